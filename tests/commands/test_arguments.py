@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator
 from importlib import import_module
 from inspect import signature
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -16,6 +17,7 @@ from typer.models import OptionInfo
 from sublayer import cli
 from sublayer.commands.shared.arguments import check_arguments, option_name
 from sublayer.errors import ConfigError
+from tests.breadth import rows
 from tests.commands.results import Sublayer
 
 MODULES = {}
@@ -122,7 +124,7 @@ HOSTILE_NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("option", NUMBERS, ids=str)
+@pytest.mark.parametrize("option", rows(NUMBERS, 12), ids=str)
 def test_a_number_out_of_its_range_is_refused(option: Option) -> None:
     least, greatest = option.info.min, option.info.max
     assert least is not None
@@ -170,7 +172,7 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return link
 
 
-@pytest.mark.parametrize("option", TEXTS, ids=str)
+@pytest.mark.parametrize("option", rows(TEXTS, 12), ids=str)
 def test_a_text_that_no_file_takes_is_refused_before_anything_is_made(
     option: Option, loop: Path
 ) -> None:
@@ -182,11 +184,14 @@ def test_a_text_that_no_file_takes_is_refused_before_anything_is_made(
         check_accepted_or_refused(option.command, *before, f"{option.name}={value}")
 
 
+COMMANDS = ("plan", "train", "compare", "evaluate", "generate", "translate", "tokenize", "export")
+
+
 @pytest.mark.parametrize(
-    "command",
-    ["plan", "train", "compare", "evaluate", "generate", "translate", "tokenize", "export"],
+    ("command", "value"),
+    rows(product(COMMANDS, HOSTILE_TEXTS), 14),
+    ids=lambda value: ascii(value)[:12],
 )
-@pytest.mark.parametrize("value", HOSTILE_TEXTS, ids=range(len(HOSTILE_TEXTS)))
 def test_an_argument_that_no_file_takes_is_refused(command: str, value: str, loop: Path) -> None:
     before = ["huggingface"] if command == "export" else []
     after = {

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from sublayer.commands.shared.comparison import summarize
-from sublayer.study.definition import load_study
 from sublayer.study.results import Results, StudyText
 from tests.commands.results import Result, Sublayer
 from tests.stopping import stopped_at
 from tests.study.synthetic import synthetic_results
-from tests.wrapping import unwrapped
 
 TINY = [
     "model.n_layers=1",
@@ -43,33 +41,6 @@ def compared(sublayer: Sublayer, settings: list[str]) -> Callable[..., Result]:
         return sublayer("compare", "gpt", *settings, *FFN, *options)
 
     return run
-
-
-@pytest.mark.slow
-def test_the_text_says_verdict_costs_and_where_the_report_is(compared: Callable[..., Result]):
-    code, out, err = compared("--details")
-    assert code == 0
-    said = unwrapped(out)
-    assert re.match(
-        "At equal parameters, no setting tuned, (paired over 3 seeds|3 seeds of each), scored on "
-        "the test split, each token behind at least half a context: ",
-        said,
-    )
-    assert "Margin: none was named" in said
-    assert re.search("Spread: the interval reaches 0.0[0-9]+ to either side", said)
-    assert re.search("Seeds: compared (as independent runs|pair by pair), for ", said)
-    assert "Looks:" not in said
-    assert "ffn=swiglu" in out
-    assert "FLOPs/" in out
-    assert "on a CPU also what the program loads meanwhile" in unwrapped(out)
-    report = Path("runs/gpt-ffn/report.html").resolve()
-    assert out.endswith(f"\nreport: {report}\n")
-    assert "[6/6" in err
-    _, summary, _ = compared()
-    assert len(summary.splitlines()) <= 15
-    assert re.search("SwiGLU feed-forward .* GELU feed-forward.* [(]95% CI ", unwrapped(summary))
-    assert "the test split" in summary
-    assert f"\nreport: {report}\n" in summary
 
 
 def summary(results: Results, *, notes: int = 0) -> list[str]:
@@ -115,46 +86,6 @@ def test_a_summary_of_many_arms_has_fifteen_lines_and_says_how_many_are_left_out
 
 
 @pytest.mark.slow
-def test_the_text_is_no_wider_than_the_terminal(
-    compared: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-):
-    for columns in (60, 80, 200):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        _, out, _ = compared("--out", "study", "--details")
-        *lines, report = out.splitlines()
-        assert report.startswith("report: ")
-        assert max(map(len, lines)) <= columns
-    assert "FLOPs/token  steps  tokens/s" in out
-
-
-@pytest.mark.slow
-def test_the_text_of_one_seed_says_that_it_gives_no_verdict(compared: Callable[..., Result]):
-    code, out, _ = compared("--seeds", 1, "--details")
-    assert code == 0
-    assert unwrapped(out).startswith(
-        "At equal parameters, no setting tuned, one seed of each, scored on the test split, "
-        "each token behind at least half a context: "
-    )
-    assert "no verdict SwiGLU feed-forward differs from GELU feed-forward by " in unwrapped(out)
-    assert "note: One seed gives values and no verdict" in out
-    assert "95% CI" not in out
-    assert "Margin" not in out
-
-
-@pytest.mark.slow
-def test_the_json_is_one_line_with_the_promised_keys(compared: Callable[..., Result]):
-    answered = compared("--out", "study", "--json")
-    assert answered.out.count("\n") == 1
-    result = answered.found()
-    assert result.keys() >= {"report", "metric", "arms", "differences"}
-    for arm in result["arms"]:
-        assert arm.keys() >= {"name", "parameters", "seeds", "values", "mean"}
-    for difference in result["differences"]:
-        assert difference.keys() >= {"arm", "baseline", "mean", "low", "high", "p", "verdict"}
-    assert result["report"] == str(Path("study/report.html").resolve())
-
-
-@pytest.mark.slow
 def test_a_value_is_what_evaluate_says_of_the_run(
     sublayer: Sublayer, compared: Callable[..., Result]
 ):
@@ -162,41 +93,6 @@ def test_a_value_is_what_evaluate_says_of_the_run(
     run = "runs/gpt-ffn/arms/1-ffn=swiglu/seed-1"
     evaluated = sublayer("evaluate", run, "--split", "test", "--json").found()
     assert evaluated["bits_per_byte"] == pytest.approx(swiglu["values"][1], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (["--vary", "model.ffn=gelu,swiglu", "--seeds", "0"], "--seeds must be at least 1"),
-        (["--vary", "model.ffn=gelu,swiglu", "--seeds", "2"], "--seeds 2 says too little"),
-        (["--vary", "model.ffn=gelu,relu", "--until", "now"], "--until now is no end"),
-        (["--vary", "model.ffn=gelu,relu", "--until", "decided"], "needs an end"),
-        (["--vary", "model.ffn=gelu,relu", "--seeds-at-most", "9"], "is of --until decided"),
-        (["--vary", "model.ffn=gelu,relu", "--until", "decided", "--seeds", "3"], "leaves open"),
-        (
-            ["--vary", "model.ffn=gelu,relu", "--until", "decided", "--seeds-at-most", "3"],
-            "leaves a single look: give at least 4",
-        ),
-        (["--vary", "model.ffn=gelu,relu", "--tuning-seeds", "2"], "nothing is tuned"),
-        (["--vary", "model.ffn=gelu,relu", "--extend", "1"], "nothing is tuned"),
-        (
-            ["--vary", "model.ffn=gelu,relu", "--first-seed", str(2**63 - 2)],
-            "there is no seed above",
-        ),
-        (["--vary", "model.ffn=gelu,gelu"], "give each value once"),
-        (["--vary", "model.fn=gelu,relu"], "model.ffn"),
-        (["--vary", "model.ffn=gelu,swigly"], "swiglu"),
-        (["--vary", "model.ffn=gelu,relu", "--match", "weight"], "parameters"),
-        (["--vary", "model.ffn=gelu,relu", "--match", "time", "--jobs", "2"], "leave --jobs out"),
-        (["--vary", "model.ffn=gelu,relu", "--jobs", "0"], "--jobs"),
-        ([], "--vary"),
-    ],
-)
-def test_a_mistake_is_one_line_and_trains_nothing(
-    sublayer: Sublayer, settings: list[str], words: list[str], hint: str
-):
-    assert hint in sublayer("compare", "gpt", *settings, *words).refusal()
-    assert not Path("runs").exists()
 
 
 @pytest.mark.slow
@@ -227,29 +123,6 @@ def test_a_killed_study_ends_as_one_never_killed(
     resumed = compared("--out", "killed", "--json", "--resume").found()
     for before, after in zip(unbroken["arms"], resumed["arms"], strict=True):
         assert before["values"] == after["values"]
-
-
-def test_the_demo_is_a_study_of_equal_arms_with_five_seeds():
-    study = load_study("demo")
-    assert study.match == "parameters"
-    assert (study.n_seeds or 0) >= 5
-    assert {"macaron", "swiglu"} < {arm.name for arm in study.arms}
-
-
-@pytest.mark.slow
-def test_the_demo_takes_over_the_folder_of_no_other_study(
-    sublayer: Sublayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    # The whole demo takes minutes: this one has its runs cut to a step, and one seed, and so is
-    # another study.
-    monkeypatch.chdir(tmp_path)
-    short = ("compare", "demo", "model.d_model=8", "model.n_heads=1", "train.steps=1", "--seeds", 1)
-    code, _, err = sublayer(*short, "--out", "runs/demo")
-    assert code == 0, err
-    assert Path("runs/demo/report.html").is_file()
-    code, _, err = sublayer("demo")
-    assert code == 2
-    assert "runs/demo holds another study" in err
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import pytest
 
 from sublayer import cli
 from sublayer.commands.completion.scripts import SHELLS, VARIABLE
-from sublayer.commands.shared import candidates
 from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.fields.catalog import keys
 from sublayer.config.layering.sources import shipped_recipes
@@ -197,13 +196,3 @@ def test_installing_twice_adds_one_line_to_the_shells_own_file(
     if settings:
         expected = f"alias a=b\n{SHELLS[shell].line}\n"
         assert (tmp_path / settings).read_text() == expected
-
-
-def test_an_unknown_shell_is_said(sublayer: Sublayer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SHELL", "/bin/tcsh")
-    refused = sublayer("completion").refusal()
-    assert refused == "error: there is no completion for tcsh: name bash, zsh or fish\n"
-
-
-def test_what_is_offered_is_declared():
-    assert all(said for _, said in candidates.fields(""))

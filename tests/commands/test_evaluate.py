@@ -66,15 +66,6 @@ def test_the_stride_of_the_context_gives_what_training_reported(
     assert found["loss"] == pytest.approx(reported, rel=1e-6)
 
 
-def test_the_table_says_how_many_tokens_were_scored(sublayer: Sublayer, trained: Path) -> None:
-    shown = sublayer("evaluate", trained, "--stride", 8, "--batch", 3).shown()
-    n_tokens = evaluated(sublayer, trained)["tokens"]
-    text = trained.parent / "text.txt"
-    assert shown.startswith(f"scored {n_tokens:,} tokens of the valid split of {text}\n")
-    assert "in windows of 32 tokens, stride 8\n" in shown
-    assert "word perplexity" in shown
-
-
 def test_a_checkpoint_and_a_model_folder_are_scored_alike(
     sublayer: Sublayer, trained: Path
 ) -> None:
@@ -135,41 +126,3 @@ def test_a_text_that_changed_since_training_is_not_scored_as_a_split(
     settings = recipe.read_text()
     recipe.write_text(settings.replace(str(former_text), str(text)))
     assert "no longer what it was trained with" in sublayer("evaluate", run).refusal()
-
-
-def test_a_model_without_a_tokenizer_cannot_read_text(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
-) -> None:
-    bare, text = tmp_path / "bare", trained.parent / "text.txt"
-    save_model(bare, load(trained), {})
-    refusal = sublayer("evaluate", bare, "--path", text).refusal()
-    assert "has no tokenizer.json" in refusal
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--stride", 33), "stride = 33 must be at least 1 and at most the context of 32"),
-        (("--stride", 0), "--stride"),
-        (("--path", "here", "--split", "test"), "leave out --split"),
-        (("--path", "here", "--corpus", "python"), "leave out --corpus"),
-        (("--path", "/nowhere/at/all"), "no such file or folder: /nowhere/at/all"),
-        (("--corpus", "nosuch"), "'nosuch' is not one of python"),
-        (("--device", "nosuch"), "device 'nosuch' is not there"),
-        (("--split", "train"), "'train'"),
-        (("--batch", 0), "--batch"),
-    ],
-)
-def test_what_cannot_be_scored_is_refused_in_a_line(
-    sublayer: Sublayer, trained: Path, words: tuple[object, ...], message: str
-) -> None:
-    assert message in sublayer("evaluate", trained, *words).refusal()
-
-
-def test_texts_too_short_and_runs_that_are_not_there_are_refused(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
-) -> None:
-    short = tmp_path / "short.txt"
-    short.write_text("x")
-    assert "2 are the least" in sublayer("evaluate", trained, "--path", short).refusal()
-    assert "does not exist" in sublayer("evaluate", tmp_path / "nothing").refusal()

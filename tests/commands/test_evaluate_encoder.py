@@ -90,32 +90,3 @@ def test_the_passages_of_race_and_squad_can_be_scored(
     assert found["documents"] == 4
     assert found["nsp_negatives"] == "other documents"
     assert found["sop_pairs"] > 0
-
-
-def test_one_document_is_said_to_be_one(
-    sublayer: Sublayer, encoder: Path, stories_path: Path
-) -> None:
-    story = stories_path / "story00.txt"
-    code, out, _ = sublayer("evaluate", encoder, "--path", story, "--pairs", 5)
-    assert code == 0
-    assert "the text is one document" in out
-    assert "MLM accuracy" in out
-
-
-def test_what_is_of_the_other_kind_is_refused(
-    sublayer: Sublayer, encoder: Path, trained: Path
-) -> None:
-    of_decoders = sublayer("evaluate", encoder, "--stride", 8).refusal()
-    assert "--stride is for models of objective.kind = causal" in of_decoders
-    of_encoders = sublayer("evaluate", trained, "--pairs", 8).refusal()
-    assert "--pairs is for models of objective.kind = masked" in of_encoders
-    assert "is an encoder" in sublayer("generate", encoder, "--prompt", "ba").refusal()
-
-
-def test_documents_are_those_of_a_text_alone(
-    sublayer: Sublayer, encoder: Path, stories_path: Path
-) -> None:
-    passages = ("--corpus", "albert-intrinsic", "--path", stories_path)
-    for where in ((), passages):
-        refusal = sublayer("evaluate", encoder, *where, "--documents", "json").refusal()
-        assert "--documents says how" in refusal

@@ -105,23 +105,6 @@ def test_another_file_is_scored(sublayer, runs, tmp_path):
     assert found["tasks"][0]["examples"] == 30
 
 
-def test_what_is_no_ensemble_is_refused_in_one_line(sublayer, runs, entailed, trained, tmp_path):
-    rows = write_csv(tmp_path / "new.csv", reviews(4, seed=9))
-    missing = tmp_path / "none"
-    for words, said in (
-        ((runs[0], trained), f"{trained} answers no task: name fine-tuned runs"),
-        ((runs[0], entailed), "answers RTE, and "),
-        ((runs[0], runs[0].parent / "." / runs[0].name), "are the same model: name each run once"),
-        ((runs[0], runs[0] / "model"), "are the same model: name each run once"),
-        ((runs[0], missing), f"{missing} does not exist: name"),
-    ):
-        for command in (("evaluate", *words), ("predict", *words, rows)):
-            refused = sublayer(*command)
-            assert refused.code == 2
-            assert said in refused.err.splitlines()[-1]
-            assert refused.out == ""
-
-
 def test_runs_that_were_divided_otherwise_are_refused(sublayer, runs, tmp_path):
     write_csv(tmp_path / "my.csv", reviews(240))
     words = ("--text", "review", "--label", "stars", *SHORT, "train.steps=1", "--out", "apart")
@@ -133,29 +116,3 @@ def test_runs_that_were_divided_otherwise_are_refused(sublayer, runs, tmp_path):
     assert sublayer("evaluate", runs[0], apart, "--path", rows).code == 0
     refused = sublayer("evaluate", runs[0], apart, "--path", rows, "--choose", "greedy")
     assert f"{apart} held out other rows of my.csv than {runs[0]}: " in refused.err
-
-
-def test_a_choice_without_a_meaning_is_refused(sublayer, reviewer, runs, tmp_path):
-    for words, said in (
-        ((reviewer, "--choose", "all"), "--choose chooses members among several runs: name them"),
-        ((*runs, "--choose", "all", "--split", "valid"), "leave one of them out"),
-    ):
-        refused = sublayer("evaluate", *words)
-        assert refused.code == 2
-        assert said in refused.err
-    models = [shutil.copytree(run / "model", tmp_path / run.name) for run in runs[:2]]
-    rows = write_csv(tmp_path / "new.csv", reviews(30, seed=9))
-    refused = sublayer("evaluate", *models, "--path", rows, "--choose", "all")
-    assert "does not belong to a run: it is not known what it held out" in refused.err
-
-
-def test_words_of_predict_are_runs_and_then_one_file(sublayer, runs, tmp_path):
-    rows = write_csv(tmp_path / "new.csv", reviews(4, seed=9))
-    for words, said in (
-        ((runs[0], rows, runs[1]), "is a file, and a run follows it: name the runs before it"),
-        ((runs[0], rows, rows), "is more than one file: answer each by itself"),
-        ((runs[0], tmp_path / "no", rows), "does not exist: name runs, and then one file"),
-    ):
-        refused = sublayer("predict", *words)
-        assert refused.code == 2
-        assert said in refused.err

@@ -35,24 +35,6 @@ def test_two_runs_are_compared_row_by_row(sublayer, reviewer, untrained):
     assert table["p_mcnemar"] < 0.01
 
 
-def test_the_comparison_is_said_in_words(sublayer, reviewer, untrained):
-    shown = sublayer("evaluate", reviewer, "--against", untrained).out
-    assert f"against {untrained}, on the same examples:" in shown
-    assert "95 % interval +" in shown
-    assert ": more than chance; " in shown
-    same = sublayer("evaluate", reviewer, "--against", reviewer).out
-    assert "difference +0.0, 95 % interval +0.0 to +0.0: undecided; 0 right here alone" in same
-
-
-def test_a_run_of_another_task_is_refused(sublayer, reviewer, entailed, trained):
-    refused = sublayer("evaluate", reviewer, "--against", entailed)
-    assert refused.code == 2
-    assert "answers RTE, and" in refused.err
-    assert "my.csv: compare models of one task" in refused.err
-    refused = sublayer("evaluate", reviewer, "--against", trained)
-    assert "answers no task: name a fine-tuned model" in refused.err
-
-
 def test_a_run_that_is_scored_on_other_rows_is_refused(sublayer, reviewer, tmp_path):
     write_csv(tmp_path / "my.csv", reviews(240))
     columns = ("--text", "review", "--label", "stars")
@@ -128,34 +110,3 @@ def test_the_development_set_of_another_folder_is_scored_whole(sublayer, entaile
     shutil.copytree(entailed / "model", tmp_path / "model")
     found = sublayer("evaluate", tmp_path / "model", "--path", glue / "RTE" / "dev.tsv", "--json")
     assert found.found()["tasks"][0]["examples"] == 30
-
-
-def test_a_test_set_is_not_scored(sublayer, entailed, tmp_path):
-    glue = write_rte(tmp_path / "glue", {"dev": 4})
-    lines = (glue / "RTE" / "dev.tsv").read_text().splitlines()
-    (glue / "RTE" / "dev.tsv").unlink()
-    test = glue / "RTE" / "test.tsv"
-    test.write_text("".join(f"{line.rpartition(chr(9))[0]}\n" for line in lines))
-    for path, message in (
-        (test, "no row of "),
-        (glue, "has test of RTE, and no development set to score"),
-    ):
-        refused = sublayer("evaluate", entailed, "--path", path)
-        assert refused.code == 2
-        assert message in refused.err
-        assert "a test set is handed in" in refused.err
-
-
-def test_a_table_without_labels_is_not_scored(sublayer, reviewer, tmp_path):
-    rows = reviews(4, seed=9)
-    write_csv(tmp_path / "a.csv", [{"review": row["review"]} for row in rows])
-    write_csv(tmp_path / "b.csv", [{**row, "stars": "", "film": "a"} for row in rows])
-    write_csv(tmp_path / "c.csv", [{**row, "stars": "fine"} for row in rows])
-    for name, message in (
-        ("a.csv", "has no column 'stars': it has review"),
-        ("b.csv", "has a label to score by: answer it, by predict"),
-        ("c.csv", "'fine' is not among the labels: bad, good"),
-    ):
-        refused = sublayer("evaluate", reviewer, "--path", tmp_path / name)
-        assert refused.code == 2
-        assert message in refused.err

@@ -129,16 +129,6 @@ def test_a_checkpoint_of_macaron_net_comes_in(sublayer: Sublayer, tmp_path: Path
     ]
 
 
-def test_help_names_the_systems(sublayer: Sublayer) -> None:
-    for command, names in (
-        ("import", ("huggingface", "albert-tf", "gpt1-numpy", "fairseq", "BERT")),
-        ("export", ("huggingface", "ALBERT")),
-    ):
-        code, out, _ = sublayer(command, "--help")
-        assert code == 0
-        assert all(name in out for name in names)
-
-
 def test_an_import_without_a_place_goes_to_runs(
     sublayer: Sublayer, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,24 +136,3 @@ def test_an_import_without_a_place_goes_to_runs(
     sublayer("export", trained, tmp_path / "mine")
     assert sublayer("import", "huggingface", tmp_path / "mine")[0] == 0
     assert (tmp_path / "runs" / "mine" / "model.safetensors").is_file()
-
-
-def test_what_cannot_be_exchanged_is_refused_in_a_line(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
-) -> None:
-    nowhere, new = tmp_path / "nowhere", tmp_path / "new"
-    for words, message in (
-        (("import", "huggingface", nowhere, "--out", new), "is not a folder"),
-        (
-            ("import", "huggingface", trained / "model", "--out", new),
-            "only 'gpt2', 'openai-gpt', 'bert'",
-        ),
-        (("import", "albert-tf", nowhere, "--out", new), "is not a TensorFlow checkpoint"),
-        (("import", "fairseq", nowhere, "--out", new), "is not a checkpoint of fairseq"),
-        (("import", "elsewhere", trained, "--out", new), "elsewhere"),
-        (("export", trained, "--to", "elsewhere", new), "elsewhere"),
-        (("export", trained, "--to", "huggingface", trained), "nothing is overwritten"),
-        (("export", nowhere, "--to", "huggingface", new), "does not exist"),
-    ):
-        assert message in sublayer(*words).refusal()
-    assert not list(tmp_path.iterdir())

@@ -68,24 +68,6 @@ def test_a_text_ends_where_a_stop_begins(sublayer: Sublayer, trained: Path) -> N
     assert cut.rstrip("\n") == whole[:end].rstrip("\n")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--prompt", ""], "--prompt is empty"),
-        (["--prompt", "a", "--stop", ""], "--stop is empty"),
-        (["--prompt", "a", "--temperature", "-1"], "--temperature"),
-        (["--prompt", "a", "--temperature", "0", "--batch", "2"], "--batch 2"),
-        (["--prompt", "a", "--seed", "99999999999999999999"], "--seed"),
-        (["--prompt", "a" * 33], "the prompt has 33 tokens, more than the context of 32"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_done_is_said_in_one_line(
-    sublayer: Sublayer, trained: Path, options: list[str], message: str
-) -> None:
-    assert message in sublayer("generate", trained, *options).refusal()
-
-
 class EndingTokenizer(ByteTokenizer):
     """Bytes, and a token that ends a document."""
 

@@ -71,14 +71,6 @@ def test_json_has_the_text_and_the_score_of_every_gap(sublayer: Sublayer, spans:
             assert (gap["score"] or 0.0) <= 0.0
 
 
-def test_the_best_of_a_beam_is_printed(sublayer: Sublayer, spans: Path) -> None:
-    words = ("generate", spans, "--prompt", PROMPT, "--beam", 3)
-    found = sublayer(*words, "--json").found()
-    code, out, said = sublayer(*words)
-    assert (code, out) == (0, f"{found['completions'][0]['text']}\n")
-    assert f"{found['completions'][0]['tokens']} tokens" in said
-
-
 def test_gaps_are_filled_greedily_unless_they_are_drawn(sublayer: Sublayer, spans: Path) -> None:
     words = ("generate", spans, "--prompt", PROMPT)
     greedy = sublayer(*words).out
@@ -132,19 +124,6 @@ def test_a_prefix_model_goes_on_with_its_prompt(sublayer: Sublayer, prefix: Path
     assert sublayer(*words).out == f"{found['text']}\n"
 
 
-def test_on_a_terminal_what_was_filled_in_is_underlined(
-    sublayer: Sublayer, spans: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ("generate", spans, "--prompt", PROMPT, *DRAWN)
-    plain = sublayer(*words).out
-    monkeypatch.setattr("sublayer.commands.generate.gaps.is_terminal", lambda: True)
-    shown = sublayer(*words).out
-    found = sublayer(*words, "--json").found()["completions"]
-    n_filled = sum(bool(gap["text"]) for each in found for gap in each["gaps"])
-    assert shown.count("\x1b[4m") == shown.count("\x1b[24m") == n_filled > 0
-    assert shown.replace("\x1b[4m", "").replace("\x1b[24m", "") == plain
-
-
 GAPS = " a ".join(f"<extra_id_{k}>" for k in range(13))
 REFUSED = [
     (["--prompt", "The cat"], "has no gap"),
@@ -188,16 +167,3 @@ def test_both_stacks_of_models_that_fill_gaps_are_inspected(
             gaps = [token for token in encoder["tokens"] if token.startswith("<extra_id_")]
             assert bool(gaps) == (run == spans)
             assert [token for token in decoder["tokens"] if token in gaps] == gaps
-
-
-def test_gaps_are_not_asked_of_models_that_know_none(
-    sublayer: Sublayer, trained: Path, prefix: Path
-) -> None:
-    for run in (trained, prefix):
-        refusal = sublayer("generate", run, "--prompt", PROMPT).refusal()
-        assert "has the gap <extra_id_0>" in refusal
-        assert "objective.kind = span" in refusal
-    assert (
-        "--beam 3 is of filling"
-        in sublayer("generate", trained, "--prompt", "The cat", "--beam", 3).refusal()
-    )

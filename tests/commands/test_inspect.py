@@ -136,14 +136,6 @@ def test_a_shared_block_is_run_beyond_the_models_number(
     assert unwrapped(shown).count("beyond") == unwrapped(shown).count(said) == 1
 
 
-def test_without_out_nothing_is_written(
-    sublayer: Sublayer, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert sublayer("inspect", "layers", trained).code == 0
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_batch_changes_nothing_and_the_tokens_are_a_limit(
     sublayer: Sublayer, trained: Path
 ) -> None:
@@ -199,35 +191,3 @@ def test_numbers_that_are_not_there_are_null(
     assert layer["norm_in"] == 0.0
     assert layer["angle_degrees"] is None
     assert f"{math.nan}°" in sublayer("inspect", "layers", zero, "--path", text).out
-
-
-def test_what_cannot_be_inspected_is_refused_in_a_line(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
-) -> None:
-    short, taken, nothing = (tmp_path / name for name in ("short.txt", "taken.svg", "nothing"))
-    short.write_text("x" * 31)
-    taken.write_text("kept")
-    for words, message in (
-        (("splits", trained), "'splits' is not"),
-        (("layers",), "inspect layers needs a run"),
-        (("layers", nothing), "does not exist"),
-        (("layers", trained, trained), f"{trained} is given twice: name each model once"),
-        (("layers", trained, trained / "model"), "is given twice"),
-        (("layers", trained, "--path", nothing), "no such file or folder"),
-        (("layers", trained, "--path", short), "gives 31 tokens, fewer than a window of 32"),
-        (("layers", trained, "--out", taken), "taken.svg exists, and nothing is overwritten"),
-        (("layers", trained, "--out", tmp_path / "plot.png"), "is not an .svg file"),
-        (("layers", trained, "--tokens", 0), "--tokens"),
-        (("layers", trained, "--beyond", 0), "--beyond"),
-        (("layers", trained, "--beyond", 4), f"layers of {trained} have weights or positions"),
-        (("splitting", trained, "--beyond", 4), "--beyond is of inspect layers: leave it out"),
-        (("layers", trained, "--device", "nosuch"), "device 'nosuch' is not there"),
-    ):
-        assert message in sublayer("inspect", *words).refusal()
-    assert sorted(tmp_path.iterdir()) == [short, taken]
-    assert taken.read_text() == "kept"
-
-
-def test_a_model_that_belongs_to_no_run_needs_a_text(sublayer: Sublayer, encoder: Path) -> None:
-    refusal = sublayer("inspect", "layers", encoder).refusal()
-    assert "so it has no split of its own: give another text (--path)" in refusal

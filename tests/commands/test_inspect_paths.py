@@ -1,8 +1,5 @@
 """``sublayer inspect paths`` follows the first tokens of a text, and refuses the rest in a line."""
 
-import json
-import shlex
-import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from sublayer.commands.inspect import command
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tokenizers.characters import ByteTokenizer
@@ -110,32 +106,6 @@ def test_a_short_text_is_read_whole_and_a_limit_draws_fewer(
     assert (few["read"], few["tokens"]) == (6, ["S", "i"])
 
 
-def test_runs_are_drawn_below_each_other(
-    sublayer: Sublayer, trained: Path, albert: Path, text: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "new" / "paths.svg"
-    words = ("inspect", "paths", trained, albert, "--path", text, "--tokens", 7, "--out", out)
-    shown = sublayer(*words).shown()
-    said = unwrapped(shown)
-    assert f"{trained}, decoder: the first 7 of 19 tokens that it reads of {text}" in said
-    assert f"{albert}, encoder: the first 7 of 16 tokens that it reads of {text}" in said
-    assert "block step length in the plane spread after it" in said
-    assert shown.endswith(f"\n\ndrawn in {out}\n")
-    drawn = ElementTree.parse(out).iter("{http://www.w3.org/2000/svg}text")
-    texts = [each.text for each in drawn]
-    assert {"run", "albert", "the norm behind a sub-layer", "c"} <= set(texts)
-    assert texts.count("T") == 2
-    assert "nothing is overwritten" in sublayer(*words).refusal()
-
-
-def test_without_out_nothing_is_written(
-    sublayer: Sublayer, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert sublayer("inspect", "paths", trained).code == 0
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_tokens_that_never_move_have_no_shares(
     sublayer: Sublayer, trained: Path, text: Path, tmp_path: Path
 ) -> None:
@@ -151,45 +121,3 @@ def test_tokens_that_never_move_have_no_shares(
     said = unwrapped(sublayer("inspect", "paths", tmp_path / "zero", "--path", text).shown())
     assert "the plane has none and none of the variance of 48 states" in said
     assert out.is_file()
-
-
-def test_what_cannot_be_followed_is_refused_in_a_line(
-    sublayer: Sublayer, trained: Path, text: Path, tmp_path: Path
-) -> None:
-    empty, one, taken = (tmp_path / name for name in ("empty", "one", "taken.svg"))
-    empty.write_text("")
-    one.write_text("x")
-    taken.write_text("kept")
-    for words, message in (
-        ((), "inspect paths needs a run: name one or more"),
-        ((trained, "--path", empty), "empty is empty: name a file with text"),
-        ((trained, "--path", one), "one has 1 token; 2 are the least"),
-        ((trained, "--path", tmp_path / "nothing"), "no such file or folder"),
-        ((trained, "--tokens", 1), "--tokens 1 is too few for inspect paths"),
-        ((trained, "--tokens", 257), "--tokens 257 is more than inspect paths draws: give at most"),
-        ((trained, "--batch", 2), "--batch is of windows, and inspect paths reads one"),
-        ((trained, "--out", taken), "taken.svg exists, and nothing is overwritten"),
-        ((trained, trained), "is given twice: name each model once"),
-    ):
-        assert message in sublayer("inspect", "paths", *words).refusal()
-    assert taken.read_text() == "kept"
-
-
-def test_the_example_of_the_help_works(
-    sublayer: Sublayer, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shown = unwrapped(sublayer("inspect", "--help").shown())
-    _, _, behind = shown.partition("`sublayer inspect paths")
-    words = shlex.split(behind.partition("`")[0])
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "book").symlink_to(trained)
-    (tmp_path / "book.txt").write_text("It was the best of books.")
-    assert sublayer("inspect", "paths", *words).code == 0
-    assert (tmp_path / "paths.svg").is_file()
-    assert "paths" in (command.command.__doc__ or "")
-
-
-def test_json_is_an_object_in_one_line(sublayer: Sublayer, trained: Path) -> None:
-    out = sublayer("inspect", "paths", trained, "--json").shown()
-    assert json.loads(out)["runs"][0]["run"] == str(trained)

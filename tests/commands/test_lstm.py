@@ -51,13 +51,6 @@ def test_it_goes_on_beyond_its_context_from_a_prompt_beyond_it(
     assert sublayer(*words, "--seed", 1).out == first
 
 
-@pytest.mark.parametrize("window", ["exact", "rolling"])
-def test_a_window_is_refused(sublayer: Sublayer, lstm: Path, window: str) -> None:
-    refusal = sublayer("generate", lstm, "--prompt", "a", "--window", window).refusal()
-    assert f"--window {window} says what a decoder sees" in refusal
-    assert "leave it out" in refusal
-
-
 def test_its_layers_are_inspected_and_neither_split_nor_followed(
     sublayer: Sublayer, lstm: Path
 ) -> None:
@@ -67,25 +60,6 @@ def test_its_layers_are_inspected_and_neither_split_nor_followed(
     assert "is an LSTM, whose layers replace their input" in refusal
     refusal = sublayer("inspect", "paths", lstm).refusal()
     assert "is an LSTM, which has no sub-layers that add a step" in refusal
-
-
-def test_it_is_exported_to_nothing(sublayer: Sublayer, lstm: Path, tmp_path: Path) -> None:
-    refusal = sublayer("export", lstm, tmp_path / "out").refusal()
-    assert "no class can represent model.kind = lstm" in refusal
-    assert not (tmp_path / "out").exists()
-
-
-def test_its_diagram_is_a_layer_without_a_way_around_it(sublayer: Sublayer) -> None:
-    words = ("recipes", "gpt1-lstm", "--diagram")
-    drawn = sublayer(*words).shown()
-    assert "LSTM" in drawn and "2,048 units" in drawn
-    assert "⊕" not in drawn
-    [column] = sublayer(*words, "--json").found()["columns"]
-    assert [part["title"] for part in column["block"]["parts"]] == ["LSTM"]
-
-
-def test_fields_say_which_of_them_are_not_of_lstms(sublayer: Sublayer) -> None:
-    assert "model.kind is not lstm" in " ".join(sublayer("fields", "model.n_heads").shown().split())
 
 
 @pytest.mark.slow

@@ -148,8 +148,3 @@ def test_what_contradicts_itself_is_refused_in_a_line(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said in refused(capsys, *words)
-
-
-def test_no_processes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*GPT, "--processes", "0"]) != 0
-    assert "--processes" in capsys.readouterr().err

@@ -115,12 +115,3 @@ def test_a_run_has_a_page_of_its_own(sublayer: Sublayer, study: Path):
         assert part in text
     assert text.count("<svg") >= 3
     assert sublayer("report", run).code == 0
-
-
-def test_no_other_file_is_overwritten(sublayer: Sublayer, study: Path):
-    Path("thesis.html").write_text("do not lose")
-    refusal = sublayer("report", study, "--out", "thesis.html").refusal()
-    assert "thesis.html is there and is no report of this folder: give another --out" in refusal
-    assert Path("thesis.html").read_text() == "do not lose"
-    Path("empty").mkdir()
-    assert "holds neither a run nor a comparison" in sublayer("report", "empty").refusal()

@@ -12,12 +12,6 @@ from typing import Any
 
 import pytest
 
-from sublayer.commands.runs import comparison_row, run_row
-from sublayer.commands.runs.rendering import _UNITS
-from sublayer.config.objectives.kinds import OBJECTIVES
-from sublayer.study import plan_file
-from sublayer.study import results as study_results
-from sublayer.study.execution import one_run
 from sublayer.system.lock import held
 from tests.commands.results import Sublayer
 
@@ -124,27 +118,6 @@ def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(
     assert "runs.json" in rows(sublayer)["runs/both"]["problem"]
 
 
-@pytest.mark.parametrize(
-    ("verdict", "told"),
-    [
-        ("better", "b is better than a"),
-        ("worse", "b is worse than a"),
-        ("cannot tell", "b cannot be told from a"),
-        ("no difference that matters", "no difference that matters between b and a"),
-        ("no verdict", "no verdict on b against a"),
-        ("undecided", "b cannot be told from a"),  # as earlier versions called it
-    ],
-)
-def test_a_verdict_is_told_in_english(tmp_path: Path, verdict: str, told: str):
-    difference = {"arm": "b", "baseline": "a", "verdict": verdict}
-    # That of a hypothesis about several arms has no baseline, and is none of the arms'.
-    of_several = {"arm": "[b] - [c]", "baseline": "", "verdict": "better"}
-    results = {"arms": [], "planned_seeds": 3, "differences": [difference, of_several]}
-    (tmp_path / "results.json").write_text(json.dumps(results))
-    (tmp_path / "runs.json").write_text(json.dumps({"runs": ["a", "b"]}))
-    assert comparison_row.comparison_row(tmp_path).headline == told
-
-
 def test_a_run_that_another_process_holds_is_running(place: Path, sublayer: Sublayer):
     cut_short(place / "runs" / "book")
     with held(place / "runs" / "book"):
@@ -189,15 +162,6 @@ def test_the_newest_is_first_and_nothing_is_written(place: Path, sublayer: Subla
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
 
 
-def test_a_folder_without_runs_says_how_to_make_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sublayer: Sublayer
-):
-    monkeypatch.chdir(tmp_path)
-    assert "no runs in runs; `sublayer train gpt` makes one" in sublayer("runs").shown()
-    assert sublayer("runs", "--json").answer() == {"runs": []}
-    assert "elsewhere is not a folder" in sublayer("runs", "elsewhere").refusal()
-
-
 @pytest.mark.parametrize("kind", ["causal", "masked", "translation"])
 def test_runs_of_earlier_versions_are_listed(kind: str, sublayer: Sublayer):
     title = tomllib.loads((OLD / kind / "finished" / "recipe.toml").read_text())["title"]
@@ -238,15 +202,6 @@ def test_a_comparison_is_one_row_with_the_command_that_resumes_it(
     assert rows(sublayer, ".")["two"]["resume"].startswith(f"cd {place} && sublayer compare gpt ")
 
 
-def test_the_files_are_called_as_where_they_are_written():
-    assert comparison_row.STUDY == plan_file.PLAN
-    assert comparison_row.RESULTS == study_results.RESULTS
-    assert (run_row.TEST, run_row.FAILURE) == (one_run.TEST, one_run.FAILURE)
-    assert set(run_row.SHOWN) == set(_UNITS)
-    for table in OBJECTIVES.values():
-        assert set(table.evaluated) & set(run_row.SHOWN)
-
-
 def test_listing_runs_does_not_import_pytorch():
     program = (
         "import sys; from sublayer.cli import main; "
@@ -256,10 +211,3 @@ def test_listing_runs_does_not_import_pytorch():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["runs"]
-
-
-def test_a_run_that_has_ended_says_so_where_it_is_resumed(place: Path, sublayer: Sublayer):
-    again = sublayer("train", "runs/book", "--resume")
-    assert again.code == 0
-    assert "runs/book has ended, and nothing is left to train: give a longer length" in again.err
-    assert "train.steps=8," in again.err

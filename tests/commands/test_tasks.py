@@ -31,18 +31,6 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "empty"
 
 
-def test_all_tasks_are_listed_with_what_the_cache_has(sublayer: Sublayer, empty_cache: Path):
-    place = empty_cache / "tasks" / "sst2" / "SST-2"
-    place.mkdir(parents=True)
-    (place / "dev.tsv").write_text("sentence\tlabel\nfine\t1\n")
-    shown = sublayer("tasks").shown()
-    rows = {line.split()[0]: line for line in shown.splitlines()[2:] if line}
-    assert set(TASKS) <= set(rows)
-    assert rows["sst2"].split() == ["sst2", "SST-2", "classes", "accuracy", "dev"]
-    assert rows["stsb"].split() == ["stsb", "STS-B", "number", "Pearson,", "Spearman"]
-    assert all(len(line) <= 80 for line in shown.splitlines())
-
-
 def test_a_folder_is_read_and_what_was_left_out_is_said_with_its_place(
     sublayer: Sublayer, folder: Path
 ):
@@ -78,18 +66,6 @@ def test_json_has_all_that_was_found(sublayer: Sublayer, folder: Path):
     assert tasks["cola"]["splits"] == {}
 
 
-def test_one_task_is_shown_whole(sublayer: Sublayer, folder: Path, empty_cache: Path):
-    shown = sublayer("tasks", "sst2", "--data", "glue").shown()
-    assert "sst2: SST-2 (GLUE)" in shown
-    assert "negative or positive" in shown
-    assert "train 2, test 1" in shown
-    assert "/SST-2.zip" in shown
-    assert "2 rows left out" in shown
-    shown = sublayer("tasks", "stsb").shown()
-    assert "a number from 0 to 5" in shown
-    assert shown.endswith("nothing\n")
-
-
 def test_an_example_is_shown_of_a_folder(sublayer: Sublayer, folder: Path):
     shown = sublayer("tasks", "sst2", "--show", "--data", "glue", "--row", 1).shown()
     assert "SST-2, train, id 2" in shown
@@ -104,25 +80,3 @@ def test_an_example_is_shown_in_the_tokens_of_a_run(
     found = sublayer(*words).found()
     assert "_start_" in found["formats"]["traversal"]["marks"]
     assert len(found["formats"]["traversal"]["rows"][0]) == len("fine") + 2
-
-
-def test_a_folder_without_a_task_says_what_names_are_looked_for(sublayer: Sublayer, folder: Path):
-    (folder / "other").mkdir()
-    (folder / "other" / "notes.tsv").write_text("x\n")
-    assert "no files of a task in other, by the names" in sublayer("tasks", "other").shown()
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (("snil",), "'snil' is no folder and no task: did you mean snli?"),
-        (("--show",), "--show shows an example of one task: name it"),
-        (("glue", "--show"), "--show shows an example of one task: name it"),
-        (("glue", "--data", "x"), "--data is the folder of one task"),
-        (("sst2", "--row", "1"), "--row says what --show shows: add --show"),
-        (("sst2", "--tokenizer", "x"), "--tokenizer says what --show shows: add --show"),
-        (("sst2", "--data", "gone"), "gone is no folder: name the one that holds"),
-    ],
-)
-def test_what_has_no_meaning_is_refused(sublayer: Sublayer, folder: Path, words, message):
-    assert message in sublayer("tasks", *words).refusal()

@@ -3,7 +3,6 @@
 import pytest
 
 from sublayer.commands.tasks.show import render_shown, show_task
-from sublayer.errors import DataError
 from sublayer.tasks.registry import TASKS
 
 
@@ -19,21 +18,6 @@ def folder(tmp_path):
     return str(tmp_path)
 
 
-def test_without_files_the_parts_are_shown_by_name():
-    result = show_task(TASKS["rte"], None, None)
-    assert render_shown(result) == (
-        "RTE\n\n"
-        "pair, for encoders\n"
-        "  [CLS] sentence1 [SEP] sentence2 [SEP]\n\n"
-        "traversal, for decoders\n"
-        "  _start_ sentence1 _delimiter_ sentence2 _classify_\n\n"
-        "text, for encoder-decoders and decoders\n"
-        "  rte sentence1: sentence1 sentence2: sentence2 </s>\n"
-        "  -> not_entailment </s>\n\n"
-        "answer: not_entailment"
-    )
-
-
 def test_with_files_an_example_is_shown(folder):
     result = show_task(TASKS["rte"], folder, None)
     assert result["example"] == "train, id 0" and result["answer"] == "entailment"
@@ -46,10 +30,3 @@ def test_the_middle_of_a_long_text_is_left_out_for_people_alone(folder):
     assert len(result["formats"]["pair"]["rows"][0]) == 104
     lines = render_shown(result)
     assert "w23 [... 52 more ...] w76" in " ".join(lines.split())
-
-
-def test_a_row_that_is_not_there_is_refused(folder):
-    with pytest.raises(DataError, match="train of RTE has 2 rows"):
-        show_task(TASKS["rte"], folder, None, row=2)
-    with pytest.raises(DataError, match="has no files of CoLA"):
-        show_task(TASKS["cola"], folder, None)

@@ -1,12 +1,10 @@
 """``sublayer tokenize`` trains tokenizers for recipes, and shows the tokens of a text."""
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sublayer.config.layering.layers import load_recipe
 from sublayer.data.tokenizers.named import load_tokenizer
 from tests.commands.conftest import StandardInput
 from tests.commands.results import Sublayer
@@ -32,17 +30,6 @@ def test_a_trained_tokenizer_is_kept_and_used(
     assert (found["tokens"], found["bytes"]) == (n_tokens, 12)
     assert n_tokens < 12
     assert found["bytes_per_token"] == 12 / n_tokens
-
-
-def test_the_hint_after_training_names_the_text_and_is_a_recipe(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
-) -> None:
-    text, out = trained.parent / "text.txt", tmp_path / "tokenizer.json"
-    shown = sublayer("tokenize", "--path", text, "--vocab-size", 270, "--out", out).shown()
-    _, _, hint = shown.splitlines()[-1].partition("next: sublayer train ")
-    source, *settings = shlex.split(hint)
-    data = load_recipe(source, settings).recipe.data
-    assert (data.path, data.tokenizer) == (str(text), str(out))
 
 
 def test_what_a_vocabulary_lacks_is_counted(sublayer: Sublayer, tmp_path: Path) -> None:
@@ -80,25 +67,6 @@ def test_sentinels_are_trained_and_kept(sublayer: Sublayer, trained: Path, tmp_p
     assert not set(kept.sentinel_ids) & set(ids)
 
 
-def test_a_vocabulary_that_the_text_cannot_fill_is_said_to_be_smaller(
-    sublayer: Sublayer, tmp_path: Path
-) -> None:
-    text, out = tmp_path / "text.txt", tmp_path / "tokenizer.json"
-    documents = [f"ab ba {'ab' * n}." for n in range(400)]
-    text.write_text("\n\n".join(documents))
-    asked = ("tokenize", "--path", text, "--documents", "blank-line", "--vocab-size", 5000)
-    trained = sublayer(*asked, "--out", out, "--json")
-    size = trained.found()["vocab_size"]
-    assert trained.err == f"the text fills {size} of 5,000 ids\n"
-
-
-def test_documents_are_of_a_text_that_is_read(sublayer: Sublayer, tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_text("[UNK]\nthe\n")
-    code, _, err = sublayer("tokenize", tmp_path, "--documents", "file", "--text", "the")
-    assert code == 2
-    assert "--documents" in err
-
-
 def test_a_folder_of_published_files_is_used(sublayer: Sublayer, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[UNK]\nthe\ncat\n")
     assert tokens_of(sublayer, tmp_path, "the Cat sat")["ids"] == [1, 2, 0]
@@ -118,28 +86,6 @@ def test_text_is_read_from_standard_input(
     found = sublayer("tokenize", trained, "--json").found()
     assert found["ids"] == [255, 97, 98]
     assert found["pieces"] == ["\\xff", "a", "b"]
-
-
-def test_what_cannot_be_tokenized_is_refused_in_a_line(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
-) -> None:
-    text = trained.parent / "text.txt"
-    new, taken, nowhere = (tmp_path / name for name in ("new.json", "taken.json", "nowhere"))
-    taken.write_text("kept")
-    for words, message in (
-        ((), "give either a run or a tokenizer"),
-        ((trained, "--path", text), "give either a run or a tokenizer"),
-        ((trained, "--out", new), "--out keeps a tokenizer that is trained"),
-        (("--path", text), "--out is missing"),
-        (("--path", text, "--out", taken), "nothing is overwritten"),
-        (("--path", text, "--vocab-size", 256, "--out", new), "too small for bpe"),
-        (("--path", nowhere, "--out", new), "no such file or folder"),
-        ((text, "--text", "x"), "is not a tokenizer"),
-        ((nowhere, "--text", "x"), "does not exist"),
-    ):
-        assert message in sublayer("tokenize", *words).refusal()
-    assert list(tmp_path.iterdir()) == [taken]
-    assert taken.read_text() == "kept"
 
 
 def test_gpt1s_rules_are_trained_replaced_and_compared(
@@ -165,30 +111,3 @@ def test_gpt1s_rules_are_trained_replaced_and_compared(
     shown = sublayer("tokenize", out, "--differences", "--text", "can't cat").shown()
     assert "of 2 words that whitespace divides 1 differ (50.0%)" in shown
     assert shown.splitlines()[-1].split() == ["1", "ca", "n't", "can", "'", "t"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["RUN", "--differences"], "that of RUN is of kind bytes: name another"),
-        (["RUN", "--differences", "--normalization", "published"], "leave --normalization out"),
-        (["RUN", "--normalization", "published"], "data.normalization = published is of GPT-1's"),
-        (["RUN", "--out", "NEW"], "or --normalization, to keep one of GPT-1's kind"),
-        (["--path", "TEXT", "--differences", "--out", "NEW"], "are of a tokenizer of GPT-1's kind"),
-        (
-            ["--path", "TEXT", "--normalization", "published", "--out", "NEW"],
-            "data.normalization = published needs data.tokenizer = gpt1-bpe, it is 'bpe'",
-        ),
-    ],
-)
-def test_gpt1s_rules_are_of_no_other_tokenizer(
-    sublayer: Sublayer, trained: Path, tmp_path: Path, options: list[str], message: str
-) -> None:
-    named = {
-        "RUN": str(trained),
-        "TEXT": str(trained.parent / "text.txt"),
-        "NEW": str(tmp_path / "new.json"),
-    }
-    code, _, err = sublayer("tokenize", *(named.get(each, each) for each in options), "--text", "a")
-    assert code == 2
-    assert message.replace("RUN", str(trained)) in " ".join(err.split())

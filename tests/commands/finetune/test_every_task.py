@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from sublayer.tasks.registry import TASKS
+from tests.breadth import rows
 from tests.commands.conftest import SHORT
-from tests.in_time import some_at_leisure
 from tests.published_files import PUBLISHED, write_published
 
-pytestmark = pytest.mark.slow
 _STEPS = [
     *(word for word in SHORT if not word.startswith(("model.d_embed", "data.tokenizer", "data.v"))),
     "train.steps=2",
@@ -33,7 +32,7 @@ _MODELS = {
 """An encoder, a decoder and an encoder-decoder, and what each has of its own."""
 
 
-@pytest.mark.parametrize(("name", "recipe"), some_at_leisure(product(PUBLISHED, _MODELS), 2))
+@pytest.mark.parametrize(("name", "recipe"), rows(product(PUBLISHED, _MODELS), 12))
 def test_a_task_is_read_learned_scored_and_handed_in(
     sublayer, tmp_path: Path, here, recipe, name
 ) -> None:

@@ -144,31 +144,6 @@ def test_what_is_odd_in_a_table_is_counted(sublayer, here):
     assert "my.csv:7)" in said
 
 
-def test_a_column_that_no_option_names_is_told_from_a_task(sublayer, here):
-    assert refused(sublayer, "my.csv", "stars", "--text", "review", "--number") == (
-        "error: my.csv is a table of your own, which is learned alone: leave out stars; columns "
-        "are named by options, such as --label stars"
-    )
-
-
-def test_options_of_a_table_need_one(sublayer, here):
-    assert "--text is of a table of your own: name its file" in refused(
-        sublayer, "rte", "--text", "review"
-    )
-    assert "such as my.csv; my.xlsx is not there" in refused(
-        sublayer, "my.xlsx", "--text", "review"
-    )
-
-
-def test_a_table_that_is_not_there_is_said(sublayer, here):
-    assert "my.csv is not there" in refused(sublayer, "my.csv", *COLUMNS)
-
-
-def test_an_empty_table_is_said(sublayer, here):
-    (here / "my.csv").write_text("review,stars\n")
-    assert "my.csv has no rows" in refused(sublayer, "my.csv", *COLUMNS)
-
-
 def test_rows_that_cannot_be_divided_are_said(sublayer, here):
     rows = [{**each, "film": "one"} for each in reviews(30)]
     write_csv(here / "my.csv", rows)

@@ -1,10 +1,7 @@
 """A preset is told before training, figure by figure, and what is told on the line replaces it."""
 
-import pytest
-
 from sublayer.commands.finetune.presets import describe_preset
 from sublayer.config.layering.finetune import load_finetune
-from sublayer.errors import ConfigError
 
 
 def test_every_figure_stands_beside_its_source() -> None:
@@ -20,11 +17,6 @@ def test_what_is_told_counts_and_is_not_called_the_presets() -> None:
     assert finetuning.loaded.recipe.optimizer.lr == 0.5
     assert "optimizer.lr" not in {figure.key for figure in finetuning.figures()}
     assert not any("optimizer.lr=" in line for line in describe_preset(finetuning))
-
-
-def test_a_preset_of_another_kind_of_model_is_refused_with_those_that_fit() -> None:
-    with pytest.raises(ConfigError, match="preset gpt1 is for objective.format = traversal.*give"):
-        load_finetune("albert-small", ["rte"], ".", preset="gpt1")
 
 
 def test_only_what_a_recipe_of_pre_training_says_is_left_out_in_silence() -> None:

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -98,13 +97,6 @@ def test_parquet_keeps_its_types(sublayer, reviewer, here):
     assert after.schema.field("p_good").type == pyarrow.float64()
 
 
-def test_parquet_is_not_printed(sublayer, reviewer, here):
-    pyarrow.parquet.write_table(pyarrow.table({"review": ["a"]}), here / "new.parquet")
-    refused = sublayer("predict", reviewer, "new.parquet")
-    assert refused.code == 2
-    assert "is Parquet, which is not printed: give --out, or --json" in refused.err
-
-
 def test_json_lines_of_any_kind_of_file(sublayer, reviewer, here):
     write_csv(here / "new.csv", ROWS)
     lines = sublayer("predict", reviewer, "new.csv", "--json").out.splitlines()
@@ -156,12 +148,6 @@ def test_a_column_may_be_called_otherwise(sublayer, reviewer, here):
     assert [row["prediction"] for row in found] == [row["stars"] for row in ROWS]
 
 
-def test_the_nearest_column_is_named(sublayer, reviewer, here):
-    write_csv(here / "new.csv", [{"reviews": row["review"], "film": "a"} for row in ROWS])
-    refused = sublayer("predict", reviewer, "new.csv")
-    assert "it has reviews, film: did you mean reviews?" in refused.err
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -176,33 +162,3 @@ def test_what_is_no_table_is_said(sublayer, reviewer, here, content, message):
     refused = sublayer("predict", reviewer, "new.csv")
     assert refused.code == 2
     assert message in refused.err
-
-
-def test_a_file_that_is_not_there_is_said(sublayer, reviewer, here):
-    assert "new.csv is not there" in sublayer("predict", reviewer, "new.csv").err
-    (here / "notes.md").write_text("a")
-    assert "notes.md is of no kind that is read" in sublayer("predict", reviewer, "notes.md").err
-
-
-def test_a_model_that_answers_no_task_says_so(sublayer, trained, here):
-    write_csv(here / "new.csv", ROWS)
-    refused = sublayer("predict", trained, "new.csv")
-    assert refused.code == 2
-    assert "the model answers no task: fine-tune it first" in refused.err
-
-
-def test_another_task_is_not_answered(sublayer, reviewer, here):
-    write_csv(here / "new.csv", ROWS)
-    refused = sublayer("predict", reviewer, "new.csv", "--task", "sst2")
-    assert "the model does not answer sst2, but table" in refused.err
-
-
-def test_options_of_files_need_one(sublayer, reviewer):
-    assert "--out is of a file of rows" in sublayer("predict", reviewer, "--out", "a.csv").err
-    assert "have no columns" in sublayer("predict", reviewer, "--text", "a").err
-
-
-def test_the_table_that_was_trained_on_is_answered_as_it_is(sublayer, reviewer):
-    result = sublayer("predict", reviewer, reviewer.parents[1] / "my.csv")
-    assert len(table(result.out)) == 240
-    assert Path(reviewer).name == "my"

@@ -10,7 +10,7 @@ import pytest
 from sublayer.errors import DataError
 from sublayer.runs.submission import submit
 from sublayer.tasks.registry import TASKS
-from sublayer.tasks.submissions.asked_sets import asked_sets, read_test_set
+from sublayer.tasks.submissions.asked_sets import read_test_set
 from tests.commands.conftest import SHORT, finetuned
 from tests.task_files import write_rte, write_squad, write_sst2
 
@@ -93,53 +93,12 @@ def test_runs_that_answer_one_task_answer_it_together(sublayer, entailed, glue, 
     assert [line.split("\t")[1] for line in written] == expected
 
 
-def test_a_run_that_is_named_twice_is_refused(sublayer, entailed, glue, here):
-    refused = sublayer("predict", entailed, entailed, "--data", glue, "--submission", "out")
-    assert refused.code == 2
-    assert "are the same model: name each run once" in refused.err
-    assert not Path("out").exists()
-
-
 def test_nothing_is_overwritten(sublayer, entailed, glue, here):
     Path("out").mkdir()
     refused = sublayer("predict", entailed, "--data", glue, "--submission", "out")
     assert refused.code == 2
     assert "out exists: name a folder that does not" in refused.err
     assert list(Path("out").iterdir()) == []
-
-
-def test_a_test_set_that_is_answered_must_be_there(sublayer, entailed, here):
-    refused = sublayer("predict", entailed, "--submission", "out")
-    assert refused.code == 2
-    assert "has no test set of RTE, which" in refused.err
-    assert not Path("out").exists()
-
-
-def test_what_nobody_takes_is_refused(sublayer, reviewer, entailed, trained, here):
-    for run, message in (
-        (reviewer, "nobody takes predictions for my.csv: there are glue, superglue, squad, race"),
-        (trained, "answers no task: name fine-tuned runs"),
-    ):
-        refused = sublayer("predict", run, "--submission", "out")
-        assert refused.code == 2
-        assert message in refused.err
-    refused = sublayer("predict", entailed, "--submission", "out", "--suite", "squad")
-    assert "answers RTE, which squad does not ask: leave it out" in refused.err
-    refused = sublayer("predict", entailed, "--submission", "out", "--suite", "gleu")
-    assert "--suite gleu is not one of glue, superglue, squad, race" in refused.err
-
-
-def test_options_of_rows_and_of_submissions_stand_apart(sublayer, entailed, here):
-    for words, message in (
-        (("--submission", "out", "--text", "a"), "leave out --text"),
-        (("--submission", "out", "--out", "a.csv"), "leave out --out"),
-        (("--submission", "out", "--precision", "bfloat16"), "leave out --precision"),
-        (("a.csv", "--data", "glue"), "give --submission, too"),
-        (("a.csv", "b.csv"), "a.csv does not exist: name runs, and then one file of rows"),
-    ):
-        refused = sublayer("predict", entailed, *words)
-        assert refused.code == 2
-        assert message in refused.err
 
 
 @pytest.mark.parametrize(
@@ -193,13 +152,6 @@ def test_the_answers_to_squad_are_what_its_script_reads(sublayer, here):
     assert (found["files"], found["archive"]) == (["predictions.json"], None)
     answers = json.loads(Path("out/predictions.json").read_text())
     assert sorted(answers) == sorted(f"q{number}" for number in range(12))
-
-
-def test_every_suite_says_which_sets_it_asks():
-    assert ("mnli", "test_mismatched") in asked_sets("glue")
-    assert ("axb", "dev") in asked_sets("superglue")
-    assert asked_sets("squad") == (("squad", "dev"), ("squad2", "dev"))
-    assert ("race_high", "test") in asked_sets("race")
 
 
 def test_a_whole_set_is_read(tmp_path):

@@ -66,25 +66,6 @@ def test_a_run_is_tested_against_another_and_against_a_file(
     assert "randomisation" in shown
 
 
-def test_what_cannot_be_compared_is_refused(
-    sublayer: Sublayer, translator: Path, tmp_path: Path
-) -> None:
-    n_lines = evaluate_test(sublayer, translator, "--json").found()["lines"]
-    short = tmp_path / "short.de"
-    write_lines(short, ["ein Hund"] * 3)
-    code, _, err = evaluate_test(sublayer, translator, "--against", short)
-    lacking = f"{short} has 3 lines, the split has {n_lines}: give a translation of each line"
-    assert code == 2
-    assert lacking in err
-    short.write_bytes(b"ein\n\xff\n")
-    code, _, err = evaluate_test(sublayer, translator, "--against", short)
-    assert code == 2
-    assert f"{short}, line 2: byte 0xff is not UTF-8" in err
-    code, _, err = sublayer("evaluate", translator, "--against", tmp_path / "none")
-    assert code == 2
-    assert "none does not exist" in err
-
-
 def test_the_best_checkpoint_is_that_of_the_best_greedy_translations(
     sublayer: Sublayer, translator: Path
 ) -> None:
@@ -181,22 +162,3 @@ def test_tokens_are_followed_through_both_stacks_and_of_a_text_through_the_encod
     assert len(encoder["tokens"]) == encoder["read"] >= 6
     assert encoder["tokens"][0].startswith("t")
     assert encoder["tokens"][-1] == "[SEP]"
-
-
-def test_a_text_without_a_line_is_not_inspected(
-    sublayer: Sublayer, translator: Path, tmp_path: Path
-) -> None:
-    empty = tmp_path / "empty"
-    empty.write_text("\n")
-    for what in ("splitting", "paths"):
-        refusal = sublayer("inspect", what, translator, "--path", empty).refusal()
-        assert "empty has no line of 1 to 31 tokens" in refusal
-
-
-def test_options_of_other_models_are_refused(
-    sublayer: Sublayer, trained: Path, translator: Path
-) -> None:
-    of_translators = sublayer("evaluate", trained, "--beam", 3).err
-    assert "--beam is for models of objective.kind = translation" in of_translators
-    of_decoders = sublayer("evaluate", translator, "--stride", 3).err
-    assert "--stride is for models of objective.kind = causal" in of_decoders

@@ -4,10 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from sublayer.loading import load
-from tests.commands.results import Sublayer
 from tests.commands.translate.conftest import Translate
 
 
@@ -112,28 +109,3 @@ def test_an_interruption_leaves_json_of_what_was_translated(
     assert "unknown to the vocabulary: " in err
     found = json.loads(out)
     assert (found["lines"], len(found["translations"])) == (3, 3)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--n-best", 3, "--beam", 2), "--n-best 3 is more than the 2 hypotheses of --beam"),
-        (("--max-length-offset", "nan"), "--max-length-offset"),
-        (("--longest-more", "nan"), "--max-length-offset"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(
-    sublayer: Sublayer, translator: Path, words: tuple[object, ...], message: str
-) -> None:
-    code, _, err = sublayer("translate", translator, *words)
-    assert code == 2
-    assert message in err
-
-
-def test_what_is_no_translator_is_refused(sublayer: Sublayer, trained: Path) -> None:
-    assert "translates nothing" in sublayer("translate", trained).err
-
-
-def test_a_translator_is_not_asked_to_complete_a_text(sublayer: Sublayer, translator: Path) -> None:
-    refusal = sublayer("generate", translator, "--prompt", "ba <extra_id_0>").refusal()
-    assert f"use `sublayer translate {translator}`" in refusal

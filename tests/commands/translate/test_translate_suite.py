@@ -33,12 +33,3 @@ def test_bleu_of_a_suite_is_that_of_the_translations(
     assert scored > 0 and cells[translator.name]["error"] > 0
     copied = sacrebleu.corpus_bleu(ENGLISH, [GERMAN], lowercase=lowercase).score
     assert cells["source copied"]["mean"] == pytest.approx(copied)
-
-
-def test_lines_without_a_partner_are_refused(translator: Path, sublayer: Sublayer, tmp_path: Path):
-    (tmp_path / "en.txt").write_text("\n".join(ENGLISH) + "\n")
-    (tmp_path / "de.txt").write_text("\n".join(GERMAN[:3]) + "\n")
-    suite = tmp_path / "suite.toml"
-    suite.write_text(f'[[pairs]]\nsource = "{tmp_path}/en.txt"\ntarget = "{tmp_path}/de.txt"\n')
-    refused = sublayer("evaluate", translator, "--suite", suite).refusal()
-    assert "has 4 lines" in refused and "a translation stands in each source's line" in refused
