@@ -120,7 +120,6 @@ def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(
     check_planned_or_refused(name, overrides)
 
 
-@pytest.mark.slow
 @at_length(3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(RECIPES),

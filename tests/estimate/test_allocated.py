@@ -15,7 +15,7 @@ from sublayer.config.optimizers.kinds import OPTIMIZERS, OptimizerConfig
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
 from sublayer.estimate.memory import training_memory
-from tests.in_time import some_at_leisure, some_in_time
+from tests.breadth import rows
 
 from .configurations import (
     ENCODER,
@@ -35,8 +35,6 @@ from .measured import allocated_peak, check_saved, make_step
 KINDS = list(product([1, 2], PRECISIONS, [False, True]))
 FOUR = [(1, "float32", True), (1, "bfloat16", False), (2, "float32", False), (2, "bfloat16", True)]
 OTHERS = [kind for kind in KINDS if kind not in FOUR]
-# Every other model is measured in one every time: in these in turn, which have each choice.
-OFTEN = {0: (1, "bfloat16", False), 2: (2, "float32", True)}
 
 
 def kinds_of(number: int) -> list[tuple[int, str, bool]]:
@@ -44,21 +42,14 @@ def kinds_of(number: int) -> list[tuple[int, str, bool]]:
     return OTHERS if number % 4 >= 2 else FOUR
 
 
-def when(number: int, turn: int, kind: tuple[int, str, bool]) -> list[pytest.MarkDecorator]:
-    """Mark when a model is measured in a kind: every time, among slow tests, or at leisure."""
-    if kind == OFTEN.get(number % 4):
-        return []
-    return [pytest.mark.slow if (number + turn) % 2 else pytest.mark.explore]
-
-
 STEPS = [
-    pytest.param(fields, *kind, marks=when(number, turn, kind))
+    (fields, *kind)
     for number, fields in enumerate([*MODELS, *ENCODERS, *TRANSLATORS])
-    for turn, kind in enumerate(kinds_of(number))
+    for kind in kinds_of(number)
 ]
 
 
-@pytest.mark.parametrize(("fields", "n_passes", "precision", "recomputes"), STEPS, ids=str)
+@pytest.mark.parametrize(("fields", "n_passes", "precision", "recomputes"), rows(STEPS, 8), ids=str)
 def test_a_step_allocates_what_is_said(
     fields: dict[str, Any], n_passes: int, precision: str, recomputes: bool
 ) -> None:
@@ -75,10 +66,12 @@ def test_a_step_allocates_what_is_said(
 OBJECTIVES = [CausalObjective(auxiliary="layers", targets=2), CausalObjective(positions="last")]
 
 
-@pytest.mark.parametrize("precision", some_at_leisure(["bfloat16", "float32"], 2))
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=["auxiliary", "last"])
-@pytest.mark.parametrize("fields", some_at_leisure([MODELS[0], *MODELS[4:6]], 3), ids=str)
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fields", "precision"),
+    rows(product([MODELS[0], *MODELS[4:6]], ["bfloat16", "float32"]), 1),
+    ids=str,
+)
 def test_other_losses_keep_and_allocate_what_is_said(
     fields: dict[str, Any], objective: CausalObjective, precision: str
 ) -> None:
@@ -96,17 +89,12 @@ def test_other_losses_keep_and_allocate_what_is_said(
 
 # Both stacks matter: where blocks run again, the longer one has the peak.
 SPANS = [
-    pytest.param(fields, z_loss, *kind, marks=[] if kind == often else pytest.mark.slow)
-    for fields, z_loss, often in (
-        (T5S[0], 0.0, (2, "float32", True)),
-        (T5S[1], 1e-4, (1, "bfloat16", False)),
-    )
-    for kind in KINDS
+    (fields, z_loss, *kind) for fields, z_loss in ((T5S[0], 0.0), (T5S[1], 1e-4)) for kind in KINDS
 ]
 
 
 @pytest.mark.parametrize(
-    ("fields", "z_loss", "n_passes", "precision", "recomputes"), SPANS, ids=str
+    ("fields", "z_loss", "n_passes", "precision", "recomputes"), rows(SPANS, 4), ids=str
 )
 def test_a_step_of_span_corruption_allocates_what_is_said(
     fields: dict[str, Any], z_loss: float, n_passes: int, precision: str, recomputes: bool
@@ -125,13 +113,11 @@ def test_a_step_of_span_corruption_allocates_what_is_said(
 
 
 OF_TASKS = [
-    pytest.param(name, *kind, marks=[] if kind == OFTEN.get(2 * (number % 2)) else pytest.mark.slow)
-    for number, name in enumerate(TASK_MODELS)
-    for kind in kinds_of(2 * (number % 2))
+    (name, *kind) for number, name in enumerate(TASK_MODELS) for kind in kinds_of(2 * (number % 2))
 ]
 
 
-@pytest.mark.parametrize(("name", "n_passes", "precision", "recomputes"), OF_TASKS)
+@pytest.mark.parametrize(("name", "n_passes", "precision", "recomputes"), rows(OF_TASKS, 6))
 def test_a_step_on_a_task_allocates_what_is_said(
     name: str, n_passes: int, precision: str, recomputes: bool
 ) -> None:
@@ -159,7 +145,7 @@ UPDATES: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("optimizer", "fields"),
-    some_in_time(product(UPDATES.values(), [MODELS[2], MODELS[4]]), 5),
+    rows(product(UPDATES.values(), [MODELS[2], MODELS[4]]), 8),
     ids=str,
 )
 def test_an_update_that_outweighs_the_activations_allocates_what_is_said(
@@ -214,7 +200,7 @@ MATRICES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(
     ("fields", "precision", "recomputes"),
-    some_in_time(product(MATRICES, PRECISIONS, [False, True]), 5),
+    rows(product(MATRICES, PRECISIONS, [False, True]), 4),
     ids=str,
 )
 def test_an_embedding_matrix_that_outweighs_the_rest_is_held_as_is_said(
@@ -242,9 +228,7 @@ BIASED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("recomputes", "fields"), some_in_time(product([False, True], BIASED), 5), ids=str
-)
+@pytest.mark.parametrize(("recomputes", "fields"), rows(product([False, True], BIASED), 4), ids=str)
 def test_a_bias_of_scores_is_held_as_is_said(fields: dict[str, Any], recomputes: bool) -> None:
     check_saved(make_pass(fields, "float32"))
     # So few and so long that the bias is as large as what a block keeps.

@@ -37,7 +37,7 @@ def make_config(context: int, **fields: Any) -> ModelConfig:
     return resolve_model(model, vocab_size=41, context=context)
 
 
-@pytest.mark.parametrize("lengths", [(11, 5), (5, 11), (7, 7)], ids=str)
+@pytest.mark.parametrize("lengths", [(11, 5)], ids=str)
 @pytest.mark.parametrize(
     "fields",
     [
@@ -70,9 +70,14 @@ def test_operations_are_those_of_the_built_model_but_for_half_of_its_own_attenti
     assert said * context == pytest.approx(counted - unseen, abs=context / 2)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("lengths", [(96, 40), (40, 96)], ids=str)
-@pytest.mark.parametrize("fields", [{"dropout": 0.1, "ffn": "relu"}, {"norm": "rms"}], ids=str)
+@pytest.mark.parametrize(
+    ("fields", "lengths", "precision"),
+    [
+        ({"dropout": 0.1, "ffn": "relu"}, (96, 40), "float32"),
+        ({"norm": "rms"}, (40, 96), "bfloat16"),
+    ],
+    ids=str,
+)
 def test_what_autograd_keeps_is_what_is_said(
     fields: dict[str, Any], lengths: tuple[int, int], precision: Precision
 ) -> None:

@@ -11,6 +11,7 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.estimate.memory import training_memory
+from tests.breadth import rows
 
 from . import measured
 from .configurations import make_pass
@@ -51,9 +52,7 @@ KINDS = [(1, "float32", True), (2, "bfloat16", False)]
 
 
 @pytest.mark.parametrize(("n_passes", "precision", "recomputes"), KINDS)
-@pytest.mark.parametrize(
-    "fields", [MODELS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in MODELS[1:])]
-)
+@pytest.mark.parametrize("fields", rows(MODELS, 1))
 def test_a_step_allocates_what_is_said(
     fields: dict[str, Any], n_passes: int, precision: str, recomputes: bool
 ) -> None:

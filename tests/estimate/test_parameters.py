@@ -12,6 +12,7 @@ from sublayer.config.architecture.positions import POSITIONS
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import Parameters, count_parameters
 from sublayer.model.build import compose
+from tests.breadth import rows
 
 from .configurations import resolved
 
@@ -143,7 +144,7 @@ def test_sharing_one_kind_of_sublayer_leaves_the_other_alone() -> None:
     assert none - shared_ffn == (n_layers - 1) * ffn
 
 
-@pytest.mark.parametrize("fields", combinations(150), ids=str)
+@pytest.mark.parametrize("fields", rows(combinations(150), 14), ids=str)
 def test_the_built_model_has_the_parameters_that_are_counted(fields: dict[str, Any]) -> None:
     config = resolved(**fields)
     with torch.device("meta"):

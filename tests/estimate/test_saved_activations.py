@@ -1,6 +1,7 @@
 """The activations that a config is said to save are those that autograd keeps."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from sublayer.config.architecture.stacks import stacks
 from sublayer.estimate.saved_by_blocks import score_bias, score_bias_index
 from sublayer.estimate.saved_by_pass import saved_activations
 from sublayer.model.positions.build import build_positions
+from tests.breadth import rows
 
 from .configurations import (
     CONTEXT,
@@ -30,11 +32,7 @@ from .measured import check_saved, saved_bytes, saved_storages
 
 @pytest.mark.parametrize(
     ("fields", "precision"),
-    [
-        pytest.param(fields, precision, marks=[] if (number + place) % 2 else pytest.mark.slow)
-        for number, fields in enumerate([*MODELS, *ENCODERS, *TRANSLATORS])
-        for place, precision in enumerate(PRECISIONS)
-    ],
+    rows(product([*MODELS, *ENCODERS, *TRANSLATORS], PRECISIONS), 9),
     ids=str,
 )
 def test_what_autograd_keeps_is_what_is_said(fields: dict[str, Any], precision: str) -> None:

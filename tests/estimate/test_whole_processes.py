@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from sublayer.training.precision import bfloat16_gain, own_clocks
-from tests.in_time import some_at_leisure
+from tests.breadth import rows
 
 WHOLE = """
 import json, sys, torch
@@ -121,9 +121,8 @@ PROCESSES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process's peak memory")
-@pytest.mark.parametrize("settings", some_at_leisure(zip(PROCESSES), 2), ids=" ".join)
+@pytest.mark.parametrize("settings", rows(PROCESSES, 1), ids=" ".join)
 def test_a_process_takes_what_is_said(settings: tuple[str, ...]) -> None:
     if "train.precision=bfloat16" in settings and bfloat16_gain(256, own_clocks()) == 0.0:
         pytest.skip(

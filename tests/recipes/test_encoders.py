@@ -4,6 +4,7 @@ import pytest
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.layering.sources import shipped_recipes
+from tests.breadth import rows
 
 OF_ALBERT = [
     name
@@ -12,7 +13,7 @@ OF_ALBERT = [
 ]
 
 
-@pytest.mark.parametrize("name", OF_ALBERT)
+@pytest.mark.parametrize("name", rows(OF_ALBERT, 4))
 def test_it_learns_from_all_text_and_is_watched_on_squad_and_race(name: str) -> None:
     recipe = load_recipe(name).recipe
     assert recipe.data.split == "100/0/0"

@@ -7,6 +7,7 @@ from sublayer.config.optimizers.adam import AdamConfig, AdamWConfig
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.resources import Resources
 from sublayer.study.definition import load_study
+from tests.breadth import rows
 
 TRANSLATORS = [
     f"{size}-{kind}{text}"
@@ -17,7 +18,7 @@ TRANSLATORS = [
 PLENTY = Resources("cpu", memory_bytes=1 << 60, disk_bytes=1 << 60, has_fast_bfloat16=True, cores=1)
 
 
-@pytest.mark.parametrize("name", [*TRANSLATORS, "multi30k-tiny"])
+@pytest.mark.parametrize("name", rows([*TRANSLATORS, "multi30k-tiny"], 4))
 def test_a_translator_has_fairseqs_batches_and_checkpoints_to_take_the_mean_of(name: str) -> None:
     recipe = load_recipe(name).recipe
     assert (recipe.data.batch_multiple, recipe.data.batch_order) == (8, "once")
@@ -26,7 +27,7 @@ def test_a_translator_has_fairseqs_batches_and_checkpoints_to_take_the_mean_of(n
     assert recipe.train.keep_checkpoints == 20
 
 
-@pytest.mark.parametrize("name", TRANSLATORS)
+@pytest.mark.parametrize("name", rows(TRANSLATORS, 4))
 def test_words_are_escaped_as_by_the_script_that_prepares_them(name: str) -> None:
     data = load_recipe(name).recipe.data
     assert data.moses_escapes

@@ -7,6 +7,7 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.config.text.corpora import RECORD_CORPORA
 from sublayer.errors import ConfigError
+from tests.breadth import rows
 
 FFN_ONLY = 'model.block=["ffn"]'
 ATTENTION_ONLY = 'model.block=["attention"]'
@@ -127,7 +128,7 @@ def test_a_field_without_effect_is_an_error_with_field_value_and_reason(
         assert decider.partition("=")[0] in str(error.value)
 
 
-@pytest.mark.parametrize("decider", [decider for _, decider, _ in IDLE if decider])
+@pytest.mark.parametrize("decider", rows([decider for _, decider, _ in IDLE if decider], 6))
 def test_what_makes_another_field_idle_is_fine_alone(decider: str):
     load_recipe("gpt", [decider])
 
@@ -264,7 +265,7 @@ OF_BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("name", OF_BLOCKS)
+@pytest.mark.parametrize("name", rows(OF_BLOCKS, 8))
 def test_what_is_said_of_blocks_is_refused_of_an_lstm_by_its_kind(name: str):
     with pytest.raises(ConfigError) as error:
         load_recipe("gpt", {"model.kind": "lstm", f"model.{name}": OF_BLOCKS[name]})

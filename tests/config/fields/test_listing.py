@@ -10,7 +10,7 @@ from sublayer.config.fields.catalog import HEADINGS, TABLES, keys
 from sublayer.config.fields.listing import FieldRow, field_rows, json_schema
 from sublayer.config.layering.sources import FILE_ONLY, find_source, read_toml, shipped_recipes
 from sublayer.config.optimizers.kinds import OPTIMIZERS
-from tests.in_time import some_in_time
+from tests.breadth import rows
 
 PURE = (
     "_std",
@@ -32,6 +32,7 @@ PURE = (
     "threshold",
     "weight",
 )
+
 """Ends of the names of numbers that count nothing."""
 
 
@@ -187,7 +188,7 @@ def fits(value: Any, rule: dict[str, Any], schema: dict[str, Any]) -> bool:
     return value >= rule.get("minimum", value) if isinstance(value, int | float) else True
 
 
-@pytest.mark.parametrize("name", some_in_time(shipped_recipes(), 5))
+@pytest.mark.parametrize("name", rows(shipped_recipes(), 6))
 def test_every_shipped_recipe_fits_the_schema(name: str):
     schema = json_schema()
     assert fits(read_toml(find_source(name).path), schema, schema)

@@ -14,6 +14,7 @@ from sublayer.config.layering.run_recipe import read_recipe, read_run_recipe
 from sublayer.errors import ConfigError
 from sublayer.model.model_folder import load_weights
 from sublayer.study.definition import load_study
+from tests.breadth import rows
 
 PROJECT = Path(__file__).resolve().parents[3]
 OLD_RUNS = PROJECT / "tests" / "old_runs"
@@ -28,7 +29,7 @@ def test_a_row_leads_from_a_name_that_is_gone_to_a_field(old: str) -> None:
     assert RENAMED[old].startswith(f"{table}.")
 
 
-@pytest.mark.parametrize("old", RENAMED)
+@pytest.mark.parametrize("old", rows(RENAMED, 2))
 def test_a_user_is_told_the_new_name_in_one_line(old: str, tmp_path: Path) -> None:
     table, _, name = old.partition(".")
     told = f"{old} is now called {RENAMED[old]}: write that"
@@ -96,7 +97,9 @@ def test_an_old_name_beside_the_new_one_is_not_taken_for_it(tmp_path: Path) -> N
         load_recipe(tmp_path)
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize(
+    "path", rows(RECORDED, 8), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
 def test_every_recipe_of_a_record_is_read(path: Path, tmp_path: Path) -> None:
     text = path.read_text()
     table = tomllib.loads(text)

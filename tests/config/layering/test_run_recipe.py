@@ -95,7 +95,6 @@ def recipes(draw: st.DrawFn) -> Recipe:
 @given(
     recipe=recipes(), derived=st.lists(st.sampled_from(["train.steps", "model.d_ff"]), unique=True)
 )
-@pytest.mark.slow
 def test_a_written_recipe_is_read_back_exactly(
     tmp_path_factory: pytest.TempPathFactory, recipe: Recipe, derived: list[str]
 ):

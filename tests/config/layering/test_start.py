@@ -15,6 +15,7 @@ from sublayer.config.layering.sources import shipped_recipes
 from sublayer.config.layering.start_folder import read_start
 from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
+from tests.breadth import rows
 
 SMALL = {
     "model.n_layers": 2,
@@ -130,7 +131,7 @@ def test_an_imported_model_gives_its_model_and_a_context_that_it_has(run: Run) -
     assert loaded.recipe.data.corpus == "python"  # the recipe's: the model brings no text
 
 
-@pytest.mark.parametrize("recipe_name", shipped_recipes())
+@pytest.mark.parametrize("recipe_name", rows(shipped_recipes(), 8))
 def test_every_shipped_model_is_kept_as_it_is(run: Run, recipe_name: str) -> None:
     folder = run({}, recipe_name)
     before = load_recipe(recipe_name).recipe

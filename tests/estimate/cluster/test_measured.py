@@ -14,6 +14,7 @@ from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.processes import Machine, plan_processes
 from sublayer.study.budget.resources import Resources
 from sublayer.system.peak_memory import PeakMemory
+from tests.breadth import rows
 
 ROOT = Path(__file__).parents[3]
 DECODER = [
@@ -54,10 +55,8 @@ def measured(settings):
     return json.loads(line)["peak"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "shard", ["full", "none", pytest.param("optimizer", marks=pytest.mark.explore)]
-)
+@pytest.mark.all
+@pytest.mark.parametrize("shard", rows(["full", "none", "optimizer"], 1))
 def test_two_processes_hold_what_is_planned_to_ten_percent(shard):
     with PeakMemory(torch.device("cpu")) as here:
         pass
