@@ -151,6 +151,15 @@ def chunks(tests: list[str], seconds: dict[str, float]) -> list[list[str]]:
     return [chunk for chunk in cut if chunk]
 
 
+def within(tests: list[str], seconds: dict[str, float], limit_s: float) -> list[str]:
+    """Return the first tests, as many as take so long together."""
+    total, kept = 0.0, 0
+    while kept < len(tests) and total < limit_s:
+        total += seconds[tests[kept]]
+        kept += 1
+    return tests[:kept]
+
+
 def run_tests(tree: Path, tests: list[str], work: Path) -> tuple[int, str]:
     """Run tests in order until one fails; return pytest's exit code and the test that failed."""
     (work / "arguments").write_text("\n".join(tests))
@@ -167,8 +176,13 @@ def run_tests(tree: Path, tests: list[str], work: Path) -> tuple[int, str]:
     return ended.returncode, named[1] if named else ended.stdout.strip()[-200:]
 
 
-def hunt(name: str, commit: str, work: Path, part: int, of: int, only: list[int]) -> None:
-    """Apply one fault after the other to a copy, and run the tests that reach it."""
+def hunt(
+    name: str, commit: str, work: Path, part: int, of: int, only: list[int], limit_s: float
+) -> None:
+    """Apply one fault after the other to a copy, and run the tests that reach it.
+
+    What stays undetected by tests of ``limit_s`` recorded seconds counts as missed.
+    """
     results = HERE / f"{name}.jsonl"
     known = json.loads((work / f"notes-{name}" / "tests.json").read_text())
     seconds = known["seconds"]
@@ -193,6 +207,7 @@ def hunt(name: str, commit: str, work: Path, part: int, of: int, only: list[int]
         except (LookupError, SyntaxError) as error:
             row["by"] = str(error)
             tests = []
+        tests = within(tests, seconds, limit_s)
         for chunk in chunks(tests, seconds):
             code, by = run_tests(mine, chunk, mine)
             if code not in (0, 5):
@@ -247,6 +262,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--part", type=int, default=0, help="the part of this process, of --of")
     parser.add_argument("--of", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds of tests for a fault")
     parser.add_argument("--only", type=int, nargs="*", default=[])
     told = parser.parse_args()
     if told.do == "draw":
@@ -256,6 +272,6 @@ def main() -> None:
     elif told.do == "summarize":
         summarize(told.names[0], told.work / f"notes-{told.names[0]}")
     elif told.do == "hunt":
-        hunt(told.names[0], told.commit, told.work, told.part, told.of, told.only)
+        hunt(told.names[0], told.commit, told.work, told.part, told.of, told.only, told.limit)
     else:
         show(told.names, told.count)
