@@ -3,37 +3,39 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast test-avx2 test-explore test-pages test-lowest test-pythons golden check docs bench clean
+.PHONY: demo test test-all test-avx2 test-pages test-lowest test-pythons golden faults check docs bench clean
 
-# Two processes of one thread each: what tests compute is too small for more threads.
-TESTS := $(BIN)/python -m pytest -n 2
-# The tests of what a processor computes with: once more as one without avx512 and products of bfloat16.
-COMPUTING := tests/model tests/estimate tests/objective tests/training tests/decode tests/study
+# Two processes of one thread each: the tests compute too little for more threads.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations 10
+# A processor without avx512 and bf16 units, and the tests of the packages that compute.
 AS_AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2
+NUMERIC := tests/golden tests/model tests/decode tests/objective tests/training tests/estimate
 
 demo: $(VENV)/.run
 	$(BIN)/sublayer demo
 
+# Ten minutes on two quiet cores.
 test: $(VENV)/.dev
-	$(TESTS) -m "not slow and not explore and not pages" --durations 5
-	$(TESTS) -m "slow and not explore" --dist worksteal --durations 10
+	$(PYTEST) -m "not all and not explore and not pages"
 	$(MAKE) check
 
-test-fast: $(VENV)/.dev
-	$(TESTS) -m "not slow and not explore and not pages" --durations 10
+# All rows, shipped studies and recipes, kills, new draws of the property tests, AVX2, pages, lowest bounds, Pythons.
+test-all: $(VENV)/.dev
+	TESTS_ALL=1 $(PYTEST) -m "not pages"
+	$(MAKE) check test-avx2 test-pages test-lowest test-pythons
 
 test-avx2: $(VENV)/.dev
-	$(AS_AVX2) $(TESTS) -m "not slow and not explore and not pages" --durations 10 $(COMPUTING)
+	$(AS_AVX2) $(PYTEST) -m "not all and not explore and not pages" $(NUMERIC)
 
-# Every page's commands in the order in which they stand, with small models, and the notebook's cells.
+# The commands of every page, in the order in which they stand, with small models, and the notebook's cells.
 test-pages: $(VENV)/.dev
-	$(TESTS) -m pages --dist worksteal --durations 10
+	$(PYTEST) -m pages
 
-# The tests that draw what they try, with other draws each time: what they find, the others keep. And the cases that
-# take too long for every time.
-test-explore: $(VENV)/.dev
-	TESTS_EXPLORE=1 $(TESTS) -m "hypothesis or explore" --dist worksteal --durations 10
-	TESTS_EXPLORE=1 $(TESTS) -m slow --dist worksteal tests/study/test_shipped_chains_run.py
+# Apply seeded faults one at a time, and run the tests that reach each: hours; results in tests/faults.
+faults: $(VENV)/.dev
+	$(BIN)/python -m tests.faults record after --marks "not all and not pages"
+	$(BIN)/python -m tests.faults hunt after
+	$(BIN)/python -m tests.faults show before after
 
 # The built wheel in empty environments: at the lowest versions of what it depends on, and on several Pythons. Where the
 # package index has torch for GPUs alone, an environment takes 8 GB while it is tried.
@@ -53,7 +55,6 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/test_dead_code.py tests/test_links.py
 	$(BIN)/python docs/generate.py
 	$(BIN)/zensical build --clean --strict
 

@@ -10,7 +10,7 @@ _PART = 5
 
 
 def at_length(n_examples: int, **others: Any) -> settings:
-    """Try so many examples in ``make test-explore``, which draws others each time, else a fifth.
+    """Try so many examples in ``make test-all``, which draws others each time, else a fifth.
 
     What is tried again and again finds what a change broke, not what nobody has met yet.
     """

@@ -16,7 +16,7 @@ def some_in_time(values: Iterable[Any], every: int) -> list[ParameterSet]:
 
 
 def some_at_leisure(values: Iterable[Any], every: int) -> list[ParameterSet]:
-    """Make parameters of values, all but one in ``every`` of which wait for ``make test-explore``.
+    """Make parameters of values, all but one in ``every`` of which wait for ``make test-all``.
 
     For what takes long on each value, and hardly ever fails on one alone.
     """
