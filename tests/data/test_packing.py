@@ -1,10 +1,13 @@
-"""Examples packed into rows: each once, no row too long, and slices that are batches."""
+"""Examples packed into rows by best fit: each once, no row too long, and slices are batches."""
+
+from itertools import pairwise
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sublayer.data.best_fit import best_fit
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from tests.packed_rows import unpack
@@ -117,20 +120,11 @@ def test_an_example_that_does_not_fit_a_row_has_one_for_each_sequence():
     assert batch.numbers == (0, 2, 1)
     assert batch.owners.tolist() == [0, 0, 0, 1, 1, 2]
     assert batch.readouts.tolist()[:3] == [[0, 4], [1, 6], [2, 5]]
-
-
-def test_what_would_be_written_beyond_a_row_has_rows_of_its_own():
     # Both sequences of an example could be read in one row, but not written.
     batch = packed(with_lengths([[5, 5], [2]], writes=True))
     assert batch.unit_rows == (0, 2, 3)
     assert batch.read.lengths == (5, 5, 2)
     assert batch.written is not None and batch.written.lengths == (5, 5, 2)
-
-
-def test_a_sequence_as_long_as_a_row_has_one_to_itself_and_no_mask():
-    batch = packed(with_lengths([[12], [12]]))
-    assert batch.read.mask is None and batch.read.document_ids is None
-    assert len(batch) == 2
 
 
 def test_units_of_a_micro_batch_have_the_tokens_of_so_many_full_rows():
@@ -141,13 +135,43 @@ def test_units_of_a_micro_batch_have_the_tokens_of_so_many_full_rows():
     assert units_of_three.micro_rows(6, 12) == 2
 
 
-def test_the_padding_of_a_batch_on_the_cpu_is_its_own():
+def test_padding_masks_and_counts_are_those_of_the_rows():
     batch = packed(with_lengths([[5], [9]]))
     assert batch.to(torch.device("cpu")) is batch
     assert batch.read.tokens[1].tolist()[5:] == [PAD] * 4
-
-
-def test_tokens_that_are_read_and_written_are_counted():
+    full = packed(with_lengths([[12], [12]]))
+    assert full.read.mask is None and full.read.document_ids is None and len(full) == 2
     assert packed(with_lengths([[5], [9, 2]])).n_tokens == 16
     # Of nine tokens six are written, of fewer all.
     assert packed(with_lengths([[5], [9, 2]], writes=True)).n_tokens == 16 + 5 + 6 + 2
+
+
+ROOM = (12, 6)
+
+SIZES = st.lists(st.tuples(st.integers(1, 15), st.integers(0, 6)), min_size=1, max_size=30)
+
+
+@given(SIZES)
+@example([(12, 0), (12, 0), (5, 6), (5, 6), (2, 0)])
+def test_every_item_stands_in_one_row_within_its_room_the_fullest_first(sizes):
+    rows = best_fit(sizes, ROOM)
+    assert sorted(index for row in rows for index in row) == list(range(len(sizes)))
+    for row in rows:
+        for side, room in enumerate(ROOM):
+            assert len(row) == 1 or sum(sizes[index][side] for index in row) <= room
+    keys = [(len(row) > 1, -sum(sizes[index][0] for index in row)) for row in rows]
+    assert keys == sorted(keys)
+
+
+@given(SIZES)
+def test_no_two_rows_would_fit_into_one(sizes):
+    # Whatever was begun later did not fit into a row that was there.
+    for one, other in pairwise(best_fit([(read, 0) for read, _ in sizes], ROOM)):
+        assert sum(sizes[index][0] for index in one + other) > ROOM[0]
+
+
+def test_an_item_goes_where_it_leaves_the_least_room():
+    # 7 and 6 begin rows, which leave 5 and 6; 5 fits the first exactly, 4 then the second.
+    assert best_fit([(4, 0), (6, 0), (5, 0), (7, 0)], ROOM) == [[3, 2], [1, 0]]
+    # Where what is written would not fit, the next row is taken.
+    assert best_fit([(7, 5), (6, 1), (5, 4)], ROOM) == [[0], [1, 2]]

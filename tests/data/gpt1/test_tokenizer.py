@@ -1,23 +1,140 @@
-"""GPT-1's tokenizer against ids by hand, the released code slowly, and transformers' class."""
+"""GPT-1's text rules and tokenizer against the released code and transformers' class."""
 
 import json
+import sys
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from sublayer.data.gpt1 import text_rules
 from sublayer.data.gpt1.differences import Counts, count_differences
-from sublayer.data.gpt1.text_rules import NEWLINE
+from sublayer.data.gpt1.text_rules import NEWLINE, cut, mend, standardise, words_of
 from sublayer.data.gpt1.tokenizer import Gpt1Tokenizer, vocabulary_of, with_normalization
 from sublayer.data.gpt1.vocabulary import Gpt1Vocabulary
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tokenizers.base import NotUtf8
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import ConfigError, DataError
+from tests.breadth import examples
 from tests.data.gpt1 import released
-from tests.data.gpt1.test_text_rules import TEXTS
+
+PARTS = st.sampled_from(
+    [
+        *"ab Zé'.,:;!?-_~\"()[]{}|/\\*+<>&^=@#0189\t\r\n\x85\u00a0\u2028—…´’ﬁＡ漢İ",
+        *("&amp;", "&lt;", "<b>", "â€™", "don't ", ":)", "a.m. ", "\x1b[0m", "\n", "\r\n"),
+    ]
+)
+
+TEXTS = st.lists(PARTS, max_size=60).map("".join)
+
+
+def words(text: str) -> list[str]:
+    found = []
+    for part in words_of(text):
+        found += [part.distinct[number] for number in part.numbers.tolist()]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "standard"),
+    [
+        ('a-~!";b?+,)(c/*[]}{|_d', 'a - ~ ! " ; b ? + , ) ( c / * [ ] } { | _ d'),
+        ("a---b|||c-", "a --- b ||| c -"),
+        ("a\\b.c:'<>@#$%^&=`", "a\\b.c:'<>@#$%^&=`"),
+        ("a—b–c―d…e´f", "a - b - c - d...e'f"),
+        ("a—-b", "a -- b"),
+        (" a \t\u00a0b\nc,\n \t\r\n\n  d\n", "a b \n c , \n d"),
+        (" \n ", ""),
+    ],
+)
+def test_marks_are_set_apart_and_whitespace_is_single(text, standard):
+    # Spaces that two marks share are one.
+    assert standardise(text) == standard == released.standardise(text)
+
+
+def test_a_long_run_of_whitespace_takes_no_longer_than_its_length():
+    # The published patterns try every place of such a run again; these look at each once.
+    assert standardise("a" + " " * 2_000_000 + "b\n" + "\n " * 500_000 + "c") == "a b \n c"
+
+
+@examples(200)
+@given(TEXTS)
+def test_text_is_mended_as_ftfy_does(text):
+    ftfy = pytest.importorskip("ftfy")
+    assert mend(text) == ftfy.fix_text(text)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
+def test_every_end_of_a_line_is_ftfys(end):
+    ftfy = pytest.importorskip("ftfy")
+    for line in ("plain\ttext", "", "a & b", "“a”"):
+        text = f"first{end}{line}{end}"
+        assert mend(text) == ftfy.fix_text(text)
+
+
+def test_an_entity_counts_up_to_the_first_line_with_a_tag():
+    assert mend("a &amp; b\n<i> &amp;\n&amp;") == "a & b\n<i> &amp;\n&amp;"
+
+
+@examples(200)
+@given(TEXTS)
+def test_words_are_those_of_the_released_code(text):
+    pytest.importorskip("spacy")
+    newline = f"{NEWLINE} "
+    assert words(text) == [NEWLINE if word == newline else word for word in released.words(text)]
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        20,
+    ],
+)
+def test_a_long_text_is_divided_in_parts_as_it_is_whole(monkeypatch, size):
+    pytest.importorskip("spacy")
+    prose = "It was the best of times - it was (so far) the worst.\nDon't \n\n ask, e.g. why " * 9
+    whole = words(prose)
+    monkeypatch.setattr(text_rules, "_BLOCK_CHARACTERS", size)
+    assert len(list(words_of(prose))) > 9
+    assert words(prose) == whole
+    assert words(prose.replace("\n", " ")) == [word for word in whole if word != "\n"]
+
+
+PROSE = "the old man\nwent to sea & back, well\n" * 3 + "a <b>tag\nand more of it\nto the end"
+
+
+@given(st.one_of(TEXTS, TEXTS.map(lambda text: PROSE + text + PROSE)), st.integers(0, 300))
+def test_a_cut_changes_no_word(text, near):
+    pytest.importorskip("spacy")
+    data = text.encode()
+    place = cut(data, min(near, len(data)))
+    assert place <= near
+    assert words(data[:place].decode()) + words(data[place:].decode()) == words(text)
+
+
+def test_cuts_stand_late_in_lines_that_are_left_as_they_are():
+    data = b"one two\nthree four five\nsix seven"
+    assert cut(data, len(data)) == data.index(b" five")
+    assert cut(data, 10) == data.index(b" two")
+    assert cut(data, 5) == 0
+    assert cut(b"one two\r\nthree four\r\nfive six", 26) == data.index(b" four") + 1
+    assert cut(b"one two\rthree four\n five", 20) == 0
+    assert cut(b"one two\n<b>\nthree four\n", 20) == 3
+    assert cut("one two\nthree “four” five\n".encode(), 30) == 3
+
+
+@pytest.mark.parametrize("missing", ["ftfy", "spacy"])
+def test_without_a_library_the_extra_is_named(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    text_rules._spacy.cache_clear()
+    with pytest.raises(
+        DataError, match=rf"text rules need {missing}: pip install 'sublayer\[spacy\]'"
+    ):
+        list(words_of("a text"))
+    text_rules._spacy.cache_clear()
+
 
 pytest.importorskip("ftfy")
 pytest.importorskip("spacy")
@@ -76,6 +193,7 @@ def test_ids_are_those_worked_out_by_hand(text, expected):
     assert released.encode(text, IDS, MERGES) == [IDS[piece] for piece in expected]
 
 
+@examples(200)
 @given(TEXTS)
 def test_ids_are_those_of_the_released_code(text):
     assert TINY.encode(text.encode()).tolist() == released.encode(text, IDS, MERGES)
@@ -84,6 +202,7 @@ def test_ids_are_those_of_the_released_code(text):
 _THEIRS = None
 
 
+@examples(200)
 @given(TEXTS)
 def test_transformers_rules_give_its_ids(text):
     from transformers import OpenAIGPTTokenizer
@@ -246,13 +365,6 @@ def test_a_damaged_file_is_refused(tmp_path, change, message):
         load_tokenizer(tmp_path)
 
 
-def test_text_has_to_be_utf8_and_may_be_empty():
-    with pytest.raises(NotUtf8, match="line 2: byte 0xff"):
-        TINY.encode(b"a\n\xff")
-    assert TINY.encode(b"").dtype == np.int32
-    assert len(TINY.encode(b" \n")) == len(FAST.encode(b" \n")) == 0
-
-
 TEXT = (
     "It's the end of the road, the boat isn't here… the “others” don't\n"
     "see it; they're at sea (or so they say).\n\nCafé, thé, 1,000 others!\n"
@@ -290,18 +402,6 @@ def test_a_trained_vocabulary_is_that_of_a_slow_reference(normalization, n_merge
         assert 0 not in expected and vocabulary.ids["\n</w>"] in expected
 
 
-@pytest.mark.parametrize(
-    ("text", "size", "error", "message"),
-    [
-        (b"abc", 6, ConfigError, "data.vocab_size = 6 is too small for gpt1-bpe: 8 are"),
-        (b" \n\n", 100, DataError, "there is no text to train a tokenizer on"),
-    ],
-)
-def test_a_text_too_short_for_the_vocabulary_is_refused(text, size, error, message):
-    with pytest.raises(error, match=message):
-        train_tokenizer("gpt1-bpe", [text], vocab_size=size)
-
-
 def test_differences_are_those_counted_by_hand():
     text = "Don't, don't\n\n“the” th\u00e9 -- low.\nlow a.b\n"
     found = count_differences(TINY.vocabulary, text.encode())
@@ -323,19 +423,3 @@ def test_differences_are_those_counted_by_hand():
     assert published.count(newline) == 2
     fast = FAST.encode(text.encode()).tolist()
     assert found.transformers == Counts(len(fast), fast.count(0), 0)
-
-
-@pytest.mark.all
-@given(TEXTS)
-def test_as_many_words_are_changed_as_the_two_have_more_and_less(text):
-    found = count_differences(TINY.vocabulary, text.encode())
-    library = FAST._tokenizer
-    normal = library.normalizer.normalize_str(text)
-    n_transformers = len(library.pre_tokenizer.pre_tokenize_str(normal))
-    n_published = len([word for word in released.words(text) if word != f"{NEWLINE} "])
-    more = sum(
-        (len(others) - len(published)) * times
-        for (published, others), times in found.changes.items()
-    )
-    assert more == n_transformers - n_published
-    assert sum(found.changes.values()) >= found.different

@@ -265,18 +265,6 @@ def test_a_process_without_a_pair_of_a_step_is_given_one_that_does_not_count() -
     assert equal(batches.batch(0, rank=0, world=2), whole)
 
 
-def test_shares_and_the_first_token_are_predicted_as_the_objective_says() -> None:
-    split = numbered([[1], [2], [1, 1]])
-    for ids, _, positions, *_ in rows(
-        batches_of(split, mask_share=0.99, sentence="none", **UNMASKED), 0, 9
-    ):
-        assert list(positions) == [place for place, id_ in enumerate(ids) if id_ >= Numbers.first]
-    for ids, _, positions, targets, _ in rows(
-        batches_of(numbered(LENGTHS), predict_first=True), 0, 9
-    ):
-        assert (positions[0], targets[0], ids[0]) == (0, Numbers.cls_id, Numbers.cls_id)
-
-
 def test_texts_and_tokenizers_without_examples_are_refused() -> None:
     bpe = train_tokenizer("bpe", [b"one two three"], vocab_size=260)
     settings = pair_settings(MaskedObjective(), numbered(LENGTHS).tokenizer, context=CONTEXT)

@@ -111,20 +111,6 @@ def test_what_is_masked_is_sorted_unique_maskable_and_keeps_its_target(
     assert len(drawn) == wanted if unit == "token" else len(drawn) <= wanted
 
 
-@pytest.mark.parametrize("unit", ["token", "word"])
-def test_every_maskable_place_is_equally_likely(unit):
-    ids = np.array([CLS, *range(10, 30), SEP, *range(10, 25), SEP])
-    counts = np.zeros(len(ids))
-    n_trials = 4000
-    for seed in range(n_trials):
-        counts[positions_of(ids, np.ones(len(ids), dtype=bool), philox(seed), unit=unit)] += 1
-    assert counts[ids < N_SPECIAL].tolist() == [0, 0, 0]
-    # 0.15 * 38 = 5.7: six of 35. Places drawn without replacement vary less than independent ones:
-    # a safe bound.
-    assert counts.sum() == 6 * n_trials
-    assert chisquare(counts[ids >= N_SPECIAL]).pvalue > P_LOW
-
-
 def test_predictions_become_masks_random_tokens_or_themselves_by_eighty_ten_ten():
     ids = np.full(400, 20)
     rule, n_trials, generator = MaskRule(share=0.5), 200, philox()
@@ -215,50 +201,6 @@ def test_a_word_is_predicted_whole_or_not_at_all(unit):
             assert is_predicted[word == number].all() or not is_predicted[word == number].any()
     with pytest.raises(ConfigError, match="a whole-word mask needs a tokenizer with word boundar"):
         mask_tokens(np.arange(10, 20), None, MaskRule(unit=unit), VOCABULARY, philox())
-
-
-def test_whole_words_reach_the_number_where_single_pieces_remain():
-    # Of 40 words a third has one piece, so that the last place is always filled.
-    for seed in range(100):
-        generator = philox(seed)
-        ids, starts = sequence(40, generator)
-        assert len(positions_of(ids, starts, generator, unit="word")) == round(0.15 * len(ids))
-
-
-def test_a_word_that_would_exceed_the_number_is_skipped():
-    # round(0.15 * 14) = 2 predictions: no word of 3 pieces fits; one of 2 or of 1 does.
-    ids = [CLS, *range(10, 22), SEP]
-    three = np.array([True, *[True, False, False] * 4, True])
-    for unit in BY_WORD:
-        assert positions_of(ids, three, philox(), unit=unit) == []
-    mixed = three.copy()
-    mixed[12] = True
-    seen = {tuple(positions_of(ids, mixed, philox(seed), unit="word")) for seed in range(50)}
-    assert seen == {(10, 11), (12,)}
-
-
-def test_an_ngram_that_would_exceed_the_number_is_made_shorter():
-    # 0.15 * 20 = 3 predictions. Three words of 2, 2, 1 pieces: whatever the draw, 2 + 2 never fits.
-    ids = [CLS, 10, 11, 12, 13, 14, *[SEP] * 14]
-    starts = np.array([True, True, False, True, False, True, *[True] * 14])
-    rule = {"unit": "ngram", "longest": 3, "favours": "long"}
-    seen = {tuple(positions_of(ids, starts, philox(seed), **rule)) for seed in range(100)}
-    assert seen == {(1, 2, 5), (3, 4, 5)}
-
-
-def test_ngrams_run_across_a_separator_and_leave_it_out():
-    # 0.15 * 13 rounds to 2, of two words with a separator between them: both, as one bigram or as
-    # two words.
-    ids = [CLS, 10, SEP, 11, *[SEP] * 9]
-    for seed in range(20):
-        assert positions_of(ids, np.ones(13, dtype=bool), philox(seed), unit="ngram") == [1, 3]
-    # 40 words, each after a separator; two predictions. One bigram (1/3, unless it begins at the
-    # last word), or two words that are neighbours by chance (2/40): 0.325 + 0.675 * 0.05 = 0.359.
-    ids, starts = np.array([CLS, *[10, SEP] * 40]), np.ones(81, dtype=bool)
-    rule = {"unit": "ngram", "most": 2, "longest": 2}
-    rows = [positions_of(ids, starts, philox(seed), **rule) for seed in range(2000)]
-    share = np.mean([np.diff(positions).tolist() == [2] for positions in rows])
-    assert abs(share - 0.359) < 5 * np.sqrt(0.359 * 0.641 / 2000)
 
 
 def test_a_piece_after_a_special_token_begins_a_word():

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,31 +128,6 @@ def test_by_hand_two_examples_share_a_row_and_the_third_is_padded() -> None:
     nothing = pack([example("213", "000", "", "", -1)], width=8, pad_id=PAD_ID)
     assert places_of(nothing).shape == places_of(nothing[:1]).shape == (0, 2)
     assert nothing.predicted_ids.shape == (0,)
-
-
-def test_the_longest_go_first_each_where_it_leaves_the_least_room() -> None:
-    # Of a width of 10: 7 and 3, 6 and 4, and 5 alone, which comes first.
-    batch = pack(examples_of([3, 6, 5, 4, 7]), width=10, pad_id=PAD_ID)
-    assert batch.read.lengths == (5, 10, 10)
-    lengths = [[len(row[0]) for row in unpacked(batch[n : n + 1])] for n in range(3)]
-    assert lengths == [[5], [7, 3], [6, 4]]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "has_mask", "has_documents"),
-    [([8, 8], False, False), ([8, 5], True, False), ([8, 5, 3], False, True)],
-)
-def test_what_masks_nothing_and_what_keeps_nothing_apart_is_none(
-    lengths: list[int], has_mask: bool, has_documents: bool
-) -> None:
-    batch = pack(examples_of(lengths), width=8, pad_id=PAD_ID)
-    assert (batch.read.mask is not None, batch.read.document_ids is not None) == (
-        has_mask,
-        has_documents,
-    )
-    if batch.read.mask is not None:
-        assert batch.read.mask.sum(1).tolist() == list(batch.read.lengths)
-    assert batch[:1].read.mask is None
 
 
 def test_moving_to_a_device_moves_every_tensor() -> None:

@@ -82,16 +82,6 @@ def test_every_pair_is_used_once_an_epoch_in_batches_of_the_epoch() -> None:
     assert batches.steps(2) == batches.n_batches(0) + batches.n_batches(1)
 
 
-def test_padding_is_little() -> None:
-    batches = TranslationBatches(random_split(4000), context=32, batch_tokens=1024, seed=1)
-    computed = real = 0
-    for step in range(batches.n_batches(0)):
-        batch = batches.batch(step)
-        computed += batch.read.tokens.numel() + batch.written.tokens.numel()
-        real += batch.n_predicted + (batch.read.tokens != PAD).sum().item()
-    assert 1 - real / computed < 0.15  # sides of these pairs have nothing to do with each other
-
-
 def test_a_step_is_a_function_of_seed_and_step_and_processes_share_it() -> None:
     split = random_split(100)
     one, other = (TranslationBatches(split, context=32, batch_tokens=128, seed=4) for _ in range(2))
@@ -203,13 +193,3 @@ def test_a_step_of_several_batches_has_pairs_of_several_lengths(order: str) -> N
         return [int(np.ptp(sides[[*places], 0])) for places in epoch_of(batches, 1)]
 
     assert np.median(spread(four)) > 2 * np.median(spread(one))
-
-
-def test_any_step_of_batches_made_once_is_a_function_of_the_seed_and_shared_by_processes() -> None:
-    batches, again = fairseq_batches(parts=2), fairseq_batches(parts=2)
-    late = 2 * batches.n_batches(0) + 1
-    assert rows(again.batch(late)) == rows(batches.batch(late))
-    whole = rows(batches.batch(late))
-    for world in (2, 3):
-        shares = [rows(again.batch(late, rank, world)) for rank in range(world)]
-        assert sorted(pair for share in shares for pair in share) == sorted(whole)

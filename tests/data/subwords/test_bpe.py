@@ -134,30 +134,7 @@ def test_a_dictionary_gives_the_ids(write: Write) -> None:
     assert tokenizer.vocab_size == 10
 
 
-def test_a_dictionary_of_the_pieces_of_a_text_knows_all_of_it(
-    write: Write, learned: Merges, captions: list[str]
-) -> None:
-    words, ranks = count_words(line.split() for line in captions[:600]), ranks_of(learned)
-    pieces = {
-        piece.removesuffix("</w>") if piece.endswith("</w>") else f"{piece}@@"
-        for word in words
-        for piece in applied(word, ranks)
-    }
-    codes = write(
-        "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in learned.merges)
-    )
-    tokenizer = read_codes(
-        codes, write("".join(f"{piece} 1\n" for piece in sorted(pieces)), "dict.txt")
-    )
-    text = "\n".join(captions[:600])
-    ids = tokenizer.encode(text.encode())
-    assert tokenizer.unk_id not in ids
-    assert tokenizer.decode(ids).decode().split() == text.split()
-    assert tokenizer.vocab_size == len(pieces) + 4 < len(learned.pieces)
-
-
-@pytest.mark.parametrize("version", ["0.1", "0.2"])
-@pytest.mark.parametrize("has_dictionary", [False, True])
+@pytest.mark.parametrize(("version", "has_dictionary"), [("0.1", True), ("0.2", False)])
 def test_saving_and_loading_changes_nothing(
     write: Write, tmp_path: Path, version: str, *, has_dictionary: bool
 ) -> None:
@@ -171,21 +148,12 @@ def test_saving_and_loading_changes_nothing(
     assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
 
 
-def test_a_piece_with_the_name_of_a_special_id_is_text(tmp_path: Path) -> None:
-    trained = WordBpeTokenizer.train([b"<pad>x <pad>y <pad>x\n" * 5], vocab_size=60)
-    assert trained.pad_id == 1 and 1 not in trained.encode(b"<pad>x <pad>")
-    trained.save(tmp_path / "tokenizer.json")
-    assert load_tokenizer(tmp_path).encode(b"<pad>y").tolist() == trained.encode(b"<pad>y").tolist()
-
-
 @pytest.mark.parametrize(
     ("codes", "dictionary", "message"),
     [
         ("", None, "codes has no merge with an end of word"),
-        ("#version: 0.2\nĠ t\nh e\n", None, "codes has no merge with an end of word"),
         ("#version: 0.3\na b</w>\n", None, "codes, line 1: codes of version '0.3'"),
         ("#version: 0.2\na b</w>\na\n", None, "codes, line 3: 'a' is not a merge"),
-        ("a b</w>\na b c\n", None, "codes, line 2: 'a b c' is not a merge"),
         ("a b</w> 9\na b x\n", None, "codes, line 2: 'a b x' is not a merge, .* and a count"),
         (b"a b</w>\n\xff b\n", None, "codes, line 2: byte 0xff is not UTF-8"),
         (CODES, "er 9\nlow\n", "dict.txt, line 2: 'low' is not a piece and its count"),

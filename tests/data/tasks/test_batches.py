@@ -175,14 +175,6 @@ def test_a_limit_of_sizes_bounds_the_share_of_a_large_task():
     assert all(limited.chosen(step).tolist() == plain.chosen(step).tolist() for step in range(20))
 
 
-def test_the_turns_of_a_weighted_mixture_are_in_other_orders():
-    found = mixture({"sst2": 1.0, "rte": 1e-3, "cb": 1e-3})
-    order = [number for step in range(40) for number in found.chosen(step).tolist()]
-    of_sst2 = [number for number in order if number < 40]
-    turns = {tuple(of_sst2[start : start + 40]) for start in (0, 40, 80)}
-    assert len(turns) == 3
-
-
 @pytest.mark.parametrize(
     ("format_", "context", "kind"),
     [

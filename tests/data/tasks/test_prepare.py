@@ -97,17 +97,6 @@ def test_rows_that_are_held_out_are_the_same_for_every_tokenizer_and_format(mark
     assert part.encoded.numbers.tolist() == np.flatnonzero(is_out).tolist()
 
 
-def test_examples_are_read_of_the_publishers_rows(marked, cache):
-    data = prepared(marked, cache)
-    for split in data.splits():
-        for part in of_tasks(split).parts:
-            for place, example in enumerate(part.examples):
-                assert part.encoded.labels[place] == example.label
-                ids = part.encoded.texts_of(place)[0]
-                known = data.tokenizer.encode(example.fields["sentence"].encode())
-                assert ids.tolist() == known.tolist()
-
-
 @pytest.fixture
 def counted(monkeypatch):
     """How often a split was encoded."""

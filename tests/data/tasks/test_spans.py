@@ -29,7 +29,7 @@ from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import ConfigError
 from sublayer.tasks.example import Answer
-from tests.breadth import examples
+from tests.breadth import examples, rows
 
 _TEXT = (
     "The Panthers' defense gave up just 308 points, ranking sixth. Tesla's machine — “to end” — "
@@ -69,7 +69,7 @@ def _tokenizer(name: str) -> Tokenizer:
     return train_tokenizer(name, [_TEXT.encode()], vocab_size=_SIZES[name])
 
 
-@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("name", rows(_NAMES, 5))
 def test_a_word_is_found_in_its_tokens(name):
     tokenizer = _tokenizer(name)
     text = "In the 1980s Tesla's café, naïve Panthers scored\n\n  points."
@@ -124,7 +124,7 @@ def _texts() -> st.SearchStrategy[str]:
     return st.lists(st.one_of(odd, known, st.characters()), max_size=12).map("".join)
 
 
-@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("name", rows(_NAMES, 5))
 @examples(200)
 @given(text=_texts())
 def test_places_are_in_order_and_in_the_text(name, text):
@@ -220,31 +220,6 @@ def test_the_first_gold_answer_is_found_by_its_place_or_else_by_its_text():
     assert gold_tokens(placed, passage, [Answer("ab")]) == (1, 2)
     assert gold_tokens(placed, passage, [Answer("cd")]) is None
     assert gold_tokens(placed, passage, []) is None
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("name", ["bert/vocab.txt", "albert/spiece.model"])
-def test_every_answer_of_the_shared_piece_stands_whole_in_a_window_that_scores_it(real_data, name):
-    tokenizer = load_tokenizer(real_data / "vocab" / name)
-    path = real_data / "squad" / "squad_v1.1_dev_240_paragraphs.json"
-    n_answers = 0
-    for article in json.loads(path.read_text("utf-8"))["data"]:
-        for paragraph in article["paragraphs"]:
-            passage = paragraph["context"]
-            placed = encode_with_offsets(tokenizer, passage)
-            for question in paragraph["qas"]:
-                answer = question["answers"][0]
-                gold = gold_tokens(
-                    placed, passage, [Answer(answer["text"], answer["answer_start"])]
-                )
-                assert gold is not None
-                n_asked = min(64, len(tokenizer.encode(question["question"].encode())))
-                windows = cut_windows(len(placed.ids), 256 - n_asked - 3)
-                scored = windows[best_windows(windows)[gold[0]]]
-                start, end = gold_places(scored, gold, n_asked + 2)
-                assert 0 < start <= end < 256
-                n_answers += 1
-    assert n_answers == 1190
 
 
 _OFFSET = 3

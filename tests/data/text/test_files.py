@@ -103,12 +103,9 @@ def test_globs_relative_paths_and_the_home_folder_are_read(tmp_path, cache, monk
         ("missing.txt", None, "no such file or folder: .*missing.txt"),
         ("missing/*.txt", None, r"missing/\*.txt has no text"),
         ("empty.txt", b"", "empty.txt is empty"),
-        ("empty.gz", gzip.compress(b""), "empty.gz is empty"),
         ("cut.gz", gzip.compress(bytes(range(256)) * 50)[:-20], "cut.gz is damaged gzip"),
         ("bad.gz", gzip.compress(b"abc")[:10] + b"\xff" * 30, "bad.gz is damaged gzip"),
         ("cut.zst", zstd.compress(os.urandom(5000))[:-20], "cut.zst is damaged zstd"),
-        ("not.zst", b"plain text", "not.zst is damaged zstd"),
-        ("a.zip", b"PK", "a.zip is packed"),
         ("a.tar.gz", b"PK", "a.tar.gz is packed"),
         ("a.pdf", b"%PDF", r"a.pdf is a document \(.pdf\), .*pdftotext"),
         ("a.txt", b"%PDF-1.7 text and more", "is not text but a PDF file: name a file of text"),
@@ -194,7 +191,7 @@ def converted(error, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
 def test_wide_text_is_refused_with_the_command_that_converts_it(tmp_path, encoding):
     content = STORY.encode(encoding)
     write(tmp_path, {"book.txt": content, "book.gz": gzip.compress(content)})
@@ -226,7 +223,6 @@ def test_the_first_byte_that_is_not_utf8_is_described(tmp_path):
         ('{"text": "Of rivers.", "title": "A longer string"}', "data.documents=json reads"),
         ('{"id": "7", "the body": "Of rivers."}', "json data.text_field='the body' reads"),
         ('{"id": 7}', None),
-        ('["Of rivers."]', None),
         ("[" * 60_000, None),
     ],
 )

@@ -27,8 +27,7 @@ CASES = [
     "Mr. Bennet saw Dr. Watson in St. James's. | Messrs. Hill and Col. Forster left.",
     "Fruit, e.g. Apples, i.e. Food, vs. Stone. | The value is 3.14. | It is 2.5 times 1.256.",
     "J. R. R. Tolkien wrote it. | Thomas A. Edison met W. H. Auden. | J.-P. Sartre stayed.",
-    "It is I. | He left. | It was King Charles I. of England. | It was Charles I. Stuart.",
-    "It was W. I. Lenin. | I. Newton fell.",
+    "It is I. | He left. | It was Charles I. of England. | See W. I. Lenin. | I. Newton.",
     "He came at 5 p.m. | She left at 6 a.m. sharp. | They met at 5 p.m. Eastern Time.",
     "He lived in the U.S. | They met. | The U.S. President came, a Ph.D. Student.",
     "See No. 4 and vol. 2, p. 17. | He said no. | Four men came. | It cost £5. | 20 men paid.",
@@ -36,11 +35,8 @@ CASES = [
     "He said “Go.” | (She went.) | [He did not.] | She spoke _so._ | He heard (see fig. 3). | So.",
     "I wonder... perhaps not. | Well... | He left. | I… I do not know. | He paused… | She waited.",
     "Wait . . . what? | Well . . . . | He left. | Really?—yes. | Come! come along.--Mr. Long left.",
-    "2. The second point. | It is short.",
-    "IV. The Fourth. | It is long.",
-    "(b). The first. | Was it Smith Jr. or Smith Sr. Jones? | So are plums, etc. | Eat them.",
-    "a.b.c d.e",
-    "Il est là. | Élan est parti. | The end. | * * *",
+    "2. The second point. | IV. The Fourth. | So are plums, etc. | Eat.",
+    "(b). The first. | Il est là. | Élan est parti. | The end. | * * *",
     "",
 ]
 

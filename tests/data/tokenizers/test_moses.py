@@ -1,9 +1,7 @@
 """Moses' rules and vocabulary, and the texts of two languages put together again."""
 
-import gzip
 import io
 import sys
-import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +9,13 @@ import pytest
 from sentencepiece import SentencePieceTrainer
 
 from sublayer.config.data import DataConfig
-from sublayer.data.parallel.sources import PairText
 from sublayer.data.prepare import prepare, prepare_tokenizer
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.language_rules import LanguageRules
-from sublayer.data.tokenizers.moses import SPECIALS, Moses, MosesTokenizer, drop_unprintable
+from sublayer.data.tokenizers.moses import SPECIALS, MosesTokenizer, drop_unprintable
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.evaluation.bleu import reference_lines, score_translations, translated_lines
 
 pytest.importorskip("sacremoses")
 
@@ -105,14 +101,6 @@ def test_a_space_stands_for_what_cannot_be_printed(text: str, expected: str) -> 
     assert drop_unprintable(text) == expected
 
 
-def test_normalised_text_has_no_token_that_cannot_be_printed() -> None:
-    line = "Silben\u00adtrennung \u200b und\ufeff mehr"
-    normalised = LanguageRules("de", "normalize").words(line)
-    assert normalised == ["Silben", "trennung", "und", "mehr"]
-    assert "\u200b" in "".join(LanguageRules("de", "tokenize").words(line))
-    assert Moses("en", normalizes=True).tokens("a\u200bb") == ["a", "b"]
-
-
 def test_escapes_are_moses_own_and_undone_where_text_is_put_together() -> None:
     plain = LanguageRules("en", "tokenize")
     escaping = LanguageRules("en", "tokenize", escapes=True)
@@ -120,25 +108,6 @@ def test_escapes_are_moses_own_and_undone_where_text_is_put_together() -> None:
     assert plain.words("R&D") == ["R", "&", "D"]
     for line in ("R & D", '"it\'s"', "x [1] < y", "&amp; is an entity", "a | b"):
         assert escaping.text(escaping.words(line)) == plain.text(plain.words(line))
-
-
-def test_a_translator_writes_text_and_is_scored_alike_with_escapes_and_without() -> None:
-    line = 'Sie sagt: "A & B" ist [gut].'
-    found = []
-    for escapes in (False, True):
-        side = LanguageRules("de", "tokenize", escapes=escapes)
-        words = " ".join(side.words(line))
-        vocabulary = train_tokenizer("word-bpe", [words.encode()], vocab_size=120)
-        tokenizer = BilingualTokenizer(vocabulary, side, side)
-        (ids,) = tokenizer.encode_target([line])
-        assert ("&quot;" in tokenizer.words(ids)) == escapes
-        assert tokenizer.write(ids) == line
-        pair = PairText("-", words, "-", line)
-        translated = translated_lines([ids[:-2]], tokenizer)
-        scores = score_translations(translated, reference_lines([pair], tokenizer), lowercase=False)
-        found.append({name: score.value for name, score in scores.items()})
-    assert found[0] == found[1]
-    assert 0.0 < found[0]["bleu"] < 100.0
 
 
 def test_rules_without_escapes_are_written_as_they_always_were() -> None:
@@ -211,19 +180,6 @@ def test_a_vocabulary_that_is_trained_writes_what_it_reads(pairs: Path) -> None:
         assert tokenizer.write(ids) == line
     for line, ids in zip(EN, tokenizer.encode_source(EN), strict=True):
         assert " ".join(tokenizer.words(ids)) == line
-
-
-def test_captions_are_written_as_they_are_read(real_data: Path) -> None:
-    packed = (real_data / "multi30k" / "train.de.gz").read_bytes()
-    lines = gzip.decompress(packed).decode().splitlines()[:1000]
-    text = "\n".join(lines).encode()
-    vocabulary = train_tokenizer("unigram", [text], vocab_size=1000, keeps_text=True)
-    tokenizer = BilingualTokenizer(vocabulary, *SIDES)
-    ids = tokenizer.encode_target(lines)
-    known = [(line, row) for line, row in zip(lines, ids, strict=True) if 1 not in row]
-    assert len(known) > 950  # the others have a character that is too rare for the vocabulary
-    for line, row in known:
-        assert tokenizer.write(row) == " ".join(unicodedata.normalize("NFKC", line).split())
 
 
 @pytest.mark.parametrize(
