@@ -57,7 +57,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("predict.command", "Answer rows by a fine-tuned model, or hand predictions in."),
     "translate": ("translate.command", "Translate a text line by line."),
     "tokenize": ("tokenize.command", "Train a tokenizer, or show the tokens of a text."),
-    "import": ("import_", "Import a model from transformers, fairseq or ALBERT's release."),
+    "import": ("import_", "Import a model of transformers or fairseq, or a release."),
     "export": ("export", "Write a model in another system's format."),
     "completion": ("completion.command", "Complete commands, runs and fields in the shell."),
 }

@@ -11,8 +11,6 @@ from sublayer.api.run import Run
 from sublayer.config.layering.layers import load_recipe
 from sublayer.tasks.own_table.table import table_of
 
-"""Settings over a recipe's: values by field, or ``field=value`` texts."""
-
 
 def train(
     source: str | PathLike[str],

@@ -17,6 +17,7 @@ from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.model.build import build
 from sublayer.model.context.layout import Layout
 from sublayer.objective.causal.loss import Causal
+from tests.breadth import rows
 
 VOCAB_SIZE, CONTEXT, N_LAYERS = 19, 7, 4
 DEEP = {"auxiliary": "layers", "targets": 2}
@@ -46,14 +47,7 @@ def weighted_sum(objective: Causal, batch: Batch) -> torch.Tensor:
     )
 
 
-def test_without_auxiliary_losses_there_is_one_term_and_no_classifier() -> None:
-    objective = make_objective({})
-    assert list(objective.weights.items()) == [("lm", 1.0)]
-    assert objective.training_only() == {}
-    assert not objective.has_unused_parameters
-
-
-@pytest.mark.parametrize("final_norm", ["plain", "affine", "none"])
+@pytest.mark.parametrize("final_norm", ["affine", "none"])
 def test_the_terms_are_the_cross_entropies_of_every_block_and_target(final_norm: str) -> None:
     objective, batch = (
         make_objective({**DEEP, "target_weight": 0.25}, final_norm=final_norm),
@@ -84,7 +78,7 @@ def test_the_terms_are_the_cross_entropies_of_every_block_and_target(final_norm:
     torch.testing.assert_close(weighted_sum(objective, batch), expected, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("settings", [{}, DEEP, {"positions": "last"}], ids=str)
+@pytest.mark.parametrize("settings", [DEEP, {"positions": "last"}], ids=str)
 def test_z_loss_is_that_of_the_model_s_own_head_trained_and_not_reported(
     settings: dict[str, Any],
 ) -> None:
@@ -104,7 +98,7 @@ def test_z_loss_is_that_of_the_model_s_own_head_trained_and_not_reported(
     torch.testing.assert_close(totals["trained"], expected, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("settings", [{}, DEEP, {**DEEP, "z_loss": 0.2}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {**DEEP, "z_loss": 0.2}], ids=str)
 def test_summed_positions_are_the_sum_of_each_window_averaged_over_windows(
     settings: dict[str, Any],
 ) -> None:
@@ -125,21 +119,6 @@ def test_summed_positions_are_the_sum_of_each_window_averaged_over_windows(
     # What is logged stays nats per token.
     assert summed.counts(batch)["lm"] == n_first
     torch.testing.assert_close(summed(batch)["lm"], totals["lm"], rtol=1e-12, atol=0)
-
-
-def test_the_gradient_of_summed_positions_is_so_many_times_that_of_their_mean() -> None:
-    # Without an ignored target every window has as many, so that the two differ by a factor alone.
-    batch = make_batch()
-    batch.targets[1, 3] = 5
-    gradients = []
-    for reduction in ("mean", "sum"):
-        objective = make_objective({**DEEP, "position_reduction": reduction}, dropout=0.0)
-        weighted_sum(objective, batch).backward()
-        gradients.append({name: each.grad for name, each in objective.named_parameters()})
-    of_mean, of_sum = gradients
-    for name, gradient in of_mean.items():
-        assert gradient is not None, name
-        torch.testing.assert_close(of_sum[name], CONTEXT * gradient, rtol=1e-10, atol=1e-14)
 
 
 def test_a_block_s_losses_stop_after_its_share_of_half_the_run() -> None:
@@ -169,41 +148,6 @@ def test_what_has_stopped_has_no_gradient_and_costs_nothing() -> None:
     assert set(objective.counts(batch)) == {"layer3_ahead1", "layer3_ahead2", "lm", "layer4_ahead2"}
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        DEEP,
-        {**DEEP, "positions": "last", "auxiliary_reduction": "mean"},
-        {**DEEP, "position_reduction": "sum"},
-    ],
-    ids=str,
-)
-def test_gradients_are_those_of_finite_differences(settings: dict[str, Any]) -> None:
-    objective, batch = make_objective(settings, dropout=0.0), make_batch()
-    objective.begin(3, 16)
-    weighted_sum(objective, batch).backward()
-    generator = torch.Generator().manual_seed(2)
-    for name, value in objective.named_parameters():
-        place = int(torch.randint(value.numel(), (), generator=generator))
-        flat, step = value.detach().view(-1), 1e-5
-        sides = []
-        for sign in (1, -1):
-            flat[place] += sign * step
-            with torch.no_grad():
-                sides.append(float(weighted_sum(objective, batch)))
-            flat[place] -= sign * step
-        slope = 0.0 if value.grad is None else float(value.grad.view(-1)[place])
-        assert slope == pytest.approx((sides[0] - sides[1]) / (2 * step), rel=1e-4, abs=1e-7), name
-
-
-def test_only_the_last_position_may_predict() -> None:
-    objective, batch = make_objective({"positions": "last"}), make_batch(1)
-    assert objective.counts(batch) == {"lm": 3}
-    logits = objective.model(batch.tokens).logits[:, -1]
-    expected = F.cross_entropy(logits, batch.targets[:, -1], reduction="sum")
-    torch.testing.assert_close(objective(batch)["lm"], expected, rtol=1e-12, atol=0)
-
-
 def test_the_mean_over_blocks_divides_by_those_that_still_predict() -> None:
     objective = make_objective({**DEEP, "auxiliary_reduction": "mean"})
     objective.begin(5, 16)
@@ -215,7 +159,7 @@ def test_the_mean_over_blocks_divides_by_those_that_still_predict() -> None:
     }
 
 
-@pytest.mark.parametrize("settings", [{}, {"targets": 3}, DEEP, {"auxiliary": "layers"}], ids=str)
+@pytest.mark.parametrize("settings", [{"targets": 3}, DEEP], ids=str)
 def test_classifiers_are_counted_apart_and_not_in_the_model(settings: dict[str, Any]) -> None:
     objective = make_objective(settings)
     config = objective.model.config
@@ -279,10 +223,8 @@ print(counters["frames"]["ok"], counters["frames"]["total"])
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("allowed", "is_whole"), [pytest.param(0, False, marks=pytest.mark.explore), (18, True)]
-)
+@pytest.mark.all
+@pytest.mark.parametrize(("allowed", "is_whole"), rows([(18, True), (0, False)], 1))
 def test_every_set_of_terms_is_compiled_where_so_many_are_allowed(
     allowed: int, is_whole: bool
 ) -> None:

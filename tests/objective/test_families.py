@@ -13,7 +13,6 @@ from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.split import Split
-from sublayer.evaluation.likelihood import score
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.build import build, compose
 from sublayer.model.model_folder import save_model
@@ -57,28 +56,6 @@ def test_an_encoder_is_scored_on_as_many_examples_as_the_tokens_make() -> None:
     assert found == encoder_scores(model, SPLIT, objective, scoring)  # type: ignore[arg-type]
     assert found == evaluate_along(model, SPLIT, recipe)
     assert found["sop_pairs"] <= 10
-
-
-def test_a_decoder_is_scored_as_before() -> None:
-    recipe = recipe_of("gpt")
-    model = model_of(recipe, SPLIT)
-    likelihood = score(model, SPLIT, context=16, stride=16, batch_sequences=256, max_tokens=160)
-    found = evaluate_along(model, SPLIT, recipe)
-    assert found == {"loss": likelihood.loss, "bits_per_byte": likelihood.bits_per_byte}
-
-
-def test_less_than_a_context_of_tokens_is_an_example() -> None:
-    recipe = recipe_of("albert-small", **{"model.d_embed": 4, "train.evaluate_tokens": 3})
-    model = model_of(recipe, SPLIT)
-    assert evaluate_along(model, SPLIT, recipe)["mlm_tokens"] in (1, 2)
-
-
-@pytest.mark.parametrize("name", ["gpt", "albert-small"])
-def test_every_measure_is_given_and_the_loss_comes_first(name: str) -> None:
-    recipe = recipe_of(name, **({"model.d_embed": 4} if name == "albert-small" else {}))
-    measures = recipe.objective.evaluations(recipe.data)
-    assert measures[0] == "loss"
-    assert set(measures) <= evaluate_along(model_of(recipe, SPLIT), SPLIT, recipe).keys()
 
 
 def test_what_a_study_compares_is_what_a_run_is_scored_by() -> None:

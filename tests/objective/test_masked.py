@@ -10,16 +10,26 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.layering.layers import load_recipe
 from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.resolve_train import resolve_train
+from sublayer.data.batches import Batches, Windows
 from sublayer.data.masked.batches import PairBatches
+from sublayer.data.masked.masking import MaskRule
 from sublayer.data.masked.packing import Example, pack
+from sublayer.data.masked.segments import PairRule
 from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.split import Split
+from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.errors import ConfigError
 from sublayer.model.encoder import Encoder
+from sublayer.objective.families import family_of
 from sublayer.objective.masked.batches import pair_settings
 from sublayer.objective.masked.loss import Masked, predicts_negative, sentence_nats, states_at
+from tests.breadth import rows
 from tests.data.masked.test_packing import unpacked
 from tests.encoders import encoder_of, with_known_logits
-from tests.stories import numbered
+from tests.stories import Numbers, numbered
 
 CONTEXT = 16
 LENGTHS = [np.random.default_rng(n).integers(1, 7, 12).tolist() for n in range(4)]
@@ -117,9 +127,13 @@ def test_z_loss_of_hidden_tokens_is_trained_and_not_reported() -> None:
     assert totals["trained"].item() == pytest.approx(expected["mlm"].item() + z_loss, rel=1e-10)
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize(
-    "fields", [{"norm_order": "pre"}, {"norm_order": "post", "embedding_norm": True}], ids=str
+    ("positions", "fields"),
+    [
+        (positions, {"norm_order": "post", "embedding_norm": True} if number % 2 else {})
+        for number, positions in enumerate(rows(POSITIONS, 4))
+    ],
+    ids=str,
 )
 def test_packed_examples_have_the_states_that_they_have_alone(
     positions: str, fields: dict[str, Any]
@@ -140,20 +154,6 @@ def test_packed_examples_have_the_states_that_they_have_alone(
     assert all(each.read.mask is None and each.read.document_ids is None for each in alone)
 
 
-def test_rows_of_one_example_each_need_no_documents() -> None:
-    encoder = encoder_of(VOCAB_SIZE, CONTEXT)
-    examples = [Example(*map(np.array, row[:4]), row[4][0]) for row in unpacked(make_batch(30))]
-    long = [example for example in examples if len(example.ids) > CONTEXT // 2]
-    batch = pack(long, width=CONTEXT, pad_id=0)
-    assert batch.read.document_ids is None and batch.read.mask is not None
-    with torch.no_grad():
-        states = states_at(encoder, batch)
-        alone = [states_at(encoder, pack([example], width=CONTEXT, pad_id=0)) for example in long]
-    order = np.argsort([-len(example.ids) for example in long], kind="stable")
-    expected = torch.cat([alone[index].cls for index in order])
-    torch.testing.assert_close(states.cls, expected, rtol=0, atol=1e-9)
-
-
 def test_logits_at_hidden_places_are_those_of_the_full_forward_pass() -> None:
     encoder, batch = encoder_of(VOCAB_SIZE, CONTEXT), make_batch()
     nats, sentence = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
@@ -168,69 +168,6 @@ def test_logits_at_hidden_places_are_those_of_the_full_forward_pass() -> None:
         totals = make_objective(encoder)(batch)
     torch.testing.assert_close(totals["mlm"], nats, rtol=1e-12, atol=0)
     torch.testing.assert_close(totals["sentence"], sentence, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("classes", [1, 2])
-def test_accumulating_ragged_rows_equals_the_whole_batch(size: int, classes: int) -> None:
-    objective = make_objective(
-        encoder_of(VOCAB_SIZE, CONTEXT, sentence_classes=classes), sentence_weight=0.7
-    )
-    batch = make_batch()
-    parts = [batch[start : start + size] for start in range(0, len(batch), size)]
-    assert len({tuple(objective.counts(part).values()) for part in parts}) > 1, (
-        "the parts are ragged"
-    )
-    whole = loss_of(objective, batch, len(batch))
-    expected = gradients(objective)
-    torch.testing.assert_close(loss_of(objective, batch, size), whole, rtol=1e-12, atol=0)
-    found = gradients(objective)
-    assert found.keys() == expected.keys() == dict(objective.named_parameters()).keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-12)
-
-
-def test_the_gradient_of_shared_weights_is_the_sum_of_their_copies() -> None:
-    shared, copied = (
-        encoder_of(VOCAB_SIZE, CONTEXT, n_layers=3, share=share) for share in ("all", "none")
-    )
-    owner = {
-        name: ".".join([*parts[:3], "0", *parts[4:]])
-        if (parts := name.split("."))[0] == "encoder"
-        else name
-        for name in copied.state_dict()
-    }
-    copied.load_state_dict({name: shared.state_dict()[source] for name, source in owner.items()})
-    batch, found = make_batch(), []
-    for encoder in (shared, copied):
-        objective = make_objective(encoder)
-        loss_of(objective, batch, len(batch))
-        found.append(gradients(objective))
-    sums: dict[str, Tensor] = {}
-    for name, value in found[1].items():
-        source = "model." + owner[name.removeprefix("model.")]
-        sums[source] = sums[source] + value if source in sums else value
-    assert len(found[1]) > len(found[0])
-    assert sums.keys() == found[0].keys()
-    for name, value in found[0].items():
-        torch.testing.assert_close(sums[name], value, rtol=1e-9, atol=1e-12)
-
-
-def test_gradients_are_those_of_finite_differences() -> None:
-    objective, batch = make_objective(sentence_weight=0.7), make_batch()
-    loss_of(objective, batch, len(batch))
-    found = gradients(objective)
-    generator = torch.Generator().manual_seed(2)
-    for name, value in objective.named_parameters():
-        place = int(torch.randint(value.numel(), (), generator=generator))
-        flat, step, sides = value.detach().view(-1), 1e-5, []
-        for sign in (1, -1):
-            flat[place] += sign * step
-            sides.append(float(loss_of(objective, batch, len(batch))))
-            flat[place] -= sign * step
-        objective.zero_grad(set_to_none=True)
-        slope = (sides[0] - sides[1]) / (2 * step)
-        assert float(found[name].view(-1)[place]) == pytest.approx(slope, rel=1e-4, abs=1e-7), name
 
 
 def test_one_logistic_output_is_the_difference_of_two() -> None:
@@ -251,20 +188,12 @@ def test_one_logistic_output_is_the_difference_of_two() -> None:
     )
 
 
-@pytest.mark.parametrize("n_outputs", [1, 2])
-def test_a_pair_without_a_label_does_not_count(n_outputs: int) -> None:
-    logits = torch.randn(4, n_outputs, dtype=torch.float64, requires_grad=True)
+def test_a_pair_without_a_label_does_not_count() -> None:
+    logits = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
     sentence_nats(logits, torch.tensor([-1, 1, -1, 0])).backward()
     assert logits.grad is not None
     assert (logits.grad != 0).any(1).tolist() == [False, True, False, True]
     assert sentence_nats(logits, torch.full((4,), -1)).item() == 0.0
-
-
-def test_low_precision_logits_are_summed_in_float32() -> None:
-    logits = torch.full((3000, 2), 1.0, dtype=torch.bfloat16)
-    found = sentence_nats(logits, torch.ones(3000, dtype=torch.int64))
-    assert found.dtype == torch.float32
-    assert found.item() == pytest.approx(3000 * math.log(2), rel=1e-5)
 
 
 def test_a_head_that_is_not_trained_has_no_gradient() -> None:
@@ -310,3 +239,80 @@ def test_a_batch_without_hidden_tokens_costs_nothing() -> None:
     sum(totals.values(), torch.zeros(())).backward()
     assert [total.item() for total in totals.values()] == [0.0, 0.0]
     assert all(value.grad is None or not value.grad.any() for value in objective.parameters())
+
+
+FEW = numbered([[4, 5, 6, 3, 2], [3, 7, 2, 6]])
+
+
+def batches_of(name: str, split: Split, **settings: Any) -> Batches:
+    given = {"train.steps": 3, "train.batch_sequences": 2, "data.context": 16, "train.seed": 5}
+    given |= settings
+    recipe = load_recipe(name, given).recipe
+    train = resolve_train(recipe, steps=3, valid_tokens=None, is_gpu=False, threads=1)
+    return family_of(recipe.objective).batches(recipe.model_copy(update={"train": train}), split)
+
+
+def test_each_kind_of_objective_has_its_batches() -> None:
+    masked = batches_of("albert-small", FEW, **{"data.vocab_size": FEW.tokenizer.vocab_size})
+    assert isinstance(masked, PairBatches)
+    assert (masked.context, masked.batch_sequences) == (16, 2)
+    settings = pair_settings(
+        MaskedObjective(masking="ngram", sentence="sop"), FEW.tokenizer, context=16
+    )
+    same = PairBatches(FEW, settings, context=16, batch_sequences=2, seed=5).batch(4)
+    assert same.read.tokens.tolist() == masked.batch(4).read.tokens.tolist()
+    assert isinstance(batches_of("gpt", FEW), Windows)
+
+
+def test_every_field_is_handed_on() -> None:
+    objective = MaskedObjective(
+        masking="ngram",
+        mask_share=0.2,
+        mask_base="maskable",
+        max_predictions=20,
+        max_ngram=4,
+        ngram_favours="long",
+        p_mask=0.7,
+        p_random=0.2,
+        predict_first=True,
+        static_copies=40,
+        sentence="nsp",
+        p_short=0.3,
+        short_per="document",
+        single_sentence="negative",
+    )
+    settings = pair_settings(objective, Numbers(9), context=64)
+    assert settings.pairs == PairRule("nsp", 64, 0.3, "document", "negative")
+    assert settings.masks == MaskRule("ngram", 0.2, 20, 4, "long", 0.7, 0.2, "maskable", True)
+    assert settings.static_copies == 40
+    assert settings.unit == "chunks"
+    assert (
+        pair_settings(MaskedObjective(pairs="sentences"), Numbers(9), context=64).unit
+        == "sentences"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "low", "spared"),
+    [({}, 5, 5), ({"random_ids": "all"}, 0, 5), ({"spared_ids": 2}, 5, 7)],
+    ids=str,
+)
+def test_special_and_spared_ids_are_never_hidden(
+    fields: dict[str, Any], low: int, spared: int
+) -> None:
+    vocabulary = pair_settings(
+        MaskedObjective.model_validate(fields), Numbers(9), context=64
+    ).vocabulary
+    assert np.flatnonzero(vocabulary.is_maskable).tolist() == list(range(spared, 14))
+    assert (vocabulary.random_low, vocabulary.mask_id, vocabulary.vocab_size) == (
+        low,
+        Numbers.mask_id,
+        14,
+    )
+
+
+def test_tokenizers_without_words_or_special_ids_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"objective\.masking = ngram needs a tokenizer"):
+        pair_settings(MaskedObjective(masking="ngram"), ByteTokenizer(), context=64)
+    with pytest.raises(ConfigError, match=r"kind characters, has no \[PAD\], no \[CLS\]"):
+        pair_settings(MaskedObjective(), CharacterTokenizer("one tw"), context=64)

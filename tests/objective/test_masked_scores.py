@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.data.masked.batches import PairBatches
@@ -67,8 +66,7 @@ def targets_of(split: Split, **fields: Any) -> list[int]:
     return batches.examples(range(batches.n_in_passes(1))).predicted_ids.tolist()
 
 
-@pytest.mark.parametrize("task", ["nsp", "sop"])
-@pytest.mark.parametrize("sentence_logits", [[0.0, 0.5], [0.5]], ids=str)
+@pytest.mark.parametrize(("task", "sentence_logits"), [("nsp", [0.0, 0.5]), ("sop", [0.5])])
 def test_who_always_says_apart_is_right_about_the_pairs_that_are(
     task: Task, sentence_logits: list[float]
 ) -> None:
@@ -100,20 +98,6 @@ def test_who_always_names_one_token_is_right_where_it_was_hidden() -> None:
         assert found.loss == pytest.approx(found.nats / counts.total(), rel=1e-12)
 
 
-@pytest.mark.slow
-def test_scores_do_not_depend_on_the_batch_nor_on_what_was_scored_before() -> None:
-    encoder, objective = encoder_for(), objective_of()
-    scores = [
-        encoder_scores(encoder, SPLIT, objective, Scoring(CONTEXT, size)) for size in (1, 7, 7, 500)
-    ]
-    for each in scores[1:]:
-        assert each.keys() == scores[0].keys()
-        for name, value in scores[0].items():
-            assert each[name] == pytest.approx(value, rel=1e-12), name
-    assert scores[1] == scores[2]
-
-
-@pytest.mark.slow
 def test_an_encoder_that_is_trained_on_one_task_is_judged_by_both() -> None:
     found = [
         encoder_scores(encoder_for(), SPLIT, objective_of(sentence=task), ALL)
@@ -135,8 +119,8 @@ def test_an_encoder_that_is_trained_on_one_task_is_judged_by_both() -> None:
     assert scores.keys() == {"loss", "mlm_accuracy", "majority_accuracy", "mlm_tokens"}
 
 
-@pytest.mark.parametrize("fields", [{"sentence": "nsp"}, {"single_sentence": "negative"}], ids=str)
-def test_negatives_of_a_single_document_are_from_elsewhere_in_it(fields: dict[str, Any]) -> None:
+def test_negatives_of_a_single_document_are_from_elsewhere_in_it() -> None:
+    fields = {"single_sentence": "negative"}
     split = numbered([LENGTHS[0] * 3])
     labels = labels_of(split, "nsp")
     assert set(labels) == {0, 1}
@@ -175,15 +159,18 @@ def test_a_share_of_the_examples_is_scored_or_all_of_them_once() -> None:
     assert tokens[0] < tokens[1] == tokens[2] == len(targets_of(SPLIT))
 
 
-def test_progress_is_told_to_the_end_and_training_goes_on_as_it_was() -> None:
+def test_scoring_reports_its_progress_and_leaves_mode_and_gradients_as_they_were() -> None:
     told: list[tuple[str, int, int]] = []
-    encoder = encoder_for()
+    encoder = encoder_for(dropout=0.5)
+    scores = []
     for mode in (True, False):
         encoder.train(mode)
-        encoder_scores(
-            encoder, SPLIT, objective_of(), Scoring(CONTEXT, 8, 20), lambda *each: told.append(each)
-        )
+        scoring = Scoring(CONTEXT, 8, 20)
+        report = lambda *each: told.append(each)  # noqa: E731
+        scores.append(encoder_scores(encoder, SPLIT, objective_of(), scoring, report))
         assert encoder.training is mode
+    assert scores[0] == scores[1]
+    assert all(value.grad is None for value in encoder.parameters())
     assert told[:3] == [
         ("masked tokens", 8, 20),
         ("masked tokens", 16, 20),
@@ -192,21 +179,10 @@ def test_progress_is_told_to_the_end_and_training_goes_on_as_it_was() -> None:
     assert {what for what, _, _ in told} == {"masked tokens", "nsp pairs", "sop pairs"}
 
 
-def test_dropout_is_off_while_an_encoder_is_scored() -> None:
-    encoder = encoder_for(dropout=0.5).train()
-    first, second = (encoder_scores(encoder, SPLIT, objective_of(), ALL) for _ in range(2))
-    assert first == second
-
-
 @pytest.mark.parametrize(
     ("n_correct", "n_pairs", "low", "high"),
     # Published tables and, at the ends, z^2 / (n + z^2).
-    [
-        (8, 10, 0.4902, 0.9433),
-        (50, 100, 0.4038, 0.5962),
-        (0, 10, 0.0, 0.2775),
-        (10, 10, 0.7225, 1.0),
-    ],
+    [(8, 10, 0.4902, 0.9433), (50, 100, 0.4038, 0.5962), (0, 10, 0.0, 0.2775)],
 )
 def test_the_interval_is_wilsons(n_correct: int, n_pairs: int, low: float, high: float) -> None:
     found = PairScore(n_pairs, n_correct, n_pairs).interval
@@ -224,10 +200,3 @@ def test_nothing_scored_is_not_a_number() -> None:
     assert all(
         math.isnan(each) for each in (PairScore(0, 0, 0).accuracy, *PairScore(0, 0, 0).interval)
     )
-
-
-def test_scores_are_made_without_gradients() -> None:
-    encoder = encoder_for()
-    encoder_scores(encoder, SPLIT, objective_of(), ALL)
-    assert all(value.grad is None for value in encoder.parameters())
-    assert torch.is_grad_enabled()

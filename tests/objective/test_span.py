@@ -24,7 +24,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
-from sublayer.objective.families import FAMILIES, family_of, family_of_model
+from sublayer.objective.families import FAMILIES, family_of
 from sublayer.objective.span.batches import (
     corruption_rule,
     span_batches,
@@ -84,8 +84,7 @@ def a_batch(**settings: Any) -> PackedBatch:
     return span_batches(a_recipe(**settings), a_split()).batch(0)
 
 
-@pytest.mark.parametrize("z", [0.0, 0.3])
-@pytest.mark.parametrize("noise", ["spans", "iid", "prefix"])
+@pytest.mark.parametrize(("z", "noise"), [(0.3, "spans"), (0.0, "iid"), (0.3, "prefix")])
 def test_the_loss_is_that_of_the_targets_and_z_loss_is_not_reported(z: float, noise: str) -> None:
     batch = a_batch(**{"objective.noise": noise})
     objective = an_objective(z_loss=z)
@@ -108,17 +107,13 @@ def test_ragged_micro_batches_add_up_to_the_large_batch() -> None:
     objective = an_objective(z_loss=0.1)
     whole = objective(batch)
     parts = [batch[:5], batch[5:6], batch[6:]]
+    # Alone, a row is not padded to the length of others.
+    alone = sum(objective(batch[row : row + 1])["nll"].item() for row in range(len(batch)))
+    assert alone == pytest.approx(whole["nll"].item(), rel=1e-10)
     for term, total in whole.items():
         added = sum(objective(part)[term] for part in parts)
         assert added.item() == pytest.approx(total.item(), rel=1e-10)  # type: ignore[union-attr]
         assert sum(objective.counts(part)[term] for part in parts) == objective.counts(batch)[term]
-
-
-def test_padding_changes_no_loss() -> None:
-    objective = an_objective()
-    batch = a_batch(**{"data.boundaries": "respect"})
-    alone = sum(objective(batch[row : row + 1])["nll"].item() for row in range(len(batch)))
-    assert alone == pytest.approx(objective(batch)["nll"].item(), rel=1e-10)
 
 
 def test_every_arm_seed_and_step_is_scored_on_one_corruption() -> None:
@@ -180,60 +175,45 @@ def test_an_epoch_is_counted_by_its_pieces_and_random_batches_are_as_long_as_rea
     assert synthetic.targets.shape == real.targets.shape
 
 
-def test_a_model_outside_a_run_is_scored_by_its_sentinels() -> None:
-    model = a_model(a_recipe())
-    assert family_of_model(model, None)[0] == "translation"
-    model.tokenizer = Numbers()
-    assert family_of_model(model, None)[0] == "span"
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"data.sentinels": 1}, "data.sentinels = 1 is fewer than objective.noise = spans takes"),
         ({"data.sentinels": 0}, "give 100"),
         ({"data.tokenizer": "bytes"}, "data.tokenizer = bytes"),
-        ({"data.tokenizer": "wordpiece", "data.sentinels": 0}, "wordpiece has no sentinels, which"),
         ({"data.context": 4}, "data.context = 4 has no room for a span"),
-        ({"objective.mean_span": 40.0}, "objective.mean_span = 40"),
         ({"objective.raw_length": 40}, "objective.raw_length = 40 .* give at most 34"),
         ({"objective.target_length": 5}, "objective.target_length = 5 .* makes of 34 tokens, 8"),
         ({"data.windows": "random", "data.boundaries": "respect"}, "give shuffled"),
         ({"data.windows": "random", "objective.chunk_tokens": 9}, "objective.chunk_tokens = 9"),
-        ({"objective.noise": "prefix", "objective.noise_density": 0.2}, "has no effect"),
         ({"objective.noise": "iid", "objective.mean_span": 2.0}, "has no effect"),
-        ({"data.sentences": "prose"}, "data.sentences = prose contradicts objective.kind = span"),
         ({"model.kind": "decoder"}, "objective.kind = span trains a model.kind"),
         ({"objective.noise": "iid", "train.compile": True}, "train.compile = true"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line(settings: dict[str, Any], words: str) -> None:
+def test_contradictions_of_span_corruption_are_refused(
+    settings: dict[str, Any], words: str
+) -> None:
     small = {"data.tokenizer": "unigram"}
     for name in ("data.vocab_size", "data.sentinels"):
         if settings.get("data.tokenizer") == "bytes":
             break
         small[name] = {"data.vocab_size": 400, "data.sentinels": 20}[name]
-    with pytest.raises(ConfigError, match=words) as found:
+    with pytest.raises(ConfigError, match=words):
         load_recipe("t5-mini", {"data.context": 32, "train.steps": 3, **small, **settings})
-    assert "\n" not in str(found.value)
 
 
 def test_a_tokenizer_with_too_few_sentinels_is_refused_by_how_many_it_takes() -> None:
     split = a_split()
     split.tokenizer.sentinel_ids = (59,)
-    with pytest.raises(
-        ConfigError,
-        match="takes up to 2 sentinels in pieces of 34 tokens, and the "
-        "tokenizer has 1: take one that has more",
-    ):
+    with pytest.raises(ConfigError, match="up to 2 sentinels in pieces of 34 tokens, .* has 1"):
         span_batches(a_recipe(), split)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, r"has \d+ tokens, fewer than objective.raw_length = 568: give a longer text"),
-        ({"data.windows": "random"}, "fewer than objective.raw_length = 568"),
+        ({}, "fewer than objective.raw_length = 568"),
         ({"objective.noise": "prefix"}, "fewer than objective.raw_length = 512"),
         ({"data.boundaries": "respect"}, None),
     ],
@@ -257,8 +237,7 @@ def test_a_text_shorter_than_a_piece_is_refused_before_a_run_is_begun(
         prepare_data(recipe)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("noise", ["spans", "iid", "prefix"])
+@pytest.mark.parametrize("noise", ["iid", "prefix"])
 def test_it_trains_and_is_evaluated_as_it_was_tested(
     noise: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The loss of translations: smoothed as published, equal however cut, reported unsmoothed."""
+"""The loss of translations, smoothed as published and reported unsmoothed, and beam settings."""
 
 from typing import Any
 
@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.parallel.batches import TranslationBatches
+from sublayer.decode.beam_settings import BeamSettings
+from sublayer.errors import ConfigError
 from sublayer.model.build import build
+from sublayer.objective.translation.evaluation import beam_settings
 from sublayer.objective.translation.loss import Translation, smoothing_of
 from tests.data.parallel.test_batches import VOCAB_SIZE, random_split
 
@@ -42,8 +46,7 @@ def by_hand(objective: Translation, batch: Any, share: float, form: str) -> torc
     return -(spread * log_p).sum()
 
 
-@pytest.mark.parametrize("form", ["uniform", "others"])
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.7])
+@pytest.mark.parametrize(("form", "share"), [("uniform", 0.0), ("uniform", 0.1), ("others", 0.7)])
 def test_the_loss_and_its_gradient_are_the_published_ones(form: str, share: float) -> None:
     objective, batch = make_objective(label_smoothing=share, smoothing=form), a_batch()
     expected = by_hand(objective, batch, share, form)
@@ -56,37 +59,10 @@ def test_the_loss_and_its_gradient_are_the_published_ones(form: str, share: floa
         assert torch.allclose(one, other, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1])
-def test_z_loss_is_trained_and_not_reported(share: float) -> None:
-    objective, batch = make_objective(label_smoothing=share, z_loss=0.2), a_batch()
-    logits = objective.model(batch.read.tokens, batch.read.mask, target=batch.written.tokens).logits
-    log_z = logits.logsumexp(-1)[batch.targets >= 0]
-    expected = by_hand(objective, batch, share, "uniform") + 0.2 * log_z.square().sum()
-    assert objective.weights == {"trained": 1.0, "nll": 0.0}
-    assert objective(batch)["trained"].item() == pytest.approx(expected.item(), rel=1e-10)
-    nats = by_hand(objective, batch, 0.0, "uniform").item()
-    assert objective(batch)["nll"].item() == pytest.approx(nats, rel=1e-10)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.1])
-def test_what_is_reported_is_the_plain_loss(share: float) -> None:
-    objective, batch = make_objective(label_smoothing=share), a_batch()
+def test_the_reported_loss_is_not_smoothed() -> None:
+    objective, batch = make_objective(label_smoothing=0.1), a_batch()
     expected = by_hand(objective, batch, 0.0, "uniform").item()
     assert objective(batch)["nll"].item() == pytest.approx(expected, rel=1e-10)
-
-
-def test_parts_of_a_batch_add_up_to_it() -> None:
-    objective, batch = make_objective(label_smoothing=0.1), a_batch()
-    parts = [batch[start : start + 3] for start in range(0, len(batch), 3)]
-    for term in ("trained", "nll"):
-        assert sum(objective(part)[term].item() for part in parts) == pytest.approx(
-            objective(batch)[term].item()
-        )
-    assert (
-        sum(objective.counts(part)["nll"] for part in parts)
-        == objective.counts(batch)["nll"]
-        == batch.n_predicted
-    )
 
 
 def test_the_weights_of_smoothing_sum_to_one() -> None:
@@ -95,3 +71,35 @@ def test_the_weights_of_smoothing_sum_to_one() -> None:
         assert smoothing is not None
         assert smoothing.target + 50 * smoothing.each == pytest.approx(1.0)
     assert smoothing_of(TranslationObjective(), 50) is None
+
+
+NONE: dict[str, Any] = {}
+BEAM = {
+    "beam": 1,
+    "length_penalty": 0.0,
+    "length_rule": "gnmt",
+    "max_length_ratio": 0.0,
+    "max_length_offset": 0.0,
+}
+
+
+def test_beam_settings_are_the_recipes_but_for_the_commands_options() -> None:
+    recipe = load_recipe("wmt14-base-transformer").recipe
+    assert beam_settings(recipe, NONE) == BeamSettings(beam=4, penalty=0.6)
+    assert (
+        beam_settings(None, NONE) == BeamSettings() == BeamSettings(5, "fairseq", 1.0, 0.0, 200.0)
+    )
+    given = beam_settings(recipe, BEAM)
+    assert given == BeamSettings(1, "gnmt", 0.0, 0.0, 0.0)
+    other = load_recipe("iwslt14-small-macaron", ["objective.length_rule=gnmt"]).recipe
+    assert beam_settings(other, NONE) == BeamSettings(rule="gnmt")
+
+
+@pytest.mark.parametrize(
+    "setting", ["objective.beam=0", "objective.length_penalty=nan", "objective.length_rule=none"]
+)
+def test_values_without_meaning_are_refused_before_a_run(setting: str) -> None:
+    with pytest.raises(ConfigError, match=setting.partition("=")[0]):
+        load_recipe("multi30k-tiny", [setting])
+    with pytest.raises(ConfigError, match="a length penalty of inf is not a number"):
+        beam_settings(None, {"length_penalty": float("inf")})

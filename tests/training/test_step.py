@@ -14,7 +14,7 @@ from sublayer.runs.session import prepare_data
 from sublayer.training.dropout_seed import seed_dropout
 from sublayer.training.optimizers.build import optimizer_tensors
 from tests.breadth import rows
-from tests.made import MASKED, SPAN, TEXT, TINY, TRANSLATION
+from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 from tests.training.runs import open_session, weights
 
 
@@ -53,6 +53,9 @@ ACCUMULATED = {
     "translation": ({**TRANSLATION, "train.recompute": "blocks"}, 1, 3),
     "span": (SPAN, 2, 0),
     "text": (TEXT, 1, 0),
+    "pairs": ({**PAIR, "objective.dropout": 0.0}, 1, 0),
+    "traversals": ({**TRAVERSAL, "objective.dropout": 0.0}, 1, 0),
+    "questions": ({**QUESTIONS, "objective.dropout": 0.0, "data.tasks": "squad2"}, 1, 0),
 }
 """Settings, sequences of a micro-batch, and the step."""
 

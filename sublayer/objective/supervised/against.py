@@ -88,10 +88,10 @@ def render_comparison(result: Mapping[str, Any]) -> list[str]:
     lines = [f"against {result['run']}, on the same examples:"]
     for each in result["tasks"]:
         low, high = map(signed_points, each["interval"])
-        verdict = "more than chance" if each["is_decided"] else "undecided"
+        verdict = "more than chance" if each["is_decided"] else "cannot tell"
         line = (
             f"{each['title']}: {points(each['value'])} and {points(each['other'])}, difference "
-            f"{signed_points(each['difference'])}, 95 % interval {low} to {high}: {verdict}"
+            f"{signed_points(each['difference'])}, 95% CI {low} to {high}: {verdict}"
         )
         if each["p_mcnemar"] is not None:
             line += (

@@ -293,7 +293,7 @@ def explain_nesting(chain: Chain, n_seeds: int) -> str:
         nested = "each with one fine-tuning of a task below it"
     else:
         nested = f"each by the {chain.nested} of its {finetunings} of a task"
-    return (
-        f"Seeds are nested: {count(n_seeds, 'pre-training')} of each arm, {nested}. Verdicts are "
-        "drawn over pre-trainings."
-    )
+    verdicts = "Verdicts are drawn over pre-trainings."
+    if n_seeds < FEWEST_SEEDS:
+        verdicts = f"Fewer than {FEWEST_SEEDS} pre-trainings give no verdict."
+    return f"Seeds are nested: {count(n_seeds, 'pre-training')} of each arm, {nested}. {verdicts}"

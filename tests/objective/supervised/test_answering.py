@@ -29,12 +29,11 @@ def model_and_examples(task, format_, **settings):
 
 
 @pytest.mark.parametrize(("task", "format_"), CASES)
-@pytest.mark.parametrize("batch", [None, 2])
-def test_answers_are_those_of_a_split(task, format_, batch):
+def test_answers_are_those_of_a_split(task, format_):
     model, examples, split = model_and_examples(task, format_)
     expected, _ = answer_split(model, split, rule_of(split), model.task, ALONE)
     bare = [replace(each, label=None, is_labelled=False) for each in examples]
-    found = Answerer(model, batch=batch).answer(bare)
+    found = Answerer(model, batch=2).answer(bare)
     # Numbers to the rounding of float64: a product of another number of rows may round otherwise.
     assert [each.label for each in found] == pytest.approx(
         [each.label for each in expected], abs=1e-12
@@ -55,9 +54,9 @@ def test_answers_are_written_in_the_precision_of_the_weights_under_autocast_too(
     assert found == expected
 
 
-@pytest.mark.parametrize(("task", "format_"), CASES)
-def test_texts_tuples_and_mappings_are_the_same_rows(task, format_):
-    model, examples, _ = model_and_examples(task, format_)
+@pytest.mark.parametrize("task", ["sst2", "copa"])
+def test_texts_tuples_and_mappings_are_the_same_rows(task):
+    model, examples, _ = model_and_examples(task, "pair")
     mappings = [
         {**each.fields, **({"choices": list(each.choices)} if each.choices else {})}
         for each in examples
@@ -99,29 +98,25 @@ def test_a_row_with_an_empty_text_is_not_answered_and_no_other_is_moved():
 @pytest.mark.parametrize(
     ("task", "row", "message"),
     [
-        ("rte", "w1", "row 0 has 1 of what RTE reads: sentence1, sentence2"),
-        ("rte", ("w1", "w2", "w3"), "row 0 has 3 of what RTE reads"),
-        ("rte", {"sentence1": "w1"}, "row 0 has no column 'sentence2': it has sentence1"),
-        ("copa", ("w1", "w2", "w3"), "premise, question and two choices or more"),
+        ("rte", "w1", "row 0 has 1 of"),
+        ("rte", ("w1", "w2", "w3"), "row 0 has 3 of"),
+        ("rte", {"sentence1": "w1"}, "row 0 has no column 'sentence2'"),
+        ("copa", ("w1", "w2", "w3"), "two choices or more"),
         ("rte", ("w1", 5), "row 0: sentence2 is int, not a text"),
     ],
 )
-def test_what_is_no_row_is_said(task, row, message):
+def test_rows_that_lack_fields_are_refused(task, row, message):
     model, _, _ = model_and_examples(task, "pair")
     with pytest.raises(DataError, match=message):
         predict_rows(model, [row])
-
-
-def test_one_text_is_no_list_of_rows():
-    model, _, _ = model_and_examples("sst2", "pair")
-    with pytest.raises(DataError, match="rows is one text: give a list of them"):
+    with pytest.raises(DataError, match="rows is one text"):
         predict_rows(model, "w1 w2")
 
 
 def test_of_several_tasks_one_is_named():
     examples = {name: draw_examples(name, 3) for name in ("sst2", "rte")}
     model = model_of(split_of(examples, "text", trains=False))
-    with pytest.raises(ConfigError, match=r"several tasks, sst2, rte: name one \(--task\)"):
+    with pytest.raises(ConfigError, match="several tasks, sst2, rte"):
         predict_rows(model, ["w1"])
     assert len(predict_rows(model, ["w1"], task="sst2")) == 1
     with pytest.raises(ConfigError, match="does not answer cola, but sst2, rte"):
@@ -135,7 +130,7 @@ def test_a_diagnostic_set_is_answered_by_the_model_of_its_task():
         Answerer(model, "axb")
 
 
-def test_what_answers_no_task_or_reads_no_text_is_refused():
+def test_a_model_without_a_task_or_a_tokenizer_is_refused():
     model, _, _ = model_and_examples("rte", "pair")
     with pytest.raises(ConfigError, match=r"not loaded by sublayer\.load"):
         model.predict([("w1", "w2")])

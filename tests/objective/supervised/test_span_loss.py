@@ -11,14 +11,13 @@ from transformers.models.xlnet.modeling_xlnet import (
 )
 
 from sublayer.config.objectives.supervised import SupervisedObjective
-from sublayer.data.tasks.assembly import Assembler, RowRule
+from sublayer.data.tasks.assembly import Assembler
 from sublayer.data.tasks.rows import build_row
 from sublayer.model.context.layout import Layout
 from sublayer.objective.supervised.readout import packed_hidden
 from sublayer.objective.supervised.sequences import find_sequences
 from sublayer.objective.supervised.span_loss import (
     SpanAnswers,
-    independent_logits,
     joint_states,
     span_losses,
 )
@@ -111,19 +110,6 @@ def test_packed_windows_cost_what_each_costs_alone_as_published(name):
         assert loss.item() == pytest.approx(expected.item(), abs=1e-9)
 
 
-def test_packed_logits_are_those_of_a_window_alone():
-    model, encoded = span_model("squad"), _encoded("squad")
-    batch = packed(encoded)
-    start, end = independent_logits(model, packed_hidden(model, batch).final, find_sequences(batch))
-    for row, number in enumerate(batch.numbers):
-        _, _, states = _alone(model, encoded, number)
-        expected = model.span_head(states)[0]
-        n = len(expected)
-        found = torch.stack([start[row, :n], end[row, :n]], dim=-1)
-        assert (found - expected).abs().max() < 1e-9
-        assert torch.isneginf(start[row, n:]).all() and torch.isneginf(end[row, n:]).all()
-
-
 def test_packed_logits_of_the_joint_head_are_those_of_a_window_alone():
     model, encoded = span_model("squad2"), _encoded("squad2")
     head = model.joint_span_head
@@ -145,31 +131,6 @@ def test_packed_logits_of_the_joint_head_are_those_of_a_window_alone():
         assert (no_answer[row] - head.no_answer(states, alone_start)[0]).abs() < 1e-9
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_micro_batches_of_any_size_have_the_loss_and_gradients_of_the_whole(name):
-    model = span_model(name)
-    objective = SpanAnswers(model, SupervisedObjective(dropout=0.0))
-    batch = packed(_encoded(name))
-    found = []
-    for size in (len(batch), 1, 3):
-        parts = [batch[first : first + size] for first in range(0, len(batch), size)]
-        n_all = sum(objective.counts(part)["task"] for part in parts)
-        loss = 0.0
-        for part in parts:
-            share = objective(part)["task"] / n_all
-            share.backward()
-            loss += share.item()
-        gradients = [each.grad for each in model.parameters() if each.grad is not None]
-        model.zero_grad(set_to_none=True)
-        found.append((loss, gradients))
-    (whole, gradients), *others = found
-    assert len(gradients) > len(list(model.parameters())) - 3
-    for loss, own in others:
-        assert loss == pytest.approx(whole, abs=1e-12)
-        for one, other in zip(gradients, own, strict=True):
-            assert torch.allclose(one, other, rtol=0, atol=1e-12)
-
-
 def test_an_example_of_several_windows_costs_their_mean():
     model = span_model("squad2")
     asked = _encoded("squad2", trains=False)
@@ -185,7 +146,7 @@ def test_an_example_of_several_windows_costs_their_mean():
         assert loss.item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_what_does_not_count_costs_nothing():
+def test_padding_for_no_example_costs_nothing():
     model = span_model("squad")
     objective = SpanAnswers(model, SupervisedObjective())
     batch = Assembler(_encoded("squad"), RULE).pack(np.arange(1), weight=0.0)
@@ -209,15 +170,3 @@ def test_dropout_moves_the_judgement_of_no_answer_alone_and_in_training_alone():
     # What is left without that share is at most what it was.
     assert not torch.allclose(dropped, plain)
     assert (dropped >= plain - plain_share - 1e-12).all()
-
-
-def test_padding_of_other_widths_changes_nothing():
-    model, encoded = span_model("squad2"), _encoded("squad2")
-    wide = Assembler(encoded, RowRule("pair", MARKS, 3 * CONTEXT)).pack(np.arange(len(encoded)))
-    narrow = packed(encoded)
-    assert wide.read.tokens.shape[1] > CONTEXT
-    losses = {}
-    for batch in (wide, narrow):
-        each = span_losses(model, batch, packed_hidden(model, batch).final, 0.0).tolist()
-        losses[id(batch)] = dict(zip(batch.numbers, each, strict=True))
-    assert losses[id(wide)] == pytest.approx(losses[id(narrow)], abs=1e-9)
