@@ -92,6 +92,15 @@ def values(result: dict[str, Any]) -> list[list[float]]:
     return [arm["values"] for arm in result["arms"]]
 
 
+def same_files(name: str, folder: Path | str, other: Path | str) -> bool:
+    """Return whether two folders have files of that name at the same places, of the same bytes."""
+    one, its = (
+        {path.relative_to(place): path.read_bytes() for path in Path(place).rglob(name)}
+        for place in (folder, other)
+    )
+    return bool(one) and one == its
+
+
 def read_results(folder: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((folder / "results.json").read_text())
     return content

@@ -10,15 +10,9 @@ from tests.commands.results import Result
 from tests.task_files import write_rte, write_sst2
 
 _TRAINING = (
-    "train.steps=2",
-    "train.batch_sequences=2",
-    "train.evaluate_steps=2",
-    "train.evaluate_tokens=256",
-    "train.precision=float32",
-    "train.threads=1",
-    "model.n_layers=1",
-    "data.vocab_size=300",
-    "data.context=48",
+    *("train.steps=2", "train.batch_sequences=2", "train.evaluate_steps=2"),
+    *("train.evaluate_tokens=256", "train.precision=float32", "train.threads=1"),
+    *("model.n_layers=1", "data.vocab_size=300", "data.context=48"),
 )
 KINDS = {
     "dec": ("gpt", "data.tokenizer=bpe", "model.d_model=16", "model.n_heads=2"),
@@ -26,12 +20,6 @@ KINDS = {
     "enc": ("albert-small", "model.d_model=16", "model.d_embed=16", "model.n_heads=2"),
     "t5": ("t5-mini", "model.d_model=16", "model.n_heads=2"),
 }
-SETTINGS = (
-    'set = { "train.steps" = 2, "train.evaluate_steps" = 2, "train.batch_sequences" = 4, '
-    '"train.threads" = 1, '
-    '"data.held_out" = 0.2 }'
-)
-"""Of fine-tuning, for two steps."""
 Evaluate = Callable[..., Result]
 
 
@@ -47,7 +35,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     ]
     (folder / "text.txt").write_text("\n".join(lines))
     (folder / "other.txt").write_text("\n".join(lines[:60]))
-    (folder / "empty.txt").write_text("")
     sizes = {"train": 24, "dev": 8}
     write_rte(write_sst2(folder / "glue", sizes), sizes)
     for name, words in KINDS.items():

@@ -1,22 +1,53 @@
-"""A study's file with stages: what it says, and what is refused before anything is trained."""
+"""A study's file with stages: its settings, plans, and refusals before anything is trained."""
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
+from sublayer.study.budget.plan import make_plan
+from sublayer.study.chain import checks
+from sublayer.study.chain.gathering import StageRuns
+from sublayer.study.chain.keys import Keys
+from sublayer.study.chain.operations import trained_operations, with_stages
+from sublayer.study.chain.plan import StagePlan, plan_stages
 from sublayer.study.chain.recipes import stage_key
-from sublayer.study.chain.stages import PRETRAINING, describe_stages, differing_stages
+from sublayer.study.chain.stages import (
+    PRETRAINING,
+    Chain,
+    Stage,
+    describe_stages,
+    differing_stages,
+)
 from sublayer.study.definition import load_study
-from tests.study.chain.chains import STUDY, words, write_chain
+from sublayer.study.execution.one_run import Outcome
+from tests.study.chain.chains import (
+    ARMS,
+    EARLY,
+    ENSEMBLE,
+    KEPT,
+    LATE,
+    SCALE,
+    STUDY,
+    TOGETHER,
+    words,
+    write_chain,
+)
+from tests.study.test_plan import PLENTY
 
-ARMS = STUDY["arms"]
+
+def chain_of(path: Path, *overrides: str, scale: str | None = None) -> Chain:
+    chain = load_study(str(path), overrides, scale=scale).chain
+    assert chain is not None
+    return chain
 
 
-def test_each_task_is_a_stage_after_the_pre_training(tmp_path):
+def test_each_task_is_a_stage_after_the_pre_training(tmp_path: Path):
     study = load_study(str(write_chain(tmp_path)))
     assert study.chain is not None
     assert [(each.name, each.after, each.tasks) for each in study.chain.stages] == [
@@ -34,10 +65,7 @@ def test_settings_of_stages_are_laid_over_each_other_from_the_scale_to_the_comma
     ]
     arms = [{"name": "a"}, {"name": "b", "stages": {"stsb": {"model.dropout": 0.5}}}]
     path = write_chain(tmp_path, stages=stages, arms=arms, averages={})
-    told = ["finetune.train.epochs=7", "both.optimizer.lr=0.125", "train.steps=9"]
-    study = load_study(str(path), told)
-    chain = study.chain
-    assert chain is not None
+    chain = chain_of(path, "finetune.train.epochs=7", "both.optimizer.lr=0.125", "train.steps=9")
     both, stsb = chain.stages
     assert chain.settings_of("a", both)["optimizer.lr"] == 0.125
     # Of lengths that exclude each other the last that is said counts.
@@ -45,261 +73,236 @@ def test_settings_of_stages_are_laid_over_each_other_from_the_scale_to_the_comma
     assert "train.steps" not in chain.settings_of("a", both)
     assert "model.dropout" not in chain.settings_of("a", stsb)
     assert chain.settings_of("b", stsb)["model.dropout"] == 0.5
-    assert {arm.loaded.recipe.train.steps for arm in study.arms} == {9}
 
 
-BAD = {
-    "named twice": (
-        {"stages": [{"each": ["sst2", "sst2"]}]},
-        "two stages are named sst2",
-    ),
-    "a circle": (
-        {
-            "stages": [
-                {"tasks": "sst2", "after": "copa"},
-                {"tasks": "copa", "after": "sst2"},
-            ]
-        },
-        "stages start from each other: sst2 after copa, copa after sst2",
-    ),
-    "itself": ({"stages": [{"tasks": "sst2", "after": "sst2"}]}, "start from each other"),
-    "after nothing": (
-        {"stages": [{"tasks": "sst2", "after": "pretrain"}]},
-        "comes after pretrain, which is no stage: did you mean pretraining?",
-    ),
-    "a taken name": (
-        {"stages": [{"tasks": "sst2", "name": "pretraining"}]},
-        "no stage may be named pretraining",
-    ),
-    "no task": ({"stages": [{"each": ["sst3"]}]}, "sst3 is no task: did you mean sst2?"),
-    "two kinds": (
-        {"stages": [{"tasks": "sst2", "each": ["copa"]}]},
-        "has tasks and each: give one of them",
-    ),
-    "a text without a name": (
-        {"stages": [{"set": {"train.steps": 3}}]},
-        "a stage that goes on with a text needs a name",
-    ),
-    "arm of no stage": (
-        {"arms": [{"name": "a"}, {"name": "b", "stages": {"sst": {"train.steps": 3}}}]},
-        "arm b has settings of sst, which is no stage: did you mean sst2?",
-    ),
-    "equal arms": ({"arms": [{"name": "a"}, {"name": "b"}]}, "arm b is equal to the baseline a"),
-    "an average of nothing": (
-        {"averages": {"all": ["sst2", "cola"]}},
-        "cola is no column: did you mean copa?",
-    ),
-    "an average of no metric": (
-        {"averages": {"all": ["sst2:f2"]}},
-        "the average all has sst2:f2, and sst2 has no metric f2",
-    ),
-    "twice in an average": (
-        {"averages": {"all": ["sst2", ["copa", "sst2"]]}},
-        "the average all has sst2 twice",
-    ),
-    "a metric twice": (
-        {"metrics": {"sst2": ["accuracy", "accuracy"]}},
-        "metrics of sst2 has accuracy twice",
-    ),
-    "an empty average": ({"averages": {"all": [[]]}}, "averages.all 1 is empty"),
-    "the name of a table": (
-        {"stages": [{"tasks": "sst2", "name": "train"}], "averages": {}},
-        "no stage may be named train",
-    ),
-    "a name as of a column's metric": (
-        {"stages": [{"tasks": "sst2", "name": "a:b"}], "averages": {}},
-        "stage 'a:b' has no name that settings and columns can begin with",
-    ),
-    "a preset of a text": (
-        {"stages": [{"name": "more", "preset": "gpt1"}], "averages": {}},
-        "more goes on with a text, and a preset is of tasks",
-    ),
-    "more fine-tunings than the study": (
-        {"stages": [{"tasks": "sst2", "finetunings": 3}], "averages": {}},
-        "stage sst2 has finetunings = 3, and the study 2",
-    ),
-    "a step of nothing": (
-        {
-            "stages": [{"tasks": "sst2", "from_step": 3}],
-            "averages": {},
-            "arms": [
-                {"name": "a", "pretrain": False},
-                {"name": "b", "pretrain": False, "finetune": {"model.dropout": 0.5}},
-            ],
-        },
-        "stage sst2 starts from step 3, and no arm is pre-trained",
-    ),
-    "a step beyond the run": (
-        {
-            "stages": [
-                {
-                    "tasks": "sst2",
-                    "set": {"train.epochs": 1, "train.keep_steps": [500]},
-                },
-                {"tasks": "copa", "after": "sst2", "from_step": 500},
-            ],
-            "averages": {},
-        },
-        "arm full, stage sst2: train.keep_steps names step 500, and the run has",
-    ),
-    "an average named as a column": ({"averages": {"sst2": ["copa"]}}, "has the name of a column"),
-    "no metric of the task": ({"metrics": {"sst2": "pearson"}}, "SST-2 has no metric pearson"),
-    "no column decides": ({"metric": "cola"}, "metric = cola is no column"),
-    "a seed": (
-        {"stages": [{"tasks": "sst2", "set": {"train.seed": 3}}], "averages": {}},
-        "stage sst2 has train.seed, which every arm has the same of",
-    ),
-    "seeds that differ": (
-        {"arms": [{"name": "a"}, {"name": "b", "set": {"train.seed": 4}}]},
-        "arm b sets train.seed, and arms are compared on the same seeds",
-    ),
-    "fine-tunings of a text": (
-        {"stages": [{"name": "more", "finetunings": 2}], "averages": {}},
-        "more goes on with a text, once under each pre-training",
-    ),
-    "minutes": (
-        {"stages": [{"tasks": "sst2", "set": {"train.minutes": 3}}], "averages": {}},
-        "stage sst2 has train.minutes, which would give each of its runs another length",
-    ),
-    "another start": (
-        {"stages": [{"tasks": "sst2", "set": {"init.run": "runs/a"}}], "averages": {}},
-        "stage sst2 has init.run, which is what pretraining leaves",
-    ),
-    "another width": (
-        {"stages": [{"tasks": "sst2", "set": {"model.d_model": 32}}], "averages": {}},
-        "arm full, stage sst2: the weights of pretraining do not fit model.d_model = 32",
-    ),
-    "another kind": (
-        {"stages": [{"tasks": "sst2", "set": {"objective.format": "pair"}}], "averages": {}},
-        "arm full, stage sst2",
-    ),
-    "more layers than there are": (
-        {
-            "arms": [
-                {"name": "a"},
-                {"name": "b", "finetune": {"init.layers": 2}},
-            ]
-        },
-        "init.layers = 2 is more than the 1 block of pretraining",
-    ),
-    "a checkpoint that is not kept": (
-        {"stages": [{"tasks": "sst2", "from_step": 4}], "averages": {}},
-        "stage sst2 starts from step 4 of pretraining, which keeps none: add it there, "
-        "train.keep_steps=[4]",
-    ),
-    "another checkpoint than is kept": (
-        {
-            "stages": [
-                {"tasks": "sst2", "set": {"train.keep_steps": [1, 2]}},
-                {"tasks": "copa", "after": "sst2", "from_step": 3},
-            ],
-            "averages": {},
-        },
-        "stage copa starts from step 3 of sst2, which keeps those of 1, 2: add it there, "
-        "sst2.train.keep_steps=[3]",
-    ),
-    "a checkpoint beyond the end": (
-        {"stages": [{"tasks": "sst2", "set": {"train.keep_steps": [4]}}], "averages": {}},
-        "arm full, stage sst2: train.keep_steps names step 4, and the run has 3 steps",
-    ),
-    "a grid of one point": (
-        {"tune_finetune": {"optimizer.lr": [0.1]}},
-        "has one value",
-    ),
-    "tuned beside": (
-        {"tune_finetune": {"data.context": [32, 64]}},
-        "--tune finetune.data.context is not a setting of fine-tuning",
-    ),
-    "pre-training is tuned": (
-        {"tune": {"optimizer.lr": [0.1, 0.2]}},
-        "has stages, and tunes its pre-training",
-    ),
-    "stages that are none": (
-        {"stages": None, "averages": {}, "arms": [{"name": "a"}, {"name": "b", "pretrain": False}]},
-        "has no effect without [[stages]]",
-    ),
-}
+def test_settings_go_to_a_stage_by_its_name(tmp_path: Path):
+    stages = [{"tasks": "sst2", "name": "at 1.5k"}, {"tasks": ["sst2", "copa"]}]
+    path = write_chain(tmp_path, stages=stages, averages={})
+    settings = ["at 1.5k.optimizer.lr=0.125", "sst2-copa.optimizer.lr=0.25"]
+    found = [each.settings.get("optimizer.lr") for each in chain_of(path, *settings).stages]
+    assert found == [0.125, 0.25]
+    with pytest.raises(ConfigError, match="sst2 is no stage: .* there are finetune, at 1.5k"):
+        load_study(str(path), ["sst2.optimizer.lr=0.125"])
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_what_does_not_fit_is_refused_in_one_line_before_anything_is_trained(
-    case, tmp_path, capsys
+def test_a_scale_has_stages_metrics_averages_and_a_deciding_column_of_its_own(tmp_path: Path):
+    small = {
+        **SCALE,
+        "stages": [{"each": ["sst2", "stsb"]}],
+        "metrics": {"stsb": ["pearson", "spearman"]},
+        "averages": {"two": ["sst2", "stsb:pearson"]},
+        "metric": "sst2",
+        "published": {"others": {"sst2": 90.0}},
+    }
+    plain = {key: value for key, value in SCALE.items() if key != "finetune"}
+    path = write_chain(tmp_path, scale={"cpu": SCALE, "small": small}, metrics={"sst2": "accuracy"})
+    assert (load_study(str(path)).metric, load_study(str(path), scale="small").metric) == (
+        None,
+        "sst2",
+    )
+    of_all, of_small = chain_of(path), chain_of(path, scale="small")
+    assert of_all.metrics == {"sst2": "accuracy"}
+    assert of_small.metrics == {"stsb": ("pearson", "spearman")}
+    assert (list(of_all.averages), list(of_small.averages)) == (["both"], ["two"])
+    assert "others" in of_small.published and "others" not in of_all.published
+    chained = {**SCALE, "stages": STUDY["stages"]}
+    arms = [{"name": "a", "published": {"sst2": 91.3}}, {"name": "b", "set": {"model.d_ff": 24}}]
+    path = write_chain(tmp_path, scale={"cpu": plain, "more": chained}, stages=None, arms=arms)
+    assert load_study(str(path), scale="cpu").chain is None
+    assert load_study(str(path), scale="more").chain is not None
+
+
+def test_an_ensemble_has_its_members_tasks_and_comes_after_them(tmp_path: Path):
+    chain = chain_of(write_chain(tmp_path, **ENSEMBLE), KEPT)
+    assert [stage.name for stage in chain.stages] == ["early", "late", "both of them"]
+    together = chain.stage("both of them")
+    assert together.tasks == ("sst2",) and together.finetunes
+    assert chain.depth(together) == 2
+    # A study without ensembles is the same as before there were any.
+    described = json.loads(describe_stages(chain))["stages"]
+    assert ["ensemble" in each for each in described] == [False, False, True]
+
+
+def stages_of(*stages: dict[str, Any]) -> dict[str, Any]:
+    return {"stages": list(stages), "averages": {}}
+
+
+def arms_of(**changes: Any) -> dict[str, Any]:
+    return {"arms": [{"name": "a"}, {"name": "b", **changes}]}
+
+
+def ensemble_of(*members: str, stages: Any = (EARLY, LATE)) -> dict[str, Any]:
+    return {**ENSEMBLE, "stages": [*stages, {"name": "c", "ensemble": list(members)}]}
+
+
+SST2 = {"tasks": "sst2"}
+UNTRAINED = [
+    {"name": name, "pretrain": False, "set": {"model.d_ff": n}} for n, name in ((8, "a"), (9, "b"))
+]
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"stages": [{"each": ["sst2", "sst2"]}]}, "two stages are named sst2"),
+    (stages_of({**SST2, "after": "copa"}, {"tasks": "copa", "after": "sst2"}), "from each other"),
+    (stages_of({**SST2, "after": "sst2"}), "start from each other"),
+    (stages_of({**SST2, "after": "pretrain"}), "no stage: did you mean pretraining?"),
+    (stages_of({**SST2, "name": "pretraining"}), "no stage may be named pretraining"),
+    (stages_of({**SST2, "name": "train"}), "no stage may be named train"),
+    (stages_of({**SST2, "name": "a:b"}), "stage 'a:b'"),
+    (stages_of({"each": ["sst3"]}), "sst3 is no task: did you mean sst2?"),
+    (stages_of({**SST2, "each": ["copa"]}), "has tasks and each"),
+    (stages_of({"set": {"train.steps": 3}}), "needs a name"),
+    (stages_of({"name": "more", "preset": "gpt1"}), "a preset is of tasks"),
+    (stages_of({"name": "more", "finetunings": 2}), "more goes on with a text"),
+    (stages_of({**SST2, "finetunings": 3}), "finetunings = 3"),
+    (stages_of({**SST2, "set": {"train.seed": 3}}), "stage sst2 has train.seed"),
+    (stages_of({**SST2, "set": {"train.minutes": 3}}), "stage sst2 has train.minutes"),
+    (stages_of({**SST2, "set": {"init.run": "runs/a"}}), "stage sst2 has init.run"),
+    (stages_of({**SST2, "set": {"model.d_model": 32}}), "do not fit model.d_model = 32"),
+    (stages_of({**SST2, "set": {"objective.format": "pair"}}), "arm full, stage sst2"),
+    (stages_of({**SST2, "set": {"train.keep_steps": [4]}}), "the run has 3 steps"),
+    (stages_of({**SST2, "from_step": 4}), "add it there, train.keep_steps=[4]"),
+    (
+        stages_of(
+            {**SST2, "set": {"train.keep_steps": [1, 2]}},
+            {"tasks": "copa", "after": "sst2", "from_step": 3},
+        ),
+        "add it there, sst2.train.keep_steps=[3]",
+    ),
+    (
+        stages_of(
+            {**SST2, "set": {"train.epochs": 1, "train.keep_steps": [500]}},
+            {"tasks": "copa", "after": "sst2", "from_step": 500},
+        ),
+        "names step 500, and the run has",
+    ),
+    ({**stages_of({**SST2, "from_step": 3}), "arms": UNTRAINED}, "no arm is pre-trained"),
+    (arms_of(stages={"sst": {"train.steps": 3}}), "sst, which is no stage: did you mean sst2?"),
+    (arms_of(), "arm b is equal to the baseline a"),
+    (arms_of(set={"train.seed": 4}), "arm b sets train.seed"),
+    (arms_of(finetune={"init.layers": 2}), "init.layers = 2 is more than the 1 block"),
+    ({**arms_of(pretrain=False), "stages": None, "averages": {}}, "has no effect without"),
+    ({"averages": {"all": ["sst2", "cola"]}}, "cola is no column: did you mean copa?"),
+    ({"averages": {"all": ["sst2:f2"]}}, "sst2 has no metric f2"),
+    ({"averages": {"all": ["sst2", ["copa", "sst2"]]}}, "the average all has sst2 twice"),
+    ({"averages": {"all": [[]]}}, "averages.all 1 is empty"),
+    ({"averages": {"sst2": ["copa"]}}, "has the name of a column"),
+    ({"metrics": {"sst2": ["accuracy", "accuracy"]}}, "metrics of sst2 has accuracy twice"),
+    ({"metrics": {"sst2": "pearson"}}, "SST-2 has no metric pearson"),
+    ({"metric": "cola"}, "metric = cola is no column"),
+    ({"tune_finetune": {"optimizer.lr": [0.1]}}, "has one value"),
+    ({"tune_finetune": {"data.context": [32, 64]}}, "is not a setting of fine-tuning"),
+    ({"tune": {"optimizer.lr": [0.1, 0.2]}}, "tunes its pre-training"),
+    ({"tune_finetune": {"optimizer.lr": [0.1, 0.2]}, "finetunings": 1000}, "between 1 and 999"),
+    ({"seeds": 2}, "--seeds 2 says too little"),
+    ({"seeds": 1}, "--finetunings 2 says too little"),
+    ({"margin": "0.1 bits per byte"}, "in points, not in bits per byte"),
+    ({"also": ["rte"]}, "also = 'rte'"),
+    ({"tune_by": "loss"}, "tune_by = loss is of studies without stages"),
+    (ensemble_of("early", "latter"), "latter, which is no stage: did you mean late?"),
+    (ensemble_of("early"), "c has one member"),
+    (ensemble_of(), "ensemble"),
+    (ensemble_of("early", "early"), "c has early twice"),
+    (ensemble_of("early", "copa", stages=[EARLY, {"tasks": "copa"}]), "learns copa, and early"),
+    (ensemble_of("early", "both of them", stages=ENSEMBLE["stages"]), "an ensemble itself"),
+    (ensemble_of("early", "c"), "c, which is an ensemble itself"),
+    (ensemble_of("early", "pretraining"), "pretraining, which answers no task"),
+    (ensemble_of("early", "more", stages=[EARLY, {"name": "more"}]), "more, which goes on with"),
+    ({**ENSEMBLE, "stages": [EARLY, LATE, {"ensemble": ["early", "late"]}]}, "needs a name"),
+    ({**ENSEMBLE, "stages": [EARLY, LATE, {**TOGETHER, **SST2}]}, "has tasks and ensemble"),
+    ({**ENSEMBLE, "stages": [EARLY, LATE, {**TOGETHER, "after": "late"}]}, "leave out after"),
+    (
+        {**ENSEMBLE, "stages": [*ENSEMBLE["stages"], {"tasks": "copa", "after": "both of them"}]},
+        "which leaves no model to start from",
+    ),
+    ({**ENSEMBLE, **arms_of(stages={"both of them": {"train.steps": 3}})}, "has no settings"),
+    (ensemble_of("late", "again", stages=[LATE, {**LATE, "name": "again"}]), "same training"),
+    ({**ENSEMBLE, **arms_of(pretrain=False)}, "early and late are the same training"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=[message for _, message in BAD])
+def test_a_chain_that_does_not_fit_is_refused_before_anything_is_trained(
+    changes: dict[str, Any], message: str, tmp_path: Path, capsys
 ):
-    changes, said = BAD[case]
     path = write_chain(tmp_path, **changes)
     out = tmp_path / "out"
-    assert cli.main(words(path, "--out", str(out))) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said in error
+    kept = [KEPT] if "early" in str(changes) else []
+    assert cli.main(words(path, *kept, "--out", str(out))) == 2
+    assert message in capsys.readouterr().err.strip().splitlines()[-1]
     assert not list(out.glob("stages/*"))
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--tune", "optimizer.lr=0.1,0.2"], "write --tune finetune.optimizer.lr=0.1,0.2"),
         (["train.seed=3"], "train.seed has no effect on a comparison"),
-        (["cola.train.steps=3"], "cola is no stage: did you mean copa?: there are finetune, sst2"),
-        (
-            ["--tune", "finetune.objective.language_weight=0.1,0.2"],
-            "objective.language_weight of stage sst2 is what arm no texts has its own of",
-        ),
-        (["--finetunings", "2000"], "finetunings"),
+        (["--tune", "finetune.objective.language_weight=0.1,0.2"], "arm no texts has its own"),
         (["finetune.objective.language_weight=0.1"], "is what the arms of small differ in"),
+        (["--finetunings", "2000"], "finetunings"),
+        (["--until", "decided", "--seeds-at-most", "5"], "--until is of studies without stages"),
+        (["--first-seed", "3"], "--first-seed is of studies without stages"),
+        (["--tuning-seeds", "2"], "--tuning-seeds is of studies without stages"),
+        (["--extend", "1"], "--extend is of studies without stages"),
     ],
 )
-def test_options_of_a_chain_that_mean_nothing_are_refused(more, said, tmp_path, capsys):
+def test_options_without_effect_on_a_chain_are_refused(more, message, tmp_path: Path, capsys):
     assert cli.main(words(write_chain(tmp_path), *more)) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
+    if "--finetunings" in more:
+        assert cli.main(["compare", "demo", "--finetunings", "2"]) == 2
+        assert "--finetunings is of studies with stages of tasks" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("gone", "said"),
-    [
-        ("glue", "stage sst2: {}/glue is no folder: name the one that holds the tasks' files"),
-        ("glue/SST-2", "stage sst2: {0}/glue has no files of SST-2: `sublayer tasks {0}/glue`"),
-    ],
-)
-def test_files_that_are_missing_are_said_before_a_text_is_read(gone, said, tmp_path, capsys):
-    path = write_chain(tmp_path)
-    (tmp_path / gone).rename(tmp_path / "elsewhere")
-    out = tmp_path / "out"
-    assert cli.main(words(path, "--out", str(out))) == 2
-    error = capsys.readouterr().err
-    assert said.format(tmp_path) in error.strip().splitlines()[-1]
-    assert "turning the text" not in error
-    assert not out.exists()
-
-
-def test_a_stage_with_a_point_in_its_name_has_its_settings(tmp_path):
-    stages = [{"tasks": "sst2", "name": "at 1.5k"}, {"tasks": "copa"}]
-    path = write_chain(tmp_path, stages=stages, averages={})
-    chain = load_study(str(path), ["at 1.5k.optimizer.lr=0.125"]).chain
-    assert chain is not None
-    assert [each.settings.get("optimizer.lr") for each in chain.stages] == [0.125, None]
-
-
-def test_a_mixture_without_a_name_has_its_settings_by_the_name_that_it_is_given(tmp_path):
-    path = write_chain(tmp_path, stages=[{"tasks": ["sst2", "copa"]}], averages={})
-    chain = load_study(str(path), ["sst2-copa.optimizer.lr=0.125"]).chain
-    assert chain is not None and chain.stages[0].settings["optimizer.lr"] == 0.125
-    with pytest.raises(ConfigError, match="sst2 is no stage: .* there are finetune, sst2-copa"):
-        load_study(str(path), ["sst2.optimizer.lr=0.125"])
-
-
-def test_a_folder_of_tasks_is_refused_where_tables_name_their_own_files(tmp_path, capsys):
+def test_files_that_are_missing_are_said_before_a_text_is_read(tmp_path: Path, capsys):
+    path, out = write_chain(tmp_path), tmp_path / "out"
+    for gone, message in (("SST-2", "has no files of SST-2"), ("", "is no folder")):
+        (tmp_path / "glue" / gone).rename(tmp_path / f"elsewhere{gone}")
+        assert cli.main(words(path, "--out", str(out))) == 2
+        error = capsys.readouterr().err
+        assert f"stage sst2: {tmp_path}/glue {message}" in error.strip().splitlines()[-1]
+        assert "turning the text" not in error and not out.exists()
     (tmp_path / "my.csv").write_text("text,label\n" + "a b,1\nc d,0\n" * 40)
     own = {"table": str(tmp_path / "my.csv"), "columns": {"text": "text", "label": "label"}}
-    path = write_chain(tmp_path, stages=[own], averages={})
-    assert cli.main(words(path)) == 2
+    assert cli.main(words(write_chain(tmp_path, **stages_of(own)))) == 2
     assert "--data is of stages of published tasks" in capsys.readouterr().err
 
 
-def test_what_differs_between_two_chains_is_named_and_where_files_lie_is_no_difference(tmp_path):
+@pytest.mark.parametrize("case", ["other rows", "written answers"])
+def test_members_that_give_no_answers_to_average_are_refused(case, tmp_path: Path, capsys):
+    path = write_chain(tmp_path, **ENSEMBLE)
+    dev = (tmp_path / "glue" / "SST-2" / "dev.tsv").read_text().splitlines()
+    (tmp_path / "other" / "SST-2").mkdir(parents=True)
+    for split in ("train", "dev"):
+        text = (tmp_path / "glue" / "SST-2" / f"{split}.tsv").read_text()
+        (tmp_path / "other" / "SST-2" / f"{split}.tsv").write_text(text)
+    (tmp_path / "other" / "SST-2" / "dev.tsv").write_text("\n".join(dev[:-4]) + "\n")
+    early: dict[str, Any] = {"data.path": str(tmp_path / "glue")}
+    late, message = {"data.path": str(tmp_path / "other")}, "late is scored on other rows than"
+    if case == "written answers":
+        early = late = {"objective": {"format": "text", "target_length": 8}}
+        message = "objective.answer = rank has it rank the labels"
+    stages = [TOGETHER, {**EARLY, "set": early}, {**LATE, "set": late}]
+    path = write_chain(tmp_path, **{**ENSEMBLE, "stages": stages})
+    assert cli.main(words(path, KEPT, "--out", str(tmp_path / "out"))) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_disk_that_the_models_would_fill_is_said_first(tmp_path: Path, monkeypatch, capsys):
+    class Full:
+        free = 1000
+
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Full)
+    out = tmp_path / "out"
+    assert cli.main(words(write_chain(tmp_path), "--out", str(out))) == 2
+    assert "the models of all runs take" in capsys.readouterr().err
+    assert not list(out.glob("stages/*"))
+
+
+def test_differences_of_two_chains_are_named_and_the_place_of_files_is_none(tmp_path: Path):
     def described(data="glue", told=(), **changes):
-        study = load_study(str(write_chain(tmp_path, **changes)), list(told))
-        assert study.chain is not None
-        return describe_stages(replace(study.chain, data=data))
+        return describe_stages(
+            replace(chain_of(write_chain(tmp_path, **changes), *told), data=data)
+        )
 
     first = described()
     before_data_was_left_out = json.dumps({**json.loads(first), "data": "/a/glue"})
@@ -315,32 +318,115 @@ def test_what_differs_between_two_chains_is_named_and_where_files_lie_is_no_diff
     assert differing_stages(first, described(arms=arms)) == "settings of its arm no texts"
 
 
-def test_options_of_chains_are_refused_elsewhere(capsys):
-    assert cli.main(["compare", "demo", "--finetunings", "2"]) == 2
-    assert "--finetunings is of studies with stages of tasks" in capsys.readouterr().err
-
-
-def test_a_text_that_goes_on_keeps_no_steps_of_the_one_before(tmp_path, capsys):
-    stages = [{"name": "more", "set": {"train.steps": 2}}, {"tasks": "sst2", "after": "more"}]
-    arms = [{"name": "a"}, {"name": "b", "set": {"model.dropout": 0.1}}]
-    path = write_chain(tmp_path, stages=stages, arms=arms, averages={})
-    assert cli.main(["plan", str(path), *words(path)[2:], "train.keep_steps=[5]"]) == 0
-
-
-def test_a_stage_is_found_by_the_checkpoint_that_it_starts_from(tmp_path):
+def test_a_stage_is_found_by_the_checkpoint_that_it_starts_from():
     recipe = load_recipe("gpt").recipe
     keys = [stage_key(recipe, "before", [], from_step=step) for step in (None, 3, 4)]
     assert len(set(keys)) == 3
 
 
-def test_a_disk_that_the_models_would_fill_is_said_first(tmp_path, monkeypatch, capsys):
-    from sublayer.study.chain import checks
+@pytest.mark.parametrize("stage", ["sst2", "../../up", "/tmp/up", "..", "a\0b", "x" * 300])
+def test_the_folder_of_a_stage_is_one_of_the_studys_stages(tmp_path: Path, stage: str) -> None:
+    folder = Keys({("full", stage): "0123456789abcdef"}).folder(tmp_path, "full", stage)
+    assert folder.parent == tmp_path / "stages"
+    assert folder.name.endswith("-0123456789")
+    folder.mkdir(parents=True)
+    assert folder.resolve().parent == (tmp_path / "stages").resolve()
 
-    class Full:
-        free = 1000
 
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Full)
-    out = tmp_path / "out"
-    assert cli.main(words(write_chain(tmp_path), "--out", str(out))) == 2
-    assert "the models of all runs take" in capsys.readouterr().err
-    assert not list(out.glob("stages/*"))
+def planned(path: Path, capsys, *more: str) -> dict[str, Any]:
+    assert cli.main(["plan", *words(path, *more, "--json")[1:]]) == 0
+    plan: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return plan
+
+
+def test_a_plan_counts_all_stages_those_that_arms_share_once(tmp_path: Path, capsys):
+    plan = planned(write_chain(tmp_path), capsys)
+    assert plan["total"]["runs"] == 39
+    shared = [each for each in plan["stages"] if each["stage"] == PRETRAINING]
+    assert [each["arms"] for each in shared] == [["full", "no texts"]]
+    assert {each["steps"] for each in plan["stages"] if each["stage"] == "sst2"} == {3}
+    stages = [{**SST2, "finetunings": 1}, {"tasks": "copa"}]
+    fewer = planned(write_chain(tmp_path, stages=stages, finetunings=3), capsys)
+    runs = {(each["stage"], each["runs"]) for each in fewer["stages"]}
+    assert runs == {(PRETRAINING, 3), ("sst2", 3), ("copa", 9)}
+
+
+def test_a_plan_counts_kept_checkpoints_and_an_ensemble_as_no_training(tmp_path: Path, capsys):
+    path = write_chain(tmp_path, **ENSEMBLE)
+    plans = [planned(path, capsys, f"train.keep_steps={kept}") for kept in ("[2, 4]", "[4]")]
+    disks = []
+    for plan in plans:
+        [first, *_] = [each for each in plan["stages"] if each["stage"] == PRETRAINING]
+        disks.append(first["disk_bytes"])
+    # Model, gradients' two moments: a checkpoint is three times the model.
+    assert disks[0] / 7 == disks[1] / 4
+    afters = {each["stage"]: each["after"] for each in plans[0]["stages"]}
+    assert afters["early"] == "pretraining at step 4"
+    [*_, one, other] = plans[0]["stages"]
+    for each in (one, other):
+        assert (each["stage"], each["after"]) == ("both of them", "early, late")
+        assert (each["runs"], each["steps"], each["hours"], each["disk_bytes"]) == (3, 0, 0.0, 0)
+    assert plans[0]["total"]["runs"] == 20
+
+
+CHAIN = Chain(
+    (
+        Stage("mnli", PRETRAINING, ("mnli",)),
+        Stage("rte", "mnli", ("rte",)),
+        Stage("both", PRETRAINING, ("rte",), ensemble=("rte", "rte")),
+    ),
+    n_seeds=3,
+)
+
+
+def ended(tokens: int, flops_per_token: int | None) -> Outcome:
+    record = {"tokens": tokens, "flops_per_token": flops_per_token}
+    return Outcome(Path("run"), record, {"": 0.5})
+
+
+def runs_of(name: str, *outcomes: Outcome) -> StageRuns:
+    return StageRuns(name, "0" * 64, {0: outcomes})
+
+
+def test_operations_are_those_of_a_pre_training_and_one_run_of_each_stage():
+    runs = {
+        PRETRAINING: runs_of(PRETRAINING, ended(1000, 7)),
+        "mnli": runs_of("mnli", ended(10, 5), ended(12, 5), ended(50, 5)),
+        "rte": runs_of("rte", ended(3, 5), Outcome(Path("x"), failure="diverged")),
+        "both": runs_of("both", Outcome(Path("y"), test={"": 0.6})),
+    }
+    assert trained_operations(CHAIN, runs) == 7000 + 60 + 15
+    assert trained_operations(CHAIN, {name: runs[name] for name in ("mnli", "rte")}) == 75
+    # Unknown while a stage has no run, and of records that lack them.
+    assert trained_operations(CHAIN, {**runs, "mnli": runs_of("mnli")}) is None
+    assert trained_operations(CHAIN, {"mnli": runs_of("mnli", ended(1000, None))}) is None
+
+
+def operations_beyond(path: Path) -> tuple[list[StagePlan], dict[str, float | None]]:
+    """Return the stages, and how the operations of all of them exceed those of the first arm."""
+    study = load_study(str(path), [f"data.path={path.parent / 'text.txt'}"])
+    assert study.chain is not None
+    plan = make_plan(study.arms, "none", PLENTY)
+    stages = plan_stages(study, plan, PLENTY, None, n_seeds=2)
+    arms = with_stages(plan, stages, study.chain).arms
+    return stages, {arm.name: arm.budget.planned.operations for arm in arms}
+
+
+def test_planned_operations_are_of_all_stages_or_unknown(tmp_path: Path):
+    path = write_chain(tmp_path)
+    stages, beyond = operations_beyond(path)
+    spent = {"full": 0.0, "no texts": 0.0, "fresh": 0.0}
+    for each in stages:
+        # 6 steps of 4 windows of 48 tokens, and 3 steps of 8 examples.
+        tokens = 6 * 4 * 48 if each.stage == PRETRAINING else 3 * 8 * 48
+        for arm in each.arms:
+            spent[arm] += tokens * each.each.flops_per_token
+    assert beyond["full"] is None
+    for arm in ("fresh", "no texts"):
+        assert beyond[arm] == pytest.approx(spent[arm] / spent["full"] - 1)
+    steps = '"steps" = 3, "evaluate_steps" = 3, '
+    assert steps in path.read_text()
+    path.write_text(path.read_text().replace(steps, '"epochs" = 3, '))
+    _, beyond = operations_beyond(path)
+    # Both of the others are pre-trained alike, and what is unknown is left out of both.
+    assert beyond == {"full": None, "no texts": 0.0, "fresh": None}

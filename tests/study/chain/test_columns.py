@@ -1,16 +1,28 @@
-"""The columns of a chain's scores: which there are, what they are called, what they hold."""
+"""Columns of a chain's scores, from the runs that have ended, over nested seeds."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from sublayer.errors import ConfigError
-from sublayer.study.chain.columns import list_columns, published_metric, run_scores, value_of
+from sublayer.study.chain.collect import arm_scores
+from sublayer.study.chain.columns import (
+    Column,
+    list_columns,
+    points_metric,
+    published_metric,
+    run_scores,
+    value_of,
+)
+from sublayer.study.chain.gathering import Gathering, StageRuns
+from sublayer.study.chain.kept import ArmFacts, Kept
 from sublayer.study.chain.keys import Part
-from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
-from sublayer.study.definition import load_study
+from sublayer.study.chain.stages import PRETRAINING, Chain, Stage, explain_nesting
+from sublayer.study.execution.one_run import Outcome
+from sublayer.study.judgement.judge import judge
+from sublayer.study.tuning import NO_TRIAL, Trial
 from sublayer.tasks.registry import TASKS
-from tests.study.chain.chains import STUDY, write_chain
 
 CHAIN = Chain((Stage("mrpc", PRETRAINING, ("mrpc",)), Stage("mnli", PRETRAINING, ("mnli",))))
 PARTS = {
@@ -76,11 +88,6 @@ def test_a_metric_of_a_tasks_own_best_checkpoint_is_a_column():
     assert len(set(labels.values())) == len(labels)
 
 
-def test_a_metric_that_a_task_has_not_is_refused():
-    with pytest.raises(ConfigError, match="MRPC has no metric pearson"):
-        listed(replace(CHAIN, metrics={"mrpc": ("f1", "pearson")}))
-
-
 def test_what_is_published_alone_is_labelled_as_if_it_were_measured():
     labels = {
         name: published_metric(name).label
@@ -95,41 +102,151 @@ def test_what_is_published_alone_is_labelled_as_if_it_were_measured():
     }
 
 
-def test_a_scale_has_metrics_averages_and_a_deciding_column_of_its_own(tmp_path):
-    scales = {
-        "cpu": STUDY["scale"]["cpu"],
-        "small": {
-            **STUDY["scale"]["cpu"],
-            "stages": [{"each": ["sst2", "stsb"]}],
-            "metrics": {"stsb": ["pearson", "spearman"]},
-            "averages": {"two": ["sst2", "stsb:pearson"]},
-            "metric": "sst2",
-            "published": {"others": {"sst2": 90.0}},
-        },
-    }
-    path = write_chain(tmp_path, scale=scales, metrics={"sst2": "accuracy"})
-    of_all, of_small = (load_study(str(path), scale=name) for name in ("cpu", "small"))
-    assert of_all.chain is not None and of_small.chain is not None
-    assert (of_all.metric, of_small.metric) == (None, "sst2")
-    assert of_all.chain.metrics == {"sst2": "accuracy"}
-    assert of_small.chain.metrics == {"stsb": ("pearson", "spearman")}
-    assert list(of_all.chain.averages) == ["both"]
-    assert list(of_small.chain.averages) == ["two"]
-    assert "others" in of_small.chain.published and "others" not in of_all.chain.published
+STUDY = Path("study")
+TWO_TASKS = Chain(
+    (Stage("mnli", PRETRAINING, ("mnli",)), Stage("rte", "mnli", ("rte",))), n_seeds=2
+)
+KEYS = {PRETRAINING: "f" * 64, "mnli": "0" * 64, "rte": "1" * 64}
+TRIALS = (Trial("lr=1", {"optimizer.lr": 1}), Trial("lr=2", {"optimizer.lr": 2}))
 
 
-def test_a_scale_without_stages_leaves_alone_what_is_said_of_those_of_others(tmp_path):
-    plain = {key: value for key, value in STUDY["scale"]["cpu"].items() if key != "finetune"}
-    chained = {**STUDY["scale"]["cpu"], "stages": STUDY["stages"]}
-    arms = [{"name": "a", "published": {"sst2": 91.3}}, {"name": "b", "set": {"model.d_ff": 24}}]
-    path = write_chain(tmp_path, scale={"cpu": plain, "more": chained}, stages=None, arms=arms)
-    assert load_study(str(path), scale="cpu").chain is None
-    assert load_study(str(path), scale="more").chain is not None
-    path = write_chain(
-        tmp_path,
-        scale={"cpu": {**plain, "metrics": {"sst2": "accuracy"}}, "more": chained},
-        stages=None,
-        arms=arms,
+def gathered(outcomes: dict[str, Outcome], trials=None) -> Gathering:
+    folders = {f"{name}-{key[:10]}": name for name, key in KEYS.items()}
+
+    def find(path: Path) -> Outcome | None:
+        _, _, folder, *rest = path.parts
+        return outcomes.get("/".join([folders[folder], *rest]))
+
+    arm = ArmFacts(
+        name="a", parameters={}, flops_per_token=0, steps=1, mismatch=0.0, matched=("steps",)
     )
-    with pytest.raises(ConfigError, match="metrics has no effect without .* of which scale cpu"):
-        load_study(str(path), scale="cpu")
+    kept = Kept(
+        chain=TWO_TASKS,
+        n_seeds=1,
+        n_runs={},
+        arms=(arm,),
+        kinds=("causal",),
+        keys={"a": KEYS},
+        parts={},
+        trials={"mnli": (NO_TRIAL,), "rte": (NO_TRIAL,)} | (trials or {}),
+    )
+    gathering = Gathering(kept, STUDY, find)
+    for stage in TWO_TASKS.stages:
+        gathering.choose(stage)
+    return gathering
+
+
+def ended(score: float) -> Outcome:
+    return Outcome(Path(f"{score}"), {"valid": {"score": score}}, {"": score})
+
+
+def test_what_follows_on_a_failure_has_ended_and_what_is_not_there_has_not():
+    failed = gathered({f"{PRETRAINING}/seed-0": Outcome(Path("p"), failure="diverged")})
+    runs = failed.gathered()
+    [first, _] = runs["a", "rte"].outcomes[0]
+    assert first.failure == (
+        "mnli, which it starts from, failed: pretraining, which it starts from, failed: diverged"
+    )
+    assert failed.n_ended() == {PRETRAINING: 1, "mnli": 2, "rte": 2}
+    nothing = gathered({f"{PRETRAINING}/seed-0": ended(0.5)})
+    [first, _] = nothing.gathered()["a", "mnli"].outcomes[0]
+    assert (first.test, first.failure) == (None, "")
+    assert nothing.n_ended() == {PRETRAINING: 1}
+
+
+def test_nothing_is_chosen_before_all_trials_have_ended():
+    trials = {"mnli": TRIALS}
+    outcomes = {f"{PRETRAINING}/seed-0": ended(0.5), "mnli/lr=1/seed-0": ended(0.6)}
+    part = gathered(outcomes, trials)
+    runs = part.gathered()
+    assert not runs["a", "mnli"].outcomes and not runs["a", "mnli"].tried
+    assert part.n_ended() == {PRETRAINING: 1, "mnli": 1}
+    outcomes["mnli/lr=2/seed-0"] = ended(0.7)
+    whole = gathered(outcomes, trials)
+    runs = whole.gathered()
+    assert runs["a", "mnli"].trial == TRIALS[1]
+    assert runs["a", "mnli"].tried == {"lr=1": 0.6, "lr=2": 0.7}
+    outcomes["mnli/lr=2/seed-0"] = Outcome(Path("t"), failure="diverged")
+    assert gathered(outcomes, trials).gathered()["a", "mnli"].trial == TRIALS[0]
+
+
+ACCURACY = points_metric("sst2", "SST-2")
+COLUMN = Column(ACCURACY, "sst2", key="sst2", part="sst2")
+STAGE = Stage("sst2", "pretraining", ("sst2",))
+
+
+def runs_of(scores: dict[int, list[float]]) -> dict[str, StageRuns]:
+    outcomes = {
+        seed: [Outcome(Path(f"{seed}-{n}"), test={"sst2": each}) for n, each in enumerate(own)]
+        for seed, own in scores.items()
+    }
+    return {"sst2": StageRuns("sst2", "key", outcomes)}
+
+
+def nested(n_seeds: int, summary="mean") -> Chain:
+    return Chain((STAGE,), n_seeds=n_seeds, nested=summary)
+
+
+def test_the_mean_or_the_median_of_fine_tunings_stands_for_their_pre_training():
+    scores = {0: [0.5, 0.7, 0.9], 1: [0.2, 0.2, 0.8]}
+    mean = arm_scores(nested(3), runs_of(scores), [COLUMN], within=False)
+    assert mean.by_seed["sst2"] == pytest.approx({0: 0.7, 1: 0.4})
+    assert mean.cells["sst2"].mean == pytest.approx(0.55)
+    # Over the two means, and within: sqrt((0.08 + 0.24) / 4).
+    assert mean.cells["sst2"].sd == pytest.approx(0.3 / 2**0.5)
+    assert mean.cells["sst2"].inner_sd == pytest.approx(0.08**0.5)
+    median = arm_scores(nested(3, "median"), runs_of(scores), [COLUMN], within=False)
+    assert median.by_seed["sst2"] == pytest.approx({0: 0.7, 1: 0.2})
+
+
+def test_fine_tunings_of_one_pre_training_are_compared_and_said_to_be():
+    scores = arm_scores(nested(3), runs_of({0: [0.5, 0.7, 0.9]}), [COLUMN], within=True)
+    assert scores.by_seed["sst2"] == {0: 0.5, 1: 0.7, 2: 0.9}
+    assert "hold for those weights alone" in explain_nesting(nested(3), 1)
+    assert "drawn over pre-trainings" in explain_nesting(nested(3), 3)
+
+
+def test_an_average_is_taken_under_each_pre_training_and_missing_where_a_member_is():
+    both = Column(points_metric("both", "both"), "", members=("sst2", ("sst2", "sst2:f1")))
+    runs = runs_of({0: [0.5], 1: [0.7]})
+    runs["sst2"].outcomes[0][0].test["sst2:f1"] = 0.1  # type: ignore[index]
+    found = arm_scores(nested(1), runs, [both, COLUMN], within=False)
+    assert found.by_seed["both"] == pytest.approx({0: (0.5 + (0.5 + 0.1) / 2) / 2})
+
+
+def test_a_failed_fine_tuning_is_left_out_of_the_mean():
+    runs = runs_of({0: [0.5, 0.7], 1: [0.6, 0.8]})
+    runs["sst2"].outcomes[0][1] = Outcome(Path("failed"), failure="diverged")  # type: ignore[index]
+    found = arm_scores(nested(2), runs, [COLUMN], within=False)
+    assert found.by_seed["sst2"] == pytest.approx({0: 0.5, 1: 0.7})
+
+
+def simulated(rng: np.random.Generator, n_seeds: int, n_inner: int) -> dict[int, list[float]]:
+    """Draw scores that vary as much between pre-trainings as between fine-tunings of one."""
+    scores = {}
+    for seed in range(n_seeds):
+        start = rng.normal(0.8, 0.02)
+        scores[seed] = list(rng.normal(start, 0.02, n_inner))
+    return scores
+
+
+def test_equal_arms_are_called_different_in_one_of_twenty_studies_at_most():
+    rng = np.random.default_rng(20)
+    n_studies, n_seeds, n_inner = 1000, 3, 3
+    n_false = n_false_flat = 0
+    for _ in range(n_studies):
+        means, flat = {}, {}
+        for arm in ("a", "b"):
+            scores = simulated(rng, n_seeds, n_inner)
+            own = arm_scores(nested(n_inner), runs_of(scores), [COLUMN], within=False)
+            means[arm] = own.by_seed["sst2"]
+            every = [each for values in scores.values() for each in values]
+            flat[arm] = dict(enumerate(every))
+        [difference] = judge("a", means, ACCURACY, planned_seeds=n_seeds).differences
+        n_false += difference.verdict != "cannot tell"
+        [pooled] = judge("a", flat, ACCURACY, planned_seeds=n_seeds * n_inner).differences
+        n_false_flat += pooled.verdict != "cannot tell"
+    # 2.6 standard errors of a share of 5 % of 1,000.
+    assert n_false / n_studies <= 0.05 + 2.6 * (0.05 * 0.95 / n_studies) ** 0.5
+    # Were all fine-tunings counted as seeds, it would be far more.
+    assert n_false_flat / n_studies > 0.1

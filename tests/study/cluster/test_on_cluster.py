@@ -2,7 +2,7 @@
 
 import json
 import os
-import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,18 +14,15 @@ import pytest
 from sublayer import cli
 from sublayer.api.training import compare
 from sublayer.cli import INTERRUPTED
-from sublayer.errors import CheckpointError, ConfigError, Interrupted, TrainingError
+from sublayer.errors import ConfigError, Interrupted, TrainingError
 from sublayer.study.cluster.cluster import TaskState
 from sublayer.study.cluster.computing import CLUSTERS
 from sublayer.study.cluster.place import ClusterPlace
 from sublayer.study.cluster.tries import MOST_TRIES
 from tests.study.chain.chains import words, write_chain
 from tests.study.cluster.processes import Processes, is_alive, lose
-from tests.study.execution.test_side_by_side import FIXED, same_files, values
-from tests.study.studies import TINY, write_text
+from tests.study.studies import values
 
-pytestmark = pytest.mark.slow
-FFN = ["model.ffn=gelu,swiglu"]
 LEFT = """
 import os, signal, sys
 from pathlib import Path
@@ -80,18 +77,6 @@ class Broken(Processes):
         return [sys.executable, "-c", "import sys; sys.exit(3)"]
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_text(tmp_path_factory.mktemp("on_cluster") / "river.txt")
-
-
-@pytest.fixture
-def settings(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setenv("SUBLAYER_CACHE", str(text.parent / "cache"))
-    monkeypatch.chdir(tmp_path)
-    return [*TINY, *FIXED, f"data.path={text}"]
-
-
 @pytest.fixture
 def on_processes(monkeypatch: pytest.MonkeyPatch) -> Any:
     def use(kind: type[Processes]) -> list[Processes]:
@@ -108,42 +93,39 @@ def on_processes(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_runs_on_a_cluster_are_those_of_here_and_divergence_is_tried_once(
-    settings: list[str], on_processes: Any, capfd: pytest.CaptureFixture[str]
+    studies: Studies, settings: list[str], on_processes: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked: dict[str, Any] = {
-        "overrides": [*settings, "train.steps=5"],
-        "vary": ["optimizer.lr=1e-3,1e6"],
-        "seeds": 3,
-    }
-    here = compare("gpt", **asked, out="here")
-    capfd.readouterr()
+    here = copied(studies.failed(), "here")
+    shutil.copytree(here, "there")
+    for gone in ("0-lr=1e-3/seed-1", "2-lr=1e6/seed-2"):
+        shutil.rmtree(Path("there/arms", gone))
+    asked: dict[str, Any] = {"vary": ["optimizer.lr=1e-3,1e-2,1e6"], "seeds": 3, "out": "there"}
     clusters = on_processes(Processes)
-    there = compare("gpt", **asked, out="there", on="ray")
+    there = compare("gpt", settings, **asked, on="ray")
     said = capfd.readouterr().err.splitlines()
-    assert values(there) == values(here)
-    assert there["failures"] == here["failures"]
-    assert [failure["seed"] for failure in there["failures"]] == [0, 1, 2]
+    known = read_results(here)
+    assert values(there) == values(known)
+    assert there["failures"] == known["failures"]
     for name in ("model.safetensors", "test.json", "items.safetensors"):
         assert same_files(name, "here", "there"), name
-    assert len([each for each in clusters[0].submitted if "seed" in each]) == 6
-    assert said[0].startswith("6 runs on ray, 2 nodes with 2 cores: each takes 1 core and ")
-    assert any(line.startswith("[6/6] ") for line in said)
+    assert len([name for name in clusters[0].submitted if "seed" in name]) == 2
+    assert any(line.startswith("9 runs on ray, 2 nodes with 2 cores: each takes") for line in said)
     assert any("Runs were made on a cluster (ray)" in note for note in there["notes"])
-    assert not any("cluster" in note for note in here["notes"])
     assert "--on ray" in there["reproduction"]["command"]
     assert json.loads(Path("there/cluster/tasks.json").read_text())["runs"] == {}
-    assert Path("there/cluster/progress.txt").read_text() == "done: 6/6\n"
-    # What is done is not done again, on a cluster or here.
-    assert compare("gpt", **asked, out="there", on="ray")["notes"] == there["notes"]
-    assert not [each for each in clusters[1].submitted if "seed" in each]
-    assert compare("gpt", **asked, out="there")["notes"] == there["notes"]
+    assert Path("there/cluster/progress.txt").read_text() == "done: 9/9\n"
+    # The same command makes nothing again, on a cluster or here.
+    assert compare("gpt", settings, **asked, on="ray")["notes"] == there["notes"]
+    assert not [name for name in clusters[1].submitted if "seed" in name]
+    assert compare("gpt", settings, **asked)["notes"] == there["notes"]
 
 
+@pytest.mark.all
 def test_a_run_whose_node_is_lost_goes_on_from_its_checkpoint_elsewhere(
-    settings: list[str], on_processes: Any, capfd: pytest.CaptureFixture[str]
+    studies: Studies, settings: list[str], on_processes: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    settings = [*settings, "train.steps=800", "train.checkpoint_steps=100"]
-    asked: dict[str, Any] = {"overrides": settings, "vary": FFN, "seeds": 1}
+    settings = settings_of(studies.text, "train.steps=800", "train.checkpoint_steps=100")
+    asked: dict[str, Any] = {"overrides": settings, "vary": [FFN], "seeds": 1}
     clusters = on_processes(Losing)
     there = compare("gpt", **asked, out="there", on="ray")
     said = capfd.readouterr().err
@@ -155,9 +137,9 @@ def test_a_run_whose_node_is_lost_goes_on_from_its_checkpoint_elsewhere(
 
 
 def test_a_run_that_is_lost_too_often_is_no_result(
-    settings: list[str], on_processes: Any, capfd: pytest.CaptureFixture[str]
+    studies: Studies, settings: list[str], on_processes: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked: dict[str, Any] = {"overrides": [*settings, "train.steps=5"], "vary": FFN, "seeds": 1}
+    asked: dict[str, Any] = {"overrides": settings, "vary": [FFN], "seeds": 1}
     clusters = on_processes(Broken)
     with pytest.raises(TrainingError, match="0 of 2 runs done, and 2 runs lost 3 times in a row"):
         compare("gpt", **asked, out="there", on="ray")
@@ -165,35 +147,14 @@ def test_a_run_that_is_lost_too_often_is_no_result(
     assert len(made) == 2 * MOST_TRIES
     assert capfd.readouterr().err.count("given up after 3 tries") == 2
     assert not list(Path("there").rglob("failure.json"))
-    on_processes(Processes)
-    there = compare("gpt", **asked, out="there", on="ray")
-    assert [len(own) for own in values(there)] == [1, 1]
 
 
-def test_what_cannot_be_made_stops_the_others(settings: list[str], on_processes: Any) -> None:
-    settings = [*settings, "train.steps=1000000"]
-    damaged = Path("there/arms/1-ffn=swiglu/seed-0/record.json")
-
-    class Damaging(Processes):
-        def submit(self, name: str, *rest: Any, **named: Any) -> str:
-            if "swiglu" in name:
-                damaged.parent.mkdir(parents=True)
-                damaged.write_text("{")
-            return super().submit(name, *rest, **named)
-
-    clusters = on_processes(Damaging)
-    with pytest.raises(CheckpointError, match=r"ffn=swiglu, seed 0: .*record.json is not"):
-        compare("gpt", settings, vary=FFN, seeds=1, on="ray", out="there")
-    assert len(clusters[0].submitted) == 4  # two of them probes
-    assert list(Path("there").rglob("record.json")) == [damaged]
-    assert json.loads(Path("there/cluster/tasks.json").read_text())["runs"] == {}
-
-
+@pytest.mark.all
 def test_ctrl_c_leaves_the_runs_and_the_same_command_joins_them(
-    settings: list[str], on_processes: Any, capfd: pytest.CaptureFixture[str]
+    studies: Studies, settings: list[str], on_processes: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    settings = [*settings, "train.steps=200"]
-    line = ["compare", "gpt", *settings, "--vary", *FFN, "--seeds", "1", "--out", "there"]
+    settings = settings_of(studies.text, "train.steps=200")
+    line = ["compare", "gpt", *settings, "--vary", FFN, "--seeds", "1", "--out", "there"]
     command = [sys.executable, "-c", LEFT, str(int(signal.SIGINT)), *line, "--on", "ray"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -203,7 +164,7 @@ def test_ctrl_c_leaves_the_runs_and_the_same_command_joins_them(
     assert "--on ray --seeds 1 --out there; a file " in last
     tasks = json.loads(Path("there/cluster/tasks.json").read_text())["runs"]
     assert len(tasks) == 2
-    asked: dict[str, Any] = {"overrides": settings, "vary": FFN, "seeds": 1}
+    asked: dict[str, Any] = {"overrides": settings, "vary": [FFN], "seeds": 1}
     with pytest.raises(ConfigError, match="has 2 of its runs on ray"):
         compare("gpt", **asked, out="there")
     clusters = on_processes(Processes)
@@ -213,7 +174,10 @@ def test_ctrl_c_leaves_the_runs_and_the_same_command_joins_them(
     assert values(there) == values(compare("gpt", **asked, out="here"))
 
 
-def test_a_file_has_what_runs_save_and_stop(settings: list[str], on_processes: Any) -> None:
+@pytest.mark.all
+def test_a_file_has_what_runs_save_and_stop(
+    studies: Studies, settings: list[str], on_processes: Any
+) -> None:
     class Stopping(Processes):
         def active(self, ids: Any) -> dict[str, TaskState]:
             if list(Path().glob("there/arms/*/seed-0/checkpoints/step-*")):
@@ -221,30 +185,15 @@ def test_a_file_has_what_runs_save_and_stop(settings: list[str], on_processes: A
             return dict(super().active(ids))
 
     on_processes(Stopping)
-    endless = [*settings, "train.steps=1000000", "train.checkpoint_steps=100"]
+    endless = settings_of(studies.text, "train.steps=1000000", "train.checkpoint_steps=100")
     with pytest.raises(Interrupted, match=r"stopped by .*stop: 0 of 2 runs done"):
-        compare("gpt", endless, vary=FFN, match="none", seeds=1, on="ray", out="there")
+        compare("gpt", endless, vary=[FFN], match="none", seeds=1, on="ray", out="there")
     assert json.loads(Path("there/cluster/tasks.json").read_text())["runs"] == {}
     ends = list(Path("there/cluster").rglob("end-1.json"))
     assert {json.loads(end.read_text())["end"] for end in ends} == {"Interrupted"}
 
 
-def test_runs_on_a_node_with_other_instructions_are_named(
-    settings: list[str], on_processes: Any
-) -> None:
-    class Mixed(Processes):
-        def changed(self, command: list[str]) -> list[str]:
-            older = any("swiglu" in word for word in command)
-            return ["/usr/bin/env", "ATEN_CPU_CAPABILITY=default", *command] if older else command
-
-    on_processes(Mixed)
-    short = [*settings, "train.steps=2"]
-    there = compare("gpt", short, vary=FFN, match="none", seeds=1, on="ray", out="there")
-    (note,) = [each for each in there["notes"] if "on machines that differ" in each]
-    assert re.search(r"DEFAULT: 1 of ffn=swiglu", note)
-    assert re.search(r": 1 of ffn=gelu", note)
-
-
+@pytest.mark.all
 def test_a_chain_on_a_cluster_is_that_of_here(
     tmp_path: Path, on_processes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

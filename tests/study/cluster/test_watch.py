@@ -2,15 +2,22 @@
 
 import errno
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
-from sublayer.errors import CheckpointError, ConfigError, TrainingError
+from sublayer.config.layering.layers import load_recipe
+from sublayer.errors import CheckpointError, ConfigError, FolderHeld, TrainingError
+from sublayer.study.cluster import node
 from sublayer.study.cluster.cluster import ClusterGone, NoAnswer, Refused, TaskState
+from sublayer.study.cluster.exchange import DIED, Progress, RunFiles
 from sublayer.study.cluster.tasks_file import Submitted, TasksFile
-from sublayer.study.execution.job import FOLDER_HELD
+from sublayer.study.execution.job import FOLDER_HELD, Job, end_message, read_end
+from sublayer.study.execution.one_run import FAILURE
+from sublayer.system.lock import held
 from tests.study.cluster.scripted import Runs
+from tests.study.studies import TINY, write_text
 
 LIMIT = "--on slurm:small: sbatch: error: QOSMaxSubmitJobPerUserLimit"
 SILENT = "--on slurm:small: Socket timed out on send/recv operation"
@@ -49,17 +56,6 @@ def test_what_takes_no_run_at_all_is_asked_once(tmp_path):
     with pytest.raises(ConfigError, match="QOSMaxSubmitJobPerUserLimit"):
         runs.make()
     assert len(runs.cluster.submitted) == 1
-
-
-def test_what_takes_no_more_with_nothing_there_is_asked_a_few_times(tmp_path):
-    runs = Runs(tmp_path, 2)
-    cluster = runs.cluster
-    cluster.refuse = lambda: Refused(SILENT) if len(cluster.submitted) > 1 else None
-    cluster.script = lambda: runs.finish(0) if runs.is_there(0) and cluster.now > 9 else None
-    with pytest.raises(ConfigError, match="Socket timed out"):
-        runs.make()
-    assert 60 < cluster.now < 600
-    assert 4 < len(cluster.submitted) < 12
 
 
 def test_a_job_whose_submission_timed_out_is_found_by_its_name(tmp_path):
@@ -238,3 +234,104 @@ def test_tasks_that_cannot_be_written_for_a_moment_stop_nothing(tmp_path):
     runs.cluster.script = script
     assert len(runs.make()) == 1
     assert json.loads((runs.study / "cluster" / "tasks.json").read_text())["runs"] == {}
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A run whose training failed, so that it is quickly made again."""
+    monkeypatch.setattr(node.os, "dup2", lambda one, other: None)  # the output is the tests'
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / FAILURE).write_text('{"message": "it diverged"}')
+    settings = [*TINY, f"data.path={write_text(tmp_path / 'river.txt')}", "train.steps=5"]
+    recipe = load_recipe("gpt", settings).recipe
+    return Job("one", path, recipe, recipe, {}, "cpu")
+
+
+def made(tmp_path: Path, files: RunFiles, stopping: threading.Event) -> int:
+    return node._OneRun(tmp_path, files, 1, stopping).make()
+
+
+def test_a_folder_that_is_held_is_waited_for_until_the_task_has_to_stop(tmp_path, job):
+    stopping = threading.Event()
+
+    class Stopping(RunFiles):
+        def write_progress(self, progress: Progress) -> None:
+            super().write_progress(progress)
+            if "where another process works" in progress.stage:
+                stopping.set()
+
+    files = Stopping(tmp_path / "files")
+    files.write_job(job)
+    with held(job.path):
+        assert made(tmp_path, files, stopping) == 0
+    end = files.read_end(1)
+    assert end is not None
+    assert end.end == FOLDER_HELD
+
+
+def test_that_a_folder_is_held_is_told_from_other_mistakes(tmp_path):
+    with held(tmp_path), pytest.raises(FolderHeld) as caught, held(tmp_path):
+        pass
+    message = end_message(caught.value)
+    assert message is not None
+    assert message["end"] == FOLDER_HELD
+    assert isinstance(read_end(message, "one"), FolderHeld)
+    other = end_message(ConfigError("another mistake"))
+    assert other is not None
+    assert other["end"] == ConfigError.__name__
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_taken_before_the_run_takes_it_is_waited_for(tmp_path, job):
+    (job.path / FAILURE).unlink()
+    lock = held(job.path)
+    looked = []
+
+    class Late(node._OneRun):
+        def _is_free(self, folder: Path) -> bool:
+            looked.append(folder)
+            if len(looked) == 1:
+                lock.__enter__()
+            else:
+                lock.__exit__(None, None, None)
+            return True
+
+    files = RunFiles(tmp_path / "files")
+    files.write_job(job)
+    assert Late(tmp_path, files, 1, threading.Event()).make() == 0
+    end = files.read_end(1)
+    assert end is not None
+    assert end.end == "done"
+    assert len(looked) == 2
+
+
+def test_why_a_run_was_not_begun_is_said_where_that_can_be(tmp_path, job):
+    files = RunFiles(tmp_path / "files")
+    files.write_job(job)
+    files.log(1).mkdir()  # which no log can replace
+    assert made(tmp_path, files, threading.Event()) == 0
+    end = files.read_end(1)
+    assert end is not None
+    assert end.end == DIED
+    assert "its process could not begin it ([Errno 21] Is a directory" in end.text
+
+
+def test_an_end_is_written_as_soon_as_it_can_be(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(node, "_WRITE_S", 0.0)
+    left = [OSError(errno.ENOSPC, "No space left on device")] * 3
+
+    class Full(RunFiles):
+        def write_end(self, number: int, end: dict[str, str]) -> None:
+            if left:
+                raise left.pop()
+            super().write_end(number, end)
+
+    files = Full(tmp_path / "files")
+    files.folder.mkdir()
+    assert made(tmp_path, files, threading.Event()) == 0  # without a job
+    assert json.loads((files.folder / "end-1.json").read_text())["end"] == DIED
+    left.extend([OSError(errno.ENOSPC, "No space left on device")] * 100)
+    assert made(tmp_path, files, threading.Event()) == 1
+    assert "cannot be written: [Errno 28] No space left on device" in capfd.readouterr().err

@@ -1,0 +1,397 @@
+"""Nodes of clusters: the needs of runs, probes, tasks, and the commands of Ray and Slurm."""
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sublayer.api.training import compare
+from sublayer.config.layering.layers import load_recipe
+from sublayer.data.shards.workers import MOST_PROCESSES, PROCESS_BYTES
+from sublayer.errors import ConfigError
+from sublayer.runs.session import prepare_data
+from sublayer.study.budget.resources import PROGRAM_BYTES
+from sublayer.study.cluster.cluster import ClusterGone, Needs, NoAnswer, Node, Refused, TaskState
+from sublayer.study.cluster.cold_cache import preparation_bytes
+from sublayer.study.cluster.needs import check_needs, describe_needs, needs_of, usual_threads
+from sublayer.study.cluster.place import ClusterPlace, parse_place
+from sublayer.study.cluster.probe import check_nodes
+from sublayer.study.cluster.schedulers.ray_broker import _Broker
+from sublayer.study.cluster.schedulers.ray_cluster import RayCluster
+from sublayer.study.cluster.schedulers.slurm_cluster import SlurmCluster, parse_nodes
+from sublayer.study.cluster.tasks_file import Submitted, TasksFile, check_left
+from tests.study.cluster.processes import OtherDisk, OtherVersions, Processes
+from tests.study.studies import TINY, write_text
+
+GIB = 1 << 30
+NODES = [Node("small", 2, 4 * GIB), Node("large", 8, 64 * GIB, gpus=2)]
+
+
+def test_a_node_holds_as_many_tasks_as_what_it_has_least_of():
+    node = Node("node", cores=8, memory_bytes=16 * GIB, gpus=2)
+    assert node.n_tasks(Needs(2, GIB)) == 4
+    assert node.n_tasks(Needs(2, 8 * GIB)) == 2
+    assert node.n_tasks(Needs(1, 0, gpus=1)) == 2
+    assert node.n_tasks(Needs(16, GIB)) == 0
+    assert Node("node", 8, None).n_tasks(Needs(2, 100 * GIB)) == 4
+
+
+@pytest.mark.parametrize(
+    ("needs", "nodes", "line"),
+    [
+        (Needs(16, GIB), NODES, r"train\.threads"),
+        (Needs(4, 65 * GIB), NODES, "make the model or the batch smaller"),
+        (Needs(1, 0, gpus=1), NODES[:1], "--device cpu"),
+        (Needs(1, GIB), [], "no node that takes tasks"),
+    ],
+)
+def test_what_no_node_has_is_refused(needs, nodes, line):
+    with pytest.raises(ConfigError, match=f"--on slurm: .*{line}"):
+        check_needs([Needs(1, 0), needs], nodes, "slurm")
+
+
+def test_what_runs_take_is_told_with_how_many_go_at_a_time():
+    needs = [Needs(1, 3 * GIB), Needs(2, GIB)]
+    most = check_needs(needs, NODES, "ray")
+    assert most == Needs(2, 3 * GIB)
+    told = describe_needs(most, NODES, 30, "ray")
+    assert told.startswith("30 runs on ray, 2 nodes with 10 cores: each takes 2 cores and 3 GiB")
+    assert "; 5 at a time" in told
+    assert "; 3 at a time" in describe_needs(most, NODES, 3, "ray")
+
+
+def test_runs_share_the_cores_of_a_cluster_and_fit_its_smallest_node():
+    assert usual_threads(NODES, n_runs=5) == 2
+    assert usual_threads(NODES, n_runs=1) == 2
+    assert usual_threads(NODES, n_runs=40) == 1
+    assert usual_threads([], n_runs=1) == 1
+
+
+def test_a_larger_model_takes_more_memory_and_a_gpu_is_asked_for_by_itself():
+    def needs(*settings: str, device: str = "cpu") -> Needs:
+        recipe = load_recipe("gpt", [*settings, "train.threads=3"]).recipe
+        return needs_of(recipe, 256, device)
+
+    small, large = needs("model.n_layers=2"), needs("model.n_layers=8")
+    assert small.cores == 3
+    assert PROGRAM_BYTES < small.memory_bytes < large.memory_bytes
+    assert needs(device="cuda") == Needs(3, 0, gpus=1)
+
+
+def test_a_text_that_a_node_may_have_to_prepare_takes_memory_too():
+    recipe = load_recipe("gpt", ["model.n_layers=2", "train.threads=3"]).recipe
+    needs, preparing = (needs_of(recipe, 256, "cpu", preparing_bytes=each) for each in (0, GIB))
+    assert preparing.memory_bytes == int(1.25 * (PROGRAM_BYTES + GIB)) > needs.memory_bytes
+    assert needs_of(recipe, 256, "cuda", preparing_bytes=GIB).memory_bytes == 0
+
+
+def test_a_cache_that_all_nodes_see_is_taken_to_be_warm(tmp_path, monkeypatch):
+    (tmp_path / "cache").mkdir()
+    threads = ["train.threads=3"]
+    recipe = load_recipe("gpt", threads).recipe
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    assert preparation_bytes(recipe, None, tmp_path) == 0
+    # On another file system, and where the nodes are not told of it.
+    assert preparation_bytes(recipe, None, Path("/proc")) == 3 * PROCESS_BYTES
+    monkeypatch.delenv("SUBLAYER_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".cache" / "sublayer").mkdir(parents=True)
+    assert preparation_bytes(recipe, None, tmp_path) == 3 * PROCESS_BYTES
+    # More processes than encode a text anywhere, tasks, and a text that one process encodes.
+    many = load_recipe("gpt", ["train.threads=64"]).recipe
+    assert preparation_bytes(many, None, tmp_path) == MOST_PROCESSES * PROCESS_BYTES
+    text = write_text(tmp_path / "river.txt")
+    small = load_recipe("gpt", [*TINY, *threads, f"data.path={text}"]).recipe
+    assert preparation_bytes(small, prepare_data(small), tmp_path) == PROCESS_BYTES
+
+
+def test_the_nodes_of_a_partition_are_read_as_sinfo_prints_them():
+    lines = [
+        "gpu|a1|64|515000|gpu:a100:4(S:0-1),shard:8|mix",
+        "gpu|a2|64|515000|gpu:2,gpu:h100:1|idle~",
+        "gpu|a3|64|515000|gpu:4|down*",
+        "gpu|a4|64|515000|gpu:4|drained",
+        "cpu*|b1|32|1|(null)|alloc",
+    ]
+    rows = [line.split("|") for line in lines]
+    assert parse_nodes(rows, "gpu") == [
+        Node("a1", 64, 515000 << 20, gpus=4),
+        Node("a2", 64, 515000 << 20, gpus=3),
+    ]
+    assert parse_nodes(rows, "cpu") == [Node("b1", 32, None)]
+
+
+SHORT: dict[str, Any] = {"overrides": ["train.steps=2"], "vary": ["model.ffn=gelu,swiglu"]}
+
+
+@pytest.mark.parametrize("text", ["ray", "ray:10.0.0.1:6379", "slurm:gpu-long"])
+def test_a_place_is_said_as_it_is_read(text):
+    place = parse_place(text)
+    assert str(place) == text
+    assert place == ClusterPlace(*text.split(":", 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is neither ray"),
+        ("dask", "is neither ray"),
+        ("slurm:", "is neither ray"),
+        ("ray://10.0.0.1:10001", "a gateway of clients"),
+    ],
+)
+def test_places_that_name_no_cluster_are_refused(text, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_place(text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ({"jobs": 2}, "--jobs 2 contradicts --on ray: it is for one machine"),
+        ({"match": "time"}, "--on ray contradicts match = time"),
+        ({"overrides": ["train.minutes=1"]}, "--on ray contradicts train.minutes = 1"),
+    ],
+)
+def test_what_contradicts_a_cluster_is_refused_before_it_is_looked_for(asked, line, tmp_path):
+    with pytest.raises(ConfigError, match=line):
+        compare("gpt", **({**SHORT, **asked}), on="ray", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("on", "line"),
+    [
+        ("ray:127.0.0.1:1", "--on ray:127.0.0.1:1: nothing answers there"),
+        ("ray:here", "--on ray:here names no HOST:PORT"),
+    ],
+)
+def test_a_cluster_of_ray_that_is_not_there_is_a_line(on, line, tmp_path):
+    pytest.importorskip("ray")
+    with pytest.raises(ConfigError, match=line):
+        compare("gpt", **SHORT, on=on, out=tmp_path / "out")
+
+
+def test_slurm_that_is_not_there_is_a_line(tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="--on slurm: no sinfo here, or no answer from it"):
+        compare("gpt", **SHORT, on="slurm", out=tmp_path / "out")
+
+
+def test_a_slurm_whose_controller_does_not_answer_is_a_line(tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    sinfo = tmp_path / "sinfo"
+    sinfo.write_text("#!/bin/sh\nprintf 'sinfo: error: %500s\\nno controller' >&2\nexit 1\n")
+    sinfo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    line = (
+        r"--on slurm: no Slurm answers \(.{,120}no controller\): start compare on a machine of its"
+    )
+    with pytest.raises(ConfigError, match=line):
+        compare("gpt", **SHORT, on="slurm", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+PLACE = ClusterPlace("ray")
+
+
+def never() -> bool:
+    return False
+
+
+def test_every_node_answers_and_nothing_is_left(tmp_path):
+    cluster = Processes(PLACE)
+    assert len(check_nodes(cluster, tmp_path, never)) == 2
+    assert all(re.fullmatch("sublayer probe [0-9a-f]{8}", each) for each in cluster.submitted)
+    assert len(set(cluster.submitted)) == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_a_node_does_not_see_is_a_line(tmp_path):
+    with pytest.raises(ConfigError, match=f"--on ray: one could not read and write in {tmp_path}"):
+        check_nodes(OtherDisk(PLACE), tmp_path, never)
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_versions_on_a_node_are_a_line(tmp_path):
+    cluster = OtherVersions(PLACE)
+    cluster.packages = tmp_path / "packages"
+    found = cluster.packages / "numpy-0.0.1.dist-info"
+    found.mkdir(parents=True)
+    (found / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.0.1\n")
+    study = tmp_path / "study"
+    study.mkdir()
+    with pytest.raises(ConfigError, match=r"has numpy 0\.0\.1, and this process .*: install the"):
+        check_nodes(cluster, study, never)
+
+
+def test_who_is_asked_to_stop_asks_no_further_node(tmp_path):
+    cluster = Processes(PLACE)
+    assert check_nodes(cluster, tmp_path, lambda: True) == []
+    assert len(cluster.submitted) == 1
+
+
+RUN = "arms/0-gelu/seed-0"
+
+
+@pytest.fixture
+def tasks_file(tmp_path):
+    made = TasksFile.open(tmp_path, "slurm:small", None, "cpu")
+    made.hosts = ["node1"]
+    made.submit(RUN, Submitted(task="12", number=2, lost=1, reached="step-00000100"))
+    return made
+
+
+def test_what_was_submitted_is_found_again(tasks_file, tmp_path):
+    again = TasksFile.open(tmp_path, "slurm:small", None, "cuda")
+    assert again == tasks_file
+    assert again.device == "cpu"  # as the study's runs were begun
+    content = json.loads((tmp_path / "cluster" / "tasks.json").read_text())
+    assert content["runs"][RUN]["task"] == "12"
+
+
+def test_what_one_cluster_has_is_neither_submitted_to_another_nor_made_here(tasks_file, tmp_path):
+    line = r"has 1 of its runs on slurm:small, arms/0-gelu/seed-0 first: join them with --on slurm"
+    with pytest.raises(ConfigError, match=line):
+        TasksFile.open(tmp_path, "ray", None, "cpu")
+    with pytest.raises(ConfigError, match=line):
+        check_left(tmp_path)
+
+
+def test_what_has_ended_on_one_cluster_goes_on_anywhere(tasks_file, tmp_path):
+    files = tasks_file.files(RUN)
+    files.folder.mkdir(parents=True)
+    files.write_end(1, {"end": "died"})
+    with pytest.raises(ConfigError, match="join them"):
+        check_left(tmp_path)  # an earlier try
+    files.write_end(2, {"end": "done"})
+    check_left(tmp_path)
+    assert TasksFile.open(tmp_path, "ray", None, "cpu").runs == {}
+
+
+def test_a_damaged_file_is_a_line(tasks_file, tmp_path):
+    (tmp_path / "cluster" / "tasks.json").write_text('{"on": 3}')
+    with pytest.raises(ConfigError, match=r"tasks.json"):
+        check_left(tmp_path)
+
+
+RAY_NODES = [
+    {
+        "NodeID": number * 56,
+        "NodeManagerHostname": host,
+        "Alive": host != "third",
+        "Resources": {"CPU": 4.0, "memory": 1e9},
+    }
+    for number, host in (("a", "first"), ("b", "second"), ("c", "third"))
+]
+
+
+class Answering(RayCluster):
+    """Ray as its broker answers."""
+
+    def __init__(self, answer: dict[str, Any] | None) -> None:
+        self.name = "ray:10.0.0.1:6379"
+        self._answer = answer
+
+    def _exchange(self, asked: dict[str, Any]) -> dict[str, Any] | None:
+        return self._answer
+
+
+def test_nodes_have_the_names_of_their_machines_and_are_probed_by_their_ids():
+    broker = object.__new__(_Broker)
+    broker._ray = SimpleNamespace(nodes=lambda: RAY_NODES)
+    cluster = Answering({"answer": broker.nodes()})
+    assert cluster.nodes()[0] == Node("first", 4, 10**9, identity="a" * 56)
+    assert cluster.probed() == {"a" * 56: "first", "b" * 56: "second"}
+
+
+def test_a_cluster_without_an_answer_is_gone():
+    with pytest.raises(
+        ClusterGone, match="the cluster is gone .its connection was lost.; what ran"
+    ):
+        Answering(None).active(["sublayer one"])
+
+
+def test_an_actor_is_found_by_its_name():
+    assert Answering({"answer": ["sublayer one"]}).find("sublayer one") == "sublayer one"
+    assert Answering({"answer": []}).find("sublayer one") is None
+
+
+JOBS = """
+7|RUNNING|None|sublayer ffn=gelu, seed 0 0a1b2c3d
+8|PENDING|PartitionTimeLimit|sublayer a|b, seed 1 1a1b2c3d
+9|NODE_FAIL|None|sublayer ffn=gelu, seed 2 2a1b2c3d
+10|RUNNING|None|of somebody else's
+"""
+
+
+class Asked(SlurmCluster):
+    """Slurm as its commands in a folder have it."""
+
+    def __init__(self) -> None:
+        self.name = "slurm:small"
+        self._partition = "small"
+        self._rows = [["small*", "node1", "1", "2000", "(null)", "idle"]]
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def write_command(path: Path, body: str) -> None:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def test_jobs_that_have_not_ended_say_whether_they_run_and_why_they_wait(commands):
+    write_command(commands / "squeue", f"cat << 'END'\n{JOBS.strip()}\nEND")
+    assert Asked().active(["7", "8", "9", "11"]) == {
+        "7": TaskState(True, "None"),
+        "8": TaskState(False, "PartitionTimeLimit"),
+    }
+
+
+def test_a_job_is_found_by_the_last_word_of_its_name(commands):
+    write_command(commands / "squeue", f"cat << 'END'\n{JOBS.strip()}\nEND")
+    cluster = Asked()
+    assert cluster.find("sublayer a_b, seed 1 1a1b2c3d") == "8"
+    assert cluster.find("sublayer ffn=gelu, seed 2 2a1b2c3d") is None  # it has ended
+    assert cluster.find("sublayer ffn=gelu, seed 0 ffffffff") is None
+
+
+def test_what_squeue_says_where_it_has_no_answer_is_passed_on(commands, monkeypatch):
+    write_command(commands / "squeue", "echo 'error: Unable to contact controller' >&2; exit 1")
+    with pytest.raises(NoAnswer, match="--on slurm:small: error: Unable to contact controller"):
+        Asked().active(["7"])
+    (commands / "squeue").unlink()
+    monkeypatch.setenv("PATH", str(commands))
+    with pytest.raises(NoAnswer, match="squeue is not there, or does not answer"):
+        Asked().find("sublayer 7")
+
+
+def test_a_submission_that_is_refused_says_what_sbatch_says(commands, tmp_path):
+    submitit = pytest.importorskip("submitit")
+    write_command(
+        commands / "sbatch", "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1"
+    )
+    write_command(commands / "srun", "exit 0")
+    write_command(commands / "squeue", "exit 1")
+    cluster = Asked()
+    cluster._submitit = submitit
+    with pytest.raises(Refused, match="--on slurm:small: .*QOSMaxSubmitJobPerUserLimit"):
+        cluster.submit("sublayer one 0a1b2c3d", ["run"], Needs(1, 1 << 30), tmp_path)
+    print_name = """
+name=$(grep -- --job-name= "$1" || grep -- --job-name= /dev/stdin)
+echo "$name" > "$0.name"
+echo Submitted batch job 12"""
+    write_command(commands / "sbatch", print_name)
+    assert cluster.submit("sublayer one, 0a1b2c3d", ["run"], Needs(1, 1 << 30), tmp_path) == "12"
+    assert "sublayer one, 0a1b2c3d" in (commands / "sbatch.name").read_text()
