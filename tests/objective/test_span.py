@@ -36,6 +36,7 @@ from sublayer.objective.span.loss import SpanCorruption
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.training.progress import SilentProgress
+from tests.breadth import rows
 
 VOCAB_SIZE = 60
 
@@ -237,7 +238,7 @@ def test_a_text_shorter_than_a_piece_is_refused_before_a_run_is_begun(
         prepare_data(recipe)
 
 
-@pytest.mark.parametrize("noise", ["iid", "prefix"])
+@pytest.mark.parametrize("noise", rows(["iid", "prefix"], 1))
 def test_it_trains_and_is_evaluated_as_it_was_tested(
     noise: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

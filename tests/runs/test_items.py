@@ -94,6 +94,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "a missing column": (file_of(columns=["nats", "tokens"]), "it has no 'w/tokens'"),
     "an array of no table": (file_of({"x\ny": np.ones(2)}), "of no table"),
     "documents before the first": (file_of({"w/documents": np.array([-1, 0])}), "no places"),
+    "documents that are not whole": (file_of({"w/documents": np.ones(2)}), "no places"),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sublayer.config.layering.finetune import load_finetune
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.runs.start_check import check_start
@@ -66,6 +67,16 @@ def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(
     )
     (tmp_path / "recipe.toml").write_text(rotary)
     check_start(load_recipe("gpt", asked))
+
+
+def test_over_a_preset_fields_are_named_without_a_command(book: str) -> None:
+    (Path(book) / "recipe.toml").write_text(
+        "[model]\nmax_len = 32\n[data]\ncontext = 32\ntokenizer = 'bytes'\n"
+    )
+    loaded = load_finetune(book, ["rte"], "glue", {"data.context": 48}).loaded
+    with pytest.raises(ConfigError, match="leave out data.context") as refused:
+        check_start(loaded, "finetune")
+    assert "`" not in str(refused.value)
 
 
 def test_a_shorter_context_keeps_the_positions_unless_they_are_told(book: str) -> None:

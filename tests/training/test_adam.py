@@ -18,7 +18,7 @@ from sublayer.training.optimizers.build import build_optimizer, set_learning_rat
 from sublayer.training.optimizers.division import WHOLE
 from sublayer.training.optimizers.layer_decay import rate_shares
 from sublayer.training.optimizers.parameter_scale import parameter_scales
-from tests.training.optimizer_steps import draw, own, take
+from tests.training.optimizer_steps import own, take
 from tests.training.test_warm_start import make_model
 
 LR, DECAY = 0.1, 0.5
@@ -55,34 +55,6 @@ def test_eps_is_added_to_the_uncorrected_root():
     # m = 0.2, sqrt(v) = sqrt(0.004) = 0.0632456: 0.1 * 0.3162278 * (0.2 / 1.0632456 + 0.5).
     (after,) = updated(1.0, 2.0, 1, eps=1.0)
     assert after == pytest.approx(1 - 0.03162278 * (0.1881033 + 0.5), abs=1e-8)
-
-
-def test_vectors_do_not_decay_and_many_updates_are_those_of_a_slow_reference():
-    shapes = {"matrix": (3, 5), "vector": (7,)}
-    config = AdamWConfig(form="gpt1", lr=0.01, weight_decay=0.3, betas=(0.8, 0.95), eps=1e-3)
-    parameters = {
-        name: nn.Parameter(value.detach().double()) for name, value in own(draw(shapes)).items()
-    }
-    start = {name: value.detach().clone() for name, value in parameters.items()}
-    optimizer = build_optimizer(config, parameters, {"matrix": "matrix", "vector": "vector"})
-    gradients = [
-        {name: value.double() for name, value in draw(shapes, seed=seed).items()}
-        for seed in range(1, 30)
-    ]
-    for each in gradients:
-        take(optimizer, parameters, each)
-    for name, decay in (("matrix", 0.3), ("vector", 0.0)):
-        numbers = zip(
-            start[name].flatten().tolist(), parameters[name].flatten().tolist(), strict=True
-        )
-        for place, (weight, found) in enumerate(numbers):
-            m = v = 0.0
-            for t, each in enumerate(gradients, start=1):
-                g = each[name].flatten()[place].item()
-                m, v = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g * g
-                rate = 0.01 * math.sqrt(1 - 0.95**t) / (1 - 0.8**t)
-                weight -= rate * (m / (math.sqrt(v) + 1e-3) + decay * weight)
-            assert found == pytest.approx(weight, abs=1e-12)
 
 
 @pytest.mark.parametrize("setting", ["bias_correction=false", "parameter_scale=true"])
@@ -132,38 +104,6 @@ def test_a_matrix_moves_by_the_numbers_worked_out_by_hand(double):
     optimizer = build_optimizer(config, parameters, {"w": "matrix"})
     take(optimizer, parameters, {"w": torch.tensor([[-2.0, 2.0]])})
     assert parameters["w"].tolist() == [pytest.approx([1.8, 4.6], abs=1e-14)]
-
-
-@pytest.mark.parametrize("bias_correction", [True, False])
-def test_weights_of_root_mean_square_1_move_as_without_a_scale(double, bias_correction):
-    start = {name: value.sign() for name, value in draw(VARIABLES).items()}
-    plain = {"lr": 0.1, "weight_decay": 0.5, "bias_correction": bias_correction}
-    moved = []
-    for scaled in (False, True):
-        parameters = own(start)
-        config = AdamWConfig(**plain, parameter_scale=scaled)
-        take(build_optimizer(config, parameters, ROLES), parameters, draw(VARIABLES, seed=1))
-        moved.append(parameters)
-    for name in VARIABLES:
-        torch.testing.assert_close(moved[1][name], moved[0][name], rtol=0, atol=1e-14)
-
-
-def test_scaled_maps_that_are_stored_together_move_as_they_would_one_by_one():
-    config = AdamWConfig(lr=0.1, parameter_scale=True)
-    for role, shape in (("stacked", (3, 5, 7)), ("vector", (3, 13))):
-        scales = torch.tensor([0.1, 1.0, 10.0]).view(3, *[1] * (len(shape) - 1))
-        start = scales * draw({"w": shape})["w"]
-        together = own({"w": start})
-        apart = own({str(index): part for index, part in enumerate(start)})
-        alone = "matrix" if role == "stacked" else "vector"
-        one = build_optimizer(config, together, {"w": role})
-        many = build_optimizer(config, apart, dict.fromkeys(apart, alone))
-        for step in range(3):
-            gradient = draw({"w": shape}, seed=step + 1)["w"]
-            take(one, together, {"w": gradient})
-            take(many, apart, {str(index): part for index, part in enumerate(gradient)})
-        expected = torch.stack([each.detach() for each in apart.values()])
-        torch.testing.assert_close(together["w"].detach(), expected)
 
 
 EMBEDDINGS, FIRST, SECOND, THIRD, HEADS = 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1.0
@@ -228,16 +168,6 @@ def test_an_update_is_as_long_as_its_share_of_the_rate(config: OptimizerConfig) 
     second = [value for name, value in lengths.items() if ".sublayers.0.1." in name]
     assert second == pytest.approx([0.1 * SECOND] * len(second), rel=1e-4)
     assert lengths["model.head.bias"] == pytest.approx(0.1, rel=1e-4)
-
-
-def test_a_decay_of_one_leaves_parameters_in_the_groups_of_their_roles() -> None:
-    objective = CAUSAL.build(make_model(1), CausalObjective(), 0)
-    parameters = dict(objective.named_parameters())
-    roles = parameter_roles(objective)
-    plain = build_optimizer(AdamWConfig(), parameters, roles)
-    same = build_optimizer(AdamWConfig(), parameters, roles, rate_shares(objective, 1.0))
-    sizes = [len(group["params"]) for group in plain.param_groups]
-    assert [len(group["params"]) for group in same.param_groups] == sizes
 
 
 def test_a_model_of_two_stacks_has_no_order_of_blocks() -> None:

@@ -6,68 +6,17 @@ import shutil
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from sublayer.errors import CheckpointError
 from sublayer.loading import load
-from sublayer.model.context.layout import Layout
-from sublayer.model.context.queries import Queries
-from sublayer.model.kernels.dropout import dropout
-from sublayer.objective.base import Objective
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import prepare_data
 from sublayer.tasks.registry import TASKS
-from sublayer.training.step import TrainStep
 from tests.made import KINDS, PAIR, TRAVERSAL
 from tests.training.runs import ALONE, open_session, weights
 
 N_TRAIN = 54
 """Of 60 rows a tenth is held out."""
-
-
-class PlainChoice(Objective):
-    """Fine-tuning as it is written without any other term: the mean loss of the right choice."""
-
-    reported = "task"
-    weights = {"task": 1.0}
-
-    def counts(self, batch):
-        return {"task": batch.n_examples}
-
-    def forward(self, batch):
-        side = batch.read
-        layout = Layout.causal(side.tokens, None, side.document_ids)
-        # Each row reads as many places as the fullest, its own first.
-        own = [[] for _ in side.tokens]
-        for row, column in batch.readouts.tolist():
-            own[row].append(column)
-        n_most = max(map(len, own))
-        places = torch.tensor([[*each, *[0] * (n_most - len(each))] for each in own])
-        hidden = self.model.hidden(
-            side.tokens, layout, segments=batch.segments, queries=Queries(places)
-        )
-        read = torch.cat([hidden.final[row, : len(each)] for row, each in enumerate(own)])
-        logits = self.model.label_head(dropout(read, 0.1, self.training)).view(-1, 2)
-        return {"task": F.cross_entropy(logits, batch.labels.long(), reduction="none").sum()}
-
-
-def test_a_weight_of_nothing_is_plain_fine_tuning_to_the_bit(tiny):
-    loaded = tiny({**TRAVERSAL, "objective.language_weight": 0.0})
-    session, other = open_session(loaded), open_session(loaded)
-    model = other.train_step.objective.model
-    assert model.head is None and model.config.dropout > 0
-    assert session.train_step.batches.batch(0).targets is None
-    batches = other.train_step.batches
-    plain = TrainStep(
-        other.recipe, PlainChoice(model), batches, device=ALONE.device, world=ALONE.world
-    )
-    before = weights(session.train_step)
-    losses = [(session.train_step(step).loss, plain(step).loss) for step in range(5)]
-    assert all(torch.equal(one, other) for one, other in losses)
-    found, expected = weights(session.train_step), weights(plain)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in found)
-    assert not any(torch.equal(found[name], before[name]) for name in found)
 
 
 def test_a_weight_of_the_texts_changes_what_is_learned_and_keeps_the_head(tiny):

@@ -35,6 +35,8 @@ def test_a_run_learns_and_leaves_its_record(made):
     assert best["bits_per_byte"] == pytest.approx(best["loss"] / math.log(2))
     assert (record["step"], record["tokens"]) == (24, 24 * 6 * 32)
     assert [line["step"] for line in lines if line["kind"] == "train"] == [*range(3, 25, 3)]
+    seconds = [0.0, *(line["seconds"] for line in lines), record["seconds"] + 0.01]
+    assert seconds == sorted(seconds)
 
 
 def test_the_model_of_a_run_is_its_best_checkpoint(run, tmp_path):

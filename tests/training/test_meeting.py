@@ -122,12 +122,6 @@ def test_a_lost_process_is_named_once(monkeypatch, error, is_first, said, kind):
     assert ("step 4 is kept" in str(caught.value)) == (caught.value is not error)
 
 
-def test_an_error_of_one_process_is_its_own(monkeypatch):
-    monkeypatch.setattr(joining, "n_launched", lambda: 1)
-    with pytest.raises(RuntimeError, match="Broken pipe"), joining.naming_lost("step 4 is kept"):
-        raise RuntimeError("Broken pipe")
-
-
 def test_one_process_waits_for_none():
     alone, written = World(rank=0, size=1), []
     alone.by_first(lambda: written.append(1))
@@ -194,12 +188,3 @@ def test_any_number_of_processes_adds_the_same_tree(n_parts):
         assert taken == list(range(n_parts))
         trees.add(whole.total())
     assert len(trees) == 1
-
-
-def test_a_sum_keeps_no_more_than_a_value_for_each_level():
-    whole = TreeSum(written)
-    most = 0
-    for part in range(64):
-        whole.push(Node(0, part), "")
-        most = max(most, len(whole.nodes))
-    assert most == 6

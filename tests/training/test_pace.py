@@ -96,6 +96,7 @@ def test_processes_that_take_steps_together_stop_together():
         ([5.0, *[0.49] * 19], True),
         ([1.0, *[1.0] * 10, *[99.0] * 9], False),
         ([1.9], False),
+        ([0.6], False),
         ([0.4], True),
     ],
 )
@@ -228,13 +229,11 @@ def simulate(monkeypatch):
     ("float32", "bfloat16", "units", "gain"),
     [
         (60e9, 200e9, True, 200 / 60),
-        (60e9, 50e9, True, 50 / 60),
         (18e9, 0.4e9, False, 0.0),
         # A limit that the answer does not know.
         (18e9, 0.4e9, True, 0.0),
         # Units that the answer does not know.
         (18e9, 60e9, False, 60 / 18),
-        (1e9, 0.02e9, True, 0.0),
     ],
 )
 def test_the_product_overrules_what_the_processor_says(simulate, float32, bfloat16, units, gain):

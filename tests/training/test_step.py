@@ -6,15 +6,11 @@ import weakref
 import pytest
 import torch
 
-from sublayer.config.layering.layers import load_recipe
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.model.roles import parameter_roles
-from sublayer.objective.translation.batches import translation_batches
-from sublayer.runs.session import prepare_data
 from sublayer.training.dropout_seed import seed_dropout
-from sublayer.training.optimizers.build import optimizer_tensors
 from tests.breadth import rows
-from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
+from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION, TRAVERSAL
 from tests.training.runs import open_session, weights
 
 
@@ -245,44 +241,6 @@ def test_every_optimizer_learns(session, settings):
     assert losses[-1] < losses[0] - 0.5
 
 
-T5_SMALL = {
-    "model.n_layers": 1,
-    "model.d_model": 32,
-    "model.ffn": "geglu",
-    "model.norm": "rms",
-    "model.bias": False,
-    "optimizer.schedule": "inverse-sqrt",
-    "optimizer.warmup": "constant",
-    "optimizer.warmup_steps": 50,
-    "optimizer.cooldown_share": 0.1,
-    "train.steps": 500,
-    "train.batch_sequences": 2,
-    "train.precision": "bfloat16",
-}
-"""T5's network and schedule, small: the peak of 50 updates, and the line over the last 50."""
-
-
-@pytest.mark.all
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"kind": "adafactor", "min_factored": 16},
-        {"kind": "adamw", "lr": 0.02, "parameter_scale": True},
-    ],
-    ids=str,
-)
-def test_500_updates_in_bfloat16_are_finite_and_learn(session, settings):
-    of_optimizer = {f"optimizer.{name}": value for name, value in settings.items()}
-    built = session({**T5_SMALL, **of_optimizer})
-    losses = [built.train_step(step).loss.item() for step in range(500)]
-    assert all(math.isfinite(loss) for loss in losses)
-    assert sum(losses[-20:]) / 20 < sum(losses[:20]) / 20 - 1.0
-    kept = optimizer_tensors(built.train_step.optimizer, built.train_step.parameters)
-    for each in (*built.train_step.parameters.values(), *kept.values()):
-        assert each.dtype == torch.float32
-        assert torch.isfinite(each).all()
-
-
 @pytest.mark.parametrize(
     ("model", "precision"),
     [
@@ -323,20 +281,3 @@ def test_blocks_are_computed_again_in_training_alone(session):
     with torch.no_grad():
         train_step.objective(train_step.batches.batch(0))
     assert len(calls) == len(blocks)
-
-
-def test_batches_of_pairs_hold_no_more_tokens_than_are_asked_for(pairs_path):
-    given = {name: value for name, value in TINY.items() if name != "train.batch_sequences"}
-    given |= {
-        **TRANSLATION,
-        "data.path": str(pairs_path),
-        "data.context": 32,
-        "train.batch_tokens": 50,
-    }
-    recipe = load_recipe("gpt", given).recipe
-    batches = translation_batches(recipe, prepare_data(recipe).train)
-    sizes = [
-        max(batch.read.tokens.numel(), batch.written.tokens.numel())
-        for batch in map(batches.batch, range(60))
-    ]
-    assert 40 < max(sizes) <= 50
