@@ -9,8 +9,8 @@ same on every machine. One with a tolerance is on file twice:
 - ``kinds/KIND/SUBJECT.json``: results of one kind of processor, to the bit. Other kinds ignore
   them; a kind without such a file is held to the tolerance alone.
 
-Texts for people, ``data/SUBJECT.txt``, are held likewise: numbers within them to the tolerance, all
-else as it is, with a checksum of the whole in ``kinds/KIND/texts.json``.
+Texts for people, ``data/SUBJECT.txt`` or ``data/SUBJECT/NAME.txt``, are held likewise: numbers
+within them to the tolerance, all else as it is, with a checksum of the whole in ``kinds/KIND``.
 
 A kind of processor is named by its architecture, PyTorch's capability (such as AVX512) and version,
 the number of threads, and the first digits of a checksum over results of PyTorch's own operators
@@ -120,20 +120,22 @@ def compare(
 def compare_text(subject: str, found: str, *, tolerance: float) -> None:
     """Hold a text for people to what is on file of it, or write that.
 
-    Numbers may differ by the tolerance, relative, and by one in their last decimal. The kind of
-    processor that wrote the file is held to every character. Raises AssertionError with a diff.
+    The subject may be ``SUBJECT/NAME``. Numbers may differ by the tolerance, relative, and by one
+    in their last decimal. The kind of processor that wrote the file is held to every character.
+    Raises AssertionError with a diff.
     """
     shared = FOLDER / "data" / f"{subject}.txt"
-    own = FOLDER / "kinds" / kind() / "texts.json"
+    folder, _, name = subject.rpartition("/")
+    own = FOLDER / "kinds" / kind() / f"{folder or 'texts'}.json"
     known = shared.read_text(encoding="utf-8") if shared.exists() else ""
     sums = _read(own)
     if os.environ.get(WRITE):
-        if sums.get(subject) == digest(known) or not _alike(known, found, tolerance):
+        if sums.get(name) == digest(known) or not _alike(known, found, tolerance):
             shared.parent.mkdir(parents=True, exist_ok=True)
             shared.write_text(found, encoding="utf-8")
-        _write(own, {**sums, subject: digest(found)})
+        _write(own, {**sums, name: digest(found)})
         return
-    is_held = sums.get(subject, digest(found)) == digest(found)
+    is_held = sums.get(name, digest(found)) == digest(found)
     if not (is_held and _alike(known, found, tolerance)):
         head = f"{shared.relative_to(FOLDER.parent.parent)} holds another text"
         diff = difflib.unified_diff(known.split("\n"), found.split("\n"), n=1, lineterm="")
@@ -162,7 +164,7 @@ def _near(known: str, found: str, tolerance: float) -> bool:
 def expect_names(subject: str, names: Iterable[str]) -> None:
     """Hold the names on file to those that are compared, or remove all others."""
     names = set(names)
-    for path in FOLDER.glob("data/*.txt") if subject == "texts" else ():
+    for path in FOLDER.glob(f"data/{subject}/*.txt"):
         if os.environ.get(WRITE) and path.stem not in names:
             path.unlink()
         assert not path.exists() or path.stem in names, f"nothing compares {path}: `make golden`"
