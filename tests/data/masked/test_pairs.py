@@ -147,25 +147,6 @@ def test_two_sentences_are_a_and_b_or_swapped():
     assert seen == {(0, 3, 3, 7, 0), (3, 7, 0, 3, 1)}
 
 
-def test_what_a_document_gives_does_not_depend_on_the_others():
-    document = np.random.default_rng(0).integers(1, 12, 60).tolist()
-    for task in ("none", "sop"):
-        one, other = (
-            made([before, document, [2, 2]], task=task, p_short=0.3)
-            for before in ([4], [3, 9, 2, 30, 1])
-        )
-        seen = [
-            [
-                tuple(token - start for token in row[:4]) + row[4:]
-                for row in rows(pairs)
-                if start <= row[0] < stop
-            ]
-            for pairs, start, stop in ((one, 4, 4 + sum(document)), (other, 45, 45 + sum(document)))
-        ]
-        assert seen[0] == seen[1]
-        assert len(seen[0]) > 10
-
-
 def test_pairs_do_not_depend_on_how_many_documents_are_planned_at_once(monkeypatch):
     documents = [[3, 4, 2] * (n % 5 + 1) for n in range(40)]
     for task in ("sop", "nsp"):

@@ -118,17 +118,6 @@ def test_a_tokenizer_json_has_its_own_sentinels(tmp_path: Path) -> None:
     assert isinstance(tokenizer, UnigramTokenizer) and len(tokenizer.sentinel_ids) == 5
 
 
-def test_names_in_a_tokenizer_json_are_sentinels_wherever_their_ids_are(tmp_path: Path) -> None:
-    theirs = transformers_of(write_t5(tmp_path / "t5"), 0)
-    theirs.add_special_tokens({"additional_special_tokens": ["<other>", *NAMES]})
-    theirs.save_pretrained(tmp_path / "fast")
-    ours = load_tokenizer(tmp_path / "fast" / "tokenizer.json")
-    first = ours.vocab_size - 5
-    assert ours.sentinel_ids == tuple(range(first, first + 5))
-    check_equal(ours, theirs)
-    check_text_stays_text(ours)
-
-
 def test_byte_level_files_have_sentinels_too(tmp_path: Path) -> None:
     content = train_tokenizer("bpe", [b"the dog"] * 9, vocab_size=260).content()
     kept = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}

@@ -245,14 +245,6 @@ def _ranked(passage: str, starts, ends, **rest):
     )
 
 
-def test_the_best_span_is_the_highest_sum_of_a_start_and_an_end_behind_it():
-    spans = _ranked("abcdef", _row(6, c4=5.0, c6=6.0), _row(6, c5=4.0, c3=9.0, c7=1.0))
-    # Column 3 ends before both starts, so that "b" to "c" has 5 + 4, and "d" to "e" 6 + 1.
-    assert (spans[0].text, spans[0].start, spans[0].score) == ("bc", 1, 9.0)
-    assert spans[1].text == "a" and spans[1].score == 9.0
-    assert sum(span.probability for span in spans) == pytest.approx(1)
-
-
 def test_an_answer_lies_in_the_passage_and_has_at_most_so_many_tokens():
     # [CLS], the question and the last [SEP] are no answer, however high.
     spans = _ranked("ab", _row(2, c0=50, c1=60, c3=1), _row(2, c0=50, c5=40, c4=1))
@@ -267,20 +259,6 @@ def test_an_answer_lies_in_the_passage_and_has_at_most_so_many_tokens():
     assert _ranked("", np.zeros(4), np.zeros(4)) == []
     nothing = independent_prediction([])
     assert (nothing.text, nothing.start) == ("", None)
-
-
-def test_a_start_counts_in_the_window_that_scores_it():
-    passage = "abcdefgh"
-    windows = cut_windows(8, 6, stride=2)
-    assert windows == (Window(0, 6), Window(2, 6))
-    # Token 2, "c", is first of the second window, and is scored in the first: by columns 5 and 3.
-    first, second = _row(6, c5=3.0), _row(6, c3=99.0)
-    candidates = [independent_candidates(each, each) for each in (first, second)]
-    spans = rank_spans(
-        windows, candidates, offset=_OFFSET, placed=_placed(passage), passage=passage
-    )
-    assert (spans[0].text, spans[0].score) == ("c", 6.0)
-    assert max(span.score for span in spans) == 6.0
 
 
 def test_a_null_score_is_the_lowest_of_all_windows():

@@ -13,9 +13,7 @@ from sublayer.data.text.documents import Reading, read_documents, sniffed_kind
 from sublayer.data.text.files import FileDocument, MemoryDocument
 from sublayer.data.text.hub import HubSet, parse_hub
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.cache_folder import lock_of
 from tests.data.text.test_records import parquet
-from tests.waiting import waits_until
 
 
 def texts(entry: object, cache, rule=None, **settings) -> list[bytes]:
@@ -197,17 +195,3 @@ def test_a_broken_record_leaves_nothing_behind(tmp_path):
     with pytest.raises(DataError, match="a, line 2: broken"):
         open_pack(tmp_path / "packs" / "pack", [("a", broken)])
     assert not list(tmp_path.iterdir())
-
-
-def test_of_several_processes_one_packs_and_the_others_wait(tmp_path):
-    path = tmp_path / "pack"
-    other = tmp_path / "other"
-    pack(other)
-    records = waits_until(
-        lock_of(path),
-        "waiting for another process, which reads the documents of a and 1 other",
-        lambda: open_pack(path, [("a", fail), ("b", fail)]),
-        lambda: other.rename(path),
-    )
-    assert len(records) == 4
-    assert list(tmp_path.iterdir()) == [path]

@@ -18,9 +18,7 @@ from sublayer.data.text.files import (
 )
 from sublayer.data.text.sniffing import describe_encoding, describe_records
 from sublayer.errors import DataError
-from sublayer.files.cache_folder import lock_of
 from sublayer.files.lines import zstd
-from tests.waiting import waits_until
 
 TEXT = b"first line\nsecond \xff line\r\n\xef\xbb\xbf"
 STORY = "Once upon a time there was a café by the sea.\n" * 40
@@ -164,23 +162,6 @@ def test_what_is_unpacked_is_of_the_file_that_was_digested(
     assert not list(cache.rglob("unpacked/*"))
     path.write_bytes(pack(b"the first text"))
     assert FileDocument(path, cache).read()[:] == b"the first text"
-
-
-def test_of_several_processes_one_unpacks_and_the_others_wait(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr(files, "_SMALL_BYTES", 1)
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress(b"as it is packed", mtime=0))
-    FileDocument(path, cache).read()
-    [unpacked] = (cache / "unpacked").iterdir()
-    unpacked.unlink()
-    read = waits_until(
-        lock_of(unpacked),
-        f"waiting for another process, which unpacks {path}",
-        lambda: FileDocument(path, cache).read()[:],
-        lambda: unpacked.write_bytes(b"as another process unpacked it"),
-    )
-    assert read == b"as another process unpacked it"
-    assert list((cache / "unpacked").iterdir()) == [unpacked]
 
 
 def converted(error, folder: Path) -> Path:
