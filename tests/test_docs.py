@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from click import ClickException
 from typer.main import get_command
 
 from sublayer import cli
@@ -21,6 +22,7 @@ from sublayer.config.fields.messages import choices_of
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.config.optimizers.kinds import OPTIMIZERS
+from sublayer.errors import SublayerError
 from sublayer.study.asked import is_run, load_asked, split_words
 from sublayer.study.definition import find_study, load_study
 from sublayer.suite.file import read_suite
@@ -53,18 +55,40 @@ def test_the_pages_show_every_command():
     assert len(TRANSCRIPTS) >= 5
 
 
-@pytest.mark.parametrize("command", SUBLAYER, ids=lambda command: f"{command.page}: {command.line}")
-def test_a_command_that_is_shown_has_a_meaning(command: Command, workplace: Path):
-    words = shlex.split(command.line)[1:]
-    if words[0].startswith("-"):
-        return
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_shows_commands_fields_and_paths_that_exist(page: Path, workplace: Path):
+    assert [error for command in commands(page) for error in mistakes(command)] == []
+    code = inline_code(page)
+    named = re.findall(rf"(?<![\w/])(?:{'|'.join(TABLES)})\.[a-z_]+\b", "\n".join(code))
+    assert [key for key in sorted({*named} - NOT_FIELDS) if not declarations(key)] == []
+    paths = [each for each in code if re.fullmatch(r"(sublayer|tests|docs|benchmarks)/\S*", each)]
+    assert [path for path in paths if not (PROJECT / path).exists()] == []
+    # A site shows a line of `console` without a prompt as output; commands alone are `sh`.
+    assert [block for block in blocks(page, "console") if not block.startswith("$ ")] == []
+    places = re.findall(r"(?<![\w.])/(?:home|root|tmp|Users|work|mnt)/\S*", page.read_text())
+    assert places == [], "a path of one machine"
+
+
+def mistakes(command: Command) -> list[str]:
+    """Return the error of a command of ours that does not parse or load, with its line."""
+    words = shlex.split(command.line)
+    if words[:1] != ["sublayer"] or words[1].startswith("-"):
+        return []
+    try:
+        check(words[1:], is_transcript=command.shown is not None)
+    except (ClickException, SublayerError) as error:
+        return [f"{command.line}: {error}"]
+    return []
+
+
+def check(words: list[str], *, is_transcript: bool) -> None:
     parser = get_command(cli._app(words[0])).commands[words[0]]
     words = list(takewhile(lambda word: word not in ("<", ">", "|"), words))
     values = parser.make_context(words[0], words[1:]).params if "--help" not in words else {}
     source, settings = values.get("source") or values.get("recipe"), values.get("settings")
     if words[0] in ("plan", "compare"):
         settings = values.get("words")
-    if source is None or settings is None or command.shown:
+    if source is None or settings is None or is_transcript:
         return
     # A run that a reader would have by then stands for the recipe that it came from.
     source = "gpt" if source.startswith("runs/") else str(source)
@@ -93,12 +117,6 @@ def test_a_command_prints_what_is_shown(
     assert re.fullmatch(pattern, printed), f"{command.line} prints:\n{printed}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_is_printed_stands_apart_from_what_is_typed(page: Path):
-    """A site shows a line of ``console`` without a prompt as output; commands alone are ``sh``."""
-    assert [block for block in blocks(page, "console") if not block.startswith("$ ")] == []
-
-
 def test_make_has_every_target_that_is_shown():
     targets = set(
         re.findall(r"^([a-z0-9-]+):", (PROJECT / "Makefile").read_text(), flags=re.MULTILINE)
@@ -122,26 +140,9 @@ def test_the_files_that_are_shown_are_recipes_studies_and_suites(workplace: Path
             assert load_recipe(path.name).recipe.title
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_field_that_is_named_exists(page: Path):
-    code = "\n".join(inline_code(page))
-    named = set(re.findall(rf"(?<![\w/])(?:{'|'.join(TABLES)})\.[a-z_]+\b", code)) - NOT_FIELDS
-    assert [key for key in sorted(named) if not declarations(key)] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_path_of_the_project_that_is_named_exists(page: Path):
-    named = [
-        code
-        for code in inline_code(page)
-        if re.fullmatch(r"(sublayer|tests|docs|benchmarks|records)/\S*", code)
-    ]
-    assert [path for path in named if not (PROJECT / path).exists()] == []
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_a_first_page_shows_what_the_demo_prints(page: str):
-    (shown,) = (text for text in blocks(PROJECT / page, "text") if "\nreport: " in text)
+def test_the_index_shows_what_the_demo_prints():
+    index = PROJECT / "docs" / "index.md"
+    (shown,) = (text for text in blocks(index, "text") if "\nreport: " in text)
     study = load_study("demo")
     first, *arms = (arm.name for arm in study.arms)
     assert len(shown.splitlines()) <= 15
@@ -150,36 +151,25 @@ def test_a_first_page_shows_what_the_demo_prints(page: str):
     assert "sublayer compare demo" in shown
 
 
-@pytest.mark.parametrize(
-    "study", sorted(PROJECT.glob("records/*/results.json")), ids=lambda path: path.parent.name
-)
-def test_a_recorded_study_says_what_does_not_follow_from_it(study: Path):
-    assert study.with_name("NOTE.md").read_text().startswith("# What does not follow\n\n")
-
-
-@pytest.mark.parametrize("record", sorted(PROJECT.glob("records/*/")), ids=lambda path: path.name)
-def test_a_record_is_linked_from_a_page_and_shown_with_what_does_not_follow(record: Path):
-    pages = [path.read_text() for path in PROJECT.glob("docs/*.md")]
-    assert any(f"](reference/records.md#{record.name})" in page for page in pages)
-    shown = generator().records_page().partition(f"\n## {record.name}\n")[2].partition("\n## ")[0]
-    assert re.search(r"^\| .*\d", shown, flags=re.MULTILINE), "no result is shown"
-    assert "### What does not follow" in shown
+def test_a_record_is_linked_from_a_page_and_shown_with_what_does_not_follow():
+    pages = "\n".join(path.read_text() for path in PROJECT.glob("docs/*.md"))
+    shown = generator().records_page()
+    for record in sorted(PROJECT.glob("records/*/")):
+        assert f"](reference/records.md#{record.name})" in pages, record
+        section = shown.partition(f"\n## {record.name}\n")[2].partition("\n## ")[0]
+        assert re.search(r"^\| .*\d", section, flags=re.MULTILINE), f"no result of {record}"
+        assert "### What does not follow" in section, record
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_the_speeds_of_the_first_pages_are_those_of_the_benchmarks(page: str):
-    _, _, section = (PROJECT / page).read_text().partition("## How fast, and how exact\n")
+    _, _, section = (PROJECT / page).read_text().partition("| | ")
     table = [line for line in section.partition("\n## ")[0].splitlines() if "| ---" not in line]
     rows = [line for line in table if re.search(r"\| [\d. to]+ \|", line)]
     speeds = re.findall(r"\b\d\.\d\d\b", "\n".join(rows))
     measured = (PROJECT / "benchmarks" / "README.md").read_text()
     assert len(speeds) > 20
     assert [speed for speed in speeds if speed not in measured] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_page_names_a_path_of_one_machine(page: Path):
-    assert re.findall(r"(?<![\w.])/(?:home|root|tmp|Users|work|mnt)/\S*", page.read_text()) == []
 
 
 def rows(page: str, heading: str) -> list[str]:
