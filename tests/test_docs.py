@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from click import ClickException
 from typer.main import get_command
 
 from sublayer import cli
@@ -76,7 +75,7 @@ def mistakes(command: Command) -> list[str]:
         return []
     try:
         check(words[1:], is_transcript=command.shown is not None)
-    except (ClickException, SublayerError) as error:
+    except SublayerError as error:
         return [f"{command.line}: {error}"]
     return []
 
