@@ -5,12 +5,13 @@
     python -m tests.faults hunt NAME           # apply each, run what reaches it, quickest first
     python -m tests.faults show NAME           # found and missed, by kind
 
-Work goes on in copies of a commit below ``--work``; results are appended to ``NAME.jsonl`` beside
-this file, and a command that is run again goes on with what is missing.
+Work goes on in copies of a commit below ``--work``; the recorded coverage
+(``NAME-tests.json.xz``) and the results (``NAME.jsonl``) are kept beside this file, and a command that is run again goes on with what is missing.
 """
 
 import argparse
 import json
+import lzma
 import os
 import re
 import shutil
@@ -38,6 +39,11 @@ def read_faults() -> list[Fault]:
 def read_unchanging() -> dict[int, str]:
     """Faults that change nothing, with the reason."""
     return {int(n): why for n, why in json.loads(FAULTS.read_text())["unchanging"].items()}
+
+
+def recorded(name: str) -> Path:
+    """Name the file of the tests that reach each fault, with the seconds of each test."""
+    return HERE / f"{name}-tests.json.xz"
 
 
 def chosen_faults(n_faults: int) -> list[Fault]:
@@ -134,7 +140,7 @@ def summarize(name: str, notes: Path) -> None:
             for number, tests in sorted(reached.items())
         },
     }
-    (notes / "tests.json").write_text(json.dumps(result))
+    recorded(name).write_bytes(lzma.compress(json.dumps(result).encode()))
     print(f"{len(good)} tests passed, {len(failed)} failed; {len(reached)} faults are reached")
 
 
@@ -184,7 +190,7 @@ def hunt(
     What stays undetected by tests of ``limit_s`` recorded seconds counts as missed.
     """
     results = HERE / f"{name}.jsonl"
-    known = json.loads((work / f"notes-{name}" / "tests.json").read_text())
+    known = json.loads(lzma.decompress(recorded(name).read_bytes()))
     seconds = known["seconds"]
     mine = work / f"{name}-{part}"
     for fault in read_faults():
