@@ -5,8 +5,9 @@
     python -m tests.faults hunt NAME           # apply each, run what reaches it, quickest first
     python -m tests.faults show NAME           # found and missed, by kind
 
-Work goes on in copies of a commit below ``--work``; the recorded coverage
-(``NAME-tests.json.xz``) and the results (``NAME.jsonl``) are kept beside this file, and a command that is run again goes on with what is missing.
+Work goes on in copies of a commit below ``--work``. The recorded coverage
+(``NAME-tests.json.xz``) and the results (``NAME.jsonl``) are kept beside this file; a command
+that is run again continues with what is missing.
 """
 
 import argparse
