@@ -2,8 +2,11 @@ import gzip
 import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sublayer.errors import DataError
+from sublayer.files import file_text
 from sublayer.files.lines import decoded, read_lines, zstd
 
 TEXT = b"one\n\ntwo \xff\r\nthree"
@@ -64,3 +67,20 @@ def test_a_byte_order_mark_is_no_text_of_the_first_line():
     assert decoded("a", 2, mark + b"two") == "\ufefftwo"
     with pytest.raises(DataError, match=r"a, line 1: byte 0xff is not UTF-8"):
         decoded("a", 1, mark + b"\xff")
+
+
+@given(st.binary(max_size=20), st.binary(max_size=3))
+def test_a_mark_is_found_wherever_a_block_ends(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, mark: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("text") / "text"
+    content = bytes(byte % 3 + 97 for byte in content)  # so few letters that marks repeat
+    mark = bytes(byte % 3 + 97 for byte in mark) or b"a"
+    path.write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_text, "_BLOCK_BYTES", 4)
+        text = file_text.FileText(path)
+        assert text.find(mark) == content.find(mark)
+        for start in range(len(content)):
+            for stop in range(start, len(content) + 1):
+                assert text.rfind(mark, start, stop) == content.rfind(mark, start, stop)

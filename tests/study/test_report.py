@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from matplotlib.figure import Figure
 
 from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.architecture.positions import POSITIONS
@@ -39,6 +40,7 @@ from sublayer.study.report.choices import explain_choices, explain_unknown_choic
 from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.html import lay_out_forest, render_report, write_report
 from sublayer.study.report.messages import conditions, headline
+from sublayer.study.report.probe_figures import ProbedRun, put_probes
 from sublayer.study.results_json import results_to_json
 from sublayer.study.tuning import make_trials
 from tests.breadth import rows
@@ -332,6 +334,24 @@ def test_runs_on_other_processors_or_instructions_are_counted_by_arm():
     assert note.endswith(
         "cpu, Xeon, AVX512: 2 of a, 1 of b; cpu, EPYC, AVX512: 1 of a; cpu, Xeon, AVX2: 1 of b."
     )
+
+
+def test_a_run_is_drawn_for_the_probes_that_it_asked_alone():
+    described = {
+        name: {"title": name, "chance": 0.5, "reference": 0.9, "chance_error": 0.02}
+        for name in ("sst2", "dpr")
+    }
+    both = ProbedRun("both", described, {"sst2": [(1, 0.5), (2, 0.7)], "dpr": [(1, 0.6)]})
+    one = ProbedRun("one", {"sst2": described["sst2"]}, {"sst2": [(1, 0.9)]})
+    figure = Figure()
+    put_probes(figure, [both, one])
+    (axes,) = figure.axes
+    curves = {line.get_label(): list(line.get_ydata()) for line in axes.lines[:-1]}
+    assert curves == {
+        "sst2, both": [0.0, pytest.approx(0.5)],
+        "sst2, one": [pytest.approx(1.0)],
+        "dpr, both": [pytest.approx(0.25)],
+    }
 
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "comparing.md"

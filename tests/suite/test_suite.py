@@ -2,6 +2,7 @@
 
 import csv
 import json
+import lzma
 import shutil
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sublayer import cli
+from sublayer.data.text.files import FileDocument
 from sublayer.errors import Interrupted
 from sublayer.suite import evaluate as computing
 from sublayer.suite import texts
@@ -239,3 +241,16 @@ def test_models_of_one_name_are_told_apart_by_more_of_their_paths(place: Path):
         shutil.copytree(place / "dec", place / folder / "dec", dirs_exist_ok=True)
     found = find_candidates([place / "a" / "dec", place / "b" / "dec", place / "enc" / "model"])
     assert [each.name for each in found] == ["a/dec", "b/dec", "enc"]
+
+
+def test_xz_compresses_documents_one_behind_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(texts, "_CHUNK_BYTES", 7)
+    contents = [b"the cat sat on the mat", b"and the dog beside it, on the mat of the cat"]
+    documents = [FileDocument(tmp_path / name, tmp_path) for name in ("a", "b")]
+    for document, content in zip(documents, contents, strict=True):
+        document.path.write_bytes(content)
+    joined = b"".join(contents)
+    bits = 8 * len(lzma.compress(joined, preset=9)) / len(joined)
+    assert texts.compressed_bits(documents) == pytest.approx(bits)
