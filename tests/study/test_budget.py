@@ -74,7 +74,7 @@ def test_a_macaron_arm_gets_half_of_the_width() -> None:
 @pytest.mark.parametrize(
     "block", [("attention", "ffn:glu"), ("ffn:swiglu*0.5", "attention", "attention", "ffn:relu")]
 )
-@pytest.mark.parametrize("d_ff", [143, 1013])
+@pytest.mark.parametrize("d_ff", [143])
 def test_no_other_width_comes_nearer(block: tuple[str, ...], d_ff: int) -> None:
     baseline = resolved(d_model=20, d_ff=d_ff, norm="rms")
     arm = resolved(d_model=20, block=block, positions="rotary", d_head=6)

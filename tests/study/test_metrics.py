@@ -187,24 +187,6 @@ def test_arms_whose_items_differ_from_the_baselines_are_found():
     assert scored_elsewhere(kept, "one", replace(metric, from_items=None)) == []
 
 
-def test_compounds_are_scored_where_words_are_divided_at_hyphens(tmp_path: Path):
-    arms = "".join(
-        f'[[arms]]\nname = "{name}"\nset = {{ {setting} }}\n'
-        for name, setting in (("one", "data.moses_hyphens = true"), ("two", "model.d_ff = 8"))
-    )
-    path = tmp_path / "hyphens.toml"
-    path.write_text(f'metric = "bleu_compounds"\n[scale.cpu]\nrecipe = "multi30k-tiny"\n{arms}')
-    with pytest.raises(
-        ConfigError,
-        match="bleu_compounds needs words that are divided at hyphens: "
-        "two has none with data.moses_hyphens = false",
-    ):
-        study_metrics(load_study(str(path)))
-    both = path.read_text().replace("model.d_ff = 8", "model.d_ff = 8, data.moses_hyphens = true")
-    path.write_text(both)
-    assert study_metrics(load_study(str(path)))[0].name == "bleu_compounds"
-
-
 def targets(plan: list[Any]) -> list[int]:
     return [place for window in plan for place in range(window.first, window.stop)]
 

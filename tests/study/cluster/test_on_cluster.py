@@ -11,17 +11,15 @@ from typing import Any
 
 import pytest
 
-from sublayer import cli
 from sublayer.api.training import compare
 from sublayer.cli import INTERRUPTED
-from sublayer.errors import ConfigError, Interrupted, TrainingError
+from sublayer.errors import ConfigError, TrainingError
 from sublayer.study.cluster.cluster import TaskState
 from sublayer.study.cluster.computing import CLUSTERS
 from sublayer.study.cluster.place import ClusterPlace
 from sublayer.study.cluster.tries import MOST_TRIES
-from tests.study.chain.chains import words, write_chain
 from tests.study.cluster.processes import Processes, is_alive, lose
-from tests.study.studies import values
+from tests.study.studies import FFN, Studies, copied, read_results, same_files, settings_of, values
 
 LEFT = """
 import os, signal, sys
@@ -172,37 +170,3 @@ def test_ctrl_c_leaves_the_runs_and_the_same_command_joins_them(
     assert "2 runs of before on ray: joined" in capfd.readouterr().err
     assert not [each for each in clusters[0].submitted if "seed" in each]
     assert values(there) == values(compare("gpt", **asked, out="here"))
-
-
-@pytest.mark.all
-def test_a_file_has_what_runs_save_and_stop(
-    studies: Studies, settings: list[str], on_processes: Any
-) -> None:
-    class Stopping(Processes):
-        def active(self, ids: Any) -> dict[str, TaskState]:
-            if list(Path().glob("there/arms/*/seed-0/checkpoints/step-*")):
-                Path("there/cluster/stop").touch()
-            return dict(super().active(ids))
-
-    on_processes(Stopping)
-    endless = settings_of(studies.text, "train.steps=1000000", "train.checkpoint_steps=100")
-    with pytest.raises(Interrupted, match=r"stopped by .*stop: 0 of 2 runs done"):
-        compare("gpt", endless, vary=[FFN], match="none", seeds=1, on="ray", out="there")
-    assert json.loads(Path("there/cluster/tasks.json").read_text())["runs"] == {}
-    ends = list(Path("there/cluster").rglob("end-1.json"))
-    assert {json.loads(end.read_text())["end"] for end in ends} == {"Interrupted"}
-
-
-@pytest.mark.all
-def test_a_chain_on_a_cluster_is_that_of_here(
-    tmp_path: Path, on_processes: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
-    one = {"seeds": 1, "finetunings": 1, "stages": [{"each": ["sst2"]}], "averages": None}
-    study = write_chain(tmp_path / "chain", **one)
-    assert cli.main(words(study, "--out", str(tmp_path / "here"))) == 0
-    clusters = on_processes(Processes)
-    assert cli.main(words(study, "--out", str(tmp_path / "there"), "--on", "ray")) == 0
-    assert len([each for each in clusters[0].submitted if "seed" in each]) == 4
-    for name in ("model.safetensors", "scores.json"):
-        assert same_files(name, str(tmp_path / "here"), str(tmp_path / "there")), name

@@ -1,0 +1,251 @@
+"""Jobs of a comparison: their messages, their shares of the machine, their order."""
+
+import json
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sublayer.api.training import compare
+from sublayer.cli import main
+from sublayer.config.layering.layers import load_recipe
+from sublayer.data.prepare import Data
+from sublayer.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    Interrupted,
+    SublayerError,
+    TrainingError,
+)
+from sublayer.runs.session import prepare_data
+from sublayer.study.arms import expand
+from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.match import Rule
+from sublayer.study.budget.resources import PROGRAM_BYTES
+from sublayer.study.budget.sized_arm import Sized, size_arm
+from sublayer.study.execution import jobs as of_jobs
+from sublayer.study.execution import shares
+from sublayer.study.execution.company import company
+from sublayer.study.execution.job import (
+    DONE,
+    Job,
+    end_message,
+    read_end,
+    read_job,
+    read_status,
+    status_message,
+    write_job,
+)
+from sublayer.study.execution.jobs import check_jobs, share_threads, shared_threads
+from sublayer.study.execution.shares import describe_share
+from sublayer.training.progress import Status
+from tests.study.studies import FFN, TINY, Studies, settings_of
+
+
+@pytest.mark.parametrize("name", ["gpt", "albert-base", "multi30k-tiny"])
+def test_a_job_is_read_as_it_was_written_in_one_line(name: str) -> None:
+    recipe = load_recipe(name, ["train.threads=3", "data.path=é\n.txt"]).recipe
+    scored = load_recipe(name, ["train.seed=7"]).recipe
+    job = Job("ffn=gelu, seed 3", Path("runs/é"), recipe, scored, {"test": "ab"}, "cuda:1")
+    line = write_job(job)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert read_job(line) == job
+
+
+def test_a_status_is_read_as_it_was_written() -> None:
+    status = Status(3, 5, 1.25, 1000.5)
+    assert read_status(status_message(status)) == status
+    assert read_status({"note": "evaluating"}) is None
+
+
+@pytest.mark.parametrize(
+    "kind", [ConfigError, DataError, CheckpointError, TrainingError, Interrupted]
+)
+def test_an_error_stays_of_its_kind_and_says_whose_it_is(kind: type[SublayerError]) -> None:
+    message = end_message(kind("the text is gone"))
+    assert message is not None
+    error = read_end(message, "gelu, seed 2")
+    assert type(error) is kind
+    assert str(error) == "gelu, seed 2: the text is gone"
+
+
+def test_a_full_disk_and_a_lack_of_memory_stay_what_they_are() -> None:
+    message = end_message(OSError(28, "No space left on device", "runs/a"))
+    assert message is not None
+    full = read_end(message, "gelu, seed 2")
+    assert isinstance(full, OSError)
+    assert (full.errno, full.filename) == (28, "runs/a")
+    message = end_message(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
+    assert message is not None
+    lacking = read_end(message, "gelu, seed 2")
+    assert isinstance(lacking, ConfigError)
+    assert "gelu, seed 2 found too little memory" in str(lacking)
+
+
+def test_what_is_done_is_no_error_and_what_nobody_can_mend_no_message() -> None:
+    assert read_end(DONE, "gelu, seed 2") is None
+    assert end_message(KeyError("step")) is None
+    assert end_message(RuntimeError("shapes do not fit")) is None
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("jobs", "settings", "rule", "message"),
+    [
+        (2, "train.steps=5", "time", "--jobs 2 contradicts match = time"),
+        (3, "train.minutes=1.5", "parameters", r"--jobs 3 .* train.minutes = 1.5"),
+        (0, "train.steps=5", "none", "--jobs 0 is not between 1 and 1024"),
+        (1025, "train.steps=5", "none", "--jobs 1025 is not between 1 and 1024"),
+    ],
+)
+def test_what_is_measured_in_time_is_made_in_turn(
+    jobs: int, settings: str, rule: Rule, message: str
+) -> None:
+    arms = expand(load_recipe("gpt", [settings]), ["model.ffn=gelu,swiglu"])
+    with pytest.raises(ConfigError, match=message):
+        check_jobs(jobs, arms, rule)
+    if jobs in (2, 3):
+        check_jobs(1, arms, rule)
+
+
+def test_minutes_of_a_later_arm_are_seen() -> None:
+    arms = expand(load_recipe("gpt", ["train.steps=5"]), ["model.ffn=gelu,swiglu"])
+    timed = expand(load_recipe("gpt", ["train.minutes=2"]), ["model.ffn=gelu,swiglu"])
+    check_jobs(2, arms, "flops")
+    with pytest.raises(ConfigError, match="train.minutes = 2"):
+        check_jobs(2, [arms[0], timed[1]], "none")
+
+
+@pytest.mark.parametrize(("jobs", "threads"), [(1, 7), (2, 3), (20, 1)])
+def test_threads_are_shared_and_never_none(
+    jobs: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_jobs, "cores", lambda: 7)
+    assert shared_threads(jobs) == threads
+    arms = expand(load_recipe("gpt", ["train.steps=5"]), ["model.ffn=gelu,swiglu"])
+    fixed = expand(
+        load_recipe("gpt", ["train.steps=5", "train.threads=9"]), ["model.ffn=gelu,relu"]
+    )
+    shared = share_threads([*arms, *fixed], jobs)
+    assert [arm.loaded.recipe.train.threads for arm in shared] == [threads, threads, 9, 9]
+
+
+@pytest.fixture
+def share(studies: Studies, settings: list[str]) -> tuple[list[MatchedArm], dict[str, Data]]:
+    """Two arms, the second of which is wider, and their data."""
+    recipe = load_recipe("gpt", settings_of(studies.text, "train.threads=2"))
+    arms = expand(recipe, ["model.d_ff=32,1500000"])
+    data = prepare_data(arms[0].loaded.recipe)
+    return [MatchedArm(arm, {}, (), 0.0) for arm in arms], {arm.name: data for arm in arms}
+
+
+def described(share: tuple[list[MatchedArm], dict[str, Data]], jobs: int, n_runs: int = 40) -> str:
+    arms, data = share
+    return describe_share(arms, data, n_runs=n_runs, jobs=jobs, device="cpu", folder=Path())
+
+
+def test_memory_is_that_of_the_largest_arm_times_the_runs(
+    share: tuple[list[MatchedArm], dict[str, Data]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "cores", lambda: 8)
+    monkeypatch.setattr(shares, "total_memory", lambda: 1 << 50)
+
+    def gibibytes(jobs: int, n_runs: int = 40) -> float:
+        found = re.search(r"about ([\d.]+) GiB of memory together", described(share, jobs, n_runs))
+        assert found is not None
+        return float(found[1])
+
+    # The process that starts them has a program of its own.
+    program = PROGRAM_BYTES / GIB
+    # 24 million parameters, their gradients and two states of each are 0.36 GiB, copies that are
+    # saved 0.27, the program 0.39; beside them is what a pass keeps of 32 tokens: of each 1.5
+    # million hidden units are 0.18, as they are, activated, and as two gradients.
+    each = gibibytes(1) - program
+    assert 1.02 + 4 * 0.18 < each < 1.02 + 5 * 0.18
+    assert gibibytes(4) == pytest.approx(4 * each + program, rel=0.01)
+    # Runs that there are not take nothing.
+    assert gibibytes(30, n_runs=4) == gibibytes(4)
+    assert described(share, 4).startswith("40 runs, 4 at a time with 2 threads each; about ")
+    assert "cores" not in described(share, 4)
+    assert described(share, 5).endswith(
+        "; 5 x 2 threads are more than 8 cores and wait for each other"
+    )
+
+
+def test_more_than_the_machine_holds_is_refused_with_what_it_holds(
+    share: tuple[list[MatchedArm], dict[str, Data]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "total_memory", lambda: 5 * GIB)
+    with pytest.raises(
+        ConfigError, match=r"--jobs 9 needs .* GiB of memory, 5 GiB here: give --jobs [23]"
+    ):
+        described(share, 9)
+    described(share, 2)
+    monkeypatch.setattr(shares, "total_memory", lambda: GIB)
+    with pytest.raises(ConfigError, match=r"--jobs 2 needs .*, 1 GiB here: leave it out"):
+        described(share, 2)
+
+
+SETTINGS = [*TINY, "train.steps=5", "train.precision=float32", "train.threads=1"]
+
+
+def tiny_arm() -> Sized:
+    arm, _ = expand(load_recipe("gpt", SETTINGS), ["model.ffn=gelu,relu"])
+    return size_arm(arm, arm.loaded, 256)
+
+
+@pytest.mark.all
+def test_others_take_steps_for_as_long_as_they_are_wanted() -> None:
+    with company(tiny_arm(), 2, "cpu") as (first, second):
+        # What takes steps without end does not end by itself.
+        assert (first.poll(), second.poll()) == (None, None)
+        # As where this process were gone.
+        assert first.stdin is not None
+        first.stdin.close()
+        assert first.wait() == 0
+    assert second.returncode not in (None, 0)
+
+
+def test_one_that_cannot_take_steps_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    impossible = replace(tiny_arm(), vocab_size=0)
+    begun: list[subprocess.Popen[bytes]] = []
+    with pytest.raises(ConfigError, match="of 2 processes .* one ended, .* fewer --jobs"):
+        with company(impossible, 1, "cpu") as others:
+            begun += others
+    assert not begun
+
+
+@pytest.mark.all
+def test_a_plan_of_runs_at_a_time_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--vary", "model.ffn=gelu,relu", "--seeds", "3", "--jobs", "2"]
+    assert main(["plan", "gpt", *SETTINGS, *words, "--measure", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out.splitlines()[-1])
+    gelu, relu = (arm["hours"] for arm in plan["arms"])
+    assert max(gelu, relu) <= plan["total"]["hours"] < 3 * (gelu + relu)
+    assert all(arm["is_extrapolated"] is False for arm in plan["arms"])
+
+
+def order_of(text: str) -> list[str]:
+    begun = re.findall(r"^\[(\d+)/\d+[^]]*\] ([^:]*): ", text, flags=re.MULTILINE)
+    return list(dict(begun).values())
+
+
+def test_runs_of_arms_alternate_seed_by_seed(
+    settings: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = [each for each in settings if "steps" not in each]
+    compare("gpt", [*short, "train.steps=2"], vary=[FFN], match="time", seeds=3)
+    assert order_of(capsys.readouterr().err) == [
+        "ffn=gelu, seed 0",
+        "ffn=swiglu, seed 0",
+        "ffn=swiglu, seed 1",
+        "ffn=gelu, seed 1",
+        "ffn=gelu, seed 2",
+        "ffn=swiglu, seed 2",
+    ]
