@@ -38,6 +38,7 @@ VARIANTS = {
         "data.batch_parts": 2,
         "train.batch_tokens": 128,
     },
+    "by the last": {"train.best_by": "last"},
     "translation by BLEU": {**TRANSLATION, "train.best_by": "bleu"},
     "fairseq's batches": {**TRANSLATION, "data.batch_multiple": 8, "data.batch_order": "once"},
     "questions without answers": {**QUESTIONS, "data.tasks": "squad2"},

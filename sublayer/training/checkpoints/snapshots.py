@@ -7,6 +7,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 from torch import Tensor
 
+from sublayer.config.selection import LAST
 from sublayer.errors import CheckpointError
 from sublayer.files.checkpoints import (
     STATE,
@@ -158,7 +159,7 @@ class Snapshots:
             raise CheckpointError(
                 f"{path} has {'no best' if is_evaluated else 'a'} evaluation at step {state.step}"
             )
-        if state.best is not None and train.best_by not in state.best.model_dump():
+        if state.best is not None and train.best_by not in (LAST, *state.best.model_dump()):
             raise CheckpointError(f"{path} has a best evaluation without {train.best_by}")
 
 
