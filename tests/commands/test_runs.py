@@ -15,7 +15,7 @@ import pytest
 from sublayer.system.lock import held
 from tests.commands.results import Sublayer
 
-OLD = Path(__file__).parents[1] / "old_runs"
+OLD = Path(__file__).parents[1] / "golden" / "old" / "ba7f49d"
 TINY = (
     "model.n_layers=1",
     "model.d_model=8",

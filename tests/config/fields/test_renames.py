@@ -17,7 +17,7 @@ from sublayer.study.definition import load_study
 from tests.breadth import rows
 
 PROJECT = Path(__file__).resolve().parents[3]
-OLD_RUNS = PROJECT / "tests" / "old_runs"
+OLD_RUNS = PROJECT / "tests" / "golden" / "old" / "ba7f49d"
 RECORDED = sorted(PROJECT.glob("records/**/*.toml"))
 
 
