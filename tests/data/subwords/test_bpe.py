@@ -157,6 +157,7 @@ def test_saving_and_loading_changes_nothing(
         ("a b</w> 9\na b x\n", None, "codes, line 2: 'a b x' is not a merge, .* and a count"),
         (b"a b</w>\n\xff b\n", None, "codes, line 2: byte 0xff is not UTF-8"),
         (CODES, "er 9\nlow\n", "dict.txt, line 2: 'low' is not a piece and its count"),
+        (CODES, "er 9\nlow x\n", "dict.txt, line 2: 'low x' is not a piece and its count"),
         (CODES, "er 9\nw@@ 3\ner 1\n", "dict.txt, line 3: 'er' is there already"),
         (CODES, "</s> 9\n", "dict.txt, line 1: '</s>' is there already"),
     ],

@@ -123,6 +123,10 @@ def test_files_of_the_library_and_gpt2s_are_read_without_dropout(tmp_path):
     loaded = load_tokenizer(tmp_path)
     assert loaded.is_lossless and loaded.end_id == TRAINED.end_id
     assert loaded.encode(PROSE.encode()).tolist() == ids
+    for line in (b"\xff", b"a b c"):
+        (tmp_path / "merges.txt").write_bytes(b"#version: 0.2\n" + line)
+        with pytest.raises(DataError, match="merges.txt, line 2"):
+            load_tokenizer(tmp_path)
 
 
 def library_file(tmp_path, tokenizer: tokenizers.Tokenizer):

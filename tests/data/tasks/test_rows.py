@@ -86,7 +86,7 @@ def test_the_longer_text_of_a_pair_gives_way_at_its_end():
     [row] = found.rows(10)
     assert row == ["[CLS]", "a0", "a1", "a2", "a3", "[SEP]", "b0", "b1", "b2", "[SEP]"]
     segments = build_row(found.encoded, 0, found.marks, 10).segments
-    assert segments.tolist() == [0] * 6 + [1] * 4
+    assert segments.tolist() == [0] * 6 + [1] * 4 and segments.dtype == np.int64
     # Exchanged, the same tokens are kept of either text, but for what is equal.
     [swapped] = found.rows(10, is_swapped=True)
     assert swapped == ["[CLS]", "b0", "b1", "b2", "b3", "[SEP]", "a0", "a1", "a2", "[SEP]"]

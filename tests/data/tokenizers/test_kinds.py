@@ -197,6 +197,8 @@ def test_the_default_size_is_the_published_one():
 def test_unknown_kinds_are_refused():
     with pytest.raises(ConfigError, match="'words' cannot be trained; it is one of bytes, "):
         train_tokenizer("words", [TEXT])
+    with pytest.raises(ConfigError, match="data.normalization = published needs data.tokenizer"):
+        train_tokenizer("bpe", [TEXT], normalization="published")
 
 
 OWN = {"format": "sublayer-tokenizer", "version": 1}
