@@ -12,8 +12,10 @@ import pytest
 from sublayer.api.training import compare
 from sublayer.cli import INTERRUPTED
 from sublayer.config.layering.sources import read_toml
-from sublayer.errors import CheckpointError
+from sublayer.errors import CheckpointError, TrainingError
 from sublayer.runs.items import ITEMS
+from sublayer.study.execution import side_by_side
+from sublayer.study.execution.child import Child
 from tests.stopping import stopped_at
 from tests.study.studies import TINY, write_text
 
@@ -46,8 +48,16 @@ def same_files(name: str, folder: str, other: str) -> bool:
 
 @pytest.mark.slow
 def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
-    settings: list[str], capfd: pytest.CaptureFixture[str]
+    settings: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    processes = []
+
+    class Counted(Child):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            processes.append(self)
+
+    monkeypatch.setattr(side_by_side, "Child", Counted)
     unfilled = ["data.tokenizer=bpe", "data.vocab_size=9999"]
     asked: dict[str, Any] = {
         "overrides": [*settings, *unfilled, "train.steps=5"],
@@ -59,6 +69,7 @@ def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
     found = compare("gpt", **asked, out="at-a-time", jobs=3)
     said = capfd.readouterr().err.splitlines()
     assert sum("data.vocab_size = 9999" in line for line in said) == 1
+    assert len(processes) == 3  # for six runs
     assert values(found) == values(in_turn)
     assert found["failures"] == in_turn["failures"]
     assert [failure["seed"] for failure in found["failures"]] == [0, 1, 2]
@@ -103,6 +114,22 @@ def stopped(number: int, *words: str) -> subprocess.CompletedProcess[str]:
     """
     command = stopped_at(FIRST_END, number, "compare", "gpt", *words, "--jobs", "2")
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_process_that_is_killed_ends_all_and_is_reported(
+    settings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Child):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self._process.kill()
+
+    monkeypatch.setattr(side_by_side, "Child", Killed)
+    told = r"lr=[12]e-3, seed 0: its process was ended by signal 9, .*: the same command resumes"
+    with pytest.raises(TrainingError, match=told):
+        compare(
+            "gpt", [*settings, "train.steps=5"], vary=["optimizer.lr=1e-3,2e-3"], seeds=1, jobs=2
+        )
 
 
 @pytest.mark.slow
