@@ -13,6 +13,7 @@ import torch
 from sublayer import cli
 from sublayer.api.training import compare
 from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.config.layering.run_recipe import dump_recipe
 from sublayer.config.task_heads import expected_model, rows_of_example
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.prepare import prepare
@@ -41,8 +42,8 @@ from sublayer.study.report.text_caveats import list_text_caveats
 from sublayer.study.results import Results
 from sublayer.study.runner import run_study
 from sublayer.training.processes.world import World
+from tests.made import PAIR, TEXT, TRAVERSAL, Workshop
 from tests.study.studies import WORDS, Studies, settings_of
-from tests.task_files import write_copa, write_sst2, write_stsb
 
 ACCURACIES = ["mlm_accuracy", "nsp_accuracy", "sop_accuracy"]
 STUDY = """
@@ -206,55 +207,18 @@ def test_as_many_tokens_as_there_are_are_scored_as_without_a_limit() -> None:
     assert plan == windows(41, context=4, stride=2)
 
 
-CPU = torch.device("cpu")
-SMALL = {
-    "model.n_layers": 1,
-    "model.d_model": 16,
-    "model.n_heads": 2,
-    "objective.kind": "supervised",
-    "data.context": 32,
-    "data.tokenizer": "unigram",
-    "data.vocab_size": 70,
-    "train.steps": 20,
-    "train.batch_sequences": 8,
-    "train.micro_batch_sequences": 3,
-    "train.precision": "float32",
-    "train.threads": 1,
-}
-ENCODER = {"model.kind": "encoder", "model.segments": "both", "model.pooler": "tanh"}
-TEXT = {"objective.format": "text", "objective.target_length": 8}
+ENCODER = {**PAIR, "data.tasks": "sst2"}
+WRITER = {**TEXT, "data.tasks": "sst2"}
+DECODER = {key: value for key, value in WRITER.items() if not key.startswith("model.")}
 KINDS: dict[str, dict[str, Any]] = {
-    "labels": {**ENCODER, "data.tasks": "sst2"},
-    "numbers": {**ENCODER, "data.tasks": "stsb"},
-    "choices": {**ENCODER, "data.tasks": "copa"},
-    "orders": {"objective.format": "traversal", "data.tasks": "stsb"},
-    "traversals": {
-        "objective.format": "traversal",
-        "objective.language_weight": 0.5,
-        "data.tasks": "copa",
-    },
-    "text": {
-        **TEXT,
-        "model.kind": "encoder-decoder",
-        "model.decoder_start": "pad",
-        "model.positions": "relative",
-        "data.tasks": ["sst2", "copa"],
-    },
-    "text of a decoder": {**TEXT, "data.tasks": "sst2"},
+    "labels": ENCODER,
+    "numbers": PAIR,
+    "choices": {**PAIR, "data.tasks": "copa"},
+    "orders": {**TRAVERSAL, "data.tasks": "stsb", "objective.language_weight": 0.0},
+    "traversals": TRAVERSAL,
+    "text": {**TEXT, "data.tasks": ["sst2", "rte"]},
+    "text of a decoder": DECODER,
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def place(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tasks")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-        write_copa(write_stsb(write_sst2(folder / "glue")))
-        yield folder
-
-
-def recipe_of(kind, place):
-    return load_recipe("gpt", {**SMALL, "data.path": str(place / "glue"), **KINDS[kind]}).recipe
 
 
 ROWS = {"choices": 2, "orders": 2, "traversals": 2}
@@ -262,18 +226,18 @@ ROWS = {"choices": 2, "orders": 2, "traversals": 2}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_plan_has_the_parameters_of_a_run_and_times_random_examples(kind, place):
-    recipe = recipe_of(kind, place)
+def test_a_plan_has_the_parameters_of_a_run_and_times_random_examples(kind, workshop: Workshop):
+    recipe = workshop.recipe(KINDS[kind]).recipe
     data = prepare_data(recipe)
-    resolved = resolve(recipe, data, Place(CPU, World(rank=0, size=1)))
+    resolved = resolve(recipe, data, Place(torch.device("cpu"), World(rank=0, size=1)))
     planned = expected_model(recipe, data.tokenizer.vocab_size)
     assert count_parameters(planned) == count_parameters(resolved.model)
-    take_step = train_step(recipe, 70, CPU)
+    take_step = train_step(recipe, 90, torch.device("cpu"))
     batch = take_step.batches.batch(0)
     assert isinstance(batch, PackedBatch)
     n_rows = ROWS.get(kind, 1)
     assert rows_of_example(recipe) == n_rows
-    assert batch.read.tokens.shape == (8 * n_rows, 32) and batch.read.mask is None
+    assert batch.read.tokens.shape == (6 * n_rows, 32) and batch.read.mask is None
     assert take_step.n_tokens(0) == batch.n_tokens
     # An example of one sequence shares its row, as real ones do.
     assert (batch.read.document_ids is None) == (n_rows > 1)
@@ -342,8 +306,8 @@ def test_metrics_that_some_arms_lack_are_missing_and_those_of_no_arm_left_out(fo
     assert len(list((folder / "cache" / "tokenizers").iterdir())) == 1
     assert not (folder / "out/.tokenizer.json").exists()
     wide = HEADLESS.replace("set = {", "set = { model.d_ff = 24,")
-    alike = load_study(study_file(folder, one=HEADLESS, two=wide))
-    assert [each.name for each in study_metrics(alike)] == ["mlm_accuracy", "loss"]
+    alike = compare(study_file(folder, one=HEADLESS, two=wide), seeds=1, out="headless")
+    assert [each["metric"] for each in alike["further"]] == ["loss"]
 
 
 DECODERS = """
@@ -423,20 +387,13 @@ def test_a_study_tunes_the_settings_of_its_file_unless_they_are_set(folder: Path
     assert load_study(str(path)).tune == ("optimizer.lr=0.001,0.004",)
 
 
-def write_recipe(path: Path, settings: dict[str, Any]) -> str:
-    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-    path.write_text("\n".join(['title = "t"', 'source = "s"', 'cost = ""', *lines]) + "\n")
-    return str(path)
-
-
 def test_an_encoder_and_a_writer_of_text_are_compared_by_the_score_of_one_task(
-    place, folder, capsys
+    folder: Path, workshop: Workshop, capsys
 ):
-    path = {"data.path": str(place / "glue")}
-    pair = write_recipe(folder / "pair.toml", {**SMALL, **path, **KINDS["labels"]})
-    settings = {**KINDS["text"], "data.tasks": "sst2", "model.positions": "learned"}
-    text = write_recipe(folder / "text.toml", {**SMALL, **path, **settings})
-    words = ["compare", pair, text, "train.steps=2", "--match", "none", "--out", "out", "--json"]
+    for name, settings in (("pair", ENCODER), ("text", {**WRITER, "model.positions": "learned"})):
+        recipe = workshop.recipe(settings, **{"train.steps": 2, "train.evaluate_steps": 2}).recipe
+        Path(f"{name}.toml").write_text(dump_recipe(recipe))
+    words = ["compare", "pair.toml", "text.toml", "--match", "none", "--out", "out", "--json"]
     assert cli.main([*words, "--seeds", "3"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["differences"][0]["parts"]["items"] is None

@@ -14,7 +14,7 @@ from sublayer.data.shards.workers import MOST_PROCESSES, PROCESS_BYTES
 from sublayer.errors import ConfigError
 from sublayer.runs.session import prepare_data
 from sublayer.study.budget.resources import PROGRAM_BYTES
-from sublayer.study.cluster.cluster import ClusterGone, Needs, NoAnswer, Node, Refused, TaskState
+from sublayer.study.cluster.cluster import ClusterGone, Needs, NoAnswer, Node, TaskState
 from sublayer.study.cluster.cold_cache import preparation_bytes
 from sublayer.study.cluster.needs import check_needs, describe_needs, needs_of, usual_threads
 from sublayer.study.cluster.place import ClusterPlace, parse_place
@@ -159,40 +159,6 @@ def test_places_that_name_no_cluster_are_refused(text, message):
 def test_what_contradicts_a_cluster_is_refused_before_it_is_looked_for(asked, line, tmp_path):
     with pytest.raises(ConfigError, match=line):
         compare("gpt", **({**SHORT, **asked}), on="ray", out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("on", "line"),
-    [
-        ("ray:127.0.0.1:1", "--on ray:127.0.0.1:1: nothing answers there"),
-        ("ray:here", "--on ray:here names no HOST:PORT"),
-    ],
-)
-def test_a_cluster_of_ray_that_is_not_there_is_a_line(on, line, tmp_path):
-    pytest.importorskip("ray")
-    with pytest.raises(ConfigError, match=line):
-        compare("gpt", **SHORT, on=on, out=tmp_path / "out")
-
-
-def test_slurm_that_is_not_there_is_a_line(tmp_path, monkeypatch):
-    pytest.importorskip("submitit")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="--on slurm: no sinfo here, or no answer from it"):
-        compare("gpt", **SHORT, on="slurm", out=tmp_path / "out")
-
-
-def test_a_slurm_whose_controller_does_not_answer_is_a_line(tmp_path, monkeypatch):
-    pytest.importorskip("submitit")
-    sinfo = tmp_path / "sinfo"
-    sinfo.write_text("#!/bin/sh\nprintf 'sinfo: error: %500s\\nno controller' >&2\nexit 1\n")
-    sinfo.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    line = (
-        r"--on slurm: no Slurm answers \(.{,120}no controller\): start compare on a machine of its"
-    )
-    with pytest.raises(ConfigError, match=line):
-        compare("gpt", **SHORT, on="slurm", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -375,23 +341,3 @@ def test_what_squeue_says_where_it_has_no_answer_is_passed_on(commands, monkeypa
     monkeypatch.setenv("PATH", str(commands))
     with pytest.raises(NoAnswer, match="squeue is not there, or does not answer"):
         Asked().find("sublayer 7")
-
-
-def test_a_submission_that_is_refused_says_what_sbatch_says(commands, tmp_path):
-    submitit = pytest.importorskip("submitit")
-    write_command(
-        commands / "sbatch", "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1"
-    )
-    write_command(commands / "srun", "exit 0")
-    write_command(commands / "squeue", "exit 1")
-    cluster = Asked()
-    cluster._submitit = submitit
-    with pytest.raises(Refused, match="--on slurm:small: .*QOSMaxSubmitJobPerUserLimit"):
-        cluster.submit("sublayer one 0a1b2c3d", ["run"], Needs(1, 1 << 30), tmp_path)
-    print_name = """
-name=$(grep -- --job-name= "$1" || grep -- --job-name= /dev/stdin)
-echo "$name" > "$0.name"
-echo Submitted batch job 12"""
-    write_command(commands / "sbatch", print_name)
-    assert cluster.submit("sublayer one, 0a1b2c3d", ["run"], Needs(1, 1 << 30), tmp_path) == "12"
-    assert "sublayer one, 0a1b2c3d" in (commands / "sbatch.name").read_text()

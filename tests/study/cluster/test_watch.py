@@ -2,18 +2,20 @@
 
 import errno
 import json
+import signal
 import threading
 from pathlib import Path
 
 import pytest
 
 from sublayer.config.layering.layers import load_recipe
-from sublayer.errors import CheckpointError, ConfigError, FolderHeld, TrainingError
+from sublayer.errors import CheckpointError, ConfigError, FolderHeld, Interrupted, TrainingError
 from sublayer.study.cluster import node
 from sublayer.study.cluster.cluster import ClusterGone, NoAnswer, Refused, TaskState
 from sublayer.study.cluster.exchange import DIED, Progress, RunFiles
 from sublayer.study.cluster.tasks_file import Submitted, TasksFile
-from sublayer.study.execution.job import FOLDER_HELD, Job, end_message, read_end
+from sublayer.study.cluster.tries import MOST_TRIES
+from sublayer.study.execution.job import FOLDER_HELD, STOPPED, Job, end_message, read_end
 from sublayer.study.execution.one_run import FAILURE
 from sublayer.system.lock import held
 from tests.study.cluster.scripted import Runs
@@ -335,3 +337,78 @@ def test_an_end_is_written_as_soon_as_it_can_be(tmp_path, monkeypatch, capfd):
     left.extend([OSError(errno.ENOSPC, "No space left on device")] * 100)
     assert made(tmp_path, files, threading.Event()) == 1
     assert "cannot be written: [Errno 28] No space left on device" in capfd.readouterr().err
+
+
+def test_runs_that_are_left_go_on_and_are_joined(tmp_path, capfd):
+    runs = Runs(tmp_path, 2)
+    runs.cluster.script = lambda: signal.raise_signal(signal.SIGINT)
+    with pytest.raises(
+        Interrupted, match="left with 0 of 2 runs done; 2 runs go on on slurm:small"
+    ):
+        runs.make()
+    assert not runs.tasks_file.stop_file.exists()
+    assert len(TasksFile.open(runs.study, runs.cluster.name, None, "cpu").runs) == 2
+
+    def finish() -> None:
+        for number in range(2):
+            if runs.is_there(number):
+                runs.finish(number)
+
+    runs.cluster.script = finish
+    assert len(runs.make()) == 2
+    assert len(runs.cluster.submitted) == 2
+    assert "2 runs of before on slurm:small: joined" in capfd.readouterr().err
+
+
+def test_a_file_stops_runs_that_have_begun_and_takes_others_back(tmp_path):
+    runs = Runs(tmp_path, 2)
+    cluster = runs.cluster
+
+    def script() -> None:
+        if cluster.now == 1:
+            progress = Progress(number=1, host="one")
+            runs.tasks_file.files("run-0").write_progress(progress)
+        if cluster.now == 5:
+            runs.tasks_file.stop_file.touch()
+        if cluster.now == 9:
+            assert runs.is_there(0) and not runs.is_there(1)
+            runs.end(0, STOPPED)
+
+    cluster.script = script
+    with pytest.raises(Interrupted, match=r"stopped by .*: 0 of 2 runs done"):
+        runs.make()
+    assert json.loads((runs.study / "cluster" / "tasks.json").read_text())["runs"] == {}
+
+
+def test_a_run_whose_node_is_lost_is_tried_again_and_given_up_in_the_end(tmp_path, capfd):
+    runs = Runs(tmp_path, 2)
+    cluster = runs.cluster
+
+    def script() -> None:
+        if runs.is_there(0):
+            cluster.cancel([runs.task(0)[0]])
+        if cluster.now == 3:
+            runs.finish(1)
+
+    cluster.script = script
+    with pytest.raises(TrainingError, match="1 of 2 runs done, and 1 run lost 3 times in a row"):
+        runs.make()
+    assert len(cluster.submitted) == 1 + MOST_TRIES
+    said = capfd.readouterr().err
+    assert said.count("its node was lost, or its task was ended; tried again") == MOST_TRIES - 1
+    assert said.count(f"given up after {MOST_TRIES} tries") == 1
+    assert not list(runs.study.rglob("run-0/failure.json"))
+
+
+def test_a_run_that_cannot_be_made_stops_the_others(tmp_path):
+    runs = Runs(tmp_path, 2)
+    cluster = runs.cluster
+
+    def script() -> None:
+        if cluster.now == 1:
+            runs.end(0, {"end": "CheckpointError", "text": "record.json is not JSON"})
+
+    cluster.script = script
+    with pytest.raises(CheckpointError, match=r"run 0: record.json is not JSON"):
+        runs.make()
+    assert runs.tasks_file.stop_file.exists() and not cluster.there
