@@ -9,7 +9,6 @@ import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
-from sublayer.data.packing import pairs_in_rows
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.span.corruption import corrupt
 from sublayer.data.tokenizers.named import train_tokenizer
@@ -22,7 +21,6 @@ from sublayer.decode.sample import GREEDY, Sampling
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
-from sublayer.objective.targets.loss import TargetLoss
 
 TEXT = (
     "The cat sat on the mat, and the dog ran over the field. A man and a woman saw it all.\n"
@@ -267,75 +265,30 @@ def test_a_text_is_continued_until_any_end() -> None:
     assert found.score == pytest.approx((gap.n_tokens + 1) * np.log(0.5), abs=1e-10)
 
 
-LEARNT = {
-    # Prompts, and what fills their gaps in training.
-    PROMPT: ["cat", "mat"],
-    "The dog ran over <extra_id_0>, and slept.": ["the field"],
-    "<extra_id_0> a man came to <extra_id_1> door": ["Then", "the"],
-}
-
-
-def completed(prompt: str, fills: list[str]) -> str:
-    for number, fill in enumerate(fills):
-        prompt = prompt.replace(f"<extra_id_{number}>", fill)
-    return prompt
-
-
-def example(prompt: str, fills: list[str]) -> tuple[list[int], list[int]]:
-    """Return what an encoder reads and a decoder writes, as corruption makes them of the text."""
-    read = prompt_of(prompt)
+@pytest.mark.parametrize(
+    ("prompt", "fills"),
+    [
+        (PROMPT, ["cat", "mat"]),
+        ("The dog ran over <extra_id_0>, and slept.", ["the field"]),
+        ("<extra_id_0> a man came to <extra_id_1> door", ["Then", "the"]),
+    ],
+)
+def test_prompts_and_completions_have_the_format_of_corruption(
+    prompt: str, fills: list[str]
+) -> None:
+    read, text = prompt_of(prompt), prompt
     ids = list(read.ids[0])
     is_noise = [False] * len(ids)
-    for fill, after in zip(fills, read.ids[1:], strict=True):
+    for number, (fill, after) in enumerate(zip(fills, read.ids[1:], strict=True)):
         cut_out = ids_of(fill)
         ids += [*cut_out, *after]
         is_noise += [True] * len(cut_out) + [False] * len(after)
-    assert ids == ids_of(completed(prompt, fills))
+        text = text.replace(f"<extra_id_{number}>", fill)
+    assert ids == ids_of(text)
     corrupted = corrupt(np.array([ids]), np.array([is_noise]), TOKENIZER.sentinel_ids)
     assert read.source == corrupted.inputs.ids.tolist()
-    return read.source, corrupted.targets.ids.tolist()
-
-
-@pytest.fixture(scope="module")
-def learnt() -> EncoderDecoder:
-    """A small model that knows by heart what fills the gaps of ``LEARNT``, and a continuation."""
-    examples = [example(prompt, fills) for prompt, fills in LEARNT.items()]
-    examples.append(
-        (ids_of("A woman saw"), ids_of("A woman saw the cat")[len(ids_of("A woman saw")) :])
-    )
-    sources, targets = zip(*examples, strict=True)
-    model = make_model(d_model=32, positions="rotary", init_std=0.1).float().train()
-    loss = TargetLoss(model)
-    rows = [[np.array([*ids, END]) for ids in side] for side in (sources, targets)]
-    batch = pairs_in_rows(*rows, pad_id=PAD, first_id=PAD)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(400):
-        optimizer.zero_grad()
-        nats = loss(batch)["nll"] / batch.n_predicted
-        nats.backward()
-        optimizer.step()
-        if nats < 0.01:
-            return model.eval()
-    raise AssertionError(f"the examples are not known by heart: {nats:.3f} nats a token")
-
-
-@pytest.mark.parametrize(("prompt", "beam"), list(zip(LEARNT, (1, 3, 1), strict=True)))
-def test_a_trained_model_fills_gaps_with_the_text_that_was_cut_out(
-    learnt: EncoderDecoder, prompt: str, beam: int
-) -> None:
-    fills = LEARNT[prompt]
-    best = fill_gaps(learnt, prompt, FillSettings(beam=beam))[0]
-    assert best.text == completed(prompt, fills)
-    assert [gap.text for gap in best.gaps] == fills
-    assert [gap.n_tokens for gap in best.gaps] == [len(ids_of(fill)) for fill in fills]
-    scores = [gap.score for gap in best.gaps if gap.score is not None]
-    assert len(scores) == len(fills)
-    # Nearly certain, and each gap's tokens are a part of all that was written.
-    assert best.score > -3.0
-    assert best.score <= sum(scores) <= 0.0
-
-
-def test_a_trained_model_continues_a_text(learnt: EncoderDecoder) -> None:
-    (found,) = go_on(learnt, "A woman saw")
-    assert found.text == "A woman saw the cat"
-    assert [gap.text for gap in found.gaps] == ["the cat"]
+    written = corrupted.targets.ids.tolist()
+    found = [written[place] for place in find_fills(written, read) if place is not None]
+    filled = complete(TOKENIZER, read, found)
+    assert filled.text == text
+    assert [filled.text[place] for place in filled.places] == fills
