@@ -94,13 +94,16 @@ def test_a_wide_beam_finds_the_best_of_all_hypotheses(fields: dict[str, Any], ru
     ("fields", "beam"), [(MODELS[4], 1), (MODELS[5], 3), (RELATIVE, 3)], ids=str
 )
 def test_a_translation_does_not_depend_on_those_beside_it(
-    fields: dict[str, Any], beam: int
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], beam: int
 ) -> None:
     model = make_model(30, **fields)
     rng = np.random.default_rng(1)
-    sources = [rng.integers(3, 30, rng.integers(1, 12)).tolist() for _ in range(6)]
+    # Longer ones join shorter ones, whose memories become wider.
+    sources = [rng.integers(3, 30, length).tolist() for length in (2, 1, 3, 11, 4, 9)]
     settings = BeamSettings(beam=beam, max_length_ratio=1.5, max_length_offset=2)
     alone = [translated(model, [source], settings)[0] for source in sources]
+    # Translations outgrow the room that they begin with.
+    monkeypatch.setattr("sublayer.decode.beam_cache.FIRST_LENGTH", 4)
     for sentences in (3, 64):
         together = translated(model, sources, settings, sentences=sentences)
         for one, other in zip(alone, together, strict=True):

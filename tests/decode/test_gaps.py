@@ -287,7 +287,9 @@ def test_prompts_and_completions_have_the_format_of_corruption(
     assert ids == ids_of(text)
     corrupted = corrupt(np.array([ids]), np.array([is_noise]), TOKENIZER.sentinel_ids)
     assert read.source == corrupted.inputs.ids.tolist()
-    written = corrupted.targets.ids.tolist()
+    # The sentinel behind the last ends what is written.
+    ends = TOKENIZER.sentinel_ids[len(fills) :]
+    written = [id_ for id_ in corrupted.targets.ids.tolist() if id_ not in ends]
     found = [written[place] for place in find_fills(written, read) if place is not None]
     filled = complete(TOKENIZER, read, found)
     assert filled.text == text

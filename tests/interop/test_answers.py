@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import layer_norm, linear
 
 from sublayer import cli
+from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.gpt2.score_bias import without_bias
 from sublayer.interop.huggingface.exchange import (
@@ -24,7 +25,7 @@ from sublayer.objective.supervised.loss import unscaled
 from sublayer.tasks.example import Example
 from sublayer.tasks.registry import TASKS
 from tests.interop import encoders
-from tests.interop.answering import CONTEXT, answered, model_for
+from tests.interop.answering import CONTEXT, TRAINING, answered, model_for
 from tests.interop.tiny import CLASSES, Tiny, tiny
 
 WEIGHTS = "model.safetensors"
@@ -385,6 +386,28 @@ def test_a_task_of_a_model_that_predicts_tokens_alone_is_refused(tmp_path: Path)
     export_huggingface(model, tmp_path / "exported")
     with pytest.raises(CheckpointError, match="of format pair, which no encoder-decoder reads"):
         read_huggingface(tmp_path / "exported")
+
+
+def test_a_task_needs_a_head_and_is_one(exported: Path, tmp_path: Path) -> None:
+    folder = tiny("gpt2").save(tmp_path / "theirs")
+    spec = json.loads((exported / "task.json").read_text())
+    (folder / "task.json").write_text(json.dumps({**spec, "format": "traversal", "context": 16}))
+    with pytest.raises(CheckpointError, match="of format traversal: the model has no such head"):
+        read_huggingface(folder)
+    folder = shutil.copytree(exported, tmp_path / "exported")
+    change_json(folder / "task.json", tasks=spec["tasks"] * 2)
+    with pytest.raises(CheckpointError, match="task.json"):
+        read_huggingface(folder)
+
+
+def test_a_tokenizer_without_marks_goes_out_and_comes_back(tmp_path: Path) -> None:
+    model = model_for("gpt2", TASKS["mnli"])
+    model.task, plain = None, train_tokenizer("bpe", TRAINING, vocab_size=270)
+    model.tokenizer = plain
+    export_huggingface(model, tmp_path / "exported")
+    again = read_huggingface(tmp_path / "exported").tokenizer
+    assert again is not None and not again.added_ids
+    assert again.encode(b"the cat").tolist() == plain.encode(b"the cat").tolist()
 
 
 FIRST = ["the dog ran over the mat", "It is the BEST of them all!", "nothing, and wrong", "a"]

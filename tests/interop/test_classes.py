@@ -15,6 +15,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolved import ResolvedModel
 from sublayer.config.table import field
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.answers.label_fields import MOST_LABELS
 from sublayer.interop.config_reader import Content
 from sublayer.interop.huggingface.classes import FAMILIES, family_for
 from sublayer.interop.huggingface.exchange import (
@@ -170,7 +171,9 @@ VALUES: list[tuple[str, str, Any]] = [
     ("gpt2", "n_layer", 0),
     ("gpt2", "n_layer", 2**63),
     ("gpt2", "num_hidden_layers", "2"),
+    ("gpt2", "n_layer", 10**5000),
     ("gpt2", "layer_norm_epsilon", 0),
+    ("gpt2", "layer_norm_epsilon", 2**64),
     ("gpt2", "add_cross_attention", True),
     ("gpt2", "activation_function", "mish"),
     ("gpt2", "n_head", 5),
@@ -180,11 +183,13 @@ VALUES: list[tuple[str, str, Any]] = [
     ("bert", "position_embedding_type", "relative_key"),
     ("bert", "type_vocab_size", 3),
     ("albert", "num_hidden_groups", 3),
-    ("albert", "inner_group_num", 10**9),
+    ("albert", "inner_group_num", 10**5),
+    ("albert", "hidden_size", 10**12),
     ("m2m_100", "scale_embedding", None),
     ("m2m_100", "eos_token_id", None),
     ("m2m_100", "decoder_ffn_dim", 7),
     ("m2m_100", "decoder_start_token_id", 1),
+    ("m2m_100", "decoder_start_token_id", 5),
     ("marian", "decoder_vocab_size", VOCAB_SIZE + 1),
     ("marian", "share_encoder_decoder_embeddings", False),
     ("marian", "d_model", 11),
@@ -196,6 +201,9 @@ VALUES: list[tuple[str, str, Any]] = [
     ("t5", "decoder_start_token_id", 5),
     ("bert for labels", "id2label", {"0": "a", "2": "b"}),
     ("gpt2 for labels", "id2label", {"0": "a", "1": "a"}),
+    ("gpt2 for labels", "id2label", {}),
+    ("albert for labels", "id2label", {"0": " "}),
+    ("bert for labels", "id2label", {str(n): f"{n}" for n in range(MOST_LABELS + 1)}),
     ("bert for labels", "num_labels", 2),
     ("bert for labels", "problem_type", "multi_label_classification"),
     ("bert for spans", "num_labels", 3),
@@ -203,7 +211,9 @@ VALUES: list[tuple[str, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "changed", "value"), VALUES, ids=str)
+@pytest.mark.parametrize(
+    ("name", "changed", "value"), VALUES, ids=[f"{name}-{key}" for name, key, _ in VALUES]
+)
 def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(
     name: str, changed: str, value: Any
 ) -> None:
@@ -228,6 +238,21 @@ def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path:
     original.tensors["model.encoder.embed_positions.weight"][3, 1] += 0.1
     with pytest.raises(CheckpointError, match=r"encoder.embed_positions.weight holds other"):
         read_huggingface(original.save(tmp_path / "theirs"))
+    original.tensors["model.encoder.embed_positions.weight"] = torch.ones(3)
+    with pytest.raises(CheckpointError, match=r"\[3\], which is no table of sinusoids"):
+        read_huggingface(original.save(tmp_path / "flat"))
+
+
+def test_copies_of_the_table_of_a_translator_are_left_out(tmp_path: Path) -> None:
+    original = tiny("m2m_100")
+    plain = read_huggingface(original.save(tmp_path / "plain")).state_dict()
+    table = original.tensors.pop("model.shared.weight")
+    original.tensors["model.encoder.embed_tokens.weight"] = table
+    again = read_huggingface(original.save(tmp_path / "kept")).state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in plain.items())
+    original.tensors["model.decoder.embed_tokens.weight"] = table + 1
+    with pytest.raises(CheckpointError, match="several tables cannot be one"):
+        read_huggingface(original.save(tmp_path / "two"))
 
 
 def config_of(name: str, **changes: Any) -> ResolvedModel:
@@ -318,9 +343,13 @@ def test_only_the_fields_that_stand_in_the_way_are_named(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_vocabulary_too_small_for_the_ids_of_a_class_is_refused(tmp_path: Path) -> None:
-    model = build(config_of("m2m_100", vocab_size=2), seed=0)
-    with pytest.raises(ConfigError, match="model.vocab_size = 2 has no room for eos_token_id = 2"):
+@pytest.mark.parametrize(("name", "size"), [("m2m_100", 2), ("t5", 1)])
+def test_a_vocabulary_too_small_for_the_ids_of_a_class_is_refused(
+    tmp_path: Path, name: str, size: int
+) -> None:
+    model = build(config_of(name, vocab_size=size), seed=0)
+    message = f"model.vocab_size = {size} has no room for eos_token_id = {size}"
+    with pytest.raises(ConfigError, match=message):
         export_huggingface(model, tmp_path / "exported")
 
 

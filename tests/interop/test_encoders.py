@@ -160,6 +160,11 @@ def test_projections_of_albert_are_kept(tmp_path: Path) -> None:
         oracle.get_parameter(f"{place}.bias").zero_()
     oracle.save_pretrained(tmp_path)
     assert_equal(ours(read_huggingface(tmp_path)), theirs(oracle), 1e-9)
+    change_weights(
+        tmp_path, lambda held: {key: held[key] for key in held if "hidden_mapping" not in key}
+    )
+    with pytest.raises(CheckpointError, match="lack encoder.embedding_hidden_mapping_in.weight"):
+        read_huggingface(tmp_path)
 
 
 def doubled(name: str, head: str) -> dict[str, tuple[str, str]]:

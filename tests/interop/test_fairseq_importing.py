@@ -319,7 +319,7 @@ def altered(name: str, tensor: Any) -> Any:
     }
 
 
-BIAS = "encoder.layers.0.fc2.bias"
+BIAS, TABLE = "encoder.layers.0.fc2.bias", "encoder.embed_tokens.weight"
 
 
 @pytest.mark.parametrize(
@@ -472,6 +472,11 @@ def test_a_byte_that_was_changed_in_a_weight_is_noticed(tmp_path: Path) -> None:
         read_fairseq(path)
 
 
+def tables(*shape: int) -> Weights:
+    """Return the tables of both stacks alone."""
+    return {name: torch.ones(shape) for name in (TABLE, "decoder.embed_tokens.weight")}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -481,6 +486,8 @@ def test_a_byte_that_was_changed_in_a_weight_is_noticed(tmp_path: Path) -> None:
             {"model": {}, "args": argparse.Namespace()},
             "the weights lack encoder.embed_tokens.weight",
         ),
+        ({"model": tables(9), "args": argparse.Namespace()}, "has shape"),
+        ({"model": tables(9, 4), "args": argparse.Namespace()}, "does not say"),
         ({"model": {2: torch.ones(1)}}, "model holds 2, which is not a name of a plain tensor"),
     ],
 )
@@ -550,7 +557,8 @@ def with_settings(changes: dict[str, Any], is_old: bool) -> Callable[[Path], Non
 
 
 def test_lists_without_end_are_refused_or_counted(tmp_path: Path) -> None:
-    for number, (field, value) in enumerate(product(("dropout", "lr", "macaron"), nested())):
+    values = [*nested(), {1: [2]}, 10**5000]
+    for number, (field, value) in enumerate(product(("dropout", "lr", "macaron"), values)):
         check(tmp_path / f"{number}", with_settings({field: value}, True))
     path = tmp_path / "model.pt"
     content = {"args": settings(PLAIN), "model": as_newest(draw(PLAIN))}

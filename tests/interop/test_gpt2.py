@@ -213,9 +213,25 @@ def point_elsewhere(folder: Path) -> None:
     (folder / f"{WEIGHTS}.index.json").write_text(places)
 
 
+def promise(tensor: str, shard: str) -> Callable[[Path], None]:
+    """Have the index name one more tensor in a shard."""
+
+    def damage(folder: Path) -> None:
+        (folder / WEIGHTS).rename(folder / "a.safetensors")
+        places = dict.fromkeys(load_file(folder / "a.safetensors"), "a.safetensors")
+        index = json.dumps({"weight_map": {**places, tensor: shard}})
+        (folder / f"{WEIGHTS}.index.json").write_text(index)
+
+    return damage
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
+        (promise("more", "a.safetensors"), "a.safetensors lacks more, which"),
+        (promise("more", "b.safetensors"), "b.safetensors is missing"),
+        (config_of(n_layer=900), "says 900 blocks of weights"),
+        (lambda folder: (folder / "config.json").unlink(), "is not a HuggingFace folder"),
         (config_of(n_inner=3), r"mlp.c_fc.weight has shape \[12, 10\], config.json says \[12, 3\]"),
         (config_of(n_layer=5), r"the weights lack h.2.ln_1.weight and \d+ other"),
         (config_of(tie_word_embeddings=False), "the weights lack lm_head.weight"),
@@ -269,6 +285,24 @@ def test_without_transformers_the_certificate_says_so_and_nothing_is_overwritten
         with pytest.raises(ConfigError, match="nothing is overwritten"):
             exchange()
     assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(ConfigError, match="cannot write"):
+        export_huggingface(model_of(), tmp_path / "gpt2" / "config.json" / "exported")
+
+
+def test_a_certificate_is_of_the_memory_there_is_and_refuses_other_logits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path / "gpt2")
+    monkeypatch.setattr("sublayer.interop.certificate._FLOAT64_PARAMETERS", 0)
+    certificate = import_huggingface(tmp_path / "gpt2", tmp_path / "narrow")
+    assert list(certificate["largest_difference"]) == ["float32"]
+    monkeypatch.setattr("sublayer.interop.certificate._REFUSED_SHARE", -1.0)
+    with pytest.raises(CheckpointError, match="logits differ from transformers'"):
+        import_huggingface(tmp_path / "gpt2", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    monkeypatch.setattr("sublayer.interop.certificate.total_memory", lambda: 1)
+    certificate = import_huggingface(tmp_path / "gpt2", tmp_path / "large")
+    assert not certificate["checked"] and "to compare needs" in certificate["reason"]
 
 
 TEXT = "Zwölf Boxkämpfer jagen  Viktor\nquer über den Sylter Deich; 日本 don't\t <|endo"

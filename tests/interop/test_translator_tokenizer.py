@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,11 @@ from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.translate import translate_lines
-from sublayer.errors import CheckpointError, DataError
+from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.interop.huggingface.exchange import export_huggingface, import_huggingface
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
-from tests.breadth import rows
 from tests.data.sentencepiece.marian import EN, write_marian
 from tests.interop.tiny import tiny
 
@@ -39,7 +37,6 @@ MADE_UP = [
     "ΟΔΟΣ, the well-known street\tof 12,345 o'clocks İstanbul.",
     "",
 ] * 4
-KINDS = ["word-bpe", "unigram", "codes", "library"]
 
 
 @pytest.fixture(scope="module")
@@ -88,19 +85,17 @@ def vocabulary_of(kind: str, lines: list[str], folder: Path) -> Tokenizer:
     return SubwordTokenizer(library)
 
 
-def translator_of(tokenizer: BilingualTokenizer) -> EncoderDecoder:
+T5 = {"positions": "relative", "norm": "rms", "bias": False, "attention_scale": "none"}
+
+
+def translator_of(tokenizer: BilingualTokenizer, **fields: Any) -> EncoderDecoder:
     assert tokenizer.pad_id is not None
-    fields: dict[str, Any] = {
-        "positions": "sinusoidal",
-        "sinusoids": "fairseq",
-        "first_position": tokenizer.pad_id + 1,
-    }
-    config = resolve_model(
-        ModelConfig(kind="encoder-decoder", n_layers=1, d_model=8, n_heads=2, ffn="relu", **fields),
-        vocab_size=tokenizer.vocab_size,
-        context=96,
-    )
-    model = build(config, seed=0).eval()
+    m2m = {"positions": "sinusoidal", "sinusoids": "fairseq"}
+    given = fields or {**m2m, "first_position": tokenizer.pad_id + 1}
+    sizes = {"n_layers": 1, "d_model": 8, "n_heads": 2, "ffn": "relu"}
+    config = ModelConfig(kind="encoder-decoder", **{**sizes, **given})
+    resolved = resolve_model(config, vocab_size=tokenizer.vocab_size, context=96)
+    model = build(resolved, seed=0).eval()
     assert isinstance(model, EncoderDecoder)
     model.tokenizer = tokenizer
     return model
@@ -151,13 +146,21 @@ def test_words_of_moses_rules_are_read_one_by_one(tmp_path: Path, lines: list[st
         assert theirs(" ".join(cased.words(line))).input_ids == [*ids, ours.sep_id], line
 
 
-@pytest.mark.parametrize(("kind", "moses"), rows(product(KINDS, ["none", "tokenize"]), 4))
+@pytest.mark.parametrize(
+    ("kind", "moses", "fields"),
+    [
+        ("word-bpe", "none", {}),
+        ("codes", "none", {}),
+        ("library", "tokenize", {}),
+        ("unigram", "tokenize", T5),
+    ],
+)
 def test_an_export_that_comes_back_translates_the_same(
-    tmp_path: Path, lines: list[str], kind: str, moses: Any
+    tmp_path: Path, lines: list[str], kind: str, moses: Any, fields: dict[str, Any]
 ) -> None:
     sides = (LanguageRules("en", moses, lowers=True), LanguageRules("de", moses, lowers=True))
     ours = BilingualTokenizer(vocabulary_of(kind, lines, tmp_path), *sides)
-    model = translator_of(ours)
+    model = translator_of(ours, **fields)
     export_huggingface(model, tmp_path / "out")
     import_huggingface(tmp_path / "out", tmp_path / "back")
     back = load(tmp_path / "back")
@@ -317,6 +320,9 @@ def test_damaged_rules_and_other_vocabularies_are_refused(tmp_path: Path) -> Non
     ours = BilingualTokenizer(
         vocabulary_of("word-bpe", MADE_UP, tmp_path), LanguageRules("en"), LanguageRules("de")
     )
+    shifted = {"positions": "sinusoidal", "sinusoids": "fairseq", "first_position": 7}
+    with pytest.raises(ConfigError, match="model.first_position"):
+        export_huggingface(translator_of(ours, **shifted), tmp_path / "shifted")
     export_huggingface(translator_of(ours), tmp_path / "out")
     settings = tmp_path / "out" / "tokenizer_config.json"
     content = json.loads(settings.read_bytes())
