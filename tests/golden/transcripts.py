@@ -23,7 +23,7 @@ _MASKS = [
     for pattern, masked in (
         (r"[\d,]+ tokens/s(  ETA [\d:]+)?", "… tokens/s"),
         (r"(?<=tokens in )\d+ s ", "… s "),
-        (r"(?<=tokens, )\d+ a second", "… a second"),
+        (r"\b(tokens?, )[\d,]+ a second", r"\1… a second"),
         (r"^(memory: )[\d.]+ \w*B at most,[^:]*?leaves out", r"\1…"),
         (r"^(! expected +).*", r"\1…"),
         (r"(?<=\d), about [\d:]+ to go\]", "]"),
