@@ -16,7 +16,7 @@ demo: $(VENV)/.run
 
 # Ten minutes on two quiet cores.
 test: $(VENV)/.dev
-	$(PYTEST) -m "not all and not explore and not pages"
+	$(PYTEST) -m "not all and not pages"
 	$(MAKE) check
 
 # All rows, shipped studies and recipes, kills, new draws of the property tests, AVX2, pages, lowest bounds, Pythons.
@@ -25,7 +25,7 @@ test-all: $(VENV)/.dev
 	$(MAKE) check test-avx2 test-pages test-lowest test-pythons
 
 test-avx2: $(VENV)/.dev
-	$(AS_AVX2) $(PYTEST) -m "not all and not explore and not pages" $(NUMERIC)
+	$(AS_AVX2) $(PYTEST) -m "not all and not pages" $(NUMERIC)
 
 # The commands of every page, in the order in which they stand, with small models, and the notebook's cells.
 test-pages: $(VENV)/.dev

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import settings
 
@@ -24,6 +24,6 @@ def rows(cases: Iterable[_Case], keep: int) -> list[_Case]:
     return [listed[round(place * last / max(keep - 1, 1))] for place in range(keep)]
 
 
-def examples(count: int) -> settings:
+def examples(count: int, **others: Any) -> settings:
     """Try so many examples in ``make test-all``, which draws others each time, else a fifth."""
-    return settings(max_examples=count if TRIES_ALL else max(count // _PART, 1))
+    return settings(max_examples=count if TRIES_ALL else max(count // _PART, 1), **others)

@@ -22,17 +22,17 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.system import stages
 from sublayer.system.stage_displays import HeardStages, say_nothing
-from tests.at_length import EXPLORES
+from tests.breadth import TRIES_ALL
 from tests.made import Made, Workshop
 from tests.stories import write_stories
 
 torch.set_num_threads(1)
-# The same examples every time, so that a change is judged by the change; TESTS_EXPLORE=1 draws
+# The same examples every time, so that a change is judged by the change; TESTS_ALL=1 draws
 # others. An example that takes long shows a busy machine, not a fault.
 hypothesis.settings.register_profile(
     "patient",
     deadline=None,
-    derandomize=not EXPLORES,
+    derandomize=not TRIES_ALL,
     print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )

@@ -19,8 +19,7 @@ from sublayer.loading import load
 from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
 from tests.alterations import Alteration, alterations, copy, make_a_pipe, write_manifest_anew
-from tests.at_length import at_length
-from tests.in_time import some_in_time
+from tests.breadth import examples, rows
 
 SETTINGS = {
     "model.n_layers": 1,
@@ -168,9 +167,9 @@ def test_an_altered_run_is_one_line_of_error_or_goes_on(runs, capsys, **example)
     )
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @given(**_EXAMPLE)
-@at_length(400, suppress_health_check=_SHARED)
+@examples(400, suppress_health_check=_SHARED)
 def test_altered_runs_at_length(runs, capsys, **example) -> None:
     alter_and_try(
         runs,
@@ -182,8 +181,7 @@ def test_altered_runs_at_length(runs, capsys, **example) -> None:
     )
 
 
-@pytest.mark.parametrize("is_ended", some_in_time([True, False], 2), ids=["ended", "interrupted"])
-@pytest.mark.slow
+@pytest.mark.parametrize("is_ended", rows([True, False], 1), ids=str)
 def test_no_file_of_a_run_that_became_a_pipe_is_waited_for(runs, capsys, is_ended: bool) -> None:
     mine = ("mine.txt", ".mine")
     names = [

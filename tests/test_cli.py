@@ -271,10 +271,7 @@ def test_a_reader_that_leaves_early_is_no_error():
         assert process.wait() == 0
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT]
-)
-@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(
     tmp_path: Path, number: int
 ):

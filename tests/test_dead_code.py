@@ -4,8 +4,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 PROJECT = Path(__file__).resolve().parent.parent
 PYDANTIC = {"field_validator", "model_validator"}
 CALLED_BY_OTHERS = {
@@ -73,7 +71,6 @@ def unused(sources: dict[str, str], exempt: set[str]) -> list[str]:
     ]
 
 
-@pytest.mark.slow
 def test_whatever_is_defined_is_used() -> None:
     package = PROJECT / "sublayer"
     sources = {
@@ -104,7 +101,6 @@ def test_what_nothing_uses_is_found() -> None:
     ]
 
 
-@pytest.mark.slow
 def test_what_is_exempt_is_defined_and_not_used() -> None:
     trees = [ast.parse(path.read_text()) for path in (PROJECT / "sublayer").rglob("*.py")]
     used = {use for tree in trees for use in uses(tree)}

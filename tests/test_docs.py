@@ -225,7 +225,6 @@ def test_the_reference_has_every_field_and_every_command():
     assert [task.title for task in TASKS.values() if f" | {task.title} | " not in tasks] == []
 
 
-@pytest.mark.slow
 def test_the_site_asks_nothing_of_other_servers(tmp_path: Path):
     for folder in ("docs", "records"):
         shutil.copytree(PROJECT / folder, tmp_path / folder)
@@ -247,7 +246,6 @@ def test_the_version_is_the_same_everywhere():
     assert f"\n## [{version}]\n" in (PROJECT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.slow
 def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (code,) = blocks(PROJECT / "README.md", "python")
     assert '"train.steps": 200}' in code

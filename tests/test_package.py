@@ -15,11 +15,7 @@ import sublayer
     ("module", "slow_ones"),
     [
         ("sublayer", {"torch", "pydantic", "numpy"}),
-        pytest.param(
-            "sublayer.runs.run",
-            {"scipy.stats", "matplotlib", "tensorboardX", "torch._dynamo"},
-            marks=pytest.mark.slow,
-        ),
+        ("sublayer.runs.run", {"scipy.stats", "matplotlib", "tensorboardX", "torch._dynamo"}),
     ],
 )
 def test_what_is_slow_to_import_waits_until_it_is_needed(module: str, slow_ones: set[str]):
@@ -81,7 +77,6 @@ def test_types_are_handed_on_to_who_installs_the_package():
     assert (Path(sublayer.__file__).parent / "py.typed").is_file()
 
 
-@pytest.mark.slow
 def test_public_functions_can_be_called_whichever_module_was_imported_first():
     code = """
 import sublayer

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from sublayer import cli
 from sublayer.files.storage import temporary_path
 from sublayer.system.lock import LOCK
-from tests.at_length import at_length
+from tests.breadth import examples
 
 NAMES = [
     *(
@@ -194,14 +194,14 @@ def test_nothing_that_a_user_has_is_lost(place, capsys, name, things, where) -> 
     nothing_is_lost(name, things, where, place, capsys)
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @given(
     **{
         **_EXAMPLE,
         "name": st.sampled_from(["compare", "train", "resume", "import", "export", "tokenize"]),
     }
 )
-@at_length(200, suppress_health_check=_SHARED)
+@examples(200, suppress_health_check=_SHARED)
 def test_nothing_that_a_user_has_is_lost_at_length(
     place, gpt2, capsys, name, things, where
 ) -> None:

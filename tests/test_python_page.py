@@ -65,7 +65,6 @@ def test_the_page_has_every_public_name():
     assert sorted(set(sublayer.__all__) - named - {"__version__"}) == []
 
 
-@pytest.mark.slow
 def test_the_python_of_the_page_runs_in_order(tmp_path: Path):
     for name in ("book.txt", "train.en", "train.de"):
         (tmp_path / name).write_text("\n".join(SENTENCES * 200))

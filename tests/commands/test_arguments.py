@@ -233,7 +233,6 @@ def test_what_is_refused_is_named_as_the_user_wrote_it() -> None:
         check_arguments(train, {"settings": ["title=a", "title=\0"]})
 
 
-@pytest.mark.slow
 def test_a_batch_that_the_machine_cannot_hold_is_refused_before_it_is_made(
     sublayer: Sublayer, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

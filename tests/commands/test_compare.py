@@ -85,7 +85,6 @@ def test_a_summary_of_many_arms_has_fifteen_lines_and_says_how_many_are_left_out
     assert n_shown >= 4
 
 
-@pytest.mark.slow
 def test_a_value_is_what_evaluate_says_of_the_run(
     sublayer: Sublayer, compared: Callable[..., Result]
 ):
@@ -95,7 +94,6 @@ def test_a_value_is_what_evaluate_says_of_the_run(
     assert evaluated["bits_per_byte"] == pytest.approx(swiglu["values"][1], rel=1e-6)
 
 
-@pytest.mark.slow
 def test_a_study_that_can_compare_nothing_exits_as_failed_training(
     sublayer: Sublayer, settings: list[str]
 ):
@@ -106,7 +104,6 @@ def test_a_study_that_can_compare_nothing_exits_as_failed_training(
     assert "report.html" in last
 
 
-@pytest.mark.slow
 def test_a_killed_study_ends_as_one_never_killed(
     settings: list[str], compared: Callable[..., Result]
 ):
@@ -125,7 +122,6 @@ def test_a_killed_study_ends_as_one_never_killed(
         assert before["values"] == after["values"]
 
 
-@pytest.mark.slow
 def test_recipes_are_compared_under_their_names(sublayer: Sublayer, settings: list[str]):
     Path("short.toml").write_text('extends = "macaron"\n[optimizer]\nlr = 1e-3\n')
     words = ["compare", "gpt", "short.toml", *settings, "--seeds", 1, "--json"]

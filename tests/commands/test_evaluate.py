@@ -90,7 +90,6 @@ def test_a_model_outside_its_run_scores_a_text_that_is_named(
     assert "does not belong to a run" in sublayer("evaluate", copied).refusal()
 
 
-@pytest.mark.slow
 def test_a_named_corpus_is_scored_by_its_splits(sublayer: Sublayer, trained: Path) -> None:
     options = ("--corpus", "python", "--stride", 32)
     valid = evaluated(sublayer, trained, *options)

@@ -13,7 +13,6 @@ from tests.commands.results import Sublayer
 from tests.wrapping import unwrapped
 
 
-@pytest.mark.slow
 def test_splittings_of_known_flows_are_measured_and_drawn(
     sublayer: Sublayer, tmp_path: Path
 ) -> None:

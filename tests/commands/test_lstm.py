@@ -62,7 +62,6 @@ def test_its_layers_are_inspected_and_neither_split_nor_followed(
     assert "is an LSTM, which has no sub-layers that add a step" in refusal
 
 
-@pytest.mark.slow
 def test_a_decoder_and_an_lstm_are_arms_of_one_comparison(
     sublayer: Sublayer, tmp_path: Path
 ) -> None:

@@ -37,7 +37,6 @@ def verdict(page: Path) -> str:
     return found[1]
 
 
-@pytest.mark.slow
 def test_the_report_of_a_comparison_is_written_again(sublayer: Sublayer, study: Path):
     page = study / "report.html"
     before = verdict(page)
@@ -55,7 +54,6 @@ def test_the_report_of_a_comparison_is_written_again(sublayer: Sublayer, study: 
     assert sublayer("report", study, "--out", "copy.html").code == 0
 
 
-@pytest.mark.slow
 def test_a_report_that_is_written_again_keeps_what_the_arms_wrote(sublayer: Sublayer, study: Path):
     page = study / "report.html"
     drawn = re.compile(r'<dl class="samples">.*?</dl>', re.DOTALL)

@@ -96,7 +96,6 @@ def test_a_run_that_starts_from_another_lists_what_its_start_did_not_give(
     assert rows(sublayer)["runs/later"]["changed"]["model.d_model"] == 16
 
 
-@pytest.mark.slow
 def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(
     place: Path, sublayer: Sublayer
 ):
@@ -173,7 +172,6 @@ def test_runs_of_earlier_versions_are_listed(kind: str, sublayer: Sublayer):
     assert (finished["recipe"], finished["title"]) == ("", title)
 
 
-@pytest.mark.slow
 def test_a_comparison_is_one_row_with_the_command_that_resumes_it(
     place: Path, sublayer: Sublayer, monkeypatch: pytest.MonkeyPatch
 ):

@@ -116,7 +116,6 @@ def test_rows_that_are_left_out_or_cut_are_counted_before_the_first_step(
     assert "81 examples" in result.err and "8 examples a step" in result.err
 
 
-@pytest.mark.slow
 def test_what_is_trained_is_scored_on_the_published_set_beside_the_baselines(
     here: Path, sublayer: Sublayer
 ) -> None:

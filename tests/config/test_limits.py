@@ -21,7 +21,7 @@ from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.plan_json import plan_to_json
 from sublayer.study.budget.resources import Resources
 from sublayer.study.study_file import ArmTable, ScaleTable, StudyFile
-from tests.at_length import at_length
+from tests.breadth import examples
 
 HUGE = int("7" * 1000) ** 5
 LONG: dict[str, Any] = {
@@ -120,7 +120,7 @@ def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(
     check_planned_or_refused(name, overrides)
 
 
-@at_length(3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(RECIPES),
     overrides=st.dictionaries(st.sampled_from(keys()), NUMBERS | VALUES, min_size=1, max_size=4),

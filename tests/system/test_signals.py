@@ -10,7 +10,7 @@ import pytest
 
 from sublayer.system import signals
 from sublayer.system.signals import interruptible
-from tests.in_time import some_at_leisure
+from tests.breadth import rows
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
 ROWS = [(INT,), (TERM,), (INT, TERM), (TERM, INT), (TERM, TERM), (INT, INT), (INT, INT, INT, TERM)]
@@ -118,16 +118,15 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "there", "row"),
-    some_at_leisure(
+    rows(
         (
             (*moment, row)
             for number, moment in enumerate(MOMENTS)
             for row in (ROWS[2 + number % 5], ROWS[2 + number % 2])
         ),
-        2,
+        5,
     ),
     ids=str,
 )

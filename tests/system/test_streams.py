@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sublayer.system.streams import OutputLost, Stream, lasting_streams
-from tests.in_time import some_at_leisure
+from tests.breadth import rows
 
 PROJECT = Path(__file__).parents[2]
 TINY = [
@@ -98,10 +98,7 @@ def test_streams_are_put_back(
     assert capsys.readouterr().out == "said\n"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("state", "which"), some_at_leisure(product(STATES, ["out", "error", "both"]), 2)
-)
+@pytest.mark.parametrize(("state", "which"), rows(product(STATES, ["out", "error", "both"]), 3))
 def test_training_goes_on_to_its_end(place: Path, state: str, which: str) -> None:
     out = f"{state}-{which}"
     done = shell(f"{train(out)} {REDIRECTIONS[state][which]}", place)
@@ -118,17 +115,15 @@ def test_training_goes_on_to_its_end(place: Path, state: str, which: str) -> Non
         )
 
 
-@pytest.mark.slow
 def test_training_whose_reader_leaves_goes_on_to_its_end(place: Path) -> None:
     done = shell(f"set -o pipefail; {train('head')} 2>&1 | head -c 1", place)
     assert json.loads((place / "head" / "record.json").read_text())["step"] == 3
     assert done.returncode == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "line"),
-    some_at_leisure(
+    rows(
         product(
             STATES,
             [
@@ -141,7 +136,7 @@ def test_training_whose_reader_leaves_goes_on_to_its_end(place: Path) -> None:
                 "sublayer recipes",
             ],
         ),
-        2,
+        6,
     ),
 )
 def test_a_result_that_cannot_be_printed_is_one_line_and_exit_1(
@@ -158,7 +153,6 @@ def test_a_result_that_cannot_be_printed_is_one_line_and_exit_1(
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.slow
 def test_an_error_is_told_where_it_can_be_read(tmp_path: Path, state: str) -> None:
     line = "error: 'gtp' is not a recipe, a .toml file or a run: did you mean gpt?\n"
     for which, expected in {"out": ("", line), "error": (line, ""), "both": ("", "")}.items():

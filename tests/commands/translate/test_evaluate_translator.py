@@ -28,7 +28,6 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted((run / "checkpoints").glob("step-*"))
 
 
-@pytest.mark.slow
 def test_a_run_is_scored_on_its_own_splits(sublayer: Sublayer, translator: Path) -> None:
     found = evaluate_test(sublayer, translator, "--json").found()
     for name in MEASURES:
@@ -42,7 +41,6 @@ def test_a_run_is_scored_on_its_own_splits(sublayer: Sublayer, translator: Path)
     assert split.splitlines()[-1].startswith("with compounds split BLEU is inflated")
 
 
-@pytest.mark.slow
 def test_a_run_is_tested_against_another_and_against_a_file(
     sublayer: Sublayer, translator: Path, tmp_path: Path
 ) -> None:

@@ -11,8 +11,6 @@ from tests.commands.translate.conftest import Translate
 from tests.commands.translate.corpus import sentences, write_pair
 from tests.translators import train_translator
 
-pytestmark = pytest.mark.slow
-
 WORDS = {
     "A": "Ein",
     "cat": "Kater",

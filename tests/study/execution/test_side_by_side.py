@@ -46,7 +46,6 @@ def same_files(name: str, folder: str, other: str) -> bool:
     return bool(own) and own == its
 
 
-@pytest.mark.slow
 def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
     settings: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +84,6 @@ def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
     assert compare("gpt", **asked, out="at-a-time")["notes"] == found["notes"]
 
 
-@pytest.mark.slow
 def test_trials_are_made_at_a_time_and_each_run_has_its_share_of_the_threads(
     settings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +130,6 @@ def test_a_process_that_is_killed_ends_all_and_is_reported(
         )
 
 
-@pytest.mark.slow
 def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings: list[str]) -> None:
     varied = "train.steps=3,200,4"
     settings = [*settings, "train.evaluate_steps=200"]
@@ -148,7 +145,6 @@ def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings: list[
     assert values(resumed) == values(compare("gpt", settings, **asked, out="unbroken"))
 
 
-@pytest.mark.slow
 def test_no_run_outlasts_its_parent_nor_one_that_cannot_be_made(settings: list[str]) -> None:
     words = [*settings, "--vary", "train.steps=3,1000000,4", "--match", "none", "--seeds", "1"]
     ended = stopped(signal.SIGKILL, *words, "--out", "killed")

@@ -118,11 +118,11 @@ def test_every_task_has_a_line_on_each_baseline():
     ("name", "majority", "words"),
     [
         ("cola", 0, 21.6),
-        pytest.param("stsb", 0, 75.3, marks=pytest.mark.slow),
+        ("stsb", 0, 75.3),
         ("rte", 52.7, 60.3),
         ("cb", (22.2 + 50) / 2, (76.2 + 75) / 2),
         ("race_middle", 26.9, 43.1),
-        pytest.param("sst2", 50.9, 83.0, marks=pytest.mark.slow),
+        ("sst2", 50.9, 83.0),
     ],
 )
 def test_on_real_tasks_they_score_as_measured(real_data, name, majority, words):
