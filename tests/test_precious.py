@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from sublayer import cli
 from sublayer.files.storage import temporary_path
 from sublayer.system.lock import LOCK
-from tests.breadth import examples
+from tests.breadth import examples, rows
 
 NAMES = [
     *(
@@ -208,8 +209,9 @@ def test_nothing_that_a_user_has_is_lost_at_length(
     nothing_is_lost(name, things, where, place, capsys)
 
 
-@pytest.mark.parametrize("name", ["train", "resume", "unreadable"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("name", "kind"), rows(product(["train", "resume", "unreadable"], KINDS), 7)
+)
 def test_a_lock_of_the_users_stays(place, capsys, name: str, kind: str) -> None:
     nothing_is_lost(name, [("sublayer-lock", 1, kind)], "top", place, capsys)
 

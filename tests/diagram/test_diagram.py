@@ -19,6 +19,7 @@ from sublayer.diagram.figure import Box, Column, Figure, Residual, Sum
 from sublayer.diagram.layout import lay_out
 from sublayer.diagram.svg import draw_svg
 from sublayer.diagram.text import WIDTH, draw_text
+from tests.breadth import rows
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -149,7 +150,7 @@ def test_a_new_network_is_drawn_from_its_row(monkeypatch: pytest.MonkeyPatch):
     assert "× 0.3" in text
 
 
-@pytest.mark.parametrize("name", shipped_recipes())
+@pytest.mark.parametrize("name", rows(shipped_recipes(), 9))
 def test_every_recipe_is_drawn_within_the_terminal_and_its_file(name: str):
     drawn = figure(name)
     lines = draw_text(drawn).splitlines()

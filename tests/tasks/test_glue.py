@@ -2,11 +2,13 @@
 
 import gzip
 import json
+from itertools import product
 
 import pytest
 
 from sublayer.errors import DataError
 from sublayer.tasks.registry import TASKS, find_files, read_split
+from tests.breadth import rows
 
 _TSV = {
     "sst2": ("SST-2", "dev", "sentence\tlabel\nfine\t1\nbad \t0\n"),
@@ -126,21 +128,20 @@ def _hub_rows(name):
     return [{**texts, "label": label, "idx": 10 + row} for row, label in enumerate(labels)]
 
 
-@pytest.mark.parametrize("name", _TSV)
-@pytest.mark.parametrize(
-    "file",
-    [
-        "{name}/validation{part}-00000-of-00001.parquet",
-        "{name}/validation{part}/0000.parquet",
-        "glue/{name}/data/validation{part}-00000-of-00001.parquet",
-        "{name}/validation{part}.jsonl",
-        "{name}/dev{part}.json",
-        "{name}/val{part}.csv",
-        "{name}_validation{part}.jsonl",
-        "glue/{name}_dev{part}.csv",
-        "glue/{name}/dev{part}.tsv",
-    ],
-)
+FILES = [
+    "{name}/validation{part}-00000-of-00001.parquet",
+    "{name}/validation{part}/0000.parquet",
+    "glue/{name}/data/validation{part}-00000-of-00001.parquet",
+    "{name}/validation{part}.jsonl",
+    "{name}/dev{part}.json",
+    "{name}/val{part}.csv",
+    "{name}_validation{part}.jsonl",
+    "glue/{name}_dev{part}.csv",
+    "glue/{name}/dev{part}.tsv",
+]
+
+
+@pytest.mark.parametrize(("name", "file"), rows(product(_TSV, FILES), 12))
 def test_every_task_is_read_as_the_hub_has_it(tmp_path, name, file):
     from pyarrow import Table
     from pyarrow.parquet import write_table

@@ -6,6 +6,7 @@ from sublayer.errors import CheckpointError
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec, read_spec
 from sublayer.tasks.task import Task
+from tests.breadth import rows
 
 SPEC = TaskSpec(
     (TASKS["rte"],),
@@ -35,8 +36,16 @@ def test_columns_that_are_none_are_refused(columns):
         read_spec({**written(SPEC), "columns": columns}, "task.json")
 
 
-@pytest.mark.parametrize("name", ["context", "doc_stride", "max_answer"])
-@pytest.mark.parametrize("value", [0, -1, 10**30, 2.0, True, None, "8"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("context", 0),
+        ("doc_stride", 10**30),
+        ("max_answer", 2.0),
+        ("context", True),
+        ("context", "8"),
+    ],
+)
 def test_lengths_out_of_range_are_refused(name, value):
     with pytest.raises(CheckpointError, match=rf"task\.json: {name} is not a whole number of 1 to"):
         read_spec({**written(SPEC), name: value}, "task.json")
@@ -67,7 +76,7 @@ def test_a_task_that_is_another_than_its_name_says_is_refused(changes, message):
         read_spec(content, "task.json")
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+@pytest.mark.parametrize("task", rows(TASKS.values(), 8), ids=lambda task: task.name)
 def test_every_published_task_is_read_back(task: Task):
     spec = TaskSpec((task,), "pair", 64)
     assert read_spec(written(spec), "task.json") == spec

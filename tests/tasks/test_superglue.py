@@ -4,12 +4,14 @@ import copy
 import json
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from sublayer.errors import DataError
 from sublayer.tasks.example import Answer
 from sublayer.tasks.registry import SUITES, TASKS, find_files, read_split
+from tests.breadth import rows
 from tests.tasks.superglue_rows import BROWN, HUB, OFFICIAL, PASSAGE
 
 FOLDERS = {
@@ -150,18 +152,17 @@ def test_the_pairs_of_axg_are_groups_and_both_diagnostics_answered_by_a_model_of
     assert {TASKS[name].trained_as for name in ("axb", "axg")} == {"sg_rte"}
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-@pytest.mark.parametrize(
-    "file",
-    [
-        "{hub}/{split}-00000-of-00001.parquet",
-        "super_glue/{hub}/{split}/0000.parquet",
-        "superglue/{official}/{hub}_{split}.jsonl",
-        "{official}/{split}.jsonl",
-        "{hub}_{split}.jsonl",
-        "anything/{split}.json",
-    ],
-)
+FILES = [
+    "{hub}/{split}-00000-of-00001.parquet",
+    "super_glue/{hub}/{split}/0000.parquet",
+    "superglue/{official}/{hub}_{split}.jsonl",
+    "{official}/{split}.jsonl",
+    "{hub}_{split}.jsonl",
+    "anything/{split}.json",
+]
+
+
+@pytest.mark.parametrize(("name", "file"), rows(product(FOLDERS, FILES), 10))
 def test_every_task_is_read_as_the_hub_has_it(tmp_path, name, file):
     from pyarrow import Table
     from pyarrow.parquet import write_table
@@ -200,12 +201,12 @@ def test_the_test_set_has_no_labels_and_other_rows_without_one_are_counted(tmp_p
     flat = copy.deepcopy(HUB[FOLDERS[name]])
     for row in flat:
         row.update({"answers": []} if name == "record" else {"label": -1})
-    for rows in (_without_labels(name), flat):
-        read = _read_rows(tmp_path, name, rows, "test")
+    for written in (_without_labels(name), flat):
+        read = _read_rows(tmp_path, name, written, "test")
         assert len(read.examples) == n_examples
         assert not any(example.is_labelled for example in read.examples)
         assert {example.label for example in read.examples} == {None}
-        read = _read_rows(tmp_path, name, rows, "train")
+        read = _read_rows(tmp_path, name, written, "train")
         assert not read.examples
         assert read.skipped == {"no label (-1 or empty)": n_examples}
 

@@ -115,7 +115,7 @@ IDLE = [
 ]
 
 
-@pytest.mark.parametrize(("idle", "decider", "reason"), IDLE)
+@pytest.mark.parametrize(("idle", "decider", "reason"), rows(IDLE, 20))
 def test_a_field_without_effect_is_an_error_with_field_value_and_reason(
     idle: str, decider: str | None, reason: str
 ):
