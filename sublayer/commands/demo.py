@@ -36,7 +36,7 @@ def command(
     memory = total_memory()
     room = _MOST_JOBS if memory is None else memory // _JOB_BYTES
     jobs = max(1, min(cores(), _MOST_JOBS, room))
-    _announce(out, jobs)
+    announce(out, jobs)
     with stage("starting PyTorch"):
         from sublayer.study.options import Options
         from sublayer.study.runner import run_study
@@ -45,7 +45,7 @@ def command(
     show(results, report, as_json=as_json, details=details)
 
 
-def _announce(out: Path, jobs: int) -> None:
+def announce(out: Path, jobs: int) -> None:
     """Say what will be done, and how long it takes, before PyTorch is imported."""
     from sublayer.study.definition import load_study
     from sublayer.study.tuning import make_trials

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from sublayer.commands.demo import announce
 from sublayer.commands.shared.comparison import summarize
 from sublayer.study.results import Results, StudyText
 from tests.commands.results import Result, Sublayer
 from tests.stopping import stopped_at
 from tests.study.synthetic import synthetic_results
+from tests.wrapping import unwrapped
 
 TINY = [
     "model.n_layers=1",
@@ -83,6 +85,22 @@ def test_a_summary_of_many_arms_has_fifteen_lines_and_says_how_many_are_left_out
     n_shown = sum(line.startswith("  arm") for line in lines)
     assert f"  and {19 - n_shown} more: in the report, or by --details" in lines
     assert n_shown >= 4
+
+
+def test_the_demo_says_what_it_will_do_and_how_long_that_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    for name in ("lr=0.004/seed-1000", "seed-0"):
+        run = tmp_path / "arms" / "0-transformer" / name
+        run.mkdir(parents=True)
+        (run / "record.json").touch()
+    announce(tmp_path / "elsewhere", 2)
+    announce(tmp_path, 4)
+    whole, rest = unwrapped(capsys.readouterr().err).split("Tiny decoders")[1:]
+    assert "32 runs of 260 steps, 2 at a time" in whole
+    assert "about 1:51 on a processor with avx512" in whole
+    assert "about 1:00 on a processor with avx512" in rest
+    assert "30 runs being left" in rest
 
 
 def test_a_value_is_what_evaluate_says_of_the_run(
