@@ -14,7 +14,6 @@ CALLED_BY_OTHERS = {
     "read_huggingface": "who reads a foreign folder without keeping a copy of it",
     "read_study_items": "who judges a kept study by what each test item scored",
     "sacre_bleu": "who scores translations of their own; the twin of `tokenized_bleu`",
-    "readable": "io.BufferedReader",
     "reset_parameters": "PyTorch's LSTM, as it is built",
     "writable": "what prints on a stream",
 }
