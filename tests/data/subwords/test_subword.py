@@ -76,7 +76,7 @@ def test_ids_are_the_librarys_in_batches_too(text):
     assert ids.tolist() == library_ids(TRAINED, text)
     assert TRAINED.token_characters[ids].sum() == len(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sublayer.data.subwords.whitespace_cuts._BATCH_CHARACTERS", 5)
+        patch.setattr("sublayer.data.subwords.subword._SPAN_CHARACTERS", 7)
         assert TRAINED.encode(text.encode()).tolist() == ids.tolist()
 
 

@@ -92,6 +92,8 @@ def test_globs_relative_paths_and_the_home_folder_are_read(tmp_path, cache, monk
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path / "deep")
     assert read("c.txt", cache) == [b"deep/c.txt"]
+    with pytest.raises(DataError, match=f"no such file or folder: d.txt in {tmp_path / 'deep'}$"):
+        read("d.txt", cache)
     assert read("~/a.txt", cache) == [b"a.txt"]
 
 
