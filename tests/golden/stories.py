@@ -39,7 +39,7 @@ STORIES = {
         sublayer import huggingface exported --out runs/imported --json
         sublayer report runs/small
         cat runs/small/report.html
-        sublayer recipes runs/small --changed
+        sublayer recipes small.toml --changed
         sublayer runs
         sublayer runs --json
         """,

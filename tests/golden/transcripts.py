@@ -38,7 +38,7 @@ _MASKS = [
         (r"\d\.\de[-+]\d\d in float", "… in float"),
         (r"^! (\[.*\] .*: )?about [\d:]+ to go, by the first steps\n", ""),
         (r"^(Versions and machine\n)(.*\n)*?(?=Checksums)", r"\1…\n"),
-        (r"^(tokens/s|memory|time|init\.run) \| .*", r"\1 | …"),
+        (r"^(tokens/s|memory|time|data\.path|init\.run) \| .*", r"\1 | …"),
     )
 ]
 """What differs from machine to machine, or by its load, and what stands there in a transcript."""
