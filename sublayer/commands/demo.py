@@ -8,6 +8,7 @@ import typer
 from sublayer.commands.shared.base import JsonOption
 from sublayer.commands.shared.comparison import DetailsOption, show
 from sublayer.commands.shared.paragraphs import paragraph
+from sublayer.counts import count
 from sublayer.system.cores import cores
 from sublayer.system.memory import total_memory
 from sublayer.system.stage_displays import format_seconds
@@ -64,5 +65,8 @@ def announce(out: Path, jobs: int) -> None:
     )
     n_left = n_runs - len(list(out.glob("arms/**/record.json")))
     fast, slow = (format_seconds(_START_S + n_left * run_s / jobs) for run_s in _RUN_S)
-    left = "" if n_left == n_runs else f", {n_left} runs being left"
-    note(f"Expected: about {fast} on a processor with avx512, {slow} on another{left}.")
+    left = "" if n_left == n_runs else f", {count(n_left, 'run')} being left"
+    if n_left:
+        note(f"Expected: about {fast} on a processor with avx512, {slow} on another{left}.")
+    else:
+        note("All of them are done: the report is written again.")
