@@ -115,6 +115,7 @@ def test_windows_have_the_nats_the_text_and_the_document_of_what_they_score() ->
     table = window_items(split, likelihood, context=8, stride=4).tables["windows"]
     # The first window scores 8 tokens, 1 to 8, each later one 4, the last the 3 that are left.
     tokens = [8, *[4] * 7, 3]
+    assert "half the context" in table.unit
     assert table.columns["tokens"].tolist() == tokens
     assert table.columns["nats"] == pytest.approx(np.array(tokens) * math.log(256), rel=1e-12)
     # They score from 1, 9, 13, 17, ... on; documents begin at 7 and 29.

@@ -150,6 +150,13 @@ def test_a_folder_of_two_checkpoints_is_refused(tmp_path, names, line):
     assert torch.equal(into["x"], torch.zeros(2))
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_parts_that_cannot_be_read_are_refused(tmp_path):
+    (tmp_path / PART).write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_parts({"x": torch.zeros(2)}, StoredTensors(tmp_path / "model.safetensors", tmp_path))
+
+
 def written(left: str, right: str) -> str:
     return f"({left} {right})"
 
