@@ -285,6 +285,7 @@ def test_that_a_folder_is_held_is_told_from_other_mistakes(tmp_path):
     assert other["end"] == ConfigError.__name__
 
 
+@pytest.mark.all
 def test_a_folder_that_is_taken_before_the_run_takes_it_is_waited_for(tmp_path, job):
     (job.path / FAILURE).unlink()
     lock = held(job.path)

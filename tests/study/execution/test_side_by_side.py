@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -17,37 +18,17 @@ from sublayer.runs.items import ITEMS
 from sublayer.study.execution import side_by_side
 from sublayer.study.execution.child import Child
 from tests.stopping import stopped_at
-from tests.study.studies import TINY, write_text
+from tests.study.studies import Studies, copied, read_results, same_files, values
 
-FIXED = ["train.precision=float32", "train.threads=1"]
 FIRST_END = [("open", "test.json")]
 """Where the parent has seen one of two runs end, and reads its scores."""
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_text(tmp_path_factory.mktemp("side_by_side") / "river.txt")
-
-
-@pytest.fixture
-def settings(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setenv("SUBLAYER_CACHE", str(text.parent / "cache"))
-    monkeypatch.chdir(tmp_path)
-    return [*TINY, *FIXED, f"data.path={text}"]
-
-
-def values(result: dict[str, Any]) -> list[list[float]]:
-    return [arm["values"] for arm in result["arms"]]
-
-
-def same_files(name: str, folder: str, other: str) -> bool:
-    own = {path.relative_to(folder): path.read_bytes() for path in Path(folder).rglob(name)}
-    its = {path.relative_to(other): path.read_bytes() for path in Path(other).rglob(name)}
-    return bool(own) and own == its
-
-
 def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
-    settings: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    studies: Studies,
+    settings: list[str],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     processes = []
 
@@ -57,40 +38,35 @@ def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
             processes.append(self)
 
     monkeypatch.setattr(side_by_side, "Child", Counted)
-    unfilled = ["data.tokenizer=bpe", "data.vocab_size=9999"]
-    asked: dict[str, Any] = {
-        "overrides": [*settings, *unfilled, "train.steps=5"],
-        "vary": ["optimizer.lr=1e-3,1e6"],
-        "seeds": 3,
-    }
-    in_turn = compare("gpt", **asked, out="in-turn")
-    assert capfd.readouterr().err.count("data.vocab_size = 9999") == 1
-    found = compare("gpt", **asked, out="at-a-time", jobs=3)
+    in_turn, known = studies.failed(), read_results(studies.failed())
+    out = copied(in_turn, "at-a-time")
+    for gone in ("0-lr=1e-3/seed-0", "0-lr=1e-3/seed-2", "2-lr=1e6/seed-1", "2-lr=1e6/seed-2"):
+        shutil.rmtree(out / "arms" / gone)
+    asked: dict[str, Any] = {"vary": ["optimizer.lr=1e-3,1e-2,1e6"], "seeds": 3, "out": out}
+    found = compare("gpt", settings, **asked, jobs=2)
     said = capfd.readouterr().err.splitlines()
-    assert sum("data.vocab_size = 9999" in line for line in said) == 1
-    assert len(processes) == 3  # for six runs
-    assert values(found) == values(in_turn)
-    assert found["failures"] == in_turn["failures"]
-    assert [failure["seed"] for failure in found["failures"]] == [0, 1, 2]
+    assert len(processes) == 2  # for four runs
+    assert values(found) == values(known)
+    assert found["failures"] == known["failures"]
     for name in ("model.safetensors", "test.json", ITEMS):
-        assert same_files(name, "in-turn", "at-a-time"), name
-    assert said[0].startswith("6 runs, 3 at a time with 1 thread each; about ")
-    # A slow machine shows what is running in between.
+        assert same_files(name, in_turn, out), name
+    # A slow machine shows the runs in between.
     ended = [line for line in said if line.startswith("[") and "] running " not in line]
-    assert [line[:4] for line in ended] == [f"[{n}/6" for n in range(1, 7)]
-    assert any("Up to 3 runs were trained at a time" in note for note in found["notes"])
-    assert not any("at a time" in note for note in in_turn["notes"])
-    assert "--jobs 3" in found["reproduction"]["command"]
-    assert compare("gpt", **asked, out="at-a-time")["notes"] == found["notes"]
+    assert [line[:4] for line in ended] == [f"[{n}/9" for n in range(6, 10)]
+    assert any("Up to 2 runs were trained at a time" in note for note in found["notes"])
+    assert not any("at a time" in note for note in known["notes"])
+    assert "--jobs 2" in found["reproduction"]["command"]
+    assert compare("gpt", settings, **asked)["notes"] == found["notes"]
 
 
+@pytest.mark.all
 def test_trials_are_made_at_a_time_and_each_run_has_its_share_of_the_threads(
     settings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sublayer.study.execution.jobs.cores", lambda: 5)
     found = compare(
         "gpt",
-        [*(each for each in settings if "threads" not in each), "train.steps=5"],
+        [each for each in settings if "threads" not in each],
         vary=["model.ffn=gelu,swiglu"],
         tune=["optimizer.lr=1e-7,1e-2"],
         seeds=1,
@@ -125,14 +101,12 @@ def test_a_process_that_is_killed_ends_all_and_is_reported(
     monkeypatch.setattr(side_by_side, "Child", Killed)
     told = r"lr=[12]e-3, seed 0: its process was ended by signal 9, .*: the same command resumes"
     with pytest.raises(TrainingError, match=told):
-        compare(
-            "gpt", [*settings, "train.steps=5"], vary=["optimizer.lr=1e-3,2e-3"], seeds=1, jobs=2
-        )
+        compare("gpt", settings, vary=["optimizer.lr=1e-3,2e-3"], seeds=1, jobs=2)
 
 
 def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings: list[str]) -> None:
     varied = "train.steps=3,200,4"
-    settings = [*settings, "train.evaluate_steps=200"]
+    settings = [each for each in settings if "steps" not in each] + ["train.evaluate_steps=200"]
     words = [*settings, "--vary", varied, "--match", "none", "--seeds", "1"]
     ended = stopped(signal.SIGTERM, *words, "--out", "stopped", "--json")
     assert ended.returncode == INTERRUPTED, ended.stderr
@@ -145,7 +119,9 @@ def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings: list[
     assert values(resumed) == values(compare("gpt", settings, **asked, out="unbroken"))
 
 
+@pytest.mark.all
 def test_no_run_outlasts_its_parent_nor_one_that_cannot_be_made(settings: list[str]) -> None:
+    settings = [each for each in settings if "steps" not in each]
     words = [*settings, "--vary", "train.steps=3,1000000,4", "--match", "none", "--seeds", "1"]
     ended = stopped(signal.SIGKILL, *words, "--out", "killed")
     assert ended.returncode == -signal.SIGKILL
