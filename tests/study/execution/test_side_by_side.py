@@ -43,6 +43,7 @@ def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
     for gone in ("0-lr=1e-3/seed-0", "0-lr=1e-3/seed-2", "2-lr=1e6/seed-1", "2-lr=1e6/seed-2"):
         shutil.rmtree(out / "arms" / gone)
     asked: dict[str, Any] = {"vary": ["optimizer.lr=1e-3,1e-2,1e6"], "seeds": 3, "out": out}
+    capfd.readouterr()
     found = compare("gpt", settings, **asked, jobs=2)
     said = capfd.readouterr().err.splitlines()
     assert len(processes) == 2  # for four runs
