@@ -110,21 +110,13 @@ def test_record_is_a_choice_of_the_entities_whose_ends_are_their_last_characters
     assert second.extra == {"passage": 4, "query": 10}
 
 
-def test_wic_keeps_the_places_of_its_word(tmp_path):
-    (example,) = _published(tmp_path, "wic").examples
-    assert example.extra == {"start1": 2, "end1": 7, "start2": 0, "end2": 7}
-
-
 @pytest.mark.parametrize(
     "word, sentence, start, end, stands",
     [
-        ("rise", "It rose.", 3, 7, True),
         ("go", "It Went on.", 3, 7, True),
-        ("be", "It was.", 3, 6, True),
         ("go", "It was.", 3, 6, False),
         ("rise", "It rose.", 3, 6, False),
         ("rise", "It arose.", 4, 8, False),
-        ("rise", "It rose.", 0, 2, False),
         ("rise", "It rose.", 90, 94, False),
     ],
 )
@@ -139,16 +131,14 @@ def test_a_place_of_wic_where_its_word_does_not_stand_is_counted(
     assert read.kept == said
 
 
-def test_wsc_keeps_the_places_of_its_spans_and_is_divided_by_text(tmp_path):
+def test_positions_and_groups_are_kept(tmp_path):
+    (example,) = _published(tmp_path, "wic").examples
+    assert example.extra == {"start1": 2, "end1": 7, "start2": 0, "end2": 7}
     first, second = _published(tmp_path, "wsc").examples
     assert first.fields == {"text": BROWN, "span1_text": "Mark", "span2_text": "his"}
     assert first.extra == {"span1_index": 0, "span2_index": 11}
     assert first.source == second.source == BROWN
-
-
-def test_the_pairs_of_axg_are_groups_and_both_diagnostics_answered_by_a_model_of_rte(tmp_path):
-    first, second = _published(tmp_path, "axg").examples
-    assert first.group == second.group == "5"
+    assert [example.group for example in _published(tmp_path, "axg").examples] == ["5", "5"]
     assert {TASKS[name].trained_as for name in ("axb", "axg")} == {"sg_rte"}
 
 
@@ -162,7 +152,7 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "file"), rows(product(FOLDERS, FILES), 10))
+@pytest.mark.parametrize(("name", "file"), rows(product(FOLDERS, FILES), 6))
 def test_every_task_is_read_as_the_hub_has_it(tmp_path, name, file):
     from pyarrow import Table
     from pyarrow.parquet import write_table
@@ -195,7 +185,7 @@ def _without_labels(name):
     return rows
 
 
-@pytest.mark.parametrize("name", [name for name in FOLDERS if name not in ("axb", "axg")])
+@pytest.mark.parametrize("name", ["boolq", "multirc", "record", "wsc"])
 def test_the_test_set_has_no_labels_and_other_rows_without_one_are_counted(tmp_path, name):
     n_examples = len(_published(tmp_path, name).examples)
     flat = copy.deepcopy(HUB[FOLDERS[name]])
@@ -292,111 +282,61 @@ def test_queries_of_record_that_cannot_be_learned_are_counted(tmp_path):
     assert _read_rows(tmp_path, "record", rows).skipped == {"no entities to choose from": 2}
 
 
-def test_a_row_without_a_number_has_that_of_its_place(tmp_path):
-    rows = _official("cb")
-    for row in rows:
-        del row["idx"]
-    assert [each.id for each in _read_rows(tmp_path, "cb", rows).examples] == ["0", "1"]
-
-
-def test_two_rows_with_one_number_are_told_apart_and_counted(tmp_path):
+def test_rows_are_numbered_and_duplicates_are_counted(tmp_path):
     first, second = _official("cb")
     read = _read_rows(tmp_path, "cb", [first, {**second, "idx": 0}, first])
-    assert [each.id for each in read.examples] == ["0", f"0 at {tmp_path}/CB/dev.jsonl:2"]
+    assert [example.id for example in read.examples] == ["0", f"0 at {tmp_path}/CB/dev.jsonl:2"]
     assert read.skipped == {"the same row again": 1}
-
-
-def _changed(name, change):
-    rows = _official(name)
-    change(rows)
-    return rows
+    del first["idx"], second["idx"]
+    examples = _read_rows(tmp_path, "cb", [first, second]).examples
+    assert [example.id for example in examples] == ["0", "1"]
 
 
 @pytest.mark.parametrize(
-    "name, change, message",
+    "name, change, place",
     [
-        ("boolq", lambda rows: rows[1].update(label="yes"), "dev.jsonl:2: 'yes' is no label of"),
-        ("cb", lambda rows: rows[0].update(label=3), "dev.jsonl:1: 3 is no label of CB: entail"),
-        ("cb", lambda rows: rows[1].pop("premise"), "dev.jsonl:2 has no premise: it has hypoth"),
-        ("cb", lambda rows: rows[0].update(premise=None), "dev.jsonl:1 has no premise"),
-        ("cb", lambda rows: rows[0].update(idx="x"), "dev.jsonl:1: idx is str, not a whole num"),
-        ("cb", lambda rows: rows.clear(), "dev.jsonl has no rows"),
-        ("copa", lambda rows: rows[0].update(label=2), "dev.jsonl:1: 2 is no label of COPA"),
-        (
-            "multirc",
-            lambda rows: rows[0]["passage"]["questions"][1].pop("idx"),
-            "dev.jsonl:1: passage.questions[1] has no idx: it has question, answers",
-        ),
-        (
-            "multirc",
-            lambda rows: rows[0]["passage"].update(questions={}),
-            "dev.jsonl:1: passage.questions is dict, not a list",
-        ),
+        ("boolq", lambda rows: rows[1].update(label="yes"), "dev.jsonl:2: 'yes'"),
+        ("cb", lambda rows: rows[0].update(label=3), "dev.jsonl:1: 3"),
+        ("cb", lambda rows: rows[1].pop("premise"), "dev.jsonl:2 has no premise"),
+        ("cb", lambda rows: rows[0].update(idx="x"), "dev.jsonl:1: idx"),
+        ("copa", lambda rows: rows[0].update(label=2), "dev.jsonl:1: 2"),
         (
             "multirc",
             lambda rows: rows[0]["passage"]["questions"][0]["answers"].append("Bo"),
-            "dev.jsonl:1: passage.questions[0].answers[2] is str, not an object",
+            "dev.jsonl:1: passage.questions[0].answers[2]",
         ),
         (
             "record",
             lambda rows: rows[0]["passage"]["entities"][1].update(end=500),
-            "dev.jsonl:1: passage.entities[1] is from 6 to 500 of a text of 78 characters",
+            "dev.jsonl:1: passage.entities[1]",
         ),
-        (
-            "wic",
-            lambda rows: rows[0].update(version=1.0),
-            "dev.jsonl:1 is of version 1.0 of WiC, not 1.1",
-        ),
-        (
-            "wsc",
-            lambda rows: rows[1]["target"].pop("span2_text"),
-            "dev.jsonl:2: target has no span2_text",
-        ),
+        ("wic", lambda rows: rows[0].update(version=1.0), "dev.jsonl:1 is of version 1.0"),
     ],
 )
-def test_what_is_not_of_the_format_is_refused_with_its_place(tmp_path, name, change, message):
+def test_another_format_is_refused_with_its_place(tmp_path, name, change, place):
+    rows = _official(name)
+    change(rows)
     with pytest.raises(DataError) as caught:
-        _read_rows(tmp_path, name, _changed(name, change))
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+        _read_rows(tmp_path, name, rows)
+    assert place in str(caught.value)
 
 
-_SIZES = {
-    ("boolq", "dev"): 3270,
-    ("cb", "train"): 250,
-    ("cb", "dev"): 56,
-    ("cb", "test"): 250,
-    ("copa", "train"): 400,
-    ("copa", "dev"): 100,
-    ("copa", "test"): 500,
-    ("multirc", "dev"): 4848,
-    ("wic", "dev"): 638,
-    ("wsc", "dev"): 104,
-}
-
-
-@pytest.mark.parametrize("name, split", _SIZES)
-def test_the_published_files_have_the_published_sizes(real_data, name, split):
-    read = _read(real_data, name, split)
-    assert len(read.examples) == _SIZES[name, split]
-    assert not read.skipped
-    assert not read.kept
-    assert {example.is_labelled for example in read.examples} == {split != "test"}
-
-
-def test_the_published_labels_are_in_the_published_shares(real_data):
+def test_the_published_files_have_the_published_sizes_and_labels(real_data):
     def counts(name, split="dev"):
-        examples = _read(real_data, name, split).examples
+        read = _read(real_data, name, split)
+        assert not read.skipped and not read.kept
         labels = TASKS[name].labels or ("first", "second")
-        return Counter(labels[example.label] for example in examples)
+        return Counter(labels[example.label] for example in read.examples)
 
     assert counts("cb", "train") == {"entailment": 115, "contradiction": 119, "neutral": 16}
-    assert counts("cb")["contradiction"] == 28
-    assert counts("copa")["first"] == 55
-    assert counts("boolq")["True"] == 2033
-    assert counts("multirc")["True"] == 2075
-    assert counts("wic")["True"] == 319
-    assert counts("wsc")["False"] == 66
+    assert counts("copa") == {"first": 55, "second": 45}
+    assert counts("boolq") == {"True": 2033, "False": 1237}
+    assert counts("multirc") == {"True": 2075, "False": 2773}
+    assert counts("wic") == {"True": 319, "False": 319}
+    assert counts("wsc") == {"True": 38, "False": 66}
+    test = _read(real_data, "copa", "test").examples
+    assert len(test) == 500
+    assert not any(example.is_labelled for example in test)
 
 
 def test_the_published_wsc_and_multirc_have_their_texts_and_questions(real_data):
