@@ -32,10 +32,12 @@ from tests.made import (
     TRAVERSAL,
 )
 from tests.stopping import stopped_at
+from tests.torchrun import in_processes
 from tests.training.conftest import ROOT
 from tests.training.runs import Notes, SignalAt, figures
 from tests.training.several_trainings import save_again
 
+TASKS_MODULE = "tests.training.several_trainings"
 SHORT = {"train.steps": 8, "train.evaluate_steps": 8, "model.dropout": 0.0}
 AUXILIARY = {"model.n_layers": 3, "objective.auxiliary": "layers", "objective.targets": 2}
 """Losses of which some stop on the way, and leave parameters without gradients."""
@@ -155,7 +157,7 @@ class Trained:
     def launch(self, n_processes, folder, tasks):
         folder.mkdir()
         (folder / "tasks.json").write_text(json.dumps(tasks))
-        command = launched(n_processes, "tests.training.several_trainings", folder / "tasks.json")
+        command = in_processes(n_processes, TASKS_MODULE, folder / "tasks.json")
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         (folder / "stdout").write_text(done.stdout)
         (folder / "stderr").write_text(done.stderr)
@@ -369,6 +371,7 @@ def test_two_processes_agree(trained):
 
 
 def launched(n_processes, module, *arguments):
+    """The command that starts all processes again where one is lost."""
     launcher = ["torch.distributed.run", "--standalone", "--max-restarts", "3"]
     launcher += ["--nproc-per-node", str(n_processes)]
     return [sys.executable, "-m", *launcher, "-m", module, *map(str, arguments)]
@@ -377,7 +380,7 @@ def launched(n_processes, module, *arguments):
 @pytest.mark.all
 def test_a_process_that_fails_leaves_none_waiting(tmp_path):
     (tmp_path / "tasks.json").write_text(json.dumps([{"lost": True}]))
-    command = launched(2, "tests.training.several_trainings", tmp_path / "tasks.json")
+    command = in_processes(2, TASKS_MODULE, tmp_path / "tasks.json")
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
     assert result.returncode != 0
     assert "lost" in result.stderr
