@@ -38,8 +38,9 @@ def _check(read):
     assert [first.id, second.id] == ["a1", "b2"]
 
 
-@pytest.mark.parametrize("name", [_VAL, _WINTER, f"story_cloze/{_VAL}"])
-@pytest.mark.parametrize("header", [_HEADER, "a,b,c,d,e,f,g,h"])
+@pytest.mark.parametrize(
+    ("name", "header"), [(_WINTER, _HEADER), (f"story_cloze/{_VAL}", "a,b,c,d,e,f,g,h")]
+)
 def test_the_published_files_are_read_by_name_or_by_place(tmp_path, name, header):
     _write(tmp_path / name, [header, *_ROWS])
     _check(_read(tmp_path, "dev"))

@@ -26,8 +26,7 @@ def _write(folder, lines, split="train", end="\n"):
     return folder
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("n_last", [0, 1, 3])
+@pytest.mark.parametrize(("end", "n_last"), [("\n", 0), ("\r\n", 1), ("\n", 3)])
 def test_blocks_are_read(tmp_path, end, n_last):
     _write(tmp_path, [*_TWINS[:-1], *[""] * n_last], end=end)
     first, second = _read(tmp_path).examples
@@ -37,7 +36,7 @@ def test_blocks_are_read(tmp_path, end, n_last):
     assert first.source == second.source != ""
 
 
-@pytest.mark.parametrize("folder", ["dpr", "DPR", "anything"])
+@pytest.mark.parametrize("folder", ["DPR", "anything"])
 def test_the_files_are_found_by_their_names(tmp_path, folder):
     place = _write(tmp_path / folder, _TWINS, "test")
     assert len(_read(place, "test").examples) == 2

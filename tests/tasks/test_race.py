@@ -81,7 +81,7 @@ def test_both_levels_are_one_task_too_and_the_test_is_labelled(tmp_path):
         assert high.examples == read.examples[4:]
 
 
-@pytest.mark.parametrize("between", ["\n", "", " \n\n"])
+@pytest.mark.parametrize("between", ["", " \n\n"])
 def test_joined_files_are_read_instead_of_those_that_they_join(tmp_path, between):
     _write_published(tmp_path)
     before = _read("race_high", tmp_path).examples
@@ -154,36 +154,29 @@ def test_questions_without_answers_are_read_to_be_answered_only(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "place"),
     [
-        ({"answers": ["A"]}, "1: has questions, options and answers of 2, 2 and 1"),
-        ({"answers": ["A", "E"]}, "1: 'E' is no answer of A, B, C, D"),
-        ({"answers": ["A", "AB"]}, "1: 'AB' is no answer of A, B, C, D"),
-        ({"options": ["A", "B"]}, "1: options[0] is str, not a list"),
-        ({"options": "A"}, "1: options is str, not a list"),
-        ({"article": None}, "1 has no article: it has answers, options, questions, id"),
-        ({"questions": ["x", 3]}, "1: questions[1] is int, not a text"),
+        ({"answers": ["A"]}, "1 has questions, options and answers of 2, 2 and 1"),
+        ({"answers": ["A", "E"]}, "1: 'E'"),
+        ({"options": ["A", "B"]}, "1: options[0]"),
+        ({"article": None}, "1 has no article"),
     ],
 )
-def test_what_is_not_race_is_refused_with_its_place(tmp_path, change, message):
+def test_another_format_is_refused_with_its_place(tmp_path, change, place):
     _write(tmp_path / "race_dev_high.jsonl", {**_passage("high1.txt"), **change})
     with pytest.raises(DataError) as refused:
         _read("race_high", tmp_path)
-    assert message.replace("1: has", "1 has") in str(refused.value)
+    assert place in str(refused.value)
 
 
-def test_a_text_that_ends_within_a_passage_is_refused_with_its_line(tmp_path):
+def test_an_unfinished_passage_is_refused_with_its_line(tmp_path):
     path = tmp_path / "RACE" / "dev" / "high" / "all.txt"
     _write(path, _passage("high1.txt"))
-    path.write_text(path.read_text() + "\n" + path.read_text()[:50])
-    with pytest.raises(DataError, match=r"all\.txt:2 is not JSON"):
-        _read("race_high", tmp_path)
-    path.write_text("[1]")
-    with pytest.raises(DataError, match=r"all\.txt:1 is list, not an object"):
-        _read("race_high", tmp_path)
-    path.write_text("\n")
-    with pytest.raises(DataError, match=r"all\.txt is empty"):
-        _read("race_high", tmp_path)
+    passage = path.read_text()
+    for text, place in ((f"{passage}\n{passage[:50]}", ":2"), ("[1]", ":1"), ("\n", " is empty")):
+        path.write_text(text)
+        with pytest.raises(DataError, match=rf"all\.txt{place}"):
+            _read("race_high", tmp_path)
 
 
 def test_a_level_that_nothing_says_is_refused(tmp_path):

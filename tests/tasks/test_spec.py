@@ -21,19 +21,10 @@ def written(spec):
 
 
 def test_what_is_saved_is_read():
-    assert read_spec(written(SPEC), "task.json") == SPEC
-
-
-def test_a_file_without_columns_is_of_an_earlier_version():
     content = written(SPEC)
-    del content["columns"]
+    assert read_spec(content, "task.json") == SPEC
+    del content["columns"]  # as earlier versions wrote it
     assert read_spec(content, "task.json").columns == {}
-
-
-@pytest.mark.parametrize("columns", [5, ["text"], {"text": 5}, {"texts": "a"}, {"label": "a"}])
-def test_columns_that_are_none_are_refused(columns):
-    with pytest.raises(CheckpointError, match=r"task\.json: its columns are none"):
-        read_spec({**written(SPEC), "columns": columns}, "task.json")
 
 
 @pytest.mark.parametrize(
@@ -43,40 +34,37 @@ def test_columns_that_are_none_are_refused(columns):
         ("doc_stride", 10**30),
         ("max_answer", 2.0),
         ("context", True),
-        ("context", "8"),
+        ("columns", {"texts": "a"}),
+        ("columns", {"text": 5}),
     ],
 )
-def test_lengths_out_of_range_are_refused(name, value):
-    with pytest.raises(CheckpointError, match=rf"task\.json: {name} is not a whole number of 1 to"):
+def test_values_out_of_range_are_refused(name, value):
+    with pytest.raises(CheckpointError, match=rf"task\.json: .*{name}"):
         read_spec({**written(SPEC), name: value}, "task.json")
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "field"),
     [
-        ({"fields": ["premise", "other"]}, "its fields is not that of RTE"),
-        ({"fields": ["premise"]}, "its fields is not that of RTE"),
-        ({"kind": "choice", "labels": []}, "its kind is not that of RTE"),
-        ({"suite": "squad"}, "its suite is not that of RTE"),
-        ({"is_symmetric": True}, "its is_symmetric is not that of RTE"),
-        ({"is_symmetric": 1e308}, "its is_symmetric is neither true nor false"),
-        ({"has_unanswerable": True}, "it has questions without an answer, and no passages"),
-        ({"name": "own"}, "glue has no task own"),
+        ({"fields": ["premise", "other"]}, "fields"),
+        ({"kind": "choice", "labels": []}, "kind"),
+        ({"suite": "squad"}, "suite"),
+        ({"is_symmetric": True}, "is_symmetric"),
+        ({"has_unanswerable": True}, "questions without an answer"),
+        ({"name": "own"}, "no task own"),
         ({"name": "own", "suite": "own", "fields": ["a"], "is_symmetric": True}, "has not two"),
-        ({"metrics": ["accuracy", "x"]}, "its metrics are x: not known"),
-        ({"metrics": []}, "its metrics are none: not known"),
+        ({"metrics": ["accuracy", "x"]}, "metrics are x"),
+        ({"metrics": []}, "metrics are none"),
     ],
 )
-def test_a_task_that_is_another_than_its_name_says_is_refused(changes, message):
+def test_a_task_unlike_its_name_is_refused(changes, field):
     content = written(SPEC)
     content["tasks"][0] |= changes
-    with pytest.raises(
-        CheckpointError, match=rf"task\.json does not describe a task \(.*{message}"
-    ):
+    with pytest.raises(CheckpointError, match=rf"task\.json .*{field}"):
         read_spec(content, "task.json")
 
 
-@pytest.mark.parametrize("task", rows(TASKS.values(), 8), ids=lambda task: task.name)
+@pytest.mark.parametrize("task", rows(TASKS.values(), 3), ids=lambda task: task.name)
 def test_every_published_task_is_read_back(task: Task):
     spec = TaskSpec((task,), "pair", 64)
     assert read_spec(written(spec), "task.json") == spec

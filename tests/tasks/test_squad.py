@@ -89,17 +89,13 @@ def test_unanswerable_questions_are_labelled_and_have_no_answer_not_even_a_plaus
     assert flat.examples[0].is_labelled
 
 
-def test_squad_1_has_no_unanswerable_questions_and_says_how_many_were_left_out(tmp_path):
+def test_contradictory_questions_and_unanswerable_ones_of_squad_1_are_counted(tmp_path):
     read = _read(tmp_path / "a.json", _nested(_question("no", (), is_impossible=True)))
     assert read.examples == []
     assert read.skipped == {UNANSWERABLE: 1}
     assert read.firsts[UNANSWERABLE].endswith("a.json: data[0].paragraphs[0].qas[0]")
-
-
-def test_what_is_answered_and_impossible_is_left_out(tmp_path):
-    nested = _nested(_question("both", is_impossible=True))
-    read = _read(tmp_path / "a.json", nested, "squad2")
-    assert read.skipped == {CONTRADICTORY: 1}
+    both = _nested(_question("both", is_impossible=True))
+    assert _read(tmp_path / "a.json", both, "squad2").skipped == {CONTRADICTORY: 1}
 
 
 def test_a_question_without_answers_is_read_to_be_answered_only(tmp_path):
@@ -136,18 +132,14 @@ def test_an_answer_that_is_not_in_its_place_trains_nothing_and_is_scored_all_the
     ("passage", "text", "start", "placed"),
     [
         ("one two", "two", 4, ("two", 4, "")),
-        ("one two", " two", 3, (" two", 3, "")),
         # White space in the answer, but not in the passage; in the place, but not in the answer.
         ("one two", " two ", 4, ("two", 4, SPACED)),
         ("one\n two", "two", 3, ("two", 5, SPACED)),
-        ("one two", "  two", 2, ("two", 4, SPACED)),
         ("one two", "two", 6, ("two", 4, MOVED)),
         # Two places fit, or none, or one that is too far, or behind.
         ("a a b", "a", 4, ("a", None, "")),
-        ("one two", "three", 4, ("three", None, "")),
         ("two" + 20 * ".", "two", 20, ("two", None, "")),
         ("one two", "two", 1, ("two", None, "")),
-        ("one two", "", 4, ("", None, "")),
         ("one two", " ", 4, (" ", None, "")),
         ("one two", "two", -3, ("two", None, "")),
     ],
@@ -170,27 +162,18 @@ def test_an_id_that_comes_twice_is_told_apart_and_counted(tmp_path):
     [
         ({"version": "1.1"}, "a.json has no data"),
         ({"data": []}, "a.json has no questions"),
-        ({"data": [{"paragraphs": {}}]}, "a.json: data[0].paragraphs is dict, not a list"),
         (
             {"data": [{"paragraphs": [{"context": "x", "qas": [{"id": "q", "answers": []}]}]}]},
             "a.json: data[0].paragraphs[0].qas[0] has no question",
         ),
-        (
-            _nested(_question("q", [("Normans", "12th")])),
-            "a.json: data[0].paragraphs[0].qas[0].answers[0].answer_start is str",
-        ),
-        (
-            {"data": [_flat("q", ("Normans",), (12, 13))]},
-            "a.json: data[0].answers has 1 of text, 2 of answer_start",
-        ),
-        ('{"data": [', "a.json is not JSON"),
-        ("12", "a.json is int, not an object"),
+        (_nested(_question("q", [("Normans", "12th")])), "qas[0].answers[0].answer_start"),
+        ({"data": [_flat("q", ("Normans",), (12, 13))]}, "a.json: data[0].answers"),
     ],
 )
-def test_what_is_not_squad_is_refused_with_its_place(tmp_path, content, message):
+def test_another_format_is_refused_with_its_place(tmp_path, content, message):
     with pytest.raises(DataError) as refused:
         _read(tmp_path / "a.json", content)
-    assert message in str(refused.value).replace("a.json:1", "a.json")
+    assert message in str(refused.value)
 
 
 def test_files_are_found_by_the_publisher_s_names_before_others(tmp_path):
@@ -220,16 +203,11 @@ def test_files_are_found_by_the_publisher_s_names_before_others(tmp_path):
     [
         ("squad/squad_v1.1_dev_240_paragraphs.json", "", {"squad"}),
         ("squad/some_dev.json", "1.1", {"squad"}),
-        ("squad/some_dev.json", "v2.0", {"squad2"}),
         ("some_dev.json", "v2.0", {"squad2"}),
         ("race/race_dev_middle.jsonl", "", set()),
         ("squad_v2/squad_v2/validation-00000-of-00001.parquet", "", {"squad2"}),
         ("squad/plain_text/validation-00000-of-00001.parquet", "", {"squad", "squad2"}),
-        ("squad2/dev.jsonl", "", {"squad2"}),
-        ("squad_v1.1/dev.json", "", {"squad"}),
         ("squad/dev2_of_20.json", "", {"squad", "squad2"}),
-        ("data/squad11_dev.json", "", {"squad"}),
-        ("squad/development.json", "", set()),
         ("squad/dev_train.json", "", set()),
         ("other/dev-v1.1.json", "", set()),
     ],

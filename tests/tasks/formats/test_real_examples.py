@@ -19,14 +19,7 @@ def _examples(real_data, name):
             yield from read_split(task, split, paths).examples
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("cola", "sst2", "stsb", "rte"),
-        *("boolq", "cb", "copa", "multirc", "wic", "wsc"),
-        "race_middle",
-    ],
-)
+@pytest.mark.parametrize("name", ["cola", "stsb", "copa", "multirc", "wsc", "race_middle"])
 def test_what_a_task_wants_written_is_read_as_its_label(real_data, name):
     task = TASKS[name]
     n_read = 0

@@ -17,21 +17,12 @@ _CLASSES = {
     # name: fields, labels, label, input, target
     "cola": ({"sentence": "He left."}, ("unacceptable", "acceptable"), 0,
              "cola sentence: He left.", "unacceptable"),
-    "sst2": ({"sentence": "fine ."}, ("negative", "positive"), 1,
-             "sst2 sentence: fine .", "positive"),
-    "mrpc": (_A_B, ("not_equivalent", "equivalent"), 1,
-             "mrpc sentence1: A b. sentence2: C d.", "equivalent"),
     "qqp": ({"question1": "A?", "question2": "B?"}, ("not_duplicate", "duplicate"), 0,
             "qqp question1: A? question2: B?", "not_duplicate"),
     "mnli": (_P_H, _NLI, 2, "mnli hypothesis: H h. premise: P p.", "contradiction"),
-    "qnli": ({"question": "Q?", "sentence": "S."}, _TWO, 0,
-             "qnli question: Q? sentence: S.", "entailment"),
-    "rte": (_A_B, _TWO, 1, "rte sentence1: A b. sentence2: C d.", "not_entailment"),
     "ax": (_A_B, _NLI, 1, "mnli hypothesis: C d. premise: A b.", "neutral"),
     "boolq": ({"passage": "P.", "question": "is it"}, _BOOLEANS, 1,
               "boolq passage: P. question: is it", "True"),
-    "cb": (_P_H, ("entailment", "contradiction", "neutral"), 2,
-           "cb hypothesis: H h. premise: P p.", "neutral"),
     "multirc": ({"paragraph": "<b>Sent 1: </b>P.<br>R.", "question": "Q?", "answer": "A"},
                 _BOOLEANS, 0,
                 "multirc question: Q? answer: A paragraph: Sent 1: P. R.", "False"),
@@ -39,10 +30,6 @@ _CLASSES = {
     "wic": (_A_B | {"word": "b"}, _BOOLEANS, 1,
             "wic sentence1: A b. sentence2: C d. word: b", "True"),
     "axb": (_A_B, _TWO, 0, "rte hypothesis: C d. premise: A b.", "entailment"),
-    "axg": (_P_H, _TWO, 0, "rte hypothesis: H h. premise: P p.", "entailment"),
-    "snli": (_P_H, _NLI, 0, "snli hypothesis: H h. premise: P p.", "entailment"),
-    "scitail": (_P_H, ("entailment", "neutral"), 1,
-                "scitail hypothesis: H h. premise: P p.", "neutral"),
 }  # fmt: skip
 
 _CHOICES = {
@@ -50,10 +37,6 @@ _CHOICES = {
              "copa choice1: X. choice2: Y. premise: P. question: cause", "choice2"),
     "race_middle": ({"article": "A.", "question": "The _ ."},
                     "race question: The _ . choice1: X. choice2: Y. article: A.", "choice2"),
-    "race_high": ({"article": "A.", "question": "Why?"},
-                  "race question: Why? choice1: X. choice2: Y. article: A.", "choice2"),
-    "race": ({"article": "A.", "question": "Why?"},
-             "race question: Why? choice1: X. choice2: Y. article: A.", "choice2"),
     "story_cloze": ({"story": "S."},
                     "story_cloze choice1: X. choice2: Y. story: S.", "choice2"),
     # T5's own test.
@@ -68,7 +51,7 @@ def _task(name: str, kind, fields: dict[str, str], *, labels=(), has_unanswerabl
 
 
 @pytest.mark.parametrize("name", _CLASSES)
-def test_a_task_of_classes_is_written_as_in_t5(name):
+def test_classes_are_written_as_in_t5(name):
     fields, labels, label, read, target = _CLASSES[name]
     task = _task(name, "classes", fields, labels=labels)
     example = Example("0", fields, label)
@@ -76,6 +59,10 @@ def test_a_task_of_classes_is_written_as_in_t5(name):
     assert text_target(task, example) == target
     assert text_targets(task, example) == labels
     assert training_texts(task, example) == ((read, target),)
+    unlabelled = Example("0", fields, is_labelled=False)
+    assert text_input(task, unlabelled) == read
+    assert text_target(task, unlabelled) is None
+    assert training_texts(task, unlabelled) == ()
 
 
 @pytest.mark.parametrize("name", _CHOICES)
@@ -89,20 +76,9 @@ def test_a_task_of_choices_is_written_by_the_same_rule(name):
     assert training_texts(task, example) == ((read, target),)
 
 
-def test_what_has_no_label_has_no_target_and_no_row():
-    fields, labels, _, read, _ = _CLASSES["cola"]
-    task = _task("cola", "classes", fields, labels=labels)
-    example = Example("0", fields, is_labelled=False)
-    assert text_input(task, example) == read
-    assert text_target(task, example) is None
-    assert training_texts(task, example) == ()
-
-
 @pytest.mark.parametrize(
-    ("score", "written"),
-    [(1.8, "1.8"), (2.5, "2.4"), (3.5, "3.6"), (3.75, "3.8"), (0, "0.0"), (5, "5.0"),
-     (4.077, "4.0")],
-)  # fmt: skip
+    ("score", "written"), [(2.5, "2.4"), (3.5, "3.6"), (5, "5.0"), (4.077, "4.0")]
+)
 def test_a_similarity_is_rounded_to_fifths_and_halves_to_even(score, written):
     task = _task("stsb", "number", _A_B)
     example = Example("0", _A_B, score)
@@ -163,8 +139,6 @@ def test_wscs_noun_is_the_target_and_only_right_ones_are_learned():
         ("Lily spoke to Donna breaking her silence.",
          "Lily spoke to Donna breaking Donna's silence.",
          "Lily spoke to Donna breaking *her* silence.", "Donna"),
-        ("The fish ate the worm. It was tasty.", "The worm was tasty.",
-         "The fish ate the worm. *It* was tasty.", "The worm"),
         ("Edward dropped adhesive tape onto his window sill, and when he pulled the tape off, "
          "some of the glue was stuck on it.",
          "Some of the glue was stuck on the window sill.",
