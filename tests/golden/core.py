@@ -155,6 +155,8 @@ def _alike(known: str, found: str, tolerance: float) -> bool:
 
 
 def _near(known: str, found: str, tolerance: float) -> bool:
+    if known == found:  # as parts of checksums are, which may look like numbers beyond all floats
+        return True
     one, other = (float(text.replace(",", "")) for text in (known, found))
     decimals = [len(text.partition(".")[2]) for text in (known, found) if "e" not in text]
     unit = 10.0 ** -min(decimals) if decimals and min(decimals) else 0.0

@@ -61,7 +61,7 @@ def test_kinds_do_not_undo_each_other(write, tmp_path, monkeypatch):
     assert json.loads(far[tmp_path / "tests/golden/data/subject.json"])["name"]["losses"][1] == 2.26
 
 
-TEXT = "step 8/8  loss 4.5303\n------  1,024 tokens\n"
+TEXT = "step 8/8  loss 4.5303\n------  1,024 tokens\nSHA-256  a109e5653\n"
 
 
 @pytest.mark.parametrize(
