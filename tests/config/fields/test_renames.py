@@ -21,15 +21,14 @@ OLD_RUNS = PROJECT / "tests" / "golden" / "old" / "ba7f49d"
 RECORDED = sorted(PROJECT.glob("records/**/*.toml"))
 
 
-@pytest.mark.parametrize("old", RENAMED)
-def test_a_row_leads_from_a_name_that_is_gone_to_a_field(old: str) -> None:
+@pytest.mark.parametrize("old", rows(RENAMED, 2))
+def test_an_old_name_leads_to_a_field_of_its_table(old: str) -> None:
     assert declarations(old) == {}
     assert declarations(RENAMED[old]) != {}
-    table, _, _ = old.partition(".")
-    assert RENAMED[old].startswith(f"{table}.")
+    assert RENAMED[old].startswith(f"{old.partition('.')[0]}.")
 
 
-@pytest.mark.parametrize("old", rows(RENAMED, 2))
+@pytest.mark.parametrize("old", rows(RENAMED, 1))
 def test_a_user_is_told_the_new_name_in_one_line(old: str, tmp_path: Path) -> None:
     table, _, name = old.partition(".")
     told = f"{old} is now called {RENAMED[old]}: write that"
@@ -98,7 +97,7 @@ def test_an_old_name_beside_the_new_one_is_not_taken_for_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "path", rows(RECORDED, 8), ids=lambda path: f"{path.parent.name}/{path.name}"
+    "path", rows(RECORDED, 4), ids=lambda path: f"{path.parent.name}/{path.name}"
 )
 def test_every_recipe_of_a_record_is_read(path: Path, tmp_path: Path) -> None:
     text = path.read_text()
