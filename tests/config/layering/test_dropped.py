@@ -78,11 +78,6 @@ def test_a_row_of_alberts_table_of_widths_is_accepted():
     assert loaded.origins["model.embedding_projection"] == "default"
 
 
-def test_what_one_layer_sets_to_no_effect_is_an_error():
-    with pytest.raises(ConfigError, match="embedding_projection = 'sum' has no effect"):
-        load_recipe("albert-base", ["model.d_embed=768", "model.embedding_projection=sum"])
-
-
 def test_what_never_had_an_effect_is_an_error_with_its_origin(tmp_path: Path):
     recipe = tmp_path / "x.toml"
     recipe.write_text("[model]\nshare_groups = 2\n")
@@ -103,10 +98,3 @@ def test_a_note_names_each_layer_and_stays_with_the_arms(tmp_path: Path):
         "dropped",
     ]
     assert vary(arm, {"train.seed": 1}).notes == arm.notes
-
-
-def test_a_condition_beyond_its_table_drops_too(tmp_path: Path):
-    recipe = tmp_path / "x.toml"
-    recipe.write_text("[optimizer]\nweight_decay = 0.1\ndecay_vectors = true\n")
-    (note,) = load_recipe(recipe, ["optimizer.weight_decay=0.0"]).notes
-    assert note.startswith("optimizer.decay_vectors = true of recipe")

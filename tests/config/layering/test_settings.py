@@ -28,12 +28,8 @@ def test_a_later_layer_replaces_a_value_and_is_its_origin():
     ("earlier", "later"),
     [
         ("train.minutes", "train.steps"),
-        ("train.steps", "train.tokens"),
         ("train.tokens", "train.epochs"),
-        ("train.epochs", "train.minutes"),
-        ("train.batch_tokens", "train.batch_sequences"),
         ("train.batch_sequences", "train.batch_tokens"),
-        ("optimizer.warmup_steps", "optimizer.warmup_share"),
         ("optimizer.warmup_share", "optimizer.warmup_steps"),
     ],
 )
@@ -43,11 +39,7 @@ def test_a_later_exclusive_field_drops_the_earlier_one(earlier: str, later: str)
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        ("train.steps", "train.minutes"),
-        ("train.batch_tokens", "train.batch_sequences"),
-        ("optimizer.warmup_steps", "optimizer.warmup_share"),
-    ],
+    [("train.steps", "train.minutes"), ("optimizer.warmup_steps", "optimizer.warmup_share")],
 )
 def test_two_exclusive_fields_in_one_layer_are_an_error_that_names_both(one: str, other: str):
     with pytest.raises(ConfigError, match="exclude each other") as error:
@@ -56,13 +48,10 @@ def test_two_exclusive_fields_in_one_layer_are_an_error_that_names_both(one: str
     assert other in str(error.value)
 
 
-@pytest.mark.parametrize("later", ["data.path", "data.corpus"])
-def test_a_later_text_replaces_both_path_and_corpus(later: str):
-    assert merged({"data.path": "a", "data.corpus": "b"}, {later: "c"}) == {later: "c"}
-
-
-def test_path_and_corpus_of_one_layer_stand_together():
+def test_a_later_text_replaces_path_and_corpus():
     both = {"data.path": "a", "data.corpus": "b"}
+    assert merged(both, {"data.path": "c"}) == {"data.path": "c"}
+    assert merged(both, {"data.corpus": "c"}) == {"data.corpus": "c"}
     assert merged({"data.path": "c"}, both) == both
 
 
@@ -71,45 +60,18 @@ def test_a_run_to_start_from_brings_its_tokenizer():
     assert merged(earlier, {"init.run": "runs/a"}) == {"data.context": 64, "init.run": "runs/a"}
 
 
-def test_a_new_optimizer_drops_what_was_set_for_the_old_one_and_keeps_what_both_share():
-    adamw = {
-        "optimizer.lr": 1e-3,
-        "optimizer.betas": [0.9, 0.99],
-        "optimizer.weight_decay": 0.2,
-        "optimizer.clip_norm": 2,
-    }
-    assert merged(adamw, {"optimizer.kind": "sgd"}) == {
-        "optimizer.clip_norm": 2,
-        "optimizer.kind": "sgd",
-    }
-
-
-def test_an_optimizer_with_the_same_default_keeps_the_learning_rate():
-    assert merged(
-        {"optimizer.lr": 1e-3, "optimizer.betas": [0.9, 0.99]}, {"optimizer.kind": "adam"}
-    ) == {
-        "optimizer.lr": 1e-3,
-        "optimizer.kind": "adam",
-    }
-
-
-def test_the_same_kind_named_again_drops_nothing():
-    named = {"optimizer.kind": "adamw", "optimizer.betas": [0.9, 0.99]}
-    assert merged(named, {"optimizer.kind": "adamw"}) == named
-    assert merged({"optimizer.betas": [0.9, 0.99]}, {"optimizer.kind": "adamw"}) == named
-
-
-def test_values_of_the_layer_that_changes_the_kind_are_kept():
-    later = {"optimizer.kind": "sgd", "optimizer.lr": 0.5, "optimizer.momentum": 0.8}
-    assert merged({"optimizer.lr": 1e-3}, later) == later
-
-
-def test_an_unknown_kind_names_the_choices_and_the_nearest():
-    with pytest.raises(ConfigError) as error:
-        merged({"optimizer.kind": "admw"})
-    choices = ", ".join(OPTIMIZERS)
-    expected = f"optimizer.kind = 'admw' is not one of {choices}: did you mean adamw?"
-    assert str(error.value) == expected
+def test_a_new_optimizer_drops_settings_of_the_old_one_and_keeps_shared_ones():
+    adamw = {"optimizer.lr": 1e-3, "optimizer.betas": [0.9, 0.99], "optimizer.clip_norm": 2}
+    sgd = {"optimizer.kind": "sgd"}
+    assert merged(adamw, sgd) == {"optimizer.clip_norm": 2, **sgd}
+    given = {**sgd, "optimizer.lr": 0.5, "optimizer.momentum": 0.8}
+    assert merged({"optimizer.lr": 1e-3}, given) == given
+    # Adam's default learning rate is AdamW's.
+    assert merged({"optimizer.lr": 1e-3, "optimizer.betas": [0.9, 0.99]},
+                  {"optimizer.kind": "adam"}) == {"optimizer.lr": 1e-3,
+                                                  "optimizer.kind": "adam"}  # fmt: skip
+    same = {"optimizer.kind": "adamw"}
+    assert merged(adamw, same) == merged({**same, **adamw}, same) == {**adamw, **same}
 
 
 @pytest.mark.parametrize(
@@ -117,30 +79,21 @@ def test_an_unknown_kind_names_the_choices_and_the_nearest():
     [
         ("model.n_layer", "model.n_layers"),
         ("modle.n_layers", "model.n_layers"),
-        ("n_layers", "model.n_layers"),
         ("n_layer", "model.n_layers"),
         ("model.lr", "optimizer.lr"),
         ("titel", "title"),
+        ("model.zzzzz", "`sublayer fields model`"),
+        ("zzzzz.yyyyy", "the tables are model"),
     ],
 )
-def test_an_unknown_key_names_the_nearest(key: str, meant: str):
-    with pytest.raises(ConfigError) as error:
-        merged({key: 1})
-    assert str(error.value) == f"{key} is not a field: did you mean {meant}?"
+def test_an_unknown_key_names_the_nearest_and_its_layer(key: str, meant: str):
+    with pytest.raises(ConfigError, match=rf"^{key} .*{meant}.*\(recipe x\)$"):
+        merge([Layer("recipe x", {key: 1})])
 
 
-def test_an_unknown_key_that_is_near_nothing_says_where_to_look():
-    with pytest.raises(ConfigError, match="`sublayer fields model` lists"):
-        merged({"model.zzzzz": 1})
-    with pytest.raises(
-        ConfigError, match="the tables are model, data, objective, optimizer, train, init"
-    ):
-        merged({"zzzzz.yyyyy": 1})
-
-
-def test_an_error_in_a_recipe_names_the_recipe():
-    with pytest.raises(ConfigError, match=r"\(recipe \./x\.toml\)$"):
-        merge([Layer("recipe ./x.toml", {"model.zzzzz": 1})])
+def test_an_unknown_kind_names_the_choices_and_the_nearest():
+    with pytest.raises(ConfigError, match=f"^optimizer.kind = .*{', '.join(OPTIMIZERS)}.*adamw"):
+        merged({"optimizer.kind": "admw"})
 
 
 def test_a_layer_restores_a_default_that_an_earlier_one_changed():

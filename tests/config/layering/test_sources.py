@@ -14,29 +14,19 @@ def write(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_shipped_recipe_is_found_by_name():
-    source = find_source("gpt")
-    assert (source.name, source.origin) == ("gpt", "recipe gpt")
-    assert "gpt" in shipped_recipes()
+def test_recipes_are_found_by_name_file_and_run(tmp_path: Path):
+    def named(*given: object) -> tuple[str, str]:
+        source = find_source(*given)  # type: ignore[arg-type]
+        return source.name, source.origin
 
-
-def test_a_file_is_found_by_path_and_named_after_it(tmp_path: Path):
     path = write(tmp_path / "mine.toml", "")
-    assert (find_source(path).name, find_source(path).origin) == ("mine", f"recipe {path}")
-
-
-def test_a_run_is_found_by_its_folder(tmp_path: Path):
-    write(tmp_path / "a" / "recipe.toml", "derived = []")
-    assert (find_source("a", tmp_path).name, find_source("a", tmp_path).origin) == ("a", "run a")
-
-
-def test_a_runs_recipe_given_as_a_file_is_named_after_the_run(tmp_path: Path):
-    assert find_source(write(tmp_path / "a" / "recipe.toml", "")).name == "a"
-
-
-def test_a_shipped_name_wins_over_a_folder_of_that_name(tmp_path: Path):
-    write(tmp_path / "gpt" / "recipe.toml", "")
-    assert find_source("gpt", tmp_path).origin == "recipe gpt"
+    assert named(path) == ("mine", f"recipe {path}")
+    file = write(tmp_path / "a" / "recipe.toml", "derived = []")
+    assert named("a", tmp_path) == ("a", "run a")
+    assert find_source(file).name == "a"
+    write(tmp_path / "gpt" / "recipe.toml", "")  # a shipped recipe comes first
+    assert named("gpt", tmp_path) == named("gpt") == ("gpt", "recipe gpt")
+    assert "gpt" in shipped_recipes()
 
 
 @pytest.mark.parametrize(
@@ -44,19 +34,14 @@ def test_a_shipped_name_wins_over_a_folder_of_that_name(tmp_path: Path):
     [
         ("gtp", "did you mean gpt?"),
         ("zzzzzzzz", "the recipes are "),
-        ("none.toml", "there is no recipe file none.toml"),
-        ("model.d_ff=512", "name a recipe before it, such as gpt model.d_ff=512"),
+        ("none.toml", "none.toml"),
+        ("model.d_ff=512", "gpt model.d_ff=512"),
+        ("/", r"recipe\.toml"),
     ],
 )
-def test_an_unknown_recipe_says_what_there_is(source: str, says: str):
-    with pytest.raises(ConfigError) as error:
+def test_an_unknown_recipe_is_refused(source: str, says: str):
+    with pytest.raises(ConfigError, match=says):
         find_source(source)
-    assert says in str(error.value)
-
-
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"is a folder without a recipe\.toml"):
-        find_source(str(tmp_path))
 
 
 def test_extended_recipes_come_base_first(tmp_path: Path):
@@ -74,24 +59,11 @@ def test_extended_recipes_come_base_first(tmp_path: Path):
     assert loaded.origins["model.n_layers"] == "recipe base.toml"
 
 
-def test_recipes_that_extend_each_other_are_an_error(tmp_path: Path):
-    path = write(tmp_path / "a.toml", 'extends = "b.toml"')
+@pytest.mark.parametrize("other", ["a.toml", "b.toml"])
+def test_recipes_that_extend_each_other_are_refused(tmp_path: Path, other: str):
+    path = write(tmp_path / "a.toml", f'extends = "{other}"')
     write(tmp_path / "b.toml", 'extends = "a.toml"')
     with pytest.raises(ConfigError, match="extends = 'a' goes in a circle"):
-        load_recipe(path)
-
-
-def test_a_recipe_that_extends_itself_is_an_error(tmp_path: Path):
-    path = write(tmp_path / "a.toml", 'extends = "a.toml"')
-    with pytest.raises(ConfigError, match="goes in a circle"):
-        load_recipe(path)
-
-
-def test_an_unknown_base_is_an_error_that_names_the_recipe(tmp_path: Path):
-    path = write(tmp_path / "a.toml", 'extends = "gptt"')
-    with pytest.raises(
-        ConfigError, match=r"^extends: 'gptt' is not .*did you mean gpt\? \(recipe .*a\.toml\)$"
-    ):
         load_recipe(path)
 
 
@@ -99,50 +71,39 @@ def test_an_unknown_base_is_an_error_that_names_the_recipe(tmp_path: Path):
     ("text", "says"),
     [
         ("[model\n", "is not TOML"),
-        ("[model]\nd_ff = 1\nd_ff = 2\n", "is not TOML"),
-        ("[modle]\n", "[modle] is not a table of a recipe: did you mean [model]?"),
-        ("model = 3\n", "model = 3 is not a table: write [model]"),
-        ("d_ff = 3\n", "d_ff is not a field: did you mean model.d_ff?"),
-        ("extends = 3\n", "extends = 3 is not the name of a recipe"),
-        ("title = 3\n", "title = 3 is not text"),
-        ("[model]\nlr.rate = 3\n", "model.lr is not a field"),
+        ("[modle]\n", "did you mean [model]?"),
+        ("model = 3\n", "model = 3"),
+        ("d_ff = 3\n", "did you mean model.d_ff?"),
+        ("extends = 3\n", "extends = 3"),
+        ('extends = "gptt"', "did you mean gpt?"),
+        ("title = 3\n", "title = 3"),
+        ("[model]\nlr.rate = 3\n", "model.lr"),
+        ("title = '\udcff'", "is not UTF-8 text"),
     ],
 )
-def test_a_malformed_recipe_is_a_one_line_error_that_names_the_file(
-    tmp_path: Path, text: str, says: str
-):
-    path = write(tmp_path / "x.toml", text)
+def test_a_malformed_recipe_is_refused_by_file(tmp_path: Path, text: str, says: str):
+    path = tmp_path / "x.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ConfigError) as error:
         load_recipe(path)
     assert says in str(error.value)
-    assert path in str(error.value)
+    assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_recipe_that_is_not_text_is_a_config_error(tmp_path: Path):
-    (tmp_path / "x.toml").write_bytes(b"title = '\xff'")
-    with pytest.raises(ConfigError, match="is not UTF-8 text"):
-        load_recipe(tmp_path / "x.toml")
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("512", 512),
         ("1_000", 1000),
         ("3e-4", 3e-4),
         ("true", True),
         ("True", "True"),
-        ("relu", "relu"),
         ("'relu'", "relu"),
         ('"1984"', "1984"),
-        ("../a b", "../a b"),
         ("a=b", "a=b"),
         ('["ffn*0.5", "attention"]', ["ffn*0.5", "attention"]),
         ("{enwik8 = 1.0}", {"enwik8": 1.0}),
-        ("a,b", "a,b"),
         ("2020-01-31", "2020-01-31"),
-        ("07:30:00", "07:30:00"),
         ("", ""),
         ("1\nother = 2", "1\nother = 2"),
     ],
@@ -151,15 +112,17 @@ def test_an_override_is_a_toml_value_or_else_a_bare_text(text: str, value: objec
     assert override_layer([f"key={text}"], "command line").values == {"key": value}
 
 
-@pytest.mark.parametrize("text", ["model.d_ff", "=3", ""])
-def test_an_override_without_key_or_value_is_an_error(text: str):
-    with pytest.raises(ConfigError, match="write key=value, such as"):
-        override_layer([text], "command line")
-
-
-def test_an_override_given_twice_is_an_error():
-    with pytest.raises(ConfigError, match=r"model\.d_ff is given twice: 3 and 5"):
-        override_layer(["model.d_ff=3", "model.d_ff=5"], "command line")
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["model.d_ff"], "write key=value"),
+        (["=3"], "write key=value"),
+        (["model.d_ff=3", "model.d_ff=5"], r"model\.d_ff is given twice"),
+    ],
+)
+def test_an_override_without_key_or_value_or_given_twice_is_refused(texts: list[str], says: str):
+    with pytest.raises(ConfigError, match=says):
+        override_layer(texts, "command line")
 
 
 def test_the_headings_of_a_recipe_are_not_those_of_what_extends_it(tmp_path):

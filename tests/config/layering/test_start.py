@@ -114,7 +114,7 @@ def test_the_recipe_of_a_run_that_had_a_start_is_whole_without_it(run: Run, tmp_
     assert load_recipe(str(later)).recipe.model == second.model
 
 
-@pytest.mark.parametrize("part", ["", "model", "checkpoints/step-3", "checkpoints/step-3/model"])
+@pytest.mark.parametrize("part", ["", "model", "checkpoints/step-3/model"])
 def test_a_checkpoint_and_a_model_of_a_run_are_that_run(run: Run, part: str) -> None:
     folder = Path(run()) / part
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def test_an_imported_model_gives_its_model_and_a_context_that_it_has(run: Run) -
     assert loaded.recipe.data.corpus == "python"  # the recipe's: the model brings no text
 
 
-@pytest.mark.parametrize("recipe_name", rows(shipped_recipes(), 8))
+@pytest.mark.parametrize("recipe_name", rows(shipped_recipes(), 3))
 def test_every_shipped_model_is_kept_as_it_is(run: Run, recipe_name: str) -> None:
     folder = run({}, recipe_name)
     before = load_recipe(recipe_name).recipe
@@ -143,7 +143,7 @@ def test_every_shipped_model_is_kept_as_it_is(run: Run, recipe_name: str) -> Non
     )
 
 
-@pytest.mark.parametrize("damage", ["", "not toml [", "[model]\nd_model = 'x'", "[model]\nno = 1"])
+@pytest.mark.parametrize("damage", ["", "not toml [", "[model]\nno = 1"])
 def test_what_cannot_be_read_is_left_to_the_loading_of_its_weights(run: Run, damage: str) -> None:
     folder = Path(run())
     (folder / "recipe.toml").write_text(damage)

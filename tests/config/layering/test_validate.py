@@ -1,8 +1,6 @@
 import pytest
 
-from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.layering.layers import load_recipe
-from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.errors import ConfigError
 
@@ -19,95 +17,49 @@ def refusal(*overrides: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("override", "rule"),
     [
-        ("optimizer.lr=fast", "optimizer.lr = 'fast' is not a number"),
-        ("optimizer.lr='3e-4'", "optimizer.lr = '3e-4' is not a number"),
-        ("optimizer.lr=true", "optimizer.lr = true is not a number"),
-        ("optimizer.lr=0", "optimizer.lr = 0 must be more than 0"),
-        ("optimizer.lr=nan", "optimizer.lr = nan must be finite"),
-        ("optimizer.lr=inf", "optimizer.lr = inf must be finite"),
-        ("model.n_layers=2.0", "model.n_layers = 2.0 is not a whole number"),
-        ("model.n_layers=0", "model.n_layers = 0 must be at least 1"),
-        ("model.dropout=1.0", "model.dropout = 1.0 must be less than 1"),
-        ("optimizer.warmup_share=1.5", "optimizer.warmup_share = 1.5 must be at most 1"),
-        ("model.bias=True", "model.bias = 'True' is not true or false"),
-        ("model.bias=1", "model.bias = 1 is not true or false"),
-        (
-            "model.ffn=swigul",
-            f"model.ffn = 'swigul' is not one of {', '.join(FFNS)}: did you mean swiglu?",
-        ),
-        ("model.norm=3", "model.norm = 3 is not one of layer, rms, none"),
-        (
-            "model.kind=encodr",
-            "model.kind = 'encodr' is not one of decoder, encoder, encoder-decoder, lstm: "
-            "did you mean encoder?",
-        ),
-        ("model.block=3", "model.block = 3 is not text or a list of texts: put it in quotes"),
-        ("model.block=[1]", "model.block = [1] is not text or a list of texts"),
-        (
-            "data.path=1984",
-            "data.path = 1984 is not text, a list of texts or {name = weight}: put it in quotes",
-        ),
-        (
-            "data.path={a = 'b'}",
-            "data.path = {'a': 'b'} is not text, a list of texts or {name = weight}",
-        ),
-        (
-            "data.watch=notes.txt",
-            "data.watch = 'notes.txt' is not a list of texts or {name = path}",
-        ),
-        ("init.run=7", "init.run = 7 is not text: put it in quotes"),
-        ("optimizer.betas=[0.9]", "optimizer.betas = [0.9] is not a list of 2 numbers"),
-        ("optimizer.betas=[0.9, 'a']", "optimizer.betas = [0.9, 'a'] is not a list of 2 numbers"),
-        ("optimizer.betas=[0.9, 1.0]", "optimizer.betas = [0.9, 1.0] must be less than 1"),
-        (
-            "optimizer.momentum=0.9",
-            f"optimizer.momentum is a field of optimizer.kind = {optimizers_with('momentum')}, "
-            "not of adamw",
-        ),
-        (
-            "optimizer.min_factored=8",
-            "optimizer.min_factored is a field of optimizer.kind = "
-            f"{optimizers_with('min_factored')}, not of adamw",
-        ),
-        ("optimizer.kind=3", f"optimizer.kind = 3 is not one of {', '.join(OPTIMIZERS)}"),
-        ("model.sentence_classes=3", "model.sentence_classes = 3 is not one of 0, 1, 2"),
-        (
-            "objective.kind=xyz",
-            f"objective.kind = 'xyz' is not one of {', '.join(OBJECTIVES)}",
-        ),
-        (
-            "objective.kind=masked",
-            "objective.kind = masked trains a model.kind = encoder, not decoder"
-            ": give another objective, or that kind of model",
-        ),
-        (
-            "model.kind=encoder",
-            "objective.kind = causal trains a model.kind = decoder or lstm, not encoder"
-            ": give another objective, or that kind of model",
-        ),
+        ("optimizer.lr='3e-4'", "is not a number"),
+        ("optimizer.lr=true", "is not a number"),
+        ("optimizer.lr=0", "must be more than 0"),
+        ("optimizer.lr=nan", "must be finite"),
+        ("model.n_layers=2.0", "is not a whole number"),
+        ("model.n_layers=0", "must be at least 1"),
+        ("model.dropout=1.0", "must be less than 1"),
+        ("optimizer.warmup_share=1.5", "must be at most 1"),
+        ("model.bias=1", "is not true or false"),
+        ("model.ffn=swigul", "did you mean swiglu?"),
+        ("model.norm=3", "is not one of layer, rms, none"),
+        ("model.kind=encodr", "did you mean encoder?"),
+        ("model.block=[1]", "is not text or a list of texts"),
+        ("data.path=1984", "put it in quotes"),
+        ("data.path={a = 'b'}", "is not text, a list of texts or {name = weight}"),
+        ("data.watch=notes.txt", "is not a list of texts or {name = path}"),
+        ("optimizer.betas=[0.9]", "is not a list of 2 numbers"),
+        ("optimizer.betas=[0.9, 'a']", "is not a list of 2 numbers"),
+        ("optimizer.betas=[0.9, 1.0]", "must be less than 1"),
+        ("model.sentence_classes=3", "is not one of 0, 1, 2"),
     ],
 )
-def test_a_wrong_value_is_one_line_with_field_value_and_rule(override: str, message: str):
-    assert refusal(override) == message
+def test_a_wrong_value_is_refused_by_field_and_rule(override: str, rule: str):
+    message = refusal(override)
+    assert message.startswith(override.partition("=")[0] + " = ")
+    assert rule in message
 
 
-@pytest.mark.parametrize("field", ["betas", "momentum", "weight_decay", "bias_correction"])
-def test_what_adafactor_has_not_is_an_error_that_names_what_has_it(field: str):
-    value = {"betas": "[0.9, 0.99]", "bias_correction": "false"}.get(field, "0.5")
-    assert refusal("optimizer.kind=adafactor", f"optimizer.{field}={value}") == (
-        f"optimizer.{field} is a field of optimizer.kind = {optimizers_with(field)}, "
-        "not of adafactor"
-    )
-
-
-@pytest.mark.parametrize("kind", ["sgd", "adam", "lamb"])
-def test_a_parameter_scale_that_nothing_uses_is_an_error(kind: str):
-    refused = refusal(f"optimizer.kind={kind}", "optimizer.parameter_scale=true")
-    assert refused == (
-        "optimizer.parameter_scale is a field of optimizer.kind = adamw or adafactor, "
-        f"not of {kind}"
+@pytest.mark.parametrize(
+    ("kind", "override"),
+    [
+        ("adamw", "momentum=0.5"),
+        ("adamw", "min_factored=8"),
+        ("adafactor", "bias_correction=false"),
+        ("sgd", "parameter_scale=true"),
+    ],
+)
+def test_a_field_of_other_optimizers_is_refused_by_their_names(kind: str, override: str):
+    field = override.partition("=")[0]
+    assert refusal(f"optimizer.kind={kind}", f"optimizer.{override}") == (
+        f"optimizer.{field} is a field of optimizer.kind = {optimizers_with(field)}, not of {kind}"
     )
 
 
@@ -119,23 +71,16 @@ def test_adafactor_clips_no_gradient_where_a_recipe_clips_adams():
     assert recipe.optimizer.lr == 0.01
 
 
-def test_a_whole_number_is_taken_where_a_number_is_asked():
-    recipe = load_recipe("gpt", ["optimizer.lr=1", "optimizer.betas=[0, 0]"]).recipe
-    assert recipe.optimizer.lr == 1.0
+def test_numbers_and_values_of_a_mapping_keep_their_types():
+    recipe = load_recipe("gpt", {"model.d_ff": 512, "optimizer.lr": 1}).recipe
+    assert recipe.model.d_ff == 512
     assert isinstance(recipe.optimizer.lr, float)
-
-
-def test_values_of_a_mapping_keep_their_types():
-    assert load_recipe("gpt", {"model.d_ff": 512}).recipe.model.d_ff == 512
     with pytest.raises(ConfigError, match=r"model\.d_ff = '512' is not a whole number"):
         load_recipe("gpt", {"model.d_ff": "512"})
 
 
-def test_a_long_value_is_cut_short():
+def test_a_long_value_is_cut_short_and_stays_on_one_line():
     assert len(refusal(f"model.norm={'x' * 1000}")) < 200
-
-
-def test_line_breaks_in_a_value_stay_on_one_line():
     refusal("model.norm=a\nb")
 
 
@@ -143,32 +88,14 @@ def test_line_breaks_in_a_value_stay_on_one_line():
     ("overrides", "fields"),
     [
         (["model.n_heads=7", "model.d_model=512"], ["model.n_heads = 7", "model.d_model = 512"]),
-        (
-            ["model.positions=rotary", "model.d_head=5"],
-            ["model.positions = rotary", "model.d_head"],
-        ),
-        (
-            ["model.positions=sinusoidal", "model.d_model=7", "model.n_heads=1"],
-            ["sinusoidal", "model.d_model"],
-        ),
-        (
-            ["model.norm=none", "model.final_norm=affine"],
-            ["model.final_norm = affine", "model.norm = none"],
-        ),
+        (["model.positions=rotary", "model.d_head=5"], ["model.positions", "model.d_head"]),
+        (["model.positions=sinusoidal", "model.d_model=7", "model.n_heads=1"], ["model.d_model"]),
+        (["model.norm=none", "model.final_norm=affine"], ["model.final_norm", "model.norm"]),
         (['model.block=["attention", "cross"]'], ["cross", "model.kind = decoder"]),
-        (["model.block=macron"], ["model.block = 'macron'", "macaron"]),
-        (
-            ['model.block=["ffn"]', "model.share=attention"],
-            ["model.share = attention", "model.block"],
-        ),
-        (
-            ["model.share=all", "model.share_groups=7"],
-            ["model.share_groups = 7", "model.n_layers = 6"],
-        ),
-        (
-            ["model.max_len=100", "data.context=101"],
-            ["model.max_len = 100", "data.context = 101: give data.context=100"],
-        ),
+        (['model.block=["ffn"]', "model.share=attention"], ["model.share", "model.block"]),
+        (["model.share=all", "model.share_groups=7"], ["model.share_groups", "model.n_layers = 6"]),
+        (["model.share=all", "model.share_inner=4"], ["model.share_inner", "model.n_layers = 6"]),
+        (["model.max_len=100", "data.context=101"], ["model.max_len = 100", "data.context=100"]),
         (["optimizer.warmup_steps=9", "train.steps=8"], ["optimizer.warmup_steps = 9", "8 steps"]),
         (
             ["optimizer.schedule=inverse-sqrt", "optimizer.warmup_steps=0", "train.steps=3"],
@@ -182,10 +109,6 @@ def test_line_breaks_in_a_value_stay_on_one_line():
                 "train.steps=3",
             ],
             ["optimizer.warmup = albert", "optimizer.warmup_steps"],
-        ),
-        (
-            ["model.share=all", "model.share_inner=4"],
-            ["model.share_inner = 4", "model.n_layers = 6"],
         ),
     ],
 )
