@@ -176,7 +176,7 @@ def loaded() -> LoadedRecipe:
 
 def test_each_value_is_an_arm_and_the_first_is_the_baseline(loaded: LoadedRecipe) -> None:
     (arm,) = expand(loaded, [])
-    assert arm.name == "gpt" and arm.loaded is loaded
+    assert arm.name == "gpt" and arm.loaded is loaded is make_arm("base", loaded, {}).loaded
     arms = expand(loaded, ["model.ffn=relu,swiglu"])
     assert [arm.name for arm in arms] == ["ffn=relu", "ffn=swiglu"]
     assert [arm.loaded.recipe.model.ffn for arm in arms] == ["relu", "swiglu"]
