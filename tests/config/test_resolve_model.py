@@ -25,17 +25,11 @@ def test_a_decoders_block_is_written_out():
     assert stacks(model) == stacks(model.model_copy(update={"decoder_block": None}))
 
 
-def test_widths_follow_the_models_width():
+def test_widths_follow_the_models_width_unless_given():
     model = resolved(d_model=30, n_heads=5)
-    assert model.d_head == 6
-    assert model.d_ff == 120
-    assert model.d_embed == 30
-
-
-def test_widths_that_are_given_stay():
+    assert (model.d_head, model.d_ff, model.d_embed) == (6, 120, 30)
     widths = {"d_head": 4, "d_ff": 17, "d_embed": 3}
-    model = resolved(d_model=30, n_heads=7, **widths)
-    assert widths.items() <= model.model_dump().items()
+    assert widths.items() <= resolved(d_model=30, n_heads=7, **widths).model_dump().items()
 
 
 def test_sizes_follow_the_data():
@@ -43,6 +37,9 @@ def test_sizes_follow_the_data():
     assert resolved().max_len == 13
     assert resolved(vocab_size=17).vocab_size == 17
     assert resolved(max_len=19).max_len == 19
+    for field, value in (("vocab_size", 10), ("max_len", 12)):
+        with pytest.raises(ConfigError, match=rf"model\.{field} = {value} is"):
+            resolved(**{field: value})
 
 
 def test_rows_are_rounded_up_to_a_multiple():
@@ -56,41 +53,28 @@ def test_rows_are_rounded_up_to_a_multiple():
     assert resolve_model(given, vocab_size=32_100, context=512).vocab_size == 32_128
 
 
-@pytest.mark.parametrize(("field", "value"), [("vocab_size", 7), ("max_len", 5)])
-def test_a_size_below_the_datas_is_refused(field: str, value: int):
-    with pytest.raises(ConfigError, match=rf"model\.{field} = {value} is"):
-        resolved(**{field: value})
-
-
 @pytest.mark.parametrize(
-    ("norm", "order", "final"),
+    ("norm", "order", "final", "eps"),
     [
-        ("layer", "pre", "affine"),
-        ("rms", "pre", "affine"),
-        ("layer", "post", "none"),
-        ("none", "pre", "none"),
+        ("layer", "pre", "affine", 1e-5),
+        ("rms", "pre", "affine", 1e-6),
+        ("layer", "post", "none", 1e-5),
+        ("none", "pre", "none", 1e-5),
     ],
 )
-def test_a_final_norm_follows_pre_norm_blocks(norm: str, order: str, final: str):
-    assert resolved(norm=norm, norm_order=order).final_norm == final
+def test_the_final_norm_and_epsilon_follow_norm_and_order(
+    norm: str, order: str, final: str, eps: float
+):
+    model = resolved(norm=norm, norm_order=order)
+    assert (model.final_norm, model.norm_eps) == (final, eps)
 
 
-def test_the_norms_epsilon_follows_its_kind():
-    assert resolved(norm="layer").norm_eps == 1e-5
-    assert resolved(norm="rms").norm_eps == 1e-6
-
-
-def test_dropout_of_attention_and_embedding_follow_dropout():
+def test_dropout_of_attention_and_embedding_follow_dropout_unless_given():
     model = resolved(dropout=0.3)
-    assert model.dropout_attention == 0.3
+    assert model.dropout_attention == model.dropout_embedding == 0.3
     assert model.dropout_ffn == 0.0
-    assert model.dropout_embedding == 0.3
-
-
-def test_dropout_that_is_given_stays():
     given = {"dropout_attention": 0.0, "dropout_ffn": 0.2, "dropout_embedding": 0.0}
-    model = resolved(dropout=0.3, **given)
-    assert given.items() <= model.model_dump().items()
+    assert given.items() <= resolved(dropout=0.3, **given).model_dump().items()
 
 
 def test_heads_need_not_divide_where_no_entry_attends():

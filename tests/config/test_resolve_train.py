@@ -61,10 +61,18 @@ def test_evaluations_take_at_most_a_fifth_and_all_fits(
     assert length.steps * step_s + evaluations_s <= 60.001 * minutes
 
 
-def test_a_run_is_evaluated_as_often_and_as_far_as_its_length_says() -> None:
-    recipe = load_recipe("gpt", []).recipe
+@pytest.mark.parametrize(
+    ("settings", "evaluated"),
+    [
+        ([], (79, 79, 297)),
+        (["train.evaluate_steps=7", "train.evaluate_tokens=50"], (7, 7, 50)),
+    ],
+)
+def test_a_run_is_evaluated_as_often_and_as_far_as_its_length_says(
+    settings: list[str], evaluated: tuple[int, int, int]
+) -> None:
     train = resolve_train(
-        recipe,
+        load_recipe("gpt", settings).recipe,
         steps=158,
         valid_tokens=10**6,
         is_gpu=False,
@@ -72,34 +80,21 @@ def test_a_run_is_evaluated_as_often_and_as_far_as_its_length_says() -> None:
         n_evaluations=2,
         evaluate_tokens=297,
     )
-    assert (train.evaluate_steps, train.checkpoint_steps, train.evaluate_tokens) == (79, 79, 297)
-    fixed = load_recipe("gpt", ["train.evaluate_steps=7", "train.evaluate_tokens=50"]).recipe
-    train = resolve_train(
-        fixed,
-        steps=158,
-        valid_tokens=10**6,
-        is_gpu=False,
-        threads=1,
-        n_evaluations=2,
-        evaluate_tokens=297,
-    )
-    assert (train.evaluate_steps, train.evaluate_tokens) == (7, 50)
+    found = train.evaluate_steps, train.checkpoint_steps, train.evaluate_tokens
+    assert found == evaluated
 
 
 @pytest.mark.parametrize(
     ("settings", "is_gpu", "threads", "expected"),
     [
-        ((), False, 1, 4),
         ((), False, 3, 12),
         ((), False, 99, 16),
         ((), True, 1, 16),
         (("train.threads=2",), False, 1, 8),
         (("data.context=3000",), False, 2, 1),
         (("train.micro_batch_sequences=5",), False, 2, 5),
-        (("model.d_model=512",), False, 1, 4),
         (("model.d_model=192",), False, 1, 4),
         (("model.d_model=128", "train.batch_sequences=64"), False, 2, 32),
-        (("model.d_model=64", "train.batch_sequences=64"), False, 2, 32),
     ],
 )
 def test_a_micro_batch_has_1024_tokens_for_each_thread_and_more_in_narrow_models(

@@ -31,15 +31,11 @@ def test_an_entry_may_name_its_variant_and_its_step():
         ("macron", "is not one of transformer, macaron"),
         ((), "is an empty list"),
         (("fnn",), "'fnn' is not one of attention, cross, ffn"),
-        (("",), "'' is not one of attention, cross, ffn"),
         (("ffn:gelo",), "only ffn takes a variant, one of relu"),
-        (("ffn:",), "only ffn takes a variant"),
         (("attention:gelu",), "only ffn takes a variant"),
         (("ffn*half",), "the step 'half' is not a number"),
-        (("ffn*",), "the step '' is not a number"),
         (("ffn*0",), "must be finite and not 0"),
         (("ffn*inf",), "must be finite and not 0"),
-        (("ffn*nan",), "must be finite and not 0"),
     ],
 )
 def test_a_block_without_meaning_is_refused(block: str | tuple[str, ...], says: str):
