@@ -1,11 +1,17 @@
-"""What is derived from a run's length, and its length from minutes."""
+"""Length, batches, freezing and selection of a run."""
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sublayer.config.batch_shares import check_shares
+from sublayer.config.freezing import Frozen, parse_freeze
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.resolve_train import Length, length_in, resolve_train, run_steps
+from sublayer.config.selection import is_better
+from sublayer.config.train import InitConfig
 from sublayer.errors import ConfigError
 
 
@@ -128,3 +134,124 @@ def test_tasks_have_a_length_by_their_number_of_examples_unless_told() -> None:
     assert run_steps(unset, train_tokens=2400 * 64) == 750
     assert run_steps(told, train_tokens=2400 * 64) == 375
     assert run_steps(unset, train_tokens=None) is None
+
+
+def check(n_processes, *settings, is_gpu=False):
+    recipe = load_recipe("gpt", ["data.path=none.txt", "data.context=64", *settings]).recipe
+    check_shares(recipe, n_processes, is_gpu=is_gpu)
+
+
+@pytest.mark.parametrize(
+    ("n_processes", "settings", "line"),
+    [
+        (
+            5,
+            ["train.batch_sequences=4"],
+            "train.batch_sequences = 4 is less than the 5 processes: start fewer, or give "
+            "train.batch_sequences=5 or more",
+        ),
+        (
+            5,
+            ["train.batch_tokens=256"],
+            "train.batch_tokens = 256, 4 windows, is less than the 5 processes: start fewer, or "
+            "give train.batch_tokens=320 or more",
+        ),
+        (
+            3,
+            ["train.batch_sequences=12", "train.exact=true", "train.micro_batch_sequences=6"],
+            "train.exact divides a step into 2 micro-batches, less than the 3 processes: start "
+            "fewer, or give train.micro_batch_sequences=4",
+        ),
+    ],
+)
+def test_too_little_is_refused_with_what_would_be_enough(n_processes, settings, line):
+    with pytest.raises(ConfigError) as refusal:
+        check(n_processes, *settings)
+    assert str(refusal.value) == line
+    remedy = line.split("give ")[1].removesuffix(" or more")
+    mended = [each for each in settings if each.split("=")[0] != remedy.split("=")[0]]
+    check(n_processes, *mended, remedy)
+
+
+@pytest.mark.parametrize("is_gpu", [False, True])
+def test_one_process_and_batches_that_do_not_divide_evenly_are_taken(is_gpu):
+    check(1, "train.batch_sequences=1", "train.exact=true", is_gpu=is_gpu)
+    check(4, "train.batch_sequences=7", is_gpu=is_gpu)
+    check(4, "train.batch_sequences=7", "train.exact=true", is_gpu=is_gpu)
+
+
+@pytest.mark.parametrize(
+    ("words", "frozen"),
+    [
+        ((), Frozen()),
+        ("embeddings", Frozen(embeddings=True)),
+        ("layers:3", Frozen(n_layers=3)),
+        (("layers:12", "embeddings"), Frozen(embeddings=True, n_layers=12)),
+    ],
+)
+def test_parts_are_read(words: str | tuple[str, ...], frozen: Frozen) -> None:
+    assert parse_freeze(words) == frozen
+    assert InitConfig(run="runs/a", freeze=words).frozen == frozen
+
+
+@pytest.mark.parametrize("words", ["embedding", "layers:0", "layers:²", ""])
+def test_anything_else_is_refused_with_what_there_is(words: str) -> None:
+    with pytest.raises(ConfigError, match="neither embeddings nor layers:K"):
+        parse_freeze(words)
+
+
+def test_a_part_is_named_once() -> None:
+    with pytest.raises(ConfigError, match="names layers twice"):
+        parse_freeze(("layers:1", "layers:2"))
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> str:
+    (tmp_path / "recipe.toml").write_text("[model]\nn_layers = 4\n")
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"init.freeze": "layers:5"}, "layers:5 is more than the 4 blocks"),
+        ({"init.freeze": "layers:3", "init.layers": 2}, "more than the 2 blocks .*init.layers = 2"),
+        (
+            {"init.freeze": "layers:1", "model.share": "all", "model.share_groups": 2},
+            "give layers:2",
+        ),
+        ({"init.freeze": "layers:1", "model.share": "ffn"}, "give layers:4"),
+        (
+            {"init.freeze": "layers:1", "model.kind": "encoder-decoder", "objective.kind": "span"},
+            "model.kind = encoder-decoder",
+        ),
+    ],
+)
+def test_parts_that_cannot_stay_are_refused(
+    book: str, settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("gpt", {"init.run": book, **settings})
+
+
+def test_without_a_start_nothing_can_stay() -> None:
+    with pytest.raises(ConfigError, match="init.freeze = 'embeddings' has no effect"):
+        load_recipe("gpt", {"init.freeze": "embeddings"})
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "best", "better"),
+    [
+        ("loss", {"loss": 1.0}, {"loss": 2.0}, True),
+        ("loss", {"loss": 2.0}, {"loss": 2.0}, False),
+        ("score", {"loss": 3.0, "score": 0.9}, {"loss": 1.0, "score": 0.8}, True),
+        ("score", {"loss": 0.5, "score": 0.8}, {"loss": 1.0, "score": 0.8}, True),
+        ("score", {"loss": 1.5, "score": 0.8}, {"loss": 1.0, "score": 0.8}, False),
+        ("score", {"score": 0.8}, {"loss": 1.0, "score": 0.8}, False),
+        ("score", {"loss": 0.1, "score": 0.7}, {"loss": 1.0, "score": 0.8}, False),
+    ],
+)
+def test_a_metric_has_its_direction_and_the_loss_decides_between_equals(
+    name: str, values: dict[str, float], best: dict[str, float], better: bool
+) -> None:
+    assert is_better(name, values, best) is better
