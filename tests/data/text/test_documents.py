@@ -67,7 +67,7 @@ def test_published_files_are_told_by_what_they_hold(tmp_path):
         ("a", b'\n{"text": 1}', "json"),
         ("b", b'<doc id="1">', "articles"),
         ("c", b"words", "file"),
-        ("d.gz", gzip.compress(b'{"text"'), "json"),
+        ("d.gz", gzip.compress(b'{"text"', mtime=0), "json"),
         ("e.parquet", b"", "parquet"),
     ]:
         (tmp_path / name).write_bytes(text)
