@@ -15,8 +15,6 @@ TEXT = {**TASK, "objective.format": "text"}
 TRAVERSAL = {**TASK, "objective.format": "traversal"}
 WEIGHTS = {"sst2": 1.0, "cola": 2.0}
 NO_HEAD = {"objective.language_weight": 0.5, "model.head": "none", "model.label_outputs": 2}
-AS_DECODER = {"model.kind": "decoder", "model.pooler": "none", "model.sentence_classes": 0}
-NEGATIVE = {"objective.sentence": "none", "objective.single_sentence": "negative"}
 PARTS = {"train.batch_tokens": 4096, "data.batch_parts": 2}
 
 
@@ -31,19 +29,10 @@ PARTS = {"train.batch_tokens": 4096, "data.batch_parts": 2}
         ("t5-mini", {**TEXT, "data.size_limit": 9}, ["data.size_limit = 9", "data.tasks = sst2"]),
         ("t5-mini", {**TEXT, "data.tasks": WEIGHTS, "data.size_limit": 9}, ["data.size_limit = 9"]),
         ("bert-base", {"objective.kind": "supervised", "data.path": "glue"}, ["needs data.tasks"]),
-        ("gpt", {"data.tasks": "sst2", "data.path": "glue"}, ["data.tasks", "objective.kind"]),
         ("bert-base", {**TASK, "data.context": 4}, ["data.context = 4", "give 5"]),
         ("gpt", {**TEXT, "data.context": 64}, ["objective.target_length = 64", "data.context"]),
         ("bert-base", {**TASK, "train.compile": True}, ["train.compile = true"]),
         ("gpt", {**TRAVERSAL, "data.tasks": "squad"}, ["data.tasks = squad", "objective.format"]),
-        ("albert-small", AS_DECODER, ["objective.kind = masked", "model.kind = encoder"]),
-        ("gpt", {"model.kind": "encoder"}, ["objective.kind = causal", "model.kind = decoder"]),
-        ("gpt", {"data.sentences": "lines"}, ["data.sentences = lines", "objective.kind"]),
-        ("albert-small", {"data.sentences": "none"}, ["objective.kind", "data.sentences = none"]),
-        ("albert-small", {"data.context": 4}, ["data.context = 4", "give 5"]),
-        ("albert-small", {"model.sentence_classes": 0}, ["objective.sentence", "give 2"]),
-        ("albert-small", NEGATIVE, ["objective.single_sentence", "objective.sentence = none"]),
-        ("albert-small", {"objective.pairs": "sentences"}, ["objective.pairs", "sentence = sop"]),
         ("macaron-bert-base-released", {"train.tokens": 1e9}, ["objective.pairs", "train.tokens"]),
         (
             "macaron-bert-base-released",
@@ -51,8 +40,6 @@ PARTS = {"train.batch_tokens": 4096, "data.batch_parts": 2}
             ["train.batch_tokens", "objective.pairs = sentences"],
         ),
         ("bert-base", PARTS, ["data.batch_parts = 2 has no effect"]),
-        ("albert-small", {"objective.p_mask": 0.95}, ["objective.p_mask", "objective.p_random"]),
-        ("albert-small", {"data.tokenizer": "bpe"}, ["data.tokenizer = bpe", "objective.kind"]),
     ],
     ids=lambda value: str(value)[:60],
 )

@@ -143,20 +143,15 @@ def test_the_headings_of_a_recipe_are_not_those_of_what_extends_it(tmp_path):
     assert (recipe.title, recipe.source, recipe.cost) == ("Short", "", "")
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "deep/code"])
-def test_a_tokenizer_s_file_is_anchored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize(
+    ("tokenizer", "is_path"), [("tokenizer.json", True), ("deep/code", True), ("moses-bpe", False)]
+)
+def test_the_path_of_a_tokenizer_is_made_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: str, is_path: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    recipe = absolute_paths(load_recipe("gpt", [f"data.tokenizer={name}"]).recipe)
-    assert recipe.data.tokenizer == str(tmp_path / name)
-
-
-@pytest.mark.parametrize("kind", ["bytes", "moses-bpe"])
-def test_a_kind_of_tokenizer_is_no_path(kind: str) -> None:
-    assert (
-        absolute_paths(load_recipe("gpt", [f"data.tokenizer={kind}"]).recipe).data.tokenizer == kind
-    )
+    recipe = absolute_paths(load_recipe("gpt", [f"data.tokenizer={tokenizer}"]).recipe)
+    assert recipe.data.tokenizer == (str(tmp_path / tokenizer) if is_path else tokenizer)
 
 
 def test_paths_are_made_absolute_and_data_sets_of_the_hub_and_urls_are_not(tmp_path, monkeypatch):

@@ -39,23 +39,16 @@ def refusal(*overrides: str) -> str:
 @pytest.mark.parametrize(
     ("override", "rule"),
     [
-        ("optimizer.lr='3e-4'", "is not a number"),
         ("optimizer.lr=true", "is not a number"),
         ("optimizer.lr=0", "must be more than 0"),
-        ("optimizer.lr=nan", "must be finite"),
         ("model.n_layers=2.0", "is not a whole number"),
         ("model.n_layers=0", "must be at least 1"),
-        ("model.dropout=1.0", "must be less than 1"),
         ("optimizer.warmup_share=1.5", "must be at most 1"),
-        ("model.bias=1", "is not true or false"),
-        ("model.ffn=swigul", "did you mean swiglu?"),
         ("model.norm=3", "is not one of layer, rms, none"),
         ("model.kind=encodr", "did you mean encoder?"),
         ("model.block=[1]", "is not text or a list of texts"),
         ("data.path=1984", "put it in quotes"),
         ("data.path={a = 'b'}", "is not text, a list of texts or {name = weight}"),
-        ("data.watch=notes.txt", "is not a list of texts or {name = path}"),
-        ("optimizer.betas=[0.9]", "is not a list of 2 numbers"),
         ("optimizer.betas=[0.9, 'a']", "is not a list of 2 numbers"),
         ("optimizer.betas=[0.9, 1.0]", "must be less than 1"),
         ("model.sentence_classes=3", "is not one of 0, 1, 2"),
@@ -107,14 +100,9 @@ def test_a_long_value_is_cut_short_and_stays_on_one_line():
 @pytest.mark.parametrize(
     ("overrides", "fields"),
     [
-        (["model.n_heads=7", "model.d_model=512"], ["model.n_heads = 7", "model.d_model = 512"]),
-        (["model.positions=rotary", "model.d_head=5"], ["model.positions", "model.d_head"]),
         (["model.positions=sinusoidal", "model.d_model=7", "model.n_heads=1"], ["model.d_model"]),
         (["model.norm=none", "model.final_norm=affine"], ["model.final_norm", "model.norm"]),
-        (['model.block=["attention", "cross"]'], ["cross", "model.kind = decoder"]),
-        (['model.block=["ffn"]', "model.share=attention"], ["model.share", "model.block"]),
         (["model.share=all", "model.share_groups=7"], ["model.share_groups", "model.n_layers = 6"]),
-        (["model.share=all", "model.share_inner=4"], ["model.share_inner", "model.n_layers = 6"]),
         (["model.max_len=100", "data.context=101"], ["model.max_len = 100", "data.context=100"]),
         (["optimizer.warmup_steps=9", "train.steps=8"], ["optimizer.warmup_steps = 9", "8 steps"]),
         (
@@ -310,12 +298,11 @@ def test_numbers_of_thousands_of_digits_are_shown_by_their_length() -> None:
         ({"data.path": "a\0b"}, r"data\.path"),
         ({"data.path": {"a\udcff": 1.0}}, r"data\.path"),
         ({"data.path": {"a": 1e308}}, r"weight 1e\+308 of 'a'"),
-        ({"data.split": "1e999999999/1/1"}, r"data\.split"),
         ({"model.block": ["ffn*1e308"]}, r"model\.block"),
         ({"model.block": ["ffn"] * 101}, r"model\.block has 101 entries"),
         (["model.n_layers=" + "9" * 5000], r"model\.n_layers"),
     ],
-    ids=range(10),
+    ids=range(9),
 )
 def test_a_value_out_of_bounds_is_refused_by_name(setting: Any, field: str) -> None:
     with pytest.raises(ConfigError, match=field):
