@@ -110,8 +110,9 @@ STORIES = {
         """,
     "answers": f"""
         {_ENCODER}
-        sublayer finetune encoder my.csv --text review --label rating --number {_TUNE} --out \
-            rating --json
+        sublayer finetune encoder my.csv --text review --label rating --number train.steps=60 \
+            train.evaluate_steps=20 train.batch_sequences=16 optimizer.lr=1e-2 \
+            train.precision=float32 train.threads=1 --out rating --json
         sublayer evaluate rating
         sublayer predict rating new.csv
         sublayer finetune encoder questions.csv --text passage --text-pair question --answer \
@@ -202,7 +203,6 @@ STORIES = {
         sublayer plan albert-base --processes 8 --device h100 --price 2 --share 0.4
         sublayer plan wmt14-base-transformer data.source_path=a data.target_path=b --processes \
             2 --device a100 --link 50 --json
-        sublayer plan macaron-glue --scale cpu --finetunings 2 train.precision=float32
         sublayer plan demo train.precision=float32
         sublayer plan gelu-swiglu train.precision=float32
         """,
