@@ -20,9 +20,7 @@ NOTHING = ToldColumns()
     ("task", "there", "found"),
     [
         ("mrpc", ["Quality", "#1 String", "#2 String"], ["#1 String", "#2 String"]),
-        ("mnli", ["index", "sentence1", "sentence2"], ["sentence1", "sentence2"]),
         ("ax", ["Premise", "Hypothesis"], ["Premise", "Hypothesis"]),
-        ("snli", ["premise", "hypothesis", "label"], ["premise", "hypothesis"]),
         ("boolq", ["question", "passage"], ["passage", "question"]),
         ("squad", ["id", "context", "question"], ["context", "question"]),
     ],
@@ -43,18 +41,23 @@ def test_columns_are_named_by_who_asks():
         find_columns(TASKS["rte"], {}, ToldColumns("a", "b", ("c",)), ["a", "b", "c"], "x.csv")
 
 
-def test_a_missing_column_is_named_with_those_there_are_and_the_nearest():
-    with pytest.raises(DataError) as error:
-        find_columns(TASKS["rte"], {}, NOTHING, ["sentence1", "sentense2"], "x.csv")
-    assert str(error.value) == (
-        "x.csv has no column 'sentence2': it has sentence1, sentense2: did you mean sentense2?"
-    )
+@pytest.mark.parametrize(
+    ("task", "columns", "missing"),
+    [
+        ("rte", ["sentence1", "sentense2"], "'sentence2': .*did you mean sentense2"),
+        ("copa", ["premise", "question", "choice1"], "choice1, choice2"),
+        ("wsc", ["text", "span1_text", "span2_text"], "'span2_index'"),
+    ],
+)
+def test_a_missing_column_is_named(task, columns, missing):
+    with pytest.raises(DataError, match=rf"x\.csv has no columns? {missing}"):
+        find_columns(TASKS[task], {}, NOTHING, columns, "x.csv")
 
 
 @pytest.mark.parametrize(
     ("row", "choices"),
     [
-        ({"choice1": "x", "choice2": "y"}, ("x", "y")),
+        ({f"choice{n}": str(n) for n in range(1, 27)}, tuple(map(str, range(1, 27)))),
         ({"choices": ["x", "y", "z"]}, ("x", "y", "z")),
         ({"options": ("x", "y")}, ("x", "y")),
     ],
@@ -79,12 +82,7 @@ def test_choices_of_a_table_are_its_columns():
         find_columns(TASKS["copa"], own, NOTHING, ["premise", "question", "two"], "x.csv")
 
 
-def test_no_choices_are_said():
-    with pytest.raises(DataError, match="no columns choice1, choice2 and so on"):
-        find_columns(TASKS["copa"], {}, NOTHING, ["premise", "question", "choice1"], "x.csv")
-
-
-@pytest.mark.parametrize("blank", ["", " \n", None, float("nan")])
+@pytest.mark.parametrize("blank", [" \n", None, float("nan")])
 def test_a_row_without_a_text_is_no_example(blank):
     task = TASKS["rte"]
     row = {"sentence1": "a", "sentence2": blank}
@@ -92,36 +90,25 @@ def test_a_row_without_a_text_is_no_example(blank):
     assert example_of(task, columns, row, 0, "x.jsonl:1") is None
 
 
-def test_what_is_no_text_is_said_with_its_place():
-    task = TASKS["sst2"]
-    columns = find_columns(task, {}, NOTHING, ["sentence"], "x.jsonl")
-    with pytest.raises(DataError, match=r"x\.jsonl:7: sentence is int, not a text"):
-        example_of(task, columns, {"sentence": 3}, 0, "x.jsonl:7")
-
-
-def test_the_places_of_wsc_are_needed():
-    task = TASKS["wsc"]
-    row = {"text": "Ann said she won.", "span1_text": "Ann", "span2_text": "she"}
-    with pytest.raises(DataError, match="no column 'span2_index'"):
-        find_columns(task, {}, NOTHING, row, "x.jsonl")
-    for written in (2, "2", 2.0):
-        row = {**row, "span2_index": written}
-        example = example_of(task, find_columns(task, {}, NOTHING, row, "x"), row, 0, "x:1")
-        assert example is not None
-        assert example.extra == {"span2_index": 2}
-
-
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [("she", "span2_index is str, not a whole number"), (None, "has no span2_index")],
-)
-def test_a_place_of_wsc_that_is_no_number_is_said(written, said):
+@pytest.mark.parametrize("written", [2, "2", 2.0])
+def test_the_position_of_wscs_pronoun_is_read(written):
     task = TASKS["wsc"]
     row = {"text": "Ann said she won.", "span1_text": "Ann", "span2_text": "she"}
     row = {**row, "span2_index": written}
+    example = example_of(task, find_columns(task, {}, NOTHING, row, "x"), row, 0, "x:1")
+    assert example is not None
+    assert example.extra == {"span2_index": 2}
+
+
+@pytest.mark.parametrize(
+    ("column", "written"), [("span2_index", "she"), ("span2_index", None), ("text", 3)]
+)
+def test_a_value_of_another_type_is_refused_with_its_place(column, written):
+    task = TASKS["wsc"]
+    row = {"text": "Ann said she won.", "span1_text": "Ann", "span2_text": "she", "span2_index": 2}
     columns = find_columns(task, {}, NOTHING, row, "x.csv")
-    with pytest.raises(DataError, match=rf"x\.csv:2:? {said}"):
-        example_of(task, columns, row, 0, "x.csv:2")
+    with pytest.raises(DataError, match=rf"x\.csv:2:? .*{column}"):
+        example_of(task, columns, {**row, column: written}, 0, "x.csv:2")
 
 
 def test_a_column_of_another_tasks_numbers_is_not_read():
@@ -129,11 +116,6 @@ def test_a_column_of_another_tasks_numbers_is_not_read():
     row = {"sentence": "fine", "span1_index": "none"}
     example = example_of(task, find_columns(task, {}, NOTHING, row, "x"), row, 0, "x:1")
     assert example is not None and example.extra == {}
-
-
-def test_as_many_choices_as_letters_are_found():
-    row = {"premise": "a", "question": "cause"} | {f"choice{n}": "x" for n in range(1, 27)}
-    assert len(find_columns(TASKS["copa"], {}, NOTHING, row, "x").choices) == 26
 
 
 def example(task, **values):
@@ -180,7 +162,6 @@ def test_a_span_has_its_place_and_an_empty_one_has_none():
         ("rte", Prediction(0, text="entailment"), "entailment"),
         ("rte", Prediction(None, text="maybe"), None),
         ("stsb", Prediction(3.2, text="3.2"), 3.2),
-        ("stsb", Prediction(None, text="three"), None),
     ],
 )
 def test_what_was_written_stands_beside_what_it_means(task, prediction, label):

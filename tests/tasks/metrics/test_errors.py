@@ -43,7 +43,7 @@ def test_the_error_of_accuracy_is_that_of_a_proportion():
     assert result.standard_error == np.sqrt(715 / 872 * 157 / 872 / 872)
 
 
-@pytest.mark.parametrize("name", ["f1", "macro_f1", "matthews", "pearson", "spearman"])
+@pytest.mark.parametrize("name", ["f1", "macro_f1", "matthews", "spearman"])
 def test_the_error_of_others_is_how_far_they_spread_over_sets(name):
     values, errors = [], []
     for seed in range(300):
@@ -154,7 +154,7 @@ def test_the_interval_of_ranks_is_scipys():
     assert result.p_mcnemar is None
 
 
-@pytest.mark.parametrize("metrics", [["f1", "accuracy"], ["matthews"], ["macro_f1"]])
+@pytest.mark.parametrize("metrics", [["f1", "accuracy"], ["macro_f1"]])
 def test_drawing_kinds_of_examples_is_drawing_examples(metrics, monkeypatch):
     gold = _paired_drawn(400, 0.5, 1)
     ours = np.where(_paired_drawn(400, 0.8, 2), gold, 1 - gold).tolist()
