@@ -135,12 +135,14 @@ def test_an_answer_that_is_not_in_its_place_trains_nothing_and_is_scored_all_the
         # White space in the answer, but not in the passage; in the place, but not in the answer.
         ("one two", " two ", 4, ("two", 4, SPACED)),
         ("one\n two", "two", 3, ("two", 5, SPACED)),
+        ("one two", "  two", 2, ("two", 4, SPACED)),
         ("one two", "two", 6, ("two", 4, MOVED)),
         # Two places fit, or none, or one that is too far, or behind.
         ("a a b", "a", 4, ("a", None, "")),
         ("two" + 20 * ".", "two", 20, ("two", None, "")),
         ("one two", "two", 1, ("two", None, "")),
         ("one two", " ", 4, (" ", None, "")),
+        ("one two", "", 4, ("", None, "")),
         ("one two", "two", -3, ("two", None, "")),
     ],
 )
