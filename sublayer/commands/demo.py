@@ -59,8 +59,8 @@ def announce(out: Path, jobs: int) -> None:
     note(
         paragraph(
             f"{study.title}: {', '.join(names[:-1])} and {names[-1]}, each at the best of "
-            f"{n_rates} learning rates, with {study.n_seeds} seeds. {n_runs} runs of {steps} "
-            f"steps, {jobs} at a time, in {out}."
+            f"{count(n_rates, 'learning rate')}, with {count(study.n_seeds or 1, 'seed')}. "
+            f"{count(n_runs, 'run')} of {count(steps or 0, 'step')}, {jobs} at a time, in {out}."
         )
     )
     n_left = n_runs - len(list(out.glob("arms/**/record.json")))
