@@ -234,6 +234,11 @@ def test_parts_that_cannot_stay_are_refused(
         load_recipe("gpt", {"init.run": book, **settings})
 
 
+def test_all_blocks_of_the_start_may_stay(book: str) -> None:
+    init = load_recipe("gpt", {"init.run": book, "init.freeze": "layers:4"}).recipe.init
+    assert init.frozen.n_layers == 4
+
+
 def test_without_a_start_nothing_can_stay() -> None:
     with pytest.raises(ConfigError, match="init.freeze = 'embeddings' has no effect"):
         load_recipe("gpt", {"init.freeze": "embeddings"})

@@ -25,6 +25,9 @@ def test_what_is_saved_is_read():
     assert read_spec(content, "task.json") == SPEC
     del content["columns"]  # as earlier versions wrote it
     assert read_spec(content, "task.json").columns == {}
+    del content["context"]
+    with pytest.raises(CheckpointError, match=r"task\.json does not describe a task"):
+        read_spec(content, "task.json")
 
 
 @pytest.mark.parametrize(
