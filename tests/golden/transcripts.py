@@ -39,6 +39,10 @@ _MASKS = [
         (r"^! (\[.*\] .*: )?about [\d:]+ to go, by the first steps\n", ""),
         (r"^(Versions and machine\n)(.*\n)*?(?=Checksums)", r"\1…\n"),
         (r"^(tokens/s|memory|time|data\.path|init\.run) \| .*", r"\1 | …"),
+        # Whether arms took the same time decides what is drawn.
+        (r"^seconds of a run\n.*\n", ""),
+        (r" All arms have the same time, to half a percent\.", ""),
+        (r"(?<=All arms have the same )time(, | and )", ""),
     )
 ]
 """What differs from machine to machine, or by its load, and what stands there in a transcript."""
