@@ -98,9 +98,9 @@ def test_the_demo_says_what_it_will_do_and_how_long_that_takes(
     announce(tmp_path, 4)
     whole, rest = unwrapped(capsys.readouterr().err).split("Tiny decoders")[1:]
     assert "32 runs of 260 steps, 2 at a time" in whole
-    assert "about 1:51 on a processor with avx512" in whole
-    assert "about 1:00 on a processor with avx512" in rest
-    assert "30 runs being left" in rest
+    assert "about 2:39 on a processor with avx512" in whole
+    assert "about 1:22 on a processor with avx512" in rest
+    assert "for 30 missing runs" in rest
 
 
 def test_a_value_is_what_evaluate_says_of_the_run(
