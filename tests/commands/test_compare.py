@@ -103,15 +103,6 @@ def test_the_demo_says_what_it_will_do_and_how_long_that_takes(
     assert "for 30 missing runs" in rest
 
 
-def test_a_value_is_what_evaluate_says_of_the_run(
-    sublayer: Sublayer, compared: Callable[..., Result]
-):
-    swiglu = compared("--json").found()["arms"][1]
-    run = "runs/gpt-ffn/arms/1-ffn=swiglu/seed-1"
-    evaluated = sublayer("evaluate", run, "--split", "test", "--json").found()
-    assert evaluated["bits_per_byte"] == pytest.approx(swiglu["values"][1], rel=1e-6)
-
-
 def test_a_study_that_can_compare_nothing_exits_as_failed_training(
     sublayer: Sublayer, settings: list[str]
 ):

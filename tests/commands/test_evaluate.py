@@ -49,15 +49,6 @@ def test_the_answer_holds_every_measure_of_the_same_text(sublayer: Sublayer, tra
     assert found["is_lossless"] is True
 
 
-def test_the_validation_split_is_scored_unless_another_is_asked_for(
-    sublayer: Sublayer, trained: Path
-) -> None:
-    found = evaluated(sublayer, trained)
-    checksums = record_of(trained)["data"]["checksums"]
-    assert found["split"] == "valid"
-    assert found["sha256"] == checksums["valid"]
-
-
 def test_the_stride_of_the_context_gives_what_training_reported(
     sublayer: Sublayer, trained: Path
 ) -> None:
@@ -112,16 +103,3 @@ def test_a_lossy_tokenizer_is_marked_and_divided_by_what_was_read(
     assert found["bytes"] == 13
     assert found["is_lossless"] is False
     assert "the tokenizer is lossy" in sublayer("evaluate", model, "--path", text).out
-
-
-def test_a_text_that_changed_since_training_is_not_scored_as_a_split(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
-) -> None:
-    run, text = tmp_path / "run", tmp_path / "text.txt"
-    shutil.copytree(trained, run)
-    former_text = trained.parent / "text.txt"
-    text.write_text(former_text.read_text().swapcase())
-    recipe = run / "recipe.toml"
-    settings = recipe.read_text()
-    recipe.write_text(settings.replace(str(former_text), str(text)))
-    assert "no longer what it was trained with" in sublayer("evaluate", run).refusal()

@@ -39,20 +39,6 @@ def test_copies_of_a_run_score_as_it_does(sublayer, runs, copies):
     assert found["choice"] is None
 
 
-def test_each_run_stands_beside_with_what_it_scores_alone(sublayer, runs):
-    found = sublayer("evaluate", *runs, "--json").found()
-    [task] = found["tasks"]
-    assert set(task["baselines"]) == {"majority", "words"}
-    assert task["standard_error"] > 0
-    for run, member in zip(runs, found["members"], strict=True):
-        [expected] = sublayer("evaluate", run, "--json").found()["tasks"]
-        del expected["baselines"]
-        assert member["tasks"] == [expected]
-    shown = sublayer("evaluate", *runs).out
-    assert shown.startswith("the average of 3 runs:\n")
-    assert "each run alone, on the same examples:" in shown
-
-
 def test_members_are_chosen_by_what_was_held_out(sublayer, reviewer, runs):
     held_out = [
         sublayer("evaluate", run, "--split", "valid", "--json").found()["tasks"][0]["score"]
@@ -97,12 +83,6 @@ def test_an_ensemble_is_compared_with_a_run(sublayer, reviewer, runs):
     found = sublayer("evaluate", *runs[:2], "--against", reviewer, "--json").found()
     [task] = found["against"]["tasks"]
     assert task["value"] == found["tasks"][0]["score"]
-
-
-def test_another_file_is_scored(sublayer, runs, tmp_path):
-    rows = write_csv(tmp_path / "new.csv", reviews(30, seed=9))
-    found = sublayer("evaluate", *runs[:2], "--path", rows, "--json").found()
-    assert found["tasks"][0]["examples"] == 30
 
 
 def test_runs_that_were_divided_otherwise_are_refused(sublayer, runs, tmp_path):

@@ -18,48 +18,6 @@ def untrained(reviewer: Path) -> Path:
     return finetuned(folder, "my.csv", *columns, *SHORT, "train.steps=1", "--out", "runs/one")
 
 
-def test_two_runs_are_compared_row_by_row(sublayer, reviewer, untrained):
-    found = sublayer("evaluate", reviewer, "--against", untrained, "--json").found()
-    against = found["against"]
-    assert against["run"] == str(untrained)
-    [table] = against["tasks"]
-    assert table["examples"] == found["tasks"][0]["examples"] == 48
-    assert table["value"] == found["tasks"][0]["score"]
-    other = sublayer("evaluate", untrained, "--json").found()
-    assert table["other"] == other["tasks"][0]["score"]
-    assert table["difference"] == table["value"] - table["other"]
-    assert table["n_only_first"] - table["n_only_other"] == round(48 * table["difference"])
-    low, high = table["interval"]
-    assert 0 < low < table["difference"] < high
-    assert table["is_decided"]
-    assert table["p_mcnemar"] < 0.01
-
-
-def test_a_run_that_is_scored_on_other_rows_is_refused(sublayer, reviewer, tmp_path):
-    write_csv(tmp_path / "my.csv", reviews(240))
-    columns = ("--text", "review", "--label", "stars")
-    apart = finetuned(tmp_path, "my.csv", *columns, *SHORT, "train.steps=1", "--out", "apart")
-    refused = sublayer("evaluate", reviewer, "--against", apart)
-    assert refused.code == 2
-    assert "is scored on other rows of my.csv than" in refused.err
-    write_csv(tmp_path / "new.csv", reviews(30, seed=9))
-    words = ("--path", tmp_path / "new.csv", "--against", apart, "--json")
-    found = sublayer("evaluate", reviewer, *words).found()
-    assert found["against"]["tasks"][0]["examples"] == 30
-
-
-def test_all_rows_of_another_file_are_scored_beside_the_baselines_of_the_run(
-    sublayer, reviewer, tmp_path
-):
-    new = write_csv(tmp_path / "new.csv", reviews(30, seed=9))
-    found = sublayer("evaluate", reviewer, "--path", new, "--json").found()
-    [table] = found["tasks"]
-    assert table["examples"] == 30
-    assert table["score"] > 0.9
-    assert set(table["baselines"]) == {"majority", "words"}
-    assert found["notes"] == []
-
-
 def test_rows_that_were_trained_on_are_counted(sublayer, reviewer, tmp_path):
     shutil.copy(reviewer.parents[1] / "my.csv", tmp_path / "copy.csv")
     found = sublayer("evaluate", reviewer, "--path", tmp_path / "copy.csv", "--json").found()
@@ -69,17 +27,6 @@ def test_rows_that_were_trained_on_are_counted(sublayer, reviewer, tmp_path):
     own = sublayer("evaluate", reviewer, "--path", reviewer.parents[1] / "my.csv", "--json").found()
     assert own["tasks"][0]["examples"] == 48
     assert "is what it was trained on: scored on the rows that were left" in own["notes"][0]
-
-
-def test_rows_that_cannot_be_scored_are_counted(sublayer, reviewer, tmp_path):
-    new = write_csv(tmp_path / "new.csv", reviews(30, seed=9))
-    new.write_text(new.read_text() + "short\n")
-    words = ("--path", new, "--json")
-    found = sublayer("evaluate", reviewer, *words).found()
-    assert found["tasks"][0]["examples"] == 30
-    [note] = found["notes"]
-    assert note.startswith("my.csv, dev: 1 row left out: fewer than ")
-    assert note.endswith("fields (new.csv:32)")
 
 
 def test_a_model_outside_a_run_is_scored_without_what_nothing_is_learned_from(

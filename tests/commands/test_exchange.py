@@ -13,7 +13,6 @@ from tests.commands.results import Sublayer
 from tests.interop.answering import model_for
 from tests.interop.bundles import write_bundle
 from tests.interop.encoders import MAX_LEN, VOCAB_SIZE, random_encoder
-from tests.interop.fairseq_checkpoints import Shape, as_fork, draw, save_fork, settings
 from tests.interop.test_albert_tf import released
 from tests.interop.test_gpt1_released import draw as draw_arrays
 from tests.interop.test_gpt1_released import save as save_arrays
@@ -48,19 +47,6 @@ def test_a_run_goes_out_and_comes_back(sublayer: Sublayer, trained: Path, tmp_pa
     before = sublayer("evaluate", trained, "--path", text, "--json").answer()
     after = sublayer("evaluate", back, "--path", text, "--json").answer()
     assert before["loss"] == after["loss"]
-
-
-def test_an_encoder_comes_in_and_goes_out(sublayer: Sublayer, tmp_path: Path) -> None:
-    bert, model, there = (tmp_path / name for name in ("bert", "model", "out"))
-    random_encoder("bert", **SIZES, pad_token_id=None).save_pretrained(bert)
-    code, out, _ = sublayer("import", "huggingface", bert, "--out", model)
-    assert code == 0
-    first, second = out.splitlines()
-    assert first == f"model: {model}, without a tokenizer: the folder has none"
-    assert second.startswith("largest difference of logits from transformers ")
-    exported = sublayer("export", model, "--to", "huggingface", there).shown()
-    following = f"next: transformers.BertForPreTraining.from_pretrained({str(there)!r})\n"
-    assert exported.endswith(following)
 
 
 def test_the_arrays_of_gpt1_come_in(sublayer: Sublayer, tmp_path: Path) -> None:
@@ -110,22 +96,6 @@ def test_the_release_of_albert_comes_in(sublayer: Sublayer, tmp_path: Path) -> N
         f"model: {model}, without a tokenizer: the folder has none",
         "not checked against transformers: it reads no checkpoints of TensorFlow",
         f"left out: {len(of_optimizer)} tensors of an optimizer",
-    ]
-
-
-def test_a_checkpoint_of_macaron_net_comes_in(sublayer: Sublayer, tmp_path: Path) -> None:
-    checkpoint, model = tmp_path / "checkpoint_best.pt", tmp_path / "model"
-    shape = Shape(is_macaron=True)
-    save_fork(checkpoint, as_fork(draw(shape)), settings(shape))
-    shown = sublayer("import", "fairseq", checkpoint, "--out", model).shown()
-    assert shown.splitlines() == [
-        f"model: {model}, without a tokenizer: its codes (codes, code, bpecodes, *.codes) and its "
-        "dictionary (dict.de.txt) are not both beside it",
-        "not checked against transformers: no class of it has model.block = macaron",
-        "left out: 6 tensors of an optimizer; "
-        "decoder.embed_positions._float_tensor, decoder.version, "
-        "encoder.embed_positions._float_tensor, encoder.version (no weights); "
-        "decoder.embed_tokens.weight (equal to the embedding matrix)",
     ]
 
 

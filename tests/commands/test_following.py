@@ -1,13 +1,11 @@
 """What is named as next fits the kind of model, and names the text that it has."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sublayer.commands.shared.following import after_import, after_training
 from sublayer.config.layering.layers import load_recipe
-from tests.commands.results import Sublayer
 
 BOOK = {"data.path": "book.txt"}
 LANGUAGES = {"data.source_path": "train.en", "data.target_path": "train.de"}
@@ -84,17 +82,3 @@ def test_after_an_import_stand_the_commands_of_that_kind_of_model() -> None:
     )
     assert unmarked == ["next: sublayer finetune m TASK --data DIR"]
     assert named("encoder-decoder") == ['next: sublayer generate m --prompt "The "']
-
-
-def test_what_a_run_ends_with_runs(
-    trained: Path, sublayer: Sublayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    short = ("train.steps=1", "train.threads=1", "--out", "runs/short")
-    shown = sublayer("train", trained, *short).out
-    assert shown.endswith(
-        "next: sublayer evaluate runs/short --split test\n"
-        '      sublayer generate runs/short --prompt "The "\n'
-    )
-    assert sublayer("evaluate", "runs/short", "--split", "test").code == 0
-    assert sublayer("generate", "runs/short", "--prompt", "The ", "--tokens", "2").code == 0

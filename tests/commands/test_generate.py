@@ -1,6 +1,5 @@
 """``sublayer generate`` streams, repeats itself, and refuses what it cannot do in one line."""
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,53 +9,6 @@ from sublayer.commands.generate import continuation
 from sublayer.commands.generate.continuation import Continuation
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from tests.commands.results import Sublayer
-
-
-def test_a_continuation_follows_its_prompt_and_is_a_function_of_the_seed(
-    sublayer: Sublayer, trained: Path
-) -> None:
-    words = ("generate", trained, "--prompt", "The cat", "--tokens", 40, "--seed")
-    code, first, said = sublayer(*words, 1)
-    assert code == 0
-    assert first.startswith("The cat")
-    assert first.endswith("\n")
-    assert "40 tokens" in said
-    assert sublayer(*words, 1).out == first
-    assert sublayer(*words, 2).out != first
-
-
-@pytest.mark.parametrize("normalization", ["published", "transformers"])
-def test_gpt1s_words_are_trained_scored_and_written_with_spaces_between(
-    sublayer: Sublayer, trained: Path, tmp_path: Path, normalization: str
-) -> None:
-    settings = [
-        f"data.path={trained.parent / 'text.txt'}",
-        "data.tokenizer=gpt1-bpe",
-        "data.merges=40",
-        f"data.normalization={normalization}",
-        *("data.context=16", "model.n_layers=1", "model.d_model=16", "model.n_heads=2"),
-        *("model.norm_order=post", "train.steps=2", "train.batch_sequences=2"),
-    ]
-    run = tmp_path / "run"
-    code, _, err = sublayer("train", "gpt", *settings, "--out", run)
-    assert code == 0, err
-    words = ("generate", run, "--tokens", 12, "--json", "--prompt")
-    (text,) = sublayer(*words, "The cat").found()["texts"]
-    (behind_space,) = sublayer(*words, "The cat ").found()["texts"]
-    assert text == f" {behind_space}"
-    assert text.lower() == text and " " in text.strip()
-    scored = sublayer("evaluate", run, "--json").found()
-    assert not scored["is_lossless"]
-    per_byte = scored["loss"] * scored["tokens"] / math.log(2) / scored["bytes"]
-    assert scored["bits_per_byte"] == pytest.approx(per_byte)
-
-
-def test_json_holds_every_continuation_of_a_batch(sublayer: Sublayer, trained: Path) -> None:
-    drawn = ("--temperature", 0.5, "--top-k", 90, "--top-p", 0.9, "--window", "rolling")
-    words = ("generate", trained, "--prompt", "A", "--tokens", 9, "--batch", 3, *drawn)
-    found = sublayer(*words, "--json").found()
-    assert (found["prompt"], found["tokens"]) == ("A", 9)
-    assert len(found["texts"]) == 3
 
 
 def test_a_text_ends_where_a_stop_begins(sublayer: Sublayer, trained: Path) -> None:

@@ -55,22 +55,6 @@ def prefix(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
     return span_run(tmp_path_factory.mktemp("prefix"), **{"objective.noise": "prefix"})
 
 
-def test_json_has_the_text_and_the_score_of_every_gap(sublayer: Sublayer, spans: Path) -> None:
-    found = sublayer("generate", spans, "--prompt", PROMPT, "--beam", 3, "--json").found()
-    assert found["prompt"] == PROMPT
-    assert found["seconds"] > 0
-    assert len(found["completions"]) == 3
-    scores = [each["score"] for each in found["completions"]]
-    assert scores == sorted(scores, reverse=True)
-    for each in found["completions"]:
-        assert each.keys() == {"text", "score", "tokens", "gaps", "unplaced"}
-        assert len(each["gaps"]) == 2
-        for gap in each["gaps"]:
-            assert gap.keys() == {"text", "score", "tokens"}
-            assert gap["text"] in each["text"]
-            assert (gap["score"] or 0.0) <= 0.0
-
-
 def test_gaps_are_filled_greedily_unless_they_are_drawn(sublayer: Sublayer, spans: Path) -> None:
     words = ("generate", spans, "--prompt", PROMPT)
     greedy = sublayer(*words).out

@@ -1,6 +1,5 @@
 """``sublayer inspect layers`` measures what was asked for, and refuses the rest in a line."""
 
-import json
 import math
 import re
 import shutil
@@ -40,24 +39,6 @@ def inspected(sublayer: Sublayer, run: Path, *options: object) -> dict[str, Any]
     assert len(runs) == 1
     measured: dict[str, Any] = runs[0]
     return measured
-
-
-def test_the_numbers_are_those_of_the_validation_split(sublayer: Sublayer, trained: Path) -> None:
-    found = sublayer("inspect", "layers", trained, "--json").answer()
-    assert (found["what"], found["out"]) == ("layers", None)
-    (run,) = found["runs"]
-    data = json.loads((trained / "record.json").read_text())["data"]
-    n_windows = data["valid"]["tokens"] // 32
-    assert run["split"] == "valid"
-    assert run["sha256"] == data["checksums"]["valid"]
-    assert (run["context"], run["windows"]) == (32, n_windows)
-    assert run["tokens"] == 32 * n_windows
-    (layer,) = run["layers"]
-    assert layer["layer"] == 1
-    for name in ("distance", "angle_degrees", "cosine", "norm_in", "norm_out"):
-        lower, median, upper = layer[f"{name}_quartiles"]
-        assert lower < median < upper
-        assert lower < layer[name] < upper
 
 
 def block_states(run: Path, text: bytes) -> tuple[torch.Tensor, torch.Tensor]:

@@ -44,22 +44,6 @@ def followed(sublayer: Sublayer, run: Path, *options: object) -> dict[str, Any]:
     return stack
 
 
-def test_the_first_tokens_of_the_validation_split_are_followed(
-    sublayer: Sublayer, trained: Path
-) -> None:
-    found = sublayer("inspect", "paths", trained, "--json").answer()
-    assert (found["what"], found["out"]) == ("paths", None)
-    (run,) = found["runs"]
-    assert (run["kind"], run["split"]) == ("decoder", "valid")
-    (stack,) = run["stacks"]
-    assert (stack["stack"], stack["read"], len(stack["tokens"])) == ("decoder", 32, 16)
-    assert [step["kind"] for step in stack["steps"]] == ["attention", "ffn"]
-    assert [step["layer"] for step in stack["steps"]] == [1, 1]
-    first, second = stack["shares"]
-    assert 1.0 > first >= second > 0.0
-    assert np.array(stack["coordinates"]).shape == (3, 16, 2)
-
-
 def test_paths_are_those_of_the_model_in_their_plane(
     sublayer: Sublayer, trained: Path, text: Path
 ) -> None:
@@ -92,18 +76,6 @@ def test_paths_are_those_of_the_model_in_their_plane(
     found = np.array(stack["coordinates"]).reshape(36, 2)
     signs = np.sign((found * expected).sum(0))
     np.testing.assert_allclose(found, expected * signs, rtol=0, atol=1e-4)
-
-
-def test_a_short_text_is_read_whole_and_a_limit_draws_fewer(
-    sublayer: Sublayer, albert: Path, text: Path
-) -> None:
-    text.write_text("Six by")
-    whole = followed(sublayer, albert, "--path", text)
-    assert whole["tokens"] == list("Six▁by")
-    block = ["attention", "norm", "ffn", "norm"]
-    assert [step["kind"] for step in whole["steps"]] == 2 * block
-    few = followed(sublayer, albert, "--path", text, "--tokens", 2)
-    assert (few["read"], few["tokens"]) == (6, ["S", "i"])
 
 
 def test_tokens_that_never_move_have_no_shares(

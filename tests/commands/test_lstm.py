@@ -35,12 +35,6 @@ def lstm(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
     return folder / "run"
 
 
-def test_it_has_learned_and_is_scored_as_a_decoder_is(sublayer: Sublayer, lstm: Path) -> None:
-    found = sublayer("evaluate", lstm, "--split", "test", "--json").found()
-    assert found["bits_per_byte"] < 6.0
-    assert (found["context"], found["stride"]) == (32, 16)
-
-
 def test_it_goes_on_beyond_its_context_from_a_prompt_beyond_it(
     sublayer: Sublayer, lstm: Path
 ) -> None:
@@ -60,18 +54,3 @@ def test_its_layers_are_inspected_and_neither_split_nor_followed(
     assert "is an LSTM, whose layers replace their input" in refusal
     refusal = sublayer("inspect", "paths", lstm).refusal()
     assert "is an LSTM, which has no sub-layers that add a step" in refusal
-
-
-def test_a_decoder_and_an_lstm_are_arms_of_one_comparison(
-    sublayer: Sublayer, tmp_path: Path
-) -> None:
-    (tmp_path / "text.txt").write_text(TEXT * 300)
-    settings = (
-        f"data.path={tmp_path / 'text.txt'}",
-        *("model.n_layers=1", "model.d_model=16", "model.n_heads=2", "data.context=16"),
-        *("train.steps=4", "train.batch_sequences=2", "train.threads=1"),
-        "train.precision=float32",
-    )
-    words = ("compare", "gpt", *settings, "--vary", "model.kind=decoder,lstm", "--match", "none")
-    found = sublayer(*words, "--seeds", 3, "--out", tmp_path / "out", "--json").found()
-    assert "lstm" in str(found)

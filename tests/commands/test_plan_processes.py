@@ -21,11 +21,6 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return unwrapped(capsys.readouterr().err)
 
 
-def test_without_processes_a_plan_is_as_before(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "processes" not in planned(capsys)
-    assert "processes" not in planned(capsys, "--device", "cpu")
-
-
 def test_time_and_price_follow_from_the_datasheet(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--processes", "4", "--device", "h100", "--price", "2", "--share", "0.5")
     plan = planned(capsys, *words)
@@ -74,14 +69,6 @@ def test_between_machines_a_link_has_to_be_given(capsys: pytest.CaptureFixture[s
     assert not any("give --link" in note for note in given["notes"])
 
 
-def test_a_device_of_the_table_is_planned_for_one_process(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    found = planned(capsys, "--device", "l4")["processes"]
-    assert (found["number"], found["memory_bytes"]) == (1, 24_000_000_000)
-    assert found["arms"][0]["shards"][2]["sent_bytes"]["total"] == 0
-
-
 def test_float32_is_planned_at_the_rate_of_float32(capsys: pytest.CaptureFixture[str]) -> None:
     found = planned(capsys, "train.precision=float32", "--device", "a100")["processes"]
     (arm,) = found["arms"]
@@ -108,14 +95,6 @@ def test_exact_divides_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         arm["shards"][0]["sent_bytes"]["total"]
         == 2 * arm["shards"][0]["memory"]["weights"] * 3 // 4
     )
-
-
-def test_arms_are_planned_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--vary", "model.ffn=gelu,swiglu", "--processes", "8", "--device", "4090")
-    assert main([*GPT, *words]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("swiglu  none") == 2 and shown.count("optimizer") >= 4
-    assert "32 GB/s (PCIe 4.0 x16, through the host" in unwrapped(shown)
 
 
 @pytest.mark.parametrize(

@@ -101,15 +101,3 @@ def test_a_comparison_of_which_one_arm_has_ended_compares_nothing_yet(
     # Neither an axis nor a table without rows.
     assert "How large" not in text
     assert "seeds are few" not in text
-
-
-def test_a_run_has_a_page_of_its_own(sublayer: Sublayer, study: Path):
-    run = study / "arms/0-ffn=gelu/seed-0"
-    code, out, err = sublayer("report", run)
-    assert code == 0, err
-    text = (run / "report.html").read_text()
-    assert out == f"{(run / 'report.html').resolve()}\n"
-    for part in ("learning rate", "bits per byte", "data.context", "FLOPs per token", "The "):
-        assert part in text
-    assert text.count("<svg") >= 3
-    assert sublayer("report", run).code == 0

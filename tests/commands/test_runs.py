@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -159,17 +158,6 @@ def test_the_newest_is_first_and_nothing_is_written(place: Path, sublayer: Subla
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     assert list(rows(sublayer)) == ["runs/new", "runs/book"]
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
-
-
-@pytest.mark.parametrize("kind", ["causal", "masked", "translation"])
-def test_runs_of_earlier_versions_are_listed(kind: str, sublayer: Sublayer):
-    title = tomllib.loads((OLD / kind / "finished" / "recipe.toml").read_text())["title"]
-    listed = rows(sublayer, OLD / kind)
-    finished, stopped = listed[str(OLD / kind / "finished")], listed[str(OLD / kind / "stopped")]
-    assert (finished["state"], stopped["state"]) == ("finished", "unfinished")
-    assert (stopped["step"], stopped["steps"]) == (3, 6)
-    # Their recipes have other titles today: they are known by those that they had.
-    assert (finished["recipe"], finished["title"]) == ("", title)
 
 
 def test_a_comparison_is_one_row_with_the_command_that_resumes_it(

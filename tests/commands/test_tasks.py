@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from sublayer.tasks.registry import TASKS
 from tests.commands.results import Sublayer
 
 
@@ -25,12 +24,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "empty"))
-    return tmp_path / "empty"
-
-
 def test_a_folder_is_read_and_what_was_left_out_is_said_with_its_place(
     sublayer: Sublayer, folder: Path
 ):
@@ -47,30 +40,6 @@ def test_a_folder_is_read_and_what_was_left_out_is_said_with_its_place(
     )
     assert "rte, dev: cannot be read: glue/RTE/dev.tsv:2: 'perhaps' is no label of RTE" in words
     assert "not there: cola, mrpc," in words
-
-
-def test_json_has_all_that_was_found(sublayer: Sublayer, folder: Path):
-    found = sublayer("tasks", "glue", "--json").answer()
-    tasks = {task["name"]: task for task in found["tasks"]}
-    assert list(tasks) == list(TASKS)
-    train = tasks["sst2"]["splits"]["train"]
-    assert (train["rows"], train["unlabelled"]) == (2, 0)
-    assert train["files"] == ["glue/SST-2/train.tsv"]
-    assert train["left_out"]["fewer than 2 fields"] == {
-        "rows": 2,
-        "first": "glue/SST-2/train.tsv:3",
-    }
-    assert tasks["sst2"]["splits"]["test"]["unlabelled"] == 1
-    assert tasks["rte"]["splits"]["dev"]["rows"] is None
-    assert tasks["rte"]["metrics"] == ["accuracy"]
-    assert tasks["cola"]["splits"] == {}
-
-
-def test_an_example_is_shown_of_a_folder(sublayer: Sublayer, folder: Path):
-    shown = sublayer("tasks", "sst2", "--show", "--data", "glue", "--row", 1).shown()
-    assert "SST-2, train, id 2" in shown
-    assert "[CLS] bad [SEP]" in shown
-    assert sublayer("tasks", "sst2", "--show").shown().startswith("SST-2\n")
 
 
 def test_an_example_is_shown_in_the_tokens_of_a_run(

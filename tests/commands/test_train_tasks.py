@@ -100,22 +100,6 @@ def test_what_is_wrong_is_said_in_one_line_before_anything_is_made(
 _PATH = "data.path=glue"
 
 
-def test_rows_that_are_left_out_or_cut_are_counted_before_the_first_step(
-    here: Path, sublayer: Sublayer
-) -> None:
-    path = here / "glue" / "SST-2" / "train.tsv"
-    path.write_text(path.read_text() + "no label\t-1\n" + "word " * 60 + "\t1\n" + "short\n")
-    result = sublayer("train", "small.toml", _PATH, "--out", "run")
-    assert result.code == 0
-    for said in (
-        "SST-2, train: 1 row left out: no label (-1 or empty) (train.tsv:62)",
-        "SST-2, train: 1 row left out: fewer than 2 fields (train.tsv:64)",
-        "1 row of the train part, longer than data.context = 32, cut to it",
-    ):
-        assert said in result.err
-    assert "81 examples" in result.err and "8 examples a step" in result.err
-
-
 def test_what_is_trained_is_scored_on_the_published_set_beside_the_baselines(
     here: Path, sublayer: Sublayer
 ) -> None:

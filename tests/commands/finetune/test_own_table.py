@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -12,30 +11,6 @@ from tests.commands.results import Sublayer
 from tests.commands.reviews import reviews, write_csv
 
 COLUMNS = ("--text", "review", "--label", "stars")
-
-
-def test_a_table_is_learned_by_the_names_of_its_columns(reviewer):
-    scores = json.loads((reviewer / "scores.json").read_text())
-    [table] = scores["tasks"]
-    assert table["title"] == "my.csv"
-    assert table["score"] > 0.9
-    assert table["baselines"]["majority"]["score"] < 0.7
-
-
-def test_the_recipe_of_the_run_says_all_of_the_table(reviewer):
-    data = read_run_recipe(reviewer / "recipe.toml").data
-    assert data.tasks == "table"
-    assert data.path == str(reviewer.parents[1] / "my.csv")
-    assert data.columns == {"text": "review", "label": "stars", "group": "film"}
-
-
-def test_the_labels_and_the_columns_are_saved_with_the_model(reviewer):
-    model = load(reviewer)
-    [task] = model.task.tasks
-    assert task.labels == ("bad", "good")
-    assert task.fields == ("review",)
-    assert model.task.columns == {"text": "review", "label": "stars", "group": "film"}
-    assert model.config.label_outputs == 2
 
 
 def test_no_group_stands_in_two_parts(reviewer):
@@ -52,42 +27,6 @@ def test_no_group_stands_in_two_parts(reviewer):
     n_all = len(parts["train"] | parts["valid"] | parts["test"])
     assert n_all == 80
     assert 0.6 < len(parts["train"]) / n_all < 0.8
-
-
-def test_a_run_that_has_ended_is_resumed_as_it_is(sublayer, reviewer, monkeypatch):
-    monkeypatch.chdir(reviewer.parents[1])
-    words = (*COLUMNS, "--group", "film", *TINY, "--resume", "--out", "runs/my")
-    before = (reviewer / "record.json").read_bytes()
-    result = sublayer("finetune", "albert-small", "my.csv", *words)
-    assert result.code == 0, result.err
-    assert (reviewer / "record.json").read_bytes() == before
-
-
-def test_another_column_is_another_run(sublayer, reviewer, monkeypatch):
-    monkeypatch.chdir(reviewer.parents[1])
-    words = (*COLUMNS, *TINY, "--resume", "--out", "runs/my")
-    result = sublayer("finetune", "albert-small", "my.csv", *words)
-    assert result.code == 2
-    assert "was started with data.columns = " in result.err
-
-
-def test_train_takes_the_same_recipe(sublayer, reviewer, here):
-    words = ("train.steps=2", "train.evaluate_steps=2", "--out", "again", "--json")
-    record = sublayer("train", reviewer, *words).found()
-    assert record["step"] == 2
-    assert load("again").task == load(reviewer).task
-
-
-def test_numbers_are_predicted_as_numbers(sublayer, here):
-    write_csv(here / "my.csv", reviews(60))
-    words = ("--text", "review", "--label", "rating", "--number", *TINY, "train.steps=2", "--json")
-    words = tuple(word for word in words if word != "train.steps=60")
-    result = sublayer("finetune", "albert-small", "my.csv", *words).found()
-    [seed] = result["seeds"]
-    assert set(seed["tasks"][0]["metrics"]) == {"pearson", "spearman"}
-    [task] = load(here / "runs" / "my").task.tasks
-    assert task.kind == "number"
-    assert 1.0 <= task.numbers[0] < task.numbers[1] <= 5.0
 
 
 def test_the_run_is_named_after_the_table(sublayer, here):
@@ -128,22 +67,6 @@ def test_what_a_table_is_not_is_said(sublayer, here, words, message):
     assert not (here / "runs").exists()
 
 
-def test_what_is_odd_in_a_table_is_counted(sublayer, here):
-    rows = reviews(60)
-    rows[5]["stars"] = "fine"
-    rows[6]["stars"] = ""
-    rows[7]["review"] = " "
-    write_csv(here / "my.csv", rows)
-    words = [word for word in TINY if not word.startswith("train.steps")]
-    result = sublayer("finetune", "albert-small", "my.csv", *COLUMNS, *words, "train.steps=1")
-    assert result.code == 0, result.err
-    said = result.err
-    assert "my.csv, train: 1 row left out: nothing in the column 'stars' (my.csv:8)" in said
-    assert "my.csv, train: 1 row left out: nothing in the column 'review' (my.csv:9)" in said
-    assert "my.csv, train: 1 row kept as it is: a label that no other row has" in said
-    assert "my.csv:7)" in said
-
-
 def test_rows_that_cannot_be_divided_are_said(sublayer, here):
     rows = [{**each, "film": "one"} for each in reviews(30)]
     write_csv(here / "my.csv", rows)
@@ -153,16 +76,3 @@ def test_rows_that_cannot_be_divided_are_said(sublayer, here):
         "more; rows with the same texts, of one source or of one group stay together, which makes "
         "1 part of them"
     ) in message
-
-
-def test_a_development_set_beside_the_training_set_is_what_is_scored(sublayer, here):
-    folder = here / "mine"
-    folder.mkdir()
-    write_csv(folder / "train.csv", reviews(60))
-    write_csv(folder / "dev.csv", reviews(20, seed=5))
-    words = tuple(word for word in TINY if not word.startswith("train.steps"))
-    result = sublayer(
-        "finetune", "albert-small", "mine", *COLUMNS, *words, "train.steps=1", "--json"
-    ).found()
-    [seed] = result["seeds"]
-    assert (seed["tasks"][0]["split"], seed["tasks"][0]["examples"]) == ("dev", 20)

@@ -18,20 +18,6 @@ def table(text: str, delimiter: str = ",") -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text), delimiter=delimiter))
 
 
-def test_the_same_rows_come_out_in_order_with_label_and_probabilities(sublayer, reviewer, here):
-    write_csv(here / "new.csv", ROWS)
-    result = sublayer("predict", reviewer, "new.csv")
-    assert result.code == 0, result.err
-    found = table(result.out)
-    assert list(found[0]) == [*ROWS[0], *ADDED]
-    assert [{name: row[name] for name in ROWS[0]} for row in found] == ROWS
-    assert [row["prediction"] for row in found] == [row["stars"] for row in ROWS]
-    for row in found:
-        assert float(row["p_bad"]) + float(row["p_good"]) == pytest.approx(1, abs=1e-5)
-        assert float(row[f"p_{row['prediction']}"]) > 0.5
-    assert "answered 20 rows of new.csv" in result.err
-
-
 def test_answers_do_not_depend_on_the_batch(sublayer, reviewer, here):
     write_csv(here / "new.csv", ROWS)
     found = [table(sublayer("predict", reviewer, "new.csv", "--batch", n).out) for n in (1, 7, 64)]
@@ -95,30 +81,6 @@ def test_parquet_keeps_its_types(sublayer, reviewer, here):
     assert after.select(["review", "seen"]).equals(before)
     assert after["prediction"].to_pylist() == [row["stars"] for row in ROWS]
     assert after.schema.field("p_good").type == pyarrow.float64()
-
-
-def test_json_lines_of_any_kind_of_file(sublayer, reviewer, here):
-    write_csv(here / "new.csv", ROWS)
-    lines = sublayer("predict", reviewer, "new.csv", "--json").out.splitlines()
-    assert [json.loads(line)["prediction"] for line in lines] == [row["stars"] for row in ROWS]
-
-
-def test_the_kind_of_a_new_file_is_as_its_name_says(sublayer, reviewer, here):
-    write_csv(here / "new.csv", ROWS)
-    result = sublayer("predict", reviewer, "new.csv", "--out", "answered.jsonl")
-    assert (result.code, result.out) == (0, "")
-    lines = (here / "answered.jsonl").read_text().splitlines()
-    assert json.loads(lines[3])["review"] == ROWS[3]["review"]
-
-
-def test_nothing_is_overwritten(sublayer, reviewer, here):
-    write_csv(here / "new.csv", ROWS)
-    before = (here / "new.csv").read_bytes()
-    refused = sublayer("predict", reviewer, "new.csv", "--out", "new.csv")
-    assert refused.code == 2
-    assert "new.csv exists: name a file that does not" in refused.err
-    assert (here / "new.csv").read_bytes() == before
-    assert [path.name for path in here.iterdir()] == ["new.csv"]
 
 
 def test_a_row_without_a_text_is_kept_counted_and_not_answered(sublayer, reviewer, here):

@@ -4,8 +4,6 @@ import io
 import json
 import os
 
-import pytest
-
 from sublayer.commands.predict import lines as module
 from sublayer.commands.predict.lines import blocks_of_lines
 from sublayer.loading import load
@@ -19,11 +17,6 @@ def test_each_line_is_answered_with_label_and_probability(sublayer, reviewer, st
     answers = [line.split("\t") for line in result.out.splitlines()]
     assert [label for label, _ in answers] == ["good", "bad", "bad"]
     assert all(0.5 < float(p) <= 1 for _, p in answers)
-
-
-def test_a_tab_is_part_of_a_single_text(sublayer, reviewer, standard_input):
-    standard_input(b"The lovely film\tis great.\n")
-    assert sublayer("predict", reviewer).out.startswith("good\t")
 
 
 def test_an_empty_line_stays_one_and_is_counted(sublayer, reviewer, standard_input):
@@ -80,10 +73,3 @@ def test_an_answer_is_printed_before_the_next_line_comes(reviewer, monkeypatch):
     monkeypatch.setattr(module, "write_result", printed.append)
     module.predict_lines(Answerer(load(reviewer)), Stream(), as_json=False)
     assert Stream.seen == [0, 1, 2]
-
-
-@pytest.mark.parametrize("given", [b"", b"\n"])
-def test_nothing_is_answered_with_nothing(sublayer, reviewer, standard_input, given):
-    standard_input(given)
-    result = sublayer("predict", reviewer)
-    assert (result.code, result.out) == (0, given.decode())

@@ -12,7 +12,7 @@ from sublayer.runs.submission import submit
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.submissions.asked_sets import read_test_set
 from tests.commands.conftest import SHORT, finetuned
-from tests.task_files import write_rte, write_squad, write_sst2
+from tests.task_files import write_rte, write_sst2
 
 SIZES = {"train": 30, "dev": 10, "test": 7}
 SHORTEST = [*SHORT, "train.steps=1"]
@@ -57,26 +57,6 @@ def test_the_answers_are_those_of_the_model(sublayer, entailed, glue, here):
     assert [line.split("\t")[1] for line in written] == expected
 
 
-def test_what_was_not_trained_has_the_majority_of_the_training_rows(sublayer, entailed, glue, here):
-    shown = sublayer("predict", entailed, "--data", glue, "--submission", "out").out
-    assert "SST-2  test     5  the majority" in shown
-    # Of 31 rows the negative ones are 16.
-    assert {line[-1] for line in Path("out/SST-2.tsv").read_text().splitlines()[1:]} == {"0"}
-
-
-def test_several_runs_answer_a_suite_together(sublayer, entailed, glue, here):
-    words = ("sst2", "--data", str(glue), *SHORTEST, "--out", "sst2")
-    judged = finetuned(here, *words)
-    found = sublayer(
-        "predict", entailed, judged, "--data", glue, "--submission", "out", "--json"
-    ).found()
-    assert {each["task"]: each["runs"] for each in found["sets"]} == {
-        "rte": [str(entailed)],
-        "sst2": [str(judged)],
-    }
-    assert not any(note.startswith("SST-2.tsv: not trained") for note in found["notes"])
-
-
 def test_runs_that_answer_one_task_answer_it_together(sublayer, entailed, glue, here):
     words = ("rte", "--data", str(glue), *SHORTEST, "train.seed=5", "--out", "other")
     other = finetuned(here, *words)
@@ -101,27 +81,6 @@ def test_nothing_is_overwritten(sublayer, entailed, glue, here):
     assert list(Path("out").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (["0\ta\tb", "1\tc\td", "1\te\tf"], "an id that another row has"),
-        (["0\ta\tb", "1\tc\td", "1\tc\td"], "the same row again"),
-        (["0\ta\tb", "1\tc"], "fewer than 3 fields"),
-    ],
-)
-def test_a_set_with_rows_missing_or_two_with_one_id_is_refused(
-    sublayer, entailed, here, rows, message
-):
-    folder = here / "glue" / "RTE"
-    folder.mkdir(parents=True)
-    (folder / "test.tsv").write_text("\n".join(["index\tsentence1\tsentence2", *rows]) + "\n")
-    refused = sublayer("predict", entailed, "--data", "glue", "--submission", "out")
-    assert refused.code == 2
-    assert f"test.tsv:{len(rows) + 1}: {message}" in refused.err
-    assert "an answer for each row" in refused.err
-    assert not Path("out").exists()
-
-
 def test_a_diagnostic_set_is_answered_by_the_model_of_its_task(here, entailed):
     """RTE's of SuperGLUE, of which AX-b and AX-g are diagnostic sets, as one run answers them."""
     model = here / "model"
@@ -143,15 +102,6 @@ def test_a_diagnostic_set_is_answered_by_the_model_of_its_task(here, entailed):
         ("axg", (model,)),
     }
     assert len((here / "out" / "AX-g.jsonl").read_text().splitlines()) == 3
-
-
-def test_the_answers_to_squad_are_what_its_script_reads(sublayer, here):
-    write_squad(here / "squad")
-    asked = finetuned(here, "squad", "--data", "squad", *SHORTEST, "--out", "asked")
-    found = sublayer("predict", asked, "--submission", "out", "--json").found()
-    assert (found["files"], found["archive"]) == (["predictions.json"], None)
-    answers = json.loads(Path("out/predictions.json").read_text())
-    assert sorted(answers) == sorted(f"q{number}" for number in range(12))
 
 
 def test_a_whole_set_is_read(tmp_path):

@@ -22,29 +22,6 @@ def test_lines_are_translated_in_order(translate: Translate, translator: Path) -
     assert translate(translator, text, "--window", 2, "--batch", 2).out == out
 
 
-def test_several_translations_come_with_scores(translate: Translate, translator: Path) -> None:
-    several = translate(translator, b"the cat\n\na dog\n", "--n-best", 3, "--beam", 4)
-    rows = [line.split("\t") for line in several.out.splitlines()]
-    assert several.code == 0
-    numbers = [row[0] for row in rows]
-    assert numbers == ["1", "1", "1", "3", "3", "3"]
-    scores = [float(row[1]) for row in rows]
-    assert scores[0] >= scores[1] >= scores[2]
-    best = translate(translator, b"the cat\n", "--beam", 4)
-    assert rows[0][2] == best.out.strip()
-
-
-def test_json_holds_what_is_printed(translate: Translate, translator: Path) -> None:
-    text = b"the cat\n\na dog\n"
-    found = translate(translator, text, "--json").found()
-    assert (found["lines"], found["too_long"]) == (3, 0)
-    held = []
-    for line in found["translations"]:
-        translations = line["translations"]
-        held.append(translations[0]["text"] if translations else "")
-    assert held == translate(translator, text).out.splitlines()
-
-
 def test_a_line_that_is_too_long_is_empty_and_said(translate: Translate, translator: Path) -> None:
     long = b"a cat and " * 40
     code, out, err = translate(translator, b"a cat\n" + long + b"\na dog\n")
