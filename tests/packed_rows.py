@@ -34,3 +34,17 @@ def unpack(batch: PackedBatch) -> list[Unpacked]:
                 )
             )
     return found
+
+
+MaskedRow = tuple[tuple[int, ...], ...]
+
+
+def masked_rows(batch: PackedBatch) -> list[MaskedRow]:
+    """Give of every masked example its ids, segments, predicted positions, targets, and label."""
+    found = []
+    for sequence, label in zip(unpack(batch), batch.labels.tolist(), strict=True):
+        assert sequence.targets is not None
+        positions = (sequence.targets >= 0).nonzero()[:, 0]
+        parts = (sequence.ids, sequence.segments, positions, sequence.targets[positions])
+        found.append((*(tuple(part.tolist()) for part in parts), (int(label),)))
+    return found

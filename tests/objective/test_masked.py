@@ -27,8 +27,8 @@ from sublayer.objective.families import family_of
 from sublayer.objective.masked.batches import pair_settings
 from sublayer.objective.masked.loss import Masked, predicts_negative, sentence_nats, states_at
 from tests.breadth import rows
-from tests.data.masked.test_packing import unpacked
 from tests.encoders import encoder_of, with_known_logits
+from tests.packed_rows import masked_rows
 from tests.stories import Numbers, numbered
 
 CONTEXT = 16
@@ -143,7 +143,7 @@ def test_packed_examples_have_the_states_that_they_have_alone(
     assert batch.read.mask is not None and batch.read.document_ids is not None
     alone = [
         pack([Example(*map(np.array, row[:4]), row[4][0])], width=CONTEXT, pad_id=0)
-        for row in unpacked(batch)
+        for row in masked_rows(batch)
     ]
     with torch.no_grad():
         together = states_at(encoder, batch)
@@ -158,7 +158,7 @@ def test_logits_at_hidden_places_are_those_of_the_full_forward_pass() -> None:
     encoder, batch = encoder_of(VOCAB_SIZE, CONTEXT), make_batch()
     nats, sentence = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
-        for ids, segments, places, targets, (label,) in unpacked(batch):
+        for ids, segments, places, targets, (label,) in masked_rows(batch):
             output = encoder(torch.tensor([ids]), segments=torch.tensor([segments]))
             nats += F.cross_entropy(
                 output.logits[0, list(places)], torch.tensor(targets), reduction="sum"
