@@ -1,7 +1,7 @@
 """What autograd saves of a micro-batch, and what an optimizer step allocates, as measured."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.estimate.memory import MemoryEstimate, training_memory
 from sublayer.estimate.micro_batch import MicroBatch
 from sublayer.estimate.saved_by_pass import saved_activations, saved_casts
 from sublayer.model.build import build
@@ -59,12 +60,9 @@ def make_pairs(
 ) -> SyntheticPairs | SyntheticTargets | SyntheticExamples:
     if isinstance(step.objective, SupervisedObjective):
         has_encoder = step.config.kind == "encoder-decoder"
+        n_predicted = 0 if has_encoder else step.objective.n_predictions(step.lengths.written)
         return SyntheticExamples(
-            VOCAB_SIZE,
-            step.lengths,
-            n_sequences,
-            n_predicted=0 if has_encoder else step.objective.n_predictions(step.lengths.written),
-            has_encoder=has_encoder,
+            VOCAB_SIZE, step.lengths, n_sequences, n_predicted=n_predicted, has_encoder=has_encoder
         )
     if step.config.kind == "encoder-decoder":
         return SyntheticTargets(VOCAB_SIZE, step.lengths, n_sequences)
@@ -86,24 +84,34 @@ def saved_storages(sizes: dict[int, int]) -> Iterator[None]:
         yield
 
 
-def check_saved(step: MicroBatch) -> None:
-    said = saved_activations(step) + saved_casts(step)
-    assert said == pytest.approx(saved_bytes(step), rel=0.03)
+def check_saved(step: MicroBatch, rel: float = 0.03) -> None:
+    estimated = saved_activations(step) + saved_casts(step)
+    assert estimated == pytest.approx(saved_bytes(step), rel=rel)
 
 
 def saved_bytes(step: MicroBatch) -> int:
     """Measure what autograd saves of a micro-batch beside the parameters."""
     objective, batch = build_objective(step).train(), make_batch(step)
     sizes: dict[int, int] = {}
-    with (
-        saved_storages(sizes),
-        torch.autocast("cpu", dtype=torch.bfloat16, enabled=step.precision == "bfloat16"),
-    ):
+    is_narrow = step.precision == "bfloat16"
+    with saved_storages(sizes), torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_narrow):
         total = sum(objective(batch).values(), torch.zeros(()))
     for parameter in objective.parameters():
         sizes.pop(parameter.untyped_storage().data_ptr(), None)
     assert total.requires_grad
     return sum(sizes.values())
+
+
+def check_allocated(
+    step: MicroBatch, optimizer: OptimizerConfig, n_passes: int = 1, *, with_onednn: bool = False
+) -> MemoryEstimate:
+    """Assert that an optimizer step allocates as much as is estimated; return the estimate."""
+    take_step = make_step(step, optimizer, n_passes)
+    take_step(0)  # makes the optimizer's state
+    estimated = training_memory(step, optimizer, n_passes=n_passes)
+    moving = estimated.tensors - estimated.weights - estimated.optimizer
+    assert moving == pytest.approx(allocated_peak(take_step, with_onednn=with_onednn), rel=0.1)
+    return estimated
 
 
 def make_step(step: MicroBatch, optimizer: OptimizerConfig, n_passes: int) -> TrainStep:
@@ -113,47 +121,22 @@ def make_step(step: MicroBatch, optimizer: OptimizerConfig, n_passes: int) -> Tr
     settings |= {"train.recompute": "blocks" if step.recomputes else "none"}
     recipe: Recipe = load_recipe("gpt", settings).recipe
     train = resolve_train(recipe, steps=9, valid_tokens=step.context, is_gpu=False, threads=1)
-    filled = {
-        "model": step.config,
-        "train": train,
-        "optimizer": resolve_optimizer(optimizer, steps=9),
-    }
-    objective = build_objective(step)
-    resolved, device, world = (
-        recipe.model_copy(update=filled),
-        torch.device("cpu"),
-        World(rank=0, size=1),
-    )
+    filled = {"train": train, "optimizer": resolve_optimizer(optimizer, steps=9)}
+    resolved = recipe.model_copy(update={"model": step.config, **filled})
+    objective, device, world = build_objective(step), torch.device("cpu"), World(rank=0, size=1)
     if not isinstance(step.objective, CausalObjective):
         return TrainStep(resolved, objective, make_pairs(step, batch), device=device, world=world)
     ids, starts = np.zeros(2000, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    split = Split(
-        "train",
-        TokenStore(ids, starts, starts, len(ids), "", is_lossless=True),
-        ByteTokenizer(),
-        ("",),
-    )
-    n_ahead = step.objective.targets
+    store = TokenStore(ids, starts, starts, len(ids), "", is_lossless=True)
     windows = Windows(
-        split,
+        Split("train", store, ByteTokenizer(), ("",)),
         context=step.context,
         batch_sequences=batch,
         seed=0,
         boundaries="ignore",
-        n_ahead=n_ahead,
+        n_ahead=step.objective.targets,
     )
     return TrainStep(resolved, objective, windows, device=device, world=world)
-
-
-@contextmanager
-def without_onednn() -> Iterator[None]:
-    """Leave products to others than oneDNN while entered."""
-    was_enabled = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = was_enabled
 
 
 def allocated_peak(take_step: TrainStep, *, with_onednn: bool = False) -> int:
@@ -162,16 +145,13 @@ def allocated_peak(take_step: TrainStep, *, with_onednn: bool = False) -> int:
     Without what oneDNN copies for its products, which differs from processor to processor and which
     no estimate of tensors counts; what it keeps of an LSTM is a tensor.
     """
-    with (
-        nullcontext() if with_onednn else without_onednn(),
-        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
-    ):
-        take_step(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.backends.mkldnn, "enabled", with_onednn)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            take_step(1)
     assert profiler.profiler is not None and profiler.profiler.kineto_results is not None
-    events = [
-        event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"
-    ]
-    held = np.cumsum(
-        [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    events = sorted(
+        (each for each in profiler.profiler.kineto_results.events() if each.name() == "[memory]"),
+        key=lambda event: event.start_ns(),
     )
-    return int(held.max())
+    return int(np.cumsum([event.nbytes() for event in events]).max())

@@ -1,12 +1,14 @@
-"""The memory that a step is said to need is what it allocates."""
+"""The memory that a step is estimated to need is what autograd keeps and what it allocates."""
 
+import math
+from collections import Counter
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
 
+from sublayer.config.architecture.stacks import stacks
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.objectives.causal import CausalObjective
 from sublayer.config.optimizers.adafactor import AdafactorConfig
@@ -14,124 +16,77 @@ from sublayer.config.optimizers.adam import AdamWConfig
 from sublayer.config.optimizers.kinds import OPTIMIZERS, OptimizerConfig
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
+from sublayer.estimate import optimizer_states
 from sublayer.estimate.memory import training_memory
+from sublayer.estimate.optimizer_states import adafactor_work, matrix_shapes, n_states
+from sublayer.estimate.saved_by_blocks import score_bias, score_bias_index
+from sublayer.estimate.saved_by_pass import saved_activations
+from sublayer.model.positions.build import build_positions
+from sublayer.model.roles import parameter_roles
+from sublayer.training.optimizers.build import build_optimizer, optimizer_tensors
 from tests.breadth import rows
 
 from .configurations import (
+    CONTEXT,
     ENCODER,
     ENCODERS,
     MODELS,
+    PASSES,
     PRECISIONS,
-    T5S,
-    TASK_MODELS,
+    SEQUENCES,
     TRANSLATORS,
+    Fields,
     make_pass,
-    make_span_pass,
-    make_task_pass,
 )
-from .measured import allocated_peak, check_saved, make_step
+from .measured import (
+    build_objective,
+    check_allocated,
+    check_saved,
+    make_step,
+    saved_bytes,
+    saved_storages,
+)
 
-# Of the eight kinds of step a model is measured in four, in which any two choices are met together.
-KINDS = list(product([1, 2], PRECISIONS, [False, True]))
+ADAMW = load_recipe("gpt").recipe.optimizer
+SGD = SgdConfig(lr=1e-2, momentum=0.9)
+
+
+@pytest.mark.parametrize(("name", "precision"), rows(product(PASSES, PRECISIONS), 22))
+def test_autograd_keeps_what_is_estimated(name: str, precision: str) -> None:
+    check_saved(PASSES[name](precision))
+
+
+# Of the eight kinds of step a pass is measured in four, in which any two choices are met together.
 FOUR = [(1, "float32", True), (1, "bfloat16", False), (2, "float32", False), (2, "bfloat16", True)]
-OTHERS = [kind for kind in KINDS if kind not in FOUR]
-
-
-def kinds_of(number: int) -> list[tuple[int, str, bool]]:
-    """Return the kinds of step in which the model of this number is measured."""
-    return OTHERS if number % 4 >= 2 else FOUR
-
-
+OTHERS = [kind for kind in product([1, 2], PRECISIONS, [False, True]) if kind not in FOUR]
 STEPS = [
-    (fields, *kind)
-    for number, fields in enumerate([*MODELS, *ENCODERS, *TRANSLATORS])
-    for kind in kinds_of(number)
+    (name, *kind)
+    for number, name in enumerate(PASSES)
+    for kind in (OTHERS if number % 4 >= 2 else FOUR)
 ]
 
 
-@pytest.mark.parametrize(("fields", "n_passes", "precision", "recomputes"), rows(STEPS, 8), ids=str)
-def test_a_step_allocates_what_is_said(
-    fields: dict[str, Any], n_passes: int, precision: str, recomputes: bool
+@pytest.mark.parametrize(("name", "n_passes", "precision", "recomputes"), rows(STEPS, 22))
+def test_a_step_allocates_what_is_estimated(
+    name: str, n_passes: int, precision: str, recomputes: bool
 ) -> None:
-    step = replace(make_pass(fields, precision), recomputes=recomputes)
-    optimizer = load_recipe("gpt").recipe.optimizer
-    take_step = make_step(step, optimizer, n_passes)
-    take_step(0)  # makes the optimizer's state
-    said = training_memory(step, optimizer, n_passes=n_passes)
-    assert said.tensors - said.weights - said.optimizer == pytest.approx(
-        allocated_peak(take_step), rel=0.1
-    )
+    check_allocated(replace(PASSES[name](precision), recomputes=recomputes), ADAMW, n_passes)
 
 
 OBJECTIVES = [CausalObjective(auxiliary="layers", targets=2), CausalObjective(positions="last")]
 
 
+@pytest.mark.parametrize("recomputes", [False, True])
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=["auxiliary", "last"])
-@pytest.mark.parametrize(
-    ("fields", "precision"),
-    rows(product([MODELS[0], *MODELS[4:6]], ["bfloat16", "float32"]), 1),
-    ids=str,
-)
-def test_other_losses_keep_and_allocate_what_is_said(
-    fields: dict[str, Any], objective: CausalObjective, precision: str
+def test_other_losses_keep_and_allocate_what_is_estimated(
+    objective: CausalObjective, recomputes: bool
 ) -> None:
-    optimizer = SgdConfig(lr=1e-2, momentum=0.9)
-    for recomputes in (False, True):
-        step = replace(make_pass(fields, precision), objective=objective, recomputes=recomputes)
-        take_step = make_step(step, optimizer, 2)
-        take_step(0)
-        said = training_memory(step, optimizer, n_passes=2)
-        assert said.tensors - said.weights - said.optimizer == pytest.approx(
-            allocated_peak(take_step), rel=0.1
-        )
-    check_saved(replace(step, recomputes=False))
+    step = replace(make_pass({}, "float32" if recomputes else "bfloat16"), objective=objective)
+    check_allocated(replace(step, recomputes=recomputes), SGD, 2)
+    check_saved(step)
 
 
-# Both stacks matter: where blocks run again, the longer one has the peak.
-SPANS = [
-    (fields, z_loss, *kind) for fields, z_loss in ((T5S[0], 0.0), (T5S[1], 1e-4)) for kind in KINDS
-]
-
-
-@pytest.mark.parametrize(
-    ("fields", "z_loss", "n_passes", "precision", "recomputes"), rows(SPANS, 4), ids=str
-)
-def test_a_step_of_span_corruption_allocates_what_is_said(
-    fields: dict[str, Any], z_loss: float, n_passes: int, precision: str, recomputes: bool
-) -> None:
-    optimizer = load_recipe("gpt").recipe.optimizer
-    step = make_span_pass(fields, precision, z_loss)
-    # A target is so much shorter than the input that neither stack stands for the other.
-    assert step.lengths.written < step.lengths.read / 3
-    one = replace(step, recomputes=recomputes)
-    take_step = make_step(one, optimizer, n_passes)
-    take_step(0)
-    said = training_memory(one, optimizer, n_passes=n_passes)
-    assert said.tensors - said.weights - said.optimizer == pytest.approx(
-        allocated_peak(take_step), rel=0.1
-    )
-
-
-OF_TASKS = [
-    (name, *kind) for number, name in enumerate(TASK_MODELS) for kind in kinds_of(2 * (number % 2))
-]
-
-
-@pytest.mark.parametrize(("name", "n_passes", "precision", "recomputes"), rows(OF_TASKS, 6))
-def test_a_step_on_a_task_allocates_what_is_said(
-    name: str, n_passes: int, precision: str, recomputes: bool
-) -> None:
-    step = replace(make_task_pass(name, precision), recomputes=recomputes)
-    optimizer = load_recipe("gpt").recipe.optimizer
-    take_step = make_step(step, optimizer, n_passes)
-    take_step(0)
-    said = training_memory(step, optimizer, n_passes=n_passes)
-    assert said.tensors - said.weights - said.optimizer == pytest.approx(
-        allocated_peak(take_step), rel=0.1
-    )
-
-
-UPDATES: dict[str, Any] = {
+UPDATES: dict[str, OptimizerConfig] = {
     **{kind: table() for kind, table in OPTIMIZERS.items()},
     "decayed": SgdConfig(lr=1e-2, momentum=0.9, weight_decay=0.1),
     "uncorrected": AdamWConfig(bias_correction=False),
@@ -143,100 +98,159 @@ UPDATES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "fields"),
-    rows(product(UPDATES.values(), [MODELS[2], MODELS[4]]), 8),
-    ids=str,
-)
-def test_an_update_that_outweighs_the_activations_allocates_what_is_said(
-    optimizer: OptimizerConfig, fields: dict[str, Any]
+@pytest.mark.parametrize(("name", "fields"), rows(product(UPDATES, MODELS[1:4:2]), 8), ids=str)
+def test_an_update_that_outweighs_the_activations_allocates_what_is_estimated(
+    name: str, fields: Fields
 ) -> None:
     step = replace(make_pass({**fields, "share": "none"}, "float32"), sequences=1, context=8)
-    take_step = make_step(step, optimizer, 1)
-    take_step(0)
-    said = training_memory(step, optimizer, n_passes=1)
-    assert said.activations < said.weights
-    assert said.tensors - said.weights - said.optimizer == pytest.approx(
-        allocated_peak(take_step), rel=0.1
-    )
+    estimated = check_allocated(step, UPDATES[name])
+    assert estimated.activations < estimated.weights
 
 
 @pytest.mark.parametrize(
     ("optimizer", "states"),
-    [
-        (SgdConfig(lr=1e-2, momentum=0.0), 0),
-        (SgdConfig(lr=1e-2, momentum=0.9), 1),
-        (load_recipe("gpt").recipe.optimizer, 2),
-        (UPDATES["uncorrected"], 2),
-        (UPDATES["lamb"], 2),
-        (UPDATES["published"], 2),
-        (UPDATES["gpt1"], 2),
-        (UPDATES["scaled"], 2),
-    ],
-    ids=["sgd", "momentum", "adamw", "uncorrected", "albert", "published", "gpt1", "scaled"],
+    [(SgdConfig(lr=1e-2, momentum=0.0), 0), (SGD, 1), (ADAMW, 2), (UPDATES["lamb"], 2)],
+    ids=["sgd", "momentum", "adamw", "lamb"],
 )
-def test_an_optimizer_keeps_the_numbers_that_are_said(
+def test_an_optimizer_keeps_the_numbers_that_are_estimated(
     optimizer: OptimizerConfig, states: int
 ) -> None:
     step = make_pass({}, "float32")
     take_step = make_step(step, optimizer, 1)
     take_step(0)
-    kept = [
-        v
-        for state in take_step.optimizer.state.values()
-        for v in state.values()
-        if torch.is_tensor(v) and v.dim()
-    ]
-    said = training_memory(step, optimizer, n_passes=1)
-    assert said.optimizer == sum(tensor.nbytes for tensor in kept) == states * said.weights
-
-
-MATRICES: list[dict[str, Any]] = [
-    {"softmax": "all"},
-    {"dropout": 0.1, "dropout_embedding_of": "matrix"},
-    {"softmax": "all", "dropout": 0.1, "dropout_embedding_of": "matrix"},
-]
+    kept = [v for state in take_step.optimizer.state.values() for v in state.values()]
+    n_bytes = sum(v.nbytes for v in kept if torch.is_tensor(v) and v.dim())
+    estimated = training_memory(step, optimizer, n_passes=1)
+    assert estimated.optimizer == n_bytes == states * estimated.weights
 
 
 @pytest.mark.parametrize(
-    ("fields", "precision", "recomputes"),
-    rows(product(MATRICES, PRECISIONS, [False, True]), 4),
-    ids=str,
+    ("softmax", "dropout_of", "precision", "recomputes"),
+    [
+        ("all", "sum", "float32", False),
+        ("tokens", "matrix", "bfloat16", False),
+        ("all", "matrix", "float32", True),
+        ("all", "matrix", "bfloat16", False),
+    ],
 )
-def test_an_embedding_matrix_that_outweighs_the_rest_is_held_as_is_said(
-    fields: dict[str, Any], precision: str, recomputes: bool
+def test_an_embedding_matrix_that_outweighs_the_rest_is_counted(
+    softmax: str, dropout_of: str, precision: str, recomputes: bool
 ) -> None:
     # As many positions as make a matrix of half the model.
-    larger = {**fields, "n_layers": 1, "max_len": 2000}
-    step = replace(make_pass(larger, precision), recomputes=recomputes)
-    optimizer = SgdConfig(lr=1e-2, momentum=0.9)
-    take_step = make_step(step, optimizer, 1)
-    take_step(0)
-    said = training_memory(step, optimizer, n_passes=1)
-    assert said.tensors - said.weights - said.optimizer == pytest.approx(
-        allocated_peak(take_step), rel=0.1
-    )
+    fields = {"softmax": softmax, "dropout_embedding_of": dropout_of, "dropout": 0.1}
+    step = make_pass({**fields, "n_layers": 1, "max_len": 2000}, precision)
+    check_allocated(replace(step, recomputes=recomputes), SGD)
 
 
-BIASED: list[dict[str, Any]] = [
-    {"positions": "alibi", "n_layers": 2, "n_heads": 16},
-    {**ENCODER, "positions": "alibi", "n_layers": 2, "n_heads": 16},
-    {"kind": "encoder-decoder", "positions": "alibi", "n_layers": 2, "n_heads": 16},
-    {"positions": "relative", "n_layers": 2, "n_heads": 16},
-    {**ENCODER, "positions": "relative", "n_layers": 2, "n_heads": 16},
-    {"kind": "encoder-decoder", "positions": "relative", "n_layers": 2, "n_heads": 16},
+HEADS = {"n_layers": 2, "n_heads": 16}
+BIASED: list[Fields] = [
+    {**kind, **HEADS, "positions": positions}
+    for positions in ("alibi", "relative")
+    for kind in ({}, ENCODER, {"kind": "encoder-decoder"})
 ]
 
 
 @pytest.mark.parametrize(("recomputes", "fields"), rows(product([False, True], BIASED), 4), ids=str)
-def test_a_bias_of_scores_is_held_as_is_said(fields: dict[str, Any], recomputes: bool) -> None:
+def test_a_bias_of_scores_is_counted(fields: Fields, recomputes: bool) -> None:
     check_saved(make_pass(fields, "float32"))
     # So few and so long that the bias is as large as what a block keeps.
     step = replace(make_pass(fields, "float32"), sequences=1, context=640, recomputes=recomputes)
-    optimizer = SgdConfig(lr=1e-2, momentum=0.9)
-    take_step = make_step(step, optimizer, 1)
-    take_step(0)
-    said = training_memory(step, optimizer, n_passes=1)
-    assert said.tensors - said.weights - said.optimizer == pytest.approx(
-        allocated_peak(take_step), rel=0.1
-    )
+    check_allocated(step, SGD)
+
+
+LSTMS: list[Fields] = [
+    {"kind": "lstm", "n_layers": 3, "dropout": 0.1},
+    {"kind": "lstm", "n_layers": 2, "bias": False, "d_embed": 32},
+]
+
+
+@pytest.mark.parametrize("fields", LSTMS, ids=str)
+def test_an_lstm_keeps_and_allocates_what_is_estimated(fields: Fields) -> None:
+    for precision, recomputes, n_passes in (("float32", True, 1), ("bfloat16", False, 2)):
+        step = make_pass(fields, precision)
+        check_saved(step, rel=0.1)
+        step = replace(step, recomputes=recomputes)
+        check_allocated(step, ADAMW, n_passes, with_onednn=True)
+
+
+def test_a_bias_of_rows_is_counted_for_each_of_them() -> None:
+    step = make_pass({"positions": "alibi", "n_heads": 3}, "float32")
+    (stack,) = stacks(step.config)
+    shared = 4 * 3 * CONTEXT**2
+    assert score_bias(step, stack) == shared
+    assert score_bias(replace(step, keeps_documents_apart=True), stack) == SEQUENCES * shared
+    # A learned one keeps where it was looked up.
+    step = make_pass({**ENCODER, "positions": "relative", "n_heads": 3}, "float32")
+    (stack,) = stacks(step.config)
+    places = torch.arange(CONTEXT).expand(SEQUENCES, -1)
+    sizes: dict[int, int] = {}
+    with saved_storages(sizes):
+        bias = build_positions(step.config, stack).score_bias(places, places, torch.float32)
+    assert bias is not None and bias.nbytes == score_bias(step, stack)
+    assert sum(sizes.values()) == score_bias_index(step, stack) == 4 * SEQUENCES * CONTEXT**2
+    # Where all rows have the same positions it keeps no more than the offsets.
+    decoder = make_pass({"positions": "relative"}, "float32")
+    assert score_bias_index(decoder, stacks(decoder.config)[0]) == 0
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
+def test_dropout_after_the_final_norm_keeps_a_byte_for_each_feature(kind: str) -> None:
+    fields = {"kind": kind, "n_layers": 1}
+    step, without = (make_pass({**fields, "dropout_final": p}, "float32") for p in (0.1, 0.0))
+    more = saved_activations(step) - saved_activations(without)
+    assert more == len(stacks(step.config)) * SEQUENCES * CONTEXT * 96
+    assert saved_bytes(step) - saved_bytes(without) == pytest.approx(more, rel=0.01)
+
+
+FACTORED = AdafactorConfig(min_factored=32)
+ALL = [{}, *MODELS, *ENCODERS, *TRANSLATORS]
+
+
+def kept_numbers(fields: Fields, optimizer: OptimizerConfig) -> int:
+    objective = build_objective(make_pass(fields, "float32"))
+    parameters = dict(objective.named_parameters())
+    built = build_optimizer(optimizer, parameters, parameter_roles(objective))
+    for parameter in parameters.values():
+        parameter.grad = torch.zeros_like(parameter)
+    built.step()
+    tensors = optimizer_tensors(built, parameters)
+    return sum(each.numel() for name, each in tensors.items() if not name.startswith("step/"))
+
+
+@pytest.mark.parametrize("fields", [MODELS[1], TRANSLATORS[0], TRANSLATORS[1]], ids=str)
+def test_adafactor_keeps_rows_and_columns_of_a_matrix(fields: Fields) -> None:
+    step = make_pass(fields, "float32")
+    estimated = n_states(step.config, step.objective, FACTORED)
+    assert estimated == kept_numbers(fields, FACTORED)
+    assert n_states(step.config, step.objective, AdafactorConfig(min_factored=97)) > 10 * estimated
+
+
+@pytest.mark.parametrize("fields", rows(ALL, 6), ids=str)
+def test_matrices_that_are_counted_exist_and_what_is_kept_is_no_more(fields: Fields) -> None:
+    step = make_pass(fields, "float32")
+    built = Counter(tuple(each.shape) for each in build_objective(step).parameters())
+    counted = matrix_shapes(step.config, step.objective)
+    assert counted <= built
+    sizes = [
+        sum(n * math.prod(shape) for shape, n in shapes.items()) for shapes in (built, counted)
+    ]
+    estimated = n_states(step.config, step.objective, FACTORED)
+    n_left_out = sizes[0] - sizes[1]
+    assert kept_numbers(fields, FACTORED) <= estimated < 0.05 * sizes[1] + n_left_out
+    if not fields:  # A table of positions is counted as if it were not factored.
+        height, width = step.config.max_len, step.config.d_model
+        too_many = height * width - (height + width)
+        assert estimated == kept_numbers(fields, FACTORED) + too_many
+
+
+@pytest.mark.parametrize("n_together", [1, 2])
+def test_matrices_of_one_shape_that_are_updated_together_take_copies(
+    monkeypatch: pytest.MonkeyPatch, n_together: int
+) -> None:
+    step = make_pass(MODELS[1], "float32")
+    size = step.config.d_ff * step.config.d_model
+    monkeypatch.setitem(optimizer_states._UPDATE_PART, "cpu", n_together * 2 * size)
+    # One stack of gate and value, or as many smaller maps as are no larger, with their squares.
+    for table, n_arrays in ((FACTORED, 2), (AdafactorConfig(min_factored=97), 3)):
+        work = adafactor_work(step.config, step.objective, table, "cpu")
+        assert work == 2 * n_together * n_arrays * size

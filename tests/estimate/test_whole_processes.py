@@ -1,15 +1,24 @@
-"""The memory that training is said to take is what a process of its own takes."""
+"""The memory that training is estimated to take is what whole processes take."""
 
 import json
 import subprocess
 import sys
+from pathlib import Path
 from statistics import median
 
 import pytest
+import torch
 
+from sublayer.config.layering.layers import load_recipe
+from sublayer.study.arms import Arm
+from sublayer.study.budget.plan import make_plan
+from sublayer.study.budget.processes import Machine, plan_processes
+from sublayer.study.budget.resources import Resources
+from sublayer.system.peak_memory import PeakMemory
 from sublayer.training.precision import bfloat16_gain, own_clocks
 from tests.breadth import rows
 
+ROOT = Path(__file__).parents[2]
 WHOLE = """
 import json, sys, torch
 from sublayer.study.budget.capacity import step_memory
@@ -30,117 +39,87 @@ recipe, take_step = prepare([])
 with PeakMemory(torch.device("cpu")) as measured:
     for step in range(2):
         take_step(step)
-said = step_memory(recipe, 256, find_resources("cpu"))
-print(json.dumps([said.total - said.weights, measured.bytes]))
+estimated = step_memory(recipe, 256, find_resources("cpu"))
+print(json.dumps([estimated.total - estimated.weights, measured.bytes]))
 """
-
-
-SMALL_ALBERT = (
-    *(
-        "albert-base",
-        "model.n_layers=8",
-        "model.d_model=256",
-        "model.n_heads=4",
-        "data.context=256",
-    ),
-    *(
-        "train.batch_sequences=8",
-        "train.micro_batch_sequences=4",
-        "optimizer.warmup_steps=1",
-        "train.steps=9",
-    ),
+F32, BF16 = "train.precision=float32", "train.precision=bfloat16"
+GPT = "gpt data.context=256"
+ALBERT = (
+    "albert-base model.n_layers=8 model.d_model=256 model.n_heads=4 data.context=256 train.steps=9"
+    " train.batch_sequences=8 train.micro_batch_sequences=4 optimizer.warmup_steps=1"
 )
 CHARACTERS = (
-    *("char-t64", "model.n_layers=24", "model.d_model=256", "model.d_ff=1024"),
-    *("train.batch_sequences=4", "train.micro_batch_sequences=2"),
+    "char-t64 model.n_layers=24 model.d_model=256 model.d_ff=1024 train.batch_sequences=4"
+    " train.micro_batch_sequences=2"
 )
-LSTM = (
-    *("gpt", "model.kind=lstm", "data.context=128", "train.precision=float32"),
-    *("train.batch_sequences=16", "train.micro_batch_sequences=8"),
-)
-MODERN = (
-    *("modern", "data.context=256", "train.batch_sequences=8", "train.micro_batch_sequences=4"),
-    "train.precision=float32",
-)
-
-
+LSTM = "gpt model.kind=lstm data.context=128 train.batch_sequences=16 train.micro_batch_sequences=8"
+MODERN = "modern data.context=256 train.batch_sequences=8 train.micro_batch_sequences=4"
 PROCESSES = [
-    (
-        "gpt",
-        "model.d_model=384",
-        "data.context=256",
-        "train.batch_sequences=4",
-        "train.precision=float32",
-    ),
-    (
-        "gpt",
-        "model.d_model=384",
-        "data.context=256",
-        "train.batch_sequences=16",
-        "train.precision=float32",
-    ),
-    (
-        "gpt",
-        "model.d_model=320",
-        "data.context=256",
-        "train.batch_sequences=16",
-        "train.precision=bfloat16",
-    ),
-    (
-        "gpt",
-        "model.d_model=256",
-        "model.dropout=0.1",
-        "model.n_layers=16",
-        "train.precision=bfloat16",
-    ),
-    (
-        "gpt",
-        "model.n_layers=24",
-        "model.d_model=256",
-        "train.recompute=blocks",
-        "train.precision=float32",
-    ),
-    (*MODERN, "model.d_model=384"),
-    (*MODERN, "model.d_model=512"),
-    (*MODERN, "model.d_model=384", "model.d_ff=384"),
-    (*MODERN, "model.d_model=384", "model.d_ff=1024"),
-    (
-        "gpt",
-        "model.d_model=384",
-        "optimizer.kind=lamb",
-        "train.batch_sequences=1",
-        "train.precision=float32",
-    ),
-    (*LSTM, "model.n_layers=1", "model.d_model=384"),
-    (*LSTM, "model.n_layers=3", "model.d_model=256"),
-    (*CHARACTERS, "train.precision=float32"),
-    (*SMALL_ALBERT, "train.precision=float32"),
-    (*SMALL_ALBERT, "train.precision=float32", "train.recompute=blocks"),
-    (*CHARACTERS, "train.precision=float32", "train.recompute=blocks"),
-    (*CHARACTERS, "train.precision=bfloat16", "train.recompute=blocks"),
+    f"{GPT} model.d_model=384 train.batch_sequences=4 {F32}",
+    f"{GPT} model.d_model=384 train.batch_sequences=16 {F32}",
+    f"{GPT} model.d_model=320 train.batch_sequences=16 {BF16}",
+    f"gpt model.d_model=256 model.dropout=0.1 model.n_layers=16 {BF16}",
+    f"gpt model.n_layers=24 model.d_model=256 train.recompute=blocks {F32}",
+    *(f"{MODERN} {F32} model.d_model=384 model.d_ff={d_ff}" for d_ff in (384, 1024)),
+    f"{MODERN} {F32} model.d_model=512",
+    f"gpt model.d_model=384 optimizer.kind=lamb train.batch_sequences=1 {F32}",
+    f"{LSTM} {F32} model.n_layers=1 model.d_model=384",
+    f"{LSTM} {F32} model.n_layers=3 model.d_model=256",
+    *(f"{ALBERT} {F32} train.recompute={blocks}" for blocks in ("none", "blocks")),
+    *(f"{CHARACTERS} {precision} train.recompute=blocks" for precision in (F32, BF16)),
+    f"{CHARACTERS} {F32}",
 ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process's peak memory")
-@pytest.mark.parametrize("settings", rows(PROCESSES, 1), ids=" ".join)
-def test_a_process_takes_what_is_said(settings: tuple[str, ...]) -> None:
-    if "train.precision=bfloat16" in settings and bfloat16_gain(256, own_clocks()) == 0.0:
-        pytest.skip(
-            "bfloat16 is emulated here, in minutes and with copies in float32; no run chooses it"
-        )
-    said, measured = measure_process(settings)
-    if said != pytest.approx(measured, rel=0.1):
+@pytest.mark.parametrize("settings", rows(PROCESSES, 1))
+def test_a_process_takes_what_is_estimated(settings: str) -> None:
+    if BF16 in settings and bfloat16_gain(256, own_clocks()) == 0.0:
+        pytest.skip("bfloat16 is emulated here, with copies in float32; no run chooses it")
+    estimated, measured = measure_process(settings)
+    if estimated != pytest.approx(measured, rel=0.1):
         # Where the allocator's holes fall differs from process to process: by 12 % of the whole
         # for one of these. So a process outside the limit is one of five, whose median counts.
         others = [measure_process(settings)[1] for _ in range(4)]
-        assert said == pytest.approx(median([measured, *others]), rel=0.1)
+        assert estimated == pytest.approx(median([measured, *others]), rel=0.1)
 
 
-def measure_process(settings: tuple[str, ...]) -> tuple[int, int]:
-    """Train in a process of its own; return what it is said to take and what it took."""
+def measure_process(settings: str) -> tuple[int, int]:
+    """Train in another process; return what it is estimated to take and what it took."""
     # No checkpoint is written meanwhile.
     fixed = ("train.threads=1", "train.save_in_background=false")
-    command = [sys.executable, "-c", WHOLE, *settings, *fixed]
+    command = [sys.executable, "-c", WHOLE, *settings.split(), *fixed]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    said, measured = json.loads(done.stdout)
-    return said, measured
+    estimated, measured = json.loads(done.stdout)
+    return estimated, measured
+
+
+DECODER = [
+    *("model.n_layers=4", "model.d_model=512", "model.n_heads=8", "model.vocab_size=16384"),
+    *("data.context=128", "optimizer.warmup_steps=1", F32, "train.threads=1"),
+    *("train.batch_sequences=6", "train.micro_batch_sequences=1", "train.save_in_background=false"),
+]
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("shard", rows(["full", "none", "optimizer"], 1))
+def test_two_processes_hold_what_is_planned_to_ten_percent(shard: str) -> None:
+    with PeakMemory(torch.device("cpu")) as here:
+        pass
+    if here.bytes is None:
+        pytest.skip("this system does not tell a process's peak")
+    settings = [*DECODER, f"train.shard={shard}"]
+    arm = Arm("gpt", load_recipe("gpt", settings), {})
+    resources = Resources("cpu", None, None, has_fast_bfloat16=False, cores=2)
+    (plan,) = make_plan([arm], "none", resources).arms
+    processes = plan_processes(arm, plan, Machine(2, resources))
+    planned = next(each.memory.total for each in processes.shards if each.shard == shard)
+    # The peak of each process beyond the program, in two steps after a tiny one.
+    asked = json.dumps({"recipe": "gpt", "settings": settings})
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    script = str(ROOT / "benchmarks" / "processes_memory.py")
+    command = [sys.executable, "-m", *launcher, script, "--serve", asked]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-4000:]
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("{"))
+    assert json.loads(line)["peak"] == pytest.approx([planned] * 2, rel=0.1)

@@ -1,0 +1,343 @@
+"""Parameters and operations: those of the built module, published, and worked out by hand."""
+
+import contextlib
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from sublayer.config.architecture.block import Entry, parse_block
+from sublayer.config.architecture.feedforward import FFNS
+from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture.stacks import stacks
+from sublayer.config.architecture.sublayers import SUBLAYERS
+from sublayer.config.model import ModelConfig
+from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.errors import ConfigError
+from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token, n_read_states
+from sublayer.estimate.micro_batch import stack_length
+from sublayer.estimate.sublayers.table import ESTIMATES, estimate_of
+from sublayer.model.build import build, compose
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.layers.block import FUNCTIONS
+from tests.breadth import rows
+
+from .configurations import CONTEXT, TASK_MODELS, Fields, Uneven, make_task_pass, resolved
+from .measured import build_objective, make_batch
+
+AXES: dict[str, list[Fields]] = {
+    "depth": [{"n_layers": 1}, {"n_layers": 6}],
+    "width": [{"d_model": 12, "n_heads": 3}, {"d_model": 10, "n_heads": 5, "d_head": 6}],
+    "ffn": [{"ffn": ffn} for ffn in FFNS],
+    "d_ff": [{}, {"d_ff": 7}],
+    "swish_beta": [{}, {"swish_beta": 2.0}, {"swish_beta": "learned"}],
+    "block": [
+        {},
+        {"block": "macaron"},
+        {"block": ("ffn:glu*0.5", "attention", "attention*2", "ffn")},
+        {"block": ("attention",)},
+        {"block": ("ffn", "ffn:relu")},
+    ],
+    "share": [
+        {},
+        {"share": "all", "share_groups": 2, "share_inner": 3},
+        {"share": "attention", "share_groups": 5},
+        {"share": "ffn", "share_inner": 2},
+    ],
+    "embedding": [{}, {"d_embed": 5}, {"d_embed": 19}, {"d_embed": 12}],
+    "tie": [{"tie_embeddings": True}, {"tie_embeddings": False}],
+    "positions": [{"positions": name} for name in POSITIONS],
+    "bias": [{"bias": True}, {"bias": False}],
+    "head_bias": [{"head_bias": True}, {"head_bias": False}],
+    "norm": [
+        {},
+        {"norm": "none"},
+        {"norm": "rms", "norm_affine": False},
+        {"norm": "layer", "norm_affine": False, "final_norm": "plain"},
+        {"norm_order": "post"},
+        {"norm_order": "post", "final_norm": "affine"},
+    ],
+    "embedding_projection": [{}, {"embedding_projection": "sum"}, {"project_embeddings": "always"}],
+    "embedding_norm": [{}, {"embedding_norm": True}],
+    "head": [{}, {"head": "transform"}],
+    "kind": [
+        {},
+        {"kind": "encoder"},
+        {"kind": "encoder", "segments": "both", "pooler": "tanh", "sentence_classes": 2},
+        {"kind": "encoder", "segments": "second", "sentence_classes": 1},
+    ],
+}
+
+
+def combinations(n: int) -> list[Fields]:
+    """Draw n combinations of the axes that have a meaning."""
+    draw, kept = random.Random(0), list[Fields]()
+    while len(kept) < n:
+        fields = {
+            name: value for choices in AXES.values() for name, value in draw.choice(choices).items()
+        }
+        with contextlib.suppress(ConfigError):
+            resolved(**fields)
+            kept.append(fields)
+    return kept
+
+
+@pytest.mark.parametrize("fields", rows(combinations(150), 14), ids=str)
+def test_the_built_model_has_the_parameters_that_are_counted(fields: Fields) -> None:
+    config = resolved(**fields)
+    with torch.device("meta"):
+        model = compose(config)
+
+    def size(*modules: torch.nn.Module) -> int:
+        return sum(parameter.numel() for module in modules for parameter in module.parameters())
+
+    total, blocks = size(model), size(model.stack)
+    segments = [] if model.segment_table is None else [model.segment_table]
+    tables = model.embedding.weight.numel() + size(model.positions, *segments)
+    executed = sum(size(*model.stack.block(layer)) for layer in range(config.n_layers))
+    pooler, sentence_head = (
+        size(getattr(model, name, None) or torch.nn.Identity())
+        for name in ("pooler", "sentence_head")
+    )
+    body = total - size(model.head) - sentence_head
+    encoders = (body - pooler, body, total) if config.kind == "encoder" else ()
+    assert count_parameters(config) == Parameters(
+        total, total, total - tables, total - blocks + executed, *encoders
+    )
+
+
+ENTRIES = parse_block(("attention", "cross", "ffn:relu", "ffn:swiglu"), default_ffn="relu")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("entry", ENTRIES, ids=str)
+def test_a_sublayer_has_the_parameters_that_are_counted(entry: Entry, bias: bool) -> None:
+    config = resolved(d_model=10, n_heads=2, d_head=3, d_ff=7, bias=bias)
+    with torch.device("meta"):
+        function = FUNCTIONS[entry.name].from_config(config, entry)
+    estimate = estimate_of(config, entry)
+    sizes = {name: parameter.numel() for name, parameter in function.named_parameters()}
+    assert estimate.n_parameters() == sum(sizes.values())
+    weights = sum(size for name, size in sizes.items() if name.endswith("weight"))
+    assert estimate.n_stacked + estimate.n_alone == weights
+    assert estimate.n_stacked == sum(p.numel() for p in function.parameters() if p.dim() == 3)
+
+
+def test_all_tables_have_a_row_for_a_kind_of_sublayer() -> None:
+    assert list(SUBLAYERS) == list(ESTIMATES)
+    assert [name for name, row in SUBLAYERS.items() if not row.is_recurrent] == list(FUNCTIONS)
+
+
+def block_parameters(**fields: Any) -> int:
+    one, two = (count_parameters(resolved(n_layers=n, **fields)).total for n in (1, 2))
+    return two - one
+
+
+def test_parameters_of_blocks_are_those_worked_out_by_hand() -> None:
+    wide: Fields = {"d_model": 768, "d_ff": 3072}
+    assert block_parameters(**wide) == 12 * 768**2 + 13 * 768
+    macaron = block_parameters(d_model=768, d_ff=1536, block="macaron")
+    assert macaron == block_parameters(**wide) + 3 * 768
+    gated = block_parameters(d_model=768, d_ff=2048, ffn="reglu", bias=False)
+    assert gated == block_parameters(**wide, ffn="relu", bias=False)
+
+
+def test_shared_weights_are_unique_once_and_executed_every_time() -> None:
+    width = {"d_model": 8, "n_heads": 2}
+    alone = count_parameters(resolved(n_layers=12, **width))
+    groups = {"share_groups": 2, "share_inner": 3}
+    shared = count_parameters(resolved(n_layers=12, share="all", **groups, **width))
+    attention, ffn = 4 * 8**2 + 6 * 8, 8 * 8**2 + 7 * 8
+    assert alone.total - shared.total == (12 - 2 * 3) * (attention + ffn)
+    assert shared.executed == alone.executed == alone.total
+    for share, size in (("attention", attention), ("ffn", ffn)):
+        fewer = count_parameters(resolved(n_layers=12, share=share, **width))
+        assert alone.total - fewer.total == 11 * size
+    flops = {flops_per_token(resolved(n_layers=6, share=s, **width), 11) for s in ("none", "all")}
+    assert len(flops) == 1
+
+
+def test_published_decoders_have_their_parameters() -> None:
+    gpt2 = resolved(vocab_size=50257, context=1024, n_layers=12, d_model=768, n_heads=12)
+    total = 124_439_808
+    tables = (50257 + 1024) * 768
+    assert count_parameters(gpt2) == Parameters(total, total, total - tables, total)
+    # Deep character transformers.
+    fields: Fields = {"d_model": 512, "n_heads": 2, "ffn": "relu", "tie_embeddings": False}
+    fields |= {"positions": "learned-per-layer", "head_bias": True, "final_norm": "plain"}
+    for n_layers, total in ((12, 41_236_736), (64, 218_792_192)):
+        counted = count_parameters(
+            resolved(context=512, vocab_size=256, n_layers=n_layers, **fields)
+        )
+        assert counted.total == total
+        assert counted.non_embedding == total - 256 * 512 - n_layers * 512 * 512
+
+
+@pytest.mark.parametrize(("ffn", "d_ff"), [("relu", 3072), ("geglu", 2048)])
+def test_t5_base_has_its_parameters(ffn: str, d_ff: int) -> None:
+    fields: Fields = {"kind": "encoder-decoder", "n_layers": 12, "d_model": 768, "n_heads": 12}
+    fields |= {"ffn": ffn, "d_ff": d_ff, "norm": "rms", "bias": False, "positions": "relative"}
+    for is_tied, total in ((True, 222_903_552), (False, 247_577_856)):
+        config = resolved(
+            vocab_size=32_100, vocab_multiple=128, context=512, tie_embeddings=is_tied, **fields
+        )
+        assert count_parameters(config).total == total
+
+
+SIZES = {
+    "BERT-base": ((12, 768), (108_891_648, 109_482_240, 110_106_428)),
+    "BERT-large": ((24, 1024), (334_092_288, 335_141_888, 336_226_108)),
+    "ALBERT-base": ((12, 768, 128), (11_159_808, 11_750_400, 11_881_148)),
+    "ALBERT-xxlarge": ((12, 4096, 128), (205_881_088, 222_662_400, 223_225_788)),
+}
+"""The encoder, with pooler, with pooler and heads."""
+
+
+def encoder(n_layers: int, d_model: int, d_embed: int | None = None, **others: Any) -> ModelConfig:
+    """Make a BERT, or with ``d_embed`` an ALBERT."""
+    fields: Fields = {"kind": "encoder", "n_layers": n_layers, "d_model": d_model}
+    fields |= {"embedding_projection": "sum", "embedding_norm": True, "segments": "both"}
+    fields |= {"norm_order": "post", "share": "all" if d_embed else "none", "head": "transform"}
+    fields |= {"head_bias": True, "pooler": "tanh", "sentence_classes": 2, "d_embed": d_embed}
+    return resolved(n_heads=d_model // 64, context=512, **fields, **others)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_bert_and_albert_have_their_parameters(name: str) -> None:
+    size, (alone, with_pooler, with_heads) = SIZES[name]
+    counted = count_parameters(encoder(*size, vocab_size=30_522))
+    assert (counted.encoder, counted.with_pooler) == (alone, with_pooler)
+    assert counted.with_heads == counted.total == with_heads
+
+
+@pytest.mark.parametrize(
+    ("share", "d_embed", "millions"),
+    [("none", 64, 87), ("all", 256, 16), ("attention", 128, 64), ("ffn", 768, 57)],
+)
+def test_ablations_of_albert_have_their_printed_parameters(
+    share: str, d_embed: int, millions: int
+) -> None:
+    config = encoder(12, 768, d_embed, vocab_size=30_000).model_copy(update={"share": share})
+    counted = count_parameters(config)
+    assert counted.encoder is not None and counted.with_pooler is not None
+    # Printed with the pooler or without.
+    assert millions in {round(n / 1e6) for n in (counted.encoder, counted.with_pooler)}
+
+
+ALBERT = {"embedding_projection": "sum", "head": "transform", "kind": "encoder", "d_embed": 7}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"share": "all", "d_embed": 7, "tie_embeddings": False, "positions": "learned-per-layer"},
+        {"block": ("ffn:glu*0.5", "attention", "ffn"), "positions": "rotary", "d_embed": 29},
+        {"d_head": 6, "bias": False, "norm_order": "post", "head_bias": True, "softmax": "all"},
+        {**ALBERT, "sentence_classes": 1},
+        {**ALBERT, "share": "all", "pooler": "tanh", "sentence_classes": 2},
+    ],
+    ids=str,
+)
+def test_flops_are_those_of_the_built_model_but_for_half_of_attention(fields: Fields) -> None:
+    n_tokens, n_layers, n_heads = 13, 3, 2
+    config = resolved(context=n_tokens, n_layers=n_layers, d_model=20, n_heads=n_heads, **fields)
+    model = build(config, seed=0)
+    tokens = torch.arange(n_tokens)[None].expand(5, -1)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        output = model(tokens)
+        judged = 0.0 if output.sentence_logits is None else output.sentence_logits.sum()
+        (output.logits.sum() + judged).backward()
+    assert config.d_head is not None
+    # Scores and weighted values over the half of the keys that no query of a decoder sees.
+    unseen = (
+        3 * n_layers * 2 * n_heads * config.d_head * n_tokens if config.kind == "decoder" else 0
+    )
+    counted = counter.get_total_flops() / tokens.numel()
+    # The head of pairs, in pieces.
+    assert counted == pytest.approx(flops_per_token(config, n_tokens) + unseen, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"n_decoder_layers": 2, "ffn": "swiglu", "d_head": 6}, {"d_embed": 8}], ids=str
+)
+def test_flops_of_an_encoder_decoder_are_of_both_lengths(fields: Fields) -> None:
+    n_read, n_written, n_rows, n_heads = 11, 5, 3, 2
+    size: Fields = {"n_layers": 3, "d_model": 20, "n_heads": n_heads, "positions": "sinusoidal"}
+    config = resolved(kind="encoder-decoder", context=n_read, **size, **fields)
+    model = build(config, seed=0)
+    assert isinstance(model, EncoderDecoder)
+    source, target = (torch.arange(n)[None].expand(n_rows, -1) for n in (n_read, n_written))
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(source, target=target).logits.sum().backward()
+    assert config.d_head is not None and config.n_decoder_layers is not None
+    # Scores and weighted values over the half of its tokens that no query of the decoder sees.
+    unseen = 3 * 2 * config.n_decoder_layers * n_heads * config.d_head * n_written**2
+    counted = counter.get_total_flops() / n_rows - unseen
+    objective = Uneven(n_read=n_read, n_written=n_written)
+    # Rounded to a whole number for a token.
+    assert n_read * flops_per_token(config, n_read, objective) == pytest.approx(
+        counted, abs=n_read / 2
+    )
+
+
+@pytest.mark.parametrize("name", rows(TASK_MODELS, 5))
+def test_flops_of_a_step_on_a_task_are_those_of_its_loss(name: str) -> None:
+    step = make_task_pass(name, "float32")
+    config = step.config
+    objective, batch = build_objective(step).train(), make_batch(step)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        sum(objective(batch).values(), torch.zeros(())).backward()
+    estimated = step.sequences * CONTEXT * flops_per_token(config, CONTEXT, step.objective)
+    # Scores of keys that a decoder does not see are computed in full here.
+    unseen = 0
+    for stack in stacks(config):
+        if stack.is_causal:
+            length = stack_length(stack, step.lengths)
+            # One query that reads a text sees all of its keys.
+            n_layers = stack.n_layers - (n_read_states(config, step.objective, length) == 1)
+            unseen += 3 * n_layers * 2 * config.d_model * length**2 * step.sequences
+    assert counter.get_total_flops() == pytest.approx(estimated + unseen, rel=5e-3)
+
+
+TINY: Fields = {"n_layers": 1, "d_model": 2, "n_heads": 1, "d_ff": 3, "vocab_size": 5, "context": 4}
+
+
+def test_flops_of_tiny_models_are_those_worked_out_by_hand() -> None:
+    # Multiply-adds per token: q, k, v, o 4*2*2 = 16; scores and values, half of 4 keys each, 2*2*2
+    # = 8; feed-forward 2*2*3 = 12; output 2*5 = 10. Two operations each, three passes.
+    assert flops_per_token(resolved(**TINY), 4) == (16 + 8 + 12 + 10) * 2 * 3
+    # An encoder's scores and values are over all 4 keys. For each of the 2 masked tokens of 4:
+    # transform 2*2 = 4, output 10. For the pair: pooler 2*2 = 4, head 2*2 = 4.
+    config = resolved(**TINY, kind="encoder", head="transform", pooler="tanh", sentence_classes=2)
+    body, masked, pair = 16 + 16 + 12, 2 * (4 + 10), 4 + 4
+    objective = MaskedObjective(mask_share=0.5, sentence="sop")
+    assert flops_per_token(config, 4, objective) == (body + (masked + pair) / 4) * 2 * 3
+    # Pairs that are not judged cost nothing.
+    objective = MaskedObjective(mask_share=0.5, sentence="none")
+    assert flops_per_token(config, 4, objective) == (body + masked / 4) * 2 * 3
+
+
+def test_parameters_and_flops_of_an_lstm_are_those_worked_out_by_hand() -> None:
+    config = resolved(kind="lstm", n_layers=3, d_model=20, d_embed=8, vocab_size=100, context=7)
+    gates = 4 * 20 * (20 + 20)  # four gates, of the input and of the output
+    # Tables of 100 x 8; 8 x 20 + 20 in and 20 x 8 + 8 out; two biases of each gate.
+    assert count_parameters(config).total == 800 + 180 + 168 + 3 * (gates + 2 * 4 * 20)
+    # They do not grow with the context.
+    for context in (7, 7000):
+        assert flops_per_token(config, context) == 6 * (3 * gates + 8 * 20 + 20 * 8 + 8 * 100)
+
+
+@pytest.mark.parametrize(
+    ("fields", "n"),
+    [
+        ({}, 77),
+        ({"max_predictions": 20, "predict_first": True}, 21),
+        ({"mask_share": 0.001}, 1),
+    ],
+    ids=str,
+)
+def test_the_head_runs_where_tokens_are_predicted(fields: Fields, n: int) -> None:
+    assert MaskedObjective(**fields).n_predictions(512) == n
