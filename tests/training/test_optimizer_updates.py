@@ -1,0 +1,293 @@
+"""Updates of every optimizer against published code, numbers worked out by hand, and properties."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from transformers.optimization import Adafactor as TransformersAdafactor
+
+from sublayer.config.objectives.causal import CausalObjective
+from sublayer.config.optimizers.adafactor import AdafactorConfig
+from sublayer.config.optimizers.adam import AdamConfig, AdamWConfig
+from sublayer.config.optimizers.lamb import LambConfig
+from sublayer.model.roles import parameter_roles
+from sublayer.objective.causal.family import CAUSAL
+from sublayer.training.optimizers import adafactor
+from sublayer.training.optimizers.build import build_optimizer, set_learning_rate
+from sublayer.training.optimizers.division import WHOLE
+from sublayer.training.optimizers.layer_decay import rate_shares
+from sublayer.training.optimizers.parameter_scale import parameter_scales
+from tests.training.optimizer_steps import ROLES, SHAPES, draw, take, trainable
+from tests.training.test_warm_start import make_model
+
+
+def updated(config, weights, gradients, role="vector"):
+    """Return what a parameter is after each update by one of the gradients."""
+    parameters = {"w": nn.Parameter(torch.tensor(weights))}
+    optimizer = build_optimizer(config, parameters, {"w": role})
+    values = []
+    for gradient in gradients:
+        take(optimizer, parameters, {"w": torch.tensor(gradient)})
+        values.append(parameters["w"].tolist())
+    return values
+
+
+def test_matrices_of_at_least_128_rows_and_columns_move_as_transformers_moves_them(double):
+    shapes = {"a": (128, 160), "b": (128, 160), "wide": (131, 128), "tall": (300, 129)}
+    start = draw(shapes, scale=0.05)
+    parameters, expected = trainable(start), trainable(start)
+    ours = build_optimizer(AdafactorConfig(), parameters, dict.fromkeys(shapes, "matrix"))
+    theirs = TransformersAdafactor(
+        expected.values(), lr=0.01, scale_parameter=True, relative_step=False, warmup_init=False
+    )
+    for step in range(8):
+        # Gradients that grow are clipped, those that shrink are not.
+        gradients = draw(shapes, seed=step + 1, scale=10.0 ** (step % 4 - 3))
+        take(ours, parameters, gradients)
+        take(theirs, expected, gradients)
+    for name, value in expected.items():
+        assert torch.linalg.vector_norm(value - start[name]) > 0.01
+        torch.testing.assert_close(parameters[name], value, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("settings", "gradients", "expected"),
+    [
+        # RMS of (1, 7): 5. Update 1: V = g^2, u = (-1, 1) of RMS 1: w = (1, 7) - 0.6 * 5 * u = (4,
+        # 4). Update 2, whose squares have the share 1/2: V = (1 + 49) / 2 = 25, u = (-7, 7) / 5,
+        # its RMS 1.4: clipped to (-1, 1). RMS of (4, 4): 4, and w = (4, 4) - 0.6 * 4 * u.
+        ({}, [[-1.0, 1.0], [-7.0, 7.0]], [6.4, 1.6]),
+        # The second update is not clipped: w = (4, 4) - 0.6 * 4 * (-1.4, 1.4).
+        ({"clip_threshold": 2.0}, [[-1.0, 1.0], [-7.0, 7.0]], [7.36, 0.64]),
+        # Steps of 0.6 * (-1, 1), whatever the weights: (1, 7), (1.6, 6.4), (2.2, 5.8).
+        ({"parameter_scale": False}, [[-1.0, 1.0], [-7.0, 7.0]], [2.2, 5.8]),
+        # After one update before the first its squares have the share 1/2: V = g^2 / 2, u =
+        # sqrt(2) * (-1, 1), which a threshold of 2 lets be: w = (1, 7) - 0.6 * 5 * u.
+        (
+            {"decay_offset": 1, "clip_threshold": 2.0},
+            [[-2.0, 2.0]],
+            [1 + 3 * math.sqrt(2), 7 - 3 * math.sqrt(2)],
+        ),
+    ],
+    ids=["plain", "threshold", "unscaled", "offset"],
+)
+def test_a_vector_moves_as_adafactor_by_hand(double, settings, gradients, expected):
+    config = AdafactorConfig(lr=0.6, decay_exponent=1.0, **settings)
+    assert updated(config, [1.0, 7.0], gradients)[-1] == pytest.approx(expected, abs=1e-13)
+
+
+# g^2 has the mean 1/4 in each row and column, so that V = (1/4)(1/4) / (1/4) = 1/4 everywhere and
+# u = 2 g, its RMS 1; of weights that are all 2 the RMS is 2: w = 2 - 0.5 * 2 * 2 g. Not factored,
+# u is g / |g|, its RMS 1/2.
+@pytest.mark.parametrize(("settings", "factor"), [({"min_factored": 4}, 2.0), ({}, 1.0)])
+def test_a_matrix_moves_as_adafactor_by_hand(double, settings, factor):
+    config, weights = AdafactorConfig(lr=0.5, **settings), [[2.0] * 4] * 4
+    (found,) = updated(config, weights, [torch.eye(4).tolist()], "matrix")
+    assert found == (2.0 - factor * torch.eye(4)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("shape", "role"), [((), "matrix"), ((6, 4), "matrix"), ((2, 4, 5), "stacked")]
+)
+def test_adafactor_moves_weights_of_zero_by_a_thousandth_of_the_rate(double, shape, role):
+    config = AdafactorConfig(lr=0.5, min_factored=4)
+    for gradient, expected in ((0.0, 0.0), (-2.0, 0.5e-3)):
+        parameters = {"w": nn.Parameter(torch.zeros(shape))}
+        optimizer = build_optimizer(config, parameters, {"w": role})
+        take(optimizer, parameters, {"w": torch.full(shape, gradient)})
+        torch.testing.assert_close(parameters["w"].detach(), torch.full(shape, expected))
+
+
+@pytest.mark.parametrize("config", [LambConfig(lr=0.1), AdafactorConfig(min_factored=4)], ids=str)
+def test_stacked_maps_move_as_they_would_one_by_one(config):
+    scales = torch.tensor([0.1, 1.0, 10.0]).view(3, 1, 1)
+    start = scales * draw({"w": (3, 5, 7)})["w"]
+    together, apart = trainable({"w": start}), trainable(dict(zip("abc", start, strict=True)))
+    stack = build_optimizer(config, together, {"w": "stacked"})
+    many = build_optimizer(config, apart, dict.fromkeys(apart, "matrix"))
+    for step in range(3):
+        gradient = draw({"w": (3, 5, 7)}, seed=step + 1)["w"] * scales.flip(0)
+        take(stack, together, {"w": gradient})
+        take(many, apart, dict(zip("abc", gradient, strict=True)))
+    assert not torch.equal(together["w"], start)
+    torch.testing.assert_close(together["w"], torch.stack(list(apart.values())))
+
+
+@pytest.mark.parametrize(
+    "config", [AdafactorConfig(), AdafactorConfig(min_factored=4)], ids=["plain", "factored"]
+)
+def test_parameters_of_one_shape_move_together_as_they_would_alone(monkeypatch, config):
+    shapes = {f"{name} {number}": SHAPES[name] for number in range(5) for name in SHAPES}
+    roles = {name: name.split()[0] for name in shapes}
+    moved = []
+    for part in (1, 2 * 35, 1 << 18):
+        monkeypatch.setattr(adafactor, "CPU_UPDATE_PART", part)
+        parameters = trainable(draw(shapes))
+        optimizer = build_optimizer(config, parameters, roles)
+        for step in range(3):
+            take(optimizer, parameters, draw(shapes, seed=step + 1))
+        moved.append(parameters)
+    for name in shapes:
+        torch.testing.assert_close(moved[0][name], moved[1][name], rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(moved[0][name], moved[2][name], rtol=1e-6, atol=1e-7)
+
+
+BY_HAND = {"lr": 0.75, "betas": (0.5, 0.75), "eps": 1.0, "weight_decay": 0.5}
+"""Decay rates of 1/2 and 3/4, 1 added to the root, half of the weights as decay."""
+
+
+@pytest.mark.parametrize(
+    ("config", "first", "expected"),
+    [
+        # Step 1, matrix: m = g/2 = (-1, 1), v = g^2/4 = (1, 1), r = m / (1 + 1) = (-1/2, 1/2), u =
+        # r + (4, 3)/2 = (3/2, 2); norms 5 and 5/2, ratio 2; w = (4, 3) - 0.75 * 2 * u = (1.75, 0).
+        # Step 2: m = (-1/2 - 1/2, 1/2 + 1/2), v = 3/4 + 1/4, r as before, u = r + (7/8, 0) = (3/8,
+        # 1/2); norms 7/4 and 5/8, ratio 2.8; w = (1.75, 0) - 0.75 * 2.8 * u = (0.9625, -1.05).
+        # Vector: r = (1/2, -1/2), then m = (1/2 + 1/2, -1/2 + 1/2) and v = 1, so that r = (1/2, 0);
+        # w -= 0.75 * r.
+        (
+            LambConfig(form="albert", **BY_HAND),
+            ([-2.0, 2.0], [2.0, -2.0]),
+            ([[1.75, 0], [0.9625, -1.05]], [[1.625, -0.625], [1.25, -0.625]]),
+        ),
+        # Step 1, matrix: m = g/2, divided by 1 - 1/2: (-1, 1); v = g^2/4, divided by 1 - 3/4: (1,
+        # 1). From there as above. Step 2: m = g/4 + g/2, divided by 1 - 1/4: (-1, 1); v = 3/16 +
+        # 1/4, divided by 1 - 9/16: (1, 1). As above. Vector: r = (1/2, -1/2); then m = (3/4, -1/4 +
+        # 1/2) / (3/4) = (1, 1/3), v = (1, 1), r = (1/2, 1/6).
+        (
+            LambConfig(form="published", **BY_HAND),
+            ([-1.0, 1.0], [1.0, -1.0]),
+            ([[1.75, 0], [0.9625, -1.05]], [[1.625, -0.625], [1.25, -0.75]]),
+        ),
+        # Step 1, matrix: u = (3/2, 2) as for LAMB; w = (4, 3) - 0.75 * u = (2.875, 1.5). Step 2: r
+        # = (-1/2, 1/2), u = r + (1.4375, 0.75) = (0.9375, 1.25); w = (2.875, 1.5) - 0.75 * u.
+        (
+            AdamWConfig(bias_correction=False, **BY_HAND),
+            ([-2.0, 2.0], [2.0, -2.0]),
+            ([[2.875, 1.5], [2.171875, 0.5625]], [[1.625, -0.625], [1.25, -0.625]]),
+        ),
+    ],
+    ids=["albert", "published", "adamw without correction"],
+)
+def test_two_steps_give_the_numbers_worked_out_by_hand(double, config, first, expected):
+    gradients = [torch.diag(torch.tensor(diagonal)).tolist() for diagonal in (first[0], [-1.0, 1])]
+    matrices = updated(config, [[4.0, 0.0], [0.0, 3.0]], gradients, "matrix")
+    vectors = updated(config, [2.0, -1.0], [first[1], [1.0, 1.0]])
+    diagonals, by_hand = map(torch.tensor, expected)
+    close = partial(torch.testing.assert_close, rtol=0, atol=1e-15)
+    close(torch.tensor(matrices), torch.diag_embed(diagonals))
+    close(torch.tensor(vectors), by_hand)
+
+
+@pytest.mark.parametrize(
+    ("form", "role", "r"),
+    [
+        ("albert", "matrix", 0.1 / (math.sqrt(0.001) + 1e-6)),
+        ("published", "stacked", 1 / (1 + 1e-6)),
+    ],
+)
+def test_lamb_has_the_ratio_1_for_weights_of_zero_and_updates_of_zero(form, role, r):
+    zeros, ones = torch.zeros(2, 3, 5), torch.ones(2, 3, 5)
+    parameters = trainable({"empty": zeros, "idle": ones})
+    config = LambConfig(form=form, lr=0.5, weight_decay=0.0)
+    optimizer = build_optimizer(config, parameters, dict.fromkeys(parameters, role))
+    take(optimizer, parameters, {"empty": ones, "idle": zeros})
+    torch.testing.assert_close(parameters["empty"].detach(), -0.5 * r * ones)
+    assert torch.equal(parameters["idle"], ones)
+
+
+def test_adamw_with_correction_is_pytorchs_fused_one():
+    optimizer = build_optimizer(AdamWConfig(), trainable(draw(SHAPES)), ROLES)
+    assert type(optimizer) is torch.optim.AdamW
+    assert optimizer.param_groups[0]["fused"] is True
+
+
+def test_gpt1s_adam_decays_by_the_corrected_rate_and_adds_eps_to_the_uncorrected_root(double):
+    # Of the same gradient, m = (1 - 0.9^t) g and v = (1 - 0.999^t) g^2, so that c m / sqrt(v) is
+    # its sign; decay is multiplied by c: sqrt(0.001) / 0.1 = 0.31623, sqrt(0.001999) / 0.19 =
+    # 0.23532.
+    settings = {"form": "gpt1", "lr": 0.1, "weight_decay": 0.5, "betas": (0.9, 0.999)}
+    config = AdamWConfig(**settings, eps=1e-30)
+    (((first,),), ((second,),)) = updated(config, [[1.0]], [[[2.0]]] * 2, "matrix")
+    assert first == pytest.approx(1 - 0.1 * (1 + 0.3162278 * 0.5), abs=1e-8)
+    assert second == pytest.approx(first - 0.1 * (1 + 0.2353164 * 0.5 * first), abs=1e-7)
+    # m = 0.2, sqrt(v) = sqrt(0.004) = 0.0632456: 0.1 * 0.3162278 * (0.2 / 1.0632456 + 0.5).
+    ((found,),) = updated(AdamWConfig(**settings, eps=1.0), [1.0], [[2.0]], "matrix")
+    assert found == pytest.approx(1 - 0.03162278 * (0.1881033 + 0.5), abs=1e-8)
+
+
+def scales(parameters, n_axes):
+    """Those of whole parameters, for which nothing is exchanged."""
+    with pytest.raises(StopIteration) as end:
+        next(parameter_scales(parameters, n_axes, WHOLE))
+    return [value.flatten().tolist() for value in end.value.value]
+
+
+def test_the_scale_is_the_root_mean_square_of_each_variable_and_a_thousandth_at_least():
+    matrix = torch.tensor([[3.0, 4.0], [0.0, 5.0]])  # 9 + 16 + 25, of 4 numbers
+    root = math.sqrt(12.5)
+    (of_stacked,) = scales([torch.stack([matrix, torch.zeros(2, 2)])], 2)
+    assert of_stacked == pytest.approx([root, 1e-3])
+    of_vectors, of_scalar = scales([matrix, torch.tensor(-2.0)], 1)
+    assert (of_vectors, of_scalar) == (pytest.approx([root, root]), [2.0])
+
+
+# m = (-1, 1) / 2 / (1 - 1/2) = (-1, 1), v = 1 / 4 / (1 - 3/4) = 1, m / (sqrt(v) + 1) = (-1/2, 1/2),
+# times the RMS 5 of (1, 7): (-2.5, 2.5); decay adds (1, 7) / 2, not scaled: w = (1, 7) - 0.4 * (-2,
+# 6) = (1.8, 4.6). Uncorrected, twice the gradient has the same m and v.
+@pytest.mark.parametrize(("is_corrected", "gradient"), [(True, 1.0), (False, 2.0)])
+def test_a_matrix_moves_as_scaled_adamw_by_hand(double, is_corrected, gradient):
+    settings = {**BY_HAND, "lr": 0.4, "bias_correction": is_corrected}
+    config = AdamWConfig(parameter_scale=True, **settings)
+    ((found,),) = updated(config, [[1.0, 7.0]], [[[-gradient, gradient]]], "matrix")
+    assert found == pytest.approx([1.8, 4.6], abs=1e-14)
+
+
+EMBEDDINGS, FIRST, SECOND, THIRD, HEADS = 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1.0
+"""Of three blocks, with a decay of a half."""
+
+
+def shares(**fields):
+    objective = CAUSAL.build(make_model(1, **fields), CausalObjective(), 0)
+    found = rate_shares(objective, 0.5)
+    return {name.removeprefix("model."): share for name, share in found.items()}
+
+
+def test_each_block_has_half_the_rate_of_the_next():
+    found = shares(positions="learned-per-layer", d_embed=4, label_outputs=2)
+    heads = dict.fromkeys(("final_norm.", "head.", "label_head."), HEADS)
+    expected = {"embedding.": EMBEDDINGS, "positions.tables.0.": EMBEDDINGS, **heads}
+    expected |= {f"positions.tables.{block}.": 2.0 ** (block - 4) for block in (1, 2)}
+    expected |= {
+        f"decoder.sublayers.{place}.{block}.": 2.0 ** (block - 4)
+        for place in (0, 1)
+        for block in (0, 1, 2)
+    }
+    for name, share in found.items():
+        (of_prefix,) = [value for prefix, value in expected.items() if name.startswith(prefix)]
+        assert share == of_prefix, name
+
+
+def test_what_blocks_share_has_the_rate_of_the_last_of_them():
+    found = shares(share="ffn", share_groups=1, positions="relative")
+    assert {share for name, share in found.items() if ".sublayers.1." in name} == {THIRD}
+    assert found["positions.table.weight"] == THIRD
+    assert found["embedding.weight"] == EMBEDDINGS
+
+
+@pytest.mark.parametrize("config", [AdamConfig(), AdamWConfig(bias_correction=False)], ids=str)
+def test_an_update_is_as_long_as_its_share_of_the_rate(config):
+    objective = CAUSAL.build(make_model(1), CausalObjective(), 0)
+    parameters = dict(objective.named_parameters())
+    bare = config.model_copy(update={"weight_decay": 0.0, "betas": (0.0, 0.0)})
+    shared = rate_shares(objective, 0.5)
+    optimizer = build_optimizer(bare, parameters, parameter_roles(objective), shared)
+    before = {name: value.detach().clone() for name, value in parameters.items()}
+    set_learning_rate(optimizer, 0.1)
+    take(optimizer, parameters, {name: torch.ones_like(value) for name, value in before.items()})
+    # Without memory of earlier gradients every number moves by its rate.
+    for name, value in parameters.items():
+        moved = (before[name] - value.detach()).abs().mean().item()
+        assert moved == pytest.approx(0.1 * shared[name], rel=1e-3)
