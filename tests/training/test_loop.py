@@ -1,37 +1,40 @@
-"""The loop, its metrics and its progress: losses, the best checkpoint, notes, logs that are cut."""
+"""The loop: batches prepared ahead, the best checkpoint, notes, checkpoints written beside it."""
 
 import json
 import math
-import os
 import re
-import time
-from typing import Any
+import threading
 
 import pytest
-from tensorboardX.proto.event_pb2 import Event
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
-from sublayer.errors import ConfigError, TrainingError
-from sublayer.files.checkpoints import saved_steps
-from sublayer.interop.tensorflow.crc32c import masked_crc32c
-from sublayer.system.stage_displays import PlainStages
-from sublayer.system.stages import shown_by
-from sublayer.training import metrics
+from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted, TrainingError
+from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
+from sublayer.training.ahead import Ahead, PreparedStep
+from sublayer.training.checkpoints import saving
+from sublayer.training.checkpoints.background import Background
 from sublayer.training.checkpoints.loop_state import LoopState
 from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.loop import Evaluate, Loop
-from sublayer.training.metrics import METRICS, MetricsLog, cut_back, read_metrics
-from sublayer.training.progress import ShownProgress, SilentProgress, Status
+from sublayer.training.metrics import METRICS, read_metrics
+from sublayer.training.processes import alone
+from sublayer.training.progress import SilentProgress
 from tests.made import MASKED, TRANSLATION
-from tests.training.runs import Notes, open_session
+from tests.training.runs import Notes, SignalAt, open_session, results
+
+RUINOUS = {"optimizer.schedule": "constant", "optimizer.lr": 0.5, "optimizer.warmup_steps": 5}
+AFTER_SIX = {"train.steps": 6, "train.evaluate_steps": 6, "train.checkpoint_steps": 3}
+WAITING = {**AFTER_SIX, "train.save_in_background": False}
 
 
 def test_a_run_learns_and_leaves_its_record(made):
     folder = made("causal")
     record, lines = json.loads((folder / "record.json").read_text()), read_metrics(folder / METRICS)
-    valid = [line for line in lines if line["kind"] == "valid"]
-    assert valid[-1]["loss"] < valid[0]["loss"]
+    losses = [line["loss"] for line in lines if line["kind"] == "valid"]
     best = record["valid"]
-    assert best["loss"] == min(line["loss"] for line in valid)
+    assert losses[0] > losses[-1] >= best["loss"] == min(losses)
     assert best["bits_per_byte"] == pytest.approx(best["loss"] / math.log(2))
     assert (record["step"], record["tokens"]) == (24, 24 * 6 * 32)
     assert [line["step"] for line in lines if line["kind"] == "train"] == [*range(3, 25, 3)]
@@ -41,8 +44,7 @@ def test_a_run_learns_and_leaves_its_record(made):
 
 def test_the_model_of_a_run_is_its_best_checkpoint(run, tmp_path):
     # A learning rate that ruins the model: the last evaluation is not the best.
-    ruinous = {"optimizer.schedule": "constant", "optimizer.lr": 0.5, "train.steps": 8}
-    record = run("run", {**ruinous, "train.evaluate_steps": 2, "optimizer.warmup_steps": 5})
+    record = run("run", {**RUINOUS, "train.steps": 8, "train.evaluate_steps": 2})
     best = record["valid"]["step"]
     assert best < 8
     checkpoint = tmp_path / "run" / "checkpoints" / f"step-{best:08d}"
@@ -50,100 +52,64 @@ def test_the_model_of_a_run_is_its_best_checkpoint(run, tmp_path):
     assert model.read_bytes() == kept.read_bytes()
 
 
+def loop_of(loaded, folder, losses):
+    """Make a tiny run, whose evaluations give these losses."""
+    session, given = open_session(loaded), iter(losses)
+    snapshots = Snapshots(folder, session.train_step, lambda folder: None)
+    evaluate = Evaluate(lambda: {"loss": next(given)}, ("loss",))
+    return Loop(session.recipe.train, session.train_step, evaluate, snapshots, LoopState())
+
+
+# The checkpoint of step 20 cannot be resumed without the best one of then.
 @pytest.mark.parametrize(
-    ("losses", "kept"),
-    [
-        ([1.0, 2.0, 3.0, 4.0], [6, 20, 24]),
-        # The checkpoint of step 20 cannot be resumed without that of step 6.
-        ([2.0, 3.0, 4.0, 1.0], [6, 20, 24]),
-        ([4.0, 2.0, 3.0, 1.0], [12, 20, 24]),
-    ],
+    ("losses", "kept"), [([2.0, 3.0, 4.0, 1.0], [6, 20, 24]), ([4.0, 2.0, 3.0, 1.0], [12, 20, 24])]
 )
 def test_the_newest_checkpoints_and_the_best_of_each_are_kept(tiny, tmp_path, losses, kept):
-    snapshots = train_with_losses(tiny(), tmp_path, losses)
-    assert saved_steps(snapshots.root) == kept
+    loop_of(tiny(), tmp_path, losses).run(SilentProgress())
+    assert saved_steps(tmp_path / "checkpoints") == kept
 
 
-def train_with_losses(loaded, folder, losses):
-    """Train a tiny run, whose evaluations give these losses; return its checkpoints."""
-    session = open_session(loaded)
-    snapshots = Snapshots(folder, session.train_step, lambda folder: None)
-    given = iter(losses)
-    evaluate = Evaluate(lambda: {"loss": next(given)}, ("loss",))
-    Loop(session.recipe.train, session.train_step, evaluate, snapshots, LoopState()).run(
-        SilentProgress()
-    )
-    return snapshots
-
-
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_step_and_checkpoint(run, tmp_path):
-    ruinous = {"optimizer.lr": 1e6, "optimizer.weight_decay": 0.1, "optimizer.warmup_steps": 0}
-    with pytest.raises(
-        TrainingError, match=r"not finite at step \d+ of 24; there is no checkpoint"
-    ) as caught:
-        run("run", ruinous)
-    assert "\n" not in str(caught.value)
+def test_a_loss_that_is_not_finite_stops_the_run_and_is_never_the_best(run, tiny, tmp_path):
+    settings = {"optimizer.lr": 1e6, "optimizer.weight_decay": 0.1, "optimizer.warmup_steps": 0}
+    with pytest.raises(TrainingError, match=r"finite at step \d+ of 24; there is no checkpoint"):
+        run("run", settings)
     assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-def test_a_validation_loss_that_is_not_finite_is_never_the_best(tiny, tmp_path):
-    session = open_session(tiny())
-    snapshots = Snapshots(tmp_path, session.train_step, lambda folder: None)
-    ruined = {"loss": float("nan"), "bits_per_byte": float("nan")}
-    evaluate = Evaluate(lambda: ruined, ("loss", "bits_per_byte"))
-    loop = Loop(session.recipe.train, session.train_step, evaluate, snapshots, LoopState())
+    loop = loop_of(tiny(), tmp_path, [math.nan])
     with pytest.raises(TrainingError, match="validation loss is not finite at step 6"):
         loop.run(SilentProgress())
     assert loop.state.best is None
 
 
-def test_only_translations_are_chosen_by_bleu(run):
-    with pytest.raises(ConfigError, match="train.best_by = 'bleu' has no effect"):
-        run("run", {"train.best_by": "bleu"})
-
-
-def test_compilation_on_a_cpu_is_refused_with_the_reason(run):
-    with pytest.raises(ConfigError, match="train.compile"):
-        run("run", {"train.compile": True})
+@pytest.mark.parametrize(("field", "value"), [("best_by", "bleu"), ("compile", True)])
+def test_what_a_decoder_on_a_cpu_has_not_is_refused(run, field, value):
+    with pytest.raises(ConfigError, match=rf"train\.{field}"):
+        run("run", {f"train.{field}": value})
 
 
 def test_rows_that_the_text_does_not_fill_are_noted_before_training(run, tmp_path):
     for number in range(40):
-        (tmp_path / f"{number:02}.txt").write_text(
-            f"the cat sat {number}.\nthe dog ran {number}.\n" if number % 4 else " "
-        )
+        text = f"the cat sat {number}.\nthe dog ran {number}.\n" if number % 4 else " "
+        (tmp_path / f"{number:02}.txt").write_text(text)
     notes = Notes()
-    settings = {
-        "data.path": str(tmp_path / "*.txt"),
-        "data.documents": "file",
-        "train.batch_sequences": 2,
-    }
-    run("short", {**MASKED, **settings, "train.steps": 1, "data.vocab_size": 5000}, progress=notes)
-    (unfilled,) = [
-        text
-        for text in notes.texts
-        if text.startswith("data.vocab_size = 5000, of which the training")
-    ]
-    left_out = [text.split() for text in notes.texts[notes.texts.index(unfilled) + 1 :]]
-    assert sum(int(words[5]) for words in left_out) == 10
+    settings = {"data.path": str(tmp_path / "*.txt"), "data.documents": "file", "train.steps": 1}
+    run("short", {**MASKED, **settings, "data.vocab_size": 5000}, progress=notes)
+    start = "data.vocab_size = 5000, of which the training"
+    (unfilled,) = [place for place, text in enumerate(notes.texts) if text.startswith(start)]
+    assert sum(int(text.split()[5]) for text in notes.texts[unfilled + 1 :]) == 10
 
 
 def test_unknown_tokens_of_a_vocabulary_are_noted_before_training(run, tmp_path):
     (tmp_path / "few.codes").write_text("#version: 0.2\no n</w>\nt h\nth e</w>\n")
     settings = {key: value for key, value in TRANSLATION.items() if key != "data.vocab_size"}
-    settings |= {"data.tokenizer": str(tmp_path / "few.codes"), "train.steps": 1}
-    for given, n_notes in ((settings, 1), ({**TRANSLATION, "train.steps": 1}, 0)):
+    settings["data.tokenizer"] = str(tmp_path / "few.codes")
+    for given, n_notes in ((settings, 1), (TRANSLATION, 0)):
         notes = Notes()
-        run(f"run {n_notes}", given, progress=notes)
-        found = [
-            text for text in notes.texts if re.match(r"\d[\d,]* of [\d,]+ tokens .* unknown", text)
-        ]
-        assert len(found) == n_notes
+        run(f"run {n_notes}", {**given, "train.steps": 1}, progress=notes)
+        found = [re.match(r"\d[\d,]* of [\d,]+ tokens .* unknown", text) for text in notes.texts]
+        assert len(list(filter(None, found))) == n_notes
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"), [({}, 0), (TRANSLATION, 3)], ids=["windows", "pairs"]
-)
+@pytest.mark.parametrize(("settings", "expected"), [({}, 0), (TRANSLATION, 3)])
 def test_memory_of_blocks_of_many_shapes_is_released_at_each_line_of_the_log(
     run, monkeypatch, settings, expected
 ):
@@ -153,160 +119,186 @@ def test_memory_of_blocks_of_many_shapes_is_released_at_each_line_of_the_log(
     assert len(released) == expected
 
 
-def test_lines_after_the_checkpoint_and_half_lines_are_cut(tmp_path):
-    path = tmp_path / METRICS
-    lines = [{"kind": "train", "step": step, "loss": 0.5} for step in (1, 2, 3)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"kind": "train", "st')
-    assert [line["step"] for line in read_metrics(path)] == [1, 2, 3]
-    cut_back(path, 2)
-    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2]
+class Counted:
+    """Prepares nothing, and keeps which step in which thread; ``before`` is called first."""
+
+    def __init__(self, before=lambda step: None):
+        self.asked = []
+        self.before = before
+
+    def __call__(self, step):
+        self.asked.append((step, threading.current_thread().name))
+        self.before(step)
+        return PreparedStep([], 10 * step)
+
+    def n_tokens(self, step):
+        self.asked.append((f"count {step}", threading.current_thread().name))
+        return 10 * step
 
 
-def test_a_log_opened_again_goes_on_behind_its_checkpoint(tmp_path):
-    with MetricsLog(tmp_path, 0) as log:
-        for step in (1, 2, 3):
-            log.write("train", step, {"loss": float(step)})
-    with MetricsLog(tmp_path, 2) as log:
-        log.write("valid", 3, {"loss": 9.0})
-    assert [
-        (line["kind"], line["step"], line["loss"]) for line in read_metrics(tmp_path / METRICS)
-    ] == [
-        ("train", 1, 1.0),
-        ("train", 2, 2.0),
-        ("valid", 3, 9.0),
-    ]
+def test_the_next_step_is_prepared_while_one_computes():
+    begun, computed = threading.Event(), threading.Event()
+
+    def before(step):
+        if step == 1:
+            begun.set()
+            assert computed.wait(60), "it was not begun before step 0 ended"
+
+    ahead = Ahead(Counted(before), 3)
+    assert ahead(0).n_tokens == 0
+    # Here the step computes: the next one is being prepared.
+    assert begun.wait(60)
+    computed.set()
+    assert ahead(1).n_tokens == 10
 
 
-def events_of(folder):
-    """Read TensorBoard's events: records of a length and content, each with its checksum."""
-    [path] = folder.glob("tensorboard/events.out.tfevents.*")
-    data = path.read_bytes()
-    while data:
-        length = int.from_bytes(data[:8], "little")
-        for content, end in ((data[:8], 12), (data[12 : 12 + length], 16 + length)):
-            assert masked_crc32c(content) == int.from_bytes(data[end - 4 : end], "little")
-        yield Event.FromString(data[12 : 12 + length])
-        data = data[16 + length :]
+def test_one_thread_reads_all_batches_in_any_order_and_none_beyond_the_last_step():
+    counted = Counted()
+    ahead = Ahead(counted, 7)
+    assert [ahead(step).n_tokens for step in (0, 5, 5, 6, 2)] == [0, 50, 50, 60, 20]
+    assert ahead.n_tokens(7) == 70
+    steps, threads = zip(*counted.asked, strict=True)
+    assert steps == (0, 1, 5, 6, 5, 6, 2, 3, "count 7")
+    assert len(set(threads)) == 1 and threads[0].startswith("batches")
 
 
-def test_events_say_what_the_lines_say(tmp_path):
-    start = time.time()
-    with MetricsLog(tmp_path, 0) as log:
-        for step in (1, 2, 3):
-            log.write("train", step, {"loss": float(step)})
-    with MetricsLog(tmp_path, 1) as log:
-        log.write("train", 2, {"loss": 20.0, "tokens": 7})
-        log.write("valid", 2, {"loss": math.nan})
-    version, *events = events_of(tmp_path)
-    assert version.file_version == "brain.Event:2"
-    assert [
-        (event.step, value.tag, str(value.simple_value))
-        for event in events
-        for value in event.summary.value
-    ] == [
-        (1, "train/loss", "1.0"),
-        (2, "train/loss", "20.0"),
-        (2, "train/tokens", "7.0"),
-        (2, "valid/loss", "nan"),
-    ]
-    times = [start, *(event.wall_time for event in events), time.time()]
-    assert times == sorted(times)
+def test_an_error_of_the_thread_is_raised_where_its_step_is_taken():
+    def before(step):
+        if step == 1:
+            raise DataError("text.txt: line 7 is gone")
+
+    ahead = Ahead(Counted(before), 3)
+    ahead(0)
+    with pytest.raises(DataError, match="line 7 is gone"):
+        ahead(1)
+    assert ahead(2).n_tokens == 20
 
 
-def test_events_are_seen_while_a_run_goes_on(tmp_path, monkeypatch):
-    with MetricsLog(tmp_path, 0) as log:
-        log.write("train", 1, {"loss": 1.0})
-        assert [event.step for event in events_of(tmp_path)] == [0, 1]
-        log.write("train", 2, {"loss": 2.0})
-        log.sync()
-        assert [event.step for event in events_of(tmp_path)] == [0, 1, 2]
-        monkeypatch.setattr(metrics, "_FLUSH_EVERY_S", 0)
-        log.write("train", 3, {"loss": 3.0})
-        assert [event.step for event in events_of(tmp_path)] == [0, 1, 2, 3]
+def test_a_run_stopped_and_resumed_ahead_equals_one_that_never_prepared_ahead(
+    run, made, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("sublayer.training.step.pays", lambda device: True)
+    with pytest.raises(Interrupted, match="saved at step 11"):
+        run("ahead", progress=SignalAt(11))
+    run("ahead", resume=True)
+    assert results(tmp_path / "ahead") == results(made("causal"))
 
 
-def test_damaged_lines_are_left_out_and_the_file_as_it_was_is_kept(tmp_path):
-    path = tmp_path / METRICS
-    good = [
-        b'{"kind": "train", "step": 1, "loss": 0.5}',
-        b'{"kind": "valid", "step": 2, "loss": 0.5}',
-    ]
-    bad = [
-        b"\xff",
-        b"[" * 10_000,
-        b'{"kind": "train", "step": "2"}',
-        b'{"kind": "x", "step": 1}',
-        b"7" * 100_000,
-        b"",
-    ]
-    path.write_bytes(b"\n".join([good[0], *bad, good[1], b""]))
-    before = path.read_bytes()
-    assert [line["step"] for line in read_metrics(path)] == [1, 2]
-    cut_back(path, 5)
-    assert path.read_bytes() == b"\n".join([*good, b""])
-    assert (tmp_path / "refused-metrics.jsonl-1").read_bytes() == before
+class OpenAt(SilentProgress):
+    """Lets writing begin once a step has been taken, and keeps what is saved after each step."""
+
+    def __init__(self, step, folder):
+        self.step, self.folder = step, folder
+        self.is_open = threading.Event()
+        self.saved = {}
+
+    def update(self, status):
+        self.saved[status.step] = saved_steps(self.folder / "checkpoints")
+        if status.step == self.step:
+            self.is_open.set()
+
+    def write(self, *given):
+        assert self.is_open.wait(60)
+        save_file(*given)
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / METRICS)
-    for read in (read_metrics, lambda path: cut_back(path, 1)):
-        with pytest.raises(OSError, match="no file that stays"):
-            read(tmp_path / METRICS)
+def test_a_checkpoint_is_of_the_step_that_it_was_taken_after(run, tmp_path, monkeypatch):
+    watch = OpenAt(0, tmp_path / "waiting")
+    run("waiting", WAITING, progress=watch)
+    assert (watch.saved[3], watch.saved[6]) == ([3], [3, 6])
+    slow = OpenAt(5, tmp_path / "beside")
+    monkeypatch.setattr(alone, "save_file", slow.write)
+    run("beside", AFTER_SIX, progress=slow)
+    assert slow.saved[4] == []
+    for step in (3, 6):
+        ours, theirs = (
+            checkpoint_path(tmp_path / name / "checkpoints", step) for name in ("beside", "waiting")
+        )
+        for file in ("model/model.safetensors", "training.safetensors"):
+            assert (ours / file).read_bytes() == (theirs / file).read_bytes()
 
 
-def test_no_link_is_followed_and_no_file_of_the_users_is_removed(tmp_path):
-    (tmp_path / "theirs").write_text("theirs")
-    (tmp_path / METRICS).symlink_to("theirs")
-    (tmp_path / "tensorboard").mkdir()
-    (tmp_path / "tensorboard" / "mine").write_text("mine")
-    with MetricsLog(tmp_path, 0) as log:
-        log.write("train", 1, {"loss": 1.0})
-    assert (tmp_path / "theirs").read_text() == "theirs"
-    assert (tmp_path / "tensorboard" / "mine").read_text() == "mine"
+def test_copies_are_made_beside_the_next_pass_and_its_update_waits_for_them(
+    tiny, tmp_path, monkeypatch
+):
+    train_step, copy = open_session(tiny()).train_step, saving._copies
+    has_gradients, done = threading.Event(), []
+
+    def copy_late(tensors, kept):
+        assert has_gradients.wait(60)
+        done.append("copied")
+        return copy(tensors, kept)
+
+    monkeypatch.setattr(saving, "_copies", copy_late)
+    snapshots = Snapshots(tmp_path, train_step, lambda folder: None)
+    train_step(0)
+    expected = {name: value.detach().clone() for name, value in train_step.parameters.items()}
+    snapshots.saving.save(LoopState(1, tokens=1, seconds=1.0, step_seconds=1.0))
+    wait = train_step.before_update
+    monkeypatch.setattr(train_step, "before_update", lambda: (has_gradients.set(), wait()))
+    train_step.optimizer.register_step_pre_hook(lambda *_: done.append("updated"))
+    train_step(1)
+    assert done == ["copied", "copied", "updated"]
+    snapshots.saving.wait()
+    weights = load_file(checkpoint_path(snapshots.root, 1) / "model" / "model.safetensors")
+    assert all(torch.equal(value, expected[f"model.{name}"]) for name, value in weights.items())
 
 
-class Clock:
-    """A clock that a test sets."""
+def test_copies_that_cannot_be_made_stop_the_run_and_hold_no_update(run, monkeypatch):
+    def fail(tensors, kept):
+        raise RuntimeError("not enough memory")
 
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def lines_of(steps: list[tuple[float, int]], **status: Any) -> list[str]:
-    """The lines in a pipe of a run of 100 steps, of which some end at given seconds."""
-    lines: list[str] = []
-    clock = Clock()
-    stages = PlainStages(lines.append, clock, has_thread=False)
-    with shown_by(stages), ShownProgress(clock) as progress:
-        for at, step in steps:
-            while clock.now < at:
-                clock.now += 0.5
-                stages.tick()
-            progress.update(Status(step, 100, 2.5, 1000.0, **status))
-    return lines
+    monkeypatch.setattr(saving, "_copies", fail)
+    with pytest.raises(RuntimeError, match="not enough memory"):
+        run("run")
 
 
-def test_the_first_and_the_last_step_have_a_line_each() -> None:
-    assert lines_of([(0.5, 1), (0.9, 50), (0.9, 100)]) == [
-        "step 1/100  loss 2.5000  1,000 tokens/s",
-        "step 100/100  loss 2.5000  1,000 tokens/s  ETA 0:00",
-    ]
+def test_a_full_disk_stops_the_run_soon_with_the_checkpoint_before_it_whole(
+    run, tmp_path, monkeypatch
+):
+    written = []
+
+    def full(*given):
+        written.append(given)
+        # The second file of the second checkpoint.
+        if len(written) == 4:
+            raise SafetensorError("No space left on device (os error 28)")
+        save_file(*given)
+
+    monkeypatch.setattr(alone, "save_file", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        run("run", AFTER_SIX)
+    root = tmp_path / "run" / "checkpoints"
+    assert [path.name for path in root.iterdir()] == ["step-00000003"]
+    verify_checkpoint(checkpoint_path(root, 3))
+    monkeypatch.undo()
+    run("run", AFTER_SIX, resume=True)
+    run("whole", AFTER_SIX)
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
 
 
-def test_slow_steps_have_a_line_every_ten_seconds() -> None:
-    lines = lines_of([(0.5, 1), (40.0, 2)])
-    assert lines[0] == "step 1/100  loss 2.5000  1,000 tokens/s"
-    assert len(lines) == 5
-    assert lines[-1] == "about 1:04:31 to go, by the first steps"
+def test_errors_of_work_beside_are_raised_where_it_is_waited_for():
+    beside, done = Background(), []
+    beside.start(lambda: done.append(1))
+    beside.start(lambda: done.append(1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        beside.start(lambda: done.append(2))
+    assert done == [1]
+    assert not beside.has_failed
+    beside.wait()
 
 
-@pytest.mark.parametrize("valid", [None, 2.25])
-def test_what_is_left_follows_from_the_steps_that_were_seen(valid: float | None) -> None:
-    lines = lines_of([(0.0, 20), (30.0, 50), (60.0, 80), (80.0, 100)], valid_loss=valid)
-    # After 60 steps in a minute, 20 are left.
-    assert any("step 80/100" in line and "ETA 0:20" in line for line in lines)
-    steps = [line for line in lines if line.startswith("step ")]
-    assert all(("valid 2.2500" in line) == (valid is not None) for line in steps)
+def test_the_newest_checkpoints_keep_the_best_that_they_refer_to(tiny, tmp_path):
+    session = open_session(tiny())
+    snapshots = Snapshots(tmp_path, session.train_step, lambda folder: None)
+    session.train_step(0)
+    # The last is the best so far; before it the first was.
+    for step, best in ((6, 6), (8, 6), (12, 12)):
+        score = {"step": best, "loss": 3.0, "bits_per_byte": 4.0}
+        snapshots.saving.save(LoopState(step, tokens=step, seconds=1.0, step_seconds=1, best=score))
+    snapshots.saving.wait()
+    assert saved_steps(snapshots.root) == [6, 8, 12]
+    (checkpoint_path(snapshots.root, 12) / "state.json").write_text("{")
+    refused = []
+    assert snapshots.newest(refused.append) == checkpoint_path(snapshots.root, 8)
+    assert len(refused) == 1

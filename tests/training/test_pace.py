@@ -1,10 +1,7 @@
 """The pace of steps that minutes become a length by, and the faster precision of this machine."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 
 import pytest
@@ -23,7 +20,6 @@ from sublayer.training.precision import (
     Clocks,
     bfloat16_gain,
     fastest_precision,
-    has_bfloat16_units,
     product_speed,
 )
 from sublayer.training.step_time import describe_age, describe_use, has_changed, median_step
@@ -55,15 +51,10 @@ def median_of(durations, *, budget_s, most=23):
     return median, len(taken), clock.now
 
 
-def test_a_pace_is_the_median_after_the_warm_up():
+def test_a_pace_is_the_median_after_the_warm_up_of_no_more_steps_than_are_needed():
     # Three slow steps are the warm-up; one of the others, held up by something, moves nothing.
-    assert median_of([9.0, 5.0, 5.0, 0.1, 0.2, 7.0, 0.1, 0.1, *[0.1] * 20], budget_s=1e6)[
-        0
-    ] == pytest.approx(0.1)
-
-
-def test_no_more_steps_are_taken_than_are_needed():
-    assert median_of([0.01] * 100, budget_s=1e6)[1] == 23
+    durations = [9.0, 5.0, 5.0, 0.1, 0.2, 7.0, *[0.1] * 90]
+    assert median_of(durations, budget_s=1e6)[:2] == (pytest.approx(0.1), 23)
     assert median_of([0.01] * 100, budget_s=1e6, most=4)[1] == 4
 
 
@@ -77,13 +68,8 @@ def test_no_step_is_begun_that_would_not_end_in_time(step_s, budget_s):
 
 def test_processes_that_take_steps_together_stop_together():
     calls = []
-    median_step(
-        calls.append,
-        budget_s=1e6,
-        device=CPU,
-        clock=FakeClock(),
-        agree=lambda goes_on: len(calls) < 5,
-    )
+    settings = {"budget_s": 1e6, "device": CPU, "clock": FakeClock()}
+    median_step(calls.append, **settings, agree=lambda goes_on: len(calls) < 5)
     assert calls == [0, 1, 2, 3, 4]
 
 
@@ -92,11 +78,9 @@ def test_processes_that_take_steps_together_stop_together():
     [
         ([5.0, *[1.49] * 19], False),
         ([5.0, *[1.51] * 19], True),
-        ([5.0, *[0.51] * 19], False),
         ([5.0, *[0.49] * 19], True),
         ([1.0, *[1.0] * 10, *[99.0] * 9], False),
         ([1.9], False),
-        ([0.6], False),
         ([0.4], True),
     ],
 )
@@ -104,28 +88,20 @@ def test_first_steps_that_differ_by_more_than_half_are_another_pace(seconds, is_
     assert has_changed(seconds, 1.0) == is_changed
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.9, "now"), (1.0, "1 second ago"), (59.9, "59 seconds ago"), (7300, "2 hours ago")],
-)
-def test_an_age_has_one_unit(seconds, said):
-    assert describe_age(seconds) == said
-
-
-def test_a_run_that_missed_its_minutes_is_noted():
+def test_a_run_that_missed_its_minutes_and_the_age_of_a_pace_are_noted():
     assert describe_use(2.0, 120.0 * 0.61) is describe_use(2.0, 120.0 * 1.49) is None
     assert "(50%): steps were faster" in describe_use(2.0, 60.0)
     assert "(160%): steps were slower" in describe_use(2.0, 192.0)
+    assert (describe_age(0.9), describe_age(59.9)) == ("now", "59 seconds ago")
+    assert describe_age(7300) == "2 hours ago"
 
 
 def spoil_newest_pace(factor):
     kept = cache_folder() / "measured.json"
     found = json.loads(kept.read_text())
     newest = max((key for key in found if "pace on" in key), key=lambda key: found[key]["at"])
-    found[newest] = {
-        "values": [factor * each for each in found[newest]["values"]],
-        "at": time.time() - 7300,
-    }
+    values = [factor * value for value in found[newest]["values"]]
+    found[newest] = {"values": values, "at": time.time() - 7300}
     kept.write_text(json.dumps(found))
 
 
@@ -144,8 +120,7 @@ def test_a_run_whose_first_steps_show_another_pace_begins_again(run, tmp_path):
     assert before.endswith("measured 2 hours ago")
     assert again.endswith("measuring the pace again")
     assert after.endswith("measured now")
-    # Nothing of the first attempt is in what it ends with: a run of that length alone ends with the
-    # same bits.
+    # Nothing of the first attempt is left: a run of that length alone ends with the same bits.
     resolved = read_run_recipe(tmp_path / "second" / "recipe.toml").train
     assert resolved.steps == record["step"]
     assert run("alone", {**kept, "train.steps": record["step"]})["minutes"] is None
@@ -204,12 +179,8 @@ class Processor:
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         is_low = torch.is_autocast_enabled("cpu")
-        self.now += (
-            6
-            * x.numel()
-            * weight.shape[0]
-            / self.speed[torch.bfloat16 if is_low else torch.float32]
-        )
+        dtype = torch.bfloat16 if is_low else torch.float32
+        self.now += 6 * x.numel() * weight.shape[0] / self.speed[dtype]
         return torch.nn.functional.linear(x, weight)
 
 
@@ -242,7 +213,7 @@ def test_the_product_overrules_what_the_processor_says(simulate, float32, bfloat
     assert found == pytest.approx(gain, abs=0.01)
 
 
-@pytest.mark.parametrize(("bfloat16", "units"), [(1e6, True), (1e8, False), (1e10, True)])
+@pytest.mark.parametrize(("bfloat16", "units"), [(1e6, True), (1e8, False)])
 def test_it_gives_up_within_a_fifth_of_a_second_on_any_emulation(simulate, bfloat16, units):
     processor = simulate(float32=40e9, bfloat16=bfloat16, units=units)
     bfloat16_gain(512, Clocks(processor, processor))
@@ -269,18 +240,3 @@ def test_this_processor_is_measured_once(tmp_path, monkeypatch):
     assert fastest_precision(CPU, 128) == first
     # A device without a measurement has float32.
     assert fastest_precision(torch.device("mps"), 128) == "float32"
-
-
-@pytest.mark.all
-def test_a_limit_of_onednn_reaches_its_answer():
-    if not has_bfloat16_units():
-        pytest.skip("this processor has no bfloat16 units to be limited")
-    code = "from sublayer.training.precision import has_bfloat16_units as has; print(has())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "False\n"

@@ -1,4 +1,4 @@
-"""A run that was broken off and resumed equals an unbroken one to the bit."""
+"""A run that was broken off and resumed, or made longer, equals an unbroken one to the bit."""
 
 import json
 import os
@@ -10,10 +10,14 @@ import warnings
 
 import pytest
 
+from sublayer.config.layering.finetune import load_finetune
+from sublayer.config.layering.layers import load_recipe
 from sublayer.config.optimizers.kinds import OPTIMIZERS
-from sublayer.errors import ConfigError, Interrupted
-from sublayer.files.checkpoints import saved_steps
-from sublayer.runs.run import train_run
+from sublayer.errors import CheckpointError, ConfigError, Interrupted
+from sublayer.files.checkpoints import checkpoint_path, saved_steps
+from sublayer.loading import load
+from sublayer.runs.lengthening import read_lengthenings
+from sublayer.runs.run import from_recipe, train_run
 from sublayer.training.progress import SilentProgress
 from tests.breadth import rows
 from tests.made import KINDS, LSTM, MASKED, QUESTIONS, TEXT, TRANSLATION
@@ -45,6 +49,13 @@ VARIANTS = {
     "text by score": {**TEXT, "train.best_by": "score"},
 }
 """Beyond the shared runs; ``make test-all`` tries them."""
+CONSTANT = {
+    "optimizer.schedule": "constant",
+    "optimizer.warmup_steps": 3,
+    "train.evaluate_steps": 6,
+}
+SHORT, LONG = {"train.steps": 6}, {"train.steps": 12}
+KEPT = {"train.keep_steps": [1, 7, 9], "train.best_by": "last", "train.steps": 16}
 
 
 @pytest.fixture
@@ -146,8 +157,7 @@ def test_a_run_killed_at_any_file_operation_and_resumed_equals_an_unbroken_one(
 
 
 def test_a_truncated_checkpoint_is_refused_by_name_and_the_one_before_is_used(made, run, tmp_path):
-    folder = tmp_path / "broken"
-    shutil.copytree(made("causal"), folder)
+    folder = shutil.copytree(made("causal"), tmp_path / "broken")
     (folder / "record.json").unlink()
     shutil.rmtree(folder / "model")
     weights = folder / "checkpoints" / "step-00000024" / "model" / "model.safetensors"
@@ -159,45 +169,166 @@ def test_a_truncated_checkpoint_is_refused_by_name_and_the_one_before_is_used(ma
     assert (folder / "checkpoints" / "refused-step-00000024-1").is_dir()
 
 
-def test_resume_starts_at_the_beginning_where_there_is_nothing(run, tmp_path):
+def test_a_start_resumed_and_a_signal_at_a_step_just_saved_change_nothing(run, tmp_path):
+    run("plain", SHORT)
     (tmp_path / "empty").mkdir()
-    short = {"train.steps": 2}
-    run("plain", short)
-    for name in ("empty", "missing"):
-        run(name, short, resume=True)
+    run("empty", SHORT, resume=True)
+    with pytest.raises(Interrupted, match="saved at step 4 of 6"):
+        run("broken", SHORT, progress=SignalAt(4))
+    assert not list((tmp_path / "broken" / "checkpoints").glob("refused-*"))
+    run("broken", SHORT, resume=True)
+    for name in ("empty", "broken"):
         assert results(tmp_path / name) == results(tmp_path / "plain")
 
 
-def test_a_signal_at_a_step_that_was_just_saved_saves_it_once(run, tmp_path):
-    short = {"train.steps": 6}
-    with pytest.raises(Interrupted, match="saved at step 4 of 6"):
-        run("broken", short, progress=SignalAt(4))
-    assert not list((tmp_path / "broken" / "checkpoints").glob("refused-*"))
-    run("broken", short, resume=True)
-    run("plain", short)
-    assert results(tmp_path / "broken") == results(tmp_path / "plain")
-
-
 def test_a_finished_run_is_left_as_it_is_and_never_written_over(run, made, tmp_path):
-    shutil.copytree(made("causal"), tmp_path / "done")
-    record = json.loads((tmp_path / "done" / "record.json").read_text())
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*")}
-    assert run("done", resume=True) == record
+    done = shutil.copytree(made("causal"), tmp_path / "done")
+    before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
+    assert run("done", resume=True) == json.loads((done / "record.json").read_text())
     with pytest.raises(ConfigError, match="already holds a run"):
         run("done")
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "done").rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
 
 
-def test_a_resumed_run_whose_recipe_differs_is_refused(run, broken):
+def test_another_recipe_and_places_of_other_files_are_refused(run, broken, tmp_path):
     broken("causal")
     with pytest.raises(ConfigError, match=r"model\.d_model = 24, not 48"):
         run("broken", {"model.d_model": 48}, resume=True)
-
-
-def test_a_folder_of_other_files_and_a_file_are_never_written_to(run, tmp_path):
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("Dear reader")
     (tmp_path / "file").write_text("not a folder")
-    for name, said in (("letters", "already holds other files"), ("file", "is not a folder")):
-        with pytest.raises(ConfigError, match=said):
+    for name, message in (("letters", "already holds other files"), ("file", "is not a folder")):
+        with pytest.raises(ConfigError, match=message):
             run(name)
+
+
+def test_a_lengthened_run_of_a_constant_rate_equals_the_run_of_that_length(run, tmp_path):
+    first = run("longer", {**CONSTANT, **SHORT})
+    notes = Notes()
+    record = run("longer", {**CONSTANT, **LONG}, resume=True, progress=notes)
+    run("whole", {**CONSTANT, **LONG})
+    assert results(tmp_path / "longer") == results(tmp_path / "whole")
+    assert (first["lengthened"], record["step"]) == ([], 12)
+    assert record["lengthened"] == [{"at_step": 6, "from_steps": 6, "to_steps": 12}]
+    assert record["seconds"] > first["seconds"]
+    assert any(text.startswith("continues from step 6 to 12") for text in notes.texts)
+    assert json.loads((tmp_path / "longer" / "record-step-00000006.json").read_text()) == first
+    again = run("longer", {**CONSTANT, "train.steps": 14}, resume=True)
+    assert [each["to_steps"] for each in again["lengthened"]] == [12, 14]
+
+
+def test_an_unfinished_run_may_be_lengthened_interrupted_and_resumed(run, tmp_path):
+    folder = tmp_path / "longer"
+    with pytest.raises(Interrupted):
+        run("longer", {**CONSTANT, **SHORT}, progress=SignalAt(5))
+    with pytest.raises(Interrupted, match="saved at step 9 of 12"):
+        run("longer", {**CONSTANT, **LONG}, resume=True, progress=SignalAt(9))
+    assert not (folder / "record.json").exists()
+    # As `sublayer train RUN --resume` does, the recipe is the run's own by now.
+    train_run(load_recipe(folder), folder, resume=True, progress=SilentProgress())
+    run("whole", {**CONSTANT, **LONG})
+    assert results(folder) == results(tmp_path / "whole")
+    assert [each.at_step for each in read_lengthenings(folder / "recipe.toml")] == [5]
+
+
+@pytest.fixture
+def done(run, tmp_path):
+    """A finished run of six steps: `tmp_path / "done"`."""
+    run("done", SHORT)
+    return tmp_path / "done"
+
+
+def test_a_shorter_length_and_another_field_are_refused_by_name(run, done):
+    before = (done / "recipe.toml").read_bytes()
+    for settings, field in (
+        ({"train.steps": 5}, "train.steps = 5"),
+        ({"train.tokens": 6.0}, "train.tokens = 6.0"),
+        ({"train.steps": 24, "model.d_ff": 9}, "model.d_ff = unset, not 9"),
+    ):
+        with pytest.raises(ConfigError, match=field):
+            run("done", settings, resume=True)
+    shutil.rmtree(done / "checkpoints")
+    with pytest.raises(ConfigError, match=r"no checkpoint to continue from: .* init.run="):
+        run("done", LONG, resume=True)
+    assert (done / "recipe.toml").read_bytes() == before
+    assert (done / "record.json").exists() and (done / "model").exists()
+
+
+@pytest.mark.parametrize("length", ["tokens", "epochs", "minutes"])
+def test_a_length_of_another_kind_continues_to_it(run, done, length):
+    state = json.loads((done / "checkpoints" / "step-00000006" / "state.json").read_text())
+    # Minutes become steps by the time that the run's own took.
+    minutes = 9.5 * state["seconds"] / 6 / 60
+    value = {"tokens": 9 * 6 * 32, "epochs": 0.05, "minutes": minutes}[length]
+    notes = Notes()
+    record = run("done", {f"train.{length}": value}, resume=True, progress=notes)
+    assert record["step"] == (pytest.approx(17, abs=8) if length == "epochs" else 9)
+    assert load_recipe(done).origins["train.steps"] == "default"
+    (continues,) = [text for text in notes.texts if text.startswith("continues")]
+    assert "optimizer.schedule = cosine" in continues
+
+
+def kept(folder):
+    return saved_steps(folder / "checkpoints")
+
+
+@pytest.fixture
+def kept_run(workshop, tmp_path):
+    """A finished run that a test may change: `tmp_path / "kept"`."""
+
+    def train(folder):
+        train_run(workshop.recipe(KEPT), folder, progress=SilentProgress())
+
+    return shutil.copytree(workshop.once("kept-steps", train), tmp_path / "kept")
+
+
+def test_named_steps_are_kept_beside_the_newest_and_change_nothing(run, kept_run, tmp_path):
+    run("plain", {**KEPT, "train.keep_steps": []})
+    with pytest.raises(Interrupted):
+        run("again", KEPT, progress=SignalAt(8))
+    run("again", KEPT, resume=True)
+    assert kept(tmp_path / "plain") == [12, 16]
+    assert kept(kept_run) == kept(tmp_path / "again") == [1, 7, 9, 12, 16]
+    assert results(kept_run) == results(tmp_path / "plain") == results(tmp_path / "again")
+    more = {**KEPT, "train.keep_steps": [1, 7, 9, 19], "train.steps": 24}
+    run("kept", more, resume=True)
+    assert kept(kept_run) == [1, 7, 9, 19, 20, 24]
+    assert load_recipe(kept_run).recipe.train.keep_steps == (1, 7, 9, 19)
+
+
+@pytest.mark.parametrize(
+    ("steps", "length", "message"),
+    [
+        ([1, 7, 9, 11], 24, "names step 11, which .* has passed"),
+        ([1, 7], 24, r"train.keep_steps = \[1, 7, 9\], not \[1, 7\]"),
+        ([1, 7, 9, 25], 24, "names step 25, and the run has 24 steps"),
+        ([1], 16, "was started with train.keep_steps"),
+    ],
+)
+def test_a_resumed_run_keeps_nothing_that_is_over_and_loses_nothing(
+    run, kept_run, steps, length, message
+):
+    with pytest.raises(ConfigError, match=message):
+        run("kept", {**KEPT, "train.keep_steps": steps, "train.steps": length}, resume=True)
+    assert kept(kept_run) == [1, 7, 9, 12, 16]
+
+
+def test_a_kept_checkpoint_is_a_model_to_start_from_and_a_missing_one_is_refused(kept_run):
+    path = checkpoint_path(kept_run / "checkpoints", 7)
+    weights = load(path).state_dict()
+    started = from_recipe("gpt", {"init.run": str(path), "data.context": 32})
+    assert all(value.equal(weights[name]) for name, value in started.state_dict().items())
+    missing = kept_run / "checkpoints" / "step-00000008"
+    for read in (load, lambda path: from_recipe("gpt", {"init.run": str(path)})):
+        with pytest.raises(CheckpointError, match="no checkpoint step-00000008: .*step-00000009"):
+            read(missing)
+    shutil.rmtree(missing.parent)
+    with pytest.raises(CheckpointError, match="no checkpoint step-00000008: there are none"):
+        load(missing)
+
+
+def test_fine_tuning_takes_no_steps_of_the_pretraining(tmp_path, tasks_path):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('extends = "gpt"\n[train]\nsteps = 500\nkeep_steps = [400]\n')
+    loaded = load_finetune(str(recipe), ["sst2"], str(tasks_path)).loaded
+    assert loaded.recipe.train.keep_steps == ()

@@ -10,8 +10,8 @@ from sublayer.errors import ConfigError
 from sublayer.training.schedule import FALLS, learning_rate
 
 
-def rates(steps, **settings):
-    config = resolve_optimizer(AdamWConfig(lr=1.0, **settings), steps=steps)
+def rates(steps, schedule, **settings):
+    config = resolve_optimizer(AdamWConfig(lr=1.0, schedule=schedule, **settings), steps=steps)
     return [learning_rate(config, step, steps) for step in range(steps)]
 
 
@@ -20,154 +20,101 @@ def test_every_schedule_of_a_recipe_has_a_curve():
     assert {*FALLS, "constant", "inverse-sqrt"} == set(get_args(annotation))
 
 
-def test_warm_up_is_linear_and_reaches_the_peak_at_its_last_step():
-    assert rates(8, schedule="constant", warmup_steps=4) == [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]
+OF_ALBERT = {"warmup": "albert", "warmup_steps": 4}
+OF_GPT1 = {"warmup": "gpt1", "warmup_steps": 4}
+"""Of 20 steps x = step / 20 and w = 0.2: linear min(1, x/w) (1 - x)."""
+OF_T5 = {"warmup": "constant", "warmup_steps": 10_000}
 
 
-def test_linear_falls_from_the_peak_towards_zero_after_the_last_step():
-    assert rates(6, schedule="linear", warmup_steps=2) == [0.5, 1, 1, 0.75, 0.5, 0.25]
+@pytest.mark.parametrize(
+    ("schedule", "settings", "expected"),
+    [
+        ("constant", {"warmup_steps": 4}, [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]),
+        ("linear", {"warmup_steps": 2}, [0.5, 1, 1, 0.75, 0.5, 0.25]),
+        # A quarter, a half and three quarters of the way down from update 2, towards a fifth.
+        (
+            "polynomial",
+            {"power": 2.0, "warmup_steps": 2, "final_lr_share": 0.2},
+            [0.5, 1, 1, *(0.2 + 0.8 * left**2 for left in (0.75, 0.5, 0.25))],
+        ),
+        ("inverse-sqrt", {"warmup_steps": 2}, [0.5, 1, *(math.sqrt(2 / n) for n in (3, 4, 5))]),
+        # As fairseq counts, from the first rate.
+        (
+            "inverse-sqrt",
+            {"warmup_steps": 4, "warmup_init_lr": 0.2},
+            [0.2, 0.4, 0.6, 0.8, *(math.sqrt(4 / n) for n in range(4, 17))],
+        ),
+        # ALBERT drops to a fall measured from the first update.
+        ("linear", OF_ALBERT, [0, 0.25, 0.5, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
+        (
+            "polynomial",
+            {**OF_ALBERT, "power": 2.0, "final_lr_share": 0.5},
+            [0, 0.25, 0.5, 0.75, *(0.5 + 0.5 * n**2 / 100 for n in (6, 5, 4, 3, 2, 1))],
+        ),
+        ("constant", OF_GPT1, [0, 0.25, 0.5, 0.75, 1, 1]),
+        (
+            "linear",
+            OF_GPT1,
+            [0, 0.2375, 0.45, 0.6375, *(1 - step / 20 for step in range(4, 20))],
+        ),
+        # The cosine is not started anew behind the warm-up.
+        (
+            "cosine",
+            OF_GPT1,
+            [0, 0.25, 0.5, 0.75, 1, *((1 + math.cos(n / 20 * math.pi)) / 2 for n in range(5, 20))],
+        ),
+        # A warm-up at the peak may be longer than the run, which may end on a line.
+        ("inverse-sqrt", {**OF_T5, "cooldown_share": 0.1}, [*[1.0] * 19, 0.5]),
+        ("inverse-sqrt", {**OF_T5, "warmup_steps": 1}, [1, *(n**-0.5 for n in (1, 2, 3, 4))]),
+        (
+            "constant",
+            {"warmup_steps": 2, "cooldown_share": 0.4},
+            [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25],
+        ),
+        ("constant", {"warmup_steps": 2, "cooldown_share": 1.0}, [0.5, 0.75, 0.5, 0.25]),
+    ],
+)
+def test_rates_by_hand(schedule, settings, expected):
+    assert rates(len(expected), schedule, **settings) == pytest.approx(expected)
 
 
 def test_cosine_is_half_way_down_at_half_the_way():
-    values = rates(10, schedule="cosine", warmup_steps=2, final_lr_share=0.1)
-    assert values[2] == 1
-    assert values[6] == pytest.approx(0.1 + 0.9 * 0.5)
+    values = rates(10, "cosine", warmup_steps=2, final_lr_share=0.1)
+    assert values[2::4] == pytest.approx([1, 0.1 + 0.9 * 0.5])
     assert values[9] == pytest.approx(0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * 7 / 8)))
 
 
-def test_inverse_sqrt_halves_when_the_steps_quadruple():
-    values = rates(100, schedule="inverse-sqrt", warmup_steps=4)
-    assert values[3] == 1
-    assert values[15] == pytest.approx(0.5)
-    assert values[63] == pytest.approx(0.25)
-
-
-def test_fairseqs_warm_up_counts_from_its_first_rate():
-    values = rates(17, schedule="inverse-sqrt", warmup_steps=4, warmup_init_lr=0.2)
-    assert values[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
-    assert values[9] == pytest.approx(2 / 3) and values[16] == pytest.approx(0.5)
-    assert rates(5, schedule="inverse-sqrt", warmup_steps=4, warmup_init_lr=0.0)[:2] == [0.0, 0.25]
-
-
-def test_warm_up_share_becomes_steps():
+def test_a_warm_up_share_becomes_steps_of_which_alberts_has_at_least_one():
     assert resolve_optimizer(AdamWConfig(warmup_share=0.1), steps=200).warmup_steps == 20
     assert resolve_optimizer(AdamWConfig(), steps=200).warmup_steps == 10
+    config = LambConfig(schedule="linear", warmup="albert")
+    assert resolve_optimizer(config, steps=5).warmup_steps == 1
 
 
-def test_warm_up_beyond_the_run_and_inverse_sqrt_without_it_are_refused():
-    with pytest.raises(ConfigError, match=r"warmup_steps = 30 is longer .* 20 steps"):
-        resolve_optimizer(AdamWConfig(warmup_steps=30), steps=20)
-    with pytest.raises(ConfigError, match="inverse-sqrt needs optimizer.warmup_steps"):
-        resolve_optimizer(AdamWConfig(schedule="inverse-sqrt", warmup_steps=0), steps=20)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"warmup_steps": 30}, r"warmup_steps = 30 is longer .* 20 steps"),
+        ({"schedule": "inverse-sqrt", "warmup_steps": 0}, "inverse-sqrt needs .*warmup_steps"),
+        ({"warmup": "albert", "warmup_steps": 0}, "warmup = albert needs .*warmup_steps .* 1"),
+        ({"warmup": "albert", "warmup_share": 0.0}, "needs optimizer.warmup_steps"),
+        ({"warmup": "gpt1", "warmup_steps": 0}, "warmup = gpt1 needs optimizer.warmup_steps"),
+    ],
+)
+def test_warm_ups_that_no_run_has_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve_optimizer(AdamWConfig(**{"schedule": "linear", **settings}), steps=20)
 
 
-def test_a_warm_up_at_the_peak_may_be_longer_than_the_run():
-    # T5's schedule of a short run: the rate is constant, and then ends on a line.
-    values = rates(20, schedule="inverse-sqrt", warmup="constant", warmup_steps=10_000)
-    assert values == [1.0] * 20
-    ended = rates(
-        20, schedule="inverse-sqrt", warmup="constant", warmup_steps=10_000, cooldown_share=0.1
-    )
-    assert ended == pytest.approx([1.0] * 19 + [0.5])
-
-
-def test_a_polynomial_of_power_1_is_linear():
-    for settings in ({}, {"final_lr_share": 0.1}, {"warmup": "albert"}):
-        polynomial = rates(50, schedule="polynomial", warmup_steps=7, **settings)
-        assert polynomial == rates(50, schedule="linear", warmup_steps=7, **settings)
-
-
-def test_a_polynomial_falls_by_the_power_of_what_is_left():
-    # A quarter, a half and three quarters of the way down from update 2 of 10, towards a fifth.
-    values = rates(10, schedule="polynomial", power=2.0, warmup_steps=2, final_lr_share=0.2)
-    assert values[:3] == [0.5, 1, 1]
-    assert values[4::2] == pytest.approx([0.2 + 0.8 * left**2 for left in (0.75, 0.5, 0.25)])
-
-
-def test_alberts_warm_up_begins_at_zero_and_drops_to_a_fall_measured_from_the_first_update():
-    values = rates(10, schedule="linear", warmup="albert", warmup_steps=4)
-    assert values == pytest.approx([0, 0.25, 0.5, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
-    squared = rates(
-        10, schedule="polynomial", power=2.0, warmup="albert", warmup_steps=4, final_lr_share=0.5
-    )
-    assert squared[:4] == values[:4]
-    assert squared[4:] == pytest.approx(
-        [0.5 + 0.5 * left**2 for left in (0.6, 0.5, 0.4, 0.3, 0.2, 0.1)]
-    )
-
-
-def test_the_rates_of_alberts_pre_training_are_its_own():
+def test_the_rates_of_alberts_and_t5s_pre_training():
     config = LambConfig(schedule="polynomial", warmup="albert", warmup_steps=3125)
-    assert config.lr == 0.00176
-    assert learning_rate(config, 0, 125_000) == 0
-    assert learning_rate(config, 3124, 125_000) == pytest.approx(0.00176 * 3124 / 3125, rel=1e-12)
-    assert learning_rate(config, 3125, 125_000) == pytest.approx(0.001716, rel=1e-12)
-    assert learning_rate(config, 124_999, 125_000) == pytest.approx(0.00176 / 125_000, rel=1e-9)
-
-
-def test_alberts_warm_up_of_no_steps_is_refused_and_a_share_of_a_short_run_is_one_step():
-    with pytest.raises(
-        ConfigError, match=r"optimizer.warmup = albert needs optimizer.warmup_steps of at least 1"
-    ):
-        resolve_optimizer(LambConfig(schedule="linear", warmup="albert", warmup_steps=0), steps=20)
-    with pytest.raises(ConfigError, match="needs optimizer.warmup_steps"):
-        resolve_optimizer(
-            LambConfig(schedule="linear", warmup="albert", warmup_share=0.0), steps=20
-        )
-    assert (
-        resolve_optimizer(LambConfig(schedule="linear", warmup="albert"), steps=5).warmup_steps == 1
-    )
-
-
-def test_gpt1s_rates_are_those_of_its_code_at_0_w_half_and_the_end():
-    # x = step / 20 and w = 0.2: linear min(1, x/w) (1 - x), cosine x/w, then (1 + cos(pi x)) / 2.
-    settings = {"warmup": "gpt1", "warmup_steps": 4}
-    linear = rates(20, schedule="linear", **settings)
-    assert linear[:6] == pytest.approx([0, 0.2375, 0.45, 0.6375, 0.8, 0.75])
-    assert (linear[10], linear[19]) == pytest.approx((0.5, 0.05))
-    cosine = rates(20, schedule="cosine", **settings)
-    assert cosine[:5] == [0, 0.25, 0.5, 0.75, 1]
-    assert cosine[5] == pytest.approx((1 + math.sqrt(0.5)) / 2)  # pi / 4: it is not started anew
-    assert (cosine[10], cosine[19]) == pytest.approx((0.5, (1 + math.cos(0.95 * math.pi)) / 2))
-    assert rates(6, schedule="constant", **settings) == [0, 0.25, 0.5, 0.75, 1, 1]
-    with pytest.raises(ConfigError, match="warmup = gpt1 needs optimizer.warmup_steps"):
-        rates(20, schedule="linear", warmup="gpt1", warmup_steps=0)
-
-
-T5 = {"lr": 0.01, "schedule": "inverse-sqrt", "warmup": "constant", "warmup_steps": 10_000}
-
-
-def test_a_constant_warm_up_has_the_peak_from_the_first_update_and_halves_as_steps_quadruple():
-    values = rates(65, schedule="inverse-sqrt", warmup="constant", warmup_steps=4)
-    assert values[:5] == [1, 1, 1, 1, 1]
-    assert values[16] == pytest.approx(0.5)
-    assert values[64] == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize(("steps", "at_90_percent"), [(65_536, 0.00412), (524_288, 0.00146)])
-def test_the_rates_of_t5s_pre_training_are_its_own(steps, at_90_percent):
-    config = AdamWConfig(**T5, cooldown_share=0.1)
-    assert learning_rate(config, 0, steps) == learning_rate(config, 1, steps) == 0.01
-    assert learning_rate(config, 10_000, steps) == 0.01
-    assert learning_rate(config, 40_000, steps) == pytest.approx(0.005, rel=1e-12)
-    begins = int(0.9 * steps)
-    assert learning_rate(config, begins, steps) == pytest.approx(at_90_percent, abs=5e-6)
-    assert learning_rate(config, begins, steps) == learning_rate(
-        AdamWConfig(**T5), begins, steps
-    ), "the line begins at the curve"
-    for step in (1, 10_000, begins, begins + 1, steps - steps // 20, steps - 1):
-        left = min(1.0, (steps - step) / (0.1 * steps))
-        expected = left / math.sqrt(max(step, 10_000))
-        assert learning_rate(config, step, steps) == pytest.approx(expected, rel=1e-12)
-    last = 1 / math.sqrt(steps - 1) / (0.1 * steps)
-    assert learning_rate(config, steps - 1, steps) == pytest.approx(last, rel=1e-12)
-
-
-def test_the_last_share_of_a_constant_rate_falls_on_a_line():
-    values = rates(10, schedule="constant", warmup_steps=2, cooldown_share=0.4)
-    assert values == pytest.approx([0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25])
-
-
-def test_a_cooldown_of_the_whole_run_falls_from_the_first_update_during_warm_up_too():
-    values = rates(4, schedule="constant", warmup_steps=2, cooldown_share=1.0)
-    assert values == pytest.approx([0.5 * 1, 0.75, 0.5, 0.25])
+    found = [learning_rate(config, step, 125_000) for step in (0, 3124, 3125, 124_999)]
+    peak = 0.00176
+    assert found == pytest.approx([0, peak * 3124 / 3125, 0.001716, peak / 125_000], rel=1e-9)
+    config = AdamWConfig(lr=0.01, schedule="inverse-sqrt", **OF_T5, cooldown_share=0.1)
+    steps = [0, 1, 10_000, 40_000, int(0.9 * 524_288), 524_287]
+    found = [learning_rate(config, step, 524_288) for step in steps]
+    last = 1 / math.sqrt(524_287) / 52_428.8
+    expected = [0.01, 0.01, 0.01, 0.005, 1 / math.sqrt(steps[4]), last]
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert found[4] == pytest.approx(0.00146, abs=5e-6)
