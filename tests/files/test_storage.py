@@ -1,11 +1,15 @@
-"""Files and folders are whole or absent, and nothing that was there is touched on the way."""
+"""Files and folders are whole or absent, in the cache as elsewhere, and paths are as typed."""
 
 import os
 from pathlib import Path
 
 import pytest
+from platformdirs import user_cache_path
 
+from sublayer.errors import ConfigError, DataError
 from sublayer.files import storage
+from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.files.paths import as_typed
 from sublayer.files.storage import (
     new_file,
     new_folder,
@@ -16,106 +20,128 @@ from sublayer.files.storage import (
 )
 
 
-def _names(folder: Path) -> list[str]:
+def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*"))
 
 
-def _write_half(path: Path) -> None:
+def write_half(path: Path) -> None:
     with new_file(path) as file:
         file.write(b"half")
         raise KeyboardInterrupt
 
 
-def _fill_half(path: Path) -> None:
+def fill(path: Path, *, is_whole: bool = True) -> None:
     with new_folder(path) as folder:
-        (folder / "x").write_text("x")
-        raise KeyboardInterrupt
-
-
-def test_a_file_replaces_the_one_before_it(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    write_file(path, "ä")
-    write_file(path, b"b")
-    assert path.read_bytes() == b"b" and _names(tmp_path) == ["a.json"]
-
-
-def test_a_file_that_fails_leaves_the_one_before_it(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    write_file(path, "before")
-    with pytest.raises(KeyboardInterrupt):
-        _write_half(path)
-    assert path.read_text() == "before" and _names(tmp_path) == ["a.json"]
-
-
-def test_a_link_is_replaced_and_what_it_points_to_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "theirs.txt").write_text("theirs")
-    (tmp_path / "a.json").symlink_to("theirs.txt")
-    write_file(tmp_path / "a.json", "ours")
-    assert (tmp_path / "theirs.txt").read_text() == "theirs"
-    assert (tmp_path / "a.json").read_text() == "ours" and not (tmp_path / "a.json").is_symlink()
-
-
-def test_no_temporary_name_is_taken_or_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken = tmp_path / ".taken"
-    taken.symlink_to("theirs.txt")
-    monkeypatch.setattr(storage, "temporary_path", lambda path: taken)
-    with pytest.raises(FileExistsError):
-        write_file(tmp_path / "a.json", "ours")
-    assert not (tmp_path / "theirs.txt").exists()
-
-
-def test_a_folder_appears_when_it_is_filled(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "a" / "b") as folder:
         (folder / "inner").mkdir()
         (folder / "inner" / "x").write_text("x")
-        assert not (tmp_path / "a" / "b").exists()
-    assert _names(tmp_path) == ["a", "b", "inner", "x"]
+        assert not path.exists()
+        if not is_whole:
+            raise KeyboardInterrupt
 
 
-def test_a_folder_that_fails_leaves_nothing_and_takes_back_what_it_made(tmp_path: Path) -> None:
+def test_a_file_is_replaced_by_a_whole_one_or_left(tmp_path):
+    path = tmp_path / ("a" * 250)
+    write_file(path, "ä")
+    assert path.read_bytes() == "ä".encode()
+    write_file(path, b"before")
     with pytest.raises(KeyboardInterrupt):
-        _fill_half(tmp_path / "a" / "b" / "c")
-    assert _names(tmp_path) == []
+        write_half(path)
+    assert path.read_bytes() == b"before" and names(tmp_path) == [path.name]
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])
-def test_a_folder_never_takes_the_place_of_what_is_there(tmp_path: Path, make) -> None:
+def test_no_link_is_followed(tmp_path, monkeypatch):
+    (tmp_path / "theirs.txt").write_text("theirs")
+    for name in ("a.json", ".taken"):
+        (tmp_path / name).symlink_to("theirs.txt")
+    write_file(tmp_path / "a.json", "ours")
+    assert (tmp_path / "a.json").read_text() == "ours" and not (tmp_path / "a.json").is_symlink()
+    monkeypatch.setattr(storage, "temporary_path", lambda path: tmp_path / ".taken")
+    with pytest.raises(FileExistsError):
+        write_file(tmp_path / "b.json", "ours")
+    assert (tmp_path / "theirs.txt").read_text() == "theirs"
+
+
+def test_a_folder_appears_when_it_is_filled_or_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fill(tmp_path / "a" / "b" / "c", is_whole=False)
+    assert names(tmp_path) == []
+    fill(tmp_path / "a" / ("b" * 250))
+    assert names(tmp_path) == ["a", "b" * 250, "inner", "x"]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_a_folder_never_takes_the_place_of_another(tmp_path, make):
     make(tmp_path / "a")
     with pytest.raises(FileExistsError), new_folder(tmp_path / "a"):
         pass
-    (tmp_path / "a").rmdir() if make is Path.mkdir else (tmp_path / "a").unlink()
-    with pytest.raises(FileExistsError), new_folder(tmp_path / "a"):
-        make(tmp_path / "a")
-    assert _names(tmp_path) == ["a"]
+    with pytest.raises(FileExistsError), new_folder(tmp_path / "b"):
+        make(tmp_path / "b")
+    assert names(tmp_path) == ["a", "b"]
 
 
-@pytest.mark.parametrize("path", ["pipe", "/dev/zero", "."])
-def test_what_never_ends_is_not_opened(tmp_path: Path, path: str) -> None:
+@pytest.mark.parametrize("path", ["pipe", "/dev/zero"])
+def test_endless_files_are_not_opened(tmp_path, path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="it is no file that stays|Is a directory"):
+    with pytest.raises(OSError, match="it is no file that stays"):
         open_file(tmp_path / path)
 
 
-def test_what_killed_processes_left_is_removed_when_it_is_old(tmp_path: Path) -> None:
-    old, young, theirs = (
-        temporary_path(tmp_path / "a"),
-        temporary_path(tmp_path / "b"),
-        tmp_path / ".mine.partial",
-    )
-    old.mkdir()
-    (old / "x").write_text("x")
-    young.write_text("young")
-    theirs.write_text("theirs")
+def test_files_of_killed_processes_are_removed_when_they_are_old(tmp_path):
+    old, young = temporary_path(tmp_path / "a"), temporary_path(tmp_path / "b")
+    theirs = tmp_path / ".mine.partial"
     for path in (old, theirs):
+        path.mkdir()
+        (path / "x").write_text("x")
         os.utime(path, (0, 0))
+    young.write_text("young")
     remove_abandoned(tmp_path)
-    assert _names(tmp_path) == sorted([young.name, theirs.name])
+    assert names(tmp_path) == sorted([young.name, theirs.name, "x"])
 
 
-def test_a_name_as_long_as_names_may_be_can_be_written(tmp_path: Path) -> None:
-    write_file(tmp_path / ("a" * 250), "x")
-    with new_folder(tmp_path / ("b" * 250)):
+def test_the_cache_folder_is_named_or_the_platforms(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SUBLAYER_CACHE", "")
+    assert cache_folder() == user_cache_path("sublayer", False)
+    monkeypatch.setenv("SUBLAYER_CACHE", "~/kept")
+    assert cache_folder() == tmp_path / "kept"
+    assert cache_folder(Path("mine")) == Path("mine")
+    monkeypatch.delenv("SUBLAYER_CACHE")
+    of_platform = "sublayer.files.cache_folder.user_cache_path"
+    platforms, earlier = tmp_path / "caches" / "sublayer", tmp_path / ".cache" / "sublayer"
+    monkeypatch.setattr(of_platform, lambda name, _: platforms)
+    assert cache_folder() == platforms
+    earlier.mkdir(parents=True)
+    assert cache_folder() == earlier
+    platforms.mkdir(parents=True)
+    assert cache_folder() == platforms
+    monkeypatch.setattr(of_platform, lambda name, _: Path("~nobody-here") / name)
+    monkeypatch.setenv("HOME", str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match="no home folder here"):
+        cache_folder()
+
+
+def test_a_file_of_the_cache_is_made_with_its_folder_by_several_at_once(tmp_path):
+    path = tmp_path / "deep" / "file"
+    left = temporary_path(path)
+    left.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    with replacing(path) as first, replacing(path) as second:
+        assert not path.exists()
+        first.write(b"equal")
+        second.write(b"equal")
+    assert path.read_bytes() == b"equal" and names(path.parent) == ["file"]
+    with (
+        pytest.raises(DataError, match="cannot write .*set SUBLAYER_CACHE to a folder with room"),
+        replacing(path / "below"),
+    ):
         pass
-    assert len(_names(tmp_path)) == 2
+
+
+def test_a_path_below_the_current_folder_is_shown_as_it_is_typed_there(tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert as_typed(f"train.en and {here}/train.de") == "train.en and train.de"
+    assert as_typed(f"{here}/salt and pepper.txt") == "salt and pepper.txt"
+    assert as_typed(f"{tmp_path}/book.txt") == f"{tmp_path}/book.txt"
+    assert as_typed("hub:owner/name") == "hub:owner/name"

@@ -12,73 +12,57 @@ from pathlib import Path
 import pytest
 
 from sublayer.errors import ConfigError
+from sublayer.system import lock
 from sublayer.system.lock import LOCK, held
 from sublayer.system.stage_displays import HeardStages
 from sublayer.system.stages import shown_by
 
 
-def _msvcrt() -> types.ModuleType:
-    """The module of Windows that locks files, as far as it is used."""
+@pytest.fixture(params=["posix", "windows"])
+def _system(request, monkeypatch):
+    """This system, and one without fcntl and without the flags that only POSIX has."""
+    if request.param == "posix":
+        return
+    imported = builtins.__import__
 
-    def locking(descriptor: int, mode: int, n_bytes: int) -> None:
+    def without_fcntl(name, *rest):
+        if name == "fcntl":
+            raise ModuleNotFoundError(name)
+        return imported(name, *rest)
+
+    def locking(descriptor, mode, n_bytes):
         assert (mode, n_bytes) == (2, 1)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    module = types.ModuleType("msvcrt")
-    module.LK_NBLCK, module.locking = 2, locking  # type: ignore[attr-defined]
-    return module
+    monkeypatch.setattr(builtins, "__import__", without_fcntl)
+    windows = types.SimpleNamespace(LK_NBLCK=2, locking=locking)
+    monkeypatch.setitem(sys.modules, "msvcrt", windows)
+    monkeypatch.setattr(sys, "platform", "win32")
+    for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+        monkeypatch.delattr(os, flag)
 
 
-@pytest.fixture(params=["posix", "windows"])
-def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """This system, and one without fcntl and without the flags that only POSIX has."""
-    if request.param == "windows":
-        imported = builtins.__import__
-
-        def without_fcntl(name: str, *rest: object) -> types.ModuleType:
-            if name == "fcntl":
-                raise ModuleNotFoundError(name)
-            return imported(name, *rest)
-
-        monkeypatch.setattr(builtins, "__import__", without_fcntl)
-        monkeypatch.setitem(sys.modules, "msvcrt", _msvcrt())
-        monkeypatch.setattr(sys, "platform", "win32")
-        for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
-            monkeypatch.delattr(os, flag)
-    return request.param
-
-
-def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path, system: str) -> None:
-    with held(tmp_path / "a" / "b"):
-        with pytest.raises(ConfigError, match="another process is training in"):
-            with held(tmp_path / "a" / "b"):
-                pass
-        assert (tmp_path / "a" / "b" / LOCK).is_file()
-    assert not (tmp_path / "a").exists(), "what was made and holds nothing is taken away again"
-    (tmp_path / "theirs").mkdir()
-    with held(tmp_path / "theirs"):
-        (tmp_path / "theirs" / "x").touch()
-    assert [path.name for path in (tmp_path / "theirs").iterdir()] == ["x"]
-
-
-def test_a_lock_that_a_killed_process_left_is_taken_over(tmp_path: Path, system: str) -> None:
-    with held(tmp_path):
-        left = (tmp_path / LOCK).read_bytes()
-    (tmp_path / LOCK).write_bytes(left)
-    with held(tmp_path):
+@pytest.mark.usefixtures("_system")
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):
+    inner = tmp_path / "a" / "b"
+    with held(inner):
+        with pytest.raises(ConfigError, match="another process is training in"), held(inner):
+            pass
+        left = (inner / LOCK).read_bytes()
+    assert not (tmp_path / "a").exists(), "folders that were made and hold nothing are removed"
+    inner.mkdir(parents=True)
+    (inner / LOCK).write_bytes(left)  # as a killed process leaves it
+    with held(inner):
+        (inner / "x").touch()
+    assert [path.name for path in inner.iterdir()] == ["x"]
+    (inner / LOCK).write_text("mine")
+    with held(inner), pytest.raises(ConfigError, match="another process"), held(inner):
         pass
-    assert not (tmp_path / LOCK).exists()
+    assert (inner / LOCK).read_text() == "mine"
 
 
-def test_a_file_of_the_users_is_locked_and_left_as_it_is(tmp_path: Path, system: str) -> None:
-    (tmp_path / LOCK).write_text("mine")
-    with held(tmp_path), pytest.raises(ConfigError, match="another process"), held(tmp_path):
-        pass
-    assert (tmp_path / LOCK).read_text() == "mine"
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("theirs")])
-def test_what_is_no_file_is_in_the_way(tmp_path: Path, make) -> None:
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("theirs")])
+def test_another_kind_of_file_is_in_the_way(tmp_path, make):
     (tmp_path / "theirs").write_text("theirs")
     make(tmp_path / LOCK)
     with pytest.raises(ConfigError, match="is in the way, it is not a file"), held(tmp_path):
@@ -86,11 +70,7 @@ def test_what_is_no_file_is_in_the_way(tmp_path: Path, make) -> None:
     assert (tmp_path / "theirs").read_text() == "theirs" and os.path.lexists(tmp_path / LOCK)
 
 
-def test_a_lock_that_was_taken_away_while_it_was_waited_for_is_made_anew(
-    tmp_path: Path, monkeypatch
-) -> None:
-    from sublayer.system import lock
-
+def test_a_lock_that_was_taken_away_while_it_was_waited_for_is_made_anew(tmp_path, monkeypatch):
     opened = lock._open
 
     def opened_too_late(path: Path) -> int:
@@ -107,7 +87,7 @@ def test_a_lock_that_was_taken_away_while_it_was_waited_for_is_made_anew(
 
 
 @pytest.mark.parametrize("goes", [False, True])
-def test_who_waits_for_a_folder_has_it_once_it_is_free(tmp_path: Path, goes: bool) -> None:
+def test_who_waits_for_a_folder_has_it_once_it_is_free(tmp_path, goes):
     said = []
     waits = threading.Event()
 

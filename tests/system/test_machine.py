@@ -1,16 +1,22 @@
-"""The machine is described, and a run set up, without what only Linux has."""
+"""The machine: its devices, its memory and allocator, and how its processes were launched."""
 
 import os
 import platform
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+from sublayer import cli
 from sublayer.errors import ConfigError
 from sublayer.study.budget import resources
 from sublayer.system import allocator, machine, memory, peak_memory
 from sublayer.system.cores import cores
+from sublayer.system.launch import check_launch, is_first_launched, meeting_place, n_launched
 from sublayer.system.machine import check_device, choose_device, describe_machine, processor
+from sublayer.system.memory import free_memory, total_memory
 
 
 @pytest.fixture
@@ -18,12 +24,12 @@ def without_linux(monkeypatch, tmp_path):
     """Take away /proc, /sys, affinity and the C library's own calls."""
     for module, name in (
         (machine, "_CPUINFO"),
+        (resources, "_CPUINFO"),
         (peak_memory, "_STATUS"),
         (peak_memory, "_CLEAR"),
         (memory, "_MEMINFO"),
     ):
         monkeypatch.setattr(module, name, tmp_path / "missing" / name)
-    monkeypatch.setattr(resources, "_CPUINFO", tmp_path / "missing")
     monkeypatch.setattr(memory, "_GROUPS", ())
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(allocator.sys, "platform", "win32")
@@ -32,44 +38,140 @@ def without_linux(monkeypatch, tmp_path):
     processor.cache_clear()
 
 
-def test_a_machine_without_proc_is_described(without_linux):
+def test_a_machine_without_proc_is_described_and_planned(without_linux, monkeypatch):
     assert processor() == (platform.processor() or platform.machine())
-    described = describe_machine(torch.device("cpu"))
-    assert described["cores"] == cores() == os.cpu_count()
-
-
-def test_a_step_is_measured_and_planned_without_proc(without_linux):
+    assert describe_machine(torch.device("cpu"))["cores"] == cores() == os.cpu_count()
     with peak_memory.PeakMemory(torch.device("cpu")) as peak:
         allocator.keep_freed_memory()
         allocator.return_freed_memory()
     assert peak.bytes is None
-    found = resources.find_resources("cpu")
-    assert not found.has_fast_bfloat16
-    assert found.memory_bytes is None or found.memory_bytes > 0
-
-
-def test_memory_is_unknown_where_the_system_does_not_say(without_linux, monkeypatch):
+    assert not resources.find_resources("cpu").has_fast_bfloat16
     monkeypatch.delattr(os, "sysconf_names")
     assert resources.find_resources("cpu").memory_bytes is None
 
 
-@pytest.mark.parametrize("name", ["tpu", "cuda:77", "mps:9", ""])
+@pytest.mark.parametrize("name", ["tpu", "cuda:77", ""])
 def test_a_device_that_is_not_there_is_refused_by_name(name):
     with pytest.raises(ConfigError, match=f"device '{name}' is not there"):
         check_device(name)
 
 
-def test_each_process_of_several_has_a_gpu_of_its_own(monkeypatch):
+def test_a_device_is_chosen_for_every_process(monkeypatch):
+    assert choose_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
     monkeypatch.setenv("WORLD_SIZE", "98")
     monkeypatch.setenv("LOCAL_RANK", "97")
     assert choose_device("cpu") == torch.device("cpu")
     # No machine has so many.
-    with pytest.raises(ConfigError, match="device 'cuda:97' is not there"):
-        choose_device("cuda")
-    with pytest.raises(ConfigError, match="device 'cuda:96' is not there"):
-        choose_device("cuda:96")
+    for name, shown in (("cuda", "cuda:97"), ("cuda:96", "cuda:96")):
+        with pytest.raises(ConfigError, match=f"device '{shown}' is not there"):
+            choose_device(name)
 
 
-def test_the_cpu_is_chosen_where_there_is_no_gpu():
-    assert choose_device("cpu") == torch.device("cpu")
-    assert choose_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
+GIB = 1 << 30
+
+
+def test_memory_is_that_of_the_machine_or_its_container(tmp_path, monkeypatch):
+    # 8 GiB, 5 available and 2 more of swap; in a container 4, of which 2 are used.
+    monkeypatch.setattr(memory, "_installed", lambda: 8 * GIB)
+    monkeypatch.setattr(memory, "_own_limit", lambda: None)
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    group = (tmp_path, "memory.max", "memory.current", "inactive_file")
+    monkeypatch.setattr(memory, "_GROUPS", (group,))
+    (tmp_path / "meminfo").write_text(f"MemAvailable: {5 << 20} kB\nSwapTotal: {2 << 20} kB\n")
+    assert (total_memory(), free_memory()) == (10 * GIB, 5 * GIB)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert (total_memory(), free_memory()) == (10 * GIB, 5 * GIB)
+    (tmp_path / "memory.max").write_text(f"{4 * GIB}\n")
+    (tmp_path / "memory.current").write_text(f"{3 * GIB}\n")
+    (tmp_path / "memory.stat").write_text(f"anon {2 * GIB}\ninactive_file {GIB}\n")
+    assert (total_memory(), free_memory()) == (6 * GIB, 2 * GIB)
+    monkeypatch.setattr(memory, "_own_limit", lambda: GIB)
+    assert total_memory() == GIB
+    monkeypatch.setattr(memory, "_GROUPS", ())
+    (tmp_path / "meminfo").unlink()
+    assert free_memory() == 8 * GIB
+    monkeypatch.setattr(memory, "_installed", lambda: None)
+    assert total_memory() is None and free_memory() is None
+
+
+# In a process of its own: other tests' blocks decide where one is placed in this process.
+ALLOCATING = """
+import resource
+from pathlib import Path
+import numpy
+from sublayer.system.allocator import keep_freed_memory, release_freed_memory, return_freed_memory
+
+def fault():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    numpy.ones(1 << 24, dtype=numpy.uint8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / (1 << 24)
+
+keep_freed_memory()
+before = resident()
+fault()
+print(fault(), resident() - before)
+release_freed_memory()
+print(resident() - before)
+return_freed_memory()
+block = numpy.ones(1 << 24, dtype=numpy.uint8)
+print(resident() - before)
+del block
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
+def test_freed_memory_is_kept_released_or_returned():
+    ran = subprocess.run(
+        [sys.executable, "-c", ALLOCATING], capture_output=True, text=True, check=True
+    )
+    n_faults, kept, released, held, returned = map(float, ran.stdout.split())
+    assert n_faults < 100
+    assert kept > 0.5 > released and held > 0.5 > returned
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    def launch(**changed):
+        whole = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
+        whole |= {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
+        for name, value in {**whole, **changed}.items():
+            monkeypatch.setenv(name, value)
+
+    return launch
+
+
+def test_several_processes_are_numbered_and_meet_and_one_needs_nothing(launched):
+    launched()
+    check_launch()
+    assert (n_launched(), is_first_launched(), meeting_place()) == (4, False, ("node1", 29500))
+    launched(WORLD_SIZE="", RANK="7", MASTER_PORT="abc")
+    check_launch()
+    assert is_first_launched()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("WORLD_SIZE", "abc", "WORLD_SIZE = abc is no whole number from 1 on"),
+        ("WORLD_SIZE", "0", "WORLD_SIZE = 0 is no whole number from 1 on"),
+        ("WORLD_SIZE", "9" * 5000, "WORLD_SIZE = 9{40} is no whole number from 1 on"),
+        ("RANK", "", "WORLD_SIZE = 4 needs RANK"),
+        ("RANK", "4", "RANK = 4 is none of WORLD_SIZE = 4 processes"),
+        ("MASTER_ADDR", "", "WORLD_SIZE = 4 needs MASTER_ADDR"),
+        ("MASTER_PORT", "0", "MASTER_PORT = 0 is no port, 1 to 65535"),
+        ("MASTER_PORT", "65536", "MASTER_PORT = 65536 is no port, 1 to 65535"),
+    ],
+)
+def test_a_launch_of_no_launcher_is_refused_by_name_and_value(
+    launched, name, value, line, capsys, tmp_path
+):
+    launched(**{name: value})
+    with pytest.raises(ConfigError, match=f"^{line}.*: start the processes with torchrun"):
+        check_launch()
+    assert cli.main(["train", "gpt", "--out", str(tmp_path / "run")]) == cli.MISTAKE
+    assert capsys.readouterr().err.startswith(f"error: {name if value else 'WORLD_SIZE'} = ")
+    assert not Path(tmp_path / "run").exists()
