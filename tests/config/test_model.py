@@ -1,100 +1,87 @@
-"""Blocks of a model, and its sizes resolved."""
+"""Blocks of a model, its sizes resolved, texts and their split, and lengths of spans."""
+
+import math
+from fractions import Fraction
 
 import pytest
 
 from sublayer.config.architecture.block import Entry, parse_block
 from sublayer.config.architecture.stacks import stacks
 from sublayer.config.model import ModelConfig
+from sublayer.config.objectives.noise import spans_of
+from sublayer.config.objectives.span import SpanObjective
 from sublayer.config.resolve_model import DECODER_FIELDS, check_model, resolve_model
+from sublayer.config.text.corpora import source_names
+from sublayer.config.text.split import parse_split
 from sublayer.errors import ConfigError
 
 
-def test_a_name_stands_for_its_list():
-    assert parse_block("macaron", default_ffn="relu") == (
-        Entry("ffn", "relu", 0.5),
-        Entry("attention", None, 1.0),
-        Entry("ffn", "relu", 0.5),
-    )
-    assert parse_block("transformer", default_ffn="relu") == parse_block(
-        ("attention", "ffn"), default_ffn="relu"
-    )
-
-
-def test_an_entry_may_name_its_variant_and_its_step():
+def test_an_entry_has_a_variant_and_a_step_and_a_name_stands_for_its_list():
     entries = parse_block(("ffn:geglu*0.25", "attention*-2", "cross", "ffn"), default_ffn="relu")
-    assert [(entry.name, entry.variant, entry.step) for entry in entries] == [
-        ("ffn", "geglu", 0.25),
-        ("attention", None, -2.0),
-        ("cross", None, 1.0),
-        ("ffn", "relu", 1.0),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("block", "says"),
-    [
-        ("macron", "is not one of transformer, macaron"),
-        ((), "is an empty list"),
-        (("fnn",), "'fnn' is not one of attention, cross, ffn"),
-        (("ffn:gelo",), "only ffn takes a variant, one of relu"),
-        (("attention:gelu",), "only ffn takes a variant"),
-        (("ffn*half",), "the step 'half' is not a number"),
-        (("ffn*0",), "must be finite and not 0"),
-        (("ffn*inf",), "must be finite and not 0"),
-    ],
-)
-def test_a_block_without_meaning_is_refused(block: str | tuple[str, ...], says: str):
-    with pytest.raises(ConfigError) as error:
-        parse_block(block, default_ffn="relu")
-    assert str(error.value).startswith("model.block")
-    assert says in str(error.value)
+    assert entries == (
+        Entry("ffn", "geglu", 0.25),
+        Entry("attention", None, -2.0),
+        Entry("cross", None, 1.0),
+        Entry("ffn", "relu", 1.0),
+    )
+    half = Entry("ffn", "gelu", 0.5)
+    macaron = parse_block("macaron", default_ffn="gelu")
+    assert macaron == (half, Entry("attention", None, 1.0), half)
 
 
 def resolved(**fields: object) -> ModelConfig:
     return resolve_model(ModelConfig.model_validate(fields), vocab_size=11, context=13)
 
 
-def unset(model: ModelConfig) -> set[str]:
-    return {name for name, value in model if value is None}
-
-
-def test_nothing_is_left_unset():
-    assert unset(resolved()) == set(DECODER_FIELDS)
-    assert unset(resolved(kind="encoder-decoder", block="macaron")) == set()
-
-
-def test_a_decoders_block_is_written_out():
+def test_nothing_is_left_unset_and_a_decoders_block_is_written_out():
+    unset = {name for name, value in resolved() if value is None}
+    assert unset == set(DECODER_FIELDS)
     model = resolved(kind="encoder-decoder", block=["ffn*0.5", "attention", "ffn"], ffn="relu")
+    assert None not in dict(model).values()
     assert model.decoder_block == ("ffn:relu*0.5", "attention", "cross", "ffn:relu")
     assert stacks(model) == stacks(model.model_copy(update={"decoder_block": None}))
 
 
-def test_widths_follow_the_models_width_unless_given():
-    model = resolved(d_model=30, n_heads=5)
+def test_widths_and_dropout_follow_the_model_unless_given():
+    model = resolved(d_model=30, n_heads=5, dropout=0.3)
     assert (model.d_head, model.d_ff, model.d_embed) == (6, 120, 30)
-    widths = {"d_head": 4, "d_ff": 17, "d_embed": 3}
-    assert widths.items() <= resolved(d_model=30, n_heads=7, **widths).model_dump().items()
+    dropout = (model.dropout_attention, model.dropout_embedding, model.dropout_ffn)
+    assert dropout == (0.3, 0.3, 0.0)
+    given = {"d_head": 4, "d_ff": 17, "d_embed": 3}
+    given |= {"dropout_attention": 0.0, "dropout_ffn": 0.2, "dropout_embedding": 0.0}
+    model = resolved(d_model=30, n_heads=7, dropout=0.3, **given)
+    assert given.items() <= model.model_dump().items()
 
 
-def test_sizes_follow_the_data():
-    assert resolved().vocab_size == 11
-    assert resolved().max_len == 13
-    assert resolved(vocab_size=17).vocab_size == 17
-    assert resolved(max_len=19).max_len == 19
-    for field, value in (("vocab_size", 10), ("max_len", 12)):
-        with pytest.raises(ConfigError, match=rf"model\.{field} = {value} is"):
-            resolved(**{field: value})
+def test_heads_need_not_divide_where_no_entry_attends():
+    check_model(ModelConfig(d_model=7, n_heads=4, block=("ffn",)))
+    with pytest.raises(ConfigError, match=r"model\.n_heads = 4 must divide model\.d_model = 7"):
+        check_model(ModelConfig(d_model=7, n_heads=4))
 
 
-def test_rows_are_rounded_up_to_a_multiple():
+def test_sizes_follow_the_data_and_rows_are_rounded_up_to_a_multiple():
+    assert (resolved().vocab_size, resolved().max_len) == (11, 13)
+    given = resolved(vocab_size=17, max_len=19)
+    assert (given.vocab_size, given.max_len) == (17, 19)
     assert resolved(vocab_multiple=8).vocab_size == 16
     assert resolved(vocab_multiple=11).vocab_size == 11
     assert resolved(vocab_multiple=4, vocab_size=20).vocab_size == 20
-    with pytest.raises(ConfigError, match="vocab_size = 21 is no multiple of .*_multiple = 4"):
-        resolved(vocab_multiple=4, vocab_size=21)
     # T5's 32,000 pieces and 100 sentinels.
-    given = ModelConfig(vocab_multiple=128)
-    assert resolve_model(given, vocab_size=32_100, context=512).vocab_size == 32_128
+    t5 = resolve_model(ModelConfig(vocab_multiple=128), vocab_size=32_100, context=512)
+    assert t5.vocab_size == 32_128
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"vocab_size": 10}, r"model\.vocab_size = 10 is"),
+        ({"max_len": 12}, r"model\.max_len = 12 is"),
+        ({"vocab_multiple": 4, "vocab_size": 21}, "vocab_size = 21 is no multiple of .* = 4"),
+    ],
+)
+def test_sizes_that_do_not_hold_the_data_are_refused(fields, words):
+    with pytest.raises(ConfigError, match=words):
+        resolved(**fields)
 
 
 @pytest.mark.parametrize(
@@ -106,22 +93,61 @@ def test_rows_are_rounded_up_to_a_multiple():
         ("none", "pre", "none", 1e-5),
     ],
 )
-def test_the_final_norm_and_epsilon_follow_norm_and_order(
-    norm: str, order: str, final: str, eps: float
-):
+def test_the_final_norm_and_epsilon_follow_norm_and_order(norm, order, final, eps):
     model = resolved(norm=norm, norm_order=order)
     assert (model.final_norm, model.norm_eps) == (final, eps)
 
 
-def test_dropout_of_attention_and_embedding_follow_dropout_unless_given():
-    model = resolved(dropout=0.3)
-    assert model.dropout_attention == model.dropout_embedding == 0.3
-    assert model.dropout_ffn == 0.0
-    given = {"dropout_attention": 0.0, "dropout_ffn": 0.2, "dropout_embedding": 0.0}
-    assert given.items() <= resolved(dropout=0.3, **given).model_dump().items()
+def test_sources_have_names_and_shares_are_exact():
+    assert (source_names(None), source_names("a")) == ((), ("a",))
+    assert source_names(("a", "b")) == source_names({"a": 1.0, "b": 2.0}) == ("a", "b")
+    assert parse_split("99.8 / 0.1 / 0.1") == tuple(Fraction(n, 1000) for n in (998, 1, 1))
 
 
-def test_heads_need_not_divide_where_no_entry_attends():
-    check_model(ModelConfig(d_model=7, n_heads=4, block=("ffn",)))
-    with pytest.raises(ConfigError, match=r"model\.n_heads = 4 must divide model\.d_model = 7"):
-        check_model(ModelConfig(d_model=7, n_heads=4))
+CONTEXTS = (512, 256, 128, 64, 32)
+RELEASED = {
+    (0.15, 3): [(568, 114), (284, 58), (141, 29), (70, 14), (34, 8)],
+    (0.15, 10): [(591, 99), (295, 49), (147, 25), (73, 13)],
+    (0.10, 3): [(548, 74), (273, 37), (136, 20), (68, 10), (33, 5)],
+    (0.50, 3): [(766, 512), (382, 256), (190, 128), (94, 64), (46, 32)],
+}
+"""Raw and target length by density and mean span, for each context."""
+
+
+def lengths(objective: SpanObjective, context: int) -> tuple[int | None, int | None]:
+    given = objective.resolve(context)
+    return given.raw_length, given.target_length
+
+
+@pytest.mark.parametrize(("density", "mean_span"), RELEASED)
+def test_lengths_are_those_of_the_released_code(density: float, mean_span: int) -> None:
+    objective = SpanObjective(noise_density=density, mean_span=float(mean_span))
+    expected = RELEASED[density, mean_span]
+    found = [lengths(objective, context) for context in CONTEXTS[: len(expected)]]
+    assert found == expected
+
+
+def test_a_piece_is_the_longest_whose_input_fits() -> None:
+    for context in range(8, 200):
+        raw, _ = lengths(SpanObjective(noise_density=0.3, mean_span=2.0), context)
+        assert raw is not None
+        noise = [round(0.3 * length) for length in (raw, raw + 1)]
+        spans = [round(each / 2) for each in noise]
+        assert raw - noise[0] + spans[0] + 1 <= context < raw + 1 - noise[1] + spans[1] + 1
+
+
+def test_spans_and_noise_are_at_least_one_and_at_most_what_a_short_piece_holds() -> None:
+    objective = SpanObjective()
+    assert [spans_of(objective, n) for n in (568, 2, 10)] == [(85, 28), (1, 1), (2, 1)]
+    assert spans_of(SpanObjective(noise_density=0.9, mean_span=1.0), 10) == (9, 1)
+    with pytest.raises(ConfigError, match="50 spans, between which there are 13"):
+        SpanObjective(noise_density=0.8, mean_span=1.0).resolve(64)
+
+
+def test_a_prefix_fits_the_context_and_chance_leaves_room_for_its_noise() -> None:
+    assert lengths(SpanObjective(noise="prefix"), 512) == (512, 512)
+    raw, target = lengths(SpanObjective(noise="iid"), 512)
+    # Of 511 tokens 77 are noise on average, in 65 runs, and an end.
+    mean = 511 * 0.15 + 0.15 + 510 * 0.15 * 0.85 + 1
+    assert raw == 511
+    assert mean + 4 * math.sqrt(511 * 0.15 * 0.85) < target < mean + 62  # type: ignore[operator]
