@@ -1,6 +1,7 @@
 """A comparison from beginning to end: arms, budgets, runs, verdicts, report."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -106,12 +107,14 @@ def run_study(
             inspecting=study.inspecting,
         )
         trials, seeds = asked.trials, asked.seeds
-        if len(trials) > 1:
-            trials = tune_arms(
-                work, folder, trials, seeds, asked.tuning_metric, n_extensions=options.extend or 0
-            )
         looking = Looking(asked.looks, tuple(folder.reported_seeds()), n_tuning=seeds.n_tuning)
-        runs, n_seeds = run_looks(work, study, seeds, looking)
+        with closing(computing):
+            if len(trials) > 1:
+                extensions = options.extend or 0
+                trials = tune_arms(
+                    work, folder, trials, seeds, asked.tuning_metric, n_extensions=extensions
+                )
+            runs, n_seeds = run_looks(work, study, seeds, looking)
         folder.add_report(n_seeds)
         n_made = sum(len(each.outcomes) + len(each.losses) * seeds.n_tuning for each in runs)
         folder.keep_command(resuming, about, n_runs=n_made, n_seeds=n_seeds)

@@ -1,6 +1,7 @@
 """A chain study from beginning to end: stages, budgets, runs, verdicts, report."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from sublayer.config.layering.run_recipe import read_run_recipe
@@ -89,9 +90,10 @@ def run_chain(
             resuming = command_line(sources, overrides, options, out=folder.path)
             kept = _begin(folder, study, matched, data, kept, resuming, computing)
             run_all = computing.run_all(sum(kept.n_runs.values()), resuming)
-            runs = ChainRuns(
-                kept, matched, recipes, data, folder.path, run_all, scoring=study.scoring
-            ).work()
+            with closing(computing):
+                runs = ChainRuns(
+                    kept, matched, recipes, data, folder.path, run_all, scoring=study.scoring
+                ).work()
         command = command_line(sources, overrides, options)
         results = _results(folder, study, kept, runs, rule, command)
         report = write_chain_results(folder.path, results)

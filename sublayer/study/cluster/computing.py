@@ -45,6 +45,7 @@ class Computing:
         self.jobs = jobs
         self._device = device
         self._cluster: Cluster | None = None
+        self._side_by_side: SideBySide | None = None
         if on is None:
             check_left(self._study)
             return
@@ -154,5 +155,11 @@ class Computing:
         if self._cluster is not None:
             return OnCluster(total, self._cluster, self._tasks_file, command)
         if self.jobs > 1:
-            return SideBySide(total, self.jobs, self._device)
+            self._side_by_side = SideBySide(total, self.jobs, self._device)
+            return self._side_by_side
         return InTurn(total, self._device)
+
+    def close(self) -> None:
+        """End the processes that made runs."""
+        if self._side_by_side is not None:
+            self._side_by_side.close()

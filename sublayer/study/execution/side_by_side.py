@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any
+from typing import Any, NamedTuple
 
 from sublayer.errors import Interrupted, SublayerError
 from sublayer.study.execution.board import Board, Tally, default_board
@@ -25,12 +25,13 @@ _Event = tuple[Child, Mapping[str, Any] | None]
 
 
 class SideBySide:
-    """Makes runs ``at_once`` at a time, ``total`` in all."""
+    """Makes runs ``at_once`` at a time, ``total`` in all, by processes that stay to the end."""
 
     def __init__(self, total: int, at_once: int, device: str | None) -> None:
         self._at_once = at_once
         self._device = device
         self._board = default_board(Tally(total))
+        self._staff = _Staff([], Queue())
 
     def __call__(self, tasks: Sequence[Task]) -> dict[Path, Outcome]:
         """Make the runs, or what is missing of them, and return their outcomes by their folders.
@@ -47,23 +48,41 @@ class SideBySide:
             else:
                 missing.append(task)
         if missing:
-            outcomes |= _Crew(missing, self._at_once, self._device, self._board).work()
+            crew = _Crew(missing, self._at_once, self._device, self._board, self._staff)
+            outcomes |= crew.work()
         return outcomes
+
+    def close(self) -> None:
+        """End the processes."""
+        for child in self._staff.idle:
+            child.wait()
+        self._staff.idle.clear()
+
+
+class _Staff(NamedTuple):
+    """The processes that wait for runs, and the messages of all."""
+
+    idle: list[Child]
+    events: Queue[_Event]
 
 
 class _Crew:
     """The processes that make some runs, and the runs that wait for one."""
 
     def __init__(
-        self, tasks: Sequence[Task], at_once: int, device: str | None, board: Board
+        self,
+        tasks: Sequence[Task],
+        at_once: int,
+        device: str | None,
+        board: Board,
+        staff: _Staff,
     ) -> None:
         self._waiting = deque(tasks)
         self._at_once = at_once
         self._device = device
         self._board = board
         self._running: dict[Child, Task] = {}
-        self._idle: list[Child] = []
-        self._events: Queue[_Event] = Queue()
+        self._idle, self._events = staff
         self._outcomes: dict[Path, Outcome] = {}
         self._is_stopping = False
         self._error: Exception | None = None
@@ -78,12 +97,11 @@ class _Crew:
                         self._stop()
                     self._start()
                     self._hear()
-                for child in self._idle:
-                    child.wait()
-        finally:
-            # Some are left but after an error of our own, or a second Ctrl-C.
+        except BaseException:  # an error of our own, or a second Ctrl-C
             for child in (*self._running, *self._idle):
                 child.kill()
+            self._idle.clear()
+            raise
         if self._error is not None:
             raise self._error
         if self._is_stopping:

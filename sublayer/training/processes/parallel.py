@@ -7,7 +7,6 @@ from sublayer.objective.base import Objective
 from sublayer.training.processes.alone import Alone
 from sublayer.training.processes.exact import Exact
 from sublayer.training.processes.replicated import Replicated
-from sublayer.training.processes.sharded import Sharded
 from sublayer.training.processes.world import World
 
 
@@ -23,6 +22,9 @@ def parallelise(
     if world.size == 1:
         return Alone(objective, world)
     if train.shard != "none":
+        # It takes a second to import, which few runs have use for.
+        from sublayer.training.processes.sharded import Sharded
+
         return Sharded(objective, world, train.shard, optimizer, train.seed)
     return Replicated(objective, world)
 

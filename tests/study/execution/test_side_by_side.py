@@ -24,20 +24,26 @@ FIRST_END = [("open", "test.json")]
 """Where the parent has seen one of two runs end, and reads its scores."""
 
 
-def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
-    studies: Studies,
-    settings: list[str],
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    processes = []
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
+    """The processes that are started."""
+    started = []
 
     class Counted(Child):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
-            processes.append(self)
+            started.append(self)
 
     monkeypatch.setattr(side_by_side, "Child", Counted)
+    return started
+
+
+def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
+    studies: Studies,
+    settings: list[str],
+    capfd: pytest.CaptureFixture[str],
+    processes: list[Child],
+) -> None:
     in_turn, known = studies.failed(), read_results(studies.failed())
     out = copied(in_turn, "at-a-time")
     for gone in ("0-lr=1e-3/seed-0", "0-lr=1e-3/seed-2", "2-lr=1e6/seed-1", "2-lr=1e6/seed-2"):
@@ -62,7 +68,7 @@ def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
 
 @pytest.mark.all
 def test_trials_are_made_at_a_time_and_each_run_has_its_share_of_the_threads(
-    settings: list[str], monkeypatch: pytest.MonkeyPatch
+    settings: list[str], monkeypatch: pytest.MonkeyPatch, processes: list[Child]
 ) -> None:
     monkeypatch.setattr("sublayer.study.execution.jobs.cores", lambda: 5)
     found = compare(
@@ -73,6 +79,7 @@ def test_trials_are_made_at_a_time_and_each_run_has_its_share_of_the_threads(
         seeds=1,
         jobs=2,
     )
+    assert len(processes) == 2  # for trials and seeds
     assert [arm["tuned"] for arm in found["arms"]] == [["optimizer.lr=0.01"]] * 2
     records = sorted(Path("runs/gpt-ffn/arms").rglob("record.json"))
     assert len(records) == 6
