@@ -86,6 +86,7 @@ def sublayer(capsys: pytest.CaptureFixture[str], own_cache: None) -> Sublayer:
     """Run a command line, and return its exit code, standard output and standard error."""
 
     def run(*words: object) -> Result:
+        capsys.readouterr()  # of what made the files
         code = cli.main([str(word) for word in words])
         out, err = capsys.readouterr()
         return Result(code, out, err)

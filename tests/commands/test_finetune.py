@@ -1,0 +1,186 @@
+"""``sublayer finetune`` and ``train`` on tasks, from the files to the score and what follows."""
+
+import json
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from sublayer.commands.train import _last_losses
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.data.tasks.prepare import prepare_tasks
+from sublayer.data.tasks.task_split import of_tasks
+from sublayer.loading import load
+from sublayer.tasks.registry import TASKS
+from tests.breadth import rows
+from tests.commands.conftest import SHORT
+from tests.commands.reviews import reviews, write_csv
+from tests.published_files import PUBLISHED, write_published
+from tests.task_files import write_sst2
+
+COLUMNS = ("--text", "review", "--label", "stars")
+RECIPE = """
+title = "Small"
+source = "tests"
+cost = "nothing"
+model = { kind = "encoder", n_layers = 1, d_model = 16, n_heads = 2, segments = "both" }
+objective = { kind = "supervised" }
+
+[data]
+tasks = "sst2"
+path = "glue"
+context = 32
+tokenizer = "wordpiece"
+vocab_size = 90
+
+[train]
+steps = 6
+batch_sequences = 8
+precision = "float32"
+threads = 1
+"""
+
+_STEPS = [
+    *(word for word in SHORT if not word.startswith(("model.d_embed", "data.tokenizer", "data.v"))),
+    "train.steps=2",
+    "train.evaluate_steps=2",
+]
+_SUITES = {"glue": 11, "superglue": 8, "squad": 1, "race": 2}
+"""Files that are handed in at least: of MultiRC and ReCoRD only where their questions are known."""
+_MODELS = {
+    "albert-small": ["data.tokenizer=wordpiece", "data.vocab_size=120"],
+    "gpt": ["data.tokenizer=bpe", "data.vocab_size=300"],
+    "t5-mini": [
+        *("data.tokenizer=unigram", "data.vocab_size=150", "data.sentinels=0", "model.d_ff=32"),
+    ],
+}
+"""An encoder, a decoder and an encoder-decoder, and what each has of its own."""
+
+
+@pytest.mark.parametrize(("name", "recipe"), rows(product(PUBLISHED, _MODELS), 12))
+def test_a_task_is_read_learned_scored_and_handed_in(
+    sublayer, tmp_path: Path, here, recipe, name
+) -> None:
+    if (recipe, name) in (("gpt", "squad2"), ("t5-mini", "wnli")):
+        pytest.skip("it is refused")
+    data = write_published(tmp_path / "data", name)
+    run = tmp_path / "run"
+    words = (name, "--data", data, *_STEPS, *_MODELS[recipe], "--out", run, "--json")
+    [seed] = sublayer("finetune", recipe, *words).found()["seeds"]
+    assert len(seed["tasks"]) == (2 if name == "mnli" else 1)
+    for task in seed["tasks"]:
+        assert task["examples"] > 0
+        assert 0.0 <= task["baselines"]["majority"]["score"] <= 1.0
+        assert "words" in task["baselines"]
+    again = sublayer("evaluate", run, "--json").found()
+    for field in ("score", "metrics", "baselines"):
+        assert [each[field] for each in again["tasks"]] == [each[field] for each in seed["tasks"]]
+    suite = TASKS[name].suite
+    if suite in _SUITES:
+        handed = sublayer("predict", run, "--data", data, "--submission", "out", "--json").found()
+        assert len(handed["files"]) >= _SUITES[suite]
+        own = [each for each in handed["sets"] if each["task"] == name]
+        assert own and all(each["runs"] == [str(run)] and each["rows"] > 0 for each in own)
+
+
+def test_no_group_of_a_table_stands_in_two_parts(reviewer):
+    recipe = read_run_recipe(reviewer / "recipe.toml")
+    data = prepare_tasks(recipe.data, recipe.objective, tokenizer=load(reviewer).tokenizer)
+    parts = []
+    for split in (data.train, data.valid, data.test):
+        [part] = of_tasks(split).parts
+        parts.append({example.source for example in part.examples})
+        assert len(part.examples) == 3 * len(parts[-1])
+    assert len(set.union(*parts)) == sum(map(len, parts)) == 80
+    assert 0.6 < len(parts[0]) / 80 < 0.8
+
+
+def test_the_run_is_named_after_the_table(sublayer, here):
+    write_csv(here / "films.2.csv", reviews(60))
+    for expected in ("films", "films.2"):
+        words = ("films.2.csv", *COLUMNS, *SHORT, "train.steps=1", "--json")
+        assert sublayer("finetune", "albert-small", *words).found()["run"] == f"runs/{expected}"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("my.csv", *COLUMNS, "--data", "glue"), "leave out --data"),
+        (("my.csv", "sst2", *COLUMNS), "which is learned alone"),
+        (
+            ("my.csv", *COLUMNS, "--group", "film", *SHORT),
+            "which has 30 of 30 rows with a label: give more; rows with the same texts, of one "
+            "source or of one group stay together, which makes 1 part of them",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_learned_is_refused(sublayer, here, words, message):
+    write_csv(here / "my.csv", [{**row, "film": "one"} for row in reviews(30, seed=3)])
+    code, _, err = sublayer("finetune", "albert-small", *words)
+    assert (code, (here / "runs").exists()) == (2, False)
+    assert message in err.splitlines()[-1]
+
+
+@pytest.fixture
+def small(here: Path) -> Path:
+    """A folder with a recipe and files of SST-2: ``glue``, and ``odd`` without training rows."""
+    (here / "small.toml").write_text(RECIPE)
+    write_sst2(here / "glue")
+    (here / "odd" / "SST-2").mkdir(parents=True)
+    (here / "odd" / "SST-2" / "dev.tsv").write_text("text\tlabel\nfine\t1\n")
+    return here
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["objective.format=text"], "objective.format = text is read by a model.kind ="),
+        (['data.tasks=["sst2", "rte"]'], "a mixture, which objective.format = pair has no one"),
+        (['data.path=["glue", "odd"]'], "data.path must name the folder of SST-2's files: one,"),
+        (["data.context=3"], "data.context = 3 has no room for texts between their marks"),
+        (["data.select=dev", "data.path=odd"], "no training part of SST-2: leave it out"),
+        (["data.path=odd"], "has no column sentence"),
+    ],
+)
+def test_tasks_that_cannot_be_trained_are_refused_before_anything_is_made(
+    small: Path, sublayer, words: list[str], message: str
+) -> None:
+    code, _, err = sublayer("train", "small.toml", *words, "--out", "run")
+    assert (code, (small / "run").exists()) == (2, False)
+    errors = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and message in errors[0]
+
+
+def test_a_run_is_scored_on_the_published_set_or_on_what_was_held_out(
+    small: Path, sublayer
+) -> None:
+    assert sublayer("train", "small.toml", "--out", "run").code == 0
+    [task] = sublayer("evaluate", "run", "--json").found()["tasks"]
+    assert (task["task"], task["split"], task["examples"]) == ("sst2", "dev", 20)
+    assert set(task["baselines"]) == {"majority", "words"}
+    held_out = sublayer("evaluate", "run", "--split", "valid", "--json").found()
+    assert held_out["tasks"][0]["examples"] == 6
+    shown = sublayer("evaluate", "run", "--split", "valid").out
+    assert "scored on what was held out, which chose the checkpoint" in shown
+    refusal = sublayer("inspect", "layers", "run").refusal()
+    assert "examples of tasks, which are no text: give one" in refusal
+    path = small / "glue" / "SST-2" / "dev.tsv"
+    path.write_text(path.read_text() + "a fine day\t1\n")
+    changed = sublayer("evaluate", "run").refusal()
+    assert "the examples of run are no longer what it was trained with" in changed
+
+
+def test_the_gap_is_to_the_mean_of_the_steps_since_the_evaluation_before(tmp_path: Path):
+    lines = [
+        *(("train", 10, 9.0), ("valid", 10, 5.0), ("train", 20, 2.0)),
+        *(("train", 21, 4.2), ("valid", 21, 2.5)),  # the last line is of a step alone
+    ]
+    with (tmp_path / "metrics.jsonl").open("w") as file:
+        for kind, step, loss in lines:
+            line = {"kind": kind, "step": step, "loss": loss, "tokens": step, "seconds": step}
+            file.write(f"{json.dumps(line)}\n")
+    # (10 x 2 + 1 x 4.2) / 11
+    assert list(_last_losses(tmp_path, 2.25)) == [
+        "at the end: valid 2.5000, 0.2500 above the best; train 2.2000 nats over the steps since "
+        "the evaluation before, so that valid is 0.3000 above it"
+    ]
