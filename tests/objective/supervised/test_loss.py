@@ -1,70 +1,80 @@
-"""The losses of answers and of texts by hand and in pieces of any size; baselines and averages."""
+"""Losses of answers and of texts by hand, collapses, and heads that answer a known task."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.model import ModelConfig
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.task_heads import n_outputs
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
-from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.data.tasks.encoding import encode_examples
-from sublayer.data.tasks.task_split import TaskPart
+from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.data.tasks.word_tokens import WordTokens
+from sublayer.data.tokenizers.characters import CharacterTokenizer
+from sublayer.data.tokenizers.extended import with_names
+from sublayer.errors import ConfigError
+from sublayer.model.build import build
+from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.supervised.baselines import BaselineScores
-from sublayer.objective.supervised.loss import (
-    answer_losses,
-    scaled,
-    token_weights,
-    unscaled,
-)
-from sublayer.objective.supervised.readout import by_choice
+from sublayer.objective.supervised.collapse import answer_loss, find_collapse, frequency_loss
+from sublayer.objective.supervised.family import token_rows
+from sublayer.objective.supervised.known_task import answer_known
+from sublayer.objective.supervised.loss import answer_losses, scaled, unscaled
+from sublayer.objective.supervised.readout import answer_logits, by_choice, text_states
 from sublayer.objective.supervised.report import PartReport, average_reports
 from sublayer.tasks.example import Answer, Example
+from sublayer.tasks.labels import label_places
 from sublayer.tasks.metrics.averages import AVERAGES
 from sublayer.tasks.metrics.score import Score
+from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.registry import TASKS
+from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Task
 from tests.answerers import assembler_of, draw_examples, model_of, objective_of, split_of
 
 N = 13
 
 
-def test_an_answer_costs_the_nats_of_its_label():
+def test_losses_of_labels_choices_and_numbers_by_hand() -> None:
     logits = torch.tensor([[0.0, math.log(3.0)], [math.log(4.0), 0.0]])
     losses = answer_losses(TASKS["sst2"], logits, torch.tensor([1.0, 1.0]))
     assert losses.tolist() == pytest.approx([math.log(4 / 3), math.log(5.0)])
-
-
-def test_choices_that_an_example_does_not_have_take_no_share():
     # Three sequences are of the first example, two of the second.
     owners = torch.tensor([0, 0, 0, 1, 1])
     rows = by_choice(torch.tensor([0.0, 0.0, math.log(2.0), 1.0, 1.0]), owners, (2, 3))
     assert rows[1].tolist() == [1.0, 1.0, -math.inf]
     losses = answer_losses(TASKS["copa"], rows, torch.tensor([2.0, 0.0]))
     assert losses.tolist() == pytest.approx([math.log(2.0), math.log(2.0)])
-
-
-def test_a_number_costs_half_its_squared_distance_on_a_scale_from_minus_one_to_one():
-    task = TASKS["stsb"]
-    labels = torch.tensor([0.0, 5.0, 2.5, 4.0])
+    # Half the squared distance on a scale from -1 to 1.
+    task, labels = TASKS["stsb"], torch.tensor([0.0, 5.0, 2.5, 4.0])
     assert scaled(task, labels).tolist() == pytest.approx([-1.0, 1.0, 0.0, 0.6])
     assert unscaled(task, scaled(task, labels)).tolist() == pytest.approx(labels.tolist())
     losses = answer_losses(task, torch.tensor([[-1.0], [0.0], [0.5], [0.6]]), labels)
     assert losses.tolist() == pytest.approx([0.0, 0.5, 0.125, 0.0], abs=1e-12)
 
 
-def traversal(*rows: list[int], weight: float = 1.0) -> PackedBatch:
+def traversal(*rows: list[int]) -> PackedBatch:
     examples = []
     for number, row in enumerate(rows):
         ids = np.array(row)
         sequence = PackedSequence(ids, ids * 0, len(ids) - 1, targets=np.append(ids[1:], -1))
-        examples.append(Unpacked([sequence], 0.0, weight, number))
+        examples.append(Unpacked([sequence], 0.0, 1.0, number))
     return pack_examples(examples, width=16, written_width=16, pad_id=0)
 
 
-def test_the_texts_cost_the_mean_over_rows_of_each_rows_mean():
+TEXTS = ([7, 3, 3, 1], [5, 2], [6, 8, 8])
+
+
+def test_texts_cost_the_mean_over_rows_of_means_over_tokens() -> None:
     split = split_of({"sst2": draw_examples("sst2", 2)}, "traversal")
     model = model_of(split, head="linear", head_bias=True)
     # Whatever the model reads, token t has a share of 2^-t, but for what is left of one.
@@ -73,132 +83,294 @@ def test_the_texts_cost_the_mean_over_rows_of_each_rows_mean():
         assert model.head is not None and model.head.bias is not None
         model.head.bias.fill_(-1e9)
         model.head.bias[1:9] = -math.log(2.0) * torch.arange(1, 9).double()
-    left = math.log(1 - 2**-8)
-    objective = objective_of(model, language_weight=0.5)
-    # Three tokens follow in a row, one in the next, two in the last: the rows count alike.
-    batch = traversal([7, 3, 3, 1], [5, 2], [6, 8, 8])
+    objective, batch = objective_of(model, language_weight=0.5), traversal(*TEXTS)
     assert len(batch.read) == 1
     total = objective(batch)["language"].item() / objective.counts(batch)["language"]
     means = [(3 + 3 + 1) / 3, 2 / 1, (8 + 8) / 2]
+    left = math.log(1 - 2**-8)
     assert total == pytest.approx(math.log(2.0) * sum(means) / 3 + left, rel=1e-12)
     assert objective.weights == {"task": 1.0, "language": 0.5}
 
 
-def test_the_texts_are_predicted_by_the_matrix_that_was_looked_up():
-    softmax = "all"
+def test_texts_are_predicted_by_the_dropped_out_matrix_of_the_embedding() -> None:
     split = split_of({"sst2": draw_examples("sst2", 2)}, "traversal")
-    fields = {"head": "linear", "softmax": softmax}
+    fields = {"head": "linear", "softmax": "all"}
     dropped = {"dropout_embedding": 0.3, "dropout_embedding_of": "matrix"}
     model, plain = model_of(split, **fields, **dropped).train(), model_of(split, **fields)
     torch.manual_seed(4)
     matrix = model.drop_matrix()
     assert matrix is not None
-    tables = {
-        "embedding.weight": matrix.tokens,
-        "positions.tables.0.weight": matrix.positions,
-    }
+    tables = {"embedding.weight": matrix.tokens, "positions.tables.0.weight": matrix.positions}
     plain.load_state_dict({**model.state_dict(), **tables})
-    batch = traversal([7, 3, 3, 1], [5, 2], [6, 8, 8])
-    expected = objective_of(plain, language_weight=0.5)(batch)
+    expected = objective_of(plain, language_weight=0.5)(traversal(*TEXTS))
     torch.manual_seed(4)
-    found = objective_of(model, language_weight=0.5)(batch)
+    found = objective_of(model, language_weight=0.5)(traversal(*TEXTS))
     for term in ("task", "language"):
         torch.testing.assert_close(found[term], expected[term])
 
 
-def test_weights_of_tokens_add_up_to_one_for_each_row_that_counts():
-    batch = traversal([7, 3, 3, 1], [5, 2], [6, 8, 8])
-    assert token_weights(batch).sum().item() == pytest.approx(3.0, rel=1e-15)
-    none = traversal([7, 3, 3, 1], [5, 2], weight=0.0)
-    assert token_weights(none).sum().item() == 0.0
-
-
-def terms(format_: str, name: str, **fields: object) -> tuple[Objective, PackedBatch]:
+def terms(format_: Any, name: str, **padding: Any) -> tuple[Objective, PackedBatch]:
     split = split_of({name: draw_examples(name, N, longest=9)}, format_)
     language = {"language_weight": 0.7} if format_ == "traversal" else {}
-    model = model_of(split, 64, **({"head": "linear"} if language else {}), **fields)
-    objective = objective_of(model, **language)
-    return objective.train(), assembler_of(split, 64, **language).pack(np.arange(N))
+    objective = objective_of(
+        model_of(split, 64, **{"head": "linear"} if language else {}), **language
+    )
+    numbers = np.array([3]) if padding else np.arange(N)
+    return objective.train(), assembler_of(split, 64, **language).pack(numbers, **padding)
 
 
 @pytest.mark.parametrize(("format_", "name"), [("traversal", "mrpc"), ("text", "mnli")])
-def test_padding_for_no_example_counts_for_nothing(format_, name):
-    split = split_of({name: draw_examples(name, N, longest=9)}, format_)
-    language = {"language_weight": 0.7} if format_ == "traversal" else {}
-    model = model_of(split, 64, **({"head": "linear"} if language else {}))
-    objective = objective_of(model, **language)
-    batch = assembler_of(split, 64, **language).pack(np.array([3]), weight=0.0)
+def test_padding_for_no_example_costs_nothing(format_: str, name: str) -> None:
+    objective, batch = terms(format_, name, weight=0.0)
     assert set(objective.counts(batch).values()) == {0}
     totals = objective(batch)
     assert all(total.item() == 0.0 for total in totals.values())
-    sum(totals.values()).backward()
-    for parameter in objective.parameters():
-        assert parameter.grad is None or not parameter.grad.any()
+    sum(totals.values(), torch.zeros(())).backward()
+    assert not any(each.grad is not None and each.grad.any() for each in objective.parameters())
 
 
-def test_counts_are_of_examples_sequences_and_tokens():
-    objective, batch = terms("traversal", "mrpc")
-    # Both orders of a pair are one example, and two rows.
-    assert objective.counts(batch) == {"task": N, "language": 2 * N}
-    objective, batch = terms("pair", "race_high")
-    assert objective.counts(batch) == {"task": N}
-    objective, batch = terms("text", "mnli")
-    # A label is a word, and its end.
-    assert objective.counts(batch) == {"task": 2 * N}
+def test_counts_are_of_examples_sequences_and_tokens() -> None:
+    # Both orders of a pair are one example and two rows; a written label is a word and its end.
+    for format_, name, expected in (
+        ("traversal", "mrpc", {"task": N, "language": 2 * N}),
+        ("pair", "race_high", {"task": N}),
+        ("text", "mnli", {"task": 2 * N}),
+    ):
+        objective, batch = terms(format_, name)
+        assert objective.counts(batch) == expected
 
 
-def test_of_several_right_answers_each_is_learned_as_text_and_an_example_is_asked_once():
+def test_several_right_answers_are_all_learned_as_text_and_asked_once() -> None:
     fields = {"passage": "w1 w2", "query": "w3 @placeholder"}
     example = Example("0", fields, None, ("w4", "w5"), (Answer("w4"), Answer("w5")))
     words = WordTokens(["record query: w3 @placeholder entities: w4, w5 passage: w1 w2 w4"])
     trained = encode_examples(TASKS["record"], [example], words, "text", trains=True)
     asked = encode_examples(TASKS["record"], [example], words, "text", trains=False)
     assert trained.numbers.tolist() == [0, 0] and asked.numbers.tolist() == [0]
-    targets = [words.decode(trained.texts_of(row)[1]) for row in range(2)]
-    assert targets == [b"w4", b"w5"]
+    assert [words.decode(trained.texts_of(row)[1]) for row in range(2)] == [b"w4", b"w5"]
 
 
-def part_of(name):
-    examples = draw_examples(name, N)
-    none = np.zeros(0, dtype=np.int64)
-    encoded = EncodedExamples(
-        ids=none,
-        text_starts=none,
-        row_starts=none,
-        example_starts=none,
-        labels=np.zeros(N),
-        is_labelled=np.ones(N, dtype=np.bool_),
-        cuts=none,
-        numbers=np.arange(N),
-    )
-    return TaskPart(TASKS[name], "dev", encoded, lambda: examples)
-
-
-def test_baselines_are_computed_when_they_are_asked_for_and_once():
-    n_read = 0
-
-    def read_train():
-        nonlocal n_read
-        n_read += 1
-        return {"sst2": draw_examples("sst2", N)}
-
-    baselines = BaselineScores(read_train)
-    assert n_read == 0
-    first = baselines.of(part_of("sst2"))
-    assert list(first) == ["majority", "words"]
-    assert baselines.of(part_of("sst2")) is first
-    assert baselines.of(part_of("cola")) == {}
-    assert n_read == 1
-
-
-def test_a_suite_that_is_whole_has_its_average_beside_its_tasks():
+def test_a_complete_suite_has_its_average_beside_its_tasks() -> None:
     reports = []
     for name in AVERAGES["GLUE without WNLI"]:
-        task = TASKS[name]
-        for split in task.dev_splits:
+        for split in TASKS[name].dev_splits:
             value = 0.5 if split == "dev_mismatched" else 0.9
             score = Score(value, None, {}, n_examples=N, n_outside=0)
-            reports.append(PartReport(name, task, split, score, {}, ""))
-    averages = average_reports(reports)
-    assert averages == {"GLUE without WNLI": pytest.approx((7 * 0.9 + 0.7) / 8)}
+            reports.append(PartReport(name, TASKS[name], split, score, {}, ""))
+    assert average_reports(reports) == {"GLUE without WNLI": pytest.approx((7 * 0.9 + 0.7) / 8)}
     assert average_reports(reports[1:]) == {}
+
+
+def right(examples: list[Example]) -> list[Prediction]:
+    """What a model answers that makes no mistake."""
+    return [Prediction(label=example.label) for example in examples]
+
+
+def with_labels(name: str, labels: list[Any]) -> list[Example]:
+    drawn = draw_examples(name, len(labels))
+    return [replace(each, label=label) for each, label in zip(drawn, labels, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "words"),
+    [
+        ("mnli", 2, "contradiction"),
+        ("stsb", 2.5, "2.50"),
+        ("copa", 0, "choice 1"),
+        ("sst2", None, "none of the labels"),
+        ("stsb", None, "no number"),
+    ],
+)
+def test_one_answer_for_all_is_a_collapse(name: str, label: Any, words: str) -> None:
+    examples = draw_examples(name, 40)
+
+    def found(predictions: list[Prediction], loss: float | None = 0.01) -> str:
+        return find_collapse(TASKS[name], examples, predictions, examples, loss)
+
+    same = [Prediction(label=label)] * 40
+    assert words in found(same)
+    other = 4.0 if name == "stsb" else 1 - (label or 0)
+    assert found([*same[1:], Prediction(label=other)]) == ""
+    assert found(right(examples), 0.1) == found(right(examples), None) == ""
+
+
+def test_numbers_that_hardly_differ_and_one_answer_to_all_questions_are_a_collapse() -> None:
+    examples = draw_examples("stsb", 40)
+    rng = np.random.default_rng(0)
+    near, apart = (
+        [Prediction(label=2.4 + scale * rng.random()) for _ in range(40)] for scale in (1e-3, 0.1)
+    )
+    assert "2.40" in find_collapse(TASKS["stsb"], examples, near, examples, 0.01)
+    assert find_collapse(TASKS["stsb"], examples, apart, examples, 0.01) == ""
+    task = TASKS["squad"]
+    examples = [
+        Example(str(n), {"context": "a b", "question": "c"}, answers=(Answer(text, n % 2),))
+        for n, text in enumerate("aba")
+    ]
+    assert "'b'" in find_collapse(task, examples, [Prediction(text="b")] * 3, examples, 0.0)
+    endless = [Prediction(text="the " * 99)] * 3
+    assert f"'{'the ' * 10}...'" in find_collapse(task, examples, endless, examples, 0.0)
+    texts = [Prediction(text=text) for text in ("a", "b", "b")]
+    assert find_collapse(task, examples, texts, examples, 99.0) == ""
+
+
+@pytest.mark.parametrize(("name", "label"), [("sst2", 1), ("stsb", 3.0)])
+def test_one_answer_where_all_labels_are_alike_is_none(name: str, label: float) -> None:
+    examples, train = with_labels(name, [label] * 5), draw_examples(name, 40)
+    assert find_collapse(TASKS[name], examples, right(examples), train, 0.01) == ""
+    assert find_collapse(TASKS[name], examples[:1], right(examples[:1]), train, 0.01) == ""
+
+
+def test_a_loss_no_lower_than_that_of_the_label_frequencies_is_a_collapse() -> None:
+    # Of four labels three are one.
+    quarter = with_labels("sst2", [1, 1, 0, 1])
+    by_hand = -(3 * math.log(3 / 4) + math.log(1 / 4)) / 4
+    assert frequency_loss(TASKS["sst2"], quarter) == pytest.approx(by_hand)
+    # Half the variance of 0, 5, 5 and 0 on a scale from -1 to 1.
+    assert frequency_loss(TASKS["stsb"], with_labels("stsb", [0.0, 5.0, 5.0, 0.0])) == 0.5
+    choices = [Example("0", {}, 0, ("a", "b")), Example("1", {}, 0, ("a", "b", "c", "d"))]
+    assert frequency_loss(TASKS["copa"], choices) == pytest.approx(math.log(8) / 2)
+    assert frequency_loss(TASKS["squad"], choices) is None
+    assert frequency_loss(TASKS["sst2"], with_labels("sst2", [None])) is None
+    assert frequency_loss(TASKS["sst2"], with_labels("sst2", [1, 1])) is None
+    examples = with_labels("sst2", [0, 1] * 10)
+    for loss, words in ((0.7, "0.700"), (math.nan, "nan")):
+        assert words in find_collapse(TASKS["sst2"], examples, right(examples), examples, loss)
+    assert find_collapse(TASKS["sst2"], examples, right(examples), examples, 0.69) == ""
+
+
+TEXT = SupervisedObjective(format="text", target_length=8)
+
+
+@pytest.mark.parametrize("names", [("sst2", "rte"), ("stsb",), ("wnli",)])
+def test_the_loss_of_a_written_label_is_that_of_the_label(names: tuple[str, ...]) -> None:
+    examples = with_labels("sst2", [1, 1, 0, 1])
+    # A word and the end, of which the end is certain.
+    whole = frequency_loss(TASKS["sst2"], examples)
+    assert whole is not None
+    split = split_of({"sst2": examples}, "text")
+    assert answer_loss(split, TEXT, whole / 2) == whole
+    assert answer_loss(split, TEXT, None) is None
+    assert answer_loss(split_of({"sst2": examples}, "pair"), SupervisedObjective(), 0.4) == 0.4
+    # Several tasks, numbers, and labels of unequal lengths have none.
+    others = split_of({name: draw_examples(name, 4) for name in names}, "text")
+    assert answer_loss(others, TEXT, 0.4) is None
+
+
+def test_one_output_costs_what_the_logistic_loss_does() -> None:
+    split = split_of({"mrpc": draw_examples("mrpc", N)}, "pair")
+    model = model_of(split, label_outputs=1)
+    batch = assembler_of(split).pack(np.arange(N))
+    logits = answer_logits(model, batch, text_states(model, batch), 0.0, "classes")
+    assert logits.shape == (N, 2) and not logits[:, 0].any()
+    loss = objective_of(model, dropout=0.0)(batch)["task"]
+    expected = F.binary_cross_entropy_with_logits(logits[:, 1], batch.labels.double())
+    torch.testing.assert_close(loss, N * expected, rtol=1e-12, atol=0)
+    assert n_outputs(TASKS["mrpc"], logistic=True) == 1
+    assert [n_outputs(TASKS[name]) for name in ("mrpc", "mnli", "stsb", "copa")] == [2, 3, 1, 1]
+
+
+@pytest.mark.parametrize(("format_", "name"), [("pair", "mnli"), ("traversal", "copa")])
+def test_a_head_at_zero_finds_all_answers_alike(format_: Any, name: str) -> None:
+    split = split_of({name: draw_examples(name, N)}, format_)
+    model = model_of(split)
+    objective_of(model, zero_head=True)
+    batch = assembler_of(split).pack(np.arange(N))
+    logits = answer_logits(model, batch, text_states(model, batch), 0.0, TASKS[name].kind)
+    assert not logits[logits.isfinite()].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective.logistic": True, "data.tasks": "mnli"}, "two labels, which .* mnli is not"),
+        ({"objective.zero_head": True, "data.tasks": "squad"}, "squad asks for spans"),
+    ],
+)
+def test_a_setting_of_another_head_is_refused(settings: dict[str, Any], message: str) -> None:
+    tasks = {"objective.kind": "supervised", "data.path": "glue", "data.context": 64}
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("bert-base", {**tasks, **settings})
+
+
+@pytest.mark.parametrize(
+    ("rows", "multiple", "expected"),
+    [
+        (None, 1, None),  # the tokenizer says
+        (10, 5, 15),  # of which the marks fill one of two that padded
+        (8, 1, 8),  # too few for the text itself, which is refused elsewhere
+    ],
+)
+def test_a_table_of_tokens_gets_rows_for_the_marks_of_a_traversal(
+    rows: int | None, multiple: int, expected: int | None
+) -> None:
+    vocabulary = CharacterTokenizer("abcdefgh")
+    assert vocabulary.vocab_size == 9
+    model = ModelConfig(vocab_size=rows, vocab_multiple=multiple)
+    assert token_rows(model, with_names(vocabulary, TRAVERSAL_NAMES)) == expected
+    assert token_rows(model, vocabulary) == rows
+
+
+IMPORTED = Task("imported", "imported", "table", "classes", ("text",), ("accuracy",))
+TOKENS = torch.arange(7)[None]
+
+
+def imported(n_outputs: int, **fields: Any) -> Transformer:
+    """Build an encoder that answers a task of another program."""
+    own = {"kind": "encoder", "head": "none", "n_layers": 1, "d_model": 8, "n_heads": 2}
+    config = ModelConfig.model_validate({**own, "label_outputs": n_outputs})
+    model = build(resolve_model(config, vocab_size=7, context=7), seed=0).eval()
+    assert model.label_head is not None
+    with torch.no_grad():
+        model.label_head.bias.normal_(generator=torch.Generator().manual_seed(1))
+    model.task = TaskSpec((replace(IMPORTED, **fields),), "pair", 7)
+    return model
+
+
+@torch.inference_mode()
+def test_labels_are_put_into_the_order_of_the_task_by_their_words() -> None:
+    model = imported(3, labels=("CONTRADICTION", "Neutral", "entailment"))
+    contradiction, neutral, entailment = model(TOKENS)["label"][0].tolist()
+    answer_known(model, TASKS["mnli"])
+    assert model.task.tasks == (TASKS["mnli"],)
+    assert TASKS["mnli"].labels == ("entailment", "neutral", "contradiction")
+    assert model(TOKENS)["label"][0].tolist() == [entailment, neutral, contradiction]
+    assert label_places(("entailment", "not_entailment"), TASKS["rte"]) == (0, 1)
+    assert label_places(("Not Entailment", "ENTAILMENT "), TASKS["rte"]) == (1, 0)
+    assert label_places(("not-entailment", "entailment"), TASKS["rte"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("entailment", "neutral"),
+        ("entailment", "Entailment"),
+        ("entailment", "not_entailment", "x"),
+    ],
+)
+def test_an_order_is_not_guessed(words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="those of RTE entailment"):
+        label_places(words, TASKS["rte"])
+
+
+@torch.inference_mode()
+def test_one_output_is_turned_round_and_numbers_are_put_on_the_scale_of_the_task() -> None:
+    model = imported(1, labels=("positive", "negative"))
+    before = model(TOKENS)["label"]
+    answer_known(model, TASKS["sst2"])
+    assert torch.equal(model(TOKENS)["label"], -before)
+    model = imported(1, kind="number", numbers=(-1.0, 1.0), is_bounded=False)
+    number = model(TOKENS)["label"]
+    answer_known(model, TASKS["stsb"])
+    again = unscaled(TASKS["stsb"], model(TOKENS)["label"])
+    torch.testing.assert_close(again, number, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["stsb", "copa"])
+def test_another_kind_of_answer_and_none_are_refused(name: str) -> None:
+    model = imported(2, labels=("negative", "positive"))
+    with pytest.raises(ConfigError, match="the model answers imported"):
+        answer_known(model, TASKS[name])
+    model.task = None
+    with pytest.raises(ConfigError, match="no head that answers a task"):
+        answer_known(model, TASKS["sst2"])

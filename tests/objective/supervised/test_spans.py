@@ -1,4 +1,4 @@
-"""Questions are answered with the best span of all their windows, whatever batch they are in."""
+"""Spans: losses as published, however packed; answers by the best span of all windows."""
 
 import json
 import string
@@ -7,8 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from transformers.models.xlnet.configuration_xlnet import XLNetConfig
+from transformers.models.xlnet.modeling_xlnet import (
+    XLNetPoolerAnswerClass,
+    XLNetPoolerEndLogits,
+    XLNetPoolerStartLogits,
+)
 
 from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.data.tasks.assembly import Assembler
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.rows import build_row
 from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
@@ -19,7 +26,10 @@ from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.context.layout import Layout
+from sublayer.objective.supervised.readout import packed_hidden
 from sublayer.objective.supervised.scores import answer_split
+from sublayer.objective.supervised.sequences import find_sequences
+from sublayer.objective.supervised.span_loss import SpanAnswers, joint_states, span_losses
 from sublayer.objective.supervised.span_predictions import (
     WindowScores,
     answer_question,
@@ -31,18 +41,135 @@ from sublayer.tasks.own_table.table import Table
 from sublayer.tasks.own_table.task import read_table
 from sublayer.tasks.registry import TASKS, find_files, read_split
 from sublayer.tasks.spec import TaskSpec
-from tests.breadth import rows
 from tests.objective.supervised.span_models import (
     CONTEXT,
     MARKS,
     RULE,
     TOKENIZER,
     encoded_questions,
+    packed,
     questions,
     span_model,
 )
 
 NAMES = ("squad", "squad2")
+
+
+def _encoded(name, n=9, *, trains=True):
+    examples = questions(n, has_unanswerable=name == "squad2")
+    return encoded_questions(examples, name, trains=trains)
+
+
+def _alone(model, encoded, row):
+    """Return a row's ids, segments and final states, [1, T, D]."""
+    ids, segments = (
+        torch.from_numpy(each)[None] for each in build_row(encoded, row, MARKS, CONTEXT)
+    )
+    layout = Layout.bidirectional(ids, None, None)
+    return ids, segments, model.hidden(ids, layout, segments=segments).final
+
+
+def _independent(model, states, start, end):
+    # As BertForQuestionAnswering has it.
+    logits = states @ model.span_head.weight.T + model.span_head.bias
+    start_logits, end_logits = (part.squeeze(-1) for part in logits.split(1, dim=-1))
+    loss = torch.nn.CrossEntropyLoss(ignore_index=start_logits.size(1))
+    total = loss(start_logits, torch.tensor([start])) + loss(end_logits, torch.tensor([end]))
+    return total / 2
+
+
+def _xlnet_head(model):
+    head, width = model.joint_span_head, model.config.d_model
+    config = XLNetConfig(d_model=width, n_head=1, d_inner=width, layer_norm_eps=head.end_norm.eps)
+    start, end = XLNetPoolerStartLogits(config), XLNetPoolerEndLogits(config)
+    answer = XLNetPoolerAnswerClass(config)
+    pairs = [
+        (start.dense, head.start),
+        (end.dense_0, head.end_hidden),
+        (end.LayerNorm, head.end_norm),
+        (end.dense_1, head.end),
+        (answer.dense_0, head.answer_hidden),
+        (answer.dense_1, head.answer),
+    ]
+    for theirs, ours in pairs:
+        theirs.double().load_state_dict(ours.state_dict())
+    return start, end, answer
+
+
+def _joint(model, states, segments, start, end):
+    start_head, end_head, answer_head = _xlnet_head(model)
+    # [CLS] and the passage; the question and both [SEP] are masked.
+    p_mask = 1.0 - segments.double()
+    p_mask[:, 0], p_mask[:, -1] = 0.0, 1.0
+    gold = torch.tensor([start])
+    start_logits = start_head(states, p_mask=p_mask)
+    end_logits = end_head(states, start_positions=gold, p_mask=p_mask)
+    expected = torch.einsum("bl,blh->bh", start_logits.softmax(-1), states)
+    cls_index = torch.tensor([0])
+    answer = answer_head(states, start_states=expected, cls_index=cls_index)
+    loss = torch.nn.CrossEntropyLoss()
+    total = loss(start_logits, gold) + loss(end_logits, torch.tensor([end]))
+    is_impossible = torch.tensor([float(start == 0)], dtype=torch.float64)
+    return total / 2 + 0.5 * torch.nn.BCEWithLogitsLoss()(answer, is_impossible)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_packed_windows_cost_what_each_costs_alone_as_published(name):
+    model = span_model(name)
+    encoded = _encoded(name)
+    batch = packed(encoded)
+    assert batch.read.document_ids is not None and len(batch.read) < len(encoded)
+    assert any(start for start, _ in encoded.spans) and not all(encoded.spans[:, 0])
+    losses = span_losses(model, batch, packed_hidden(model, batch).final, 0.0)
+    for number, loss in zip(batch.numbers, losses, strict=True):
+        _, segments, states = _alone(model, encoded, number)
+        gold = encoded.span_of(number)
+        if name == "squad":
+            expected = _independent(model, states, *gold)
+        else:
+            expected = _joint(model, states, segments, *gold)
+        assert loss.item() == pytest.approx(expected.item(), abs=1e-9)
+
+
+def test_an_example_of_several_windows_costs_their_mean():
+    model = span_model("squad2")
+    asked = _encoded("squad2", trains=False)
+    windows = _encoded("squad2", trains=True)
+    batch, apart = packed(asked), packed(windows)
+    losses = span_losses(model, batch, packed_hidden(model, batch).final, 0.0)
+    each = span_losses(model, apart, packed_hidden(model, apart).final, 0.0).detach().numpy()
+    by_window = np.zeros(len(windows))
+    by_window[list(apart.numbers)] = each
+    assert max(np.diff(asked.example_starts)) > 2
+    for number, loss in zip(batch.numbers, losses, strict=True):
+        expected = by_window[windows.numbers == number].mean()
+        assert loss.item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_padding_for_no_example_costs_nothing():
+    model = span_model("squad")
+    objective = SpanAnswers(model, SupervisedObjective())
+    batch = Assembler(_encoded("squad"), RULE).pack(np.arange(1), weight=0.0)
+    assert objective.counts(batch) == {"task": 0} and objective(batch)["task"] == 0
+
+
+def test_dropout_moves_the_judgement_of_no_answer_alone_and_in_training_alone():
+    model, batch = span_model("squad2"), packed(_encoded("squad2"))
+    states = packed_hidden(model, batch).final
+    plain = span_losses(model, batch, states, 0.0)
+    assert torch.equal(span_losses(model, batch, states, 0.5), plain)
+    torch.manual_seed(0)
+    dropped = span_losses(model.train(), batch, states, 0.5)
+    own, may_answer = joint_states(batch, states, find_sequences(batch))
+    head = model.eval().joint_span_head
+    no_answer = head.no_answer(own, head.starts(own, may_answer))
+    has_answer = batch.spans[:, 0] != batch.readouts[:, 1]
+    plain_share = 0.5 * torch.nn.functional.softplus(torch.where(has_answer, no_answer, -no_answer))
+    # What is left without that share is at most what it was.
+    assert not torch.allclose(dropped, plain)
+    assert (dropped >= plain - plain_share - 1e-12).all()
+
+
 _MOST = 4
 
 
@@ -147,39 +274,36 @@ def test_answers_whose_score_of_none_is_above_the_threshold_are_empty():
     assert [each.no_answer for each in decided] == [each.no_answer for each in given]
 
 
-@pytest.mark.parametrize(
-    ("vocabulary", "n_inside"), rows([("albert/spiece.model", 1), ("bert/vocab.txt", 1)], 1)
-)
-def test_every_answer_of_the_shared_piece_comes_back_from_perfect_logits(
-    real_data, vocabulary, n_inside
-):
+def _from_perfect_logits(encoded, number, passage, width, **kind):
+    """Answer a question by logits that are high at its start and end alone."""
+    scores = []
+    for row in encoded.rows_of(number):
+        first, last = encoded.span_of(row)
+        logits = np.zeros((2, width))
+        logits[0, first] = logits[1, last] = 10.0
+        scores.append(WindowScores(independent_candidates(*logits), sum(logits[:, 0])))
+    return answer_question(encoded, number, passage, scores, is_joint=False, most_tokens=30, **kind)
+
+
+def test_every_answer_of_the_shared_piece_comes_back_from_perfect_logits(real_data):
     task = TASKS["squad"]
     examples = read_split(task, "dev", find_files(task, real_data / "squad")["dev"]).examples
-    tokenizer = load_tokenizer(real_data / "vocab" / vocabulary)
+    tokenizer = load_tokenizer(real_data / "vocab" / "albert" / "spiece.model")
     encoded = encode_passages(task, examples, tokenizer, WindowRule(128, 40), trains=False)
     assert encoded.n_rows > 2 * len(examples) == 2380
     others = []
     for number, example in enumerate(examples):
-        scores = []
-        for row in encoded.rows_of(number):
-            first, last = encoded.span_of(row)
-            logits = np.zeros((2, 128))
-            logits[0, first] = logits[1, last] = 10.0
-            scores.append(WindowScores(independent_candidates(*logits), 0.0))
-        passage = example.fields["context"]
-        found = answer_question(
-            encoded, number, passage, scores, is_joint=False, has_unanswerable=False, most_tokens=30
-        )
-        answer = example.answers[0]
+        passage, answer = example.fields["context"], example.answers[0]
+        found = _from_perfect_logits(encoded, number, passage, 128, has_unanswerable=False)
         if (found.text, found.start) != (answer.text, answer.start):
             others.append((answer.text, found.text))
     # Its annotator cut one short: "7,000,000 square kilometres (2,70".
-    assert len(others) == n_inside
+    [(answer, found)] = others
     marks = string.punctuation + string.digits
-    assert all(answer.strip(marks) == found.strip(marks) for answer, found in others)
+    assert answer.strip(marks) == found.strip(marks)
 
 
-def test_answers_in_a_table_of_ones_own_come_back(tmp_path):
+def test_answers_of_the_users_table_come_back(tmp_path):
     story = "The cat sat on the mat. It was a warm day in May."
     asked = [
         {"about": story, "asked": "Where?", "said": "on the mat"},
@@ -191,18 +315,9 @@ def test_answers_in_a_table_of_ones_own_come_back(tmp_path):
     task, splits = read_table(Table(path, "about", text_pair="asked", answer="said"))
     examples = splits["train"].examples
     encoded = encode_passages(task, examples, ByteTokenizer(), WindowRule(40, 10), trains=False)
-    texts = []
-    for number, example in enumerate(examples):
-        scores = []
-        for row in encoded.rows_of(number):
-            first, last = encoded.span_of(row)
-            logits = np.zeros((2, 40))
-            logits[0, first] = logits[1, last] = 10.0
-            scores.append(WindowScores(independent_candidates(*logits), sum(logits[:, 0])))
-        found = answer_question(
-            encoded, number, example.fields["about"], scores,
-            is_joint=False, has_unanswerable=True, most_tokens=30,
-        )  # fmt: skip
-        texts.append(with_threshold([found], 0.0)[0].text)
+    found = [
+        _from_perfect_logits(encoded, number, each.fields["about"], 40, has_unanswerable=True)
+        for number, each in enumerate(examples)
+    ]
     assert task.has_unanswerable and encoded.n_rows > 3
-    assert texts == ["on the mat", "The cat", ""]
+    assert [each.text for each in with_threshold(found, 0.0)] == ["on the mat", "The cat", ""]
