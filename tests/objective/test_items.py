@@ -25,7 +25,7 @@ from sublayer.runs.run import from_recipe
 from sublayer.runs.session import prepare_data
 from tests.data.parallel.test_batches import random_split
 from tests.evaluation.test_likelihood import model_of, split_of
-from tests.objective.test_masked_scores import (
+from tests.objective.test_masked import (
     CONTEXT,
     SPLIT,
     encoder_for,

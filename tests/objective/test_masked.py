@@ -1,6 +1,9 @@
-"""Masked tokens and pairs cost their cross-entropy, however examples are packed."""
+"""Masked tokens and pairs: their cross-entropy, however packed, and scores, whatever the batch."""
 
 import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.layering.layers import load_recipe
 from sublayer.config.objectives.masked import MaskedObjective
-from sublayer.config.resolve_train import resolve_train
-from sublayer.data.batches import Batches, Windows
 from sublayer.data.masked.batches import PairBatches
 from sublayer.data.masked.masking import MaskRule
 from sublayer.data.masked.packing import Example, pack
@@ -23,16 +22,17 @@ from sublayer.data.split import Split
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.errors import ConfigError
 from sublayer.model.encoder import Encoder
-from sublayer.objective.families import family_of
 from sublayer.objective.masked.batches import pair_settings
 from sublayer.objective.masked.loss import Masked, predicts_negative, sentence_nats, states_at
-from tests.breadth import rows
+from sublayer.objective.masked.pair_scores import PairScore, Task, score_pairs
+from sublayer.objective.masked.scored_batches import SEED, Scoring
+from sublayer.objective.masked.scores import MaskedScore, encoder_scores, score_masked
 from tests.encoders import encoder_of, with_known_logits
 from tests.packed_rows import masked_rows
 from tests.stories import Numbers, numbered
 
 CONTEXT = 16
-LENGTHS = [np.random.default_rng(n).integers(1, 7, 12).tolist() for n in range(4)]
+LENGTHS = [np.random.default_rng(n).integers(1, 7, 40).tolist() for n in range(4)]
 SPLIT = numbered(LENGTHS)
 VOCAB_SIZE = SPLIT.tokenizer.vocab_size
 
@@ -97,43 +97,28 @@ def test_by_hand_the_terms_of_known_logits() -> None:
     )
 
 
-def test_the_sentence_term_is_there_where_it_is_asked_for() -> None:
-    assert dict(make_objective(sentence="nsp", sentence_weight=0.25).weights) == {
-        "mlm": 1.0,
-        "sentence": 0.25,
-    }
-    alone = make_objective(sentence="none")
-    batch = make_batch(sentence="none")
-    assert dict(alone.weights) == {"mlm": 1.0}
-    assert alone.counts(batch) == {"mlm": len(batch.predicted_ids)}
-    assert alone(batch).keys() == {"mlm"}
-    assert alone.training_only() == {}
-
-
 def test_z_loss_of_hidden_tokens_is_trained_and_not_reported() -> None:
-    plain, objective = make_objective(), make_objective(z_loss=0.2)
+    plain, objective, batch = make_objective(), make_objective(z_loss=0.2), make_batch()
     objective.load_state_dict(plain.state_dict())
-    batch = make_batch()
     assert dict(objective.weights) == {"trained": 1.0, "mlm": 0.0, "sentence": 1.0}
     assert objective.counts(batch)["trained"] == plain.counts(batch)["mlm"]
     encoder = objective.model
-    states = states_at(encoder, batch).masked
     matrix, bias = encoder.output_projection()
-    log_z = F.linear(encoder.to_embedding(states), matrix, bias).logsumexp(-1)
-    totals, expected = objective(batch), plain(batch)
-    assert totals["mlm"].item() == expected["mlm"].item()
-    assert totals["sentence"].item() == expected["sentence"].item()
-    z_loss = 0.2 * log_z.square().sum().item()
-    assert totals["trained"].item() == pytest.approx(expected["mlm"].item() + z_loss, rel=1e-10)
+    states = encoder.to_embedding(states_at(encoder, batch).masked)
+    log_z = F.linear(states, matrix, bias).logsumexp(-1)
+    totals = {name: total.item() for name, total in objective(batch).items()}
+    expected = {name: total.item() for name, total in plain(batch).items()}
+    trained = expected["mlm"] + 0.2 * log_z.square().sum().item()
+    assert totals == {**expected, "trained": pytest.approx(trained, rel=1e-10)}
 
 
 @pytest.mark.parametrize(
     ("positions", "fields"),
     [
-        (positions, {"norm_order": "post", "embedding_norm": True} if number % 2 else {})
-        for number, positions in enumerate(rows(POSITIONS, 4))
+        ("learned", {"norm_order": "post", "embedding_norm": True}),
+        ("relative", {}),
+        ("rotary", {}),
     ],
-    ids=str,
 )
 def test_packed_examples_have_the_states_that_they_have_alone(
     positions: str, fields: dict[str, Any]
@@ -177,23 +162,15 @@ def test_one_logistic_output_is_the_difference_of_two() -> None:
     one = logits[:, None]
     # -log sigmoid(0.3), -log sigmoid(2), nothing, nothing, 40.
     by_hand = math.log1p(math.exp(-0.3)) + math.log1p(math.exp(-2.0)) + 40.0
-    assert sentence_nats(one, labels).item() == pytest.approx(by_hand, rel=1e-12)
-    torch.testing.assert_close(
-        sentence_nats(two, labels), sentence_nats(one, labels), rtol=1e-12, atol=0
-    )
-    assert (
-        predicts_negative(one).tolist()
-        == predicts_negative(two).tolist()
-        == [True, False, True, False, False]
-    )
-
-
-def test_a_pair_without_a_label_does_not_count() -> None:
-    logits = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
-    sentence_nats(logits, torch.tensor([-1, 1, -1, 0])).backward()
-    assert logits.grad is not None
-    assert (logits.grad != 0).any(1).tolist() == [False, True, False, True]
-    assert sentence_nats(logits, torch.full((4,), -1)).item() == 0.0
+    for logits_of_pairs in (one, two):
+        assert sentence_nats(logits_of_pairs, labels).item() == pytest.approx(by_hand, rel=1e-12)
+        apart = predicts_negative(logits_of_pairs).tolist()
+        assert apart == [True, False, True, False, False]
+    # A pair without a label does not count.
+    two.requires_grad_()
+    sentence_nats(two, labels).backward()
+    assert two.grad is not None and (two.grad != 0).any(1).tolist() == [1, 1, 1, 0, 1]
+    assert sentence_nats(two, torch.full((5,), -1)).item() == 0.0
 
 
 def test_a_head_that_is_not_trained_has_no_gradient() -> None:
@@ -208,22 +185,18 @@ def test_a_head_that_is_not_trained_has_no_gradient() -> None:
 
 
 def test_a_probe_trains_its_head_and_leaves_the_model_as_without_it() -> None:
-    batch = make_batch()
-    probed = make_objective(sentence_trains="head")
-    alone = make_objective(probed.model, sentence="none")
-    loss_of(probed, batch, len(batch))
-    with_probe = gradients(probed)
-    loss_of(alone, batch, len(batch))
-    without = gradients(alone)
-    only = with_probe.keys() - without.keys()
+    batch, model = make_batch(), encoder_of(VOCAB_SIZE, CONTEXT)
+    found = []
+    for fields in ({"sentence_trains": "head"}, {"sentence": "none"}, {}):
+        objective = make_objective(model, **fields)
+        loss_of(objective, batch, len(batch))
+        found.append(gradients(objective))
+    probed, without, trained = found
+    only = probed.keys() - without.keys()
     assert only
     assert all(".heads." in name or "sentence" in name or "pooler" in name for name in only)
-    for name, gradient in without.items():
-        assert torch.equal(with_probe[name], gradient), name
-    trained = make_objective(probed.model)
-    loss_of(trained, batch, len(batch))
-    changed = gradients(trained)
-    assert any(not torch.equal(changed[name], without[name]) for name in without)
+    assert all(torch.equal(probed[name], without[name]) for name in without)
+    assert not all(torch.equal(trained[name], without[name]) for name in without)
 
 
 def test_a_batch_without_hidden_tokens_costs_nothing() -> None:
@@ -239,29 +212,6 @@ def test_a_batch_without_hidden_tokens_costs_nothing() -> None:
     sum(totals.values(), torch.zeros(())).backward()
     assert [total.item() for total in totals.values()] == [0.0, 0.0]
     assert all(value.grad is None or not value.grad.any() for value in objective.parameters())
-
-
-FEW = numbered([[4, 5, 6, 3, 2], [3, 7, 2, 6]])
-
-
-def batches_of(name: str, split: Split, **settings: Any) -> Batches:
-    given = {"train.steps": 3, "train.batch_sequences": 2, "data.context": 16, "train.seed": 5}
-    given |= settings
-    recipe = load_recipe(name, given).recipe
-    train = resolve_train(recipe, steps=3, valid_tokens=None, is_gpu=False, threads=1)
-    return family_of(recipe.objective).batches(recipe.model_copy(update={"train": train}), split)
-
-
-def test_each_kind_of_objective_has_its_batches() -> None:
-    masked = batches_of("albert-small", FEW, **{"data.vocab_size": FEW.tokenizer.vocab_size})
-    assert isinstance(masked, PairBatches)
-    assert (masked.context, masked.batch_sequences) == (16, 2)
-    settings = pair_settings(
-        MaskedObjective(masking="ngram", sentence="sop"), FEW.tokenizer, context=16
-    )
-    same = PairBatches(FEW, settings, context=16, batch_sequences=2, seed=5).batch(4)
-    assert same.read.tokens.tolist() == masked.batch(4).read.tokens.tolist()
-    assert isinstance(batches_of("gpt", FEW), Windows)
 
 
 def test_every_field_is_handed_on() -> None:
@@ -286,29 +236,23 @@ def test_every_field_is_handed_on() -> None:
     assert settings.masks == MaskRule("ngram", 0.2, 20, 4, "long", 0.7, 0.2, "maskable", True)
     assert settings.static_copies == 40
     assert settings.unit == "chunks"
-    assert (
-        pair_settings(MaskedObjective(pairs="sentences"), Numbers(9), context=64).unit
-        == "sentences"
-    )
+    sentences = MaskedObjective(pairs="sentences")
+    assert pair_settings(sentences, Numbers(9), context=64).unit == "sentences"
 
 
 @pytest.mark.parametrize(
     ("fields", "low", "spared"),
-    [({}, 5, 5), ({"random_ids": "all"}, 0, 5), ({"spared_ids": 2}, 5, 7)],
+    [({"random_ids": "all"}, 0, 5), ({"spared_ids": 2}, 5, 7)],
     ids=str,
 )
 def test_special_and_spared_ids_are_never_hidden(
     fields: dict[str, Any], low: int, spared: int
 ) -> None:
-    vocabulary = pair_settings(
-        MaskedObjective.model_validate(fields), Numbers(9), context=64
-    ).vocabulary
+    objective = MaskedObjective.model_validate(fields)
+    vocabulary = pair_settings(objective, Numbers(9), context=64).vocabulary
     assert np.flatnonzero(vocabulary.is_maskable).tolist() == list(range(spared, 14))
-    assert (vocabulary.random_low, vocabulary.mask_id, vocabulary.vocab_size) == (
-        low,
-        Numbers.mask_id,
-        14,
-    )
+    found = vocabulary.random_low, vocabulary.mask_id, vocabulary.vocab_size
+    assert found == (low, Numbers.mask_id, 14)
 
 
 def test_tokenizers_without_words_or_special_ids_are_refused() -> None:
@@ -316,3 +260,168 @@ def test_tokenizers_without_words_or_special_ids_are_refused() -> None:
         pair_settings(MaskedObjective(masking="ngram"), ByteTokenizer(), context=64)
     with pytest.raises(ConfigError, match=r"kind characters, has no \[PAD\], no \[CLS\]"):
         pair_settings(MaskedObjective(), CharacterTokenizer("one tw"), context=64)
+
+
+ALL = Scoring(CONTEXT, 8)
+OF_TOKENS = {"loss", "mlm_accuracy", "majority_accuracy", "mlm_tokens"}
+
+
+def objective_of(**fields: Any) -> MaskedObjective:
+    return MaskedObjective.model_validate({"sentence": "sop", **fields})
+
+
+def settings_of(split: Split = SPLIT, **fields: Any) -> Any:
+    return pair_settings(objective_of(**fields), split.tokenizer, context=CONTEXT)
+
+
+def encoder_for(split: Split = SPLIT, **fields: Any) -> Encoder:
+    return encoder_of(split.tokenizer.vocab_size, CONTEXT, **fields)
+
+
+def decided(split: Split, sentence_logits: list[float], favourite: int = Numbers.first) -> Encoder:
+    """An encoder that names one token everywhere, and says one thing of all pairs."""
+    logits = [float(id_ == favourite) for id_ in range(split.tokenizer.vocab_size)]
+    encoder = encoder_for(split, head="linear", sentence_classes=len(sentence_logits))
+    return with_known_logits(encoder, logits, sentence_logits)
+
+
+def labels_of(split: Split, task: Task) -> list[int]:
+    """The labels of a pass of pairs, those of a text of one document from anywhere in it."""
+    settings = settings_of(split)
+    rule = replace(settings.pairs, task=task, alone="drop", negatives="anywhere")
+    batches = PairBatches(
+        split, replace(settings, pairs=rule), context=CONTEXT, batch_sequences=1, seed=SEED
+    )
+    return [
+        label
+        for label in batches.examples(range(batches.n_in_passes(1))).labels.tolist()
+        if label >= 0
+    ]
+
+
+def targets_of(split: Split, **fields: Any) -> list[int]:
+    batches = PairBatches(
+        split, settings_of(split, **fields), context=CONTEXT, batch_sequences=1, seed=SEED
+    )
+    return batches.examples(range(batches.n_in_passes(1))).predicted_ids.tolist()
+
+
+@pytest.mark.parametrize(("task", "sentence_logits"), [("nsp", [0.0, 0.5]), ("sop", [0.5])])
+def test_who_always_says_apart_is_right_about_the_pairs_that_are(
+    task: Task, sentence_logits: list[float]
+) -> None:
+    labels = labels_of(SPLIT, task)
+    found = score_pairs(decided(SPLIT, sentence_logits), SPLIT, settings_of(), ALL, task)
+    assert found == PairScore(len(labels), sum(labels), len(labels))
+    assert 0.35 < found.accuracy < 0.65
+    negated = score_pairs(
+        decided(SPLIT, [-each for each in sentence_logits]), SPLIT, settings_of(), ALL, task
+    )
+    assert negated == PairScore(len(labels), len(labels) - sum(labels), len(labels))
+
+
+def test_who_always_names_one_token_is_right_where_it_was_hidden() -> None:
+    # Three tokens by turns: sentences of 1 to 6 of them.
+    split = numbered([[3] * 30, [4] * 20])
+    split.store.ids[:] = 5 + np.arange(len(split.ids)) % 3
+    counts = Counter(targets_of(split))
+    for token in (5, 6, 7):
+        found = score_masked(
+            decided(split, [0.0, 0.0], favourite=token), split, settings_of(split), ALL
+        )
+        assert found.n_tokens == counts.total()
+        assert found.n_correct == counts[token]
+        assert found.n_majority == max(counts.values())
+        # One token's logit is 1, those of all others are 0.
+        partition = math.log(split.tokenizer.vocab_size - 1 + math.e)
+        assert found.nats == pytest.approx(counts.total() * partition - counts[token], rel=1e-12)
+        assert found.loss == pytest.approx(found.nats / counts.total(), rel=1e-12)
+
+
+def test_an_encoder_that_is_trained_on_one_task_is_judged_by_both() -> None:
+    found = [
+        encoder_scores(encoder_for(), SPLIT, objective_of(sentence=task), ALL)
+        for task in ("sop", "nsp", "none")
+    ]
+    assert found[0]["nsp_accuracy"] == found[1]["nsp_accuracy"] == found[2]["nsp_accuracy"]
+    low, high = found[0]["sop_interval"]
+    assert low < found[0]["sop_accuracy"] < high
+    headless = encoder_for(pooler="none", sentence_classes=0)
+    scores = encoder_scores(headless, SPLIT, objective_of(sentence="none"), ALL)
+    assert scores.keys() == OF_TOKENS < found[0].keys()
+    # Negatives of a single document are from elsewhere in it.
+    split = numbered([LENGTHS[0] * 3])
+    labels = labels_of(split, "nsp")
+    scores = encoder_scores(
+        decided(split, [0.0, 1.0]), split, objective_of(single_sentence="negative"), ALL
+    )
+    assert (scores["nsp_pairs"], set(labels)) == (len(labels), {0, 1})
+    assert scores["nsp_accuracy"] == pytest.approx(sum(labels) / len(labels), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [[[3], [5], [4]], [[40, 30], [50, 20, 60]]],
+    ids=["a sentence a document", "sentences longer than the context"],
+)
+def test_a_text_without_pairs_is_scored_by_its_tokens_alone(
+    lengths: Sequence[Sequence[int]],
+) -> None:
+    split = numbered(lengths)
+    scores = encoder_scores(encoder_for(split), split, objective_of(p_short=0.0), ALL)
+    assert scores.keys() == OF_TOKENS
+    assert scores["mlm_tokens"] == len(targets_of(split, p_short=0.0)) > 0
+
+
+def test_a_share_of_the_examples_is_scored_or_all_of_them_once() -> None:
+    encoder, settings = decided(SPLIT, [0.0, 1.0]), settings_of()
+    part, whole, more = (
+        score_pairs(encoder, SPLIT, settings, Scoring(CONTEXT, 4, n), "sop")
+        for n in (10, None, 10_000)
+    )
+    assert part.n_pairs == 10
+    assert whole == more
+    assert whole.n_pairs == len(labels_of(SPLIT, "sop"))
+    tokens = [
+        score_masked(encoder, SPLIT, settings, Scoring(CONTEXT, 4, n)).n_tokens
+        for n in (10, None, 10_000)
+    ]
+    assert tokens[0] < tokens[1] == tokens[2] == len(targets_of(SPLIT))
+
+
+def test_scoring_reports_its_progress_and_leaves_mode_and_gradients_as_they_were() -> None:
+    reported: list[tuple[str, int, int]] = []
+    encoder = encoder_for(dropout=0.5)
+    scores = []
+    for mode in (True, False):
+        encoder.train(mode)
+        scoring = Scoring(CONTEXT, 8, 20)
+        report = lambda *each: reported.append(each)  # noqa: E731
+        scores.append(encoder_scores(encoder, SPLIT, objective_of(), scoring, report))
+        assert encoder.training is mode
+    assert scores[0] == scores[1]
+    assert all(value.grad is None for value in encoder.parameters())
+    assert reported[:3] == [("masked tokens", n, 20) for n in (8, 16, 20)]
+    assert {what for what, _, _ in reported} == {"masked tokens", "nsp pairs", "sop pairs"}
+
+
+@pytest.mark.parametrize(
+    ("n_correct", "n_pairs", "low", "high"),
+    # Published tables and, at the ends, z^2 / (n + z^2).
+    [(8, 10, 0.4902, 0.9433), (0, 10, 0.0, 0.2775)],
+)
+def test_the_interval_is_wilsons(n_correct: int, n_pairs: int, low: float, high: float) -> None:
+    found = PairScore(n_pairs, n_correct, n_pairs).interval
+    assert found == pytest.approx((low, high), abs=5e-5)
+    # Its ends p solve (p - accuracy)^2 = z^2 p (1 - p) / n.
+    for p in found:
+        gap = (p - n_correct / n_pairs) ** 2 - 1.959963984540054**2 * p * (1 - p) / n_pairs
+        assert abs(gap) < 1e-14
+    assert 0.0 <= found[0] <= found[1] <= 1.0
+
+
+def test_nothing_scored_is_not_a_number() -> None:
+    nothing = MaskedScore(0.0, 0, 0, 0)
+    assert all(math.isnan(each) for each in (nothing.loss, nothing.accuracy, nothing.majority))
+    pairs = PairScore(0, 0, 0)
+    assert all(math.isnan(each) for each in (pairs.accuracy, *pairs.interval))
