@@ -1,7 +1,5 @@
 """Every option has a range, and whatever value it is given is accepted or refused in a line."""
 
-import contextlib
-import io
 from collections.abc import Iterator
 from importlib import import_module
 from inspect import signature
@@ -20,9 +18,9 @@ from sublayer.errors import ConfigError
 from tests.breadth import rows
 from tests.commands.results import Sublayer
 
-MODULES = {}
-for each, (module, _) in cli.COMMANDS.items():
-    MODULES[each] = import_module(f"sublayer.commands.{module}")
+MODULES = {
+    name: import_module(f"sublayer.commands.{module}") for name, (module, _) in cli.COMMANDS.items()
+}
 
 
 class Option(NamedTuple):
@@ -35,15 +33,6 @@ class Option(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.command} {self.name}"
-
-    @property
-    def is_number(self) -> bool:
-        return int in self.types or float in self.types
-
-    @property
-    def is_text(self) -> bool:
-        is_repeatable = list in map(get_origin, self.types)
-        return is_repeatable or str in self.types or Path in self.types
 
 
 def options(command: str) -> Iterator[Option]:
@@ -58,108 +47,53 @@ def options(command: str) -> Iterator[Option]:
 
 
 OPTIONS = [option for command in MODULES for option in options(command)]
-NUMBERS = [option for option in OPTIONS if option.is_number]
-# The demo trains, wherever its results go.
-TEXTS = [option for option in OPTIONS if option.is_text and option.command != "demo"]
+NUMBERS = [option for option in OPTIONS if {int, float} & {*option.types}]
+TEXTS = [
+    option
+    for option in OPTIONS
+    if (list in map(get_origin, option.types) or {str, Path} & {*option.types})
+    and option.command != "demo"  # which trains, wherever its results go
+]
+BEFORE = {
+    **dict.fromkeys(("plan", "train", "compare"), "gpt data.path=/nowhere/text"),
+    **dict.fromkeys(("evaluate", "translate"), "/nowhere/run"),
+    **dict.fromkeys(("export", "import"), "huggingface /nowhere/run"),
+    "inspect": "layers /nowhere/run",
+    "generate": "/nowhere/run --prompt a",
+}
+"""Arguments that commands need beside their options, none of which is there."""
+
+
+def check_refused(sublayer: Sublayer, *words: str, may_be_accepted: bool = False) -> None:
+    code, _, err = sublayer(*words)
+    if not (may_be_accepted and code == cli.DONE):
+        assert code == cli.MISTAKE
+        assert err.splitlines()[-1].startswith("error: ")
 
 
 def test_every_number_of_a_command_line_has_a_least_and_a_greatest_value() -> None:
     assert len(NUMBERS) > 20
     for option in NUMBERS:
-        assert option.info.min is not None, option
-        assert option.info.max is not None, option
-
-
-def words_before(command: str) -> list[str]:
-    """Return what a command needs beside its options, none of which is there."""
-    needed = {
-        "plan": ["gpt", "data.path=/nowhere/text"],
-        "train": ["gpt", "data.path=/nowhere/text"],
-        "compare": ["gpt", "data.path=/nowhere/text"],
-        "evaluate": ["/nowhere/run"],
-        "inspect": ["layers", "/nowhere/run"],
-        "generate": ["/nowhere/run", "--prompt", "a"],
-        "translate": ["/nowhere/run"],
-        "export": ["huggingface", "/nowhere/run"],
-        "import": ["huggingface", "/nowhere/run"],
-    }
-    return needed.get(command, [])
-
-
-def run(*words: str) -> tuple[int, str]:
-    said, shown = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(shown):
-        code = cli.main(words)
-    return code, said.getvalue()
-
-
-def check_refused(*words: str) -> None:
-    code, said = run(*words)
-    last = said.splitlines()[-1]
-    assert code == 2
-    assert last.startswith("error: ")
-
-
-def check_accepted_or_refused(*words: str) -> None:
-    code, said = run(*words)
-    assert code in (0, 2)
-    if code == 2:
-        last = said.splitlines()[-1]
-        assert last.startswith("error: ")
+        assert None not in (option.info.min, option.info.max), option
 
 
 HOSTILE_NUMBERS = [
-    "nan",
-    "inf",
-    "-inf",
-    "1e999",
-    "",
-    " ",
-    "0x10",
-    "1e3.5",
-    "٣",
-    "9" * 5000,
-    "-" + "9" * 5000,
-    "\udcff",
+    *("nan", "inf", "-inf", "1e999", "", " ", "0x10", "1e3.5", "٣", "\udcff"),
+    *("9" * 5000, "-" + "9" * 5000, str(-(2**63)), str(10**30)),
 ]
 
 
-@pytest.mark.parametrize("option", rows(NUMBERS, 12), ids=str)
-def test_a_number_out_of_its_range_is_refused(option: Option) -> None:
+@pytest.mark.parametrize("option", rows(NUMBERS, 8), ids=str)
+def test_a_number_out_of_its_range_is_refused(sublayer: Sublayer, option: Option) -> None:
     least, greatest = option.info.min, option.info.max
-    assert least is not None
-    assert greatest is not None
-    values = [least - 1, greatest + 1, -(2**63), 10**30]
-    if greatest < 2**63:
-        values.append(2**63)
-    for value in (*map(str, values), *HOSTILE_NUMBERS):
-        check_refused(option.command, *words_before(option.command), option.name, value)
-
-
-NUMBERS_OR_NOT = st.one_of(
-    st.integers().map(str),
-    st.floats().map(repr),
-    st.text(max_size=5),
-)
-
-
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(option=st.sampled_from(NUMBERS), value=NUMBERS_OR_NOT)
-def test_any_number_is_refused_or_leads_to_what_is_not_there(option: Option, value: str) -> None:
-    before = words_before(option.command)
-    check_accepted_or_refused(option.command, *before, f"{option.name}={value}")
+    for value in (least - 1, greatest + 1, *HOSTILE_NUMBERS):
+        words = (option.command, *BEFORE.get(option.command, "").split(), option.name, str(value))
+        check_refused(sublayer, *words)
 
 
 HOSTILE_TEXTS = [
-    "\udcff",
-    "a/\udc80/b",
-    "\0",
-    "x" * 70_000,
-    "~nobody-here/x",
-    "/dev/null/x",
-    "n" * 300,
-    "loop/x",
-    "",
+    *("\udcff", "a/\udc80/b", "\0", "x" * 70_000),
+    *("~nobody-here/x", "/dev/null/x", "n" * 300, "loop/x", ""),
 ]
 
 
@@ -172,65 +106,65 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return link
 
 
-@pytest.mark.parametrize("option", rows(TEXTS, 12), ids=str)
+@pytest.mark.parametrize("option", rows(TEXTS, 8), ids=str)
 def test_a_text_that_no_file_takes_is_refused_before_anything_is_made(
-    option: Option, loop: Path
+    sublayer: Sublayer, option: Option, loop: Path
 ) -> None:
-    before = words_before(option.command)
+    before = (option.command, *BEFORE.get(option.command, "").split())
     for value in HOSTILE_TEXTS[:4]:
-        check_refused(option.command, *before, option.name, value)
+        check_refused(sublayer, *before, option.name, value)
     assert list(Path().iterdir()) == [loop]
     for value in HOSTILE_TEXTS[4:]:
-        check_accepted_or_refused(option.command, *before, f"{option.name}={value}")
+        check_refused(sublayer, *before, f"{option.name}={value}", may_be_accepted=True)
 
 
 COMMANDS = ("plan", "train", "compare", "evaluate", "generate", "translate", "tokenize", "export")
+AFTER = {"generate": ["--prompt", "a"], "tokenize": ["--text", "a"], "export": ["--out", "new"]}
 
 
 @pytest.mark.parametrize(
     ("command", "value"),
-    rows(product(COMMANDS, HOSTILE_TEXTS), 14),
+    rows(product(COMMANDS, HOSTILE_TEXTS), 10),
     ids=lambda value: ascii(value)[:12],
 )
-def test_an_argument_that_no_file_takes_is_refused(command: str, value: str, loop: Path) -> None:
+def test_an_argument_that_no_file_takes_is_refused(
+    sublayer: Sublayer, command: str, value: str, loop: Path
+) -> None:
     before = ["huggingface"] if command == "export" else []
-    after = {
-        "generate": ["--prompt", "a"],
-        "tokenize": ["--text", "a"],
-        "export": ["--out", "new"],
-    }
-    check_refused(command, *before, value, *after.get(command, []))
+    check_refused(sublayer, command, *before, value, *AFTER.get(command, []))
     assert list(Path().iterdir()) == [loop]
 
 
-FIELDS = [
-    "data.path",
-    "data.corpus",
-    "data.tokenizer",
-    "init.run",
-    "title",
-    "model.block",
-    "train.seed",
-]
+FIELDS = ("data.path", "data.corpus", "data.tokenizer", "init.run", "title", "model.block")
 HOSTILE_VALUES = [*HOSTILE_TEXTS, "{a=nan}", "[[1]]", "{" + "a." * 9000]
-VALUES = st.text(st.characters(), max_size=8) | st.sampled_from(HOSTILE_VALUES)
 
 
-@settings(max_examples=60, deadline=None)
-@given(key=st.sampled_from(FIELDS), value=VALUES)
-def test_any_setting_is_planned_or_refused(key: str, value: str) -> None:
-    check_accepted_or_refused("plan", "gpt", f"{key}={value}")
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    key=st.sampled_from([*FIELDS, "train.seed"]),
+    value=st.text(st.characters(), max_size=8) | st.sampled_from(HOSTILE_VALUES),
+)
+def test_any_setting_is_planned_or_refused(sublayer: Sublayer, key: str, value: str) -> None:
+    check_refused(sublayer, "plan", "gpt", f"{key}={value}", may_be_accepted=True)
 
 
-def test_what_is_refused_is_named_as_the_user_wrote_it() -> None:
-    evaluate = MODULES["evaluate"].command
-    train = MODULES["train"].command
-    with pytest.raises(ConfigError, match="^--length-penalty nan must be finite$"):
-        check_arguments(evaluate, {"penalty": float("nan")})
-    with pytest.raises(ConfigError, match=r"^RUN 'a\\udcff' is not UTF-8"):
-        check_arguments(evaluate, {"runs": [Path("a\udcff")]})
-    with pytest.raises(ConfigError, match=r"^KEY=VALUE 'title=\\x00' has a null character"):
-        check_arguments(train, {"settings": ["title=a", "title=\0"]})
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        ("evaluate", {"penalty": float("nan")}, "^--length-penalty nan must be finite$"),
+        ("evaluate", {"runs": [Path("a\udcff")]}, r"^RUN 'a\\udcff' is not UTF-8"),
+        (
+            "train",
+            {"settings": ["title=a", "title=\0"]},
+            r"^KEY=VALUE 'title=\\x00' has a null character",
+        ),
+    ],
+)
+def test_an_argument_is_named_as_the_user_wrote_it(
+    command: str, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_arguments(MODULES[command].command, arguments)
 
 
 def test_a_batch_that_the_machine_cannot_hold_is_refused_before_it_is_made(
@@ -238,15 +172,11 @@ def test_a_batch_that_the_machine_cannot_hold_is_refused_before_it_is_made(
 ) -> None:
     monkeypatch.setattr("sublayer.estimate.capacity.total_memory", lambda: 1 << 30)
     refusal = sublayer("generate", trained, "--prompt", "a", "--batch", 1_000_000).refusal()
-    assert refusal == (
-        "error: the cache of 1,000,000 rows of 32 tokens needs 3.81 GiB, 1 GiB here: "
-        "take fewer rows at a time (--batch), or a shorter context\n"
-    )
+    assert "the cache of 1,000,000 rows of 32 tokens needs 3.81 GiB, 1 GiB here: " in refusal
 
 
-def test_a_comparison_of_too_many_values_is_refused_uncounted() -> None:
+def test_a_comparison_of_too_many_values_is_refused_uncounted(sublayer: Sublayer) -> None:
     values = ",".join(map(str, range(1, 100)))
     fields = ("n_layers", "d_model", "n_heads", "d_ff", "max_len")
-    code, said = run("plan", "gpt", *(f"--vary=model.{field}={values}" for field in fields))
-    assert code == 2
-    assert said == "error: --vary asks for 9,509,900,499 combinations of values: give at most 500\n"
+    refusal = sublayer("plan", "gpt", *(f"--vary=model.{field}={values}" for field in fields))
+    assert "--vary asks for 9,509,900,499 combinations of values: give at most 500" in refusal.err

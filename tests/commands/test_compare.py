@@ -1,48 +1,36 @@
-"""``sublayer compare`` and ``sublayer demo``: verdict and costs in text and in JSON."""
+"""``sublayer compare``, ``demo`` and ``report``: a verdict from runs, and from their folder."""
 
 import json
 import re
+import shutil
 import signal
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sublayer.api.training import compare
 from sublayer.commands.demo import announce
 from sublayer.commands.shared.comparison import summarize
+from sublayer.study.from_folder import results_of_folder
 from sublayer.study.results import Results, StudyText
-from tests.commands.results import Result, Sublayer
+from tests.commands.results import Sublayer
 from tests.stopping import stopped_at
+from tests.study.studies import FFN, files, settings_of, write_text
 from tests.study.synthetic import synthetic_results
 from tests.wrapping import unwrapped
 
 TINY = [
-    "model.n_layers=1",
-    "model.d_model=8",
-    "model.n_heads=2",
-    "data.context=16",
-    "train.batch_sequences=2",
+    *("model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16"),
+    *("train.batch_sequences=2", "train.precision=float32", "train.threads=1"),
 ]
-FIXED = ["train.precision=float32", "train.threads=1"]
-FFN = ["--vary", "model.ffn=gelu,swiglu", "--seeds", "3"]
 
 
 @pytest.fixture
 def settings(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
-    return [*TINY, *FIXED, f"data.path={trained.parent / 'text.txt'}", "train.steps=4"]
-
-
-@pytest.fixture
-def compared(sublayer: Sublayer, settings: list[str]) -> Callable[..., Result]:
-    """Compare two feed-forward networks on three seeds."""
-
-    def run(*options: object) -> Result:
-        return sublayer("compare", "gpt", *settings, *FFN, *options)
-
-    return run
+    return [*TINY, f"data.path={trained.parent / 'text.txt'}", "train.steps=4"]
 
 
 def summary(results: Results, *, notes: int = 0) -> list[str]:
@@ -57,9 +45,7 @@ def summary(results: Results, *, notes: int = 0) -> list[str]:
     return summarize(results, Path("/runs/report.html")).splitlines()
 
 
-def test_a_summary_has_a_verdict_a_line_what_it_rests_on_and_what_to_run_next(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_summary_has_a_verdict_a_line_and_what_it_rests_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "80")
     lines = summary(synthetic_results(), notes=2)
     assert [re.sub(r"\d\.\d+", "0.1", line) for line in lines] == [
@@ -81,10 +67,9 @@ def test_a_summary_has_a_verdict_a_line_what_it_rests_on_and_what_to_run_next(
 
 def test_a_summary_of_many_arms_has_fifteen_lines_and_says_how_many_are_left_out():
     lines = summary(synthetic_results({f"arm{n}": n * 0.01 for n in range(20)}))
-    assert len(lines) == 15
     n_shown = sum(line.startswith("  arm") for line in lines)
+    assert len(lines) == 15 and n_shown >= 4
     assert f"  and {19 - n_shown} more: in the report, or by --details" in lines
-    assert n_shown >= 4
 
 
 def test_the_demo_says_what_it_will_do_and_how_long_that_takes(
@@ -108,38 +93,94 @@ def test_a_study_that_can_compare_nothing_exits_as_failed_training(
 ):
     rates = ("--vary", "optimizer.lr=1e-3,1e6")
     code, _, err = sublayer("compare", "gpt", *settings, *rates, "--seeds", 1)
-    last = err.splitlines()[-1]
-    assert code == 3
-    assert "report.html" in last
+    assert (code, "report.html" in err.splitlines()[-1]) == (3, True)
 
 
-def test_a_killed_study_ends_as_one_never_killed(
-    settings: list[str], compared: Callable[..., Result]
-):
-    unbroken = compared("--out", "unbroken", "--json").found()
+def test_a_killed_study_ends_as_one_never_killed(sublayer: Sublayer, settings: list[str]):
+    words = ["compare", "gpt", *settings, "--vary", "model.ffn=gelu,swiglu", "--seeds", "3"]
     # The first run is done, and the second has its folder.
     places = [("os.rename", "record.json"), ("open", "seed-0/.sublayer-lock")]
-    words = ["compare", "gpt", *settings, *FFN, "--out", "killed", "--json"]
-    command = stopped_at(places, signal.SIGKILL, *words)
+    command = stopped_at(places, signal.SIGKILL, *words, "--out", "killed")
     killed = subprocess.run(command, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL
-    records = list(Path("killed/arms").rglob("record.json"))
-    assert len(records) == 1
+    assert len(list(Path("killed/arms").rglob("record.json"))) == 1
     assert not Path("killed/results.json").exists()
-    resumed = compared("--out", "killed", "--json", "--resume").found()
-    for before, after in zip(unbroken["arms"], resumed["arms"], strict=True):
-        assert before["values"] == after["values"]
+    unbroken, resumed = (
+        sublayer(*words, "--json", "--out", *out).found()["arms"]
+        for out in (["unbroken"], ["killed", "--resume"])
+    )
+    assert [arm["values"] for arm in unbroken] == [arm["values"] for arm in resumed]
 
 
 def test_recipes_are_compared_under_their_names(sublayer: Sublayer, settings: list[str]):
     Path("short.toml").write_text('extends = "macaron"\n[optimizer]\nlr = 1e-3\n')
     words = ["compare", "gpt", "short.toml", *settings, "--seeds", 1, "--json"]
-    code, out, err = sublayer(*words)
-    assert code == 0
-    result = json.loads(out)
+    result = sublayer(*words).found()
     assert [arm["name"] for arm in result["arms"]] == ["gpt", "short"]
-    assert "optimizer.lr = 0.001 (there 0.0012)" in err.splitlines()[0]
     assert "optimizer.lr = 0.001 (there 0.0012)" in result["notes"][0]
     assert Path(result["report"]) == Path("runs/gpt-short/report.html").resolve()
     assert result["reproduction"]["command"].startswith("sublayer compare gpt short.toml model.")
     assert sublayer(*words).found() == result
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(place / "cache"))
+        text = write_text(place / "river.txt")
+        compare("gpt", settings_of(text), vary=[FFN], seeds=3, out=place / "study")
+    return place / "study"
+
+
+@pytest.fixture
+def study(compared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A comparison whose text is not at hand."""
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(compared, "study"))
+
+
+def test_the_report_of_a_comparison_is_written_again(sublayer: Sublayer, study: Path):
+    kept = re.compile(r'<h1 id="verdict">.*?</h1>|<dl class="samples">.*?</dl>', re.DOTALL)
+    page = study / "report.html"
+    before, runs = kept.findall(page.read_text()), files(study / "arms")
+    assert len(before) == 2 and "SwiGLU feed-forward" in before[0]
+    assert sublayer("report", study).code == 0
+    assert kept.findall(page.read_text()) == before
+    page.unlink()
+    code, out, _ = sublayer("report", study)
+    assert (code, out) == (0, f"{page.resolve()}\n")
+    assert kept.findall(page.read_text())[0] == before[0]
+    # A report that a command wrote may be written again.
+    for _ in range(2):
+        assert sublayer("report", study, "--out", "copy.html").code == 0
+    assert kept.findall(Path("copy.html").read_text())[0] == before[0]
+    assert files(study / "arms") == runs
+    page.write_text("what somebody wrote")
+    assert "is no report of this folder" in sublayer("report", study).refusal()
+    assert page.read_text() == "what somebody wrote"
+
+
+def test_an_unfinished_comparison_says_what_is_missing(sublayer: Sublayer, study: Path):
+    finished = json.loads((study / "results.json").read_text())["notes"]
+    assert any(note.startswith("The test split is part of one document") for note in finished)
+    shutil.rmtree(study / "arms/1-ffn=swiglu/seed-1")
+    for name in ("report.html", "results.json"):
+        (study / name).unlink()
+    first, *others = results_of_folder(study).notes
+    assert first.startswith("Unfinished: 5 of 6 runs of all seeds have ended.")
+    assert others == finished
+    assert sublayer("report", study).code == 0
+    text = (study / "report.html").read_text()
+    assert all(note.partition(".")[0].partition("'")[0] in text for note in (first, *finished))
+    shutil.rmtree(study / "arms/1-ffn=swiglu")
+    assert sublayer("report", study).code == 0
+    text = (study / "report.html").read_text()
+    assert '<h1 id="verdict">Nothing to compare yet</h1>' in text
+    assert "Not one of ffn=swiglu has." in text
+    assert results_of_folder(study).n_comparisons == 1
+    # Neither an axis nor a table without rows.
+    assert "How large" not in text and "seeds are few" not in text
+    shutil.rmtree(study / "arms/0-ffn=gelu")
+    assert "no run of the baseline, ffn=gelu, has ended" in sublayer("report", study).refusal()

@@ -1,83 +1,111 @@
-"""``sublayer inspect layers`` measures what was asked for, and refuses the rest in a line."""
+"""``sublayer inspect``: layers, paths and splitting, of runs and of models without one."""
 
 import math
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
+from sublayer.runs.run import train_run
+from sublayer.training.progress import SilentProgress
 from tests.commands.results import Sublayer
 from tests.wrapping import unwrapped
 
 VOCABULARY = {"tokenizer.json": ByteTokenizer().serialize()}
 
 
+def save_untrained(folder: Path, **fields: Any) -> Path:
+    """Save a small untrained model on bytes."""
+    config = ModelConfig.model_validate({"d_model": 12, "n_heads": 2, **fields})
+    model = build(resolve_model(config, vocab_size=256, context=16), seed=1)
+    save_model(folder, model, VOCABULARY)
+    return folder
+
+
 @pytest.fixture
 def encoder(tmp_path: Path) -> Path:
-    """The folder of an untrained encoder on bytes, of four executed blocks that share weights."""
-    config = ModelConfig(
-        kind="encoder", n_layers=4, d_model=12, n_heads=2, share="all", norm_order="post"
-    )
-    model = build(resolve_model(config, vocab_size=256, context=16), seed=1)
-    save_model(tmp_path / "encoder", model, VOCABULARY)
-    return tmp_path / "encoder"
+    """The folder of an encoder of four executed blocks that share weights."""
+    fields = {"kind": "encoder", "n_layers": 4, "share": "all", "norm_order": "post"}
+    return save_untrained(tmp_path / "encoder", **fields)
 
 
-def inspected(sublayer: Sublayer, run: Path, *options: object) -> dict[str, Any]:
-    """Return what was measured of a run, and of which text."""
-    runs = sublayer("inspect", "layers", run, *options, "--json").answer()["runs"]
-    assert len(runs) == 1
-    measured: dict[str, Any] = runs[0]
-    return measured
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"The dog sat over the cat;\nit was wet, and green."[:32])
+    return path
 
 
-def block_states(run: Path, text: bytes) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what enters the first block of a model, and what leaves it, for each byte."""
+def inspected(sublayer: Sublayer, what: str, run: Path, *options: object) -> dict[str, Any]:
+    """Return the measurements of a run, and of which text they are."""
+    [found] = sublayer("inspect", what, run, *options, "--json").answer()["runs"]
+    return found
+
+
+def watched_states(run: Path, text: bytes) -> torch.Tensor:
+    """Return the states before the first block of a model and after each of its sub-layers."""
     model = load(run)
-    states = []
-
-    def keep(_: torch.nn.Module, given: tuple[torch.Tensor], result: torch.Tensor) -> None:
-        states.append((given[0], result))
-
-    handles = [sublayer.register_forward_hook(keep) for sublayer in model.stack.block(0)]
+    block = model.stack.block(0)
+    states: list[torch.Tensor] = []
+    block[0].register_forward_hook(lambda _, given, result: states.append(given[0]))
+    for each in block:
+        each.register_forward_hook(lambda _, given, result: states.append(result))
     with torch.no_grad():
         model(torch.tensor([list(text)]))
-    for handle in handles:
-        handle.remove()
-    first_given, _ = states[0]
-    _, last_result = states[-1]
-    return first_given[0].double(), last_result[0].double()
+    return torch.cat(states).double()
 
 
-def test_a_text_is_read_as_one_would_by_hand(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
+def test_layers_are_measured_on_a_text_as_by_hand(
+    sublayer: Sublayer, trained: Path, text: Path
 ) -> None:
-    text = b"The dog sat over the cat; it was wet, and green."[:32]
-    path = tmp_path / "text.txt"
-    path.write_bytes(text)
-    run = inspected(sublayer, trained, "--path", path)
-    assert run["windows"] == 1
-    assert run["tokens"] == 32
-    assert run["split"] is None
-    before, after = block_states(trained, text)
-    distance = (after - before).norm(dim=1).mean()
+    run = inspected(sublayer, "layers", trained, "--path", text)
+    assert (run["windows"], run["tokens"], run["split"]) == (1, 32, None)
+    before, *_, after = watched_states(trained, text.read_bytes())
     cosine = torch.cosine_similarity(before, after, dim=1)
-    angle = cosine.arccos().rad2deg().mean()
     (layer,) = run["layers"]
     # The same arithmetic in another order of float32.
-    assert layer["distance"] == pytest.approx(float(distance), rel=1e-6)
-    assert layer["cosine"] == pytest.approx(float(cosine.mean()), rel=1e-6)
-    assert layer["angle_degrees"] == pytest.approx(float(angle), rel=1e-6)
+    for name, value in (
+        ("distance", (after - before).norm(dim=1)),
+        ("cosine", cosine),
+        ("angle_degrees", cosine.arccos().rad2deg()),
+    ):
+        assert layer[name] == pytest.approx(float(value.mean()), rel=1e-6)
+
+
+def test_paths_are_those_of_the_model_in_their_plane(
+    sublayer: Sublayer, trained: Path, text: Path
+) -> None:
+    (stack,) = inspected(sublayer, "paths", trained, "--path", text, "--tokens", 26)["stacks"]
+    ids = list(text.read_bytes())
+    assert (stack["read"], stack["ids"]) == (len(ids), ids[:26])
+    assert stack["tokens"][:4] + stack["tokens"][-2:] == ["T", "h", "e", "▁", ";", "\\n"]
+    watched = watched_states(trained, text.read_bytes())[:, :26].numpy()  # [3, 26, D]
+    for (before, after), step in zip(pairwise(watched), stack["steps"], strict=True):
+        length = np.linalg.norm(after - before, axis=1).mean()
+        assert step["length"] == pytest.approx(length, rel=1e-5)
+    # Principal components by the covariance of the states.
+    flat = watched.reshape(78, -1)
+    centred = flat - flat.mean(0)
+    variances, axes = np.linalg.eigh(centred.T @ centred)
+    shares = variances[:-3:-1] / variances.sum()
+    assert stack["shares"] == pytest.approx(shares.tolist(), rel=1e-5)
+    expected = centred @ axes[:, :-3:-1]
+    found = np.array(stack["coordinates"]).reshape(78, 2)
+    signs = np.sign((found * expected).sum(0))
+    np.testing.assert_allclose(found, expected * signs, rtol=0, atol=1e-4)
 
 
 def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(
@@ -90,12 +118,9 @@ def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(
     read = f"{trained}: 96 tokens of {text}, in 3 windows of 32 block distance"
     assert unwrapped(shown).startswith(read)
     assert f"{encoder}: 96 tokens of {text}, in 6 windows of 16 block" in unwrapped(shown)
-    assert shown.endswith(f"\n\ndrawn in {out}\n")
-    blocks = re.findall(r"^ +(\d+) ", shown, re.MULTILINE)
-    assert blocks == ["1", "1", "2", "3", "4"]
+    assert re.findall(r"^ +(\d+) ", shown, re.MULTILINE) == ["1", "1", "2", "3", "4"]
     drawn = ElementTree.parse(out).iter("{http://www.w3.org/2000/svg}text")
-    texts = [each.text for each in drawn]
-    assert texts[-2:] == ["run", "encoder"]
+    assert [each.text for each in drawn][-2:] == ["run", "encoder"]
     before = out.read_bytes()
     assert "nothing is overwritten" in sublayer(*words).refusal()
     assert out.read_bytes() == before
@@ -104,71 +129,126 @@ def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(
 def test_a_shared_block_is_run_beyond_the_models_number(
     sublayer: Sublayer, trained: Path, encoder: Path
 ) -> None:
-    text = ("--path", trained.parent / "text.txt", "--tokens", 64)
-    plain = inspected(sublayer, encoder, *text)
-    further = inspected(sublayer, encoder, *text, "--beyond", 3)
+    options = ("--path", trained.parent / "text.txt", "--tokens", 64)
+    plain = inspected(sublayer, "layers", encoder, *options)
+    further = inspected(sublayer, "layers", encoder, *options, "--beyond", 3)
     assert plain["n_layers"] == further["n_layers"] == 4
     assert further["layers"][:4] == plain["layers"]
     assert [layer["is_beyond"] for layer in further["layers"]] == [False] * 4 + [True] * 3
-    words = ("inspect", "layers", trained, encoder, *text, "--beyond", 3)
-    shown = sublayer(*words).shown()
-    assert re.findall(r"^ +(\d+) ", shown, re.MULTILINE) == ["1", *"1234567"]
-    said = "in 4 windows of 16; from block 5 on the shared one is run beyond the model's"
-    assert unwrapped(shown).count("beyond") == unwrapped(shown).count(said) == 1
 
 
 def test_the_batch_changes_nothing_and_the_tokens_are_a_limit(
     sublayer: Sublayer, trained: Path
 ) -> None:
-    one = inspected(sublayer, trained, "--tokens", 130, "--batch", 1)
-    other = inspected(sublayer, trained, "--tokens", 130, "--batch", 3)
+    one, other = (
+        inspected(sublayer, "layers", trained, "--tokens", 130, "--batch", n) for n in (1, 3)
+    )
     assert (one["tokens"], one["windows"]) == (128, 4)
     (layer,), (other_layer,) = one["layers"], other["layers"]
     assert layer["distance"] == pytest.approx(other_layer["distance"], rel=1e-6)
 
 
-@pytest.fixture
-def moved(trained: Path, tmp_path: Path) -> Path:
-    """A copy of the run, whose recipe names another text: ``text.txt`` beside it."""
-    run, text = tmp_path / "run", tmp_path / "text.txt"
-    shutil.copytree(trained, run)
-    former_text = trained.parent / "text.txt"
-    text.write_text(former_text.read_text().swapcase())
-    recipe = run / "recipe.toml"
-    settings = recipe.read_text()
-    recipe.write_text(settings.replace(str(former_text), str(text)))
-    return run
-
-
 def test_runs_that_read_different_texts_are_told_apart(
-    sublayer: Sublayer, trained: Path, moved: Path
+    sublayer: Sublayer, trained: Path, tmp_path: Path
 ) -> None:
+    moved, text, before = tmp_path / "run", tmp_path / "text.txt", trained.parent / "text.txt"
+    shutil.copytree(trained, moved)
+    text.write_text(before.read_text().swapcase())
+    recipe = (moved / "recipe.toml").read_text()
+    (moved / "recipe.toml").write_text(recipe.replace(str(before), str(text)))
     changed = sublayer("inspect", "layers", moved).refusal()
     assert "no longer what it was trained with" in changed
     (moved / "record.json").unlink()
-    out = moved.parent / "layers.svg"
-    _, shown, err = sublayer("inspect", "layers", trained, moved, "--out", out)
-    assert err == ""
+    out = tmp_path / "layers.svg"
+    shown = sublayer("inspect", "layers", trained, moved, "--out", out).shown()
     assert "\n\nthe runs read different texts: give one to all by --path\n" in shown
     # Both folders are called run; the end of their paths tells them apart.
-    for run in (trained, moved):
-        assert str(run)[-60:] in out.read_text()
-    text = moved.parent / "text.txt"
+    assert all(str(run)[-60:] in out.read_text() for run in (trained, moved))
     shown = sublayer("inspect", "layers", trained, moved, "--path", text).out
     assert "different texts" not in shown
 
 
-def test_numbers_that_are_not_there_are_null(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
+def test_numbers_of_tokens_that_never_move_are_null(
+    sublayer: Sublayer, trained: Path, text: Path, tmp_path: Path
 ) -> None:
-    model = load(trained)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
-    zero, text = tmp_path / "zero", trained.parent / "text.txt"
+    model, zero = load(trained), tmp_path / "zero"
+    for parameter in model.parameters():
+        parameter.data.zero_()
     save_model(zero, model, VOCABULARY)
-    (layer,) = inspected(sublayer, zero, "--path", text)["layers"]
-    assert layer["distance"] == 0.0
-    assert layer["norm_in"] == 0.0
-    assert layer["angle_degrees"] is None
+    (layer,) = inspected(sublayer, "layers", zero, "--path", text)["layers"]
+    assert (layer["distance"], layer["norm_in"], layer["angle_degrees"]) == (0.0, 0.0, None)
     assert f"{math.nan}°" in sublayer("inspect", "layers", zero, "--path", text).out
+    out = tmp_path / "zero.svg"
+    (stack,) = inspected(sublayer, "paths", zero, "--path", text, "--out", out)["stacks"]
+    assert stack["shares"] == [None, None]
+    assert [(step["length"], step["in_plane"]) for step in stack["steps"]] == [(0.0, None)] * 2
+    shown = unwrapped(sublayer("inspect", "paths", zero, "--path", text).shown())
+    assert "the plane has none and none of the variance of 48 states" in shown
+    assert out.is_file()
+    (layer,) = inspected(sublayer, "splitting", zero, "--path", text)["layers"]
+    assert (layer["lie"], layer["own"], layer["way"]) == (None, None, 0.0)
+    assert sublayer("inspect", "splitting", zero, "--path", text).code == 0
+
+
+def test_splittings_of_known_flows_are_measured_and_drawn(
+    sublayer: Sublayer, tmp_path: Path
+) -> None:
+    plot = tmp_path / "errors.svg"
+    found = sublayer("inspect", "splitting", "--out", plot, "--json").answer()
+    orders = {
+        (row["equation"], row["substeps"], row["splitting"]): row["slopes"][-1]
+        for row in found["local_errors"]
+    }
+    assert orders["linear", "exact", "Lie (Transformer)"] == pytest.approx(2, abs=0.1)
+    assert orders["linear", "exact", "Strang (Macaron)"] == pytest.approx(3, abs=0.1)
+    assert orders["linear", "Euler", "Strang (Macaron)"] == pytest.approx(2, abs=0.1)
+    assert orders["linear, of operators that commute", "exact", "Lie (Transformer)"] is None
+    assert "Strang (Macaron)" in plot.read_text()
+
+
+def test_layers_are_split_unless_norms_behind_them_have_gains(
+    sublayer: Sublayer, trained: Path, text: Path, tmp_path: Path
+) -> None:
+    plot = tmp_path / "layers.svg"
+    asked = ("inspect", "splitting", trained, "--tokens", 64)
+    found = sublayer(*asked, "--out", plot, "--json").found()["runs"][0]["layers"]
+    assert plot.is_file()
+    assert " way stack layer Lie Strang as trained way " in unwrapped(sublayer(*asked).out)
+    fields = {"norm_order": "post", "n_layers": 3}
+    post = save_untrained(tmp_path / "post", norm_affine=False, **fields)
+    behind = inspected(sublayer, "splitting", post, "--path", text)["layers"]
+    assert [layer["layer"] for layer in behind] == [2, 3]
+    for layer in (*found, *behind):
+        assert layer["own"] == pytest.approx(layer["lie"])
+        assert layer["strang"] > 0
+    affine = save_untrained(tmp_path / "affine", norm_affine=True, **fields)
+    refusal = sublayer("inspect", "splitting", affine, "--path", text).refusal()
+    assert "gains, which move a token even where a sub-layer adds nothing" in refusal
+
+
+def test_layers_of_an_lstm_are_measured_and_neither_split_nor_followed(
+    sublayer: Sublayer, trained: Path, tmp_path: Path, own_cache: None
+) -> None:
+    settings = {
+        "model.kind": "lstm",
+        "model.n_layers": 2,
+        "model.d_model": 24,
+        "data.path": str(trained.parent / "text.txt"),
+        "data.context": 32,
+        "train.steps": 2,
+        "train.batch_sequences": 4,
+        "train.threads": 1,
+    }
+    run = tmp_path / "lstm"
+    train_run(load_recipe("gpt", settings), run, progress=SilentProgress())
+    assert len(inspected(sublayer, "layers", run)["layers"]) == 2
+    refusal = sublayer("inspect", "splitting", run).refusal()
+    assert "is an LSTM, whose layers replace their input" in refusal
+    refusal = sublayer("inspect", "paths", run).refusal()
+    assert "is an LSTM, which has no sub-layers that add a step" in refusal
+    # It goes on beyond its context, from a prompt that is longer.
+    words = ("generate", run, "--prompt", "The cat sat on the mat. " * 3, "--seed", 1)
+    code, first, said = sublayer(*words, "--tokens", 70)
+    assert (code, "70 tokens" in said) == (0, True)
+    shorter = sublayer(*words, "--tokens", 40).out
+    assert len(shorter) > 80 and first.startswith(shorter.rstrip("\n\ufffd"))
