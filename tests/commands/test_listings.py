@@ -1,4 +1,4 @@
-"""``sublayer recipes``, ``fields`` and ``plan`` list what there is, and say what it takes."""
+"""``recipes``, ``fields``, ``tasks``, ``tokenize`` and ``plan``: lists, tokens, forecasts."""
 
 import json
 from pathlib import Path
@@ -7,64 +7,25 @@ from typing import Any
 
 import pytest
 
-from sublayer.cli import main
+from sublayer.commands.tasks.show import render_shown, show_task
 from sublayer.config.fields.catalog import keys
 from sublayer.config.fields.listing import json_schema
+from sublayer.estimate.cluster.devices import DEVICES
+from sublayer.tasks.registry import TASKS
+from tests.commands.conftest import StandardInput
+from tests.commands.results import Sublayer
+from tests.wrapping import unwrapped
 
 
-def text(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(words) == 0
-    return capsys.readouterr().out
-
-
-def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    return json.loads(text(capsys, *words, "--json"))
-
-
-def test_what_a_recipe_changes_leaves_out_defaults_and_what_is_derived(
-    capsys: pytest.CaptureFixture[str],
-):
-    every = answer(capsys, "recipes", "modern", "model.n_heads=2")["fields"]
-    changed = answer(capsys, "recipes", "modern", "model.n_heads=2", "--changed")["fields"]
+def test_changes_of_a_recipe_leave_out_defaults_and_derived_values(sublayer: Sublayer):
+    words = ("recipes", "modern", "model.n_heads=2")
+    every, changed = (
+        sublayer(*words, *options, "--json").answer()["fields"] for options in ((), ("--changed",))
+    )
     assert changed.items() <= every.items()
     origins = {field["origin"] for field in changed.values()}
     assert origins == {"command line", "recipe gpt", "recipe modern"}
-    assert main(["recipes", "--changed"]) == 2
-    assert "name one, such as modern" in capsys.readouterr().err
-
-
-def test_a_plan_counts_trials_and_looks_at_the_disk_that_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    arms = ("--vary", "model.ffn=gelu,swiglu", "--seeds", "3")
-    trials = ("--tune", "optimizer.lr=1e-3,2e-3,4e-3")
-    out = tmp_path / "not" / "yet"
-    where = ("--out", str(out), "--device", "cuda:1")
-    planned = answer(capsys, "plan", "gpt", *arms, *trials, *where)
-    assert planned["total"]["runs"] == 2 * (3 + 3)
-    available = planned["available"]
-    assert available["device"] == "cuda"
-    free_bytes = disk_usage(tmp_path).free
-    assert available["disk_bytes"] == pytest.approx(free_bytes, rel=0.1)
-
-
-def test_runs_that_have_ended_take_no_training(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "recipe.toml").write_text("derived = []\n")
-    assert main(["plan", "a", "b"]) == 2
-    assert "or use `sublayer compare a b`" in capsys.readouterr().err
-
-
-def test_fields_lists_a_table_or_all(capsys: pytest.CaptureFixture[str]):
-    listed = answer(capsys, "fields", "train")["fields"]
-    names = [f"{field['table']}.{field['name']}" for field in listed]
-    assert names == list(keys("train"))
-    lines = text(capsys, "fields").splitlines()
-    assert set(keys()) <= set(lines)
+    assert "name one, such as modern" in sublayer("recipes", "--changed").refusal()
 
 
 @pytest.mark.parametrize(
@@ -75,22 +36,213 @@ def test_fields_lists_a_table_or_all(capsys: pytest.CaptureFixture[str]):
         ("kind", ["model.kind", "objective.kind", "optimizer.kind"]),
         ("learning rate", ["optimizer.lr"]),
         ("SwiGLU", ["model.ffn"]),
+        ("train", list(keys("train"))),
     ],
 )
-def test_fields_are_found_by_name_by_choice_and_by_what_is_said_of_them(
-    asked: str, found: list[str], capsys: pytest.CaptureFixture[str]
+def test_fields_are_found_by_name_by_choice_and_by_description(
+    sublayer: Sublayer, asked: str, found: list[str]
 ):
-    listed = answer(capsys, "fields", asked)["fields"]
+    listed = sublayer("fields", asked, "--json").answer()["fields"]
     assert [f"{field['table']}.{field['name']}" for field in listed][: len(found)] == found
 
 
-def test_a_name_in_a_field_comes_before_one_in_a_description(capsys: pytest.CaptureFixture[str]):
-    listed = answer(capsys, "fields", "vocab")["fields"]
-    has_it = ["vocab" in field["name"] for field in listed]
-    assert has_it == sorted(has_it, reverse=True)
-    assert set(has_it) == {True, False}
+def test_all_fields_and_their_schema_are_listed(sublayer: Sublayer):
+    assert set(keys()) <= set(sublayer("fields").shown().splitlines())
+    assert json.loads(sublayer("fields", "--schema").shown()) == json_schema()
+    assert sublayer("fields", "--schema", "--json").answer() == json_schema()
 
 
-def test_the_schema_is_printed_as_json(capsys: pytest.CaptureFixture[str]):
-    assert json.loads(text(capsys, "fields", "--schema")) == json_schema()
-    assert answer(capsys, "fields", "--schema") == json_schema()
+@pytest.fixture
+def folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a task of which some rows are odd, and one that cannot be read."""
+    files = {
+        "SST-2/train.tsv": "sentence\tlabel\nfine\t1\nshort\nbad\t0\nalso short\n?\t-1",
+        "SST-2/test.tsv": "index\tsentence\n0\tfine",
+        "RTE/dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tperhaps",
+    }
+    for name, text in files.items():
+        path = here / "glue" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return here
+
+
+def test_rows_of_a_folder_that_are_left_out_are_named_with_their_place(
+    sublayer: Sublayer, folder: Path
+):
+    words = unwrapped(sublayer("tasks", "glue").shown())
+    for message in (
+        "train 2, test 1",
+        "sst2, train: 2 rows left out: fewer than 2 fields; the first is glue/SST-2/train.tsv:3",
+        "sst2, train: 1 row left out: no label (-1 or empty); the first is glue/SST-2/train.tsv:6",
+        "rte, dev: cannot be read: glue/RTE/dev.tsv:2: 'perhaps' is no label of RTE",
+        "not there: cola, mrpc,",
+    ):
+        assert message in words
+
+
+def test_an_example_is_shown_in_the_tokens_of_a_run(
+    sublayer: Sublayer, folder: Path, trained: Path
+):
+    words = ("tasks", "sst2", "--show", "--data", "glue", "--tokenizer", trained, "--json")
+    found = sublayer(*words).found()["formats"]["traversal"]
+    assert "_start_" in found["marks"]
+    assert len(found["rows"][0]) == len("fine") + 2
+
+
+def test_the_middle_of_a_long_example_is_left_out_for_people_alone(tmp_path: Path):
+    long = " ".join(f"w{number}" for number in range(100))
+    (tmp_path / "RTE").mkdir()
+    row = f"0\t{long}\tC.\tentailment\n"
+    (tmp_path / "RTE" / "train.tsv").write_text(f"index\tsentence1\tsentence2\tlabel\n{row}")
+    result = show_task(TASKS["rte"], str(tmp_path), None)
+    assert len(result["formats"]["pair"]["rows"][0]) == 104
+    assert "w23 [... 52 more ...] w76" in unwrapped(render_shown(result))
+
+
+def test_tokens_are_shown_of_any_tokenizer_and_any_bytes(
+    sublayer: Sublayer, trained: Path, tmp_path: Path, standard_input: StandardInput
+):
+    standard_input(b"\xffab")
+    found = sublayer("tokenize", trained, "--json").found()
+    assert (found["ids"], found["pieces"]) == ([255, 97, 98], ["\\xff", "a", "b"])
+    (tmp_path / "vocab.txt").write_text("[UNK]\nthe\ncat\n")
+    found = sublayer("tokenize", tmp_path, "--text", "the Cat sat", "--json").found()
+    assert (found["ids"], found["unknown"]) == ([1, 2, 0], 1)
+
+
+def test_rules_of_gpt1_are_replaced_and_compared(
+    sublayer: Sublayer, trained: Path, here: Path, standard_input: StandardInput
+):
+    asked = ("--path", trained.parent / "text.txt", "--kind", "gpt1-bpe", "--vocab-size", 70)
+    sublayer("tokenize", *asked, "--normalization", "transformers", "--out", "fast.json").shown()
+    words = ("tokenize", "fast.json", "--normalization", "published", "--out", "published.json")
+    shown = sublayer(*words).shown().strip()
+    assert shown == "gpt1-bpe of 70 ids, published text rules: published.json"
+    for source in ("fast.json", "published.json"):
+        standard_input(b"can't\ncan't cat")
+        found = sublayer("tokenize", source, "--differences", "--json").found()
+        assert (found["words"], found["different"], found["bytes"]) == (3, 2, 15)
+        assert found["changes"] == [
+            {"published": ["ca", "n't"], "transformers": ["can", "'", "t"], "times": 2}
+        ]
+        assert found["published"]["tokens"] > 0 == found["transformers"]["line_ends"]
+    shown = sublayer("tokenize", "fast.json", "--differences", "--text", "can't cat").shown()
+    assert "of 2 words that whitespace divides 1 differ (50.0%)" in shown
+
+
+def test_a_plan_counts_trials_and_looks_at_the_disk_that_is_named(
+    sublayer: Sublayer, tmp_path: Path
+):
+    arms = ("--vary", "model.ffn=gelu,swiglu", "--seeds", "3")
+    words = (*arms, "--tune", "optimizer.lr=1e-3,2e-3,4e-3", "--out", tmp_path / "not" / "yet")
+    plan = sublayer("plan", "gpt", *words, "--device", "cuda:1", "--json").answer()
+    assert plan["total"]["runs"] == 2 * (3 + 3)
+    assert plan["available"]["device"] == "cuda"
+    free_bytes = disk_usage(tmp_path).free
+    assert plan["available"]["disk_bytes"] == pytest.approx(free_bytes, rel=0.1)
+
+
+def test_runs_that_have_ended_are_not_planned(sublayer: Sublayer, here: Path):
+    for name in ("a", "b"):
+        (here / name).mkdir()
+        (here / name / "recipe.toml").write_text("derived = []\n")
+    assert "or use `sublayer compare a b`" in sublayer("plan", "a", "b").refusal()
+
+
+@pytest.fixture
+def planned(sublayer: Sublayer):
+    """Plan the recipe ``gpt`` by words, and return the whole plan."""
+
+    def plan(words: str) -> dict[str, Any]:
+        asked = ("plan", "gpt", "model.vocab_size=1000", "train.steps=3600", *words.split())
+        return sublayer(*asked, "--json").found()
+
+    return plan
+
+
+def test_time_and_price_follow_from_the_datasheet(planned):
+    plan = planned("--processes 4 --device h100 --price 2 --share 0.5")
+    (its,) = plan["processes"]["arms"]
+    assert (its["sequences"], its["micro_batches"], its["precision"]) == (2, 1, "bfloat16")
+    operations = plan["arms"][0]["flops_per_token"] * its["tokens_per_step"]
+    computing = operations / 4 / (0.5 * DEVICES["h100"].bfloat16_per_s)
+    for shard in its["shards"]:
+        sending = shard["sent_bytes"]["total"] / 450e9
+        assert shard["computing_seconds"] == pytest.approx(computing)
+        assert shard["sending_seconds"] == pytest.approx(sending)
+        low, high = max(computing, sending), computing + sending
+        assert shard["seconds_per_step"] == pytest.approx([low, high])
+        # 3,600 steps of so many seconds are so many hours; four devices at two dollars each.
+        assert shard["hours"] == pytest.approx([low, high])
+        assert shard["cost"] == pytest.approx([8 * low, 8 * high])
+        shares = [0.5 * computing / low, 0.5 * computing / high]
+        assert shard["share_of_peak"] == pytest.approx(shares)
+    assert [shard["shard"] for shard in its["shards"]] == ["none", "optimizer", "full"]
+
+
+@pytest.mark.parametrize(
+    ("words", "share", "rate"),
+    [
+        # Of 8 windows one of three processes has 3.
+        ("--processes 3 --device h100", 3 / 8, DEVICES["h100"].bfloat16_per_s),
+        ("train.precision=float32 --device a100", 1, DEVICES["a100"].float32_per_s),
+    ],
+)
+def test_the_slowest_process_counts_at_the_rate_of_its_precision(planned, words, share, rate):
+    plan = planned(words)
+    (its,) = plan["processes"]["arms"]
+    operations = plan["arms"][0]["flops_per_token"] * its["tokens_per_step"]
+    assert its["shards"][0]["computing_seconds"] == pytest.approx(operations * share / rate)
+
+
+def test_between_machines_a_link_has_to_be_given(planned):
+    words = "train.batch_sequences=16 --processes 16 --device h100"
+    found = planned(words)["processes"]
+    assert [each["sending_seconds"] for each in found["arms"][0]["shards"]] == [None] * 3
+    assert any("give --link" in note for note in found["notes"])
+    given = planned(f"{words} --link 50")["processes"]
+    for shard in given["arms"][0]["shards"]:
+        assert shard["sending_seconds"] == pytest.approx(shard["sent_bytes"]["total"] / 50e9)
+    assert not any("give --link" in note for note in given["notes"])
+
+
+def test_processes_of_this_machine_share_its_memory(planned):
+    for words, fits in (
+        ("--processes 2", True),
+        ("train.batch_sequences=60000 --processes 60000", False),
+    ):
+        found = planned(f"{words} --device cpu")["processes"]
+        shard = found["arms"][0]["shards"][0]
+        assert (shard["seconds_per_step"], found["datasheet"]) == (None, None)
+        assert shard["fits"] is fits
+
+
+def test_exact_divides_nothing(planned):
+    (arm,) = planned("train.exact=true --processes 4 --device h200")["processes"]["arms"]
+    [shard] = arm["shards"]
+    # Eight micro-batches, of which each process has two, and sends one sum of them and the total.
+    assert (shard["shard"], arm["micro_batches"]) == ("none", 2)
+    assert shard["sent_bytes"]["total"] == 2 * shard["memory"]["weights"] * 3 // 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--processes 8 --device h20", "did you mean h200?"),
+        ("--processes 9 --device h200", "is more than a batch has windows, 8"),
+        ("--price 2 --device cpu", "--price is of a device"),
+        ("--share 0.4 --device cpu --processes 2", "--share is of a device's peak"),
+        ("--share 0 --device h100", "--share 0 never ends"),
+        ("--link 50 --device h100", "--link is between devices"),
+        ("--link 0 --processes 2 --device h100", "--link 0 never ends"),
+        ("--measure --device h100", "--measure takes steps on this machine"),
+        ("--processes 2 --jobs 2", "--jobs 2 makes several runs at a time"),
+        (
+            "train.exact=true train.micro_batch_sequences=4 --processes 4",
+            "less than --processes 4: give train.micro_batch_sequences=2",
+        ),
+    ],
+)
+def test_a_plan_that_contradicts_itself_is_refused(sublayer: Sublayer, words: str, message: str):
+    assert message in sublayer("plan", "gpt", "train.steps=3600", *words.split()).refusal()
