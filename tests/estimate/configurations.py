@@ -17,15 +17,15 @@ VOCAB_SIZE, CONTEXT, SEQUENCES = 384, 96, 5
 PRECISIONS = ("float32", "bfloat16")
 Fields = dict[str, Any]
 MODELS: list[Fields] = [
-    {"dropout": 0.1, "dropout_ffn": 0.1},
-    {"ffn": "swiglu", "norm": "rms", "positions": "rotary", "bias": False},
     {"ffn": "geglu", "block": ("ffn:relu*0.5", "attention", "ffn*0.5"), "norm_order": "post"},
-    {"ffn": "bilinear", "share": "all", "norm": "none", "positions": "learned-per-layer"},
-    {"ffn": "relu", "dropout_attention": 0.5, "dropout_ffn": 0.5, "final_norm": "plain"},
-    {"d_embed": 32, "head_bias": True, "gelu": "exact", "tie_embeddings": False},
     {"ffn": "swish", "swish_beta": 1.5, "head": "transform"},
+    {"ffn": "bilinear", "share": "all", "norm": "none", "positions": "learned-per-layer"},
     {"ffn": "swiglu", "swish_beta": "learned", "share": "ffn"},
+    {"d_embed": 32, "head_bias": True, "gelu": "exact", "tie_embeddings": False},
     {"softmax": "all", "norm_order": "post", "dropout": 0.1, "dropout_embedding_of": "matrix"},
+    {"ffn": "swiglu", "norm": "rms", "positions": "rotary", "bias": False},
+    {"dropout": 0.1, "dropout_ffn": 0.1},
+    {"ffn": "relu", "dropout_attention": 0.5, "dropout_ffn": 0.5, "final_norm": "plain"},
 ]
 ENCODER: Fields = {"kind": "encoder", "segments": "both", "head": "transform", "dropout": 0.1}
 BERT = {
@@ -37,12 +37,12 @@ BERT = {
 }
 ALBERT = {**BERT, "d_embed": 32, "embedding_projection": "sum", "share": "all"}
 ENCODERS: list[Fields] = [
-    BERT,
     {**ALBERT, "dropout": 0.0, "norm": "rms", "head_activation": "relu"},
+    BERT,
     {**BERT, "d_embed": 64, "ffn": "relu", "head_bias": True, "head_activation": "gelu"},
     {**ENCODER, "segments": "second", "sentence_classes": 1, "positions": "sinusoidal"},
-    {**ENCODER, "norm": "rms", "head_activation": "swish", "project_embeddings": "always"},
     {"kind": "encoder", "embedding_norm": True, "tie_embeddings": False, "ffn": "swiglu"},
+    {**ENCODER, "norm": "rms", "head_activation": "swish", "project_embeddings": "always"},
 ]
 TRANSLATION = {
     "objective.kind": "translation",
@@ -68,28 +68,28 @@ T5: Fields = {
 }
 TRANSLATORS: list[Fields] = [
     {**TRANSLATOR, "dropout": 0.1, "ffn": "relu"},
-    {**TRANSLATOR, "block": "macaron", "dropout_attention": 0.2, "dropout_ffn": 0.1},
-    {**TRANSLATOR, "norm_order": "post", "n_decoder_layers": 2, "tie_embeddings": False},
-    {**TRANSLATOR, "ffn": "swiglu", "share": "all", "d_embed": 32, "positions": "rotary"},
     {**T5, "dropout": 0.1},
+    {**TRANSLATOR, "block": "macaron", "dropout_attention": 0.2, "dropout_ffn": 0.1},
+    {**TRANSLATOR, "ffn": "swiglu", "share": "all", "d_embed": 32, "positions": "rotary"},
+    {**TRANSLATOR, "norm_order": "post", "n_decoder_layers": 2, "tie_embeddings": False},
 ]
 ANSWERER = {**ENCODER, "head": "none", "norm_order": "post"}
 TEXT = {"format": "text", "target_length": 16}
 TASK_MODELS: dict[str, tuple[Fields, Fields]] = {
-    "labels of pairs": ({**ANSWERER, "label_outputs": 3, "pooler": "tanh"}, {}),
-    "labels without a pooler": ({"kind": "encoder", "head": "none", "label_outputs": 3}, {}),
     "spans": ({**ANSWERER, "span_head": "independent"}, {}),
+    "text": ({**T5, "n_layers": 6, "decoder_start": "pad"}, TEXT),
     "spans of the joint head": ({**ANSWERER, "span_head": "joint"}, {}),
-    "labels of traversals": (
-        {"head": "none", "label_outputs": 3, "dropout": 0.1},
-        {"format": "traversal"},
-    ),
     "traversals and their texts": (
         {"label_outputs": 3, "d_embed": 32},
         {"format": "traversal", "language_weight": 0.5},
     ),
-    "text": ({**T5, "n_layers": 6, "decoder_start": "pad"}, TEXT),
     "text of a decoder": ({}, TEXT),
+    "labels without a pooler": ({"kind": "encoder", "head": "none", "label_outputs": 3}, {}),
+    "labels of traversals": (
+        {"head": "none", "label_outputs": 3, "dropout": 0.1},
+        {"format": "traversal"},
+    ),
+    "labels of pairs": ({**ANSWERER, "label_outputs": 3, "pooler": "tanh"}, {}),
 }
 """Models that answer tasks, and the objectives."""
 
@@ -139,8 +139,8 @@ def make_task_pass(name: str, precision: Any) -> MicroBatch:
 
 PASSES = {
     **{str(fields): partial(make_pass, fields) for fields in (*MODELS, *ENCODERS, *TRANSLATORS)},
-    "spans of T5": partial(make_span_pass, {**T5, "dropout": 0.1}, 0.0),
     "spans of an untied T5": partial(make_span_pass, {**T5, "tie_embeddings": False}, 1e-4),
+    "spans of T5": partial(make_span_pass, {**T5, "dropout": 0.1}, 0.0),
     "more read than written": partial(make_uneven_pass, 96, 40),
     "more written than read": partial(make_uneven_pass, 40, 96),
     **{name: partial(make_task_pass, name) for name in TASK_MODELS},

@@ -51,7 +51,7 @@ ADAMW = load_recipe("gpt").recipe.optimizer
 SGD = SgdConfig(lr=1e-2, momentum=0.9)
 
 
-@pytest.mark.parametrize(("name", "precision"), rows(product(PASSES, PRECISIONS), 22))
+@pytest.mark.parametrize(("name", "precision"), rows(product(PASSES, PRECISIONS), 18))
 def test_autograd_keeps_what_is_estimated(name: str, precision: str) -> None:
     check_saved(PASSES[name](precision))
 
@@ -66,7 +66,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "n_passes", "precision", "recomputes"), rows(STEPS, 22))
+@pytest.mark.parametrize(("name", "n_passes", "precision", "recomputes"), rows(STEPS, 18))
 def test_a_step_allocates_what_is_estimated(
     name: str, n_passes: int, precision: str, recomputes: bool
 ) -> None:
@@ -98,7 +98,9 @@ UPDATES: dict[str, OptimizerConfig] = {
 }
 
 
-@pytest.mark.parametrize(("name", "fields"), rows(product(UPDATES, MODELS[1:4:2]), 8), ids=str)
+@pytest.mark.parametrize(
+    ("name", "fields"), rows(product(UPDATES, [MODELS[6], MODELS[2]]), 8), ids=str
+)
 def test_an_update_that_outweighs_the_activations_allocates_what_is_estimated(
     name: str, fields: Fields
 ) -> None:
@@ -217,7 +219,7 @@ def kept_numbers(fields: Fields, optimizer: OptimizerConfig) -> int:
     return sum(each.numel() for name, each in tensors.items() if not name.startswith("step/"))
 
 
-@pytest.mark.parametrize("fields", [MODELS[1], TRANSLATORS[0], TRANSLATORS[1]], ids=str)
+@pytest.mark.parametrize("fields", [MODELS[6], TRANSLATORS[0], TRANSLATORS[2]], ids=str)
 def test_adafactor_keeps_rows_and_columns_of_a_matrix(fields: Fields) -> None:
     step = make_pass(fields, "float32")
     estimated = n_states(step.config, step.objective, FACTORED)
@@ -247,7 +249,7 @@ def test_matrices_that_are_counted_exist_and_what_is_kept_is_no_more(fields: Fie
 def test_matrices_of_one_shape_that_are_updated_together_take_copies(
     monkeypatch: pytest.MonkeyPatch, n_together: int
 ) -> None:
-    step = make_pass(MODELS[1], "float32")
+    step = make_pass(MODELS[6], "float32")
     size = step.config.d_ff * step.config.d_model
     monkeypatch.setitem(optimizer_states._UPDATE_PART, "cpu", n_together * 2 * size)
     # One stack of gate and value, or as many smaller maps as are no larger, with their squares.
