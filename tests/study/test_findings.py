@@ -52,15 +52,11 @@ def two() -> Results:
 def test_the_place_between_two_evaluations_lies_on_a_line():
     falling = curve(0, (5.0, 4.0, 2.0, 1.0))
     # 3.0 is half of the way from 4.0 at step 200 to 2.0 at step 300.
-    assert place_of(falling, 3.0, falling.steps, is_lower=True) == 250.0
-    assert place_of(falling, 4.0, falling.steps, is_lower=True) == 200.0
-    assert place_of(falling, 0.5, falling.steps, is_lower=True) is None
-    assert place_of(falling, 6.0, falling.steps, is_lower=True) == 100
+    for value, place in ((3.0, 250.0), (4.0, 200.0), (0.5, None), (6.0, 100)):
+        assert place_of(falling, value, falling.steps, is_lower=True) == place
     rising = curve(0, (1.0, 2.0, 4.0, 3.0))
     assert place_of(rising, 3.5, rising.steps, is_lower=False) == 275.0
-
-
-def test_the_first_of_several_crossings_counts():
+    # The first of several crossings counts.
     noisy = curve(0, (5.0, 2.0, 4.0, 1.0))
     assert place_of(noisy, 3.0, noisy.steps, is_lower=True) == pytest.approx(100 + 100 * 2 / 3)
 
@@ -76,14 +72,11 @@ def test_shares_are_of_the_whole_run_of_the_other(two: Results):
     assert (found.arm, found.whose, found.parameters) == ("b", "a", 3.0)
     for share in found.seeds:
         assert (share.steps, share.flops, share.seconds) == (0.625, 0.3125, 1.25)
-
-
-def test_where_an_arm_is_worse_the_baseline_reaches_what_it_ended_with(two: Results):
+    # Where an arm is worse the baseline reaches what it ended with.
     worse = [curve(seed, (6.0, 5.0, 4.5, 4.0)) for seed in (0, 1)]
     results = with_curves(two, {"a": [curve(0, BASELINE), curve(1, BASELINE)], "b": worse})
     (found,) = same_quality(results)
-    assert (found.arm, found.whose) == ("a", "b")
-    assert found.summary("steps").median == 0.5
+    assert (found.arm, found.whose, found.summary("steps").median) == ("a", "b", 0.5)
     (row,) = rows(results)
     assert row.is_baseline
 
@@ -113,25 +106,18 @@ def test_too_few_evaluations_are_said_and_nothing_is_computed(two: Results):
     assert problem.startswith("a run was evaluated 3 times, and it takes 4")
 
 
-def test_arms_without_a_curve_of_what_decides_are_read_off_another_metric():
+def test_arms_without_a_curve_of_the_decisive_metric_are_read_off_another():
+    nsp, sop = same_quality(encoder_results())
+    assert (sop.arm, sop.whose, len(nsp.seeds)) == ("SOP", "no loss", 4)
+    median = sop.summary("steps").median
+    assert median is not None and 0.0 < median < 0.6
     by_loss = []
     for arm in encoder_results().arms:
         curves = tuple(curve(seed, BASELINE) for seed in arm.seeds)
         by_loss.append(replace(arm, curves=(), further_curves={"loss": curves}))
-    results = replace(encoder_results(), arms=tuple(by_loss))
-    for found in same_quality(results):
-        assert found.metric.name == "loss"
+    for found in same_quality(replace(encoder_results(), arms=tuple(by_loss))):
         # Equal curves: where the other ends.
-        assert found.summary("steps").median == 1.0
-
-
-def test_higher_is_reached_from_below():
-    nsp, sop = same_quality(encoder_results())
-    assert (sop.arm, sop.whose) == ("SOP", "no loss")
-    median = sop.summary("steps").median
-    assert median is not None
-    assert 0.0 < median < 0.6
-    assert len(nsp.seeds) == 4
+        assert (found.metric.name, found.summary("steps").median) == ("loss", 1.0)
 
 
 def test_the_training_curve_is_the_mean_of_the_steps_between_evaluations(tmp_path: Path):
@@ -151,11 +137,6 @@ def test_the_training_curve_is_the_mean_of_the_steps_between_evaluations(tmp_pat
     assert curves.validation["loss"].values == (3.5, 2.5)
     assert curves.validation["bits_per_byte"].steps == (5,)
     assert "mlm_accuracy" not in curves.validation
-
-
-def test_a_run_without_measurements_has_no_curves(tmp_path: Path):
-    curves = read_curves(0, tmp_path, ["loss"])
-    assert (curves.training, curves.validation) == (None, {})
 
 
 SPREAD = 0.02
@@ -181,7 +162,7 @@ def enough(lines: list[str]) -> int | None:
     return int(re.search(r"about (\d+) seeds would do", texts[0])[1]) if texts else None
 
 
-@pytest.mark.parametrize("n_seeds", [3, 20])
+@pytest.mark.parametrize("n_seeds", [3])
 def test_drawn_studies_of_a_fixed_number_of_seeds_find_it_four_times_in_five(
     two_arms: Study, n_seeds: int
 ) -> None:
@@ -192,7 +173,7 @@ def test_drawn_studies_of_a_fixed_number_of_seeds_find_it_four_times_in_five(
     assert (p <= 0.8 * ERROR).mean() == pytest.approx(0.8, abs=0.02)
 
 
-@pytest.mark.parametrize(("plan", "margin"), [(fixed, 0.05), (fixed, 0.02), (until_decided, 0.05)])
+@pytest.mark.parametrize(("plan", "margin"), [(fixed, 0.02), (until_decided, 0.05)])
 def test_as_many_seeds_as_would_do_are_enough_under_the_same_plan(
     two_arms: Study, plan, margin: float
 ) -> None:

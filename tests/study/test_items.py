@@ -70,15 +70,12 @@ def test_neighbours_of_a_document_are_added_worked_out_by_hand() -> None:
     without = add_neighbours(Stack(columns, None), Compaction(added=2))
     assert without.columns["nats"].tolist() == [[3.0, 12.0, 16.0]]
     assert add_neighbours(stack, Compaction()) is stack
+    # Counts are added beyond their type.
+    many = Stack({"counts": np.full((1, 4), 200, dtype=np.uint8)}, None)
+    assert add_neighbours(many, Compaction(added=4)).columns["counts"].tolist() == [[800]]
 
 
-def test_counts_are_added_beyond_their_type() -> None:
-    counts = np.full((1, 4), 200, dtype=np.uint8)
-    found = add_neighbours(Stack({"counts": counts}, None), Compaction(added=4))
-    assert found.columns["counts"].tolist() == [[800]]
-
-
-@pytest.mark.parametrize("step", [FINE, 0.25])
+@pytest.mark.parametrize("step", [0.25])
 def test_rounding_is_within_a_step_and_of_a_sum_within_half(step: float) -> None:
     column = np.random.default_rng(0).normal(200, 30, (3, 5000))
     found = round_column(column, step) * step

@@ -37,20 +37,13 @@ def test_a_study_of_four_arms_answers_its_hypothesis(studies: Studies) -> None:
     means = {arm.name: arm.mean for arm in results.arms}
     expected = means["wide and shared"] - means["wide"] - means["shared"] + means["plain"]
     *others, found = results.differences
-    assert [each.arm for each in others] == ["shared", "wide", "wide and shared"]
     assert found.mean == pytest.approx(expected)
     assert found.verdict == "no difference that matters"
     assert (found.arm, found.baseline) == results.hypothesis_of
-    assert (results.hypothesis, results.n_comparisons) == (SAYS, 4)
-    assert (results.margin, results.margin_reason) == (9.0, "")
+    assert (results.hypothesis, results.n_comparisons, results.margin) == (SAYS, 4, 9.0)
     assert found.parts is not None and found.parts.items is not None
-    content = read_results(folder)
-    assert content["hypothesis"] == {"says": SAYS, "arm": found.arm, "baseline": ""}
-    assert [each["mean"] for each in content["differences"]] == [
-        each.mean for each in results.differences
-    ]
     # The same quality is of two arms.
-    assert len(content["same_quality"]) == len(others)
+    assert len(read_results(folder)["same_quality"]) == len(others) == 3
 
 
 def test_a_study_goes_on_with_the_margin_and_the_score_that_it_began_with(
@@ -105,16 +98,6 @@ def test_kept_layers_are_those_of_the_model_on_the_text_that_is_scored(
         expected = measure_layers(load(run), sample, batch_sequences=256, beyond=n_beyond)
         assert found.changes == expected
         assert [each.is_beyond for each in expected] == [False] * 3 + [True] * n_beyond
-
-
-def test_results_have_the_layers_of_every_run_and_their_means(studies: Studies) -> None:
-    results = read_results(studies.asked())
-    for arm, n_blocks in zip(results["arms"][:2], (3, 6), strict=True):
-        layers = arm["layers"]
-        assert [run["seed"] for run in layers["runs"]] == [0, 1, 2]
-        assert {len(run["layers"]) for run in layers["runs"]} == {n_blocks}
-        last = sum(run["layers"][2]["angle_degrees"] for run in layers["runs"]) / 3
-        assert layers["summary"]["angle_degrees"]["last"] == pytest.approx(last)
 
 
 def test_missing_layers_are_measured_and_no_others(studies: Studies, settings: list[str]) -> None:
@@ -198,7 +181,6 @@ def test_blocks_that_are_not_shared_are_not_run_beyond(studies: Studies, tmp_pat
     ("head", "arms", "message"),
     [
         ("inspect.what = 'layers'", "set.model.d_ff = 9", "encoder-decoder"),
-        ("inspect.what = 'layers'", "set.model.d_embed = 32\n[[stages]]\ntasks='sst2'", "stages"),
         ("score.stride = 1", "set.model.d_embed = 32", r"objective\.kind = masked"),
     ],
 )

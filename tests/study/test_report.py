@@ -13,11 +13,7 @@ from matplotlib.figure import Figure
 
 from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.fields.catalog import TABLES
 from sublayer.config.layering.layers import load_recipe
-from sublayer.data.tokenizers.characters import ByteTokenizer
-from sublayer.objective.causal.family import BITS_PER_BYTE
-from sublayer.objective.metric import Metric
 from sublayer.study import report
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
@@ -26,7 +22,6 @@ from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.budgets import arm_budgets
 from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.machines import list_differing_machines
-from sublayer.study.findings.samples import decoded
 from sublayer.study.judgement.difference import Verdict
 from sublayer.study.judgement.judge import judge
 from sublayer.study.report import arm_names
@@ -36,9 +31,9 @@ from sublayer.study.report.budget_words import (
     time_caveats,
 )
 from sublayer.study.report.caveats import explain_one_seed
-from sublayer.study.report.choices import explain_choices, explain_unknown_choice
+from sublayer.study.report.choices import explain_choices
 from sublayer.study.report.display_units import in_display_units
-from sublayer.study.report.html import lay_out_forest, render_report, write_report
+from sublayer.study.report.html import render_report, write_report
 from sublayer.study.report.messages import conditions, headline
 from sublayer.study.report.probe_figures import ProbedRun, put_probes
 from sublayer.study.results_json import results_to_json
@@ -70,16 +65,6 @@ def test_what_a_verdict_costs_is_said_of_one_seed():
     assert "these runs with 3 runs of " in explain_one_seed(replace(results, n_seeds=2), [2])
 
 
-def test_the_report_needs_nothing_from_outside():
-    html = render_report(synthetic_results())
-    assert "//" not in re.sub(r"<pre>.*?</pre>", "", html, flags=re.DOTALL)
-    assert not re.search(
-        r"<(script [^>]*src|link|img|iframe)\b(?! rel=\"icon\" href=\"data:,\")"
-        r"|@import|url\((?!#)|fetch\(|import ",
-        html,
-    )
-
-
 def test_names_cannot_break_the_page():
     html = render_report(synthetic_results({"<script>alert(1)</script>": 0.0, 'a"b$x^$': 0.1}))
     assert html.count("<script>") == 1, "the page's own, which copies"
@@ -92,18 +77,6 @@ def test_every_verdict_has_a_style():
     for verdict in get_args(Verdict):
         slug = verdict.replace(" ", "-")
         assert re.search(rf"\.{slug}\b[^}}]*background:", style), verdict
-
-
-def test_the_forest_plot_holds_every_interval_seed_and_zero():
-    forest = lay_out_forest(synthetic_results())
-    places = [forest.zero, *(tick.place for tick in forest.ticks)]
-    for row in forest.rows:
-        assert row.interval is not None
-        assert row.mean is not None
-        assert row.interval.place < row.mean < row.interval.place + row.interval.width
-        places += [row.interval.place, row.interval.place + row.interval.width, *row.seeds]
-    assert min(places) >= 0
-    assert max(places) <= 100
 
 
 def test_what_is_shown_is_scaled_once_and_files_keep_shares(tmp_path: Path):
@@ -188,11 +161,6 @@ def test_what_follows_from_other_fields_is_no_difference_of_its_own():
     assert "model.norm_eps" in differing_fields((first, told))
 
 
-def test_bytes_that_are_no_utf8_become_one_mark_and_a_torn_end_goes():
-    tokenizer = ByteTokenizer()
-    assert decoded(tokenizer, iter(b"ab\xff\xc3\xa9c\xe2\x82")) == "ab\ufffdéc"
-
-
 def plain(text: str) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
@@ -200,9 +168,7 @@ def plain(text: str) -> str:
 @pytest.mark.parametrize(
     ("shares", "words"),
     [
-        ({}, ""),
         ({"operations": 0.00512}, "0.5 % more operations"),
-        ({"operations": 0.97}, "97 % more operations"),
         ({"operations": 1.0}, "2.0 times the operations"),
         ({"operations": 4321.0}, "4,322 times the operations"),
         ({"operations": -0.9997}, "99.9 % fewer operations"),
@@ -254,34 +220,20 @@ def test_time_is_a_currency_where_it_was_matched_and_noise_is_none():
     assert time_caveats(taking(timed, "ALBERT", seconds=1.0 / 1.062)) == []
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "name"),
-    [
-        ("model.ffn", "swiglu", "SwiGLU feed-forward"),
+def test_a_setting_has_a_name_in_english():
+    for field, value, name in (
         ("model.tie_embeddings", False, "untied embeddings"),
         ("model.n_layers", 1, "1 layer"),
         ("model.n_layers", 12, "12 layers"),
         ("model.bias", 1, "bias = 1"),
         ("model.rotary_base", 500000.0, "rotary_base = 500000.0"),
-    ],
-)
-def test_a_setting_has_a_name_in_english(field: str, value: object, name: str):
-    assert name_setting(field, value) == name
+    ):
+        assert name_setting(field, value) == name
 
 
 def test_every_network_and_every_position_scheme_has_words_of_its_own():
     assert arm_names._PHRASES["model.ffn"].keys() == FFNS.keys()
     assert arm_names._PHRASES["model.positions"].keys() == POSITIONS.keys()
-
-
-def test_only_fields_that_exist_have_names():
-    named = arm_names._PHRASES | arm_names._FORMS | arm_names._SINGULAR
-    recipes = ("gpt", "albert-small", "t5-mini", "multi30k-tiny", "char-t64")
-    known: set[str] = set()
-    for recipe in recipes:
-        known |= load_recipe(recipe).origins.keys()
-    assert {key.partition(".")[0] for key in named} <= set(TABLES)
-    assert named.keys() <= known
 
 
 @pytest.mark.parametrize(
@@ -305,19 +257,6 @@ def test_a_choice_is_said_with_what_others_scored(
     assert ("lr=2e-3 failed" in note) == (None in losses)
     assert ("edge of the grid" in note) == bool(edge)
     assert edge in note
-
-
-@pytest.mark.parametrize(("by", "n_notes"), [(None, 1), (BITS_PER_BYTE, 0)])
-def test_intervals_without_other_tunings_say_so(by: Metric | None, n_notes: int):
-    arm = Arm("gpt", load_recipe("gpt"), {})
-    trials = make_trials([arm], ["optimizer.lr=1e-3,2e-3"])
-    losses = {"lr=1e-3": 2.0, "lr=2e-3": 3.0}
-    tuned = ArmRuns(MatchedArm(arm, {}, (), 0.0), trials[0], {}, losses, by)
-    notes = explain_unknown_choice([tuned], BITS_PER_BYTE)
-    assert len(notes) == n_notes
-    assert all("chosen by their validation loss" in note for note in notes)
-    untuned = ArmRuns(MatchedArm(arm, {}, (), 0.0), trials[0], {})
-    assert explain_unknown_choice([untuned], BITS_PER_BYTE) == ()
 
 
 XEON = {"processor": "Xeon", "instructions": "AVX512", "cores": 64, "device": "cpu"}
@@ -376,12 +315,10 @@ def keys(content: Any, name: str = "") -> Iterator[str]:
 
 
 def test_every_key_is_documented(tmp_path: Path):
-    text = DOCUMENT.read_text()
-    section = text.partition("## results.json")[2].partition("\n## ")[0]
+    section = DOCUMENT.read_text().partition("## results.json")[2].partition("\n## ")[0]
     documented = set(re.findall(r"`(\w+)`", section))
     for results in (complete(), one_seed(), encoder_results()):
         content = results_to_json(results, tmp_path / "report.html")
         written = json.loads(json.dumps(content, allow_nan=False))
         # The quartiles of a number are documented with it.
-        found = {key.removesuffix("_quartiles") for key in keys(written)}
-        assert found - documented == set()
+        assert {key.removesuffix("_quartiles") for key in keys(written)} <= documented

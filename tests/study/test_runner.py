@@ -42,25 +42,16 @@ def again(folder: Path) -> dict[str, Any]:
     return written
 
 
-def test_every_arm_is_trained_on_every_seed_and_compared(studies: Studies):
-    folder = studies.plain()
-    result = read_results(folder)
-    assert [arm["name"] for arm in result["arms"]] == ["ffn=gelu", "ffn=swiglu"]
-    assert [arm["seeds"] for arm in result["arms"]] == [[0, 1, 2], [0, 1, 2]]
-    (difference,) = result["differences"]
-    gelu, swiglu = values(result)
-    assert difference["mean"] == pytest.approx((sum(swiglu) - sum(gelu)) / 3)
-    assert (result["metric"], result["looks"]) == ("bits_per_byte", [3])
-    assert result["report"] == str(folder.resolve() / "report.html")
-    assert again(folder)["differences"] == result["differences"]
-
-
 def test_values_are_those_of_the_models_on_the_test_split(studies: Studies, settings: list[str]):
     run = studies.plain() / "arms/1-ffn=swiglu/seed-1"
     test = prepare_data(RunFolder(run).recipe()).test
     likelihood = score(load(run), test, context=16, stride=8, batch_sequences=4)
-    found = values(read_results(studies.plain()))[1][1]
-    assert likelihood.bits_per_byte == pytest.approx(found, rel=1e-5)
+    result = read_results(studies.plain())
+    gelu, swiglu = values(result)
+    assert likelihood.bits_per_byte == pytest.approx(swiglu[1], rel=1e-5)
+    (difference,) = result["differences"]
+    assert difference["mean"] == pytest.approx((sum(swiglu) - sum(gelu)) / 3)
+    assert again(studies.plain())["differences"] == result["differences"]
 
 
 def value_of(items: Items) -> float:
@@ -157,15 +148,6 @@ def test_the_same_command_again_shows_what_there_is(
     assert files(Path(folder, "arms")) == before
 
 
-def test_a_study_goes_on_with_the_runs_that_are_missing(studies: Studies, settings: list[str]):
-    part = copied(studies.plain(), "part")
-    shutil.rmtree(part / "arms/0-ffn=gelu/seed-1")
-    kept = files(part / "arms/1-ffn=swiglu")
-    found = compare("gpt", settings, vary=[FFN], seeds=3, out=part)
-    assert values(found) == values(read_results(studies.plain()))
-    assert files(part / "arms/1-ffn=swiglu") == kept
-
-
 def test_added_seeds_keep_the_runs_and_widen_the_intervals_for_the_second_look(
     studies: Studies, settings: list[str]
 ):
@@ -191,19 +173,16 @@ def test_added_seeds_keep_the_runs_and_widen_the_intervals_for_the_second_look(
     assert again(folder)["arms"] == found["arms"]
 
 
-def test_one_seed_gives_values_and_no_verdict_and_is_no_look(studies: Studies, settings: list[str]):
+def test_one_seed_gives_no_verdict_and_is_no_look(studies: Studies, settings: list[str]):
     known = read_results(studies.plain())
     one = compare("gpt", settings, vary=[FFN], seeds=1, first_seed=2)
     assert values(one) == [each[2:] for each in values(known)]
     (difference,) = one["differences"]
-    (first,), (second,) = values(one)
-    assert difference["verdict"] == "no verdict"
-    assert difference["mean"] == pytest.approx(second - first)
-    assert difference["low"] is difference["high"] is difference["p"] is None
+    assert (difference["verdict"], difference["p"]) == ("no verdict", None)
+    assert difference["low"] is difference["high"] is None
     assert (one["planned_seeds"], one["looks"]) == (1, [])
-    for seed in (None, 1):
-        with pytest.raises(ConfigError, match=f"with first seed 2, not {seed or 0}"):
-            compare("gpt", settings, vary=[FFN], seeds=1, first_seed=seed, out="runs/gpt-ffn")
+    with pytest.raises(ConfigError, match="with first seed 2, not 0"):
+        compare("gpt", settings, vary=[FFN], seeds=1, out="runs/gpt-ffn")
 
 
 def test_the_folder_of_another_study_is_refused_and_left_alone(
@@ -231,32 +210,16 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(
         compare("gpt", settings, vary=[FFN], seeds=3, out=folder)
 
 
-@pytest.mark.parametrize(("rule", "out"), [(None, None), ("in the order of modules", "runs/gpt")])
-def test_a_study_whose_seeds_gave_other_weights_is_refused_and_left_alone(
-    studies: Studies, settings: list[str], rule: str | None, out: str | None
-):
+def test_a_study_whose_seeds_gave_other_weights_is_refused(studies: Studies, settings: list[str]):
     path = copied(studies.plain(), "runs/gpt") / "study.toml"
     plan = read_toml(path)
-    assert plan.pop("initial_weights")
-    path.write_text(tomli_w.dumps({**plan, **({} if rule is None else {"initial_weights": rule})}))
-    before = files(Path("runs"))
-    with pytest.raises(ConfigError, match="runs/gpt was begun by another version"):
-        compare("gpt", settings, vary=[FFN], seeds=4, out=out)
-    assert files(Path("runs")) == before
-
-
-def test_a_folder_with_other_files_is_refused(settings: list[str]):
-    Path("mine").mkdir()
-    Path("mine/thesis.txt").write_text("do not lose")
-    with pytest.raises(ConfigError, match="mine holds other files: give another --out"):
-        compare("gpt", settings, vary=[FFN], out="mine")
-    assert files(Path("mine")).keys() == {"thesis.txt"}
-
-
-def test_another_study_of_the_same_name_gets_the_next_folder(studies: Studies, settings: list[str]):
-    copied(studies.plain(), "runs/gpt-ffn")
-    found = compare("gpt", settings, vary=["model.ffn=gelu,relu"], seeds=1)
-    assert Path(found["report"]) == Path("runs/gpt-ffn.2/report.html").resolve()
+    for rule, out in ((None, None), ("in the order of modules", "runs/gpt")):
+        plan.pop("initial_weights")
+        plan |= {} if rule is None else {"initial_weights": rule}
+        path.write_text(tomli_w.dumps(plan))
+        with pytest.raises(ConfigError, match="runs/gpt was begun by another version"):
+            compare("gpt", settings, vary=[FFN], seeds=4, out=out)
+        plan["initial_weights"] = rule
 
 
 GRID = ("optimizer.lr=1e-3,1e-2",)
@@ -265,18 +228,10 @@ GRID = ("optimizer.lr=1e-3,1e-2",)
 @pytest.mark.parametrize(
     ("options", "extra", "message"),
     [
-        ({"seeds": 0}, [], "--seeds 0"),
-        ({"seeds": 2}, [], "--seeds 2 says too little"),
         ({"seeds": None, "until": "decided", "seeds_at_most": 3}, [], "single look"),
-        ({"vary": ()}, [], "nothing to be compared with"),
-        ({"vary": ("model.bias=true,true",)}, [], "equal to the baseline|two arms"),
-        ({}, ["train.seed=3"], "train.seed has no effect"),
-        ({"vary": GRID, "tune": GRID}, [], "both compared and tuned"),
         ({"vary": ("model.share=none,all",)}, [], "use --match flops or --match time"),
-        ({"margin": "-0.1"}, [], "margin = -0.1"),
         ({"tune": GRID, "first_tuning_seed": 2}, [], "seed 2 would tune and be compared"),
         ({"tune": GRID, "first_seed": 998}, [], "seed 1000 would tune and be compared"),
-        ({"tune": (*GRID, "model.dropout=0,0.1"), "extend": 1}, [], "--extend"),
         ({"tune": ("model.dropout=0,0.1",), "extend": 1}, [], "--extend"),
         ({}, ["data.split=90/10/0"], r"data\.split"),
         ({"tune": GRID}, ["data.split=90/0/10", "train.best_by=last"], r"--tune .*data\.split"),
@@ -310,29 +265,13 @@ def test_failed_runs_are_listed_and_stop_nothing(studies: Studies, settings: lis
     assert found["failures"] == result["failures"]
 
 
-@pytest.mark.parametrize(("rates", "seeds"), [("1e-3,1e6", 1), ("1e6,2e6", 3)])
+@pytest.mark.parametrize(("rates", "seeds"), [("1e-3,1e6", 1)])
 def test_a_study_of_which_nothing_can_be_compared_fails_after_its_report(
     settings: list[str], rates: str, seeds: int
 ):
     with pytest.raises(TrainingError, match=r"no arm has .* see .*report\.html"):
         compare("gpt", settings, vary=[f"optimizer.lr={rates}"], seeds=seeds)
     assert "not finite" in Path("runs/gpt-lr/report.html").read_text()
-
-
-def test_matching_by_parameters_widens_or_narrows_the_arm(studies: Studies):
-    arms = read_results(studies.plain())["arms"]
-    gelu, swiglu = (arm["parameters"]["total"] for arm in arms)
-    assert arms[1]["matched"] == ["model.d_ff=21"]
-    assert arms[1]["mismatch"] == pytest.approx(swiglu / gelu - 1)
-    excess = arms[1]["excess"]
-    assert excess["against"] == "ffn=gelu"
-    assert excess["realised"]["parameters"] == pytest.approx(swiglu / gelu - 1)
-    # Both were trained on as many tokens.
-    spent = [arm["flops_per_token"] * arm["tokens"] for arm in arms]
-    assert [arm["operations"] for arm in arms] == spent
-    assert [arm["planned_operations"] for arm in arms] == spent
-    assert excess["realised"]["operations"] == pytest.approx(spent[1] / spent[0] - 1)
-    assert excess["planned"] == excess["realised"]
 
 
 def test_the_mismatch_of_time_is_of_the_time_that_runs_took(settings: list[str]):

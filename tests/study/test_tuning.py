@@ -12,7 +12,7 @@ from sublayer.config.layering.sources import read_toml
 from sublayer.errors import ConfigError
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
-from sublayer.study.execution.arm_runs import chosen_by, there_and_back, trial_loss
+from sublayer.study.execution.arm_runs import chosen_by, trial_loss
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.from_folder import results_of_folder
 from sublayer.study.options import Options
@@ -50,19 +50,14 @@ def test_a_grid_goes_on_by_the_ratio_at_its_edge() -> None:
     grid = grid_of(1e-3, 2e-3, 6e-3)
     assert beyond(grid, 1, 1) == []
     assert beyond(grid, 2, 1) == [{LR: 0.018}]
-    assert beyond(grid, 1, 0) == [{LR: 0.0005}]
     assert beyond(grid, 0, 2) == [{LR: 0.0005}, {LR: 0.018}]
     (trial,) = beyond_edges([grid[2]], grid)
     assert trial.name == "lr=0.018"
-
-
-def test_whole_numbers_go_on_as_whole_numbers() -> None:
+    # Whole numbers go on as such; half a step is none; of what was tried none is tried again.
     steps = "optimizer.warmup_steps"
-    assert beyond(grid_of(10, 20, field=steps), 1) == [{steps: 40}]
-    assert isinstance(beyond(grid_of(10, 20, field=steps), 1)[0][steps], int)
-    # Half a step is none, and what has been tried is not tried again.
-    assert beyond(grid_of(1, 3, field=steps), 0) == []
-    assert beyond(grid_of(1.0, 1.0001), 1) == []
+    (beyond_steps,) = beyond(grid_of(10, 20, field=steps), 1)
+    assert beyond_steps == {steps: 40} and isinstance(beyond_steps[steps], int)
+    assert beyond(grid_of(1, 3, field=steps), 0) == beyond(grid_of(1.0, 1.0001), 1) == []
 
 
 @pytest.mark.parametrize(
@@ -88,11 +83,6 @@ def test_the_loss_chooses_where_validation_lacks_the_metric() -> None:
     assert trial_loss([run], ACCURACY) == -0.25
     assert chosen_by([run], BITS_PER_BYTE) is None
     assert trial_loss([run], None) == 2.0
-
-
-def test_every_arm_is_as_late_as_another_over_two_rounds() -> None:
-    rounds = [there_and_back(3, number) for number in range(4)]
-    assert rounds == [[0, 1, 2], [2, 1, 0], [0, 1, 2], [2, 1, 0]]
 
 
 def made(folder: Path) -> set[str]:
@@ -213,12 +203,11 @@ def test_a_study_that_broke_off_between_looks_has_the_verdicts_of_the_first_and_
     resumed, _ = run_study(*studies.as_decided(folder))
     assert told(resumed) == told(whole)
     assert len(made(folder)) == 13
-
-
-def test_before_the_first_look_there_is_no_verdict(studies: Studies, settings: list[str]) -> None:
-    early = results_of_folder(broken_off(studies, f"1-{NOTHING}/seed-2"))
-    assert {each.verdict for each in early.differences} == {"no verdict"}
-    assert all(each.low is None and each.p is None for each in early.differences)
+    # Before the first look there is no verdict.
+    shutil.rmtree(folder / f"arms/1-{NOTHING}/seed-2")
+    early = results_of_folder(folder)
+    for each in early.differences:
+        assert (each.verdict, each.low, each.p) == ("no verdict", None, None)
     assert "unfinished: judged once all 3 seeds have ended" in str(early.differences[0].note)
 
 
