@@ -26,12 +26,6 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-@pytest.fixture(scope="session")
-def prose_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that is kept between tests, as collecting the built-in corpus takes seconds."""
-    return tmp_path_factory.mktemp("prose")
-
-
 @pytest.fixture
 def make_split() -> MakeSplit:
     def make(

@@ -1,0 +1,404 @@
+"""Texts made ready for a run: divided, encoded, watched or refused, and opened afterwards."""
+
+import gzip
+import io
+import json
+import tarfile
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sublayer.config.data import DataConfig
+from sublayer.data import training_text
+from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
+from sublayer.data.split import Split
+from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.text.files import MemoryDocument
+from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.data.training_text import TrainingText, sampled
+from sublayer.errors import ConfigError, DataError
+from sublayer.files.cache_folder import lock_of
+from sublayer.system.stage_displays import HeardStages
+from sublayer.system.stages import shown_by
+from tests.data.corpora.releases import write_release
+from tests.waiting import waits_until
+
+TEXT = b"".join(
+    b"line %d of a text that is long enough to be divided\n" % number for number in range(200)
+)
+BYTES = train_tokenizer("bytes", ())
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(TEXT)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "folder"
+    path.mkdir()
+    for number in range(40):
+        (path / f"{number:02}.txt").write_bytes(TEXT[number * 200 : number * 200 + 200])
+    return path
+
+
+def config_of(path: object, **fields) -> DataConfig:
+    return DataConfig(path=str(path) if isinstance(path, Path) else path, **fields)
+
+
+def raw(split: Split) -> bytes:
+    return split.tokenizer.decode(split.ids)
+
+
+def pieces(split: Split, starts: np.ndarray) -> list[bytes]:
+    bounds = [*starts.tolist(), len(split.ids)]
+    return [split.tokenizer.decode(split.ids[start:stop]) for start, stop in pairwise(bounds)]
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "bpe"])
+def test_the_splits_of_a_file_are_its_bytes_in_order(tmp_path, cache, tokenizer):
+    text = TEXT + b"\xc3"  # cut inside a character
+    (tmp_path / "text").write_bytes(text)
+    (tmp_path / "text.gz").write_bytes(gzip.compress(text))
+    data = prepare(config_of(tmp_path / "text", tokenizer=tokenizer), cache=cache)
+    n = len(text)
+    shares = [(0, n * 90 // 100), (n * 90 // 100, n * 95 // 100), (n * 95 // 100, n)]
+    assert [raw(split) for split in data.splits()] == [text[low:high] for low, high in shares]
+    sizes = {"bytes": n * 90 // 100, "tokens": len(data.train.ids), "documents": 1}
+    assert data.sizes()["train"] == sizes
+    assert all(split.store.is_lossless and split.is_cut for split in data.splits())
+    packed = prepare(config_of(tmp_path / "text.gz", tokenizer=tokenizer), cache=cache)
+    assert packed.checksums == data.checksums
+    whole = prepare(config_of(tmp_path / "text", split="100/0/0"), cache=cache)
+    assert (whole.valid, whole.test, raw(whole.train)) == (None, None, text)
+    assert whole.checksums.keys() == {"train", "tokenizer"} and whole.sizes().keys() == {"train"}
+
+
+def test_documents_are_divided_whole_and_end(folder, cache):
+    data = prepare(config_of(folder, tokenizer="bpe", vocab_size=270), cache=cache)
+    assert [sizes["documents"] for sizes in data.sizes().values()] == [36, 2, 2]
+    assert not any(split.is_cut for split in data.splits())
+    texts = [text for split in data.splits() for text in pieces(split, split.document_starts)]
+    end = data.tokenizer.decode([data.tokenizer.end_id])
+    texts = [text.removesuffix(end) for text in texts]
+    assert sorted(texts) == sorted(path.read_bytes() for path in folder.iterdir())
+    ends = np.flatnonzero(data.train.ids == data.tokenizer.end_id)
+    assert (ends + 1).tolist() == data.train.document_starts[1:].tolist()
+
+
+def test_other_files_replace_a_split(file, folder, cache, tmp_path):
+    (tmp_path / "valid.txt").write_bytes(b"validation")
+    fields = {"valid_path": str(tmp_path / "valid.txt")}
+    one = prepare(config_of(file, **fields), cache=cache)
+    cut = len(TEXT) * 95 // 100
+    assert [raw(split) for split in one.splits()] == [TEXT[:cut], b"validation", TEXT[cut:]]
+    tests = str(folder / "0*.txt")
+    both = prepare(config_of(file, **fields, test_path=tests), cache=cache)
+    assert (raw(both.train), raw(both.valid)) == (TEXT, b"validation")
+    assert len(both.test.document_starts) == 10
+
+
+def test_a_list_is_joined_and_weights_leave_evaluation_alone(file, folder, cache):
+    paths = (str(file), str(folder))
+    data = prepare(config_of(paths), cache=cache)
+    alone = prepare(config_of(file), cache=cache)
+    assert raw(data.test).startswith(raw(alone.test))
+    assert data.test.sources == paths
+    assert data.test.store.source_starts.tolist() == [0, len(alone.test.ids)]
+    assert [sizes["documents"] for sizes in data.sizes().values()] == [37, 3, 3]
+    weighted = prepare(config_of({paths[0]: 1.0, paths[1]: 3.0}), cache=cache)
+    assert (data.train.weights, weighted.train.weights) == (None, (1.0, 3.0))
+    assert weighted.valid.weights is None and weighted.checksums == data.checksums
+
+
+def test_a_published_split_is_kept(tmp_path, cache, file):
+    release = write_release(tmp_path / "release")
+    data = prepare(config_of(release, context=8), cache=cache)
+    assert raw(data.train) == b"The first sentence .\nThe second sentence .\n"
+    assert raw(data.test) == b"A test sentence .\n"
+    assert raw(prepare_text(BYTES, path=str(release), cache=cache)) == raw(data.test)
+    mixed = config_of((str(release), str(file)), split="80/10/10", context=8)
+    expected = b"A test sentence .\n" + TEXT[len(TEXT) * 90 // 100 :]
+    assert raw(prepare(mixed, cache=cache).test) == expected
+    with pytest.raises(ConfigError, match="data.split = 80/10/10 has no effect: .* has a publish"):
+        prepare(config_of(release, split="80/10/10", context=8), cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer": "characters"}, "text, line 201: byte 0xff is not UTF-8"),
+        ({"sentences": "prose"}, "line 201: byte 0xff .*which data.sentences needs"),
+        ({"tokenizer": "missing.json"}, "cannot read the tokenizer missing.json"),
+        ({"valid_path": "missing"}, "no such file or folder: missing"),
+        ({"watch": {"notes": "missing.txt"}}, r"no such file or folder: missing\.txt"),
+    ],
+)
+def test_a_text_that_cannot_be_used_is_refused(tmp_path, cache, changes, message):
+    (tmp_path / "text").write_bytes(TEXT + b"\xff")
+    with pytest.raises(DataError, match=message):
+        prepare(config_of(tmp_path / "text", **changes), cache=cache)
+
+
+def test_a_text_that_is_read_twice_is_refused(file, folder, cache, tmp_path):
+    for path, fields in (
+        (file, {"valid_path": str(file)}),
+        (folder, {"test_path": str(folder / "07.txt")}),
+    ):
+        with pytest.raises(ConfigError, match=r"(valid|test)_path = .* is also read for train"):
+            prepare(config_of(path, **fields), cache=cache)
+    one, two = str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")
+    for path in (one, two):
+        lines = [f'{{"text": "{path} {number}."}}\n' for number in range(9)]
+        Path(path).write_text("".join(lines) + '{"text": "Same."}')
+    both = "b.jsonl, document at line 10, the same as .*a.jsonl, document at line 10; name other"
+    with pytest.raises(ConfigError, match=f"valid_path = .*b.jsonl is also read .*{both}"):
+        prepare(config_of(one, valid_path=two, documents="json"), cache=cache)
+    for paths, rule in (((str(folder), str(folder / "07.txt")), None), ((one, two), "json")):
+        with pytest.raises(ConfigError, match="are the same text, named twice: leave one out"):
+            prepare(config_of(paths, documents=rule), cache=cache)
+
+
+def test_a_scored_text_is_taken_whole(file, folder, cache, tmp_path):
+    assert raw(prepare_text(BYTES, path=str(file), cache=cache)) == TEXT
+    several = prepare_text(BYTES, path=str(folder), cache=cache)
+    assert (len(several.document_starts), several.name) == (40, "test")
+    (tmp_path / "a.jsonl").write_text('{"body": "One. Two."}\n{"body": "Three."}\n')
+    reading = {"sentences": "prose", "documents": "json", "text_field": "body"}
+    split = prepare_text(BYTES, path=str(tmp_path / "a.jsonl"), **reading, cache=cache)
+    assert pieces(split, split.sentence_starts) == [b"One.", b"Two.", b"Three."]
+    assert split.document_starts.tolist() == [0, 8]
+    (tmp_path / "text").write_bytes(b"a")
+    with pytest.raises(DataError, match=r"text has 1 token; 2 are the least that can be scored"):
+        prepare_text(BYTES, path=str(tmp_path / "text"), cache=cache)
+    with pytest.raises(ConfigError, match="there is no text"):
+        prepare_text(BYTES, cache=cache)
+
+
+def test_a_book_is_divided_between_paragraphs_of_its_body(tmp_path, cache):
+    mark = "*** {} OF THE PROJECT GUTENBERG EBOOK A ***\n"
+    paragraph = "Sentence {} of\n1 came. It  was short! “Was it?” he asked.\n"
+    body = "\n".join(paragraph.format(n) for n in range(60))
+    path = tmp_path / "book.txt"
+    path.write_text(f"\ufeffLegal.\n{mark.format('START')}{body}\n{mark.format('END')}Legal.\n")
+    config = config_of(path, sentences="prose", tokenizer="characters")
+    data = prepare(config, cache=cache)
+    found = [
+        [piece.decode() for piece in pieces(split, split.sentence_starts)]
+        for split in data.splits()
+    ]
+    sentences = ["Sentence {} of 1 came.", "It was short!", "“Was it?” he asked."]
+    expected = [sentence.format(n) for n in range(60) for sentence in sentences]
+    assert found == [expected[: 54 * 3], expected[54 * 3 : 57 * 3], expected[57 * 3 :]]
+    assert data.sizes()["test"]["sentences"] == 9
+    # Trained on cleaned sentences: nothing of the header is in the vocabulary.
+    characters = {"\n", *"".join(found[0])}
+    assert set(prepare_tokenizer(config, cache=cache).content()["characters"]) == characters
+
+
+def test_documents_of_json_are_divided_whole(tmp_path, cache):
+    lines = [json.dumps({"body": f"Document {number // 2}. It is short."}) for number in range(80)]
+    lines[3:3] = ['{"body": " "}', '{"body": ""}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    reading = {"documents": "json", "text_field": "body"}
+    data = prepare(config_of(tmp_path / "a.jsonl", **reading, sentences="prose"), cache=cache)
+    found = [set(pieces(split, split.sentence_starts)) for split in data.splits()]
+    assert [len(each) for each in found] == [37, 3, 3] and len(set.union(*found)) == 41
+    assert set(data.train.document_starts) < set(data.train.sentence_starts)
+    assert data.sizes()["train"]["documents"] == 72
+    assert data.sizes()["train"]["empty_documents"] == 2
+    assert "empty_documents" not in data.sizes()["test"]
+    plain = prepare(config_of(tmp_path / "a.jsonl", **reading), cache=cache)
+    assert plain.train.sentence_starts is None and plain.checksums == data.checksums
+
+
+SQUAD = {"data": [{"paragraphs": [{"context": "One passage.", "qas": []}] * 2}]}
+
+
+def put_publishers_files(cache: Path) -> None:
+    """Keep small files of SQuAD and RACE where those that are fetched are kept."""
+    corpora = cache / "corpora"
+    corpora.mkdir(parents=True)
+    (corpora / "dev-v1.1.json").write_text(json.dumps(SQUAD))
+    with tarfile.open(corpora / "RACE.tar.gz", "w:gz") as archive:
+        for name in ("RACE/dev/middle/1.txt", "RACE/train/middle/1.txt"):
+            content = json.dumps({"article": f"A passage of {name}.", "questions": []}).encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def test_watched_texts_change_no_split(file, cache, tmp_path):
+    put_publishers_files(cache)
+    (tmp_path / "dev.json").write_text(json.dumps(SQUAD))
+    squad, race = b"One passage.", b"A passage of RACE/dev/middle/1.txt."
+    plain = prepare(config_of(file), cache=cache)
+    for watch, expected in (
+        ({"squad": str(tmp_path / "dev.json"), "own": str(file)}, {"squad": squad, "own": TEXT}),
+        (("squad-dev", "race-dev"), {"squad": squad, "race": race}),
+        (("albert-intrinsic",), {"intrinsic": squad + race}),
+    ):
+        data = prepare(config_of(file, watch=watch), cache=cache)
+        assert {name: raw(split) for name, split in data.watched.items()} == expected
+        assert data.checksums == plain.checksums
+    held_out = {"test_path": "albert-intrinsic", "valid_path": "race-dev", "split": "90/10/0"}
+    data = prepare(config_of(file, **held_out), cache=cache)
+    assert [raw(split) for split in data.splits()] == [TEXT, race, squad + race]
+    assert data.test.sizes()["documents"] == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "remedy"),
+    [
+        ({"test_path": "albert-intrinsic"}, "data.test_path = PATH"),
+        ({"watch": ("squad-dev",)}, r"data.watch = {squad = PATH}, or .* data.watch = \[\]"),
+    ],
+)
+def test_corpora_that_cannot_be_fetched_are_refused(file, cache, monkeypatch, fields, remedy):
+    def refuse(*_: object, **__: object) -> None:
+        raise DataError("dev-v1.1.json cannot be downloaded")
+
+    monkeypatch.setattr("sublayer.data.corpora.watched.fetch", refuse)
+    with pytest.raises(DataError, match=f"dev-v1.1.json cannot be downloaded; give .*{remedy}"):
+        prepare(config_of(file, **fields), cache=cache)
+
+
+@pytest.mark.parametrize("watch", [("sqad-dev",), ("squad-dev",) * 2, {"a/b": "x"}, {"a": ""}])
+def test_a_watch_without_meaning_is_refused(watch):
+    with pytest.raises((ConfigError, ValueError), match="watch"):
+        DataConfig(watch=watch)
+
+
+def bpe(file, **fields):
+    return config_of(file, tokenizer="bpe", vocab_size=300, **fields)
+
+
+def test_a_text_is_prepared_once_until_it_changes(file, cache):
+    def times():
+        return {path: path.stat().st_mtime_ns for path in cache.rglob("*") if path.is_file()}
+
+    first = prepare(bpe(file), cache=cache)
+    expected = [split.ids.tolist() for split in first.splits()]
+    written = times()
+    second = prepare(bpe(file), cache=cache)
+    assert times() == written and second.checksums == first.checksums
+    # A damaged cache is made again, and leftovers of a killed process do no harm.
+    for path in [*(cache / "tokens").iterdir(), *(cache / "tokenizers").iterdir()]:
+        path.write_bytes(path.read_bytes()[:-50])
+        path.with_name(f".{path.name}.0123456789abcdef.tmp").write_bytes(b"")
+    again = prepare(bpe(file), cache=cache)
+    assert [split.ids.tolist() for split in again.splits()] == expected
+    file.write_bytes(TEXT.replace(b"line 1 ", b"LINE 1 "))
+    changed = prepare(bpe(file), cache=cache)
+    assert changed.checksums["train"] != first.checksums["train"]
+    assert changed.checksums["test"] == first.checksums["test"]
+    assert b"\nLINE 1 " in raw(changed.train)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe", "word-bpe"])
+def test_a_tokenizer_is_trained_on_the_training_split_alone(file, cache, kind):
+    config = config_of(file, tokenizer=kind, vocab_size=300 if kind == "bpe" else 120)
+    data = prepare(config, cache=cache)
+    n = len(TEXT)
+    trained = train_tokenizer(kind, [TEXT[: n * 90 // 100]], vocab_size=config.vocab_size)
+    assert data.tokenizer.fingerprint == trained.fingerprint
+    assert data.valid.ids.tolist() == trained.encode(TEXT[n * 90 // 100 : n * 95 // 100]).tolist()
+    trained.save(cache / "file.json")
+    config = config_of(file, tokenizer=str(cache / "file.json"))
+    assert prepare_tokenizer(config, cache=cache).fingerprint == trained.fingerprint
+    given = prepare(config_of(file), tokenizer=trained, cache=cache)
+    assert prepare(config, cache=cache).checksums == given.checksums == data.checksums
+
+
+def test_merges_are_counted_instead_of_ids(file, cache):
+    def trained(**fields):
+        return prepare_tokenizer(config_of(file, tokenizer="word-bpe", **fields), cache=cache)
+
+    by_merges = trained(merges=30)
+    assert len(by_merges.content()["merges"]) == 30
+    assert trained(vocab_size=by_merges.vocab_size).fingerprint == by_merges.fingerprint
+    assert trained(merges=31).fingerprint != by_merges.fingerprint
+
+
+def test_a_tokenizer_of_a_text_that_changed_is_not_kept(file, cache):
+    def change(text):
+        if text.startswith("training a bpe tokenizer"):
+            file.write_bytes(b"another text, and another text\n" * 99)
+
+    with shown_by(HeardStages(change, change)), pytest.raises(DataError, match="changed while it"):
+        prepare_tokenizer(bpe(file), cache=cache)
+    assert not list(cache.rglob("*.json"))
+
+
+def test_of_several_processes_one_trains_a_tokenizer_and_the_others_wait(file, cache):
+    tokenizer = prepare_tokenizer(bpe(file), cache=cache)
+    [path] = cache.rglob("*.json")
+    saved = path.read_bytes()
+    path.unlink()
+    said = []
+    with shown_by(HeardStages(said.append, said.append)):
+        again = waits_until(
+            lock_of(path),
+            "waiting for another process, which trains the same tokenizer",
+            lambda: prepare_tokenizer(bpe(file), cache=cache),
+            lambda: path.write_bytes(saved),
+        )
+    assert again.fingerprint == tokenizer.fingerprint
+    assert not said, "nothing was trained"
+
+
+LINES = [b"line %04d of a text\n" % number for number in range(2000)]
+WHOLE = b"".join(LINES)
+
+
+@pytest.fixture
+def _small_windows(monkeypatch):
+    monkeypatch.setattr(training_text, "_WINDOW_BYTES", 100)
+    monkeypatch.setattr(training_text, "_SEARCHED_BYTES", 50)
+
+
+def as_documents(size: int) -> list[DocumentRange]:
+    """The text in documents of so many lines."""
+    parts = [b"".join(LINES[low : low + size]) for low in range(0, len(LINES), size)]
+    return [DocumentRange(MemoryDocument(str(n), part)) for n, part in enumerate(parts)]
+
+
+@pytest.mark.usefixtures("_small_windows")
+@pytest.mark.parametrize(("size", "most"), [(3, 20000), (50, 5000), (2000, 1000)])
+def test_a_sample_is_whole_lines_from_everywhere(size, most):
+    parts = list(sampled(as_documents(size), len(WHOLE), most))
+    text = b"".join(part.document.text[part.start : part.stop] for part in parts)
+    lines = text.splitlines(keepends=True)
+    assert set(lines) <= set(LINES) and lines == sorted(set(lines))
+    # About as much as was asked for: windows and documents are not of one size.
+    assert 0.7 * most <= len(text) <= 1.3 * most
+    assert {int(line.split()[1]) * 5 // len(LINES) for line in lines} == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.usefixtures("_small_windows")
+def test_a_sample_is_taken_of_a_text_beyond_the_bound(monkeypatch, capsys):
+    document = MemoryDocument("a", WHOLE)
+    parts = list(sampled([DocumentRange(document, 3000, 9000)], 6000, 1000))
+    assert all(3000 <= part.start < part.stop <= 9000 for part in parts)
+    assert parts[0].start == 3000
+    bound = "_MOST_BYTES_OF_OTHERS"
+    monkeypatch.setattr(training_text, bound, 500)
+    texts = TrainingText([as_documents(2000)], "wordpiece", "lines").texts()
+    lines = b"".join(texts).splitlines(keepends=True)
+    assert set(lines) <= set(LINES) and 15 < len(lines) < 35
+    sources = [as_documents(7), as_documents(2000)]
+    monkeypatch.setattr(training_text, bound, 2 * len(WHOLE))
+    capsys.readouterr()
+    whole = TrainingText(sources, "bpe", "none")
+    assert (whole.identity, b"".join(whole.texts())) == ([], WHOLE + WHOLE)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(training_text, bound, 2 * len(WHOLE) - 1)
+    part = TrainingText(sources, "bpe", "none")
+    assert part.identity == [["sample", 2 * len(WHOLE) - 1, 1]]
+    assert 0 < len(b"".join(part.texts())) <= 2.6 * len(WHOLE)
+    assert "is trained on 0 of the 0 MB" in capsys.readouterr().err

@@ -1,0 +1,333 @@
+"""A text in shards gives the file of the whole, however it is encoded, stopped or changed."""
+
+import gzip
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from sublayer.config.data import DataConfig
+from sublayer.data.prepare import prepare
+from sublayer.data.shards import joining, workers
+from sublayer.data.shards.cutting import cut_shards
+from sublayer.data.shards.encoding import ShardEncoder
+from sublayer.data.shards.joined import JoinedIds
+from sublayer.data.shards.progress import Progress
+from sublayer.data.shards.request import read_request, write_request
+from sublayer.data.shards.text_sum import TextSum
+from sublayer.data.shards.workers import MOST_PROCESSES, default_processes, limited_to
+from sublayer.data.store import read_store, write_store
+from sublayer.data.text import document_range, files
+from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.text.document_store import open_pack
+from sublayer.data.text.files import FileDocument, MemoryDocument
+from sublayer.data.text.gutenberg import body_range
+from sublayer.data.text.whole_documents import WholeDocuments
+from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.errors import DataError
+from sublayer.files.json_footer import read_description, write_description
+from sublayer.system import lock
+from sublayer.system.lock import held
+
+PARAGRAPHS = [
+    f"Title {number}\n\nOne {number}. Two.\nThree!\n\n".encode() * 3 for number in range(60)
+]
+WHOLE = 1 << 40
+BPE = train_tokenizer("bpe", PARAGRAPHS, vocab_size=300)
+ONE = {"n_processes": 1}
+
+
+def ranges(*texts: bytes) -> list[DocumentRange]:
+    return [DocumentRange(MemoryDocument("a", text)) for text in texts]
+
+
+def documents(folder: Path):
+    """Sources of several kinds: in memory, in files, blank ones, and records of a pack."""
+    contents = {f"{number}.txt": text for number, text in enumerate(PARAGRAPHS[20:30])}
+    contents["packed.txt.gz"] = gzip.compress(b"Packed. " * 100, mtime=0)
+    found = []
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+        found.append(DocumentRange(FileDocument(folder / name, folder / "cache")))
+    found[0] = DocumentRange(found[0].document, 7, 30)
+    records = open_pack(folder / "pack", [("records", lambda: enumerate(PARAGRAPHS[30:], 1))])
+    return [ranges(*PARAGRAPHS[:20], b" \n\n "), found, WholeDocuments(records)]
+
+
+def written(path: Path, *arguments, **options) -> bytes:
+    path.unlink(missing_ok=True)
+    write_store(path, *arguments, **options)
+    assert read_store(path) is not None
+    assert not list(path.parent.glob(f"{path.name}.*.unfinished"))
+    return path.read_bytes()
+
+
+def stopped(monkeypatch, after: int, *arguments, **options) -> None:
+    """Write a store, and stop when so many shards were joined."""
+    done = []
+
+    def add(progress: Progress, n_bytes: int) -> None:
+        done.append(n_bytes)
+        if len(done) == after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "add", add)
+        with pytest.raises(KeyboardInterrupt):
+            write_store(*arguments, **options)
+
+
+@pytest.mark.parametrize("unit", ["none", "prose"])
+def test_shards_give_the_file_of_the_whole(tmp_path, unit):
+    sources = documents(tmp_path)
+    for tokenizer, shard_bytes, n_processes in (
+        (ByteTokenizer(), 1, 1),
+        (BPE, 700, 1),
+        (CharacterTokenizer("One Tw.\n"), 3000, 2),
+    ):
+        expected = written(tmp_path / "whole", sources, tokenizer, unit, shard_bytes=WHOLE)
+        settings = {"shard_bytes": shard_bytes, "n_processes": n_processes}
+        assert written(tmp_path / "a", sources, tokenizer, unit, **settings) == expected
+
+
+@pytest.mark.all
+def test_a_document_over_several_shards_begins_where_it_first_gives_a_token(tmp_path):
+    # A shard has four megabytes of a document at least: blank ones, and some text behind them.
+    blank = b" \n\n" * (3 << 20)
+    source = ranges(
+        blank, blank + b"One. Two.\n\n" + blank + b"Three.", b"Four.", blank, b"\nFive."
+    )
+    for sources, n_dropped in (([source], 2), ([source[1:3], source[3:]], 1)):
+        expected = written(tmp_path / "a", sources, ByteTokenizer(), "prose", shard_bytes=WHOLE)
+        assert written(tmp_path / "a", sources, ByteTokenizer(), "prose", shard_bytes=1) == expected
+        store = read_store(tmp_path / "a")
+        assert (len(store.document_starts), store.n_dropped_documents) == (3, n_dropped)
+
+
+@pytest.mark.parametrize("damage", ["nothing", "version", "ids", "cut", "part", "kind"])
+def test_a_preparation_that_was_stopped_goes_on_to_the_same_file(
+    tmp_path, monkeypatch, capsys, damage
+):
+    monkeypatch.setattr(joining, "_KEPT_BYTES", 400)
+    sources = documents(tmp_path)
+    expected = written(tmp_path / "a", sources, BPE, "prose", shard_bytes=WHOLE)
+    (tmp_path / "a").unlink()
+    settings = {"shard_bytes": 150, "n_processes": 2 if damage == "nothing" else 1}
+    stopped(monkeypatch, 9, tmp_path / "a", sources, BPE, "prose", **settings)
+    assert not (tmp_path / "a").exists()
+    [folder] = tmp_path.glob("a.*.unfinished")
+    joined = JoinedIds(folder)
+    joined.close()
+    assert 0 < joined.n_shards < 9
+    part = min(folder.glob("*.shard"))
+    assert part.name == f"{joined.n_shards:06d}.shard"
+    journal = folder / "journal.json"
+    if damage == "version":
+        journal.write_text(journal.read_text().replace('"version": 2', '"version": 1'))
+    elif damage == "cut":
+        os.truncate(folder / "ids", 5)
+    elif damage == "kind":  # as it was before the text of a shard was summed
+        meta, n_bytes = read_description(part)
+        os.truncate(part, n_bytes)
+        del meta["text"]
+        with part.open("ab") as file:
+            write_description(file, meta)
+    elif damage != "nothing":
+        path = part if damage == "part" else folder / damage
+        content = bytearray(path.read_bytes())
+        content[3] ^= 1
+        path.write_bytes(content)
+    assert written(tmp_path / "a", sources, BPE, "prose", **settings) == expected
+    said = capsys.readouterr().err
+    anew = f"{folder} is damaged, or of another version: the text is prepared from its start\n"
+    assert said.count(anew) == (damage in ("version", "ids", "cut"))
+    encoded = f"{folder}: 1 shard, damaged or of another version, encoded anew\n"
+    assert said.count(encoded) == (damage == "kind")
+
+
+def test_joined_shards_are_not_encoded_again_nor_those_of_another_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
+    settings = {"shard_bytes": 100, **ONE}
+    stopped(monkeypatch, 20, tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
+    changed = [PARAGRAPHS[0], PARAGRAPHS[1] + b"more", *PARAGRAPHS[2:]]
+    with pytest.raises(DataError, match=r"the text is another one than that of .*unfinished"):
+        write_store(tmp_path / "a", [ranges(*changed)], BPE, **settings)
+    # Nothing can be encoded now but what was before: the rest is asked for, and fails.
+    monkeypatch.setattr(workers, "python_command", lambda module: [sys.executable, "-c", ""])
+    with pytest.raises(DataError, match="tokens ended with code 0: the same command goes on"):
+        write_store(tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
+    [folder] = tmp_path.glob("a.*.unfinished")
+    joined = JoinedIds(folder)
+    joined.close()
+    assert joined.n_shards >= 19
+
+
+def test_a_bad_byte_and_a_full_disk_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "bad.txt").write_bytes(b"one\ntwo\n\xff\n")
+    bad = DocumentRange(FileDocument(tmp_path / "bad.txt", tmp_path / "cache"))
+    settings = {"shard_bytes": 1000, **ONE}
+    with pytest.raises(DataError, match=r"bad.txt, line 3: byte 0xff is not UTF-8"):
+        write_store(
+            tmp_path / "a", [[*ranges(*PARAGRAPHS), bad]], CharacterTokenizer("abc"), **settings
+        )
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
+    for place, name, path in ((JoinedIds, "keep", "a"), (lock.os, "write", "full/a")):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, full)
+            with pytest.raises(DataError, match="cannot write .*: No space left on device; set SU"):
+                write_store(tmp_path / path, documents(tmp_path), BPE, **settings)
+    assert not (tmp_path / "full").exists()
+    (tmp_path / "tokens").write_text("a file of the user's")
+    with pytest.raises(DataError, match=r"^cannot write .*/tokens/a.1000.unfinished: .*SUBLAYER"):
+        write_store(tmp_path / "tokens" / "a", documents(tmp_path), BPE, **settings)
+
+
+def test_the_shards_of_a_text_that_changed_are_listed(tmp_path, monkeypatch, capsys):
+    tokens = tmp_path / "cache" / "tokens"
+    settings = {"shard_bytes": 100, **ONE}
+    stopped(monkeypatch, 2, tokens / "other", [ranges(*PARAGRAPHS[:9])], BPE, **settings)
+    [folder] = tokens.iterdir()
+    n_bytes = sum(path.stat().st_size for path in folder.iterdir())
+    (folder / "more").write_bytes(bytes(3_100_000 - n_bytes))
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (0, 0))
+    text = tmp_path / "a.txt"
+    text.write_bytes(b"some text, " * 200)
+    prepare(DataConfig(path=str(text)), cache=tmp_path / "cache")
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "stopped" in line]
+    assert line.startswith(f"{tokens} keeps what was stopped or is of a text that changed: other.")
+    assert "100.unfinished (3 MB, " in line and " days old)" in line
+    (tokens / "later.1.unfinished").mkdir()
+    text.write_bytes(b"other text, " * 200)
+    with held(folder):
+        prepare(DataConfig(path=str(text)), cache=tmp_path / "cache")
+    listed = capsys.readouterr().err
+    assert "changed: later.1.unfinished (0 MB, of today). Delete" in listed, "other is gone on with"
+
+
+def test_progress_is_a_rate_and_the_time_left():
+    seconds = iter([0.0, 100.0, 100.0, 102.0, 102.0])
+    progress = Progress("reading", 5_000_000_000, clock=lambda: next(seconds))
+    assert progress.line() == "reading: 0 of 5,000 MB"
+    progress.skip(1_000_000_000)
+    progress._n_done += 50_000_000
+    assert progress.line() == "reading: 1,050 of 5,000 MB, 25.0 MB/s, 2:38 left"
+
+
+@pytest.mark.parametrize(
+    ("n_cores", "limit", "expected"),
+    [(64, None, MOST_PROCESSES), (64, 64, MOST_PROCESSES), (64, 3, 3), (2, 3, 2)],
+)
+def test_processes_are_as_many_as_cores_and_limits_allow(monkeypatch, n_cores, limit, expected):
+    monkeypatch.setattr(workers, "cores", lambda: n_cores)
+    with limited_to(limit):
+        assert default_processes() == expected
+
+
+@pytest.mark.parametrize("unit", ["none", "prose"])
+def test_a_text_that_changes_meanwhile_is_noticed(tmp_path, monkeypatch, unit):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"One. Two.\n")
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    document = FileDocument(path, tmp_path / "cache")
+    document.digest()
+    add_all = ShardEncoder.add_all
+
+    def change_and_add(self, pieces):
+        path.write_bytes(b"One. Ten.\n")
+        os.utime(path, ns=times)  # it looks the same
+        add_all(self, pieces)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ShardEncoder, "add_all", change_and_add)
+        with pytest.raises(DataError, match=f"^{path}, or what follows it, changed while it was"):
+            write_store(tmp_path / "a", [[DocumentRange(document)]], ByteTokenizer(), unit)
+    path.write_bytes(b"One. Two. More.\n")
+    with pytest.raises(DataError, match=f"^{path} changed while it was read: leave it"):
+        write_store(tmp_path / "a", [[DocumentRange(document)]], BPE, unit, shard_bytes=1, **ONE)
+    assert not (tmp_path / "a").exists()
+
+
+class Recorded(ByteTokenizer):
+    """Bytes, and how many are given to be encoded at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together: list[int] = []
+        self.alone: list[int] = []
+
+    def encode(self, text):
+        self.alone.append(len(text))
+        return super().encode(text)
+
+    def encode_many(self, texts):
+        self.together.append(sum(map(len, texts)))
+        return [ByteTokenizer.encode(self, text) for text in texts]
+
+
+def test_sentences_are_encoded_in_small_batches_and_long_ones_alone(tmp_path):
+    tokenizer = Recorded()
+    short, long = b"a word and another\n" * 40_000, b"a word, another, " * 20_000
+    write_store(tmp_path / "a", [ranges(short + long + b"\nend\n")], tokenizer, "lines")
+    assert max(tokenizer.together) <= 256 << 10
+    assert tokenizer.alone == [len(long.strip()), len(b"end")]
+    assert len(read_store(tmp_path / "a").sentence_starts) == 40_002
+
+
+def test_a_text_without_a_place_to_cut_is_refused_with_its_line(monkeypatch):
+    monkeypatch.setattr(document_range, "_CHUNK_BYTES", 8)
+    monkeypatch.setattr(document_range, "_LONGEST_BYTES", 32)
+    source = ranges(b"one\ntwo\nthree\n" + b"x" * 99)
+    # BPE cuts before the end of a line, sentences are cut behind it.
+    for unit, line in (("none", 3), ("lines", 4)):
+        message = f"^a, line {line}: 0 MiB without a place where the text may be cut: divide"
+        with pytest.raises(DataError, match=message):
+            list(cut_shards([source], BPE.cut, unit))
+    [shard] = cut_shards([source], ByteTokenizer().cut, "none")
+    assert shard.text.n_bytes == 113
+
+
+@pytest.mark.parametrize("small_bytes", [1000, 1 << 20])
+def test_a_request_holds_no_text_of_a_compressed_file(tmp_path, monkeypatch, small_bytes):
+    monkeypatch.setattr(files, "_SMALL_BYTES", small_bytes)
+    text = b"".join(b"line %d\n" % number for number in range(20_000))
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text, mtime=0))
+    source = [DocumentRange(FileDocument(tmp_path / "a.txt.gz", tmp_path / "cache"))]
+    [shard] = cut_shards([source], ByteTokenizer().cut, "none")
+    request = write_request(shard, tmp_path / "part")
+    assert len(request) < 1000
+    number, part, [piece] = read_request(request)
+    assert (number, part) == (0, tmp_path / "part")
+    assert piece.part.document.read()[:] == text
+    assert (tmp_path / "cache" / "unpacked").exists() == (small_bytes < len(text))
+
+
+@pytest.mark.parametrize(("unit", "shard_bytes"), [("none", 1), ("lines", 200), ("prose", 1)])
+def test_encoded_text_is_summed_as_it_was_cut(monkeypatch, unit, shard_bytes):
+    monkeypatch.setattr(document_range, "_CHUNK_BYTES", 64)
+    mark = b"\n*** %s OF THE PROJECT GUTENBERG EBOOK A ***\n\n"
+    body = b"".join(b"Chapter %d\n\nOne. Two,\r\nand \xc3\xa9.\n\n" % n for n in range(30))
+    book = b"\xef\xbb\xbfHeader." + mark % b"START" + body + mark % b"END" + b"Licence."
+    first, last = body_range(book)
+    bounds = [(0, None), (5, first + 40), (first + 40, last + 10), (last + 10, None), (3, 9)]
+    document = MemoryDocument("a", book)
+    source = [DocumentRange(document, *places) for places in bounds] + ranges(b" \n\n ")
+    n_bytes = 0
+    for shard in cut_shards([source], BPE.cut, unit, shard_bytes):
+        encoder = ShardEncoder(io.BytesIO(), BPE, unit, is_first=shard.number == 0)
+        encoder.add_all(shard.pieces)
+        assert encoder.text == shard.text
+        n_bytes += shard.text.n_bytes
+    assert n_bytes == 2 * len(book) - 5 + 6 + 4
+    one, other = TextSum(), TextSum()
+    one.add(b"123456789")
+    for part in (b"1234", b"", b"56789"):
+        other.add(part)
+    assert one == other == TextSum(9, 0xCBF43926), "the check value of CRC-32"
