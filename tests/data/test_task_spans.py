@@ -1,0 +1,413 @@
+"""Answers in passages: places of tokens, windows, rows of questions, and answers decoded."""
+
+import json
+import string
+from functools import cache
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import decoders, models, pre_tokenizers
+
+from sublayer.config.data import DataConfig
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tasks.assembly import Assembler, RowRule
+from sublayer.data.tasks.batches import ExampleBatches
+from sublayer.data.tasks.marks import Marks
+from sublayer.data.tasks.offsets import encode_with_offsets
+from sublayer.data.tasks.prepare import prepare_tasks
+from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
+from sublayer.data.tasks.span_examples import SpanExamples
+from sublayer.data.tasks.spans import (
+    best_starts,
+    independent_candidates,
+    independent_prediction,
+    joint_candidates,
+    joint_prediction,
+    null_score,
+    rank_spans,
+)
+from sublayer.data.tasks.windows import Window, best_windows, cut_windows, gold_places, gold_tokens
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.errors import ConfigError
+from sublayer.tasks.example import Answer, Example
+from sublayer.tasks.registry import TASKS
+from tests.breadth import examples, rows
+
+_TEXT = (
+    "The Panthers' defense gave up just 308 points, ranking sixth. Tesla's machine — “to end” — "
+    "cost 1,000,000 (about 6½ km²) in the 1980s; naïve cafés in the U.S. are fine.\n"
+) * 20
+_SIZES = {"bpe": 400, "wordpiece": 200, "unigram": 150, "word-bpe": 200, "moses-bpe": 200}
+_NAMES = ("bytes", "characters", *_SIZES, "t5", "library unigram")
+
+
+@cache
+def _tokenizer(name):
+    if name == "bytes":
+        return ByteTokenizer()
+    if name == "t5":
+        return train_tokenizer("unigram", [_TEXT.encode()], vocab_size=150, sentinels=4)
+    if name == "library unigram":
+        # T5's file of the tokenizers library, in short.
+        model = _tokenizer("t5")
+        library = tokenizers.Tokenizer(models.Unigram(list(model.scores()), unk_id=model.unk_id))
+        library.pre_tokenizer = pre_tokenizers.Metaspace()
+        library.decoder = decoders.Metaspace()
+        return SubwordTokenizer(library)
+    return train_tokenizer(name, [_TEXT.encode()], vocab_size=_SIZES.get(name))
+
+
+@pytest.mark.parametrize("name", rows(_NAMES, 4))
+def test_a_word_is_found_in_its_tokens(name):
+    tokenizer = _tokenizer(name)
+    text = "In the 1980s Tesla's café, naïve Panthers scored\n\n  points."
+    placed = encode_with_offsets(tokenizer, text)
+    for word in ("Tesla", "café", "naïve", "Panthers", "points"):
+        start = text.index(word)
+        tokens = placed.covering(start, start + len(word))
+        assert tokens is not None
+        assert word in text[placed.slice(*tokens, text)]
+        # No token of another word is taken for it.
+        assert text[placed.slice(*tokens, text)].strip("'s,.") in (word, word.strip("s"))
+
+
+def test_places_are_exact_where_every_byte_is_kept():
+    placed = encode_with_offsets(ByteTokenizer(), "aé東b")
+    assert placed.starts.tolist() == [0, 1, 1, 2, 2, 2, 3]
+    assert placed.ends.tolist() == [1, 2, 2, 3, 3, 3, 4]
+
+
+def test_what_the_vocabulary_lacks_stands_for_what_lies_between(real_data):
+    tokenizer = load_tokenizer(real_data / "vocab" / "albert" / "spiece.model")
+    text = "Hello “É½” 1,000 東京, the  End"
+    placed = encode_with_offsets(tokenizer, text)
+    found = [
+        (tokenizer.names[id_], text[start:end].strip())
+        for id_, start, end in zip(placed.ids, placed.starts, placed.ends, strict=True)
+    ]
+    places = dict(found)
+    expected = {"▁hello": "Hello", "e": "É", "1": "½", "2": "½", "▁1,000": "1,000", "▁end": "End"}
+    assert {name: places[name] for name in expected} == expected
+    assert ("<unk>", "東京") in found
+
+
+def _texts():
+    letters = ("½", "ﬁ", "İ", "ß", "Σ", "ς", "a\u0301", "\u200b", "\u00ad", "東京", "😀", "▁")
+    not_letters = ("\ud800", "\uffff", "\ufffd", "“", "’", "…", "''", "3,", "\u2028", "\n", " ")
+    odd = st.sampled_from((*letters, *not_letters, "[SEP]", "<unk>", "##"))
+    known = st.sampled_from(_TEXT.split(" "))
+    return st.lists(st.one_of(odd, known, st.characters()), max_size=12).map("".join)
+
+
+@pytest.mark.parametrize("name", rows(_NAMES, 4))
+@examples(200)
+@given(text=_texts())
+def test_places_are_in_order_and_in_the_text(name, text):
+    tokenizer = _tokenizer(name)
+    placed = encode_with_offsets(tokenizer, text)
+    assert np.array_equal(placed.ids, tokenizer.encode(text.encode("utf-8", "replace")))
+    assert placed.ids.shape == placed.starts.shape == placed.ends.shape
+    assert (np.diff(placed.starts) >= 0).all() and (np.diff(placed.ends) >= 0).all()
+    assert (placed.starts <= placed.ends).all()
+    assert (placed.starts >= 0).all() and (placed.ends <= len(text)).all()
+
+
+# How many of the 1,190 end inside a token: of the first "7,000,000 square kilometres (2,70", which
+# its annotator cut short; of byte pairs those whose last token has marks behind it.
+@pytest.mark.parametrize(("name", "n_inside"), [("bert/vocab.txt", 1), ("bpe", 12)])
+def test_every_answer_of_the_shared_piece_comes_back_from_its_tokens(real_data, name, n_inside):
+    path = real_data / "squad" / "squad_v1.1_dev_240_paragraphs.json"
+    spans = [
+        (paragraph["context"], answer["answer_start"], answer["text"])
+        for article in json.loads(path.read_text("utf-8"))["data"]
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+        for answer in question["answers"]
+    ]
+    contexts = dict.fromkeys(context for context, _, _ in spans)
+    if "/" in name:
+        tokenizer = load_tokenizer(real_data / "vocab" / name)
+    else:
+        tokenizer = train_tokenizer(name, [each.encode() for each in contexts], vocab_size=3000)
+    placed = {context: encode_with_offsets(tokenizer, context) for context in contexts}
+    others = []
+    for context, start, answer in spans:
+        tokens = placed[context].covering(start, start + len(answer))
+        assert tokens is not None
+        found = placed[context].slice(*tokens, context)
+        assert found.start <= start and found.stop >= start + len(answer.rstrip())
+        if context[found] != answer:
+            others.append((answer, context[found]))
+    assert len(spans) == 1190 and len(others) == n_inside
+    marks = string.punctuation + string.digits
+    assert all(answer.strip(marks) == found.strip(marks) for answer, found in others)
+
+
+def test_windows_stand_a_stride_apart_and_the_last_ends_with_the_passage():
+    assert cut_windows(300, 200) == (Window(0, 200), Window(128, 172))
+    assert cut_windows(200, 200) == (Window(0, 200),)
+    assert cut_windows(201, 200) == (Window(0, 200), Window(128, 73))
+    assert cut_windows(10, 4, stride=3) == (Window(0, 4), Window(3, 4), Window(6, 4))
+    # A stride that is longer than a window would leave tokens out.
+    assert cut_windows(10, 4, stride=128) == (Window(0, 4), Window(4, 4), Window(8, 2))
+    assert cut_windows(0, 4) == (Window(0, 0),)
+    with pytest.raises(ConfigError, match="no room for a passage"):
+        cut_windows(10, 0)
+
+
+def test_a_token_is_scored_where_its_poorer_side_has_most_context():
+    # Tokens 3 to 5 stand in both: by their poorer sides 2, 1, 0 in the first, 0, 1, 2 in the
+    # second, which is longer: +0.06 against +0.07.
+    windows = (Window(0, 6), Window(3, 7))
+    assert best_windows(windows).tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
+    # Of equals the first: token 2 has 1 on its poorer side in both.
+    assert best_windows((Window(0, 4), Window(1, 4))).tolist() == [0, 0, 0, 1, 1]
+
+
+def test_an_answer_that_a_window_has_only_in_part_is_cls():
+    answers = ((10, 14), (12, 12), (9, 12), (12, 15), None)
+    places = [gold_places(Window(10, 5), answer, offset=7) for answer in answers]
+    assert places == [(7, 11), (9, 9), (0, 0), (0, 0), (0, 0)]
+
+
+def test_the_first_gold_answer_is_found_by_its_place_or_else_by_its_text():
+    passage = "aab ab"
+    placed = encode_with_offsets(ByteTokenizer(), passage)
+    for answers, tokens in (
+        ([Answer("ab", 4), Answer("aab", 0)], (4, 5)),
+        ([Answer("ab")], (1, 2)),
+        ([Answer("cd")], None),
+        ([], None),
+    ):
+        assert gold_tokens(placed, passage, answers) == tokens
+
+
+_OFFSET = 3
+
+
+def _row(length, **scores):
+    """Logits of a row of so many tokens and a [SEP], 0 but for columns such as ``c4``."""
+    row = np.zeros(_OFFSET + length + 1)
+    for column, score in scores.items():
+        row[int(column[1:])] = score
+    return row
+
+
+def _ranked(passage, candidates, windows=None, **rest):
+    placed = encode_with_offsets(ByteTokenizer(), passage)
+    windows = windows or (Window(0, len(passage)),)
+    return rank_spans(windows, candidates, offset=_OFFSET, placed=placed, passage=passage, **rest)
+
+
+def _independent(passage, starts, ends, **rest):
+    return _ranked(passage, [independent_candidates(starts, ends)], **rest)
+
+
+def test_an_answer_lies_in_the_passage_and_has_at_most_so_many_tokens():
+    # [CLS], the question and the last [SEP] are no answer, however high.
+    spans = _independent("ab", _row(2, c0=50, c1=60, c3=1), _row(2, c0=50, c5=40, c4=1))
+    assert spans[0].text == "ab"
+    assert all(0 <= span.start < 2 for span in spans)
+    spans = _independent(" a b", _row(4, c3=9), _row(4, c3=9, c4=8))
+    assert (spans[0].text, spans[0].start) == ("a", 1), "whitespace is no part of an answer"
+    starts, ends = _row(40, c3=10), _row(40, c32=5, c33=6)
+    assert _independent("x" * 40, starts, ends)[0].text == "x" * 30
+    assert len(_independent("x" * 40, starts, ends, most_tokens=31)[0].text) == 31
+    assert _independent("", np.zeros(4), np.zeros(4)) == []
+    nothing = independent_prediction([])
+    assert (nothing.text, nothing.start) == ("", None)
+
+
+def test_a_null_score_is_the_lowest_of_all_windows():
+    starts = [np.array([3.0, 0.0]), np.array([1.0, 0.0])]
+    ends = [np.array([2.0, 0.0]), np.array([1.5, 0.0])]
+    assert null_score(starts, ends) == 2.5
+    spans = _independent("ab", _row(2, c3=4), _row(2, c4=4))
+    prediction = independent_prediction(spans, 2.5)
+    assert (prediction.text, prediction.no_answer) == ("ab", 2.5 - 8)
+    assert joint_prediction(spans, [0.5, -1.0, 2.0]).no_answer == -1.0
+
+
+def test_joint_ends_are_those_of_their_starts():
+    starts = np.log(np.array([0.1, 0.1, 0.1, 0.4, 0.3, 0.0 + 1e-30]))
+    columns = best_starts(starts, 2)
+    assert columns.tolist() == [3, 4]
+    ends = np.full((2, 6), -1e30)
+    ends[0, 3:5] = np.log([0.2, 0.8])
+    ends[1, 4] = 0.0
+    spans = _ranked("ab", [joint_candidates(starts, columns, ends, n_ends=2)])
+    # 0.4 * 0.8 = 0.32, 0.3 * 1 and 0.4 * 0.2.
+    assert [span.text for span in spans] == ["ab", "b", "a"]
+    assert np.exp([span.score for span in spans]) == pytest.approx([0.32, 0.3, 0.08])
+
+
+@given(st.integers(1, 30), st.integers(1, 12), st.integers(1, 6), st.integers(0, 1000))
+def test_decoding_equals_a_loop_over_all_pairs(n_tokens, room, stride, seed):
+    generator = np.random.default_rng(seed)
+    passage = "".join(generator.choice(list("ab c"), n_tokens))
+    windows = cut_windows(n_tokens, room, stride)
+    logits = [generator.normal(size=(2, _OFFSET + window.length + 1)) for window in windows]
+    candidates = [independent_candidates(*pair, n_best=5) for pair in logits]
+    spans = _ranked(passage, candidates, windows, most_tokens=4, n_best=3)
+    scored_in = best_windows(windows)
+    assert len(scored_in) == n_tokens
+    expected = []
+    for number, (window, (starts, ends)) in enumerate(zip(windows, logits, strict=True)):
+        assert window.length <= room
+        for start in sorted(range(len(starts)), key=lambda place: -starts[place])[:5]:
+            for end in sorted(range(len(ends)), key=lambda place: -ends[place])[:5]:
+                first, last = start - _OFFSET, end - _OFFSET
+                if first < 0 or last >= window.length or not 0 <= last - first < 4:
+                    continue
+                if scored_in[first + window.start] != number:
+                    continue
+                text = passage[first + window.start : last + window.start + 1].strip()
+                if text:
+                    expected.append((starts[start] + ends[end], text))
+    expected.sort(key=lambda pair: -pair[0])
+    assert [(span.score, span.text) for span in spans] == expected[:3]
+
+
+_PASSAGE = "abcdefghijklmnopqrst"
+
+
+def _example(id_, question, *answers, passage=_PASSAGE):
+    return Example(id_, {"context": passage, "question": question}, answers=answers, source=passage)
+
+
+def _encode(examples, *, context=15, stride=5, trains=False, task="squad"):
+    rule = WindowRule(context, stride)
+    return encode_passages(TASKS[task], examples, ByteTokenizer(), rule, trains=trains)
+
+
+def _texts_of(encoded, row):
+    return [bytes(text.tolist()).decode() for text in encoded.texts_of(row)]
+
+
+def test_a_passage_is_read_in_windows_each_behind_the_question():
+    encoded = _encode([_example("0", "?!", Answer("klm", 10)), _example("1", "#")])
+    # 15 tokens, 3 marks and a question of 2 leave room for 10.
+    assert [_texts_of(encoded, row) for row in encoded.rows_of(0)] == [
+        ["?!", "abcdefghij"],
+        ["?!", "fghijklmno"],
+        ["?!", "klmnopqrst"],
+    ]
+    assert encoded.windows(0) == [Window(0, 10), Window(5, 10), Window(10, 10)]
+    # [CLS] ? ! [SEP] is 4: "k" is the sixth and the first of its windows; the first has none of it.
+    assert encoded.spans[:3].tolist() == [[0, 0], [9, 11], [4, 6]]
+    assert (encoded.offset(0), encoded.offset(1)) == (4, 3)
+    assert encoded.spans[3:].tolist() == [[0, 0]] * 3
+    assert encoded.placed(1).slice(2, 4, _PASSAGE) == slice(2, 5)
+    assert len(encoded) == encoded.n_questions == 2
+
+
+def test_a_window_teaches_the_answer_that_it_has_whole():
+    # Each window is an example to learn.
+    encoded = _encode([_example("0", "?!", Answer("a", 0)), _example("1", "#")], trains=True)
+    assert len(encoded) == encoded.n_rows == 6 and encoded.n_questions == 2
+    assert encoded.numbers.tolist() == [0, 0, 0, 1, 1, 1]
+    assert encoded.spans[:, 0].tolist() == [4, 0, 0, 0, 0, 0]
+    # The first answer with a place is learned, or that there is none.
+    encoded = _encode([_example("0", "?", Answer("xyz"), Answer("c", 2))], context=40, trains=True)
+    assert encoded.spans.tolist() == [[5, 5]]
+    encoded = _encode([_example("0", "?")], context=40, trains=True, task="squad2")
+    assert encoded.spans.tolist() == [[0, 0]]
+    # A question whose answer has no place teaches nothing, and is scored.
+    examples = [_example("0", "?", Answer("xyz")), _example("1", "?", Answer("b", 1))]
+    assert set(_encode(examples, trains=True).numbers.tolist()) == {1}
+    scored = _encode(examples)
+    assert scored.numbers.tolist() == [0, 1]
+    assert not scored.spans[scored.rows_of(0)].any()
+
+
+def test_rows_are_built_with_marks_and_the_columns_of_answers():
+    encoded = _encode([_example("0", "?!", Answer("klm", 10))], trains=True)
+    marks = Marks(first=256, between=257, last=257, pad=258)
+    batch = Assembler(encoded, RowRule("pair", marks, 15)).pack(np.arange(3))
+    found = []
+    for (first, last), (row, start) in zip(batch.spans, batch.readouts, strict=True):
+        assert batch.read.tokens[row, start] == 256
+        answer = batch.read.tokens[row, first : last + 1].tolist()
+        found.append([256] if first == start else answer)
+    assert sorted(found) == [[*b"klm"], [*b"klm"], [256]]
+
+
+def test_a_long_question_is_cut_and_counted_and_a_passage_may_be_empty():
+    encoded = _encode([_example("0", "?" * 70), _example("1", "?")], context=200)
+    assert _texts_of(encoded, 0)[0] == "?" * 64
+    assert (encoded.n_cut_questions, encoded.most_question_tokens) == (1, 64)
+    # In a short row it has half of the room.
+    encoded = _encode([_example("0", "?" * 70), _example("1", "?")], context=43)
+    assert [len(text) for text in _texts_of(encoded, 0)] == [20, 20]
+    encoded = _encode([_example("0", "?", passage="")], context=40)
+    assert encoded.windows(0) == [Window(0, 0)] and _texts_of(encoded, 0) == ["?", ""]
+    with pytest.raises(ConfigError, match="no room for a passage"):
+        _encode([_example("0", "?")], context=3)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_stored_and_read_back_and_chosen_they_are_the_same(trains):
+    examples = [_example(str(n), "?" * n, Answer("h", 7)) for n in range(1, 4)]
+    encoded = _encode(examples, trains=trains)
+    again = SpanExamples.of_arrays(encoded.arrays())
+    places = np.flatnonzero(encoded.numbers != 1)
+    alone = _encode([examples[0], examples[2]], trains=trains)
+    for name, array in alone.arrays().items():
+        if name != "numbers":
+            assert np.array_equal(again.select(places).arrays()[name], array), name
+    assert again.select(places[:0]).n_rows == 0
+
+
+def _prepare(tmp_path, *, context=64, answer="w{0}", **settings):
+    """Prepare twelve articles of two questions, whose answers are their first words."""
+    articles = []
+    for article in range(12):
+        paragraphs = []
+        for paragraph in range(2):
+            words = [f"w{article}", *(f"x{paragraph}y{n}" for n in range(40))]
+            gold = {"text": answer.format(article), "answer_start": 0}
+            if article < 9:
+                gold["text"] = words[0]
+            question = {"id": f"{article}-{paragraph}", "question": "Which?", "answers": [gold]}
+            paragraphs.append({"context": " ".join(words), "qas": [question]})
+        articles.append({"title": f"Article {article}", "paragraphs": paragraphs})
+    (tmp_path / "squad").mkdir(exist_ok=True)
+    data = {"version": "1.1", "data": articles}
+    (tmp_path / "squad" / "dev-v1.1.json").write_text(json.dumps(data))
+    config = DataConfig(tasks="squad", path=str(tmp_path / "squad"), context=context)
+    vocabulary = tmp_path / "vocab.txt"
+    words = [f"w{n}" for n in range(30)]
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
+    objective = SupervisedObjective(**settings)
+    tokenizer = load_tokenizer(vocabulary)
+    return prepare_tasks(config, objective, tokenizer=tokenizer, cache=tmp_path / "cache")
+
+
+def test_a_folder_without_train_is_split_by_article_in_windows_of_a_length(tmp_path):
+    found = []
+    for settings in ({}, {"context": 24}, {"context": 24, "doc_stride": 3}):
+        data = _prepare(tmp_path, **settings)
+        found.append((data.train.parts[0].encoded.n_rows, data.checksums["train"]))
+    sources = [{example.source for example in split.parts[0].examples} for split in data.splits()]
+    assert len(set.union(*sources)) == sum(map(len, sources)) == 12 and all(sources)
+    assert sum(split.parts[0].encoded.n_questions for split in data.splits()) == 24
+    assert found == sorted(found, key=lambda pair: pair[0])
+    assert len({n_rows for n_rows, _ in found}) == len({checksum for _, checksum in found}) == 3
+
+
+def test_what_is_left_out_is_counted(tmp_path):
+    data = _prepare(tmp_path, context=24, answer="nowhere")
+    part = data.train.parts[0]
+    n_found = sum(example.answers[0].start is not None for example in part.distinct_examples)
+    assert part.n_lost > 0 and n_found == part.encoded.n_questions
+    rule = RowRule("pair", data.train.marks, 24)
+    first, second = ExampleBatches(data.train, rule=rule, batch_sequences=4, seed=0).notes()
+    n_rows = part.encoded.n_rows
+    assert f"{n_found} questions of the train part in {n_rows} windows" in first
+    assert f"{n_rows - n_found} of which have no answer" in first
+    assert second.startswith(f"{part.n_lost} questions of the train part left out")

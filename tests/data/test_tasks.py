@@ -1,0 +1,618 @@
+"""Tasks: files become splits that never meet, rows that fit, and batches of each example once."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublayer.config.data import DataConfig
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.data.tasks import encoding, prepare
+from sublayer.data.tasks.batches import ExampleBatches
+from sublayer.data.tasks.encoded import EncodedExamples, cut_lengths, joined
+from sublayer.data.tasks.encoding import encode_examples
+from sublayer.data.tasks.figure import draw_figures
+from sublayer.data.tasks.marks import Marks, find_marks
+from sublayer.data.tasks.prepare import prepare_tasks
+from sublayer.data.tasks.rows import build_row, n_cut, row_lengths
+from sublayer.data.tasks.task_split import of_tasks
+from sublayer.data.tasks.word_tokens import WordTokens
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.errors import ConfigError, DataError
+from sublayer.tasks.division import held_out
+from sublayer.tasks.example import Example
+from sublayer.tasks.formats.outline import outline
+from sublayer.tasks.registry import TASKS
+from tests.answerers import draw_examples, rule_of, split_of
+from tests.breadth import rows
+from tests.packed_rows import unpack
+from tests.published_files import write_published
+from tests.task_files import FIRST_MARK, write_copa, write_rte, write_sst2, write_stsb
+
+N = 23
+
+
+def batches_of(
+    examples=None, format_="pair", *, size=5, seed=1, orders="given", context=48, **mixed
+):
+    split = split_of(examples or {"mrpc": draw_examples("mrpc", N)}, format_, **mixed)
+    rule = rule_of(split, context)
+    return ExampleBatches(split, rule=rule, batch_sequences=size, seed=seed, orders=orders)
+
+
+@pytest.mark.parametrize("size", [5, 40])
+def test_every_example_is_used_once_an_epoch_without_a_gap(size):
+    batches, used = batches_of(size=size), []
+    for step in range(-(-3 * N // size)):
+        chosen = batches.chosen(step).tolist()
+        assert sorted(batches.batch(step).numbers) == sorted(chosen)
+        assert len(chosen) == size
+        used += chosen
+    orders = [tuple(used[epoch * N : (epoch + 1) * N]) for epoch in range(3)]
+    assert all(sorted(order) == list(range(N)) for order in orders)
+    assert len(set(orders)) == 3
+
+
+def texts_read(batches, n_steps):
+    """How often each row was read in each order, by its ids between the marks."""
+    read = Counter()
+    for step in range(n_steps):
+        batch = batches.batch(step)
+        numbers = [batch.numbers[owner] for owner in batch.owners]
+        for number, sequence in zip(numbers, unpack(batch), strict=True):
+            n_first = int((sequence.segments == 0).sum())
+            ids = sequence.ids.tolist()
+            read[number, tuple(ids[1 : n_first - 1]), tuple(ids[n_first:-1])] += 1
+    return read
+
+
+def test_both_orders_are_two_examples_of_an_epoch_of_a_symmetric_task():
+    examples = {"mrpc": draw_examples("mrpc", N)}
+    # A weight of one task alone changes nothing.
+    batches = batches_of(examples, orders="both", size=2, weights={"mrpc": 3.0})
+    assert batches.n_epoch == 2 * N
+    read = texts_read(batches, N)
+    assert len(read) == 2 * N and set(read.values()) == {1}
+    assert all(read[number, second, first] == 1 for number, first, second in read)
+    examples = {"mnli": draw_examples("mnli", N)}
+    batches = batches_of(examples, orders="both", size=1)
+    assert batches.n_epoch == N
+    assert texts_read(batches, N) == texts_read(batches_of(examples, size=1), N)
+
+
+def test_an_order_by_chance_is_drawn_anew_for_every_use():
+    batches, n_epochs = batches_of(orders="random", size=10), 20
+    assert batches.n_epoch == N
+    given = texts_read(batches_of(size=1), N).keys()
+    read = texts_read(batches, n_epochs * N // 10)
+    # Of 460 draws; six standard deviations are 64.
+    assert abs(sum(read[key] for key in given) - n_epochs * N / 2) < 64
+    assert sum(read.values()) == n_epochs * N
+    assert all(0 < read[key] < n_epochs for key in given)
+
+
+MIXTURE = {"sst2": 40, "rte": 10, "cb": 6}
+
+
+def mixture(weights=None, size=7, size_limit=None):
+    examples = {name: draw_examples(name, n) for name, n in MIXTURE.items()}
+    return batches_of(examples, "text", size=size, weights=weights, size_limit=size_limit)
+
+
+def drawn(batches, n_steps):
+    """How often each example of each task was drawn."""
+    counts = Counter(number for step in range(n_steps) for number in batches.chosen(step).tolist())
+    bounds = np.cumsum([0, *MIXTURE.values()]).tolist()
+    return [[counts[n] for n in range(*pair)] for pair in pairwise(bounds)]
+
+
+def test_a_mixture_draws_each_task_by_its_size_or_in_proportion_to_its_weight():
+    found = drawn(mixture(), 8)  # 56 examples, an epoch
+    assert found == [[1] * n for n in MIXTURE.values()]
+    batches = mixture({"sst2": 1.0, "rte": 2.0, "cb": 1.0})
+    assert batches.n_epoch == 56
+    for n_epochs in (1, 5):
+        found = drawn(batches, 8 * n_epochs)
+        assert [sum(times) for times in found] == [14 * n_epochs, 28 * n_epochs, 14 * n_epochs]
+        # In turn: no example is drawn a second time more than another.
+        assert all(max(times) - min(times) <= 1 for times in found)
+
+
+def test_a_limit_of_sizes_bounds_the_share_of_a_large_task():
+    # 8 of 40, 8 of 10 and all 6: shares of 8/22, 8/22 and 6/22.
+    batches = mixture(size_limit=8, size=11)
+    assert batches.n_epoch == 22
+    for n_epochs in (1, 2, 5):
+        totals = [sum(times) for times in drawn(batches, 2 * n_epochs)]
+        assert totals == [8 * n_epochs, 8 * n_epochs, 6 * n_epochs]
+    # Five epochs are one pass over the 40, four over the 10 and five over the 6.
+    assert list(map(set, drawn(batches, 10))) == [{1}, {4}, {5}]
+    assert ["SST-2" in note for note in batches.notes()] == [True, False]
+    limited, plain = mixture(size_limit=40), mixture()
+    assert limited.n_epoch == 56 and limited.notes() == []
+    assert all(limited.chosen(step).tolist() == plain.chosen(step).tolist() for step in range(20))
+
+
+@pytest.mark.parametrize(
+    ("format_", "context", "kind"), [("pair", 14, "encoder"), ("text", 48, "encoder-decoder")]
+)
+def test_the_tokens_of_a_step_are_those_of_its_batch(format_, context, kind):
+    split = split_of({"mrpc": draw_examples("mrpc", N)}, format_)
+    rule = rule_of(split, context, kind=kind)
+    batches = ExampleBatches(split, rule=rule, batch_sequences=5, seed=1)
+    for step in range(6):
+        batch = batches.batch(step)
+        assert batches.n_tokens(step) == batch.n_tokens
+        assert batch.read.tokens.shape[1] <= context
+
+
+def test_rows_and_targets_that_are_cut_are_counted():
+    examples = draw_examples("sst2", N)
+    n_long = sum(len(each.fields["sentence"].split()) > 7 for each in examples)
+    batches = batches_of({"sst2": examples}, context=9)
+    [note] = batches.notes()
+    assert n_long > 2 and note.startswith(f"{n_long} rows of the train part")
+    assert max(max(batches.batch(step).read.lengths) for step in range(5)) <= 9
+    assert batches_of({"sst2": examples}).notes() == []
+    # A label is one token, and its end.
+    split = split_of({"sst2": draw_examples("sst2", 3)}, "text")
+    for target_length, notes in ((2, []), (1, ["3 targets"])):
+        rule = replace(rule_of(split), target_length=target_length)
+        batches = ExampleBatches(split, rule=rule, batch_sequences=5, seed=1)
+        assert [note[:9] for note in batches.notes()] == notes
+    with pytest.raises(DataError, match="SST-2 has no example"):
+        batches_of({"sst2": []})
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(0, 100))
+def test_the_longest_text_loses_its_last_token_again_and_again(lengths, room):
+    # Of two texts: ``_truncate_seq_pair`` of BERT's run_classifier.py.
+    kept = list(lengths)
+    while sum(kept) > room:
+        longest = max(kept)
+        # The last of equally long ones.
+        kept[max(index for index, length in enumerate(kept) if length == longest)] -= 1
+    assert cut_lengths(lengths, room) == kept
+
+
+class Words(NamedTuple):
+    encoded: EncodedExamples
+    marks: Marks
+    tokenizer: WordTokens
+
+    def rows(self, context, **how):
+        return [
+            self.tokenizer.decode(build_row(self.encoded, row, self.marks, context, **how).ids)
+            .decode()
+            .split()
+            for row in range(self.encoded.n_rows)
+        ]
+
+
+def words_of(name, examples, format_="pair"):
+    texts = [text for each in examples for text in (*each.fields.values(), *each.choices)]
+    tokenizer = WordTokens(texts)
+    encoded = encode_examples(TASKS[name], examples, tokenizer, format_, trains=True)
+    return Words(encoded, find_marks(tokenizer, format_), tokenizer)
+
+
+def text(letter, n):
+    return " ".join(f"{letter}{number}" for number in range(n))
+
+
+def test_the_longer_text_of_a_pair_gives_way_at_its_end():
+    example = Example("0", {"sentence1": text("a", 9), "sentence2": text("b", 4)}, label=0)
+    found = words_of("mrpc", [example])
+    [row] = found.rows(10)
+    assert row == ["[CLS]", "a0", "a1", "a2", "a3", "[SEP]", "b0", "b1", "b2", "[SEP]"]
+    segments = build_row(found.encoded, 0, found.marks, 10).segments
+    assert segments.tolist() == [0] * 6 + [1] * 4
+    # Exchanged, the same tokens are kept of either text, but for what is equal.
+    [swapped] = found.rows(10, is_swapped=True)
+    assert swapped == ["[CLS]", "b0", "b1", "b2", "b3", "[SEP]", "a0", "a1", "a2", "[SEP]"]
+    assert row_lengths(found.encoded, found.marks, 10).tolist() == [10]
+    assert [n_cut(found.encoded, found.marks, context) for context in (10, 15, 16)] == [1, 1, 0]
+
+
+def test_the_article_of_race_gives_way_and_the_last_tokens_of_question_and_option_are_read():
+    fields = {"article": text("a", 30), "question": text("q", 126)}
+    example = Example("0", fields, label=0, choices=(text("x", 4), "y0"))
+    found = words_of("race_high", [example])
+    first, second = found.rows(140)
+    # 128 of 130 are read: the article keeps nine.
+    assert first[1:10] == [f"a{n}" for n in range(9)] and first[10] == "[SEP]"
+    assert first[11:13] == ["q2", "q3"] and first[-2:] == ["x3", "[SEP]"]
+    assert second[1:11] == [f"a{n}" for n in range(10)] and second[12:14] == ["q0", "q1"]
+    assert len(first) == len(second) == 140
+    # Without room for the article it is gone, and the rest is cut at its end.
+    first, _ = found.rows(20)
+    assert first == ["[CLS]", "[SEP]", *(f"q{n}" for n in range(2, 19)), "[SEP]"]
+
+
+def test_the_longest_texts_of_wic_give_way_and_its_word_is_read():
+    fields = {"sentence1": text("a", 9), "sentence2": text("b", 4), "word": "w0"}
+    for format_, context, expected in (
+        ("pair", 7, "[CLS] w0 a0 [SEP] b0 b1 [SEP]"),
+        ("traversal", 9, "_start_ a0 a1 _delimiter_ b0 b1 _delimiter_ w0 _classify_"),
+    ):
+        [row] = words_of("wic", [Example("0", fields, label=0)], format_).rows(context)
+        assert " ".join(row) == expected
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=3), min_size=1, max_size=6),
+    st.integers(4, 30),
+)
+def test_the_length_of_every_row_is_known_before_it_is_built(texts, context):
+    lengths = [length for row in texts for length in row]
+    n_rows = len(texts)
+    encoded = EncodedExamples(
+        ids=np.arange(sum(lengths)),
+        text_starts=np.cumsum([0, *lengths]),
+        row_starts=np.cumsum([0, *map(len, texts)]),
+        example_starts=np.arange(n_rows + 1),
+        labels=np.zeros(n_rows),
+        is_labelled=np.ones(n_rows, dtype=bool),
+        cuts=np.arange(n_rows) % 2,
+        numbers=np.arange(n_rows),
+    )
+    marks = Marks(900, 901, 902, 903)
+    expected = [len(build_row(encoded, row, marks, context).ids) for row in range(n_rows)]
+    assert row_lengths(encoded, marks, context).tolist() == expected
+    assert max(expected) <= context
+
+
+def test_examples_are_selected_and_joined_with_all_that_is_theirs():
+    def race(number, n_choices):
+        fields = {"article": text(f"a{number}", number + 1), "question": f"q{number}"}
+        choices = tuple(f"c{number}{place}" for place in range(n_choices))
+        return Example(str(number), fields, label=number % 2, choices=choices)
+
+    found = words_of("race_high", [race(0, 2), race(1, 4), race(2, 3), race(3, 2)])
+    chosen = found.encoded.select(np.array([2, 0]))
+    both = joined([chosen, found.encoded.select(np.array([3]))])
+    assert both.numbers.tolist() == [2, 0, 3] and both.labels.tolist() == [0, 0, 1]
+    rows, whole = Words(both, found.marks, found.tokenizer).rows(30), found.rows(30)
+    assert rows == [*whole[6:9], *whole[:2], *whole[9:]]
+    again = EncodedExamples.of_arrays(both.arrays())
+    assert Words(again, found.marks, found.tokenizer).rows(30) == rows
+    assert len(found.encoded.select(np.array([], dtype=np.int64))) == 0
+
+
+def _lines(name, example=None, tokenizer=None):
+    task = TASKS[name]
+    lines = {}
+    for figure in draw_figures(task, example or outline(task), tokenizer):
+        rows = [" ".join(token.text for token in row) for row in figure.rows]
+        if figure.target:
+            rows.append("-> " + " ".join(token.text for token in figure.target))
+        lines[figure.format] = rows or [figure.problem]
+    return lines
+
+
+PAIR = {"sentence1": "The rhino grazed.", "sentence2": "A rhino is grazing."}
+FINE = Example("0", {"sentence": "fine"}, is_labelled=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "example", "format_", "lines"),
+    [
+        # Radford et al., figure 1: entailment, similarity and multiple choice.
+        ("mnli", None, "traversal", ["_start_ premise _delimiter_ hypothesis _classify_"]),
+        (
+            "stsb",
+            None,
+            "traversal",
+            [
+                "_start_ sentence1 _delimiter_ sentence2 _classify_",
+                "_start_ sentence2 _delimiter_ sentence1 _classify_",
+            ],
+        ),
+        (
+            "story_cloze",
+            None,
+            "traversal",
+            [
+                "_start_ story _delimiter_ choice1 _classify_",
+                "_start_ story _delimiter_ choice2 _classify_",
+            ],
+        ),
+        # Devlin et al., figure 4: pairs and single sentences.
+        ("mrpc", None, "pair", ["[CLS] sentence1 [SEP] sentence2 [SEP]"]),
+        ("cola", None, "pair", ["[CLS] sentence [SEP]"]),
+        # Raffel et al., figure 1.
+        (
+            "stsb",
+            Example("0", PAIR, label=3.75),
+            "text",
+            [
+                "stsb sentence1: The rhino grazed. sentence2: A rhino is grazing. </s>",
+                "-> 3.8 </s>",
+            ],
+        ),
+        # An answer that is not known is not written.
+        ("sst2", FINE, "text", ["sst2 sentence: fine </s>"]),
+    ],
+)
+def test_rows_are_those_of_the_papers_figures(name, example, format_, lines):
+    assert _lines(name, example)[format_] == lines
+
+
+@pytest.mark.parametrize("name", rows(TASKS, 3))
+def test_every_task_has_rows_in_every_format(name):
+    lines = _lines(name)
+    assert lines["pair"][0].startswith("[CLS] ") and lines["pair"][0].endswith(" [SEP]")
+    assert lines["traversal"][0].startswith("_start_ ")
+    assert lines["traversal"][0].endswith(" _classify_")
+    assert lines["text"][0].endswith(" </s>") and lines["text"][1].startswith("-> ")
+
+
+def test_the_pieces_of_a_tokenizer_are_shown_or_the_marks_it_lacks(real_data):
+    texts = {"premise": "It was unbelievably good.", "hypothesis": "Fine."}
+    bert = load_tokenizer(real_data / "vocab" / "bert" / "vocab.txt")
+    assert _lines("mnli", Example("0", texts, label=0), bert)["pair"] == [
+        "[CLS] it was un ##bel ##ie ##va ##bly good . [SEP] fine . [SEP]"
+    ]
+    lines = _lines("sst2", Example("0", {"sentence": "a\nb"}, label=0), ByteTokenizer())
+    assert "has no [CLS], no [SEP]" in lines["pair"][0]
+    assert lines["traversal"] == [r"_start_ a \n b _classify_"]
+
+
+N_TRAIN, N_DEV = 60, 20
+MARKS = [chr(FIRST_MARK + number) for number in range(N_TRAIN + N_DEV)]
+
+
+@pytest.fixture
+def marked(tmp_path):
+    return write_sst2(tmp_path / "glue", {"train": N_TRAIN, "dev": N_DEV}, marks=True)
+
+
+def prepared(folder, cache, *, format_="pair", tasks="sst2", tokenizer="wordpiece", **settings):
+    config = DataConfig(
+        tasks=tasks, path=str(folder), tokenizer=tokenizer, vocab_size=400, **settings
+    )
+    return prepare_tasks(config, SupervisedObjective(format=format_), cache=cache)
+
+
+def marks_of(split):
+    """The marks of the rows of a split, as they are written in its examples."""
+    parts = of_tasks(split).parts
+    return {each.fields["sentence"].strip()[-1] for part in parts for each in part.examples}
+
+
+def marks_in(text):
+    return {mark for mark in MARKS if mark in text}
+
+
+@pytest.mark.parametrize(
+    ("parts", "select"),
+    [
+        (("train", "dev"), "held-out"),
+        (("train", "dev"), "dev"),
+        (("train",), "held-out"),
+        (("dev",), "held-out"),
+    ],
+)
+def test_what_is_held_out_and_what_is_scored_never_meet_training(marked, cache, parts, select):
+    for part in {"train", "dev"} - set(parts):
+        (marked / "SST-2" / f"{part}.tsv").unlink()
+    data = prepared(marked, cache, select=select)
+    train, valid, test = map(marks_of, data.splits())
+    # In the batches of four epochs, and in the vocabulary, are the marks of the rows that train.
+    split = of_tasks(data.train)
+    batches = ExampleBatches(split, rule=rule_of(split), batch_sequences=8, seed=3)
+    tokens = [row.numpy() for step in range(30) for row in batches.batch(step).read.tokens]
+    assert marks_in(b"".join(map(split.tokenizer.decode, tokens)).decode()) == train
+    assert marks_in(split.tokenizer.serialize().decode()) == train
+    assert train and valid and test and not train & (valid | test)
+    assert len(train | valid | test) == sum({"train": N_TRAIN, "dev": N_DEV}[p] for p in parts)
+    assert valid == test if select == "dev" else not valid & test
+    if len(parts) == 2:
+        assert test == set(MARKS[N_TRAIN:])
+    else:
+        assert of_tasks(data.test).parts[0].published == parts[0]
+
+
+def test_rows_that_are_held_out_are_the_same_for_every_tokenizer_and_format(marked, cache):
+    numbers = [
+        of_tasks(prepared(marked, cache, **settings).valid).parts[0].encoded.numbers.tolist()
+        for settings in ({}, {"format_": "text", "tokenizer": "unigram"})
+    ]
+    assert numbers[0] == numbers[1] and len(numbers[0]) == 6
+    part = of_tasks(prepared(marked, cache, held_out=0.25).valid).parts[0]
+    is_out = held_out(part.read_examples(), 0.25, 2000)
+    assert part.encoded.numbers.tolist() == np.flatnonzero(is_out).tolist()
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often a split was encoded."""
+    calls = []
+
+    def count(task, examples, *rest, **settings):
+        calls.append((task.name, len(examples)))
+        return encoding.encode_examples(task, examples, *rest, **settings)
+
+    monkeypatch.setattr(prepare, "encode_examples", count)
+    return calls
+
+
+def stored(data):
+    return [split.ids.tolist() for split in data.splits()]
+
+
+def test_what_was_encoded_is_kept_and_what_is_damaged_is_made_again(marked, cache, counted):
+    first = prepared(marked, cache)
+    again = prepared(marked, cache)
+    assert len(counted) == 2
+    assert stored(again) == stored(first) and again.checksums == first.checksums
+    kept = sorted((cache / "tasks").iterdir())
+    for damage in (lambda data: data[:-3], lambda data: b"", lambda data: b"x" * len(data)):
+        for path in kept:
+            path.write_bytes(damage(path.read_bytes()))
+        assert stored(prepared(marked, cache)) == stored(first)
+    assert len(counted) == 8
+    assert sorted((cache / "tasks").iterdir()) == kept
+
+
+def test_a_file_that_has_changed_anywhere_is_read_again(tmp_path, cache):
+    folder = write_sst2(tmp_path / "glue", {"train": 300, "dev": 4})
+    tokenizer = prepared(folder, cache).tokenizer
+
+    def checksums():
+        config = DataConfig(tasks="sst2", path=str(folder))
+        return prepare_tasks(
+            config, SupervisedObjective(), tokenizer=tokenizer, cache=cache
+        ).checksums
+
+    first = checksums()
+    path = folder / "SST-2" / "train.tsv"
+    head, last = path.read_text().rsplit("n299", 1)
+    path.write_text(f"{head}n298{last}")
+    second = checksums()
+    changed = [name for name in first if second[name] != first[name]]
+    assert changed in (["train"], ["valid"], ["train", "valid"])
+    path = folder / "SST-2" / "dev.tsv"
+    path.write_text(path.read_text().replace("film", "book"))
+    third = checksums()
+    assert [name for name in third if third[name] != second[name]] == ["test"]
+
+
+def test_formats_tokenizers_and_what_trains_do_not_share_what_is_kept(tmp_path, cache, counted):
+    folder = write_rte(tmp_path / "glue")
+    pairs, unigram, texts, traversals = (
+        stored(prepared(folder, cache, format_=format_, tokenizer=tokenizer, tasks="rte"))
+        for format_, tokenizer in (
+            ("pair", "wordpiece"),
+            ("pair", "unigram"),
+            ("text", "unigram"),
+            ("traversal", "unigram"),
+        )
+    )
+    # The training part and the development set; as text also as what trains, apart.
+    assert len(counted) == 4 * 2 + 1
+    # A pair and a traversal are the same texts: what differs stands around them.
+    assert pairs != unigram != texts and unigram == traversals
+
+
+def test_a_mixture_has_a_part_of_each_task(tmp_path, cache):
+    folder = write_rte(write_sst2(tmp_path / "glue", {"train": 30, "dev": 10}))
+    write_stsb(folder), write_copa(folder)
+    tasks = {"sst2": 1.0, "stsb": 2.0, "copa": 0.5, "rte": 1.0}
+    data = prepared(folder, cache, format_="text", tokenizer="unigram", tasks=tasks)
+    train = of_tasks(data.train)
+    assert {part.task.name: part.weight for part in train.parts} == tasks
+    assert train.n_examples == sum(len(part.encoded) for part in train.parts) == 27 + 3 * 54
+    ids = np.concatenate([part.encoded.ids for part in train.parts])
+    assert train.encoded.ids.tolist() == ids.tolist()
+    limits = {"tasks": tuple(tasks), "size_limit": 5}
+    limited = prepared(folder, cache, format_="text", tokenizer="unigram", **limits)
+    assert {(part.weight, part.size_limit) for part in of_tasks(limited.train).parts} == {(None, 5)}
+
+
+def rows_of(folder, split, *lines):
+    path = folder / "SST-2" / f"{split}.tsv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+
+
+def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
+    rows_of(tmp_path, "train", "fine\t1", "bad\t0", "so so\t-1", "dull\t0", "great\t1", "x")
+    rows_of(tmp_path, "dev", "good\t1", "poor\t-1", "awful\t")
+    for _ in range(2):  # the second time from what is kept
+        data = prepared(tmp_path, cache)
+        [train], [test] = of_tasks(data.train).parts, of_tasks(data.test).parts
+        places = [note.rpartition("(")[2] for note in train.notes]
+        assert places == ["train.tsv:4)", "train.tsv:7)"]
+        assert test.notes == ["2 rows left out: no label (-1 or empty), first dev.tsv:3"]
+        assert len(test.encoded) == 1 and sum(len(s.document_starts) for s in data.splits()) == 5
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "message"),
+    [
+        (["fine\t1"], ["good\t1"], "nothing can be held out"),
+        (["fine\t-1", "bad\t-1"], ["good\t1"], "no row of SST-2, train, is left"),
+        (["fine\t1", "bad\t0"], ["good\t-1"], "no row of SST-2, dev, has a label"),
+        (["fine\t1", "bad\t2"], ["good\t1"], "'2' is no label"),
+        (["fine\t1", "good\t1", "nice\t1"], ["good\t1"], "are positive"),
+        ([], ["good\t1"], "no rows"),
+    ],
+)
+def test_rows_of_which_nothing_can_be_learned_are_refused(tmp_path, cache, train, dev, message):
+    rows_of(tmp_path, "train", *train)
+    rows_of(tmp_path, "dev", *dev)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    with pytest.raises(DataError, match=message):
+        prepared(tmp_path, cache, tokenizer=str(tmp_path / "vocab.txt"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"tokenizer": "bytes"}, ConfigError, r"no \[CLS\], no \[SEP\]"),
+        ({"tokenizer": "bytes", "format_": "text"}, ConfigError, "no end of a text"),
+        ({"tasks": "rte"}, DataError, "no files of RTE"),
+        ({"select": "dev-mismatched"}, DataError, "data.select=dev"),
+        ({"train_examples": 55}, DataError, "train_examples = 55 .* 54"),
+    ],
+)
+def test_settings_that_contradict_the_files_are_refused(marked, cache, settings, error, message):
+    with pytest.raises(error, match=message):
+        prepared(marked, cache, **settings)
+
+
+def test_folders_that_are_none_or_several_and_a_missing_development_set_are_refused(marked, cache):
+    with pytest.raises(DataError, match=r"nowhere is no folder"):
+        prepared(marked / "nowhere", cache)
+    config = DataConfig(tasks="sst2", path=[str(marked), "other"])
+    with pytest.raises(DataError, match="data.path"):
+        prepare_tasks(config, SupervisedObjective(), cache=cache)
+    (marked / "SST-2" / "dev.tsv").unlink()
+    with pytest.raises(DataError, match="data.select"):
+        prepared(marked, cache, select="dev")
+
+
+def test_wnli_is_learned_by_no_model_of_texts_but_answered_beside_another_task(tmp_path, cache):
+    folder = write_sst2(tmp_path / "glue")
+    texts = "Ann told Eve that she won {0} games.\tEve won {0} games."
+    lines = [f"{number}\t{texts.format(number)}\t{number % 2}" for number in range(20)]
+    (folder / "WNLI").mkdir()
+    for split in ("train", "dev"):
+        text = "\n".join(["index\tsentence1\tsentence2\tlabel", *lines]) + "\n"
+        (folder / "WNLI" / f"{split}.tsv").write_text(text)
+    settings = {"format_": "text", "tokenizer": "unigram"}
+    with pytest.raises(DataError, match="nothing of WNLI is left to train on"):
+        prepared(folder, cache, tasks="wnli", **settings)
+    data = prepared(folder, cache, tasks={"wnli": 1.0, "sst2": 1.0}, **settings)
+    assert [len(part.encoded) for part in of_tasks(data.train).parts] == [0, 54]
+    assert [len(part.encoded) for part in of_tasks(data.test).parts] == [20, 20]
+    split = of_tasks(data.train)
+    batches = ExampleBatches(split, rule=rule_of(split), batch_sequences=8, seed=1)
+    assert sorted(n for step in range(27) for n in batches.chosen(step)) == sorted([*range(54)] * 4)
+
+
+def test_either_development_set_of_mnli_selects(tmp_path, cache):
+    folder = write_published(tmp_path / "tasks", "mnli")
+    for select, published in (("dev", "dev_matched"), ("dev-mismatched", "dev_mismatched")):
+        data = prepared(folder, cache, tasks="mnli", select=select)
+        assert [part.published for part in of_tasks(data.valid).parts] == [published]
+        assert len(of_tasks(data.test).parts) == 2
+
+
+def test_some_examples_are_trained_on_and_more_of_them_are_these_and_others(marked, cache):
+    train, valid, test = map(marks_of, prepared(marked, cache).splits())
+    (few, *others), (more, *again) = (
+        tuple(map(marks_of, prepared(marked, cache, train_examples=n).splits())) for n in (8, 20)
+    )
+    assert len(few) == 8 and len(more) == 20 and few < more < train
+    assert few != set(MARKS[:8])
+    # What is held out and what is scored is the same, whatever is trained on.
+    assert others == again == [valid, test]
