@@ -1,0 +1,370 @@
+"""GPT-1's text rules and tokenizer against the released code and transformers' class."""
+
+import json
+import re
+import sys
+from collections import Counter
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sublayer.data.gpt1 import text_rules
+from sublayer.data.gpt1.differences import Counts, count_differences
+from sublayer.data.gpt1.text_rules import NEWLINE, cut, mend, words_of
+from sublayer.data.gpt1.tokenizer import Gpt1Tokenizer, vocabulary_of, with_normalization
+from sublayer.data.gpt1.vocabulary import Gpt1Vocabulary
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tokenizers.extended import with_names
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.errors import ConfigError, DataError
+from tests.breadth import examples
+
+ftfy = pytest.importorskip("ftfy")
+spacy = pytest.importorskip("spacy")
+
+END = "</w>"
+
+
+def released_standard(text):
+    """``text_standardize`` of openai/finetune-transformer-lm, rule by rule."""
+    for old, new in (("—", "-"), ("–", "-"), ("―", "-"), ("…", "..."), ("´", "'")):
+        text = text.replace(old, new)
+    # Not raw: of the two backslashes before the last plus of the first line one is left.
+    marks = '(-+|~+|!+|"+|;+|\\?+|\\++|,+|\\)+|\\(+|\\+|\\/+|\\*+|\\[+|\\]+|}+|{+|\\|+|_+)'
+    text = re.sub(marks, r" \1 ", text)
+    text = re.sub(r"\s*\n\s*", " \n ", text)
+    return re.sub(r"[^\S\n]+", " ", text).strip()
+
+
+@cache
+def english():
+    return spacy.blank("en").tokenizer
+
+
+def released_words(text):
+    tokens = english()(released_standard(ftfy.fix_text(text)))
+    return [token.text.lower() for token in tokens]
+
+
+def joined(symbols, pair):
+    found, at = [], 0
+    while at < len(symbols):
+        is_pair = tuple(symbols[at : at + 2]) == pair
+        found.append("".join(symbols[at : at + 1 + is_pair]))
+        at += 1 + is_pair
+    return found
+
+
+def released_encode(text, ids, merges):
+    """Merge all of a pair's occurrences, from the left, for the pair that was merged first."""
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    found = []
+    for word in released_words(text):
+        symbols = [*word[:-1], word[-1] + END]
+        while ranked := [(ranks[pair], pair) for pair in pairwise(symbols) if pair in ranks]:
+            symbols = joined(symbols, min(ranked)[1])
+        # The special case: an end of line with the space behind it.
+        found += ["\n" + END] if symbols == ["\n", " " + END] else symbols
+    return [ids.get(symbol, 0) for symbol in found]
+
+
+def slowly_trained(counts, n_merges):
+    """Train merges: the most frequent pair first; of several that of the lowest ids."""
+    characters = sorted({character for word in counts for character in word})
+    pieces = [*characters, *(character + END for character in characters)]
+    segmented = {word: [*word[:-1], word[-1] + END] for word in counts}
+    merges = []
+    while len(merges) < n_merges:
+        pairs = Counter()
+        for word, symbols in segmented.items():
+            for pair in pairwise(symbols):
+                pairs[pair] += counts[word]
+        if not pairs:
+            break
+        best = min(pairs, key=lambda pair: (-pairs[pair], *map(pieces.index, pair)))
+        merges.append(best)
+        pieces.append("".join(best))
+        segmented = {word: joined(symbols, best) for word, symbols in segmented.items()}
+    return pieces, merges
+
+
+PARTS = st.sampled_from(
+    [
+        *"ab Zé'.,:;!?-_~\"()[]{}|/\\*+<>&^=@#0189\t\r\n\x85\u00a0\u2028—…´’ﬁＡ漢İ",
+        *("&amp;", "&lt;", "<b>", "â€™", "don't ", ":)", "a.m. ", "\x1b[0m", "\n", "\r\n"),
+    ]
+)
+TEXTS = st.lists(PARTS, max_size=60).map("".join)
+PROSE = "the old man\nwent to sea & back, well\n" * 3 + "a <b>tag\nand more of it\nto the end"
+
+
+def words(text):
+    parts = list(words_of(text))
+    return [part.distinct[number] for part in parts for number in part.numbers.tolist()]
+
+
+@examples(200)
+@given(TEXTS)
+def test_text_is_mended_and_divided_as_by_the_released_code(text):
+    assert mend(text) == ftfy.fix_text(text)
+    newline = f"{NEWLINE} "
+    expected = [NEWLINE if word == newline else word for word in released_words(text)]
+    assert words(text) == expected
+
+
+def test_a_long_text_is_divided_in_parts_as_it_is_whole(monkeypatch):
+    prose = "It was the best of times - it was (so far) the worst.\nDon't \n\n ask, e.g. why " * 9
+    whole = words(prose)
+    monkeypatch.setattr(text_rules, "_BLOCK_CHARACTERS", 20)
+    assert len(list(words_of(prose))) > 9
+    assert words(prose) == whole
+    assert words(prose.replace("\n", " ")) == [word for word in whole if word != "\n"]
+
+
+@given(st.one_of(TEXTS, TEXTS.map(lambda text: PROSE + text + PROSE)), st.integers(0, 300))
+def test_a_cut_changes_no_word(text, near):
+    data = text.encode()
+    place = cut(data, min(near, len(data)))
+    assert place <= near
+    assert words(data[:place].decode()) + words(data[place:].decode()) == words(text)
+
+
+def test_cuts_stand_late_in_lines_that_are_left_as_they_are():
+    for text, near, place in (
+        ("one two\nthree four five\nsix seven", 33, 18),
+        ("one two\nthree four", 5, 0),
+        ("one two\r\nthree four\r\nfive six", 26, 14),
+        ("one two\rthree four\n five", 20, 0),
+        ("one two\n<b>\nthree four\n", 20, 3),
+        ("one two\nthree “four” five\n", 30, 3),
+    ):
+        assert cut(text.encode(), near) == place, text
+
+
+@pytest.mark.parametrize("missing", ["ftfy", "spacy"])
+def test_without_a_library_the_extra_is_named(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    text_rules._spacy.cache_clear()
+    with pytest.raises(DataError, match=rf"need {missing}: .*sublayer\[spacy\]"):
+        list(words_of("a text"))
+    text_rules._spacy.cache_clear()
+
+
+CHARACTERS = "abdeghlnortw'.,\"&\\"
+MERGES = tuple(
+    tuple(line.split())
+    for line in (
+        *("t h", "th e</w>", "e r", "n '", "l o", "lo w", "e r</w>", "low er</w>"),
+        *("a a", "aa a</w>", "n' t</w>"),
+    )
+)
+PIECES = [
+    "<unk>",
+    *CHARACTERS,
+    *(f"{character}</w>" for character in CHARACTERS),
+    *(left + right for left, right in MERGES),
+    "\n</w>",
+]
+IDS = {piece: id_ for id_, piece in enumerate(PIECES)}
+TINY = Gpt1Tokenizer(Gpt1Vocabulary(IDS, MERGES))
+FAST = with_normalization(TINY.vocabulary, "transformers")
+NAMES = ("encoder_bpe_11.json", "vocab_11.bpe")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("aaaa lower", ["aa", "a", "a</w>", "lower</w>"]),
+        ("don't\n\n  the", ["d", "o</w>", "n't</w>", "\n</w>", "the</w>"]),
+        ("th\u6f22e\u6f22", ["th", "<unk>", "e", "<unk>"]),
+    ],
+)
+def test_ids_are_those_worked_out_by_hand(text, expected):
+    assert TINY.pieces(TINY.encode(text.encode()).tolist()) == expected
+    assert released_encode(text, IDS, MERGES) == [IDS[piece] for piece in expected]
+
+
+@cache
+def theirs():
+    from transformers import OpenAIGPTTokenizer
+
+    return OpenAIGPTTokenizer(vocab=dict(IDS), merges=list(MERGES))
+
+
+@examples(200)
+@given(TEXTS)
+def test_ids_are_those_of_the_released_code_or_of_transformers(text):
+    assert TINY.encode(text.encode()).tolist() == released_encode(text, IDS, MERGES)
+    assert FAST.encode(text.encode()).tolist() == theirs()(text)["input_ids"]
+
+
+def test_the_published_vocabulary_has_its_ids(real_data):
+    folder = real_data / "vocab" / "gpt1"
+    if not folder.is_dir():
+        pytest.skip("no published vocabulary of GPT-1")
+    published = load_tokenizer(folder)
+    assert (published.vocab_size, published.unk_id, published.special_ids) == (40478, 0, (0,))
+    ids = published.encode(b"the\nn't Very POSITIVE negative").tolist()
+    assert ids == [481, 40477, 538, 963, 6353, 9503]
+    vocabulary = published.vocabulary
+    text = sorted((real_data / "books").glob("*.txt"))[0].read_text()[5_000:25_000]
+    expected = released_encode(text, vocabulary.ids, vocabulary.merges)
+    assert published.encode(text.encode()).tolist() == expected
+
+
+def test_decoding_puts_a_space_behind_each_word():
+    text = "Lower the\nn't \u6f22".encode()
+    ids = TINY.encode(text)
+    assert TINY.decode(ids) == b"lower the \nn't "
+    assert TINY.token_bytes[ids].tolist() == [5, 3, 1, 3, 0]
+    # transformers' rules cut contractions at the apostrophe, and an end of line is a space.
+    ids = FAST.encode(text)
+    assert FAST.decode(ids) == b"lower the n ' t "
+    assert FAST.token_bytes[ids].tolist() == [5, 3, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("tokenizer", [TINY, FAST], ids=["published", "transformers"])
+def test_a_file_keeps_its_rules_unless_others_are_named(tmp_path, tokenizer):
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert load_tokenizer(tmp_path).fingerprint == tokenizer.fingerprint
+    names = ("_start_", "_classify_")
+    with_names(tokenizer, names).save(tmp_path / "added.json")
+    for name, expected in (("published", TINY), ("transformers", FAST)):
+        loaded = load_tokenizer(tmp_path / "tokenizer.json", normalization=name)
+        assert loaded.fingerprint == expected.fingerprint
+        added = load_tokenizer(tmp_path / "added.json", normalization=name)
+        assert added.fingerprint == with_names(expected, names).fingerprint
+        assert vocabulary_of(added).ids == IDS
+    train_tokenizer("bytes", ()).save(tmp_path / "tokenizer.json")
+    with pytest.raises(ConfigError, match="data.normalization"):
+        load_tokenizer(tmp_path, normalization="transformers")
+
+
+VERSION = "#version: 0.2"
+LINES = [VERSION, *map(" ".join, MERGES)]
+
+
+def write(folder, names=NAMES, vocabulary=IDS, lines=LINES):
+    (folder / names[0]).write_text(json.dumps(vocabulary))
+    (folder / names[1]).write_text("\n".join([*lines, ""]))
+
+
+@pytest.mark.parametrize("names", [NAMES, ("vocab.json", "merges.txt")])
+def test_files_are_found_by_either_name_or_their_folder_and_go_together(tmp_path, names):
+    write(tmp_path, names)
+    for path in (tmp_path, *(tmp_path / name for name in names)):
+        assert load_tokenizer(path).fingerprint == TINY.fingerprint
+    fast = load_tokenizer(tmp_path / names[0], normalization="transformers")
+    assert isinstance(fast, SubwordTokenizer) and fast.fingerprint == FAST.fingerprint
+    (tmp_path / names[1]).unlink()
+    for path in (tmp_path, tmp_path / names[0]):
+        with pytest.raises(DataError, match=f"{names[0]} is without {names[1]}"):
+            load_tokenizer(path)
+
+
+def test_two_vocabularies_in_a_folder_are_refused(tmp_path):
+    write(tmp_path)
+    write(tmp_path, ("encoder_bpe_12.json", "vocab_12.bpe"))
+    with pytest.raises(DataError, match="name the file to read"):
+        load_tokenizer(tmp_path)
+    assert load_tokenizer(tmp_path / "vocab_12.bpe").fingerprint == TINY.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lines": ["t h"]}, "line 1: 't h'"),
+        ({"lines": [VERSION, "t h e"]}, "line 2: 't h e'"),
+        ({"lines": [VERSION, "t h", "t h"]}, "line 3: .* merged before"),
+        ({"lines": [VERSION, "t h", "w o"]}, "line 3: .* need 'wo'"),
+        ({"lines": LINES[:-1]}, r"\"n't</w>\", which no"),
+        ({"vocabulary": {"a": 0, "b": 1}}, "no <unk>"),
+        ({"vocabulary": {"<unk>": 0, "a": 0}}, "the same id, 0"),
+    ],
+)
+def test_files_that_do_not_belong_together_are_refused(tmp_path, changes, message):
+    write(tmp_path, **changes)
+    with pytest.raises(DataError, match=message):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("normalization", ["published", "transformers"])
+def test_special_pieces_have_no_text(tmp_path, normalization):
+    names = ["<s>", "[PAD]", "_start_"]
+    more = {**IDS, **{name: len(IDS) + 3 + number for number, name in enumerate(names)}}
+    write(tmp_path, vocabulary=more)
+    tokenizer = load_tokenizer(tmp_path, normalization=normalization)
+    assert tokenizer.vocab_size == len(IDS) + 6
+    assert tokenizer.special_ids == (0, *(more[name] for name in names))
+    ids = [more["<s>"], *tokenizer.encode(b"the"), more["_start_"], len(IDS)]
+    assert tokenizer.decode(ids).strip() == b"the"
+    assert tokenizer.pad_id == more["[PAD]"]
+    assert not {*more.values()} - {*IDS.values()} & {*tokenizer.encode(b"<s> [PAD]").tolist()}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ids": {"<unk>": -1}}, "the id of '<unk>' is -1"),
+        ({"merges": [["t"]]}, "merges are missing or damaged"),
+        ({"merges": [["t", "h"]]}, "which no merge"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path, change, message):
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**TINY.content(), **change}))
+    with pytest.raises(DataError, match=f"tokenizer.json: .*{message}"):
+        load_tokenizer(tmp_path)
+
+
+TEXT = (
+    "It's the end of the road, the boat isn't here… the “others” don't\n"
+    "see it; they're at sea (or so they say).\n\nCafé, thé, 1,000 others!\n"
+) * 3
+
+
+def counted(normalization):
+    if normalization == "published":
+        return Counter(word for word in released_words(TEXT) if word.strip())
+    library = theirs()._tokenizer
+    normal = library.normalizer.normalize_str(TEXT)
+    return Counter(word for word, _ in library.pre_tokenizer.pre_tokenize_str(normal))
+
+
+@pytest.mark.parametrize(
+    ("normalization", "n_merges"), [("published", 20), ("transformers", 10_000)]
+)
+def test_a_trained_vocabulary_is_that_of_a_slow_reference(normalization, n_merges):
+    counts = counted(normalization)
+    pieces, merges = slowly_trained(counts, n_merges)
+    last = ["\n</w>"] if normalization == "published" else []
+    size = 1 + len(pieces) + len(last)
+    for asked in ({"merges": n_merges}, {"vocab_size": size}):
+        trained = train_tokenizer("gpt1-bpe", [TEXT.encode()], normalization=normalization, **asked)
+        vocabulary = vocabulary_of(trained)
+        assert sorted(vocabulary.ids, key=vocabulary.ids.get) == ["<unk>", *pieces, *last]
+        assert list(vocabulary.merges) == merges
+        assert trained.vocab_size == size
+
+
+def test_differences_are_those_counted_by_hand():
+    text = "Don't, don't\n\n“the” th\u00e9 -- low.\nlow a.b\n"
+    found = count_differences(TINY.vocabulary, text.encode())
+    # Whitespace divides: Don't, / don't / “the” / th\u00e9 / -- / low. / low / a.b
+    assert (found.words, found.different) == (8, 6)
+    assert found.changes == Counter(
+        {
+            (("do", "n't"), ("don", "'", "t")): 2,
+            (('"',), ("“",)): 1,
+            (('"',), ("”",)): 1,
+            (("th\u00e9",), ("the",)): 1,
+            (("--",), ("-", "-")): 1,
+            (("a.b",), ("a", ".", "b")): 1,
+        }
+    )
+    published = released_encode(text, IDS, MERGES)
+    assert found.published == Counts(len(published), published.count(0), 2)
+    fast = FAST.encode(text.encode()).tolist()
+    assert found.transformers == Counts(len(fast), fast.count(0), 0)
