@@ -1,0 +1,393 @@
+"""SentencePiece's models of ALBERT, T5 and Marian have the ids and texts of the releases."""
+
+import base64
+import json
+import unicodedata
+import warnings
+from itertools import chain
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sentencepiece import SentencePieceProcessor
+
+from sublayer.config.data import DataConfig
+from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.data.prepare import prepare, prepare_tokenizer
+from sublayer.data.sentencepiece.marian import PairedModels
+from sublayer.data.sentencepiece.model_file import parse_model
+from sublayer.data.sentencepiece.unigram import UnigramTokenizer
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.tokenizers.normalization import AS_WRITTEN, Normalization
+from sublayer.data.tokenizers.sentinels import find_sentinels
+from sublayer.data.tokenizers.words import SPACE
+from sublayer.errors import ConfigError, DataError
+from tests.breadth import examples
+from tests.data.sentencepiece.marian import DE, EN, write_marian
+from tests.data.sentencepiece.t5 import LINES, TEXTS, t5_model, write_t5
+from tests.data.sentences import sentences
+from tests.sentinels import encode_with_sentinels
+
+PROSE = (
+    "It is a truth universally acknowledged, in 1813, "
+    "that a single man's fortune (naïve, or £1,000) isn't his.\n" * 20
+)
+TRAINED = UnigramTokenizer.train([PROSE.encode()], vocab_size=120)
+ODD = st.text(st.sampled_from("ab 's19,.(\n\t\r\u00a0\u0085\u2028\x1cÉéσΣ\u0301漢"), max_size=60)
+
+
+@pytest.fixture(scope="module")
+def albert(real_data):
+    return load_tokenizer(real_data / "vocab" / "albert" / "spiece.model")
+
+
+def pieces(tokenizer, text):
+    return [tokenizer.names[id_] for id_ in tokenizer.encode(text.encode())]
+
+
+def released_ids(processor, sentence):
+    """The release's rules, step by step: its ``preprocess_text`` and ``encode_pieces``."""
+    text = unicodedata.normalize("NFKD", " ".join(sentence.split()))
+    text = "".join(each for each in text if unicodedata.combining(each) == 0).lower()
+    found = []
+    for piece in processor.encode(text, out_type=str):
+        if len(piece) > 1 and piece.endswith(",") and piece[-2].isdigit():
+            found += [*processor.encode(piece[:-1].replace(SPACE, ""), out_type=str), ","]
+        else:
+            found.append(piece)
+    return [processor.piece_to_id(piece) for piece in found]
+
+
+def test_alberts_model_gives_the_ids_of_the_release(albert, real_data):
+    model = real_data / "vocab" / "albert" / "spiece.model"
+    processor = SentencePieceProcessor(model_file=str(model))
+    lines = sentences(real_data)
+    expected = [released_ids(processor, line) for line in lines]
+    assert [albert.encode(line.encode()).tolist() for line in lines] == expected
+    # Lines are encoded one by one.
+    assert albert.encode("\n".join(lines).encode()).tolist() == list(chain(*expected))
+
+
+def test_alberts_model_has_its_ids_and_rules(albert):
+    ids = [getattr(albert, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask", "end")]
+    assert ids == [0, 1, 2, 3, 4, None] and albert.special_ids == (0, 1, 2, 3, 4)
+    assert albert.normalization == Normalization(True, False, True)
+    assert albert.decode([2, *albert.encode(b"a word"), 3]) == b"a word"
+    # Text is lowered and stripped of accents; a comma after a digit stands alone.
+    assert pieces(albert, "  Zoë\t\u00a0CAFÉ ") == pieces(albert, "zoe cafe")
+    assert pieces(albert, "In 2018, 12,345.") == ["▁in", "▁2018", ",", "▁12", ",", "345", "."]
+    undivided = UnigramTokenizer(albert.model, Normalization(divide_digit_commas=False))
+    assert pieces(undivided, "In 2018, 12,345.") == ["▁in", "▁2018,", "▁12,", "345", "."]
+
+
+def test_trained_ids_have_alberts_order_in_parts_too():
+    first = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", *'()"-.', "–", "£", "€"]
+    assert TRAINED.names[:13] == first
+    assert 13 < TRAINED.vocab_size <= 120
+    assert TRAINED.has_words and not TRAINED.is_lossless
+    data = PROSE.encode()
+    place = TRAINED.cut(data, 700)
+    parts = UnigramTokenizer.train([data[:place], data[place:]], vocab_size=120)
+    assert parts.serialize() == TRAINED.serialize()
+    assert UnigramTokenizer.train([b"aaaa"], vocab_size=1000).names[13:] == ["aa", "a", "▁"]
+    line = " ".join(f"unmistakable{number % 7}" for number in range(2000)).encode()
+    assert UnigramTokenizer.train([line], vocab_size=60).encode(b"unmistakable3").size < 6
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("model", base64.b64encode(TRAINED.model[:-9]).decode(), "checksum"),
+        ("model", "?", "base64"),
+        ("do_lower_case", "yes", "do_lower_case"),
+        ("sentinels", True, "sentinels"),
+        ("sentinels", -1, "sentinels"),
+        ("sentinels", 100_001, "sentinels"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path, name, value, message):
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**TRAINED.content(), name: value}))
+    with pytest.raises(DataError, match=f"tokenizer.json: .*{message}"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", TRAINED.model[:-1], bytes(50)])
+def test_a_damaged_model_is_refused(tmp_path, content):
+    (tmp_path / "spiece.model").write_bytes(content)
+    with pytest.raises(DataError, match="not a SentencePiece model"):
+        load_tokenizer(tmp_path / "spiece.model")
+
+
+def test_rules_are_those_of_settings_or_of_pieces(tmp_path):
+    (tmp_path / "spiece.model").write_bytes(TRAINED.model)
+    assert load_tokenizer(tmp_path).normalization == Normalization()
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text('{"do_lower_case": false, "keep_accents": true}')
+    rules = Normalization(do_lower_case=False, keep_accents=True)
+    assert load_tokenizer(tmp_path).normalization == rules
+    settings.write_text("[]")
+    with pytest.raises(DataError, match="tokenizer_config.json"):
+        load_tokenizer(tmp_path)
+    assert Normalization.of(["▁the", "▁한국"], is_masked=True) == Normalization()
+    assert Normalization.of(["▁The"], is_masked=True).do_lower_case is False
+    assert Normalization.of(["▁é"], is_masked=False) == Normalization(True, True, False)
+
+
+CASED = (
+    PROSE.encode() + "The Cat sat on the Mat (naïve, £1,000); <extra_id_7> is text.\n".encode() * 20
+)
+MARKED = train_tokenizer("unigram", [CASED], vocab_size=120, sentinels=9)
+SPECIAL = st.sampled_from(["<extra_id_0>", "<extra_id_8>", "<extra_id_9>", "</s>", "<pad>"])
+
+
+def test_ids_with_sentinels_have_t5s_order():
+    names, last = MARKED.names, MARKED.vocab_size - 1
+    assert names[:3] == ["<pad>", "</s>", "<unk>"]
+    assert [names[id_] for id_ in MARKED.sentinel_ids] == [f"<extra_id_{k}>" for k in range(9)]
+    assert MARKED.sentinel_ids == tuple(range(last, last - 9, -1))
+    ids = [getattr(MARKED, f"{name}_id") for name in ("pad", "sep", "unk", "cls", "mask", "end")]
+    assert ids == [0, 1, 2, None, None, None]
+    assert MARKED.special_ids == (0, 1, 2, *range(last - 8, last + 1))
+    assert MARKED.token_bytes[list(MARKED.special_ids)].tolist() == [0] * 12
+    assert MARKED.starts_word(np.array(MARKED.special_ids)).all()
+    assert MARKED.normalization == AS_WRITTEN
+
+
+@pytest.mark.parametrize("tokenizer", [TRAINED, MARKED], ids=["ALBERT", "T5"])
+@examples(250)
+@given(text=st.lists(st.one_of(ODD, SPECIAL), max_size=5).map("".join))
+def test_decoding_gives_the_normalised_text(tokenizer, text):
+    ids = tokenizer.encode(text.encode())
+    assert not set(tokenizer.special_ids) - {tokenizer.unk_id} & set(ids.tolist())
+    if tokenizer.unk_id not in ids:
+        normal = " ".join(" ".join(tokenizer.normalization.lines(text)).split())
+        words = unicodedata.normalize("NFKC", normal).split()
+        assert tokenizer.decode(ids).decode() == " ".join(words)
+        assert tokenizer.token_bytes[ids].sum() == len(tokenizer.decode(ids)) + bool(len(ids))
+
+
+def test_a_sentinel_is_decoded_as_its_name():
+    ids = encode_with_sentinels(MARKED, b"The <extra_id_0> sat on the <extra_id_1>")
+    assert MARKED.decode([*ids, 1]) == b"The<extra_id_0> sat on the<extra_id_1>"
+    assert MARKED.decode(ids[~np.isin(ids, MARKED.sentinel_ids)]) == b"The sat on the"
+    beyond = [MARKED.sentinel_ids[1], MARKED.vocab_size]
+    assert MARKED.decode(beyond) == "<extra_id_1>\ufffd".encode()
+    # They end before the first that is missing.
+    assert find_sentinels({"<extra_id_1>": 4, "<extra_id_0>": 9, "<extra_id_3>": 5}) == (9, 4)
+    assert find_sentinels({"<extra_id_1>": 4}) == ()
+
+
+def test_a_recipe_trains_sentinels_and_keeps_them(tmp_path):
+    (tmp_path / "text").write_bytes(CASED)
+    path = str(tmp_path / "text")
+    config = DataConfig(path=path, tokenizer="unigram", vocab_size=65, sentinels=9, context=32)
+    data = prepare(config, cache=tmp_path / "cache")
+    assert data.tokenizer.sentinel_ids == tuple(range(64, 55, -1))
+    assert not np.isin(data.train.ids, data.tokenizer.sentinel_ids).any()
+    fewer = config.model_copy(update={"sentinels": 8})
+    ids = prepare_tokenizer(fewer, cache=tmp_path / "cache").sentinel_ids
+    assert (ids[0], len(ids)) == (64, 8)
+    both = BilingualTokenizer(MARKED, LanguageRules("en"), LanguageRules("de"))
+    assert (both.sentinel_ids, both.special_ids) == (MARKED.sentinel_ids, MARKED.special_ids)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings"),
+    [
+        ("gpt", {"data.vocab_size": 103}),
+        ("gpt", {"data.tokenizer": "bytes"}),
+        ("gpt", {"data.sentinels": 100_001}),
+        ("albert-small", {}),
+    ],
+)
+def test_recipes_without_use_for_sentinels_are_refused(recipe, settings):
+    with pytest.raises(ConfigError, match=r"data.(sentinels|vocab_size) = 10"):
+        load_recipe(recipe, {"data.tokenizer": "unigram", "data.sentinels": 100, **settings})
+    whole = load_recipe("gpt", {"data.tokenizer": "unigram", "data.sentinels": 9})
+    assert vary(whole, {"init.run": "runs/first"}).recipe.data.sentinels == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "message"),
+    [
+        ("bpe", 300, "data.tokenizer = unigram"),
+        ("unigram", 12, "vocab_size = 12 is filled"),
+        ("unigram", 13, "vocab_size = 13 is too small"),
+    ],
+)
+def test_sentinels_that_leave_no_room_are_refused(kind, size, message):
+    with pytest.raises(ConfigError, match=message):
+        train_tokenizer(kind, [CASED], vocab_size=size, sentinels=9)
+
+
+NAMES = [f"<extra_id_{number}>" for number in range(5)]
+
+
+def check_t5(ours, theirs):
+    assert len(theirs) == ours.vocab_size
+    assert list(ours.sentinel_ids) == theirs.convert_tokens_to_ids(NAMES)
+    assert (ours.pad_id, ours.sep_id) == (theirs.pad_token_id, theirs.eos_token_id)
+    assert set(ours.sentinel_ids) <= set(ours.special_ids)
+    for text in [*LINES, *TEXTS]:
+        ids = encode_with_sentinels(ours, text.encode()).tolist()
+        assert ids == theirs(text, add_special_tokens=False).input_ids, text
+        if theirs.unk_token_id not in ids:
+            assert ours.decode(ids).decode() == theirs.decode(ids), text
+    # Text stays text.
+    ids = ours.encode(b"a <extra_id_0> b<extra_id_3> </s> <pad> <unk>").tolist()
+    assert not {*ours.sentinel_ids, 0, 1} & set(ids)
+
+
+@pytest.mark.parametrize(
+    ("rules", "n_added"),
+    [
+        ({}, 5),
+        ({"user_defined_symbols": NAMES[::-1]}, 0),
+        ({"user_defined_symbols": ["(", *NAMES]}, 0),
+        ({"control_symbols": NAMES}, 0),
+    ],
+    ids=["added", "counted down", "counted up", "control"],
+)
+def test_t5s_files_have_the_ids_and_texts_of_transformers(tmp_path, rules, n_added):
+    transformers = pytest.importorskip("transformers")
+    folder = write_t5(tmp_path / "t5", **rules)
+    theirs = transformers.T5Tokenizer.from_pretrained(folder, extra_ids=n_added)
+    ours = load_tokenizer(folder / "spiece.model", sentinels=5)
+    check_t5(ours, theirs)
+    without = load_tokenizer(folder / "spiece.model")
+    assert ours.vocab_size - without.vocab_size == n_added
+    assert len(without.sentinel_ids) == 5 - n_added
+    ours.save(tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path / "tokenizer.json")
+    assert (again.fingerprint, again.sentinel_ids) == (ours.fingerprint, ours.sentinel_ids)
+
+
+def test_a_tokenizer_json_has_its_own_sentinels(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    folder = write_t5(tmp_path / "t5")
+    theirs = transformers.T5Tokenizer.from_pretrained(folder, extra_ids=5)
+    theirs.save_pretrained(tmp_path / "fast")
+    path = tmp_path / "fast" / "tokenizer.json"
+    check_t5(load_tokenizer(path, sentinels=5), theirs)
+    with pytest.raises(ConfigError, match=r"data.sentinels = 4 .* which has 5"):
+        load_tokenizer(path, sentinels=4)
+    # A folder is read from its original.
+    (folder / "tokenizer.json").write_bytes(path.read_bytes())
+    assert isinstance(load_tokenizer(folder), UnigramTokenizer)
+
+
+def test_a_piece_of_text_with_the_name_of_a_sentinel_is_none(tmp_path):
+    content = parse_model(t5_model())
+    place = [piece.piece for piece in content.pieces].index("e")
+    content.pieces[place].piece = "<extra_id_0>"
+    (tmp_path / "spiece.model").write_bytes(content.SerializeToString())
+    assert load_tokenizer(tmp_path / "spiece.model").sentinel_ids == ()
+    ours = load_tokenizer(tmp_path / "spiece.model", sentinels=2)
+    ids = ours.encode(b"a<extra_id_0>")
+    assert place in ids and not set(ours.sentinel_ids) & set(ids.tolist())
+    assert ours.decode(ids) == b"a<extra_id_0>"
+
+
+def test_byte_level_files_have_sentinels_too(tmp_path):
+    content = train_tokenizer("bpe", [b"the dog"] * 9, vocab_size=260).content()
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=r"data.sentinels = 5 .* SentencePiece"):
+        load_tokenizer(path, sentinels=5)
+    kept = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    content["added_tokens"] += [
+        {"id": 900 + number, "content": name, "special": True, **kept}
+        for number, name in enumerate(NAMES)
+    ]
+    path.write_text(json.dumps(content))
+    ours = load_tokenizer(path)
+    assert ours.is_lossless and len(ours.sentinel_ids) == 5
+    ids = encode_with_sentinels(ours, b"the <extra_id_1>\xff dog")
+    assert ours.sentinel_ids[1] in ids
+    assert ours.decode(ids) == b"the <extra_id_1>\xff dog"
+    assert ours.token_bytes[ids].sum() == len(b"the \xff dog")
+    assert ours.sentinel_ids[0] not in ours.encode(b"a <extra_id_0>")
+
+
+@pytest.mark.parametrize(
+    ("settings", "n_sentinels"),
+    [
+        ({"tokenizer_class": "T5Tokenizer", "extra_ids": 7}, 7),
+        ({"tokenizer_class": "T5TokenizerFast"}, 100),
+        ({"tokenizer_class": "LlamaTokenizer", "extra_ids": 7}, 0),
+        ({"tokenizer_class": "T5Tokenizer", "extra_ids": True}, None),
+        ({"tokenizer_class": "T5Tokenizer", "extra_ids": -1}, None),
+    ],
+)
+def test_settings_beside_a_model_count_its_sentinels(tmp_path, settings, n_sentinels):
+    folder = write_t5(tmp_path / "t5")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    for path in (folder, folder / "spiece.model"):
+        if n_sentinels is None:
+            with pytest.raises(DataError, match="tokenizer_config.json: extra_ids"):
+                load_tokenizer(path)
+        else:
+            assert len(load_tokenizer(path).sentinel_ids) == n_sentinels
+    if n_sentinels:
+        with pytest.raises(ConfigError, match=f"data.sentinels = 9 .* which has {n_sentinels}"):
+            load_tokenizer(folder / "spiece.model", sentinels=9)
+
+
+NEW = ["A young dog!", "Ein  Hund\u00a0bedient\tBüsche", "日本 men", ">>de<< Two", ">>xx<<snow", ""]
+
+
+@pytest.mark.parametrize(
+    "rules", [{}, {"model_type": "bpe"}, {"byte_fallback": True, "vocab_size": 350}], ids=str
+)
+def test_marians_files_have_the_ids_and_texts_of_transformers(tmp_path, rules):
+    transformers = pytest.importorskip("transformers")
+    folder = write_marian(tmp_path / "marian", **rules)
+    vocabulary = load_tokenizer(folder)
+    ours = BilingualTokenizer(vocabulary, LanguageRules("en"), LanguageRules("de"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = transformers.MarianTokenizer.from_pretrained(folder)
+    ids = (theirs.eos_token_id, theirs.pad_token_id, theirs.unk_token_id)
+    assert (ours.sep_id, ours.pad_id, ours.unk_id) == ids
+    lines, n_unknown = [*EN, *DE, *NEW], 0
+    for line, ids in zip(lines, ours.encode_source(lines), strict=True):
+        assert theirs(line).input_ids == [*ids, ours.sep_id], line
+    for line, ids in zip(lines, ours.encode_target(lines), strict=True):
+        whole = [*ids, ours.sep_id]
+        assert theirs(text_target=line).input_ids == whole, line
+        n_unknown += int((ids == ours.unk_id).sum())
+        if ours.unk_id not in ids:
+            text = theirs.decode(whole, skip_special_tokens=True, use_source_tokenizer=False)
+            assert ours.write(whole) == " ".join(text.split()), line
+    assert n_unknown > 0
+    vocabulary.save(tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path / "tokenizer.json")
+    assert (again.fingerprint, again.names) == (vocabulary.fingerprint, vocabulary.names)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("source.spm", "no model", "source.spm is not a SentencePiece model"),
+        ("vocab.json", "{", "vocab.json is not JSON"),
+        ("vocab.json", '{"a": "b"}', "the id of 'a' is b"),
+        ("vocab.json", '{"<unk>": 0, "a": 2}', "the ids of its 2 pieces"),
+        ("vocab.json", '{"a": 0}', "no <unk>"),
+        ("tokenizer.json", {"names": [1]}, "table of pieces"),
+        ("tokenizer.json", {"source": None}, "checksum"),
+        ("tokenizer.json", {"target": {"model": "!"}}, "base64"),
+    ],
+)
+def test_marians_damaged_files_are_refused(tmp_path, file, content, message):
+    folder = write_marian(tmp_path / "marian")
+    path = folder / file
+    if isinstance(content, dict):
+        whole = PairedModels.read(folder).content()
+        content = json.dumps({**whole, **content})
+        path = folder = tmp_path / file
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        load_tokenizer(folder)

@@ -1,0 +1,357 @@
+"""Merges trained here and those of other programs, and files of the ``tokenizers`` library."""
+
+import gzip
+import json
+import random
+import sys
+from itertools import pairwise
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
+from sublayer.data.subwords.bpe_training import Marks, alphabet_of, count_words, train_merges
+from sublayer.data.subwords.library_files import call_library
+from sublayer.data.subwords.probe import try_file
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.subwords.whitespace_cuts import before_whitespace
+from sublayer.data.tokenizers.base import NotUtf8
+from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.errors import DataError
+from tests.breadth import examples, rows
+from tests.data.hostile import FORMS, check_file, published
+
+CODES = "#version: 0.2\nl o\nlo w</w>\ne r</w>\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(content, name="codes"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return to_file
+
+
+def names_of(tokenizer):
+    return [*tokenizer.specials, *tokenizer.content()["pieces"]]
+
+
+def pieces_of(tokenizer, word):
+    return [names_of(tokenizer)[id_] for id_ in tokenizer.encode(word.encode())]
+
+
+def applied(word, ranks, *, is_apart):
+    """Divide a word by subword-nmt's rule: the pair of the earliest merge until there is none."""
+    symbols = [*word, "</w>"] if is_apart else [*word[:-1], f"{word[-1]}</w>"]
+    while pairs := [pair for pair in pairwise(symbols) if pair in ranks]:
+        best = min(pairs, key=ranks.__getitem__)
+        merged, place = [], 0
+        while place < len(symbols):
+            is_pair = tuple(symbols[place : place + 2]) == best
+            merged.append("".join(symbols[place : place + 1 + is_pair]))
+            place += 1 + is_pair
+        symbols = merged
+    return [*symbols[:-2], f"{symbols[-2]}</w>"] if symbols[-1] == "</w>" else symbols
+
+
+@pytest.mark.parametrize("version", ["0.1", "0.2"])
+def test_every_word_is_divided_as_subword_nmt_says(write, real_data, version):
+    folder = real_data / "multi30k"
+    texts = [gzip.decompress((folder / f"train.{each}.gz").read_bytes()) for each in ("en", "de")]
+    captions = [line for text in texts for line in text.decode().splitlines()]
+    counts = count_words(line.split() for line in captions[::9])
+    learned = train_merges(counts, alphabet_of(counts), n_merges=2000, marks=Marks(end="</w>"))
+    ranks = {pair: rank for rank, pair in enumerate(learned.merges)}
+    lines = [" ".join(merge) for merge in learned.merges]
+    tokenizer = read_codes(write("\n".join([f"#version: {version}", *lines]) + "\n"))
+    names = names_of(tokenizer)
+    known = {*names}
+    words = sorted({word for line in captions[1::70] for word in line.split()})
+    rows = tokenizer.encode_many([word.encode() for word in words])
+    for word, ids in zip(words, rows, strict=True):
+        pieces = applied(word, ranks, is_apart=version == "0.1")
+        expected = [piece if piece in known else "<unk>" for piece in pieces]
+        assert [names[id_] for id_ in ids] == expected, word
+
+
+def test_codes_of_subword_nmt_of_either_version_and_of_fastbpe_are_read(write):
+    tokenizer = read_codes(write(CODES))
+    # Special ids, e l o r w, the same with an end of word, and what the merges make.
+    for word, ids in {"low": [15], "lower": [14, 8, 16], "lo": [5, 11], "é": [3]}.items():
+        assert tokenizer.encode(word.encode()).tolist() == ids
+    ids = (tokenizer.cls_id, tokenizer.pad_id, tokenizer.sep_id, tokenizer.unk_id)
+    assert tokenizer.vocab_size == 17 and ids == (0, 1, 2, 3)
+    counted = read_codes(write("l o 70\nlo w</w> 9\ne r</w> 3\n", "fast.codes"))
+    assert counted.fingerprint == tokenizer.fingerprint, "fastBPE counts its merges"
+    # Before 0.2 w is joined before the end is, so that "low" ends without the merge of both.
+    apart = read_codes(write("l o\nlo w\nw </w>\n"))
+    found = [pieces_of(apart, word) for word in ("low", "lot", "ww", "o")]
+    assert found == [["low</w>"], ["lo", "<unk>"], ["w", "w</w>"], ["o</w>"]]
+    assert apart.decode(apart.encode(b"low ww")) == b"low ww "
+
+
+def test_a_dictionary_gives_the_ids_and_is_stored_with_them(write, tmp_path):
+    dictionary = "er 90\nlow 9\nw@@ 7\ne@@ 5\n@@ 2\nmadeupword0000 0\n"
+    for name in ("dict.de.txt", "dict.en.txt"):
+        write(dictionary, name)
+    codes = write(CODES)
+    tokenizer = load_tokenizer(codes)
+    pieces = ["er</w>", "low</w>", "w", "e", "@@</w>", "madeupword0000</w>"]
+    assert names_of(tokenizer)[4:] == pieces
+    # "lo" is made on the way and no piece: unknown where it stays, as one.
+    assert tokenizer.encode(b"low lower @ wer").tolist() == [5, 3, 6, 4, 3, 6, 4]
+    assert tokenizer.decode([6, 4, 5, 3, 9]) == b"wer low madeupword0000 "
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = load_tokenizer(tmp_path / "tokenizer.json")
+    assert again.fingerprint == tokenizer.fingerprint
+    assert again.encode(b"low wer").tolist() == tokenizer.encode(b"low wer").tolist()
+    write("er 8\n", "dict.de.txt")
+    with pytest.raises(DataError, match=r"dict.de.txt and dict.en.txt differ"):
+        find_dictionary(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("codes", "dictionary", "message"),
+    [
+        ("", None, "codes has no merge"),
+        ("#version: 0.3\na b</w>\n", None, "codes, line 1: .*'0.3'"),
+        ("#version: 0.2\na b</w>\na\n", None, "codes, line 3: 'a'"),
+        ("a b</w> 9\na b x\n", None, "codes, line 2: 'a b x' .* and a count"),
+        (b"a b</w>\n\xff b\n", None, "codes, line 2: byte 0xff"),
+        (CODES, "er 9\nlow x\n", "dict.txt, line 2: 'low x'"),
+        (CODES, "er 9\nw@@ 3\ner 1\n", "dict.txt, line 3: 'er'"),
+        (CODES, "</s> 9\n", "dict.txt, line 1: '</s>'"),
+    ],
+)
+def test_damaged_codes_and_dictionaries_are_refused_with_their_line(
+    write, codes, dictionary, message
+):
+    beside = None if dictionary is None else write(dictionary, "dict.txt")
+    with pytest.raises(DataError, match=message):
+        read_codes(write(codes), beside)
+
+
+def test_merges_do_not_depend_on_the_order_of_words():
+    counts = {f"{a}{b}{c}": ord(a) % 3 + 1 for a in "abcde" for b in "xyz" for c in "mnop"}
+    marks, words = Marks(inner="##"), list(counts.items())
+    found = train_merges(counts, alphabet_of(counts), n_merges=20, marks=marks)
+    for seed in range(4):
+        random.Random(seed).shuffle(words)
+        assert train_merges(dict(words), alphabet_of(counts), n_merges=20, marks=marks) == found
+    assert (len(found.merges), len(found.pieces)) == (20, 2 * 12 + 20)
+
+
+def test_the_most_frequent_pair_of_the_most_frequent_characters_is_merged_first(monkeypatch):
+    # a-b is 3 times in "ab" and once in "abb"; then "a" + "bb" is no pair, "ab" + "b" is.
+    found = train_merges({"ab": 3, "abb": 1}, ["a", "b"], n_merges=2, marks=Marks(inner="##"))
+    assert found.pieces == ("a", "b", "##a", "##b", "ab", "abb")
+    assert found.merges == (("a", "##b"), ("ab", "##b"))
+    marks = Marks(end="</w>")
+    found = train_merges({"ab": 3, "cb": 9}, ["a", "b"], n_merges=5, marks=marks)
+    assert not any("c" in piece for piece in found.pieces), "c is outside the alphabet"
+    counts = {"abab": 100, "ba": 7}
+    whole = train_merges(counts, ["a", "b"], n_merges=3, marks=marks)
+    monkeypatch.setattr("sublayer.data.subwords.bpe_training._BATCH_CHARACTERS", 11)
+    assert train_merges(counts, ["a", "b"], n_merges=3, marks=marks) == whole
+    monkeypatch.setattr("sublayer.data.subwords.bpe_training.N_CHARACTERS", 2)
+    assert alphabet_of({"zb": 2, "a": 1, "c": 1}) == ["b", "z"]
+
+
+PROSE = (
+    "It is a truth universally acknowledged, "
+    "that a single man's fortune — naïve, or 1,000 £ — isn't his.\n\n" * 20
+)
+TRAINED = SubwordTokenizer.train([PROSE.encode()], vocab_size=320)
+ODD = st.text(
+    st.sampled_from("ab 's1.\n\t\r\u00a0\u3000\u0085\u2028\x1c\x1f\u200b\ufeffé漢𝄞"), max_size=60
+)
+
+
+def library_ids(tokenizer, text):
+    library = Tokenizer.from_str(tokenizer.serialize().decode())
+    library.encode_special_tokens = True
+    return list(library.encode(text, add_special_tokens=False).ids)
+
+
+def byte_level(*, add_prefix_space=False):
+    library = Tokenizer.from_str(TRAINED.serialize().decode())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    return library
+
+
+def patterned():
+    library = byte_level()
+    pattern = tokenizers.Regex(r"\p{L}+\s*|[^\p{L}]+")
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    steps = [pre_tokenizers.Split(pattern, "isolated"), last]
+    library.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    library.add_tokens(["a b"])
+    return SubwordTokenizer(library)
+
+
+PATTERNED = patterned()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_round_trip_and_count(text):
+    ids = TRAINED.encode(text)
+    assert TRAINED.decode(ids) == text
+    assert TRAINED.token_bytes[ids].sum() == len(text)
+
+
+@examples(250)
+@given(ODD)
+def test_ids_are_the_librarys_in_batches_too_and_by_another_pattern(text):
+    data = text.encode()
+    ids = TRAINED.encode(data)
+    assert ids.tolist() == library_ids(TRAINED, text)
+    assert TRAINED.token_characters[ids].sum() == len(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sublayer.data.subwords.subword._SPAN_CHARACTERS", 7)
+        assert TRAINED.encode(data).tolist() == ids.tolist()
+    assert PATTERNED.is_lossless and PATTERNED.cut(data, len(data)) == 0
+    ids = PATTERNED.encode(data)
+    assert ids.tolist() == library_ids(PATTERNED, text)
+    assert PATTERNED.decode(ids) == data
+    assert PATTERNED.token_bytes[ids].sum() == len(data)
+
+
+def test_cuts_fall_before_whitespace_and_training_in_parts_gives_the_same_merges():
+    for text, near, place in (
+        (b"one two\n\nthree", 13, 7),
+        (b"one two three", 6, 3),
+        (b"  onetwothree", 13, 0),
+        (b"", 0, 0),
+    ):
+        assert before_whitespace(text, near) == place
+    data = PROSE.encode()
+    place = before_whitespace(data, 700)
+    parts = SubwordTokenizer.train([data[:place], data[place:]], vocab_size=320)
+    assert parts.serialize() == TRAINED.serialize()
+    assert 257 <= SubwordTokenizer.train([b"aaaa\xffaaaa"], vocab_size=1000).vocab_size < 262
+
+
+def test_files_of_the_library_and_gpt2s_are_read_without_dropout(write, tmp_path):
+    content = json.loads(TRAINED.serialize())
+    content["model"]["dropout"] = 0.5
+    path = write(json.dumps(content), "tokenizer.json")
+    ids = TRAINED.encode(PROSE.encode()).tolist()
+    assert load_tokenizer(tmp_path).encode(PROSE.encode()).tolist() == ids
+    path.unlink()
+    merges = [" ".join(merge) for merge in content["model"]["merges"]]
+    write(json.dumps(content["model"]["vocab"]), "vocab.json")
+    write("\n".join(["#version: 0.2", *merges, ""]), "merges.txt")
+    loaded = load_tokenizer(tmp_path)
+    assert loaded.is_lossless and loaded.end_id == TRAINED.end_id
+    assert loaded.encode(PROSE.encode()).tolist() == ids
+    for line in (b"\xff", b"a b c"):
+        write(b"#version: 0.2\n" + line, "merges.txt")
+        with pytest.raises(DataError, match="merges.txt, line 2"):
+            load_tokenizer(tmp_path)
+
+
+def lossy():
+    normalising, stripping = byte_level(), byte_level()
+    normalising.normalizer = normalizers.NFC()
+    stripping.add_tokens([tokenizers.AddedToken("<tag>", lstrip=True)])
+    words = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    return [normalising, stripping, byte_level(add_prefix_space=True), words]
+
+
+def test_rules_that_change_text_are_marked_as_lossy(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    found = []
+    for library in (byte_level(), *lossy()):
+        library.save(str(path))
+        found.append(load_tokenizer(path))
+    assert [tokenizer.is_lossless for tokenizer in found] == [True, *[False] * 4]
+    assert found[-1].kind == "wordpiece" and found[-1].unk_id == 0
+    assert found[-1].encode(b"b a x").tolist() == [2, 1, 0]
+    with pytest.raises(NotUtf8, match="line 2: byte 0xff"):
+        found[-1].encode(b"a\n\xff")
+
+
+def changed(form, **parts):
+    content = json.loads(json.dumps(published(form)))
+    model = parts.pop("model", {})
+    return {**content, **parts, "model": {**content["model"], **model}}
+
+
+@pytest.mark.parametrize("form", rows(FORMS, 5))
+def test_every_published_form_is_read(write, form):
+    path = write(json.dumps(published(form)), "tokenizer.json")
+    assert check_file(path)
+    tokenizer = load_tokenizer(path)
+    theirs = Tokenizer.from_str(json.dumps(published(form)))
+    for text in ("the quick fox's 12,345 dogs", "Zo\u00eb  na\u00efve \u4e2d\u6587 \U0001f389\n a"):
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode(text.encode()).tolist() == ids
+
+
+def doubled(times):
+    double = {"type": "Replace", "pattern": {"Regex": "."}, "content": "aaaa"}
+    return {"normalizer": {"type": "Sequence", "normalizers": [double] * times}}
+
+
+def template(*names):
+    single = [{"Sequence": {"id": name, "type_id": 0}} for name in names]
+    kind = {"type": "TemplateProcessing", "special_tokens": {}}
+    return {"post_processor": {**kind, "single": single, "pair": single}}
+
+
+BROKEN = {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "@"}}
+
+
+@pytest.mark.parametrize(
+    ("form", "parts", "message"),
+    [
+        ("t5", BROKEN, "Precompiled"),
+        ("bert", {"model": {"vocab": {"a": 0, "b": 1}}, "added_tokens": []}, r"Missing \[UNK\]"),
+        ("bert", {"model": {"vocab": {"[UNK]": 0, "a": 1 << 31}}}, "greatest id is 2147483648"),
+        ("gpt2", doubled(40), "takes too much memory|dies"),
+        ("gpt2", doubled(3), "it makes .* ids of a text"),
+        ("gpt2", template("A", "A"), "changes the ids"),
+        ("gpt2", template("B"), "index out of bounds"),
+    ],
+)
+def test_files_that_end_the_library_are_refused(write, form, parts, message, monkeypatch):
+    monkeypatch.setattr("sublayer.data.subwords.probe._BYTES", 192 << 20)
+    path = write(json.dumps(changed(form, **parts)), "tokenizer.json")
+    with pytest.raises(DataError, match=f"tokenizer.json is not a tokenizer .*({message})"):
+        load_tokenizer(path)
+
+
+def test_a_file_that_takes_too_long_is_stopped(write, monkeypatch):
+    monkeypatch.setattr("sublayer.data.subwords.probe._SECONDS", 1)
+    pattern = {"type": "Split", "pattern": {"Regex": "a+a+(?<!a)"}, "behavior": "Isolated"}
+    content = changed("gpt2", pre_tokenizer={**pattern, "invert": False})
+    with pytest.raises(DataError, match="more than 1 seconds of a processor"):
+        load_tokenizer(write(json.dumps(content), "tokenizer.json"))
+
+
+def test_a_panic_is_an_error_of_ours():
+    with pytest.raises(DataError, match="reading fails: Precompiled"):
+        call_library(
+            lambda: Tokenizer.from_str(json.dumps(changed("t5", **BROKEN))), "reading fails"
+        )
+    with pytest.raises(KeyboardInterrupt):
+        call_library(lambda: (_ for _ in ()).throw(KeyboardInterrupt), "reading fails")
+
+
+def test_each_content_is_tried_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    data = json.dumps(changed("gpt2", truncation=None)).encode() + b" " * 7
+    try_file("tokenizers", data, "it")
+    assert len(list((tmp_path / "cache" / "tried").iterdir())) == 1
+    # A process of its own cannot be had here any more, and none is needed.
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    monkeypatch.setattr("sublayer.data.subwords.probe._tried", set())
+    try_file("tokenizers", data, "it")
+    with pytest.raises(DataError, match="it: the process that tries it cannot be started"):
+        try_file("tokenizers", data + b" ", "it")

@@ -1,0 +1,526 @@
+"""Every kind of tokenizer: trained, stored, cut, extended; words, and published vocabularies."""
+
+import copy
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from sentencepiece import SentencePieceTrainer
+
+from sublayer.config.data import DataConfig
+from sublayer.data.prepare import prepare, prepare_tokenizer
+from sublayer.data.sentencepiece.unigram import UnigramTokenizer
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tasks.marks import TRAVERSAL_NAMES
+from sublayer.data.tokenizers import words as words_module
+from sublayer.data.tokenizers.base import NotUtf8, check_masking
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer, character_start
+from sublayer.data.tokenizers.extended import with_names
+from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.moses import SPECIALS as MOSES_SPECIALS
+from sublayer.data.tokenizers.moses import MosesTokenizer, drop_unprintable
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.tokenizers.shown import show_tokens
+from sublayer.data.tokenizers.wordpiece import SPECIALS
+from sublayer.data.tokenizers.words import WordCache, begins_word, split_before_spaces, split_words
+from sublayer.errors import ConfigError, DataError
+from tests.breadth import examples
+from tests.data.sentences import sentences
+
+pytest.importorskip("sacremoses")
+
+TEXT = "a naïve text with an émigré, _start_ and (_classify_), isn't it? 1,000 or 20\n".encode() * 5
+KINDS = {
+    "bytes": {},
+    "characters": {},
+    "bpe": {"vocab_size": 300},
+    "unigram": {"vocab_size": 80},
+    "sentinels": {"vocab_size": 80, "sentinels": 9},
+    "wordpiece": {"vocab_size": 80},
+    "moses-bpe": {"vocab_size": 100},
+    "word-bpe": {"vocab_size": 100},
+    "gpt1-bpe": {"vocab_size": 100},
+    "transformers": {"vocab_size": 100, "normalization": "transformers"},
+}
+NAMED = {"sentinels": "unigram", "transformers": "gpt1-bpe"}
+ODD = st.text(
+    st.sampled_from("ab 's1.,(\n\t\r\u00a0\u3000\u0085\u2028\x1c\x1f\u200b\ufeffÉéσΣ\u0301漢𝄞“&"),
+    max_size=60,
+)
+SPECIAL = b"<pad> </s> <s> [MASK] <mask> <cls> [CLS] <|endoftext|> <extra_id_0> <Lua heritage>"
+
+
+def train(kind, texts=(TEXT,)):
+    return train_tokenizer(NAMED.get(kind, kind), texts, **KINDS[kind])
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def tokenizer(kind):
+    return train(kind)
+
+
+def test_a_file_gives_the_tokenizer_back(tmp_path, kind, tokenizer):
+    tokenizer.save(tmp_path / "deep" / "tokenizer.json")
+    loaded = load_tokenizer(tmp_path / "deep")
+    assert loaded.kind == tokenizer.kind == NAMED.get(kind, kind)
+    assert loaded.fingerprint == tokenizer.fingerprint
+    assert loaded.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+    for name in ("token_bytes", "token_characters"):
+        assert getattr(loaded, name).tolist() == getattr(tokenizer, name).tolist()
+    for name in ("special_ids", "sentinel_ids", "unk_id", "pad_id", "end_id", "is_lossless"):
+        assert getattr(loaded, name) == getattr(tokenizer, name)
+    assert tokenizer.vocab_size <= KINDS[kind].get("vocab_size", 256)
+    assert train(kind).serialize() == tokenizer.serialize()
+
+
+def test_tokenizers_that_differ_have_other_fingerprints():
+    found = [train(kind) for kind in KINDS]
+    found += [train("characters", [b"ab"]), with_names(found[0], ("_other_",))]
+    found += [with_names(found[0], ("_start_",)), train("bpe", [b"ab ab"])]
+    assert len({tokenizer.fingerprint for tokenizer in found}) == len(found)
+
+
+@examples(200)
+@given(text=ODD, near=st.integers(0, 200))
+def test_a_cut_changes_no_id_and_several_texts_are_encoded_as_each(tokenizer, text, near):
+    data = text.encode()
+    place = tokenizer.cut(data, min(near, len(data)))
+    assert place <= near
+    texts = [data[:place], data[place:], b"", data]
+    ids = [tokenizer.encode(part).tolist() for part in texts]
+    assert ids[0] + ids[1] == ids[3]
+    assert [several.tolist() for several in tokenizer.encode_many(texts)] == ids
+    if tokenizer.is_lossless and tokenizer.unk_id not in ids[3]:
+        assert tokenizer.decode(ids[3]) == data
+        assert tokenizer.token_bytes[ids[3]].sum() == len(data)
+        assert tokenizer.token_characters[ids[3]].sum() == len(text)
+
+
+def test_special_ids_stand_for_no_text_and_ids_beyond_the_vocabulary_lack_theirs(kind, tokenizer):
+    special = set(tokenizer.special_ids) - {tokenizer.unk_id}
+    assert tokenizer.token_bytes[list(special)].sum() == 0
+    assert not special & set(tokenizer.encode(SPECIAL).tolist())
+    assert tokenizer.decode(sorted(special - {*tokenizer.sentinel_ids})) == b""
+    known = int(tokenizer.encode(b"a")[-1])
+    for unknown in (-1, tokenizer.vocab_size, 10**12):
+        text = tokenizer.decode([unknown, known, unknown, unknown]).decode()
+        assert text == f"\ufffd{tokenizer.decode([known]).decode()}\ufffd\ufffd"
+
+
+def test_added_names_have_the_ids_behind_the_last(tmp_path, tokenizer):
+    extended = with_names(tokenizer, TRAVERSAL_NAMES)
+    first = tokenizer.vocab_size
+    added = range(first, first + 3)
+    assert extended.vocab_size == len(extended.token_bytes) == first + 3
+    assert extended.added_ids == dict(zip(TRAVERSAL_NAMES, added, strict=True))
+    for name in ("kind", "unk_id", "pad_id", "cls_id", "sep_id", "mask_id", "end_id"):
+        assert getattr(extended, name) == getattr(tokenizer, name)
+    assert extended.special_ids == (*tokenizer.special_ids, *added)
+    ids = extended.encode(TEXT)
+    assert ids.tolist() == tokenizer.encode(TEXT).tolist()
+    assert [part.tolist() for part in extended.encode_many([TEXT, b""])] == [ids.tolist(), []]
+    marked = np.array([first, *ids[:4], first + 1, *ids[4:], first + 2])
+    assert extended.decode(marked) == tokenizer.decode(ids)
+    assert extended.cut(TEXT, 300) == tokenizer.cut(TEXT, 300)
+    if tokenizer.has_words:
+        starts = [*tokenizer.starts_word(ids[:6]).tolist(), True, True, True]
+        assert extended.starts_word(np.array([*ids[:6], *added])).tolist() == starts
+    extended.save(tmp_path / "tokenizer.json")
+    assert load_tokenizer(tmp_path).fingerprint == extended.fingerprint
+    # Names that are there are not added again.
+    both = with_names(with_names(tokenizer, TRAVERSAL_NAMES[:2]), TRAVERSAL_NAMES)
+    assert both.added_ids == extended.added_ids
+    assert with_names(both, TRAVERSAL_NAMES) is both
+
+
+@pytest.mark.parametrize("name", ["unigram", "wordpiece", "moses-bpe"])
+def test_vocabularies_for_masks_have_their_ids_and_words(name):
+    tokenizer = train(name)
+    check_masking(tokenizer, "data.tokenizer")
+    needed = [getattr(tokenizer, f"{name}_id") for name in ("pad", "cls", "sep", "mask", "unk")]
+    assert len(set(needed)) == 5 and set(needed) <= set(tokenizer.special_ids)
+    assert tokenizer.starts_word(tokenizer.encode(b"a text with an it\n")).sum() == 5
+
+
+def test_vocabularies_without_masks_are_refused():
+    with pytest.raises(ConfigError, match=r"it has no \[PAD\], no \[CLS\], no \[SEP\], no \[MAS"):
+        check_masking(train("bpe"), "it")
+    with pytest.raises(ConfigError, match="where words begin"):
+        train("bpe").starts_word(np.array([1]))
+
+
+@pytest.mark.parametrize("name", ["characters", "unigram", "wordpiece", "word-bpe", "gpt1-bpe"])
+def test_the_first_bad_byte_and_a_text_without_words_are_refused(name):
+    tokenizer = train(name)
+    for use in (tokenizer.encode, lambda text: train(name, [text])):
+        with pytest.raises(NotUtf8, match="line 3: byte 0xff is not UTF-8") as refused:
+            use(b"a\nb\nab\xff\xfe")
+        assert refused.value.position == 6
+    if name != "characters":
+        with pytest.raises(DataError, match="no text to train"):
+            train(name, [b" \n\n"])
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "least"),
+    [
+        ("bpe", 256, "257"),
+        ("unigram", 10, "unigram"),
+        ("wordpiece", 10, "11 are"),
+        ("moses-bpe", 11, "12 are"),
+        ("word-bpe", 9, "10 are"),
+        ("gpt1-bpe", 7, "8 are"),
+    ],
+)
+def test_a_size_below_characters_and_special_ids_is_refused(name, size, least):
+    with pytest.raises(ConfigError, match=f"data.vocab_size = {size} .*{least}"):
+        train_tokenizer(name, [b"abc"], vocab_size=size)
+
+
+OWN = {"format": "sublayer-tokenizer", "version": 1}
+CHARACTERS = {**OWN, "kind": "characters"}
+EXTENDED = {**with_names(train("characters"), TRAVERSAL_NAMES).content()}
+MOSES = train("moses-bpe").content()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({**OWN, "version": 2, "kind": "bytes"}, "version 2"),
+        ({**OWN, "kind": "words"}, "no"),
+        ({**CHARACTERS, "characters": ["ab"]}, "characters"),
+        ({**CHARACTERS, "characters": ["a", "a"]}, "characters"),
+        ({**CHARACTERS, "characters": ["\ud800"]}, "lone surrogate"),
+        ({**EXTENDED, "names": ["a", "a"]}, "names"),
+        ({**EXTENDED, "vocabulary": None}, "vocabulary"),
+        ({**MOSES, "pieces": None}, "missing"),
+        ({**MOSES, "pieces": ["a", "a"], "merges": []}, "do not make"),
+        ({**MOSES, "merges": [["a"]]}, "damaged"),
+        ({**MOSES, "pieces": ["a\n"], "merges": []}, "end of line"),
+        ({**MOSES, "codes": "0.3"}, "codes"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path, content, message):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=message):
+        load_tokenizer(path)
+
+
+def test_the_file_of_a_folder_is_found_by_its_name(tmp_path):
+    with pytest.raises(DataError, match="no tokenizer.json"):
+        load_tokenizer(tmp_path)
+    unigram = train("unigram")
+    (tmp_path / "30k-clean.model").write_bytes(unigram.model)
+    for path in (tmp_path, tmp_path / "30k-clean.model"):
+        assert load_tokenizer(path).fingerprint == unigram.fingerprint
+    (tmp_path / "other.model").write_bytes(unigram.model)
+    with pytest.raises(DataError, match="has 30k-clean.model and other.model"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "vocab.txt").write_text("[UNK]\na\n")
+    assert load_tokenizer(tmp_path).kind == "wordpiece"
+
+
+def test_text_is_divided_at_spaces_and_ends_of_lines():
+    assert split_words(" a b\n\nc\td\x1ce ") == ["a", "b", "c\td\x1ce"]
+    # A tab, a carriage return and what follows a space begin none.
+    text = " a  b\tc d\r\n\x1ce\n\nf "
+    assert split_before_spaces(text) == [" a", "  b\tc", " d\r\n\x1ce", "\n\nf", " "]
+
+
+def test_pieces_begin_words_as_released():
+    begin = ("▁the", "▁", "<unk>", ",", "(", "'", "'s", "–", "€", "9", "a9", "é", "漢")
+    assert all(map(begins_word, begin))
+    assert not any(map(begins_word, ("the", "A", "..", "ing.")))
+
+
+@pytest.mark.parametrize(("most", "most_characters"), [(1, 99), (99, 9), (99, 99)])
+def test_a_word_is_encoded_once_and_what_is_forgotten_again(monkeypatch, most, most_characters):
+    monkeypatch.setattr(words_module, "_MOST_WORDS", most)
+    monkeypatch.setattr(words_module, "_MOST_CHARACTERS", most_characters)
+    random = np.random.default_rng(0)
+    known = ["a", "bb", "", "dddd", "long enough", "f", "gg"]
+    cache, seen = WordCache(), []
+
+    def encode(words):
+        seen.extend(words)
+        return [[len(word)] * len(word) for word in words]
+
+    for _ in range(40):
+        words = [known[number] for number in random.integers(0, len(known), 6)]
+        expected = [len(word) for word in words for _ in word]
+        assert cache.encode(words, encode).tolist() == expected
+    # With room for all, each was asked for once.
+    assert (len(seen) == len(known)) == (most == most_characters == 99)
+
+
+def test_a_cache_that_could_not_encode_knows_nothing_wrong():
+    cache = WordCache()
+    with pytest.raises(ZeroDivisionError):
+        cache.encode(["a"], lambda words: 1 / 0)
+    assert cache.encode(["a"], lambda words: [[3]]).tolist() == [3]
+    assert copy.deepcopy(cache).encode(["a"], lambda words: [[4]]).tolist() == [4]
+
+
+def test_characters_are_numbered_by_code_after_the_unknown():
+    tokenizer = CharacterTokenizer.train(["bé".encode(), b"ab"])
+    assert tokenizer.encode("abé!".encode()).tolist() == [1, 2, 3, 0]
+    assert tokenizer.token_bytes.tolist() == [1, 1, 1, 2]
+    assert tokenizer.decode([3, 0, 1]) == "é\ufffda".encode()
+    assert CharacterTokenizer.train([b"aabbbc", b"dd"], vocab_size=3).characters == "ab"
+
+
+def test_cuts_move_back_to_the_start_of_a_character():
+    # 1, 2, 3 and 4 bytes begin at 0, 1, 3 and 6.
+    starts = [0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10]
+    assert [character_start("aé€𝄞".encode(), near) for near in range(12)] == starts
+    assert character_start(b"\x80" * 10, 7) == 7, "bytes that begin none are cut anywhere"
+
+
+def test_ids_for_masks_are_known_by_their_usual_names():
+    content = SubwordTokenizer.train([b"a text of words"], vocab_size=270).serialize().decode()
+    library = tokenizers.Tokenizer.from_str(content)
+    first = library.get_vocab_size()
+    library.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    tokenizer = SubwordTokenizer(library)
+    check_masking(tokenizer, "tokenizer.json")
+    ids = (tokenizer.cls_id, tokenizer.pad_id, tokenizer.sep_id, tokenizer.mask_id)
+    assert ids == (first, first + 1, first + 2, first + 4)
+    assert tokenizer.special_ids == (0, *range(first, first + 5)) and tokenizer.is_lossless
+
+
+def test_blanks_are_seen_and_what_has_no_shape_is_escaped():
+    tokenizer = with_names(ByteTokenizer(), ["[START]"])
+    ids = np.append(tokenizer.encode(b"a b\n\xc3"), tokenizer.added_ids["[START]"])
+    assert show_tokens(ids, tokenizer) == ["a", "▁", "b", "\\n", "\\xc3", "[START]"]
+
+
+SMALL = (*SPECIALS, "[unused0]", "the", "un", "##aff", "##able", "a", "##s")
+
+
+@pytest.fixture(scope="module")
+def bert(real_data):
+    return load_tokenizer(real_data / "vocab" / "bert" / "vocab.txt")
+
+
+def write(folder, pieces, **settings):
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    if settings:
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return load_tokenizer(folder / "vocab.txt")
+
+
+def test_berts_vocabulary_gives_the_ids_of_transformers(bert, real_data):
+    from transformers import BertTokenizer
+
+    theirs = BertTokenizer.from_pretrained(real_data / "vocab" / "bert")
+    found = sentences(real_data)
+    rows = theirs(found, add_special_tokens=False, split_special_tokens=True).input_ids
+    for sentence, ids in zip(found, rows, strict=True):
+        assert bert.encode(sentence.encode()).tolist() == ids, sentence
+    assert (bert.pad_id, bert.unk_id, bert.cls_id, bert.sep_id, bert.mask_id) == (
+        0,
+        *range(100, 104),
+    )
+    # [unused0] to [unused98] are 1 to 99, [unused99] to [unused993] are 104 to 998.
+    assert bert.special_ids == tuple(range(999))
+    assert bert.encode(b"a " + b"x" * 101).tolist() == [1037, bert.unk_id]
+
+
+def test_words_begin_with_what_does_not_continue_one(bert):
+    ids = bert.encode(b"unaffable [MASK] don't")
+    names = [bert.names[id_] for id_ in ids]
+    assert names == ["una", "##ffa", "##ble", "[", "mask", "]", "don", "'", "t"]
+    assert bert.starts_word(ids).tolist() == [not name.startswith("##") for name in names]
+    assert bert.token_bytes[ids].tolist() == [3, 3, 3, 1, 4, 1, 3, 1, 1]
+
+
+@examples(250)
+@given(ODD)
+def test_words_apart_have_the_ids_of_the_whole(text):
+    library = tokenizers.Tokenizer.from_str(WORDPIECE.serialize().decode())
+    library.encode_special_tokens = True
+    expected = library.encode(text, add_special_tokens=False).ids
+    assert WORDPIECE.encode(text.encode()).tolist() == expected
+
+
+WORDPIECE = train("wordpiece")
+
+
+def test_trained_pieces_have_the_special_ones_first():
+    assert train("wordpiece", [b"aaa"]).names == [*SPECIALS, "a", "##a", "aa", "aaa"]
+    assert WORDPIECE.decode(WORDPIECE.encode("A naïve text".encode())) == b"a naive text"
+
+
+def test_capitals_in_a_vocabulary_keep_those_of_a_text(tmp_path):
+    lowered = write(tmp_path, SMALL)
+    assert lowered.encode("THE ÁS unaffable".encode()).tolist() == [6, 10, 11, 7, 8, 9]
+    assert lowered.special_ids == (0, 1, 2, 3, 4, 5)
+    cased = write(tmp_path, (*SMALL, "The"))
+    assert cased.encode(b"The the THE").tolist() == [12, 6, 1]
+    settled = write(tmp_path, (*SMALL, "The"), do_lower_case=True)
+    assert settled.encode(b"The the THE").tolist() == [6, 6, 6]
+    with pytest.raises(DataError, match="do_lower_case = 'no'"):
+        write(tmp_path, SMALL, do_lower_case="no")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b"some\ntext\n", ".UNK."),
+        (b"[UNK]\na\nb\na\n", "line 4: 'a' is in line 2 too"),
+        (b"[UNK]\n\xff\n", "line 2: byte 0xff"),
+    ],
+)
+def test_a_damaged_vocabulary_is_refused_with_its_line(tmp_path, content, message):
+    (tmp_path / "vocab.txt").write_bytes(content)
+    with pytest.raises(DataError, match=f"vocab.txt.*{message}"):
+        load_tokenizer(tmp_path / "vocab.txt")
+
+
+PROSE = (
+    "It is a truth, e.g. universally acknowledged: "
+    "a single man's fortune (“or” 1,000) isn't his & hers.\n" * 5
+)
+TRAINED = MosesTokenizer.train([PROSE.encode()], vocab_size=120)
+
+
+def pieces(tokenizer, text):
+    names = (*MOSES_SPECIALS, *tokenizer.content()["pieces"])
+    return [names[id_] for id_ in tokenizer.encode(text.encode())]
+
+
+def test_moses_ids_have_fairseqs_order_and_its_text_is_in_lower_case():
+    assert MOSES_SPECIALS == ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")
+    ids = (TRAINED.pad_id, TRAINED.sep_id, TRAINED.unk_id, TRAINED.mask_id, TRAINED.cls_id)
+    assert ids == (1, 2, 3, 4, 5)
+    assert TRAINED.encode("漢".encode()).tolist() == [TRAINED.unk_id]
+    # Quotes are made straight, an abbreviation keeps its stop, nothing is escaped.
+    ids = TRAINED.encode("Man's “fortune” & e.g. his.".encode())
+    assert TRAINED.decode(ids) == b'man \'s " fortune " & e.g. his . '
+
+
+def test_words_begin_after_an_end_of_word():
+    ids, names = TRAINED.encode(b"universal truth"), pieces(TRAINED, "universal truth")
+    assert names[-1] == "truth</w>" and len(names) > 2
+    starts = [True, *(name.endswith("</w>") for name in names[:-1])]
+    assert TRAINED.starts_word(ids).tolist() == starts
+    marked = np.array([5, ids[0], ids[1], 2, ids[0]])
+    assert TRAINED.starts_word(marked).tolist() == [True, True, False, True, True]
+
+
+def test_merges_are_applied_in_the_order_of_training():
+    # l-o is twice in "lo lo", o-w</w> once: lo</w> is a word of its own, "low" begins with the same
+    # two letters.
+    tokenizer = MosesTokenizer.train([b"lo lo low low low"], n_merges=2)
+    assert tokenizer.content()["merges"] == [["l", "o"], ["lo", "w</w>"]]
+    assert pieces(tokenizer, "lo low wol") == ["l", "o</w>", "low</w>", "w", "o", "l</w>"]
+
+
+def test_without_sacremoses_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(ConfigError, match=r"sublayer\[translation"):
+        train_tokenizer("moses-bpe", [b"a text"])
+    loaded = MosesTokenizer.from_content(TRAINED.content())
+    with pytest.raises(ConfigError, match="need sacremoses"):
+        loaded.encode(b"a text")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\tb\x00c\x85d", "a b c d"),
+        ("\ufeffa\u00ade\ue000b\uffffc", " a e b c"),
+        ("a\u00a0b\u2028c e\u0301 \N{SNOWMAN}漢", "a\u00a0b\u2028c e\u0301 \N{SNOWMAN}漢"),
+    ],
+)
+def test_a_space_stands_for_what_cannot_be_printed(text, expected):
+    assert drop_unprintable(text) == expected
+
+
+def test_escapes_are_moses_own_and_undone_where_text_is_put_together():
+    plain = LanguageRules("en", "tokenize")
+    escaping = LanguageRules("en", "tokenize", escapes=True)
+    escaped = "R &amp; D &#124; &lt; b &gt; &quot; it &apos;s &quot; &#91; 1 &#93;"
+    assert " ".join(escaping.words('R&D | <b> "it\'s" [1]')) == escaped
+    assert plain.words("R&D") == ["R", "&", "D"]
+    for line in ("R & D", '"it\'s"', "x [1] < y", "&amp; is an entity", "a | b"):
+        assert escaping.text(escaping.words(line)) == plain.text(plain.words(line))
+    for rules in (plain, escaping):
+        assert LanguageRules.from_content(rules.content()) == rules
+    for damaged in ({"escapes": 1}, {"more": True}):
+        with pytest.raises(DataError, match="rules of a language"):
+            LanguageRules.from_content({**plain.content(), **damaged})
+
+
+EN = ["A man's hat.", "Two dogs, running!", "The café (on the left) is open.", "A hat costs £5."]
+DE = ["Der Hut.", "Zwei Hunde rennen!", "Das Café (links) ist geöffnet.", "Ein Hut kostet 5 £."]
+SIDES = (LanguageRules("en"), LanguageRules("de"))
+
+
+def sentencepiece(kind="unigram", **ids):
+    """Train a model as its own trainer does by default, but for some ids."""
+    model = io.BytesIO()
+    rules = {"model_type": kind, "vocab_size": 90, "hard_vocab_limit": False, "minloglevel": 2}
+    SentencePieceTrainer.train(
+        sentence_iterator=iter([*EN, *DE] * 9), model_writer=model, **rules, **ids
+    )
+    return UnigramTokenizer(model.getvalue())
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """Give the settings of a corpus of two languages, but for its tokenizer."""
+    paths = {}
+    for side, language, lines in (("source", "en", EN), ("target", "de", DE)):
+        (tmp_path / language).write_text("".join(f"{line}\n" for line in lines * 9))
+        paths |= {f"{side}_path": str(tmp_path / language), f"{side}_language": language}
+    return paths
+
+
+def check_written(tokenizer):
+    for line, ids in zip(DE, tokenizer.encode_target(DE), strict=True):
+        assert tokenizer.write(ids) == line
+        assert not {tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id} & set(ids.tolist())
+    for line, ids in zip(EN, tokenizer.encode_source(EN), strict=True):
+        assert " ".join(tokenizer.words(ids)) == line
+
+
+@pytest.mark.parametrize(
+    ("kind", "ids", "special"),
+    [
+        ("bpe", {}, (1, 1, 2)),
+        ("unigram", {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}, (0, 2, 3)),
+    ],
+)
+def test_a_model_without_padding_is_padded_with_its_beginning(tmp_path, pairs, kind, ids, special):
+    (tmp_path / "joint.model").write_bytes(sentencepiece(kind, **ids).model)
+    tokenizer = prepare_tokenizer(DataConfig(**pairs, tokenizer=str(tmp_path / "joint.model")))
+    assert (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id) == special
+    check_written(tokenizer)
+
+
+def test_a_vocabulary_is_trained_or_gets_the_rules_of_the_recipe(tmp_path, pairs):
+    config = DataConfig(**pairs, tokenizer="unigram", vocab_size=120, split="100/0/0")
+    check_written(prepare_tokenizer(config, cache=tmp_path / "cache"))
+    given_ = BilingualTokenizer(sentencepiece(), LanguageRules("und"), LanguageRules("und"))
+    found = prepare(config, tokenizer=given_, cache=tmp_path / "cache").tokenizer
+    assert found.vocabulary is given_.vocabulary and (found.source, found.target) == SIDES
+
+
+@pytest.mark.parametrize("ids", [{"eos_id": -1}, {"bos_id": -1}])
+def test_a_model_that_ends_no_text_or_pads_none_is_refused(ids):
+    with pytest.raises(ConfigError, match="</s> and <pad> or <s>"):
+        BilingualTokenizer(sentencepiece(**ids), *SIDES)
