@@ -30,14 +30,14 @@ def start(store, size):
 
 def test_processes_agree_on_a_new_name_at_every_start():
     store = dist.HashStore()
-    names = {start(store, 3) for _ in range(5)}
-    assert len(names) == 5
+    assert len({start(store, 3) for _ in range(5)}) == 5
 
 
 def test_what_a_start_that_failed_has_left_is_not_taken_for_an_answer():
     store = dist.HashStore()
-    with pytest.raises(RuntimeError, match="Timed out waiting for the other processes to start"):
-        agree_on_start(store, 1, 2, SHORT)
+    for rank in (0, 1):
+        with pytest.raises(RuntimeError, match="Timed out waiting for the other processes"):
+            agree_on_start(store, rank, 2, SHORT)
     first = start(store, 2)
     with pytest.raises(RuntimeError, match="Timed out"):
         agree_on_start(store, 1, 2, SHORT)
@@ -46,11 +46,6 @@ def test_what_a_start_that_failed_has_left_is_not_taken_for_an_answer():
         main = pool.submit(agree_on_start, store, 0, 2, LONG)
         other = pool.submit(agree_on_start, store, 1, 2, LONG)
         assert main.result() == other.result() != first
-
-
-def test_one_that_does_not_come_is_not_waited_for_for_ever():
-    with pytest.raises(RuntimeError, match="Timed out waiting"):
-        agree_on_start(dist.HashStore(), 0, 3, SHORT)
 
 
 @pytest.fixture
@@ -82,10 +77,12 @@ def closed():
         yield bound.getsockname()[1]
 
 
-def test_a_port_of_another_program_is_named(launch, mute):
+def test_a_port_of_another_program_is_named_and_not_asked(launch, mute, monkeypatch):
     launch(0, "127.0.0.1", mute)
     with pytest.raises(ConfigError, match=f"MASTER_PORT = {mute} is in use"):
         reach(timedelta(seconds=60))
+    monkeypatch.setattr(joining, "_stores", [])
+    assert joining.says_first("that it hangs for ever")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "no-such-host.invalid"])
@@ -95,17 +92,10 @@ def test_an_address_where_nothing_answers_is_named(launch, closed, address):
         reach(timedelta(0))
 
 
-def test_another_program_is_not_asked_who_says_what_is_wrong(launch, mute, monkeypatch):
-    launch(0, "127.0.0.1", mute)
-    monkeypatch.setattr(joining, "_stores", [])
-    assert joining.says_first("that it hangs for ever")
-
-
 @pytest.mark.parametrize(
     ("error", "is_first", "said", "kind"),
     [
         (RuntimeError("Connection closed by peer [1]"), True, "was lost", TrainingError),
-        (RuntimeError("Timed out waiting 500ms"), True, "hangs", TrainingError),
         (RuntimeError("Application timeout caused pair closure"), True, "hangs", TrainingError),
         (dist.DistNetworkError("gone"), False, "was lost", SaidElsewhere),
         (RuntimeError("a bug"), True, "a bug", RuntimeError),
@@ -134,64 +124,40 @@ def test_one_process_waits_for_none():
 PART = "shard-00001-model-00001-of-00001.safetensors"
 
 
-@pytest.mark.parametrize(
-    ("names", "line"),
-    [
-        (("model.safetensors", PART), f"has {PART} beside model.safetensors"),
-        ((PART, "copy.safetensors"), f"has copy.safetensors beside {PART}"),
-    ],
-)
-def test_a_folder_of_two_checkpoints_is_refused(tmp_path, names, line):
-    for number, name in enumerate(names):
-        save_file({"x": torch.full([2], float(number))}, tmp_path / name)
-    into = {"x": torch.zeros(2)}
-    with pytest.raises(CheckpointError, match=line):
-        read_parts(into, StoredTensors(tmp_path / "model.safetensors", tmp_path))
-    assert torch.equal(into["x"], torch.zeros(2))
-
-
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_parts_that_cannot_be_read_are_refused(tmp_path):
+def test_folders_of_two_checkpoints_and_damaged_parts_are_refused(tmp_path):
+    into, whole = {"x": torch.zeros(2)}, tmp_path / "model.safetensors"
     (tmp_path / PART).write_bytes(b"damaged")
     with pytest.raises(CheckpointError, match="cannot be read"):
-        read_parts({"x": torch.zeros(2)}, StoredTensors(tmp_path / "model.safetensors", tmp_path))
+        read_parts(into, StoredTensors(whole, tmp_path))
+    save_file({"x": torch.ones(2)}, whole)
+    with pytest.raises(CheckpointError, match=f"has {PART} beside model.safetensors"):
+        read_parts(into, StoredTensors(whole, tmp_path))
+    whole.rename(tmp_path / "copy.safetensors")
+    with pytest.raises(CheckpointError, match=f"has copy.safetensors beside {PART}"):
+        read_parts(into, StoredTensors(whole, tmp_path))
+    assert torch.equal(into["x"], torch.zeros(2))
 
 
 def written(left: str, right: str) -> str:
     return f"({left} {right})"
 
 
-@pytest.mark.parametrize(
-    ("n_parts", "tree"),
-    [
-        (1, "0"),
-        (3, "((0 1) 2)"),
-        (5, "(((0 1) (2 3)) 4)"),
-        (7, "(((0 1) (2 3)) ((4 5) 6))"),
-    ],
-)
-def test_the_tree_of_a_few_parts(n_parts, tree):
-    whole = TreeSum(written)
-    for part in range(n_parts):
-        whole.push(Node(0, part), str(part))
-    assert whole.total() == tree
+TREES = {1: "0", 5: "(((0 1) (2 3)) 4)", 7: "(((0 1) (2 3)) ((4 5) 6))"}
 
 
-@pytest.mark.parametrize("n_parts", [1, 5, 8, 13])
+@pytest.mark.parametrize("n_parts", TREES)
 def test_any_number_of_processes_adds_the_same_tree(n_parts):
-    trees = set()
     for size in range(1, n_parts + 1):
-        whole = TreeSum(written)
-        taken = []
+        whole, taken = TreeSum(written), []
         for rank in range(size):
             parts = part_range(rank, size, n_parts)
             taken += parts
-            own = TreeSum(written)
+            part_sum = TreeSum(written)
             for part in parts:
-                own.push(Node(0, part), str(part))
-            assert [node for node, _ in own.nodes] == subtrees(parts)
-            for node, value in own.nodes:
+                part_sum.push(Node(0, part), str(part))
+            assert [node for node, _ in part_sum.nodes] == subtrees(parts)
+            for node, value in part_sum.nodes:
                 whole.push(node, value)
         assert taken == list(range(n_parts))
-        trees.add(whole.total())
-    assert len(trees) == 1
+        assert whole.total() == TREES[n_parts]
