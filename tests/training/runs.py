@@ -48,9 +48,9 @@ def figures(folder, kind):
     return [line["loss"] for line in read_metrics(folder / METRICS) if line["kind"] == kind]
 
 
-def open_session(loaded):
+def open_session(loaded, place=ALONE):
     data = prepare_data(loaded.recipe)
-    return assemble(resolve(loaded.recipe, data, ALONE), data, ALONE)
+    return assemble(resolve(loaded.recipe, data, place), data, place)
 
 
 def weights(train_step):

@@ -18,15 +18,15 @@ import torch
 
 from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
-from sublayer.runs.resolution import resolve
 from sublayer.runs.run import train_run
-from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.runs.session import Place
 from sublayer.training.checkpoints.loop_state import LoopState
 from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.processes import joining
 from sublayer.training.processes.joining import join_world
 from sublayer.training.progress import SilentProgress
 from tests.training import shared_work
+from tests.training.runs import open_session
 
 CPU = torch.device("cpu")
 
@@ -45,10 +45,9 @@ class EndAfter(SilentProgress):
 
 
 def save_again(told):
-    place = Place(CPU, join_world(CPU))
-    loaded = load_recipe(told["recipe"], told["settings"])
-    data = prepare_data(loaded.recipe)
-    session = assemble(resolve(loaded.recipe, data, place), data, place)
+    session = open_session(
+        load_recipe(told["recipe"], told["settings"]), Place(CPU, join_world(CPU))
+    )
     snapshots = Snapshots(Path(told["into"]), session.train_step, lambda folder: None)
     restored = told.get("restore")
     state = snapshots.restore(Path(restored)) if restored else LoopState()

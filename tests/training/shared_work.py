@@ -12,28 +12,22 @@ from sublayer.evaluation.split_work import ALONE
 from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
 from sublayer.objective.supervised import predictions, text_predictions
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.processes.agreement import check_same
 from sublayer.training.processes.world import World
 from tests.made import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
+from tests.training.runs import open_session
 
-CPU = torch.device("cpu")
+MANY = {"train.evaluate_tokens": 20000}
 SETTINGS = {
-    "causal": {"data.boundaries": "respect", "data.context": 16, "train.evaluate_tokens": 20000},
-    "masked": {**MASKED, "data.context": 128, "train.evaluate_tokens": 20000},
+    "causal": {"data.boundaries": "respect", "data.context": 16, **MANY},
+    "masked": {**MASKED, "data.context": 128, **MANY},
     "translation": {
         **TRANSLATION,
         "train.best_by": "bleu",
         "data.context": 16,
         "objective.beam": 2,
     },
-    "span": {
-        **SPAN,
-        "data.boundaries": "respect",
-        "data.split": "40/30/30",
-        "train.evaluate_tokens": 20000,
-    },
+    "span": {**SPAN, "data.boundaries": "respect", "data.split": "40/30/30", **MANY},
     "pair": PAIR,
     "traversal": TRAVERSAL,
     "text": TEXT,
@@ -77,10 +71,7 @@ def scores(world, paths):
     """Score a model of each kind, alone and with the other processes."""
     found = {}
     for (kind, settings), path in zip(SETTINGS.items(), paths, strict=True):
-        loaded = vary(load_recipe("gpt", {**TINY, "data.path": path}), settings)
-        place = Place(CPU, World(rank=0, size=1))
-        data = prepare_data(loaded.recipe)
-        session = assemble(resolve(loaded.recipe, data, place), data, place)
+        session = open_session(vary(load_recipe("gpt", {**TINY, "data.path": path}), settings))
         for step in range(2):
             session.train_step(step)
         found[kind] = {
@@ -109,10 +100,9 @@ def agreement(world):
         "sum": world.sum(torch.tensor([world.rank + 1.0])).tolist(),
         "share": world.share([float(world.rank), 7.0]),
         "any": [world.any(world.rank == rank) for rank in range(3)],
+        "written": [],
     }
-    written = []
-    world.by_first(lambda: written.append(world.rank))
-    found["written"] = written
+    world.by_first(lambda: found["written"].append(world.rank))
     check_same(world, "one text", "another text", "give all nodes the same files")
     try:
         check_same(world, f"text {world.rank}", "another text", "give all nodes the same files")

@@ -12,18 +12,17 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from sublayer.config.layering.layers import load_recipe
-from sublayer.errors import ConfigError, Preempted
+from sublayer.errors import Preempted
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.files.tensor_parts import read_stored
 from sublayer.loading import load
 from sublayer.runs.run import train_run
 from sublayer.training.checkpoints.layout import stored_model, stored_training
 from sublayer.training.progress import SilentProgress
-from tests.breadth import rows
+from tests.breadth import TRIES_ALL
 from tests.made import (
     LSTM,
     MASKED,
-    PAIR,
     QUESTIONS,
     SPAN,
     TEXT,
@@ -36,6 +35,7 @@ from tests.torchrun import in_processes
 from tests.training.conftest import ROOT
 from tests.training.runs import Notes, SignalAt, figures
 from tests.training.several_trainings import save_again
+from tests.training.shared_work import SETTINGS
 
 TASKS_MODULE = "tests.training.several_trainings"
 SHORT = {"train.steps": 8, "train.evaluate_steps": 8, "model.dropout": 0.0}
@@ -58,13 +58,11 @@ SGD = {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "objective.dropout": 0.0}
 BLEU = {**TRANSLATION, "train.best_by": "bleu"}
 
 COPIES = {
-    "plain": {},
     "auxiliary": RECOMPUTED,
     # A sentence head that is not trained, and an optimizer that leaves it alone.
     "unjudged": {**MASKED, "objective.sentence": "none", **LAMB},
     # Batches of few pairs, of which one has a pair alone: less than there are processes.
     "lonely": {**TRANSLATION, "data.context": 13, "train.batch_sequences": 2},
-    "text": {**TEXT, "data.tasks": ["sst2", "rte"], "train.batch_sequences": 5},
     "traversal": {**TRAVERSAL, **SGD},
     # Of which some have no answer: the joint head.
     "questions": {**QUESTIONS, "data.tasks": "squad2", **SGD},
@@ -87,9 +85,7 @@ PARTS = {
     "lstm": {**DOCUMENTS, **FULL},
     "masked": {**MASKED, **LAMB, **FULL},
     "translation": {**BLEU, "model.zero_padding": True, **FULL},
-    "numbers": {**PAIR, "objective.dropout": 0.0, "optimizer.lr": 1e-3, **FULL},
     "odd, adafactor": {**ODD, **ADAFACTOR, **BARE, **FULL},
-    "scaled": {"model.ffn": "swiglu", "optimizer.parameter_scale": True, **BARE, **OPTIMIZER},
 }
 PARTS = {name: {**way, **SHORT} for name, way in PARTS.items()}
 
@@ -107,11 +103,10 @@ EXACT = {
     for name, way in EXACT.items()
 }
 MOVED = {
-    "parts": ("auxiliary", "shared in groups", "translation", "odd, adafactor"),
+    "parts": ("auxiliary", "shared in groups", "odd, adafactor"),
     "exact": ("bfloat16", "masked"),
 }
 """What two processes begin and four continue."""
-DRAWN = ("auxiliary", "shared in groups", "translation", "odd, adafactor")
 ONE_PROCESS = {
     "copies": COPIES,
     "parts": {name: {**way, "train.shard": "none"} for name, way in PARTS.items()},
@@ -133,6 +128,11 @@ def words_of(task):
 
 def last_checkpoint(folder):
     return checkpoint_path(folder / "checkpoints", saved_steps(folder / "checkpoints")[-1])
+
+
+def lines_of_errors(text):
+    """The program's lines on a failure, not what torchrun logs of it."""
+    return [line for line in text.splitlines() if line.startswith("error:")]
 
 
 class Trained:
@@ -182,7 +182,9 @@ class Trained:
             for mode, ways in (("parts", PARTS), ("exact", EXACT))
             for name in MOVED[mode]
         ]
-        tasks += [self.task(PARTS[name], "", into=str(folder / "drawn" / name)) for name in DRAWN]
+        tasks += [
+            self.task(PARTS[name], "", into=str(folder / "drawn" / name)) for name in MOVED["parts"]
+        ]
         differing = words_of(self.task({}, folder / "differing"))
         tasks += [{"differing": differing}]
         tasks += [{"found": str(folder), "paths": self.texts_of_work(folder)}]
@@ -196,14 +198,8 @@ class Trained:
         (more / "words.txt").write_text((words + "\n") * 4)
         for number, path in enumerate(sorted(stories.iterdir()) * 30):
             (more / "stories" / f"{number}.txt").write_text(path.read_text())
-        text, pairs, tasks = (
-            str(each)
-            for each in (
-                more / "words.txt",
-                self.workshop.path(TRANSLATION),
-                self.workshop.path(PAIR),
-            )
-        )
+        text, tasks = str(more / "words.txt"), str(self.workshop.path(TEXT))
+        pairs = str(self.workshop.path(TRANSLATION))
         return [text, str(more / "stories"), pairs, text, *[tasks] * 4]
 
     def in_four(self):
@@ -246,21 +242,24 @@ def tolerance(name):
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_two_processes_give_the_losses_and_weights_of_one(trained, name):
+def test_two_processes_give_the_losses_and_weights_of_one(trained, made, name):
     folder, alone = trained.in_two() / "copies" / name, trained.alone("copies", name)
     assert_near(folder, alone, rtol=1e-2, atol=2e-3)
+    if name == "frozen":
+        frozen = model_of(made("causal"))["embedding.weight"]
+        assert torch.equal(model_of(folder)["embedding.weight"], frozen)
 
 
 def test_the_first_process_alone_speaks_and_no_library_warns(trained):
     two = trained.in_two()
     n_runs = len(COPIES) + len(PARTS) + len(EXACT)
     assert (two / "stdout").read_text().count("trained 8 steps") == n_runs
-    assert "arning" not in (two / "stderr").read_text()
-
-
-def test_frozen_embeddings_stay_to_the_bit_in_two_processes(trained, made):
-    found = model_of(trained.in_two() / "copies" / "frozen")
-    assert torch.equal(found["embedding.weight"], model_of(made("causal"))["embedding.weight"])
+    errors = (two / "stderr").read_text()
+    assert "arning" not in errors
+    # Processes that were started differently.
+    (line,) = lines_of_errors(errors)
+    assert "process 1 has another recipe than the first" in line
+    assert not (two / "differing" / "recipe.toml").exists()
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -302,7 +301,7 @@ def assert_same_bits(ours, theirs):
         assert all(torch.equal(found[key], value) for key, value in expected.items())
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", MOVED["parts"])
 def test_each_process_draws_its_part_of_the_weights_that_one_process_draws(trained, tmp_path, name):
     save_again(trained.task(PARTS[name], "", into=str(tmp_path / "one")))
     folders = (tmp_path / "one", trained.in_two() / "drawn" / name)
@@ -323,21 +322,7 @@ def test_a_checkpoint_in_parts_is_a_model_and_has_the_same_bits_whoever_reads_it
         assert_same_bits(saved, last_checkpoint(again))
 
 
-def own_lines(errors):
-    """What we say of a failure, not what torchrun logs of it."""
-    return [line for line in errors.splitlines() if line.startswith("error:")]
-
-
-def test_processes_that_were_started_differently_are_refused_in_one_line(trained):
-    two = trained.in_two()
-    (line,) = own_lines((two / "stderr").read_text())
-    assert "process 1 has another recipe than the first" in line
-    assert not (two / "differing" / "recipe.toml").exists()
-
-
-@pytest.mark.parametrize(
-    "kind", ["causal", "masked", "translation", "span", "pair", "traversal", "text", "ranked"]
-)
+@pytest.mark.parametrize("kind", SETTINGS)
 def test_two_processes_score_what_one_does_to_the_bit_and_share_the_work(trained, kind):
     answers = [json.loads((trained.in_two() / f"{rank}.json").read_text()) for rank in range(2)]
     for effort in ("training", "test"):
@@ -387,20 +372,26 @@ def test_a_process_that_fails_leaves_none_waiting(tmp_path):
 
 
 @pytest.mark.all
+@pytest.mark.parametrize("n_processes", [2, 4])
+def test_models_drawn_at_random_are_trained_alike_in_parts_and_exactly(
+    text_path, stories_path, pairs_path, tasks_path, n_processes
+):
+    texts = (text_path, stories_path, pairs_path, tasks_path)
+    drawn = (100 * n_processes, 20 if TRIES_ALL else 4)
+    command = in_processes(n_processes, "tests.training.random_crossings", *texts, *drawn)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-6000:]
+    found = [line.split(": ")[1] for line in done.stdout.splitlines()]
+    assert found == ["alike"] * drawn[1], done.stdout
+
+
+@pytest.mark.all
 @pytest.mark.parametrize(
-    ("shard", "number", "said"),
-    rows(
-        [
-            ("none", signal.SIGKILL, "was lost"),
-            ("full", signal.SIGKILL, "was lost"),
-            ("none", signal.SIGSTOP, "hangs"),
-            ("full", signal.SIGSTOP, "hangs"),
-        ],
-        1,
-    ),
+    ("shard", "number", "line"),
+    [("none", signal.SIGKILL, "was lost"), ("full", signal.SIGSTOP, "hangs")],
 )
 def test_a_process_that_is_lost_costs_one_line_and_what_came_after_the_last_checkpoint(
-    tmp_path, text_path, shard, number, said
+    tmp_path, text_path, shard, number, line
 ):
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     way = {"train.steps": 12, "train.hang_minutes": 0.5}
@@ -416,8 +407,8 @@ def test_a_process_that_is_lost_costs_one_line_and_what_came_after_the_last_chec
     again = launched(2, "tests.training.lost_process", number.value, *words)
     result = subprocess.run(again, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
-    (line,) = own_lines(result.stderr)
-    assert f"another process {said}" in line
+    (found,) = lines_of_errors(result.stderr)
+    assert f"another process {line}" in found
     assert "Traceback" not in result.stderr
     ours, theirs = model_of(unbroken), model_of(broken)
     assert all((theirs[name] == value).all() for name, value in ours.items())
@@ -440,11 +431,6 @@ def test_the_exit_code_of_a_warning_asks_for_another_try(tmp_path, text_path, fi
     command = stopped_at(places, signal.SIGUSR1, *words)
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert ended.returncode == 75, ended.stderr
-
-
-def test_exact_sums_of_parts_are_refused():
-    with pytest.raises(ConfigError, match=r"train\.shard = full contradicts train\.exact"):
-        load_recipe("gpt", {"train.shard": "full", "train.exact": True})
 
 
 def test_one_process_is_told_that_it_divides_nothing(run):
