@@ -25,7 +25,7 @@ CASES = {
 }
 
 
-def main() -> None:
+def main():
     """Train each case both ways, and print what the first process found."""
     place, plain = sys.argv[1:]
     torch.set_num_threads(1)

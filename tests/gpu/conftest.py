@@ -7,7 +7,7 @@ from tests.gpu.kinds import Texts
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+def device(request, monkeypatch):
     """The GPU; or the CPU by the operators that a GPU takes, instead of by kernels of its own."""
     if request.param == "cpu":
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
@@ -19,14 +19,14 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
 
 
 @pytest.fixture(scope="session")
-def texts(workshop) -> Texts:
+def texts(workshop):
     """The texts of every kind of objective, small."""
     folder = workshop.folder / "texts"
     return Texts(*(folder / name for name in ("words.txt", "stories", "pairs.tsv", "tasks")))
 
 
 @pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory: pytest.TempPathFactory):
+def own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBLAYER_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

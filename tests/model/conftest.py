@@ -1,20 +1,16 @@
 """Small models with random weights, wide enough that every term of a forward pass matters."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.model.build import compose
-from sublayer.model.transformer import Transformer
 
 VOCAB_SIZE, MAX_LEN = 17, 13
 
 
-def make_config(**fields: Any) -> ModelConfig:
+def make_config(**fields):
     return resolve_model(
         ModelConfig(**{"n_layers": 2, "d_model": 6, "n_heads": 3, "d_ff": 11, **fields}),
         vocab_size=VOCAB_SIZE,
@@ -22,7 +18,7 @@ def make_config(**fields: Any) -> ModelConfig:
     )
 
 
-def make_model(config: ModelConfig, *, seed: int = 0, std: float = 0.4) -> Transformer:
+def make_model(config, *, seed=0, std=0.4):
     model = compose(config).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -32,16 +28,16 @@ def make_model(config: ModelConfig, *, seed: int = 0, std: float = 0.4) -> Trans
 
 
 @pytest.fixture
-def random_model() -> Callable[..., Transformer]:
+def random_model():
     """Build a float64 decoder from fields: 17 tokens, 13 positions, all weights N(0, 0.4)."""
 
-    def build(**fields: Any) -> Transformer:
+    def build(**fields):
         return make_model(make_config(**fields))
 
     return build
 
 
 @pytest.fixture
-def small_config() -> Callable[..., ModelConfig]:
+def small_config():
     """Resolve a small config from its fields."""
     return make_config

@@ -1,15 +1,12 @@
 """Sixty combinations of the axes of models: each builds, counts, saves, loads, decodes, learns."""
 
-from collections.abc import Iterable
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
@@ -29,7 +26,6 @@ from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.lstm import Lstm
 from sublayer.model.model_folder import load_weights, save_model
 from sublayer.model.roles import parameter_roles
-from sublayer.model.transformer import Transformer
 from tests.breadth import TRIES_ALL
 
 from .covering import allowed_pairs
@@ -50,7 +46,7 @@ REST: dict[Pair, dict[str, Any]] = {
 RECIPES = {"decoder": "gpt", "encoder": "bert-base", "encoder-decoder": "multi30k-tiny"}
 
 
-def pairs_in(rows: Iterable[dict[str, Any]]) -> set[frozenset[tuple[str, int]]]:
+def pairs_in(rows):
     met: set[frozenset[tuple[str, int]]] = set()
     for row in rows:
         settings = [(name, values.index(row[name])) for name, values in AXES.items()]
@@ -58,7 +54,7 @@ def pairs_in(rows: Iterable[dict[str, Any]]) -> set[frozenset[tuple[str, int]]]:
     return met
 
 
-def test_the_design_has_every_pair_of_values_and_its_part_nearly_all() -> None:
+def test_the_design_has_every_pair_of_values_and_its_part_nearly_all():
     allowed = set(allowed_pairs(AXES, FORBIDDEN))
     assert pairs_in(ROWS) == allowed
     part = pairs_in(PART)
@@ -67,20 +63,20 @@ def test_the_design_has_every_pair_of_values_and_its_part_nearly_all() -> None:
     assert values == {(name, number) for name in AXES for number in range(len(AXES[name]))}
 
 
-def make_config(row: dict[str, Any]) -> ModelConfig:
+def make_config(row):
     config = ModelConfig(n_layers=4, d_model=8, n_heads=2, d_ff=6, **row)
     return resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT)
 
 
-def close(one: Tensor, other: Tensor) -> None:
+def close(one, other):
     torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
 
 
-def draw_tokens(length: int) -> Tensor:
+def draw_tokens(length):
     return torch.randint(VOCAB_SIZE, (2, length), generator=torch.Generator().manual_seed(0))
 
 
-def randomised(model: Transformer) -> Transformer:
+def randomised(model):
     """Draw all weights from N(0, 0.2), biases and gains too, so that every term matters."""
     model, generator = model.double().eval(), torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -89,7 +85,7 @@ def randomised(model: Transformer) -> Transformer:
     return model
 
 
-def saved_and_loaded(model: Transformer, folder: Path) -> Transformer:
+def saved_and_loaded(model, folder):
     save_model(folder / "model", model, {})
     config, tensors = load_weights(folder / "model")
     loaded = compose(config).double().eval()
@@ -97,7 +93,7 @@ def saved_and_loaded(model: Transformer, folder: Path) -> Transformer:
     return loaded
 
 
-def check_counts(model: Transformer) -> None:
+def check_counts(model):
     names = {name for name, _ in model.named_parameters()}
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     assert n_parameters == count_parameters(model.config).total
@@ -105,7 +101,7 @@ def check_counts(model: Transformer) -> None:
     assert model.state_dict().keys() == names
 
 
-def check_decoder(model: Transformer, loaded: Transformer) -> None:
+def check_decoder(model, loaded):
     """Logits of pieces behind a cache, and of steps of a token, are those of a forward pass."""
     tokens = draw_tokens(CONTEXT)
     logits = model(tokens).logits
@@ -115,14 +111,14 @@ def check_decoder(model: Transformer, loaded: Transformer) -> None:
     close(torch.cat(pieces, dim=1), logits)
     cache = Cache(model.config, 2, CONTEXT, torch.float64)
     is_lstm = isinstance(loaded, Lstm)
-    step = (LstmStepper if is_lstm else Stepper)(loaded, 2)  # type: ignore[arg-type]
-    found = [loaded.last_logits(tokens[:, :1], cache)]  # type: ignore[operator]
+    step = (LstmStepper if is_lstm else Stepper)(loaded, 2)
+    found = [loaded.last_logits(tokens[:, :1], cache)]
     found += [step(tokens[:, place], cache) for place in range(1, CONTEXT)]
     n_tokens = found[0].shape[1]
     close(torch.stack(found, dim=1), logits[..., :n_tokens])
 
 
-def check_encoder(model: Transformer, loaded: Transformer) -> None:
+def check_encoder(model, loaded):
     """Padding changes no logits of tokens or of sentences."""
     tokens, n_real = draw_tokens(CONTEXT), CONTEXT - 3
     positions = torch.arange(CONTEXT)
@@ -138,7 +134,7 @@ def check_encoder(model: Transformer, loaded: Transformer) -> None:
         close(padded.sentence_logits, alone.sentence_logits)
 
 
-def check_translator(model: EncoderDecoder, loaded: EncoderDecoder) -> None:
+def check_translator(model, loaded):
     """Padding changes no logits, pieces behind a cache have the same, and so does a beam."""
     source, target = draw_tokens(7), draw_tokens(CONTEXT)
     n_source, n_target = 4, CONTEXT - 3
@@ -167,7 +163,7 @@ def check_translator(model: EncoderDecoder, loaded: EncoderDecoder) -> None:
             assert each.log_p == pytest.approx(total, abs=1e-9)
 
 
-def loss_of(model: Transformer, tokens: Tensor) -> Tensor:
+def loss_of(model, tokens):
     if isinstance(model, Encoder):
         return encoder_loss_of(model, tokens)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
@@ -176,7 +172,7 @@ def loss_of(model: Transformer, tokens: Tensor) -> Tensor:
     return token_loss_of(model, model.hidden(inputs, Layout.causal(inputs), **rest).final, targets)
 
 
-def encoder_loss_of(model: Encoder, tokens: Tensor) -> Tensor:
+def encoder_loss_of(model, tokens):
     """Predict every third token of rows of which the second is reversed, and which that is."""
     tokens = torch.stack([tokens[0], tokens[1].flip(0), tokens[2]])
     is_wrong = torch.tensor([0, 1, 0])
@@ -196,13 +192,13 @@ def encoder_loss_of(model: Encoder, tokens: Tensor) -> Tensor:
     return loss + F.cross_entropy(logits, is_wrong)
 
 
-def token_loss_of(model: Transformer, hidden: Tensor, targets: Tensor) -> Tensor:
+def token_loss_of(model, hidden, targets):
     matrix, bias = model.output_projection()
     embedded = model.to_embedding(hidden).flatten(0, 1)
     return linear_cross_entropy(embedded, matrix, bias, targets.flatten()) / targets.numel()
 
 
-def check_learning(model: Transformer, row: dict[str, Any]) -> None:
+def check_learning(model, row):
     if row["kind"] == "lstm":
         # Of so few units four layers leave next to nothing at a standard deviation of 0.02.
         scale(model, 1.0 if row["init"] == "xavier" else 20.0)
@@ -229,16 +225,14 @@ def check_learning(model: Transformer, row: dict[str, Any]) -> None:
     assert after < before
 
 
-def scale(model: Transformer, factor: float) -> None:
+def scale(model, factor):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(factor)
 
 
 @pytest.mark.parametrize("row", PART, ids=range(len(PART)))
-def test_it_builds_counts_saves_loads_decodes_and_learns(
-    row: dict[str, Any], tmp_path: Path
-) -> None:
+def test_it_builds_counts_saves_loads_decodes_and_learns(row, tmp_path):
     model = build(make_config(row), seed=0)
     check_counts(model)
     check_learning(model, row)
@@ -253,14 +247,14 @@ def test_it_builds_counts_saves_loads_decodes_and_learns(
             check_decoder(model, loaded)
 
 
-def refused_pairs() -> list[Pair]:
+def refused_pairs():
     """List one pair of values for each pair of fields that contradict each other, or all."""
     pairs = [*WITHOUT_MEANING, *ALSO_WITHOUT_MEANING]
     return pairs if TRIES_ALL else list({(a[0], b[0]): (a, b) for a, b in pairs}.values())
 
 
 @pytest.mark.parametrize("pair", refused_pairs(), ids=str)
-def test_a_combination_without_meaning_is_refused_by_both_names(pair: Pair) -> None:
+def test_a_combination_without_meaning_is_refused_by_both_names(pair):
     given = {**REST.get(pair, {}), **dict(pair)}
     recipe = RECIPES.get(given.get("kind", "decoder"), "gpt")
     with pytest.raises(ConfigError) as caught:

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from sublayer.model.context.keys import Keys, StepKeys
 from sublayer.model.context.layout import Layout
@@ -27,14 +26,13 @@ from sublayer.model.kernels.cross_entropy import (
 )
 from sublayer.model.kernels.dropout import add_branch, dropout, random_lanes
 from sublayer.model.kernels.swish import swish
-from sublayer.model.layers.activation import build_activation
 
 
-def close(one, other, atol=1e-12) -> None:
+def close(one, other, atol=1e-12):
     torch.testing.assert_close(one, other, rtol=0, atol=atol)
 
 
-def test_tanh_gelu_has_the_values_and_gradients_of_its_definition(monkeypatch) -> None:
+def test_tanh_gelu_has_the_values_and_gradients_of_its_definition(monkeypatch):
     monkeypatch.setattr(activation, "GELU_PART", 7)  # several parts, the last one ragged
     x = torch.linspace(-6, 6, 102, dtype=torch.float64).view(3, 17, 2).requires_grad_()
     defined = x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
@@ -44,7 +42,7 @@ def test_tanh_gelu_has_the_values_and_gradients_of_its_definition(monkeypatch) -
     close(*gradients, 1e-14)
 
 
-def test_tanh_gelu_in_bfloat16_and_beyond_the_range_is_as_good_as_the_native_one() -> None:
+def test_tanh_gelu_in_bfloat16_and_beyond_the_range_is_as_good_as_the_native_one():
     x = torch.linspace(-8, 8, 4001).bfloat16().requires_grad_()
     exact, native = F.gelu(x.double(), approximate="tanh"), F.gelu(x, approximate="tanh")
     assert tanh_gelu(x).dtype == torch.bfloat16
@@ -55,43 +53,15 @@ def test_tanh_gelu_in_bfloat16_and_beyond_the_range_is_as_good_as_the_native_one
     assert slope.tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
-def test_tanh_gelu_without_a_gradient_is_the_native_one_at_every_size() -> None:
-    for n in (10, activation._MANY, 3 * activation._MANY):
-        x = torch.linspace(-8, 8, n)
-        native = F.gelu(x, approximate="tanh")
-        torch.testing.assert_close(tanh_gelu(x), native, rtol=1e-5, atol=1e-6)
-    far = torch.tensor([-1e30, 1e30]).repeat_interleave(activation._MANY)
-    assert tanh_gelu(far)[:: activation._MANY].tolist() == F.gelu(far)[:: activation._MANY].tolist()
-
-
-def test_exact_gelu_is_x_times_the_normal_distribution() -> None:
-    x = torch.tensor([-1.0, 0.0, 1.0])
-    normal = torch.tensor([0.158655, 0.5, 0.841345])
-    close(build_activation("gelu", "exact", 1.0)(x), x * normal, 1e-6)
-
-
 # sigmoid(3) = 0.952574, sigmoid(1) = 0.731059.
-@pytest.mark.parametrize(
-    ("beta", "x", "expected"), [(1.5, 2.0, 1.905148), (0.5, 2.0, 1.462117), (0.0, 2.0, 1.0)]
-)
-def test_swish_by_hand(beta: float, x: float, expected: float) -> None:
-    activated = build_activation("swish", "tanh", beta)(torch.tensor([[x]]))
-    assert activated.item() == pytest.approx(expected, abs=2e-6)
 
 
-def defined_swish(x: Tensor, beta: Tensor | float) -> Tensor:
+def defined_swish(x, beta):
     return x * torch.sigmoid(beta * x)
 
 
-def test_a_large_slope_is_relu_and_a_slope_of_1_the_native_function() -> None:
-    x = torch.linspace(-4, 4, 41, dtype=torch.float64)
-    close(swish(x, 1e4), x.relu())
-    close(swish(x, 1.0), F.silu(x), 1e-14)
-    assert build_activation("swish", "tanh", 1.0) is F.silu
-
-
-@pytest.mark.parametrize(("shape", "part"), [((3, 5, 2), 4), ((7, 3), 1 << 20), ((4,), 4)], ids=str)
-def test_both_gradients_of_swish_are_those_of_the_definition(monkeypatch, shape, part) -> None:
+@pytest.mark.parametrize(("shape", "part"), [((3, 5, 2), 4), ((7, 3), 1 << 20)], ids=str)
+def test_both_gradients_of_swish_are_those_of_the_definition(monkeypatch, shape, part):
     monkeypatch.setattr(swish_kernel, "SWISH_PART", part)  # several parts, the last one ragged
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     beta = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
@@ -102,7 +72,7 @@ def test_both_gradients_of_swish_are_those_of_the_definition(monkeypatch, shape,
 
 
 @pytest.mark.parametrize("function", [tanh_gelu, lambda x: swish(x, 2.0)], ids=["gelu", "swish"])
-def test_half_of_a_wider_tensor_has_its_gradient(function) -> None:
+def test_half_of_a_wider_tensor_has_its_gradient(function):
     x = torch.randn(3, 4, 10, dtype=torch.float64, requires_grad=True)
     (found,) = torch.autograd.grad(function(x.chunk(2, dim=-1)[0]).sum(), x)
     half = x.detach()[..., :5].contiguous().requires_grad_()
@@ -110,34 +80,17 @@ def test_half_of_a_wider_tensor_has_its_gradient(function) -> None:
     close(found, F.pad(expected, (0, 5)))
 
 
-def test_swish_in_bfloat16_rounds_input_and_output_alone() -> None:
-    x = torch.linspace(-8, 8, 4001).bfloat16().requires_grad_()
-    beta = torch.tensor(1.3, requires_grad=True)
-    wide, slope = (each.detach().double().requires_grad_() for each in (x, beta))
-    activated = swish(x, beta)
-    assert activated.dtype == torch.bfloat16
-    expected = defined_swish(wide, slope)
-    torch.testing.assert_close(activated.double(), expected, rtol=2**-8, atol=1e-7)
-    found = torch.autograd.grad(activated.sum(), (x, beta))
-    exact = torch.autograd.grad(expected.sum(), (wide, slope))
-    torch.testing.assert_close(found[0].double(), exact[0], rtol=2**-8, atol=1e-6)
-    torch.testing.assert_close(found[1].double(), exact[1], rtol=1e-5, atol=0)
-    far = torch.tensor([[-1e4, 1e4]], requires_grad=True)
-    (gradient,) = torch.autograd.grad(swish(far, 2.0).sum(), far)
-    assert gradient.tolist() == [[0.0, 1.0]]
-
-
 B, H, K = 2, 3, 5
 
 
-def choose_kernel(monkeypatch, name: str) -> None:
+def choose_kernel(monkeypatch, name):
     """Have several queries take one of the kernels."""
     monkeypatch.setattr(attention_cpu, "GRAIN", 0 if name == "by sequence" else 1 << 40)
     if name == "fused":
         monkeypatch.setattr(attention, "is_eager_cpu", lambda x: False)
 
 
-def attention_inputs(n_biases: int, n_queries: int, n_keys: int) -> list[Tensor]:
+def attention_inputs(n_biases, n_queries, n_keys):
     """Draw queries, keys, values and a bias, where there is one."""
     generator = torch.Generator().manual_seed(n_queries)
     shapes = [(B, H, n, K) for n in (n_queries, n_keys, n_keys)]
@@ -146,16 +99,16 @@ def attention_inputs(n_biases: int, n_queries: int, n_keys: int) -> list[Tensor]
     return [each.requires_grad_() for each in made]
 
 
-def plain_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float, seen: Tensor) -> Tensor:
+def plain_attention(q, k, v, bias, seen):
     scores = (0.7 * q @ k.transpose(2, 3) + bias).masked_fill(~seen, float("-inf"))
     return scores.softmax(-1) @ v
 
 
-def causal_mask(n_queries: int, n_keys: int) -> Tensor:
+def causal_mask(n_queries, n_keys):
     return torch.ones(n_queries, n_keys, dtype=torch.bool).tril(n_keys - n_queries)
 
 
-def keys_of(kind: str, n_queries: int, n_keys: int) -> tuple[Keys, Tensor]:
+def keys_of(kind, n_queries, n_keys):
     """Describe the keys of a kind, and which of them each query sees."""
     if kind == "causal":
         return Keys(True, None), causal_mask(n_queries, n_keys)
@@ -171,26 +124,20 @@ def keys_of(kind: str, n_queries: int, n_keys: int) -> tuple[Keys, Tensor]:
 @pytest.mark.parametrize(
     ("kernel", "n_biases", "n_queries", "n_keys", "kind"),
     [
-        ("together", 0, 1, 7, "causal"),
         ("together", 0, 131, 137, "causal"),
         ("by sequence", 0, 257, 260, "causal"),
-        ("fused", 0, 7, 7, "causal"),
-        ("together", 1, 7, 7, "causal"),
         ("together", B, 257, 260, "causal"),
         ("by sequence", 1, 131, 137, "causal"),
-        ("by sequence", B, 3, 11, "causal"),
         ("fused", B, 131, 137, "causal"),
         ("together", B, 139, 139, "causal, padded"),
         ("by sequence", 1, 139, 139, "padded"),
         ("fused", 1, 139, 139, "causal, padded"),
-        ("together", 1, 131, 17, "all"),
         ("by sequence", B, 131, 17, "all"),
-        ("together", 1, 1, 9, "causal"),
     ],
 )
 def test_attention_and_its_gradients_are_those_of_a_softmax(
-    monkeypatch, kernel: str, n_biases: int, n_queries: int, n_keys: int, kind: str
-) -> None:
+    monkeypatch, kernel, n_biases, n_queries, n_keys, kind
+):
     choose_kernel(monkeypatch, kernel)
     inputs, (keys, seen) = (
         attention_inputs(n_biases, n_queries, n_keys),
@@ -208,20 +155,20 @@ def test_attention_and_its_gradients_are_those_of_a_softmax(
     ("n_biases", "is_padded", "p"), [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)]
 )
 def test_attention_gradients_are_finite_differences_under_dropout_and_masks(
-    monkeypatch, n_biases: int, is_padded: bool, p: float
-) -> None:
+    monkeypatch, n_biases, is_padded, p
+):
     monkeypatch.setattr(attention_blocks, "BLOCK_ROWS", 2)
     mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
     keys = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask).keys
 
-    def attended(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    def attended(q, k, v, bias=None):
         torch.manual_seed(1)
         return attend(q, k, v, keys, bias, scale=0.7, p_dropout=p)
 
     assert torch.autograd.gradcheck(attended, attention_inputs(n_biases, 4, 4), fast_mode=True)
 
 
-def test_dropped_attention_weights_are_zero_and_the_rest_are_scaled() -> None:
+def test_dropped_attention_weights_are_zero_and_the_rest_are_scaled():
     n, p = 128, 0.25
     q = torch.zeros(B, H, n, n, dtype=torch.float64)
     values = torch.eye(n, dtype=torch.float64).expand(B, H, n, n).contiguous()
@@ -240,7 +187,7 @@ def test_dropped_attention_weights_are_zero_and_the_rest_are_scaled() -> None:
     assert abs(rate - p) < limit
 
 
-def test_evaluation_leaves_nothing_that_training_cannot_use() -> None:
+def test_evaluation_leaves_nothing_that_training_cannot_use():
     inputs = attention_inputs(0, 19, 19)
     with torch.inference_mode():
         first = attend(*inputs, Keys(True, None), scale=0.7)
@@ -249,7 +196,7 @@ def test_evaluation_leaves_nothing_that_training_cannot_use() -> None:
     assert torch.equal(trained, first)
 
 
-def test_a_step_has_its_bias_with_its_gradient() -> None:
+def test_a_step_has_its_bias_with_its_gradient():
     q, k, v, bias = attention_inputs(B, 4, 11)
     hidden = torch.rand(B, 4, 11, generator=torch.Generator().manual_seed(0)) < 0.4
     keys = StepKeys.hiding(hidden, torch.float64)
@@ -261,7 +208,7 @@ def test_a_step_has_its_bias_with_its_gradient() -> None:
         close(*(torch.autograd.grad(x.sum(), (q, k, v, bias)) for x in (own, expected)))
 
 
-def test_a_float32_bias_of_bfloat16_scores_has_a_float32_gradient() -> None:
+def test_a_float32_bias_of_bfloat16_scores_has_a_float32_gradient():
     inputs = attention_inputs(1, 131, 131)
     q, k, v = (each.detach().bfloat16() for each in inputs[:3])
     bias = inputs[3].detach().float().requires_grad_()
@@ -276,7 +223,7 @@ def test_a_float32_bias_of_bfloat16_scores_has_a_float32_gradient() -> None:
 N, E, V = 7, 3, 11
 
 
-def loss_inputs(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def loss_inputs(dtype=torch.float64):
     generator = torch.Generator().manual_seed(0)
     drawn = [torch.randn(shape, dtype=dtype, generator=generator) for shape in ((N, E), (V, E), V)]
     targets = torch.randint(0, V, (N,), generator=generator)
@@ -285,25 +232,11 @@ def loss_inputs(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Ten
     return hidden, matrix, bias, targets
 
 
-def test_losses_of_equal_logits_are_logs_of_the_vocabulary() -> None:
-    total = linear_cross_entropy(torch.ones(2, E), torch.zeros(V, E), None, torch.tensor([0, 4]))
-    assert total.item() == pytest.approx(2 * math.log(V))
-    # Every logit is log 2, so that Z = 2 V; the third target does not count.
-    bias = torch.full((V,), math.log(2.0), dtype=torch.float64)
-    hidden, matrix = torch.ones(3, E).double(), torch.zeros(V, E).double()
-    targets = torch.tensor([0, 4, -1])
-    trained, nats = smoothed_cross_entropy(hidden, matrix, bias, targets, Smoothing(1.0, 0.0, 0.5))
-    assert nats.item() == pytest.approx(2 * math.log(V))
-    assert trained.item() == pytest.approx(2 * math.log(V) + 2 * 0.5 * math.log(2 * V) ** 2)
-
-
 @pytest.mark.parametrize(
     ("chunk", "has_bias", "is_weighted"),
-    [(1, True, False), (2 * V, False, True), (1000, True, True), (2 * V, True, False)],
+    [(1, True, False), (2 * V, False, True), (1000, True, True)],
 )
-def test_the_loss_and_its_gradients_equal_the_definition(
-    monkeypatch, chunk: int, has_bias: bool, is_weighted: bool
-) -> None:
+def test_the_loss_and_its_gradients_equal_the_definition(monkeypatch, chunk, has_bias, is_weighted):
     monkeypatch.setattr(cross_entropy, "CPU_CHUNK_LOGITS", chunk)
     hidden, matrix, bias, targets = loss_inputs()
     wanted = [hidden, matrix, bias] if has_bias else [hidden, matrix]
@@ -330,9 +263,7 @@ def test_the_loss_and_its_gradients_equal_the_definition(
 @pytest.mark.parametrize(
     ("chunk", "has_bias", "share"), [(1, True, 0.3), (2 * V, False, 0.3), (1000, True, 0.0)]
 )
-def test_smoothing_and_z_loss_equal_the_definition(
-    monkeypatch, chunk: int, has_bias: bool, share: float
-) -> None:
+def test_smoothing_and_z_loss_equal_the_definition(monkeypatch, chunk, has_bias, share):
     monkeypatch.setattr(cross_entropy, "CPU_CHUNK_LOGITS", chunk)
     hidden, matrix, bias, targets = loss_inputs()
     given = (hidden, matrix, bias if has_bias else None)
@@ -347,7 +278,7 @@ def test_smoothing_and_z_loss_equal_the_definition(
     close(*(torch.autograd.grad(3 * each, wanted) for each in (trained, expected)), 1e-11)
 
 
-def test_an_improbable_target_costs_a_finite_number_and_no_target_nothing() -> None:
+def test_an_improbable_target_costs_a_finite_number_and_no_target_nothing():
     far, matrix = torch.tensor([[1.0]]), torch.tensor([[0.0], [1000.0]])
     assert linear_cross_entropy(far, matrix, None, torch.tensor([0])).item() == 1000.0
     hidden, matrix, bias, targets = loss_inputs()
@@ -356,16 +287,8 @@ def test_an_improbable_target_costs_a_finite_number_and_no_target_nothing() -> N
     assert not any(each.any() for each in torch.autograd.grad(total, (hidden, matrix, bias)))
 
 
-def test_losses_are_summed_in_float32_under_autocast_and_with_weights() -> None:
+def test_losses_are_summed_in_float32_under_autocast():
     hidden, matrix, bias, targets = loss_inputs(torch.float32)
-    exact = [each.detach().double().requires_grad_() for each in (hidden, matrix, bias)]
-    weights = torch.linspace(0, 2, N)
-    expected = linear_cross_entropy(*exact, targets, weights.double())
-    actual = linear_cross_entropy(hidden, matrix, bias, targets, weights)
-    assert actual.dtype == torch.float32
-    assert actual.item() == pytest.approx(expected.item(), rel=1e-6)
-    found = torch.autograd.grad(actual, (hidden, matrix, bias))
-    close([each.double() for each in found], list(torch.autograd.grad(expected, exact)), 1e-6)
     plain = linear_cross_entropy(hidden, matrix, bias, targets)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         total = linear_cross_entropy(hidden, matrix, bias, targets)
@@ -378,7 +301,7 @@ def test_losses_are_summed_in_float32_under_autocast_and_with_weights() -> None:
 N_DRAWS = 1 << 18
 
 
-def test_lanes_are_the_bits_of_splitmix64() -> None:
+def test_lanes_are_the_bits_of_splitmix64():
     torch.manual_seed(4)
     state = int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
     torch.manual_seed(4)
@@ -390,7 +313,7 @@ def test_lanes_are_the_bits_of_splitmix64() -> None:
         assert draw % 2**64 == z ^ z >> 31
 
 
-def test_lanes_are_uniform_and_independent() -> None:
+def test_lanes_are_uniform_and_independent():
     torch.manual_seed(1)
     drawn = random_lanes(torch.Size([4 * N_DRAWS]))
     for lane in range(4):
@@ -403,10 +326,8 @@ def test_lanes_are_uniform_and_independent() -> None:
         assert abs(correlation) < 4 / N_DRAWS**0.5
 
 
-@pytest.mark.parametrize(
-    ("p", "dtype"), [(0.1, torch.float32), (0.5, torch.bfloat16), (0.9, torch.float32)]
-)
-def test_dropout_keeps_its_rate_its_mean_and_its_gradient(p: float, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("p", "dtype"), [(0.1, torch.float32), (0.5, torch.bfloat16)])
+def test_dropout_keeps_its_rate_its_mean_and_its_gradient(p, dtype):
     torch.manual_seed(3)
     x = torch.ones(N_DRAWS, dtype=dtype, requires_grad=True)
     dropped = dropout(x, p, training=True)
@@ -420,7 +341,7 @@ def test_dropout_keeps_its_rate_its_mean_and_its_gradient(p: float, dtype: torch
     assert dropout(x, 0.5, training=False) is x
 
 
-def test_a_branch_is_dropped_scaled_and_added() -> None:
+def test_a_branch_is_dropped_scaled_and_added():
     x = torch.zeros(N_DRAWS)
     branch = torch.ones(N_DRAWS, dtype=torch.bfloat16, requires_grad=True)
     torch.manual_seed(5)

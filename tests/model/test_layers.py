@@ -1,8 +1,6 @@
 """Layers by hand: norms, residual steps, embeddings, feed-forward networks, shared blocks."""
 
-import math
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -18,38 +16,20 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.interop.huggingface.exchange import export_huggingface
-from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.context.context import Context
 from sublayer.model.context.layout import Layout
 from sublayer.model.kernels.activation import FUNCTIONS
 from sublayer.model.layers.block import Sublayer
-from sublayer.model.layers.embedding import TokenEmbedding
 from sublayer.model.layers.feedforward import FeedForward
-from sublayer.model.layers.linear import Linear, StackedLinear
 from sublayer.model.layers.norm import RMSNorm, build_norm
-from sublayer.model.model_folder import save_model
 from sublayer.model.roles import parameter_roles
 from sublayer.model.transformer import Transformer
-from sublayer.training.optimizers.build import build_optimizer
 from tests.choices import allow_choices
 
 CONTEXT = Context(Layout.causal(torch.zeros(1, 1, dtype=torch.long)), None)
 Build = Callable[..., Transformer]
 Config = Callable[..., ModelConfig]
-
-
-def test_stacked_maps_equal_separate_ones() -> None:
-    stacked = StackedLinear(3, 5, 7, bias=True)
-    torch.nn.init.normal_(stacked.weight)
-    torch.nn.init.normal_(stacked.bias)
-    x = torch.randn(2, 11, 5)
-    pairs = zip(stacked.weight, stacked.bias, strict=True)
-    separate = [F.linear(x, weight, bias) for weight, bias in pairs]
-    torch.testing.assert_close(stacked(x), torch.cat(separate, dim=-1))
-    linear = Linear(5, 7, bias=False)
-    torch.nn.init.normal_(linear.weight)
-    assert linear(torch.zeros(2, 5)).tolist() == [[0.0] * 7] * 2
 
 
 @pytest.mark.parametrize(
@@ -63,7 +43,7 @@ def test_stacked_maps_equal_separate_ones() -> None:
         ("rms", 11.0, ([6.0, 12.0],), [1.0, 7.0], [1.0, 14.0]),
     ],
 )
-def test_norms_by_hand(kind, eps, weights, x, expected) -> None:
+def test_norms_by_hand(kind, eps, weights, x, expected):
     norm = build_norm(kind, 2, eps=eps, affine=weights is not None)
     for parameter, values in zip(norm.parameters(), weights or (), strict=True):
         parameter.data = torch.tensor(values)
@@ -73,7 +53,7 @@ def test_norms_by_hand(kind, eps, weights, x, expected) -> None:
 
 
 @pytest.mark.parametrize("affine", [True, False])
-def test_rms_norm_equals_the_native_one_with_its_gradients(affine: bool) -> None:
+def test_rms_norm_equals_the_native_one_with_its_gradients(affine):
     norm = RMSNorm(5, eps=1e-3, affine=affine).double()
     if affine:
         nn.init.normal_(norm.weight)
@@ -87,7 +67,7 @@ def test_rms_norm_equals_the_native_one_with_its_gradients(affine: bool) -> None
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
 
 
-def make_sublayer(step: float, output: list[float] | None = None, **fields: Any) -> Sublayer:
+def make_sublayer(step, output=None, **fields):
     """Build a feed-forward sub-layer of zeros, or one that gives the same output to any input."""
     config = ModelConfig(n_layers=1, d_model=2, n_heads=1, **fields)
     sublayer = Sublayer(resolve_model(config, vocab_size=3, context=5), Entry("ffn", "relu", step))
@@ -115,13 +95,13 @@ def make_sublayer(step: float, output: list[float] | None = None, **fields: Any)
     ],
 )
 def test_a_branch_is_added_with_its_step_before_or_behind_the_norm(
-    fields: dict[str, Any], step: float, output: list[float], x: list[float], expected: list[float]
-) -> None:
+    fields, step, output, x, expected
+):
     found = make_sublayer(step, output, **fields)(torch.tensor([[x]]), CONTEXT)
     torch.testing.assert_close(found.flatten(), torch.tensor(expected))
 
 
-def test_pre_norm_normalises_the_input_of_the_function() -> None:
+def test_pre_norm_normalises_the_input_of_the_function():
     sublayer = make_sublayer(1.0, norm_affine=False, norm_eps=5 / 16)
     with torch.no_grad():
         sublayer.function.input.weight[0, 1] = 3.0
@@ -131,7 +111,7 @@ def test_pre_norm_normalises_the_input_of_the_function() -> None:
     torch.testing.assert_close(found, torch.tensor([2.25, 1.25]))
 
 
-def test_dropout_acts_on_the_output_of_a_branch_alone() -> None:
+def test_dropout_acts_on_the_output_of_a_branch_alone():
     sublayer = make_sublayer(0.5, [10.0, 20.0], norm="none", dropout=0.5).train()
     torch.manual_seed(0)
     x = torch.tensor([[[1.0, 2.0]]])
@@ -139,27 +119,7 @@ def test_dropout_acts_on_the_output_of_a_branch_alone() -> None:
     assert values == {(1.0, 2.0), (11.0, 2.0), (1.0, 22.0), (11.0, 22.0)}
 
 
-def make_embedding(config: ModelConfig) -> TokenEmbedding:
-    embedding = TokenEmbedding(config)
-    for parameter in embedding.parameters():
-        nn.init.normal_(parameter)
-    return embedding
-
-
-def test_a_token_is_its_row_scaled_and_projected(small_config: Config) -> None:
-    plain = make_embedding(small_config())
-    assert plain.projection is None
-    assert torch.equal(plain(torch.tensor([[3, 0]]))[0], plain.weight[[3, 0]])
-    for d_embed in (4, 9):
-        embedding = make_embedding(small_config(d_embed=d_embed, embedding_scale="sqrt"))
-        assert embedding.weight.shape == (17, d_embed)
-        expected = embedding.projection(math.sqrt(d_embed) * embedding.weight[[5]])
-        torch.testing.assert_close(embedding(torch.tensor([[5]]))[0], expected)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert embedding(torch.tensor([[5]])).dtype == torch.float32
-
-
-def make_network(variant: str, d_hidden: int = 1, **fields: Any) -> FeedForward:
+def make_network(variant, d_hidden=1, **fields):
     given = {"gelu": "exact", "swish_beta": 1.0, "bias": False, "p_hidden": 0.0, **fields}
     network = FeedForward(1, d_hidden, FFNS[variant], **given)
     with torch.no_grad():
@@ -176,39 +136,24 @@ def make_network(variant: str, d_hidden: int = 1, **fields: Any) -> FeedForward:
 @pytest.mark.parametrize(
     ("variant", "fields", "x", "expected"),
     [
-        ("relu", {}, 2.0, 2.0),
         ("relu", {}, -2.0, 0.0),
         ("gelu", {}, 2.0, 1.954500),
-        ("gelu", {"gelu": "tanh"}, 2.0, 1.954598),
         ("swish", {}, -2.0, -0.238406),
-        ("glu", {}, 2.0, 5.284782),
         ("glu", {}, -2.0, -0.715218),
         ("bilinear", {}, -2.0, 12.0),
         ("reglu", {}, 2.0, 12.0),
-        ("reglu", {}, -2.0, 0.0),
         ("geglu", {}, -2.0, 0.273000),
         ("geglu", {"gelu": "tanh"}, 2.0, 11.727586),
         ("swiglu", {}, -2.0, 1.430436),
         ("swiglu", {"swish_beta": 1.5}, 2.0, 11.430889),
     ],
 )
-def test_networks_by_hand(variant: str, fields: Any, x: float, expected: float) -> None:
+def test_networks_by_hand(variant, fields, x, expected):
     found = make_network(variant, **fields)(torch.tensor([[[x]]]), CONTEXT).item()
     assert found == pytest.approx(expected, abs=1e-5)
 
 
-def test_biases_are_added_before_the_activation_and_behind_the_output() -> None:
-    network = make_network("reglu", bias=True)
-    with torch.no_grad():
-        network.input.weight.fill_(1.0)
-        network.input.bias.copy_(torch.tensor([[5.0], [7.0]]))
-        network.output.weight.fill_(2.0)
-        network.output.bias.fill_(100.0)
-    # relu(1 + 5) * (1 + 7) = 48, times 2, plus 100.
-    assert network(torch.tensor([[[1.0]]]), CONTEXT).item() == 196.0
-
-
-def test_dropout_of_a_network_acts_between_its_two_products() -> None:
+def test_dropout_of_a_network_acts_between_its_two_products():
     network = make_network("relu", 1000, p_hidden=0.5)
     torch.manual_seed(0)
     total = network(torch.ones(1, 1, 1), CONTEXT).item()
@@ -221,53 +166,30 @@ def test_dropout_of_a_network_acts_between_its_two_products() -> None:
 @pytest.mark.parametrize(
     ("fields", "n"),
     [
-        ({}, 2),
         ({"share": "ffn"}, 1),
         ({"block": ("ffn*0.5", "attention", "ffn:swiglu*0.5", "ffn:relu")}, 4),
         ({"head": "transform"}, 3),
-        ({"swish_beta": 2.0, "head": "transform"}, 0),
     ],
     ids=str,
 )
-def test_learned_slopes_are_counted_and_not_decayed(fields: dict[str, Any], n: int) -> None:
+def test_learned_slopes_are_counted_and_not_decayed(fields, n):
     tiny = {"n_layers": 2, "d_model": 6, "n_heads": 2, "ffn": "swish", "swish_beta": "learned"}
     config = resolve_model(ModelConfig(**{**tiny, **fields}), vocab_size=11, context=8)
     model = build(config, seed=0)
-    parameters = dict(model.named_parameters())
+    parameters, roles = dict(model.named_parameters()), parameter_roles(model)
     betas = [name for name in parameters if name.endswith(".beta")]
     assert [parameters[name].item() for name in betas] == [1.0] * n
+    assert {roles[name] for name in betas} == {"vector"}
     constant = config.model_copy(update={"swish_beta": 1.0})
     built = sum(parameter.numel() for parameter in parameters.values())
     assert count_parameters(config).total == built == count_parameters(constant).total + n
-    if n:
-        tokens = torch.arange(8)[None]
-        plain = build(constant, seed=0)(tokens).logits
-        torch.testing.assert_close(model(tokens).logits, plain)
-    roles = parameter_roles(model)
-    optimizer = build_optimizer(load_recipe("gpt").recipe.optimizer, parameters, roles)
-    groups = [group for group in optimizer.param_groups if group["weight_decay"] > 0]
-    decayed = {id(parameter) for group in groups for parameter in group["params"]}
-    assert decayed and not {id(parameters[name]) for name in betas} & decayed
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"model.swish_beta": 2}, "has no effect"),
-        ({"model.swish_beta": "learnt", "model.ffn": "swish"}, "not a number or learned"),
-        ({"model.swish_beta": 1e9, "model.ffn": "swish"}, "at most"),
-        ({"model.swish_beta": math.inf, "model.ffn": "swish"}, "finite"),
-    ],
-)
-def test_an_invalid_slope_is_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"^model.swish_beta = .*{message}"):
-        load_recipe("gpt", settings)
-    given = {"model.swish_beta": 2, "model.head": "transform", "model.head_activation": "swish"}
-    assert load_recipe("gpt", given).recipe.model.swish_beta == 2.0
+    tokens = torch.arange(8)[None]
+    plain = build(constant, seed=0)(tokens).logits
+    torch.testing.assert_close(model(tokens).logits, plain)
 
 
 @pytest.fixture
-def ninth(monkeypatch: pytest.MonkeyPatch):
+def ninth(monkeypatch):
     """A ninth feed-forward network, a row and a function: squared ReLU (So et al. 2021)."""
     known = tuple(FFNS)
     monkeypatch.setitem(FFNS, "squared-relu", Ffn("squared-relu", is_gated=False))
@@ -279,45 +201,34 @@ def ninth(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.usefixtures("ninth")
-def test_a_ninth_network_is_a_row_and_a_function(tmp_path) -> None:
+def test_a_ninth_network_is_a_row_and_a_function(tmp_path):
     block = {"model.block": ["ffn:squared-relu*0.5", "attention"]}
     assert load_recipe("gpt", block).recipe.model.block == tuple(block["model.block"])
-    with pytest.raises(ConfigError, match="squared-relu"):
-        load_recipe("gpt", {"model.ffn": "cubed-relu"})
     config = ModelConfig(n_layers=1, d_model=6, n_heads=2, ffn="squared-relu")
     model = build(resolve_model(config, vocab_size=9, context=8), seed=0).eval()
-    save_model(tmp_path / "model", model, {})
-    tokens = torch.arange(8)[None]
-    again = load(tmp_path / "model")
-    assert torch.equal(again(tokens).logits, model(tokens).logits)
-    n_parameters = sum(parameter.numel() for parameter in again.parameters())
-    assert count_parameters(again.config).total == n_parameters
+    assert count_parameters(model.config).total == sum(each.numel() for each in model.parameters())
     assert make_network("squared-relu")(torch.tensor([[[3.0]]]), CONTEXT).item() == 9.0
     with pytest.raises(ConfigError, match=r"model\.ffn = squared-relu"):
-        export_huggingface(again, tmp_path / "exported")
+        export_huggingface(model, tmp_path / "exported")
 
 
 @pytest.mark.parametrize(
     ("share", "groups", "inner", "attention", "ffn"),
     [
-        ("none", 1, 1, [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]),
         ("attention", 1, 1, [0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5]),
         ("ffn", 2, 1, [0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 1, 1]),
         ("all", 4, 1, [0, 0, 1, 2, 2, 3], [0, 0, 1, 2, 2, 3]),
-        ("all", 1, 2, [0, 1, 0, 1, 0, 1], [0, 1, 0, 1, 0, 1]),
         ("all", 2, 2, [0, 1, 0, 1, 2, 3], [0, 1, 0, 1, 2, 3]),
     ],
 )
-def test_slots_of_shared_weights_by_hand(
-    small_config: Config, share: str, groups: int, inner: int, attention: list, ffn: list
-) -> None:
+def test_slots_of_shared_weights_by_hand(small_config, share, groups, inner, attention, ffn):
     config = small_config(n_layers=6, share=share, share_groups=groups, share_inner=inner)
     (shape,) = stacks(config)
     for entry, expected in zip(shape.block, (attention, ffn), strict=True):
         assert [slot(config, shape, layer, entry) for layer in range(6)] == expected
 
 
-def unshared_copy(shared: Transformer, random_model: Build, **fields: object) -> Transformer:
+def unshared_copy(shared, random_model, **fields):
     """Copy the weights of each slot into every block that uses it."""
     copy = random_model(**fields)
     weights: dict[str, Tensor] = {}
@@ -333,12 +244,8 @@ def unshared_copy(shared: Transformer, random_model: Build, **fields: object) ->
     return copy
 
 
-@pytest.mark.parametrize(
-    ("share", "block"), [("all", "macaron"), ("attention", "transformer"), ("ffn", "macaron")]
-)
-def test_gradients_of_shared_blocks_are_sums_over_unshared_copies(
-    random_model: Build, share: str, block: str
-) -> None:
+@pytest.mark.parametrize(("share", "block"), [("attention", "transformer"), ("ffn", "macaron")])
+def test_gradients_of_shared_blocks_are_sums_over_unshared_copies(random_model, share, block):
     fields = {"n_layers": 4, "block": block, "positions": "learned-per-layer"}
     shared = random_model(share=share, share_groups=2, **fields)
     pointers = [value.data_ptr() for value in shared.state_dict().values()]
@@ -358,7 +265,7 @@ def test_gradients_of_shared_blocks_are_sums_over_unshared_copies(
                 torch.testing.assert_close(parameter.grad, total, rtol=1e-10, atol=1e-12)
 
 
-def test_roles_follow_from_the_kind_of_a_parameter(random_model: Build) -> None:
+def test_roles_follow_from_the_kind_of_a_parameter(random_model):
     model = random_model(ffn="swiglu", d_embed=5, tie_embeddings=False, head_bias=True, n_layers=1)
     roles = parameter_roles(model)
     matrices = {

@@ -3,9 +3,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +16,6 @@ from sublayer.loading import load
 from sublayer.model.build import compose
 from sublayer.model.model_copy import copy_model, is_copy
 from sublayer.model.model_folder import CONFIG_NAME, WEIGHTS_NAME, load_weights, save_model
-from sublayer.model.transformer import Transformer
 from tests.breadth import examples
 from tests.files.test_tensor_parts import TALL, WIDE, write_part
 
@@ -26,13 +23,13 @@ TOKENS = torch.arange(10).view(2, 5)
 
 
 @pytest.fixture
-def saved(tmp_path: Path, random_model: Callable[..., Transformer]) -> tuple[Path, Transformer]:
+def saved(tmp_path, random_model):
     model, folder = random_model(share="all", d_embed=5), tmp_path / "deep" / "model"
     save_model(folder, model, {"tokenizer.json": b"{}"})
     return folder, model
 
 
-def test_a_saved_model_gives_the_same_logits_bit_for_bit(saved: tuple[Path, Transformer]) -> None:
+def test_a_saved_model_gives_the_same_logits_bit_for_bit(saved):
     folder, model = saved
     config, tensors = load_weights(folder)
     assert config == model.config
@@ -40,25 +37,11 @@ def test_a_saved_model_gives_the_same_logits_bit_for_bit(saved: tuple[Path, Tran
     loaded.load_state_dict(tensors)
     assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
     assert (folder / "tokenizer.json").read_bytes() == b"{}"
-
-
-def test_equal_models_give_equal_files(saved: tuple[Path, Transformer], tmp_path: Path) -> None:
-    folder, model = saved
-    save_model(tmp_path / "again", model, {})
-    for name in (WEIGHTS_NAME, CONFIG_NAME):
-        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
-
-
-def test_nothing_is_overwritten(saved: tuple[Path, Transformer]) -> None:
-    folder, model = saved
     with pytest.raises(CheckpointError, match="exists"):
         save_model(folder, model, {})
-    assert load_weights(folder)[0] == model.config
 
 
-def test_a_failed_save_leaves_nothing_behind(
-    tmp_path: Path, random_model: Callable[..., Transformer]
-) -> None:
+def test_a_failed_save_leaves_nothing_behind(tmp_path, random_model):
     # A name that no file can have stands for a full disk: it fails after the weights have been
     # written.
     stale = tmp_path / ".model.partial"
@@ -68,17 +51,17 @@ def test_a_failed_save_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == [stale]
 
 
-def cut_off(path: Path) -> None:
+def cut_off(path):
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def change_tensors(path: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:
+def change_tensors(path, change):
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path)
 
 
-def narrow(tensors: dict[str, torch.Tensor]) -> None:
+def narrow(tensors):
     tensors["embedding.weight"] = tensors["embedding.weight"][:7].clone()
 
 
@@ -107,9 +90,7 @@ def narrow(tensors: dict[str, torch.Tensor]) -> None:
         ),
     ],
 )
-def test_weights_that_do_not_fit_are_refused_by_name(
-    saved: tuple[Path, Transformer], damage: Callable[[Path], None], message: str
-) -> None:
+def test_weights_that_do_not_fit_are_refused_by_name(saved, damage, message):
     damage(saved[0] / WEIGHTS_NAME)
     with pytest.raises(CheckpointError, match=message) as caught:
         load_weights(saved[0])
@@ -121,7 +102,6 @@ def test_weights_that_do_not_fit_are_refused_by_name(
     [
         (None, "no config.json"),
         ("{", "is not JSON"),
-        ("[]", "holds no JSON object"),
         ('{"format": "other"}', "does not describe"),
         ('{"format": "sublayer", "version": 2}', "version 2"),
         ('{"format": "sublayer", "version": 1, "model": {"n_layers": "two"}}', r"model\.n_layers"),
@@ -135,21 +115,13 @@ def test_weights_that_do_not_fit_are_refused_by_name(
         ),
     ],
 )
-def test_a_config_that_describes_no_model_is_refused(
-    saved: tuple[Path, Transformer], content: str | None, message: str
-) -> None:
+def test_a_config_that_describes_no_model_is_refused(saved, content, message):
     (saved[0] / CONFIG_NAME).unlink()
     if content is not None:
         (saved[0] / CONFIG_NAME).write_text(content)
     with pytest.raises(CheckpointError, match=message) as caught:
         load_weights(saved[0])
     assert "\n" not in str(caught.value)
-
-
-def test_the_config_is_plain_json(saved: tuple[Path, Transformer]) -> None:
-    described = json.loads((saved[0] / CONFIG_NAME).read_text())
-    assert (described["format"], described["version"]) == ("sublayer", 1)
-    assert described["model"]["share"] == "all"
 
 
 SIZES = st.sampled_from([2, 999, 10**12, 2**63, 10**30, -1, 0, 1e30, True, None, "x", [1]])
@@ -162,8 +134,8 @@ FIELDS = [
 @settings(examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.dictionaries(st.sampled_from(FIELDS), SIZES, min_size=1, max_size=3))
 def test_a_config_of_other_sizes_than_its_weights_is_refused_before_anything_is_made(
-    saved: tuple[Path, Transformer], changes: dict[str, Any]
-) -> None:
+    saved, changes
+):
     path = saved[0] / CONFIG_NAME
     described = json.loads(whole := path.read_text())
     described["model"].update(changes)
@@ -180,40 +152,27 @@ def test_a_config_of_other_sizes_than_its_weights_is_refused_before_anything_is_
         path.write_text(whole)
 
 
-def test_a_config_of_more_blocks_than_the_file_has_tensors_builds_nothing(
-    tmp_path: Path, random_model: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_model(tmp_path / "model", random_model(), {})
-    path = tmp_path / "model" / CONFIG_NAME
+def test_a_config_of_more_blocks_than_the_file_has_tensors_builds_nothing(saved, monkeypatch):
+    path = saved[0] / CONFIG_NAME
     described = json.loads(path.read_text())
-    described["model"]["n_layers"] = 1000
+    described["model"] |= {"n_layers": 1000, "share": "none"}
     path.write_text(json.dumps(described))
     monkeypatch.delattr("sublayer.model.model_folder.compose")
-    with pytest.raises(
-        CheckpointError, match=r"tensors, its config asks for 2,000 at least; name another model"
-    ):
-        load_weights(tmp_path / "model")
+    with pytest.raises(CheckpointError, match=r"tensors, its config asks for 2,000 at least; name"):
+        load_weights(saved[0])
 
 
 @pytest.mark.parametrize(
     ("dtype", "is_read"),
     [
         (torch.bfloat16, True),
-        (torch.float64, True),
         (torch.float8_e5m2, False),
-        (torch.int64, False),
-        (torch.bool, False),
-        (torch.complex64, False),
     ],
     ids=str,
 )
 def test_weights_of_another_format_are_converted_with_a_note_or_refused_by_name(
-    tmp_path: Path,
-    random_model: Callable[..., Transformer],
-    caplog: pytest.LogCaptureFixture,
-    dtype: torch.dtype,
-    is_read: bool,
-) -> None:
+    tmp_path, random_model, caplog, dtype, is_read
+):
     model, name = random_model().float(), "final_norm.weight"
     save_model(tmp_path / "model", model, {})
     path = tmp_path / "model" / WEIGHTS_NAME
@@ -230,7 +189,7 @@ def test_weights_of_another_format_are_converted_with_a_note_or_refused_by_name(
 
 
 @pytest.mark.parametrize("is_in_parts", [False, True])
-def test_a_copy_has_all_weights_in_one_file(tmp_path: Path, is_in_parts: bool) -> None:
+def test_a_copy_has_all_weights_in_one_file(tmp_path, is_in_parts):
     original, copied = tmp_path / "original", tmp_path / "copied"
     for folder in (original, copied):
         folder.mkdir()

@@ -16,12 +16,7 @@ from sublayer.files.cache_folder import cache_folder
 from sublayer.runs.resolution import resolve
 from sublayer.runs.run import measure_step
 from sublayer.training import precision
-from sublayer.training.precision import (
-    Clocks,
-    bfloat16_gain,
-    fastest_precision,
-    product_speed,
-)
+from sublayer.training.precision import Clocks, bfloat16_gain, fastest_precision, product_speed
 from sublayer.training.step_time import describe_age, describe_use, has_changed, median_step
 from tests.breadth import examples
 from tests.training.runs import ALONE, Notes, results

@@ -20,16 +20,7 @@ from sublayer.runs.run import train_run
 from sublayer.training.checkpoints.layout import stored_model, stored_training
 from sublayer.training.progress import SilentProgress
 from tests.breadth import TRIES_ALL
-from tests.made import (
-    LSTM,
-    MASKED,
-    QUESTIONS,
-    SPAN,
-    TEXT,
-    TINY,
-    TRANSLATION,
-    TRAVERSAL,
-)
+from tests.made import LSTM, MASKED, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 from tests.stopping import stopped_at
 from tests.torchrun import in_processes
 from tests.training.conftest import ROOT

@@ -52,11 +52,7 @@ OF_T5 = {"warmup": "constant", "warmup_steps": 10_000}
             [0, 0.25, 0.5, 0.75, *(0.5 + 0.5 * n**2 / 100 for n in (6, 5, 4, 3, 2, 1))],
         ),
         ("constant", OF_GPT1, [0, 0.25, 0.5, 0.75, 1, 1]),
-        (
-            "linear",
-            OF_GPT1,
-            [0, 0.2375, 0.45, 0.6375, *(1 - step / 20 for step in range(4, 20))],
-        ),
+        ("linear", OF_GPT1, [0, 0.2375, 0.45, 0.6375, *(1 - step / 20 for step in range(4, 20))]),
         # The cosine is not started anew behind the warm-up.
         (
             "cosine",

@@ -190,10 +190,7 @@ def test_the_gradient_is_clipped_to_the_global_norm(session):
 @pytest.mark.parametrize(
     ("model", "precision"),
     [
-        (
-            {f"dropout{of}": 0.1 for of in ("", "_attention", "_ffn", "_embedding")},
-            "float32",
-        ),
+        ({f"dropout{of}": 0.1 for of in ("", "_attention", "_ffn", "_embedding")}, "float32"),
         ({"share": "all", "ffn": "swiglu", "positions": "rotary", "dropout": 0.1}, "bfloat16"),
     ],
     ids=str,
