@@ -23,7 +23,7 @@ from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenize
 from sublayer.errors import ConfigError
 from sublayer.model.encoder import Encoder
 from sublayer.objective.masked.batches import pair_settings
-from sublayer.objective.masked.loss import Masked, predicts_negative, sentence_nats, states_at
+from sublayer.objective.masked.loss import Masked, predicts_negative, sentence_nats
 from sublayer.objective.masked.pair_scores import PairScore, Task, score_pairs
 from sublayer.objective.masked.scored_batches import SEED, Scoring
 from sublayer.objective.masked.scores import MaskedScore, encoder_scores, score_masked
@@ -95,48 +95,6 @@ def test_by_hand_the_terms_of_known_logits() -> None:
     assert loss_of(objective, batch, 9).item() == pytest.approx(
         -math.log(0.4 * 0.1 * 0.3 * 0.2) / 4 - 0.5 * math.log(0.75 * 0.25) / 2, rel=1e-12
     )
-
-
-def test_z_loss_of_hidden_tokens_is_trained_and_not_reported() -> None:
-    plain, objective, batch = make_objective(), make_objective(z_loss=0.2), make_batch()
-    objective.load_state_dict(plain.state_dict())
-    assert dict(objective.weights) == {"trained": 1.0, "mlm": 0.0, "sentence": 1.0}
-    assert objective.counts(batch)["trained"] == plain.counts(batch)["mlm"]
-    encoder = objective.model
-    matrix, bias = encoder.output_projection()
-    states = encoder.to_embedding(states_at(encoder, batch).masked)
-    log_z = F.linear(states, matrix, bias).logsumexp(-1)
-    totals = {name: total.item() for name, total in objective(batch).items()}
-    expected = {name: total.item() for name, total in plain(batch).items()}
-    trained = expected["mlm"] + 0.2 * log_z.square().sum().item()
-    assert totals == {**expected, "trained": pytest.approx(trained, rel=1e-10)}
-
-
-@pytest.mark.parametrize(
-    ("positions", "fields"),
-    [
-        ("learned", {"norm_order": "post", "embedding_norm": True}),
-        ("relative", {}),
-        ("rotary", {}),
-    ],
-)
-def test_packed_examples_have_the_states_that_they_have_alone(
-    positions: str, fields: dict[str, Any]
-) -> None:
-    encoder = encoder_of(VOCAB_SIZE, CONTEXT, positions=positions, **fields)
-    batch = make_batch(21, p_short=0.8)
-    assert batch.read.mask is not None and batch.read.document_ids is not None
-    alone = [
-        pack([Example(*map(np.array, row[:4]), row[4][0])], width=CONTEXT, pad_id=0)
-        for row in masked_rows(batch)
-    ]
-    with torch.no_grad():
-        together = states_at(encoder, batch)
-        apart = [states_at(encoder, each) for each in alone]
-    for name in ("masked", "cls"):
-        expected = torch.cat([getattr(each, name) for each in apart])
-        torch.testing.assert_close(getattr(together, name), expected, rtol=0, atol=1e-9)
-    assert all(each.read.mask is None and each.read.document_ids is None for each in alone)
 
 
 def test_logits_at_hidden_places_are_those_of_the_full_forward_pass() -> None:
@@ -387,22 +345,6 @@ def test_a_share_of_the_examples_is_scored_or_all_of_them_once() -> None:
         for n in (10, None, 10_000)
     ]
     assert tokens[0] < tokens[1] == tokens[2] == len(targets_of(SPLIT))
-
-
-def test_scoring_reports_its_progress_and_leaves_mode_and_gradients_as_they_were() -> None:
-    reported: list[tuple[str, int, int]] = []
-    encoder = encoder_for(dropout=0.5)
-    scores = []
-    for mode in (True, False):
-        encoder.train(mode)
-        scoring = Scoring(CONTEXT, 8, 20)
-        report = lambda *each: reported.append(each)  # noqa: E731
-        scores.append(encoder_scores(encoder, SPLIT, objective_of(), scoring, report))
-        assert encoder.training is mode
-    assert scores[0] == scores[1]
-    assert all(value.grad is None for value in encoder.parameters())
-    assert reported[:3] == [("masked tokens", n, 20) for n in (8, 16, 20)]
-    assert {what for what, _, _ in reported} == {"masked tokens", "nsp pairs", "sop pairs"}
 
 
 @pytest.mark.parametrize(

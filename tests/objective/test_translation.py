@@ -15,7 +15,7 @@ from sublayer.decode.beam_settings import BeamSettings
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.objective.translation.evaluation import beam_settings
-from sublayer.objective.translation.loss import Translation, smoothing_of
+from sublayer.objective.translation.loss import Translation
 from tests.data.parallel.test_batches import VOCAB_SIZE, random_split
 
 
@@ -57,49 +57,23 @@ def test_the_loss_and_its_gradient_are_the_published_ones(form: str, share: floa
     found = torch.autograd.grad(loss, list(objective.model.parameters()))
     for one, other in zip(found, wanted, strict=True):
         assert torch.allclose(one, other, rtol=1e-8, atol=1e-10)
+    # The reported loss is not smoothed.
+    plain = by_hand(objective, batch, 0.0, "uniform").item()
+    assert totals["nll"].item() == pytest.approx(plain, rel=1e-10)
 
 
-def test_the_reported_loss_is_not_smoothed() -> None:
-    objective, batch = make_objective(label_smoothing=0.1), a_batch()
-    expected = by_hand(objective, batch, 0.0, "uniform").item()
-    assert objective(batch)["nll"].item() == pytest.approx(expected, rel=1e-10)
-
-
-def test_the_weights_of_smoothing_sum_to_one() -> None:
-    for form in ("uniform", "others"):
-        smoothing = smoothing_of(TranslationObjective(label_smoothing=0.1, smoothing=form), 50)
-        assert smoothing is not None
-        assert smoothing.target + 50 * smoothing.each == pytest.approx(1.0)
-    assert smoothing_of(TranslationObjective(), 50) is None
-
-
-NONE: dict[str, Any] = {}
-BEAM = {
-    "beam": 1,
-    "length_penalty": 0.0,
-    "length_rule": "gnmt",
-    "max_length_ratio": 0.0,
-    "max_length_offset": 0.0,
-}
-
-
-def test_beam_settings_are_the_recipes_but_for_the_commands_options() -> None:
+def test_beam_settings_are_those_of_the_recipe_but_for_options_of_the_command() -> None:
     recipe = load_recipe("wmt14-base-transformer").recipe
-    assert beam_settings(recipe, NONE) == BeamSettings(beam=4, penalty=0.6)
-    assert (
-        beam_settings(None, NONE) == BeamSettings() == BeamSettings(5, "fairseq", 1.0, 0.0, 200.0)
-    )
-    given = beam_settings(recipe, BEAM)
-    assert given == BeamSettings(1, "gnmt", 0.0, 0.0, 0.0)
-    other = load_recipe("iwslt14-small-macaron", ["objective.length_rule=gnmt"]).recipe
-    assert beam_settings(other, NONE) == BeamSettings(rule="gnmt")
+    assert beam_settings(recipe, {}) == BeamSettings(beam=4, penalty=0.6)
+    assert beam_settings(None, {}) == BeamSettings() == BeamSettings(5, "fairseq", 1.0, 0.0, 200.0)
+    options = {"beam": 1, "length_penalty": 0.0, "length_rule": "gnmt"}
+    given = {**options, "max_length_ratio": 0.0, "max_length_offset": 0.0}
+    assert beam_settings(recipe, given) == BeamSettings(1, "gnmt", 0.0, 0.0, 0.0)
+    with pytest.raises(ConfigError, match="a length penalty of inf is not a number"):
+        beam_settings(None, {"length_penalty": float("inf")})
 
 
-@pytest.mark.parametrize(
-    "setting", ["objective.beam=0", "objective.length_penalty=nan", "objective.length_rule=none"]
-)
+@pytest.mark.parametrize("setting", ["objective.length_penalty=nan", "objective.length_rule=none"])
 def test_values_without_meaning_are_refused_before_a_run(setting: str) -> None:
     with pytest.raises(ConfigError, match=setting.partition("=")[0]):
         load_recipe("multi30k-tiny", [setting])
-    with pytest.raises(ConfigError, match="a length penalty of inf is not a number"):
-        beam_settings(None, {"length_penalty": float("inf")})

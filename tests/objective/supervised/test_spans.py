@@ -15,7 +15,6 @@ from transformers.models.xlnet.modeling_xlnet import (
 )
 
 from sublayer.config.objectives.supervised import SupervisedObjective
-from sublayer.data.tasks.assembly import Assembler
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.rows import build_row
 from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
@@ -27,9 +26,7 @@ from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.context.layout import Layout
 from sublayer.objective.supervised.readout import packed_hidden
-from sublayer.objective.supervised.scores import answer_split
-from sublayer.objective.supervised.sequences import find_sequences
-from sublayer.objective.supervised.span_loss import SpanAnswers, joint_states, span_losses
+from sublayer.objective.supervised.span_loss import span_losses
 from sublayer.objective.supervised.span_predictions import (
     WindowScores,
     answer_question,
@@ -146,30 +143,6 @@ def test_an_example_of_several_windows_costs_their_mean():
         assert loss.item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_padding_for_no_example_costs_nothing():
-    model = span_model("squad")
-    objective = SpanAnswers(model, SupervisedObjective())
-    batch = Assembler(_encoded("squad"), RULE).pack(np.arange(1), weight=0.0)
-    assert objective.counts(batch) == {"task": 0} and objective(batch)["task"] == 0
-
-
-def test_dropout_moves_the_judgement_of_no_answer_alone_and_in_training_alone():
-    model, batch = span_model("squad2"), packed(_encoded("squad2"))
-    states = packed_hidden(model, batch).final
-    plain = span_losses(model, batch, states, 0.0)
-    assert torch.equal(span_losses(model, batch, states, 0.5), plain)
-    torch.manual_seed(0)
-    dropped = span_losses(model.train(), batch, states, 0.5)
-    own, may_answer = joint_states(batch, states, find_sequences(batch))
-    head = model.eval().joint_span_head
-    no_answer = head.no_answer(own, head.starts(own, may_answer))
-    has_answer = batch.spans[:, 0] != batch.readouts[:, 1]
-    plain_share = 0.5 * torch.nn.functional.softplus(torch.where(has_answer, no_answer, -no_answer))
-    # What is left without that share is at most what it was.
-    assert not torch.allclose(dropped, plain)
-    assert (dropped >= plain - plain_share - 1e-12).all()
-
-
 _MOST = 4
 
 
@@ -261,17 +234,6 @@ def test_predictions_do_not_depend_on_what_else_is_asked(name):
         assert found.no_answer == pytest.approx(expected.no_answer, abs=1e-9)
         assert found.probabilities == pytest.approx(expected.probabilities, abs=1e-9)
         assert own == pytest.approx(loss, abs=1e-9)
-
-
-def test_answers_whose_score_of_none_is_above_the_threshold_are_empty():
-    model = span_model("squad2")
-    split = _split("squad2", questions(12, seed=5, has_unanswerable=True))
-    given, _ = answer_split(model, split, RULE, _spec("squad2"), ALONE)
-    threshold = sorted(each.no_answer for each in given)[5]
-    decided, _ = answer_split(model, split, RULE, _spec("squad2", threshold=threshold), ALONE)
-    assert all(each.text for each in given)
-    assert sum(bool(each.text) for each in decided) == 6
-    assert [each.no_answer for each in decided] == [each.no_answer for each in given]
 
 
 def _from_perfect_logits(encoded, number, passage, width, **kind):

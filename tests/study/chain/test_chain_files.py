@@ -1,6 +1,7 @@
 """A study's file with stages: its settings, plans, and refusals before anything is trained."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,18 +48,7 @@ def chain_of(path: Path, *overrides: str, scale: str | None = None) -> Chain:
     return chain
 
 
-def test_each_task_is_a_stage_after_the_pre_training(tmp_path: Path):
-    study = load_study(str(write_chain(tmp_path)))
-    assert study.chain is not None
-    assert [(each.name, each.after, each.tasks) for each in study.chain.stages] == [
-        ("sst2", PRETRAINING, ("sst2",)),
-        ("copa", PRETRAINING, ("copa",)),
-    ]
-    assert study.chain.n_seeds == 2 and study.n_seeds == 3
-    assert [study.chain.of(arm.name).pretrains for arm in study.arms] == [True, True, False]
-
-
-def test_settings_of_stages_are_laid_over_each_other_from_the_scale_to_the_command_line(tmp_path):
+def test_settings_are_laid_over_each_other_from_the_scale_to_the_command_line(tmp_path: Path):
     stages = [
         {"tasks": ["sst2", "copa"], "name": "both", "set": {"optimizer": {"lr": 0.25}}},
         {"tasks": "stsb", "after": "both"},
@@ -67,12 +57,12 @@ def test_settings_of_stages_are_laid_over_each_other_from_the_scale_to_the_comma
     path = write_chain(tmp_path, stages=stages, arms=arms, averages={})
     chain = chain_of(path, "finetune.train.epochs=7", "both.optimizer.lr=0.125", "train.steps=9")
     both, stsb = chain.stages
-    assert chain.settings_of("a", both)["optimizer.lr"] == 0.125
-    # Of lengths that exclude each other the last that is said counts.
-    assert chain.settings_of("a", both)["train.epochs"] == 7
-    assert "train.steps" not in chain.settings_of("a", both)
-    assert "model.dropout" not in chain.settings_of("a", stsb)
-    assert chain.settings_of("b", stsb)["model.dropout"] == 0.5
+    settings = chain.settings_of("a", both)
+    # Of lengths that exclude each other the last counts.
+    assert (settings["optimizer.lr"], settings["train.epochs"]) == (0.125, 7)
+    assert "train.steps" not in settings
+    found = [chain.settings_of(arm, stsb).get("model.dropout") for arm in ("a", "b")]
+    assert found == [None, 0.5]
 
 
 def test_settings_go_to_a_stage_by_its_name(tmp_path: Path):
@@ -94,33 +84,23 @@ def test_a_scale_has_stages_metrics_averages_and_a_deciding_column_of_its_own(tm
         "metric": "sst2",
         "published": {"others": {"sst2": 90.0}},
     }
+    scales = {"cpu": SCALE, "small": small}
+    path = write_chain(tmp_path, scale=scales, metrics={"sst2": "accuracy"})
+    found = []
+    for scale in (None, "small"):
+        chain = chain_of(path, scale=scale)
+        metric = load_study(str(path), scale=scale).metric
+        found.append((metric, chain.metrics, list(chain.averages), "others" in chain.published))
+    assert found == [
+        (None, {"sst2": "accuracy"}, ["both"], False),
+        ("sst2", {"stsb": ("pearson", "spearman")}, ["two"], True),
+    ]
     plain = {key: value for key, value in SCALE.items() if key != "finetune"}
-    path = write_chain(tmp_path, scale={"cpu": SCALE, "small": small}, metrics={"sst2": "accuracy"})
-    assert (load_study(str(path)).metric, load_study(str(path), scale="small").metric) == (
-        None,
-        "sst2",
-    )
-    of_all, of_small = chain_of(path), chain_of(path, scale="small")
-    assert of_all.metrics == {"sst2": "accuracy"}
-    assert of_small.metrics == {"stsb": ("pearson", "spearman")}
-    assert (list(of_all.averages), list(of_small.averages)) == (["both"], ["two"])
-    assert "others" in of_small.published and "others" not in of_all.published
-    chained = {**SCALE, "stages": STUDY["stages"]}
+    scales = {"cpu": plain, "more": {**SCALE, "stages": STUDY["stages"]}}
     arms = [{"name": "a", "published": {"sst2": 91.3}}, {"name": "b", "set": {"model.d_ff": 24}}]
-    path = write_chain(tmp_path, scale={"cpu": plain, "more": chained}, stages=None, arms=arms)
-    assert load_study(str(path), scale="cpu").chain is None
-    assert load_study(str(path), scale="more").chain is not None
-
-
-def test_an_ensemble_has_its_members_tasks_and_comes_after_them(tmp_path: Path):
-    chain = chain_of(write_chain(tmp_path, **ENSEMBLE), KEPT)
-    assert [stage.name for stage in chain.stages] == ["early", "late", "both of them"]
-    together = chain.stage("both of them")
-    assert together.tasks == ("sst2",) and together.finetunes
-    assert chain.depth(together) == 2
-    # A study without ensembles is the same as before there were any.
-    described = json.loads(describe_stages(chain))["stages"]
-    assert ["ensemble" in each for each in described] == [False, False, True]
+    path = write_chain(tmp_path, scale=scales, stages=None, arms=arms)
+    chains = [load_study(str(path), scale=scale).chain for scale in scales]
+    assert chains[0] is None and chains[1] is not None
 
 
 def stages_of(*stages: dict[str, Any]) -> dict[str, Any]:
@@ -135,6 +115,14 @@ def ensemble_of(*members: str, stages: Any = (EARLY, LATE)) -> dict[str, Any]:
     return {**ENSEMBLE, "stages": [*stages, {"name": "c", "ensemble": list(members)}]}
 
 
+def keeping(steps: list[int], **more: Any) -> dict[str, Any]:
+    return {"set": {"train": {"keep_steps": steps, **more}}}
+
+
+def copa_from(step: int) -> dict[str, Any]:
+    return {"tasks": "copa", "after": "sst2", "from_step": step}
+
+
 SST2 = {"tasks": "sst2"}
 UNTRAINED = [
     {"name": name, "pretrain": False, "set": {"model.d_ff": n}} for n, name in ((8, "a"), (9, "b"))
@@ -142,36 +130,23 @@ UNTRAINED = [
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"stages": [{"each": ["sst2", "sst2"]}]}, "two stages are named sst2"),
     (stages_of({**SST2, "after": "copa"}, {"tasks": "copa", "after": "sst2"}), "from each other"),
-    (stages_of({**SST2, "after": "sst2"}), "start from each other"),
     (stages_of({**SST2, "after": "pretrain"}), "no stage: did you mean pretraining?"),
-    (stages_of({**SST2, "name": "pretraining"}), "no stage may be named pretraining"),
     (stages_of({**SST2, "name": "train"}), "no stage may be named train"),
     (stages_of({**SST2, "name": "a:b"}), "stage 'a:b'"),
-    (stages_of({"each": ["sst3"]}), "sst3 is no task: did you mean sst2?"),
     (stages_of({**SST2, "each": ["copa"]}), "has tasks and each"),
     (stages_of({"set": {"train.steps": 3}}), "needs a name"),
     (stages_of({"name": "more", "preset": "gpt1"}), "a preset is of tasks"),
     (stages_of({"name": "more", "finetunings": 2}), "more goes on with a text"),
     (stages_of({**SST2, "finetunings": 3}), "finetunings = 3"),
-    (stages_of({**SST2, "set": {"train.seed": 3}}), "stage sst2 has train.seed"),
     (stages_of({**SST2, "set": {"train.minutes": 3}}), "stage sst2 has train.minutes"),
     (stages_of({**SST2, "set": {"init.run": "runs/a"}}), "stage sst2 has init.run"),
     (stages_of({**SST2, "set": {"model.d_model": 32}}), "do not fit model.d_model = 32"),
     (stages_of({**SST2, "set": {"objective.format": "pair"}}), "arm full, stage sst2"),
     (stages_of({**SST2, "set": {"train.keep_steps": [4]}}), "the run has 3 steps"),
     (stages_of({**SST2, "from_step": 4}), "add it there, train.keep_steps=[4]"),
+    (stages_of({**SST2, **keeping([1, 2])}, copa_from(3)), "sst2.train.keep_steps=[3]"),
     (
-        stages_of(
-            {**SST2, "set": {"train.keep_steps": [1, 2]}},
-            {"tasks": "copa", "after": "sst2", "from_step": 3},
-        ),
-        "add it there, sst2.train.keep_steps=[3]",
-    ),
-    (
-        stages_of(
-            {**SST2, "set": {"train.epochs": 1, "train.keep_steps": [500]}},
-            {"tasks": "copa", "after": "sst2", "from_step": 500},
-        ),
+        stages_of({**SST2, **keeping([500], epochs=1)}, copa_from(500)),
         "names step 500, and the run has",
     ),
     ({**stages_of({**SST2, "from_step": 3}), "arms": UNTRAINED}, "no arm is pre-trained"),
@@ -184,37 +159,29 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"averages": {"all": ["sst2:f2"]}}, "sst2 has no metric f2"),
     ({"averages": {"all": ["sst2", ["copa", "sst2"]]}}, "the average all has sst2 twice"),
     ({"averages": {"all": [[]]}}, "averages.all 1 is empty"),
-    ({"averages": {"sst2": ["copa"]}}, "has the name of a column"),
     ({"metrics": {"sst2": ["accuracy", "accuracy"]}}, "metrics of sst2 has accuracy twice"),
     ({"metrics": {"sst2": "pearson"}}, "SST-2 has no metric pearson"),
     ({"metric": "cola"}, "metric = cola is no column"),
-    ({"tune_finetune": {"optimizer.lr": [0.1]}}, "has one value"),
     ({"tune_finetune": {"data.context": [32, 64]}}, "is not a setting of fine-tuning"),
     ({"tune": {"optimizer.lr": [0.1, 0.2]}}, "tunes its pre-training"),
     ({"tune_finetune": {"optimizer.lr": [0.1, 0.2]}, "finetunings": 1000}, "between 1 and 999"),
     ({"seeds": 2}, "--seeds 2 says too little"),
     ({"seeds": 1}, "--finetunings 2 says too little"),
     ({"margin": "0.1 bits per byte"}, "in points, not in bits per byte"),
-    ({"also": ["rte"]}, "also = 'rte'"),
     ({"tune_by": "loss"}, "tune_by = loss is of studies without stages"),
     (ensemble_of("early", "latter"), "latter, which is no stage: did you mean late?"),
     (ensemble_of("early"), "c has one member"),
-    (ensemble_of(), "ensemble"),
     (ensemble_of("early", "early"), "c has early twice"),
     (ensemble_of("early", "copa", stages=[EARLY, {"tasks": "copa"}]), "learns copa, and early"),
     (ensemble_of("early", "both of them", stages=ENSEMBLE["stages"]), "an ensemble itself"),
-    (ensemble_of("early", "c"), "c, which is an ensemble itself"),
     (ensemble_of("early", "pretraining"), "pretraining, which answers no task"),
     (ensemble_of("early", "more", stages=[EARLY, {"name": "more"}]), "more, which goes on with"),
-    ({**ENSEMBLE, "stages": [EARLY, LATE, {"ensemble": ["early", "late"]}]}, "needs a name"),
     ({**ENSEMBLE, "stages": [EARLY, LATE, {**TOGETHER, **SST2}]}, "has tasks and ensemble"),
-    ({**ENSEMBLE, "stages": [EARLY, LATE, {**TOGETHER, "after": "late"}]}, "leave out after"),
     (
         {**ENSEMBLE, "stages": [*ENSEMBLE["stages"], {"tasks": "copa", "after": "both of them"}]},
         "which leaves no model to start from",
     ),
     ({**ENSEMBLE, **arms_of(stages={"both of them": {"train.steps": 3}})}, "has no settings"),
-    (ensemble_of("late", "again", stages=[LATE, {**LATE, "name": "again"}]), "same training"),
     ({**ENSEMBLE, **arms_of(pretrain=False)}, "early and late are the same training"),
 ]
 
@@ -240,17 +207,11 @@ def test_a_chain_that_does_not_fit_is_refused_before_anything_is_trained(
         (["finetune.objective.language_weight=0.1"], "is what the arms of small differ in"),
         (["--finetunings", "2000"], "finetunings"),
         (["--until", "decided", "--seeds-at-most", "5"], "--until is of studies without stages"),
-        (["--first-seed", "3"], "--first-seed is of studies without stages"),
-        (["--tuning-seeds", "2"], "--tuning-seeds is of studies without stages"),
-        (["--extend", "1"], "--extend is of studies without stages"),
     ],
 )
 def test_options_without_effect_on_a_chain_are_refused(more, message, tmp_path: Path, capsys):
     assert cli.main(words(write_chain(tmp_path), *more)) == 2
     assert message in capsys.readouterr().err
-    if "--finetunings" in more:
-        assert cli.main(["compare", "demo", "--finetunings", "2"]) == 2
-        assert "--finetunings is of studies with stages of tasks" in capsys.readouterr().err
 
 
 def test_files_that_are_missing_are_said_before_a_text_is_read(tmp_path: Path, capsys):
@@ -267,22 +228,25 @@ def test_files_that_are_missing_are_said_before_a_text_is_read(tmp_path: Path, c
     assert "--data is of stages of published tasks" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("case", ["other rows", "written answers"])
-def test_members_that_give_no_answers_to_average_are_refused(case, tmp_path: Path, capsys):
-    path = write_chain(tmp_path, **ENSEMBLE)
-    dev = (tmp_path / "glue" / "SST-2" / "dev.tsv").read_text().splitlines()
-    (tmp_path / "other" / "SST-2").mkdir(parents=True)
-    for split in ("train", "dev"):
-        text = (tmp_path / "glue" / "SST-2" / f"{split}.tsv").read_text()
-        (tmp_path / "other" / "SST-2" / f"{split}.tsv").write_text(text)
-    (tmp_path / "other" / "SST-2" / "dev.tsv").write_text("\n".join(dev[:-4]) + "\n")
-    early: dict[str, Any] = {"data.path": str(tmp_path / "glue")}
-    late, message = {"data.path": str(tmp_path / "other")}, "late is scored on other rows than"
-    if case == "written answers":
-        early = late = {"objective": {"format": "text", "target_length": 8}}
-        message = "objective.answer = rank has it rank the labels"
+OTHER_ROWS = [{"data.path": name} for name in ("{place}/glue", "{place}/other")]
+WRITTEN = [{"objective": {"format": "text", "target_length": 8}}] * 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (OTHER_ROWS, "late is scored on other rows than"),
+        (WRITTEN, "objective.answer = rank has it rank the labels"),
+    ],
+)
+def test_members_that_give_no_answers_to_average_are_refused(
+    settings: list[dict[str, Any]], message: str, tmp_path: Path, capsys
+):
+    early, late = json.loads(json.dumps(settings).replace("{place}", str(tmp_path)))
     stages = [TOGETHER, {**EARLY, "set": early}, {**LATE, "set": late}]
     path = write_chain(tmp_path, **{**ENSEMBLE, "stages": stages})
+    other = shutil.copytree(tmp_path / "glue", tmp_path / "other") / "SST-2" / "dev.tsv"
+    other.write_text("\n".join(other.read_text().splitlines()[:-4]) + "\n")
     assert cli.main(words(path, KEPT, "--out", str(tmp_path / "out"))) == 2
     assert message in capsys.readouterr().err
 
@@ -324,7 +288,7 @@ def test_a_stage_is_found_by_the_checkpoint_that_it_starts_from():
     assert len(set(keys)) == 3
 
 
-@pytest.mark.parametrize("stage", ["sst2", "../../up", "/tmp/up", "..", "a\0b", "x" * 300])
+@pytest.mark.parametrize("stage", ["../../up", "..", "a\0b", "x" * 300])
 def test_the_folder_of_a_stage_is_one_of_the_studys_stages(tmp_path: Path, stage: str) -> None:
     folder = Keys({("full", stage): "0123456789abcdef"}).folder(tmp_path, "full", stage)
     assert folder.parent == tmp_path / "stages"
@@ -337,18 +301,6 @@ def planned(path: Path, capsys, *more: str) -> dict[str, Any]:
     assert cli.main(["plan", *words(path, *more, "--json")[1:]]) == 0
     plan: dict[str, Any] = json.loads(capsys.readouterr().out)
     return plan
-
-
-def test_a_plan_counts_all_stages_those_that_arms_share_once(tmp_path: Path, capsys):
-    plan = planned(write_chain(tmp_path), capsys)
-    assert plan["total"]["runs"] == 39
-    shared = [each for each in plan["stages"] if each["stage"] == PRETRAINING]
-    assert [each["arms"] for each in shared] == [["full", "no texts"]]
-    assert {each["steps"] for each in plan["stages"] if each["stage"] == "sst2"} == {3}
-    stages = [{**SST2, "finetunings": 1}, {"tasks": "copa"}]
-    fewer = planned(write_chain(tmp_path, stages=stages, finetunings=3), capsys)
-    runs = {(each["stage"], each["runs"]) for each in fewer["stages"]}
-    assert runs == {(PRETRAINING, 3), ("sst2", 3), ("copa", 9)}
 
 
 def test_a_plan_counts_kept_checkpoints_and_an_ensemble_as_no_training(tmp_path: Path, capsys):
