@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import re
 import tarfile
 from pathlib import Path
 
@@ -48,24 +47,28 @@ def no_data_folder(monkeypatch):
     monkeypatch.delenv("SUBLAYER_DATA", raising=False)
 
 
-def test_every_corpus_of_a_recipe_is_known():
-    assert list(CORPORA) == list(NAMES)
-    readers = [name for name, reader in CORPORA.items() if isinstance(reader, PublishedRecords)]
-    assert readers == [name for name, row in NAMES.items() if row.has_records]
-
-
-def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cache, monkeypatch):
+@pytest.fixture
+def data_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path / "data"))
-    (tmp_path / "data" / "bookcorpus").mkdir(parents=True)
-    (tmp_path / "data" / "bookcorpus" / "a.txt").write_bytes(b"three\n")
-    (tmp_path / "a.txt").write_bytes(b"one")
-    (tmp_path / "b.txt").write_bytes(b"two")
+    return tmp_path / "data"
+
+
+def read_all(documents) -> list[bytes]:
+    return [bytes(document.read()[:]) for document in documents]
+
+
+def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cache, data_folder):
+    assert list(CORPORA) == list(NAMES)
+    write_release(data_folder / "bookcorpus", {"a.txt": b"three\n"})
+    write_release(tmp_path, {"a.txt": b"one", "b.txt": b"two"})
     paths = (str(tmp_path / "b.txt"), str(tmp_path / "*.txt"))
     sources = find_sources(paths, "bookcorpus", cache)
-    assert [source.name for source in sources] == [*paths, "bookcorpus"]
-    assert [len(source.documents) for source in sources] == [1, 2, 1]
-    assert all(source.weight is None for source in sources)
-    sources = find_sources({str(tmp_path / "a.txt"): 2.0}, {"bookcorpus": 0.5}, cache)
+    assert [(source.name, len(source.documents), source.weight) for source in sources] == [
+        (paths[0], 1, None),
+        (paths[1], 2, None),
+        ("bookcorpus", 1, None),
+    ]
+    sources = find_sources({paths[0]: 2.0}, {"bookcorpus": 0.5}, cache)
     assert [source.weight for source in sources] == [2.0, 0.5]
     with pytest.raises(ConfigError, match="there is no text: give data.path, or data.corpus as"):
         find_sources(None, None, cache)
@@ -82,10 +85,7 @@ ARCHIVED = {f"{RELEASE}/{name}": text for name, text in FILES.items()}
 
 
 def joined(published) -> dict[str, bytes]:
-    texts = {}
-    for split, documents in published.items():
-        texts[split] = b"".join(bytes(document.read()[:]) for document in documents)
-    return texts
+    return {split: b"".join(read_all(documents)) for split, documents in published.items()}
 
 
 def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache):
@@ -96,7 +96,7 @@ def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache)
         write_archive(tmp_path / name, ARCHIVED, mode)
         for name, mode in (("release.tar.gz", "w:gz"), ("release.tar", "w"))
     ]
-    for path in (tmp_path, tmp_path / RELEASE, *archives):
+    for path in (tmp_path, *archives):
         (source,) = find_sources(str(path), None, cache)
         assert not source.documents
         assert joined(source.published) == EXPECTED
@@ -110,15 +110,11 @@ def test_nothing_is_extracted_outside_of_the_cache(tmp_path, cache):
     evil = {
         f"../../{TRAINING}/news.en-00001-of-00100": b"climbing .\n",
         f"/tmp/evil/{HELD_OUT}/news.en.heldout-00000-of-00050": b"absolute .\n",
-        f"{HELD_OUT}/news.en.heldout-00001-of-00050": b"plain .\n",
         "../evil": b"other .\n",
     }
     folder = extract_release(write_archive(tmp_path / "evil.tar.gz", evil), cache)
-    written = sorted(
-        path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".gz"
-    )
-    assert all(path.is_relative_to(folder) for path in written)
-    assert len(written) == 3
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".gz"]
+    assert len(files) == 2 and all(path.is_relative_to(folder) for path in files)
 
 
 def test_archives_that_are_not_the_release_or_damaged_are_refused(tmp_path, cache):
@@ -132,13 +128,10 @@ def test_archives_that_are_not_the_release_or_damaged_are_refused(tmp_path, cach
     for path in (linked, other):
         with pytest.raises(DataError, match=f"{path.name} is an archive and not the lm1b release"):
             extract_release(path, cache)
-    big = {f"{TRAINING}/news.en-00001-of-00100": bytes(range(256)) * 4000, **FILES}
-    path = write_archive(tmp_path / "release.tar.gz", big)
-    whole = path.read_bytes()
-    for keep in (0, 10, 200):
-        path.write_bytes(whole[:keep])
-        with pytest.raises(DataError, match=r"release.tar.gz is a damaged archive"):
-            extract_release(path, cache)
+    path = write_archive(tmp_path / "release.tar.gz", ARCHIVED)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataError, match=r"release.tar.gz is a damaged archive"):
+        extract_release(path, cache)
     assert not list(cache.rglob("*lm1b*"))
 
 
@@ -150,19 +143,6 @@ def test_a_release_without_one_of_its_splits_is_refused(tmp_path, cache, missing
         (folder / name).mkdir(exist_ok=True)
     with pytest.raises(DataError, match=f"lacks the {missing} files of lm1b"):
         read_release(folder, cache)
-
-
-def test_a_corpus_is_found_in_the_data_folder_or_the_cache(tmp_path, cache, monkeypatch):
-    for folder in (cache / "corpora", tmp_path / "data"):
-        if folder.name == "data":
-            monkeypatch.setenv("SUBLAYER_DATA", str(folder))
-        for place in (folder / "small" / "small", folder / "small"):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(TEXT)
-            assert [document.name for document in small()(cache).documents] == [str(place)]
-            place.unlink()
-            if place.parent.name == "small":
-                place.parent.rmdir()
 
 
 def test_a_corpus_is_downloaded_once_or_unpacked(cache, site):
@@ -183,15 +163,23 @@ def test_a_corpus_is_downloaded_once_or_unpacked(cache, site):
         small()(cache)
 
 
-def test_lm1b_is_found_as_a_folder_or_as_its_archive(cache, tmp_path, monkeypatch):
-    monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path / "data"))
-    archive = {f"{RELEASE}/{name}": text for name, text in FILES.items()}
+def test_a_corpus_is_found_in_the_data_folder_or_the_cache(cache, tmp_path, monkeypatch):
     (cache / "corpora").mkdir(parents=True)
-    write_archive(cache / "corpora" / f"{RELEASE}.tar.gz", archive)
+    write_archive(cache / "corpora" / f"{RELEASE}.tar.gz", ARCHIVED)
     assert len(PublishedRelease(NOWHERE)(cache).published["train"]) == 2
-    write_release(tmp_path / "data" / "lm1b")
+    with pytest.raises(DataError, match=r"small.zip cannot be .* put small into .*cache/corpora"):
+        small()(cache)
+    data = tmp_path / "data"
+    monkeypatch.setenv("SUBLAYER_DATA", str(data))
+    for corpus, name in ((small(), "small"), (PublishedRelease(NOWHERE), f"{RELEASE}.tar.gz")):
+        with pytest.raises(DataError, match=rf"put {name} into {data}"):
+            corpus(cache / "empty")
+    write_release(data / "lm1b")
     found = PublishedRelease(NOWHERE)(cache).published["train"]
-    assert all(document.name.startswith(str(tmp_path / "data")) for document in found)
+    assert all(document.name.startswith(str(data)) for document in found)
+    for place in (data / "other" / "small", data / "small" / "small"):
+        write_release(place.parent, {"small": TEXT})
+    assert [document.name for document in small()(cache).documents] == [str(data / "small/small")]
 
 
 RECORDS = {
@@ -200,56 +188,22 @@ RECORDS = {
     "c4": CORPORA["c4"],
 }
 
-ARTICLE = b'<doc id="1" url="x" title="A">\nA\n\nOne came.\n</doc>\n'
-
-
-@pytest.fixture
-def data_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path / "data"))
-    return tmp_path / "data"
-
 
 def texts_of(name: str, cache, reading: Reading = AS_FILES) -> list[bytes]:
-    return [bytes(document.read()[:]) for document in RECORDS[name](cache, reading).documents]
-
-
-@pytest.mark.all
-def test_without_a_network_the_folder_of_a_corpus_is_named(cache, tmp_path, monkeypatch):
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_OFFLINE", True)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
-    for name in RECORDS:
-        with pytest.raises(
-            DataError, match=rf"data.corpus = {name}: .* put the published .*/{name}"
-        ):
-            texts_of(name, cache)
-
-
-def test_a_file_that_cannot_be_downloaded_is_asked_for(cache, tmp_path, monkeypatch):
-    with pytest.raises(DataError, match=r"small.zip cannot be .* put small into .*cache/corpora"):
-        small()(cache)
-    monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path / "data"))
-    for corpus, name in ((small(), "small"), (PublishedRelease(NOWHERE), f"{RELEASE}.tar.gz")):
-        with pytest.raises(DataError, match=rf"put {name} into {tmp_path / 'data'}"):
-            corpus(cache)
+    return read_all(RECORDS[name](cache, reading).documents)
 
 
 def test_wikipedia_is_read_in_each_published_form(data_folder, cache):
-    (data_folder / "wikipedia" / "AA").mkdir(parents=True)
     place = data_folder / "wikipedia"
-    (place / "AA" / "wiki_00").write_bytes(ARTICLE)
-    (place / "AA" / "wiki_01").write_bytes(b'{"id": "2", "title": "B", "text": "Two came."}\n')
-    (place / "c.txt").write_bytes(b"Three\n\ncame.")
-    parquet(
-        place / "train-00000-of-00001.parquet",
-        {"id": ["4"], "title": ["D"], "text": ["Four came."]},
-    )
-    assert texts_of("wikipedia", cache) == [
-        b"One came.\n",
-        b"Two came.",
-        b"Three\n\ncame.",
-        b"Four came.",
-    ]
+    files = {
+        "AA/wiki_00": b'<doc id="1" url="x" title="A">\nA\n\nOne came.\n</doc>\n',
+        "AA/wiki_01": b'{"id": "2", "title": "B", "text": "Two came."}\n',
+        "c.txt": b"Three\n\ncame.",
+    }
+    write_release(place, files)
+    parquet(place / "train-00000-of-00001.parquet", {"title": ["D"], "text": ["Four came."]})
+    found = [b"One came.\n", b"Two came.", b"Three\n\ncame.", b"Four came."]
+    assert texts_of("wikipedia", cache) == found
     assert texts_of("wikipedia", cache, Reading("blank-line"))[-2:] == [b"Three\n", b"came."]
 
 
@@ -273,12 +227,10 @@ def test_c4_is_its_shards_and_its_own_validation_is_held_out(data_folder, cache)
     assert texts["test"] == "Page 22.Page 23.Page 24."
 
 
-@pytest.mark.parametrize(
-    ("there", "missing"), [("train", "c4-validation.*"), ("validation", "c4-train.*")]
-)
+@pytest.mark.parametrize(("there", "missing"), [("train", "validation"), ("validation", "train")])
 def test_c4_without_one_of_its_splits_is_refused(data_folder, cache, there, missing):
     write_shard(data_folder / "c4", f"c4-{there}.00000-of-00008.json.gz", range(3))
-    with pytest.raises(DataError, match=rf"c4 has no {re.escape(missing)}, .*put its files there"):
+    with pytest.raises(DataError, match=rf"c4 has no c4-{missing}.\*, .*put its files there"):
         find_sources(None, "c4", cache)
 
 
@@ -292,9 +244,7 @@ def test_c4_of_the_hub_is_held_out_by_its_own_split(cache, monkeypatch):
     monkeypatch.setattr(published, "read_hub", read_hub)
     (source,) = find_sources(None, "c4", cache)
     assert asked == ["hub:allenai/c4:en@train", "hub:allenai/c4:en@validation"]
-    names = {
-        split: [document.name for document in part] for split, part in source.published.items()
-    }
+    names = {split: [each.name for each in part] for split, part in source.published.items()}
     assert names["valid"] == ["validation-0", "validation-1"]
     assert names["test"] == ["validation-2", "validation-3"]
     assert len(names["train"]) == 4
@@ -302,69 +252,34 @@ def test_c4_of_the_hub_is_held_out_by_its_own_split(cache, monkeypatch):
 
 def test_the_sentences_of_bookcorpus_are_joined_to_documents(data_folder, cache):
     place = data_folder / "bookcorpus"
-    place.mkdir(parents=True)
-    (place / "a_book.txt").write_bytes(b"A whole\n\nbook.\n")
-    (place / "books_large_p1.txt").write_bytes(b"one row .\n" * 1500)
+    files = {"a_book.txt": b"A whole\n\nbook.\n", "books_large_p1.txt": b"one row .\n" * 1500}
+    write_release(place, files)
     parquet(place / "train.parquet", {"text": ["two rows ."] * 2})
-    book, first, second, rows = texts_of("bookcorpus", cache)
-    assert book == b"A whole\n\nbook.\n"
-    assert (first, second) == (b"one row .\n" * 1000, b"one row .\n" * 500)
-    assert rows == b"two rows .\n" * 2
+    expected = [b"one row .\n" * 1000, b"one row .\n" * 500, b"two rows .\n" * 2]
+    assert texts_of("bookcorpus", cache) == [b"A whole\n\nbook.\n", *expected]
 
 
-SQUAD = {
-    "version": "v2.0",
-    "data": [
-        {
-            "title": "A",
-            "paragraphs": [
-                {"context": "One came. Two left.", "qas": []},
-                {"context": "Three.", "qas": []},
-            ],
-        },
-        {
-            "title": "B",
-            "paragraphs": [{"context": "One came. Two left.", "qas": [{"is_impossible": True}]}],
-        },
-    ],
-}
-
-RACE = {
-    "id": "high1.txt",
-    "article": "Four is\na number.",
-    "questions": ["?"],
-    "options": [["a"]],
-    "answers": ["A"],
-}
+ONE, TWO = ({"context": context, "qas": []} for context in ("One came. Two left.", "Three."))
+SQUAD = {"data": [{"title": "A", "paragraphs": [ONE, TWO]}, {"title": "B", "paragraphs": [ONE]}]}
+RACE = {"id": "high1.txt", "article": "Four is\na number.", "questions": ["?"], "options": [["a"]]}
 
 
-@pytest.fixture
-def folder(tmp_path):
-    path = tmp_path / "intrinsic"
-    (path / "race").mkdir(parents=True)
-    (path / "dev-v2.0.json").write_text(json.dumps(SQUAD, indent=1))
-    (path / "race" / "1.txt").write_text(json.dumps(RACE))
-    (path / "race" / "2.jsonl").write_text(
-        json.dumps(RACE)
-        + "\n\n"
-        + json.dumps(RACE | {"article": "F\u00fcnf!"}, ensure_ascii=False)
-        + "\n"
-    )
-    return path
-
-
-def test_every_distinct_passage_is_a_document_in_order(folder, cache):
+def test_every_distinct_passage_is_a_document_in_order(tmp_path, cache):
+    other = json.dumps(RACE | {"article": "F\u00fcnf!"}, ensure_ascii=False)
+    files = {
+        "dev-v2.0.json": json.dumps(SQUAD, indent=1),
+        "race/1.txt": json.dumps(RACE),
+        "race/2.jsonl": f"{json.dumps(RACE)}\n\n{other}\n",
+    }
+    folder = write_release(tmp_path / "a", {name: text.encode() for name, text in files.items()})
     documents = read_passages([str(folder)], cache)
     texts = [b"One came. Two left.", b"Three.", b"Four is\na number.", "F\u00fcnf!".encode()]
-    assert [document.read() for document in documents] == texts
+    assert read_all(documents) == texts
     assert documents[3].name == f"{folder}/race/2.jsonl, document at line 3"
     entries = [str(folder / "race" / "*.txt"), str(folder / "dev-v2.0.json")]
-    documents = read_passages(entries, cache)
-    assert [document.read() for document in documents] == [texts[2], texts[0], texts[1]]
-    path, tokenizer = str(folder), train_tokenizer("bytes", ())
-    fields = {"path": path, "corpus": "albert-intrinsic", "cache": cache}
-    split = prepare_text(tokenizer, sentences="prose", **fields)
-    assert tokenizer.decode(split.ids).decode().startswith("One came.Two left.Three.Four is a num")
+    assert read_all(read_passages(entries, cache)) == [texts[2], texts[0], texts[1]]
+    fields = {"path": str(folder), "corpus": "albert-intrinsic", "cache": cache}
+    split = prepare_text(train_tokenizer("bytes", ()), sentences="prose", **fields)
     assert split.sentence_starts.tolist() == [0, 9, 18, 24, 41]
     assert split.document_starts.tolist() == [0, 18, 24, 41]
     assert split.sources == ("albert-intrinsic",)
@@ -375,10 +290,7 @@ def test_every_distinct_passage_is_a_document_in_order(folder, cache):
     [
         ("plain words", r"line 1: not JSON: Expecting value"),
         ('{"data": [{"paragraphs": [{"text": "a"}]}]}', "line 1: data without paragraphs that"),
-        ('{"data": [{"paragraphs": {"context": "a"}}]}', "line 1: data without paragraphs that"),
-        ('{"data": [3]}', "line 1: data without paragraphs"),
         ('{"data": [{"paragraphs": [{"context": "\\ud800"}]}]}', "is half a surrogate pair"),
-        ("[]", "line 1: no article"),
         ('{"article": "a"}\n{"article": 3}', "line 2: no article"),
         ('{"article": "a"}\n{"article": "b"', "line 2: not JSON"),
         ("\n", "no document with text"),
@@ -390,62 +302,39 @@ def test_a_file_that_is_neither_squad_nor_race_is_refused(tmp_path, cache, text,
         read_passages([str(tmp_path / "a.json")], cache)
 
 
-def test_real_passages_are_read(real_data, cache):
-    squad = real_data / "squad" / "squad_v1.1_dev_240_paragraphs.json"
-    race = real_data / "race" / "race_dev_middle.jsonl"
-    documents = read_passages([str(squad), str(race)], cache)
-    articles = json.loads(squad.read_bytes())["data"]
-    contexts = [part["context"] for article in articles for part in article["paragraphs"]]
-    contexts += [json.loads(line)["article"] for line in race.read_text().splitlines()]
-    texts = [document.read().decode() for document in documents]
-    assert texts == list(dict.fromkeys(contexts))
-
-
 @pytest.fixture
 def library(tmp_path, monkeypatch):
     monkeypatch.setattr("sublayer.data.corpora.python_docs._LEAST_BYTES", 10)
-    root = tmp_path / "lib"
-    for name, source in {
-        "b.py": '"""About b."""\n'
-        'def f():\n    """Indented\n\n        more   \n    """\n'
-        '    def g(): "inner"\n',
-        "a/__init__.py": 'class A:\n    """Said twice."""\n'
-        '    async def f(self):\n        """Said twice."""\n',
-        "c.py": 'if 1:\n  class C: "Said twice."\n'
-        '  try:\n    def f(): "tried"\n  except E:\n    def f(): "or not"\n',
-        "broken.py": 'print "',
-        "nothing.py": "x = 1\n",
+    inner = 'def f():\n    """Indented\n\n        more   \n    """\n    def g(): "inner"\n'
+    tried = 'if 1:\n  class C: "Twice."\n  try:\n    def f(): "tried"\n  except E:\n    "no"\n'
+    files = {
+        "b.py": f'"""About b."""\n{inner}'.encode(),
+        "a/__init__.py": b'class A:\n  """Twice."""\n  async def f(self):\n    """Twice."""\n',
+        "c.py": tried.encode(),
+        "broken.py": b'print "',
+        "nothing.py": b"x = 1\n",
         "latin.py": b'# coding: latin-1\n"""caf\xe9"""\n',
-        "control.py": '"""one \\x01 too"""\n',
-        "surrogate.py": '"""lone \\ud800 one"""\n',
-        "test/test_a.py": '"""A test."""\n',
-        "email/tests/b.py": '"""Another test."""\n',
-        "site-packages/x.py": '"""Not the library."""\n',
-        "pydoc_data/topics.py": 'topics = {"if": "The if\\n*******\\n", '
-        '"else": "Or\\n\\n  else"}\n',
-    }.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(source if isinstance(source, bytes) else source.encode())
-    return root
+        "control.py": b'"""one \\x01 too"""\n',
+        "surrogate.py": b'"""lone \\ud800 one"""\n',
+        "email/tests/b.py": b'"""A test."""\n',
+        "site-packages/x.py": b'"""Not the library."""\n',
+        "pydoc_data/topics.py": b'topics = {"if": "The if\\n***\\n", "else": "Or\\n\\n  else"}\n',
+    }
+    return write_release(tmp_path / "lib", files)
 
 
-def test_docstrings_and_topics_are_found_cleaned_and_kept_once(cache, library):
-    assert [
-        (document.name, document.text.decode()) for document in python_prose(cache, library)
-    ] == [
-        ("a/__init__.py", "Said twice.\n"),
-        ("b.py", "About b.\n\nIndented\n\nmore\n\ninner\n"),
-        ("c.py", "tried\n\nor not\n"),
-        ("control.py", "one ? too\n"),
-        ("latin.py", "café\n"),
-        ("surrogate.py", "lone ? one\n"),
-        ("topic else", "Or\n\n  else\n"),
-        ("topic if", "The if\n*******\n"),
-    ]
-
-
-def test_the_prose_is_cached_until_the_library_changes_or_the_cache_is_damaged(cache, library):
+def test_docstrings_and_topics_are_found_cleaned_and_cached(cache, library):
     first = python_prose(cache, library)
+    assert {document.name: document.text.decode() for document in first} == {
+        "a/__init__.py": "Twice.\n",
+        "b.py": "About b.\n\nIndented\n\nmore\n\ninner\n",
+        "c.py": "tried\n",
+        "control.py": "one ? too\n",
+        "latin.py": "café\n",
+        "surrogate.py": "lone ? one\n",
+        "topic else": "Or\n\n  else\n",
+        "topic if": "The if\n***\n",
+    }
     [cached] = (cache / "prose").iterdir()
     cached.write_text(json.dumps([["only", "this"]]))
     assert [document.text for document in python_prose(cache, library)] == [b"this"]
