@@ -7,65 +7,61 @@ import pytest
 
 from sublayer.errors import DataError
 from sublayer.tasks.records import read_records
+from tests.tasks.files import write
 
 ROWS = [{"text": 'a "quote", and more', "label": 1}, {"text": "two\nlines", "label": 0}]
+LINES = "\r\n".join(map(json.dumps, ROWS))
 
 
-def _read(path, data):
-    path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return list(read_records(path))
+def _read(path, content):
+    return list(read_records(write(path, content)))
 
 
-def test_every_kind_of_file_has_the_same_rows(tmp_path):
-    from pyarrow import Table
-    from pyarrow.parquet import write_table
-
-    lines = "\r\n".join(map(json.dumps, ROWS))
-    csv = '\ufefftext,label\r\n"a ""quote"", and more",1\r\n\r\n"two\nlines",0'
-    write_table(Table.from_pylist(ROWS), tmp_path / "a.parquet")
-    parquet = list(read_records(tmp_path / "a.parquet"))
-    found = {
-        "jsonl": _read(tmp_path / "a.jsonl", f"\ufeff{lines}\n\n"),
-        "gz": _read(tmp_path / "a.jsonl.gz", gzip.compress(lines.encode())),
-        "list": _read(tmp_path / "a.json", json.dumps(ROWS, indent=1)),
-        "parquet": parquet,
-    }
-    for kind, records in found.items():
-        assert [record.values for record in records] == ROWS, kind
-        assert [record.line for record in records] == [1, 2], kind
-    records = _read(tmp_path / "a.csv", csv)
-    assert [(record.text("text"), int(record.text("label"))) for record in records] == [
-        (row["text"], row["label"]) for row in ROWS
-    ]
-    assert [record.line for record in records] == [2, 4]
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", f"\ufeff{LINES}\n\n"),
+        ("a.jsonl.gz", gzip.compress(LINES.encode())),
+        ("a.json", json.dumps(ROWS, indent=1)),
+        ("a.parquet", ROWS),
+    ],
+)
+def test_every_kind_of_file_has_the_same_rows(tmp_path, name, content):
+    records = _read(tmp_path / name, content)
+    assert [(record.line, record.values) for record in records] == [*enumerate(ROWS, 1)]
 
 
-def test_a_field_of_csv_with_a_line_break_does_not_shift_the_lines_behind_it(tmp_path):
-    records = _read(tmp_path / "a.csv", 'a,b\n"1\n2\n3",x\n4,y\n')
-    assert [(record.line, record.values["b"]) for record in records] == [(2, "x"), (5, "y")]
+A_B = {"a": "1", "b": "2"}
 
 
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_csv_is_divided_as_its_header_is(tmp_path, delimiter):
-    text = f"a{delimiter} b\n1{delimiter}2\n"
-    assert _read(tmp_path / "a.csv", text)[0].values == {"a": "1", "b": "2"}
-
-
-def test_a_quote_of_tsv_is_text(tmp_path):
-    records = _read(tmp_path / "a.tsv", 'a\tb\r\n"x\t1\r\n\r\ny"\t2')
-    assert [record.values for record in records] == [{"a": '"x', "b": "1"}, {"a": 'y"', "b": "2"}]
+@pytest.mark.parametrize(
+    ("name", "content", "records"),
+    [
+        ("a.csv", '\ufefftext,label\r\n"a ""quote""",1\r\n\r\n"two\nlines",0',
+         [(2, {"text": 'a "quote"', "label": "1"}), (4, {"text": "two\nlines", "label": "0"})]),
+        # A line break within a field does not shift the lines behind it.
+        ("a.csv", 'a,b\n"1\n2\n3",x\n1,2\n', [(2, {"a": "1\n2\n3", "b": "x"}), (5, A_B)]),
+        ("a.csv", "a; b\n1;2\n", [(2, A_B)]),
+        ("a.csv", "a\t b\n1\t2\n", [(2, A_B)]),
+        # A quote of TSV is text.
+        ("a.tsv", 'a\tb\r\n"x\t1\r\n\r\ny"\t2',
+         [(2, {"a": '"x', "b": "1"}), (4, {"a": 'y"', "b": "2"})]),
+    ],
+)  # fmt: skip
+def test_fields_are_divided_and_lines_counted(tmp_path, name, content, records):
+    found = _read(tmp_path / name, content)
+    assert [(record.line, dict(record.values)) for record in found] == records
 
 
 @pytest.mark.parametrize("name, delimiter", [("a.csv", ","), ("a.tsv", "\t")])
 def test_a_row_of_another_number_of_fields_says_so(tmp_path, name, delimiter):
-    rows = ["a,b,c", "1,2", "1,2,3,4", "1,2,3"]
-    records = _read(tmp_path / name, "\n".join(rows).replace(",", delimiter))
+    records = _read(tmp_path / name, "a,b,c\n1,2\n1,2,3,4\n1,2,3".replace(",", delimiter))
     problems = [record.problem for record in records]
     assert problems == ["fewer than 3 fields", "more than 3 fields", ""]
 
 
 @pytest.mark.parametrize(
-    "name, data, place",
+    "name, content, place",
     [
         ("a.jsonl", '{"a": 1}\n{"a": \n', "a.jsonl:2"),
         ("a.jsonl", '{"a": 1}\n[1]\n', "a.jsonl:2"),
@@ -82,9 +78,9 @@ def test_a_row_of_another_number_of_fields_says_so(tmp_path, name, delimiter):
         ("a.txt", "x", "a.txt"),
     ],
 )
-def test_a_damaged_file_is_refused_with_its_place(tmp_path, name, data, place):
+def test_a_damaged_file_is_refused_with_its_place(tmp_path, name, content, place):
     with pytest.raises(DataError) as caught:
-        _read(tmp_path / name, data)
+        _read(tmp_path / name, content)
     assert place in str(caught.value)
 
 

@@ -1,0 +1,345 @@
+"""Baselines of every kind of task, and their parts against scikit-learn's."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge as ScikitRidge
+
+from sublayer.errors import DataError
+from sublayer.tasks.baselines import overlap as module
+from sublayer.tasks.baselines.lbfgs import minimise
+from sublayer.tasks.baselines.linear import predict_classes
+from sublayer.tasks.baselines.logistic import fit_logistic
+from sublayer.tasks.baselines.overlap import FEATURES, Overlap
+from sublayer.tasks.baselines.phrases import predict_spans
+from sublayer.tasks.baselines.ridge import fit_ridge
+from sublayer.tasks.baselines.table import BASELINES
+from sublayer.tasks.baselines.tfidf import fit_tfidf
+from sublayer.tasks.baselines.tokens import split_words
+from sublayer.tasks.baselines.window import predict_choices, read_passage, score_window
+from sublayer.tasks.example import Answer, Example
+from sublayer.tasks.metrics.score import score
+from sublayer.tasks.registry import TASKS, find_files, read_split
+from sublayer.tasks.task import Task
+
+MAJORITY, WORDS = BASELINES["majority"], BASELINES["words"]
+CLASSES = Task("x", "X", "", "classes", ("text",), ("accuracy",), labels=("no", "yes", "maybe"))
+NUMBER = Task("x", "X", "", "number", ("text",), ("pearson",))
+CHOICE = Task("x", "X", "", "choice", ("text",), ("accuracy",))
+
+
+def _rows(texts, labels):
+    return [
+        Example(str(index), {"text": text}, label=label)
+        for index, (text, label) in enumerate(zip(texts, labels, strict=True))
+    ]
+
+
+def test_the_majority_is_the_most_frequent_label_the_mean_or_the_first_sentence():
+    train = _rows("abcd", [1, 0, 1, 2])
+    predictions = MAJORITY.predict(CLASSES, train, train[:2])
+    assert [each.label for each in predictions] == [1, 1]
+    assert predictions[0].probabilities == (0.25, 0.5, 0.25)
+    numbers = _rows("abc", [1.0, 2.0, 6.0])
+    assert MAJORITY.predict(NUMBER, numbers, numbers[:1])[0].label == 3
+    example = Example("0", {"context": "He left. She came.", "question": "Who?"})
+    assert MAJORITY.predict(TASKS["squad"], [], [example])[0].text == "He left."
+    assert MAJORITY.predict(TASKS["squad2"], [], [example])[0].text == ""
+
+
+def test_of_choices_it_is_the_place_that_is_right_most_often():
+    train = [
+        Example(str(label), {"text": ""}, label=label, choices=("a", "b", "c"))
+        for label in (2, 0, 2)
+    ]
+    train.append(Example("3", {"text": ""}, choices=("a", "b"), answers=(Answer("b"),)))
+    short = Example("4", {"text": ""}, choices=("a", "b"))
+    predictions = MAJORITY.predict(CHOICE, train, [train[0], short])
+    assert [each.label for each in predictions] == [2, 0]
+
+
+def test_words_learn_classes_and_numbers_from_texts():
+    texts = ["a good film", "very good", "so bad", "a bad film", "good", "bad bad"]
+    train = _rows(texts, [1, 1, 0, 0, 1, 0])
+    scored = _rows(["good film", "bad film", ""], [1, 0, 0])
+    predictions = WORDS.predict(CLASSES, train, scored)
+    assert [each.label for each in predictions[:2]] == [1, 0]
+    assert sum(predictions[0].probabilities) == pytest.approx(1)
+    numbers = WORDS.predict(NUMBER, train, scored)
+    assert 0 <= numbers[1].label < 0.5 < numbers[0].label <= 1
+
+
+def test_words_of_pairs_learn_whether_both_say_the_same():
+    fields = ("premise", "hypothesis")
+    texts = [("a cat sat", "a cat sat", 0), ("a cat sat", "dogs ran off", 1)]
+    texts += [(f"the animal{n} sleeps", f"an animal{n + n % 2} sleeps", n % 2) for n in range(30)]
+    train = [
+        Example(str(index), dict(zip(fields, pair, strict=True)), label=label)
+        for index, (*pair, label) in enumerate(texts)
+    ]
+    # A diagnostic set, whose fields have other names, is answered by what its task teaches.
+    scored = [
+        Example("0", {"sentence1": "a cow ate", "sentence2": "a cow ate"}),
+        Example("1", {"sentence1": "a cow ate", "sentence2": "it rained"}),
+    ]
+    predictions = WORDS.predict(TASKS["axb"], train, scored)
+    assert [each.label for each in predictions] == [0, 1]
+
+
+@pytest.mark.parametrize("task", [CLASSES, NUMBER])
+def test_rows_without_words_are_answered_and_those_without_labels_teach_nothing(task):
+    train = _rows(["", "", ""], [1, 0, 1])
+    assert len(WORDS.predict(task, train, train)) == 3
+    assert WORDS.predict(task, train, []) == []
+    train = [Example("0", {"text": "x"}, is_labelled=False)]
+    for baseline in BASELINES.values():
+        with pytest.raises(DataError, match="no training rows with a label"):
+            baseline.predict(task, train, train)
+
+
+def test_every_task_has_a_line_on_each_baseline():
+    lines = [each.describe(task) for task in TASKS.values() for each in BASELINES.values()]
+    assert all(lines)
+    assert "classes balanced" in WORDS.describe(TASKS["cola"])
+
+
+@pytest.mark.parametrize(
+    ("name", "majority", "words"),
+    [("stsb", 0, 75.3), ("cb", (22.2 + 50) / 2, (76.2 + 75) / 2), ("race_middle", 26.9, 43.1)],
+)
+def test_on_real_tasks_they_score_as_measured(real_data, name, majority, words):
+    task = TASKS[name]
+    found = find_files(task, real_data)
+    train, dev = (read_split(task, split, found[split]).examples for split in ("train", "dev"))
+    for baseline, expected in ((MAJORITY, majority), (WORDS, words)):
+        value = score(dev, baseline.predict(task, train, dev), task.metrics).value
+        # Some rows may fall elsewhere by another processor's rounding.
+        assert 100 * value == pytest.approx(expected, abs=1)
+
+
+@pytest.mark.parametrize(("metric", "p_rare"), [("accuracy", 0.1), ("matthews", 0.5)])
+def test_labels_that_are_rare_count_as_much_where_the_metric_says_so(metric, p_rare):
+    train = _rows(["plain words"] * 10, [0] * 9 + [1])
+    task = Task("x", "X", "", "classes", ("text",), (metric,), labels=("a", "b"))
+    (prediction,) = predict_classes(task, train, _rows(["plain words"], [0]))
+    assert prediction.probabilities[1] == pytest.approx(p_rare, abs=0.01)
+
+
+RARE, COMMON, UNKNOWN = np.log(3 / 2) + 1, np.log(3 / 3) + 1, np.log(3) + 1
+"""Weights of a word of one of two texts, of both and of none."""
+
+
+def _overlap(first, second):
+    overlap = Overlap([["the", "cat", "sat"], ["the", "dog"]])
+    row = overlap.features([first.split()], [second.split()])[0]
+    return dict(zip(FEATURES, row.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "features"),
+    [
+        ("the cat sat the", "the cat ran",
+         {"shared words, of the second's": 2 / 3, "shared words, of the first's": 2 / 3,
+          "shared words, of both's": 2 / 4, "shared word pairs, of the second's": 1 / 2,
+          "log of the first's length": np.log(5), "log of the second's length": np.log(4)}),
+        ("the cat", "the unicorn",
+         {"shared words by rarity, of the second's": COMMON / (COMMON + UNKNOWN),
+          "log of the rarity that the second has alone": np.log1p(UNKNOWN),
+          "log of the rarity that the first has alone": np.log1p(RARE)}),
+        ("cat cat the", "cat the",
+         {"cosine of TF-IDF": (2 * RARE**2 + COMMON**2)
+          / np.hypot(2 * RARE, COMMON) / np.hypot(RARE, COMMON)}),
+        ("unicorn", "unicorn", {"cosine of TF-IDF": 1}),
+        ("the cat never sat", "the cat sat",
+         {"negation in the first": 1, "negation in the second": 0, "negation in one alone": 1}),
+        ("don ' t", "not",
+         {"negation in the first": 1, "negation in the second": 1, "negation in one alone": 0}),
+        ("", "", dict.fromkeys(FEATURES, 0)),
+    ],
+)  # fmt: skip
+def test_the_overlap_of_two_texts_by_hand(first, second, features):
+    row = _overlap(first, second)
+    assert {name: row[name] for name in features} == pytest.approx(features)
+
+
+def test_pairs_in_parts_are_as_together(monkeypatch):
+    firsts = [["the", "cat"], [], ["a", "dog", "a"], ["x"]]
+    seconds = [["cat"], ["the"], ["a", "dog"], ["y", "x"]]
+    overlap = Overlap([*firsts, *seconds])
+    together = overlap.features(firsts, seconds)
+    monkeypatch.setattr(module, "_MOST_ROWS", 3)
+    np.testing.assert_allclose(overlap.features(firsts, seconds), together)
+
+
+PASSAGE = (
+    "The tower was built in 1889 by Gustave Eiffel. It is visited by seven million people. "
+    "Paris, where it stands, is the capital of France."
+)
+
+
+def _asked(question, passage=PASSAGE, answers=()):
+    return Example("0", {"context": passage, "question": question}, answers=answers)
+
+
+@pytest.mark.parametrize(
+    ("question", "passage", "answer"),
+    [
+        ("When was the tower built?", PASSAGE, "1889"),
+        ("Who built the tower?", PASSAGE, "Gustave Eiffel"),
+        ("What is the capital of France?", PASSAGE, "Paris"),
+        ("Is it what it is?", "It is what it is.", "It is what it is."),
+        ("Who?", "", ""),
+    ],
+)
+def test_the_answer_is_a_phrase_of_the_sentence_with_the_questions_words(question, passage, answer):
+    (prediction,) = predict_spans(TASKS["squad"], [], [_asked(question, passage)])
+    assert prediction.text == answer
+    assert not answer or passage[prediction.start :].startswith(answer)
+
+
+def test_where_questions_may_have_no_answer_the_threshold_is_learned():
+    known = _asked("When was the tower built?", answers=(Answer("1889"),))
+    unknown = _asked("When was the senate of Rome abolished?")
+    first, second = predict_spans(TASKS["squad"], [], [known, unknown])
+    assert 0 <= first.no_answer < second.no_answer <= 1
+    predictions = predict_spans(TASKS["squad2"], [known, unknown], [known, unknown])
+    assert [each.text for each in predictions] == ["1889", ""]
+
+
+@pytest.mark.parametrize(
+    ("passage", "wanted", "value"),
+    [
+        # Two words: "a b" has log(1 + 1/1) and log(1 + 1/2), which is more than of "b c".
+        ("a b x b c", "ac", np.log(2)),
+        ("a b x b c", "ab", np.log(2) + np.log(1.5)),
+        ("a b x b c", "bcayzw", 2 * np.log(2) + 2 * np.log(1.5)),  # longer than the passage
+        ("a b", "", 0),
+        ("", "a", 0),
+    ],
+)
+def test_a_window_is_as_long_as_there_are_wanted_words(passage, wanted, value):
+    assert score_window(read_passage(passage), frozenset(wanted)) == pytest.approx(value)
+
+
+HATS = "Tom has a red hat. Ann has a blue coat."
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "choices", "chosen"),
+    [
+        ("race", (HATS, "Ann has a _ ."), ("red hat", "blue coat"), 1),
+        ("race", (HATS, "What does Tom have?"), ("a blue coat", "a red hat"), 1),
+        ("record", ("Rome fell. Paris won the cup.", "The cup went to @placeholder"),
+         ("Rome", "Paris"), 1),
+        ("story_cloze", ("It rained.",), ("Yes", "No"), 0),
+    ],
+)  # fmt: skip
+def test_the_choice_fills_the_blank_and_of_equal_ones_the_first_is_taken(
+    name, texts, choices, chosen
+):
+    fields = dict(zip(TASKS[name].fields, texts, strict=True))
+    (prediction,) = predict_choices(TASKS[name], [Example("0", fields, choices=choices)])
+    assert prediction.label == chosen
+
+
+TEXTS = [
+    "The cat sat on the mat.",
+    "the dog, the cat",
+    "",
+    "a dog is a dog is a dog",
+    "Don't sit on it!",
+    "mat",
+]
+OTHERS = ["the cat is a unicorn", "unicorn", "", "sat on the mat . a dog is", "dog the the the"]
+
+
+@pytest.mark.parametrize("n_words", [1, 2, 3])
+def test_tf_idf_is_scikit_learns_column_by_column(n_words):
+    theirs = TfidfVectorizer(
+        tokenizer=split_words, token_pattern=None, lowercase=False, ngram_range=(1, n_words)
+    )
+    expected = theirs.fit_transform(TEXTS).toarray()
+    tfidf, rows = fit_tfidf([split_words(text) for text in TEXTS], n_words=n_words)
+    # Their columns are in another order: as a word stands alone, so do its columns.
+    order = np.lexsort(np.round(expected, 9))
+    ours = rows.toarray()
+    our_order = np.lexsort(np.round(ours, 9))
+    np.testing.assert_allclose(ours[:, our_order], expected[:, order], atol=1e-12)
+    other = tfidf.transform([split_words(text) for text in OTHERS]).toarray()
+    np.testing.assert_allclose(other @ ours.T, theirs.transform(OTHERS).toarray() @ expected.T)
+
+
+def test_words_are_in_lower_case_and_no_feature_reaches_into_the_next_text():
+    assert split_words("Don't go, Zoë!") == ["don", "'", "t", "go", ",", "zoë", "!"]
+    tfidf, rows = fit_tfidf([["a", "b"], ["c"]], n_words=2)
+    assert rows.shape == (2, 4)  # a, b, c and "a b"
+    assert tfidf.transform([["b", "c"]]).nnz == 2
+    tfidf, rows = fit_tfidf([[], []], n_words=3)
+    assert (rows.shape, tfidf.transform([["a"]]).shape) == ((2, 0), (1, 0))
+
+
+def _drawn(n_classes, n=130, n_features=7):
+    generator = np.random.default_rng(n_classes)
+    features = generator.normal(size=(n, n_features)) * (generator.random((n, n_features)) < 0.5)
+    scores = features @ generator.normal(size=(n_features, n_classes))
+    scores[:, 0] += 1  # classes of unlike frequency
+    labels = (scores + generator.gumbel(size=scores.shape)).argmax(1)
+    return csr_matrix(features), labels
+
+
+@pytest.mark.parametrize(("n_classes", "is_balanced"), [(2, False), (2, True), (5, True)])
+def test_logistic_regression_is_scikit_learns(n_classes, is_balanced):
+    features, labels = _drawn(n_classes)
+    weight = "balanced" if is_balanced else None
+    theirs = LogisticRegression(C=0.7, tol=1e-9, max_iter=5000, class_weight=weight)
+    expected = theirs.fit(features, labels).predict_proba(features)
+    settings = {"inverse_penalty": 0.7, "is_balanced": is_balanced, "tolerance": 1e-9}
+    model, dense = (
+        fit_logistic(each, labels, n_classes=n_classes, **settings)
+        for each in (features, features.toarray())
+    )
+    np.testing.assert_allclose(model.probabilities(features), expected, atol=1e-6)
+    np.testing.assert_allclose(dense.weights, model.weights, atol=1e-6)
+
+
+def test_the_minimum_of_a_long_valley_is_found_in_few_steps():
+    # It bends a hundred thousand times as much along the last as along the first.
+    bends = 10.0 ** np.arange(6)
+    lowest = np.array([3.0, -2, 1, 0, 0, 0])
+    places = []
+
+    def objective(place):
+        places.append(place)
+        away = place - lowest
+        return float((np.cosh(away) - 1) @ bends), np.sinh(away) * bends
+
+    found = minimise(objective, np.zeros(6), tolerance=1e-9, most_steps=200)
+    np.testing.assert_allclose(found, lowest, atol=1e-8)
+    assert len(places) < 100
+    places.clear()
+    minimise(objective, np.zeros(6), tolerance=0, most_steps=0)
+    assert len(places) == 1
+
+
+def test_a_label_that_was_never_seen_is_never_predicted():
+    features, labels = _drawn(2)
+    model = fit_logistic(features, np.array([1, 4])[labels], n_classes=6, inverse_penalty=1)
+    plain = fit_logistic(features, labels, n_classes=2, inverse_penalty=1)
+    probabilities = model.probabilities(features)
+    np.testing.assert_array_equal(probabilities[:, [1, 4]], plain.probabilities(features))
+    assert (probabilities[:, [0, 2, 3, 5]] == 0).all()
+    alone = fit_logistic(features, np.ones_like(labels), n_classes=2, inverse_penalty=1)
+    assert (alone.probabilities(features) == [0, 1]).all()
+
+
+@pytest.mark.parametrize("penalty", [0.1, 30])
+def test_ridge_regression_is_scikit_learns(penalty):
+    features, labels = _drawn(4)
+    dense, numbers = features.toarray(), labels + 10.0
+    expected = ScikitRidge(penalty).fit(dense, numbers)
+    model = fit_ridge(features, numbers, penalty=penalty)
+    np.testing.assert_allclose(model.weights, expected.coef_, atol=1e-6)
+    assert model.bias == pytest.approx(expected.intercept_)
+    np.testing.assert_allclose(model.predict(features), expected.predict(dense), atol=1e-6)
