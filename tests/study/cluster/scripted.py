@@ -1,6 +1,7 @@
 """A cluster without processes: a test says what it takes and answers, and writes for its nodes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,8 @@ class Runs:
             for number in range(n_runs)
         ]
         self.cluster = Scripted()
+        self.cluster.script = self._act
+        self._acts: dict[float, list[Callable[[], object]]] = {}
         self.tasks_file = TasksFile(self.study, self.cluster.name, "cpu")
 
     def make(self) -> Mapping[Path, Any]:
@@ -105,6 +108,17 @@ class Runs:
             len(self.tasks), self.cluster, self.tasks_file, "it", self.cluster.clock()
         )
         return on_cluster(self.tasks)
+
+    def at(self, now: float, *acts: Callable[[], object]) -> None:
+        """Have something happen at a time, counted from when the runs are made."""
+        self._acts.setdefault(now, []).extend(acts)
+
+    def finish_at(self, now: float, *numbers: int) -> None:
+        self.at(now, *(partial(self.finish, number) for number in numbers))
+
+    def _act(self) -> None:
+        for act in self._acts.get(self.cluster.now, []):
+            act()
 
     def finish(self, number: int) -> None:
         """Have a node make a run whose training fails, which is a result and quickly made."""

@@ -1,6 +1,5 @@
 """Nodes of clusters: the needs of runs, probes, tasks, and the commands of Ray and Slurm."""
 
-import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from sublayer.runs.session import prepare_data
 from sublayer.study.budget.resources import PROGRAM_BYTES
 from sublayer.study.cluster.cluster import ClusterGone, Needs, NoAnswer, Node, TaskState
 from sublayer.study.cluster.cold_cache import preparation_bytes
-from sublayer.study.cluster.needs import check_needs, describe_needs, needs_of, usual_threads
+from sublayer.study.cluster.needs import check_needs, needs_of, usual_threads
 from sublayer.study.cluster.place import ClusterPlace, parse_place
 from sublayer.study.cluster.probe import check_nodes
 from sublayer.study.cluster.schedulers.ray_broker import _Broker
@@ -53,39 +52,22 @@ def test_what_no_node_has_is_refused(needs, nodes, line):
         check_needs([Needs(1, 0), needs], nodes, "slurm")
 
 
-def test_what_runs_take_is_told_with_how_many_go_at_a_time():
-    needs = [Needs(1, 3 * GIB), Needs(2, GIB)]
-    most = check_needs(needs, NODES, "ray")
-    assert most == Needs(2, 3 * GIB)
-    told = describe_needs(most, NODES, 30, "ray")
-    assert told.startswith("30 runs on ray, 2 nodes with 10 cores: each takes 2 cores and 3 GiB")
-    assert "; 5 at a time" in told
-    assert "; 3 at a time" in describe_needs(most, NODES, 3, "ray")
-
-
 def test_runs_share_the_cores_of_a_cluster_and_fit_its_smallest_node():
-    assert usual_threads(NODES, n_runs=5) == 2
-    assert usual_threads(NODES, n_runs=1) == 2
-    assert usual_threads(NODES, n_runs=40) == 1
+    assert [usual_threads(NODES, n_runs=n) for n in (5, 1, 40)] == [2, 2, 1]
     assert usual_threads([], n_runs=1) == 1
+    assert check_needs([Needs(1, 3 * GIB), Needs(2, GIB)], NODES, "ray") == Needs(2, 3 * GIB)
 
 
-def test_a_larger_model_takes_more_memory_and_a_gpu_is_asked_for_by_itself():
-    def needs(*settings: str, device: str = "cpu") -> Needs:
-        recipe = load_recipe("gpt", [*settings, "train.threads=3"]).recipe
-        return needs_of(recipe, 256, device)
+def test_needs_are_the_memory_of_the_model_and_of_a_text_to_prepare_or_a_gpu():
+    def needs(n_layers: int, device: str = "cpu", **preparing: int) -> Needs:
+        recipe = load_recipe("gpt", [f"model.n_layers={n_layers}", "train.threads=3"]).recipe
+        return needs_of(recipe, 256, device, **preparing)
 
-    small, large = needs("model.n_layers=2"), needs("model.n_layers=8")
+    small, large, preparing = needs(2), needs(8), needs(2, preparing_bytes=GIB)
     assert small.cores == 3
     assert PROGRAM_BYTES < small.memory_bytes < large.memory_bytes
-    assert needs(device="cuda") == Needs(3, 0, gpus=1)
-
-
-def test_a_text_that_a_node_may_have_to_prepare_takes_memory_too():
-    recipe = load_recipe("gpt", ["model.n_layers=2", "train.threads=3"]).recipe
-    needs, preparing = (needs_of(recipe, 256, "cpu", preparing_bytes=each) for each in (0, GIB))
-    assert preparing.memory_bytes == int(1.25 * (PROGRAM_BYTES + GIB)) > needs.memory_bytes
-    assert needs_of(recipe, 256, "cuda", preparing_bytes=GIB).memory_bytes == 0
+    assert preparing.memory_bytes == int(1.25 * (PROGRAM_BYTES + GIB)) > small.memory_bytes
+    assert needs(2, "cuda", preparing_bytes=GIB) == Needs(3, 0, gpus=1)
 
 
 def test_a_cache_that_all_nodes_see_is_taken_to_be_warm(tmp_path, monkeypatch):
@@ -127,23 +109,17 @@ def test_the_nodes_of_a_partition_are_read_as_sinfo_prints_them():
 SHORT: dict[str, Any] = {"overrides": ["train.steps=2"], "vary": ["model.ffn=gelu,swiglu"]}
 
 
-@pytest.mark.parametrize("text", ["ray", "ray:10.0.0.1:6379", "slurm:gpu-long"])
-def test_a_place_is_said_as_it_is_read(text):
-    place = parse_place(text)
-    assert str(place) == text
-    assert place == ClusterPlace(*text.split(":", 1))
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is neither ray"),
         ("dask", "is neither ray"),
         ("slurm:", "is neither ray"),
         ("ray://10.0.0.1:10001", "a gateway of clients"),
     ],
 )
 def test_places_that_name_no_cluster_are_refused(text, message):
+    assert str(parse_place("slurm:gpu-long")) == "slurm:gpu-long"
+    assert parse_place("ray:10.0.0.1:6379") == ClusterPlace("ray", "10.0.0.1:6379")
     with pytest.raises(ConfigError, match=message):
         parse_place(text)
 
@@ -169,15 +145,12 @@ def never() -> bool:
     return False
 
 
-def test_every_node_answers_and_nothing_is_left(tmp_path):
+def test_every_node_answers_and_one_that_does_not_see_the_folder_is_an_error(tmp_path):
     cluster = Processes(PLACE)
     assert len(check_nodes(cluster, tmp_path, never)) == 2
     assert all(re.fullmatch("sublayer probe [0-9a-f]{8}", each) for each in cluster.submitted)
     assert len(set(cluster.submitted)) == 2
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_a_node_does_not_see_is_a_line(tmp_path):
+    assert check_nodes(Processes(PLACE), tmp_path, lambda: True) == []
     with pytest.raises(ConfigError, match=f"--on ray: one could not read and write in {tmp_path}"):
         check_nodes(OtherDisk(PLACE), tmp_path, never)
     assert not list(tmp_path.iterdir())
@@ -195,12 +168,6 @@ def test_other_versions_on_a_node_are_a_line(tmp_path):
         check_nodes(cluster, study, never)
 
 
-def test_who_is_asked_to_stop_asks_no_further_node(tmp_path):
-    cluster = Processes(PLACE)
-    assert check_nodes(cluster, tmp_path, lambda: True) == []
-    assert len(cluster.submitted) == 1
-
-
 RUN = "arms/0-gelu/seed-0"
 
 
@@ -212,15 +179,10 @@ def tasks_file(tmp_path):
     return made
 
 
-def test_what_was_submitted_is_found_again(tasks_file, tmp_path):
+def test_runs_of_one_cluster_are_neither_submitted_to_another_nor_made_here(tasks_file, tmp_path):
     again = TasksFile.open(tmp_path, "slurm:small", None, "cuda")
     assert again == tasks_file
     assert again.device == "cpu"  # as the study's runs were begun
-    content = json.loads((tmp_path / "cluster" / "tasks.json").read_text())
-    assert content["runs"][RUN]["task"] == "12"
-
-
-def test_what_one_cluster_has_is_neither_submitted_to_another_nor_made_here(tasks_file, tmp_path):
     line = r"has 1 of its runs on slurm:small, arms/0-gelu/seed-0 first: join them with --on slurm"
     with pytest.raises(ConfigError, match=line):
         TasksFile.open(tmp_path, "ray", None, "cpu")
@@ -237,9 +199,6 @@ def test_what_has_ended_on_one_cluster_goes_on_anywhere(tasks_file, tmp_path):
     files.write_end(2, {"end": "done"})
     check_left(tmp_path)
     assert TasksFile.open(tmp_path, "ray", None, "cpu").runs == {}
-
-
-def test_a_damaged_file_is_a_line(tasks_file, tmp_path):
     (tmp_path / "cluster" / "tasks.json").write_text('{"on": 3}')
     with pytest.raises(ConfigError, match=r"tasks.json"):
         check_left(tmp_path)
@@ -273,18 +232,10 @@ def test_nodes_have_the_names_of_their_machines_and_are_probed_by_their_ids():
     cluster = Answering({"answer": broker.nodes()})
     assert cluster.nodes()[0] == Node("first", 4, 10**9, identity="a" * 56)
     assert cluster.probed() == {"a" * 56: "first", "b" * 56: "second"}
-
-
-def test_a_cluster_without_an_answer_is_gone():
-    with pytest.raises(
-        ClusterGone, match="the cluster is gone .its connection was lost.; what ran"
-    ):
-        Answering(None).active(["sublayer one"])
-
-
-def test_an_actor_is_found_by_its_name():
     assert Answering({"answer": ["sublayer one"]}).find("sublayer one") == "sublayer one"
     assert Answering({"answer": []}).find("sublayer one") is None
+    with pytest.raises(ClusterGone, match="the cluster is gone .its connection was lost.; what"):
+        Answering(None).active(["sublayer one"])
 
 
 JOBS = """
@@ -317,17 +268,13 @@ def write_command(path: Path, body: str) -> None:
     path.chmod(0o755)
 
 
-def test_jobs_that_have_not_ended_say_whether_they_run_and_why_they_wait(commands):
+def test_jobs_that_have_not_ended_are_found_by_the_last_word_of_their_names(commands):
     write_command(commands / "squeue", f"cat << 'END'\n{JOBS.strip()}\nEND")
-    assert Asked().active(["7", "8", "9", "11"]) == {
+    cluster = Asked()
+    assert cluster.active(["7", "8", "9", "11"]) == {
         "7": TaskState(True, "None"),
         "8": TaskState(False, "PartitionTimeLimit"),
     }
-
-
-def test_a_job_is_found_by_the_last_word_of_its_name(commands):
-    write_command(commands / "squeue", f"cat << 'END'\n{JOBS.strip()}\nEND")
-    cluster = Asked()
     assert cluster.find("sublayer a_b, seed 1 1a1b2c3d") == "8"
     assert cluster.find("sublayer ffn=gelu, seed 2 2a1b2c3d") is None  # it has ended
     assert cluster.find("sublayer ffn=gelu, seed 0 ffffffff") is None

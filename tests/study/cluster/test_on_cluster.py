@@ -14,30 +14,21 @@ from tests.study.cluster.processes import Processes
 from tests.study.studies import Studies, copied, read_results, same_files, values
 
 
-@pytest.fixture
-def on_processes(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def use(kind: type[Processes]) -> list[Processes]:
-        made: list[Processes] = []
-
-        def connect(place: ClusterPlace) -> Processes:
-            made.append(kind(place))
-            return made[-1]
-
-        monkeypatch.setitem(CLUSTERS, "ray", connect)
-        return made
-
-    return use
-
-
 def test_runs_on_a_cluster_are_those_of_here_and_divergence_is_tried_once(
-    studies: Studies, settings: list[str], on_processes: Any, capfd: pytest.CaptureFixture[str]
+    studies: Studies, settings: list[str], monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
+    clusters: list[Processes] = []
+
+    def connect(place: ClusterPlace) -> Processes:
+        clusters.append(Processes(place))
+        return clusters[-1]
+
+    monkeypatch.setitem(CLUSTERS, "ray", connect)
     here = copied(studies.failed(), "here")
     shutil.copytree(here, "there")
     for gone in ("0-lr=1e-3/seed-1", "2-lr=1e6/seed-2"):
         shutil.rmtree(Path("there/arms", gone))
     asked: dict[str, Any] = {"vary": ["optimizer.lr=1e-3,1e-2,1e6"], "seeds": 3, "out": "there"}
-    clusters = on_processes(Processes)
     there = compare("gpt", settings, **asked, on="ray")
     said = capfd.readouterr().err.splitlines()
     known = read_results(here)
