@@ -1,6 +1,7 @@
 """Tables of every class of transformers: defaults, fields, and what they can represent."""
 
 import dataclasses
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +28,8 @@ from sublayer.interop.huggingface.representable import Rule
 from sublayer.loading import load
 from sublayer.model.build import build
 from tests.breadth import TRIES_ALL, examples, rows
-from tests.interop.random_models import EXPORTED, exported_fields, resolved, task_of
+from tests.interop.folders import read_json
+from tests.interop.random_models import EXPORTED, resolved, task_of
 from tests.interop.tiny import CLASSES, VOCAB_SIZE, Tiny, model_type, ours, theirs, tiny
 
 each_class = pytest.mark.parametrize("name", list(CLASSES))
@@ -62,20 +64,15 @@ def test_fields_and_defaults_are_those_of_transformers(name: str) -> None:
 
 
 @each_class
-def test_a_class_comes_in_with_its_logits_whatever_changes_no_number(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_class_comes_in_and_goes_out_with_its_logits_and_bits(tmp_path: Path, name: str) -> None:
     original = tiny(name)
     harmless = {
         "return_dict": False,
-        "chunk_size_feed_forward": 3,
         "dtype": "os.system",
         "torch_dtype": [1],
         "id2label": 3,
         "num_labels": 1_000_000_000,
         "attn_implementation": "kernels-community/flash-attn",
-        "_attn_implementation": 3,
-        "use_cache": 7,
         "problem_type": "x",
         "transformers_version": [[1]],
         "architectures": {"a": None},
@@ -92,44 +89,38 @@ def test_a_class_comes_in_with_its_logits_whatever_changes_no_number(
     described = Content("config.json", FAMILIES[name].write_config(model.config, None))
     assert FAMILIES[name].fields.read(described).unknown == ()
     close(ours(model), theirs(original.model()))
+    export_huggingface(model, tmp_path / "back")
+    again = original.kind.from_pretrained(tmp_path / "back", dtype=torch.float64).state_dict()
+    assert all(torch.equal(again[key], tensor) for key, tensor in original.tensors.items())
+    config = read_json(tmp_path / "back" / "config.json")
+    assert config["architectures"] == [CLASSES[name][0]]
 
 
-# Values of another kind than a field's default, which change nothing that a tiny model's tensors
-# fix.
-_SMALL: dict[str, dict[str, Any]] = {
-    "gpt2": {
-        "activation_function": "relu",
-        "layer_norm_epsilon": 0.01,
-        "scale_attn_weights": False,
-    },
-    "openai-gpt": {"afn": "silu", "layer_norm_epsilon": 0.01},
-    "bert": {"hidden_act": "relu", "layer_norm_eps": 0.01},
-    "albert": {"hidden_act": "gelu", "layer_norm_eps": 0.01},
-    "bert for labels": {"hidden_act": "relu", "num_labels": 3},
-    "bert for choices": {"hidden_act": "relu", "layer_norm_eps": 0.01},
-    "bert for spans": {"hidden_act": "relu", "num_labels": 2},
-    "albert for labels": {"hidden_act": "gelu", "num_labels": 3},
-    "albert for choices": {"hidden_act": "gelu", "layer_norm_eps": 0.01},
-    "albert for spans": {"hidden_act": "gelu", "num_labels": 2},
-    "gpt2 for labels": {"activation_function": "relu", "pad_token_id": 3, "num_labels": 3},
-    "openai-gpt for labels": {"afn": "relu", "pad_token_id": 3, "num_labels": 3},
-    "openai-gpt for choices": {"afn": "silu", "layer_norm_epsilon": 0.01},
-    "m2m_100": {"activation_function": "gelu", "scale_embedding": False, "pad_token_id": 3},
-    "marian": {"activation_function": "relu", "scale_embedding": True},
-    "t5": {
-        "feed_forward_proj": "gelu_new",
-        "layer_norm_epsilon": 0.01,
-        "scale_decoder_outputs": False,
-        "relative_attention_max_distance": 9,
-    },
-}
+def small_changes(name: str) -> dict[str, Any]:
+    """Return values of another kind than a field's default, which fit a tiny model's tensors."""
+    if name == "t5":
+        return {
+            "feed_forward_proj": "gelu_new",
+            "layer_norm_epsilon": 0.01,
+            "scale_decoder_outputs": False,
+            "relative_attention_max_distance": 9,
+        }
+    labels = {"num_labels": 3} if name.endswith("labels") else {}
+    if name.startswith(("bert", "albert")):
+        return {"hidden_act": "relu", "layer_norm_eps": 0.01, **labels}
+    if name.startswith("openai-gpt"):
+        return {"afn": "silu", "layer_norm_epsilon": 0.01, **labels}
+    if name.startswith("gpt2"):
+        scores = {"scale_attn_weights": False, "layer_norm_epsilon": 0.01}
+        return {"activation_function": "relu", **scores, **labels}
+    return {"activation_function": "gelu", "scale_embedding": name == "marian"}
 
 
 @st.composite
 def configurations(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """Draw a class and a file of it: some fields changed, some left out, some by another name."""
     name = draw(st.sampled_from(list(CLASSES)))
-    changed = {key: value for key, value in _SMALL[name].items() if draw(st.booleans())}
+    changed = {key: value for key, value in small_changes(name).items() if draw(st.booleans())}
     aliases = {field: alias for alias, field in FAMILIES[name].fields.aliases.items()}
     renamed = {field: alias for field, alias in aliases.items() if draw(st.booleans())}
     doubled = draw(st.booleans())
@@ -157,56 +148,32 @@ def test_fields_left_out_or_renamed_are_read_as_transformers_reads_them(
         close(ours(load(Path(place) / "ours")), theirs(oracle))
 
 
-def test_a_size_that_a_file_leaves_out_is_the_default(tmp_path: Path) -> None:
-    for name, longest in (("m2m_100", 1024), ("bert", 512)):
-        original = tiny(name, max_position_embeddings=longest)
-        folder = original.save(tmp_path / name, max_position_embeddings=...)
-        assert read_huggingface(folder).config.max_len == longest
-
-
 VALUES: list[tuple[str, str, Any]] = [
     ("gpt2", "tie_word_embeddings", 1),
     ("gpt2", "n_layer", 2.0),
-    ("gpt2", "n_layer", True),
     ("gpt2", "n_layer", 0),
-    ("gpt2", "n_layer", 2**63),
-    ("gpt2", "num_hidden_layers", "2"),
     ("gpt2", "n_layer", 10**5000),
     ("gpt2", "layer_norm_epsilon", 0),
-    ("gpt2", "layer_norm_epsilon", 2**64),
-    ("gpt2", "add_cross_attention", True),
     ("gpt2", "activation_function", "mish"),
     ("gpt2", "n_head", 5),
     ("gpt2", "attn_pdrop", 1.0),
     ("bert", "pad_token_id", VOCAB_SIZE),
-    ("bert", "quantization_config", {}),
     ("bert", "position_embedding_type", "relative_key"),
     ("bert", "type_vocab_size", 3),
-    ("albert", "num_hidden_groups", 3),
-    ("albert", "inner_group_num", 10**5),
     ("albert", "hidden_size", 10**12),
     ("m2m_100", "scale_embedding", None),
-    ("m2m_100", "eos_token_id", None),
     ("m2m_100", "decoder_ffn_dim", 7),
     ("m2m_100", "decoder_start_token_id", 1),
-    ("m2m_100", "decoder_start_token_id", 5),
     ("marian", "decoder_vocab_size", VOCAB_SIZE + 1),
     ("marian", "share_encoder_decoder_embeddings", False),
-    ("marian", "d_model", 11),
     ("t5", "feed_forward_proj", "gated-tanh"),
-    ("t5", "dense_act_fn", "silu"),
-    ("t5", "scale_decoder_outputs", 1),
     ("t5", "relative_attention_num_buckets", 7),
     ("t5", "relative_attention_max_distance", 4),
-    ("t5", "decoder_start_token_id", 5),
     ("bert for labels", "id2label", {"0": "a", "2": "b"}),
     ("gpt2 for labels", "id2label", {"0": "a", "1": "a"}),
-    ("gpt2 for labels", "id2label", {}),
     ("albert for labels", "id2label", {"0": " "}),
     ("bert for labels", "id2label", {str(n): f"{n}" for n in range(MOST_LABELS + 1)}),
-    ("bert for labels", "num_labels", 2),
     ("bert for labels", "problem_type", "multi_label_classification"),
-    ("bert for spans", "num_labels", 3),
     ("openai-gpt for choices", "summary_type", "mean"),
 ]
 
@@ -234,13 +201,16 @@ def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path:
         read_huggingface(folder)
     with pytest.raises(CheckpointError, match="model_type = 'llama'; only 'gpt2'"):
         read_huggingface(tiny("gpt2").save(tmp_path / "llama", model_type="llama"))
-    original = tiny("marian")
-    original.tensors["model.encoder.embed_positions.weight"][3, 1] += 0.1
-    with pytest.raises(CheckpointError, match=r"encoder.embed_positions.weight holds other"):
-        read_huggingface(original.save(tmp_path / "theirs"))
-    original.tensors["model.encoder.embed_positions.weight"] = torch.ones(3)
-    with pytest.raises(CheckpointError, match=r"\[3\], which is no table of sinusoids"):
-        read_huggingface(original.save(tmp_path / "flat"))
+    original, table = tiny("marian"), "model.encoder.embed_positions.weight"
+    other = original.tensors[table] + 0.1
+    for number, (tensor, message) in enumerate(
+        ((other, "holds other"), (torch.ones(3), r"\[3\], which is no table of sinusoids"))
+    ):
+        original.tensors[table] = tensor
+        with pytest.raises(CheckpointError, match=message):
+            read_huggingface(original.save(tmp_path / str(number)))
+    with pytest.raises(ConfigError, match="vocab_size = 2 has no room for eos_token_id = 2"):
+        export_huggingface(build(config_of("m2m_100", vocab_size=2), seed=0), tmp_path / "small")
 
 
 def test_copies_of_the_table_of_a_translator_are_left_out(tmp_path: Path) -> None:
@@ -267,68 +237,48 @@ class LaterConfig(ResolvedModel):
     later: int = field(3, "What no table has.")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_fields_and_values_that_no_table_has_are_refused_by_name(name: str) -> None:
-    table = FAMILIES[name].table
-    assert table.keys() == ModelConfig.model_fields.keys()
-    for each, allowed in table.items():
-        if each in CHOICES and not isinstance(allowed, Rule):
-            # Of a number among choices, what other systems have is its default.
-            assert set(allowed) <= {*CHOICES[each], ModelConfig.model_fields[each].default}
-    config = config_of(name)
-    assert family_for(config, task_of(name)) is FAMILIES[name]
-    with pytest.raises(ConfigError, match="represent model.later = 3:"):
-        family_for(LaterConfig(**dict(config)))
+def test_every_field_has_a_place_in_every_table() -> None:
+    for name, family in FAMILIES.items():
+        assert family.table.keys() == ModelConfig.model_fields.keys()
+        for each, allowed in family.table.items():
+            if each in CHOICES and not isinstance(allowed, Rule):
+                # Of a number among choices, what other systems have is its default.
+                assert set(allowed) <= {*CHOICES[each], ModelConfig.model_fields[each].default}
+        config = config_of(name)
+        assert family_for(config, task_of(name)) is family
+        with pytest.raises(ConfigError, match="represent model.later = 3:"):
+            family_for(LaterConfig(**dict(config)))
 
 
 NEW = [(name, each) for name in FAMILIES for each in CHOICES if each != "kind"]
 
 
-@pytest.mark.parametrize(("name", "each"), rows(NEW, 12))
+@pytest.mark.parametrize(("name", "each"), rows(NEW, 4))
 def test_a_value_that_no_table_has_is_refused_by_name(name: str, each: str) -> None:
     changed = config_of(name).model_copy(update={each: "something new"})
     with pytest.raises(ConfigError, match=f"represent .*model.{each} = something new"):
         family_for(changed, task_of(name))
-    with pytest.raises(ConfigError, match="model.kind = something new"):
-        family_for(config_of(name).model_copy(update={"kind": "something new"}))
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     # The first segment has a vector, which a decoder adds to every token.
     ("gpt2", {"segments": "both"}, "segments = both"),
-    ("gpt2", {"d_embed": 4}, "d_embed = 4"),
     ("gpt2", {"positions": "rotary", "d_head": 8}, "positions = rotary, model.d_head = 8"),
     ("gpt2", {"norm": "rms", "ffn": "swiglu"}, "ffn = swiglu, model.norm = rms"),
     ("gpt2", {"block": ("ffn", "attention")}, "block = ['ffn', 'attention']"),
-    ("gpt2", {"span_head": "independent"}, "span_head = independent"),
-    ("gpt2", {"ffn": "swish", "swish_beta": "learned"}, "swish_beta = learned"),
     ("openai-gpt", {"final_norm": "affine"}, "final_norm = affine"),
     ("openai-gpt", {"gelu": "exact", "ffn": "gelu"}, "gelu = exact"),
     ("m2m_100", {"first_position": 24}, "first_position = 24"),
-    ("m2m_100", {"d_model": 2, "n_heads": 1}, "d_model = 2"),
-    ("m2m_100", {"sinusoids": "interleaved"}, "sinusoids = interleaved"),
-    ("m2m_100", {"output_scale": "sqrt"}, "output_scale = sqrt"),
     # What M2M100 is given to begin with would have no position there.
     ("m2m_100", {"first_position": 2, "decoder_start": "pad"}, "decoder_start = pad"),
-    ("marian", {"norm_eps": 1e-6}, "norm_eps = 1e-06"),
-    (
-        "marian",
-        {"decoder_block": ("attention", "cross*0.5", "ffn")},
-        "decoder_block = ['attention', 'cross*0.5', 'ffn:relu']",
-    ),
     ("marian", {"decoder_block": ("attention", "cross", "ffn:gelu")}, "ffn = gelu, relu"),
     ("bert", {"final_norm": "plain"}, "final_norm = plain"),
-    ("bert", {"embedding_norm": False}, "embedding_norm = false"),
     ("bert", {"d_embed": 5}, "embedding_projection = tokens"),
-    ("bert", {"head_activation": "gelu"}, "head_activation = gelu"),
     ("bert that judges pairs", {"sentence_classes": 1}, "sentence_classes = 1"),
-    ("bert that judges pairs", {"pooler": "none"}, "pooler = none"),
     ("t5", {"bias": True}, "bias = true"),
-    ("t5", {"attention_scale": "sqrt"}, "attention_scale = sqrt"),
     ("t5", {"ffn": "swiglu", "swish_beta": 0.5}, "swish_beta = 0.5"),
     # transformers has no class of spans that there may be none of.
     ("albert for spans", {"span_head": "joint"}, "span_head = joint"),
-    ("bert for spans", {"label_outputs": 2}, "label_outputs = 2"),
     ("bert for labels", {"pooler": "none"}, "pooler = none"),
 ]
 
@@ -337,25 +287,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_only_the_fields_that_stand_in_the_way_are_named(
     tmp_path: Path, name: str, changes: dict[str, Any], named: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=re.escape(f"represent model.{named}: ")):
         export_huggingface(build(config_of(name, **changes), seed=0), tmp_path / "exported")
-    assert f"represent model.{named}: " in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("name", "size"), [("m2m_100", 2), ("t5", 1)])
-def test_a_vocabulary_too_small_for_the_ids_of_a_class_is_refused(
-    tmp_path: Path, name: str, size: int
-) -> None:
-    model = build(config_of(name, vocab_size=size), seed=0)
-    message = f"model.vocab_size = {size} has no room for eos_token_id = {size}"
-    with pytest.raises(ConfigError, match=message):
-        export_huggingface(model, tmp_path / "exported")
-
-
-@pytest.mark.parametrize("name", rows(EXPORTED, 5))
-@examples(60)
-@given(st.data())
-def test_a_model_is_exported_as_the_same_class_ever_after(name: str, data: st.DataObject) -> None:
-    config = resolved(data.draw(exported_fields(name)))
-    assert family_for(config, task_of(name)) is FAMILIES[EXPORTED[name][0]]

@@ -5,36 +5,24 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import ConfigError
-from sublayer.interop.huggingface.classes import family_for
+from sublayer.interop.huggingface.classes import FAMILIES, family_for
 from sublayer.interop.huggingface.exchange import export_huggingface
 from sublayer.model.build import build
-from sublayer.model.transformer import Transformer
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Task
 from tests.breadth import examples, rows
+from tests.interop.folders import with_random_vectors
 from tests.interop.random_models import EXPORTED, any_model, exported_fields, resolved, task_of
 
 
-def random_model(config: ResolvedModel) -> Transformer:
-    """Build a model whose biases and norms are random too."""
-    model = build(config, seed=1).eval()
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-    return model
-
-
 def assert_exported(config: ResolvedModel, task: Task | None = None) -> None:
-    model = random_model(config)
+    model = with_random_vectors(build(config, seed=1))
     if task is not None:
         model.task = TaskSpec((task,), "pair", config.max_len)
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +43,9 @@ def assert_names_a_field(problem: ConfigError) -> None:
 def test_a_model_is_exported_with_the_same_logits_ever_after(
     name: str, data: st.DataObject
 ) -> None:
-    assert_exported(resolved(data.draw(exported_fields(name))), task_of(name))
+    config = resolved(data.draw(exported_fields(name)))
+    assert family_for(config, task_of(name)) is FAMILIES[EXPORTED[name][0]]
+    assert_exported(config, task_of(name))
 
 
 @examples(60)
