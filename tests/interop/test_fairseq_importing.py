@@ -1,6 +1,7 @@
 """fairseq's translation models: logits of its equations, settings, files, hostile content."""
 
 import argparse
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -28,7 +29,6 @@ from tests.interop.fairseq_checkpoints import (
     MACARON,
     PAD,
     PLAIN,
-    Change,
     Shape,
     Weights,
     as_fork,
@@ -80,97 +80,42 @@ def test_a_model_of_macaron_nets_fork_gives_the_logits_of_its_equations(
     assert_equal(load(tmp_path / "imported", dtype=torch.float64), weights, shape)
 
 
-@pytest.mark.parametrize(("is_pre_norm", "is_tied"), [(True, False), (False, True)])
-def test_a_model_of_the_newest_version_gives_the_logits_of_its_equations(
-    tmp_path: Path, is_pre_norm: bool, is_tied: bool
-) -> None:
-    shape = replace(PLAIN, is_pre_norm=is_pre_norm, is_tied=is_tied)
-    weights = draw(shape, 1)
-    save_newest(tmp_path / "model.pt", as_newest(weights), settings(shape))
-    assert_equal(read_fairseq(tmp_path / "model.pt")[0], weights, shape)
-
-
 @pytest.mark.parametrize(
-    ("activation", "theirs", "is_tied"),
-    [("relu", "relu", True), ("gelu", "gelu", False), ("gelu_accurate", "gelu_new", True)],
+    ("activation", "is_tied"), [("relu", False), ("gelu", True), ("gelu_accurate", False)]
 )
-def test_a_pre_norm_model_equals_transformers_m2m100_of_the_same_weights(
-    tmp_path: Path, activation: str, theirs: str, is_tied: bool
+def test_the_certificate_compares_a_model_that_transformers_has(
+    tmp_path: Path, activation: str, is_tied: bool
 ) -> None:
-    import transformers
-
     shape = replace(PLAIN, is_tied=is_tied)
     weights = as_newest(draw(shape, 2))
     save_newest(tmp_path / "model.pt", weights, settings(shape, activation_fn=activation))
-    config = transformers.M2M100Config(
-        vocab_size=shape.vocab_size,
-        d_model=shape.d_model,
-        encoder_layers=shape.n_encoder,
-        decoder_layers=shape.n_decoder,
-        encoder_attention_heads=shape.n_heads,
-        decoder_attention_heads=shape.n_heads,
-        encoder_ffn_dim=shape.d_ff,
-        decoder_ffn_dim=shape.d_ff,
-        activation_function=theirs,
-        tie_word_embeddings=is_tied,
-        pad_token_id=PAD,
-    )
-    oracle: Any = transformers.M2M100ForConditionalGeneration(config).double().eval()
-    found = {
-        f"model.{name}": tensor for name, tensor in weights.items() if not name.endswith("version")
-    }
-    found["lm_head.weight"] = found.pop("model.decoder.output_projection.weight")
-    found["model.shared.weight"] = weights["encoder.embed_tokens.weight"]
-    oracle.load_state_dict(found)
-    source, target = batch(shape)
-    with torch.inference_mode():
-        mask = source.ne(PAD).long()
-        expected = oracle(
-            source, attention_mask=mask, decoder_input_ids=target, use_cache=False
-        ).logits
-    ours = logits(read_fairseq(tmp_path / "model.pt")[0], shape)
-    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-9)
-
-
-def test_the_certificate_compares_a_model_that_transformers_has(tmp_path: Path) -> None:
-    path = saved(tmp_path, PLAIN)
-    certificate = import_fairseq(path, tmp_path / "imported")
+    certificate = import_fairseq(tmp_path / "model.pt", tmp_path / "imported")
     assert certificate["checked"]
     assert certificate["largest_difference"]["float64"] < 1e-9
+    copies = ["decoder.embed_tokens.weight", "decoder.output_projection.weight"]
     assert certificate["left_out"] == {
-        "optimizer_tensors": 6,
-        "no_weights": [
-            "decoder.embed_positions._float_tensor",
-            "decoder.version",
-            "encoder.embed_positions._float_tensor",
-            "encoder.version",
-        ],
-        "copies": ["decoder.embed_tokens.weight"],
+        "optimizer_tensors": 0,
+        "no_weights": ["decoder.version", "encoder.version"],
+        "copies": copies if is_tied else copies[:1],
     }
+    if activation == "relu":
+        assert_equal(load(tmp_path / "imported", dtype=torch.float64), weights, shape)
 
 
 @pytest.mark.parametrize(
     ("shape", "reason"),
     [
-        (MACARON, "no class of it has model.block = macaron"),
-        (
-            replace(PLAIN, is_pre_norm=False),
-            "no class of it has post-norm with fairseq's sinusoids",
-        ),
-        (replace(PLAIN, has_final_norm=False), "no class of it has model.final_norm = none"),
+        (MACARON, "model.block = macaron"),
+        (replace(PLAIN, is_pre_norm=False), "post-norm with fairseq's sinusoids"),
     ],
 )
 def test_the_certificate_names_the_reason_where_nothing_was_compared(
     tmp_path: Path, shape: Shape, reason: str
 ) -> None:
-    def make_old(weights: Weights) -> Weights:
-        is_old = not shape.has_final_norm
-        return weights | {
-            f"{side}.version": torch.tensor([2.0 - is_old]) for side in ("encoder", "decoder")
-        }
-
-    certificate = import_fairseq(saved(tmp_path, shape, make_old), tmp_path / "imported")
-    assert (certificate["checked"], certificate["reason"]) == (False, reason)
+    certificate = import_fairseq(saved(tmp_path, shape), tmp_path / "imported")
+    assert not certificate["checked"]
+    assert certificate["reason"] == f"no class of it has {reason}"
+    assert certificate["left_out"]["optimizer_tensors"] == 6
 
 
 def test_pre_norm_models_of_before_version_2_have_no_final_norms(tmp_path: Path) -> None:
@@ -214,9 +159,7 @@ def test_a_dictionary_beside_it_has_as_many_entries_as_the_table(tmp_path: Path)
         (tmp_path / name).write_text("".join(lines))
     read_fairseq(path)
     (tmp_path / "dict.en.txt").write_text("".join(lines[1:]))
-    with pytest.raises(
-        CheckpointError, match=r"dict.en.txt has 22 entries .* has 23 rows: they do not belong"
-    ):
+    with pytest.raises(CheckpointError, match=r"dict.en.txt has 22 entries .* has 23 rows"):
         read_fairseq(path)
 
 
@@ -231,14 +174,10 @@ def test_codes_and_a_dictionary_beside_it_are_its_tokenizer(tmp_path: Path) -> N
     tokenizer = load(tmp_path / "with").tokenizer
     # Numbered as in the dictionary, behind <s>, <pad>, </s> and <unk>: low; lo@@ w e@@ r is not
     # what the merges make.
-    assert [ids.tolist() for ids in tokenizer.encode_source(["low lower x"])] == [
-        [4, 5, 3, 9, 10, 3]
-    ]
+    assert tokenizer.encode_source(["low lower x"])[0].tolist() == [4, 5, 3, 9, 10, 3]
     assert tokenizer.write([4, 5, 8]) == "low low"
     (tmp_path / "other.codes").write_text("#version: 0.2\nl o</w>\n")
-    with pytest.raises(
-        CheckpointError, match=r"has bpecodes and other.codes: leave the codes of the model alone"
-    ):
+    with pytest.raises(CheckpointError, match=r"has bpecodes and other.codes: leave the codes"):
         read_fairseq(path)
     (tmp_path / "other.codes").unlink()
     (tmp_path / "bpecodes").unlink()
@@ -250,63 +189,46 @@ def config_of(path: Path) -> ModelConfig:
 
 
 def test_settings_become_fields(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
     config = config_of(saved(tmp_path, MACARON))
-    found = {
-        name: getattr(config, name)
-        for name in ("block", "decoder_block", "ffn", "d_ff", "max_len", "init")
-    }
-    assert found == {
+    expected = {
         "block": "macaron",
         "decoder_block": ("ffn:relu*0.5", "attention", "cross", "ffn:relu*0.5"),
         "ffn": "relu",
         "d_ff": 7,
         "max_len": 48,
         "init": "xavier",
+        "dropout": 0.3,
+        "dropout_embedding": 0.3,
+        "dropout_attention": 0.1,
+        "dropout_ffn": 0.2,
+        "positions": "sinusoidal",
+        "sinusoids": "fairseq",
+        "first_position": 2,
+        "norm_order": "pre",
+        "final_norm": "affine",
+        "norm_eps": 1e-5,
+        "decoder_start": "end",
+        "embedding_scale": "sqrt",
+        "tie_embeddings": True,
     }
-    dropouts = (
-        config.dropout,
-        config.dropout_embedding,
-        config.dropout_attention,
-        config.dropout_ffn,
-    )
-    assert dropouts == (0.3, 0.3, 0.1, 0.2)
-    assert (config.positions, config.sinusoids, config.first_position) == (
-        "sinusoidal",
-        "fairseq",
-        2,
-    )
-    assert (config.norm_order, config.final_norm, config.norm_eps) == ("pre", "affine", 1e-5)
-    assert (config.decoder_start, config.embedding_scale, config.tie_embeddings) == (
-        "end",
-        "sqrt",
-        True,
-    )
-    (tmp_path / "other").mkdir()
-    other = config_of(
-        saved(tmp_path / "other", PLAIN, activation_dropout=0.4, no_scale_embedding=True)
-    )
+    assert {name: getattr(config, name) for name in expected} == expected
+    changed = {"activation_dropout": 0.4, "no_scale_embedding": True}
+    other = config_of(saved(tmp_path / "other", PLAIN, **changed))
     assert (other.block, other.dropout_ffn, other.embedding_scale) == ("transformer", 0.4, "none")
 
 
-@pytest.mark.parametrize("kind", ["a namespace", "a nested dict"])
-def test_settings_are_read_from_cfg(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_settings_are_read_from_cfg(tmp_path: Path, is_nested: bool) -> None:
     found: Any = settings(PLAIN)
-    if kind != "a namespace":
-        found = vars(found)
-    if kind == "a nested dict":
-        nested = {
-            side: {
-                name.removeprefix(f"{side}_"): found[name]
-                for name in found
-                if name.startswith(f"{side}_")
-            }
-            for side in ("encoder", "decoder")
-        }
-        found = {
-            name: value
-            for name, value in found.items()
-            if not name.startswith(("encoder_", "decoder_"))
-        } | nested
+    if is_nested:
+        found = {}
+        for name, value in vars(settings(PLAIN)).items():
+            side, _, rest = name.partition("_")
+            if side in ("encoder", "decoder"):
+                found.setdefault(side, {})[rest] = value
+            else:
+                found[name] = value
     save_newest(tmp_path / "model.pt", as_newest(draw(PLAIN)), found)
     assert config_of(tmp_path / "model.pt") == config_of(saved(tmp_path))
 
@@ -320,36 +242,27 @@ def altered(name: str, tensor: Any) -> Any:
 
 
 BIAS, TABLE = "encoder.layers.0.fc2.bias", "encoder.embed_tokens.weight"
+ATTENTION = "encoder.layers.0.self_attn"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (altered("encoder.layers.0.fc1.bias", ...), "the weights lack encoder.layers.0.fc1.bias"),
-        (altered("decoder.extra", torch.ones(2)), "hold decoder.extra, which"),
-        (
-            altered("decoder.embed_tokens.weight", torch.ones(23, 10)),
-            r"decoder.embed_tokens.weight differs from encoder.embed_tokens.weight",
-        ),
-        (altered("decoder.embed_out", torch.ones(23, 10)), "though checkpoint_best.pt says"),
-        (
-            altered("encoder.layers.0.self_attn.q_proj.weight", torch.ones(10, 10)),
-            "hold encoder.layers.0.self_attn.q_proj.weight twice",
-        ),
-        (
-            altered("encoder.layers.0.self_attn.in_proj_bias", torch.ones(31)),
-            r"in_proj_bias has shape \[31\]",
-        ),
-        (altered(BIAS, torch.ones(9)), r"fc2.bias has shape \[9\]"),
-        (altered(BIAS, torch.full((10,), torch.nan)), "fc2.bias holds numbers that are not fin"),
-        (altered(BIAS, torch.ones(10).to_sparse()), "not a name of a plain tensor"),
-        (altered(BIAS, None), "not a name of a plain"),
+        ((BIAS, ...), f"the weights lack {BIAS}"),
+        (("decoder.extra", torch.ones(2)), "hold decoder.extra, which"),
+        (("decoder.embed_tokens.weight", torch.ones(23, 10)), f"differs from {TABLE}"),
+        (("decoder.embed_out", torch.ones(23, 10)), "though checkpoint_best.pt says"),
+        ((f"{ATTENTION}.q_proj.weight", torch.ones(10, 10)), "q_proj.weight twice"),
+        ((f"{ATTENTION}.in_proj_bias", torch.ones(31)), r"in_proj_bias has shape \[31\]"),
+        ((BIAS, torch.full((10,), torch.nan)), "fc2.bias holds numbers that are not fin"),
+        ((BIAS, torch.ones(10).to_sparse()), "not a name of a plain tensor"),
+        ((BIAS, None), "not a name of a plain"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused_by_name(
-    tmp_path: Path, change: Change, message: str
+    tmp_path: Path, change: tuple[str, Any], message: str
 ) -> None:
-    path = saved(tmp_path, change=change)
+    path = saved(tmp_path, change=altered(*change))
     with pytest.raises(CheckpointError, match=message) as caught:
         import_fairseq(path, tmp_path / "imported")
     assert "\n" not in str(caught.value)
@@ -360,22 +273,14 @@ def test_weights_that_do_not_fit_are_refused_by_name(
     ("changed", "message"),
     [
         ({"encoder_learned_pos": True}, "cannot say: encoder_learned_pos = True"),
-        ({"adaptive_softmax_cutoff": [4, 9]}, r"adaptive_softmax_cutoff = \[4, 9\]"),
         ({"decoder_embed_dim": 12}, "decoder_embed_dim = 12: both stacks have one width"),
-        ({"decoder_attention_heads": 5}, "decoder_attention_heads = 5"),
-        (
-            {"encoder_attention_heads": 3, "decoder_attention_heads": 3},
-            "= 3 does not divide encoder_embed_dim = 10",
-        ),
         ({"encoder_embed_dim": 11, "decoder_embed_dim": 11}, "encoder_embed_dim = 11 is odd"),
         ({"decoder_output_dim": 8}, "decoder_output_dim = 8 is not"),
         ({"decoder_normalize_before": False}, "both stacks have one order"),
         ({"activation_fn": "tanh"}, "activation_fn = 'tanh' is not one of relu, gelu"),
         ({"dropout": 1.5}, "dropout = 1.5"),
         ({"share_all_embeddings": False}, "share_all_embeddings = False"),
-        ({"macaron": "newer"}, "macaron = 'newer'"),
         ({"macaron": True, "activation_fn": "gelu"}, "activation_fn = 'gelu': Macaron"),
-        ({"macaron": True}, r"lack encoder.layers.0.macaron_layer_norm.weight and \d+ other"),
         ({"encoder_layers": 1}, "hold encoder.layers.1.fc1.bias and 15 other"),
     ],
 )
@@ -393,15 +298,13 @@ def test_a_folder_is_read_that_holds_one_checkpoint(tmp_path: Path) -> None:
     path = saved(tmp_path)
     assert find_checkpoint(tmp_path) == find_checkpoint(path) == path
     path.with_name("checkpoint_last.pt").write_bytes(path.read_bytes())
-    with pytest.raises(
-        CheckpointError, match=r"has checkpoint_best.pt and 1 more: name one of them"
+    (tmp_path / "empty").mkdir()
+    for place, message in (
+        (tmp_path, "has checkpoint_best.pt and 1 more: name one of them"),
+        (tmp_path / "nowhere", "is not a checkpoint of fairseq"),
+        (tmp_path / "empty", "nor a folder that holds one"),
     ):
-        find_checkpoint(tmp_path)
-    for place in (tmp_path / "nowhere", tmp_path / "empty"):
-        (tmp_path / "empty").mkdir(exist_ok=True)
-        with pytest.raises(
-            CheckpointError, match="is not a checkpoint of fairseq, nor a folder that holds one"
-        ):
+        with pytest.raises(CheckpointError, match=message):
             find_checkpoint(place)
 
 
@@ -415,23 +318,15 @@ class Command:
         return os.mkdir, (str(self.path),)
 
 
-@pytest.mark.parametrize(
-    ("place", "is_old"), [("args", True), ("model", False), ("extra_state", True)]
-)
+@pytest.mark.parametrize(("place", "is_old"), [("args", True), ("model", False)])
 def test_code_in_a_pickle_is_refused_and_never_run(
     tmp_path: Path, place: str, is_old: bool
 ) -> None:
     content = {"args": settings(PLAIN), "model": as_fork(draw(PLAIN)), "extra_state": {}}
-    torch.save(
-        {**content, place: Command(tmp_path / "made")},
-        tmp_path / "x.pt",
-        _use_new_zipfile_serialization=is_old,
-    )
-    with pytest.raises(
-        CheckpointError,
-        match=r"names posix.mkdir, and what a file names is never run: open it where",
-    ):
-        import_fairseq(tmp_path / "x.pt", tmp_path / "imported")
+    content[place], path = Command(tmp_path / "made"), tmp_path / "x.pt"
+    torch.save(content, path, _use_new_zipfile_serialization=is_old)
+    with pytest.raises(CheckpointError, match=r"names posix.mkdir, .* is never run"):
+        import_fairseq(path, tmp_path / "imported")
     assert [path.name for path in tmp_path.iterdir()] == ["x.pt"]
 
 
@@ -441,9 +336,7 @@ class DictConfig(dict[str, Any]):
 
 def test_a_class_that_is_not_torchs_is_named(tmp_path: Path) -> None:
     save_newest(tmp_path / "x.pt", as_newest(draw(PLAIN)), DictConfig(vars(settings(PLAIN))))
-    with pytest.raises(
-        CheckpointError, match=rf"names {__name__}.DictConfig, .* as plain values, with torch.save"
-    ):
+    with pytest.raises(CheckpointError, match=rf"names {__name__}.DictConfig, .* as plain values"):
         read_fairseq(tmp_path / "x.pt")
 
 
@@ -466,9 +359,7 @@ def test_a_byte_that_was_changed_in_a_weight_is_noticed(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(weights["encoder.layers.0.fc1.weight"].numpy().tobytes())] ^= 1
     path.write_bytes(content)
-    with pytest.raises(
-        CheckpointError, match="is damaged or cut short: the check sum of 'model/data/"
-    ):
+    with pytest.raises(CheckpointError, match="is damaged .*: the check sum of 'model/data/"):
         read_fairseq(path)
 
 
@@ -482,10 +373,7 @@ def tables(*shape: int) -> Weights:
     [
         ([1, 2], "holds no model"),
         ({"model": {}}, "it has neither args nor cfg with model"),
-        (
-            {"model": {}, "args": argparse.Namespace()},
-            "the weights lack encoder.embed_tokens.weight",
-        ),
+        ({"model": {}, "args": argparse.Namespace()}, f"the weights lack {TABLE}"),
         ({"model": tables(9), "args": argparse.Namespace()}, "has shape"),
         ({"model": tables(9, 4), "args": argparse.Namespace()}, "does not say"),
         ({"model": {2: torch.ones(1)}}, "model holds 2, which is not a name of a plain tensor"),
@@ -499,11 +387,6 @@ def test_a_file_without_a_translation_model_is_refused(
         read_fairseq(tmp_path / "x.pt")
 
 
-hostile = settings_of_hypothesis(
-    examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
 def nested() -> list[Any]:
     """Build a list that holds itself, and ten levels of a hundred times the list below."""
     value: list[Any] = []
@@ -514,35 +397,13 @@ def nested() -> list[Any]:
     return [value, laughs]
 
 
-TENSORS = [
-    torch.zeros(3),
-    torch.zeros(()),
-    torch.zeros(0),
-    torch.zeros(2, 2).to_sparse(),
-    [torch.ones(2)],
-]
-VALUES = st.one_of(
-    st.sampled_from(TENSORS),
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    st.sampled_from(
-        [0, -1, 1, 3, 2**31, 2**63, 10**12, 10**30, 10**5000, 0.5, "relu", "mish", (), {}, {1: 2}]
-    ),
-    st.lists(st.integers() | st.text(max_size=3), max_size=3),
-)
-MORE = ("encoder", "decoder", "no_scale_embedding", "source_lang", "layernorm_embedding")
-FIELDS = [*sorted(vars(settings(PLAIN))), *MORE]
-# What is read by its truth or compared, where a tensor is neither true nor equal.
-COMPARED = ("macaron", "activation_fn", "act_fn", "activation_dropout", "adaptive_softmax_cutoff")
-
-
 def check(place: Path, save: Callable[[Path], None]) -> None:
     """Import a checkpoint: a model, or one line of error and nothing left."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     save(place / "model.pt")
-    code, err = run(
-        "import", "fairseq", str(place / "model.pt"), "--out", str(place / "new" / "ours")
-    )
+    out = place / "new" / "ours"
+    code, err = run("import", "fairseq", str(place / "model.pt"), "--out", str(out))
     if code:
         assert code == 2, err
         assert err.strip().splitlines()[-1].startswith("error: "), err
@@ -566,48 +427,44 @@ def test_lists_without_end_are_refused_or_counted(tmp_path: Path) -> None:
     assert read_checkpoint(path).n_optimizer == 1
 
 
-fields = st.sampled_from(FIELDS) | st.sampled_from(COMPARED)
-altered_settings = given(st.dictionaries(fields, VALUES, min_size=1, max_size=3), st.booleans())
+hostile = settings_of_hypothesis(
+    examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+MORE = ("activation_fn", "act_fn", "activation_dropout", "encoder", "no_scale_embedding")
+FIELDS = st.sampled_from([*sorted(vars(settings(PLAIN))), "macaron", *MORE])
+VALUES = st.sampled_from(
+    [*(None, True, -1, 3, 10**30, math.nan, "relu", (), {1: 2}), torch.zeros(3), [torch.ones(2)]]
+)
 
 
 @hostile
-@altered_settings
+@given(st.dictionaries(FIELDS, VALUES, min_size=1, max_size=3), st.booleans())
 def test_altered_settings_are_refused_in_a_line_or_read(
     tmp_path: Path, changes: dict[str, Any], is_old: bool
 ) -> None:
     check(tmp_path / "case", with_settings(changes, is_old))
 
 
-def expanded(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.new_zeros(1).expand(10**6, 10**6)
-
-
-CHANGES: list[Callable[[torch.Tensor], Any]] = [
-    expanded,
+CHANGES: list[Callable[[Tensor], Any]] = [
+    lambda each: each.new_zeros(1).expand(10**6, 10**6),
     lambda each: each.new_zeros(()),
     lambda each: each.new_zeros(0),
-    lambda each: each.to_sparse(),
-    lambda each: each.to(torch.int32),
     lambda each: each.to(torch.complex64),
     lambda each: each.to(torch.float8_e4m3fn),
-    lambda each: each * torch.nan,
     lambda each: each.half(),
-    lambda each: each.bfloat16(),
     lambda each: each[None],
     lambda each: each.bool(),
-    lambda each: "x",
-    lambda each: None,
     lambda each: [each],
     lambda each: each.to("meta"),
 ]
+NAMES = st.sampled_from(sorted(as_newest(draw(PLAIN))))
 
 
 @hostile
-@given(st.data())
-def test_altered_tensors_are_refused_in_a_line_or_read(tmp_path: Path, data: st.DataObject) -> None:
+@given(st.dictionaries(NAMES, st.sampled_from(CHANGES), min_size=1, max_size=2))
+def test_altered_tensors_are_refused_in_a_line_or_read(
+    tmp_path: Path, changes: dict[str, Callable[[Tensor], Any]]
+) -> None:
     weights = as_newest(draw(PLAIN))
-    for name in data.draw(
-        st.lists(st.sampled_from(sorted(weights)), min_size=1, max_size=2, unique=True)
-    ):
-        weights[name] = data.draw(st.sampled_from(CHANGES))(weights[name])
-    check(tmp_path / "case", lambda path: save_newest(path, weights, settings(PLAIN)))
+    altered = {name: change(weights[name]) for name, change in changes.items()}
+    check(tmp_path / "case", lambda path: save_newest(path, weights | altered, settings(PLAIN)))
