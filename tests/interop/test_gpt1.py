@@ -1,4 +1,4 @@
-"""GPT-1's class of transformers: its published size, its GELU, older versions' files."""
+"""GPT-1's class of transformers: older versions' files, tokenizers of both text rules."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,6 @@ import torch
 
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
-from sublayer.estimate.cost import count_parameters
-from sublayer.interop.config_reader import Content
-from sublayer.interop.gpt1.gpt1_config import read_config
-from sublayer.interop.gpt1.gpt1_fields import GPT1_FIELDS
 from sublayer.interop.huggingface.exchange import (
     export_huggingface,
     import_huggingface,
@@ -20,29 +16,9 @@ from sublayer.interop.huggingface.exchange import (
 )
 from sublayer.loading import load
 from sublayer.model.build import build
+from tests.interop.folders import opened
 from tests.interop.random_models import resolved
-from tests.interop.tiny import ours, theirs, tiny
-
-
-def config_of(**fields: Any) -> Any:
-    return read_config(GPT1_FIELDS.read(Content("config.json", fields)), {})
-
-
-def test_the_published_model_has_the_parameters_that_were_counted() -> None:
-    # 40,478 tokens and 512 positions of 768, and 12 blocks of 7,087,872 (facts of the release).
-    parameters = count_parameters(config_of()).total
-    assert parameters == 31_087_104 + 393_216 + 12 * 7_087_872 == 116_534_784
-
-
-@pytest.mark.parametrize(
-    ("name", "network"), [("gelu", "gelu"), ("relu", "relu"), ("swish", "swish")]
-)
-def test_activations_are_those_of_the_class(tmp_path: Path, name: str, network: str) -> None:
-    model = tiny("openai-gpt", afn=name)
-    read = read_huggingface(model.save(tmp_path / "theirs"))
-    # What it calls gelu is that by tanh, which its other classes call gelu_new.
-    assert (read.config.ffn, read.config.gelu) == (network, "tanh")
-    torch.testing.assert_close(ours(read), theirs(model.kind.from_pretrained(tmp_path / "theirs")))
+from tests.interop.tiny import ours, tiny
 
 
 def test_masks_and_positions_of_older_versions_are_left_out(tmp_path: Path) -> None:
@@ -55,22 +31,17 @@ def test_masks_and_positions_of_older_versions_are_left_out(tmp_path: Path) -> N
     assert torch.equal(ours(read_huggingface(folder)), ours(again))
 
 
-def vocabulary_files(folder: Path) -> tuple[dict[str, int], list[str]]:
-    letters = "adehorstvyn.,'"
-    pieces = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>"]
-    vocabulary = {piece: number for number, piece in enumerate([*pieces, "n't</w>", "\n</w>"])}
-    lines = ["#version: 0.2", "t h", "th e</w>", "n 't</w>"]
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    return vocabulary, lines
-
-
 def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("ftfy")
     pytest.importorskip("spacy")
     folder = tiny("openai-gpt", vocab_size=40).save(tmp_path / "theirs")
-    vocabulary, lines = vocabulary_files(folder)
+    letters = "adehorstvyn.,'"
+    pieces = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>"]
+    vocabulary = {piece: number for number, piece in enumerate([*pieces, "n't</w>", "\n</w>"])}
+    lines = ["#version: 0.2", "t h", "th e</w>", "n 't</w>"]
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
     with pytest.raises(DataError, match=r"vocab.json is without merges.txt: .* belong together"):
         import_huggingface(folder, tmp_path / "ours")
     (folder / "merges.txt").write_text("\n".join([*lines, ""]))
@@ -102,30 +73,30 @@ def test_its_own_tokenizer_comes_along_with_the_same_ids(tmp_path: Path) -> None
     assert list(ids) == tokenizer(text)["input_ids"]
 
 
-def test_transformers_opens_a_tokenizer_trained_by_its_rules(tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
-
-    text = "The day, the\nother  day's th\u00e9 (\u6f22) don't\n"
-    tokenizer = train_tokenizer("gpt1-bpe", [text.encode()], merges=9, normalization="transformers")
+def trained_model(text: str, **rules: Any) -> Any:
+    """Build a model with a tokenizer trained on a text."""
+    tokenizer = train_tokenizer("gpt1-bpe", [text.encode()], merges=9, **rules)
     fields = {"norm_order": "post", "n_heads": 2, "d_model": 8, "n_layers": 1}
     model = build(resolved({**fields, "vocab_size": tokenizer.vocab_size}), seed=0)
     model.tokenizer = tokenizer
+    return model
+
+
+def test_transformers_opens_a_tokenizer_trained_by_its_rules(tmp_path: Path) -> None:
+    text = "The day, the\nother  day's th\u00e9 (\u6f22) don't\n"
+    model = trained_model(text, normalization="transformers")
     export_huggingface(model, tmp_path / "exported")
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "exported")
     for each in (text, "another day, Zo\u00eb!"):
-        assert theirs(each)["input_ids"] == tokenizer.encode(each.encode()).tolist()
+        ids = model.tokenizer.encode(each.encode()).tolist()
+        assert opened(tmp_path / "exported")(each)["input_ids"] == ids
     import_huggingface(tmp_path / "exported", tmp_path / "again")
-    assert load(tmp_path / "again").tokenizer.fingerprint == tokenizer.fingerprint
+    assert load(tmp_path / "again").tokenizer.fingerprint == model.tokenizer.fingerprint
 
 
 def test_published_rules_are_written_for_no_other_system(tmp_path: Path) -> None:
     # transformers has no class with them: its own would give other ids.
     pytest.importorskip("ftfy")
     pytest.importorskip("spacy")
-    tokenizer = train_tokenizer("gpt1-bpe", [b"a text"], merges=1)
-    fields = {"norm_order": "post", "n_heads": 2, "d_model": 8, "n_layers": 1}
-    model = build(resolved({**fields, "vocab_size": tokenizer.vocab_size}), seed=0)
-    model.tokenizer = tokenizer
-    export_huggingface(model, tmp_path / "exported")
-    assert not list((tmp_path / "exported").glob("*token*"))
-    assert not list((tmp_path / "exported").glob("*vocab*"))
+    export_huggingface(trained_model("the text of the text"), tmp_path / "exported")
+    names = {path.name for path in (tmp_path / "exported").iterdir()}
+    assert names == {"certificate.json", "config.json", "model.safetensors"}
