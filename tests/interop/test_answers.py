@@ -1,6 +1,5 @@
 """Models that answer tasks in and out: logits, labels, tasks, pipelines, refusals."""
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch.nn.functional import layer_norm, linear
 
 from sublayer import cli
@@ -26,24 +24,13 @@ from sublayer.tasks.example import Example
 from sublayer.tasks.registry import TASKS
 from tests.interop import encoders
 from tests.interop.answering import CONTEXT, TRAINING, answered, model_for
-from tests.interop.tiny import CLASSES, Tiny, tiny
-
-WEIGHTS = "model.safetensors"
-LABELS = {"0": "no", "1": "it may be", "2": "yes"}
-ANSWERING = [name for name in CLASSES if " for " in name]
+from tests.interop.folders import change_json, change_weights, read_json
+from tests.interop.tiny import tiny
+from tests.task_files import write_rte
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, atol: float = 1e-9) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=atol)
-
-
-def config_in(folder: Path) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    return fields
-
-
-def change_json(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 @torch.inference_mode()
@@ -90,47 +77,23 @@ def test_an_encoder_that_answers_has_the_same_logits_under_masks(
     close(found[given["mask"]] if head == "span" else found, expected)
 
 
-@pytest.mark.parametrize("name", ANSWERING)
-def test_an_import_and_export_give_back_the_same_bits(tmp_path: Path, name: str) -> None:
-    original = tiny(name, dtype=torch.float32)
-    original.save(tmp_path / "theirs")
-    model = read_huggingface(tmp_path / "theirs")
-    export_huggingface(model, tmp_path / "back")
-    again = original.kind.from_pretrained(tmp_path / "back").state_dict()
-    for key, value in original.tensors.items():
-        assert torch.equal(again[key], value), key
-    back = original.kind.from_pretrained(tmp_path / "back")
-    assert (
-        type(back).__name__ == CLASSES[name][0] == config_in(tmp_path / "back")["architectures"][0]
-    )
-    spec = model.task
-    kind = spec.tasks[0].kind
-    if name.endswith("labels"):
-        assert (kind, spec.tasks[0].labels) == ("classes", tuple(LABELS.values()))
-        shuffled = {"2": "yes", "0": "no", "1": "it may be"}
-        folder = original.save(tmp_path / "shuffled", id2label=shuffled)
-        assert read_huggingface(folder).task.tasks[0].labels == spec.tasks[0].labels
-    else:
-        fields = ("context", "question") if name.endswith("spans") else ("text",)
-        assert (kind, spec.tasks[0].fields) == (name.split()[-1].removesuffix("s"), fields)
-        assert spec.context == 16
-
-
 @pytest.mark.parametrize("kept", ["transformer.tokens_embed.weight", "lm_head.weight"])
 def test_two_heads_may_name_their_one_matrix_either_way(tmp_path: Path, kept: str) -> None:
-    model = tiny("openai-gpt for choices")
-    names = {"transformer.tokens_embed.weight", "lm_head.weight"}
-    (stored,) = names & model.tensors.keys()
-    tensors = {key: each for key, each in model.tensors.items() if key != stored}
-    tensors[kept] = model.tensors[stored]
-    folder = Tiny(model.name, model.kind, model.fields, tensors).save(tmp_path / "theirs")
-    assert torch.equal(read_huggingface(folder).embedding.weight, model.tensors[stored])
+    folder, names = tmp_path / "theirs", {"transformer.tokens_embed.weight", "lm_head.weight"}
+    tensors = tiny("openai-gpt for choices").tensors
+    (stored,) = names & tensors.keys()
+    tiny("openai-gpt for choices").save(folder)
+    change_weights(folder, lambda held: {kept: held.pop(stored), **held})
+    assert torch.equal(read_huggingface(folder).embedding.weight, tensors[stored])
 
 
 def test_labels_without_words_and_single_outputs_are_read(tmp_path: Path) -> None:
     folder = tiny("bert for labels").save(tmp_path / "plain", id2label=..., num_labels=3)
     labels = read_huggingface(folder).task.tasks[0].labels
     assert labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    worded = tiny("bert for labels", id2label={"2": "yes", "0": "no", "1": "it may be"})
+    labels = read_huggingface(worded.save(tmp_path / "worded")).task.tasks[0].labels
+    assert labels == ("no", "it may be", "yes")
     original = tiny("bert for labels", id2label={"0": "score"})
     for problem in (..., "regression"):
         folder = original.save(tmp_path / "number", problem_type=problem)
@@ -143,17 +106,16 @@ def test_labels_without_words_and_single_outputs_are_read(tmp_path: Path) -> Non
         read_huggingface(folder)
 
 
-_OF_TOKENS, _OF_CHOICES = "BertForTokenClassification", "BertForMultipleChoice"
-
-
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("bert for labels", {"problem_type": "regression"}, "of 3 outputs: .* one number"),
         ("bert for labels", {"num_labels": 4}, "num_labels = 4, and id2label has 3"),
         ("bert for labels", {"id2label": {"0": "a"}}, r"\[3, 12\], config.json says \[1, 12\]"),
-        ("bert for labels", {"architectures": [_OF_TOKENS]}, "which labels tokens"),
-        ("bert for labels", {"architectures": [_OF_CHOICES]}, r"config.json says \[1, 12\]"),
+        (
+            "bert for labels",
+            {"architectures": ["BertForTokenClassification"]},
+            "which labels tokens",
+        ),
         ("openai-gpt for choices", {"summary_activation": "tanh"}, "summary_activation = 'tanh'"),
     ],
 )
@@ -166,42 +128,13 @@ def test_a_head_that_no_recipe_has_is_refused_by_field(
     assert not (tmp_path / "ours").exists()
 
 
-def test_poolers_are_left_out_of_spans_and_needed_by_labels(tmp_path: Path) -> None:
-    original = tiny("bert for spans")
-    folder = original.save(tmp_path / "spans")
-    expected = read_huggingface(folder).state_dict()
-    original.tensors["bert.pooler.weight"] = torch.ones(3)
-    folder = original.save(tmp_path / "pooled")
-    assert expected.keys() == read_huggingface(folder).state_dict().keys()
-    original = tiny("albert for labels")
-    for key in [key for key in original.tensors if "pooler" in key]:
-        del original.tensors[key]
-    with pytest.raises(CheckpointError, match=r"the weights lack pooler.* and 1 other"):
-        read_huggingface(original.save(tmp_path / "labels"))
-
-
-@pytest.mark.parametrize("name", ["T5EncoderModel", "GPT2DoubleHeadsModel"])
-def test_a_class_with_another_head_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    import transformers
-
-    small = {"vocab_size": 20, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
-    config = transformers.GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2)
-    if name.startswith("T5"):
-        config = transformers.T5Config(**small)
-    getattr(transformers, name)(config).save_pretrained(tmp_path / "theirs")
-    with pytest.raises(CheckpointError, match=f"is of {name}, which cannot be imported: "):
-        import_huggingface(tmp_path / "theirs", tmp_path / "ours")
-
-
 @pytest.mark.parametrize(
     ("name", "task", "title"),
     [
-        ("bert", "mnli", "BertForSequenceClassification"),
         ("albert", "stsb", "AlbertForSequenceClassification"),
         ("albert", "copa", "AlbertForMultipleChoice"),
         ("bert", "squad", "BertForQuestionAnswering"),
         ("gpt2", "mnli", "GPT2ForSequenceClassification"),
-        ("gpt1", "mnli", "OpenAIGPTForSequenceClassification"),
         ("gpt1", "race", "OpenAIGPTDoubleHeadsModel"),
         ("t5", "sst2", "T5ForConditionalGeneration"),
     ],
@@ -211,10 +144,10 @@ def test_an_export_is_of_the_class_that_answers_and_comes_back_with_its_task(
 ) -> None:
     model = model_for(name, TASKS[task]).double()
     certificate = export_huggingface(model, tmp_path / "exported")
-    fields = config_in(tmp_path / "exported")
+    fields = read_json(tmp_path / "exported" / "config.json")
     assert fields["architectures"] == [title]
     assert certificate["largest_difference"]["float64"] < 1e-9
-    settings = json.loads((tmp_path / "exported" / "tokenizer_config.json").read_text())
+    settings = read_json(tmp_path / "exported" / "tokenizer_config.json")
     assert settings["model_max_length"] == CONTEXT
     if task == "mnli":
         words = ["entailment", "neutral", "contradiction"]
@@ -229,31 +162,14 @@ def test_an_export_is_of_the_class_that_answers_and_comes_back_with_its_task(
     assert again.tokenizer.added_ids == model.tokenizer.added_ids
 
 
-def test_a_number_is_the_output_of_the_class_itself(tmp_path: Path) -> None:
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    model = model_for("bert", TASKS["stsb"])
-    export_huggingface(model, tmp_path / "number")
-    assert config_in(tmp_path / "number")["problem_type"] == "regression"
-    oracle = AutoModelForSequenceClassification.from_pretrained(tmp_path / "number").eval()
-    inputs = AutoTokenizer.from_pretrained(tmp_path / "number")(
-        "a cat", "a dog", return_tensors="pt"
-    )
-    example = Example("0", {"sentence1": "a cat", "sentence2": "a dog"})
-    expected = answered(model, [example])
-    with torch.inference_mode():
-        close(oracle(**inputs).logits, expected, 1e-5)
-    close(answered(read_huggingface(tmp_path / "number"), [example]), expected, 1e-5)
-
-
-@pytest.mark.parametrize("name", ["bert", "gpt2", "gpt1"])
+@pytest.mark.parametrize("name", ["bert", "gpt1"])
 def test_labels_without_a_task_have_numbers_and_other_heads_are_left_out(
     tmp_path: Path, name: str
 ) -> None:
     model = model_for(name, TASKS["mnli"], head="transform" if name == "bert" else "linear")
     model.task = None
     certificate = export_huggingface(model, tmp_path / "exported")
-    assert config_in(tmp_path / "exported")["id2label"]["2"] == "LABEL_2"
+    assert read_json(tmp_path / "exported" / "config.json")["id2label"]["2"] == "LABEL_2"
     assert not (tmp_path / "exported" / "task.json").exists()
     assert "vocabulary head" in certificate["left_out"]
     assert read_huggingface(tmp_path / "exported").config.head == "none"
@@ -261,30 +177,23 @@ def test_labels_without_a_task_have_numbers_and_other_heads_are_left_out(
 
 @pytest.mark.parametrize(
     ("name", "fields"),
-    [
-        ("gpt1", {"norm_affine": False}),
-        ("gpt1", {"share": "all"}),
-        ("gpt2", {"norm_affine": False, "final_norm": "plain"}),
-    ],
-    ids=str,
+    [("gpt1", {"share": "all"}), ("gpt2", {"norm_affine": False, "final_norm": "plain"})],
 )
 def test_a_bias_of_labels_is_written_by_way_of_the_last_norm(
     tmp_path: Path, name: str, fields: dict[str, Any]
 ) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    model = model_for(name, TASKS["mnli"], **fields).double()
+    model, folder = model_for(name, TASKS["mnli"], **fields).double(), tmp_path / "exported"
     assert model.label_head is not None and model.label_head.bias.any()
-    certificate = export_huggingface(model, tmp_path / "exported")
+    certificate = export_huggingface(model, folder)
     assert certificate["largest_difference"]["float64"] < 1e-9
-    oracle = AutoModelForSequenceClassification.from_pretrained(
-        tmp_path / "exported", dtype=torch.float64
-    ).eval()
+    oracle = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64)
     # The padding, which the last token that counts stands before.
     pad = oracle.config.pad_token_id
     ids = torch.tensor([[4, 9, 7, 8, 5], [6, 3, pad, pad, pad]])
     with torch.inference_mode():
-        close(oracle(ids).logits, model(ids, ids != pad)["label"])
+        close(oracle.eval()(ids).logits, model(ids, ids != pad)["label"])
 
 
 def test_choices_and_texts_go_out_together(tmp_path: Path) -> None:
@@ -294,8 +203,7 @@ def test_choices_and_texts_go_out_together(tmp_path: Path) -> None:
     certificate = export_huggingface(model, tmp_path / "exported")
     assert certificate["left_out"].startswith("positions as classes")
     oracle = OpenAIGPTDoubleHeadsModel.from_pretrained(tmp_path / "exported", dtype=torch.float64)
-    ids = torch.tensor([[4, 9, 7, 8, 5], [6, 3, 2, 2, 2]])
-    ends = torch.tensor([4, 1])
+    ids, ends = torch.tensor([[4, 9, 7, 8, 5], [6, 3, 2, 2, 2]]), torch.tensor([4, 1])
     is_read = torch.arange(5) <= ends[:, None]
     with torch.inference_mode():
         found, ours = oracle.eval()(ids[None], mc_token_ids=ends[None]), model(ids, is_read)
@@ -310,10 +218,8 @@ def test_one_output_of_two_labels_becomes_one_of_each(tmp_path: Path, name: str)
     assert certificate["largest_difference"]["float64"] < 1e-9
     again = read_huggingface(tmp_path / "exported")
     assert again.config.label_outputs == 2
-    example = Example("0", {"sentence": "the cat ran"})
-    expected = answered(model, [example])
-    assert expected.shape == (1, 2)
-    close(answered(again, [example]), expected)
+    examples = [Example("0", {"sentence": "the cat ran"})]
+    close(answered(again, examples), answered(model, examples))
 
 
 @pytest.mark.parametrize(
@@ -351,53 +257,41 @@ _TABLE = {"kind": "choice", "labels": [], "name": "table", "suite": "table"}
     [
         ({"format": "traversal"}, {}, "of format traversal, which no encoder reads"),
         ({"context": CONTEXT + 1}, {}, "65 tokens, more than 64"),
-        ({"context": "x"}, {}, "context is not a whole number"),
         ({"version": [1] * 99}, {}, "of version"),
-        ({"tasks": [{"name": "x"}]}, {}, "does not describe a task"),
         ({"threshold": "x"}, {}, "threshold is no number"),
         ({"answer": "guess"}, {}, "does not say how an answer"),
         ({}, {"labels": ["neutral", "entailment", "contradiction"]}, "labels neutral"),
-        ({}, {"labels": []}, "does not describe a task"),
-        ({}, {"labels": ["a", "a", "b"]}, "two are one"),
         ({}, {"labels": [1, 2, 3]}, "its labels are no texts"),
-        ({}, {"kind": "choice", "labels": []}, "its kind is not that of MNLI"),
         ({}, _TABLE, "choice, not classes"),
         ({}, {"kind": "x"}, "is no kind of task"),
         ({}, {"numbers": [1, 1]}, "not the lowest and the highest"),
-        ({}, {"fields": []}, "it lacks fields"),
     ],
 )
 def test_a_damaged_or_contradicted_task_is_refused(
     exported: Path, tmp_path: Path, changes: dict[str, Any], of_task: dict[str, Any], message: str
 ) -> None:
     path = shutil.copytree(exported, tmp_path / "exported") / "task.json"
-    spec = json.loads(path.read_text())
-    spec["tasks"][0] |= of_task
-    path.write_text(json.dumps({**spec, **changes}))
+    (task,) = read_json(path)["tasks"]
+    change_json(path, **{"tasks": [task | of_task], **changes})
     with pytest.raises(CheckpointError, match=f"task.json.*{message}") as caught:
         import_huggingface(tmp_path / "exported", tmp_path / "again")
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
     assert not (tmp_path / "again").exists()
 
 
-def test_a_task_of_a_model_that_predicts_tokens_alone_is_refused(tmp_path: Path) -> None:
-    model = model_for("t5", TASKS["sst2"])
-    model.task = dataclasses.replace(model.task, format="pair")
-    export_huggingface(model, tmp_path / "exported")
-    with pytest.raises(CheckpointError, match="of format pair, which no encoder-decoder reads"):
-        read_huggingface(tmp_path / "exported")
-
-
-def test_a_task_needs_a_head_and_is_one(exported: Path, tmp_path: Path) -> None:
-    folder = tiny("gpt2").save(tmp_path / "theirs")
-    spec = json.loads((exported / "task.json").read_text())
-    (folder / "task.json").write_text(json.dumps({**spec, "format": "traversal", "context": 16}))
-    with pytest.raises(CheckpointError, match="of format traversal: the model has no such head"):
-        read_huggingface(folder)
-    folder = shutil.copytree(exported, tmp_path / "exported")
-    change_json(folder / "task.json", tasks=spec["tasks"] * 2)
-    with pytest.raises(CheckpointError, match="task.json"):
-        read_huggingface(folder)
+def test_a_task_is_of_a_format_and_a_head_that_the_model_has(
+    exported: Path, tmp_path: Path
+) -> None:
+    spec = read_json(exported / "task.json")
+    for name, format_, message in (
+        ("gpt2", "traversal", "of format traversal: the model has no such head"),
+        ("t5", "pair", "of format pair, which no encoder-decoder reads"),
+    ):
+        folder = tiny(name).save(tmp_path / name)
+        text = json.dumps({**spec, "format": format_, "context": 16})
+        (folder / "task.json").write_text(text)
+        with pytest.raises(CheckpointError, match=message):
+            read_huggingface(folder)
 
 
 def test_a_tokenizer_without_marks_goes_out_and_comes_back(tmp_path: Path) -> None:
@@ -416,7 +310,7 @@ SECOND = ["the cat", "everyone who saw it smiled", "not so", "a film that the ca
 LONG = "the field and the cat and the mat and the dog, all of them wrong, " * 3
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "gpt2"])
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_pipelines_of_transformers_answer_as_the_exported_model(tmp_path: Path, name: str) -> None:
     from transformers import pipeline
 
@@ -434,53 +328,30 @@ def test_pipelines_of_transformers_answer_as_the_exported_model(tmp_path: Path, 
         found = asked(inputs, top_k=None, truncation=True)
         for answers, probabilities in zip(found, expected.tolist(), strict=True):
             scores = {answer["label"]: answer["score"] for answer in answers}
-            labels = TASKS[task].labels
-            assert [scores[label] for label in labels] == pytest.approx(probabilities, abs=1e-5)
-            assert answers[0]["label"] == labels[probabilities.index(max(probabilities))]
-
-
-ROWS = [
-    ("the dog ran", "the cat sat", "entailment"),
-    ("it is the best of them", "it is wrong", "not_entailment"),
-    ("a film", "a mat over the field", "entailment"),
-    ("nothing of it", "everyone smiled", "not_entailment"),
-]
+            labelled = dict(zip(TASKS[task].labels, probabilities, strict=True))
+            assert scores == pytest.approx(labelled, abs=1e-5)
 
 
 def test_a_score_depends_on_the_words_of_labels_and_not_on_their_order(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "theirs"
+    folder, tasks = tmp_path / "theirs", write_rte(tmp_path / "tasks")
     export_huggingface(model_for("bert", TASKS["rte"]), folder)
     (folder / "task.json").unlink()
     import_huggingface(folder, tmp_path / "plain")
-    tensors = load_file(folder / WEIGHTS)
-    for name in ("classifier.weight", "classifier.bias"):
-        tensors[name] = tensors[name].flip(0).contiguous()
-    save_file(tensors, folder / WEIGHTS)
+    places = ("classifier.weight", "classifier.bias")
+    change_weights(folder, lambda held: held | {name: held[name].flip(0) for name in places})
     change_json(folder / "config.json", id2label={"0": "NOT_ENTAILMENT", "1": "Entailment"})
     import_huggingface(folder, tmp_path / "turned")
-    (tmp_path / "glue" / "RTE").mkdir(parents=True)
-    lines = [f"{number}\t" + "\t".join(row) for number, row in enumerate(ROWS * 4)]
-    text = "\n".join(["index\tsentence1\tsentence2\tlabel", *lines])
-    for split in ("train", "dev"):
-        (tmp_path / "glue" / "RTE" / f"{split}.tsv").write_text(text + "\n")
 
-    def evaluate(name: str, *options: str) -> tuple[int, Any]:
-        words = ["evaluate", str(tmp_path / name), "--path", str(tmp_path / "glue"), *options]
-        return cli.main(words), capsys.readouterr()
+    def evaluate(name: str, *options: str) -> tuple[int, str]:
+        words = ["evaluate", str(tmp_path / name), "--path", str(tasks), "--json", *options]
+        return cli.main(words), capsys.readouterr().out
 
-    results = []
-    for name in ("plain", "turned"):
-        code, printed = evaluate(name, "--task", "rte", "--json")
-        assert code == cli.DONE, printed.err
-        results.append(json.loads(printed.out))
-    assert results[0]["tasks"] == results[1]["tasks"]
-    assert results[0]["loss"] == pytest.approx(results[1]["loss"], abs=1e-6)
-    assert results[0]["loss"] > 0
-    for options in ((), ("--task", "sst2"), ("--task", "rtee")):
-        assert evaluate("plain", *options)[0] == 2
+    plain, turned = (json.loads(evaluate(name, "--task", "rte")[1]) for name in ("plain", "turned"))
+    assert plain["tasks"] == turned["tasks"]
+    assert plain["loss"] == pytest.approx(turned["loss"], abs=1e-6) and plain["loss"] > 0
+    assert [evaluate("plain", *options)[0] for options in ((), ("--task", "sst2"))] == [2, 2]
 
 
 def bias_weights(offset_scale: float, width: int = 24) -> dict[str, torch.Tensor]:
@@ -504,7 +375,7 @@ def bias_logits(weights: dict[str, torch.Tensor], states: torch.Tensor) -> torch
     return linear(normed, weights["label_head.weight"], weights["label_head.bias"])
 
 
-@pytest.mark.parametrize("offset_scale", [0.0, 1e-9, 0.1, 3.0])
+@pytest.mark.parametrize("offset_scale", [0.0, 0.1, 3.0])
 def test_logits_are_the_same_without_a_bias(offset_scale: float) -> None:
     weights = bias_weights(offset_scale)
     states = torch.randn(50, 24, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
