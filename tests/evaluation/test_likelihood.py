@@ -67,40 +67,12 @@ def test_a_uniform_model_costs_the_logarithm_of_the_vocabulary(split: Split) -> 
     with torch.no_grad():
         uniform.embedding.weight.zero_()
     found = score(uniform, split, context=16, stride=4, batch_sequences=3)
-    n_characters = len(TEXT.decode()) - 1
-    assert found.tokens == found.bytes == len(TEXT) - 1
-    assert found.bits_per_byte == pytest.approx(8.0, abs=1e-13)
-    assert found.perplexity == pytest.approx(256.0, rel=1e-13)
-    assert found.bits_per_character == pytest.approx(8.0 * found.bytes / n_characters, rel=1e-13)
+    n, n_characters = len(TEXT) - 1, len(TEXT.decode()) - 1
     # "Zwölf" begins in the first token, which is context only.
-    assert found.words == 10
-    assert math.log(found.word_perplexity) == pytest.approx(
-        found.bytes * math.log(256) / 10, rel=1e-13
-    )
-
-
-def test_sub_words_and_bytes_are_divided_by_the_same_text(split: Split) -> None:
-    tokenizer = train_tokenizer("bpe", [TEXT * 3], vocab_size=300)
-    ids = tokenizer.encode(TEXT)
-    end = tokenizer.end_id
-    assert end is not None
-    first = int(tokenizer.token_bytes[ids[0]])
-    uniform = model_of(vocab_size=300)
-    with torch.no_grad():
-        uniform.embedding.weight.zero_()
-    plain = score(uniform, split_of(ids, tokenizer), context=16, stride=4, batch_sequences=3)
-    ended = score(
-        uniform, split_of([*ids, end], tokenizer), context=16, stride=4, batch_sequences=3
-    )
-    raw = TEXT[first:]
-    for found in (plain, ended):
-        assert (found.bytes, found.characters) == (len(raw), len(raw.decode()))
-        assert found.bits_per_byte == pytest.approx(
-            math.log2(300) * found.tokens / len(raw), rel=1e-13
-        )
-    # The end of a document is scored, and has no bytes.
-    assert (plain.tokens, ended.tokens) == (len(ids) - 1, len(ids))
-    assert plain.words == ended.words == len(raw.split()) - (not raw[:1].isspace())
+    assert (found.tokens, found.bytes, found.words) == (n, n, 10)
+    measures = (found.bits_per_byte, found.perplexity, found.bits_per_character)
+    assert measures == pytest.approx((8.0, 256.0, 8.0 * n / n_characters), rel=1e-13)
+    assert math.log(found.word_perplexity) == pytest.approx(n * math.log(256) / 10, rel=1e-13)
 
 
 def test_a_part_of_what_a_lossy_tokenizer_read_has_its_share_of_the_bytes() -> None:
@@ -123,7 +95,7 @@ def test_a_part_of_what_a_lossy_tokenizer_read_has_its_share_of_the_bytes() -> N
 
 @examples(100)
 @given(n_tokens=st.integers(2, 90), context=st.integers(1, 20), data=st.data())
-def test_each_token_but_the_first_is_scored_once_in_order(
+def test_each_token_but_the_first_is_scored_once_in_order_or_a_limit_of_them(
     n_tokens: int, context: int, data: st.DataObject
 ) -> None:
     stride = data.draw(st.integers(1, context))
@@ -134,64 +106,28 @@ def test_each_token_but_the_first_is_scored_once_in_order(
         assert window.start <= window.first - 1
         assert window.stop - 1 - window.start <= context
         assert window.start == 0 or window.first - window.start == context - stride + 1
+    most = data.draw(st.integers(1, 100))
+    kept = windows(n_tokens, context=context, stride=stride, max_tokens=most)
+    n_scored = sum(window.stop - window.first for window in kept)
+    assert set(kept) <= set(found) and len(set(kept)) == len(kept)
+    assert n_scored <= max(most, min(context, n_tokens - 1))
+    assert n_scored == n_tokens - 1 or n_scored > most - 2 * context
+    spread = [window.start for window in windows(1001, context=10, stride=10, max_tokens=50)]
+    assert spread == [0, 200, 400, 600, 800]
 
 
-@examples(100)
-@given(
-    n_tokens=st.integers(2, 300),
-    context=st.integers(1, 20),
-    max_tokens=st.integers(1, 300),
-    data=st.data(),
-)
-def test_a_limit_keeps_windows_of_the_whole_and_never_exceeds_it(
-    n_tokens: int, context: int, max_tokens: int, data: st.DataObject
-) -> None:
-    stride = data.draw(st.integers(1, context))
-    everything = windows(n_tokens, context=context, stride=stride)
-    kept = windows(n_tokens, context=context, stride=stride, max_tokens=max_tokens)
-    scored = sum(window.stop - window.first for window in kept)
-    assert set(kept) <= set(everything)
-    assert len(set(kept)) == len(kept)
-    assert scored <= max(max_tokens, min(context, n_tokens - 1))
-    assert scored == n_tokens - 1 or scored > max_tokens - 2 * context
-
-
-def test_a_limit_spreads_windows_over_the_text() -> None:
-    starts = [window.start for window in windows(1001, context=10, stride=10, max_tokens=50)]
-    assert starts == [0, 200, 400, 600, 800]
-
-
-@pytest.mark.parametrize("stride", [1, 5, 16])
+@pytest.mark.parametrize(("context", "stride", "batch"), [(16, 5, 1), (16, 16, 4), (64, 32, 8)])
 def test_scores_equal_a_loop_over_single_tokens(
-    model: Transformer, split: Split, stride: int
+    model: Transformer, split: Split, context: int, stride: int, batch: int
 ) -> None:
-    ids, context = np.asarray(split.ids), 16
+    ids = np.asarray(split.ids)
     expected = 0.0
     for target in range(1, len(ids)):
         later = max(0, math.ceil((target - context) / stride))
         expected += naive_nats(model, ids, target, later * stride)
-    found = score(model, split, context=context, stride=stride, batch_sequences=4)
+    found = score(model, split, context=context, stride=stride, batch_sequences=batch)
     assert found.tokens == len(ids) - 1
     assert found.nats == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_batch_changes_nothing(model: Transformer, split: Split) -> None:
-    max_tokens = 30
-    found = [
-        score(model, split, context=12, stride=5, batch_sequences=size, max_tokens=max_tokens)
-        for size in (1, 2, 3, 50)
-    ]
-    assert {each.tokens for each in found} == {found[0].tokens}
-    assert [each.nats for each in found] == pytest.approx([found[0].nats] * 4, rel=1e-12)
-
-
-def test_a_text_shorter_than_the_context_is_scored_whole(model: Transformer) -> None:
-    ids = np.frombuffer(b"short", dtype=np.uint8)
-    found = score(model, split_of(ids), context=64, stride=32, batch_sequences=8)
-    assert found.tokens == 4
-    assert found.nats == pytest.approx(
-        sum(naive_nats(model, ids, target, 0) for target in range(1, 5)), rel=1e-12
-    )
 
 
 def test_respected_boundaries_hide_the_document_before(model: Transformer) -> None:
@@ -223,14 +159,6 @@ def test_scoring_leaves_a_model_in_training_as_it_was(split: Split) -> None:
     assert model.embedding.weight.grad is not None
 
 
-def test_progress_counts_up_to_all_scored_tokens(model: Transformer, split: Split) -> None:
-    told: list[tuple[int, int]] = []
-    settings = {"context": 16, "stride": 4, "batch_sequences": 2}
-    score(model, split, **settings, progress=lambda *counts: told.append(counts))
-    assert told[-1] == (len(TEXT) - 1, len(TEXT) - 1)
-    assert told == sorted(set(told))
-
-
 def test_nothing_to_divide_by_is_not_a_number() -> None:
     nothing = Likelihood(nats=3.0, tokens=1, bytes=0, characters=0, words=0)
     assert nothing.loss == 3.0
@@ -256,35 +184,24 @@ def counter_of(text: bytes, document_starts: tuple[int, ...] = (0,)) -> Counter:
     return Counter(Split("test", store, ByteTokenizer(), ("text",)))
 
 
-def test_a_word_counts_where_it_begins() -> None:
+def test_a_word_counts_where_it_begins_and_ends_with_its_document() -> None:
     counter = counter_of(b"ab cd\n\tef")
     assert counter.count(0, 9).words == 3
     assert counter.count(1, 9).words == 2  # begins inside "ab"
     assert counter.count(1, 4).words == 1  # ends inside "cd"
     assert counter.count(4, 7).words == 0  # "d", and whitespace
+    divided = counter_of(b"abcd", document_starts=(0, 2))
+    assert (divided.count(0, 4).words, divided.count(1, 4).words) == (2, 1)
 
 
-def test_a_document_ends_a_word() -> None:
-    assert counter_of(b"abcd").count(0, 4).words == 1
-    assert counter_of(b"abcd", document_starts=(0, 2)).count(0, 4).words == 2
-    assert counter_of(b"abcd", document_starts=(0, 2)).count(1, 4).words == 1
-
-
-def test_a_character_counts_where_it_begins() -> None:
-    counter = counter_of("aü€".encode())  # 1, 2 and 3 bytes
-    assert counter.count(0, 6) == Counts(tokens=6, bytes=6, characters=3, words=1)
-    assert counter.count(2, 6) == Counts(tokens=4, bytes=4, characters=1, words=0)
-
-
-@pytest.mark.parametrize("chunk_tokens", [1, 8])
 def test_ranges_that_follow_each_other_are_counted_as_each_alone(
-    monkeypatch: pytest.MonkeyPatch, chunk_tokens: int
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = "zwölf two  three\nfour ".encode() * 9
     counter = counter_of(text, document_starts=(0, 50))
     bounds = np.array([1, 4, 5, 30, 61, 62, 100, len(text)])
     alone = [counter.count(*each) for each in pairwise(bounds.tolist())]
-    monkeypatch.setattr("sublayer.evaluation.counts._CHUNK_TOKENS", chunk_tokens)
+    monkeypatch.setattr("sublayer.evaluation.counts._CHUNK_TOKENS", 8)
     found = counter.count_each(bounds)
     assert [Counts(*each) for each in found.tolist()] == alone
     assert counter.count(1, len(text)) == sum(alone[1:], start=alone[0])
@@ -331,25 +248,15 @@ def digest_of(*parts: object, names: tuple[str, ...] = ("windows",)) -> str:
     return digest.hexdigest()
 
 
-def test_the_digest_is_of_numbers_and_not_of_their_type() -> None:
-    ids = np.arange(300)
-    before = digest_of(ids)
-    for dtype in (np.uint16, np.int32, ">i8"):
-        assert digest_of(ids.astype(dtype)) == before
-    assert digest_of(range(300)) == before
-    assert digest_of(ids[::-1]) != before
-    assert digest_of(ids, names=("pairs",)) != before
-
-
-def test_where_one_item_ends_is_part_of_the_digest() -> None:
-    assert digest_of([1, 2], [3]) != digest_of([1], [2, 3])
-    assert digest_of([1], []) != digest_of([1])
-
-
-def test_a_long_text_has_the_digest_of_its_parts_read_in_turn(
+def test_the_digest_is_of_numbers_and_of_where_an_item_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ids = np.arange(1000, dtype=np.uint16)
+    ids = np.arange(300)
     before = digest_of(ids)
+    for same in (ids.astype(np.uint16), ids.astype(">i8"), range(300)):
+        assert digest_of(same) == before
+    assert digest_of(ids[::-1]) != before != digest_of(ids, names=("pairs",))
+    assert digest_of([1, 2], [3]) != digest_of([1], [2, 3])
+    assert digest_of([1], []) != digest_of([1])
     monkeypatch.setattr("sublayer.evaluation.items._CHUNK", 7)
     assert digest_of(ids) == before
