@@ -54,7 +54,7 @@ def compare_translations(
     Departure: sacreBLEU's p of the paired bootstrap is not computed. It shifts absolute differences
     by their mean, where differences with their signs are to be shifted, and so calls systems that
     are alike different about twice as often as it says: in 11 of 100 comparisons at a nominal 5
-    (``tests/evaluation/test_error_rate.py``).
+    (``tests/evaluation/test_bleu.py``).
     """
     for lines in (texts, others):
         check_lines(lines, references)
