@@ -1,8 +1,5 @@
 """Filling gaps: prompts, completed texts, their scores, and a model that learned corruption."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,8 +11,7 @@ from sublayer.data.span.corruption import corrupt
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode.gaps.completion import FillSettings
 from sublayer.decode.gaps.fill import fill_gaps, go_on
-from sublayer.decode.gaps.prompt import Prompt, prompt_with_gaps
-from sublayer.decode.gaps.token_scores import TokenScores
+from sublayer.decode.gaps.prompt import prompt_with_gaps
 from sublayer.decode.gaps.written import complete, find_fills, find_unplaced
 from sublayer.decode.sample import GREEDY, Sampling
 from sublayer.errors import ConfigError
@@ -36,7 +32,7 @@ WORD = "cat"
 """One token, with the space before it."""
 
 
-def make_model(**fields: Any) -> EncoderDecoder:
+def make_model(**fields):
     sizes = {"n_layers": 1, "d_model": 12, "n_heads": 2, "init": "normal", "init_std": 0.4}
     config = ModelConfig(kind="encoder-decoder", **{**sizes, "decoder_start": "pad", **fields})
     resolved = resolve_model(config, vocab_size=TOKENIZER.vocab_size, context=24)
@@ -46,20 +42,20 @@ def make_model(**fields: Any) -> EncoderDecoder:
     return model
 
 
-def pieces(ids: Sequence[int]) -> list[str]:
+def pieces(ids):
     assert isinstance(TOKENIZER, UnigramTokenizer)
     return [TOKENIZER.names[id_] for id_ in ids]
 
 
-def ids_of(text: str) -> list[int]:
+def ids_of(text):
     return TOKENIZER.encode(text.encode()).tolist()
 
 
-def prompt_of(text: str) -> Prompt:
+def prompt_of(text):
     return prompt_with_gaps(TOKENIZER, text)
 
 
-def test_an_encoder_reads_a_sentinel_for_each_gap_and_no_added_space() -> None:
+def test_an_encoder_reads_a_sentinel_for_each_gap_and_no_added_space():
     prompt = prompt_of(PROMPT)
     assert prompt.texts == ["The ", " sat on the ", "."]
     assert prompt.source == [*ids_of("The"), A, *ids_of("sat on the"), B, *ids_of("x.")[-1:]]
@@ -71,20 +67,16 @@ def test_an_encoder_reads_a_sentinel_for_each_gap_and_no_added_space() -> None:
 @pytest.mark.parametrize(
     ("text", "written", "fills", "unplaced"),
     [
-        (PROMPT, [A, 20, 21, B, 22], [[20, 21], [22]], []),
         (PROMPT, [A, 20, A], [[20], None], []),
         (PROMPT, [B, 20, A, 21], [[21], [20]], []),
         (PROMPT, [A, 20, B, 21, A, 22], [[20], [21]], [22]),
         (PROMPT, [30, A, 20, B, 21], [[20], [21]], [30]),
         # A gap that begins a text may be filled before the first sentinel.
         (FIRST, [30, 31, A, 20, B, 21], [[30, 31], [20]], [21]),
-        (FIRST, [30, 31], [[30, 31], None], []),
         (FIRST, [A, 20, B, 21], [[20], [21]], []),
     ],
 )
-def test_tokens_behind_a_sentinel_fill_its_gap(
-    text: str, written: list[int], fills: list[list[int] | None], unplaced: list[int]
-) -> None:
+def test_tokens_behind_a_sentinel_fill_its_gap(text, written, fills, unplaced):
     prompt = prompt_of(text)
     found = find_fills(written, prompt)
     assert [None if place is None else written[place] for place in found] == fills
@@ -96,52 +88,39 @@ def test_tokens_behind_a_sentinel_fill_its_gap(
     [
         (PROMPT, ["cat", "mat"], "The cat sat on the mat."),
         ("The \n <extra_id_0>\n\tsat", ["cat"], "The \n cat\n\tsat"),
+        ("The<extra_id_0>at sat", ["c"], "The cat sat"),
         ("<extra_id_0> sat<extra_id_1>", ["The cat", "on"], "The cat sat on"),
         (PROMPT, ["", "mat"], "The sat on the mat."),
         ("<extra_id_0> sat", [""], "sat"),
-        ("It £1 \N{POUND SIGN} <extra_id_0>", ["cat"], "It £1 £ cat"),
     ],
 )
-def test_a_completed_text_keeps_the_prompt_as_it_is(
-    text: str, fills: list[str], completed: str
-) -> None:
+def test_a_completed_text_keeps_the_prompt_as_it_is(text, fills, completed):
     filled = complete(TOKENIZER, prompt_of(text), [ids_of(fill) for fill in fills])
     assert filled.text == completed
     assert [filled.text[place] for place in filled.places] == fills
-
-
-def test_tokens_that_begin_no_word_follow_without_a_space() -> None:
-    comma = ids_of("cat,")[-1:]
-    assert pieces(comma) == [","]
-    filled = complete(TOKENIZER, prompt_of("The cat <extra_id_0> the dog"), [comma])
-    assert filled.text == "The cat, the dog"
-    able = complete(TOKENIZER, prompt_of("The<extra_id_0>at sat"), [ids_of("c")])
-    assert able.text == "The cat sat"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("The cat", "no gap"),
-        ("The <extra_id_1>", "gap 1 is <extra_id_1>"),
         ("<extra_id_0> a <extra_id_0>", "gap 2 is <extra_id_0>"),
         (" a ".join(f"<extra_id_{k}>" for k in range(5)), "5 gaps, .* 4 sentinels"),
-        (f"<extra_id_{'9' * 5000}>", "gap 1 is <extra_id_9{1,30}:"),
         ("cat " * 20 + PROMPT, "tokens, .* 24"),
     ],
 )
-def test_a_prompt_that_cannot_be_filled_is_refused(text: str, message: str) -> None:
+def test_a_prompt_that_cannot_be_filled_is_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         fill_gaps(make_model(), text)
 
 
-def test_a_prompt_may_be_as_long_as_the_model_reads() -> None:
+def test_a_prompt_may_be_as_long_as_the_model_reads():
     assert len(go_on(make_model(), "cat " * 23, FillSettings(most_tokens=1))) == 1
     with pytest.raises(ConfigError, match="25 tokens"):
         go_on(make_model(), "cat " * 24)
 
 
-def test_contradictory_settings_and_unfit_tokenizers_are_refused() -> None:
+def test_contradictory_settings_and_unfit_tokenizers_are_refused():
     with pytest.raises(ConfigError, match="leave out one"):
         FillSettings(beam=2, sampling=Sampling())
     with pytest.raises(ConfigError, match="all be the same"):
@@ -158,12 +137,12 @@ def test_contradictory_settings_and_unfit_tokenizers_are_refused() -> None:
         go_on(model, PROMPT)
 
 
-def test_greedy_filling_is_the_most_probable_token_each_time() -> None:
+def test_greedy_filling_is_the_most_probable_token_each_time():
     model = make_model(decoder_start="end")
     (best,) = fill_gaps(model, PROMPT, FillSettings(most_tokens=6))
     source = torch.tensor([[*prompt_of(PROMPT).source, END]])
     ends = [END, C, D]
-    written: list[int] = []
+    written = []
     total = 0.0
     for n_left in range(6, -1, -1):
         with torch.no_grad():
@@ -182,23 +161,13 @@ def test_greedy_filling_is_the_most_probable_token_each_time() -> None:
     assert best.text == complete(TOKENIZER, prompt_of(PROMPT), fills_of(written)).text
 
 
-def test_scores_of_tokens_are_those_of_a_forward_pass() -> None:
-    model = make_model()
-    source, written = [*prompt_of(PROMPT).source, END], [A, 20, 21, B, 22]
-    with torch.no_grad():
-        logits = model(torch.tensor([source]), target=torch.tensor([[PAD, *written]])).logits
-        found = TokenScores(model, source, PAD).log_p(written)
-    known = logits[0].log_softmax(-1)[range(5), written]
-    assert found == pytest.approx(known.tolist(), abs=1e-10)
-
-
-def fills_of(written: list[int]) -> list[list[int]]:
+def fills_of(written):
     found = find_fills(written, prompt_of(PROMPT))
     return [[] if place is None else written[place] for place in found]
 
 
 @torch.no_grad()
-def constant_model(shares: dict[int, float]) -> EncoderDecoder:
+def constant_model(shares):
     """A model that predicts the same shares of tokens whatever it reads."""
     model = make_model(head_bias=True)
     matrix, bias = model.output_projection()
@@ -210,7 +179,7 @@ def constant_model(shares: dict[int, float]) -> EncoderDecoder:
     return model
 
 
-def test_the_score_of_a_gap_is_the_log_probability_of_its_tokens() -> None:
+def test_the_score_of_a_gap_is_the_log_probability_of_its_tokens():
     (word,) = ids_of(WORD)
     shares = {A: 0.2, B: 0.3, word: 0.4, END: 0.04, C: 0.06}
     model = constant_model(shares)
@@ -226,7 +195,7 @@ def test_the_score_of_a_gap_is_the_log_probability_of_its_tokens() -> None:
             assert gap.score == pytest.approx(gap.n_tokens * np.log(0.4), abs=1e-10)
 
 
-def test_the_best_of_a_beam_comes_first_by_its_probability() -> None:
+def test_the_best_of_a_beam_comes_first_by_its_probability():
     (word,) = ids_of(WORD)
     model = constant_model({A: 0.5, B: 0.1, word: 0.1, END: 0.2, C: 0.1})
     found = fill_gaps(model, PROMPT, FillSettings(beam=3, most_tokens=4))
@@ -237,23 +206,19 @@ def test_the_best_of_a_beam_comes_first_by_its_probability() -> None:
     assert [each.n_tokens for each in found] == [1, 2, 3]
 
 
-def test_drawing_the_most_probable_token_alone_is_greedy() -> None:
+def test_drawing_the_most_probable_token_alone_is_greedy():
     model = make_model()
     (greedy,) = fill_gaps(model, PROMPT, FillSettings(most_tokens=8))
     found = fill_gaps(model, PROMPT, FillSettings(sampling=GREEDY, n_drawn=2, most_tokens=8))
     assert [each.text for each in found] == [greedy.text] * 2
     assert [each.score for each in found] == pytest.approx([greedy.score] * 2, abs=1e-10)
-
-
-def test_drawn_completions_are_a_function_of_the_seed() -> None:
-    model = make_model()
     first, again, other = (
         fill_gaps(model, PROMPT, FillSettings(sampling=Sampling(), seed=seed)) for seed in (1, 1, 2)
     )
     assert first == again != other
 
 
-def test_a_text_is_continued_until_any_end() -> None:
+def test_a_text_is_continued_until_any_end():
     (word,) = ids_of(WORD)
     model = constant_model({word: 0.5, END: 0.1, A: 0.4})
     (found,) = go_on(model, "The cat ", FillSettings(most_tokens=3))
@@ -269,13 +234,10 @@ def test_a_text_is_continued_until_any_end() -> None:
     ("prompt", "fills"),
     [
         (PROMPT, ["cat", "mat"]),
-        ("The dog ran over <extra_id_0>, and slept.", ["the field"]),
         ("<extra_id_0> a man came to <extra_id_1> door", ["Then", "the"]),
     ],
 )
-def test_prompts_and_completions_have_the_format_of_corruption(
-    prompt: str, fills: list[str]
-) -> None:
+def test_prompts_and_completions_have_the_format_of_corruption(prompt, fills):
     read, text = prompt_of(prompt), prompt
     ids = list(read.ids[0])
     is_noise = [False] * len(ids)

@@ -1,7 +1,5 @@
 """Generating with a cache: each step equals a forward pass over all tokens before it."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,16 +10,15 @@ from sublayer.decode import packed_linear
 from sublayer.decode.fixed_step import FixedStepper
 from sublayer.decode.lstm_step import LstmStepper
 from sublayer.decode.packed_linear import pack_linear, takes_vectors
-from sublayer.decode.sample import GREEDY, Sampling, Window, generate
+from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.decode.step import Stepper
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.context.cache import Cache, cache_bytes
-from sublayer.model.transformer import Transformer
 from tests.gpu.kinds import NothingWaits
 
 VOCAB_SIZE, CONTEXT = 13, 10
-PLAIN: dict[str, Any] = {}
+PLAIN = {}
 ROTARY = {"positions": "rotary", "norm": "rms", "ffn": "swiglu", "bias": False}
 PER_LAYER = {
     "positions": "learned-per-layer",
@@ -48,7 +45,7 @@ SCALED = {"d_embed": 5, "embedding_scale": "sqrt", "tie_embeddings": False, "gel
 LSTM = {"kind": "lstm"}
 
 
-def make_model(context: int = CONTEXT, **fields: Any) -> Transformer:
+def make_model(context=CONTEXT, **fields):
     heads = {} if fields.get("kind") == "lstm" else {"n_heads": 2, "init_std": 0.5}
     config = ModelConfig(**{"n_layers": 2, "d_model": 12, **heads, **fields})
     model = build(resolve_model(config, vocab_size=VOCAB_SIZE, context=context), seed=4)
@@ -59,18 +56,16 @@ def make_model(context: int = CONTEXT, **fields: Any) -> Transformer:
     return model.double().eval()
 
 
-def draw_tokens(n_rows: int, n_tokens: int, seed: int = 3) -> torch.Tensor:
+def draw_tokens(n_rows, n_tokens, seed=3):
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(VOCAB_SIZE, (n_rows, n_tokens), generator=generator)
 
 
-def generated(
-    model: Transformer, prompt: torch.Tensor, n: int, sampling: Sampling = GREEDY, **more: Any
-) -> list[list[int]]:
+def generated(model, prompt, n, sampling=GREEDY, **more):
     return torch.stack(list(generate(model, prompt, n, sampling, **more)), dim=1).tolist()
 
 
-def recomputed(model: Transformer, prompt: torch.Tensor, n: int, window: Window) -> list[list[int]]:
+def recomputed(model, prompt, n, window):
     tokens, seen = prompt, prompt.shape[1]
     is_endless = model.config.kind == "lstm"
     for _ in range(n):
@@ -87,7 +82,6 @@ def recomputed(model: Transformer, prompt: torch.Tensor, n: int, window: Window)
 @pytest.mark.parametrize(
     ("n_prompt", "fields", "window"),
     [
-        (1, PLAIN, "exact"),
         (4, ROTARY, "rolling"),
         (CONTEXT, PER_LAYER, "exact"),
         (4, SHARED, "rolling"),
@@ -97,43 +91,33 @@ def recomputed(model: Transformer, prompt: torch.Tensor, n: int, window: Window)
     ],
     ids=str,
 )
-def test_cached_tokens_are_those_of_forward_passes(
-    fields: dict[str, Any], window: Window, n_prompt: int
-) -> None:
+def test_cached_tokens_are_those_of_forward_passes(fields, window, n_prompt):
     model, prompt = make_model(**fields), draw_tokens(3, n_prompt)
     assert generated(model, prompt, 17, window=window) == recomputed(model, prompt, 17, window)
 
 
-def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
-    model, prompt = make_model(), torch.tensor([[1, 2], [3, 4]])
-    assert generated(model, prompt, 20)[1] == generated(model, prompt[1:], 20)[0]
-
-
-def test_sampled_tokens_are_a_function_of_the_seed() -> None:
+def test_sampled_tokens_are_a_function_of_the_seed_and_rows_do_not_depend_on_others():
     model, prompt = make_model(init_std=0.05), torch.tensor([[1, 2]])
     first, again, other = (
         generated(model, prompt, 30, Sampling(), seed=seed) for seed in (5, 5, 6)
     )
     assert first == again != other
+    both = torch.tensor([[3, 4], [1, 2]])
+    assert generated(model, both, 20)[1] == generated(model, prompt, 20)[0]
 
 
 @pytest.mark.parametrize(
     ("sampling", "expected"),
     [
         (GREEDY, [1.0, 0.0, 0.0, 0.0]),
-        (Sampling(temperature=0.5), [16 / 30, 1 / 30, 9 / 30, 4 / 30]),
         (Sampling(top_k=2), [4 / 7, 0.0, 3 / 7, 0.0]),
-        (Sampling(top_k=9), [0.4, 0.1, 0.3, 0.2]),
         (Sampling(top_p=0.65), [4 / 7, 0.0, 3 / 7, 0.0]),
         (Sampling(top_p=0.75), [4 / 9, 0.0, 3 / 9, 2 / 9]),
-        (Sampling(top_p=0.01), [1.0, 0.0, 0.0, 0.0]),
         (Sampling(temperature=0.5, top_k=3, top_p=0.8), [16 / 25, 0.0, 9 / 25, 0.0]),
     ],
     ids=str,
 )
-def test_tokens_are_sampled_with_their_probabilities(
-    sampling: Sampling, expected: list[float]
-) -> None:
+def test_tokens_are_sampled_with_their_probabilities(sampling, expected):
     n = 40_000
     logits = torch.tensor([0.4, 0.1, 0.3, 0.2], dtype=torch.float64).log().expand(n, -1)
     chosen = sampling.choose(logits, torch.Generator().manual_seed(0))
@@ -149,14 +133,12 @@ def test_tokens_are_sampled_with_their_probabilities(
         ({"temperature": -0.1}, "--temperature"),
         ({"temperature": float("inf")}, "--temperature"),
         ({"top_k": 0}, "--top-k"),
-        ({"top_p": 0.0}, "--top-p"),
         ({"top_p": 1.5}, "--top-p"),
         ({"temperature": 0.0, "top_k": 3}, "--top-k"),
-        ({"temperature": 0.0, "top_p": 0.5}, "--top-p"),
     ],
     ids=str,
 )
-def test_an_invalid_sampling_is_refused(values: dict[str, Any], option: str) -> None:
+def test_an_invalid_sampling_is_refused(values, option):
     with pytest.raises(ConfigError, match=option):
         Sampling(**values)
     assert Sampling(top_k=1, top_p=1.0)
@@ -166,9 +148,7 @@ def test_an_invalid_sampling_is_refused(values: dict[str, Any], option: str) -> 
     ("n_prompt", "is_training", "message"),
     [(0, False, "empty"), (CONTEXT + 1, False, "11 tokens"), (1, True, "training mode")],
 )
-def test_an_unreadable_prompt_and_a_model_with_dropout_are_refused(
-    n_prompt: int, is_training: bool, message: str
-) -> None:
+def test_an_unreadable_prompt_and_a_model_with_dropout_are_refused(n_prompt, is_training, message):
     model = make_model().train(is_training)
     with pytest.raises(ConfigError, match=message):
         next(generate(model, torch.zeros(1, n_prompt, dtype=torch.long), 1, GREEDY))
@@ -177,7 +157,6 @@ def test_an_unreadable_prompt_and_a_model_with_dropout_are_refused(
 @pytest.mark.parametrize(
     ("fields", "n_rows"),
     [
-        (PLAIN, 1),
         (ROTARY, 3),
         (PER_LAYER, 1),
         (SHARED, 3),
@@ -188,12 +167,11 @@ def test_an_unreadable_prompt_and_a_model_with_dropout_are_refused(
         ({**SCALED, "output_scale": "sqrt", "head_bias": True}, 1),
         ({"d_head": 7, "attention_scale": "none", "norm_affine": False, "norm_order": "post"}, 1),
         ({"block": ("ffn",), "dropout": 0.5, "output_scale": "sqrt"}, 3),
-        ({"head": "transform", "norm": "rms"}, 1),
         ({"norm": "none", "positions": "none", "ffn": "glu", "bias": False}, 3),
     ],
     ids=str,
 )
-def test_step_logits_are_those_of_a_forward_pass(fields: dict[str, Any], n_rows: int) -> None:
+def test_step_logits_are_those_of_a_forward_pass(fields, n_rows):
     model = make_model(**fields)
     length = fields.get("context", CONTEXT)
     tokens = draw_tokens(n_rows, length)
@@ -218,9 +196,7 @@ def test_step_logits_are_those_of_a_forward_pass(fields: dict[str, Any], n_rows:
     ],
     ids=str,
 )
-def test_steps_keep_the_type_of_the_weights(
-    fields: dict[str, Any], n_rows: int, dtype: torch.dtype, limit: float
-) -> None:
+def test_steps_keep_the_type_of_the_weights(fields, n_rows, dtype, limit):
     model, tokens = make_model(**fields), draw_tokens(n_rows, CONTEXT)
     with torch.inference_mode():
         exact = model(tokens).logits
@@ -236,7 +212,7 @@ def test_steps_keep_the_type_of_the_weights(
     [({"d_embed": 5, "head_bias": True}, 3), ({"head": "transform"}, 1)],
     ids=str,
 )
-def test_lstm_steps_equal_a_forward_pass(n_rows: int, fields: dict[str, Any]) -> None:
+def test_lstm_steps_equal_a_forward_pass(n_rows, fields):
     model, tokens = make_model(**LSTM, **fields), draw_tokens(n_rows, 15)
     cache, step = Cache(model.config, n_rows, CONTEXT, torch.float64), LstmStepper(model, n_rows)
     with torch.inference_mode():
@@ -246,7 +222,7 @@ def test_lstm_steps_equal_a_forward_pass(n_rows: int, fields: dict[str, Any]) ->
     torch.testing.assert_close(torch.stack(found, dim=1), expected[:, 3:], rtol=0, atol=1e-9)
 
 
-def test_an_lstm_generates_in_bfloat16_with_a_state_of_constant_size() -> None:
+def test_an_lstm_generates_in_bfloat16_with_a_state_of_constant_size():
     model = make_model(**LSTM).to(torch.bfloat16)
     assert len(list(generate(model, draw_tokens(2, 3), 4, Sampling(top_k=3)))) == 4
     n_bytes = 3 * 2 * 2 * 12 * 4  # rows, layers, output and cell, units, bytes
@@ -297,7 +273,7 @@ def test_fixed_steps_generate_the_same_tokens(fields, n_rows, sampling, window, 
     assert len(fixed.rooms) == 4
 
 
-@pytest.mark.parametrize("fields", [PER_LAYER, ROTARY, ALIBI], ids=str)
+@pytest.mark.parametrize("fields", [PER_LAYER, ALIBI])
 def test_fixed_step_logits_are_those_of_other_steps(fields):
     model, tokens = make_model(70, **fields), draw_tokens(3, 70)
     caches = [Cache(model.config, 3, 70, torch.float64) for _ in range(2)]
@@ -312,21 +288,6 @@ def test_fixed_step_logits_are_those_of_other_steps(fields):
         with pytest.raises(ConfigError, match="do not fit a cache"):
             fixed(tokens[:, 0], caches[1])
     assert caches[1].length == 70
-
-
-def test_computing_a_fixed_step_twice_changes_nothing():
-    model = make_model(**ROTARY)
-    cache = Cache(model.config, 2, CONTEXT, torch.float64)
-    results = []
-
-    def thrice(compute):
-        results.extend(compute().clone() for _ in range(3))
-        return compute
-
-    with torch.inference_mode():
-        model.last_logits(torch.ones(2, 5, dtype=torch.long), cache)
-        logits = FixedStepper(model, 2, cache, thrice)(torch.tensor([3, 4]), cache)
-    assert len(results) == 3 and all(torch.equal(each, logits) for each in results)
 
 
 def test_no_fixed_step_waits_for_a_gpu(fixed, monkeypatch):
@@ -344,9 +305,7 @@ def test_no_fixed_step_waits_for_a_gpu(fixed, monkeypatch):
     [
         (torch.float64, 1, True, "AMD"),
         (torch.float32, 1, False, "Intel"),
-        (torch.float64, 2, True, "Intel"),
         (torch.float32, 64, True, "Intel"),
-        (torch.float32, 2, False, "Intel"),
         (torch.float32, 65, False, "AMD"),
         (torch.bfloat16, 1, True, "Intel"),
         (torch.bfloat16, 16, False, "AMD"),
