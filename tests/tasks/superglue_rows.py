@@ -1,4 +1,4 @@
-"""Rows of SuperGLUE as it documents them, and as the hub's copies have them."""
+"""Rows of SuperGLUE as it documents them."""
 
 PASSAGE = "(CNN) Ann Lee met Bo Lee in Rome.\n@highlight\nRome was warm\n@highlight\nAnn left"
 BROWN = "Mark told Pete many lies about himself, which Pete included in his book."
@@ -71,38 +71,3 @@ OFFICIAL = {
     ],
 }  # fmt: skip
 """By folder."""
-
-HUB = {
-    "BoolQ": [{**OFFICIAL["BoolQ"][0], "label": 1}, {**OFFICIAL["BoolQ"][1], "label": 0}],
-    "CB": [{**OFFICIAL["CB"][0], "label": 2}, {**OFFICIAL["CB"][1], "label": 1}],
-    "COPA": OFFICIAL["COPA"],
-    "MultiRC": [
-        {"paragraph": "<b>Sent 1: </b>Ann ran.<br>", "question": question, "answer": answer,
-         "idx": {"paragraph": 3, "question": number, "answer": idx}, "label": label}
-        for question, number, answer, idx, label in [
-            ("Who ran?", 7, "Ann", 20, 1),
-            ("Who ran?", 7, "Bo", 21, 0),
-            ("Who walked?", 8, "Ann", 22, 0),
-        ]
-    ],
-    "ReCoRD": [
-        {"passage": PASSAGE, "query": query, "entities": ["Rome", "Ann Lee", "Bo Lee"],
-         "entity_spans": {"text": ["Rome"], "start": [28], "end": [32]},
-         "answers": [answer], "idx": {"passage": 4, "query": number}}
-        for query, answer, number in [
-            ("@placeholder was warm", "Rome", 9), ("@placeholder left", "Ann Lee", 10),
-        ]
-    ],
-    "RTE": [{**OFFICIAL["RTE"][0], "label": 0}, {**OFFICIAL["RTE"][1], "label": 1}],
-    "WiC": [{**OFFICIAL["WiC"][0], "label": 0}],
-    "WSC": [
-        {"text": row["text"], "idx": row["idx"], "label": int(row["label"]), **row["target"]}
-        for row in OFFICIAL["WSC"]
-    ],
-    "AX-b": [{"sentence1": "A.", "sentence2": "B.", "label": 1, "idx": 0}],
-    "AX-g": [
-        {"premise": row["premise"], "hypothesis": "A.", "label": 0, "idx": row["idx"]}
-        for row in OFFICIAL["AX-g"]
-    ],
-}  # fmt: skip
-"""The same, flattened, with numbers for labels; of AX-g without the numbers of pairs."""

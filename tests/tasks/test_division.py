@@ -53,7 +53,7 @@ def test_neither_the_order_of_rows_nor_their_ids_decide():
     assert np.array_equal(held_out(shuffled, 0.2, 200), taken[order])
 
 
-@pytest.mark.parametrize("share", [0.05, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0.05, 0.5])
 def test_a_marked_source_and_repeated_texts_stand_on_one_side(share):
     # The same text in two articles binds both; a pair in either order is one text.
     examples = [

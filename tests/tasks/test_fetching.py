@@ -111,13 +111,9 @@ def test_a_refusal_names_the_file_to_fetch_and_how_to_give_it(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("name", "files"),
     [
-        ("cola", "CoLA/train.tsv"),
-        ("mrpc", "msr_paraphrase_train.txt"),
         ("mnli", "MNLI/dev_matched.tsv"),
         ("ax", "AX.tsv"),
         ("sg_rte", "RTE/train.jsonl"),
-        ("axb", "AX-b/AX-b.jsonl"),
-        ("squad2", "dev-v2.0.json"),
         ("race", "RACE/test/middle/1.txt RACE/test/high/1.txt"),
         ("snli", "snli_1.0/snli_1.0_train.jsonl"),
         ("scitail", "SciTailV1.1/tsv_format/scitail_1.0_train.tsv"),

@@ -1,111 +1,15 @@
 """GLUE's files, as they are published and as the hub's copies have them."""
 
 import gzip
-from itertools import product
 
 import pytest
 
 from sublayer.errors import DataError
 from sublayer.tasks.registry import TASKS, find_files
-from tests.breadth import rows
 from tests.tasks.files import ids, labels, read, texts, write
 
-_PARSES = "sentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
-_PARSED = "( a )\t( b )\t(ROOT a)\t(ROOT b)"
-_ANNOTATORS = "label1\tlabel2\tlabel3\tlabel4\tlabel5"
-
-PUBLISHED = {
-    # The file, its lines, the texts of the first row, and labels as the hub numbers them.
-    "sst2": ("SST-2/dev.tsv", ["sentence\tlabel", "fine\t1", "bad \t0"], ["fine"], [1, 0]),
-    "cola": ("CoLA/dev.tsv", ["gj04\t1\t\tHe left.", "gj04\t0\t*\tLeft he."], ["He left."], [1, 0]),
-    "mrpc": ("MRPC/dev.tsv",
-             ["\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-              "1\t7\t8\tA b\tB a", "0\t7\t9\tA b\tC"],
-             ["A b", "B a"], [1, 0]),
-    "qqp": ("QQP/dev.tsv",
-            ["id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\r",
-             "133\t2132\t2132\tHow?\tHow so?\t1\r", "402\t5360\t5361\tWhy?\tWho?\t0\r"],
-            ["How?", "How so?"], [1, 0]),
-    "stsb": ("STS-B/dev.tsv",
-             ["index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\t"
-              "sentence1\tsentence2\tscore",
-              "0\tmain-captions\tMSRvid\t2012test\t0000\tnone\tnone\tA.\tB.\t5.000",
-              "1\tmain-captions\tMSRvid\t2012test\t0002\tnone\tnone\tC.\tD.\t0.0"],
-             ["A.", "B."], [5.0, 0.0]),
-    "mnli": ("MNLI/dev_matched.tsv",
-             [f"index\tpromptID\tpairID\tgenre\t{_PARSES}\tsentence1\tsentence2\t{_ANNOTATORS}\t"
-              "gold_label",
-              f"0\t6\t6n\tslate\t{_PARSED}\tA.\tB.\tneutral\tentailment" + 4 * "\tneutral",
-              f"1\t9\t9c\tslate\t{_PARSED}\tA.\tC.\tcontradiction" + 4 * "\tneutral"
-              + "\tcontradiction"],
-             ["A.", "B."], [1, 2]),
-    "qnli": ("QNLI/dev.tsv",
-             ["index\tquestion\tsentence\tlabel", "0\tWho?\tHe.\tentailment",
-              "1\tWho?\tNo.\tnot_entailment"],
-             ["Who?", "He."], [0, 1]),
-    "rte": ("RTE/dev.tsv",
-            ["index\tsentence1\tsentence2\tlabel", "0\tA.\tB.\tnot_entailment",
-             "1\tA.\tC.\tentailment"],
-            ["A.", "B."], [1, 0]),
-    "wnli": ("WNLI/dev.tsv",
-             ["index\tsentence1\tsentence2\tlabel", "0\tA.\tB.\t0", "1\tA.\tC.\t1"],
-             ["A.", "B."], [0, 1]),
-    "ax": ("diagnostic/diagnostic-full.tsv",
-           ["Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\tPremise\t"
-            "Hypothesis\tLabel", "\t\tNegation\t\tArtificial\tA.\tB.\tcontradiction",
-            "\t\t\tWorld knowledge\tNews\tB.\tA.\tentailment"],
-           ["A.", "B."], [2, 0]),
-}  # fmt: skip
 _ASKED = "index\tsentence1\tsentence2\n0\tA.\tB.\n"
 PAIRS = "index\tsentence1\tsentence2\tlabel"
-
-
-def _split(name):
-    return "dev_matched" if name == "mnli" else "dev"
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_every_task_is_read_as_published(tmp_path, name):
-    file, lines, first, numbers = PUBLISHED[name]
-    # Neither a last line break nor a kind of line break decides.
-    write(tmp_path / file, "\n".join(lines) + ("" if name == "mrpc" else "\n"))
-    found = read(name, tmp_path, _split(name))
-    assert (texts(found)[0], labels(found)) == (first, numbers)
-    assert tuple(found.examples[0].fields) == TASKS[name].fields
-    assert all(example.is_labelled for example in found.examples)
-    assert not found.skipped and not found.repaired
-
-
-def _hub_rows(name):
-    _, _, first, numbers = PUBLISHED[name]
-    fields = dict(zip(TASKS[name].fields, first, strict=True))
-    return [{**fields, "label": label, "idx": 10 + row} for row, label in enumerate(numbers)]
-
-
-FILES = [
-    "{name}/validation{part}-00000-of-00001.parquet",
-    "{name}/validation{part}/0000.parquet",
-    "glue/{name}/data/validation{part}-00000-of-00001.parquet",
-    "{name}/validation{part}.jsonl",
-    "{name}/dev{part}.json",
-    "{name}/val{part}.csv",
-    "{name}_validation{part}.jsonl",
-    "glue/{name}_dev{part}.csv",
-    "glue/{name}/dev{part}.tsv",
-]
-
-
-@pytest.mark.parametrize(("name", "file"), rows(product(PUBLISHED, FILES), 6))
-def test_every_task_is_read_as_the_hub_has_it(tmp_path, name, file):
-    content = _hub_rows(name)
-    path = tmp_path / file.format(name=name, part=_split(name).removeprefix("dev"))
-    if path.suffix in (".csv", ".tsv"):
-        lines = [content[0].keys(), *(map(str, row.values()) for row in content)]
-        content = "\n".join(map({".csv": ",", ".tsv": "\t"}[path.suffix].join, lines))
-    write(path, content)
-    found = read(name, tmp_path, _split(name))
-    _, _, first, numbers = PUBLISHED[name]
-    assert (texts(found)[0], labels(found), ids(found)) == (first, numbers, ["10", "11"])
 
 
 def test_parts_of_a_split_are_read_in_order_and_a_missing_one_is_named(tmp_path):
@@ -131,8 +35,8 @@ def test_a_score_kept_in_single_precision_is_the_published_one(tmp_path):
 def test_rows_without_a_label_are_counted_in_training_and_kept_in_test(
     tmp_path, name, scored, asked
 ):
-    content = _hub_rows(name)
-    content[1]["label"] = -1.0 if name == "stsb" else -1
+    rows = [dict.fromkeys(TASKS[name].fields, str(n)) for n in range(2)]
+    content = [{**row, "label": label} for row, label in zip(rows, (1, -1), strict=True)]
     for split in (scored, asked):
         write(tmp_path / name / f"{split}.jsonl", content)
     found = read(name, tmp_path, scored)
@@ -149,8 +53,6 @@ def test_rows_without_a_label_are_counted_in_training_and_kept_in_test(
     ("name", "file", "lines", "first"),
     [
         ("cola", "CoLA/test.tsv", "index\tsentence\n0\tfine\n", ["fine"]),
-        ("mrpc", "MRPC/test.tsv",
-         "\ufeffindex\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t7\t8\tA.\tB.\n", ["A.", "B."]),
         ("ax", "glue/AX.tsv", _ASKED, ["A.", "B."]),
         ("ax", "glue/MNLI/diagnostic.tsv", _ASKED, ["A.", "B."]),
     ],
@@ -220,17 +122,12 @@ _SCORES = "sentence1\tsentence2\tscore\nA\tB\t"
 @pytest.mark.parametrize(
     ("name", "file", "content", "place"),
     [
-        ("sst2", "SST-2/dev.tsv", "", r"dev.tsv is empty"),
-        ("sst2", "SST-2/dev.tsv", "sentence\tlabel\n", r"dev.tsv has no rows"),
-        ("sst2", "SST-2/dev.tsv", "sentence\tlabel\nfine\n", r"fewer than 2 fields"),
         ("sst2", "SST-2/dev.tsv", "index\tsentence\n0\tfine\n", r"column label"),
         ("sst2", "SST-2/dev.tsv", "sentence\tlabel\nfine\t1\nso so\t2\n", r"dev.tsv:3: '2'"),
         ("cola", "CoLA/dev.tsv", "gj04\tyes\t\tHe left.\n", r"dev.tsv:1: 'yes'"),
         ("stsb", "STS-B/dev.tsv", f"{_SCORES}5.2\n", r":2: '5.2'"),
-        ("stsb", "STS-B/dev.tsv", f"{_SCORES}inf\n", r":2: 'inf'"),
         ("sst2", "SST-2/dev.tsv", b"sentence\tlabel\n\xff\t1\n", r"dev.tsv:2: byte 0xff"),
         ("sst2", "sst2/dev.jsonl", [{"sentence": "a", "label": True}], r"l:1: .* SST-2"),
-        ("sst2", "sst2/dev.jsonl", [{"sentence": "a", "label": 0.5}], r"l:1: .* SST-2"),
         ("sst2", "sst2/dev.jsonl", [{"sentence": 7, "label": 1}], "sentence is int, not a text"),
         ("sst2", "sst2/dev.jsonl", [{"sentence": "a", "label": 1}, {"text": "b", "label": 1}],
          r"dev.jsonl:2 has no sentence: it has text, label"),
@@ -256,14 +153,3 @@ def test_a_folder_of_another_task_is_not_taken_for_the_task(tmp_path, place):
     assert "rte" in found
     assert found & {"sst2", "cola", "qqp", "qnli", "mrpc"} == set()
     assert place != "RTE" or "wnli" not in found
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes"), [("cola", (8551, 1043, 1063)), ("stsb", (5749, 1500, 1379))]
-)
-def test_the_published_files_have_the_published_sizes(real_data, name, sizes):
-    found = [read(name, real_data, split) for split in ("train", "dev", "test")]
-    assert tuple(len(each.examples) for each in found) == sizes
-    assert not any(each.skipped or each.repaired for each in found)
-    labelled = [{example.is_labelled for example in each.examples} for each in found]
-    assert labelled == [{True}, {True}, {False}]

@@ -127,7 +127,6 @@ def test_questions_without_answers_are_read_to_be_answered_only(tmp_path):
         ({"answers": ["A"]}, "1 has questions, options and answers of 2, 2 and 1"),
         ({"answers": ["A", "E"]}, "1: 'E'"),
         ({"options": ["A", "B"]}, "1: options[0]"),
-        ({"article": None}, "1 has no article"),
     ],
 )
 def test_another_format_is_refused_with_its_place(tmp_path, change, place):
@@ -143,16 +142,3 @@ def test_an_unfinished_passage_is_refused_with_its_line(tmp_path):
         write(tmp_path / "RACE" / "dev" / "high" / "all.txt", text)
         with pytest.raises(DataError, match=rf"all\.txt{place}"):
             read("race_high", tmp_path)
-
-
-def test_the_shared_pieces_have_their_published_sizes(real_data):
-    sizes = {}
-    for split in ("train", "dev", "test"):
-        found = read("race_middle", real_data, split)
-        assert {len(example.choices) for example in found.examples} == {4}
-        assert not found.skipped and not found.repaired
-        passages = {example.source for example in found.examples}
-        sizes[split] = (len(found.examples), len(passages))
-    assert sizes == {"train": (11940, 3000), "dev": (1436, 368), "test": (1436, 362)}
-    # Files of other tasks stand beside them.
-    assert not find_files(TASKS["race"], real_data)

@@ -42,7 +42,6 @@ A_B = {"a": "1", "b": "2"}
         # A line break within a field does not shift the lines behind it.
         ("a.csv", 'a,b\n"1\n2\n3",x\n1,2\n', [(2, {"a": "1\n2\n3", "b": "x"}), (5, A_B)]),
         ("a.csv", "a; b\n1;2\n", [(2, A_B)]),
-        ("a.csv", "a\t b\n1\t2\n", [(2, A_B)]),
         # A quote of TSV is text.
         ("a.tsv", 'a\tb\r\n"x\t1\r\n\r\ny"\t2',
          [(2, {"a": '"x', "b": "1"}), (4, {"a": 'y"', "b": "2"})]),
@@ -64,14 +63,10 @@ def test_a_row_of_another_number_of_fields_says_so(tmp_path, name, delimiter):
     "name, content, place",
     [
         ("a.jsonl", '{"a": 1}\n{"a": \n', "a.jsonl:2"),
-        ("a.jsonl", '{"a": 1}\n[1]\n', "a.jsonl:2"),
         ("a.jsonl", '{"a": 1, "a": 2}\n', "a.jsonl:1"),
         ("a.jsonl", '{"a": NaN}\n', "a.jsonl:1"),
-        ("a.jsonl", '{"a": ' + "[" * 70 + "]" * 70 + "}", "a.jsonl:1"),
         ("a.jsonl", b'{"a": 1}\n\xff\n', "line 2: byte 0xff"),
         ("a.json", '[{"a": 1}, 2]', "a.json:2"),
-        ("a.csv", "", "a.csv is empty"),
-        ("a.csv", "a,b,a\n1,2,3\n", "several columns 'a'"),
         ("a.csv", 'a,b\n1,2\n"never ends,3\n4,5\n', "a.csv:3"),
         ("a.csv", "a,b\n1\r2,3\n", "a.csv:2"),
         ("a.parquet", b"PAR1", "a.parquet"),

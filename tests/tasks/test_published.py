@@ -1,0 +1,166 @@
+"""Every task read as its publisher writes it, and the same from the hub's copies."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from sublayer.tasks.example import Answer
+from sublayer.tasks.registry import SUITES, TASKS, find_files
+from tests.breadth import rows
+from tests.published_files import PUBLISHED, write_published
+from tests.task_files import write_rte, write_sst2, write_stsb
+from tests.tasks.files import ids, labels, read, texts, write
+from tests.tasks.superglue_rows import BROWN, OFFICIAL, PASSAGE
+
+FAR, SENT = "Far -- It is far. It is 0.", "<b>Sent 1: </b>Ann ran.<br> It is 0."
+MIDDLE = "middle 0.\nHe went home to eat, sleep, run and swim."
+OPTIONS = ("to eat", "to sleep", "to run", "to {swim}")
+HIS = {"span1_index": 0, "span2_index": 11}
+READ = {
+    # The first row's texts, the labels of three rows, and what else the first has.
+    "sst2": (["ending scene scene dull n60 "], [0, 1, 0], {}),
+    "cola": (["He left lovely 0."], [0, 1, 0], {}),
+    "mrpc": (['He "saw" lovely 0.', "Saw lovely he."], [0, 1, 0], {}),
+    "qqp": (["How is lovely 0?", "How?"], [0, 1, 0], {}),
+    "stsb": (["idea song joke", "lovely awful poor dull lovely"], [2.0, 1.0, 5.0], {}),
+    "mnli": (["It is lovely 0.", "Is it?"], [0, 1, 2], {"source": "It is lovely 0."}),
+    "qnli": (["Who is 0?", "He is lovely."], [0, 1, 0], {"source": "Who is 0?"}),
+    "rte": (["film story ending joke tdev0", "the story"], [0, 1, 0], {}),
+    "wnli": (["Ann met Bo 0; she was lovely.", "Bo was lovely."], [0, 1, 0], {}),
+    "boolq": ([FAR, "is it far"], [1, 0, 1], {"source": FAR}),
+    "cb": (["A. It is 0.", "B"], [2, 1, 2], {}),
+    "copa": (["It fell. It is 0.", "effect"], [1, 0, 1],
+             {"choices": ("It was pushed.", "It broke."), "source": "It fell. It is 0."}),
+    "multirc": ([SENT, "Who ran?", "Ann"], [1, 0, 0],
+                {"id": "0.7.20", "group": "0.7", "source": SENT,
+                 "extra": {"passage": 0, "question": 7, "answer": 20}}),
+    # The ends of entities are the places of their last characters.
+    "record": ([f"{PASSAGE} It is 0.", "@placeholder was warm"], [2, 0, 2],
+               {"choices": ("Ann Lee", "Bo Lee", "Rome"), "answers": (Answer("Rome"),),
+                "id": "0.9", "source": f"{PASSAGE} It is 0.", "extra": {"passage": 0, "query": 9}}),
+    "sg_rte": (["A. It is 0.", "B."], [0, 1, 0], {"source": "A. It is 0."}),
+    "wic": (["A class.", "Classes end. It is 0.", "class"], [0, 1, 0],
+            {"extra": {"start1": 2, "end1": 7, "start2": 0, "end2": 7}}),
+    "wsc": ([f"{BROWN} It is 0.", "Mark", "his"], [1, 0, 1],
+            {"source": f"{BROWN} It is 0.", "extra": HIS}),
+    "axb": (["A.", "B."], [1], {}),
+    "axg": (["He won.", "A."], [0, 0], {"group": "5"}),
+    "squad2": (["Of article 0 the film is lovely.", "What is lovely?"], [None] * 3,
+               {"id": "dev0", "answers": (Answer("film", 17),), "source": "0"}),
+    "race": ([MIDDLE, "He went home   _  ."], [0, 1, 1],
+             {"id": "middle0.txt.0", "choices": OPTIONS, "source": MIDDLE}),
+    "snli": (["A lovely man 0.", "A man."], [0, 1, 2], {"id": "0.jpg#4r1n"}),
+    "scitail": (['The lovely "cell" 0.', "A cell 0."], [0, 1, 0], {"source": "A cell 0."}),
+    "story_cloze": (['Rick 0 grew up. He, too, left. Once. A "no".'], [0, 1, 0],
+                    {"id": "id0", "choices": ("It was lovely.", "It was awful.")}),
+    "dpr": (["The bee 0 landed on the flower 0 because it had pollen.", "it"], [1, 0, 1],
+            {"choices": ("The bee 0", "the flower 0"), "source": "the bee 0, the flower 0"}),
+}  # fmt: skip
+SPLITS = {"mnli": "dev_matched", "dpr": "test"}
+LABELLED_TESTS = {"race", "snli", "scitail", "story_cloze", "dpr"}
+_OTHERS = {"sst2": write_sst2, "stsb": write_stsb, "rte": write_rte}
+
+
+def _published(folder, name):
+    if name in PUBLISHED:
+        write_published(folder, name)
+    elif name in _OTHERS:
+        _OTHERS[name](folder)
+    else:
+        place = {"axb": "AX-b", "axg": "AX-g"}[name]
+        write(folder / place / f"{place}.jsonl", OFFICIAL[place])
+    return read(name, folder, SPLITS.get(name, "dev"))
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_task_is_read_as_published(tmp_path, name):
+    found, task = _published(tmp_path, name), TASKS[name]
+    first, numbers, more = READ[name]
+    assert (texts(found)[0], labels(found)[:3]) == (first, numbers)
+    assert tuple(found.examples[0].fields) == task.fields
+    assert {attribute: getattr(found.examples[0], attribute) for attribute in more} == more
+    assert all(example.is_labelled for example in found.examples)
+    assert found.skipped.total() == (name == "snli")
+    assert not found.repaired and not found.kept
+    asked = "test_mismatched" if name == "mnli" else "test"
+    if asked in find_files(task, tmp_path):
+        found = read(name, tmp_path, asked)
+        assert {example.is_labelled for example in found.examples} == {name in LABELLED_TESTS}
+        assert (set(labels(found)) == {None}) is (name not in LABELLED_TESTS)
+
+
+def _hub_row(name, example):
+    fields, extra = example.fields, example.extra
+    if name == "multirc":
+        idx = {"paragraph": extra["passage"], **extra}
+        return {**fields, "idx": idx, "label": example.label}
+    if name == "record":
+        answers = [answer.text for answer in example.answers]
+        return {**fields, "entities": list(example.choices), "answers": answers, "idx": extra}
+    choices = {f"choice{n}": text for n, text in enumerate(example.choices, 1)}
+    return {**fields, **choices, **extra, "label": example.label, "idx": int(example.id)}
+
+
+FILES = [
+    "{hub}/{split}-00000-of-00001.parquet",
+    "{suite}/{hub}/{split}/0000.parquet",
+    "{suite}/{hub}/data/{split}-00000-of-00001.parquet",
+    "{hub}/{split}.jsonl",
+    "{hub}_{split}.jsonl",
+    "{hub}/{split}.json",
+    "{hub}/{split}.csv",
+    "{suite}/{hub}_{split}.csv",
+    "{suite}/{hub}/{split}.tsv",
+]
+ON_THE_HUB = [
+    (task.name, file)
+    for suite, files in (("glue", FILES), ("superglue", FILES[:6]))
+    for task, file in product(SUITES[suite].tasks, files)
+    if task.name != "ax"
+]
+
+
+@pytest.mark.parametrize(("name", "file"), rows(ON_THE_HUB, 10))
+def test_every_task_is_read_as_the_hub_has_it(tmp_path, name, file):
+    published = _published(tmp_path / "published", name).examples
+    content = [_hub_row(name, example) for example in published]
+    suite = "glue" if TASKS[name].suite == "glue" else "super_glue"
+    hub = {"sg_rte": "rte"}.get(name, name)
+    split = "test" if name in ("axb", "axg") else "validation"
+    split += SPLITS.get(name, "").removeprefix("dev")
+    path = tmp_path / file.format(suite=suite, hub=hub, split=split)
+    if path.suffix in (".csv", ".tsv"):
+        lines = [content[0].keys(), *(map(str, row.values()) for row in content)]
+        content = "\n".join(map({".csv": ",", ".tsv": "\t"}[path.suffix].join, lines))
+    write(path, content)
+    found = read(name, tmp_path, SPLITS.get(name, "dev"))
+    if name == "axg":
+        published = [replace(example, group="") for example in published]
+    assert found.examples == published
+    assert len(set(ids(found))) == len(published)
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "n_examples", "n_sources"),
+    [
+        ("cola", "dev", 1043, 1043),
+        ("stsb", "train", 5749, 5749),
+        ("cb", "train", 250, 250),
+        ("multirc", "dev", 4848, 83),
+        ("wsc", "dev", 104, 41),
+        ("race_middle", "test", 1436, 362),
+        ("squad", "dev", 1190, 48),
+    ],
+)
+def test_the_published_files_have_the_published_sizes(
+    real_data, name, split, n_examples, n_sources
+):
+    found = read(name, real_data, split)
+    assert len(found.examples) == n_examples
+    assert len({example.source or example.id for example in found.examples}) == n_sources
+    assert not found.skipped and not found.kept
+    assert found.repaired.total() == (9 if name == "wsc" else 0)
+    for example in found.examples:
+        for answer in example.answers:
+            assert example.fields["context"][answer.start :].startswith(answer.text)
