@@ -1,17 +1,39 @@
-"""No files of the package import each other in a circle, not even for their types alone."""
+"""The package as a whole: its imports, its names, what it declares and what it is slow to load."""
 
 import ast
-from collections.abc import Mapping
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+
+import sublayer
+
 PROJECT = Path(__file__).resolve().parent.parent
+PYDANTIC = {"field_validator", "model_validator"}
+CALLED_BY_OTHERS = {
+    "__getattr__": "Python, for the public names of `sublayer`",
+    "__dir__": "Python, for the public names of `sublayer`",
+    "_repr_html_": "notebooks, which show what a cell ends with",
+    "encode_target": "who scores translations of their own; the twin of `encode_source`",
+    "read_huggingface": "who reads a foreign folder without keeping a copy of it",
+    "read_study_items": "who judges a kept study by what each test item scored",
+    "sacre_bleu": "who scores translations of their own; the twin of `tokenized_bleu`",
+    "reset_parameters": "PyTorch's LSTM, as it is built",
+    "writable": "what prints on a stream",
+}
+"""Names that nothing here refers to, and who does."""
 
 
 def read_package() -> dict[str, str]:
     """Return the text of each file of the package by the name of its module."""
     texts = {}
-    for path in (PROJECT / "sublayer").rglob("*.py"):
+    for path in sorted((PROJECT / "sublayer").rglob("*.py")):
         parts = path.relative_to(PROJECT).with_suffix("").parts
         texts[".".join(parts).removesuffix(".__init__")] = path.read_text()
     return texts
@@ -37,34 +59,169 @@ def find_circle(texts: Mapping[str, str]) -> list[str]:
     try:
         TopologicalSorter(imports).prepare()
     except CycleError as error:
-        circle: list[str] = error.args[1]
-        return circle
+        return list(error.args[1])
     return []
 
 
 def test_no_files_import_each_other():
     texts = read_package()
-    assert "sublayer.model.layers.attention" in imported(
-        texts["sublayer.model.layers.block"], texts
-    )
+    attention = "sublayer.model.layers.attention"
+    assert attention in imported(texts["sublayer.model.layers.block"], texts)
     assert not find_circle(texts)
 
 
-def test_a_circle_is_found_where_one_import_is_for_types_alone():
+def test_a_circle_is_found_where_imports_are_for_types_alone_or_late():
     texts = {
-        "package.first": "from package import second",
+        "package.first": "def compute():\n    from package import second",
         "package.second": "import math\nfrom package.third import name",
         "package.third": "if TYPE_CHECKING:\n    from package.first import Name",
     }
     circle = find_circle(texts)
-    assert set(circle) == set(texts)
-    assert circle[0] == circle[-1]
-
-
-def test_a_circle_is_found_where_one_import_is_late():
-    texts = {
-        "package.first": "def compute():\n    import package.second",
-        "package.second": "from package.first import compute",
-    }
-    assert set(find_circle(texts)) == set(texts)
+    assert (set(circle), circle[0]) == (set(texts), circle[-1])
     assert not find_circle({**texts, "package.second": ""})
+
+
+def definitions(tree: ast.Module) -> Iterator[str]:
+    """Functions, classes and constants of a module, and the methods of its classes."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        if isinstance(node, ast.ClassDef):
+            yield from (each.name for each in node.body if is_method(each))
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (each.id for each in targets if isinstance(each, ast.Name))
+
+
+def is_method(node: ast.stmt) -> bool:
+    """Whether a part of a class is a method that is called by its name."""
+    if not isinstance(node, ast.FunctionDef) or re.fullmatch("__.*__", node.name):
+        return False
+    return not PYDANTIC & {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def uses(tree: ast.Module) -> Iterator[str]:
+    """Names that are read, imported, or looked up by their text."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.alias):
+            yield node.name.rpartition(".")[2]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # A class may be named with its module, as ``module:class``.
+            yield node.value.rpartition(":")[2]
+
+
+def unused(sources: dict[str, str]) -> set[str]:
+    trees = [ast.parse(source) for source in sources.values()]
+    known = {use for tree in trees for use in uses(tree)}
+    return {name for tree in trees for name in definitions(tree)} - known
+
+
+def test_all_definitions_are_used_here_or_by_others():
+    assert unused(read_package()) == set(CALLED_BY_OTHERS)
+
+
+def test_definitions_that_nothing_uses_are_found():
+    one = (
+        "from two import used\n"
+        "LEFT = 1\n"
+        "def left(): return used()\n"
+        "class Kept:\n"
+        "    def __len__(self): return 0\n"
+        "    def lost(self): return self.found\n"
+        "    @field_validator('x')\n"
+        "    def checked(cls): return cls\n"
+        "    def found(self): return getattr(self, 'by_name')\n"
+        "    def by_name(self): return Kept\n"
+    )
+    assert unused({"one": one, "two": "def used(): return 1"}) == {"LEFT", "left", "lost"}
+
+
+@pytest.mark.parametrize(
+    ("code", "slow_ones"),
+    [
+        ("import sublayer", "torch pydantic numpy"),
+        ("import sublayer.runs.run", "scipy.stats matplotlib tensorboardX torch._dynamo"),
+        ("run('--help')", "torch pydantic numpy scipy rich matplotlib"),
+        ("run('runs', 'tests/golden/old', '--json')", "torch"),
+        ("os.environ['_SUBLAYER_COMPLETE'] = 'zsh'; run('compare', 'gpt', '')", "torch"),
+    ],
+)
+def test_slow_libraries_wait_until_they_are_needed(code: str, slow_ones: str):
+    program = (
+        "import os, sys; from sublayer.cli import main\n"
+        "def run(*words): assert main(words) == 0\n"
+        f"{code}; print(set({slow_ones.split()}) & set(sys.modules), file=sys.stderr)"
+    )
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=PROJECT)
+    assert done.stderr == "set()\n"
+
+
+def test_every_library_that_is_imported_is_declared():
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    extras = {key: rows for key, rows in project["optional-dependencies"].items() if key != "dev"}
+    declared = [*project["dependencies"], *(row for rows in extras.values() for row in rows)]
+    names = {canonical_name(re.match(r"[\w.-]+", row)[0]) for row in declared}
+    known = packages_distributions()
+    found = {name for text in read_package().values() for name in libraries(text)}
+    # compression is Python's own from 3.14 on.
+    foreign = found - sys.stdlib_module_names - {"sublayer", "_typeshed", "compression"}
+    needed = {canonical_name(each) for name in foreign for each in known.get(name, [name])}
+    # jinja2 brings MarkupSafe; where transformers is installed, it checks exports.
+    assert needed - names == {"markupsafe", "transformers"}
+
+
+def libraries(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Import(names):
+                yield from (each.name.partition(".")[0] for each in names)
+            case ast.ImportFrom(module, _, 0):
+                yield module.partition(".")[0]
+            case ast.Call(ast.Name("import_module" | "extra_module"), [ast.Constant(name), *_]):
+                yield name.partition(".")[0]
+
+
+def canonical_name(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def test_the_version_is_the_same_everywhere():
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    assert sublayer.__version__ == version
+    assert f'\nversion: "{version}"\n' in (PROJECT / "CITATION.cff").read_text()
+    assert f"\n## [{version}]\n" in (PROJECT / "CHANGELOG.md").read_text()
+    assert (PROJECT / "sublayer" / "py.typed").is_file()
+
+
+def test_public_functions_can_be_called_whichever_module_was_imported_first():
+    code = """
+import sublayer
+functions = [sublayer.load, sublayer.from_recipe, sublayer.train, sublayer.compare]
+import sublayer.loading, sublayer.training.loop as loop
+assert loop.__name__ == "sublayer.training.loop"
+for function in [*functions, sublayer.load, sublayer.from_recipe, sublayer.train, sublayer.compare]:
+    try:
+        function()
+    except TypeError as error:
+        print(str(error).partition(" missing ")[0])
+"""
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.split() == ["load()", "from_recipe()", "train()", "compare()"] * 2
+
+
+def test_public_names_are_listed_and_others_are_refused():
+    assert set(sublayer.__all__) <= set(dir(sublayer))
+    assert [name for name in sublayer.__all__ if not hasattr(sublayer, name)] == []
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        sublayer.nothing  # noqa: B018
+    folder = PROJECT / "sublayer"
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    modules = {path.stem for path in folder.glob("*.py")}
+    assert set(sublayer.__all__) & (packages | modules) == set()

@@ -1,87 +1,71 @@
+"""Texts that people read: tables of any width, numbers of things, errors of one line."""
+
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sublayer.counts import count
+from sublayer.errors import DataError
+from sublayer.study.report.arm_names import _FORMS, name_setting
 from sublayer.tables import table
 
 _CELL = st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=4).map(" ".join)
 _ROWS = st.integers(1, 4).flatmap(
     lambda n: st.lists(st.lists(_CELL, min_size=n, max_size=n), min_size=2, max_size=4)
 )
-
-
-def test_columns_are_as_wide_as_their_widest_cell():
-    text = table(["arm", "loss"], [("gpt", "1.25"), ("macaron", "10.5")], right=[1])
-    assert text.splitlines() == ["arm      loss", "-------  ----", "gpt      1.25", "macaron  10.5"]
-    assert table(["arm", "loss"], []).splitlines() == ["arm  loss", "---  ----"]
+_HEADINGS, _ARM = ["arm", "bits per byte", "FLOPs/token"], [("gpt", "4.2", "246 k")]
 
 
 @pytest.mark.parametrize(
     ("width", "lines"),
     [
+        (31, ["arm  bits per byte  FLOPs/token", "gpt            4.2        246 k"]),
+        (30, ["arm  bits per  FLOPs/token", "         byte", "gpt       4.2        246 k"]),
+        (25, ["arm  bits per  FLOPs/", "         byte   token", "gpt       4.2   246 k"]),
+    ],
+)
+def test_headings_that_are_too_wide_are_broken_no_more_than_helps(width: int, lines: list[str]):
+    *found, dashes, last = table(_HEADINGS, _ARM, right=[1, 2], width=width).splitlines()
+    assert [*found, last] == lines
+    assert re.fullmatch(r"---  -+  -+", dashes) and len(dashes) == len(last)
+
+
+@pytest.mark.parametrize(
+    ("headings", "rows", "right", "width", "lines"),
+    [
         (
-            31,
+            *(["arm", "loss"], [("gpt", "1.25"), ("macaron", "10.5")], [1], 80),
+            ["arm      loss", "-------  ----", "gpt      1.25", "macaron  10.5"],
+        ),
+        (["arm", "loss"], [], [], 80, ["arm  loss", "---  ----"]),
+        (
+            *(["arm", "interval"], [("gpt", "1.0 to 2.0"), ("macaron", "decided")], [1], 18),
             [
-                "arm  bits per byte  FLOPs/token",
-                "---  -------------  -----------",
-                "gpt            4.2        246 k",
+                *("arm      interval", "-------  --------"),
+                *("gpt        1.0 to", "              2.0", "macaron   decided"),
             ],
         ),
-        (
-            30,
+        (  # behind the bars that divide it
+            *(["measure", "signature"], [("BLEU", "nrefs:1|case:lc|eff:no"), ("chrF", "|")]),
+            *([], 28),
             [
-                "arm  bits per  FLOPs/token",
-                "         byte",
-                "---  --------  -----------",
-                "gpt       4.2        246 k",
+                *("measure  signature", "-------  ----------------"),
+                *("BLEU     nrefs:1|case:lc|", "         eff:no", "chrF     |"),
             ],
         ),
-        (
-            25,
+        (  # below one another, with the first column
+            *(["arm", "memory", "disk"], [("gpt", "1", "2")], [], 14),
             [
-                "arm  bits per  FLOPs/",
-                "         byte   token",
-                "---  --------  ------",
-                "gpt       4.2   246 k",
+                *("arm  memory", "---  ------", "gpt  1", ""),
+                *("arm  disk", "---  ----", "gpt  2"),
             ],
         ),
     ],
 )
-def test_headings_of_what_is_too_wide_are_broken_no_more_than_helps(width: int, lines: list[str]):
-    headings, rows = ["arm", "bits per byte", "FLOPs/token"], [("gpt", "4.2", "246 k")]
-    assert table(headings, rows, right=[1, 2], width=width).splitlines() == lines
-
-
-def test_cells_are_broken_where_headings_do_not_help():
-    rows = [("gpt", "1.0 to 2.0"), ("macaron", "decided")]
-    assert table(["arm", "interval"], rows, right=[1], width=18).splitlines() == [
-        "arm      interval",
-        "-------  --------",
-        "gpt        1.0 to",
-        "              2.0",
-        "macaron   decided",
-    ]
-
-
-def test_what_bars_divide_is_broken_behind_them():
-    rows = [("BLEU", "nrefs:1|case:lc|eff:no"), ("chrF", "|")]
-    assert table(["measure", "signature"], rows, width=28).splitlines()[2:] == [
-        "BLEU     nrefs:1|case:lc|",
-        "         eff:no",
-        "chrF     |",
-    ]
-
-
-def test_columns_that_do_not_fit_beside_one_another_stand_below_with_the_first():
-    assert table(["arm", "memory", "disk"], [("gpt", "1", "2")], width=14).splitlines() == [
-        "arm  memory",
-        "---  ------",
-        "gpt  1",
-        "",
-        "arm  disk",
-        "---  ----",
-        "gpt  2",
-    ]
+def test_cells_are_as_wide_as_fits_or_broken(headings, rows, right, width, lines):
+    assert table(headings, rows, right=right, width=width).splitlines() == lines
 
 
 @given(_ROWS, st.integers(13, 60))
@@ -96,3 +80,43 @@ def test_a_table_fits_and_loses_no_word(rows: list[list[str]], width: int):
     words = sorted(word for row in rows[1:] for cell in row[1:] for word in cell.split())
     printed = fitted.replace("-", " ").split()
     assert all(printed.count(word) >= words.count(word) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("number", "unit", "form", "text"),
+    [
+        (1, "step", ",", "1 step"),
+        (2000, "step", ",", "2,000 steps"),
+        (2, "process", ",", "2 processes"),
+        (1.004, "epoch", ".3g", "1 epoch"),
+        (0.5, "epoch", ".3g", "0.5 epochs"),
+    ],
+)
+def test_a_number_of_things(number: float, unit: str, form: str, text: str) -> None:
+    assert count(number, unit, form) == text
+
+
+def test_a_setting_of_one_is_named_in_the_singular() -> None:
+    # A name is no number.
+    numbers = _FORMS.keys() - {"model.positions", "data.tokenizer"}
+    named = [name_setting(field, 1) for field in numbers]
+    assert [text for text in named if re.search(r"\b1 \w+s\b", text)] == []
+
+
+@given(st.text())
+def test_an_error_is_one_printable_line(text: str) -> None:
+    message = str(DataError(f"a file names {text}, which is not there"))
+    assert message.isprintable() and message.startswith("a file names")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb", "a b"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\ud800", "\\ud800"),
+        ("ä – 日本", "ä – 日本"),
+    ],
+)
+def test_characters_that_a_terminal_would_act_on_are_escaped(text: str, shown: str) -> None:
+    assert str(DataError(text)) == shown
