@@ -1,11 +1,13 @@
-"""README, CONTRIBUTING and the docs: commands parse, transcripts are true, names exist."""
+"""README, CONTRIBUTING, docs and notebook: commands, code, links and names are as they are here."""
 
+import json
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import takewhile
 from pathlib import Path
@@ -14,6 +16,7 @@ from types import ModuleType
 import pytest
 from typer.main import get_command
 
+import sublayer
 from sublayer import cli
 from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.fields.catalog import TABLES, declaration, declarations, keys
@@ -26,14 +29,48 @@ from sublayer.study.asked import is_run, load_asked, split_words
 from sublayer.study.definition import find_study, load_study
 from sublayer.suite.file import read_suite
 from sublayer.tasks.registry import TASKS
+from tests.commands.reviews import reviews, write_csv
 from tests.documentation import PAGES, PROJECT, Command, blocks, commands, inline_code
 from tests.wrapping import unwrapped
 
+DOCS = PROJECT / "docs"
+NOTEBOOK = json.loads((PROJECT / "examples" / "first-hour.ipynb").read_text(encoding="utf-8"))
 NOT_FIELDS = {"model.safetensors", "train.c", "train.csv", "train.jsonl", "train.tsv"}
-
-
 SUBLAYER = [command for command in commands(*PAGES) if command.line.startswith("sublayer ")]
 TRANSCRIPTS = [command for command in SUBLAYER if command.shown is not None]
+EXAMPLES = [
+    Command(name, str(import_module(f"sublayer.commands.{module}").EXAMPLE), ())
+    for name, (module, _) in cli.COMMANDS.items()
+]
+FEW = '"train.steps": 2, "train.threads": 1, "train.precision": "float32"'
+SMALLER = {
+    '"model.d_model": 64, "train.steps": 200': (
+        f'"model.d_model": 16, "train.batch_sequences": 2, {FEW}'
+    ),
+    'settings = {"model.n_layers": 2': 'settings = {"data.path": "book.txt", "model.n_layers": 2',
+    '{"model.d_ff": 256}': '{"data.path": "book.txt"}',
+    '"book.txt", "train.minutes": 2}': (
+        f'"book.txt", "data.vocab_size": 150, "train.batch_sequences": 2, {FEW}}}'
+    ),
+    '{"train.epochs": 1}': (
+        f'{{"model.n_layers": 1, "model.d_model": 16, "model.n_heads": 2, {FEW}}}'
+    ),
+    '"train.minutes": 2, "optimizer.warmup_share"': (
+        f'"data.vocab_size": 100, "train.batch_tokens": 512, {FEW}, "optimizer.warmup_share"'
+    ),
+}
+"""Lengths and sizes that the pages show, and what takes seconds."""
+LINKED = (
+    *sorted(PROJECT.glob("*.md")),
+    *sorted(PROJECT.glob("docs/*.md")),
+    *sorted(PROJECT.glob("benchmarks/**/*.md")),
+    *sorted(PROJECT.glob("records/*/*.md")),
+    *sorted(PROJECT.glob("tests/**/*.md")),
+)
+GENERATED = [
+    f"reference/{name}.md" for name in ("fields", "commands", "devices", "records", "tasks")
+]
+"""What ``docs/generate.py`` writes; the build of the site checks links to it."""
 
 
 @pytest.fixture
@@ -49,9 +86,11 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_pages_show_every_command():
+def test_the_pages_show_every_command_and_every_command_an_example(workplace: Path):
     assert {command.line.split()[1] for command in SUBLAYER} >= set(cli.COMMANDS)
     assert len(TRANSCRIPTS) >= 5
+    assert [example.line.split()[1] for example in EXAMPLES] == list(cli.COMMANDS)
+    assert [error for example in EXAMPLES for error in mistakes(example)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -117,14 +156,11 @@ def test_a_command_prints_what_is_shown(
 
 
 def test_make_has_every_target_that_is_shown():
-    targets = set(
-        re.findall(r"^([a-z0-9-]+):", (PROJECT / "Makefile").read_text(), flags=re.MULTILINE)
-    )
-    shown = {
-        command.line.split()[1] for command in commands(*PAGES) if command.line.startswith("make ")
-    }
-    assert shown >= {"demo", "test"}
-    assert shown <= targets
+    makefile = (PROJECT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z0-9-]+):", makefile, flags=re.MULTILINE))
+    lines = [command.line.split() for command in commands(*PAGES)]
+    shown = {words[1] for words in lines if words[0] == "make"}
+    assert {"demo", "test"} <= shown <= targets
 
 
 def test_the_files_that_are_shown_are_recipes_studies_and_suites(workplace: Path):
@@ -140,8 +176,7 @@ def test_the_files_that_are_shown_are_recipes_studies_and_suites(workplace: Path
 
 
 def test_the_index_shows_what_the_demo_prints():
-    index = PROJECT / "docs" / "index.md"
-    (shown,) = (text for text in blocks(index, "text") if "\nreport: " in text)
+    (shown,) = (text for text in blocks(DOCS / "index.md", "text") if "\nreport: " in text)
     study = load_study("demo")
     first, *arms = (arm.name for arm in study.arms)
     assert len(shown.splitlines()) <= 15
@@ -150,79 +185,64 @@ def test_the_index_shows_what_the_demo_prints():
     assert "sublayer compare demo" in shown
 
 
-def test_a_record_is_linked_from_a_page_and_shown_with_what_does_not_follow():
-    pages = "\n".join(path.read_text() for path in PROJECT.glob("docs/*.md"))
-    shown = generator().records_page()
-    for record in sorted(PROJECT.glob("records/*/")):
-        assert f"](reference/records.md#{record.name})" in pages, record
-        section = shown.partition(f"\n## {record.name}\n")[2].partition("\n## ")[0]
-        assert re.search(r"^\| .*\d", section, flags=re.MULTILINE), f"no result of {record}"
-        assert "### What does not follow" in section, record
-
-
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_speeds_of_the_first_pages_are_those_of_the_benchmarks(page: str):
-    _, _, section = (PROJECT / page).read_text().partition("| | ")
-    table = [line for line in section.partition("\n## ")[0].splitlines() if "| ---" not in line]
-    rows = [line for line in table if re.search(r"\| [\d. to]+ \|", line)]
-    speeds = re.findall(r"\b\d\.\d\d\b", "\n".join(rows))
+def test_the_first_pages_have_the_speeds_of_the_benchmarks_and_all_kinds_of_models(page: str):
+    text = (PROJECT / page).read_text()
+    section = text.partition("| | ")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if re.search(r"\| [\d. to]+ \|", line)]
+    speeds = re.findall(r"\b\d\.\d\d\b", "\n".join(row for row in rows if "| ---" not in row))
     measured = (PROJECT / "benchmarks" / "README.md").read_text()
     assert len(speeds) > 20
     assert [speed for speed in speeds if speed not in measured] == []
+    introduction = unwrapped(text.partition("\n## ")[0].lower())
+    kinds = list(choices_of(declaration("model.kind").annotation))
+    assert [kind for kind in kinds if re.search(rf"(?<!-)\b{kind}s\b", introduction)] == kinds
 
 
 def rows(page: str, heading: str) -> list[str]:
-    """What the first column of the table below a heading names, as code."""
-    _, _, section = (PROJECT / page).read_text().partition(f"## {heading}\n")
-    return re.findall(r"^\| `([\w-]+)` \|", section.partition("\n## ")[0], flags=re.MULTILINE)
+    """The first column of the table below a heading, as code."""
+    section = (DOCS / page).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return sorted(re.findall(r"^\| `([\w-]+)` \|", section, flags=re.MULTILINE))
 
 
-def test_the_tables_of_the_pages_have_a_row_for_each_choice():
+def test_the_pages_name_every_choice_package_and_public_name():
     positions = choices_of(declaration("model.positions").annotation)
-    assert sorted(rows("docs/model.md", "Feed-forward networks")) == sorted(FFNS)
-    assert sorted(rows("docs/model.md", "Positions")) == sorted(positions)
-    assert sorted(rows("docs/training.md", "What is learned")) == sorted(OBJECTIVES)
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_first_pages_name_every_kind_of_model(page: str):
-    introduction = " ".join((PROJECT / page).read_text().partition("\n## ")[0].lower().split())
-    kinds = choices_of(declaration("model.kind").annotation)
-    said = [kind for kind in kinds if re.search(rf"(?<!-)\b{kind}s\b", introduction)]
-    assert said == list(kinds)
-
-
-def test_optimizers_are_named_where_they_are_described():
-    named = re.search(r"`optimizer.kind` is ([^;]*);", (PROJECT / "docs/training.md").read_text())
-    assert named
-    assert sorted(re.findall(r"`(\w+)`", named[1])) == sorted(OPTIMIZERS)
-
-
-def test_the_tour_names_every_package_and_module():
-    tour = set(inline_code(PROJECT / "CONTRIBUTING.md"))
+    assert rows("model.md", "Feed-forward networks") == sorted(FFNS)
+    assert rows("model.md", "Positions") == sorted(positions)
+    assert rows("training.md", "What is learned") == sorted(OBJECTIVES)
+    named = re.search(r"`optimizer.kind` is ([^;]*);", (DOCS / "training.md").read_text())
+    assert named and sorted(re.findall(r"`(\w+)`", named[1])) == sorted(OPTIMIZERS)
     package = PROJECT / "sublayer"
     files = [path for kind in ("py", "toml") for path in package.rglob(f"*/*.{kind}")]
     packages = {f"{path.parent.relative_to(PROJECT).as_posix()}/" for path in files}
     modules = {f"sublayer/{path.name}" for path in package.glob("*.py")} - {"sublayer/__main__.py"}
-    assert sorted((packages | modules) - tour) == []
+    assert (packages | modules) - set(inline_code(PROJECT / "CONTRIBUTING.md")) == set()
+    words = set(re.findall(r"[A-Za-z_]+", " ".join(inline_code(DOCS / "python.md"))))
+    assert set(sublayer.__all__) - words == {"__version__"}
 
 
 def generator() -> ModuleType:
     """Load what writes the pages that are generated."""
-    spec = spec_from_file_location("generate", PROJECT / "docs" / "generate.py")
-    assert spec
-    assert spec.loader
+    spec = spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec and spec.loader
     generate = module_from_spec(spec)
     spec.loader.exec_module(generate)
     return generate
 
 
-def test_the_reference_has_every_field_and_every_command():
+def test_the_reference_has_every_field_command_task_and_record():
     generate = generator()
     fields, shown, tasks = generate.fields_page(), generate.commands_page(), generate.tasks_page()
     assert [key for key in keys() if f"### `{key}`\n" not in fields] == []
     assert [name for name in cli.COMMANDS if f"## {name}\n" not in shown] == []
     assert [task.title for task in TASKS.values() if f" | {task.title} | " not in tasks] == []
+    pages = "\n".join(path.read_text() for path in PROJECT.glob("docs/*.md"))
+    for record in sorted(PROJECT.glob("records/*/")):
+        assert f"](reference/records.md#{record.name})" in pages, record
+        section = generate.records_page().partition(f"\n## {record.name}\n")[2]
+        section = section.partition("\n## ")[0]
+        assert re.search(r"^\| .*\d", section, flags=re.MULTILINE), f"no result of {record}"
+        assert "### What does not follow" in section, record
 
 
 def test_the_site_asks_nothing_of_other_servers(tmp_path: Path):
@@ -236,34 +256,105 @@ def test_the_site_asks_nothing_of_other_servers(tmp_path: Path):
     pages = list((tmp_path / "site").rglob("*.html"))
     assert len(pages) > 10
     loaded = r"<(?:link|script|img|iframe|source)\b[^>]*\b(?:href|src)=[\"']?(?:https?:)?//[^>]*>"
-    for page in pages:
-        assert re.findall(loaded, page.read_text()) == [], page
+    assert [found for page in pages for found in re.findall(loaded, page.read_text())] == []
 
 
-def test_the_version_is_the_same_everywhere():
-    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
-    assert f'\nversion: "{version}"\n' in (PROJECT / "CITATION.cff").read_text()
-    assert f"\n## [{version}]\n" in (PROJECT / "CHANGELOG.md").read_text()
+def run_python(code: str, folder: Path) -> str:
+    environment = {"SUBLAYER_CACHE": str(folder / "cache"), "PYTHONPATH": str(PROJECT)}
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (code,) = blocks(PROJECT / "README.md", "python")
-    assert '"train.steps": 200}' in code
-    smaller = (
-        '"train.steps": 2, "train.threads": 1, "train.precision": "float32", '
-        '"data.context": 32, "data.path": "a.txt"}'
+@pytest.mark.parametrize(
+    ("page", "n_smaller", "last"),
+    [
+        ("README.md", 3, r"ffn=swiglu \S+ \S+ (better|worse|cannot tell)"),
+        ("docs/python.md", 4, "--stride 0 is too small: give at least 1"),
+    ],
+)
+def test_the_python_of_a_page_runs_in_order(tmp_path: Path, page: str, n_smaller: int, last: str):
+    sentences = (
+        "It was a bright cold day, and the clocks were striking.",
+        "Nobody knew why the harbour was empty.",
+        "She read the letter twice and said nothing.",
     )
-    shorter = code.replace('"train.steps": 200}', smaller).replace(
-        '{"model.d_ff": 256}', '{"data.path": "a.txt"}'
+    for name in ("book.txt", "train.en", "train.de"):
+        (tmp_path / name).write_text("\n".join(sentences * 200))
+    write_csv(tmp_path / "my.csv", reviews(40))
+    code = "\n".join(blocks(PROJECT / page, "python"))
+    found = []
+    for whole, small in SMALLER.items():
+        found += [whole] if whole in code else []
+        code = code.replace(whole, small)
+    assert len(found) == n_smaller
+    assert re.fullmatch(last, run_python(code, tmp_path).splitlines()[-1])
+
+
+CELLS = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.mark.pages
+def test_the_cells_of_the_notebook_run_in_order(tmp_path: Path):
+    code = "\n".join("".join(cell["source"]) for cell in CELLS)
+    assert "steps = 300" in code
+    run_python(code.replace("steps = 300", "steps = 3"), tmp_path)
+
+
+def test_the_notebook_is_kept_as_it_ran():
+    assert [cell["execution_count"] for cell in CELLS] == list(range(1, len(CELLS) + 1))
+    shown = [output for cell in CELLS for output in cell["outputs"]]
+    assert any("text/html" in output.get("data", {}) for output in shown)
+    assert not re.search(r"/(?:home|root|tmp|work)/", json.dumps(NOTEBOOK))
+
+
+def prose(page: Path) -> str:
+    """A page without what it shows as code."""
+    fenced = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]+`", lambda code: code[0].replace("](", "] ("), fenced)
+
+
+def anchors(text: str) -> set[str]:
+    """What headings are linked by, on the site as where the pages are browsed."""
+    headings = re.findall(r"^#{1,6} +(.+?) *$", text, flags=re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
+    return {re.sub(r"\s", "-", heading) for heading in plain}
+
+
+def broken(page: Path) -> list[str]:
+    found = []
+    for link in re.findall(r"\]\((?!https?://|mailto:)([^)\s]+)\)", prose(page)):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if target in [DOCS / each for each in GENERATED]:
+            continue
+        if not target.exists():
+            found.append(f"{link}: there is no such file")
+        elif anchor and anchor not in anchors(prose(target)):
+            found.append(f"{link}: there is no such heading")
+    return found
+
+
+def test_every_link_leads_to_a_file_and_a_heading() -> None:
+    found = {page.relative_to(PROJECT).as_posix(): broken(page) for page in LINKED}
+    assert {page: links for page, links in found.items() if links} == {}
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Why by hand?\n[a](#why-by-hand) [b](#why) [c](page.md#why-by-hand)\n"
+        "[d](other.md) [e](https://example.org/x) `f[0](1)`\n```\n[g](none.md)\n# not-one\n```\n"
+        "[h](#not-one)\n"
     )
-    (tmp_path / "a.txt").write_text(
-        "The tokenizer of a text is what the model reads it by.\n" * 100
-    )
-    monkeypatch.chdir(tmp_path)
-    ran = subprocess.run(
-        [sys.executable, "-c", shorter], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    first, *_, last = ran.stdout.splitlines()
-    assert 0 < float(first) < 16
-    assert re.fullmatch(r"ffn=swiglu \S+ \S+ (better|worse|cannot tell)", last)
+    heading, file = "there is no such heading", "there is no such file"
+    assert broken(page) == [f"#why: {heading}", f"other.md: {file}", f"#not-one: {heading}"]
+
+
+def test_the_menu_of_the_documentation_names_every_page_once() -> None:
+    menu = json.dumps(tomllib.loads((PROJECT / "zensical.toml").read_text())["project"]["nav"])
+    pages = [path.relative_to(DOCS).as_posix() for path in DOCS.glob("*.md")]
+    assert sorted(re.findall(r'"([\w/-]+\.md)"', menu)) == sorted([*pages, *GENERATED])

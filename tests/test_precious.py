@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -16,60 +15,26 @@ from sublayer.system.lock import LOCK
 from tests.breadth import examples, rows
 
 NAMES = [
-    *(
-        "recipe.toml",
-        "record.json",
-        "model",
-        "checkpoints",
-        "metrics.jsonl",
-        "tensorboard",
-        "test.json",
-        "items.safetensors",
-        "failure.json",
-    ),
-    *(
-        "study.toml",
-        "results.json",
-        "items.safetensors.xz",
-        "report.html",
-        "tokenizer.json",
-        "arms",
-        "manifest.json",
-        "state.json",
-        "lock",
-    ),
-    *(
-        "config.json",
-        "model.safetensors",
-        "training.safetensors",
-        "certificate.json",
-        "step-00000002",
-        "run",
-        "out",
-    ),
-    *("sublayer-lock", "refused-model-1", "partial-00000002", "notes.txt"),
+    *("recipe.toml", "record.json", "model", "checkpoints", "metrics.jsonl", "tensorboard"),
+    *("test.json", "items.safetensors", "failure.json", "study.toml", "results.json"),
+    *("items.safetensors.xz", "report.html", "tokenizer.json", "arms", "manifest.json"),
+    *("state.json", "lock", "config.json", "model.safetensors", "training.safetensors"),
+    *("certificate.json", "step-00000002", "run", "out", "sublayer-lock", "refused-model-1"),
+    *("partial-00000002", "notes.txt"),
 ]
-VARIANTS: list[Callable[[str], str]] = [
-    *(
-        lambda name: name,
-        lambda name: f".{name}",
-        lambda name: f".{name}",
-        lambda name: f".{name}.partial",
-    ),
-    *(
-        lambda name: f"{name}.partial",
-        lambda name: f".{name}.tmp",
-        lambda name: f"{name}.tmp",
-        lambda name: f"{name}~",
-    ),
-    *(
-        lambda name: f".{name}.partial-{os.getpid()}",
-        lambda name: f".{name}-{os.getpid()}",
-        lambda name: f".{name}.lock",
-    ),
-    lambda name: temporary_path(Path(name)).name,
+FORMS = [
+    *("{}", ".{}", ".{}", ".{}.partial", "{}.partial", ".{}.tmp", "{}.tmp", "{}~"),
+    *(f".{{}}.partial-{os.getpid()}", f".{{}}-{os.getpid()}", ".{}.lock"),
 ]
-KINDS = ["file", "empty", "folder", "filled", "link", "dangling", "link to folder"]
+
+
+def variant(name: str, number: int) -> str:
+    """Return a name that a file beside that of a name might have."""
+    return FORMS[number].format(name) if number < len(FORMS) else temporary_path(Path(name)).name
+
+
+LINKS = {"link": "elsewhere.txt", "dangling": "nowhere", "link to folder": "."}
+KINDS = ["file", "empty", "folder", "filled", *LINKS]
 TINY = [
     *("model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16", "train.steps=2"),
     *("train.batch_sequences=2", "train.precision=float32", "train.threads=1"),
@@ -82,20 +47,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("precious")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-        (folder / "text.txt").write_text(
-            "The cat sat on the mat. Another dog ran over the fields.\n" * 40
-        )
+        text = "The cat sat on the mat. Another dog ran over the fields.\n" * 40
+        (folder / "text.txt").write_text(text)
         assert cli.main(train(folder, folder / "run")) == 0
         shutil.copytree(folder / "run", folder / "killed")
         shutil.rmtree(folder / "killed" / "model")
         (folder / "killed" / "record.json").unlink()
+        assert cli.main(["export", str(folder / "run"), str(folder / "gpt2")]) == 0
         yield folder
-
-
-@pytest.fixture(scope="module")
-def gpt2(place: Path) -> None:
-    """The run as transformers has it."""
-    assert cli.main(["export", str(place / "run"), str(place / "gpt2")]) == 0
 
 
 def train(place: Path, out: Path) -> list[str]:
@@ -124,17 +83,12 @@ def command(name: str, place: Path, out: Path) -> list[str]:
 def put(path: Path, kind: str, elsewhere: Path) -> None:
     if os.path.lexists(path) or (os.path.lexists(path.parent) and not path.parent.is_dir()):
         return
-    if kind == "folder":
+    if kind in ("folder", "filled"):
         path.mkdir()
-    elif kind == "filled":
-        path.mkdir()
-        (path / "x").write_text(f"x in {path.name}")
-    elif kind == "link":
-        path.symlink_to(elsewhere / "elsewhere.txt")
-    elif kind == "link to folder":
-        path.symlink_to(elsewhere)
-    elif kind == "dangling":
-        path.symlink_to(elsewhere / "nowhere")
+        if kind == "filled":
+            (path / "x").write_text(f"x in {path.name}")
+    elif kind in LINKS:
+        path.symlink_to(elsewhere / LINKS[kind])
     else:
         path.write_text("" if kind == "empty" else f"mine: {path.name}")
 
@@ -163,9 +117,9 @@ def nothing_is_lost(
     else:
         out.mkdir()
         own = {}
-    for base, variant, kind in things:
+    for base, number, kind in things:
         inside = out / "checkpoints" if where == "checkpoints" and name == "resume" else out
-        put(inside / VARIANTS[variant](base), kind, elsewhere)
+        put(inside / variant(base, number), kind, elsewhere)
     before = {path: what for path, what in inventory(out, elsewhere).items() if path not in own}
     code = cli.main(command(name, place, out))
     said = capsys.readouterr().err
@@ -178,9 +132,7 @@ def nothing_is_lost(
         assert not os.path.lexists(out / LOCK) or out / LOCK in before
 
 
-_THING = st.tuples(
-    st.sampled_from(NAMES), st.integers(0, len(VARIANTS) - 1), st.sampled_from(KINDS)
-)
+_THING = st.tuples(st.sampled_from(NAMES), st.integers(0, len(FORMS)), st.sampled_from(KINDS))
 _EXAMPLE = {
     "name": st.sampled_from(["train", "resume", "resume", "refused", "unreadable", "tokenize"]),
     "things": st.lists(_THING, min_size=1, max_size=5),
@@ -195,17 +147,13 @@ def test_nothing_that_a_user_has_is_lost(place, capsys, name, things, where) -> 
     nothing_is_lost(name, things, where, place, capsys)
 
 
+_LONG = ["compare", "train", "resume", "import", "export", "tokenize"]
+
+
 @pytest.mark.all
-@given(
-    **{
-        **_EXAMPLE,
-        "name": st.sampled_from(["compare", "train", "resume", "import", "export", "tokenize"]),
-    }
-)
+@given(**{**_EXAMPLE, "name": st.sampled_from(_LONG)})
 @examples(200, suppress_health_check=_SHARED)
-def test_nothing_that_a_user_has_is_lost_at_length(
-    place, gpt2, capsys, name, things, where
-) -> None:
+def test_nothing_that_a_user_has_is_lost_at_length(place, capsys, name, things, where) -> None:
     nothing_is_lost(name, things, where, place, capsys)
 
 
