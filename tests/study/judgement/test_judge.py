@@ -12,12 +12,12 @@ from scipy.stats import mannwhitneyu, ttest_ind
 from sublayer.errors import ConfigError
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
-from sublayer.study.judgement.contrast import Contrast
+from sublayer.study.judgement.contrast import Contrast, arm_less
 from sublayer.study.judgement.failed_runs import rank_p
 from sublayer.study.judgement.judge import Evidence, judge
 from sublayer.study.judgement.looks import ERROR
 from sublayer.study.judgement.power import detectable_effect, seeds_for, spread_interval
-from sublayer.study.judgement.seed_spread import SeedSpread
+from sublayer.study.judgement.seed_spread import Estimate, SeedSpread
 from sublayer.study.judgement.simultaneous import Family
 from tests.breadth import rows
 
@@ -70,6 +70,17 @@ def test_unequal_spreads_move_towards_their_mean_and_no_further():
     variances = SeedSpread(values, 0.0)._own.variances
     assert 0.01 < variances["calm"] < variances["x"] < 1.0
     assert variances["x"] == variances["y"] == variances["z"]
+
+
+def test_differences_from_one_arm_lend_each_other_degrees_of_freedom():
+    # Four degrees each, and of three alike half of another four: less than 12 / (1 + (3 - 1) / 4).
+    alone = [100.0, 200.0, 300.0, 250.0, 150.0]
+    rises = {"b": (1, 2, 3, 2, 2), "c": (2, 3, 2, 1, 2), "d": (2, 2, 1, 2, 3)}
+    values = {"a": seeded(*alone)}
+    values |= {arm: seeded(*map(sum, zip(alone, own, strict=True))) for arm, own in rises.items()}
+    estimates = SeedSpread(values, 0.0).estimates([arm_less(arm, "a") for arm in rises])
+    expected = Estimate(mean=2.0, variance=0.1, freedom=6.0, single=0.5)
+    assert list(estimates.values()) == [expected] * 3
 
 
 @pytest.mark.parametrize(("metric", "verdict"), [(BITS_PER_BYTE, "better"), (ACCURACY, "worse")])
