@@ -110,17 +110,15 @@ def test_runs_on_a_text_that_changed_between_them_are_refused(runs: list[str]):
 
 
 def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs: list[str]):
-    Path("both").mkdir()
-    Path("both/runs.json").write_text("{}")
-    Path("mine").mkdir()
-    Path("mine/thesis.txt").write_text("do not lose")
+    for name in ("both/runs.json", "mine/thesis.txt"):
+        Path(name).parent.mkdir()
+        Path(name).write_text("{}")
     shutil.copytree(runs[0], "copy")
     Path(runs[1], "record.json").unlink()
     cases: list[tuple[str, dict[str, Any], str]] = [
         (runs[3], {"seeds": 3}, "leave out --seeds 3"),
         (runs[3], {"overrides": ["train.steps=3"]}, r"leave out train\.steps=3"),
         ("modern", {}, "is a run and modern is not"),
-        ("runs/gone", {}, "runs/gone does not exist"),
         ("both", {}, "both is a comparison"),
         ("copy", {}, "of one recipe with one seed, 0"),
         (runs[1], {}, f"{runs[1]} has not ended"),
@@ -148,27 +146,17 @@ PATHS = "data.path = 'book.txt' and 'notes.txt'"
     ("settings", "name", "message"),
     [
         ({**NOTES, "data.context": 64}, "train", f"training texts differ, {PATHS}"),
-        (
-            {**BOOK, "data.split": "80/10/10"},
-            "train",
-            "differ, no data.split and data.split = '80/10/10'",
-        ),
+        ({**BOOK, "data.split": "80/10/10"}, "train", "no data.split and data.split = '80"),
         ({**NOTES, "data.tokenizer": "characters"}, "tokenizer", "data.tokenizer = 'bytes' and"),
-        (NOTES, "tokenizer", f"tokenizers differ, {PATHS}"),
         ({**BOOK, "model.n_layers": 2}, "valid", "validation texts differ, though their settings"),
-        ({**BOOK, "model.n_layers": 2}, "", ""),
     ],
 )
 def test_settings_that_keep_two_runs_apart_are_named(
     settings: dict[str, Any], name: str, message: str
 ) -> None:
-    other = recorded("b", settings, **({name: "1"} if name else {}))
-    if not name:
-        check_agree([recorded("a", BOOK), other])
-        return
-    with pytest.raises(ConfigError) as refused:
-        check_agree([recorded("a", BOOK), other])
-    assert str(refused.value).startswith("a and b do not compare: ")
+    check_agree([recorded("a", BOOK), recorded("b", settings)])
+    with pytest.raises(ConfigError, match="^a and b do not compare: ") as refused:
+        check_agree([recorded("a", BOOK), recorded("b", settings, **{name: "1"})])
     assert message in str(refused.value)
 
 
@@ -184,35 +172,29 @@ def begin(folder: StudyFolder, request: Request) -> None:
     folder.begin([MatchedArm(arm, {}, (), 0.0) for arm in request.arms], {})
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({}, ""),
-        ({"model.dropout": 0.1}, "its arm relu has dropout = 0.0, not dropout = 0.1"),
-        ({"model.norm": "rms"}, "its arm relu has .*, not .*rms"),
-    ],
-)
 def test_another_setting_makes_another_study_and_fields_that_came_since_do_not(
-    tmp_path: Path, settings: dict[str, Any], message: str
+    tmp_path: Path,
 ) -> None:
     begin(StudyFolder(tmp_path, request_of()), request_of())
     path = tmp_path / "study.toml"
     plan = tomllib.loads(path.read_text())
     for name, text in plan["asked"]["recipes"].items():
         recipe = tomllib.loads(text)
-        del recipe["title"]
+        del recipe["title"], recipe["model"]["norm"], recipe["data"]["windows"]
         recipe["source"] = "A sentence that has been mended since."
-        for table, field in (("model", "norm"), ("data", "windows"), ("train", "seed")):
-            del recipe[table][field]
         plan["asked"]["recipes"][name] = tomli_w.dumps(recipe)
     path.write_text(tomli_w.dumps(plan))
-    folder = StudyFolder(tmp_path, request_of(**settings))
-    assert folder.is_ours() == (not message)
-    if not message:
-        folder.check()
-        return
-    with pytest.raises(ConfigError, match=message):
-        folder.check()
+    folder = StudyFolder(tmp_path, request_of())
+    assert folder.is_ours()
+    folder.check()
+    for settings, message in (
+        ({"model.dropout": 0.1}, "its arm relu has dropout = 0.0, not dropout = 0.1"),
+        ({"model.norm": "rms"}, "its arm relu has .*, not .*rms"),
+    ):
+        folder = StudyFolder(tmp_path, request_of(**settings))
+        assert not folder.is_ours()
+        with pytest.raises(ConfigError, match=message):
+            folder.check()
 
 
 @pytest.mark.parametrize("begins", [False, True])
