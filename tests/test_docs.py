@@ -48,7 +48,6 @@ SMALLER = {
         f'"model.d_model": 16, "train.batch_sequences": 2, {FEW}'
     ),
     'settings = {"model.n_layers": 2': 'settings = {"data.path": "book.txt", "model.n_layers": 2',
-    '{"model.d_ff": 256}': '{"data.path": "book.txt"}',
     '"book.txt", "train.minutes": 2}': (
         f'"book.txt", "data.vocab_size": 150, "train.batch_sequences": 2, {FEW}}}'
     ),
@@ -272,7 +271,7 @@ def run_python(code: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("page", "n_smaller", "last"),
     [
-        ("README.md", 3, r"ffn=swiglu \S+ \S+ (better|worse|cannot tell)"),
+        ("README.md", 2, r"ffn=swiglu \S+ \S+ (better|worse|cannot tell)"),
         ("docs/python.md", 4, "--stride 0 is too small: give at least 1"),
     ],
 )
