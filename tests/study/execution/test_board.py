@@ -1,9 +1,24 @@
-"""What is shown of runs while they are made."""
+"""Runs made one after another, in a process of their own, and what is shown of them meanwhile."""
 
 import io
 import re
+from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+import torch
+
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.recipe import Recipe
+from sublayer.data.shards import workers
+from sublayer.errors import DataError, Interrupted
+from sublayer.study.execution import in_turn, shared_data, worker
 from sublayer.study.execution.board import Board, PlainBoard, Tally, TerminalBoard
+from sublayer.study.execution.in_turn import InTurn
+from sublayer.study.execution.job import Job, write_job
+from sublayer.study.execution.one_run import Outcome, Task
 from sublayer.training.progress import Status
 
 
@@ -71,6 +86,8 @@ def test_a_pipe_has_a_line_for_each_run_and_one_where_none_ends_for_long() -> No
     board.stage("relu, seed 3", "reading the text")
     clock.now += 5.0
     board.tick()
+    for label in ("relu, seed 3", "relu, seed 4"):  # of one warning one line
+        board.warn(label, "a document is long")
     board.drop("relu, seed 3")
     clock.now += 50.0
     board.tick()
@@ -79,25 +96,8 @@ def test_a_pipe_has_a_line_for_each_run_and_one_where_none_ends_for_long() -> No
         "relu, seed 3 (starting)",
         "[1/4, about 0:18 to go] gelu, seed 2: valid loss 1.4, after 0:06",
         "[1/4, about 0:33 to go] running relu, seed 3 (reading the text)",
+        "relu, seed 3: a document is long",
     ]
-
-
-def test_lines_become_fewer_where_runs_take_long() -> None:
-    clock, stream = Clock(), io.StringIO()
-    board = PlainBoard(Tally(4, clock), stream, clock)
-    board.begin("gelu, seed 2")
-    for _ in range(3600):
-        clock.now += 1.0
-        board.tick()
-    assert 60 < len(stream.getvalue().splitlines()) < 120
-
-
-def test_of_runs_with_the_same_warning_one_says_it() -> None:
-    stream = io.StringIO()
-    board = PlainBoard(Tally(2), stream)
-    board.warn("gelu, seed 0", "a document is long")
-    board.warn("gelu, seed 1", "a document is long")
-    assert stream.getvalue() == "gelu, seed 0: a document is long\n"
 
 
 def test_a_terminal_has_a_bar_for_each_run_that_is_made(monkeypatch) -> None:
@@ -122,3 +122,60 @@ def test_a_terminal_has_a_bar_for_each_run_that_is_made(monkeypatch) -> None:
     assert "1/4, about 0:33 to go" in text[1]
     assert "step 101/400, loss 1.5000, 0:09 left" in text[2]
     assert "starting" in text[3]
+
+
+def of_training() -> Interrupted:
+    # As train says it, whose command needs an option for that.
+    return Interrupted("interrupted and saved; the same command with --resume resumes")
+
+
+@pytest.mark.parametrize("stop", [of_training, KeyboardInterrupt], ids=["training", "scoring"])
+def test_a_stopped_study_says_what_is_done_and_a_warning_once(
+    stop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def finish(task: Task, progress: Any, **_: Any) -> Outcome:
+        if task.label == "d":
+            raise stop()
+        progress.warn("a document is long")
+        progress.note("resumed at step 3")
+        return Outcome(task.path)
+
+    monkeypatch.setattr(in_turn, "is_finished", lambda task: task.path.exists())
+    monkeypatch.setattr(in_turn, "describe_end", lambda task, outcome: "valid loss 1.5")
+    monkeypatch.setattr(in_turn, "finish_run", finish)
+    (tmp_path / "a").mkdir()  # which is done
+    tasks = [cast(Task, SimpleNamespace(label=name, path=tmp_path / name)) for name in "abcde"]
+    with pytest.raises(Interrupted) as stopped:
+        InTurn(5, None)(tasks)
+    assert str(stopped.value) == (
+        "interrupted with 3 of 5 runs done, and the others saved; the same command resumes"
+    )
+    assert capsys.readouterr().err.splitlines() == [
+        "a document is long",
+        "resumed at step 3",
+        "b: a document is long",
+        "b: resumed at step 3",
+        "[2/5] b: valid loss 1.5, after 0:00",
+        "c: resumed at step 3",
+        "[3/5] c: valid loss 1.5, after 0:00",
+    ]
+
+
+def test_a_text_is_encoded_by_as_many_processes_as_the_run_has_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def prepare(recipe: Recipe, pretrained: object) -> Any:
+        found.append(workers.default_processes())
+        raise DataError("it is not prepared")
+
+    threads = torch.get_num_threads()
+    recipe = load_recipe("gpt", [f"train.threads={threads}"]).recipe
+    line = write_job(Job("one", tmp_path, recipe, recipe, {}, "cpu"))
+    monkeypatch.setattr(workers, "cores", lambda: 64)
+    monkeypatch.setattr(shared_data, "prepare_data", prepare)
+    channel = SimpleNamespace(send=lambda message: None)
+    end = worker._Worker(channel).attend(line, SimpleQueue())  # type: ignore[arg-type]
+    assert end == {"end": "DataError", "text": "it is not prepared"}
+    assert found == [min(threads, workers.MOST_PROCESSES)]
