@@ -30,30 +30,10 @@ def test_runs_that_an_earlier_version_numbered_are_found(tmp_path, monkeypatch):
     assert default_folder(load_recipe("gpt"), resume=True).as_posix() == "runs/gpt.2"
 
 
-def test_resuming_a_run_goes_on_with_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run = tmp_path / "elsewhere" / "book"
-    run.mkdir(parents=True)
-    (run / "recipe.toml").write_text("[data]\ncorpus = 'python'\n")
-    loaded = load_recipe("elsewhere/book")
-    assert default_folder(loaded, resume=True).as_posix() == "elsewhere/book"
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert default_folder(loaded, resume=True).as_posix() == "elsewhere/book"
-    monkeypatch.delenv("WORLD_SIZE")
-    assert default_folder(loaded, resume=False).as_posix() == "runs/book"
-
-
 def test_several_processes_must_be_given_their_folder(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="name it with --out"):
         default_folder(load_recipe("gpt"), resume=False)
-
-
-def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):
-    with RunFolder(tmp_path / "run").held():
-        with pytest.raises(ConfigError, match="another process is training in"):
-            with RunFolder(tmp_path / "run").held():
-                pass
 
 
 def test_a_run_that_wrote_nothing_leaves_no_folder(tmp_path):

@@ -10,44 +10,7 @@ from sublayer.config.data import DataConfig
 from sublayer.config.layering.layers import load_recipe
 from sublayer.data.prepare import Data, prepare
 from sublayer.runs.header import text_rows
-from sublayer.runs.run import train_run
 from sublayer.runs.small_test import describe_small_test
-from sublayer.training.progress import SilentProgress
-
-SETTINGS = {
-    "model.n_layers": 1,
-    "model.d_model": 16,
-    "model.n_heads": 2,
-    "data.context": 16,
-    "data.tokenizer": "bytes",
-    "train.steps": 4,
-    "train.batch_sequences": 2,
-    "train.precision": "float32",
-    "train.threads": 1,
-}
-
-
-class Heard(SilentProgress):
-    """Keeps what is said."""
-
-    is_alone = True
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
-
-
-def header(heard: Heard) -> dict[str, str]:
-    """The rows of a header by their names; the lines of a long one are joined."""
-    rows: dict[str, str] = {}
-    name = ""
-    for line in heard.lines:
-        assert len(line) <= 80
-        name = line[:11].strip() or name
-        rows[name] = f"{rows.get(name, '')} {line[11:].strip()}".strip()
-    return rows
 
 
 @pytest.fixture
@@ -58,34 +21,9 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "book.txt"
 
 
-def test_a_header_says_what_is_trained_on_what_and_where(text: str) -> None:
-    heard = Heard()
-    loaded = load_recipe("gpt", {**SETTINGS, "data.path": text})
-    record = train_run(loaded, Path("runs/a"), device="cpu", progress=heard)
-    rows = header(heard)
-    assert rows["text"] == "book.txt: 1 document, 2,400 bytes"
-    assert rows["split"].startswith("2,160 / 120 / 120 bytes to train, validate and test on")
-    assert "the test split is part of one document" in rows["split"]
-    assert rows["tokenizer"] == "bytes, 256 ids"
-    assert rows["model"] == f"decoder, {record['parameters']['training']:,} parameters"
-    assert rows["device"] == "cpu, float32, 1 thread"
-    assert rows["batch"].startswith("32 tokens a step: 2 sequences of 16, ")
-    assert rows["length"] == "4 steps, 0.0593 epochs"
-    assert rows["folder"] == "runs/a"
-    assert rows["expected"] == "said after the first steps"
-    # The next run of this size knows the pace of the first.
-    train_run(loaded, Path("runs/b"), device="cpu", progress=(later := Heard()))
-    assert header(later)["expected"].startswith("about 0:")
-
-
-PAIRS = {
-    "source_path": "train.en",
-    "target_path": "train.de",
-    "source_language": "en",
-    "target_language": "de",
-    "tokenizer": "word-bpe",
-    "vocab_size": 60,
-}
+LANGUAGES = {"source_language": "en", "target_language": "de"}
+PAIRS = {**LANGUAGES, "source_path": "train.en", "target_path": "train.de"}
+PAIRS |= {"tokenizer": "word-bpe", "vocab_size": 60}
 VALID = {"valid_source_path": "valid.en", "valid_target_path": "valid.de"}
 TEST = {"test_source_path": "test.en", "test_target_path": "test.de"}
 
@@ -134,7 +72,6 @@ def data_of(test: int, *, is_cut: bool = False, **more: Any) -> Data:
     ("data", "expected"),
     [
         (data_of(1, is_cut=True), "part of one document"),
-        (data_of(2, is_cut=True), "parts of 2 documents"),
         (data_of(9), "9 documents"),
         (data_of(5, read_pairs=list), "5 pairs of texts"),
     ],

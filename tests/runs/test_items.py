@@ -55,40 +55,22 @@ def test_items_are_read_as_they_were_written(tmp_path: Path) -> None:
     for name, table in items.tables.items():
         read = found.tables[name]
         assert (read.unit, read.digest, read.n_items) == (table.unit, table.digest, table.n_items)
+        assert np.array_equal(read.documents, table.documents)  # type: ignore[arg-type]
         for column, values in table.columns.items():
             assert np.array_equal(read.columns[column], values)
-    documents = found.tables["windows"].documents
-    assert documents is not None and documents.tolist() == [0, 0, 2]
-    assert found.tables["lines"].documents is None
-
-
-def test_the_file_names_its_metrics_and_whole_numbers_are_small(tmp_path: Path) -> None:
-    write_items(tmp_path, some_items(), {"loss": "windows", "sop_accuracy": "sop_pairs"})
+    # What was not scored is not named.
     data = (tmp_path / ITEMS).read_bytes()
     entries = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     header = json.loads(entries["__metadata__"]["header"])
-    # What was not scored is not named.
     assert header["metrics"] == {"loss": "windows"}
-    assert header["tables"]["windows"]["unit"] == "a window"
-    dtypes = {name: entry["dtype"] for name, entry in entries.items() if name != "__metadata__"}
-    assert dtypes == {
-        "windows/nats": "F64",
-        "windows/tokens": "U32",
-        "windows/documents": "U8",
-        "lines/bleu": "U8",
-    }
 
 
 _LONG = (1 << 60).to_bytes(8, "little")
 HOSTILE: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", "no safetensors file"),
     "a header that is longer than the file": (_LONG + b"{}", "no safetensors file"),
-    "a header that is no JSON": ((2).to_bytes(8, "little") + b"{x", "is not JSON"),
     "a file cut short": (file_of()[:-1], "is damaged"),
     "no header": (save({"w/nats": np.ones(2)}), "has no header"),
-    "text for a number": (file_of(n_items="2"), "n_items"),
     "another version": (file_of(version=2), "version 2"),
-    "no digest": (file_of(digest="x"), "digest"),
     "numbers that are not finite": (file_of({"w/nats": np.array([1.0, np.nan])}), "not finite"),
     "a table of tables": (file_of({"w/nats": np.ones((2, 1, 1))}), "shape (2, 1, 1)"),
     "a missing column": (file_of(columns=["nats", "tokens"]), "it has no 'w/tokens'"),
