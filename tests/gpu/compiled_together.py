@@ -1,6 +1,6 @@
-"""Train in several processes, compiled and not: print how far apart both are, as JSON.
+"""Train in some processes, compiled and not: print how far apart both are, as JSON.
 
-Started by torchrun with a device and a text.
+Started with a device, a text, and names of kinds or of cases of several processes.
 """
 
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch._dynamo.backends.registry import lookup_backend
+from torch._dynamo.utils import counters
 from torch.fx import GraphModule
 
 from sublayer.training.processes.joining import join_world, leave_world
@@ -20,43 +21,45 @@ CASES = {
     "whole copies": {"train.shard": "none", "train.recompute": "blocks"},
     "kept for a step": {"train.shard": "optimizer"},
     "recomputed": {"train.shard": "full", "train.recompute": "blocks"},
-    "auxiliary": {"train.shard": "full", **KINDS["auxiliary"]},
-    "shared": {"train.shard": "full", "model.share": "all"},
+    "auxiliary, in parts": {"train.shard": "full", **KINDS["auxiliary"]},
+    "shared, in parts": {"train.shard": "full", "model.share": "all"},
 }
 
 
 def main():
     """Train each case both ways, and print what the first process found."""
-    place, plain = sys.argv[1:]
+    place, plain, *names = sys.argv[1:]
     torch.set_num_threads(1)
-    device = torch.device(place)
+    device, found = torch.device(place), {}
     world = join_world(device)
     attentions = _compile_and_count("aot_eager" if place == "cpu" else "inductor")
-    found = {}
-    for name, case in CASES.items():
-        settings = {**case, "model.dropout": 0.0, "model.n_layers": 2}
+    for name in names:
+        settings = {**{**KINDS, **CASES}[name], "model.dropout": 0.0}
         sessions = [open_session(Texts(*[Path(plain)] * 4), settings, device, world) for _ in "ab"]
         allow_graphs(12)
         sessions[1].train_step.parallel.compile()
         # What was compiled for one case would be taken for the next.
         torch._dynamo.reset()
-        attentions.clear()
-        figures = [_train(each) for each in sessions]
+        for counted in (attentions, counters):
+            counted.clear()
+        figures = [_train(each, evaluates=world.size > 1) for each in sessions]
         worst = max(abs(ours - theirs) / abs(ours) for ours, theirs in zip(*figures, strict=True))
         found[name] = {"worst": worst, "attentions": len(attentions)}
+        found[name] |= {"graphs": counters["stats"]["unique_graphs"]}
+        found[name] |= {"breaks": sum(counters["graph_break"].values())}
     if world.is_main:
         print(json.dumps(found), flush=True)
     world.wait()
     leave_world()
 
 
-def _train(session):
+def _train(session, *, evaluates):
     """Return losses and gradient norms of steps, with an evaluation between them."""
     figures = []
     for step in range(3):
         result = session.train_step(step)
         figures += [float(result.loss), float(result.gradient_norm)]
-        if step == 1:
+        if step == 1 and evaluates:
             figures.append(session.evaluate()["loss"])
     return figures
 

@@ -62,9 +62,7 @@ def softmax_attention(q, k, v, keys, bias, scale):
         [
             ("documents", True, torch.float32),
             ("causal", False, torch.bfloat16),
-            ("causal", True, torch.float32),
             ("all", True, torch.bfloat16),
-            ("padding", True, torch.bfloat16),
             ("padding", False, torch.float32),
         ],
         2,
@@ -229,15 +227,10 @@ def ragged_on_a_cpu(device, monkeypatch):
 
 def layouts(name):
     """The layout of a name with where sequences begin, and which queries count."""
-    if name == "causal":
-        (starts,) = sequence_starts(READ)
-        return Layout.causal(READ, READ >= 0, READ, starts=starts), READ >= 0
-    if name == "padded":
-        (starts,) = sequence_starts(ONE_A_ROW)
-        return Layout.bidirectional(ONE_A_ROW, ONE_A_ROW >= 0, starts=starts), ONE_A_ROW >= 0
-    if name == "packed":
-        (starts,) = sequence_starts(READ)
-        return Layout.bidirectional(READ, READ >= 0, READ, starts), READ >= 0
+    if name in ("causal", "padded"):
+        read = READ if name == "causal" else ONE_A_ROW
+        lay_out = Layout.causal if name == "causal" else Layout.bidirectional
+        return lay_out(read, read >= 0, read, starts=sequence_starts(read)[0]), read >= 0
     read, written = (READ, WRITTEN) if name == "cross, packed" else (ONE_A_ROW, READERS)
     starts = sequence_starts(read, written)
     ids = (read, written) if name == "cross, packed" else (None, None)
@@ -245,32 +238,27 @@ def layouts(name):
 
 
 def moved(keys, device, *, is_ragged):
-    ragged = None
+    ragged, names = None, ("query_starts", "key_starts")
     if is_ragged:
-        ragged = replace(
-            keys.ragged,
-            query_starts=keys.ragged.query_starts.to(device),
-            key_starts=keys.ragged.key_starts.to(device),
-        )
+        starts = {name: getattr(keys.ragged, name).to(device) for name in names}
+        ragged = replace(keys.ragged, **starts)
     return replace(keys, mask=keys.mask.to(device), ragged=ragged)
 
 
-@pytest.mark.parametrize("name", rows(["causal", "padded", "packed", "cross", "cross, packed"], 2))
+@pytest.mark.parametrize("name", rows(["causal", "padded", "cross", "cross, packed"], 2))
 def test_attention_without_padding_is_sdpas_under_a_mask(name, device, ragged_on_a_cpu):
     layout, counts = layouts(name)
     dtype = torch.float64 if device.type == "cpu" else torch.bfloat16
-    n_rows, n_queries = counts.shape
-    draw = torch.Generator().manual_seed(3)
-    shapes = [(n_rows, 2, n, 8) for n in (n_queries, layout.n_keys, layout.n_keys, n_queries)]
-    q, k, v, weight = (torch.randn(shape, generator=draw).to(device, dtype) for shape in shapes)
-    # Nothing is read of what is computed at padding.
-    weight = weight * counts[:, None, :, None].to(device)
+    is_real = counts[:, None, :, None].to(device)
+    lengths = (counts.shape[1], layout.n_keys, layout.n_keys, counts.shape[1])
+    drawn = (draw(len(counts), 2, n, 8, seed=seed) for seed, n in enumerate(lengths))
+    q, k, v, weight = (each.to(device, dtype) for each in drawn)
     found = []
     for is_ragged in (False, True):
         inputs = [x.clone().requires_grad_() for x in (q, k, v)]
         mixed = attend(*inputs, moved(layout.keys, device, is_ragged=is_ragged), scale=0.3)
-        (mixed * weight).sum().backward()
-        is_real = counts[:, None, :, None].to(device)
+        # Nothing is read of what is computed at padding.
+        (mixed * weight * is_real).sum().backward()
         found.append([torch.where(is_real, mixed.detach(), 0), *(x.grad for x in inputs)])
     assert len(ragged_on_a_cpu) == 1
     tolerance = {"rtol": 1e-9, "atol": 1e-12} if device.type == "cpu" else {"rtol": 0, "atol": 0.05}
@@ -278,7 +266,7 @@ def test_attention_without_padding_is_sdpas_under_a_mask(name, device, ragged_on
         torch.testing.assert_close(own, masked, **tolerance)
 
 
-RAGGED = ("documents", "masked", "translation", "questions", "pair")
+RAGGED = ("masked", "translation", "questions", "pair")
 """Kinds with padding or several sequences in a row, and no bias of scores."""
 WHOLE = {"train.batch_sequences": 24, "train.micro_batch_sequences": 24}
 """So many rows that some are shorter."""
@@ -291,10 +279,6 @@ def test_an_objectives_gradients_are_those_under_masks(
     settings = {**KINDS[kind], **WHOLE, "model.dropout": 0, "model.dropout_attention": 0}
     if kind == "masked":
         settings["data.context"] = 128
-    if kind == "documents":
-        for number in range(40):
-            (tmp_path / f"{number}.txt").write_text(" ".join(WORDS[: 3 + number % 11]))
-        settings["data.path"] = str(tmp_path)
     if kind == "translation":
         lines = [" ".join(WORDS[: 1 + number % 17]) for number in range(200)]
         (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines))
@@ -337,7 +321,7 @@ def with_starts(each, device, *, is_ragged):
 
 
 def test_queries_at_few_places_keep_the_mask():
-    layout, _ = layouts("packed")
+    layout, _ = layouts("causal")
     places = Queries(torch.tensor([[0, 3], [5, 1], [0, 0]]))
     keys = places.keys(layout.keys, layout.n_keys)
     assert layout.keys.ragged is not None and keys.ragged is None
