@@ -1,32 +1,20 @@
 """Training steps on a GPU: the CPU's numbers, nothing that waits, ahead, compiled, in parts."""
 
 import json
-import math
 import subprocess
-from statistics import fmean
 
 import pytest
 import torch
 
-from sublayer.training.metrics import METRICS, read_metrics
 from tests.breadth import TRIES_ALL
 from tests.gpu.compiled_together import CASES
 from tests.gpu.kinds import KINDS, OPTIMIZERS, NothingWaits, chosen, gradients, open_session
-from tests.made import TINY
 from tests.torchrun import in_processes
 
 LOSS, GRADIENT, MOVED = 1e-5, 1e-3, 0.05
 """Greatest relative difference: of a loss; of a parameter's gradient, and of all changes, in L2."""
-N_STEPS, CLOSE = {"cpu": 40, "cuda": 500}, 0.02
-N_LAST = {"cpu": 8, "cuda": 50}
 GPU = pytest.param("cuda", marks=pytest.mark.gpu)
 PLACES = ["cpu", GPU] if TRIES_ALL else [GPU]
-WAYS = {
-    "parts": {"train.shard": "full"},
-    "whole copies": {},
-    "parts of adaptive rates": {"train.shard": "optimizer", "optimizer.kind": "lamb"},
-    "exact": {"train.exact": True},
-}
 
 
 def without_dropout(settings):
@@ -95,20 +83,6 @@ def test_steps_prepared_ahead_are_the_same(kind, texts, device, monkeypatch):
     # Sums of a GPU's gradients may differ in their order.
     limit = 1e-4 if device.type == "cuda" else 0.0
     assert found[1] == [(pytest.approx(loss, rel=limit), n) for loss, n in found[0]]
-
-
-@pytest.mark.parametrize("kind", ["adamw", "lamb"][: 2 if TRIES_ALL else 1])
-def test_training_in_bfloat16_learns_as_in_float32(kind, device, texts):
-    steps, ends = N_STEPS[device.type], {}
-    for precision in ("float32", "bfloat16"):
-        settings = {"train.precision": precision, "train.steps": steps, "optimizer.kind": kind}
-        settings |= {"optimizer.warmup_steps": 4, "model.dropout": 0.0}
-        train_step = open_session(texts, settings, device).train_step
-        losses = [float(train_step(step).loss) for step in range(steps)]
-        assert all(map(math.isfinite, losses))
-        ends[precision] = fmean(losses[-N_LAST[device.type] :])
-        assert ends[precision] < 0.9 * losses[0]
-    assert ends["bfloat16"] == pytest.approx(ends["float32"], rel=CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -182,20 +156,3 @@ def test_two_processes_compute_compiled_the_same(place, texts):
         assert found["worst"] < 1e-4, (name, found)
         # Blocks are compiled as what is around them.
         assert found["attentions"] > 0, (name, found)
-
-
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("way", chosen(WAYS, "parts"))
-def test_two_gpus_train_what_one_does(way, place, texts, tmp_path):
-    if place == "cuda" and torch.cuda.device_count() < 2:
-        pytest.skip("one GPU alone")
-    settings = {**TINY, "model.dropout": 0.0, "train.steps": 6, **WAYS[way]}
-    fields = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-    words = ["train", "gpt", *fields, f"data.path={texts.plain}", "--device", place, "--out"]
-    losses = []
-    for n_processes in (1, 2):
-        out = tmp_path / str(n_processes)
-        run(in_processes(n_processes, "sublayer", *words, out))
-        losses.append([row["loss"] for row in read_metrics(out / METRICS) if "loss" in row])
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
-    assert len(losses[0]) > 1

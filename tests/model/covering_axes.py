@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from sublayer.config.architecture.block import BLOCKS
-from sublayer.config.architecture.feedforward import FFNS, networks_with
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.fields.messages import choices_of
 from sublayer.config.model import ModelConfig
@@ -105,7 +104,6 @@ OF_BLOCKS = (
     "dropout_final",
 )
 """What an LSTM has not."""
-IN_ATTENTION = [name for name, row in POSITIONS.items() if row.in_attention != "nothing"]
 
 WITHOUT_MEANING: list[Pair] = [
     *each_with("norm", ["none"], "norm_order", "post"),
@@ -136,30 +134,6 @@ WITHOUT_MEANING: list[Pair] = [
     *each_with("positions", NOT_RELATIVE, "relative_distance", 20),
 ]
 """Pairs of values that contradict each other, or of which one would have no effect."""
-
-ALSO_WITHOUT_MEANING: list[Pair] = [
-    *each_with("ffn", without(FFNS, *networks_with("gelu")), "gelu", "exact"),
-    *each_with("ffn", without(FFNS, *networks_with("swish")), "swish_beta", 2.0),
-    *each_with("project_embeddings", ["as-needed"], "embedding_projection", "sum"),
-    *each_with("d_embed", [9], "positions", "sinusoidal"),
-    *each_with("block", [("attention",)], "share", "ffn"),
-    *each_with("block", [("ffn",)], "share", "attention"),
-    *each_with("block", [("ffn",)], "n_heads", 2),
-    *each_with("block", [("ffn",)], "positions", *IN_ATTENTION),
-    *each_with("block", [("attention",)], "d_ff", 12),
-    *each_with("block", [("attention", "cross", "ffn")], "kind", "decoder"),
-    *each_with("block", [("ffn:relu",)], "ffn", "gelu"),
-    *each_with("n_heads", [7], "d_model", 512),
-    *each_with("d_head", [3], "positions", "rotary"),
-    *each_with("d_model", [9], "positions", "sinusoidal"),
-    *each_with("positions", ["learned"], "rotary_base", 500.0),
-    *each_with("init", ["xavier"], "init_std", 0.01),
-    *each_with("share", ["all"], "share_groups", 9),
-    *each_with("n_layers", [5], "share_inner", 2),
-    *each_with("relative_distance", [16], "relative_buckets", 32),
-    *each_with("vocab_size", [1000], "vocab_multiple", 128),
-]
-"""The same with values outside the design, or that a third value can give a meaning."""
 
 
 def numbered(pair: Pair) -> frozenset[tuple[str, int]]:

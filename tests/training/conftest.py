@@ -5,7 +5,6 @@ import torch
 
 from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
-from tests.made import KINDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -13,16 +12,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def text_path(workshop):
     return workshop.path({})
-
-
-@pytest.fixture(scope="session")
-def pairs_path(workshop):
-    return workshop.path(KINDS["translation"])
-
-
-@pytest.fixture(scope="session")
-def tasks_path(workshop):
-    return workshop.path(KINDS["pair"])
 
 
 @pytest.fixture

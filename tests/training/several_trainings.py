@@ -6,8 +6,7 @@ Each is a list, words of the command line, or an object:
     end at once, without saving;
 ``into``: save what ``recipe`` begins with, or the checkpoint ``restore``, in this folder;
 ``differing``: words of the command line, to which each process adds its number as the seed;
-``found``: the folder that gets the answers of ``shared_work``, asked with ``paths``;
-``lost``: the second process fails while the first one waits for it.
+``found``: the folder that gets the answers of ``shared_work``, asked with ``paths``.
 """
 
 import json
@@ -87,8 +86,6 @@ def do(told):
         return break_off(told)
     if "found" in told:
         return answer(told)
-    if "lost" in told:
-        return shared_work.lose_one(join_world(CPU))
     return differ(told)
 
 

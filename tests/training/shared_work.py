@@ -13,7 +13,6 @@ from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
 from sublayer.objective.supervised import predictions, text_predictions
 from sublayer.training.processes.agreement import check_same
-from sublayer.training.processes.world import World
 from tests.made import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 from tests.training.runs import open_session
 
@@ -113,16 +112,3 @@ def agreement(world):
     except (ValueError, SublayerError) as error:
         found["failure"] = [type(error).__name__, str(error)]
     return found
-
-
-def lose_one(world):
-    """Fail in the second process where the first one waits for it."""
-
-    class Failing(World):
-        def own(self, n):
-            if self.rank == 1:
-                raise ValueError("lost")
-            return super().own(n)
-
-    failing = Failing(world.rank, world.size)
-    failing.gather([np.zeros(1) for _ in failing.own(2)], 2)

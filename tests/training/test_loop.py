@@ -1,6 +1,5 @@
 """The loop: batches prepared ahead, the best checkpoint, notes, checkpoints written beside it."""
 
-import json
 import math
 import re
 import threading
@@ -18,7 +17,6 @@ from sublayer.training.checkpoints.background import Background
 from sublayer.training.checkpoints.loop_state import LoopState
 from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.loop import Evaluate, Loop
-from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.processes import alone
 from sublayer.training.progress import SilentProgress
 from tests.made import MASKED, TRANSLATION
@@ -27,19 +25,6 @@ from tests.training.runs import Notes, SignalAt, open_session, results
 RUINOUS = {"optimizer.schedule": "constant", "optimizer.lr": 0.5, "optimizer.warmup_steps": 5}
 AFTER_SIX = {"train.steps": 6, "train.evaluate_steps": 6, "train.checkpoint_steps": 3}
 WAITING = {**AFTER_SIX, "train.save_in_background": False}
-
-
-def test_a_run_learns_and_leaves_its_record(made):
-    folder = made("causal")
-    record, lines = json.loads((folder / "record.json").read_text()), read_metrics(folder / METRICS)
-    losses = [line["loss"] for line in lines if line["kind"] == "valid"]
-    best = record["valid"]
-    assert losses[0] > losses[-1] >= best["loss"] == min(losses)
-    assert best["bits_per_byte"] == pytest.approx(best["loss"] / math.log(2))
-    assert (record["step"], record["tokens"]) == (24, 24 * 6 * 32)
-    assert [line["step"] for line in lines if line["kind"] == "train"] == [*range(3, 25, 3)]
-    seconds = [0.0, *(line["seconds"] for line in lines), record["seconds"] + 0.01]
-    assert seconds == sorted(seconds)
 
 
 def test_the_model_of_a_run_is_its_best_checkpoint(run, tmp_path):

@@ -16,7 +16,6 @@ from sublayer.training.processes.meeting import agree_on_start
 from sublayer.training.processes.part_files import read_parts
 from sublayer.training.processes.reaching import reach
 from sublayer.training.processes.tree import Node, TreeSum, part_range, subtrees
-from sublayer.training.processes.world import World
 
 LONG, SHORT = timedelta(seconds=60), timedelta(seconds=0.2)
 
@@ -110,15 +109,6 @@ def test_a_lost_process_is_named_once(monkeypatch, error, is_first, said, kind):
         raise error
     assert type(caught.value) is kind
     assert ("step 4 is kept" in str(caught.value)) == (caught.value is not error)
-
-
-def test_one_process_waits_for_none():
-    alone, written = World(rank=0, size=1), []
-    alone.by_first(lambda: written.append(1))
-    assert written == [1]
-    assert alone.any(True) and not alone.any(False)
-    assert list(alone.own(3)) == [0, 1, 2]
-    assert alone.share([2.0]) == [2.0]
 
 
 PART = "shard-00001-model-00001-of-00001.safetensors"

@@ -11,7 +11,6 @@ from tensorboardX.proto.event_pb2 import Event
 from sublayer.interop.tensorflow.crc32c import masked_crc32c
 from sublayer.system.stage_displays import PlainStages
 from sublayer.system.stages import shown_by
-from sublayer.training import metrics
 from sublayer.training.metrics import METRICS, MetricsLog, cut_back, read_metrics
 from sublayer.training.progress import ShownProgress, Status
 
@@ -58,18 +57,6 @@ def test_a_log_opened_again_goes_on_behind_its_checkpoint_and_its_events_with_it
     ]
     times = [start, *(event.wall_time for event in events), time.time()]
     assert times == sorted(times)
-
-
-def test_events_are_seen_while_a_run_goes_on(tmp_path, monkeypatch):
-    with MetricsLog(tmp_path, 0) as log:
-        log.write("train", 1, {"loss": 1.0})
-        log.write("train", 2, {"loss": 2.0})
-        assert [event.step for event in events_of(tmp_path)] == [0, 1]
-        log.sync()
-        assert [event.step for event in events_of(tmp_path)] == [0, 1, 2]
-        monkeypatch.setattr(metrics, "_FLUSH_EVERY_S", 0)
-        log.write("train", 3, {"loss": 3.0})
-        assert [event.step for event in events_of(tmp_path)] == [0, 1, 2, 3]
 
 
 def test_damaged_lines_are_left_out_and_the_file_as_it_was_is_kept(tmp_path):

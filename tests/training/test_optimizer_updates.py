@@ -14,7 +14,6 @@ from sublayer.config.optimizers.adam import AdamConfig, AdamWConfig
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.model.roles import parameter_roles
 from sublayer.objective.causal.family import CAUSAL
-from sublayer.training.optimizers import adafactor
 from sublayer.training.optimizers.build import build_optimizer, set_learning_rate
 from sublayer.training.optimizers.division import WHOLE
 from sublayer.training.optimizers.layer_decay import rate_shares
@@ -113,25 +112,6 @@ def test_stacked_maps_move_as_they_would_one_by_one(config):
         take(many, apart, dict(zip("abc", gradient, strict=True)))
     assert not torch.equal(together["w"], start)
     torch.testing.assert_close(together["w"], torch.stack(list(apart.values())))
-
-
-@pytest.mark.parametrize(
-    "config", [AdafactorConfig(), AdafactorConfig(min_factored=4)], ids=["plain", "factored"]
-)
-def test_parameters_of_one_shape_move_together_as_they_would_alone(monkeypatch, config):
-    shapes = {f"{name} {number}": SHAPES[name] for number in range(5) for name in SHAPES}
-    roles = {name: name.split()[0] for name in shapes}
-    moved = []
-    for part in (1, 2 * 35, 1 << 18):
-        monkeypatch.setattr(adafactor, "CPU_UPDATE_PART", part)
-        parameters = trainable(draw(shapes))
-        optimizer = build_optimizer(config, parameters, roles)
-        for step in range(3):
-            take(optimizer, parameters, draw(shapes, seed=step + 1))
-        moved.append(parameters)
-    for name in shapes:
-        torch.testing.assert_close(moved[0][name], moved[1][name], rtol=1e-6, atol=1e-7)
-        torch.testing.assert_close(moved[0][name], moved[2][name], rtol=1e-6, atol=1e-7)
 
 
 BY_HAND = {"lr": 0.75, "betas": (0.5, 0.75), "eps": 1.0, "weight_decay": 0.5}

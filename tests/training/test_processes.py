@@ -19,7 +19,6 @@ from sublayer.loading import load
 from sublayer.runs.run import train_run
 from sublayer.training.checkpoints.layout import stored_model, stored_training
 from sublayer.training.progress import SilentProgress
-from tests.breadth import TRIES_ALL
 from tests.made import LSTM, MASKED, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 from tests.stopping import stopped_at
 from tests.torchrun import in_processes
@@ -260,13 +259,6 @@ def test_parts_give_the_losses_and_weights_of_whole_copies(trained, name):
     assert load(folder).config == load(alone).config
 
 
-@pytest.mark.parametrize("name", MOVED["parts"])
-def test_parts_of_two_processes_are_resumed_by_four(trained, name):
-    trained.in_four()
-    folder, alone = trained.in_two() / "begun parts" / name, trained.alone("parts", name)
-    assert_near(folder, alone, **tolerance(name))
-
-
 def assert_exact(folder, alone):
     found = model_of(folder)
     assert all(torch.equal(found[key], value) for key, value in model_of(alone).items())
@@ -279,10 +271,14 @@ def test_exact_training_has_the_bits_of_one_process_in_two(trained, name):
     assert_exact(trained.in_two() / "exact" / name, trained.alone("exact", name))
 
 
-@pytest.mark.parametrize("name", MOVED["exact"])
-def test_exact_training_resumed_in_four_processes_has_the_bits_of_one(trained, name):
+@pytest.mark.parametrize(("mode", "name"), [(mode, name) for mode in MOVED for name in MOVED[mode]])
+def test_runs_of_two_processes_are_resumed_by_four(trained, mode, name):
     trained.in_four()
-    assert_exact(trained.in_two() / "begun exact" / name, trained.alone("exact", name))
+    folder, alone = trained.in_two() / f"begun {mode}" / name, trained.alone(mode, name)
+    if mode == "exact":
+        assert_exact(folder, alone)
+    else:
+        assert_near(folder, alone, **tolerance(name))
 
 
 def assert_same_bits(ours, theirs):
@@ -354,57 +350,24 @@ def launched(n_processes, module, *arguments):
 
 
 @pytest.mark.all
-def test_a_process_that_fails_leaves_none_waiting(tmp_path):
-    (tmp_path / "tasks.json").write_text(json.dumps([{"lost": True}]))
-    command = in_processes(2, TASKS_MODULE, tmp_path / "tasks.json")
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
-    assert result.returncode != 0
-    assert "lost" in result.stderr
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("n_processes", [2, 4])
-def test_models_drawn_at_random_are_trained_alike_in_parts_and_exactly(
-    text_path, stories_path, pairs_path, tasks_path, n_processes
-):
-    texts = (text_path, stories_path, pairs_path, tasks_path)
-    drawn = (100 * n_processes, 20 if TRIES_ALL else 4)
-    command = in_processes(n_processes, "tests.training.random_crossings", *texts, *drawn)
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-6000:]
-    found = [line.split(": ")[1] for line in done.stdout.splitlines()]
-    assert found == ["alike"] * drawn[1], done.stdout
-
-
-@pytest.mark.all
-@pytest.mark.parametrize(
-    ("shard", "number", "line"),
-    [("none", signal.SIGKILL, "was lost"), ("full", signal.SIGSTOP, "hangs")],
-)
 def test_a_process_that_is_lost_costs_one_line_and_what_came_after_the_last_checkpoint(
-    tmp_path, text_path, shard, number, line
+    tmp_path, text_path
 ):
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
-    way = {"train.steps": 12, "train.hang_minutes": 0.5}
-    way |= {"train.exact": True} if shard == "none" else FULL
-    if shard == "none":
-        task = task_of(way, text_path, unbroken)
-        train_run(load_recipe("gpt", task["settings"]), unbroken, progress=SilentProgress())
-    else:
-        words = words_of(task_of(way, text_path, unbroken))
-        subprocess.run(launched(2, "sublayer", *words), check=True, capture_output=True, cwd=ROOT)
+    way = {"train.steps": 12, "train.hang_minutes": 0.5, "train.exact": True}
+    task = task_of(way, text_path, unbroken)
+    train_run(load_recipe("gpt", task["settings"]), unbroken, progress=SilentProgress())
     # The second process sends itself the signal after step 7, in its first start alone.
-    words = words_of(task_of(way, text_path, broken))
-    again = launched(2, "tests.training.lost_process", number.value, *words)
-    result = subprocess.run(again, capture_output=True, text=True, cwd=ROOT)
+    launcher = ["torch.distributed.run", "--standalone", "--max-restarts", "3"]
+    launcher += ["--nproc-per-node", "2", "-m", "tests.training.lost_process"]
+    words = [str(signal.SIGKILL.value), *words_of(task_of(way, text_path, broken))]
+    command = [sys.executable, "-m", *launcher, *words]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 0, result.stderr
-    (found,) = lines_of_errors(result.stderr)
-    assert f"another process {line}" in found
+    (line,) = lines_of_errors(result.stderr)
+    assert "another process was lost" in line
     assert "Traceback" not in result.stderr
-    ours, theirs = model_of(unbroken), model_of(broken)
-    assert all((theirs[name] == value).all() for name, value in ours.items())
-    for kind in ("train", "valid"):
-        assert figures(broken, kind) == figures(unbroken, kind)
+    assert_exact(broken, unbroken)
 
 
 def test_a_warning_saves_and_asks_to_be_started_again(run, tmp_path):
@@ -414,12 +377,10 @@ def test_a_warning_saves_and_asks_to_be_started_again(run, tmp_path):
 
 
 @pytest.mark.all
-@pytest.mark.parametrize("file", ["state.json", "recipe.toml"])
-def test_the_exit_code_of_a_warning_asks_for_another_try(tmp_path, text_path, file):
+def test_the_exit_code_of_a_warning_asks_for_another_try(tmp_path, text_path):
     words = words_of(task_of({"train.steps": 60}, text_path, tmp_path / "run"))
-    # While the second checkpoint is written, or before the first step.
-    places = [("open", file)] * (2 if file == "state.json" else 1)
-    command = stopped_at(places, signal.SIGUSR1, *words)
+    # While the second checkpoint is written.
+    command = stopped_at([("open", "state.json")] * 2, signal.SIGUSR1, *words)
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert ended.returncode == 75, ended.stderr
 

@@ -10,7 +10,6 @@ import warnings
 
 import pytest
 
-from sublayer.config.layering.finetune import load_finetune
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.errors import CheckpointError, ConfigError, Interrupted
@@ -325,10 +324,3 @@ def test_a_kept_checkpoint_is_a_model_to_start_from_and_a_missing_one_is_refused
     shutil.rmtree(missing.parent)
     with pytest.raises(CheckpointError, match="no checkpoint step-00000008: there are none"):
         load(missing)
-
-
-def test_fine_tuning_takes_no_steps_of_the_pretraining(tmp_path, tasks_path):
-    recipe = tmp_path / "mine.toml"
-    recipe.write_text('extends = "gpt"\n[train]\nsteps = 500\nkeep_steps = [400]\n')
-    loaded = load_finetune(str(recipe), ["sst2"], str(tasks_path)).loaded
-    assert loaded.recipe.train.keep_steps == ()

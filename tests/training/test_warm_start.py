@@ -32,9 +32,15 @@ from tests.training.runs import Notes, SignalAt, results
 
 SHAPE = {"model.n_layers": 3, "model.d_model": 24, "model.n_heads": 2, "data.context": 32}
 SHAPE |= {"model.positions": "learned-per-layer"}
-JUDGED = {"kind": "encoder", "pooler": "tanh", "sentence_classes": 2}
+ENCODER = {"kind": "encoder"}
+JUDGED = {**ENCODER, "pooler": "tanh", "sentence_classes": 2}
+DEEP, SHALLOW = {**JUDGED, "n_layers": 4}, {**JUDGED, "n_layers": 2}
 TWO = {"kind": "encoder-decoder", "n_decoder_layers": 2}
 PER_LAYER = {"positions": "learned-per-layer"}
+WITH_TABLES, WITH_TABLE = {**TWO, **PER_LAYER}, {**TWO, "positions": "relative"}
+LOW = {**WITH_TABLES, "n_layers": 2, "n_decoder_layers": 4}
+HIGH = {**WITH_TABLES, "n_layers": 3, "n_decoder_layers": 1}
+SHARED = {"share": "all"}
 
 
 def make_model(seed, **fields):
@@ -64,125 +70,77 @@ def later(first, n_encoder=3, n_decoder=2):
     return stack("source.encoder", first, n_encoder) + stack("decoder", first, n_decoder, 3)
 
 
-STARTS = {
-    "two stacks": (TWO, TWO, None, [], []),
-    "an lstm without its head": (
-        {"kind": "lstm", "pooler": "tanh"},
-        {**JUDGED, "kind": "lstm"},
-        None,
-        ["left out of RUN: sentence head (the recipe asks for none)"],
-        [],
-    ),
-    "heads that the run lacks": (
+JUDGE = ["sentence_head."]
+STARTS = [
+    (TWO, TWO, None, "", []),
+    (
         JUDGED,
-        {"kind": "encoder"},
+        ENCODER,
         None,
-        ["starts fresh: pooler (RUN has none), sentence head (RUN has none)"],
-        ["pooler.", "sentence_head."],
+        "pooler (RUN has none), sentence head (RUN has none)",
+        ["pooler.", *JUDGE],
     ),
-    "a sentence head of other weights": (
+    (
         {**JUDGED, "sentence_classes": 1},
         JUDGED,
         None,
-        ["starts fresh: sentence head (that of RUN has other weights)"],
-        ["sentence_head."],
+        "sentence head (that of RUN has other weights)",
+        JUDGE,
     ),
-    "a vocabulary head of other weights": (
-        {**JUDGED, "head": "transform"},
+    ({}, {"head_bias": False}, None, "output bias (RUN has none)", ["head.bias"]),
+    (
         JUDGED,
-        None,
-        ["starts fresh: vocabulary head (that of RUN has other weights)"],
-        ["head."],
-    ),
-    "an output bias": (
-        {"head": "transform"},
-        {"head": "transform", "head_bias": False},
-        None,
-        ["starts fresh: output bias (RUN has none)"],
-        ["head.bias"],
-    ),
-    "fewer positions of two stacks": (
-        {**TWO, **PER_LAYER, "max_len": 7},
-        {**TWO, **PER_LAYER, "max_len": 11},
-        None,
-        ["keeps the first 7 of the 11 positions that RUN has learned"],
-        [],
-    ),
-    "the first block and a pooler": (
-        JUDGED,
-        {"kind": "encoder", "pooler": "tanh"},
+        {**ENCODER, "pooler": "tanh"},
         1,
-        ["starts fresh: sentence head (RUN has none), 2 of 3 blocks (init.layers = 1)"],
-        [*stack("encoder", 1, 3), "sentence_head."],
+        "sentence head (RUN has none), 2 of 3 blocks",
+        [*stack("encoder", 1, 3), *JUDGE],
     ),
-    "a deeper encoder": (
-        {**JUDGED, "n_layers": 4},
-        {**JUDGED, "n_layers": 2},
-        2,
-        ["starts fresh: 2 of 4 blocks (init.layers = 2)"],
-        stack("encoder", 2, 4),
-    ),
-    "a deeper encoder of shared blocks": (
-        {**JUDGED, "n_layers": 4, "share": "all"},
-        {**JUDGED, "n_layers": 2, "share": "all"},
-        None,
-        [],
-        [],
-    ),
-    "no blocks": (
-        TWO,
-        TWO,
-        0,
-        ["starts fresh: 3 of 3 encoder blocks and 2 of 2 decoder blocks (init.layers = 0)"],
-        later(0),
-    ),
-    "two blocks with their tables": (
-        {**TWO, **PER_LAYER},
-        {**TWO, **PER_LAYER},
-        2,
-        ["starts fresh: 1 of 3 encoder blocks (init.layers = 2)"],
-        [*later(2), *tables("source.", 2, 3)],
-    ),
-    "one block beside the table of all": (
-        {**TWO, "positions": "relative"},
-        {**TWO, "positions": "relative"},
+    (DEEP, SHALLOW, 2, "2 of 4 blocks", stack("encoder", 2, 4)),
+    ({**DEEP, **SHARED}, {**SHALLOW, **SHARED}, None, "", []),
+    (TWO, TWO, 0, "3 of 3 encoder blocks and 2 of 2 decoder blocks", later(0)),
+    (WITH_TABLES, WITH_TABLES, 2, "1 of 3 encoder blocks", [*later(2), *tables("source.", 2, 3)]),
+    (WITH_TABLE, WITH_TABLE, 1, "2 of 3 encoder blocks and 1 of 2 decoder blocks", later(1)),
+    (
+        LOW,
+        HIGH,
         1,
-        ["starts fresh: 2 of 3 encoder blocks and 1 of 2 decoder blocks (init.layers = 1)"],
-        later(1),
-    ),
-    "stacks of other depths": (
-        {**TWO, **PER_LAYER, "n_layers": 2, "n_decoder_layers": 4},
-        {**TWO, **PER_LAYER, "n_layers": 3, "n_decoder_layers": 1},
-        1,
-        ["starts fresh: 1 of 2 encoder blocks and 3 of 4 decoder blocks (init.layers = 1)"],
+        "1 of 2 encoder blocks and 3 of 4 decoder blocks",
         [*later(1, 2, 4), *tables("source.", 1, 2), *tables("", 1, 4)],
     ),
-    "blocks that share the first one's weights": (
-        {**TWO, "share": "all", "positions": "relative"},
-        {**TWO, "share": "all", "positions": "relative"},
-        1,
-        [],
-        [],
-    ),
-}
-"""Fields of a model and its start, the blocks to take, notes, and what names of the rest begin."""
+    ({**WITH_TABLE, **SHARED}, {**WITH_TABLE, **SHARED}, 1, "", []),
+]
+"""Fields of a model and its start, blocks to take, what is noted, and names of what is fresh."""
 
 
-@pytest.mark.parametrize("case", STARTS)
-def test_parts_of_a_start_are_taken_and_all_others_are_as_drawn(case, tmp_path):
-    fields, fields_of_source, layers, notes, fresh = STARTS[case]
-    model, drawn, source = (
-        make_model(*each[:1], **each[1])
-        for each in ((1, fields), (1, fields), (2, fields_of_source))
-    )
-    assert start(model, source, tmp_path / "run", layers) == notes
+@pytest.mark.parametrize(("fields", "of_source", "layers", "fresh", "prefixes"), STARTS)
+def test_parts_of_a_start_are_taken_and_all_others_are_as_drawn(
+    fields, of_source, layers, fresh, prefixes, tmp_path
+):
+    model, drawn = (make_model(1, **fields) for _ in range(2))
+    source = make_model(2, **of_source)
+    words = f" (init.layers = {layers})" if layers is not None else ""
+    expected = [f"starts fresh: {fresh}{words}"] if fresh else []
+    assert start(model, source, tmp_path / "run", layers) == expected
     theirs, as_drawn = source.state_dict(), drawn.state_dict()
     for name, value in model.state_dict().items():
-        is_fresh = name.startswith(tuple(fresh))
-        expected = as_drawn[name] if is_fresh else theirs[name][: len(value)]
-        assert torch.equal(value, expected), name
-    used = [prefix for prefix in fresh if any(name.startswith(prefix) for name in as_drawn)]
-    assert used == fresh
+        is_fresh = name.startswith(tuple(prefixes))
+        assert torch.equal(value, (as_drawn if is_fresh else theirs)[name]), name
+    used = [prefix for prefix in prefixes if any(name.startswith(prefix) for name in as_drawn)]
+    assert used == prefixes
+
+
+def test_heads_and_positions_that_are_not_asked_for_are_left_out(tmp_path):
+    fields = {**WITH_TABLES, "pooler": "tanh"}
+    model = make_model(1, **fields, max_len=7)
+    source = make_model(2, **fields, sentence_classes=2, max_len=11)
+    assert start(model, source, tmp_path / "run") == [
+        "left out of RUN: sentence head (the recipe asks for none)",
+        "keeps the first 7 of the 11 positions that RUN has learned",
+    ]
+    theirs = source.state_dict()
+    assert all(
+        value.equal(theirs[name][: len(value)]) for name, value in model.state_dict().items()
+    )
 
 
 def test_a_label_head_is_kept_for_the_same_answers_alone(tmp_path):
