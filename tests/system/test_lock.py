@@ -5,17 +5,13 @@ import fcntl
 import os
 import shutil
 import sys
-import threading
 import types
-from pathlib import Path
 
 import pytest
 
 from sublayer.errors import ConfigError
-from sublayer.system import lock
 from sublayer.system.lock import LOCK, held
-from sublayer.system.stage_displays import HeardStages
-from sublayer.system.stages import shown_by
+from tests.waiting import waits_until
 
 
 @pytest.fixture(params=["posix", "windows"])
@@ -70,45 +66,15 @@ def test_another_kind_of_file_is_in_the_way(tmp_path, make):
     assert (tmp_path / "theirs").read_text() == "theirs" and os.path.lexists(tmp_path / LOCK)
 
 
-def test_a_lock_that_was_taken_away_while_it_was_waited_for_is_made_anew(tmp_path, monkeypatch):
-    opened = lock._open
-
-    def opened_too_late(path: Path) -> int:
-        descriptor = opened(path)
-        monkeypatch.setattr(lock, "_open", opened)
-        path.unlink()
-        return descriptor
-
-    monkeypatch.setattr(lock, "_open", opened_too_late)
-    with held(tmp_path):
-        assert (tmp_path / LOCK).is_file()
-        with pytest.raises(ConfigError), held(tmp_path):
-            pass
-
-
 @pytest.mark.parametrize("goes", [False, True])
 def test_who_waits_for_a_folder_has_it_once_it_is_free(tmp_path, goes):
-    said = []
-    waits = threading.Event()
-
-    def hear(text: str) -> None:
-        said.append(text)
-        waits.set()
-
-    def wait() -> None:
+    def wait():
         with held(tmp_path / "a", waits_for="another process"):
-            said.append("has it")
-            assert (tmp_path / "a" / LOCK).is_file()
+            return (tmp_path / "a" / LOCK).is_file()
 
-    with shown_by(HeardStages(hear, said.append)):
-        with held(tmp_path / "a"):
-            waiting = threading.Thread(target=wait)
-            waiting.start()
-            assert waits.wait(60)
-            said.append("free")
-            if goes:  # with all that is in it
-                shutil.rmtree(tmp_path / "a")
-        waiting.join()
-    assert said[:2] == ["waiting for another process", "free"]
-    assert "has it" in said[2:]
+    def meanwhile():
+        if goes:  # with all that is in it
+            shutil.rmtree(tmp_path / "a")
+
+    assert waits_until(tmp_path / "a", "waiting for another process", wait, meanwhile)
     assert not (tmp_path / "a").exists()

@@ -4,7 +4,6 @@ import os
 import platform
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from sublayer.study.budget import resources
 from sublayer.system import allocator, machine, memory, peak_memory
 from sublayer.system.cores import cores
 from sublayer.system.launch import check_launch, is_first_launched, meeting_place, n_launched
-from sublayer.system.machine import check_device, choose_device, describe_machine, processor
+from sublayer.system.machine import choose_device, describe_machine, processor
 from sublayer.system.memory import free_memory, total_memory
 
 
@@ -50,19 +49,13 @@ def test_a_machine_without_proc_is_described_and_planned(without_linux, monkeypa
     assert resources.find_resources("cpu").memory_bytes is None
 
 
-@pytest.mark.parametrize("name", ["tpu", "cuda:77", ""])
-def test_a_device_that_is_not_there_is_refused_by_name(name):
-    with pytest.raises(ConfigError, match=f"device '{name}' is not there"):
-        check_device(name)
-
-
 def test_a_device_is_chosen_for_every_process(monkeypatch):
     assert choose_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
     monkeypatch.setenv("WORLD_SIZE", "98")
     monkeypatch.setenv("LOCAL_RANK", "97")
     assert choose_device("cpu") == torch.device("cpu")
     # No machine has so many.
-    for name, shown in (("cuda", "cuda:97"), ("cuda:96", "cuda:96")):
+    for name, shown in (("cuda", "cuda:97"), ("cuda:96", "cuda:96"), ("tpu", "tpu"), ("", "")):
         with pytest.raises(ConfigError, match=f"device '{shown}' is not there"):
             choose_device(name)
 
@@ -101,7 +94,7 @@ from pathlib import Path
 import numpy
 from sublayer.system.allocator import keep_freed_memory, release_freed_memory, return_freed_memory
 
-def fault():
+def n_faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     numpy.ones(1 << 24, dtype=numpy.uint8)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
@@ -111,44 +104,37 @@ def resident():
 
 keep_freed_memory()
 before = resident()
-fault()
-print(fault(), resident() - before)
+n_faults()
+print(n_faults(), resident() - before)
 release_freed_memory()
 print(resident() - before)
 return_freed_memory()
-block = numpy.ones(1 << 24, dtype=numpy.uint8)
-print(resident() - before)
-del block
+n_faults()
 print(resident() - before)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
 def test_freed_memory_is_kept_released_or_returned():
-    ran = subprocess.run(
-        [sys.executable, "-c", ALLOCATING], capture_output=True, text=True, check=True
-    )
-    n_faults, kept, released, held, returned = map(float, ran.stdout.split())
-    assert n_faults < 100
-    assert kept > 0.5 > released and held > 0.5 > returned
+    ran = subprocess.run([sys.executable, "-c", ALLOCATING], capture_output=True, check=True)
+    n_faults, kept, released, returned = map(float, ran.stdout.split())
+    assert n_faults < 100 and kept > 0.5 > max(released, returned)
 
 
-@pytest.fixture
-def launched(monkeypatch):
-    def launch(**changed):
-        whole = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
-        whole |= {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
-        for name, value in {**whole, **changed}.items():
-            monkeypatch.setenv(name, value)
-
-    return launch
+LAUNCHED = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
+LAUNCHED |= {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
 
 
-def test_several_processes_are_numbered_and_meet_and_one_needs_nothing(launched):
-    launched()
+def launch(monkeypatch, **changed):
+    for name, value in {**LAUNCHED, **changed}.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_several_processes_are_numbered_and_meet_and_one_needs_nothing(monkeypatch):
+    launch(monkeypatch)
     check_launch()
     assert (n_launched(), is_first_launched(), meeting_place()) == (4, False, ("node1", 29500))
-    launched(WORLD_SIZE="", RANK="7", MASTER_PORT="abc")
+    launch(monkeypatch, WORLD_SIZE="", RANK="7", MASTER_PORT="abc")
     check_launch()
     assert is_first_launched()
 
@@ -156,7 +142,6 @@ def test_several_processes_are_numbered_and_meet_and_one_needs_nothing(launched)
 @pytest.mark.parametrize(
     ("name", "value", "line"),
     [
-        ("WORLD_SIZE", "abc", "WORLD_SIZE = abc is no whole number from 1 on"),
         ("WORLD_SIZE", "0", "WORLD_SIZE = 0 is no whole number from 1 on"),
         ("WORLD_SIZE", "9" * 5000, "WORLD_SIZE = 9{40} is no whole number from 1 on"),
         ("RANK", "", "WORLD_SIZE = 4 needs RANK"),
@@ -166,12 +151,11 @@ def test_several_processes_are_numbered_and_meet_and_one_needs_nothing(launched)
         ("MASTER_PORT", "65536", "MASTER_PORT = 65536 is no port, 1 to 65535"),
     ],
 )
-def test_a_launch_of_no_launcher_is_refused_by_name_and_value(
-    launched, name, value, line, capsys, tmp_path
+def test_a_launch_of_no_launcher_is_refused_by_name(
+    monkeypatch, name, value, line, capsys, tmp_path
 ):
-    launched(**{name: value})
+    launch(monkeypatch, **{name: value})
     with pytest.raises(ConfigError, match=f"^{line}.*: start the processes with torchrun"):
         check_launch()
-    assert cli.main(["train", "gpt", "--out", str(tmp_path / "run")]) == cli.MISTAKE
+    assert cli.main(["train", "gpt", "--out", str(tmp_path)]) == cli.MISTAKE
     assert capsys.readouterr().err.startswith(f"error: {name if value else 'WORLD_SIZE'} = ")
-    assert not Path(tmp_path / "run").exists()

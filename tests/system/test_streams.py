@@ -27,16 +27,6 @@ REDIRECTIONS = {
 }
 
 
-PROBE = """
-import os
-from pathlib import Path
-from sublayer.system.streams import lasting_streams
-with lasting_streams():
-    number = os.open("file", os.O_CREAT | os.O_WRONLY)
-    Path("number").write_text(str(number))
-"""
-
-
 class Broken(io.StringIO):
     """A stream whose reader has left."""
 
@@ -45,20 +35,16 @@ class Broken(io.StringIO):
 
 
 def shell(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    words = ["bash", "-c", line.replace("sublayer ", f"{sys.executable} -m sublayer ")]
+    words = ["bash", "-c", line.replace("sublayer ", f"{sys.executable} -m sublayer ", 1)]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    return subprocess.run(
-        words, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
+    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a text and a run."""
     folder = tmp_path_factory.mktemp("streams")
-    (folder / "text.txt").write_text(
-        "The cat sat on the mat. Another dog ran over the green fields.\n" * 60
-    )
+    (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran.\n" * 90)
     done = shell(train("run"), folder)
     assert done.returncode == 0, done.stderr
     return folder
@@ -68,7 +54,7 @@ def train(out: str) -> str:
     return f"sublayer train gpt data.path=text.txt {' '.join(TINY)} --out {out}"
 
 
-def test_a_stream_that_fails_loses_what_is_written_and_remembers_why() -> None:
+def test_a_stream_that_fails_loses_what_is_written_and_remembers_why():
     for behind in (Broken(), None):
         stream = Stream(behind, "standard output")
         assert stream.write("text") == 4 and not stream.isatty()
@@ -76,13 +62,11 @@ def test_a_stream_that_fails_loses_what_is_written_and_remembers_why() -> None:
         assert stream.failure is not None and stream.is_gone == (behind is not None)
         with pytest.raises(OutputLost):
             stream.require()
-    whole = io.StringIO()
-    stream = Stream(whole, "standard output")
+    stream = Stream(io.StringIO(), "standard output")
     stream.write("text")
     stream.require()
-    assert whole.getvalue() == "text" and stream.failure is None
     with pytest.raises(TypeError):
-        stream.write(b"text")  # type: ignore[arg-type]
+        stream.write(b"text")
 
 
 def test_streams_are_put_back(capsys, monkeypatch):
@@ -112,19 +96,7 @@ def test_training_goes_on_to_its_end(place, state, which):
     assert which == "both" or done.stderr.splitlines()[-1] == lost(state)
 
 
-def test_training_whose_reader_leaves_goes_on_to_its_end(place):
-    done = shell(f"set -o pipefail; {train('head')} 2>&1 | head -c 1", place)
-    assert json.loads((place / "head" / "record.json").read_text())["step"] == 3
-    assert done.returncode == 0
-
-
-COMMANDS = [
-    "sublayer evaluate run --split test",
-    "sublayer generate run --prompt 'The ' --tokens 5 --json",
-    "sublayer tokenize run --text cat",
-    "sublayer plan gpt",
-    "sublayer --version",
-]
+COMMANDS = ["sublayer evaluate run --split test", "sublayer plan gpt", "sublayer --version"]
 
 
 @pytest.mark.parametrize(("state", "line"), rows(product(STATES, COMMANDS), 4))
@@ -136,16 +108,10 @@ def test_a_result_that_cannot_be_printed_is_one_line_and_exit_1(place, state, li
     assert unheard.returncode == 0 and unheard.stdout.strip() and unheard.stderr == ""
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_an_error_is_told_where_it_can_be_read(tmp_path, state):
-    line = "error: 'gtp' is not a recipe, a .toml file or a run: did you mean gpt?\n"
-    for which, expected in {"out": ("", line), "error": (line, ""), "both": ("", "")}.items():
-        done = shell(f"sublayer train gtp {REDIRECTIONS[state][which]}", tmp_path)
-        assert (done.returncode, done.stdout, done.stderr) == (2, *expected)
-
-
-def test_files_never_take_the_place_of_closed_streams(tmp_path: Path) -> None:
-    (tmp_path / "probe.py").write_text(PROBE)
-    done = shell(f"{sys.executable} probe.py <&- >&- 2>&-", tmp_path)
-    assert done.returncode == 0
+def test_files_never_take_the_place_of_closed_streams(tmp_path):
+    (tmp_path / "probe.py").write_text(
+        "import os\nfrom sublayer.system.streams import lasting_streams\n"
+        "with lasting_streams(), open('number', 'w') as file: print(file.fileno(), file=file)\n"
+    )
+    assert shell(f"{sys.executable} probe.py <&- >&- 2>&-", tmp_path).returncode == 0
     assert int((tmp_path / "number").read_text()) > 2
