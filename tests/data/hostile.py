@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Library
 
-from sublayer.data.tokenizers.base import NotUtf8, Tokenizer
+from sublayer.data.tokenizers.base import NotUtf8
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import SublayerError
 
@@ -31,43 +31,41 @@ TEXTS = [
     bytes(range(256)),
     "\u65e5\u672c\u8a9e".encode() * 500,
 ]
-FORMS = ("gpt2", "llama3", "bert", "albert", "t5", "llama", "roberta", "words")
+FORMS = ("gpt2", "llama3", "bert", "albert", "t5", "llama")
 
 
 @cache
 def published(form: str) -> dict[str, Any]:
     """Train a tokenizer of the form in which a model's is published; return its tokenizer.json."""
-    tokenizer = _FORMS[form]()
-    content: dict[str, Any] = json.loads(tokenizer.to_str())
+    content: dict[str, Any] = json.loads(_FORMS[form]().to_str())
     if form in ("albert", "t5"):
-        charsmap = charsmap_of_nfkc()
-        place = content["normalizer"]["normalizers"]
-        place[[step["type"] for step in place].index("NFC")] = {
-            "type": "Precompiled",
-            "precompiled_charsmap": charsmap,
-        }
+        # SentencePiece's own table of normalisation.
+        charsmap = base64.b64encode(_unigram_model().charsmap).decode()
+        table = {"type": "Precompiled", "precompiled_charsmap": charsmap}
+        steps = content["normalizer"]["normalizers"]
+        steps[[step["type"] for step in steps].index("NFC")] = table
     return content
 
 
 @cache
-def charsmap_of_nfkc() -> str:
-    """Give SentencePiece's own table of normalisation, in base64."""
-    model: Any = train_tokenizer("unigram", [text.encode() for text in CORPUS], vocab_size=80)
-    return base64.b64encode(model.charsmap).decode()
+def _unigram_model() -> Any:
+    return train_tokenizer("unigram", [text.encode() for text in CORPUS], vocab_size=80)
 
 
-@cache
 def sentencepiece_model() -> bytes:
-    model: Any = train_tokenizer("unigram", [text.encode() for text in CORPUS], vocab_size=80)
-    return bytes(model.model)
+    return bytes(_unigram_model().model)
 
 
 def check_file(path: Path) -> bool:
     """Load a tokenizer and use it; return whether it loads, else check that the error is a line."""
-    tokenizer = loaded(path)
-    if isinstance(tokenizer, str):
-        assert tokenizer, "an error says something"
-        assert "\n" not in tokenizer
+    try:
+        tokenizer = load_tokenizer(path)
+    except SublayerError as error:
+        problem = str(error)
+    else:
+        problem = None
+    if problem is not None:
+        assert problem and "\n" not in problem
         return False
     for text in TEXTS:
         try:
@@ -82,30 +80,21 @@ def check_file(path: Path) -> bool:
     for id_ in range(tokenizer.vocab_size):
         tokenizer.decode([id_])
     assert "\ufffd".encode() in tokenizer.decode([tokenizer.vocab_size + 5])
-    assert len(tokenizer.fingerprint) == 64
     if tokenizer.has_words:
         tokenizer.starts_word(np.arange(tokenizer.vocab_size))
     return True
-
-
-def loaded(path: Path) -> Tokenizer | str:
-    """Load a tokenizer, or give the error that says why it cannot be."""
-    try:
-        return load_tokenizer(path)
-    except SublayerError as error:
-        return str(error)
 
 
 def altered(random: Random, content: Any) -> Any:
     """Alter a few values of JSON: other ones and types, left out, twice, or from elsewhere."""
     content = copy.deepcopy(content)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
-        places = [place for place in _places(content) if place]
         # Of thousands of pieces one is as good as another.
         many = ("vocab", "merges", "pieces")
+        places = [place for place in _places(content) if place]
         upper = [place for place in places if len(place) <= 2 or place[1] not in many]
-        place = random.choice(upper if random.random() < 0.7 else places) if places else ()
-        if place:
+        if places:
+            place = random.choice(upper if random.random() < 0.7 else places)
             _alter(random, content, place, places)
     return content
 
@@ -125,9 +114,7 @@ def damaged(random: Random, data: bytes) -> bytes:
     return bytes(found)
 
 
-def _alter(
-    random: Random, content: Any, place: tuple[Any, ...], places: list[tuple[Any, ...]]
-) -> None:
+def _alter(random: Random, content: Any, place: Any, places: list[Any]) -> None:
     inner, key = _at(content, place[:-1]), place[-1]
     match random.randrange(6):
         case 0:
@@ -157,50 +144,40 @@ def _places(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
         yield from _places(value, (*place, key))
 
 
-def _replace(pattern: dict[str, str], text: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": pattern, "content": text}
-
-
-def _split(pattern: dict[str, str], behavior: str = "Isolated") -> dict[str, Any]:
-    return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": False}
-
-
-def _template(single: list[Any]) -> dict[str, Any]:
-    return {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": {}}
-
-
-_WHOLE, _OTHER = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
-
-_RULES = ("ByteLevel", "ByteFallback", "Fuse", "NFKD", "Nmt", "Whitespace", "Unknown")
+_WHOLE = {"Sequence": {"id": "A", "type_id": 0}}
+_SINGLES = ([], [_WHOLE, _WHOLE], [{"SpecialToken": {"id": "x", "type_id": 0}}])
 _STEPS = ("normalizers", "pretokenizers", "decoders", "processors")
-_TOKEN = {"id": 2**32 - 1, "content": "a", "special": True, "single_word": False, "lstrip": True}
 VALUES: list[Any] = [
-    *(None, True, False, 0, -1, 1, 3, 2**31, 2**32 - 1, 2**32, 2**63, 10**18, 10**30, 1.5, 1e308),
-    *("", "a", "\0", "\u2581", " ", "\n", "ByteLevel", "[UNK]", "(a+)+$", "(", "(.*)*x", "\ud800"),
+    *(None, True, 0, -1, 1, 2**31, 2**32 - 1, 2**32, 2**63, 10**30, 1.5, 1e308),
+    *("", "a", "\0", "\u2581", " ", "\n", "ByteLevel", "[UNK]", "(a+)+$", "(", "\ud800"),
     *([], {}, [[]], [["a", 1]], {"a": 0}, {"a": 1 << 31}),
     *(
         {"type": "Precompiled", "precompiled_charsmap": map_}
-        for map_ in ("", "AAAA", "/////wAAAAA=", "@", "AAAAA", 3)
+        for map_ in ("", "/////wAAAAA=", "@", 3)
     ),
-    *(_split({"Regex": pattern}) for pattern in ("(a+)+b", "(", "", "(?=a)", "(\\s*)*$")),
-    *(_split({"String": ""}, behavior) for behavior in ("Removed", "MergedWithNext", "Contiguous")),
-    *(_replace(pattern, "aa") for pattern in ({"String": ""}, {"Regex": ""}, {"Regex": "(a*)*b"})),
-    {"type": "Sequence", "normalizers": [_replace({"Regex": "."}, "aaaa")] * 20},
+    *(
+        {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": False}
+        for pattern in ({"Regex": "(a+)+b"}, {"Regex": "("}, {"Regex": "(?=a)"}, {"String": ""})
+        for behavior in ("Isolated", "Removed", "MergedWithNext")
+    ),
+    *(
+        {"type": "Replace", "pattern": pattern, "content": "aa"}
+        for pattern in ({"String": ""}, {"Regex": "."}, {"Regex": "(a*)*b"})
+    ),
     *({"type": "Sequence", name: []} for name in _STEPS),
-    *({"type": "FixedLength", "length": length} for length in (0, 1, 2**40)),
+    *({"type": "FixedLength", "length": length} for length in (0, 2**40)),
     {"type": "Strip", "content": "a", "start": 10**9, "stop": 10**9},
     {"type": "Prepend", "prepend": "a" * 100_000},
-    *({"type": name} for name in _RULES),
-    {"type": "CTC", "pad_token": "", "word_delimiter_token": "", "cleanup": True},
-    {"type": "BPEDecoder", "suffix": ""},
+    *({"type": name} for name in ("ByteLevel", "ByteFallback", "Fuse", "Nmt", "Unknown")),
     {"type": "Metaspace", "replacement": "ab", "prepend_scheme": "always", "split": True},
-    *(_template(single) for single in ([], [_WHOLE, _WHOLE], [_OTHER])),
-    _template([{"SpecialToken": {"id": "x", "type_id": 0}}]),
+    *(
+        {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": {}}
+        for single in _SINGLES
+    ),
     {"type": "RobertaProcessing", "sep": ["a", 2**32 - 1], "cls": ["b", 0], "trim_offsets": True},
     {"strategy": {"Fixed": 10**12}, "direction": "Right", "pad_id": 0, "pad_token": ""},
     {"max_length": 0, "strategy": "LongestFirst", "stride": 5, "direction": "Right"},
-    [{"id": 0, "content": "", "special": False}],
-    [{**_TOKEN, "rstrip": True, "normalized": True}],
+    [{"id": 2**32 - 1, "content": "", "special": True, "lstrip": True, "normalized": True}],
 ]
 
 
@@ -247,13 +224,6 @@ def _llama3() -> Library:
         [processors.ByteLevel(trim_offsets=False), template]
     )
     return tokenizer
-
-
-def _roberta() -> Library:
-    return _byte_level(
-        pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=True),
-        post_processor=processors.RobertaProcessing(("<|endoftext|>", 0), ("<s>", 1)),
-    )
 
 
 def _bert() -> Library:
@@ -322,19 +292,6 @@ def _llama() -> Library:
     )
 
 
-def _words() -> Library:
-    steps = [
-        pre_tokenizers.Whitespace(),
-        pre_tokenizers.Digits(True),
-        pre_tokenizers.Split(Regex(r"\w+|[^\w\s]+"), "isolated"),
-    ]
-    return _trained(
-        models.WordLevel(unk_token="[UNK]"),
-        trainers.WordLevelTrainer(special_tokens=["[UNK]"], show_progress=False),
-        pre_tokenizer=pre_tokenizers.Sequence(steps),
-    )
-
-
 _FORMS = {
     "gpt2": _gpt2,
     "llama3": _llama3,
@@ -342,6 +299,4 @@ _FORMS = {
     "albert": _albert,
     "t5": _t5,
     "llama": _llama,
-    "roberta": _roberta,
-    "words": _words,
 }

@@ -113,17 +113,6 @@ def test_an_example_that_does_not_fit_a_row_has_one_for_each_sequence():
     assert batch.written is not None and batch.written.lengths == (5, 5, 2)
 
 
-def test_units_padding_and_tokens_are_those_of_the_rows():
-    rows_of_twelve = packed(with_lengths([[12]] * 8))
-    assert (rows_of_twelve.micro_rows(2, 24), rows_of_twelve.micro_rows(1, 6)) == (4, 1)
-    assert rows_of_twelve.read.mask is None and rows_of_twelve.read.document_ids is None
-    assert packed(with_lengths([[5, 7, 6], [12]])).micro_rows(6, 12) == 2
-    assert packed(with_lengths([[5], [9]])).read.tokens[1].tolist()[5:] == [PAD] * 4
-    assert packed(with_lengths([[5], [9, 2]])).n_tokens == 16
-    # Of nine tokens six are written, of fewer all.
-    assert packed(with_lengths([[5], [9, 2]], writes=True)).n_tokens == 16 + 5 + 6 + 2
-
-
 ROOM = (12, 6)
 
 SIZES = st.lists(st.tuples(st.integers(1, 15), st.integers(0, 6)), min_size=1, max_size=30)

@@ -103,19 +103,6 @@ def test_other_files_replace_a_split(file, folder, cache, tmp_path):
     assert len(both.test.document_starts) == 10
 
 
-def test_a_list_is_joined_and_weights_leave_evaluation_alone(file, folder, cache):
-    paths = (str(file), str(folder))
-    data = prepare(config_of(paths), cache=cache)
-    alone = prepare(config_of(file), cache=cache)
-    assert raw(data.test).startswith(raw(alone.test))
-    assert data.test.sources == paths
-    assert data.test.store.source_starts.tolist() == [0, len(alone.test.ids)]
-    assert [sizes["documents"] for sizes in data.sizes().values()] == [37, 3, 3]
-    weighted = prepare(config_of({paths[0]: 1.0, paths[1]: 3.0}), cache=cache)
-    assert (data.train.weights, weighted.train.weights) == (None, (1.0, 3.0))
-    assert weighted.valid.weights is None and weighted.checksums == data.checksums
-
-
 def test_a_published_split_is_kept(tmp_path, cache, file):
     release = write_release(tmp_path / "release")
     data = prepare(config_of(release, context=8), cache=cache)
@@ -164,15 +151,7 @@ def test_a_text_that_is_read_twice_is_refused(file, folder, cache, tmp_path):
             prepare(config_of(paths, documents=rule), cache=cache)
 
 
-def test_a_scored_text_is_taken_whole(file, folder, cache, tmp_path):
-    assert raw(prepare_text(BYTES, path=str(file), cache=cache)) == TEXT
-    several = prepare_text(BYTES, path=str(folder), cache=cache)
-    assert (len(several.document_starts), several.name) == (40, "test")
-    (tmp_path / "a.jsonl").write_text('{"body": "One. Two."}\n{"body": "Three."}\n')
-    reading = {"sentences": "prose", "documents": "json", "text_field": "body"}
-    split = prepare_text(BYTES, path=str(tmp_path / "a.jsonl"), **reading, cache=cache)
-    assert pieces(split, split.sentence_starts) == [b"One.", b"Two.", b"Three."]
-    assert split.document_starts.tolist() == [0, 8]
+def test_a_text_too_short_to_be_scored_is_refused(cache, tmp_path):
     (tmp_path / "text").write_bytes(b"a")
     with pytest.raises(DataError, match=r"text has 1 token; 2 are the least that can be scored"):
         prepare_text(BYTES, path=str(tmp_path / "text"), cache=cache)
@@ -199,22 +178,6 @@ def test_a_book_is_divided_between_paragraphs_of_its_body(tmp_path, cache):
     # Trained on cleaned sentences: nothing of the header is in the vocabulary.
     characters = {"\n", *"".join(found[0])}
     assert set(prepare_tokenizer(config, cache=cache).content()["characters"]) == characters
-
-
-def test_documents_of_json_are_divided_whole(tmp_path, cache):
-    lines = [json.dumps({"body": f"Document {number // 2}. It is short."}) for number in range(80)]
-    lines[3:3] = ['{"body": " "}', '{"body": ""}']
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    reading = {"documents": "json", "text_field": "body"}
-    data = prepare(config_of(tmp_path / "a.jsonl", **reading, sentences="prose"), cache=cache)
-    found = [set(pieces(split, split.sentence_starts)) for split in data.splits()]
-    assert [len(each) for each in found] == [37, 3, 3] and len(set.union(*found)) == 41
-    assert set(data.train.document_starts) < set(data.train.sentence_starts)
-    assert data.sizes()["train"]["documents"] == 72
-    assert data.sizes()["train"]["empty_documents"] == 2
-    assert "empty_documents" not in data.sizes()["test"]
-    plain = prepare(config_of(tmp_path / "a.jsonl", **reading), cache=cache)
-    assert plain.train.sentence_starts is None and plain.checksums == data.checksums
 
 
 SQUAD = {"data": [{"paragraphs": [{"context": "One passage.", "qas": []}] * 2}]}
@@ -366,18 +329,6 @@ def as_documents(size: int) -> list[DocumentRange]:
     """The text in documents of so many lines."""
     parts = [b"".join(LINES[low : low + size]) for low in range(0, len(LINES), size)]
     return [DocumentRange(MemoryDocument(str(n), part)) for n, part in enumerate(parts)]
-
-
-@pytest.mark.usefixtures("_small_windows")
-@pytest.mark.parametrize(("size", "most"), [(3, 20000), (50, 5000), (2000, 1000)])
-def test_a_sample_is_whole_lines_from_everywhere(size, most):
-    parts = list(sampled(as_documents(size), len(WHOLE), most))
-    text = b"".join(part.document.text[part.start : part.stop] for part in parts)
-    lines = text.splitlines(keepends=True)
-    assert set(lines) <= set(LINES) and lines == sorted(set(lines))
-    # About as much as was asked for: windows and documents are not of one size.
-    assert 0.7 * most <= len(text) <= 1.3 * most
-    assert {int(line.split()[1]) * 5 // len(LINES) for line in lines} == {0, 1, 2, 3, 4}
 
 
 @pytest.mark.usefixtures("_small_windows")

@@ -16,8 +16,6 @@ from sublayer.data.shards.encoding import ShardEncoder
 from sublayer.data.shards.joined import JoinedIds
 from sublayer.data.shards.progress import Progress
 from sublayer.data.shards.request import read_request, write_request
-from sublayer.data.shards.text_sum import TextSum
-from sublayer.data.shards.workers import MOST_PROCESSES, default_processes, limited_to
 from sublayer.data.store import read_store, write_store
 from sublayer.data.text import document_range, files
 from sublayer.data.text.document_range import DocumentRange
@@ -91,20 +89,6 @@ def test_shards_give_the_file_of_the_whole(tmp_path, unit):
         expected = written(tmp_path / "whole", sources, tokenizer, unit, shard_bytes=WHOLE)
         settings = {"shard_bytes": shard_bytes, "n_processes": n_processes}
         assert written(tmp_path / "a", sources, tokenizer, unit, **settings) == expected
-
-
-@pytest.mark.all
-def test_a_document_over_several_shards_begins_where_it_first_gives_a_token(tmp_path):
-    # A shard has four megabytes of a document at least: blank ones, and some text behind them.
-    blank = b" \n\n" * (3 << 20)
-    source = ranges(
-        blank, blank + b"One. Two.\n\n" + blank + b"Three.", b"Four.", blank, b"\nFive."
-    )
-    for sources, n_dropped in (([source], 2), ([source[1:3], source[3:]], 1)):
-        expected = written(tmp_path / "a", sources, ByteTokenizer(), "prose", shard_bytes=WHOLE)
-        assert written(tmp_path / "a", sources, ByteTokenizer(), "prose", shard_bytes=1) == expected
-        store = read_store(tmp_path / "a")
-        assert (len(store.document_starts), store.n_dropped_documents) == (3, n_dropped)
 
 
 @pytest.mark.parametrize("damage", ["nothing", "version", "ids", "cut", "part", "kind"])
@@ -221,16 +205,6 @@ def test_progress_is_a_rate_and_the_time_left():
     assert progress.line() == "reading: 1,050 of 5,000 MB, 25.0 MB/s, 2:38 left"
 
 
-@pytest.mark.parametrize(
-    ("n_cores", "limit", "expected"),
-    [(64, None, MOST_PROCESSES), (64, 64, MOST_PROCESSES), (64, 3, 3), (2, 3, 2)],
-)
-def test_processes_are_as_many_as_cores_and_limits_allow(monkeypatch, n_cores, limit, expected):
-    monkeypatch.setattr(workers, "cores", lambda: n_cores)
-    with limited_to(limit):
-        assert default_processes() == expected
-
-
 @pytest.mark.parametrize("unit", ["none", "prose"])
 def test_a_text_that_changes_meanwhile_is_noticed(tmp_path, monkeypatch, unit):
     path = tmp_path / "a.txt"
@@ -249,9 +223,6 @@ def test_a_text_that_changes_meanwhile_is_noticed(tmp_path, monkeypatch, unit):
         patched.setattr(ShardEncoder, "add_all", change_and_add)
         with pytest.raises(DataError, match=f"^{path}, or what follows it, changed while it was"):
             write_store(tmp_path / "a", [[DocumentRange(document)]], ByteTokenizer(), unit)
-    path.write_bytes(b"One. Two. More.\n")
-    with pytest.raises(DataError, match=f"^{path} changed while it was read: leave it"):
-        write_store(tmp_path / "a", [[DocumentRange(document)]], BPE, unit, shard_bytes=1, **ONE)
     assert not (tmp_path / "a").exists()
 
 
@@ -326,8 +297,3 @@ def test_encoded_text_is_summed_as_it_was_cut(monkeypatch, unit, shard_bytes):
         assert encoder.text == shard.text
         n_bytes += shard.text.n_bytes
     assert n_bytes == 2 * len(book) - 5 + 6 + 4
-    one, other = TextSum(), TextSum()
-    one.add(b"123456789")
-    for part in (b"1234", b"", b"56789"):
-        other.add(part)
-    assert one == other == TextSum(9, 0xCBF43926), "the check value of CRC-32"

@@ -11,8 +11,7 @@ from scipy.stats import binom, chisquare
 
 from sublayer.data import random_order as module
 from sublayer.data.cache import file_digest
-from sublayer.data.counter_rng import Purpose, below, binomial, fork, seeds
-from sublayer.data.epochs import LastEpochs
+from sublayer.data.counter_rng import Purpose, binomial, fork, seeds
 from sublayer.data.random_order import random_order
 from sublayer.data.store import TokenStore, read_store, write_store
 from sublayer.data.subwords.subword import SubwordTokenizer
@@ -165,18 +164,6 @@ def test_forks_are_the_published_generator():
     assert fork(other, np.arange(3)).tolist() == listed
 
 
-def test_seeds_differ_and_integers_are_uniform_below_their_limits():
-    seen = [seeds(*key, 100) for key in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (-1, 0, 0))]
-    assert len(np.unique(seen)) == 500
-    bits = seeds(4, 2, 3, 30_000)
-    assert np.array_equal(bits[:7], seeds(4, 2, 3, 7)), "not of how many there are"
-    limits = np.tile([0, 1, 5], 10_000)
-    drawn = below(bits, limits)
-    assert (drawn[limits < 2] == 0).all()
-    assert chisquare(np.bincount(drawn[limits == 5], minlength=5)).pvalue > P_LOW
-    assert below(np.array([2**64 - 1], dtype=np.uint64), 3 * 10**9).tolist() == [3 * 10**9 - 1]
-
-
 @pytest.mark.parametrize("n_flips", [1, 65, 300])
 def test_counts_of_flips_are_binomial(n_flips):
     bits = seeds(n_flips, 2, 3, 4000)
@@ -205,19 +192,3 @@ def test_an_order_is_that_of_the_seeds_whatever_is_in_memory(most, monkeypatch, 
     # Mapped, where they are too many, from a file without a name.
     assert isinstance(found.base, np.memmap) == (most < 1000)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("asked", "planned"),
-    [
-        ([0, 0, 1, 0, 1, 2, 1, 2], [0, 1, 2]),
-        ([0, 1, 2, 0], [0, 1, 2, 0]),
-        ([5, 1, 5], [5, 1, 5]),  # a jump back leaves out later epochs
-    ],
-)
-def test_an_epoch_and_the_one_before_are_planned_once(asked, planned):
-    computed = []
-    plans = LastEpochs[str]()
-    for epoch in asked:
-        assert plans.get(epoch, lambda epoch: computed.append(epoch) or f"{epoch}") == f"{epoch}"
-    assert computed == planned

@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
 
-from sublayer.data.parallel.files import Fields, parquet_pairs
 from sublayer.data.text import records
 from sublayer.data.text.files import FileDocument
 from sublayer.data.text.records import (
@@ -24,8 +21,6 @@ from sublayer.data.text.records import (
 from sublayer.errors import DataError
 from sublayer.files.file_text import FileText
 from sublayer.files.lines import read_lines, unpacked, zstd
-from tests.breadth import examples
-from tests.data.hostile import damaged
 
 ARTICLES = b"""<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Anarchism">
 Anarchism
@@ -175,23 +170,3 @@ def test_a_large_compressed_file_is_bounded_and_unpacked_once(tmp_path, monkeypa
     written = path.stat().st_mtime_ns
     assert FileDocument(bomb, cache).read()[:] == b" " * (6 << 20)
     assert path.stat().st_mtime_ns == written
-
-
-@examples(250, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(random=st.randoms(use_true_random=False))
-def test_parquet_with_anything_wrong_is_read_or_refused_by_its_name(tmp_path, random):
-    arrow = pytest.importorskip("pyarrow")
-    texts = ["one", None, "zw\u00e9i", "", "long " * 50] * 8
-    columns = {
-        "text": arrow.array(texts, random.choice((arrow.string(), arrow.string_view()))),
-        "translation": arrow.array([{"en": text, "de": text} for text in texts]),
-    }
-    path = parquet(tmp_path / "a.parquet", columns)
-    path.write_bytes(damaged(random, path.read_bytes()))
-    for rows in (parquet_rows(path, "text"), parquet_pairs(path, Fields("en", "de"))):
-        try:
-            list(rows)
-            problem = "a.parquet"
-        except DataError as error:
-            problem = str(error)
-        assert "a.parquet" in problem and "\n" not in problem

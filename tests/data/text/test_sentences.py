@@ -161,14 +161,3 @@ def test_without_both_marks_nothing_but_a_byte_order_mark_is_dropped():
         assert body(text) == body(BOM + text) == text
     about = b"Project Gutenberg began in 1971.\nThe end of Project Gutenberg is not near.\n"
     assert body(start + about + BODY + end) == about + BODY
-
-
-def test_real_books_become_plausible_sentences_of_their_bodies(real_data):
-    for path in sorted((real_data / "books").iterdir()):
-        kept = body(path.read_bytes())
-        legal = rb"gutenberg-tm|gutenberg e|pgdp|full license|trademark|\be-?book"
-        assert not re.search(legal, kept, re.IGNORECASE)
-        assert 18_000 < path.stat().st_size - len(kept) < 21_000
-        found = by_prose(kept.decode())
-        # Novels of the time have 15 to 25 words a sentence.
-        assert 14 < len(kept.split()) / len(found) < 26

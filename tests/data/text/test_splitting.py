@@ -5,8 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sublayer.config.text.split import parse_split
 from sublayer.data.text import content_order, splitting, whole_documents
@@ -51,14 +49,6 @@ def test_one_text_is_cut_at_exact_shares_rounded_down(shares, n_bytes, sizes):
     assert b"".join(parts) == bytes(range(n_bytes))
     with pytest.raises(DataError, match="text has 10 bytes, too few for a valid split"):
         divide_text(b"0123456789")
-
-
-@given(st.text(st.characters(codec="utf-8"), min_size=90, max_size=200))
-def test_cuts_of_utf8_fall_between_characters(text):
-    parts = divide_text(text.encode(), is_utf8=True)
-    assert "".join(part.decode() for part in parts) == text
-    n_bytes = len(text.encode())
-    assert 0 <= len(parts[2]) - (n_bytes - n_bytes * 95 // 100) <= 3
 
 
 def test_cuts_of_sentences_fall_between_paragraphs():
