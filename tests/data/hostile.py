@@ -58,12 +58,11 @@ def sentencepiece_model() -> bytes:
 
 def check_file(path: Path) -> bool:
     """Load a tokenizer and use it; return whether it loads, else check that the error is a line."""
+    problem = None
     try:
         tokenizer = load_tokenizer(path)
     except SublayerError as error:
         problem = str(error)
-    else:
-        problem = None
     if problem is not None:
         assert problem and "\n" not in problem
         return False

@@ -33,10 +33,9 @@ def with_lengths(lengths, *, writes=False, predicts=False):
     return examples
 
 
-def packed(examples, width=WIDTH):
-    return pack_examples(
-        examples, width=width, written_width=WRITTEN_WIDTH, pad_id=PAD, first_id=FIRST
-    )
+def packed(examples):
+    widths = {"width": WIDTH, "written_width": WRITTEN_WIDTH}
+    return pack_examples(examples, **widths, pad_id=PAD, first_id=FIRST)
 
 
 LENGTHS = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4), min_size=1, max_size=12)
@@ -44,34 +43,24 @@ LENGTHS = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4), min_siz
 
 def check(batch: PackedBatch, examples):
     """Every sequence of these examples stands in the batch as it was given."""
-    found = unpack(batch)
-    assert sorted(batch.numbers) == sorted(each.number for each in examples)
     by_number = {each.number: each for each in examples}
-    expected = []
-    for number, label, weight in zip(batch.numbers, batch.labels, batch.weights, strict=True):
-        example = by_number[number]
-        assert (label, weight) == (example.label, example.weight)
-        expected += example.sequences
-    owners = [batch.numbers[owner] for owner in batch.owners]
-    assert owners == [n for n in batch.numbers for _ in by_number[n].sequences]
-    assert len(found) == len(expected) == len(batch.readouts) == batch.read.n_sequences
-    for each, given_, readout, span in zip(
-        found, expected, batch.readouts.tolist(), batch.spans.tolist(), strict=True
-    ):
-        assert each.ids.tolist() == given_.ids.tolist()
-        assert each.segments.tolist() == given_.segments.tolist()
-        wanted = given_.targets
+    assert sorted(batch.numbers) == sorted(by_number)
+    own = [by_number[number] for number in batch.numbers]
+    assert [*zip(batch.labels, batch.weights, strict=True)] == [(e.label, e.weight) for e in own]
+    assert batch.owners.tolist() == [n for n, each in enumerate(own) for _ in each.sequences]
+    expected = [sequence for each in own for sequence in each.sequences]
+    assert len(expected) == batch.read.n_sequences
+    places = zip(batch.readouts.tolist(), batch.spans.tolist(), strict=True)
+    for found, given_, ((row, column), span) in zip(unpack(batch), expected, places, strict=True):
+        assert found.ids.tolist() == given_.ids.tolist()
+        assert found.segments.tolist() == given_.segments.tolist()
+        wanted = given_.targets if given_.written is None else given_.written
         if given_.written is not None:
-            assert each.written.tolist() == [FIRST, *given_.written.tolist()[:-1]]
-            wanted = given_.written
-        assert (each.targets is None) == (wanted is None)
-        if wanted is not None:
-            assert each.targets.tolist() == wanted.tolist()
-        row, column = readout
+            assert found.written.tolist() == [FIRST, *wanted.tolist()[:-1]]
+        assert (found.targets is None) == (wanted is None)
+        assert wanted is None or found.targets.tolist() == wanted.tolist()
         assert batch.read.tokens[row, column] == given_.ids[given_.readout]
-        first, last = span
-        assert batch.read.tokens[row, first] == given_.ids[given_.span[0]]
-        assert batch.read.tokens[row, last] == given_.ids[given_.span[1]]
+        assert batch.read.tokens[row, span].tolist() == given_.ids[list(given_.span)].tolist()
     for side in (batch.read, batch.written):
         if side is not None:
             assert side.lengths == tuple((side.sequence_ids >= 0).sum(1).tolist())
@@ -102,10 +91,7 @@ def test_an_example_that_does_not_fit_a_row_has_one_for_each_sequence():
     # Three rows of the first example are a unit, the others share a row.
     assert batch.unit_rows == (0, 3, 4)
     assert batch.read.lengths == (5, 7, 6, 9)
-    assert batch.unit_examples == (0, 1, 3)
-    assert batch.numbers == (0, 2, 1)
-    assert batch.owners.tolist() == [0, 0, 0, 1, 1, 2]
-    assert batch.readouts.tolist()[:3] == [[0, 4], [1, 6], [2, 5]]
+    assert (batch.unit_examples, batch.numbers) == ((0, 1, 3), (0, 2, 1))
     # Both sequences of an example could be read in one row, but not written.
     batch = packed(with_lengths([[5, 5], [2]], writes=True))
     assert batch.unit_rows == (0, 2, 3)
@@ -123,9 +109,8 @@ SIZES = st.lists(st.tuples(st.integers(1, 15), st.integers(0, 6)), min_size=1, m
 def test_every_item_stands_in_one_row_within_its_room_the_fullest_first(sizes):
     rows = best_fit(sizes, ROOM)
     assert sorted(index for row in rows for index in row) == list(range(len(sizes)))
-    for row in rows:
-        for side, room in enumerate(ROOM):
-            assert len(row) == 1 or sum(sizes[index][side] for index in row) <= room
+    for side, room in enumerate(ROOM):
+        assert all(len(row) == 1 or sum(sizes[i][side] for i in row) <= room for row in rows)
     keys = [(len(row) > 1, -sum(sizes[index][0] for index in row)) for row in rows]
     assert keys == sorted(keys)
     # Whatever was begun later did not fit into a row that was there.

@@ -1,10 +1,7 @@
 """Texts made ready for a run: divided, encoded, watched or refused, and opened afterwards."""
 
 import gzip
-import io
 import json
-import tarfile
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +19,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import lock_of
 from sublayer.system.stage_displays import HeardStages
 from sublayer.system.stages import shown_by
-from tests.data.corpora.releases import write_release
+from tests.data.corpora.releases import write_archive, write_release
 from tests.waiting import waits_until
 
 TEXT = b"".join(
@@ -56,8 +53,7 @@ def raw(split: Split) -> bytes:
 
 
 def pieces(split: Split, starts: np.ndarray) -> list[bytes]:
-    bounds = [*starts.tolist(), len(split.ids)]
-    return [split.tokenizer.decode(split.ids[start:stop]) for start, stop in pairwise(bounds)]
+    return [split.tokenizer.decode(ids) for ids in np.split(split.ids, starts[1:])]
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "bpe"])
@@ -168,8 +164,7 @@ def test_a_book_is_divided_between_paragraphs_of_its_body(tmp_path, cache):
     config = config_of(path, sentences="prose", tokenizer="characters")
     data = prepare(config, cache=cache)
     found = [
-        [piece.decode() for piece in pieces(split, split.sentence_starts)]
-        for split in data.splits()
+        [each.decode() for each in pieces(split, split.sentence_starts)] for split in data.splits()
     ]
     sentences = ["Sentence {} of 1 came.", "It was short!", "“Was it?” he asked."]
     expected = [sentence.format(n) for n in range(60) for sentence in sentences]
@@ -185,15 +180,13 @@ SQUAD = {"data": [{"paragraphs": [{"context": "One passage.", "qas": []}] * 2}]}
 
 def put_publishers_files(cache: Path) -> None:
     """Keep small files of SQuAD and RACE where those that are fetched are kept."""
-    corpora = cache / "corpora"
-    corpora.mkdir(parents=True)
-    (corpora / "dev-v1.1.json").write_text(json.dumps(SQUAD))
-    with tarfile.open(corpora / "RACE.tar.gz", "w:gz") as archive:
-        for name in ("RACE/dev/middle/1.txt", "RACE/train/middle/1.txt"):
-            content = json.dumps({"article": f"A passage of {name}.", "questions": []}).encode()
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+    write_release(cache / "corpora", {"dev-v1.1.json": json.dumps(SQUAD).encode()})
+    names = ("RACE/dev/middle/1.txt", "RACE/train/middle/1.txt")
+    race = {
+        name: json.dumps({"article": f"A passage of {name}.", "questions": []}) for name in names
+    }
+    files = {name: text.encode() for name, text in race.items()}
+    write_archive(cache / "corpora" / "RACE.tar.gz", files)
 
 
 def test_watched_texts_change_no_split(file, cache, tmp_path):

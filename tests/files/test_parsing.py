@@ -65,10 +65,10 @@ def test_hostile_text_is_one_line_of_error(parse, text, why):
     assert "\n" not in line and len(line) < 200
 
 
-@pytest.mark.parametrize(("level", "deepest"), [("[%s]", MAX_DEPTH), ('[1, {"b": %s}]', 32)])
-def test_nesting_is_read_up_to_a_depth_and_refused_beyond(level, deepest):
+@pytest.mark.parametrize("level", ["[%s]", '{"a": %s}'])
+def test_nesting_is_read_up_to_a_depth_and_refused_beyond(level):
     text = "0"
-    for _ in range(deepest):
+    for _ in range(MAX_DEPTH):
         text = level.replace("%s", text)
     parse_json(text, "x", DataError)
     with pytest.raises(DataError, match="nested more than 64"):
@@ -128,18 +128,16 @@ def test_measurements_are_recalled_with_their_time_until_they_are_the_oldest(cac
     assert recall("other", 1) is None and recall("speed", 2).at == 79.0
 
 
-@pytest.mark.parametrize("name", ["ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS", "LD_PRELOAD"])
-def test_another_limit_of_the_processor_is_another_machine(cache, name, monkeypatch):
-    monkeypatch.delenv(name, raising=False)
+def test_another_limit_of_the_processor_is_another_machine(cache, monkeypatch):
     keep("speed", [1.0])
-    monkeypatch.setenv(name, "AVX2")
-    assert recall("speed", 1) is None
-    keep("speed", [2.0])
-    monkeypatch.delenv(name)
+    for name in ("ATEN_CPU_CAPABILITY", "OMP_PROC_BIND", "LD_PRELOAD"):
+        monkeypatch.setenv(name, "AVX2")
+        assert recall("speed", 1) is None
+        monkeypatch.delenv(name)
     assert recall("speed", 1).values == (1.0,)
 
 
-@given(entry=VALUES | st.none() | VALUES.map(lambda value: {"values": [value], "at": value}))
+@given(VALUES | st.none() | VALUES.map(lambda value: {"values": [value], "at": value}))
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_cache_of_measurements_stops_nothing(cache, entry):
     keep("speed", [1.0])

@@ -13,7 +13,6 @@ from sublayer.files.paths import as_typed
 from sublayer.files.storage import (
     new_file,
     new_folder,
-    open_file,
     remove_abandoned,
     temporary_path,
     write_file,
@@ -77,13 +76,6 @@ def test_a_folder_never_takes_the_place_of_another(tmp_path, make):
     with pytest.raises(FileExistsError), new_folder(tmp_path / "b"):
         make(tmp_path / "b")
     assert names(tmp_path) == ["a", "b"]
-
-
-@pytest.mark.parametrize("path", ["pipe", "/dev/zero"])
-def test_endless_files_are_not_opened(tmp_path, path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="it is no file that stays"):
-        open_file(tmp_path / path)
 
 
 def test_files_of_killed_processes_are_removed_when_they_are_old(tmp_path):

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from sublayer.data.parallel.filter import PairFilter
 from sublayer.data.parallel.named import PARALLEL_CORPORA
 from sublayer.data.parallel.sources import PairText, find_pairs, read_pairs
 from sublayer.data.prepare import Data, prepare
-from sublayer.data.split import Split
 from sublayer.data.text.splitting import SplitName
 from sublayer.data.texts import find_texts
 from sublayer.errors import ConfigError, DataError
@@ -109,29 +107,11 @@ def files(tmp_path):
     return tmp_path
 
 
-def config_of(files: Path, **fields: Any) -> DataConfig:
-    given = {
-        "source_path": str(files / "train.en"),
-        "target_path": str(files / "train.de"),
-        "source_language": "en",
-        "target_language": "de",
-        "moses": "tokenize",
-        "tokenizer": "word-bpe",
-        "vocab_size": 90,
-        **fields,
-    }
-    return DataConfig(**given)
-
-
 def prepared(files: Path, **fields: Any) -> Data:
-    return prepare(config_of(files, **fields), cache=files / "cache")
-
-
-def sides(split: Split, pair: int) -> tuple[str, str]:
-    """The words of a pair, and its number at their end."""
-    starts = np.append(split.sentence_starts, len(split.ids))[2 * pair : 2 * pair + 3]
-    source, target = (split.ids[low:high] for low, high in pairwise(starts))
-    return " ".join(split.tokenizer.words(source)), split.tokenizer.write(target)
+    paths = {"source_path": str(files / "train.en"), "target_path": str(files / "train.de")}
+    languages = {"source_language": "en", "target_language": "de", "moses": "tokenize"}
+    given = {**paths, **languages, "tokenizer": "word-bpe", "vocab_size": 90, **fields}
+    return prepare(DataConfig(**given), cache=files / "cache")
 
 
 def test_training_is_filtered_and_scored_texts_are_whole(files, capsys):
@@ -139,8 +119,10 @@ def test_training_is_filtered_and_scored_texts_are_whole(files, capsys):
     data = prepared(files, max_words_ratio=3.0, lowercase=True, **held)
     known = {("a man 's hat .", DE[0].lower()), ("two dogs , running !", DE[1].lower())}
     known.add(("a hat", "ein hut"))
-    found = [sides(data.train, pair) for pair in range(len(data.train.document_starts))]
-    assert {tuple(side.rsplit(" ", 1)[0] for side in pair) for pair in found} == known
+    parts = np.split(data.train.ids, data.train.sentence_starts[1:])
+    sources = [" ".join(data.tokenizer.words(part)[:-1]) for part in parts[::2]]
+    targets = [data.tokenizer.write(part).rsplit(" ", 1)[0] for part in parts[1::2]]
+    assert set(zip(sources, targets, strict=True)) == known
     err = capsys.readouterr().err
     assert "8 pairs with an empty side left out" in err
     assert "8 pairs with more than 3 words to one left out" in err
