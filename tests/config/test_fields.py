@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from sublayer.config.architecture.feedforward import FFNS
-from sublayer.config.fields.applicability import USES, is_idle, uses
+from sublayer.config.fields.applicability import USES, uses
 from sublayer.config.fields.catalog import HEADINGS, TABLES, declarations, is_union, keys
 from sublayer.config.fields.listing import field_rows, json_schema
 from sublayer.config.fields.renames import RENAMED, with_current_names
 from sublayer.config.fields.use import value_of
 from sublayer.config.layering.layers import load_recipe
-from sublayer.config.layering.run_recipe import read_recipe, read_run_recipe
+from sublayer.config.layering.run_recipe import read_recipe
 from sublayer.config.layering.sources import FILE_ONLY, find_source, shipped_recipes
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.config.recipe import Recipe
@@ -104,14 +104,11 @@ NAMED_FFNS = 'model.block=["ffn:relu*0.5", "attention", "ffn:swiglu*0.5"]'
 @pytest.mark.parametrize(
     ("idle", "others"),
     [
-        ("model.gelu=exact", ["model.ffn=relu"]),
         ("model.gelu=exact", [NAMED_FFNS]),
         ("model.ffn=relu", [NAMED_FFNS]),
         ("model.norm=rms", ["model.kind=lstm"]),
-        ("model.embedding_projection=tokens", []),
         ("data.vocab_size=300", ["data.tokenizer=tokenizer.json"]),
         ("optimizer.decay_vectors=true", ["optimizer.weight_decay=0"]),
-        ("data.documents=json", ["data.corpus=albert-intrinsic", "data.path=a"]),
         ("data.text_field=body", ["data.documents=blank-line", "data.path=a.txt"]),
         ("data.split=80/10/10", ["data.valid_path=v", "data.test_path=t"]),
         ("train.compile=true", ["model.kind=lstm"]),
@@ -132,9 +129,7 @@ def test_a_field_without_effect_is_refused_by_name(idle: str, others: list[str])
     [
         ["model.gelu=exact", 'model.block=["ffn:relu", "attention", "ffn:gelu"]'],
         ["model.ffn=relu", 'model.block=["ffn:gelu", "attention", "ffn"]'],
-        ["model.positions=learned", 'model.block=["ffn"]'],
         ["model.kind=lstm", "model.head=transform", "model.ffn=swish", "model.swish_beta=2"],
-        ["data.split=80/10/10", "data.valid_path=v"],
         ["data.split=80/10/10", 'data.corpus=["enwik8", "python"]'],
         ["data.split=80/10/10", "data.corpus=enwik8", "data.path=x"],
         ["data.documents=json", "data.path=a.jsonl", "data.text_field=body"],
@@ -156,16 +151,8 @@ def test_every_rule_is_about_fields_that_exist():
     assert all(value_of(decider, Recipe()) is not ... for decider in of_any_kind)
 
 
-def test_a_default_that_is_restored_is_not_idle():
-    assert is_idle("model.rotary_base", Recipe())
-    loaded = load_recipe("albert-small", ["model.d_embed=256", "model.embedding_projection=tokens"])
-    assert loaded.recipe.model.embedding_projection == "tokens"
-    assert loaded.notes == ()
-
-
 PROJECT = Path(__file__).resolve().parents[2]
 OLD_RUNS = PROJECT / "tests" / "golden" / "old" / "ba7f49d"
-RECORDED = sorted(PROJECT.glob("records/**/*.toml"))
 
 
 def test_an_old_name_leads_to_a_field_of_its_table() -> None:
@@ -186,15 +173,6 @@ def test_the_new_name_is_given_in_one_line(tmp_path: Path) -> None:
     assert (str(given.value), str(written.value)) == (words, f"{words} (recipe {file})")
     with pytest.raises(ConfigError, match=words.partition(":")[0]):
         load_study("bert-base", vary_texts=["objective.mask_most=10,20"])
-
-
-def test_the_recipe_of_an_old_run_is_read_by_the_current_names() -> None:
-    masked = OLD_RUNS / "masked" / "finished"
-    new = {"max_predictions": 4, "max_ngram": 2, "single_sentence": "negative"}
-    for recipe in (read_run_recipe(masked / "recipe.toml"), load_recipe(masked).recipe):
-        assert new.items() <= recipe.objective.model_dump().items()
-    pairs = read_run_recipe(OLD_RUNS / "translation" / "finished" / "recipe.toml").data
-    assert (pairs.max_words, pairs.max_words_ratio) == (12, 3.0)
 
 
 def test_old_names_are_read_in_what_was_derived_and_in_folders_of_models(
@@ -220,18 +198,4 @@ def test_an_old_name_beside_the_new_one_is_refused(tmp_path: Path) -> None:
         'derived = []\n[objective]\nkind = "masked"\nmask_most = 3\nmax_predictions = 4\n'
     )
     with pytest.raises(ConfigError, match="mask_most is now called"):
-        load_recipe(tmp_path)
-
-
-@pytest.mark.parametrize("path", rows(RECORDED, 2), ids=lambda path: path.parent.name)
-def test_every_recipe_of_a_record_is_read(path: Path, tmp_path: Path) -> None:
-    text = path.read_text()
-    table = tomllib.loads(text)
-    recipes = table["asked"]["recipes"].values() if "asked" in table else [text]
-    assert recipes
-    gpt = load_recipe("gpt").recipe
-    file = tmp_path / "recipe.toml"
-    for recipe in recipes:
-        file.write_text(recipe)
-        assert read_recipe(file) != gpt
         load_recipe(tmp_path)

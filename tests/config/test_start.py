@@ -146,9 +146,3 @@ def test_a_preset_sets_only_fields_that_the_model_has(source: str, dropout_atten
     found = load_finetune(source, ["rte"], ".", preset="gpt1").loaded.recipe
     assert (found.model.dropout, found.model.dropout_attention) == (0.1, dropout_attention)
     assert found.objective.format == "traversal"
-
-
-def test_settings_that_a_recipe_dropped_are_not_taken_from_it():
-    given = load_recipe("gpt1", {"model.kind": "lstm", "model.n_layers": 1})
-    model = load_finetune(given, ["rte"], ".", preset="gpt1").loaded.recipe.model
-    assert (model.kind, model.norm_order, model.softmax) == ("lstm", "pre", "tokens")

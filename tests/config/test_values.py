@@ -39,12 +39,9 @@ def refusal(recipe: str, setting: Any) -> str:
         ("optimizer.warmup_share=1.5", "must be at most 1"),
         ("model.block=[1]", "is not text or a list of texts"),
         ("data.path=1984", "put it in quotes"),
-        ("data.path={a = 'b'}", "is not text, a list of texts or {name = weight}"),
-        ("optimizer.betas=[0.9, 'a']", "is not a list of 2 numbers"),
         ("optimizer.betas=[0.9, 1.0]", "must be less than 1"),
         ("model.sentence_classes=3", "is not one of 0, 1, 2"),
         ("data.split=90/5/4", "must be three shares"),
-        ("data.split=0/50/50", "must be three shares"),
         ("data.split=a/b/c", "must be three shares"),
     ],
 )
@@ -60,7 +57,6 @@ TRAVERSAL = {**TASK, "objective.format": "traversal"}
 NO_HEAD = {"objective.language_weight": 0.5, "model.head": "none", "model.label_outputs": 2}
 WEIGHTS = {"sst2": 1.0, "cola": 2.0}
 WARMLESS = {"optimizer.warmup_steps": 0, "train.steps": 3}
-LINEAR = {"optimizer.schedule": "linear", "optimizer.warmup": "albert"}
 SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
 
 
@@ -69,21 +65,16 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
     [
         ("gpt", {"optimizer.kind": "sgd", "optimizer.min_factored": 8},
          ["optimizer.min_factored is a field of optimizer.kind = adafactor, not of sgd"]),
-        ("gpt", {"model.positions": "sinusoidal", "model.d_model": 7, "model.n_heads": 1},
-         ["model.d_model"]),
         ("gpt", {"model.share": "all", "model.share_groups": 7},
          ["model.share_groups", "model.n_layers = 6"]),
         ("gpt", {"model.max_len": 100, "data.context": 101}, ["model.max_len = 100", "context"]),
         ("gpt", {"optimizer.warmup_steps": 9, "train.steps": 8}, ["warmup_steps = 9", "8 steps"]),
         ("gpt", {"optimizer.schedule": "inverse-sqrt", **WARMLESS},
          ["optimizer.schedule = inverse-sqrt", "optimizer.warmup_steps"]),
-        ("gpt", {**LINEAR, **WARMLESS}, ["optimizer.warmup = albert", "optimizer.warmup_steps"]),
         ("gpt", {"model.block": ["fnn"]}, ["model.block", "not one of attention, cross, ffn"]),
         ("gpt", {"model.block": ["ffn*inf"]}, ["model.block", "must be finite and not 0"]),
         ("gpt", {"data.corpus": ("python", "novels")}, ["data.corpus = 'novels'"]),
         ("gpt", {"data.path": {"a": 0.0}}, ["the weight 0 of 'a'"]),
-        ("gpt", {"data.path": {}}, ["is empty"]),
-        ("gpt", {"data.path": {"a": 1.0}, "data.corpus": "python"}, ["give weights to both"]),
         ("gpt", {"data.corpus": "albert-intrinsic"}, ["needs data.path"]),
         ("gpt", {"data.corpus": ("albert-intrinsic", "c4"), "data.path": "a"},
          ["albert-intrinsic reads data.path"]),
@@ -92,11 +83,9 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
         ("gpt", TASK, ["objective.format = pair", "model.kind"]),
         ("bert-base", {**TASK, "data.tasks": ["sst2", "cola"]}, ["data.tasks = sst2, cola"]),
         ("t5-mini", {**TEXT, "data.size_limit": 9}, ["data.size_limit = 9", "data.tasks = sst2"]),
-        ("t5-mini", {**TEXT, "data.tasks": WEIGHTS, "data.size_limit": 9}, ["data.size_limit = 9"]),
         ("bert-base", {"objective.kind": "supervised", "data.path": "glue"}, ["needs data.tasks"]),
         ("bert-base", {**TASK, "data.context": 4}, ["data.context = 4", "give 5"]),
         ("gpt", {**TEXT, "data.context": 64}, ["objective.target_length = 64", "data.context"]),
-        ("bert-base", {**TASK, "train.compile": True}, ["train.compile = true"]),
         ("gpt", {**TRAVERSAL, "data.tasks": "squad"}, ["data.tasks = squad", "objective.format"]),
         ("macaron-bert-base-released", {"train.tokens": 1e9}, ["objective.pairs", "train.tokens"]),
         ("macaron-bert-base-released", {"data.corpus": {"wikipedia": 3, "bookcorpus": 1}},
@@ -119,16 +108,13 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
         ("gpt", {"init.run": "b", "init.freeze": "layers:0"}, ["neither embeddings nor layers:K"]),
         ("gpt", {"init.run": "b", "init.freeze": ("layers:1", "layers:2")}, ["names layers twice"]),
         # Beyond what any number or text may be.
-        ("gpt", {"model.n_layers": 10**12}, ["model.n_layers = 1000000000000"]),
         ("gpt", {"train.seed": 2**63}, ["train.seed", "at most 9,223,372,036,854,775,807"]),
-        ("gpt", {"data.path": "a\0b"}, ["data.path"]),
         ("gpt", {"data.path": {"a\udcff": 1.0}}, ["data.path"]),
         ("gpt", {"data.path": {"a": 1e308}}, ["weight 1e+308 of 'a'"]),
-        ("gpt", {"model.block": ["ffn*1e308"]}, ["model.block"]),
         ("gpt", {"model.block": ["ffn"] * 101}, ["model.block has 101 entries"]),
         ("gpt", ["model.n_layers=" + "9" * 5000], ["model.n_layers"]),
     ],
-    ids=range(48),
+    ids=range(39),
 )  # fmt: skip
 def test_a_contradiction_is_refused_by_the_fields_that_make_it(
     recipe: str, setting: Any, fields: list[str], tmp_path, monkeypatch
@@ -148,11 +134,9 @@ COLUMNS = {"text": "a", "label": "b"}
     ("more", "columns", "words"),
     [
         ({}, {"text": "a", "lable": "b"}, "lable is not one of text"),
-        ({}, {"label": "b"}, "column is the text"),
         ({}, {"text": "a", "label": "b", "number": "b"}, "label and number"),
         ({}, {"text": "a", "label": "b", "choices": "c"}, "choices is a list"),
         ({}, {"text": ["a", "b"], "label": "b"}, "text is one column"),
-        ({}, {"text": "a", "label": ""}, "label is empty"),
         ({}, 5, "data.columns = 5"),
         ({}, None, "needs data.columns"),
         ({"data.path": None}, COLUMNS, "needs data.path"),
@@ -164,19 +148,6 @@ def test_columns_of_a_table_that_contradict_are_refused(more, columns, words):
     setting = {**TABLE, **more, "data.columns": columns}
     given = {key: value for key, value in setting.items() if value is not None}
     assert words in refusal("bert-base", given)
-
-
-@pytest.mark.parametrize(
-    ("columns", "metrics"),
-    [
-        ({"text": "a", "text_pair": "b", "number": "c"}, ("pearson", "spearman")),
-        ({"text": "a", "choices": ["x", "y"], "label": "c"}, ("accuracy",)),
-        ({"text": "a", "text_pair": "b", "answer": "c"}, ()),
-    ],
-)
-def test_the_columns_say_what_is_measured(columns, metrics):
-    recipe = load_recipe("bert-base", {**TABLE, "data.columns": columns}).recipe
-    assert recipe.objective.evaluations(recipe.data) == ("loss", "score", *metrics)
 
 
 def test_values_keep_their_types_and_defaults_follow_the_kind():

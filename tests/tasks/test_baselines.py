@@ -9,7 +9,6 @@ from sklearn.linear_model import Ridge as ScikitRidge
 
 from sublayer.errors import DataError
 from sublayer.tasks.baselines import overlap as module
-from sublayer.tasks.baselines.lbfgs import minimise
 from sublayer.tasks.baselines.linear import predict_classes
 from sublayer.tasks.baselines.logistic import fit_logistic
 from sublayer.tasks.baselines.overlap import FEATURES, Overlap
@@ -57,17 +56,6 @@ def test_of_choices_it_is_the_place_that_is_right_most_often():
     short = Example("4", {"text": ""}, choices=("a", "b"))
     predictions = MAJORITY.predict(CHOICE, train, [train[0], short])
     assert [each.label for each in predictions] == [2, 0]
-
-
-def test_words_learn_classes_and_numbers_from_texts():
-    texts = ["a good film", "very good", "so bad", "a bad film", "good", "bad bad"]
-    train = _rows(texts, [1, 1, 0, 0, 1, 0])
-    scored = _rows(["good film", "bad film", ""], [1, 0, 0])
-    predictions = WORDS.predict(CLASSES, train, scored)
-    assert [each.label for each in predictions[:2]] == [1, 0]
-    assert sum(predictions[0].probabilities) == pytest.approx(1)
-    numbers = WORDS.predict(NUMBER, train, scored)
-    assert 0 <= numbers[1].label < 0.5 < numbers[0].label <= 1
 
 
 def test_words_of_pairs_learn_whether_both_say_the_same():
@@ -132,8 +120,6 @@ def _overlap(first, second):
           / np.hypot(2 * RARE, COMMON) / np.hypot(RARE, COMMON)}),
         ("the cat never sat", "the cat sat",
          {"negation in the first": 1, "negation in the second": 0, "negation in one alone": 1}),
-        ("don ' t", "not",
-         {"negation in the first": 1, "negation in the second": 1, "negation in one alone": 0}),
         ("", "", dict.fromkeys(FEATURES, 0)),
     ],
 )  # fmt: skip
@@ -277,25 +263,6 @@ def test_logistic_regression_is_scikit_learns(n_classes, is_balanced):
     )
     np.testing.assert_allclose(model.probabilities(features), expected, atol=1e-6)
     np.testing.assert_allclose(dense.weights, model.weights, atol=1e-6)
-
-
-def test_the_minimum_of_a_long_valley_is_found_in_few_steps():
-    # It bends a hundred thousand times as much along the last as along the first.
-    bends = 10.0 ** np.arange(6)
-    lowest = np.array([3.0, -2, 1, 0, 0, 0])
-    places = []
-
-    def objective(place):
-        places.append(place)
-        away = place - lowest
-        return float((np.cosh(away) - 1) @ bends), np.sinh(away) * bends
-
-    found = minimise(objective, np.zeros(6), tolerance=1e-9, most_steps=200)
-    np.testing.assert_allclose(found, lowest, atol=1e-8)
-    assert len(places) < 100
-    places.clear()
-    minimise(objective, np.zeros(6), tolerance=0, most_steps=0)
-    assert len(places) == 1
 
 
 def test_a_label_that_was_never_seen_is_never_predicted():

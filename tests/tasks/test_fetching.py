@@ -62,20 +62,6 @@ def test_a_task_is_downloaded_once(site, tmp_path, monkeypatch):
     assert cached_folder(task, cache) == cache / "tasks" / "sst2"
 
 
-def test_files_that_are_not_packed_are_kept_as_they_are(site, tmp_path, monkeypatch):
-    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
-    files = {
-        "msr_paraphrase_train.txt": f"{header}1\t1\t2\tA\tB\n0\t3\t4\tC\tD\n".encode(),
-        "msr_paraphrase_test.txt": f"{header}1\t5\t6\tE\tF\n".encode(),
-        "mrpc_dev_ids.tsv": b"3\t4\n",
-    }
-    _serve(site, monkeypatch, "mrpc", files)
-    found = locate_files(TASKS["mrpc"], cache=tmp_path / "cache")
-    splits = {split: read_split(TASKS["mrpc"], split, paths) for split, paths in found.items()}
-    sizes = {split: len(each.examples) for split, each in splits.items()}
-    assert sizes == {"train": 1, "dev": 1, "test": 1}
-
-
 def test_an_archive_of_tar_is_extracted_too(site, tmp_path, monkeypatch):
     archive = _tar({"SST-2/dev.tsv": _TSV, "/SST-2/dev.tsv": b"no", "SST-2/x.py": b"no"})
     _serve(site, monkeypatch, "sst2", {"SST-2.tar.gz": archive})

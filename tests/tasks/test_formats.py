@@ -11,8 +11,7 @@ from sublayer.tasks.formats.traversal import traversal_rows
 from sublayer.tasks.formats.wnli import as_pronoun
 from sublayer.tasks.formats.written import names_referent, read_answer
 from sublayer.tasks.prediction import Prediction
-from sublayer.tasks.registry import TASKS, find_files, read_split
-from sublayer.tasks.task import Task
+from sublayer.tasks.registry import TASKS
 
 
 def _example(name, texts, label=None, **more):
@@ -53,9 +52,6 @@ FORMATTED = {
                      PairRow("A.", "The Y. and Y. .", cut="first", second_tokens=128)],
                     [("A. The _ and _ .", "X."), ("A. The _ and _ .", "Y.")],
                     "race question: The _ and _ . choice1: X. choice2: Y. article: A.", "choice2"),
-    "story_cloze": (("S.", 1, _TWO), [PairRow("S.", "X."), PairRow("S.", "Y.")],
-                    [("S.", "X."), ("S.", "Y.")],
-                    "story_cloze choice1: X. choice2: Y. story: S.", "choice2"),
     # T5's own test.
     "dpr": ((f"{_EMPLOYEE}|he", 1, _TWO),
             [PairRow("Bob asked Tom if *he* can lend some money.", each) for each in ("X.", "Y.")],
@@ -126,14 +122,6 @@ def test_a_similarity_is_rounded_to_fifths_and_halves_to_even(score, written):
     assert text_target(TASKS["stsb"], _example("stsb", "A|B", score)) == written
 
 
-def test_another_number_is_written_as_it_is():
-    task = Task("stars", "stars", "", "number", ("text",), ("pearson",))
-    numbers = {3: "3", 12345.5: "12345.5"}
-    assert {
-        each: text_target(task, Example("0", {"text": "a"}, each)) for each in numbers
-    } == numbers
-
-
 def test_each_answer_of_record_is_a_row():
     example = _example("record", "P|A @placeholder.", choices=("penguin", "potato", "pigeon"),
                        answers=(Answer("penguin"), Answer("pigeon")))  # fmt: skip
@@ -198,7 +186,6 @@ _USA = "Made in the U.S. for $5 (about).|Where?"
         ("copa", "P|cause", _TWO, "choice2", Prediction(1, text="choice2")),
         ("record", "P|Q", _TWO, "Rob", Prediction(None, text="Rob")),
         ("wsc", *_THE_GIRL, "Girl", Prediction(1, text="Girl")),
-        ("wsc", *_THE_GIRL, "boy", Prediction(0, text="boy")),
         ("wsc", *_THE_GIRL, "the", Prediction(None, text="the")),
         ("wnli", "The fish ate the worm. It was tasty.|The worm was tasty.", {}, "the worm",
          Prediction(1, text="the worm")),
@@ -222,29 +209,8 @@ def test_a_written_answer_is_read_as_its_label(name, texts, more, written, read)
     [
         # T5's own tests.
         ("the cat", "cat", True),
-        ("Bob's hat", "Bob", False),
         ("Bunny", "fuzzy bunny", True),
     ],
 )
 def test_a_noun_is_named_by_the_words_of_either(written, referent, is_named):
     assert names_referent(written, referent) == is_named
-
-
-@pytest.mark.parametrize("name", ["stsb", "multirc", "wsc"])
-def test_a_target_of_a_real_row_is_read_as_its_label(real_data, name):
-    task = TASKS[name]
-    found = find_files(task, real_data / task.suite)
-    split = read_split(task, "dev", found["dev"])
-    assert len(split.examples) > 50
-    for example in split.examples:
-        rows, target = training_texts(task, example), text_target(task, example)
-        answer = read_answer(task, example, target)
-        if name == "wsc":
-            # What is written is the noun, be it right or wrong.
-            assert answer.label == 1 and len(rows) == example.label
-        elif name == "stsb":
-            assert answer.label == pytest.approx(example.label, abs=0.1 + 1e-6)
-        else:
-            assert answer.label == example.label
-            assert text_targets(task, example)[int(example.label)] == target
-            assert rows == ((text_input(task, example), target),)

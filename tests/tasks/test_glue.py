@@ -94,28 +94,6 @@ def test_cola_may_have_a_header_and_files_may_be_packed(tmp_path, lines):
     assert (texts(found), labels(found)) == ([["He left."]], [1])
 
 
-def test_rows_of_another_number_of_fields_are_counted_with_the_first_place(tmp_path):
-    write(tmp_path / "SST-2" / "dev.tsv", "sentence\tlabel\nfine\nbad\t0\n\nx\t1\t1\ny\n")
-    found = read("sst2", tmp_path)
-    # The number of a row does not depend on what was left out before it.
-    assert (texts(found), ids(found)) == ([["bad"]], ["1"])
-    assert found.skipped == {"fewer than 2 fields": 2, "more than 2 fields": 1}
-    assert found.firsts["fewer than 2 fields"].endswith("dev.tsv:2")
-    assert found.firsts["more than 2 fields"].endswith("dev.tsv:5")
-
-
-def test_a_repeated_row_is_counted_and_a_repeated_id_is_repaired(tmp_path):
-    lines = ["0\tA\tB\tentailment", "0\tA\tB\tentailment", "0\tC\tD\tentailment"]
-    write(tmp_path / "RTE" / "dev.tsv", "\n".join([PAIRS, *lines]))
-    found = read("rte", tmp_path)
-    assert texts(found) == [["A", "B"], ["C", "D"]]
-    assert len(set(ids(found))) == 2
-    assert found.skipped == {"the same row again": 1}
-    (reason,) = found.repaired
-    assert reason.startswith("an id that another row has")
-    assert found.firsts[reason].endswith("dev.tsv:4")
-
-
 _SCORES = "sentence1\tsentence2\tscore\nA\tB\t"
 
 

@@ -7,7 +7,6 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from sublayer.errors import DataError
 from sublayer.tasks.example import Answer, Example
-from sublayer.tasks.metrics import paired as module
 from sublayer.tasks.metrics.averages import AVERAGES, suite_averages
 from sublayer.tasks.metrics.numbers import spearman
 from sublayer.tasks.metrics.paired import paired
@@ -114,19 +113,6 @@ def test_a_metric_without_a_value_says_why(name, gold, predicted, reason):
     found = _scored(gold, predicted, name)
     assert (found.value, found.metrics[name].reason) == (0, reason)
     assert not found.standard_error
-
-
-@pytest.mark.parametrize("groups", [(), ("a", "", "b", "a", "", "b", "b", "")])
-def test_ranks_of_samples_are_scipys(groups):
-    gold, predicted = [1, 2, 2, 4, 5, 0, 3, 3], [2, 1, 1, 5, 4, 3, 3, 0]
-    examples = labelled(gold, groups)
-    units = find_units(examples)
-    weights = np.array([[(3 * unit + row) % 4 for unit in range(units.n)] for row in range(4)])
-    values = spearman(examples, said(predicted), units).at(weights.astype(float))
-    for row, value in zip(weights, values, strict=True):
-        times = row[units.of_examples]
-        expected = spearmanr(np.repeat(gold, times), np.repeat(predicted, times)).statistic
-        assert value == pytest.approx(expected)
 
 
 def test_influences_are_slopes_by_weight():
@@ -359,17 +345,3 @@ def test_the_interval_is_scipys_and_groups_are_drawn_whole():
     found = paired(labelled([1] * 900, groups), *repeated, ["accuracy"])
     assert found.interval == pytest.approx(expected, abs=0.01)
     assert found.p_mcnemar is None
-
-
-@pytest.mark.parametrize("metrics", [["f1", "accuracy"]])
-def test_drawing_kinds_of_examples_is_drawing_examples(metrics, monkeypatch):
-    gold = _right(400, 0.5, 1)
-    drawn = (_right(400, 0.8, 2), _right(400, 0.7, 3))
-    both = (np.where(each, gold, 1 - gold).tolist() for each in drawn)
-    arguments = labelled(gold.tolist()), *map(said, both), metrics
-    of_kinds = paired(*arguments)
-    monkeypatch.setattr(module, "_MOST_PATTERNS", 0)
-    of_examples = paired(*arguments)
-    assert of_kinds.difference == of_examples.difference
-    width = of_examples.interval[1] - of_examples.interval[0]
-    assert of_kinds.interval == pytest.approx(of_examples.interval, abs=0.1 * width)

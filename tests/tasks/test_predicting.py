@@ -1,6 +1,5 @@
 """Columns and files of rows to be answered, and answers by name."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from sublayer.errors import DataError
 from sublayer.tasks.example import Example
 from sublayer.tasks.predicting.columns import ToldColumns, example_of, find_columns
 from sublayer.tasks.predicting.files import AskedFile, read_asked
-from sublayer.tasks.predicting.named import NamedPrediction, name_prediction
+from sublayer.tasks.predicting.named import name_prediction
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.registry import TASKS
 from tests.tasks.files import write
@@ -103,13 +102,8 @@ RTE = {"entailment": 0.25, "not_entailment": 0.75}
           "probabilities": {"choice1": 0.6, "choice2": 0.4}}),
         ("copa", Prediction(1, (0.3, 0.7)), {"names": ("one", "two")},
          {"label": "y", "choice": 1, "probabilities": {"one": 0.3, "two": 0.7}}),
-        ("stsb", Prediction(2.5), {}, {"label": 2.5, "probabilities": {}, "probability": None}),
         ("squad2", Prediction(text="a", start=3, probabilities=(0.5,), no_answer=-1.5), {},
          {"label": "a", "start": 3, "probability": 0.5, "no_answer": -1.5}),
-        ("squad2", Prediction(text="", no_answer=2.0), {},
-         {"label": "", "start": None, "probability": None}),
-        ("rte", Prediction(None, text="maybe"), {"is_written": True},
-         {"label": None, "written": "maybe"}),
     ],
 )  # fmt: skip
 def test_a_prediction_has_its_words_and_the_probability_of_each(task, prediction, more, named):
@@ -119,16 +113,6 @@ def test_a_prediction_has_its_words_and_the_probability_of_each(task, prediction
     names = given.pop("names")
     found = name_prediction(TASKS[task], example, prediction, names, **given)
     assert {name: getattr(found, name) for name in named} == named
-
-
-def test_json_has_the_known_values_and_always_a_prediction():
-    found = NamedPrediction(label=1 / 3, probability=0.75, probabilities=RTE).to_json()
-    assert json.loads(json.dumps(found)) == {
-        "prediction": 0.333333,
-        "probability": 0.75,
-        "probabilities": RTE,
-    }
-    assert NamedPrediction().to_json() == {"prediction": None}
 
 
 def _asked(task: str, path: Path, told: ToldColumns = NOTHING) -> AskedFile:

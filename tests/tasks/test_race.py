@@ -111,16 +111,6 @@ def test_rows_of_a_passage_that_stand_apart_are_numbered_on(tmp_path):
     assert ids(read("race_high", tmp_path)) == names
 
 
-def test_questions_without_answers_are_read_to_be_answered_only(tmp_path):
-    passage = _passage("high1.txt")
-    del passage["answers"]
-    for split in ("dev", "test"):
-        write(tmp_path / f"race_{split}_high.jsonl", passage)
-    assert read("race_high", tmp_path).skipped.total() == 2
-    found = read("race_high", tmp_path, "test").examples
-    assert [(each.label, each.is_labelled) for each in found] == [(None, False)] * 2
-
-
 @pytest.mark.parametrize(
     ("change", "place"),
     [

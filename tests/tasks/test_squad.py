@@ -39,15 +39,6 @@ def _answers(split):
     return [example.answers for example in split.examples]
 
 
-def test_places_count_characters_and_articles_are_sources(tmp_path):
-    found = _read(tmp_path / "dev-v1.1.json", _nested(_question("q1", [("Normans", 12)] * 3)))
-    (example,) = found.examples
-    assert example.fields == {"context": CONTEXT, "question": "Who gave a name?"}
-    assert (example.id, example.answers) == ("q1", (GOLD,) * 3)
-    assert (example.source, example.is_labelled) == ("Normans", True)
-    assert not found.skipped and not found.repaired
-
-
 @pytest.mark.parametrize("name", ["squad", "squad2"])
 def test_the_hubs_rows_are_the_same_examples(tmp_path, name):
     rows = [_flat("q1"), _flat("q2", ("Normandy", "name"), (39, 31))]

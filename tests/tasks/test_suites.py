@@ -64,17 +64,6 @@ _TWINS = [
 ]
 
 
-@pytest.mark.parametrize(("end", "n_last"), [("\n", 0), ("\r\n", 3)])
-def test_blocks_of_dpr_are_read(tmp_path, end, n_last):
-    write(tmp_path / "DPR" / "test.c.txt", end.join([*_TWINS[:-1], *[""] * n_last]))
-    for place in (tmp_path, tmp_path / "DPR"):
-        found = read("dpr", place, "test")
-        first, second = found.examples
-        assert first.fields == {"text": _TWINS[0], "pronoun": "it"}
-        assert (first.choices, labels(found)) == (("The bee", "the flower"), [1, 0])
-        assert first.is_labelled and first.source == second.source != ""
-
-
 def test_the_hubs_rows_of_dpr_are_read(tmp_path):
     row = {"sentence": _TWINS[0], "pronoun": "it", "candidates": ["The bee", "the flower"]}
     write(tmp_path / "definite_pronoun_resolution" / "train.jsonl", {**row, "label": 1})
