@@ -75,18 +75,6 @@ def test_the_splits_of_a_file_are_its_bytes_in_order(tmp_path, cache, tokenizer)
     assert whole.checksums.keys() == {"train", "tokenizer"} and whole.sizes().keys() == {"train"}
 
 
-def test_documents_are_divided_whole_and_end(folder, cache):
-    data = prepare(config_of(folder, tokenizer="bpe", vocab_size=270), cache=cache)
-    assert [sizes["documents"] for sizes in data.sizes().values()] == [36, 2, 2]
-    assert not any(split.is_cut for split in data.splits())
-    texts = [text for split in data.splits() for text in pieces(split, split.document_starts)]
-    end = data.tokenizer.decode([data.tokenizer.end_id])
-    texts = [text.removesuffix(end) for text in texts]
-    assert sorted(texts) == sorted(path.read_bytes() for path in folder.iterdir())
-    ends = np.flatnonzero(data.train.ids == data.tokenizer.end_id)
-    assert (ends + 1).tolist() == data.train.document_starts[1:].tolist()
-
-
 def test_other_files_replace_a_split(file, folder, cache, tmp_path):
     (tmp_path / "valid.txt").write_bytes(b"validation")
     fields = {"valid_path": str(tmp_path / "valid.txt")}

@@ -278,11 +278,6 @@ def test_every_distinct_passage_is_a_document_in_order(tmp_path, cache):
     assert documents[3].name == f"{folder}/race/2.jsonl, document at line 3"
     entries = [str(folder / "race" / "*.txt"), str(folder / "dev-v2.0.json")]
     assert read_all(read_passages(entries, cache)) == [texts[2], texts[0], texts[1]]
-    fields = {"path": str(folder), "corpus": "albert-intrinsic", "cache": cache}
-    split = prepare_text(train_tokenizer("bytes", ()), sentences="prose", **fields)
-    assert split.sentence_starts.tolist() == [0, 9, 18, 24, 41]
-    assert split.document_starts.tolist() == [0, 18, 24, 41]
-    assert split.sources == ("albert-intrinsic",)
 
 
 @pytest.mark.parametrize(

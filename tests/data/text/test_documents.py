@@ -71,7 +71,7 @@ def test_data_sets_of_the_hub_are_named():
     assert parse_hub("hub:a/b@train[:10%]") == HubSet("a/b", split="train[:10%]")
     named = HubSet("a-b/c.d_e", "20231101.en", "validation")
     assert parse_hub("hub:a-b/c.d_e:20231101.en@validation") == named
-    for entry in ("hub:a", "hub:", "hub:a/b/c", "hub:a/b:c:d"):
+    for entry in ("hub:a", "hub:a/b/c", "hub:a/b:c:d"):
         with pytest.raises(DataError, match="does not name a data set: write hub:owner/name"):
             parse_hub(entry)
 
@@ -106,12 +106,10 @@ def test_documents_are_packed_in_order_with_their_places_and_read_once(tmp_path)
     one, two = [(1, kept[0]), (3, b" \n"), (4, kept[1])], [(1, kept[2]), (7, kept[3])]
     sources = [("a", lambda: iter(one)), ("b", lambda: iter(two))]
     records = open_pack(tmp_path / "pack", sources)
-    places = [("a", 1), ("a", 4), ("b", 1), ("b", 7)]
+    places = [f"{file}, document at line {n}" for file in "ab" for n in (1, 4 if file == "a" else 7)]
     for found in (records, open_pack(tmp_path / "pack", [("a", pytest.fail), ("b", pytest.fail)])):
         assert [record.read() for record in found] == kept
-        assert [record.name for record in found] == [
-            f"{file}, document at line {line}" for file, line in places
-        ]
+        assert [record.name for record in found] == places
         assert (len(found), found.n_empty, found.identity) == (4, 1, records.identity)
     digests = [hashlib.sha256(text).hexdigest() for text in kept]
     assert [record.digest() for record in records] == digests

@@ -97,17 +97,13 @@ def test_a_row_of_parquet_is_a_document_whatever_its_columns_type(tmp_path):
         list(parquet_rows(path, "text"))
 
 
-@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
-def test_blank_lines_stand_between_documents(tmp_path, line_end):
-    mark = b"*** %s OF THE PROJECT GUTENBERG EBOOK A ***\n"
-    text = mark % b"START" + b" \none\ntwo\n\t\n\nthr\xffee\n\n" + mark % b"END" + b"\nLegal.\n"
-    (tmp_path / "a.txt").write_bytes(text.replace(b"\n", line_end))
+def test_blank_lines_stand_between_documents(tmp_path):
+    mark = b"*** %s OF THE PROJECT GUTENBERG EBOOK A ***\r\n"
+    body = b" \r\none\r\ntwo\r\n\t\r\n\r\nthr\xffee\r\n\r\n"
+    (tmp_path / "a.txt").write_bytes(mark % b"START" + body + mark % b"END" + b"\r\nLegal.\r\n")
     file = FileDocument(tmp_path / "a.txt", tmp_path)
     clean = list(blank_line_texts(file, is_clean=True))
-    assert clean == [
-        (3, b"one\ntwo\n".replace(b"\n", line_end)),
-        (7, b"thr\xffee\n".replace(b"\n", line_end)),
-    ]
+    assert clean == [(3, b"one\r\ntwo\r\n"), (7, b"thr\xffee\r\n")]
     assert [line for line, _ in blank_line_texts(file, is_clean=False)] == [1, 3, 7, 9, 11]
 
 
@@ -127,18 +123,6 @@ def test_articles_of_wikipedia_are_extracted_without_titles(tmp_path):
         path.write_bytes(text)
         with pytest.raises(DataError, match=f"wiki_00, {message}"):
             list(extracted_articles(path))
-
-
-def test_rows_that_are_sentences_are_joined_to_documents(tmp_path):
-    n = ROWS_PER_DOCUMENT
-    lines = [b"row  %d .\n\n" % number for number in range(2 * n + 1)]
-    (tmp_path / "a.txt").write_bytes(b"".join(lines))
-    found = list(row_runs(plain_lines(tmp_path / "a.txt")))
-    assert [line for line, _ in found] == [1, 2 * n + 1, 4 * n + 1]
-    assert [text.count(b"\n") for _, text in found] == [n, n, 1]
-    assert found[2][1] == b"row %d .\n" % (2 * n)
-    rows = [(1, b"one\ntwo"), (2, b" "), (3, b"three")]
-    assert list(row_runs(rows)) == [(1, b"one two\nthree\n")]
 
 
 def test_lines_and_documents_without_end_are_refused(tmp_path, monkeypatch):
