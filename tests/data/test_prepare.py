@@ -19,7 +19,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import lock_of
 from sublayer.system.stage_displays import HeardStages
 from sublayer.system.stages import shown_by
-from tests.data.corpora.releases import write_archive, write_release
+from tests.data.releases import write_archive, write_release
 from tests.waiting import waits_until
 
 TEXT = b"".join(

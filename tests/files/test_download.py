@@ -17,7 +17,7 @@ from sublayer.files.download import Download, fetch, unzip
 from sublayer.files.lines import decoded, read_lines, zstd
 from sublayer.system.stage_displays import HeardStages, say_nothing
 from sublayer.system.stages import shown_by
-from tests.data.corpora.releases import write_zip
+from tests.data.releases import write_zip
 
 CONTENT = b"published text\n" * 1000
 MD5 = hashlib.md5(CONTENT).hexdigest()

@@ -23,15 +23,14 @@ from sublayer.data.corpora.lm1b import (
 from sublayer.data.corpora.named import CORPORA, find_sources
 from sublayer.data.corpora.published import PublishedFile, PublishedRecords, PublishedRelease
 from sublayer.data.corpora.python_docs import python_prose
-from sublayer.data.prepare import prepare, prepare_text
+from sublayer.data.prepare import prepare
 from sublayer.data.text.documents import AS_FILES, Reading
 from sublayer.data.text.files import FileDocument
 from sublayer.data.text.hub import HubSet
-from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.download import Download
-from tests.data.corpora.releases import FILES, write_archive, write_release, write_zip
-from tests.data.text.test_records import parquet
+from tests.data.releases import FILES, write_archive, write_release, write_zip
+from tests.data.test_text import parquet
 
 TEXT = b"some published text\n" * 50
 

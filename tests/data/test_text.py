@@ -1,0 +1,429 @@
+"""Text in files, folders and globs, and documents in files of many, packed or of the hub."""
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sublayer.data.text import files, records
+from sublayer.data.text.document_store import digests_of, identity_of, open_pack
+from sublayer.data.text.documents import Reading, read_documents, sniffed_kind
+from sublayer.data.text.files import (
+    FileDocument,
+    MemoryDocument,
+    is_tar,
+    list_files_left_out,
+    read_path,
+)
+from sublayer.data.text.hub import HubSet, parse_hub
+from sublayer.data.text.records import (
+    blank_line_texts,
+    extracted_articles,
+    json_lines,
+    parquet_rows,
+)
+from sublayer.data.text.sniffing import describe_encoding, describe_records
+from sublayer.errors import ConfigError, DataError
+from sublayer.files.file_text import FileText
+from sublayer.files.lines import read_lines, unpacked, zstd
+
+STORY = "Once upon a time there was a café by the sea.\n" * 40
+
+
+def read(entry: Path | str, cache: Path) -> list[bytes]:
+    return [bytes(document.read()[:]) for document in read_path(str(entry), cache)]
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def test_compressed_files_are_read_by_suffix(tmp_path, cache):
+    text = b"first line\nsecond \xff line\r\n\xef\xbb\xbf"
+    # pzstd puts frames to be skipped between the others; zstd --long=31 needs a window of 2 GiB.
+    skipped = bytes.fromhex("502a4d1804000000") + b"size"
+    long = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 28})
+    packed = {
+        "a.txt": text + b"more",
+        "a.gz": gzip.compress(text) + gzip.compress(b"more"),
+        "b.ZST": skipped + zstd.compress(text) + long.compress(b"more") + long.flush(),
+    }
+    write(tmp_path, packed)
+    for name in packed:
+        assert read(tmp_path / name, cache) == [text + b"more"]
+
+
+def test_folders_globs_relative_paths_and_the_home_folder_are_read(tmp_path, cache, monkeypatch):
+    folder = tmp_path / "texts"
+    names = ("a/y", "a/z.md", "a[1].txt", "b.txt", "c.txt.gz")
+    write(folder, {name: name.encode() for name in names[:4]})
+    write(folder, {"c.txt.gz": gzip.compress(b"c.txt.gz"), ".hidden/d.txt": b"d", ".e.txt": b"e"})
+    left_out = {"empty.md": b"", "packed.tar.gz": b"PK", "packed.zip": b"PK", "picture": b"\0PNG"}
+    write(folder, left_out)
+    documents = read_path(str(folder), cache)
+    assert [document.name for document in documents] == [str(folder / name) for name in names]
+    assert read(folder, cache) == [name.encode() for name in names]
+    assert [path.name for path in list_files_left_out(str(folder))] == list(left_out)
+    assert list_files_left_out(str(folder / "b.txt")) == []
+    assert read(folder / "**" / "*.txt", cache) == [b"a[1].txt", b"b.txt"]
+    assert read(folder / "a[1].txt", cache) == [b"a[1].txt"], "a name that exists is no glob"
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.chdir(folder / "a")
+    assert read("y", cache) == [b"a/y"] and read("~/b.txt", cache) == [b"b.txt"]
+    with pytest.raises(DataError, match=f"no such file or folder: d.txt in {folder / 'a'}$"):
+        read("d.txt", cache)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tar.gz", b"PK", "a.tar.gz is packed"),
+        ("a.pdf", b"%PDF", r"a.pdf is a document \(.pdf\), .*pdftotext"),
+        ("a.txt", b"%PDF-1.7 text and more", "is not text but a PDF file: name a file of text"),
+        ("a.txt", b"\x1f\x8b\x08 gz", "compressed with gzip: name it .gz"),
+        ("a.txt", b"text\0text and more text", "its byte 4 is zero"),
+        ("https://example.org/book.txt", None, "curl -LO https://example.org/book.txt"),
+        ("owner/name", None, "hub:owner/name would be a data set"),
+    ],
+)
+def test_entries_without_text_are_refused(tmp_path, cache, monkeypatch, name, content, message):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        write(tmp_path, {name: content})
+    with pytest.raises(DataError, match=message):
+        read(name, cache)
+
+
+def test_a_pipe_and_a_file_that_vanished_are_refused(tmp_path, cache):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe is no file and no folder"):
+        read(tmp_path / "pipe", cache)
+    with pytest.raises(DataError, match=r"cannot read .*gone.txt"):
+        FileDocument(tmp_path / "gone.txt", cache).read()
+    with pytest.raises(DataError, match=r"cannot read .*gone.txt"):
+        FileDocument(tmp_path / "gone.txt", cache).digest()
+    assert all(is_tar(Path(name)) for name in ("a.tar", "a.TGZ", "a.b.tar.gz", "a.tar.zst"))
+    assert not any(is_tar(Path(name)) for name in ("a.gz", "tar", "a.tar.txt"))
+
+
+@pytest.mark.parametrize("small_bytes", [10, 1000])
+def test_unpacked_text_is_of_the_file_that_was_digested(tmp_path, cache, monkeypatch, small_bytes):
+    monkeypatch.setattr(files, "_SMALL_BYTES", small_bytes)
+    path = tmp_path / "a.txt.zst"
+    path.write_bytes(zstd.compress(b"the first text"))
+    status = path.stat()
+    document = FileDocument(path, cache)
+    document.digest()
+    path.write_bytes(zstd.compress(b"another  text."))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(DataError, match=f"^{path} changed while it was read: leave it as it is"):
+        document.read()
+    assert not list(cache.rglob("unpacked/*"))
+    path.write_bytes(zstd.compress(b"the first text"))
+    assert FileDocument(path, cache).read()[:] == b"the first text"
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "text"),
+    [
+        (STORY.encode("utf-16"), "is text in UTF-16", STORY),
+        (b"a" * 20_000 + b"\0end", "byte 20,000 is zero", "a" * 20_000 + "end"),
+    ],
+)
+def test_other_text_is_refused_with_the_command_that_converts_it(tmp_path, content, message, text):
+    (tmp_path / "book.txt").write_bytes(content)
+    with pytest.raises(DataError, match=message) as refused:
+        read(tmp_path / "book.txt", tmp_path)
+    before = set(tmp_path.iterdir())
+    command = re.search("`(.*)`", str(refused.value))[1]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    [path] = set(tmp_path.iterdir()) - before
+    assert path.read_text().lstrip("\ufeff") == text
+
+
+def test_encodings_and_lines_of_json_are_described(tmp_path):
+    latin, whole, lines = (tmp_path / name for name in ("latin", "whole", "a.jsonl"))
+    latin.write_bytes(STORY.encode("latin-1"))
+    whole.write_text("é" * 40_000)  # of which the first 64 KiB end within a character
+    assert "byte 32 is 0xe9" in describe_encoding(latin)
+    assert describe_encoding(whole) is None
+    lines.write_text('{"text": "Of rivers.", "title": "A longer string"}\n')
+    assert "data.documents=json reads" in describe_records(lines)
+    lines.write_text('{"id": "7", "the body": "Of rivers."}\n')
+    assert "json data.text_field='the body' reads" in describe_records(lines)
+    for text in ('{"id": 7}', "[" * 60_000):
+        lines.write_text(f"{text}\n{text}\n")
+        assert describe_records(lines) is None
+
+
+ARTICLES = b"""<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Anarchism">
+Anarchism
+
+Anarchism is a philosophy.
+
+It is old.
+</doc>
+<doc id="13" url="x" title="Redirect">
+Redirect
+</doc>
+
+<doc id="14" revid="5" url="x" title="A &amp; B">
+First of all.
+</doc>
+"""
+
+
+def parquet(path: Path, table: dict[str, Any], **settings: Any) -> Path:
+    pytest.importorskip("pyarrow.parquet").write_table(
+        pytest.importorskip("pyarrow").table(table), path, **settings
+    )
+    return path
+
+
+def test_a_line_of_json_is_a_document(tmp_path):
+    texts = ["one\ntwo", None, "", "dr\u00e9i \u2028 \x85 \x1c", 'quote " \\ /', "\U0001f600"]
+    lines = [json.dumps({"id": 1, "text": text}, ensure_ascii=False) for text in texts]
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf\r\n" + "\r\n".join(lines).encode())
+    expected = [(line, (text or "").encode()) for line, text in enumerate(texts, 2)]
+    assert list(json_lines(tmp_path / "a.jsonl", "text")) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"text" "a"}', r"not JSON \(Expecting ':' delimiter\)"),
+        (b'["text"]', "not a JSON object"),
+        (b'{"title": "a", "body": "b"}', "no field 'text': set data.text_field to title, body"),
+        (b'{"text": 3}', "field 'text' is int, not text"),
+        (b'{"text": "\\ud800"}', r"'\\ud800' is half a surrogate pair"),
+    ],
+)
+def test_a_bad_line_of_json_is_refused(tmp_path, line, message):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "fine"}\n' + line + b"\n")
+    with pytest.raises(DataError, match=f"a.jsonl, line 2: {message}"):
+        list(json_lines(tmp_path / "a.jsonl", "text"))
+
+
+def test_a_row_of_parquet_is_a_document_whatever_its_columns_type(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    texts = ["one", None, "zw\u00e9i"]
+    category = arrow.array(texts).dictionary_encode()
+    large = category.cast(arrow.dictionary(arrow.int8(), arrow.large_string()))
+    columns = {"a": texts, "b": category, "c": large, "d": arrow.array(texts, arrow.string_view())}
+    path = parquet(tmp_path / "a.parquet", columns | {"id": [1, 2, 3]}, row_group_size=2)
+    for name in "abcd":
+        rows = list(parquet_rows(path, name))
+        assert rows == [(1, b"one"), (2, b""), (3, "zw\u00e9i".encode())]
+    with pytest.raises(DataError, match="has no column 'text': set data.text_field to a, b"):
+        list(parquet_rows(path, "text"))
+    with pytest.raises(DataError, match="a.parquet: column 'id' is int64, not text"):
+        list(parquet_rows(path, "id"))
+    column = arrow.array([b"one", b"t\xffwo"])
+    bad = arrow.Array.from_buffers(arrow.string(), 2, column.buffers())
+    table = arrow.table([bad, bad, bad], names=["text", "text", "body"])
+    pytest.importorskip("pyarrow.parquet").write_table(table, path)
+    with pytest.raises(DataError, match="a.parquet has 2 columns 'text'"):
+        list(parquet_rows(path, "text"))
+    with pytest.raises(DataError, match="a.parquet, row 2: byte 0xff is not UTF-8"):
+        list(parquet_rows(path, "body"))
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(DataError, match="a.parquet is not a whole Parquet file"):
+        list(parquet_rows(path, "text"))
+
+
+def test_blank_lines_stand_between_documents(tmp_path):
+    mark = b"*** %s OF THE PROJECT GUTENBERG EBOOK A ***\r\n"
+    body = b" \r\none\r\ntwo\r\n\t\r\n\r\nthr\xffee\r\n\r\n"
+    (tmp_path / "a.txt").write_bytes(mark % b"START" + body + mark % b"END" + b"\r\nLegal.\r\n")
+    file = FileDocument(tmp_path / "a.txt", tmp_path)
+    clean = list(blank_line_texts(file, is_clean=True))
+    assert clean == [(3, b"one\r\ntwo\r\n"), (7, b"thr\xffee\r\n")]
+    assert [line for line, _ in blank_line_texts(file, is_clean=False)] == [1, 3, 7, 9, 11]
+
+
+def test_articles_of_wikipedia_are_extracted_without_titles(tmp_path):
+    path = tmp_path / "wiki_00"
+    path.write_bytes(ARTICLES)
+    assert list(extracted_articles(path)) == [
+        (1, b"Anarchism is a philosophy.\n\nIt is old.\n"),
+        (8, b""),
+        (12, b"First of all.\n"),
+    ]
+    for text, message in (
+        (ARTICLES.replace(b"</doc>\n\n<doc", b"</doc>\nwords\n<doc"), "line 11: not within"),
+        (ARTICLES[:-8], "line 12: an article begins that does not end"),
+        (ARTICLES.replace(b"old", b"o\xff"), "line 1: byte 0xff is not UTF-8"),
+    ):
+        path.write_bytes(text)
+        with pytest.raises(DataError, match=f"wiki_00, {message}"):
+            list(extracted_articles(path))
+
+
+def test_lines_and_documents_without_end_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "_LONGEST_DOCUMENT", 20)
+    monkeypatch.setattr("sublayer.files.lines._LONGEST_LINE", 25)
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"short\n\n12345678\n12345678\n1234\n" + b" " * 25)
+    with pytest.raises(DataError, match=r"a.txt, document at line 3: longer than 0 MiB without a"):
+        list(blank_line_texts(FileDocument(path, tmp_path), is_clean=False))
+    with pytest.raises(DataError, match=r"a.txt, line 6: longer than 0 MiB"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zstd.compress)])
+def test_a_large_compressed_file_is_bounded_and_unpacked_once(tmp_path, monkeypatch, suffix, pack):
+    bomb, cache = tmp_path / f"bomb.{suffix}", tmp_path / "cache"
+    bomb.write_bytes(pack(b" " * (6 << 20)))
+    monkeypatch.setattr("sublayer.files.lines._most_bytes", lambda: 2 << 20)
+    with pytest.raises(DataError, match=f"{bomb.name} becomes more than 0.0 GiB, half of the mem"):
+        unpacked(bomb)
+    with monkeypatch.context() as patch:
+        patch.setattr("sublayer.files.lines._most_on_disk", lambda folder: 5 << 20)
+        with pytest.raises(DataError, match=f"{bomb.name} becomes more than 0.0 GiB, half of what"):
+            FileDocument(bomb, cache).read()
+    assert not list(cache.rglob("unpacked/*"))
+    text = FileDocument(bomb, cache).read()
+    assert isinstance(text, FileText) and len(text) == 6 << 20
+    [path] = (cache / "unpacked").iterdir()
+    written = path.stat().st_mtime_ns
+    assert FileDocument(bomb, cache).read()[:] == b" " * (6 << 20)
+    assert path.stat().st_mtime_ns == written
+
+
+def texts(entry: object, cache, rule=None, **settings) -> list[bytes]:
+    documents = read_documents(str(entry), cache, Reading(rule, **settings))
+    return [bytes(document.read()[:]) for document in documents]
+
+
+def test_files_are_documents_unless_a_rule_divides_them(tmp_path, cache):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "one"}\n\n{"text": "two"}\n')
+    assert texts(path, cache) == texts(path, cache, "file") == [path.read_bytes()]
+    assert not (cache / "documents").exists()
+    assert texts(path, cache, "json") == [b"one", b"two"]
+    assert texts(path, cache, "blank-line") == [b'{"text": "one"}\n', b'{"text": "two"}\n']
+    path.write_bytes(b'{"text": "one"}\n\n{"text": " "}\n')
+    assert texts(path, cache, "json") == [b"one"], "a file that changed is read anew"
+    path.write_bytes(b'{"text": " "}\n')
+    with pytest.raises(DataError, match="a.jsonl has no document with text"):
+        texts(path, cache, "json")
+
+
+def test_parquet_is_read_by_its_suffix_under_json_and_unset(tmp_path, cache):
+    parquet(tmp_path / "b.parquet", {"text": ["one", "two"], "body": ["1", "2"]})
+    (tmp_path / "a.txt").write_bytes(b"whole\n\ntext")
+    for rule in (None, "json"):
+        assert texts(tmp_path / "b.parquet", cache, rule) == [b"one", b"two"]
+        assert texts(tmp_path / "*.parquet", cache, rule, text_field="body") == [b"1", b"2"]
+    assert texts(tmp_path, cache) == [b"whole\n\ntext", b"one", b"two"]
+    assert texts(tmp_path, cache, "blank-line") == [b"whole\n", b"text"]
+    with pytest.raises(DataError, match="b.parquet is packed, not text"):
+        texts(tmp_path / "b.parquet", cache, "file")
+
+
+def test_json_of_a_folder_is_read_by_the_names_of_files(tmp_path, cache):
+    (tmp_path / "README.md").write_bytes(b"about")
+    with pytest.raises(DataError, match="has no files of JSON lines or Parquet"):
+        texts(tmp_path, cache, "json")
+    for name in ("b.json.gz", "a.jsonl", "c.ndjson"):
+        data = json.dumps({"text": name}).encode()
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    assert texts(tmp_path, cache, "json") == [b"a.jsonl", b"b.json.gz", b"c.ndjson"]
+
+
+def test_published_files_are_told_apart_by_their_content(tmp_path):
+    for text, kind in (
+        (b'\n{"text": 1}', "json"),
+        (b'<doc id="1">', "articles"),
+        (b"words", "file"),
+    ):
+        (tmp_path / "a.gz").write_bytes(gzip.compress(text))
+        assert sniffed_kind(tmp_path / "a.gz") == kind
+    assert sniffed_kind(tmp_path / "a.parquet") == "parquet"
+
+
+def test_data_sets_of_the_hub_are_named():
+    assert parse_hub("hub:a/b@train[:10%]") == HubSet("a/b", split="train[:10%]")
+    named = HubSet("a-b/c.d_e", "20231101.en", "validation")
+    assert parse_hub("hub:a-b/c.d_e:20231101.en@validation") == named
+    for entry in ("hub:a", "hub:a/b/c", "hub:a/b:c:d"):
+        with pytest.raises(DataError, match="does not name a data set: write hub:owner/name"):
+            parse_hub(entry)
+
+
+@pytest.mark.all
+def test_a_data_set_of_the_hub_is_fetched_once(tmp_path, monkeypatch, cache):
+    # A data set in a folder of the working directory, which the library takes for the hub's.
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "owner" / "name"
+    folder.mkdir(parents=True)
+    parquet(folder / "train.parquet", {"text": ["one", "", "two"], "id": [1, 2, 3]})
+    with pytest.raises(DataError, match="owner/name@train has no field 'body': .* text, id"):
+        texts("hub:owner/name", cache, text_field="body")
+    with pytest.raises(DataError, match=r"hub:owner/name@dev cannot be fetched from the hub \("):
+        texts("hub:owner/name@dev", cache)
+    with pytest.raises(ConfigError, match="data.documents = blank-line contradicts hub:owner/name"):
+        texts("hub:owner/name", cache, "blank-line")
+    documents = read_documents("hub:owner/name", cache)
+    assert [document.read() for document in documents] == [b"one", b"two"]
+    assert documents[1].name == "hub:owner/name@train, document at line 3"
+    (folder / "train.parquet").unlink()
+    assert texts("hub:owner/name", cache, "json") == [b"one", b"two"]
+
+
+def test_documents_are_packed_in_order_with_their_places_and_read_once(tmp_path):
+    # SHA-256 of "403" ends in a zero byte, which numpy's byte strings do not show.
+    kept = [b"first", b"403", b"first", b"last"]
+    assert hashlib.sha256(kept[1]).digest().endswith(b"\0")
+    one, two = [(1, kept[0]), (3, b" \n"), (4, kept[1])], [(1, kept[2]), (7, kept[3])]
+    sources = [("a", lambda: iter(one)), ("b", lambda: iter(two))]
+    records = open_pack(tmp_path / "pack", sources)
+    names = ["a, document at line 1", "a, document at line 4"]
+    names += ["b, document at line 1", "b, document at line 7"]
+    for found in (records, open_pack(tmp_path / "pack", [("a", pytest.fail), ("b", pytest.fail)])):
+        assert [record.read() for record in found] == kept
+        assert [record.name for record in found] == names
+        assert (len(found), found.n_empty, found.identity) == (4, 1, records.identity)
+    digests = [hashlib.sha256(text).hexdigest() for text in kept]
+    assert [record.digest() for record in records] == digests
+    documents = [MemoryDocument("x", text) for text in kept]
+    assert digests_of(documents, 0, 9).tolist() == digests_of(records, 0, 9).tolist()
+    assert identity_of(documents) == digests
+    assert records[-1].read() == b"last"
+    assert [record.read() for record in records[1:3]] == kept[1:3]
+    with pytest.raises(IndexError):
+        records[4]
+    assert not hasattr(records[0], "__dict__") and sys.getsizeof(records[0]) <= 64
+    distinct = open_pack(tmp_path / "distinct", sources, is_distinct=True)
+    assert [record.read() for record in distinct] == [kept[0], kept[1], kept[3]]
+    whole = (tmp_path / "pack").read_bytes()
+    n_text = 8 * 3
+    for place in (*range(n_text, len(whole), 7), len(whole) - 1):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        for content in (bytes(damaged), whole[:place]):
+            (tmp_path / "pack").write_bytes(content)
+            again = open_pack(tmp_path / "pack", sources)
+            assert [each.read() for each in again] == kept
+            assert (tmp_path / "pack").read_bytes() == whole
+
+    def broken():
+        yield 1, b"one"
+        raise DataError("a, line 2: broken")
+
+    with pytest.raises(DataError, match="a, line 2: broken"):
+        open_pack(tmp_path / "packs" / "pack", [("a", broken)])
+    assert not (tmp_path / "packs").exists(), "a broken record leaves nothing behind"
