@@ -3,7 +3,6 @@
 import json
 import logging
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -51,50 +50,39 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path, random_model):
     assert list(tmp_path.iterdir()) == [stale]
 
 
-def cut_off(path):
-    path.write_bytes(path.read_bytes()[:-1])
-
-
 def change_tensors(path, change):
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path)
 
 
-def narrow(tensors):
-    tensors["embedding.weight"] = tensors["embedding.weight"][:7].clone()
+def narrow(held):
+    held["embedding.weight"] = held["embedding.weight"][:7].clone()
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("change", "message"),
     [
-        (cut_off, "model.safetensors"),
-        (Path.unlink, "no model.safetensors"),
-        (
-            lambda path: change_tensors(path, narrow),
-            r"embedding.weight of shape \[7, 5\].*asks for \[17, 5\]",
-        ),
-        (
-            lambda path: change_tensors(path, lambda held: held.update(stray=torch.zeros(1))),
-            "stray",
-        ),
-        (
-            lambda path: change_tensors(path, lambda held: held.pop("final_norm.weight")),
-            r"final_norm\.weight",
-        ),
-        (
-            lambda path: change_tensors(
-                path, lambda held: held["final_norm.bias"].fill_(torch.inf)
-            ),
-            "final_norm.bias holds numbers that are not finite",
-        ),
+        (narrow, r"embedding.weight of shape \[7, 5\].*asks for \[17, 5\]"),
+        (lambda held: held.update(stray=torch.zeros(1)), "stray"),
+        (lambda held: held.pop("final_norm.weight"), r"final_norm\.weight"),
+        (lambda held: held["final_norm.bias"].fill_(torch.inf), "final_norm.bias .* not finite"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused_by_name(saved, damage, message):
-    damage(saved[0] / WEIGHTS_NAME)
-    with pytest.raises(CheckpointError, match=message) as caught:
+def test_weights_that_do_not_fit_are_refused_by_name(saved, change, message):
+    change_tensors(saved[0] / WEIGHTS_NAME, change)
+    with pytest.raises(CheckpointError, match=f"^.*{message}.*$"):
         load_weights(saved[0])
-    assert "\n" not in str(caught.value)
+
+
+def test_weights_that_are_cut_off_or_missing_are_refused(saved):
+    path = saved[0] / WEIGHTS_NAME
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="model.safetensors"):
+        load_weights(saved[0])
+    path.unlink()
+    with pytest.raises(CheckpointError, match="no model.safetensors"):
+        load_weights(saved[0])
 
 
 @pytest.mark.parametrize(
@@ -142,12 +130,11 @@ def test_a_config_of_other_sizes_than_its_weights_is_refused_before_anything_is_
     path.write_text(json.dumps(described))
     try:
         config, tensors = load_weights(saved[0])
-        assert {name: value.shape for name, value in compose(config).state_dict().items()} == {
-            name: value.shape for name, value in tensors.items()
-        }
-    except CheckpointError as refused:
-        said = str(refused)
-        assert "\n" not in said
+    except CheckpointError:
+        assert described["model"] != json.loads(whole)["model"]
+    else:
+        expected = {name: value.shape for name, value in compose(config).state_dict().items()}
+        assert {name: value.shape for name, value in tensors.items()} == expected
     finally:
         path.write_text(whole)
 

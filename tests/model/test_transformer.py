@@ -122,16 +122,6 @@ def test_captured_states_are_the_residual_stream(random_model):
     close(model.logits(hidden.final), model(tokens).logits)
 
 
-def test_bfloat16_autocast_is_close_to_float32(small_config):
-    model, tokens = build(small_config(d_model=32, n_heads=4), seed=0).eval(), draw_tokens(2, 13)
-    exact = model(tokens).logits
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        hidden = model.hidden(tokens, Layout.causal(tokens)).final
-        narrow = model.logits(hidden)
-    assert hidden.dtype == torch.float32  # the residual stream is not narrowed
-    assert (narrow - exact).abs().max() < 0.02 * exact.abs().max()
-
-
 @pytest.mark.parametrize(
     "place", ["dropout", "dropout_attention", "dropout_embedding", "dropout_final"]
 )
@@ -211,16 +201,6 @@ def test_logits_are_the_output_matrix_times_the_scaled_state(
     close(scaled(tokens).logits, plain(tokens).logits / 6**0.5)
 
 
-def test_a_tied_table_learns_from_both_of_its_uses(random_model):
-    tied, untied = random_model(), random_model(tie_embeddings=False)
-    weights = tied.state_dict()
-    untied.load_state_dict({**weights, "head.weight": weights["embedding.weight"]})
-    for model in (tied, untied):
-        model(torch.arange(6).view(2, 3)).logits.square().sum().backward()
-    matrix, _ = untied.output_projection()
-    close(tied.embedding.weight.grad, matrix.grad + untied.embedding.weight.grad)
-
-
 TOKENS = torch.tensor([[4, 2, 3, 1], [5, 6, 0, 0]])
 MASK = torch.tensor([[True, True, True, True], [True, True, False, False]])
 
@@ -296,23 +276,6 @@ def test_a_head_is_a_class_and_a_row_on_every_kind_of_model(
     mask = torch.tensor([[True, True, True, False, False]]).expand(2, -1)
     alone, padded = run(model, tokens[:, :3]), run(model, tokens, mask)
     close(padded.sentence_logits, alone.sentence_logits, 1e-5)
-
-
-@pytest.mark.parametrize("kind", ["decoder", "encoder"])
-def test_a_text_is_judged_by_the_state_that_sees_all_of_it(random_model, kind):
-    model = random_model(kind=kind, pooler="none", sentence_classes=1)
-    with torch.no_grad():
-        model.sentence_head.weight.fill_(0.0)
-        model.sentence_head.weight[0, 2] = 3.0
-        model.sentence_head.bias.fill_(0.5)
-    final = torch.arange(24.0, dtype=torch.float64).view(1, 4, 6)
-    # The third number of the first state is 2, of the last 20: 3 * 2 + 0.5 and 3 * 20 + 0.5.
-    expected = 6.5 if kind == "encoder" else 60.5
-    assert model.outputs(final)["sentence"].tolist() == [[expected]]
-    # Where only the second and the third token are real, the last of these has 14: 3 * 14 + 0.5.
-    mask = torch.tensor([[False, True, True, False]])
-    expected = 6.5 if kind == "encoder" else 42.5
-    assert model.outputs(final, mask)["sentence"].tolist() == [[expected]]
 
 
 INPUTS = torch.arange(20).view(2, 10) % VOCAB_SIZE

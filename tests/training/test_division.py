@@ -154,23 +154,3 @@ def test_maps_that_are_divided_one_by_one_need_no_exchange(name):
     division = Division(parts, total)
     optimizer = build_optimizer(OPTIMIZERS[name][0], parameters, ROLES, division=division)
     take(optimizer, parameters, {name: value.detach() for name, value in parameters.items()})
-
-
-@pytest.mark.parametrize("name", ["lamb", "scaled adamw", "factored adafactor"])
-def test_no_step_asks_for_the_value_of_an_exchange(name):
-    # Tensors on this device have no values: what would wait for a GPU fails here.
-    n_totals, (config, n_exchanges) = [], OPTIMIZERS[name]
-
-    def total(values):
-        n_totals.append(1)
-        return values
-
-    meta = {name: torch.empty(shape, device="meta") for name, shape in SHAPES.items()}
-    parameters = trainable(meta)
-    parts = {
-        parameters[name]: Part((*shape[:-1], 2 * shape[-1]), len(shape) - 1)
-        for name, shape in SHAPES.items()
-    }
-    optimizer = build_optimizer(config, parameters, ROLES, division=Division(parts, total))
-    take(optimizer, parameters, meta)
-    assert len(n_totals) == n_exchanges

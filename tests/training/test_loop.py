@@ -13,7 +13,6 @@ from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
 from sublayer.training.ahead import Ahead, PreparedStep
 from sublayer.training.checkpoints import saving
-from sublayer.training.checkpoints.background import Background
 from sublayer.training.checkpoints.loop_state import LoopState
 from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.loop import Evaluate, Loop
@@ -65,10 +64,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_never_the_best(run, tiny
     assert loop.state.best is None
 
 
-@pytest.mark.parametrize(("field", "value"), [("best_by", "bleu"), ("compile", True)])
-def test_what_a_decoder_on_a_cpu_has_not_is_refused(run, field, value):
-    with pytest.raises(ConfigError, match=rf"train\.{field}"):
-        run("run", {f"train.{field}": value})
+def test_compilation_on_a_cpu_is_refused(run):
+    with pytest.raises(ConfigError, match=r"train\.compile"):
+        run("run", {"train.compile": True})
 
 
 def test_rows_that_the_text_does_not_fill_are_noted_before_training(run, tmp_path):
@@ -92,16 +90,6 @@ def test_unknown_tokens_of_a_vocabulary_are_noted_before_training(run, tmp_path)
         run(f"run {n_notes}", {**given, "train.steps": 1}, progress=notes)
         found = [re.match(r"\d[\d,]* of [\d,]+ tokens .* unknown", text) for text in notes.texts]
         assert len(list(filter(None, found))) == n_notes
-
-
-@pytest.mark.parametrize(("settings", "expected"), [({}, 0), (TRANSLATION, 3)])
-def test_memory_of_blocks_of_many_shapes_is_released_at_each_line_of_the_log(
-    run, monkeypatch, settings, expected
-):
-    released = []
-    monkeypatch.setattr("sublayer.training.loop.release_freed_memory", lambda: released.append(1))
-    run("run", {**settings, "train.steps": 6, "train.log_steps": 2})
-    assert len(released) == expected
 
 
 class Counted:
@@ -260,30 +248,3 @@ def test_a_full_disk_stops_the_run_soon_with_the_checkpoint_before_it_whole(
     run("run", AFTER_SIX, resume=True)
     run("whole", AFTER_SIX)
     assert results(tmp_path / "run") == results(tmp_path / "whole")
-
-
-def test_errors_of_work_beside_are_raised_where_it_is_waited_for():
-    beside, done = Background(), []
-    beside.start(lambda: done.append(1))
-    beside.start(lambda: done.append(1 / 0))
-    with pytest.raises(ZeroDivisionError):
-        beside.start(lambda: done.append(2))
-    assert done == [1]
-    assert not beside.has_failed
-    beside.wait()
-
-
-def test_the_newest_checkpoints_keep_the_best_that_they_refer_to(tiny, tmp_path):
-    session = open_session(tiny())
-    snapshots = Snapshots(tmp_path, session.train_step, lambda folder: None)
-    session.train_step(0)
-    # The last is the best so far; before it the first was.
-    for step, best in ((6, 6), (8, 6), (12, 12)):
-        score = {"step": best, "loss": 3.0, "bits_per_byte": 4.0}
-        snapshots.saving.save(LoopState(step, tokens=step, seconds=1.0, step_seconds=1, best=score))
-    snapshots.saving.wait()
-    assert saved_steps(snapshots.root) == [6, 8, 12]
-    (checkpoint_path(snapshots.root, 12) / "state.json").write_text("{")
-    refused = []
-    assert snapshots.newest(refused.append) == checkpoint_path(snapshots.root, 8)
-    assert len(refused) == 1

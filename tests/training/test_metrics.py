@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import time
 
 import pytest
@@ -70,12 +69,6 @@ def test_damaged_lines_are_left_out_and_the_file_as_it_was_is_kept(tmp_path):
     cut_back(path, 5)
     assert path.read_bytes() == b"\n".join([*good, b""])
     assert (tmp_path / "refused-metrics.jsonl-1").read_bytes() == before
-
-
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / METRICS)
-    with pytest.raises(OSError, match="no file that stays"):
-        cut_back(tmp_path / METRICS, 1)
 
 
 def test_no_link_is_followed_and_no_file_of_the_users_is_removed(tmp_path):

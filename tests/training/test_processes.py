@@ -331,9 +331,9 @@ def test_two_processes_agree(trained):
         for rank in range(2)
     )
     assert first["ragged"] == [[1.5], [], [3.0, float(2**40)], [4.0], [5.0, 6.0, 7.0]]
-    assert (first["fewer"], first["empty"], first["none"]) == ([[8.0]], [[], [], []], [])
+    assert first["fewer"] == [[8.0]]
     assert (first["sum"], first["share"], first["any"]) == ([3.0], [0.0, 7.0], [True, True, False])
-    for name in ("ragged", "fewer", "empty", "none", "sum", "share", "any"):
+    for name in ("ragged", "fewer", "sum", "share", "any"):
         assert second[name] == first[name], name
     assert (first["written"], second["written"]) == ([0], [])
     for each in (first, second):

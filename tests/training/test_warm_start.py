@@ -8,16 +8,13 @@ from sublayer import loading
 from sublayer.config.freezing import Frozen
 from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.causal import CausalObjective
-from sublayer.config.objectives.kinds import NEXT_TOKEN
-from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.train import InitConfig
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.errors import CheckpointError, ConfigError, Interrupted
-from sublayer.estimate.frozen import n_frozen_parameters, n_frozen_states
-from sublayer.estimate.optimizer_states import n_states
+from sublayer.estimate.frozen import n_frozen_parameters
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
@@ -320,16 +317,6 @@ def test_estimates_count_the_frozen_parameters(fields, frozen):
     model = make_model(1, **fields)
     found = {id(each): each.numel() for each in frozen_parameters(model, frozen)}
     assert sum(found.values()) == n_frozen_parameters(model.config, frozen) > 0
-
-
-@pytest.mark.parametrize("kind", ["sgd", "adamw"])
-def test_frozen_blocks_and_embeddings_keep_no_optimizer_state(kind):
-    config, optimizer = make_model(1, tie_embeddings=True).config, OPTIMIZERS[kind]()
-    frozen = Frozen(embeddings=True, n_layers=3)
-    # What is left is the final norm's gain and offset, and the bias of the output.
-    left = (2 * 8 + 9) * optimizer.states_per_parameter
-    assert n_states(config, NEXT_TOKEN, optimizer, frozen) == left
-    assert n_frozen_states(config, frozen, optimizer) > 0 or kind == "sgd"
 
 
 def test_to_freeze_all_parameters_is_refused():
