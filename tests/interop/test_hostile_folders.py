@@ -6,7 +6,6 @@ import json
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,34 +19,17 @@ from sublayer.loading import load
 from tests.breadth import TRIES_ALL, examples
 from tests.interop.tiny import CLASSES, Tiny, ours, theirs, tiny
 
-NUMBERS = [
-    *(-1, 0, 1, 2, 3, 4, 12, 16, 23, 1000, 2**31, 2**63, 10**12, 10**30),
-    *(0.0, 0.5, 1.0, 12.0, -0.1, 1e-5, 1e300),
-]
-TEXTS = [
-    *("", " ", "x", "true", "0", "relu", "gelu", "mish", "absolute", "float16", "int8"),
-    *("os.system", "../../x", "a\0b"),
-]
+NUMBERS = [*(-1, 0, 1, 2, 3, 12, 23, 1000, 2**31, 2**63, 10**30), *(0.5, 1.0, -0.1, 1e-5, 1e300)]
+TEXTS = ["", "x", "0", "relu", "gelu", "mish", "float16", "../../x", "a\0b"]
 LITERALS = [
-    *("null", "true", "false", "[]", "{}", "[1]", "[[[]]]", '{"": null}', '{"0": [1]}'),
-    *('{"0": "a"}', '{"a": {"b": 3}}', "NaN", "Infinity", "-Infinity", "1" * 5000, "1e999"),
-    *("-0.0", '"\\ud800"', '"\\u0000"', "[" * 3000 + "]" * 3000, "01", "tru", "", "[1,]"),
-    *('{"a":' * 200 + "1" + "}" * 200, '{"a": 1, "a": 2}'),
+    *("null", "true", "false", "[]", "{}", "[1]", '{"": null}', '{"0": [1]}', '{"0": "a"}'),
+    *("NaN", "-Infinity", "1" * 5000, "1e999", '"\\ud800"', "[" * 3000 + "]" * 3000, "01", "tru"),
+    *('{"a":' * 200 + "1" + "}" * 200, '{"a": 1, "a": 2}', "[1,]", ""),
 ]
 literals = st.one_of(
-    st.sampled_from(NUMBERS).map(json.dumps),
-    st.sampled_from(TEXTS).map(json.dumps),
+    st.sampled_from([*NUMBERS, *TEXTS]).map(json.dumps),
     st.sampled_from(LITERALS),
-    st.integers().map(json.dumps),
-    st.floats(allow_nan=False, allow_infinity=False).map(json.dumps),
-    st.text(max_size=8).map(json.dumps),
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-        lambda each: (
-            st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=3), each, max_size=3)
-        ),
-        max_leaves=6,
-    ).map(json.dumps),
+    (st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)).map(json.dumps),
 )
 SHARED = [HealthCheck.function_scoped_fixture]
 _MODELS: dict[str, Tiny] = {}
@@ -57,6 +39,12 @@ def model_of(name: str) -> Tiny:
     if name not in _MODELS:
         _MODELS[name] = tiny(name)
     return _MODELS[name]
+
+
+def fresh(place: Path, name: str = "gpt2") -> Path:
+    """Write a folder of a class, in place of what an example before left."""
+    shutil.rmtree(place, ignore_errors=True)
+    return model_of(name).save(place / "theirs")
 
 
 def names_of(name: str) -> list[str]:
@@ -89,6 +77,11 @@ def import_in(place: Path, folder: Path) -> Path | None:
     return place / "new" / "ours"
 
 
+def written(fields: dict[str, str]) -> str:
+    """Write an object of fields whose values are JSON, or what should have been."""
+    return f"{{{', '.join(f'{json.dumps(key)}: {value}' for key, value in fields.items())}}}"
+
+
 @st.composite
 def altered(draw: st.DrawFn) -> tuple[str, str]:
     """Draw a class, and a config.json with up to three fields altered, or some left out."""
@@ -99,36 +92,25 @@ def altered(draw: st.DrawFn) -> tuple[str, str]:
             fields[key] = draw(literals)
         else:
             fields.pop(key, None)
-    return name, "{" + ", ".join(
-        f"{json.dumps(key)}: {value}" for key, value in fields.items()
-    ) + "}"
+    return name, written(fields)
 
 
 def expected(name: str, text: str) -> torch.Tensor:
     """Compute the logits of transformers' class by a file's fields, its own defaults otherwise."""
     table = FAMILIES[name].fields
     content = json.loads(text)
-    computed = {key for key, field in table.fields.items() if field.is_computed}
-    fields = {
-        key: value for key, value in content.items() if table.aliases.get(key, key) in computed
-    }
-    fields = {key: float(value) if "eps" in key else value for key, value in fields.items()}
+    fields = {}
+    for key, value in content.items():
+        field = table.fields.get(table.aliases.get(key, key))
+        if field is not None and field.is_computed:
+            fields[key] = float(value) if "eps" in key else value
     model = model_of(name).kind(model_of(name).kind.config_class(**fields)).double()
-    held = dict(model_of(name).tensors)
+    tensors = model_of(name).tensors
     # A table of sinusoids is as long as the file says, whatever its tensors are.
-    held = {key: tensor for key, tensor in held.items() if "embed_positions" not in key}
+    held = {key: tensor for key, tensor in tensors.items() if "embed_positions" not in key}
     model.load_state_dict(held, strict=False)
     model.tie_weights()
     return theirs(model)
-
-
-def check_config(place: Path, name: str, text: str) -> None:
-    shutil.rmtree(place, ignore_errors=True)
-    folder = model_of(name).save(place / "theirs")
-    (folder / "config.json").write_text(text)
-    imported = import_in(place, folder)
-    if imported is not None:
-        torch.testing.assert_close(ours(load(imported)), expected(name, text), rtol=0, atol=1e-12)
 
 
 @settings(examples(400 if TRIES_ALL else 50), suppress_health_check=SHARED)
@@ -136,7 +118,13 @@ def check_config(place: Path, name: str, text: str) -> None:
 def test_an_altered_config_is_refused_or_read_as_transformers_reads_it(
     tmp_path: Path, drawn: tuple[str, str]
 ) -> None:
-    check_config(tmp_path / "case", *drawn)
+    name, text = drawn
+    place = tmp_path / "case"
+    folder = fresh(place, name)
+    (folder / "config.json").write_text(text)
+    imported = import_in(place, folder)
+    if imported is not None:
+        torch.testing.assert_close(ours(load(imported)), expected(name, text), rtol=0, atol=1e-12)
 
 
 def shard(folder: Path) -> dict[str, str]:
@@ -150,33 +138,19 @@ def shard(folder: Path) -> dict[str, str]:
     return {key: file for file, held in parts.items() for key in held}
 
 
-@pytest.mark.parametrize("metadata", ["", '"metadata": {"total_size": "x"}, '])
-def test_an_index_needs_no_more_than_its_map(tmp_path: Path, metadata: str) -> None:
-    folder = model_of("gpt2").save(tmp_path / "theirs")
-    places = f'"weight_map": {json.dumps(shard(folder))}'
-    (folder / "model.safetensors.index.json").write_text(f"{{{metadata}{places}}}")
-    assert import_in(tmp_path, folder) is not None
-
-
 @settings(examples(60), suppress_health_check=SHARED)
 @given(st.data())
 def test_an_altered_index_is_refused_in_a_line(tmp_path: Path, data: st.DataObject) -> None:
     place = tmp_path / "case"
-    shutil.rmtree(place, ignore_errors=True)
-    folder = model_of("gpt2").save(place / "theirs")
-    fields: dict[str, Any] = {key: json.dumps(value) for key, value in shard(folder).items()}
-    shards = [
-        *("../a.safetensors", "/etc/passwd", "a.bin", "", ".", "a\0.safetensors"),
-        *("x" * 300 + ".safetensors", "c.safetensors", "theirs/../a.safetensors", "b.safetensors"),
-    ]
+    folder = fresh(place)
+    fields = {key: json.dumps(value) for key, value in shard(folder).items()}
+    shards = ["../a.safetensors", "/etc/passwd", "a.bin", "", ".", "a\0.safetensors"]
+    shards += ["x" * 300 + ".safetensors", "c.safetensors", "b.safetensors"]
     values = st.one_of(st.sampled_from(shards).map(json.dumps), literals)
     key = data.draw(st.sampled_from([*sorted(fields)[:3], "new"]))
     fields[key] = data.draw(values)
-    held = ", ".join(f"{json.dumps(key)}: {value}" for key, value in fields.items())
-    text = f'{{"weight_map": {{{held}}}}}'
-    if data.draw(st.booleans()):
-        text = f'{{"weight_map": {data.draw(literals)}}}'
-    (folder / "model.safetensors.index.json").write_text(text)
+    places = data.draw(literals) if data.draw(st.booleans()) else written(fields)
+    (folder / "model.safetensors.index.json").write_text(written({"weight_map": places}))
     import_in(place, folder)
 
 
@@ -199,10 +173,8 @@ FORMATS = [torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.floa
 def test_weights_of_any_format_are_converted_with_a_note_or_refused_by_name(
     tmp_path: Path, data: st.DataObject
 ) -> None:
-    place = tmp_path / "case"
-    shutil.rmtree(place, ignore_errors=True)
-    name = data.draw(st.sampled_from(list(CLASSES)))
-    folder = model_of(name).save(place / "theirs")
+    place, name = tmp_path / "case", data.draw(st.sampled_from(list(CLASSES)))
+    folder = fresh(place, name)
     tensors = load_file(folder / "model.safetensors")
     key = data.draw(st.sampled_from(sorted(tensors)))
     dtype, is_finite = data.draw(st.sampled_from(FORMATS)), data.draw(st.booleans())
@@ -220,10 +192,7 @@ def test_weights_of_any_format_are_converted_with_a_note_or_refused_by_name(
         assert {each.dtype for each in load(place / "ours").parameters()} == {computed}
     else:
         assert code == 2, err
-        assert (
-            key.removeprefix(FAMILIES[name].prefix) in err.splitlines()[-1]
-            or key in err.splitlines()[-1]
-        )
+        assert key.removeprefix(FAMILIES[name].prefix) in err.splitlines()[-1]
         assert not (place / "ours").exists()
 
 
@@ -231,8 +200,7 @@ def test_weights_of_any_format_are_converted_with_a_note_or_refused_by_name(
 @given(st.data())
 def test_damaged_weights_are_refused_in_a_line(tmp_path: Path, data: st.DataObject) -> None:
     place = tmp_path / "case"
-    shutil.rmtree(place, ignore_errors=True)
-    folder = model_of("gpt2").save(place / "theirs")
+    folder = fresh(place)
     whole = bytearray((folder / "model.safetensors").read_bytes())
     header = 8 + int.from_bytes(whole[:8], "little")
     if data.draw(st.booleans()):
@@ -252,28 +220,20 @@ def test_a_refused_or_interrupted_import_leaves_nothing_behind(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr("sublayer.model.model_folder.save_file", interrupt)
-        assert (
-            run("import", "huggingface", str(folder), "--out", str(tmp_path / "new" / "ours"))[0]
-            == 130
-        )
+    monkeypatch.setattr("sublayer.model.model_folder.save_file", interrupt)
+    code, _ = run("import", "huggingface", str(folder), "--out", str(tmp_path / "new" / "ours"))
+    assert code == 130
     assert sorted(path.name for path in tmp_path.iterdir()) == ["theirs"]
 
 
-def test_a_path_that_is_no_text_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_paths_that_are_no_text_or_exist_are_refused_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
     folder = model_of("gpt2").save(tmp_path / "theirs")
-    bad = tmp_path / "\udcff"
-    for words in ((folder, bad), (bad, tmp_path / "ours")):
-        code, err = run("import", "huggingface", str(words[0]), "--out", str(words[1]))
-        assert code == 2
-        assert err.splitlines()[-1].startswith("error: ")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["theirs"]
-
-
-def test_existing_paths_are_neither_overwritten_nor_followed(tmp_path: Path) -> None:
-    folder = model_of("gpt2").save(tmp_path / "theirs")
-    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    code, err = run("import", "huggingface", str(folder), "--out", str(tmp_path / "link"))
-    assert (code, not (tmp_path / "nowhere").exists()) == (2, True)
-    assert "exists, and nothing is overwritten" in err
+    bad, link = tmp_path / "\udcff", tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    before = sorted(tmp_path.iterdir())
+    for place, out in ((folder, bad), (bad, tmp_path / "ours"), (folder, link)):
+        code, err = run("import", "huggingface", str(place), "--out", str(out))
+        assert code == 2 and err.splitlines()[-1].startswith("error: ")
+    assert sorted(tmp_path.iterdir()) == before
