@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 import tokenizers
 
-from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.moses import MosesTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
-from sublayer.data.tokenizers.normalization import Normalization
 from sublayer.interop.huggingface.tokenizer_files import export_files
 from tests.breadth import rows
 from tests.data.sentences import WRITTEN, sentences
@@ -66,15 +64,6 @@ def test_trained_vocabularies_make_the_same_ids_in_transformers(tmp_path: Path, 
             assert theirs(library, each) == tokenizer.encode(each.encode()).tolist()
     for name in ("pad", "cls", "sep", "mask", "unk"):
         assert getattr(library, f"{name}_token_id") == getattr(tokenizer, f"{name}_id")
-
-
-def test_a_vocabulary_with_capitals_and_accents_keeps_them_in_transformers(tmp_path: Path) -> None:
-    model = train_tokenizer("unigram", [TEXT], vocab_size=600)
-    assert isinstance(model, UnigramTokenizer)
-    tokenizer = UnigramTokenizer(model.model, Normalization(do_lower_case=False, keep_accents=True))
-    library = exported(tokenizer, tmp_path)
-    for sentence in ("Ärzte zahlen 1,000", "naïve ǅ ﬁne"):
-        assert theirs(library, sentence) == tokenizer.encode(sentence.encode()).tolist()
 
 
 @pytest.mark.parametrize(

@@ -143,17 +143,6 @@ def test_an_export_that_comes_back_translates_the_same(
         assert ours.write(known) == back.tokenizer.write(other.ids)
 
 
-def test_a_vocabulary_without_padding_goes_along(tmp_path: Path) -> None:
-    ours = pair_of(UnigramTokenizer(sentencepiece_model()))
-    export_huggingface(translator_of(ours), tmp_path / "out")
-    theirs = opened(tmp_path / "out")
-    assert (theirs.pad_token, theirs.eos_token) == ("<s>", "</s>")
-    assert theirs(LINES[0]).input_ids == [*ours.encode_source(LINES[:1])[0], ours.sep_id]
-    import_huggingface(tmp_path / "out", tmp_path / "back")
-    back = load(tmp_path / "back").tokenizer
-    assert (back.pad_id, back.sep_id) == (ours.pad_id, ours.sep_id) == (1, 2)
-
-
 def sentencepiece_model(kind: str = "unigram") -> bytes:
     written, rules = io.BytesIO(), {"hard_vocab_limit": False, "minloglevel": 2}
     text = iter(LINES[:2] * 9)
