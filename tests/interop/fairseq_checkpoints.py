@@ -7,6 +7,7 @@ import types
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -114,20 +115,16 @@ def as_fork(weights: Weights) -> Weights:
 def settings(shape: Shape, **changed: Any) -> argparse.Namespace:
     """Return the settings as an architecture of fairseq fills them, and some of no account."""
     sizes = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in {
-            "embed_dim": shape.d_model,
-            "ffn_embed_dim": shape.d_ff,
-            "attention_heads": shape.n_heads,
-            "normalize_before": shape.is_pre_norm,
-            "learned_pos": False,
-            "embed_path": None,
-        }.items()
+        "embed_dim": shape.d_model,
+        "ffn_embed_dim": shape.d_ff,
+        "attention_heads": shape.n_heads,
+        "normalize_before": shape.is_pre_norm,
+        "learned_pos": False,
+        "embed_path": None,
     }
     fields = {
         "arch": "transformer_iwslt_de_en",
-        **sizes,
+        **{f"{side}_{name}": sizes[name] for side in ("encoder", "decoder") for name in sizes},
         "encoder_layers": shape.n_encoder,
         "decoder_layers": shape.n_decoder,
         "decoder_input_dim": shape.d_model,
@@ -142,7 +139,6 @@ def settings(shape: Shape, **changed: Any) -> argparse.Namespace:
         "max_source_positions": 64,
         "max_target_positions": 48,
         "lr": [0.0015],
-        "task": "translation",
     }
     if shape.is_macaron:
         fields["macaron"] = "new"
@@ -158,16 +154,11 @@ def save_fork(path: Path, weights: Weights, args: argparse.Namespace | None) -> 
         setattr(module, name, kind)
         meters[name] = kind()
         meters[name].sum = 1.5
-    moments = {
-        number: {"step": 7, "exp_avg": torch.ones(2), "exp_avg_sq": torch.ones(2)}
-        for number in range(3)
-    }
+    moments = {number: {"step": 7, "exp_avg": torch.ones(2)} for number in range(3)}
     content = {
         "args": args,
         "model": OrderedDict(weights),
-        "optimizer_history": [
-            {"criterion_name": "LabelSmoothedCrossEntropyCriterion", "num_updates": 7}
-        ],
+        "optimizer_history": [{"criterion_name": "LabelSmoothed", "num_updates": 7}],
         "extra_state": {"train_iterator": {"epoch": 2}, "val_loss": 4.5, "train_meters": meters},
         "last_optimizer_state": {"state": moments, "param_groups": [{"lr": 0.001}]},
     }
@@ -177,14 +168,9 @@ def save_fork(path: Path, weights: Weights, args: argparse.Namespace | None) -> 
 
 def save_newest(path: Path, weights: Weights, model: Any) -> None:
     """Save as fairseq 0.12 does: ``args`` empty, the settings of the model in ``cfg``."""
-    content = {
-        "args": None,
-        "cfg": {"_name": None, "model": model, "task": {"_name": "translation"}},
-    }
-    torch.save(
-        {**content, "model": weights, "extra_state": {"metrics": {}}, "last_optimizer_state": {}},
-        path,
-    )
+    cfg = {"_name": None, "model": model, "task": {"_name": "translation"}}
+    content = {"args": None, "cfg": cfg, "model": weights, "extra_state": {"metrics": {}}}
+    torch.save({**content, "last_optimizer_state": {}}, path)
 
 
 def saved(path: Path, shape: Shape = PLAIN, change: Change = dict, **changed: Any) -> Path:
@@ -195,84 +181,63 @@ def saved(path: Path, shape: Shape = PLAIN, change: Change = dict, **changed: An
 
 def reference(weights: Weights, shape: Shape, source: Tensor, target: Tensor) -> Tensor:
     """Compute the logits by fairseq's equations, in float64; ``PAD`` in the source is padding."""
-    seen = source.ne(PAD)[:, None, None, :]  # [B, 1, 1, S]
+    seen = source.ne(PAD)[:, None, :]  # [B, 1, S]
     causal = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).tril()
-    memory = _stack(weights, shape, "encoder", source, seen, None, None)
-    hidden = _stack(weights, shape, "decoder", target, causal, memory, seen)
+    memory = _stack(weights, shape, "encoder", source, seen)
+    hidden = _stack(weights, shape, "decoder", target, causal, (memory, seen))
     output = weights.get("decoder.output_projection.weight", weights["encoder.embed_tokens.weight"])
     return linear(hidden, output)
 
 
 def _stack(
-    weights: Weights,
-    shape: Shape,
-    side: str,
-    tokens: Tensor,
-    mask: Tensor,
-    memory: Tensor | None,
-    seen: Tensor | None,
+    weights: Weights, shape: Shape, side: str, tokens: Tensor, mask: Tensor, source: Any = None
 ) -> Tensor:
-    x = math.sqrt(shape.d_model) * weights["encoder.embed_tokens.weight"][tokens] + _positions(
-        tokens, shape.d_model
-    )
+    table = weights["encoder.embed_tokens.weight"]
+    x = math.sqrt(shape.d_model) * table[tokens] + _positions(tokens, shape.d_model)
     for layer in range(shape.n_encoder if side == "encoder" else shape.n_decoder):
-        start = f"{side}.layers.{layer}"
+        at, n_heads = f"{side}.layers.{layer}", shape.n_heads
 
-        def residual(
-            x: Tensor, norm: str, step: float, function: Any, start: str = start
-        ) -> Tensor:
-            at = f"{start}.{norm}"
-            if shape.is_pre_norm:
-                return x + step * function(_norm(weights, at, x))
-            return _norm(weights, at, x + step * function(x))
+        def network(z: Tensor, at: str = f"{at}.") -> Tensor:
+            return _linear(weights, f"{at}fc2", _linear(weights, f"{at}fc1", z).relu())
 
-        def feed_forward(z: Tensor, half: str = "", start: str = start) -> Tensor:
-            return _linear(
-                weights, f"{start}.{half}fc2", _linear(weights, f"{start}.{half}fc1", z).relu()
-            )
-
-        def attend(z: Tensor, start: str = start) -> Tensor:
-            return _attention(weights, f"{start}.self_attn", shape.n_heads, z, z, mask)
-
-        def read(z: Tensor, start: str = start) -> Tensor:
-            return _attention(weights, f"{start}.encoder_attn", shape.n_heads, z, memory, seen)
-
-        factor = 0.5 if shape.is_macaron else 1.0
+        parts = [
+            ("self_attn_layer_norm", 1.0, partial(_attend, weights, f"{at}.self_attn", n_heads)),
+            ("final_layer_norm", 0.5 if shape.is_macaron else 1.0, network),
+        ]
         if shape.is_macaron:
-            x = residual(
-                x, "macaron_layer_norm", factor, lambda z, f=feed_forward: f(z, "macaron_")
-            )
-        x = residual(x, "self_attn_layer_norm", 1.0, attend)
-        if memory is not None:
-            x = residual(x, "encoder_attn_layer_norm", 1.0, read)
-        x = residual(x, "final_layer_norm", factor, feed_forward)
+            half = partial(network, at=f"{at}.macaron_")
+            parts.insert(0, ("macaron_layer_norm", 0.5, half))
+        if source is not None:
+            read = partial(_attend, weights, f"{at}.encoder_attn", n_heads, read=source)
+            parts.insert(-1, ("encoder_attn_layer_norm", 1.0, read))
+        for name, step, function in parts:
+            given = {"mask": mask} if name == "self_attn_layer_norm" else {}
+            z = _norm(weights, f"{at}.{name}", x) if shape.is_pre_norm else x
+            x = x + step * function(z, **given)
+            if not shape.is_pre_norm:
+                x = _norm(weights, f"{at}.{name}", x)
     has_norm = shape.is_pre_norm and shape.has_final_norm
     return _norm(weights, f"{side}.layer_norm", x) if has_norm else x
 
 
 def _positions(tokens: Tensor, d_model: int) -> Tensor:
     real, half = tokens.ne(PAD), d_model // 2
-    numbers = real.cumsum(1) + PAD
-    frequencies = torch.exp(
-        torch.arange(half, dtype=torch.float32) * -(math.log(10000) / (half - 1))
-    )
-    angles = numbers[..., None].float() * frequencies
+    rate = math.log(10000) / (half - 1)
+    frequencies = torch.exp(torch.arange(half, dtype=torch.float32) * -rate)
+    angles = (real.cumsum(1) + PAD)[..., None].float() * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1).double() * real[..., None]
 
 
-def _attention(
-    weights: Weights, name: str, n_heads: int, x: Tensor, read: Any, mask: Any
+def _attend(
+    weights: Weights, name: str, n_heads: int, x: Tensor, mask: Any = None, read: Any = None
 ) -> Tensor:
-    q, k, v = (
-        _linear(weights, f"{name}.{part}_proj", z)
-        for part, z in (("q", x), ("k", read), ("v", read))
-    )
+    memory, seen = read or (x, mask)
+    inputs = {"q": x, "k": memory, "v": memory}
+    q, k, v = (_linear(weights, f"{name}.{part}_proj", z) for part, z in inputs.items())
     q = q * (x.shape[-1] // n_heads) ** -0.5
-    heads = [
-        (a @ b.mT).masked_fill(~mask[:, 0] if mask.dim() == 4 else ~mask, -math.inf).softmax(-1) @ c
-        for a, b, c in zip(*(each.chunk(n_heads, -1) for each in (q, k, v)), strict=True)
-    ]
-    return _linear(weights, f"{name}.out_proj", torch.cat(heads, dim=-1))
+    heads = zip(*(each.chunk(n_heads, -1) for each in (q, k, v)), strict=True)
+    mixed = [(a @ b.mT).masked_fill(~seen, -math.inf).softmax(-1) @ c for a, b, c in heads]
+    return _linear(weights, f"{name}.out_proj", torch.cat(mixed, dim=-1))
 
 
 def _linear(weights: Weights, name: str, x: Tensor) -> Tensor:

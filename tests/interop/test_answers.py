@@ -19,7 +19,6 @@ from sublayer.loading import load
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.tasks.example import Example
 from sublayer.tasks.registry import TASKS
-from tests.interop import encoders
 from tests.interop.answering import CONTEXT, answered, model_for
 from tests.interop.folders import change_json, change_weights, read_json
 from tests.interop.tiny import tiny
@@ -28,50 +27,6 @@ from tests.task_files import write_rte
 
 def close(found: torch.Tensor, expected: torch.Tensor, atol: float = 1e-9) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=atol)
-
-
-@torch.inference_mode()
-def theirs(oracle: Any) -> torch.Tensor:
-    """Return the logits of texts, of choices as if each were a text, or of starts and ends."""
-    given = encoders.batch()
-    inputs = {
-        "input_ids": given["tokens"],
-        "attention_mask": given["mask"].long(),
-        "token_type_ids": given["segments"],
-    }
-    if type(oracle).__name__.endswith("ForMultipleChoice"):
-        choices: torch.Tensor = oracle(**{key: each[None] for key, each in inputs.items()}).logits
-        return choices.T
-    output = oracle(**inputs)
-    if "start_logits" in output:
-        return torch.stack([output.start_logits, output.end_logits], dim=-1)[given["mask"]]
-    logits: torch.Tensor = output.logits
-    return logits
-
-
-@pytest.mark.parametrize(
-    ("name", "ending", "head"),
-    [
-        ("bert", "ForSequenceClassification", "label"),
-        ("albert", "ForMultipleChoice", "label"),
-        ("albert", "ForQuestionAnswering", "span"),
-    ],
-)
-def test_an_encoder_that_answers_has_the_same_logits_under_masks(
-    tmp_path: Path, name: str, ending: str, head: str
-) -> None:
-    # A norm of two features would make one of all texts.
-    sizes = {"hidden_size": 12, "num_attention_heads": 3}
-    sizes |= {"embedding_size": 7} if name == "albert" else {}
-    fields = {**encoders.random_fields(name, 0), **sizes}
-    oracle = encoders.random_encoder(name, ending, **fields).double()
-    oracle.save_pretrained(tmp_path / "theirs")
-    given, expected = encoders.batch(), theirs(oracle)
-    assert expected.std() > 0.01
-    model = read_huggingface(tmp_path / "theirs").double()
-    with torch.inference_mode():
-        found = model(**given)[head]
-    close(found[given["mask"]] if head == "span" else found, expected)
 
 
 @pytest.mark.parametrize("kept", ["transformer.tokens_embed.weight", "lm_head.weight"])

@@ -58,21 +58,6 @@ def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(
     assert found == [vocabulary[piece] for piece in expected]
 
 
-def test_its_own_tokenizer_comes_along_with_the_same_ids(tmp_path: Path) -> None:
-    from transformers import OpenAIGPTTokenizer
-
-    letters = "adehorstvy.,'"
-    pieces = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>"]
-    vocabulary = {piece: i for i, piece in enumerate(pieces)}
-    tokenizer = OpenAIGPTTokenizer(vocab=vocabulary, merges=[("t", "h"), ("th", "e</w>")])
-    folder = tiny("openai-gpt", vocab_size=len(pieces)).save(tmp_path / "theirs")
-    tokenizer.save_pretrained(folder)
-    import_huggingface(folder, tmp_path / "ours")
-    text = "The day, the\nother  day's x"
-    ids = load(tmp_path / "ours").tokenizer.encode(text.encode())
-    assert list(ids) == tokenizer(text)["input_ids"]
-
-
 def trained_model(text: str, **rules: Any) -> Any:
     """Build a model with a tokenizer trained on a text."""
     tokenizer = train_tokenizer("gpt1-bpe", [text.encode()], merges=9, **rules)

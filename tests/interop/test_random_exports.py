@@ -57,12 +57,3 @@ def test_a_model_is_exported_with_the_same_logits_or_refused_by_field(
         assert_exported(config)
     except ConfigError as problem:
         assert_names_a_field(problem)
-
-
-@examples(250)
-@given(any_model(most_changes=len(ModelConfig.model_fields)))
-def test_a_model_far_from_every_class_is_refused_by_field(config: ResolvedModel) -> None:
-    try:
-        family_for(config)
-    except ConfigError as problem:
-        assert_names_a_field(problem)

@@ -161,24 +161,6 @@ def test_copies_and_tensors_of_former_files_are_left_out(tmp_path: Path) -> None
         read_huggingface(folder)
 
 
-def test_a_tokenizer_with_sentinels_comes_in_and_goes_out(tmp_path: Path) -> None:
-    tokenizer = transformers.T5Tokenizer.from_pretrained(write_t5(tmp_path / "t5"), extra_ids=5)
-    original = tiny("t5", vocab_size=128)
-    folder = original.save(tmp_path / "theirs")
-    tokenizer.save_pretrained(folder)
-    write_t5(folder)
-    import_huggingface(folder, tmp_path / "ours")
-    model = load(tmp_path / "ours")
-    assert len(model.tokenizer.sentinel_ids) == 5
-    export_huggingface(model, tmp_path / "again")
-    once_more = read_huggingface(tmp_path / "again")
-    assert once_more.tokenizer.serialize() == model.tokenizer.serialize()
-    reopened = opened(tmp_path / "again")
-    for text in TEXTS[:3]:
-        ids = encode_with_sentinels(model.tokenizer, text.encode()).tolist()
-        assert reopened(text).input_ids == [*ids, 1] == tokenizer(text).input_ids
-
-
 @pytest.mark.parametrize(
     ("kind", "n_buckets", "distance"),
     [("decoder", 4, 65), ("encoder", 6, 128), ("encoder", 128, 200)],
