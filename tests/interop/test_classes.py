@@ -28,8 +28,8 @@ from sublayer.interop.huggingface.representable import Rule
 from sublayer.loading import load
 from sublayer.model.build import build
 from tests.breadth import TRIES_ALL, examples, rows
+from tests.interop.exported import config_of, task_of
 from tests.interop.folders import read_json
-from tests.interop.random_models import EXPORTED, resolved, task_of
 from tests.interop.tiny import CLASSES, VOCAB_SIZE, Tiny, model_type, ours, theirs, tiny
 
 each_class = pytest.mark.parametrize("name", list(CLASSES))
@@ -223,12 +223,6 @@ def test_copies_of_the_table_of_a_translator_are_left_out(tmp_path: Path) -> Non
     original.tensors["model.decoder.embed_tokens.weight"] = table + 1
     with pytest.raises(CheckpointError, match="several tables cannot be one"):
         read_huggingface(original.save(tmp_path / "two"))
-
-
-def config_of(name: str, **changes: Any) -> ResolvedModel:
-    """Build a config that is exported as a class, with changes."""
-    usual = {each: values[0] for each, values in EXPORTED[name][1].items()}
-    return resolved({**usual, **changes})
 
 
 class LaterConfig(ResolvedModel):

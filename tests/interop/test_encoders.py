@@ -23,6 +23,7 @@ from tests.interop.encoders import (
     random_fields,
     theirs,
 )
+from tests.interop.exported import config_of
 from tests.interop.folders import (
     Weights,
     change_json,
@@ -30,7 +31,6 @@ from tests.interop.folders import (
     opened,
     with_random_vectors,
 )
-from tests.interop.random_models import EXPORTED, resolved
 
 HEADS = {"bert": "cls.predictions", "albert": "predictions"}
 each_family = pytest.mark.parametrize("name", ["bert", "albert"])
@@ -184,9 +184,8 @@ def test_a_config_that_does_not_fit_is_refused_by_field(
 
 def built(name: str, vocab_size: int = VOCAB_SIZE, **fields: Any) -> Any:
     """Build a model that is exported as a class, by the first of its values."""
-    usual = {each: values[0] for each, values in EXPORTED[name][1].items()}
-    given = {**usual, "vocab_size": vocab_size, "max_len": 32, **fields}
-    return with_random_vectors(build(resolved(given), seed=7))
+    given = {"vocab_size": vocab_size, "max_len": 32, **fields}
+    return with_random_vectors(build(config_of(name, **given), seed=7))
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from sublayer.interop.huggingface.exchange import (
 )
 from sublayer.loading import load
 from sublayer.model.build import build
+from tests.interop.exported import resolved
 from tests.interop.folders import opened
-from tests.interop.random_models import resolved
 from tests.interop.tiny import ours, tiny
 
 

@@ -26,8 +26,8 @@ from sublayer.model.build import build
 from sublayer.model.context.cache import Cache
 from sublayer.model.context.layout import Layout
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
+from tests.interop.exported import resolved
 from tests.interop.folders import WEIGHTS, change_json, change_weights, opened, read_json
-from tests.interop.random_models import resolved
 from tests.interop.test_hostile_folders import shard
 from tests.interop.tiny import tiny
 

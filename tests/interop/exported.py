@@ -1,0 +1,90 @@
+"""A small model of every kind that is exported as a class of transformers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolved import ResolvedModel
+from sublayer.tasks.task import Task
+
+VOCAB_SIZE, CONTEXT = 23, 8
+Fields = Mapping[str, Any]
+
+_SIZES: Fields = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_ff": 5, "init_std": 0.3}
+_GPT2: Fields = {**_SIZES, "positions": "learned"}
+_GPT1: Fields = {**_SIZES, "d_ff": None, "norm_order": "post", "gelu": "tanh", "ffn": "gelu"}
+_ENCODER: Fields = {
+    **_SIZES,
+    "kind": "encoder",
+    "norm_order": "post",
+    "embedding_norm": True,
+    "segments": "both",
+    "head": "transform",
+    "head_bias": True,
+}
+_ALBERT: Fields = {**_ENCODER, "d_embed": 4, "embedding_projection": "sum"}
+_PAIRS: Fields = {"pooler": "tanh", "sentence_classes": 2}
+_LABELS: Fields = {"head": "none", "pooler": "tanh", "label_outputs": 3}
+_CHOICES: Fields = {**_LABELS, "label_outputs": 1}
+_SPANS: Fields = {"head": "none", "span_head": "independent"}
+_TRANSLATOR: Fields = {
+    **_SIZES,
+    "kind": "encoder-decoder",
+    "ffn": "relu",
+    "positions": "sinusoidal",
+    "embedding_scale": "sqrt",
+}
+_T5: Fields = {
+    **_SIZES,
+    "kind": "encoder-decoder",
+    "ffn": "relu",
+    "norm": "rms",
+    "positions": "relative",
+    "attention_scale": "none",
+    "bias": False,
+    "decoder_start": "pad",
+}
+CHOICE = Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",))
+EXPORTED: dict[str, tuple[str, Fields]] = {
+    "gpt2": ("gpt2", _GPT2),
+    "openai-gpt": ("openai-gpt", _GPT1),
+    "openai-gpt with positions as classes": ("openai-gpt", {**_GPT1, "softmax": "all"}),
+    "openai-gpt for labels": ("openai-gpt for labels", {**_GPT1, **_LABELS, "pooler": "none"}),
+    "openai-gpt for choices": ("openai-gpt for choices", {**_GPT1, "label_outputs": 1}),
+    "gpt2 for labels": ("gpt2 for labels", {**_GPT2, **_LABELS, "pooler": "none"}),
+    "bert for labels": ("bert for labels", {**_ENCODER, **_LABELS}),
+    "bert for choices": ("bert for choices", {**_ENCODER, **_CHOICES}),
+    "bert for spans": ("bert for spans", {**_ENCODER, **_SPANS}),
+    "albert for labels": ("albert for labels", {**_ALBERT, **_LABELS}),
+    "albert for choices": ("albert for choices", {**_ALBERT, **_CHOICES}),
+    "albert for spans": ("albert for spans", {**_ALBERT, **_SPANS}),
+    "bert": ("bert", _ENCODER),
+    "bert that judges pairs": ("bert", {**_ENCODER, **_PAIRS}),
+    "albert": ("albert", {**_ENCODER, "share": "all"}),
+    "albert with another width of the table": ("albert", {**_ALBERT, **_PAIRS}),
+    "m2m_100": ("m2m_100", {**_TRANSLATOR, "sinusoids": "fairseq", "first_position": 2}),
+    "marian": (
+        "marian",
+        {**_TRANSLATOR, "sinusoids": "marian", "norm_order": "post", "head_bias": True},
+    ),
+    "t5": ("t5", _T5),
+}
+"""The class that each becomes, and the fields of one that does."""
+
+
+def task_of(name: str) -> Task | None:
+    """Return the task that decides what a model is exported as; None where its head does."""
+    return CHOICE if name.endswith("for choices") else None
+
+
+def resolved(fields: Fields, vocab_size: int = VOCAB_SIZE) -> ResolvedModel:
+    """Build a resolved config of the fields."""
+    config = ModelConfig.model_validate(fields)
+    context = config.max_len or CONTEXT
+    return resolve_model(config, vocab_size=config.vocab_size or vocab_size, context=context)
+
+
+def config_of(name: str, **changes: Any) -> ResolvedModel:
+    """Build a config that is exported as a class, with changes."""
+    return resolved({**EXPORTED[name][1], **changes})
