@@ -192,20 +192,6 @@ def texts_of(name: str, cache, reading: Reading = AS_FILES) -> list[bytes]:
     return read_all(RECORDS[name](cache, reading).documents)
 
 
-def test_wikipedia_is_read_in_each_published_form(data_folder, cache):
-    place = data_folder / "wikipedia"
-    files = {
-        "AA/wiki_00": b'<doc id="1" url="x" title="A">\nA\n\nOne came.\n</doc>\n',
-        "AA/wiki_01": b'{"id": "2", "title": "B", "text": "Two came."}\n',
-        "c.txt": b"Three\n\ncame.",
-    }
-    write_release(place, files)
-    parquet(place / "train-00000-of-00001.parquet", {"title": ["D"], "text": ["Four came."]})
-    found = [b"One came.\n", b"Two came.", b"Three\n\ncame.", b"Four came."]
-    assert texts_of("wikipedia", cache) == found
-    assert texts_of("wikipedia", cache, Reading("blank-line"))[-2:] == [b"Three\n", b"came."]
-
-
 def write_shard(folder: Path, name: str, pages: range) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"text": f"Page {page:02}.", "timestamp": "", "url": ""}) for page in pages]
@@ -256,27 +242,6 @@ def test_the_sentences_of_bookcorpus_are_joined_to_documents(data_folder, cache)
     parquet(place / "train.parquet", {"text": ["two rows ."] * 2})
     expected = [b"one row .\n" * 1000, b"one row .\n" * 500, b"two rows .\n" * 2]
     assert texts_of("bookcorpus", cache) == [b"A whole\n\nbook.\n", *expected]
-
-
-ONE, TWO = ({"context": context, "qas": []} for context in ("One came. Two left.", "Three."))
-SQUAD = {"data": [{"title": "A", "paragraphs": [ONE, TWO]}, {"title": "B", "paragraphs": [ONE]}]}
-RACE = {"id": "high1.txt", "article": "Four is\na number.", "questions": ["?"], "options": [["a"]]}
-
-
-def test_every_distinct_passage_is_a_document_in_order(tmp_path, cache):
-    other = json.dumps(RACE | {"article": "F\u00fcnf!"}, ensure_ascii=False)
-    files = {
-        "dev-v2.0.json": json.dumps(SQUAD, indent=1),
-        "race/1.txt": json.dumps(RACE),
-        "race/2.jsonl": f"{json.dumps(RACE)}\n\n{other}\n",
-    }
-    folder = write_release(tmp_path / "a", {name: text.encode() for name, text in files.items()})
-    documents = read_passages([str(folder)], cache)
-    texts = [b"One came. Two left.", b"Three.", b"Four is\na number.", "F\u00fcnf!".encode()]
-    assert read_all(documents) == texts
-    assert documents[3].name == f"{folder}/race/2.jsonl, document at line 3"
-    entries = [str(folder / "race" / "*.txt"), str(folder / "dev-v2.0.json")]
-    assert read_all(read_passages(entries, cache)) == [texts[2], texts[0], texts[1]]
 
 
 @pytest.mark.parametrize(

@@ -143,26 +143,6 @@ def test_a_text_too_short_to_be_scored_is_refused(cache, tmp_path):
         prepare_text(BYTES, cache=cache)
 
 
-def test_a_book_is_divided_between_paragraphs_of_its_body(tmp_path, cache):
-    mark = "*** {} OF THE PROJECT GUTENBERG EBOOK A ***\n"
-    paragraph = "Sentence {} of\n1 came. It  was short! “Was it?” he asked.\n"
-    body = "\n".join(paragraph.format(n) for n in range(60))
-    path = tmp_path / "book.txt"
-    path.write_text(f"\ufeffLegal.\n{mark.format('START')}{body}\n{mark.format('END')}Legal.\n")
-    config = config_of(path, sentences="prose", tokenizer="characters")
-    data = prepare(config, cache=cache)
-    found = [
-        [each.decode() for each in pieces(split, split.sentence_starts)] for split in data.splits()
-    ]
-    sentences = ["Sentence {} of 1 came.", "It was short!", "“Was it?” he asked."]
-    expected = [sentence.format(n) for n in range(60) for sentence in sentences]
-    assert found == [expected[: 54 * 3], expected[54 * 3 : 57 * 3], expected[57 * 3 :]]
-    assert data.sizes()["test"]["sentences"] == 9
-    # Trained on cleaned sentences: nothing of the header is in the vocabulary.
-    characters = {"\n", *"".join(found[0])}
-    assert set(prepare_tokenizer(config, cache=cache).content()["characters"]) == characters
-
-
 SQUAD = {"data": [{"paragraphs": [{"context": "One passage.", "qas": []}] * 2}]}
 
 

@@ -226,32 +226,6 @@ def test_a_text_that_changes_meanwhile_is_noticed(tmp_path, monkeypatch, unit):
     assert not (tmp_path / "a").exists()
 
 
-class Recorded(ByteTokenizer):
-    """Bytes, and how many are given to be encoded at a time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.together: list[int] = []
-        self.alone: list[int] = []
-
-    def encode(self, text):
-        self.alone.append(len(text))
-        return super().encode(text)
-
-    def encode_many(self, texts):
-        self.together.append(sum(map(len, texts)))
-        return [ByteTokenizer.encode(self, text) for text in texts]
-
-
-def test_sentences_are_encoded_in_small_batches_and_long_ones_alone(tmp_path):
-    tokenizer = Recorded()
-    short, long = b"a word and another\n" * 40_000, b"a word, another, " * 20_000
-    write_store(tmp_path / "a", [ranges(short + long + b"\nend\n")], tokenizer, "lines")
-    assert max(tokenizer.together) <= 256 << 10
-    assert tokenizer.alone == [len(long.strip()), len(b"end")]
-    assert len(read_store(tmp_path / "a").sentence_starts) == 40_002
-
-
 def test_a_text_without_a_place_to_cut_is_refused_with_its_line(monkeypatch):
     monkeypatch.setattr(document_range, "_CHUNK_BYTES", 8)
     monkeypatch.setattr(document_range, "_LONGEST_BYTES", 32)

@@ -2,16 +2,14 @@
 
 import hashlib
 import os
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import tokenizers
-from scipy.stats import binom, chisquare
 
 from sublayer.data import random_order as module
 from sublayer.data.cache import file_digest
-from sublayer.data.counter_rng import Purpose, binomial, fork, seeds
+from sublayer.data.counter_rng import Purpose, fork, seeds
 from sublayer.data.random_order import random_order
 from sublayer.data.store import TokenStore, read_store, write_store
 from sublayer.data.subwords.subword import SubwordTokenizer
@@ -102,25 +100,6 @@ def test_a_store_cut_or_changed_anywhere_is_not_read(path, document, unit, paddi
     assert read_store(path) is None
 
 
-@pytest.mark.parametrize("batch", [1, 2, 1000])
-def test_sentences_are_encoded_one_by_one(path, batch, monkeypatch):
-    monkeypatch.setattr("sublayer.data.shards.encoding._BATCH_SENTENCES", batch)
-    bpe = SubwordTokenizer.train([b"One. Two three."] * 9, vocab_size=300)
-    blank = DocumentRange(MemoryDocument("blank", b" \n\n "))
-    pieces = [[DocumentRange(SENTENCES), blank, DOCUMENTS[0]], [DocumentRange(SENTENCES, 17)]]
-    store = stored(path, pieces, bpe, "prose")
-    bounds = [*store.sentence_starts.tolist(), len(store.ids)]
-    found = [store.ids[start:stop].tolist() for start, stop in pairwise(bounds)]
-    expected = [b"One.", b"Two three.", b"Four.", b"one two", b"Four."]
-    assert found == [bpe.encode(each).tolist() for each in expected]
-    assert store.document_starts.tolist() == [0, bounds[3], bounds[4]]
-    assert store.source_starts.tolist() == [0, bounds[4]]
-    assert (store.n_bytes, store.is_lossless) == (31, True)
-    assert (store.n_dropped_sentences, store.n_dropped_documents) == (0, 1)
-    raw = SENTENCES.text + b" \n\n one two" + SENTENCES.text[17:]
-    assert store.sha256 == hashlib.sha256(raw).hexdigest()
-
-
 def test_sentences_without_tokens_are_dropped(path):
     # Without an id for what it does not know, this model gives none.
     tokenizer = SubwordTokenizer(tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, [])))
@@ -155,18 +134,6 @@ def test_forks_are_the_published_generator():
     assert [hex(fork(zero, n)[0]) for n in range(3)] == listed
     listed = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     assert fork(other, np.arange(3)).tolist() == listed
-
-
-def test_counts_of_flips_are_binomial():
-    n_flips = np.tile([0, 1, 65], 4000)
-    drawn = binomial(seeds(1, 2, 3, 12_000), n_flips)
-    assert drawn[n_flips == 0].max() == 0
-    for n in (1, 65):
-        counts = np.bincount(drawn[n_flips == n], minlength=n + 1)
-        expected = binom.pmf(np.arange(n + 1), n, 0.5) * 4000
-        often = expected >= 10
-        assert counts.sum() == 4000 and counts[~often].sum() < 40
-        assert chisquare(counts[often], expected[often], sum_check=False).pvalue > 1e-6
 
 
 @pytest.mark.parametrize("most", [1, 1000])

@@ -122,11 +122,11 @@ def test_a_file_of_the_cache_is_made_with_its_folder_by_several_at_once(tmp_path
         first.write(b"equal")
         second.write(b"equal")
     assert path.read_bytes() == b"equal" and names(path.parent) == ["file"]
-    with (
-        pytest.raises(DataError, match="cannot write .*set SUBLAYER_CACHE to a folder with room"),
-        replacing(path / "below"),
-    ):
-        pass
+    with pytest.raises(DataError, match="cannot write .*set SUBLAYER_CACHE to a folder with room"):
+        replacing(path / "below").__enter__()
+    with pytest.raises(FileNotFoundError), replacing(path):  # as it is
+        (tmp_path / "none").read_bytes()
+    assert path.read_bytes() == b"equal"
 
 
 def test_a_path_below_the_current_folder_is_shown_as_it_is_typed_there(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ PROJECT = Path(__file__).parents[2]
 # Signals itself when it comes to a place: an event of Python's audit hooks and the end of what it
 # is about.
 PROGRAM = """
-import atexit, os, sys
+import os, sys
 
 event_there, there = sys.argv[1:3]
 numbers = [int(number) for number in sys.argv[3].split(",")]
@@ -33,8 +33,6 @@ def signal_now(kill=os.kill, me=os.getpid()):
         kill(me, number)
 
 sys.addaudithook(signal_there)
-if event_there == "atexit":
-    atexit.register(signal_now)
 sys.argv[1:] = sys.argv[4:]
 from sublayer.__main__ import run
 
@@ -63,11 +61,6 @@ def test_signals_while_the_program_is_imported(tmp_path, row):
     place = "sublayer.cli" if len(row) > 2 else "typer.main"
     done = ended("import", place, row, ["--version"], tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
-
-
-def test_signals_when_all_is_done_change_nothing(tmp_path):
-    done = ended("atexit", "", (INT, TERM), ["--version"], tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("sublayer ")
 
 
 MOMENTS = [
