@@ -21,10 +21,10 @@ from sublayer.data.corpora.lm1b import (
     read_release,
 )
 from sublayer.data.corpora.named import CORPORA, find_sources
-from sublayer.data.corpora.published import PublishedFile, PublishedRecords, PublishedRelease
+from sublayer.data.corpora.published import PublishedFile, PublishedRelease
 from sublayer.data.corpora.python_docs import python_prose
 from sublayer.data.prepare import prepare
-from sublayer.data.text.documents import AS_FILES, Reading
+from sublayer.data.text.documents import AS_FILES
 from sublayer.data.text.files import FileDocument
 from sublayer.data.text.hub import HubSet
 from sublayer.errors import ConfigError, DataError
@@ -181,17 +181,6 @@ def test_a_corpus_is_found_in_the_data_folder_or_the_cache(cache, tmp_path, monk
     assert [document.name for document in small()(cache).documents] == [str(data / "small/small")]
 
 
-RECORDS = {
-    "wikipedia": PublishedRecords("wikipedia", HubSet("nobody/missing")),
-    "bookcorpus": CORPORA["bookcorpus"],
-    "c4": CORPORA["c4"],
-}
-
-
-def texts_of(name: str, cache, reading: Reading = AS_FILES) -> list[bytes]:
-    return read_all(RECORDS[name](cache, reading).documents)
-
-
 def write_shard(folder: Path, name: str, pages: range) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"text": f"Page {page:02}.", "timestamp": "", "url": ""}) for page in pages]
@@ -204,12 +193,11 @@ def test_c4_is_its_shards_and_its_own_validation_is_held_out(data_folder, cache)
     write_shard(folder, "c4-train.00001-of-01024.json.gz", range(10, 13))
     write_shard(folder, "c4-validation.00000-of-00008.json.gz", range(20, 25))
     data = prepare(DataConfig(corpus="c4", context=2), cache=cache)
-    texts = {}
-    for split in (data.train, data.valid, data.test):
-        texts[split.name] = data.tokenizer.decode(split.ids).decode()
-    assert texts["train"] == "".join(f"Page {page:02}." for page in (0, 1, 2, 10, 11, 12))
-    assert texts["valid"] == "Page 20.Page 21."
-    assert texts["test"] == "Page 22.Page 23.Page 24."
+    assert [data.tokenizer.decode(split.ids).decode() for split in data.splits()] == [
+        "".join(f"Page {page:02}." for page in (0, 1, 2, 10, 11, 12)),
+        "Page 20.Page 21.",
+        "Page 22.Page 23.Page 24.",
+    ]
 
 
 @pytest.mark.parametrize(("there", "missing"), [("train", "validation"), ("validation", "train")])
@@ -241,7 +229,10 @@ def test_the_sentences_of_bookcorpus_are_joined_to_documents(data_folder, cache)
     write_release(place, files)
     parquet(place / "train.parquet", {"text": ["two rows ."] * 2})
     expected = [b"one row .\n" * 1000, b"one row .\n" * 500, b"two rows .\n" * 2]
-    assert texts_of("bookcorpus", cache) == [b"A whole\n\nbook.\n", *expected]
+    assert read_all(CORPORA["bookcorpus"](cache, AS_FILES).documents) == [
+        b"A whole\n\nbook.\n",
+        *expected,
+    ]
 
 
 @pytest.mark.parametrize(
