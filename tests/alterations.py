@@ -16,82 +16,30 @@ from sublayer.files.checkpoints import MANIFEST, _files, _sha256
 Alteration = Callable[[Path], None]
 
 _VALUES = [
-    *(
-        None,
-        True,
-        False,
-        0,
-        1,
-        -1,
-        7,
-        0.5,
-        -0.0,
-        1e308,
-        10**18,
-        10**30,
-        2**63,
-        "",
-        "x",
-        "/etc/passwd",
-        "../../x",
-    ),
-    *([], {}, [1], [[]], {"x": 1}, ["a", 3], "a" * 300, "ä", "\x00"),
+    *(None, True, False, 0, 1, -1, 7, 0.5, -0.0, 1e308, 10**18, 10**30, 2**63),
+    *("", "x", "/etc/passwd", "../../x", "a" * 300, "ä", "\x00"),
+    *([], {}, [1], [[]], {"x": 1}, ["a", 3]),
 ]
 _CONTENTS = [
-    *(
-        b"",
-        b"\n",
-        b"null",
-        b"[]",
-        b"{}",
-        b"3",
-        b'"x"',
-        b"true",
-        b"\xff\xfe\x00",
-        b"\x00" * 64,
-        b"{" * 50,
-        b"x" * 1000,
-    ),
-    *(
-        b"[" * 100_000,
-        b'{"a":' * 5000,
-        b"1" * 5000,
-        b'{"a": NaN}',
-        b'{"a": 1e999}',
-        b'{"a": 1, "a": 2}',
-        b"a = 1",
-    ),
-    *(
-        b"a = [" * 500,
-        b"a = " + b"9" * 5000,
-        b"a." * 40_000 + b"a = 1",
-        b"[model]\nd_model = 8\nnothing = 3\n",
-    ),
-    *(
-        b"[train]\nsteps = 3\n",
-        b'{"a": "\\ud800"}',
-        b"\xef\xbb\xbf{}",
-        b"[[[]]]",
-        b'{"x": ' + b"7" * 39 + b"}",
-    ),
+    *(b"", b"\n", b"null", b"[]", b"{}", b"3", b'"x"', b"true", b"\xff\xfe\x00", b"\x00" * 64),
+    *(b"{" * 50, b"x" * 1000, b"[" * 100_000, b'{"a":' * 5000, b"1" * 5000, b'{"a": NaN}'),
+    *(b'{"a": 1e999}', b'{"a": 1, "a": 2}', b"a = 1", b"a = [" * 500, b"a = " + b"9" * 5000),
+    *(b"a." * 40_000 + b"a = 1", b"[model]\nd_model = 8\nnothing = 3\n", b"[train]\nsteps = 3\n"),
+    *(b'{"a": "\\ud800"}', b"\xef\xbb\xbf{}", b"[[[]]]", b'{"x": ' + b"7" * 39 + b"}"),
 ]
 
 
 def alterations() -> st.SearchStrategy[Alteration]:
     """Ways to alter one file."""
+    numbers, places = st.integers(0, 10**6), st.tuples(st.floats(0, 0.999), st.integers(1, 255))
     return st.one_of(
-        st.builds(
-            _flipped,
-            st.lists(st.tuples(st.floats(0, 0.999), st.integers(1, 255)), min_size=1, max_size=4),
-        ),
+        st.builds(_flipped, st.lists(places, min_size=1, max_size=4)),
         st.builds(_truncated, st.floats(0, 0.999)),
         st.builds(_replaced, st.sampled_from(_CONTENTS)),
         st.sampled_from([_removed, _made_a_folder, _made_a_filled_folder, make_a_pipe, _doubled]),
-        st.sampled_from([_linked_to(target) for target in ("mine.txt", "nowhere", "itself", ".")]),
-        st.builds(_changed, st.integers(0, 10**6), st.sampled_from(_VALUES)),
-        st.builds(_changed, st.integers(0, 10**6), st.sampled_from(_VALUES)),
-        st.builds(_dropped, st.integers(0, 10**6), st.booleans()),
-        st.builds(_dropped, st.integers(0, 10**6), st.booleans()),
+        st.builds(_linked_to, st.sampled_from(("mine.txt", "nowhere", "itself", "."))),
+        *[st.builds(_changed, numbers, st.sampled_from(_VALUES))] * 2,
+        *[st.builds(_dropped, numbers, st.booleans())] * 2,
     )
 
 
@@ -123,10 +71,7 @@ def _truncated(share: float) -> Alteration:
 
 
 def _replaced(content: bytes) -> Alteration:
-    def alter(path: Path) -> None:
-        path.write_bytes(content)
-
-    return alter
+    return lambda path: path.write_bytes(content)
 
 
 def _removed(path: Path) -> None:
@@ -163,53 +108,46 @@ def _linked_to(target: str) -> Alteration:
 
 
 def _changed(number: int, value: Any) -> Alteration:
-    def alter(path: Path) -> None:
-        def change(container: Any, key: Any) -> None:
-            container[key] = value
-
-        _edit(path, number, change)
-
-    return alter
+    return lambda path: _edit(path, number, lambda found, key: found.__setitem__(key, value))
 
 
 def _dropped(number: int, is_renamed: bool) -> Alteration:
-    def alter(path: Path) -> None:
-        def drop(container: Any, key: Any) -> None:
-            value = container.pop(key)
-            if is_renamed and isinstance(container, dict):
-                container["a" * 60] = value
+    def drop(container: Any, key: Any) -> None:
+        value = container.pop(key)
+        if is_renamed and isinstance(container, dict):
+            container["a" * 60] = value
 
-        _edit(path, number, drop)
-
-    return alter
+    return lambda path: _edit(path, number, drop)
 
 
 def _edit(path: Path, number: int, edit: Callable[[Any, Any], None]) -> None:
     """Edit one place in a JSON or TOML file, JSON lines or the header of a safetensors file."""
     data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
     if path.suffix == ".toml":
         content = tomllib.loads(data.decode())
         _edit_one(content, number, edit)
         try:
-            path.write_text(tomli_w.dumps(content))
+            data = tomli_w.dumps(content).encode()
         except (TypeError, ValueError):  # there is no null in TOML
-            path.write_bytes(data[:-1])
+            data = data[:-1]
     elif path.suffix == ".json":
-        content = json.loads(data)
-        _edit_one(content, number, edit)
-        path.write_text(json.dumps(content))
+        data = _edited(data, number, edit)
     elif path.suffix == ".jsonl":
-        lines = [json.loads(line) for line in data.splitlines()]
-        _edit_one(lines, number, edit)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        lines = _edited(b"[" + b",".join(data.splitlines()) + b"]", number, edit)
+        data = b"".join(json.dumps(line).encode() + b"\n" for line in json.loads(lines))
     elif path.suffix == ".safetensors":
-        size = int.from_bytes(data[:8], "little")
-        content = json.loads(data[8 : 8 + size])
-        _edit_one(content, number, edit)
-        header = json.dumps(content).encode()
-        path.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + size :])
+        header = _edited(data[8 : 8 + size], number, edit)
+        data = len(header).to_bytes(8, "little") + header + data[8 + size :]
     else:
-        path.write_bytes(data[number % (len(data) + 1) :])
+        data = data[number % (len(data) + 1) :]
+    path.write_bytes(data)
+
+
+def _edited(text: bytes, number: int, edit: Callable[[Any, Any], None]) -> bytes:
+    content = json.loads(text)
+    _edit_one(content, number, edit)
+    return json.dumps(content).encode()
 
 
 def _edit_one(content: Any, number: int, edit: Callable[[Any, Any], None]) -> None:

@@ -13,20 +13,7 @@ from sublayer.data.tokenizers.base import Tokenizer
 
 N_DOCUMENTS = 40
 _SYLLABLES = (
-    "ba",
-    "den",
-    "fi",
-    "gor",
-    "ka",
-    "lu",
-    "mer",
-    "no",
-    "pe",
-    "ri",
-    "sto",
-    "tan",
-    "ul",
-    "wex",
+    *("ba", "den", "fi", "gor", "ka", "lu", "mer", "no", "pe", "ri", "sto", "tan", "ul", "wex"),
     "zy",
 )
 

@@ -152,18 +152,18 @@ _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 @given(**_EXAMPLE)
 @settings(max_examples=12, suppress_health_check=_SHARED)
-def test_an_altered_run_is_one_line_of_error_or_goes_on(runs, capsys, **example) -> None:
+def test_an_altered_run_is_one_line_of_error_or_goes_on(runs, capsys, **example):
     alter_and_try(runs, capsys, **example)
 
 
 @pytest.mark.all
 @given(**_EXAMPLE)
 @examples(400, suppress_health_check=_SHARED)
-def test_altered_runs_at_length(runs, capsys, **example) -> None:
+def test_altered_runs_at_length(runs, capsys, **example):
     alter_and_try(runs, capsys, **example)
 
 
 @pytest.mark.parametrize("is_ended", rows([True, False], 1), ids=str)
-def test_no_file_of_a_run_that_became_a_pipe_is_waited_for(runs, capsys, is_ended: bool) -> None:
+def test_no_file_of_a_run_that_became_a_pipe_is_waited_for(runs, capsys, is_ended):
     for number in range(len(files(runs.ended if is_ended else runs.interrupted))):
         alter_and_try(runs, capsys, number, make_a_pipe, READING_FIRST, is_ended=is_ended)

@@ -57,7 +57,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., None]],
         ("recipes runs/gone", "there is no run runs/gone: sublayer runs lists"),
     ],
 )
-def test_a_mistake_is_one_line_on_stderr(words: str, line: str, run: Run):
+def test_a_mistake_is_one_line_on_stderr(words, line, run):
     for options in ((), ("--json",)):
         code, out, err = run(*words.split(), *options)
         assert (code, out, err.count("\n")) == (2, "", 1)
@@ -82,9 +82,7 @@ def test_a_mistake_is_one_line_on_stderr(words: str, line: str, run: Run):
         (ZeroDivisionError(), None, "a bug is raised as it is"),
     ],
 )
-def test_each_error_has_its_exit_code_and_one_line(
-    error: BaseException, code: int | None, line: str, register, run: Run
-):
+def test_each_error_has_its_exit_code_and_one_line(error, code, line, register, run):
     def probe() -> None:
         raise error
 
@@ -96,7 +94,7 @@ def test_each_error_has_its_exit_code_and_one_line(
         assert run("probe") == (code, "", line + "\n")
 
 
-def test_with_json_only_the_object_is_on_stdout(register, run: Run):
+def test_with_json_only_the_object_is_on_stdout(register, run):
     def probe(as_json: JsonOption = False) -> None:
         print("a library that talks")
         found = {"loss": float("nan"), "steps": [1, 2.5], "path": Path("a")}
@@ -124,9 +122,7 @@ def test_a_reader_that_leaves_early_is_no_error():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(
-    tmp_path: Path, number: int
-):
+def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(tmp_path, number):
     (tmp_path / "text.txt").write_text("The cat sat on the mat.\n" * 500)
     words = ["train", "gpt", f"data.path={tmp_path / 'text.txt'}", "train.steps=1"]
     # The run's folder is there before the text is read.

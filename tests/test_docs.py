@@ -85,7 +85,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_pages_show_every_command_and_every_command_an_example(workplace: Path):
+def test_the_pages_show_every_command_and_every_command_an_example(workplace):
     assert {command.line.split()[1] for command in SUBLAYER} >= set(cli.COMMANDS)
     assert len(TRANSCRIPTS) >= 5
     assert [example.line.split()[1] for example in EXAMPLES] == list(cli.COMMANDS)
@@ -93,7 +93,7 @@ def test_the_pages_show_every_command_and_every_command_an_example(workplace: Pa
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_shows_commands_fields_and_paths_that_exist(page: Path, workplace: Path):
+def test_a_page_shows_commands_fields_and_paths_that_exist(page, workplace):
     assert [error for command in commands(page) for error in mistakes(command)] == []
     code = inline_code(page)
     named = re.findall(rf"(?<![\w/])(?:{'|'.join(TABLES)})\.[a-z_]+\b", "\n".join(code))
@@ -141,9 +141,7 @@ def check(words: list[str], *, is_transcript: bool) -> None:
 @pytest.mark.parametrize(
     "command", TRANSCRIPTS, ids=lambda command: f"{command.page}: {command.line}"
 )
-def test_a_command_prints_what_is_shown(
-    command: Command, workplace: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_command_prints_what_is_shown(command, workplace, capsys):
     cli.main(shlex.split(command.line)[1:])
     out, err = capsys.readouterr()
     assert command.shown
@@ -162,7 +160,7 @@ def test_make_has_every_target_that_is_shown():
     assert {"demo", "test"} <= shown <= targets
 
 
-def test_the_files_that_are_shown_are_recipes_studies_and_suites(workplace: Path):
+def test_the_files_that_are_shown_are_recipes_studies_and_suites(workplace):
     files = sorted(workplace.glob("*.toml"))
     assert len(files) >= 2
     for path in files:
@@ -174,18 +172,8 @@ def test_the_files_that_are_shown_are_recipes_studies_and_suites(workplace: Path
             assert load_recipe(path.name).recipe.title
 
 
-def test_the_index_shows_what_the_demo_prints():
-    (shown,) = (text for text in blocks(DOCS / "index.md", "text") if "\nreport: " in text)
-    study = load_study("demo")
-    first, *arms = (arm.name for arm in study.arms)
-    assert len(shown.splitlines()) <= 15
-    assert unwrapped(shown).startswith(study.title)
-    assert re.findall(rf"^  ([a-z-]+) .* {first}", shown, re.MULTILINE) == arms
-    assert "sublayer compare demo" in shown
-
-
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_first_pages_have_the_speeds_of_the_benchmarks_and_all_kinds_of_models(page: str):
+def test_the_first_pages_have_the_speeds_of_the_benchmarks_and_all_kinds_of_models(page):
     text = (PROJECT / page).read_text()
     section = text.partition("| | ")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if re.search(r"\| [\d. to]+ \|", line)]
@@ -244,7 +232,7 @@ def test_the_reference_has_every_field_command_task_and_record():
         assert "### What does not follow" in section, record
 
 
-def test_the_site_asks_nothing_of_other_servers(tmp_path: Path):
+def test_the_site_asks_nothing_of_other_servers(tmp_path):
     for folder in ("docs", "records"):
         shutil.copytree(PROJECT / folder, tmp_path / folder)
     shutil.copy(PROJECT / "zensical.toml", tmp_path)
@@ -275,7 +263,7 @@ def run_python(code: str, folder: Path) -> str:
         ("docs/python.md", 4, "--stride 0 is too small: give at least 1"),
     ],
 )
-def test_the_python_of_a_page_runs_in_order(tmp_path: Path, page: str, n_smaller: int, last: str):
+def test_the_python_of_a_page_runs_in_order(tmp_path, page, n_smaller, last):
     sentences = (
         "It was a bright cold day, and the clocks were striking.",
         "Nobody knew why the harbour was empty.",
@@ -297,7 +285,7 @@ CELLS = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
 
 
 @pytest.mark.pages
-def test_the_cells_of_the_notebook_run_in_order(tmp_path: Path):
+def test_the_cells_of_the_notebook_run_in_order(tmp_path):
     code = "\n".join("".join(cell["source"]) for cell in CELLS)
     assert "steps = 300" in code
     run_python(code.replace("steps = 300", "steps = 3"), tmp_path)
@@ -337,12 +325,12 @@ def broken(page: Path) -> list[str]:
     return found
 
 
-def test_every_link_leads_to_a_file_and_a_heading() -> None:
+def test_every_link_leads_to_a_file_and_a_heading():
     found = {page.relative_to(PROJECT).as_posix(): broken(page) for page in LINKED}
     assert {page: links for page, links in found.items() if links} == {}
 
 
-def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+def test_a_link_that_leads_nowhere_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "# Why by hand?\n[a](#why-by-hand) [b](#why) [c](page.md#why-by-hand)\n"
@@ -353,7 +341,7 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     assert broken(page) == [f"#why: {heading}", f"other.md: {file}", f"#not-one: {heading}"]
 
 
-def test_the_menu_of_the_documentation_names_every_page_once() -> None:
+def test_the_menu_of_the_documentation_names_every_page_once():
     menu = json.dumps(tomllib.loads((PROJECT / "zensical.toml").read_text())["project"]["nav"])
     pages = [path.relative_to(DOCS).as_posix() for path in DOCS.glob("*.md")]
     assert sorted(re.findall(r'"([\w/-]+\.md)"', menu)) == sorted([*pages, *GENERATED])

@@ -70,17 +70,6 @@ def test_no_files_import_each_other():
     assert not find_circle(texts)
 
 
-def test_a_circle_is_found_where_imports_are_for_types_alone_or_late():
-    texts = {
-        "package.first": "def compute():\n    from package import second",
-        "package.second": "import math\nfrom package.third import name",
-        "package.third": "if TYPE_CHECKING:\n    from package.first import Name",
-    }
-    circle = find_circle(texts)
-    assert (set(circle), circle[0]) == (set(texts), circle[-1])
-    assert not find_circle({**texts, "package.second": ""})
-
-
 def definitions(tree: ast.Module) -> Iterator[str]:
     """Functions, classes and constants of a module, and the methods of its classes."""
     for node in tree.body:
@@ -150,7 +139,7 @@ def test_definitions_that_nothing_uses_are_found():
         ("os.environ['_SUBLAYER_COMPLETE'] = 'zsh'; run('compare', 'gpt', '')", "torch"),
     ],
 )
-def test_slow_libraries_wait_until_they_are_needed(code: str, slow_ones: str):
+def test_slow_libraries_wait_until_they_are_needed(code, slow_ones):
     program = (
         "import os, sys; from sublayer.cli import main\n"
         "def run(*words): assert main(words) == 0\n"

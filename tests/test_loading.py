@@ -59,9 +59,7 @@ def refusal(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(("best", "seed"), [(3, 3), (None, 5)])
-def test_a_run_gives_its_model_or_its_best_or_last_checkpoint(
-    tmp_path: Path, best: int | None, seed: int
-) -> None:
+def test_a_run_gives_its_model_or_its_best_or_last_checkpoint(tmp_path, best, seed):
     run = write_run(tmp_path / "run", 3, 5, best=best)
     assert is_model_of(seed, load(run))
     checkpoint = checkpoint_path(run / "checkpoints", 3)
@@ -73,9 +71,7 @@ def test_a_run_gives_its_model_or_its_best_or_last_checkpoint(
     assert find_recipe(save(tmp_path / "elsewhere")) is None
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path, caplog):
     run = write_run(tmp_path / "run", 3, 5, best=None)
     damaged = checkpoint_path(run / "checkpoints", 5)
     weights = damaged / "model" / "model.safetensors"
@@ -87,7 +83,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(
         load(damaged)
 
 
-def test_a_model_is_in_evaluation_mode_with_config_and_tokenizer(tmp_path: Path) -> None:
+def test_a_model_is_in_evaluation_mode_with_config_and_tokenizer(tmp_path):
     model = load(save(tmp_path / "model", TOKENIZER["tokenizer.json"]))
     assert (model.training, model.config) == (False, model_of(2).config)
     assert model.tokenizer.encode(b"ab").tolist() == [97, 98]
@@ -96,14 +92,14 @@ def test_a_model_is_in_evaluation_mode_with_config_and_tokenizer(tmp_path: Path)
     assert torch.equal(model(tokens).logits, model_of(2).eval()(tokens).logits)
 
 
-def test_a_type_converts_the_weights(tmp_path: Path) -> None:
+def test_a_type_converts_the_weights(tmp_path):
     save_model(tmp_path / "model", model_of(2).double(), {})
     for asked, dtype in ((None, torch.float64), (torch.bfloat16, torch.bfloat16)):
         model = load(tmp_path / "model", dtype=asked)
         assert (model.embedding.weight.dtype, model.tokenizer) == (dtype, None)
 
 
-def test_ids_that_only_the_tokenizer_has_are_refused_and_others_seen(tmp_path: Path) -> None:
+def test_ids_that_only_the_tokenizer_has_are_refused_and_others_seen(tmp_path):
     words = train_tokenizer("bpe", [b"a text"], vocab_size=300).serialize()
     message = "model has 261 ids, the model's vocab_size is 256: they do not belong together"
     assert message in refusal(save(tmp_path / "model", words))
@@ -112,7 +108,7 @@ def test_ids_that_only_the_tokenizer_has_are_refused_and_others_seen(tmp_path: P
     assert tokenizer.decode([1, 255, 2, 2, 7, 8]).decode() == "a\ufffdbb\ufffd\ufffd"
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path):
     assert "nothing does not exist" in refusal(tmp_path / "nothing")
     (tmp_path / "file").touch()
     assert "file is a file, not a folder" in refusal(tmp_path / "file")
@@ -123,7 +119,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     assert "sublayer import huggingface" in refusal(tmp_path)
 
 
-def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_model_is_refused(tmp_path):
     weights = save(tmp_path / "model") / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:200])
     assert "damaged or cut short" in refusal(tmp_path / "model")
@@ -137,6 +133,6 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nosuch", "cuda:97"])
-def test_a_device_that_is_not_there_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_device_that_is_not_there_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match=f"device '{name}' is not there"):
         load(save(tmp_path / "model"), device=name)

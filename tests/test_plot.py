@@ -94,7 +94,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_arms_are_told_apart_from_each_other_and_from_verdicts_by_every_eye(scheme: str):
+def test_arms_are_told_apart_from_each_other_and_from_verdicts_by_every_eye(scheme):
     named = colours(scheme)
     series = [named[f"series-{index}"] for index in range(N_COLOURS + 1)]
     assert all(contrast(colour, named["paper"]) >= 3 for colour in series)

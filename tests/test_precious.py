@@ -143,7 +143,7 @@ _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 @given(**_EXAMPLE)
 @settings(max_examples=25, suppress_health_check=_SHARED)
-def test_nothing_that_a_user_has_is_lost(place, capsys, name, things, where) -> None:
+def test_nothing_that_a_user_has_is_lost(place, capsys, name, things, where):
     nothing_is_lost(name, things, where, place, capsys)
 
 
@@ -153,18 +153,18 @@ _LONG = ["compare", "train", "resume", "import", "export", "tokenize"]
 @pytest.mark.all
 @given(**{**_EXAMPLE, "name": st.sampled_from(_LONG)})
 @examples(200, suppress_health_check=_SHARED)
-def test_nothing_that_a_user_has_is_lost_at_length(place, capsys, name, things, where) -> None:
+def test_nothing_that_a_user_has_is_lost_at_length(place, capsys, name, things, where):
     nothing_is_lost(name, things, where, place, capsys)
 
 
 @pytest.mark.parametrize(
     ("name", "kind"), rows(product(["train", "resume", "unreadable"], KINDS), 7)
 )
-def test_a_lock_of_the_users_stays(place, capsys, name: str, kind: str) -> None:
+def test_a_lock_of_the_users_stays(place, capsys, name, kind):
     nothing_is_lost(name, [("sublayer-lock", 1, kind)], "top", place, capsys)
 
 
-def test_a_refused_command_leaves_no_folder(place, capsys) -> None:
+def test_a_refused_command_leaves_no_folder(place, capsys):
     for name in ("refused", "unreadable"):
         assert cli.main(command(name, place, place / "new" / "inner" / "run")) == cli.MISTAKE
         assert not (place / "new").exists()

@@ -114,9 +114,7 @@ def _save_downloads(folder: Path) -> None:
 @pytest.mark.pages
 @pytest.mark.parametrize("page", _SHOWN, ids=lambda page: page.name)
 @pytest.mark.usefixtures("readers_folder")
-def test_the_commands_of_a_page_run_in_their_order(
-    page: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_a_page_run_in_their_order(page, capsys):
     lines = [command.line for command in commands(page) if command.shown is None]
     for line in (*BEFORE.get(page.name, ()), *lines):
         if line.startswith(("sublayer ", "torchrun ")) and not line.startswith(tuple(NOT_HERE)):
@@ -154,7 +152,7 @@ def _run(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.pages
 @pytest.mark.usefixtures("readers_folder")
-def test_the_examples_of_the_commands_run_in_an_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_the_commands_run_in_an_order(capsys):
     examples = {}
     for name, (module, _) in cli.COMMANDS.items():
         examples[name] = str(import_module(f"sublayer.commands.{module}").EXAMPLE)
@@ -167,7 +165,7 @@ def test_the_examples_of_the_commands_run_in_an_order(capsys: pytest.CaptureFixt
         _run(examples[name], capsys)
 
 
-def test_what_cannot_be_run_here_is_on_a_page() -> None:
+def test_what_cannot_be_run_here_is_on_a_page():
     lines = [command.line for page in _SHOWN for command in commands(page)]
     for beginning in NOT_HERE:
         assert any(line.startswith(beginning) for line in lines)

@@ -26,7 +26,7 @@ _HEADINGS, _ARM = ["arm", "bits per byte", "FLOPs/token"], [("gpt", "4.2", "246 
         (25, ["arm  bits per  FLOPs/", "         byte   token", "gpt       4.2   246 k"]),
     ],
 )
-def test_headings_that_are_too_wide_are_broken_no_more_than_helps(width: int, lines: list[str]):
+def test_headings_that_are_too_wide_are_broken_no_more_than_helps(width, lines):
     *found, dashes, last = table(_HEADINGS, _ARM, right=[1, 2], width=width).splitlines()
     assert [*found, last] == lines
     assert re.fullmatch(r"---  -+  -+", dashes) and len(dashes) == len(last)
@@ -57,10 +57,7 @@ def test_headings_that_are_too_wide_are_broken_no_more_than_helps(width: int, li
         ),
         (  # below one another, with the first column
             *(["arm", "memory", "disk"], [("gpt", "1", "2")], [], 14),
-            [
-                *("arm  memory", "---  ------", "gpt  1", ""),
-                *("arm  disk", "---  ----", "gpt  2"),
-            ],
+            [*("arm  memory", "---  ------", "gpt  1", ""), *("arm  disk", "---  ----", "gpt  2")],
         ),
     ],
 )
@@ -69,7 +66,7 @@ def test_cells_are_as_wide_as_fits_or_broken(headings, rows, right, width, lines
 
 
 @given(_ROWS, st.integers(13, 60))
-def test_a_table_fits_and_loses_no_word(rows: list[list[str]], width: int):
+def test_a_table_fits_and_loses_no_word(rows, width):
     headings, *cells = rows
     whole = table(headings, cells)
     fitted = table(headings, cells, width=width)
@@ -92,11 +89,11 @@ def test_a_table_fits_and_loses_no_word(rows: list[list[str]], width: int):
         (0.5, "epoch", ".3g", "0.5 epochs"),
     ],
 )
-def test_a_number_of_things(number: float, unit: str, form: str, text: str) -> None:
+def test_a_number_of_things(number, unit, form, text):
     assert count(number, unit, form) == text
 
 
-def test_a_setting_of_one_is_named_in_the_singular() -> None:
+def test_a_setting_of_one_is_named_in_the_singular():
     # A name is no number.
     numbers = _FORMS.keys() - {"model.positions", "data.tokenizer"}
     named = [name_setting(field, 1) for field in numbers]
@@ -104,19 +101,14 @@ def test_a_setting_of_one_is_named_in_the_singular() -> None:
 
 
 @given(st.text())
-def test_an_error_is_one_printable_line(text: str) -> None:
+def test_an_error_is_one_printable_line(text):
     message = str(DataError(f"a file names {text}, which is not there"))
     assert message.isprintable() and message.startswith("a file names")
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [
-        ("a\nb", "a b"),
-        ("\x1b[2J", "\\x1b[2J"),
-        ("\ud800", "\\ud800"),
-        ("ä – 日本", "ä – 日本"),
-    ],
+    [("a\nb", "a b"), ("\x1b[2J", "\\x1b[2J"), ("\ud800", "\\ud800"), ("ä – 日本", "ä – 日本")],
 )
-def test_characters_that_a_terminal_would_act_on_are_escaped(text: str, shown: str) -> None:
+def test_characters_that_a_terminal_would_act_on_are_escaped(text, shown):
     assert str(DataError(text)) == shown

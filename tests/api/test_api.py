@@ -14,7 +14,7 @@ from tests import made
 from tests.commands.conftest import TINY
 from tests.commands.results import Sublayer
 from tests.commands.reviews import reviews, write_csv
-from tests.commands.test_generate_gaps import PROMPT, span_run
+from tests.commands.test_generate import PROMPT, span_run
 
 
 def without_time(found: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +42,7 @@ def ask(shell: str, sublayer: Sublayer, monkeypatch: pytest.MonkeyPatch) -> Ask:
     return replies
 
 
-def test_commands_options_and_their_choices_are_completed(ask: Ask):
+def test_commands_options_and_their_choices_are_completed(ask):
     assert ask("") == list(cli.COMMANDS)
     assert ask("tr") == ["train", "translate"]
     assert ask("--v") == ["--version"]
@@ -61,7 +60,7 @@ def test_commands_options_and_their_choices_are_completed(ask: Ask):
     assert ask("completion fi") == ["fish"]
 
 
-def test_recipes_fields_and_their_choices_are_completed(ask: Ask):
+def test_recipes_fields_and_their_choices_are_completed(ask):
     assert ask("train ") == list(shipped_recipes())
     assert set(ask("compare ")) == {*shipped_recipes(), *shipped_studies()}
     macarons = [name for name in shipped_recipes() if name.startswith("mac")]
@@ -80,9 +79,7 @@ def test_recipes_fields_and_their_choices_are_completed(ask: Ask):
     assert ask("train gpt data.path=") == ask("train gpt --out ") == ask("export runs/a ") == []
 
 
-def test_runs_below_runs_are_completed(
-    ask: Ask, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_runs_below_runs_are_completed(ask, trained, tmp_path, monkeypatch):
     shutil.copytree(trained, tmp_path / "runs/bäume")
     shutil.copytree(trained, tmp_path / "runs/ffn/arms/0-gelu/seed-0")
     (tmp_path / "runs/ffn/study.toml").touch()
@@ -102,9 +99,7 @@ def test_runs_below_runs_are_completed(
         ("sublayer recipes 'mod", " \t\n=:", "modern \n"),
     ],
 )
-def test_bash_replaces_the_part_behind_its_word_breaks(
-    sublayer: Sublayer, monkeypatch: pytest.MonkeyPatch, line: str, breaks: str, words: str
-):
+def test_bash_replaces_the_part_behind_its_word_breaks(sublayer, monkeypatch, line, breaks, words):
     asked = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_WORDBREAKS": breaks}
     for name, value in {VARIABLE: "bash", **asked}.items():
         monkeypatch.setenv(name, value)
@@ -112,16 +107,14 @@ def test_bash_replaces_the_part_behind_its_word_breaks(
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_a_word_comes_with_its_description(
-    sublayer: Sublayer, monkeypatch: pytest.MonkeyPatch, shell: str
-):
+def test_a_word_comes_with_its_description(sublayer, monkeypatch, shell):
     monkeypatch.setenv(VARIABLE, shell)
     assert sublayer("rep").out == f"report\t{cli.COMMANDS['report'][1]}\n"
     name, _, description = sublayer("train", "gpt", "model.d_ff").out.partition("\t")
     assert name == "model.d_ff=" and description.strip()
 
 
-def test_a_shell_reads_its_script(shell: str, sublayer: Sublayer):
+def test_a_shell_reads_its_script(shell, sublayer):
     script = sublayer("completion", shell).shown()
     assert f"{VARIABLE}={shell}" in script
     program = shutil.which(shell)
@@ -130,7 +123,7 @@ def test_a_shell_reads_its_script(shell: str, sublayer: Sublayer):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_gets_its_words_by_its_script(tmp_path: Path):
+def test_bash_gets_its_words_by_its_script(tmp_path):
     program = tmp_path / "sublayer"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sublayer "$@"\n')
     program.chmod(0o755)
@@ -147,7 +140,7 @@ def test_bash_gets_its_words_by_its_script(tmp_path: Path):
 
 
 def test_installing_twice_adds_one_line_to_the_file_of_the_shell(
-    shell: str, sublayer: Sublayer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shell, sublayer, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SHELL", f"/bin/{shell}")

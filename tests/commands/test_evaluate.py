@@ -42,7 +42,7 @@ def evaluated(sublayer: Sublayer, run: Path, *options: object) -> dict[str, Any]
     return sublayer("evaluate", run, *options, "--json").found()
 
 
-def test_every_measure_is_of_the_text_that_was_scored(sublayer: Sublayer, trained: Path) -> None:
+def test_every_measure_is_of_the_text_that_was_scored(sublayer, trained):
     found = evaluated(sublayer, trained, "--split", "test")
     raw = (trained.parent / "text.txt").read_bytes()
     n_bytes = found["bytes"]
@@ -60,9 +60,7 @@ def test_every_measure_is_of_the_text_that_was_scored(sublayer: Sublayer, traine
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
 
 
-def test_a_run_its_checkpoint_and_its_model_are_scored_alike(
-    sublayer: Sublayer, trained: Path
-) -> None:
+def test_a_run_its_checkpoint_and_its_model_are_scored_alike(sublayer, trained):
     valid = json.loads((trained / "record.json").read_text())["valid"]
     as_in_training = evaluated(sublayer, trained, "--stride", 32)["loss"]
     assert as_in_training == pytest.approx(valid["loss"], rel=1e-6)
@@ -71,9 +69,7 @@ def test_a_run_its_checkpoint_and_its_model_are_scored_alike(
         assert evaluated(sublayer, trained / part)["loss"] == loss
 
 
-def test_a_model_outside_its_run_scores_a_text_that_is_named(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
-) -> None:
+def test_a_model_outside_its_run_scores_a_text_that_is_named(sublayer, trained, tmp_path):
     text = tmp_path / "ten.txt"
     text.write_bytes(b"ten bytes!")
     copied = shutil.copytree(trained / "model", tmp_path / "copied")
@@ -83,7 +79,7 @@ def test_a_model_outside_its_run_scores_a_text_that_is_named(
     assert "does not belong to a run" in sublayer("evaluate", copied).refusal()
 
 
-def test_a_named_corpus_is_scored_by_its_splits(sublayer: Sublayer, trained: Path) -> None:
+def test_a_named_corpus_is_scored_by_its_splits(sublayer, trained):
     options = ("--corpus", "python", "--stride", 32)
     valid = evaluated(sublayer, trained, *options)
     test = evaluated(sublayer, trained, *options, "--split", "test")
@@ -91,9 +87,7 @@ def test_a_named_corpus_is_scored_by_its_splits(sublayer: Sublayer, trained: Pat
     assert valid["sha256"] != test["sha256"]
 
 
-def test_a_lossy_tokenizer_is_marked_and_divided_by_what_was_read(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
-) -> None:
+def test_a_lossy_tokenizer_is_marked_and_divided_by_what_was_read(sublayer, trained, tmp_path):
     model, text = tmp_path / "model", tmp_path / "text.txt"
     # The text's € is unknown to it.
     known = train_tokenizer("characters", ["abcü ".encode()])
@@ -113,26 +107,14 @@ def encoder(tmp_path_factory: pytest.TempPathFactory, own_cache: None, stories_p
     return folder
 
 
-def test_more_pairs_are_judged_in_further_passes(sublayer: Sublayer, encoder: Path) -> None:
-    few = evaluated(sublayer, encoder, "--split", "test", "--pairs", 1)
-    many = evaluated(sublayer, encoder, "--split", "test", "--pairs", 400)
-    assert few["sop_pairs"] < 400 <= many["sop_pairs"]
-    # Other cuts of the same sentences make no figure surer.
-    low_few, high_few = few["sop_interval"]
-    low_many, high_many = many["sop_interval"]
-    assert high_many - low_many > 0.8 * (high_few - low_few)
-
-
-def test_the_batch_changes_no_count(sublayer: Sublayer, encoder: Path, reviewer: Path) -> None:
+def test_the_batch_changes_no_count(sublayer, encoder, reviewer):
     for run, options in ((encoder, ("--pairs", 1)), (reviewer, ())):
         one, several = (evaluated(sublayer, run, "--batch", n, *options) for n in (1, 7))
         assert one.pop("loss") == pytest.approx(several.pop("loss"), rel=1e-5)
         assert one == several
 
 
-def test_the_passages_of_race_can_be_scored(
-    sublayer: Sublayer, encoder: Path, tmp_path: Path
-) -> None:
+def test_the_passages_of_race_can_be_scored(sublayer, encoder, tmp_path):
     text = "Ba den fi. Gor ka lu mer. No pe ri sto. Tan ul wex zy ba. Den fi gor. Ka lu mer no pe."
     asked = {"questions": [], "options": [], "answers": []}
     passages = [

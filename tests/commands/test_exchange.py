@@ -1,15 +1,15 @@
-"""``sublayer import`` and ``sublayer export`` exchange models and show the certificate."""
+"""``sublayer import`` and ``export``, their certificate, and the commands that are named as next."""
 
 import json
-from pathlib import Path
 
 import pytest
 
+from sublayer.commands.shared.following import after_import, after_training
+from sublayer.config.layering.layers import load_recipe
 from sublayer.interop.huggingface.exchange import export_huggingface
 from sublayer.model.model_folder import save_model
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import spec_files
-from tests.commands.results import Sublayer
 from tests.interop.answering import model_for
 from tests.interop.bundles import write_bundle
 from tests.interop.encoders import MAX_LEN, VOCAB_SIZE, random_encoder
@@ -26,12 +26,11 @@ SIZES = {
     "vocab_size": VOCAB_SIZE,
     "max_position_embeddings": MAX_LEN,
 }
+
 CHECKED = "largest difference of logits from transformers "
 
 
-def test_a_run_goes_out_and_comes_back(
-    sublayer: Sublayer, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_out_and_comes_back(sublayer, trained, tmp_path, monkeypatch):
     there, back = tmp_path / "out", tmp_path / "back"
     first, second, _ = sublayer("export", trained, "--to", "huggingface", there).out.splitlines()
     assert first == f"exported: {there}, with its tokenizer"
@@ -49,7 +48,7 @@ def test_a_run_goes_out_and_comes_back(
     assert (tmp_path / "runs" / "out" / "model.safetensors").is_file()
 
 
-def test_the_arrays_of_gpt1_come_in(sublayer: Sublayer, tmp_path: Path) -> None:
+def test_the_arrays_of_gpt1_come_in(sublayer, tmp_path):
     folder = save_arrays(tmp_path / "released", draw_arrays())
     shown = sublayer("import", "gpt1-numpy", folder, "--out", tmp_path / "ours").shown()
     first, second, *_ = shown.splitlines()
@@ -60,7 +59,7 @@ def test_the_arrays_of_gpt1_come_in(sublayer: Sublayer, tmp_path: Path) -> None:
     assert second.startswith(CHECKED)
 
 
-def test_a_model_that_answers_comes_in_and_goes_out(sublayer: Sublayer, tmp_path: Path) -> None:
+def test_a_model_that_answers_comes_in_and_goes_out(sublayer, tmp_path):
     there, back, again = (tmp_path / name for name in ("there", "back", "again"))
     export_huggingface(model_for("gpt2", TASKS["sst2"], head="linear"), there)
     shown = sublayer("import", "huggingface", there, "--out", back).shown()
@@ -73,7 +72,7 @@ def test_a_model_that_answers_comes_in_and_goes_out(sublayer: Sublayer, tmp_path
     assert unnamed.endswith("/unnamed --task TASK --path DIR\n")
 
 
-def test_heads_that_do_not_answer_are_named(sublayer: Sublayer, tmp_path: Path) -> None:
+def test_heads_that_do_not_answer_are_named(sublayer, tmp_path):
     model = model_for("gpt2", TASKS["sst2"], head="linear")
     assert model.tokenizer is not None
     files = {"tokenizer.json": model.tokenizer.serialize(), **spec_files(model.task)}
@@ -83,7 +82,7 @@ def test_heads_that_do_not_answer_are_named(sublayer: Sublayer, tmp_path: Path) 
     assert named in shown.splitlines()
 
 
-def test_the_release_of_albert_comes_in(sublayer: Sublayer, tmp_path: Path) -> None:
+def test_the_release_of_albert_comes_in(sublayer, tmp_path):
     checkpoint, model = tmp_path / "model.ckpt-best", tmp_path / "model"
     weights = released(random_encoder("albert", **SIZES, pad_token_id=None))
     write_bundle(checkpoint, weights)
@@ -94,4 +93,63 @@ def test_the_release_of_albert_comes_in(sublayer: Sublayer, tmp_path: Path) -> N
         f"model: {model}, without a tokenizer: the folder has none",
         "not checked against transformers: it reads no checkpoints of TensorFlow",
         f"left out: {n_left} tensors of an optimizer",
+    ]
+
+
+GENERATE = 'generate a --prompt "The '
+BOOK = {"data.path": "book.txt"}
+TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue"}
+PREFIX = {**BOOK, "objective.noise": "prefix"}
+PAIR = {"data.source_path": "train.en", "data.target_path": "train.de"}
+VALID = {"data.valid_source_path": "valid.en", "data.valid_target_path": "valid.de"}
+PACKED = {"data.test_source_path": "test.en.gz", "data.test_target_path": "test.de.gz"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "splits", "first", "second"),
+    [
+        ("bert-base", TASK, "train valid test", "evaluate a", "predict a FILE"),
+        ("gpt", BOOK, "train valid", "evaluate a --split valid", f'{GENERATE}"'),
+        ("gpt", BOOK, "train", "evaluate a --path book.txt", f'{GENERATE}"'),
+        ("gpt", {}, "train", "evaluate a --path FILE", f'{GENERATE}"'),
+        (
+            *("albert-small", {"data.path": "my books"}, "train"),
+            *("evaluate a --path 'my books'", "inspect layers a --path 'my books'"),
+        ),
+        ("t5-mini", PREFIX, "train valid test", "evaluate a --split test", f'{GENERATE}"'),
+        (
+            *("multi30k-tiny", {**PAIR, **VALID, **PACKED}, "train valid test"),
+            *("evaluate a --split test", "translate a < valid.en"),
+        ),
+        (
+            *("multi30k-tiny", {"data.path": "pairs.tsv"}, "train valid test"),
+            *("evaluate a --split test", "translate a < FILE"),
+        ),
+    ],
+)
+def test_after_training_stand_the_commands_of_that_kind_of_model(
+    recipe, settings, splits, first, second
+):
+    found = after_training("a", load_recipe(recipe, settings).recipe, tuple(splits.split()))
+    assert list(found) == [f"next: sublayer {first}", f"      sublayer {second}"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "marks", "commands"),
+    [
+        ("decoder", {}, ["evaluate m --path FILE", 'generate m --prompt "The "']),
+        ("encoder", {}, ["inspect layers m --path FILE"]),
+        ("encoder-decoder", {"is_translator": True}, ["translate m < FILE"]),
+        (
+            *("encoder-decoder", {"knows_gaps": True}),
+            ['generate m --prompt "The <extra_id_0> of the book."'],
+        ),
+        ("encoder-decoder", {}, ['generate m --prompt "The "']),
+        ("decoder", {"answers": "rte", "lacks_marks": True}, ["finetune m TASK --data DIR"]),
+    ],
+)
+def test_after_an_import_stand_the_commands_of_that_kind_of_model(kind, marks, commands):
+    found = after_import("m", kind, **{"is_translator": False, "knows_gaps": False, **marks})
+    assert [line.removeprefix("next: ").strip() for line in found] == [
+        f"sublayer {command}" for command in commands
     ]

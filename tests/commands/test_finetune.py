@@ -51,16 +51,14 @@ _MODELS = {
     "albert-small": ["data.tokenizer=wordpiece", "data.vocab_size=120"],
     "gpt": ["data.tokenizer=bpe", "data.vocab_size=300"],
     "t5-mini": [
-        *("data.tokenizer=unigram", "data.vocab_size=150", "data.sentinels=0", "model.d_ff=32"),
+        *("data.tokenizer=unigram", "data.vocab_size=150", "data.sentinels=0", "model.d_ff=32")
     ],
 }
 """An encoder, a decoder and an encoder-decoder, and what each has of its own."""
 
 
 @pytest.mark.parametrize(("name", "recipe"), rows(product(PUBLISHED, _MODELS), 12))
-def test_a_task_is_read_learned_scored_and_handed_in(
-    sublayer, tmp_path: Path, here, recipe, name
-) -> None:
+def test_a_task_is_read_learned_scored_and_handed_in(sublayer, tmp_path, here, recipe, name):
     if (recipe, name) in (("gpt", "squad2"), ("t5-mini", "wnli")):
         pytest.skip("it is refused")
     data = write_published(tmp_path / "data", name)
@@ -134,26 +132,22 @@ def small(here: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["objective.format=text"], "objective.format = text is read by a model.kind ="),
         (['data.tasks=["sst2", "rte"]'], "a mixture, which objective.format = pair has no one"),
-        (['data.path=["glue", "odd"]'], "data.path must name the folder of SST-2's files: one,"),
         (["data.context=3"], "data.context = 3 has no room for texts between their marks"),
         (["data.select=dev", "data.path=odd"], "no training part of SST-2: leave it out"),
         (["data.path=odd"], "has no column sentence"),
     ],
 )
 def test_tasks_that_cannot_be_trained_are_refused_before_anything_is_made(
-    small: Path, sublayer, words: list[str], message: str
-) -> None:
+    small, sublayer, words, message
+):
     code, _, err = sublayer("train", "small.toml", *words, "--out", "run")
     assert (code, (small / "run").exists()) == (2, False)
     errors = [line for line in err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and message in errors[0]
 
 
-def test_a_run_is_scored_on_the_published_set_or_on_what_was_held_out(
-    small: Path, sublayer
-) -> None:
+def test_a_run_is_scored_on_the_published_set_or_on_what_was_held_out(small, sublayer):
     assert sublayer("train", "small.toml", "--out", "run").code == 0
     [task] = sublayer("evaluate", "run", "--json").found()["tasks"]
     assert (task["task"], task["split"], task["examples"]) == ("sst2", "dev", 20)
@@ -170,7 +164,7 @@ def test_a_run_is_scored_on_the_published_set_or_on_what_was_held_out(
     assert "the examples of run are no longer what it was trained with" in changed
 
 
-def test_the_gap_is_to_the_mean_of_the_steps_since_the_evaluation_before(tmp_path: Path):
+def test_the_gap_is_to_the_mean_of_the_steps_since_the_evaluation_before(tmp_path):
     lines = [
         *(("train", 10, 9.0), ("valid", 10, 5.0), ("train", 20, 2.0)),
         *(("train", 21, 4.2), ("valid", 21, 2.5)),  # the last line is of a step alone

@@ -1,14 +1,17 @@
-"""A text that ``sublayer generate`` continues: shown as it grows, and ended at a stop."""
+"""``sublayer generate``: a text goes on with a prompt, or fills its gaps."""
 
-from collections.abc import Iterable
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sublayer.commands.generate import continuation
 from sublayer.commands.generate.continuation import Continuation
+from sublayer.config.layering.layers import load_recipe
 from sublayer.data.tokenizers.characters import ByteTokenizer
-from tests.commands.results import Sublayer
+from sublayer.runs.run import train_run
+from sublayer.training.progress import SilentProgress
 
 
 class EndingTokenizer(ByteTokenizer):
@@ -17,7 +20,7 @@ class EndingTokenizer(ByteTokenizer):
     end_id = 256
 
 
-def test_a_text_ends_where_a_stop_begins(sublayer: Sublayer, trained: Path) -> None:
+def test_a_text_ends_where_a_stop_begins(sublayer, trained):
     words = ("generate", trained, "--prompt", "The", "--tokens", 60)
     whole = sublayer(*words).out
     stop = whole.rstrip("\n")[20:22]
@@ -38,9 +41,7 @@ def test_a_text_ends_where_a_stop_begins(sublayer: Sublayer, trained: Path) -> N
         ([*b"one", EndingTokenizer.end_id, *b"more"], ["stop"], ["one"]),
     ],
 )
-def test_a_text_is_shown_without_parts_of_characters_and_stops(
-    monkeypatch: pytest.MonkeyPatch, tokens: Iterable[int], stops: list[str], shown: list[str]
-) -> None:
+def test_a_text_is_shown_without_parts_of_characters_and_stops(monkeypatch, tokens, stops, shown):
     parts: list[str] = []
     monkeypatch.setattr(continuation, "write_result", parts.append)
     growing = Continuation(EndingTokenizer(), stops, is_shown=True)
@@ -49,3 +50,136 @@ def test_a_text_is_shown_without_parts_of_characters_and_stops(
     growing.end()
     assert growing.text == "".join(parts) == "".join(shown)
     assert len(shown) == 1 or parts == shown
+
+
+PROMPT = "The <extra_id_0> sat on the <extra_id_1>."
+DRAWN = ("--batch", 40, "--temperature", 100)
+"""So many that some of a model that learned nothing have text in a gap."""
+TEXT = (
+    "The cat sat on the mat. Another dog ran over the green fields while it rained.\n"
+    "Then a man came to the door, and he said that the weather was fine again.\n"
+)
+
+
+def span_run(folder: Path, **settings: Any) -> Path:
+    """Train a model on a small text for a step or two, with 12 sentinels."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "text.txt").write_text(TEXT * 200)
+    small = {
+        "model.n_layers": 1,
+        "model.d_model": 16,
+        "model.n_heads": 2,
+        "model.d_ff": 32,
+        "data.path": str(folder / "text.txt"),
+        "data.vocab_size": 90,
+        "data.sentinels": 12,
+        "data.context": 32,
+        "train.steps": 2,
+        "train.batch_sequences": 2,
+        "train.precision": "float32",
+        "train.threads": 1,
+    }
+    recipe = load_recipe("t5-mini", {**small, **settings})
+    train_run(recipe, folder / "run", progress=SilentProgress())
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def spans(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
+    """A run of span corruption."""
+    return span_run(tmp_path_factory.mktemp("spans"))
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
+    """A run of a prefix language model."""
+    return span_run(tmp_path_factory.mktemp("prefix"), **{"objective.noise": "prefix"})
+
+
+def test_gaps_are_filled_greedily_unless_they_are_drawn(sublayer, spans):
+    words = ("generate", spans, "--prompt", PROMPT)
+    greedy = sublayer(*words).out
+    for same in (("--beam", 1), ("--temperature", 0), ("--top-k", 1)):
+        assert sublayer(*words, *same).out == greedy
+    drawn = sublayer(*words, *DRAWN, "--seed", 3)
+    lines = drawn.out.splitlines()
+    assert lines[::2] == [f"--- {number}" for number in range(1, 41)]
+    assert len(set(lines[1::2])) > 5
+    assert sublayer(*words, *DRAWN, "--seed", 3).out == drawn.out
+    assert sublayer(*words, *DRAWN, "--seed", 4).out != drawn.out
+
+
+def test_what_was_written_for_no_gap_is_said(sublayer, spans):
+    words = ("generate", spans, "--prompt", PROMPT, *DRAWN)
+    found = sublayer(*words, "--json").found()["completions"]
+    unplaced = [each["unplaced"] for each in found if each["unplaced"]]
+    said = [line for line in sublayer(*words).err.splitlines() if "for no gap" in line]
+    assert said == [f"written for no gap, and left out: {text!r}" for text in unplaced]
+    assert said  # so little is learned that some draws begin without a sentinel
+
+
+def test_tokens_are_those_of_a_target_in_training_unless_given(sublayer, spans):
+    drawn = ("generate", spans, "--prompt", PROMPT, "--json", "--batch", 30)
+    counts = [each["tokens"] for each in sublayer(*drawn).found()["completions"]]
+    # Of 34 tokens, 5 are cut out in 2 spans: with their sentinels 7, and the end.
+    assert max(counts) == 7
+    given = sublayer(*drawn, "--tokens", 3).found()["completions"]
+    assert max(each["tokens"] for each in given) == 3
+
+
+def test_a_folder_without_a_recipe_fills_gaps_by_its_tokenizer(sublayer, spans, tmp_path):
+    alone = shutil.copytree(spans / "model", tmp_path / "alone")
+    words = ("--prompt", PROMPT, "--tokens", 7, "--json")
+    here = sublayer("generate", alone, *words).found()["completions"]
+    assert here == sublayer("generate", spans, *words).found()["completions"]
+
+
+def test_a_prefix_model_goes_on_with_its_prompt(sublayer, prefix):
+    words = ("generate", prefix, "--prompt", "The cat ", "--tokens", 6)
+    (found,) = sublayer(*words, "--json").found()["completions"]
+    (gap,) = found["gaps"]
+    assert found["text"].startswith("The cat")
+    assert found["text"].endswith(gap["text"])
+    assert gap["tokens"] == found["tokens"] <= 6
+    assert gap["score"] >= found["score"]  # without the end
+    assert sublayer(*words).out == f"{found['text']}\n"
+
+
+GAPS = " a ".join(f"<extra_id_{k}>" for k in range(13))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ("The cat", "", "has no gap"),
+        ("A <extra_id_1>", "", "number gaps in their order"),
+        (GAPS, "", "13 gaps, and the model's tokenizer has 12"),
+        ("The <extra_id_0> \N{CJK UNIFIED IDEOGRAPH-6F22}", "", "does not know"),
+        ("the " * 40 + PROMPT, "", "more than the 32 that the model reads: shorten"),
+        (PROMPT, "--tokens 5000", "--tokens 5000 is more than the model writes"),
+        (PROMPT, "--window exact", "--window exact is of decoders"),
+        (PROMPT, "--stop x", "--stop 'x' is of decoders"),
+        (PROMPT, "--beam 2 --top-p 0.5", "--beam 2 finds the most probable, and"),
+        (PROMPT, "--beam 2 --batch 3", "--batch 3 is of what is drawn"),
+        (PROMPT, "--batch 3 --temperature 0", "the same text 3 times"),
+    ],
+)
+def test_a_prompt_that_cannot_be_filled_is_refused(sublayer, spans, prompt, options, message):
+    assert message in sublayer("generate", spans, "--prompt", prompt, *options.split()).refusal()
+
+
+def test_both_stacks_of_models_that_fill_gaps_are_inspected(sublayer, spans, prefix, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("She read the book twice, and then she slept.")
+    for run in (spans, prefix):
+        for options in ((), ("--path", text)):
+            found = sublayer("inspect", "splitting", run, *options, "--json").found()
+            layers = found["runs"][0]["layers"]
+            assert [layer["stack"] for layer in layers] == ["encoder", "decoder"]
+            found = sublayer("inspect", "paths", run, *options, "--tokens", 99, "--json").found()
+            encoder, decoder = found["runs"][0]["stacks"]
+            # The decoder reads what fills the gaps, behind what it starts with.
+            assert encoder["ids"][-1] != decoder["ids"][-1]
+            gaps = [token for token in encoder["tokens"] if token.startswith("<extra_id_")]
+            assert bool(gaps) == (run == spans)
+            assert [token for token in decoder["tokens"] if token in gaps] == gaps

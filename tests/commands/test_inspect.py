@@ -68,9 +68,7 @@ def watched_states(run: Path, text: bytes) -> torch.Tensor:
     return torch.cat(states).double()
 
 
-def test_layers_are_measured_on_a_text_as_by_hand(
-    sublayer: Sublayer, trained: Path, text: Path
-) -> None:
+def test_layers_are_measured_on_a_text_as_by_hand(sublayer, trained, text):
     run = inspected(sublayer, "layers", trained, "--path", text)
     assert (run["windows"], run["tokens"], run["split"]) == (1, 32, None)
     before, *_, after = watched_states(trained, text.read_bytes())
@@ -85,9 +83,7 @@ def test_layers_are_measured_on_a_text_as_by_hand(
         assert layer[name] == pytest.approx(float(value.mean()), rel=1e-6)
 
 
-def test_paths_are_those_of_the_model_in_their_plane(
-    sublayer: Sublayer, trained: Path, text: Path
-) -> None:
+def test_paths_are_those_of_the_model_in_their_plane(sublayer, trained, text):
     (stack,) = inspected(sublayer, "paths", trained, "--path", text, "--tokens", 26)["stacks"]
     ids = list(text.read_bytes())
     assert (stack["read"], stack["ids"]) == (len(ids), ids[:26])
@@ -108,9 +104,7 @@ def test_paths_are_those_of_the_model_in_their_plane(
     np.testing.assert_allclose(found, expected * signs, rtol=0, atol=1e-4)
 
 
-def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(
-    sublayer: Sublayer, trained: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(sublayer, trained, encoder, tmp_path):
     out = tmp_path / "new" / "layers.svg"
     text = trained.parent / "text.txt"
     words = ("inspect", "layers", trained, encoder, "--path", text, "--tokens", 96, "--out", out)
@@ -126,20 +120,7 @@ def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(
     assert out.read_bytes() == before
 
 
-def test_a_shared_block_is_run_beyond_the_models_number(
-    sublayer: Sublayer, trained: Path, encoder: Path
-) -> None:
-    options = ("--path", trained.parent / "text.txt", "--tokens", 64)
-    plain = inspected(sublayer, "layers", encoder, *options)
-    further = inspected(sublayer, "layers", encoder, *options, "--beyond", 3)
-    assert plain["n_layers"] == further["n_layers"] == 4
-    assert further["layers"][:4] == plain["layers"]
-    assert [layer["is_beyond"] for layer in further["layers"]] == [False] * 4 + [True] * 3
-
-
-def test_the_batch_changes_nothing_and_the_tokens_are_a_limit(
-    sublayer: Sublayer, trained: Path
-) -> None:
+def test_the_batch_changes_nothing_and_the_tokens_are_a_limit(sublayer, trained):
     one, other = (
         inspected(sublayer, "layers", trained, "--tokens", 130, "--batch", n) for n in (1, 3)
     )
@@ -148,9 +129,7 @@ def test_the_batch_changes_nothing_and_the_tokens_are_a_limit(
     assert layer["distance"] == pytest.approx(other_layer["distance"], rel=1e-6)
 
 
-def test_runs_that_read_different_texts_are_told_apart(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
-) -> None:
+def test_runs_that_read_different_texts_are_told_apart(sublayer, trained, tmp_path):
     moved, text, before = tmp_path / "run", tmp_path / "text.txt", trained.parent / "text.txt"
     shutil.copytree(trained, moved)
     text.write_text(before.read_text().swapcase())
@@ -168,9 +147,7 @@ def test_runs_that_read_different_texts_are_told_apart(
     assert "different texts" not in shown
 
 
-def test_numbers_of_tokens_that_never_move_are_null(
-    sublayer: Sublayer, trained: Path, text: Path, tmp_path: Path
-) -> None:
+def test_numbers_of_tokens_that_never_move_are_null(sublayer, trained, text, tmp_path):
     model, zero = load(trained), tmp_path / "zero"
     for parameter in model.parameters():
         parameter.data.zero_()
@@ -190,9 +167,7 @@ def test_numbers_of_tokens_that_never_move_are_null(
     assert sublayer("inspect", "splitting", zero, "--path", text).code == 0
 
 
-def test_splittings_of_known_flows_are_measured_and_drawn(
-    sublayer: Sublayer, tmp_path: Path
-) -> None:
+def test_splittings_of_known_flows_are_measured_and_drawn(sublayer, tmp_path):
     plot = tmp_path / "errors.svg"
     found = sublayer("inspect", "splitting", "--out", plot, "--json").answer()
     orders = {
@@ -206,9 +181,7 @@ def test_splittings_of_known_flows_are_measured_and_drawn(
     assert "Strang (Macaron)" in plot.read_text()
 
 
-def test_layers_are_split_unless_norms_behind_them_have_gains(
-    sublayer: Sublayer, trained: Path, text: Path, tmp_path: Path
-) -> None:
+def test_layers_are_split_unless_norms_behind_them_have_gains(sublayer, trained, text, tmp_path):
     plot = tmp_path / "layers.svg"
     asked = ("inspect", "splitting", trained, "--tokens", 64)
     found = sublayer(*asked, "--out", plot, "--json").found()["runs"][0]["layers"]
@@ -227,8 +200,8 @@ def test_layers_are_split_unless_norms_behind_them_have_gains(
 
 
 def test_layers_of_an_lstm_are_measured_and_neither_split_nor_followed(
-    sublayer: Sublayer, trained: Path, tmp_path: Path, own_cache: None
-) -> None:
+    sublayer, trained, tmp_path, own_cache
+):
     settings = {
         "model.kind": "lstm",
         "model.n_layers": 2,

@@ -12,12 +12,11 @@ from sublayer.config.fields.catalog import keys
 from sublayer.config.fields.listing import json_schema
 from sublayer.estimate.cluster.devices import DEVICES
 from sublayer.tasks.registry import TASKS
-from tests.commands.conftest import StandardInput
 from tests.commands.results import Sublayer
 from tests.wrapping import unwrapped
 
 
-def test_changes_of_a_recipe_leave_out_defaults_and_derived_values(sublayer: Sublayer):
+def test_changes_of_a_recipe_leave_out_defaults_and_derived_values(sublayer):
     words = ("recipes", "modern", "model.n_heads=2")
     every, changed = (
         sublayer(*words, *options, "--json").answer()["fields"] for options in ((), ("--changed",))
@@ -32,21 +31,18 @@ def test_changes_of_a_recipe_leave_out_defaults_and_derived_values(sublayer: Sub
     ("asked", "found"),
     [
         ("d_ff", ["model.d_ff"]),
-        ("data.context", ["data.context"]),
         ("kind", ["model.kind", "objective.kind", "optimizer.kind"]),
         ("learning rate", ["optimizer.lr"]),
         ("SwiGLU", ["model.ffn"]),
         ("train", list(keys("train"))),
     ],
 )
-def test_fields_are_found_by_name_by_choice_and_by_description(
-    sublayer: Sublayer, asked: str, found: list[str]
-):
+def test_fields_are_found_by_name_by_choice_and_by_description(sublayer, asked, found):
     listed = sublayer("fields", asked, "--json").answer()["fields"]
     assert [f"{field['table']}.{field['name']}" for field in listed][: len(found)] == found
 
 
-def test_all_fields_and_their_schema_are_listed(sublayer: Sublayer):
+def test_all_fields_and_their_schema_are_listed(sublayer):
     assert set(keys()) <= set(sublayer("fields").shown().splitlines())
     assert json.loads(sublayer("fields", "--schema").shown()) == json_schema()
     assert sublayer("fields", "--schema", "--json").answer() == json_schema()
@@ -67,9 +63,7 @@ def folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return here
 
 
-def test_rows_of_a_folder_that_are_left_out_are_named_with_their_place(
-    sublayer: Sublayer, folder: Path
-):
+def test_rows_of_a_folder_that_are_left_out_are_named_with_their_place(sublayer, folder):
     words = unwrapped(sublayer("tasks", "glue").shown())
     for message in (
         "train 2, test 1",
@@ -81,16 +75,14 @@ def test_rows_of_a_folder_that_are_left_out_are_named_with_their_place(
         assert message in words
 
 
-def test_an_example_is_shown_in_the_tokens_of_a_run(
-    sublayer: Sublayer, folder: Path, trained: Path
-):
+def test_an_example_is_shown_in_the_tokens_of_a_run(sublayer, folder, trained):
     words = ("tasks", "sst2", "--show", "--data", "glue", "--tokenizer", trained, "--json")
     found = sublayer(*words).found()["formats"]["traversal"]
     assert "_start_" in found["marks"]
     assert len(found["rows"][0]) == len("fine") + 2
 
 
-def test_the_middle_of_a_long_example_is_left_out_for_people_alone(tmp_path: Path):
+def test_the_middle_of_a_long_example_is_left_out_for_people_alone(tmp_path):
     long = " ".join(f"w{number}" for number in range(100))
     (tmp_path / "RTE").mkdir()
     row = f"0\t{long}\tC.\tentailment\n"
@@ -101,7 +93,7 @@ def test_the_middle_of_a_long_example_is_left_out_for_people_alone(tmp_path: Pat
 
 
 def test_tokens_are_shown_of_any_tokenizer_and_any_bytes(
-    sublayer: Sublayer, trained: Path, tmp_path: Path, standard_input: StandardInput
+    sublayer, trained, tmp_path, standard_input
 ):
     standard_input(b"\xffab")
     found = sublayer("tokenize", trained, "--json").found()
@@ -111,9 +103,7 @@ def test_tokens_are_shown_of_any_tokenizer_and_any_bytes(
     assert (found["ids"], found["unknown"]) == ([1, 2, 0], 1)
 
 
-def test_rules_of_gpt1_are_replaced_and_compared(
-    sublayer: Sublayer, trained: Path, here: Path, standard_input: StandardInput
-):
+def test_rules_of_gpt1_are_replaced_and_compared(sublayer, trained, here, standard_input):
     asked = ("--path", trained.parent / "text.txt", "--kind", "gpt1-bpe", "--vocab-size", 70)
     sublayer("tokenize", *asked, "--normalization", "transformers", "--out", "fast.json").shown()
     words = ("tokenize", "fast.json", "--normalization", "published", "--out", "published.json")
@@ -131,9 +121,7 @@ def test_rules_of_gpt1_are_replaced_and_compared(
     assert "of 2 words that whitespace divides 1 differ (50.0%)" in shown
 
 
-def test_a_plan_counts_trials_and_looks_at_the_disk_that_is_named(
-    sublayer: Sublayer, tmp_path: Path
-):
+def test_a_plan_counts_trials_and_looks_at_the_disk_that_is_named(sublayer, tmp_path):
     arms = ("--vary", "model.ffn=gelu,swiglu", "--seeds", "3")
     words = (*arms, "--tune", "optimizer.lr=1e-3,2e-3,4e-3", "--out", tmp_path / "not" / "yet")
     plan = sublayer("plan", "gpt", *words, "--device", "cuda:1", "--json").answer()
@@ -143,7 +131,7 @@ def test_a_plan_counts_trials_and_looks_at_the_disk_that_is_named(
     assert plan["available"]["disk_bytes"] == pytest.approx(free_bytes, rel=0.1)
 
 
-def test_runs_that_have_ended_are_not_planned(sublayer: Sublayer, here: Path):
+def test_runs_that_have_ended_are_not_planned(sublayer, here):
     for name in ("a", "b"):
         (here / name).mkdir()
         (here / name / "recipe.toml").write_text("derived = []\n")
@@ -244,5 +232,5 @@ def test_exact_divides_nothing(planned):
         ),
     ],
 )
-def test_a_plan_that_contradicts_itself_is_refused(sublayer: Sublayer, words: str, message: str):
+def test_a_plan_that_contradicts_itself_is_refused(sublayer, words, message):
     assert message in sublayer("plan", "gpt", "train.steps=3600", *words.split()).refusal()

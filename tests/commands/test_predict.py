@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -13,7 +12,6 @@ import pyarrow.parquet
 import pytest
 
 from sublayer.commands.predict import lines as module
-from sublayer.commands.predict.lines import blocks_of_lines
 from sublayer.errors import DataError
 from sublayer.loading import load
 from sublayer.objective.supervised.answering import Answerer
@@ -21,29 +19,22 @@ from sublayer.runs.submission import submit
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.submissions.asked_sets import read_test_set
 from tests.commands.conftest import SHORT, finetuned
-from tests.commands.reviews import reviews
+from tests.commands.reviews import reviews, write_csv
 from tests.task_files import write_rte, write_sst2
 
 ROWS = reviews(20, seed=7)
 STARS = [row["stars"] for row in ROWS]
 
 
-def table(text: str, delimiter: str = ",") -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text), delimiter=delimiter))
-
-
 @pytest.fixture
 def predicted(sublayer, reviewer, here):
     """Answer the file ``new.csv`` of rows."""
 
-    def run(rows, *options, delimiter=","):
-        with (here / "new.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
-            writer.writeheader()
-            writer.writerows(rows)
+    def run(rows, *options):
+        write_csv(here / "new.csv", rows)
         result = sublayer("predict", reviewer, "new.csv", *options)
         assert result.code == 0, result.err
-        return table(result.out, delimiter)
+        return list(csv.DictReader(io.StringIO(result.out)))
 
     return run
 
@@ -65,12 +56,6 @@ def test_answers_do_not_depend_on_the_batch_and_nearly_not_on_the_precision(pred
     p_rounded = [float(row["p_good"]) for row in rounded]
     assert p_rounded == pytest.approx(p_good, abs=0.02)
     assert p_rounded != p_good
-
-
-def test_a_semicolon_stays_one_and_quotes_around_fields_too(predicted):
-    rows = [{**ROWS[0], "note": 'say "a; b"\nand more'}, {**ROWS[1], "note": ""}]
-    found = predicted(rows, delimiter=";")
-    assert [{name: row[name] for name in rows[0]} for row in found] == rows
 
 
 def test_quotes_in_tsv_stay_text(sublayer, reviewer, here):
@@ -153,19 +138,6 @@ def test_bytes_that_are_no_text_end_the_answers(sublayer, reviewer, standard_inp
     assert (code, out[:5], out.count("\n")) == (2, "good\t", 1)
     assert "standard input, line 2: byte 0xff" in err
     assert "answered before it: 1 line" in err
-
-
-def test_lines_are_given_on_as_soon_as_they_are_there():
-    reader, writer = os.pipe()
-    with os.fdopen(reader, "rb") as stream, os.fdopen(writer, "wb", buffering=0) as source:
-        blocks = blocks_of_lines(stream)
-        source.write(b"one\ntwo\nthr")
-        assert next(blocks) == [b"one", b"two"]
-        source.write(b"ee\n")
-        assert next(blocks) == [b"three"]
-        source.write(b"four")
-        source.close()
-        assert list(blocks) == [[b"four"]]
 
 
 def test_an_answer_is_printed_before_the_next_line_comes(reviewer, monkeypatch):

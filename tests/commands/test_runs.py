@@ -36,7 +36,7 @@ def of(row: dict[str, Any], names: str) -> list[Any]:
     return [row[name] for name in names.split()]
 
 
-def test_a_finished_run_is_listed_with_its_model_and_its_score(place: Path, sublayer: Sublayer):
+def test_a_finished_run_is_listed_with_its_model_and_its_score(place, sublayer):
     row = rows(sublayer)["runs/book"]
     expected = ["run", "finished", "gpt", "decoder", 4, 4, ""]
     assert of(row, "kind state recipe model step steps resume") == expected
@@ -48,7 +48,7 @@ def test_a_finished_run_is_listed_with_its_model_and_its_score(place: Path, subl
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_an_unfinished_run_has_the_command_that_finishes_it(place: Path, sublayer: Sublayer):
+def test_an_unfinished_run_has_the_command_that_finishes_it(place, sublayer):
     shutil.move("runs/book", "runs/a book")
     cut_short(place / "runs" / "a book")
     with held(place / "runs" / "a book"):
@@ -62,9 +62,7 @@ def test_an_unfinished_run_has_the_command_that_finishes_it(place: Path, sublaye
     assert rows(sublayer)["runs/a book"]["state"] == "finished"
 
 
-def test_a_run_that_starts_from_another_lists_what_its_start_did_not_give(
-    place: Path, sublayer: Sublayer
-):
+def test_a_run_that_starts_from_another_lists_what_its_start_did_not_give(place, sublayer):
     words = ("init.run=runs/book", "train.steps=2", "model.dropout=0.1", "train.threads=1")
     assert sublayer("train", "gpt", *words, "--out", "runs/later").code == 0
     assert rows(sublayer)["runs/later"]["changed"] == {
@@ -78,9 +76,7 @@ def test_a_run_that_starts_from_another_lists_what_its_start_did_not_give(
     assert rows(sublayer)["runs/later"]["changed"]["model.d_model"] == 16
 
 
-def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(
-    place: Path, sublayer: Sublayer
-):
+def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(place, sublayer):
     settings = ("train.seed=1", "model.ffn=relu", "train.steps=2", "--out", "runs/other")
     assert sublayer("train", "runs/book", *settings).code == 0
     assert sublayer("compare", "runs/book", "runs/other", "--out", "runs/both").code == 0
@@ -99,7 +95,7 @@ def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(
     assert "runs.json" in rows(sublayer)["runs/both"]["problem"]
 
 
-def test_a_folder_that_cannot_be_read_is_named_in_its_row(place: Path, sublayer: Sublayer):
+def test_a_folder_that_cannot_be_read_is_named_in_its_row(place, sublayer):
     for name, file, content in (
         ("no-record", "record.json", b"{"),
         ("no-recipe", "recipe.toml", b"= 3"),
@@ -119,7 +115,7 @@ def test_a_folder_that_cannot_be_read_is_named_in_its_row(place: Path, sublayer:
     assert sublayer("runs").shown().count("damaged") >= 4
 
 
-def test_the_newest_is_first_and_nothing_is_written(place: Path, sublayer: Sublayer):
+def test_the_newest_is_first_and_nothing_is_written(place, sublayer):
     shutil.copytree("runs/book", "runs/new")
     for path in Path("runs/book").rglob("*"):
         os.utime(path, (1e9, 1e9))
@@ -128,9 +124,7 @@ def test_the_newest_is_first_and_nothing_is_written(place: Path, sublayer: Subla
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
 
 
-def test_a_comparison_is_one_row_with_the_command_that_resumes_it(
-    place: Path, sublayer: Sublayer, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_comparison_is_one_row_with_the_command_that_resumes_it(place, sublayer, monkeypatch):
     (place / "text.txt").write_text("The cat sat on the mat.\n" * 200)
     words = (
         *("gpt", "model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16"),

@@ -16,7 +16,6 @@ from sublayer.interop.huggingface.exchange import read_huggingface
 from sublayer.loading import load
 from sublayer.training.metrics import METRICS, read_metrics
 from tests.commands.results import Sublayer
-from tests.commands.translate.conftest import Translate
 from tests.commands.translate.corpus import write_lines
 
 MEASURES = ("bleu", "sacrebleu", "chrf")
@@ -38,7 +37,7 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted((run / "checkpoints").glob("step-*"))
 
 
-def test_lines_are_translated_in_order(translate: Translate, translator: Path) -> None:
+def test_lines_are_translated_in_order(translate, translator):
     lines = ["the cat sees a dog", "", "a dog runs", "the dog and the cat", "cat"]
     text = "\n".join(lines).encode()
     out = translate(translator, text).shown()
@@ -48,7 +47,7 @@ def test_lines_are_translated_in_order(translate: Translate, translator: Path) -
     assert translate(translator, text, "--window", 2, "--batch", 2).out == out
 
 
-def test_a_line_that_is_too_long_is_empty(translate: Translate, translator: Path) -> None:
+def test_a_line_that_is_too_long_is_empty(translate, translator):
     long = b"a cat and " * 40
     code, out, err = translate(translator, b"a cat\n" + long + b"\na dog\n")
     assert (code, [bool(line) for line in out.split("\n")]) == (0, [True, False, True, False])
@@ -56,19 +55,9 @@ def test_a_line_that_is_too_long_is_empty(translate: Translate, translator: Path
     assert "too long, and empty: 1 of 3 lines" in err
 
 
-def test_tokens_that_the_vocabulary_does_not_know_are_counted(
-    translate: Translate, translator: Path
-) -> None:
-    _, _, err = translate(translator, "a cat\na Ж dog ЖЖ\n".encode())
-    # Two ends, and of words what the vocabulary makes of them.
-    n_tokens = 2 + sum(map(len, load(translator).tokenizer.encode_source(["a cat", "a Ж dog ЖЖ"])))
-    assert err.strip() == f"unknown to the vocabulary: 3 of the input's {n_tokens} tokens"
-    assert translate(translator, "Ж\n".encode(), "--json").found()["unknown_tokens"] == 1
-
-
 def test_bytes_that_are_no_text_are_named_and_the_lines_before_them_translated(
-    translate: Translate, translator: Path
-) -> None:
+    translate, translator
+):
     whole = translate(translator, b"a cat\nthe dog\n").out
     code, out, err = translate(translator, b"\xef\xbb\xbfa cat\nthe dog\n\xff\na dog\n")
     assert (code, out) == (2, whole)
@@ -77,9 +66,7 @@ def test_bytes_that_are_no_text_are_named_and_the_lines_before_them_translated(
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_an_interruption_leaves_the_lines_that_were_translated(
-    translate: Translate, translator: Path, as_json: bool
-) -> None:
+def test_an_interruption_leaves_the_lines_that_were_translated(translate, translator, as_json):
     def lines() -> Iterator[bytes]:
         yield from (b"a cat\n", b"the dog\n", "a Ж\n".encode(), b"cat\n")
         raise KeyboardInterrupt
@@ -92,7 +79,7 @@ def test_an_interruption_leaves_the_lines_that_were_translated(
     assert "unknown to the vocabulary: " in err
 
 
-def test_a_run_is_scored_on_its_splits(sublayer: Sublayer, translator: Path) -> None:
+def test_a_run_is_scored_on_its_splits(sublayer, translator):
     found = evaluated(sublayer, translator)
     assert all(30 < found[name] <= 100 for name in MEASURES)
     words = "nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:"
@@ -103,9 +90,7 @@ def test_a_run_is_scored_on_its_splits(sublayer: Sublayer, translator: Path) -> 
     assert shown.splitlines()[-1].startswith("with compounds split BLEU is inflated")
 
 
-def test_a_run_is_tested_against_another_and_against_a_file(
-    sublayer: Sublayer, translator: Path, tmp_path: Path
-) -> None:
+def test_a_run_is_tested_against_another_and_against_a_file(sublayer, translator, tmp_path):
     earliest = checkpoints(translator)[0]
     found = evaluated(sublayer, translator, "--against", earliest)
     alone = evaluated(sublayer, earliest)
@@ -124,9 +109,7 @@ def test_a_run_is_tested_against_another_and_against_a_file(
     assert f"against {theirs}" in shown and "randomisation" in shown
 
 
-def test_the_best_checkpoint_is_that_of_the_best_greedy_translations(
-    sublayer: Sublayer, translator: Path
-) -> None:
+def test_the_best_checkpoint_is_that_of_the_best_greedy_translations(sublayer, translator):
     lines = read_metrics(translator / METRICS)
     bleu = {line["step"]: line["bleu"] for line in lines if line["kind"] == "valid"}
     best = json.loads((translator / "record.json").read_text())["valid"]
@@ -137,9 +120,7 @@ def test_the_best_checkpoint_is_that_of_the_best_greedy_translations(
     assert greedy.found()["bleu"] == pytest.approx(best["bleu"], abs=1e-9)
 
 
-def test_the_newest_checkpoints_are_averaged_and_exported(
-    sublayer: Sublayer, translator: Path, tmp_path: Path
-) -> None:
+def test_the_newest_checkpoints_are_averaged_and_exported(sublayer, translator, tmp_path):
     parts = [load(path).state_dict() for path in checkpoints(translator)]
     averaged = load(translator, average=len(parts)).state_dict()
     for name, value in averaged.items():
@@ -158,9 +139,7 @@ def test_the_newest_checkpoints_are_averaged_and_exported(
         load(run, average=4)
 
 
-def test_both_stacks_are_inspected_and_of_a_text_the_encoder(
-    sublayer: Sublayer, translator: Path
-) -> None:
+def test_both_stacks_are_inspected_and_of_a_text_the_encoder(sublayer, translator):
     assert "whose blocks read two texts" in sublayer("inspect", "layers", translator).refusal()
     layers = inspected(sublayer, "splitting", translator)["layers"]
     stacks = [(layer["stack"], layer["layer"]) for layer in layers]
@@ -171,25 +150,9 @@ def test_both_stacks_are_inspected_and_of_a_text_the_encoder(
     assert 1 < inspected(sublayer, "splitting", translator, "--tokens", 20)["tokens"] < 40
 
 
-def test_tokens_are_followed_through_both_stacks_and_of_a_text_through_the_encoder(
-    sublayer: Sublayer, translator: Path, tmp_path: Path
-) -> None:
-    found = inspected(sublayer, "paths", translator)
-    assert [stack["stack"] for stack in found["stacks"]] == ["encoder", "decoder"]
-    kinds = [step["kind"] for step in found["stacks"][1]["steps"]]
-    assert (found["split"], kinds[:3]) == ("valid", ["attention", "cross", "ffn"])
-    write_lines(tmp_path / "lines", ["", "the cat sees a dog", "the dog runs"])
-    found = inspected(sublayer, "paths", translator, "--path", tmp_path / "lines")
-    (encoder,) = found["stacks"]
-    assert (found["split"], encoder["stack"]) == (None, "encoder")
-    # The first line that has tokens, and its end.
-    assert len(encoder["tokens"]) == encoder["read"] >= 6
-    assert (encoder["tokens"][0][0], encoder["tokens"][-1]) == ("t", "[SEP]")
-
-
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_bleu_of_a_suite_is_that_of_the_translations(
-    translator: Path, translate: Translate, sublayer: Sublayer, tmp_path: Path, lowercase: bool
+    translator, translate, sublayer, tmp_path, lowercase
 ):
     write_lines(tmp_path / "en.txt", ENGLISH)
     write_lines(tmp_path / "de.txt", GERMAN)

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from sentencepiece import SentencePieceTrainer
 
-from tests.commands.results import Sublayer
-from tests.commands.translate.conftest import Translate
 from tests.commands.translate.corpus import sentences, write_pair
 from tests.translators import train_translator
 
@@ -60,8 +58,8 @@ def translate_elsewhere(folder: Path, lines: list[str]) -> list[str]:
 
 
 def test_a_translator_writes_the_same_words_in_transformers_and_back(
-    sublayer: Sublayer, translate: Translate, exchanged: Path, tmp_path: Path
-) -> None:
+    sublayer, translate, exchanged, tmp_path
+):
     there, back = tmp_path / "out", tmp_path / "back"
 
     def translated(model: Path) -> list[str]:
@@ -86,9 +84,7 @@ def test_a_translator_writes_the_same_words_in_transformers_and_back(
 
 
 @pytest.mark.parametrize("vocabulary", ["trained here", "trained elsewhere"])
-def test_text_is_translated_to_text(
-    sublayer: Sublayer, translate: Translate, tmp_path: Path, vocabulary: str
-) -> None:
+def test_text_is_translated_to_text(sublayer, translate, tmp_path, vocabulary):
     write_pair(tmp_path, MARKED_EN, MARKED_DE)
     settings: dict[str, Any] = {"data__tokenizer": "unigram", "data__vocab_size": 90}
     if vocabulary == "trained elsewhere":
