@@ -58,15 +58,6 @@ from sublayer.files.lines import zstd
 data = Path("book.txt").read_bytes()
 Path("book.txt.zst").write_bytes(zstd.compress(data[:999]) + zstd.compress(data[999:]))
 """
-SIZES = """
-import json
-from importlib.metadata import distributions
-sizes = {}
-for each in distributions():
-    files = {file.locate() for file in each.files or ()}
-    sizes[each.name] = sum(file.stat().st_size for file in files if file.is_file())
-print(json.dumps(sizes))
-"""
 
 
 def main() -> None:
@@ -88,7 +79,6 @@ def main() -> None:
                 continue
             environment = folder / "environment"
             install(interpreter, environment, wheel, constraints)
-            say_size(f"Python {python}, {asked.versions} versions", environment)
             (folder / "use").mkdir()
             use(environment, folder / "use")
             check_types(environment, folder / "use")
@@ -128,14 +118,6 @@ def install(interpreter: str, environment: Path, wheel: Path, constraints: Path)
     pip = [environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", "--quiet", wheel, "--constraint", constraints], check=True)
     subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
-
-
-def say_size(title: str, environment: Path) -> None:
-    sizes = json.loads(run(environment, environment, ["-c", SIZES]))
-    sizes = {name: size for name, size in sizes.items() if name not in ("pip", "setuptools")}
-    largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:12]
-    print(f"{title}: {sum(sizes.values()) / 1e6:,.0f} MB in {len(sizes)} packages:", end=" ")
-    print(", ".join(f"{name} {sizes[name] / 1e6:,.1f}" for name in largest), flush=True)
 
 
 def use(environment: Path, folder: Path) -> None:

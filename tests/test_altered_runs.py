@@ -8,7 +8,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
@@ -151,15 +151,8 @@ _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @given(**_EXAMPLE)
-@settings(max_examples=12, suppress_health_check=_SHARED)
+@examples(60, suppress_health_check=_SHARED)
 def test_an_altered_run_is_one_line_of_error_or_goes_on(runs, capsys, **example):
-    alter_and_try(runs, capsys, **example)
-
-
-@pytest.mark.all
-@given(**_EXAMPLE)
-@examples(400, suppress_health_check=_SHARED)
-def test_altered_runs_at_length(runs, capsys, **example):
     alter_and_try(runs, capsys, **example)
 
 

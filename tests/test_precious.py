@@ -7,12 +7,12 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from sublayer import cli
 from sublayer.files.storage import temporary_path
 from sublayer.system.lock import LOCK
-from tests.breadth import examples, rows
+from tests.breadth import TRIES_ALL, examples, rows
 
 NAMES = [
     *("recipe.toml", "record.json", "model", "checkpoints", "metrics.jsonl", "tensorboard"),
@@ -35,6 +35,9 @@ def variant(name: str, number: int) -> str:
 
 LINKS = {"link": "elsewhere.txt", "dangling": "nowhere", "link to folder": "."}
 KINDS = ["file", "empty", "folder", "filled", *LINKS]
+COMMANDS = ["train", "resume", "resume", "refused", "unreadable", "tokenize"]
+if TRIES_ALL:
+    COMMANDS += ["compare", "import", "export"]
 TINY = [
     *("model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16", "train.steps=2"),
     *("train.batch_sequences=2", "train.precision=float32", "train.threads=1"),
@@ -134,7 +137,7 @@ def nothing_is_lost(
 
 _THING = st.tuples(st.sampled_from(NAMES), st.integers(0, len(FORMS)), st.sampled_from(KINDS))
 _EXAMPLE = {
-    "name": st.sampled_from(["train", "resume", "resume", "refused", "unreadable", "tokenize"]),
+    "name": st.sampled_from(COMMANDS),
     "things": st.lists(_THING, min_size=1, max_size=5),
     "where": st.sampled_from(["top", "checkpoints"]),
 }
@@ -142,18 +145,8 @@ _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @given(**_EXAMPLE)
-@settings(max_examples=25, suppress_health_check=_SHARED)
+@examples(125, suppress_health_check=_SHARED)
 def test_nothing_that_a_user_has_is_lost(place, capsys, name, things, where):
-    nothing_is_lost(name, things, where, place, capsys)
-
-
-_LONG = ["compare", "train", "resume", "import", "export", "tokenize"]
-
-
-@pytest.mark.all
-@given(**{**_EXAMPLE, "name": st.sampled_from(_LONG)})
-@examples(200, suppress_health_check=_SHARED)
-def test_nothing_that_a_user_has_is_lost_at_length(place, capsys, name, things, where):
     nothing_is_lost(name, things, where, place, capsys)
 
 

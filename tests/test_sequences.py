@@ -3,6 +3,7 @@
 Models and lengths are small (``tests/shrink.py``); all else is as shown.
 """
 
+import json
 import os
 import shlex
 import shutil
@@ -36,24 +37,22 @@ NOT_HERE: dict[str, str] = {
 }
 """Beginnings of commands that need what this project cannot make, or long, with what that is."""
 
+_BOOK = "sublayer train gpt data.path=book.txt train.steps=200 --out runs/book"
 BEFORE: dict[str, tuple[str, ...]] = {
-    "comparing.md": (),
-    "data.md": ("sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",),
-    "evaluating.md": ("sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",),
+    **dict.fromkeys(("data.md", "evaluating.md", "runs.md"), (_BOOK,)),
     "exchanging.md": ("sublayer train gpt train.steps=200 --out runs/first",),
     "finetuning.md": (
         "sublayer train albert-small data.path=letters train.steps=200 --out runs/albert-small",
     ),
     "generating.md": (
-        "sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",
+        _BOOK,
         "sublayer train t5-mini data.path=books --out runs/t5",
     ),
     "inspecting.md": (
-        "sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",
+        _BOOK,
         "sublayer train albert-small data.path=letters model.share=none --out runs/apart",
         "sublayer train albert-small data.path=letters --out runs/shared",
     ),
-    "runs.md": ("sublayer train gpt data.path=book.txt train.steps=200 --out runs/book",),
 }
 """What the reader of a page has done before, on the page that it names."""
 
@@ -71,13 +70,10 @@ def readers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     book = "\n\n".join("\n".join(document) for document in documents)
     (tmp_path / "book.txt").write_text(f"{book}\nIt was the end.\n")
     (tmp_path / "notes.txt").write_text(f"{book[: len(book) // 2]}\n")
-    (tmp_path / "letters.jsonl").write_text(
-        "".join(f'{{"text": "{" ".join(document)}"}}\n' for document in documents)
-    )
     (tmp_path / "race").mkdir()
-    (tmp_path / "race" / "test.jsonl").write_text(
-        "".join(f'{{"article": "{" ".join(document)}"}}\n' for document in documents)
-    )
+    for name, field in (("letters.jsonl", "text"), ("race/test.jsonl", "article")):
+        lines = (json.dumps({field: " ".join(document)}) for document in documents)
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     write_rte(tmp_path / "glue")
     write_sst2(tmp_path / "glue", {"train": 60, "dev": 20, "test": 8})
     write_squad(tmp_path / "squad")
@@ -153,10 +149,11 @@ def _run(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.pages
 @pytest.mark.usefixtures("readers_folder")
 def test_the_examples_of_the_commands_run_in_an_order(capsys):
-    examples = {}
-    for name, (module, _) in cli.COMMANDS.items():
-        examples[name] = str(import_module(f"sublayer.commands.{module}").EXAMPLE)
-    del examples["completion"]  # which changes the shell of whoever runs this
+    examples = {
+        name: str(import_module(f"sublayer.commands.{module}").EXAMPLE)
+        for name, (module, _) in cli.COMMANDS.items()
+        if name != "completion"  # which changes the shell of whoever runs this
+    }
     first = ("train", "compare", "recipes", "fields", "plan", "tokenize", "import")
     _run("sublayer train multi30k-tiny data.source_path=train.en data.target_path=train.de", capsys)
     _run("sublayer train albert-small data.path=letters", capsys)

@@ -1,54 +1,36 @@
 """Small runs, trained once, and the commands run in this process."""
 
 import io
-import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from sublayer import cli
-from sublayer.config.layering.layers import load_recipe
-from sublayer.runs.run import train_run
-from sublayer.training.progress import SilentProgress
 from tests.commands.results import Result, Sublayer
 from tests.commands.reviews import reviews, write_csv
 from tests.task_files import write_rte
 
 TEXT = "The cat sat on the mät. Another dog ran over the green fields while it rained.\n"
 
-TINY = (
-    "model.n_layers=1",
-    "model.d_model=32",
-    "model.n_heads=2",
-    "model.d_embed=32",
-    "data.tokenizer=wordpiece",
-    "data.vocab_size=120",
-    "data.context=24",
-    "optimizer.kind=adamw",
-    "optimizer.lr=1e-2",
-    "train.steps=60",
-    "train.batch_sequences=16",
-    "train.evaluate_steps=30",
-    "train.precision=float32",
-    "train.threads=1",
-)
-"""What makes ``albert-small`` learn the table in a second."""
-SHORT = [word for word in TINY if not word.startswith(("train.steps", "train.evaluate"))]
-"""The same, without a length."""
+SHORT = [
+    *("model.n_layers=1", "model.d_model=32", "model.n_heads=2", "model.d_embed=32"),
+    *("data.tokenizer=wordpiece", "data.vocab_size=120", "data.context=24"),
+    *("optimizer.kind=adamw", "optimizer.lr=1e-2", "train.batch_sequences=16"),
+    *("train.precision=float32", "train.threads=1"),
+]
+TINY = (*SHORT, "train.steps=60", "train.evaluate_steps=30")
+"""What makes ``albert-small`` learn the table in a second; ``SHORT`` is without a length."""
 
 StandardInput = Callable[[Iterable[bytes]], None]
 
 
 def finetuned(folder: Path, *words: str) -> Path:
-    """Fine-tune in a folder of its own beside ``my.csv``."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
+    """Fine-tune ``albert-small`` in a folder, and return the run."""
+    with chdir(folder):
         assert cli.main(["finetune", "albert-small", *words]) == 0
-    finally:
-        os.chdir(before)
     return folder / words[words.index("--out") + 1]
 
 
@@ -66,18 +48,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
     """The folder of a run on bytes, beside its text ``text.txt``."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "text.txt").write_text(TEXT * 300)
-    settings = {
-        "model.n_layers": 1,
-        "model.d_model": 16,
-        "model.n_heads": 2,
-        "data.path": str(folder / "text.txt"),
-        "data.context": 32,
-        "train.steps": 4,
-        "train.batch_sequences": 2,
-        "train.precision": "float32",
-        "train.threads": 1,
-    }
-    train_run(load_recipe("gpt", settings), folder / "run", progress=SilentProgress())
+    words = (
+        *("model.n_layers=1", "model.d_model=16", "model.n_heads=2", "data.context=32"),
+        *("train.steps=4", "train.batch_sequences=2", "train.precision=float32"),
+        *("train.threads=1", f"data.path={folder / 'text.txt'}", "--out", f"{folder / 'run'}"),
+    )
+    assert cli.main(["train", "gpt", *words]) == 0
     return folder / "run"
 
 
@@ -118,14 +94,8 @@ def reviewer(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
     """The folder of a run that was trained on ``my.csv`` beside its ``runs``."""
     folder = tmp_path_factory.mktemp("reviewer")
     write_csv(folder / "my.csv", reviews(240))
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        words = ("--text", "review", "--label", "stars", "--group", "film", *TINY)
-        assert cli.main(["finetune", "albert-small", "my.csv", *words]) == 0
-    finally:
-        os.chdir(before)
-    return folder / "runs" / "my"
+    columns = ("--text", "review", "--label", "stars", "--group", "film")
+    return finetuned(folder, "my.csv", *columns, *TINY, "--out", "runs/my")
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 import sublayer as package
-from sublayer.config.layering.layers import load_recipe
+from sublayer import cli
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.loading import load
 from sublayer.model.model_folder import save_model
-from sublayer.runs.run import train_run
-from sublayer.training.progress import SilentProgress
 from tests.commands.conftest import SHORT, finetuned
 from tests.commands.results import Sublayer
 from tests.commands.reviews import reviews, write_csv
@@ -22,20 +20,6 @@ from tests.task_files import write_rte
 
 COLUMNS = ("--text", "review", "--label", "stars")
 NEW = reviews(30, seed=9)
-ENCODER = {
-    "model.n_layers": 1,
-    "model.d_model": 16,
-    "model.n_heads": 2,
-    "model.d_embed": 8,
-    "data.sentences": "lines",
-    "data.tokenizer": "wordpiece",
-    "data.vocab_size": 90,
-    "data.context": 32,
-    "train.steps": 4,
-    "train.batch_sequences": 4,
-    "train.precision": "float32",
-    "train.threads": 1,
-}
 
 
 def evaluated(sublayer: Sublayer, run: Path, *options: object) -> dict[str, Any]:
@@ -102,8 +86,13 @@ def test_a_lossy_tokenizer_is_marked_and_divided_by_what_was_read(sublayer, trai
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory, own_cache: None, stories_path: Path) -> Path:
     folder = tmp_path_factory.mktemp("encoder") / "run"
-    loaded = load_recipe("albert-small", {**ENCODER, "data.path": str(stories_path)})
-    train_run(loaded, folder, progress=SilentProgress())
+    words = (
+        *("model.n_layers=1", "model.d_model=16", "model.n_heads=2", "model.d_embed=8"),
+        *("data.sentences=lines", "data.tokenizer=wordpiece", "data.vocab_size=90"),
+        *("data.context=32", "train.steps=4", "train.batch_sequences=4", "train.threads=1"),
+        *(f"data.path={stories_path}", "train.precision=float32", "--out", f"{folder}"),
+    )
+    assert cli.main(["train", "albert-small", *words]) == 0
     return folder
 
 

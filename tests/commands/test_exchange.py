@@ -1,4 +1,4 @@
-"""``sublayer import`` and ``export``, their certificate, and the commands that are named as next."""
+"""``sublayer import`` and ``export``, the certificate, and the commands that are named as next."""
 
 import json
 

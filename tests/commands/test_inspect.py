@@ -12,15 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
-from sublayer.runs.run import train_run
-from sublayer.training.progress import SilentProgress
 from tests.commands.results import Sublayer
 from tests.wrapping import unwrapped
 
@@ -202,18 +199,12 @@ def test_layers_are_split_unless_norms_behind_them_have_gains(sublayer, trained,
 def test_layers_of_an_lstm_are_measured_and_neither_split_nor_followed(
     sublayer, trained, tmp_path, own_cache
 ):
-    settings = {
-        "model.kind": "lstm",
-        "model.n_layers": 2,
-        "model.d_model": 24,
-        "data.path": str(trained.parent / "text.txt"),
-        "data.context": 32,
-        "train.steps": 2,
-        "train.batch_sequences": 4,
-        "train.threads": 1,
-    }
-    run = tmp_path / "lstm"
-    train_run(load_recipe("gpt", settings), run, progress=SilentProgress())
+    words = (
+        *("model.kind=lstm", "model.n_layers=2", "model.d_model=24", "data.context=32"),
+        *("train.steps=2", "train.batch_sequences=4", "train.threads=1"),
+    )
+    run, text = tmp_path / "lstm", trained.parent / "text.txt"
+    assert sublayer("train", "gpt", *words, f"data.path={text}", "--out", run).code == 0
     assert len(inspected(sublayer, "layers", run)["layers"]) == 2
     refusal = sublayer("inspect", "splitting", run).refusal()
     assert "is an LSTM, whose layers replace their input" in refusal
