@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import signal
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from sublayer.commands.demo import announce
 from sublayer.commands.shared.comparison import summarize
 from sublayer.study.from_folder import results_of_folder
 from sublayer.study.results import StudyText
-from tests.stopping import stopped_at
 from tests.study.studies import FFN, files, settings_of, write_text
 from tests.study.synthetic import synthetic_results
 from tests.wrapping import unwrapped
@@ -65,22 +62,6 @@ def test_a_study_that_can_compare_nothing_exits_as_failed_training(sublayer, set
     rates = ("--vary", "optimizer.lr=1e-3,1e6")
     code, _, err = sublayer("compare", "gpt", *settings, *rates, "--seeds", 1)
     assert (code, "report.html" in err.splitlines()[-1]) == (3, True)
-
-
-def test_a_killed_study_ends_as_one_never_killed(sublayer, settings):
-    words = ["compare", "gpt", *settings, "--vary", "model.ffn=gelu,swiglu", "--seeds", "3"]
-    # The first run is done, and the second has its folder.
-    places = [("os.rename", "record.json"), ("open", "seed-0/.sublayer-lock")]
-    command = stopped_at(places, signal.SIGKILL, *words, "--out", "killed")
-    killed = subprocess.run(command, capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert len(list(Path("killed/arms").rglob("record.json"))) == 1
-    assert not Path("killed/results.json").exists()
-    unbroken, resumed = (
-        sublayer(*words, "--json", "--out", *out).found()["arms"]
-        for out in (["unbroken"], ["killed", "--resume"])
-    )
-    assert [arm["values"] for arm in unbroken] == [arm["values"] for arm in resumed]
 
 
 @pytest.fixture(scope="module")

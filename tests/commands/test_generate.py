@@ -2,16 +2,13 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from sublayer import cli
 from sublayer.commands.generate import continuation
 from sublayer.commands.generate.continuation import Continuation
-from sublayer.config.layering.layers import load_recipe
 from sublayer.data.tokenizers.characters import ByteTokenizer
-from sublayer.runs.run import train_run
-from sublayer.training.progress import SilentProgress
 
 
 class EndingTokenizer(ByteTokenizer):
@@ -61,26 +58,17 @@ TEXT = (
 )
 
 
-def span_run(folder: Path, **settings: Any) -> Path:
-    """Train a model on a small text for a step or two, with 12 sentinels."""
+def span_run(folder: Path, *words: str) -> Path:
+    """Train a model on a small text for two steps, with 12 sentinels."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "text.txt").write_text(TEXT * 200)
-    small = {
-        "model.n_layers": 1,
-        "model.d_model": 16,
-        "model.n_heads": 2,
-        "model.d_ff": 32,
-        "data.path": str(folder / "text.txt"),
-        "data.vocab_size": 90,
-        "data.sentinels": 12,
-        "data.context": 32,
-        "train.steps": 2,
-        "train.batch_sequences": 2,
-        "train.precision": "float32",
-        "train.threads": 1,
-    }
-    recipe = load_recipe("t5-mini", {**small, **settings})
-    train_run(recipe, folder / "run", progress=SilentProgress())
+    small = (
+        *("model.n_layers=1", "model.d_model=16", "model.n_heads=2", "model.d_ff=32"),
+        *(f"data.path={folder / 'text.txt'}", "data.vocab_size=90", "data.sentinels=12"),
+        *("data.context=32", "train.steps=2", "train.batch_sequences=2", "train.threads=1"),
+        *("train.precision=float32", "--out", f"{folder / 'run'}"),
+    )
+    assert cli.main(["train", "t5-mini", *small, *words]) == 0
     return folder / "run"
 
 
@@ -93,7 +81,7 @@ def spans(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
     """A run of a prefix language model."""
-    return span_run(tmp_path_factory.mktemp("prefix"), **{"objective.noise": "prefix"})
+    return span_run(tmp_path_factory.mktemp("prefix"), "objective.noise=prefix")
 
 
 def test_gaps_are_filled_greedily_unless_they_are_drawn(sublayer, spans):

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 import zipfile
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from sublayer.commands.predict import lines as module
 from sublayer.errors import DataError
 from sublayer.loading import load
 from sublayer.objective.supervised.answering import Answerer
-from sublayer.runs.submission import submit
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.submissions.asked_sets import read_test_set
 from tests.commands.conftest import SHORT, finetuned
@@ -206,27 +204,6 @@ def test_runs_that_answer_one_task_answer_it_together(sublayer, entailed, glue, 
     lines = sublayer("predict", entailed, other, rows, "--json").out.splitlines()
     expected = [[str(n), json.loads(line)["prediction"]] for n, line in enumerate(lines)]
     assert handed_in("RTE.tsv") == [["index", "prediction"], *expected]
-
-
-def test_a_diagnostic_set_is_answered_by_the_model_of_its_task(here, entailed):
-    """RTE of SuperGLUE, of which AX-g is a diagnostic set."""
-    model = here / "model"
-    shutil.copytree(entailed / "model", model)
-    spec = json.loads((model / "task.json").read_text())
-    fields = {"name": "sg_rte", "suite": "superglue", "fields": list(TASKS["sg_rte"].fields)}
-    spec["tasks"][0] |= fields
-    (model / "task.json").write_text(json.dumps(spec))
-    rows = [{"premise": "a b", "hypothesis": "b", "idx": n} for n in range(3)]
-    labelled = [{**row, "label": "entailment", "pair_id": 1} for row in rows]
-    for name, content in (("RTE/test.jsonl", rows), ("AX-g/AX-g.jsonl", labelled)):
-        (here / name).parent.mkdir()
-        (here / name).write_text("\n".join(map(json.dumps, content)))
-    sets = submit([model], here / "out", data=str(here)).sets
-    assert {(answers.task.name, runs) for answers, runs in sets} == {
-        ("sg_rte", (model,)),
-        ("axg", (model,)),
-    }
-    assert len((here / "out" / "AX-g.jsonl").read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize(
