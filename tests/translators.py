@@ -1,5 +1,6 @@
-"""A translator so small that it learns a few words within seconds."""
+"""A translator so small that it learns a few words within seconds, and texts of such words."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +34,21 @@ def train_translator(folder: Path, **settings: Any) -> Path:
     given = {name.replace("__", "."): value for name, value in settings.items()}
     train("multi30k-tiny", {**TINY, **paths, **given}, out=folder / "run")
     return folder / "run"
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write lines, each with its end."""
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def write_pair(folder: Path, sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Write a text and its translation as ``a.en`` and ``a.de``."""
+    write_lines(folder / "a.en", sources)
+    write_lines(folder / "a.de", targets)
+
+
+def sentences(words: Sequence[str], n: int, longest: int) -> list[str]:
+    """Build sentences of one word up to a length, the same for any seven words."""
+    return [
+        " ".join(words[(i // 7 + i * j) % 7] for j in range(1, 2 + i % longest)) for i in range(n)
+    ]

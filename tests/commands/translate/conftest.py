@@ -7,18 +7,10 @@ import pytest
 
 from tests.commands.conftest import StandardInput
 from tests.commands.results import Result, Sublayer
-from tests.commands.translate.corpus import sentences, write_pair
-from tests.translators import train_translator
+from tests.translators import sentences, train_translator, write_pair
 
-WORDS = {
-    "a": "ein",
-    "cat": "Kater",
-    "dog": "Hund",
-    "sees": "sieht",
-    "the": "der",
-    "and": "und",
-    "runs": "rennt",
-}
+ENGLISH = ("a", "cat", "dog", "sees", "the", "and", "runs")
+GERMAN = ("ein", "Kater", "Hund", "sieht", "der", "und", "rennt")
 
 Translate = Callable[..., Result]
 
@@ -27,9 +19,7 @@ Translate = Callable[..., Result]
 def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose last three checkpoints are kept, beside its texts."""
     folder = tmp_path_factory.mktemp("translator")
-    english = sentences(list(WORDS), 240, longest=6)
-    german = sentences(list(WORDS.values()), 240, longest=6)
-    write_pair(folder, english, german)
+    write_pair(folder, *(sentences(words, 240, longest=6) for words in (ENGLISH, GERMAN)))
     return train_translator(
         folder,
         data__lowercase=False,

@@ -16,7 +16,7 @@ from sublayer.interop.huggingface.exchange import read_huggingface
 from sublayer.loading import load
 from sublayer.training.metrics import METRICS, read_metrics
 from tests.commands.results import Sublayer
-from tests.commands.translate.corpus import write_lines
+from tests.translators import write_lines
 
 MEASURES = ("bleu", "sacrebleu", "chrf")
 ENGLISH = ["the cat sees a dog", "a dog runs", "the dog and the cat", "a cat sees the Dog and runs"]

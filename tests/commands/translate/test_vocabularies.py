@@ -8,23 +8,16 @@ from typing import Any
 import pytest
 from sentencepiece import SentencePieceTrainer
 
-from tests.commands.translate.corpus import sentences, write_pair
-from tests.translators import train_translator
+from tests.translators import sentences, train_translator, write_pair
 
-WORDS = {
-    "A": "Ein",
-    "cat": "Kätzchen",
-    "dog": "Hündchen",
-    "sees": "hört",
-    "THE": "das",
-    "and": "und",
-    "bird": "Vögelchen",
-}
-EN = [f"{words} ." for words in sentences(list(WORDS), 280, longest=5)]
-DE = [f"{words} ." for words in sentences(list(WORDS.values()), 280, longest=5)]
+WORDS = (
+    ("A", "cat", "dog", "sees", "THE", "and", "bird"),
+    ("Ein", "Kätzchen", "Hündchen", "hört", "das", "und", "Vögelchen"),
+)
+EN, DE = ([f"{line} ." for line in sentences(words, 280, longest=5)] for words in WORDS)
 MARKED_EN, MARKED_DE = (
     [line + mark for line, mark in zip(sentences(words, 300, longest=4), cycle("!."), strict=False)]
-    for words in (list(WORDS), list(WORDS.values()))
+    for words in WORDS
 )
 ORDERS = {
     "pre": {},
