@@ -1,7 +1,6 @@
 """``sublayer evaluate`` of texts, of pairs of texts, of tasks, and of several runs together."""
 
 import json
-import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -24,24 +23,6 @@ NEW = reviews(30, seed=9)
 
 def evaluated(sublayer: Sublayer, run: Path, *options: object) -> dict[str, Any]:
     return sublayer("evaluate", run, *options, "--json").found()
-
-
-def test_every_measure_is_of_the_text_that_was_scored(sublayer, trained):
-    found = evaluated(sublayer, trained, "--split", "test")
-    raw = (trained.parent / "text.txt").read_bytes()
-    n_bytes = found["bytes"]
-    # The split is cut at a character, as near to 5 % as that allows.
-    assert n_bytes == pytest.approx(0.05 * len(raw), abs=3)
-    n_before = len(raw) - n_bytes
-    n_words = len(raw[n_before:].split())
-    if not raw[:n_before].endswith((b" ", b"\n")):
-        n_words -= 1  # the first is the end of a word that began before
-    assert (found["tokens"], found["words"]) == (n_bytes, n_words)
-    assert (found["context"], found["stride"], found["is_lossless"]) == (32, 16, True)
-    bits = found["loss"] / math.log(2)
-    assert found["bits_per_byte"] == pytest.approx(bits)
-    assert found["bits_per_character"] == pytest.approx(bits * n_bytes / found["characters"])
-    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
 
 
 def test_a_run_its_checkpoint_and_its_model_are_scored_alike(sublayer, trained):

@@ -4,13 +4,10 @@ import math
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
@@ -52,55 +49,6 @@ def inspected(sublayer: Sublayer, what: str, run: Path, *options: object) -> dic
     return found
 
 
-def watched_states(run: Path, text: bytes) -> torch.Tensor:
-    """Return the states before the first block of a model and after each of its sub-layers."""
-    model = load(run)
-    block = model.stack.block(0)
-    states: list[torch.Tensor] = []
-    block[0].register_forward_hook(lambda _, given, result: states.append(given[0]))
-    for each in block:
-        each.register_forward_hook(lambda _, given, result: states.append(result))
-    with torch.no_grad():
-        model(torch.tensor([list(text)]))
-    return torch.cat(states).double()
-
-
-def test_layers_are_measured_on_a_text_as_by_hand(sublayer, trained, text):
-    run = inspected(sublayer, "layers", trained, "--path", text)
-    assert (run["windows"], run["tokens"], run["split"]) == (1, 32, None)
-    before, *_, after = watched_states(trained, text.read_bytes())
-    cosine = torch.cosine_similarity(before, after, dim=1)
-    (layer,) = run["layers"]
-    # The same arithmetic in another order of float32.
-    for name, value in (
-        ("distance", (after - before).norm(dim=1)),
-        ("cosine", cosine),
-        ("angle_degrees", cosine.arccos().rad2deg()),
-    ):
-        assert layer[name] == pytest.approx(float(value.mean()), rel=1e-6)
-
-
-def test_paths_are_those_of_the_model_in_their_plane(sublayer, trained, text):
-    (stack,) = inspected(sublayer, "paths", trained, "--path", text, "--tokens", 26)["stacks"]
-    ids = list(text.read_bytes())
-    assert (stack["read"], stack["ids"]) == (len(ids), ids[:26])
-    assert stack["tokens"][:4] + stack["tokens"][-2:] == ["T", "h", "e", "▁", ";", "\\n"]
-    watched = watched_states(trained, text.read_bytes())[:, :26].numpy()  # [3, 26, D]
-    for (before, after), step in zip(pairwise(watched), stack["steps"], strict=True):
-        length = np.linalg.norm(after - before, axis=1).mean()
-        assert step["length"] == pytest.approx(length, rel=1e-5)
-    # Principal components by the covariance of the states.
-    flat = watched.reshape(78, -1)
-    centred = flat - flat.mean(0)
-    variances, axes = np.linalg.eigh(centred.T @ centred)
-    shares = variances[:-3:-1] / variances.sum()
-    assert stack["shares"] == pytest.approx(shares.tolist(), rel=1e-5)
-    expected = centred @ axes[:, :-3:-1]
-    found = np.array(stack["coordinates"]).reshape(78, 2)
-    signs = np.sign((found * expected).sum(0))
-    np.testing.assert_allclose(found, expected * signs, rtol=0, atol=1e-4)
-
-
 def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(sublayer, trained, encoder, tmp_path):
     out = tmp_path / "new" / "layers.svg"
     text = trained.parent / "text.txt"
@@ -115,15 +63,6 @@ def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(sublayer, trained, encod
     before = out.read_bytes()
     assert "nothing is overwritten" in sublayer(*words).refusal()
     assert out.read_bytes() == before
-
-
-def test_the_batch_changes_nothing_and_the_tokens_are_a_limit(sublayer, trained):
-    one, other = (
-        inspected(sublayer, "layers", trained, "--tokens", 130, "--batch", n) for n in (1, 3)
-    )
-    assert (one["tokens"], one["windows"]) == (128, 4)
-    (layer,), (other_layer,) = one["layers"], other["layers"]
-    assert layer["distance"] == pytest.approx(other_layer["distance"], rel=1e-6)
 
 
 def test_runs_that_read_different_texts_are_told_apart(sublayer, trained, tmp_path):
