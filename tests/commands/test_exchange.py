@@ -14,8 +14,8 @@ from tests.interop.answering import model_for
 from tests.interop.bundles import write_bundle
 from tests.interop.encoders import MAX_LEN, VOCAB_SIZE, random_encoder
 from tests.interop.test_albert_tf import released
-from tests.interop.test_gpt1_released import draw as draw_arrays
-from tests.interop.test_gpt1_released import save as save_arrays
+from tests.interop.test_gpt1 import draw as draw_arrays
+from tests.interop.test_gpt1 import save as save_arrays
 
 SIZES = {
     "hidden_size": 6,

@@ -1,4 +1,4 @@
-"""Tables of every class of transformers: defaults, fields, and what they can represent."""
+"""Every class of transformers: fields, logits in and out, what it can represent."""
 
 import dataclasses
 import re
@@ -24,9 +24,10 @@ from sublayer.interop.huggingface.exchange import (
 from sublayer.interop.huggingface.representable import Rule
 from sublayer.loading import load
 from sublayer.model.build import build
+from sublayer.tasks.spec import TaskSpec
 from tests.breadth import rows
-from tests.interop.exported import config_of, task_of
-from tests.interop.folders import read_json
+from tests.interop.exported import CONTEXT, EXPORTED, config_of, task_of
+from tests.interop.folders import read_json, with_random_vectors
 from tests.interop.tiny import CLASSES, VOCAB_SIZE, model_type, ours, theirs, tiny
 
 each_class = pytest.mark.parametrize("name", list(CLASSES))
@@ -262,3 +263,45 @@ def test_only_the_fields_that_stand_in_the_way_are_named(
     with pytest.raises(ConfigError, match=re.escape(f"represent model.{named}: ")):
         export_huggingface(build(config_of(name, **changes), seed=0), tmp_path / "exported")
     assert not list(tmp_path.iterdir())
+
+
+PLAIN = {"bias": False, "norm_affine": False}
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("gpt2", {"tie_embeddings": False, "gelu": "exact", "d_ff": None}),
+    ("gpt2", {**PLAIN, "final_norm": "plain", "block": ("attention", "ffn:swish")}),
+    ("gpt2", {"positions": "none", "attention_scale": "none", "norm_eps": 1e-2, "share": "all"}),
+    ("gpt2", {"positions": "sinusoidal", "embedding_scale": "sqrt", "tie_embeddings": False}),
+    ("gpt2", {"embedding_scale": "sqrt", "share": "attention", "segments": "second"}),
+    ("openai-gpt", {**PLAIN, "tie_embeddings": False, "positions": "none", "share": "ffn"}),
+    ("openai-gpt for choices", {"softmax": "all", "embedding_scale": "sqrt"}),
+    ("openai-gpt for labels", {"norm_affine": False}),
+    ("bert", {**PLAIN, "head_bias": False, "tie_embeddings": False, "segments": "none"}),
+    ("bert that judges pairs", {"positions": "none", "segments": "second", "share": "attention"}),
+    ("bert for labels", {"positions": "sinusoidal", "embedding_scale": "sqrt"}),
+    ("albert", {"n_layers": 4, "share_groups": 2, "share_inner": 2, "tie_embeddings": False}),
+    ("albert with another width of the table", {**PLAIN, "share": "ffn", "d_embed": 14}),
+    ("albert for spans", {"d_embed": 12, "project_embeddings": "always", "share": "all"}),
+    ("m2m_100", {"n_decoder_layers": 3, "tie_embeddings": False, "embedding_scale": "none"}),
+    ("m2m_100", {**PLAIN, "first_position": 3, "ffn": "gelu", "norm_eps": 1e-5}),
+    ("marian", {"head_bias": False, "tie_embeddings": False, "share": "all", "ffn": "swish"}),
+    ("t5", {"ffn": "geglu", "gelu": "tanh", "output_scale": "sqrt", "n_decoder_layers": 1}),
+    ("t5", {"norm_affine": False, "embedding_scale": "sqrt", "share": "all", "d_head": 5}),
+    ("t5", {"tie_embeddings": False, "relative_buckets": 4, "relative_distance": 17}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"), [*((name, {}) for name in EXPORTED), *OPTIONS], ids=str
+)
+def test_a_model_is_exported_with_the_same_logits(
+    tmp_path: Path, name: str, fields: dict[str, Any]
+) -> None:
+    config, task = config_of(name, **fields), task_of(name)
+    assert family_for(config, task) is FAMILIES[EXPORTED[name][0]]
+    model = with_random_vectors(build(config, seed=1))
+    if task is not None:
+        model.task = TaskSpec((task,), "pair", CONTEXT)
+    certificate = export_huggingface(model, tmp_path / "exported")
+    assert certificate["checked"]
+    # Sinusoids and scaled tables are rounded to float32, and norms enlarge what is rounded.
+    assert certificate["largest_difference"]["float64"] <= 1e-4 * certificate["largest_logit"]

@@ -183,7 +183,7 @@ def test_a_config_that_does_not_fit_is_refused_by_field(
 
 
 def built(name: str, vocab_size: int = VOCAB_SIZE, **fields: Any) -> Any:
-    """Build a model that is exported as a class, by the first of its values."""
+    """Build a model that is exported as a class."""
     given = {"vocab_size": vocab_size, "max_len": 32, **fields}
     return with_random_vectors(build(config_of(name, **given), seed=7))
 

@@ -1,24 +1,250 @@
-"""GPT-1's class of transformers: older versions' files, tokenizers of both text rules."""
+"""GPT-1's released arrays and transformers' class of it: logits, tokenizers, refusals."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.errors import DataError
+from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.estimate.cost import count_parameters
+from sublayer.interop.config_reader import Content
+from sublayer.interop.gpt1.gpt1_config import read_config
+from sublayer.interop.gpt1.gpt1_fields import GPT1_FIELDS
+from sublayer.interop.gpt1.released import import_gpt1, read_gpt1
+from sublayer.interop.gpt1.released_arrays import SHAPES
 from sublayer.interop.huggingface.exchange import (
     export_huggingface,
     import_huggingface,
     read_huggingface,
 )
 from sublayer.loading import load
-from sublayer.model.build import build
+from sublayer.model.build import build, compose
 from tests.interop.exported import resolved
 from tests.interop.folders import opened
 from tests.interop.tiny import ours, tiny
+
+Arrays = list[NDArray[np.float64]]
+N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS, N_HEADS = 7, 11, 24, 2, 12
+
+
+def shapes_of(
+    n_positions: int, vocab_size: int, width: int, n_layers: int
+) -> list[tuple[int, ...]]:
+    """List the shapes in the order of the release (facts of it: positions, tokens, blocks)."""
+    norm = [(width,), (width,)]
+    attention = [(1, width, 3 * width), (3 * width,), (1, width, width), (width,)]
+    network = [(1, width, 4 * width), (4 * width,), (1, 4 * width, width), (width,)]
+    block = [*attention, *norm, *network, *norm]
+    return [(n_positions, width), (vocab_size, width), *block * n_layers]
+
+
+def draw(seed: int = 0) -> Arrays:
+    rng = np.random.default_rng(seed)
+    shapes = shapes_of(N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS)
+    return [rng.normal(0.0, 0.3, shape) for shape in shapes]
+
+
+def save(folder: Path, arrays: Arrays, n_pieces: int = 10) -> Path:
+    """Write arrays as they were released: pieces whose ends are no array's."""
+    folder.mkdir()
+    flat = np.concatenate([array.ravel() for array in arrays])
+    for number, piece in enumerate(np.array_split(flat, n_pieces)):
+        np.save(folder / f"params_{number}.npy", piece)
+    (folder / SHAPES).write_text(json.dumps([list(array.shape) for array in arrays]))
+    return folder
+
+
+def norm(x: Any, gain: Any, offset: Any) -> Any:
+    variance = x.var(-1, keepdims=True)
+    return gain * (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + 1e-5) + offset
+
+
+def softmax(x: Any) -> Any:
+    shares = np.exp(x - x.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
+
+
+def log_p(arrays: Arrays, tokens: list[int]) -> Any:
+    """Compute log-probabilities over the whole matrix, as the released code's equations say."""
+    positions, words, *rest = arrays
+    matrix = np.concatenate([words, positions])  # tokens first, then positions
+    n = len(tokens)
+    h = matrix[tokens] + matrix[len(words) + np.arange(n)]
+    for block in range(N_LAYERS):
+        (attn, attn_b, proj, proj_b, g1, b1, fc, fc_b, out, out_b, g2, b2) = rest[
+            12 * block : 12 * block + 12
+        ]
+        q, k, v = np.split(h @ attn[0] + attn_b, 3, axis=-1)
+        mixed = np.empty_like(h)
+        size = WIDTH // N_HEADS
+        for head in range(N_HEADS):
+            part = slice(head * size, (head + 1) * size)
+            scores = q[:, part] @ k[:, part].T / np.sqrt(size)
+            sees = np.tril(np.ones((n, n)))
+            mixed[:, part] = softmax(scores * sees - 1e9 * (1 - sees)) @ v[:, part]
+        middle = norm(h + mixed @ proj[0] + proj_b, g1, b1)
+        x = middle @ fc[0] + fc_b
+        gelu = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+        h = norm(middle + gelu @ out[0] + out_b, g2, b2)
+    logits = h @ matrix.T
+    return np.log(softmax(logits))
+
+
+TOKENS = [3, 10, 0, 3, 7, 5]
+
+
+def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path: Path) -> None:
+    arrays = draw()
+    folder = save(tmp_path / "released", arrays)
+    certificate = import_gpt1(folder, tmp_path / "ours")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    model = load(tmp_path / "ours")
+    config = model.config
+    found = (config.softmax, config.dropout_embedding_of, config.dropout_embedding)
+    assert found == ("all", "matrix", 0.1)
+    assert (config.norm_order, config.final_norm, config.norm_eps) == ("post", "none", 1e-5)
+    expected = log_p(arrays, TOKENS)
+    assert expected.shape == (len(TOKENS), VOCAB_SIZE + N_POSITIONS)
+    for each in (model, read_gpt1(save(tmp_path / "one", arrays, n_pieces=1))[0]):
+        with torch.inference_mode():
+            logits = each.double()(torch.tensor([TOKENS])).logits[0]
+        np.testing.assert_allclose(logits.log_softmax(-1).numpy(), expected, rtol=0, atol=1e-9)
+
+
+def test_the_published_shapes_have_the_published_parameters() -> None:
+    shapes = shapes_of(512, 40478, 768, 12)
+    assert len(shapes) == 146
+    assert sum(int(np.prod(shape)) for shape in shapes) == 116_534_784
+    config = read_config(GPT1_FIELDS.read(Content("config.json", {})), {})
+    # Of the class: tokens, positions and 12 blocks.
+    assert count_parameters(config).total == 31_087_104 + 393_216 + 12 * 7_087_872 == 116_534_784
+    config = config.model_copy(update={"softmax": "all"})
+    with torch.device("meta"):
+        model = compose(config)
+    assert sum(each.numel() for each in model.parameters()) == 116_534_784
+
+
+def write_tokenizer(folder: Path) -> list[str]:
+    """Write a vocabulary and its merges as the release names them; return the pieces."""
+    pieces = ["<unk>", *"aeht", *(f"{letter}</w>" for letter in "aeht"), "th", "the</w>"]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    (folder / "encoder_bpe_40000.json").write_text(json.dumps(vocabulary))
+    (folder / "vocab_40000.bpe").write_text("#version: 0.2\nt h\nth e</w>\n")
+    return pieces
+
+
+def test_the_tokenizer_beside_the_arrays_comes_along(tmp_path: Path) -> None:
+    folder = save(tmp_path / "released", draw())
+    pieces = write_tokenizer(folder)
+    assert len(pieces) == VOCAB_SIZE
+    certificate = import_gpt1(folder, tmp_path / "ours")
+    assert "tokenizer" not in certificate
+    ids = load(tmp_path / "ours").tokenizer.encode(b"The hat")
+    assert [pieces[number] for number in ids] == ["the</w>", "h", "a", "t</w>"]
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path / "released", [np.zeros(each) for each in shapes_of(3, 5, 24, 1)])
+    write_tokenizer(folder)
+    with pytest.raises(CheckpointError, match="has 11 ids, the model's vocab_size is 5: they do"):
+        import_gpt1(folder, tmp_path / "ours")
+    (folder / "vocab_40000.bpe").unlink()
+    with pytest.raises(DataError, match="is without vocab_40000.bpe"):
+        import_gpt1(folder, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def piece(content: Any) -> Any:
+    """Have the fourth piece hold an array, or bytes."""
+
+    def damage(folder: Path) -> None:
+        path = folder / "params_3.npy"
+        path.write_bytes(content) if isinstance(content, bytes) else np.save(path, content)
+
+    return damage
+
+
+def shapes(content: Any, number: int | None = None) -> Any:
+    """Have the list of shapes say another one, or be other content."""
+    if number is not None:
+        listed: list[Any] = shapes_of(N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS)
+        content = [*listed[:number], content, *listed[number + 1 :]]
+    return lambda folder: (folder / SHAPES).write_text(json.dumps(content))
+
+
+def missing(name: str) -> Any:
+    return lambda folder: (folder / name).unlink()
+
+
+def cut_off(folder: Path) -> None:
+    path = folder / "params_3.npy"
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (missing(SHAPES), "has no params_shapes.json"),
+        (missing("params_4.npy"), "has no params_4.npy"),
+        (missing("params_9.npy"), "params_shapes.json .*: they do not belong together"),
+        (shapes({}), "is no list of shapes"),
+        (shapes([[3, 4]] * 3), "has 3 shapes"),
+        (shapes("x", 5), "array 5 has a shape of 'x'"),
+        (shapes([-3], 5), r"array 5 has a shape of \[-3\]"),
+        (shapes([True], 5), r"array 5 has a shape of \[True\]"),
+        (shapes([11, 25], 1), r"array 1 is \[11, 25\], .* of a width of 24"),
+        (shapes([24, 72], 14), r"h.1.attn.c_attn.weight .* is \[1, 24, 72\]"),
+        (piece(np.zeros((4, 5))), r"params_3.npy has a shape of \[4, 5\]"),
+        (piece(np.zeros(9, dtype=np.int64)), "params_3.npy is of int64"),
+        (piece(np.zeros(9, dtype=np.float32)), "of different types of numbers"),
+        (piece(b""), "params_3.npy is no array of numpy"),
+        (piece(pickle.dumps([1.0])), "params_3.npy is no array of numpy .*never read"),
+        (piece(np.full(1488, np.nan)), "not finite"),
+        (cut_off, "params_3.npy is damaged"),
+    ],
+)
+def test_a_folder_that_is_no_release_is_refused(tmp_path: Path, damage: Any, message: str) -> None:
+    folder = save(tmp_path / "released", draw())
+    damage(folder)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        import_gpt1(folder, tmp_path / "ours")
+    assert "\n" not in str(caught.value) and not (tmp_path / "ours").exists()
+
+
+class Touches:
+    """Leaves a file where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.path,))
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    folder = save(tmp_path / "released", draw())
+    trap = tmp_path / "trap"
+    np.save(folder / "params_3.npy", np.array([Touches(trap)], dtype=object), allow_pickle=True)
+    with pytest.raises(CheckpointError, match="objects, which are never unpickled"):
+        import_gpt1(folder, tmp_path / "ours")
+    assert not trap.exists()
+
+
+def test_a_file_a_taken_place_and_an_odd_width_are_refused(tmp_path: Path) -> None:
+    arrays = [np.zeros(shape) for shape in shapes_of(3, 4, 16, 1)]
+    with pytest.raises(CheckpointError, match="a width of 16, which the 12 heads"):
+        read_gpt1(save(tmp_path / "narrow", arrays))
+    folder = save(tmp_path / "released", draw())
+    with pytest.raises(CheckpointError, match="is not a folder: name the one with params_shapes"):
+        import_gpt1(folder / SHAPES, tmp_path / "ours")
+    with pytest.raises(ConfigError, match="nothing is overwritten"):
+        import_gpt1(folder, folder)
 
 
 def test_masks_and_positions_of_older_versions_are_left_out(tmp_path: Path) -> None:

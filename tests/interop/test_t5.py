@@ -5,6 +5,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -19,6 +20,8 @@ from sublayer.data.sentencepiece.model_file import parse_model
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.decode.beam import search
+from sublayer.decode.beam_settings import BeamSettings
 from sublayer.errors import CheckpointError
 from sublayer.interop.config_reader import Content
 from sublayer.interop.huggingface.classes import FAMILIES
@@ -39,13 +42,10 @@ from tests.interop.folders import assert_same_bits, opened, read_json
 from tests.interop.tiny import VOCAB_SIZE, theirs, tiny
 from tests.sentinels import encode_with_sentinels
 
-TRIED = [
-    ("relu", True, True),
-    ("gelu_new", False, True),
-    ("gated-gelu", False, False),
-    ("gated-silu", True, False),
-]
-"""Networks with ties and scales in turn."""
+PLAIN = ["relu", "gelu", "gelu_new", "silu"]
+GATED = ["gated-sigmoid", "gated-linear", "gated-relu", "gated-gelu", "gated-silu"]
+TRIED = [(name, place % 2 == 0, place % 4 < 2) for place, name in enumerate(PLAIN + GATED)]
+"""Every network, with ties and scales in turn."""
 
 
 @torch.no_grad()
@@ -159,6 +159,36 @@ def test_copies_and_tensors_of_former_files_are_left_out(tmp_path: Path) -> None
     save_file(tensors | {"decoder.embed_tokens.weight": table + 1}, folder / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"decoder\.embed_tokens\.weight that differs"):
         read_huggingface(folder)
+
+
+@torch.no_grad()
+def test_a_beam_finds_what_transformers_finds(tmp_path: Path) -> None:
+    original = tiny("t5", vocab_size=7, feed_forward_proj="gated-gelu")
+    folder, longest, beam = original.save(tmp_path / "theirs"), 30, 3
+    model = read_huggingface(folder)
+    assert isinstance(model, EncoderDecoder)
+    oracle = original.kind.from_pretrained(folder, dtype=torch.float64)
+    rng = np.random.default_rng(0)
+    sources = [rng.integers(2, 7, rng.integers(1, 9)) for _ in range(12)]
+    settings = BeamSettings(beam=beam, penalty=1.0, max_length_offset=longest)
+    found = dict(search(model, sources, settings, end_id=1, pad_id=0, start_id=0))
+    rules = {"num_beams": beam, "length_penalty": 1.0, "early_stopping": True}
+    rules |= {"eos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 0}
+    rules |= {"do_sample": False, "max_new_tokens": longest + 1, "min_new_tokens": 1}
+    rules["bad_words_ids"] = [[0]]
+    n_compared = 0
+    for number, source in enumerate(sources):
+        for each in found[number]:
+            target = torch.tensor([[0, *each.ids, 1]])
+            logits = oracle(torch.tensor([[*source, 1]]), decoder_input_ids=target[:, :-1]).logits
+            log_p = logits[0].log_softmax(-1)[range(target.shape[1] - 1), target[0, 1:]].sum()
+            assert each.log_p == pytest.approx(log_p.item(), abs=1e-9)
+        if any(len(each.ids) >= longest for each in found[number]):
+            continue
+        n_compared += 1
+        (ids,) = oracle.generate(torch.tensor([[*source, 1]]), **rules)
+        assert found[number][0].ids.tolist() == ids[1 : ids.tolist().index(1, 1)].tolist()
+    assert n_compared > 3
 
 
 @pytest.mark.parametrize(

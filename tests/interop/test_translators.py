@@ -1,19 +1,40 @@
-"""M2M100 and Marian of transformers, small: the same logits and translations, in and out."""
+"""M2M100 and Marian of transformers: logits, translations and tokenizers, in and out."""
 
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sentencepiece import SentencePieceTrainer
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers
 
+from sublayer.data.sentencepiece.unigram import UnigramTokenizer
+from sublayer.data.subwords.bpe_files import read_codes
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.decode.beam import search
 from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.translate import translate_lines
+from sublayer.errors import ConfigError, DataError
 from sublayer.interop.huggingface.exchange import (
+    export_huggingface,
+    import_huggingface,
     read_huggingface,
 )
+from sublayer.loading import load
+from sublayer.model.build import build
 from sublayer.model.context.cache import Cache
 from sublayer.model.encoder_decoder import EncoderDecoder
+from tests.data.sentencepiece.marian import EN, write_marian
+from tests.interop.exported import config_of
+from tests.interop.folders import change_json, opened, read_json
 from tests.interop.tiny import tiny
 
 CLASSES = ["m2m_100", "marian"]
@@ -90,3 +111,217 @@ def test_translations_equal_those_of_transformers(tmp_path: Path, name: str, bea
         )[0]
         assert found[number][0].ids.tolist() == ids[1 : ids.tolist().index(END, 1)].tolist()
     assert n_compared > 5
+
+
+LINES = [
+    "Two  young, White males are outside near many bushes.",
+    "Zwei Männer (in Hüten) hören ein Lied; „Straße“ \u00a0steht drauf!",
+    "ΟΔΟΣ, the well-known street\tof 12,345 o'clocks İstanbul.",
+    "",
+]
+
+
+def vocabulary_of(kind: str, folder: Path) -> Tokenizer:
+    text = "\n".join(LINES * 4).encode()
+    if kind == "unigram":
+        return train_tokenizer(kind, [text], vocab_size=300, keeps_text=True)
+    trained = train_tokenizer("word-bpe", [text], vocab_size=600)
+    if kind == "word-bpe":
+        return trained
+    merges, pieces = trained.content()["merges"], trained.content()["pieces"]
+    if kind == "codes":
+        codes = "".join(f"{left} {right}\n" for left, right in merges)
+        (folder / "codes").write_text(f"#version: 0.2\n{codes}")
+        words = (f"{piece}@@".replace("</w>@@", "") for piece in reversed(pieces))
+        (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
+        return read_codes(folder / "codes", folder / "dict.txt")
+    specials = ["<pad>", "</s>", "<unk>"]
+    numbers = {name: id_ for id_, name in enumerate([*specials, *pieces])}
+    rules = {"unk_token": "<unk>", "end_of_word_suffix": "</w>"}
+    library = Library(models.BPE(numbers, [tuple(each) for each in merges], **rules))
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    library.decoder = decoders.BPEDecoder(suffix="</w>")
+    library.add_special_tokens(specials)
+    return SubwordTokenizer(library)
+
+
+def pair_of(vocabulary: Tokenizer, *rules: Any, **more: Any) -> BilingualTokenizer:
+    """Give a vocabulary of English and German the same rules for both."""
+    sides = (LanguageRules(language, *rules, **more) for language in ("en", "de"))
+    return BilingualTokenizer(vocabulary, *sides)
+
+
+def translator_of(
+    tokenizer: BilingualTokenizer, name: str = "m2m_100", **fields: Any
+) -> EncoderDecoder:
+    given = {"vocab_size": tokenizer.vocab_size, "max_len": 96, **fields}
+    if name == "m2m_100":
+        assert tokenizer.pad_id is not None
+        given.setdefault("first_position", tokenizer.pad_id + 1)
+    model = build(config_of(name, **given), seed=0).eval()
+    assert isinstance(model, EncoderDecoder)
+    model.tokenizer = tokenizer
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "lowers"),
+    [("word-bpe", True), ("unigram", False), ("codes", False), ("library", True)],
+)
+def test_transformers_makes_the_same_ids(tmp_path: Path, kind: str, *, lowers: bool) -> None:
+    ours = pair_of(vocabulary_of(kind, tmp_path), lowers=lowers)
+    certificate = export_huggingface(translator_of(ours), tmp_path / "out")
+    theirs = opened(tmp_path / "out")
+    assert "tokenizer" not in certificate
+    special = (theirs.eos_token_id, theirs.pad_token_id, theirs.unk_token_id)
+    assert special == (ours.sep_id, ours.pad_id, ours.unk_id)
+    for line, ids in zip(LINES, ours.encode_source(LINES), strict=True):
+        assert theirs(line).input_ids == [*ids, ours.sep_id], line
+        if ours.unk_id not in ids:
+            text = theirs.decode([*ids, ours.sep_id], skip_special_tokens=True)
+            assert text.split() == ours.words(ids), line
+
+
+def test_words_of_moses_rules_are_read_one_by_one(tmp_path: Path) -> None:
+    cased = pair_of(vocabulary_of("word-bpe", tmp_path), "normalize", divides_hyphens=True)
+    ours = pair_of(cased.vocabulary, "normalize", divides_hyphens=True, lowers=True)
+    certificate = export_huggingface(translator_of(ours), tmp_path / "out")
+    assert "tokenizer.perl -a -no-escape -l en" in certificate["tokenizer"]
+    theirs = opened(tmp_path / "out")
+    for line, ids in zip(LINES, ours.encode_source(LINES), strict=True):
+        assert theirs(" ".join(cased.source.words(line))).input_ids == [*ids, ours.sep_id], line
+
+
+@pytest.mark.parametrize(
+    ("kind", "moses", "name"),
+    [("codes", "none", "m2m_100"), ("library", "tokenize", "m2m_100"), ("unigram", "none", "t5")],
+)
+def test_an_export_that_comes_back_translates_the_same(
+    tmp_path: Path, kind: str, moses: Any, name: str
+) -> None:
+    ours = pair_of(vocabulary_of(kind, tmp_path), moses, lowers=True)
+    model = translator_of(ours, name)
+    export_huggingface(model, tmp_path / "out")
+    import_huggingface(tmp_path / "out", tmp_path / "back")
+    back = load(tmp_path / "back")
+    assert isinstance(back, EncoderDecoder) and isinstance(back.tokenizer, BilingualTokenizer)
+    assert (back.tokenizer.source, back.tokenizer.target) == (ours.source, ours.target)
+    encoded = (each.encode_source(LINES) for each in (ours, back.tokenizer))
+    assert all(map(np.array_equal, *encoded))
+    settings = BeamSettings(beam=2, max_length_offset=9)
+    found = (translate_lines(each, LINES, settings) for each in (model, back))
+    for one, other in zip(*found, strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        # An untrained model may write the unknown, of which a tokenizer.json has no text.
+        known = one.ids[one.ids != ours.unk_id]
+        assert ours.write(known) == back.tokenizer.write(other.ids)
+
+
+def sentencepiece_model(kind: str = "unigram") -> bytes:
+    written, rules = io.BytesIO(), {"hard_vocab_limit": False, "minloglevel": 2}
+    text = iter(LINES[:2] * 9)
+    SentencePieceTrainer.train(
+        sentence_iterator=text, model_writer=written, vocab_size=70, model_type=kind, **rules
+    )
+    return written.getvalue()
+
+
+def test_marian_is_translated_with_by_its_own_files(tmp_path: Path) -> None:
+    ids = json.loads((write_marian(tmp_path / "theirs") / "vocab.json").read_text())
+    pad, end = ids["<pad>"], ids["</s>"]
+    fields = {"vocab_size": len(ids), "max_position_embeddings": 60, "pad_token_id": pad}
+    ends = {"eos_token_id": end, "forced_eos_token_id": end, "decoder_start_token_id": pad}
+    fields |= {"d_model": 8, "encoder_layers": 1, "encoder_ffn_dim": 9, "decoder_ffn_dim": 9}
+    fields |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    theirs = tiny("marian", dtype=torch.float32, **fields, **ends).model()
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        theirs.final_logits_bias.zero_()
+        for parameter in theirs.parameters():
+            if parameter.requires_grad:
+                # So wide that translations differ.
+                parameter.normal_(generator=generator)
+    theirs.save_pretrained(tmp_path / "theirs")
+    certificate = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
+    assert "tokenizer" not in certificate
+    model, tokenizer = load(tmp_path / "ours"), opened(tmp_path / "theirs")
+    assert isinstance(model, EncoderDecoder) and isinstance(model.tokenizer, BilingualTokenizer)
+    assert (model.tokenizer.source.language, model.tokenizer.target.language) == ("en", "de")
+    settings = BeamSettings(beam=1, max_length_offset=7)
+    texts = []
+    for line, found in zip(EN, translate_lines(model, EN, settings), strict=True):
+        given = tokenizer(line, return_tensors="pt")
+        (made,) = theirs.generate(
+            **given, min_new_tokens=1, max_new_tokens=8, bad_words_ids=[[pad]]
+        )
+        text = tokenizer.decode(made, skip_special_tokens=True, use_source_tokenizer=False)
+        texts.append(text)
+        assert model.tokenizer.write(found.ids) == " ".join(text.replace("<unk>", " ⁇ ").split())
+    assert len(set(texts)) > 1
+    export_huggingface(model, tmp_path / "again")
+    again = opened(tmp_path / "again")
+    assert type(again) is type(tokenizer)
+    for line in EN:
+        assert again(line).input_ids == tokenizer(line).input_ids
+        assert again(text_target=line).input_ids == tokenizer(text_target=line).input_ids
+    import_huggingface(tmp_path / "again", tmp_path / "back")
+    assert load(tmp_path / "back").tokenizer.fingerprint == model.tokenizer.fingerprint
+
+
+def test_rules_that_marian_lacks_stay_behind(tmp_path: Path) -> None:
+    files = load_tokenizer(write_marian(tmp_path / "files"))
+    certificate = export_huggingface(translator_of(pair_of(files, lowers=True)), tmp_path / "low")
+    assert "lower case" in certificate["tokenizer"]
+    assert not (tmp_path / "low" / "vocab.json").exists()
+    export_huggingface(translator_of(pair_of(files)), tmp_path / "out")
+    (tmp_path / "out" / "target_vocab.json").write_text("{}")
+    certificate = import_huggingface(tmp_path / "out", tmp_path / "back")
+    assert certificate["tokenizer"] == "its languages have a vocabulary each (target_vocab.json)"
+    assert load(tmp_path / "back").tokenizer is None
+
+
+def test_vocabularies_that_transformers_lacks_stay_behind_with_a_reason(tmp_path: Path) -> None:
+    codes, names = tmp_path / "codes", tmp_path / "dict.txt"
+    names.write_text("abc 3\na@@ 1\n")
+    codes.write_text("a b\nab c</w>\n")
+    apart = read_codes(codes)
+    codes.write_text("#version: 0.2\na b\nab c</w>\n")
+    for vocabulary, message in (
+        (apart, "its codes are of version 0.1"),
+        (read_codes(codes, names), "its dictionary lacks 3 pieces"),
+        (UnigramTokenizer(sentencepiece_model("bpe")), "is not a plain unigram one"),
+    ):
+        out = tmp_path / message[-9:]
+        certificate = export_huggingface(translator_of(pair_of(vocabulary)), out)
+        assert message in certificate["tokenizer"]
+        assert not list(out.glob("tokenizer*.json"))
+
+
+def test_a_tokenizer_that_no_translator_can_use_is_left_with_a_reason(tmp_path: Path) -> None:
+    ours = pair_of(vocabulary_of("word-bpe", tmp_path))
+    export_huggingface(translator_of(ours), tmp_path / "out")
+    file = tmp_path / "out" / "tokenizer.json"
+    content = read_json(file)
+    content["post_processor"]["single"].insert(0, {"SpecialToken": {"id": "</s>", "type_id": 0}})
+    file.write_text(json.dumps(content))
+    certificate = import_huggingface(tmp_path / "out", tmp_path / "around")
+    assert "puts more around a text than an end behind it" in certificate["tokenizer"]
+    assert load(tmp_path / "around").tokenizer is None
+    file.rename(file.with_name("source.spm"))
+    certificate = import_huggingface(tmp_path / "out", tmp_path / "other")
+    assert certificate["tokenizer"].endswith("and the folder has source.spm")
+
+
+def test_damaged_rules_and_other_vocabularies_are_refused(tmp_path: Path) -> None:
+    ours = pair_of(vocabulary_of("word-bpe", tmp_path))
+    with pytest.raises(ConfigError, match="model.first_position"):
+        export_huggingface(translator_of(ours, first_position=7), tmp_path / "shifted")
+    export_huggingface(translator_of(ours), tmp_path / "out")
+    settings = tmp_path / "out" / "tokenizer_config.json"
+    for sides, message in (
+        ([1], "is not the rules of two languages"),
+        ([{}, {}], "the rules of a language are damaged"),
+    ):
+        change_json(settings, sublayer_sides=sides)
+        with pytest.raises(DataError, match=f"tokenizer_config.json: .*{message}"):
+            import_huggingface(tmp_path / "out", tmp_path / "back")
