@@ -65,33 +65,6 @@ def test_sizes_follow_the_data_and_rows_are_rounded_up_to_a_multiple():
     assert t5.vocab_size == 32_128
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"vocab_size": 10}, r"model\.vocab_size = 10 is"),
-        ({"max_len": 12}, r"model\.max_len = 12 is"),
-        ({"vocab_multiple": 4, "vocab_size": 21}, "vocab_size = 21 is no multiple of .* = 4"),
-    ],
-)
-def test_sizes_that_do_not_hold_the_data_are_refused(fields, words):
-    with pytest.raises(ConfigError, match=words):
-        resolved(**fields)
-
-
-@pytest.mark.parametrize(
-    ("norm", "order", "final", "eps"),
-    [
-        ("layer", "pre", "affine", 1e-5),
-        ("rms", "pre", "affine", 1e-6),
-        ("layer", "post", "none", 1e-5),
-        ("none", "pre", "none", 1e-5),
-    ],
-)
-def test_the_final_norm_and_epsilon_follow_norm_and_order(norm, order, final, eps):
-    model = resolved(norm=norm, norm_order=order)
-    assert (model.final_norm, model.norm_eps) == (final, eps)
-
-
 def test_sources_have_names_and_shares_are_exact():
     assert (source_names(None), source_names("a")) == ((), ("a",))
     assert source_names(("a", "b")) == source_names({"a": 1.0, "b": 2.0}) == ("a", "b")

@@ -59,23 +59,11 @@ def test_evaluations_take_at_most_a_fifth_and_all_fits(
     assert length.steps * step_s + evaluations_s <= 60.001 * minutes
 
 
-def test_a_run_is_evaluated_as_often_and_as_far_as_its_length_says_unless_given() -> None:
-    def found(*settings: str) -> tuple[int | None, ...]:
-        recipe = load_recipe("gpt", settings).recipe
-        length = {"steps": 158, "n_evaluations": 2, "evaluate_tokens": 297}
-        train = resolve_train(recipe, valid_tokens=10**6, is_gpu=False, threads=1, **length)
-        return train.evaluate_steps, train.checkpoint_steps, train.evaluate_tokens
-
-    assert found() == (79, 79, 297)
-    assert found("train.evaluate_steps=7", "train.evaluate_tokens=50") == (7, 7, 50)
-
-
 @pytest.mark.parametrize(
     ("setting", "is_gpu", "threads", "expected"),
     [
         ({}, False, 3, 12),
         ({}, True, 1, 16),
-        ({"train.threads": 2}, False, 1, 8),
         ({"train.micro_batch_sequences": 5}, False, 2, 5),
         ({"model.d_model": 128, "train.batch_sequences": 64}, False, 2, 32),
     ],

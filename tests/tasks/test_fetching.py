@@ -106,7 +106,6 @@ def test_a_refusal_names_the_file_to_fetch_and_how_to_give_it(tmp_path, monkeypa
     ],
 )
 def test_a_file_of_a_release_is_kept_and_found_in_the_cache(name, files, tmp_path):
-    """Paths that archives are known to have, or files that are served as they are."""
     release = RELEASES[name]
     assert all(file.url.startswith("http") and len(file.checksum) == 64 for file in release.files)
     is_packed = release.files[0].url.endswith((".zip", ".tar.gz"))

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from sublayer.errors import DataError
+from sublayer.tasks.registry import TASKS, find_files
 from tests.tasks.files import ids, labels, read, texts, write
 
 _HEADER = (
@@ -67,6 +68,8 @@ _TWINS = [
 def test_the_hubs_rows_of_dpr_are_read(tmp_path):
     row = {"sentence": _TWINS[0], "pronoun": "it", "candidates": ["The bee", "the flower"]}
     write(tmp_path / "definite_pronoun_resolution" / "train.jsonl", {**row, "label": 1})
+    empty = write(tmp_path / "anything" / "test.jsonl", "")
+    assert not find_files(TASKS["dpr"], empty.parent)
     (example,) = read("dpr", tmp_path, "train").examples
     assert (example.choices, example.label) == (("The bee", "the flower"), 1)
 

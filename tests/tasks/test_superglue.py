@@ -81,6 +81,8 @@ def _wsc(folder, text, spans, split="dev"):
         ("Ask Mr. Lee if he can", [("Mr. Lee.", 1), ("he", 4)], [("Mr. Lee", 1), ("he", 4)], 1),
         # The nearest place where its words stand.
         ("It might use it , but it was late", [("It", 0), ("it", 2)], [("It", 0), ("it", 3)], 1),
+        # What stands there as it is written is kept, its full stop too.
+        ("Ask Mr. Lee or go", [("Lee", 2), ("Mr.", 1)], [("Lee", 2), ("Mr.", 1)], 0),
         # Punctuation that sticks to a span is not its.
         ('"Good for him," said Bo.', [("Bo", 4), ("him", 2)], [("Bo", 4), ("him", 2)], 0),
     ],

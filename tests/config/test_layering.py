@@ -1,0 +1,504 @@
+"""Layers of settings, recipes of files and runs, and the runs that they start from."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sublayer.config.data import DataConfig
+from sublayer.config.fields.applicability import is_idle
+from sublayer.config.fields.catalog import HEADINGS, TABLES
+from sublayer.config.layering.dropped import settle
+from sublayer.config.layering.finetune import load_finetune
+from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.config.layering.overrides import override_layer
+from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.layering.run_recipe import dump_recipe, read_recipe, read_run_recipe
+from sublayer.config.layering.settings import Layer, merge
+from sublayer.config.layering.sources import find_source, read_layers, shipped_recipes
+from sublayer.config.layering.start_folder import read_start
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_model import resolve_model
+from sublayer.errors import ConfigError
+from tests.breadth import rows
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3e-4", 3e-4),
+        ("true", True),
+        ("True", "True"),
+        ("'1984'", "1984"),
+        ('["ffn*0.5", "attention"]', ["ffn*0.5", "attention"]),
+        ("{enwik8 = 1.0}", {"enwik8": 1.0}),
+        ("2020-01-31", "2020-01-31"),
+        ("", ""),
+        ("1\nother = 2", "1\nother = 2"),
+    ],
+)
+def test_an_override_is_a_toml_value_or_else_a_bare_text(text: str, value: object):
+    assert override_layer([f"key={text}"], "command line").values == {"key": value}
+
+
+def test_every_value_has_its_origin():
+    loaded = load_recipe("modern", ["model.n_layers=2"])
+    assert loaded.origins["model.n_layers"] == "command line"
+    assert loaded.origins["model.norm"] == "recipe modern"
+    assert loaded.origins["model.d_model"] == "recipe gpt"
+    assert loaded.origins["model.share"] == "default"
+    tables = {table: type(getattr(loaded.recipe, table)) for table in TABLES}
+    fields = {f"{table}.{name}" for table, cls in tables.items() for name in cls.model_fields}
+    assert set(loaded.origins) == {*fields, *HEADINGS}
+
+
+def test_an_arm_is_one_more_layer():
+    loaded = load_recipe("gpt", ["train.minutes=3", "model.d_ff=64"])
+    arm = vary(loaded, ["train.steps=7", "model.positions=rotary", "model.rotary_base=500"])
+    train, model = arm.recipe.train, arm.recipe.model
+    assert (train.steps, train.minutes, model.d_ff, arm.name) == (7, None, 64, loaded.name)
+    assert arm.origins["train.steps"] == "vary"
+    assert loaded.recipe.train.minutes == 3
+    model = vary(arm, {"model.positions": "none"}).recipe.model
+    assert (model.positions, model.rotary_base) == ("none", 10000.0)
+
+
+def merged(*layers: dict[str, object]) -> dict[str, object]:
+    settings = merge([Layer("layer", values) for values in layers])
+    return {key: setting.value for key, setting in settings.items()}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("train.minutes", "train.steps"),
+        ("train.tokens", "train.epochs"),
+        ("optimizer.warmup_share", "optimizer.warmup_steps"),
+        ("data.vocab_size", "data.merges"),
+    ],
+)
+def test_a_later_exclusive_field_drops_the_earlier_one(earlier: str, later: str):
+    assert merged({earlier: 1, "train.seed": 2}, {later: 1}) == {"train.seed": 2, later: 1}
+
+
+def test_a_later_text_or_start_replaces_what_it_brings():
+    both = {"data.path": "a", "data.corpus": "b"}
+    assert merged(both, {"data.path": "c"}) == {"data.path": "c"}
+    assert merged(both, {"data.corpus": "c"}) == {"data.corpus": "c"}
+    assert merged({"data.path": "c"}, both) == both
+    earlier = {"data.tokenizer": "bpe", "data.vocab_size": 512, "data.context": 64}
+    assert merged(earlier, {"init.run": "runs/a"}) == {"data.context": 64, "init.run": "runs/a"}
+    sized = {"data.tokenizer": "bpe", "data.vocab_size": 500}
+    assert "data.vocab_size" not in merged(sized, {"data.tokenizer": "bytes"})
+    assert "data.vocab_size" not in merged(sized, {"data.tokenizer": "mine/tokenizer.json"})
+    assert merged(sized, {"data.tokenizer": "unigram"})["data.vocab_size"] == 500
+
+
+def test_a_new_optimizer_drops_settings_of_the_old_one_and_keeps_shared_ones():
+    adamw = {"optimizer.lr": 1e-3, "optimizer.betas": [0.9, 0.99], "optimizer.clip_norm": 2}
+    sgd = {"optimizer.kind": "sgd"}
+    assert merged(adamw, sgd) == {"optimizer.clip_norm": 2, **sgd}
+    given = {**sgd, "optimizer.lr": 0.5, "optimizer.momentum": 0.8}
+    assert merged({"optimizer.lr": 1e-3}, given) == given
+    # Adam's default learning rate is AdamW's.
+    adam = {"optimizer.kind": "adam"}
+    assert merged({"optimizer.lr": 1e-3, "optimizer.betas": [0.9, 0.99]}, adam) == {
+        "optimizer.lr": 1e-3,
+        **adam,
+    }
+    same = {"optimizer.kind": "adamw"}
+    assert merged(adamw, same) == merged({**same, **adamw}, same) == {**adamw, **same}
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("model.lr", "optimizer.lr"),
+        ("titel", "title"),
+        ("model.zzzzz", "`sublayer fields model`"),
+        ("zzzzz.yyyyy", "the tables are model"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_and_its_layer(key: str, meant: str):
+    with pytest.raises(ConfigError, match=rf"^{key} .*{meant}.*\(recipe x\)$"):
+        merge([Layer("recipe x", {key: 1})])
+
+
+def test_a_layer_restores_a_default_that_an_earlier_one_changed():
+    changed = Layer("recipe a", {"model.share_groups": 2})
+    restored = Layer("vary", {"model.share_groups": 1})
+    layers = ([changed, restored], [changed, restored, restored], [restored], [changed])
+    found = [merge(each)["model.share_groups"].restores for each in layers]
+    assert found == [True, True, False, False]
+
+
+CHOICES: dict[str, list[Any]] = {
+    "model.block": [["attention", "ffn"], ["ffn"], ["attention"], ["ffn:relu", "attention"]],
+    "model.d_embed": [32, 64],
+    "model.embedding_projection": ["sum"],
+    "model.ffn": ["relu", "gelu"],
+    "model.gelu": ["exact"],
+    "model.norm": ["layer", "none"],
+    "model.positions": ["learned", "rotary", "none"],
+    "model.rotary_base": [500.0],
+    "model.share": ["none", "all"],
+    "model.share_groups": [2],
+    "optimizer.schedule": ["linear", "constant", "inverse-sqrt", "polynomial"],
+    "optimizer.warmup": ["albert", "gpt1", "constant"],
+    "optimizer.weight_decay": [0.0, 0.2],
+    "optimizer.decay_vectors": [True],
+}
+
+SETTINGS = st.fixed_dictionaries(
+    {}, optional={key: st.sampled_from(values) for key, values in CHOICES.items()}
+)
+
+
+@given(SETTINGS, SETTINGS)
+def test_a_setting_that_a_later_layer_makes_idle_is_dropped_with_a_note_and_nothing_else(
+    earlier: dict[str, Any], later: dict[str, Any]
+):
+    base, over = Layer("recipe mine", earlier), Layer("command line", later)
+    try:
+        before = settle([base])
+    except ConfigError:
+        return
+    try:
+        settled = settle([base, over])
+    except ConfigError as error:
+        # What is refused was set by the later layer itself.
+        key, _, _ = str(error).partition(" = ")
+        assert key in later
+        return
+    assert before.notes == ()
+    noted = [note.partition(" = ")[0] for note in settled.notes]
+    gone = [key for key in earlier if key not in settled.settings]
+    assert sorted(noted) == sorted(gone)
+    assert not set(noted) & set(later)
+    for key, setting in settled.settings.items():
+        assert setting.restores or not is_idle(key, settled.recipe)
+
+
+def test_a_setting_that_never_had_an_effect_is_refused_with_its_origin(tmp_path: Path):
+    recipe = tmp_path / "x.toml"
+    recipe.write_text("[model]\nshare_groups = 2\n")
+    with pytest.raises(ConfigError) as error:
+        load_recipe(recipe, ["model.d_ff=64"])
+    origin = f"model.share_groups = 2 (recipe {recipe}) has no effect with model.share = 'none'"
+    assert str(error.value).startswith(origin)
+
+
+def write(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_recipes_are_found_by_name_file_and_run(tmp_path: Path):
+    def named(*given: object) -> tuple[str, str]:
+        source = find_source(*given)  # type: ignore[arg-type]
+        return source.name, source.origin
+
+    path = write(tmp_path / "mine.toml", "")
+    assert named(path) == ("mine", f"recipe {path}")
+    file = write(tmp_path / "a" / "recipe.toml", "derived = []")
+    assert named("a", tmp_path) == ("a", "run a")
+    assert find_source(file).name == "a"
+    write(tmp_path / "gpt" / "recipe.toml", "")  # a shipped recipe comes first
+    assert named("gpt", tmp_path) == named("gpt") == ("gpt", "recipe gpt")
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("zzzzzzzz", "the recipes are "),
+        ("model.d_ff=512", "gpt model.d_ff=512"),
+        ("/", r"recipe\.toml"),
+    ],
+)
+def test_an_unknown_recipe_is_refused(source: str, says: str):
+    with pytest.raises(ConfigError, match=says):
+        find_source(source)
+
+
+def test_extended_recipes_come_base_first(tmp_path: Path):
+    base = 'extends = "gpt"\ntitle = "Base"\nsource = "A book"\n[model]\nn_layers = 2\nd_ff = 8'
+    write(tmp_path / "base.toml", base)
+    top = 'extends = "base.toml"\ntitle = "Top"\n[model]\nd_ff = 16'
+    path = write(tmp_path / "top.toml", top)
+    origins = [layer.origin for layer in read_layers(find_source(path))]
+    assert origins == ["recipe gpt", "recipe base.toml", f"recipe {path}"]
+    loaded = load_recipe(path)
+    assert (loaded.recipe.model.n_layers, loaded.recipe.model.d_ff) == (2, 16)
+    assert loaded.origins["model.d_ff"] == f"recipe {path}"
+    assert loaded.origins["model.n_layers"] == "recipe base.toml"
+    # Headings are not those of what it extends.
+    assert (loaded.recipe.title, loaded.recipe.source) == ("Top", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[model\n", "is not TOML"),
+        ("[modle]\n", "did you mean [model]?"),
+        ("model = 3\n", "model = 3"),
+        ("d_ff = 3\n", "did you mean model.d_ff?"),
+        ("[model]\nlr.rate = 3\n", "model.lr"),
+        ("title = '\udcff'", "is not UTF-8 text"),
+    ],
+)
+def test_a_malformed_recipe_is_refused_by_file(tmp_path: Path, text: str, says: str):
+    path = tmp_path / "x.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError) as error:
+        load_recipe(path)
+    assert says in str(error.value)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_paths_are_made_absolute_and_names_of_data_sets_and_urls_are_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hub, url = "hub:owner/name:config@train", "https://owner.org/a.txt"
+    data = DataConfig(
+        path=("a/../b.txt", hub, url), valid_path="squad-dev", test_path="albert-intrinsic"
+    )
+    found = absolute_paths(Recipe(data=data)).data
+    assert found.path == (str(tmp_path / "b.txt"), hub, url)
+    # Corpora that are scored, and no paths of texts.
+    assert (found.valid_path, found.test_path) == ("squad-dev", "albert-intrinsic")
+    trained = absolute_paths(Recipe(data=DataConfig(path="squad-dev"))).data
+    assert trained.path == str(tmp_path / "squad-dev")
+    tokenizers = {
+        name: absolute_paths(Recipe(data=DataConfig(tokenizer=name))).data.tokenizer
+        for name in ("tokenizer.json", "deep/code", "moses-bpe")
+    }
+    assert tokenizers == {
+        "tokenizer.json": str(tmp_path / "tokenizer.json"),
+        "deep/code": str(tmp_path / "deep" / "code"),
+        "moses-bpe": "moses-bpe",
+    }
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+PATHS = TEXT.filter(bool) | st.lists(TEXT, min_size=1, max_size=3).map(tuple)
+NUMBER = st.floats(1e-9, 1e3)
+DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "model": {
+        "swish_beta": st.just("learned") | st.floats(-1e6, 1e6),
+        "norm_eps": st.floats(1e-300, 1, exclude_max=True),
+        "block": st.sampled_from(["macaron", ("ffn*0.25", "attention")]),
+    },
+    "data": {
+        "corpus": st.sampled_from([None, "python", ("python", "enwik8")]),
+        "path": PATHS | st.dictionaries(TEXT.filter(bool), NUMBER, min_size=1),
+        "valid_path": st.none() | TEXT.filter(bool),
+        "watch": st.sampled_from([(), ("race-dev",), {"squad": "dev.json", "own": "a/b.txt"}]),
+        "tasks": st.sampled_from([None, ("sst2", "cola"), {"sst2": 0.5, "cola": 2.0}]),
+        "columns": st.sampled_from([None, {"text": "a", "choices": ("b", "c"), "label": "d"}]),
+    },
+    "optimizer": {"lr": NUMBER, "betas": st.tuples(*[st.floats(0, 1, exclude_max=True)] * 2)},
+    "train": {
+        "keep_steps": st.lists(st.integers(1, 10**6), unique=True, max_size=3).map(tuple),
+        "probes": st.sampled_from([(), ("sst2",), {"sst2": "glue", "race": "a b"}]),
+        "seed": st.integers(0, 2**63 - 1),
+    },
+    "init": {"freeze": st.sampled_from([(), "embeddings", ("embeddings", "layers:2")])},
+}
+
+"""Of every type of value what a file might alter."""
+
+
+@settings(max_examples=60)
+@given(
+    name=st.sampled_from(("gpt", "bert-base", "multi30k-tiny")),
+    title=TEXT,
+    drawn=st.fixed_dictionaries(
+        {table: st.fixed_dictionaries({}, optional=fields) for table, fields in DRAWN.items()}
+    ),
+    derived=st.lists(st.sampled_from(["train.steps", "model.d_ff"]), unique=True),
+)
+def test_a_written_recipe_is_read_back_exactly(
+    tmp_path_factory: pytest.TempPathFactory,
+    name: str,
+    title: str,
+    drawn: dict[str, dict[str, Any]],
+    derived: list[str],
+):
+    content = load_recipe(name).recipe.model_dump()
+    content |= {table: {**content[table], **fields} for table, fields in drawn.items()}
+    if not isinstance(content["data"]["path"], str | tuple | None):
+        content["data"]["corpus"] = None
+    recipe = Recipe.model_validate({**content, "title": title})
+    path = tmp_path_factory.mktemp("run") / "recipe.toml"
+    path.write_text(dump_recipe(recipe, derived), encoding="utf-8")
+    assert read_recipe(path) == recipe
+
+
+def write_run(folder: Path, recipe: Recipe, *derived: str) -> Path:
+    folder.mkdir()
+    (folder / "recipe.toml").write_text(dump_recipe(recipe, derived), encoding="utf-8")
+    return folder
+
+
+def test_a_run_as_a_base_gives_its_recipe_again_and_what_it_set_counts(tmp_path: Path):
+    given = ["model.share=all", "model.share_groups=2", "model.block=macaron"]
+    given += ["train.batch_tokens=4096", "train.tokens=1e6", "optimizer.warmup_steps=3"]
+    recipe = load_recipe("gpt", given).recipe
+    folder = write_run(tmp_path / "a", recipe)
+    assert load_recipe(folder).recipe == recipe
+    (note,) = load_recipe(folder, ["model.share=none"]).notes
+    assert note.startswith(f"model.share_groups = 2 of run {folder} has no effect")
+    # Its defaults do not count as set.
+    loaded = load_recipe(folder, ["model.norm=none", "init.run=x"])
+    assert loaded.origins["model.rotary_base"] == "default"
+    assert loaded.origins["train.tokens"] == f"run {folder}"
+
+
+def test_values_that_a_run_derived_are_derived_anew_where_the_run_is_a_base(tmp_path: Path):
+    given = load_recipe("gpt").recipe
+    train = given.train.model_copy(update={"steps": 4213})
+    folder = write_run(tmp_path / "a", given.model_copy(update={"train": train}), "train.steps")
+    assert read_recipe(folder / "recipe.toml").train.steps == 4213
+    based = load_recipe(folder).recipe.train
+    assert (based.steps, based.minutes) == (None, given.train.minutes)
+    other = load_recipe(folder, ["train.steps=5"]).recipe.train
+    assert (other.steps, other.minutes) == (5, None)
+
+
+def test_a_recipe_that_leaves_something_open_is_not_that_of_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_recipe(path)
+    path.write_text(dump_recipe(load_recipe("gpt").recipe))
+    with pytest.raises(ConfigError, match=r"toml is not the recipe of a run: d_head, d_ff,"):
+        read_run_recipe(path)
+
+
+SMALL = {
+    "model.n_layers": 2,
+    "model.d_model": 32,
+    "model.ffn": "swiglu",
+    "model.d_ff": 48,
+    "data.context": 64,
+    "data.path": "book.txt",
+    "data.split": "80/10/10",
+}
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Write the folder of a run, as far as a recipe that starts from it reads one."""
+
+    def write(settings: dict[str, Any] = SMALL, source: str = "gpt") -> str:
+        recipe = load_recipe(source, settings).recipe
+        model = resolve_model(recipe.model, vocab_size=256, context=recipe.data.context)
+        open_fields = model.model_fields_set - recipe.model.model_fields_set
+        folder = tmp_path / "book"
+        (folder / "model").mkdir(parents=True)
+        whole = recipe.model_copy(update={"model": model})
+        text = dump_recipe(whole, [f"model.{name}" for name in open_fields])
+        (folder / "recipe.toml").write_text(text)
+        described = {"format": "sublayer", "version": 1, "model": model.model_dump(mode="json")}
+        (folder / "model" / "config.json").write_text(json.dumps(described))
+        return str(folder)
+
+    return write
+
+
+def test_a_start_gives_its_model_and_its_text(run: Run) -> None:
+    folder = run()
+    loaded = load_recipe("modern", {"init.run": folder})
+    model, data = loaded.recipe.model, loaded.recipe.data
+    assert (model.n_layers, model.d_model, model.ffn, model.d_ff) == (2, 32, "swiglu", 48)
+    assert (model.norm, model.positions) == ("layer", "learned")  # gpt's defaults, not modern's
+    assert (data.path, data.corpus, data.split, data.context) == ("book.txt", None, "80/10/10", 64)
+    assert loaded.origins["model.d_model"] == f"run {folder}"
+    assert "data.path = 'book.txt' instead of data.corpus = 'python'" in loaded.notes[1]
+    arm = vary(loaded, {"model.norm_eps": 1e-3}).recipe.model
+    assert (arm.norm_eps, arm.d_model) == (1e-3, 32)
+
+
+def test_settings_of_the_command_line_stand(run: Run) -> None:
+    folder = run()
+    given = {"init.run": folder, "data.path": "notes.txt", "model.dropout": 0.1}
+    loaded = load_recipe("gpt", given)
+    model, data = loaded.recipe.model, loaded.recipe.data
+    # Of the other text only what the model was trained to see is kept.
+    assert (data.path, data.split, data.context) == ("notes.txt", None, 64)
+    assert (model.dropout, model.dropout_attention) == (0.1, None)  # follows dropout, as there
+    kept, others = loaded.notes
+    assert kept == (
+        f"starts from {folder}, whose model and tokenizer it keeps, but for model.dropout = 0.1 "
+        "(there 0.0), data.path = 'notes.txt' (there 'book.txt'), no data.split (there '80/10/10')"
+    )
+    assert "model.d_model = 32 instead of 192" in others
+
+
+def test_the_data_of_a_recipe_of_tasks_counts_for_any_model(run: Run, tmp_path: Path) -> None:
+    recipe = tmp_path / "tasks.toml"
+    recipe.write_text(
+        '[objective]\nkind = "supervised"\nformat = "traversal"\n[model]\nn_layers = 9\n'
+        '[data]\ntasks = "rte"\npath = "glue"\ncontext = 48\n'
+    )
+    loaded = load_recipe(str(recipe), {"init.run": run()})
+    model, data = loaded.recipe.model, loaded.recipe.data
+    assert (data.tasks, data.path, data.context, data.split) == ("rte", "glue", 48, None)
+    assert (model.n_layers, model.max_len) == (2, 64)
+
+
+def test_the_recipe_of_a_run_that_had_a_start_is_whole_without_it(run: Run, tmp_path: Path) -> None:
+    first = run()
+    second = load_recipe("gpt", {"init.run": first, "model.init_std": 0.02}).recipe
+    later = tmp_path / "later"
+    later.mkdir()
+    (later / "recipe.toml").write_text(dump_recipe(second))
+    (Path(first) / "recipe.toml").unlink()
+    assert load_recipe(str(later)).recipe.model == second.model
+
+
+@pytest.mark.parametrize("part", ["model", "checkpoints/step-3/model"])
+def test_a_checkpoint_and_a_model_of_a_run_are_that_run(run: Run, part: str) -> None:
+    folder = Path(run()) / part
+    folder.mkdir(parents=True, exist_ok=True)
+    start = read_start(str(folder))
+    assert start is not None and start.data is not None
+    assert (start.model.d_ff, start.data.path) == (48, "book.txt")
+
+
+def test_an_imported_model_gives_its_model_and_a_context_that_it_has(run: Run) -> None:
+    folder = Path(run())
+    (folder / "recipe.toml").unlink()
+    loaded = load_recipe("gpt", {"init.run": str(folder / "model")})
+    assert (loaded.recipe.model.d_ff, loaded.recipe.data.context) == (48, 64)
+    assert loaded.recipe.data.corpus == "python"  # the recipe's: the model brings no text
+
+
+@pytest.mark.parametrize("name", rows(shipped_recipes(), 2))
+def test_every_shipped_model_is_kept_as_it_is(run: Run, name: str) -> None:
+    folder = run({}, name)
+    before, after = load_recipe(name).recipe, load_recipe(name, {"init.run": folder}).recipe
+    sizes = {"vocab_size": 256, "context": before.data.context}
+    kept, given = (resolve_model(each.model, **sizes) for each in (after, before))
+    assert kept.model_dump() == given.model_dump()
+
+
+@pytest.mark.parametrize("damage", ["not toml [", "[model]\nno = 1"])
+def test_a_start_that_cannot_be_read_is_left_to_the_loading_of_its_weights(run: Run, damage: str):
+    folder = Path(run())
+    (folder / "recipe.toml").write_text(damage)
+    assert read_start(str(folder)) is None
+    assert read_start(str(folder / "nothing")) is None
+
+
+def test_a_start_or_an_objective_of_another_kind_is_refused_by_name(run: Run) -> None:
+    with pytest.raises(ConfigError, match=r"is a model of another kind \(decoder\) than .*encoder"):
+        load_recipe("albert-small", {"init.run": run()})
+    with pytest.raises(ConfigError, match="objective.kind = masked answers no task: leave it out"):
+        load_finetune("albert-small", ["rte"], ".", ["objective.kind=masked"])
