@@ -11,6 +11,7 @@ from sublayer.data import random_order as module
 from sublayer.data.cache import file_digest
 from sublayer.data.counter_rng import Purpose, fork, seeds
 from sublayer.data.random_order import random_order
+from sublayer.data.shards import encoding
 from sublayer.data.store import TokenStore, read_store, write_store
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.text.document_range import DocumentRange
@@ -98,6 +99,25 @@ def test_a_store_cut_or_changed_anywhere_is_not_read(path, document, unit, paddi
             assert read_store(path) is None, place
     path.write_bytes(whole + b"\0")
     assert read_store(path) is None
+
+
+@pytest.mark.parametrize(("most", "n_bytes", "sizes"), [(2, 99, [2, 2]), (9, 14, [2, 1, 1])])
+def test_sentences_are_encoded_in_batches_and_long_ones_alone(
+    path, monkeypatch, most, n_bytes, sizes
+):
+    monkeypatch.setattr("sublayer.data.shards.encoding._BATCH_SENTENCES", most)
+    monkeypatch.setattr("sublayer.data.shards.encoding._BATCH_BYTES", n_bytes)
+    batches = list(encoding._sentence_batches(["One.", "Two three.", "Longer than that.", "Four."]))
+    assert [len(batch) for batch in batches] == sizes
+    blank = DocumentRange(MemoryDocument("blank", b" \n\n "))
+    pieces = [[DocumentRange(SENTENCES), blank, DOCUMENTS[0]], [DocumentRange(SENTENCES, 17)]]
+    store = stored(path, pieces, BYTES, "prose")
+    assert bytes(store.ids.astype(np.uint8)) == b"One.Two three.Four.one twoFour."
+    assert store.sentence_starts.tolist() == [0, 4, 14, 19, 26]
+    assert (store.document_starts.tolist(), store.source_starts.tolist()) == ([0, 19, 26], [0, 26])
+    assert (store.n_dropped_sentences, store.n_dropped_documents) == (0, 1)
+    raw = SENTENCES.text + b" \n\n one two" + SENTENCES.text[17:]
+    assert store.sha256 == hashlib.sha256(raw).hexdigest()
 
 
 def test_sentences_without_tokens_are_dropped(path):
