@@ -65,8 +65,7 @@ def test_a_path_is_what_one_computes_by_hand() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"norm_order": "post", "block": "macaron", "positions": "learned-per-layer"},
-        {"share": "all", "n_layers": 4, "positions": "rotary", "norm": "rms"},
+        {"share": "all", "n_layers": 4, "positions": "learned-per-layer", "norm": "rms"},
         {"kind": "encoder", "norm_order": "post", "share": "all", "d_embed": 4, "segments": "both"},
     ],
 )

@@ -156,7 +156,6 @@ def test_exact_flows_have_the_order_of_the_theorem(splitting: str, order: int) -
 @pytest.mark.parametrize(
     ("splitting", "substeps", "order"),
     [
-        ("Lie (Transformer)", "Euler", 2),
         ("Strang (Macaron)", "Euler", 2),
         ("Lie (Transformer)", "midpoint", 2),
         ("Strang (Macaron)", "midpoint", 3),
@@ -165,12 +164,6 @@ def test_exact_flows_have_the_order_of_the_theorem(splitting: str, order: int) -
 def test_coarse_parts_lower_the_order(splitting: str, substeps: str, order: int) -> None:
     errors = local_errors(linear_problem(seed=1), splitting, substeps)
     assert errors.slopes[-1] == pytest.approx(order, abs=0.1)
-
-
-def test_operators_that_commute_leave_no_error() -> None:
-    errors = local_errors(linear_problem(seed=2, commute=True), "Lie (Transformer)", "exact")
-    assert max(errors.errors) < 1e-13
-    assert all(np.isnan(slope) for slope in errors.slopes)
 
 
 def test_the_leading_terms_are_those_worked_out_by_hand() -> None:
