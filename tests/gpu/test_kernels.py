@@ -158,7 +158,7 @@ def test_a_cuda_graph_writes_the_tokens_of_steps_that_are_called(name, sampling,
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("name", chosen(MODELS, "learned", "relative"))
+@pytest.mark.parametrize("name", chosen(MODELS, "relative"))
 def test_no_step_of_generating_waits(name, monkeypatch):
     model = make(name, "cpu")
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)

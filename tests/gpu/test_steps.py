@@ -34,9 +34,7 @@ def run(command):
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "kind", chosen(KINDS, "documents", "auxiliary", "masked", "span", "questions, joint")
-)
+@pytest.mark.parametrize("kind", chosen(KINDS, "documents", "masked", "span", "questions, joint"))
 def test_losses_and_gradients_are_those_of_the_cpus_kernels(kind, device, texts, monkeypatch):
     settings = without_dropout(KINDS[kind])
     loss, found = gradients(open_session(texts, settings, device))
@@ -86,7 +84,7 @@ def test_steps_prepared_ahead_are_the_same(kind, texts, device, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "kind", chosen(KINDS, "auxiliary", "masked", "translation", "pair", "questions, joint")
+    "kind", chosen(KINDS, "auxiliary", "masked", "translation", "questions, joint")
 )
 def test_no_pass_of_an_objective_waits(kind, texts, monkeypatch):
     train_step = open_session(texts, KINDS[kind], "cpu").train_step
@@ -99,7 +97,7 @@ def test_no_pass_of_an_objective_waits(kind, texts, monkeypatch):
         sum(objective(batch).values()).backward()
 
 
-@pytest.mark.parametrize("name", chosen(OPTIMIZERS, "adamw", "lamb", "factored"))
+@pytest.mark.parametrize("name", chosen(OPTIMIZERS, "lamb", "factored"))
 def test_no_update_waits(name, texts):
     train_step = open_session(texts, OPTIMIZERS[name], "cpu").train_step
     train_step(0)

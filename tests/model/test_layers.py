@@ -111,14 +111,6 @@ def test_pre_norm_normalises_the_input_of_the_function():
     torch.testing.assert_close(found, torch.tensor([2.25, 1.25]))
 
 
-def test_dropout_acts_on_the_output_of_a_branch_alone():
-    sublayer = make_sublayer(0.5, [10.0, 20.0], norm="none", dropout=0.5).train()
-    torch.manual_seed(0)
-    x = torch.tensor([[[1.0, 2.0]]])
-    values = {tuple(sublayer(x, CONTEXT).flatten().tolist()) for _ in range(50)}
-    assert values == {(1.0, 2.0), (11.0, 2.0), (1.0, 22.0), (11.0, 22.0)}
-
-
 def make_network(variant, d_hidden=1, **fields):
     given = {"gelu": "exact", "swish_beta": 1.0, "bias": False, "p_hidden": 0.0, **fields}
     network = FeedForward(1, d_hidden, FFNS[variant], **given)

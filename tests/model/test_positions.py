@@ -150,16 +150,6 @@ def test_alibi_slopes_by_hand():
     assert slopes(3) == [1 / 16, 1 / 256, 1 / 4]
 
 
-def test_the_bias_of_alibi_by_hand():
-    positions = make_positions("alibi", "encoder")
-    # Behind two tokens of a past, and of rows that stand at places of their own.
-    bias = positions.score_bias(torch.tensor([2, 3]), torch.arange(4), torch.float64)
-    assert (16 * bias[0, 0]).tolist() == [[-2, -1, 0, -1], [-3, -2, -1, 0]]
-    places = torch.tensor([[0, 1], [5, 9]])
-    bias = positions.score_bias(places, places, torch.float64)
-    assert (256 * bias[:, 1]).tolist() == [[[0, -1], [-1, 0]], [[0, -4], [-4, 0]]]
-
-
 def alibi_reference(attention, x, is_causal):
     """Attend as the paper writes it, a query and a head at a time."""
     weight, bias, d_head = attention.projection.weight, attention.projection.bias, 4

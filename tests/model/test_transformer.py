@@ -112,16 +112,6 @@ def test_a_cache_has_an_end_and_shared_layers_have_keys_of_their_own(random_mode
         model(tokens[:, 13:14], cache=cache)
 
 
-def test_captured_states_are_the_residual_stream(random_model):
-    model, tokens = random_model(n_layers=3), draw_tokens(2, 5)
-    layout = Layout.causal(tokens)
-    hidden = model.hidden(tokens, layout, capture=(0, 2, 3))
-    assert sorted(hidden.captured) == [0, 2, 3]
-    close(hidden.captured[0], model.positions.add(model.embedding(tokens), 0, layout.positions))
-    close(model.final_norm(hidden.captured[3]), hidden.final)
-    close(model.logits(hidden.final), model(tokens).logits)
-
-
 @pytest.mark.parametrize(
     "place", ["dropout", "dropout_attention", "dropout_embedding", "dropout_final"]
 )

@@ -111,7 +111,7 @@ def train_whole(config, n_steps=3):
     return parameters, optimizer_tensors(optimizer, parameters)
 
 
-@pytest.mark.parametrize(("name", "which", "size"), rows(WAYS, 15))
+@pytest.mark.parametrize(("name", "which", "size"), rows(WAYS, 11))
 def test_parts_move_as_the_whole_does_and_keep_parts_of_its_state(
     double, monkeypatch, name, which, size
 ):

@@ -42,7 +42,7 @@ def headers_of(path):
     return read_stored_headers(StoredTensors(path, path.parent))
 
 
-@pytest.mark.parametrize("name", rows(TABLES, 9))
+@pytest.mark.parametrize("name", rows(TABLES, 8))
 def test_an_optimizer_restored_from_the_state_of_its_table_continues_to_the_bit(tmp_path, name):
     config, shapes = TABLES[name], {**SHAPES, "scalar": ()}
     roles = {**ROLES, "scalar": "vector"}

@@ -138,20 +138,20 @@ def test_a_kept_pace_is_used_for_a_week(tiny):
 class Processor:
     """A processor of given speeds: its clock moves by what is multiplied, and counts it."""
 
-    def __init__(self, *, float32: float, bfloat16: float):
+    def __init__(self, *, float32, bfloat16):
         self.speed = {torch.float32: float32, torch.bfloat16: bfloat16}
         self.now = 0.0
         self.largest = 0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
-    def mm(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def mm(self, a, b):
         self.largest = max(self.largest, a.shape[0])
         self.now += 2 * a.shape[0] ** 3 / self.speed[a.dtype]
         return a
 
-    def linear(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def linear(self, x, weight):
         is_low = torch.is_autocast_enabled("cpu")
         dtype = torch.bfloat16 if is_low else torch.float32
         self.now += 6 * x.numel() * weight.shape[0] / self.speed[dtype]
@@ -160,7 +160,7 @@ class Processor:
 
 @pytest.fixture
 def simulate(monkeypatch):
-    def install(*, float32: float, bfloat16: float, units: bool) -> Processor:
+    def install(*, float32, bfloat16, units):
         processor = Processor(float32=float32, bfloat16=bfloat16)
         monkeypatch.setattr(torch, "mm", processor.mm)
         monkeypatch.setattr(precision, "linear", processor.linear)

@@ -19,7 +19,7 @@ from sublayer.loading import load
 from sublayer.runs.run import train_run
 from sublayer.training.checkpoints.layout import stored_model, stored_training
 from sublayer.training.progress import SilentProgress
-from tests.made import LSTM, MASKED, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
+from tests.made import LSTM, MASKED, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION
 from tests.stopping import stopped_at
 from tests.torchrun import in_processes
 from tests.training.conftest import ROOT
@@ -40,7 +40,6 @@ SHARED |= {"optimizer.schedule": "polynomial", "optimizer.warmup": "albert"}
 ADAFACTOR = {"model.ffn": "swiglu", "optimizer.kind": "adafactor", "optimizer.min_factored": 8}
 """Means of rows and columns, of matrices that are stored together."""
 
-RECOMPUTED = {**AUXILIARY, "train.recompute": "blocks"}
 DOCUMENTS = {**LSTM, "data.boundaries": "respect"}
 # No choice, start or end depends on what all logits share: the gradient of that bias is noise, of
 # which Adam would make much.
@@ -48,12 +47,10 @@ SGD = {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "objective.dropout": 0.0}
 BLEU = {**TRANSLATION, "train.best_by": "bleu"}
 
 COPIES = {
-    "auxiliary": RECOMPUTED,
     # A sentence head that is not trained, and an optimizer that leaves it alone.
     "unjudged": {**MASKED, "objective.sentence": "none", **LAMB},
     # Batches of few pairs, of which one has a pair alone: less than there are processes.
     "lonely": {**TRANSLATION, "data.context": 13, "train.batch_sequences": 2},
-    "traversal": {**TRAVERSAL, **SGD},
     # Of which some have no answer: the joint head.
     "questions": {**QUESTIONS, "data.tasks": "squad2", **SGD},
     "frozen": {"init.freeze": "embeddings"},
@@ -70,7 +67,7 @@ BARE = {"model.bias": False}
 PARTS = {
     # Steps of which two processes compute different numbers of micro-batches.
     "ragged": {"train.batch_sequences": 5, **FULL},
-    "auxiliary": {**RECOMPUTED, **FULL},
+    "auxiliary": {**AUXILIARY, "train.recompute": "blocks", **FULL},
     "shared in groups": {**SHARED, **GROUPS, **BARE, **OPTIMIZER},
     "lstm": {**DOCUMENTS, **FULL},
     "masked": {**MASKED, **LAMB, **FULL},

@@ -19,7 +19,7 @@ from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.run import from_recipe, train_run
 from sublayer.training.progress import SilentProgress
 from tests.breadth import rows
-from tests.made import KINDS, LSTM, MASKED, QUESTIONS, TEXT, TRANSLATION
+from tests.made import KINDS, LSTM, MASKED, QUESTIONS, TRANSLATION
 from tests.training.runs import Notes, SignalAt, results
 
 VARIANTS = {
@@ -29,7 +29,6 @@ VARIANTS = {
     "scaled": {"optimizer.parameter_scale": True},
     "uncorrected": {"optimizer.bias_correction": False},
     "as gpt1": {"optimizer.form": "gpt1", "optimizer.warmup": "gpt1", "model.softmax": "all"},
-    "words of gpt1": {"data.tokenizer": "gpt1-bpe", "data.merges": 30},
     "layer by layer": {"optimizer.layer_decay": 0.8},
     "shuffled": {"data.windows": "shuffled", "model.share": "all", "train.log_steps": 5},
     "documents of an lstm": {**LSTM, "data.boundaries": "respect", "train.recompute": "blocks"},
@@ -41,11 +40,9 @@ VARIANTS = {
         "data.batch_parts": 2,
         "train.batch_tokens": 128,
     },
-    "by the last": {"train.best_by": "last"},
     "translation by BLEU": {**TRANSLATION, "train.best_by": "bleu"},
     "fairseq's batches": {**TRANSLATION, "data.batch_multiple": 8, "data.batch_order": "once"},
     "questions without answers": {**QUESTIONS, "data.tasks": "squad2"},
-    "text by score": {**TEXT, "train.best_by": "score"},
 }
 """Beyond the shared runs; ``make test-all`` tries them."""
 CONSTANT = {
