@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.data.gpt1 import text_rules
-from sublayer.data.gpt1.differences import Counts, count_differences
 from sublayer.data.gpt1.text_rules import NEWLINE, cut, mend, words_of
 from sublayer.data.gpt1.tokenizer import Gpt1Tokenizer, vocabulary_of, with_normalization
 from sublayer.data.gpt1.vocabulary import Gpt1Vocabulary
@@ -132,23 +131,10 @@ def test_a_cut_changes_no_word(text, near):
     assert words(data[:place].decode()) + words(data[place:].decode()) == words(text)
 
 
-def test_cuts_stand_late_in_lines_that_are_left_as_they_are():
-    for text, near, place in (
-        ("one two\nthree four five\nsix seven", 33, 18),
-        ("one two\nthree four", 5, 0),
-        ("one two\r\nthree four\r\nfive six", 26, 14),
-        ("one two\rthree four\n five", 20, 0),
-        ("one two\n<b>\nthree four\n", 20, 3),
-        ("one two\nthree “four” five\n", 30, 3),
-    ):
-        assert cut(text.encode(), near) == place, text
-
-
-@pytest.mark.parametrize("missing", ["ftfy", "spacy"])
-def test_without_a_library_the_extra_is_named(monkeypatch, missing):
-    monkeypatch.setitem(sys.modules, missing, None)
+def test_without_a_library_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "spacy", None)
     text_rules._spacy.cache_clear()
-    with pytest.raises(DataError, match=rf"need {missing}: .*sublayer\[spacy\]"):
+    with pytest.raises(DataError, match=r"need spacy: .*sublayer\[spacy\]"):
         list(words_of("a text"))
     text_rules._spacy.cache_clear()
 
@@ -291,12 +277,11 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path, changes, messag
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("normalization", ["published", "transformers"])
-def test_special_pieces_have_no_text(tmp_path, normalization):
+def test_special_pieces_have_no_text(tmp_path):
     names = ["<s>", "[PAD]", "_start_"]
     more = {**IDS, **{name: len(IDS) + 3 + number for number, name in enumerate(names)}}
     write(tmp_path, vocabulary=more)
-    tokenizer = load_tokenizer(tmp_path, normalization=normalization)
+    tokenizer = load_tokenizer(tmp_path)
     assert tokenizer.vocab_size == len(IDS) + 6
     assert tokenizer.special_ids == (0, *(more[name] for name in names))
     ids = [more["<s>"], *tokenizer.encode(b"the"), more["_start_"], len(IDS)]
@@ -347,24 +332,3 @@ def test_a_trained_vocabulary_is_that_of_a_slow_reference(normalization, n_merge
         assert sorted(vocabulary.ids, key=vocabulary.ids.get) == ["<unk>", *pieces, *last]
         assert list(vocabulary.merges) == merges
         assert trained.vocab_size == size
-
-
-def test_differences_are_those_counted_by_hand():
-    text = "Don't, don't\n\n“the” th\u00e9 -- low.\nlow a.b\n"
-    found = count_differences(TINY.vocabulary, text.encode())
-    # Whitespace divides: Don't, / don't / “the” / th\u00e9 / -- / low. / low / a.b
-    assert (found.words, found.different) == (8, 6)
-    assert found.changes == Counter(
-        {
-            (("do", "n't"), ("don", "'", "t")): 2,
-            (('"',), ("“",)): 1,
-            (('"',), ("”",)): 1,
-            (("th\u00e9",), ("the",)): 1,
-            (("--",), ("-", "-")): 1,
-            (("a.b",), ("a", ".", "b")): 1,
-        }
-    )
-    published = released_encode(text, IDS, MERGES)
-    assert found.published == Counts(len(published), published.count(0), 2)
-    fast = FAST.encode(text.encode()).tolist()
-    assert found.transformers == Counts(len(fast), fast.count(0), 0)

@@ -12,16 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
-from sublayer.config.data import DataConfig
 from sublayer.config.layering.layers import load_recipe, vary
-from sublayer.data.prepare import prepare, prepare_tokenizer
 from sublayer.data.sentencepiece.marian import PairedModels
 from sublayer.data.sentencepiece.model_file import parse_model
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
-from sublayer.data.tokenizers.normalization import AS_WRITTEN, Normalization
+from sublayer.data.tokenizers.normalization import Normalization
 from sublayer.data.tokenizers.sentinels import find_sentinels
 from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import ConfigError, DataError
@@ -143,19 +141,6 @@ MARKED = train_tokenizer("unigram", [CASED], vocab_size=120, sentinels=9)
 SPECIAL = st.sampled_from(["<extra_id_0>", "<extra_id_8>", "<extra_id_9>", "</s>", "<pad>"])
 
 
-def test_ids_with_sentinels_have_t5s_order():
-    names, last = MARKED.names, MARKED.vocab_size - 1
-    assert names[:3] == ["<pad>", "</s>", "<unk>"]
-    assert [names[id_] for id_ in MARKED.sentinel_ids] == [f"<extra_id_{k}>" for k in range(9)]
-    assert MARKED.sentinel_ids == tuple(range(last, last - 9, -1))
-    ids = [getattr(MARKED, f"{name}_id") for name in ("pad", "sep", "unk", "cls", "mask", "end")]
-    assert ids == [0, 1, 2, None, None, None]
-    assert MARKED.special_ids == (0, 1, 2, *range(last - 8, last + 1))
-    assert MARKED.token_bytes[list(MARKED.special_ids)].tolist() == [0] * 12
-    assert MARKED.starts_word(np.array(MARKED.special_ids)).all()
-    assert MARKED.normalization == AS_WRITTEN
-
-
 @pytest.mark.parametrize("tokenizer", [TRAINED, MARKED], ids=["ALBERT", "T5"])
 @examples(250)
 @given(text=st.lists(st.one_of(ODD, SPECIAL), max_size=5).map("".join))
@@ -178,20 +163,6 @@ def test_a_sentinel_is_decoded_as_its_name():
     # They end before the first that is missing.
     assert find_sentinels({"<extra_id_1>": 4, "<extra_id_0>": 9, "<extra_id_3>": 5}) == (9, 4)
     assert find_sentinels({"<extra_id_1>": 4}) == ()
-
-
-def test_a_recipe_trains_sentinels_and_keeps_them(tmp_path):
-    (tmp_path / "text").write_bytes(CASED)
-    path = str(tmp_path / "text")
-    config = DataConfig(path=path, tokenizer="unigram", vocab_size=65, sentinels=9, context=32)
-    data = prepare(config, cache=tmp_path / "cache")
-    assert data.tokenizer.sentinel_ids == tuple(range(64, 55, -1))
-    assert not np.isin(data.train.ids, data.tokenizer.sentinel_ids).any()
-    fewer = config.model_copy(update={"sentinels": 8})
-    ids = prepare_tokenizer(fewer, cache=tmp_path / "cache").sentinel_ids
-    assert (ids[0], len(ids)) == (64, 8)
-    both = BilingualTokenizer(MARKED, LanguageRules("en"), LanguageRules("de"))
-    assert (both.sentinel_ids, both.special_ids) == (MARKED.sentinel_ids, MARKED.special_ids)
 
 
 @pytest.mark.parametrize(

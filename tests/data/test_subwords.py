@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import random
 import sys
 from itertools import pairwise
 
@@ -134,16 +133,6 @@ def test_damaged_codes_and_dictionaries_are_refused_with_their_line(
     beside = None if dictionary is None else write(dictionary, "dict.txt")
     with pytest.raises(DataError, match=message):
         read_codes(write(codes), beside)
-
-
-def test_merges_do_not_depend_on_the_order_of_words():
-    counts = {f"{a}{b}{c}": ord(a) % 3 + 1 for a in "abcde" for b in "xyz" for c in "mnop"}
-    marks, words = Marks(inner="##"), list(counts.items())
-    found = train_merges(counts, alphabet_of(counts), n_merges=20, marks=marks)
-    for seed in range(4):
-        random.Random(seed).shuffle(words)
-        assert train_merges(dict(words), alphabet_of(counts), n_merges=20, marks=marks) == found
-    assert (len(found.merges), len(found.pieces)) == (20, 2 * 12 + 20)
 
 
 def test_the_most_frequent_pair_of_the_most_frequent_characters_is_merged_first(monkeypatch):

@@ -20,15 +20,14 @@ from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.data.tokenizers import words as words_module
 from sublayer.data.tokenizers.base import NotUtf8, check_masking
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer, character_start
+from sublayer.data.tokenizers.characters import character_start
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.moses import SPECIALS as MOSES_SPECIALS
-from sublayer.data.tokenizers.moses import MosesTokenizer, drop_unprintable
+from sublayer.data.tokenizers.moses import MosesTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
-from sublayer.data.tokenizers.shown import show_tokens
 from sublayer.data.tokenizers.wordpiece import SPECIALS
-from sublayer.data.tokenizers.words import WordCache, begins_word, split_before_spaces, split_words
+from sublayer.data.tokenizers.words import WordCache, begins_word
 from sublayer.errors import ConfigError, DataError
 from tests.breadth import examples
 from tests.data.sentences import sentences
@@ -232,13 +231,6 @@ def test_the_file_of_a_folder_is_found_by_its_name(tmp_path):
     assert load_tokenizer(tmp_path).kind == "wordpiece"
 
 
-def test_text_is_divided_at_spaces_and_ends_of_lines():
-    assert split_words(" a b\n\nc\td\x1ce ") == ["a", "b", "c\td\x1ce"]
-    # A tab, a carriage return and what follows a space begin none.
-    text = " a  b\tc d\r\n\x1ce\n\nf "
-    assert split_before_spaces(text) == [" a", "  b\tc", " d\r\n\x1ce", "\n\nf", " "]
-
-
 def test_pieces_begin_words_as_released():
     begin = ("▁the", "▁", "<unk>", ",", "(", "'", "'s", "–", "€", "9", "a9", "é", "漢")
     assert all(map(begins_word, begin))
@@ -273,14 +265,6 @@ def test_a_cache_that_could_not_encode_knows_nothing_wrong():
     assert copy.deepcopy(cache).encode(["a"], lambda words: [[4]]).tolist() == [4]
 
 
-def test_characters_are_numbered_by_code_after_the_unknown():
-    tokenizer = CharacterTokenizer.train(["bé".encode(), b"ab"])
-    assert tokenizer.encode("abé!".encode()).tolist() == [1, 2, 3, 0]
-    assert tokenizer.token_bytes.tolist() == [1, 1, 1, 2]
-    assert tokenizer.decode([3, 0, 1]) == "é\ufffda".encode()
-    assert CharacterTokenizer.train([b"aabbbc", b"dd"], vocab_size=3).characters == "ab"
-
-
 def test_cuts_move_back_to_the_start_of_a_character():
     # 1, 2, 3 and 4 bytes begin at 0, 1, 3 and 6.
     starts = [0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10]
@@ -298,12 +282,6 @@ def test_ids_for_masks_are_known_by_their_usual_names():
     ids = (tokenizer.cls_id, tokenizer.pad_id, tokenizer.sep_id, tokenizer.mask_id)
     assert ids == (first, first + 1, first + 2, first + 4)
     assert tokenizer.special_ids == (0, *range(first, first + 5)) and tokenizer.is_lossless
-
-
-def test_blanks_are_seen_and_what_has_no_shape_is_escaped():
-    tokenizer = with_names(ByteTokenizer(), ["[START]"])
-    ids = np.append(tokenizer.encode(b"a b\n\xc3"), tokenizer.added_ids["[START]"])
-    assert show_tokens(ids, tokenizer) == ["a", "▁", "b", "\\n", "\\xc3", "[START]"]
 
 
 SMALL = (*SPECIALS, "[unused0]", "the", "un", "##aff", "##able", "a", "##s")
@@ -338,14 +316,6 @@ def test_berts_vocabulary_gives_the_ids_of_transformers(bert, real_data):
     assert bert.encode(b"a " + b"x" * 101).tolist() == [1037, bert.unk_id]
 
 
-def test_words_begin_with_what_does_not_continue_one(bert):
-    ids = bert.encode(b"unaffable [MASK] don't")
-    names = [bert.names[id_] for id_ in ids]
-    assert names == ["una", "##ffa", "##ble", "[", "mask", "]", "don", "'", "t"]
-    assert bert.starts_word(ids).tolist() == [not name.startswith("##") for name in names]
-    assert bert.token_bytes[ids].tolist() == [3, 3, 3, 1, 4, 1, 3, 1, 1]
-
-
 @examples(250)
 @given(ODD)
 def test_words_apart_have_the_ids_of_the_whole(text):
@@ -356,11 +326,6 @@ def test_words_apart_have_the_ids_of_the_whole(text):
 
 
 WORDPIECE = train("wordpiece")
-
-
-def test_trained_pieces_have_the_special_ones_first():
-    assert train("wordpiece", [b"aaa"]).names == [*SPECIALS, "a", "##a", "aa", "aaa"]
-    assert WORDPIECE.decode(WORDPIECE.encode("A naïve text".encode())) == b"a naive text"
 
 
 def test_capitals_in_a_vocabulary_keep_those_of_a_text(tmp_path):
@@ -404,9 +369,6 @@ def pieces(tokenizer, text):
 
 def test_moses_ids_have_fairseqs_order_and_its_text_is_in_lower_case():
     assert MOSES_SPECIALS == ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")
-    ids = (TRAINED.pad_id, TRAINED.sep_id, TRAINED.unk_id, TRAINED.mask_id, TRAINED.cls_id)
-    assert ids == (1, 2, 3, 4, 5)
-    assert TRAINED.encode("漢".encode()).tolist() == [TRAINED.unk_id]
     # Quotes are made straight, an abbreviation keeps its stop, nothing is escaped.
     ids = TRAINED.encode("Man's “fortune” & e.g. his.".encode())
     assert TRAINED.decode(ids) == b'man \'s " fortune " & e.g. his . '
@@ -421,14 +383,6 @@ def test_words_begin_after_an_end_of_word():
     assert TRAINED.starts_word(marked).tolist() == [True, True, False, True, True]
 
 
-def test_merges_are_applied_in_the_order_of_training():
-    # l-o is twice in "lo lo", o-w</w> once: lo</w> is a word of its own, "low" begins with the same
-    # two letters.
-    tokenizer = MosesTokenizer.train([b"lo lo low low low"], n_merges=2)
-    assert tokenizer.content()["merges"] == [["l", "o"], ["lo", "w</w>"]]
-    assert pieces(tokenizer, "lo low wol") == ["l", "o</w>", "low</w>", "w", "o", "l</w>"]
-
-
 def test_without_sacremoses_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     with pytest.raises(ConfigError, match=r"sublayer\[translation"):
@@ -436,18 +390,6 @@ def test_without_sacremoses_the_extra_is_named(monkeypatch):
     loaded = MosesTokenizer.from_content(TRAINED.content())
     with pytest.raises(ConfigError, match="need sacremoses"):
         loaded.encode(b"a text")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a\tb\x00c\x85d", "a b c d"),
-        ("\ufeffa\u00ade\ue000b\uffffc", " a e b c"),
-        ("a\u00a0b\u2028c e\u0301 \N{SNOWMAN}漢", "a\u00a0b\u2028c e\u0301 \N{SNOWMAN}漢"),
-    ],
-)
-def test_a_space_stands_for_what_cannot_be_printed(text, expected):
-    assert drop_unprintable(text) == expected
 
 
 def test_escapes_are_moses_own_and_undone_where_text_is_put_together():
