@@ -31,12 +31,11 @@ def close(found: torch.Tensor, expected: torch.Tensor, atol: float = 1e-9) -> No
 
 @pytest.mark.parametrize("kept", ["transformer.tokens_embed.weight", "lm_head.weight"])
 def test_two_heads_may_name_their_one_matrix_either_way(tmp_path: Path, kept: str) -> None:
-    folder, names = tmp_path / "theirs", {"transformer.tokens_embed.weight", "lm_head.weight"}
-    tensors = tiny("openai-gpt for choices").tensors
-    (stored,) = names & tensors.keys()
-    tiny("openai-gpt for choices").save(folder)
+    original = tiny("openai-gpt for choices")
+    (stored,) = {"transformer.tokens_embed.weight", "lm_head.weight"} & original.tensors.keys()
+    folder = original.save(tmp_path / "theirs")
     change_weights(folder, lambda held: {kept: held.pop(stored), **held})
-    assert torch.equal(read_huggingface(folder).embedding.weight, tensors[stored])
+    assert torch.equal(read_huggingface(folder).embedding.weight, original.tensors[stored])
 
 
 def test_labels_without_words_and_single_outputs_are_read(tmp_path: Path) -> None:
@@ -63,11 +62,7 @@ def test_labels_without_words_and_single_outputs_are_read(tmp_path: Path) -> Non
     [
         ("bert for labels", {"num_labels": 4}, "num_labels = 4, and id2label has 3"),
         ("bert for labels", {"id2label": {"0": "a"}}, r"\[3, 12\], config.json says \[1, 12\]"),
-        (
-            "bert for labels",
-            {"architectures": ["BertForTokenClassification"]},
-            "which labels tokens",
-        ),
+        ("bert for labels", {"architectures": ["BertForTokenClassification"]}, "labels tokens"),
         ("openai-gpt for choices", {"summary_activation": "tanh"}, "summary_activation = 'tanh'"),
     ],
 )

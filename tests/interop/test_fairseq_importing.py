@@ -112,9 +112,7 @@ def test_the_certificate_names_the_reason_where_nothing_was_compared(
 def test_pre_norm_models_of_before_version_2_have_no_final_norms(tmp_path: Path) -> None:
     shape = replace(PLAIN, has_final_norm=False)
     weights = draw(shape)
-    old = {
-        name: tensor for name, tensor in as_fork(weights).items() if not name.endswith("version")
-    }
+    old = {name: each for name, each in as_fork(weights).items() if not name.endswith("version")}
     save_fork(tmp_path / "old.pt", old, settings(shape))
     assert_equal(read_fairseq(tmp_path / "old.pt")[0], weights, shape)
 
@@ -158,8 +156,8 @@ def test_codes_and_a_dictionary_beside_it_are_its_tokenizer(tmp_path: Path) -> N
     (tmp_path / "other.codes").write_text("#version: 0.2\nl o</w>\n")
     with pytest.raises(CheckpointError, match=r"has bpecodes and other.codes: leave the codes"):
         read_fairseq(path)
-    (tmp_path / "other.codes").unlink()
-    (tmp_path / "bpecodes").unlink()
+    for codes in ("other.codes", "bpecodes"):
+        (tmp_path / codes).unlink()
     assert read_fairseq(path)[0].tokenizer is None
 
 

@@ -217,12 +217,11 @@ def test_an_export_that_comes_back_translates_the_same(
         assert ours.write(known) == back.tokenizer.write(other.ids)
 
 
-def sentencepiece_model(kind: str = "unigram") -> bytes:
+def sentencepiece_model(kind: str) -> bytes:
     written, rules = io.BytesIO(), {"hard_vocab_limit": False, "minloglevel": 2}
+    rules |= {"vocab_size": 70, "model_type": kind}
     text = iter(LINES[:2] * 9)
-    SentencePieceTrainer.train(
-        sentence_iterator=text, model_writer=written, vocab_size=70, model_type=kind, **rules
-    )
+    SentencePieceTrainer.train(sentence_iterator=text, model_writer=written, **rules)
     return written.getvalue()
 
 
@@ -247,13 +246,11 @@ def test_marian_is_translated_with_by_its_own_files(tmp_path: Path) -> None:
     model, tokenizer = load(tmp_path / "ours"), opened(tmp_path / "theirs")
     assert isinstance(model, EncoderDecoder) and isinstance(model.tokenizer, BilingualTokenizer)
     assert (model.tokenizer.source.language, model.tokenizer.target.language) == ("en", "de")
-    settings = BeamSettings(beam=1, max_length_offset=7)
-    texts = []
+    settings, texts = BeamSettings(beam=1, max_length_offset=7), []
+    limits = {"min_new_tokens": 1, "max_new_tokens": 8, "bad_words_ids": [[pad]]}
     for line, found in zip(EN, translate_lines(model, EN, settings), strict=True):
         given = tokenizer(line, return_tensors="pt")
-        (made,) = theirs.generate(
-            **given, min_new_tokens=1, max_new_tokens=8, bad_words_ids=[[pad]]
-        )
+        (made,) = theirs.generate(**given, **limits)
         text = tokenizer.decode(made, skip_special_tokens=True, use_source_tokenizer=False)
         texts.append(text)
         assert model.tokenizer.write(found.ids) == " ".join(text.replace("<unk>", " ⁇ ").split())
