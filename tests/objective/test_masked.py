@@ -1,7 +1,6 @@
 """Masked tokens and pairs: their cross-entropy, however packed, and scores, whatever the batch."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +25,7 @@ from sublayer.objective.masked.batches import pair_settings
 from sublayer.objective.masked.loss import Masked, predicts_negative, sentence_nats
 from sublayer.objective.masked.pair_scores import PairScore, Task, score_pairs
 from sublayer.objective.masked.scored_batches import SEED, Scoring
-from sublayer.objective.masked.scores import MaskedScore, encoder_scores, score_masked
+from sublayer.objective.masked.scores import MaskedScore, encoder_scores
 from tests.encoders import encoder_of, with_known_logits
 from tests.packed_rows import masked_rows
 from tests.stories import Numbers, numbered
@@ -278,24 +277,6 @@ def test_who_always_says_apart_is_right_about_the_pairs_that_are(
     assert negated == PairScore(len(labels), len(labels) - sum(labels), len(labels))
 
 
-def test_who_always_names_one_token_is_right_where_it_was_hidden() -> None:
-    # Three tokens by turns: sentences of 1 to 6 of them.
-    split = numbered([[3] * 30, [4] * 20])
-    split.store.ids[:] = 5 + np.arange(len(split.ids)) % 3
-    counts = Counter(targets_of(split))
-    for token in (5, 6, 7):
-        found = score_masked(
-            decided(split, [0.0, 0.0], favourite=token), split, settings_of(split), ALL
-        )
-        assert found.n_tokens == counts.total()
-        assert found.n_correct == counts[token]
-        assert found.n_majority == max(counts.values())
-        # One token's logit is 1, those of all others are 0.
-        partition = math.log(split.tokenizer.vocab_size - 1 + math.e)
-        assert found.nats == pytest.approx(counts.total() * partition - counts[token], rel=1e-12)
-        assert found.loss == pytest.approx(found.nats / counts.total(), rel=1e-12)
-
-
 def test_an_encoder_that_is_trained_on_one_task_is_judged_by_both() -> None:
     found = [
         encoder_scores(encoder_for(), SPLIT, objective_of(sentence=task), ALL)
@@ -329,22 +310,6 @@ def test_a_text_without_pairs_is_scored_by_its_tokens_alone(
     scores = encoder_scores(encoder_for(split), split, objective_of(p_short=0.0), ALL)
     assert scores.keys() == OF_TOKENS
     assert scores["mlm_tokens"] == len(targets_of(split, p_short=0.0)) > 0
-
-
-def test_a_share_of_the_examples_is_scored_or_all_of_them_once() -> None:
-    encoder, settings = decided(SPLIT, [0.0, 1.0]), settings_of()
-    part, whole, more = (
-        score_pairs(encoder, SPLIT, settings, Scoring(CONTEXT, 4, n), "sop")
-        for n in (10, None, 10_000)
-    )
-    assert part.n_pairs == 10
-    assert whole == more
-    assert whole.n_pairs == len(labels_of(SPLIT, "sop"))
-    tokens = [
-        score_masked(encoder, SPLIT, settings, Scoring(CONTEXT, 4, n)).n_tokens
-        for n in (10, None, 10_000)
-    ]
-    assert tokens[0] < tokens[1] == tokens[2] == len(targets_of(SPLIT))
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,11 @@ from sublayer.config.task_heads import n_outputs
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.tasks.encoding import encode_examples
-from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.data.tasks.word_tokens import WordTokens
-from sublayer.data.tokenizers.characters import CharacterTokenizer
-from sublayer.data.tokenizers.extended import with_names
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.collapse import answer_loss, find_collapse, frequency_loss
-from sublayer.objective.supervised.family import token_rows
 from sublayer.objective.supervised.known_task import answer_known
 from sublayer.objective.supervised.loss import answer_losses, scaled, unscaled
 from sublayer.objective.supervised.readout import answer_logits, by_choice, text_states
@@ -241,24 +237,6 @@ def test_a_setting_of_another_head_is_refused(settings: dict[str, Any], message:
     tasks = {"objective.kind": "supervised", "data.path": "glue", "data.context": 64}
     with pytest.raises(ConfigError, match=message):
         load_recipe("bert-base", {**tasks, **settings})
-
-
-@pytest.mark.parametrize(
-    ("rows", "multiple", "expected"),
-    [
-        (None, 1, None),  # the tokenizer says
-        (10, 5, 15),  # of which the marks fill one of two that padded
-        (8, 1, 8),  # too few for the text itself, which is refused elsewhere
-    ],
-)
-def test_a_table_of_tokens_gets_rows_for_the_marks_of_a_traversal(
-    rows: int | None, multiple: int, expected: int | None
-) -> None:
-    vocabulary = CharacterTokenizer("abcdefgh")
-    assert vocabulary.vocab_size == 9
-    model = ModelConfig(vocab_size=rows, vocab_multiple=multiple)
-    assert token_rows(model, with_names(vocabulary, TRAVERSAL_NAMES)) == expected
-    assert token_rows(model, vocabulary) == rows
 
 
 IMPORTED = Task("imported", "imported", "table", "classes", ("text",), ("accuracy",))

@@ -105,22 +105,6 @@ def loss_of_texts(model: Transformer, tokens: Tensor, targets: Tensor) -> Tensor
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("positions", rows(POSITIONS, 1))
-def test_a_traversal_costs_as_its_own_text_what_it_costs_alone(positions):
-    split = split_of({"mrpc": draw_examples("mrpc", N)}, "traversal")
-    model = model_of(split, positions=positions, head="linear")
-    batch = packed(assembler_of(split, language_weight=0.5))
-    found = objective_of(model, language_weight=0.5)(batch)
-    losses = []
-    for sequence in unpack(batch):
-        assert sequence.targets is not None
-        assert sequence.targets.tolist() == [*sequence.ids.tolist()[1:], -1]
-        n_targets = len(sequence.ids) - 1
-        losses.append(loss_of_texts(model, sequence.ids, sequence.targets) / n_targets)
-    torch.testing.assert_close(found["language"], torch.stack(losses).sum(), **CLOSE)
-
-
-@torch.no_grad()
 @pytest.mark.parametrize(
     ("kind", "positions"),
     rows(product(["encoder-decoder", "decoder", "lstm"], POSITIONS), 3),

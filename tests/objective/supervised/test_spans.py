@@ -1,6 +1,5 @@
 """Spans: losses as published, however packed; answers by the best span of all windows."""
 
-import json
 import string
 from dataclasses import replace
 
@@ -21,7 +20,6 @@ from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
 from sublayer.data.tasks.spans import independent_candidates
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.data.tasks.windows import best_windows
-from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.context.layout import Layout
@@ -33,9 +31,6 @@ from sublayer.objective.supervised.span_predictions import (
     answer_questions,
 )
 from sublayer.tasks.example import Example
-from sublayer.tasks.metrics.thresholds import with_threshold
-from sublayer.tasks.own_table.table import Table
-from sublayer.tasks.own_table.task import read_table
 from sublayer.tasks.registry import TASKS, find_files, read_split
 from sublayer.tasks.spec import TaskSpec
 from tests.objective.supervised.span_models import (
@@ -126,21 +121,6 @@ def test_packed_windows_cost_what_each_costs_alone_as_published(name):
         else:
             expected = _joint(model, states, segments, *gold)
         assert loss.item() == pytest.approx(expected.item(), abs=1e-9)
-
-
-def test_an_example_of_several_windows_costs_their_mean():
-    model = span_model("squad2")
-    asked = _encoded("squad2", trains=False)
-    windows = _encoded("squad2", trains=True)
-    batch, apart = packed(asked), packed(windows)
-    losses = span_losses(model, batch, packed_hidden(model, batch).final, 0.0)
-    each = span_losses(model, apart, packed_hidden(model, apart).final, 0.0).detach().numpy()
-    by_window = np.zeros(len(windows))
-    by_window[list(apart.numbers)] = each
-    assert max(np.diff(asked.example_starts)) > 2
-    for number, loss in zip(batch.numbers, losses, strict=True):
-        expected = by_window[windows.numbers == number].mean()
-        assert loss.item() == pytest.approx(expected, abs=1e-12)
 
 
 _MOST = 4
@@ -263,23 +243,3 @@ def test_every_answer_of_the_shared_piece_comes_back_from_perfect_logits(real_da
     [(answer, found)] = others
     marks = string.punctuation + string.digits
     assert answer.strip(marks) == found.strip(marks)
-
-
-def test_answers_of_the_users_table_come_back(tmp_path):
-    story = "The cat sat on the mat. It was a warm day in May."
-    asked = [
-        {"about": story, "asked": "Where?", "said": "on the mat"},
-        {"about": story, "asked": "Who?", "said": ["The cat", "cat"]},
-        {"about": "Dogs bark.", "asked": "Why?", "said": []},
-    ]
-    path = tmp_path / "own.jsonl"
-    path.write_text("\n".join(map(json.dumps, asked)))
-    task, splits = read_table(Table(path, "about", text_pair="asked", answer="said"))
-    examples = splits["train"].examples
-    encoded = encode_passages(task, examples, ByteTokenizer(), WindowRule(40, 10), trains=False)
-    found = [
-        _from_perfect_logits(encoded, number, each.fields["about"], 40, has_unanswerable=True)
-        for number, each in enumerate(examples)
-    ]
-    assert task.has_unanswerable and encoded.n_rows > 3
-    assert [each.text for each in with_threshold(found, 0.0)] == ["on the mat", "The cat", ""]

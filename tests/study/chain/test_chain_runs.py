@@ -140,21 +140,6 @@ def test_a_report_reads_no_texts_and_says_which_runs_are_missing(
         results_of_folder(copy)
 
 
-def test_missing_runs_and_added_fine_tunings_are_trained_and_no_others(place: Path, tmp_path: Path):
-    copy = tmp_path / "out"
-    shutil.copytree(place / "out", copy)
-    written, study = read_results(copy), place / "small.toml"
-    shutil.rmtree(stage(copy, "copa")[0] / "seed-1001")
-    before = {path: path.stat().st_mtime_ns for path in copy.glob("stages/*/*/record.json")}
-    assert cli.main(words(study, "--out", str(copy))) == 0
-    assert values(read_results(copy)) == values(written)
-    assert cli.main(words(study, "--out", str(copy), "--finetunings", "3")) == 0
-    after = {path: path.stat().st_mtime_ns for path in copy.glob("stages/*/*/record.json")}
-    assert {path: after[path] for path in before} == before
-    added = {path.parent.name for path in after.keys() - before.keys()}
-    assert added == {"seed-2", "seed-1001", "seed-1002", "seed-2002"}
-
-
 def test_a_report_of_pretrainings_alone_compares_no_tasks_yet(done: Path, tmp_path: Path, capsys):
     copy = Path(shutil.copytree(done, tmp_path / "copy"))
     for folder in (*stage(copy, "sst2"), *stage(copy, "copa")):

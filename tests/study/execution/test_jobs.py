@@ -174,18 +174,6 @@ def tiny_arm() -> Sized:
     return size_arm(arm, arm.loaded, 256)
 
 
-@pytest.mark.all
-def test_others_take_steps_for_as_long_as_they_are_wanted() -> None:
-    with company(tiny_arm(), 2, "cpu") as (first, second):
-        # What takes steps without end does not end by itself.
-        assert (first.poll(), second.poll()) == (None, None)
-        # As where this process were gone.
-        assert first.stdin is not None
-        first.stdin.close()
-        assert first.wait() == 0
-    assert second.returncode not in (None, 0)
-
-
 def test_one_that_cannot_take_steps_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     impossible = replace(tiny_arm(), vocab_size=0)
     begun: list[subprocess.Popen[bytes]] = []
