@@ -6,6 +6,7 @@ them. Nothing listens beyond this machine.
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 
 os.environ |= {
@@ -15,7 +16,7 @@ os.environ |= {
 }
 
 from ray.cluster_utils import Cluster
-from small_study import Command, check_equal, refuse, wait_until, write_text
+from small_study import Command, check_equal, leave_and_join, refuse, write_text
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
 
@@ -33,30 +34,13 @@ def main() -> None:
             refuse(folder, "--on", name, "train.threads=2")
             refuse(folder, "--on", name, "train.precision=float32", "--device", "cuda")
             on = ["--on", name, "--out", "there"]
-            leave_and_join(folder, on, lambda: cluster.remove_node(second, allow_graceful=False))
+            progress = folder / "there" / "cluster" / "progress.txt"
+            remove = partial(cluster.remove_node, second, allow_graceful=False)
+            leave_and_join(folder, on, lambda: print(progress.read_text(), flush=True), remove)
+            print((folder / "there" / "cluster" / "tasks.json").read_text())
         finally:
             cluster.shutdown()
         check_equal(folder, "here", "there")
-
-
-def leave_and_join(folder: Path, on: list[str], remove) -> None:
-    """Begin the study, leave it, join it again, and remove a node while both have a run."""
-    first = Command(folder, *on)
-    first.wait_for(r"^\[1/6")
-    first.wait_for(r": on ", 3)
-    first.interrupt()
-    assert first.wait() == 130
-    progress = folder / "there" / "cluster" / "progress.txt"
-    print(progress.read_text(), flush=True)
-    again = Command(folder, *on)
-    again.wait_for(r": joined")
-    again.wait_for(r"^\[3/6")
-    again.wait_for(r": on ", 3)
-    wait_until(lambda: len(list((folder / "there").glob("arms/*/*/checkpoints/step-*"))) >= 3)
-    print("# one of the two nodes is removed", flush=True)
-    remove()
-    assert again.wait() == 0
-    print((folder / "there" / "cluster" / "tasks.json").read_text())
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
-from small_study import Command, check_equal, refuse, wait_until, write_text
+from small_study import Command, check_equal, leave_and_join, refuse, wait_until, write_text
 
 CONFIGURATION = """
 ClusterName=trial
@@ -63,27 +64,10 @@ def main() -> None:
             refuse(folder, "--on", "slurm", "model.d_ff=2000000")
             refuse(folder, "--on", "slurm", "train.precision=float32", "--device", "cuda")
             on = ["--on", "slurm:small", "--out", "there"]
-            leave_and_join(folder, on, nodes)
+            queue = partial(show, "squeue", "--format=%.4i %.40j %.8T %N")
+            leave_and_join(folder, on, queue, lambda: lose(nodes["node2"]))
+            show("sinfo", "--Node", "--format=%N %T %c %m")
         check_equal(folder, "here", "there")
-
-
-def leave_and_join(folder: Path, on: list[str], nodes: dict[str, subprocess.Popen[bytes]]) -> None:
-    """Begin the study, leave it, join it again, and lose a node while both have a run."""
-    first = Command(folder, *on)
-    first.wait_for(r"^\[1/6")
-    first.wait_for(r": on ", 3)
-    first.interrupt()
-    assert first.wait() == 130
-    show("squeue", "--format=%.4i %.40j %.8T %N")
-    again = Command(folder, *on)
-    again.wait_for(r": joined")
-    again.wait_for(r"^\[3/6")
-    again.wait_for(r": on ", 3)
-    wait_until(lambda: len(list((folder / "there").glob("arms/*/*/checkpoints/step-*"))) >= 3)
-    print("# node2 is lost", flush=True)
-    lose(nodes["node2"])
-    assert again.wait() == 0
-    show("sinfo", "--Node", "--format=%N %T %c %m")
 
 
 def lose(node: subprocess.Popen[bytes]) -> None:

@@ -15,32 +15,13 @@ from pathlib import Path
 from typing import Any
 
 WORDS = ("the", "reed", "by", "the", "river", "bends", "and", "does", "not", "break")
-STUDY = [
-    "gpt",
-    "data.path=river.txt",
-    "model.n_layers=2",
-    "model.d_model=32",
-    "model.n_heads=2",
-    "data.context=32",
-    "train.batch_sequences=8",
-    "train.steps=300",
-    "train.checkpoint_steps=30",
-    "train.threads=1",
-    "--vary",
-    "model.ffn=gelu,swiglu",
-    "--seeds",
-    "3",
-]
-TIMES_AND_PLACES = {
-    "command",
-    "date",
-    "environment",
-    "peak_memory_bytes",
-    "report",
-    "seconds",
-    "tokens_per_s",
-    "training_seconds",
-}
+SETTINGS = """
+    data.path=river.txt model.n_layers=2 model.d_model=32 model.n_heads=2 data.context=32
+    train.batch_sequences=8 train.steps=300 train.checkpoint_steps=30 train.threads=1
+"""
+STUDY = ["gpt", *SETTINGS.split(), "--vary", "model.ffn=gelu,swiglu", "--seeds", "3"]
+TIMES_AND_PLACES = {"command", "date", "environment", "peak_memory_bytes", "report", "seconds"}
+TIMES_AND_PLACES |= {"tokens_per_s", "training_seconds"}
 """Fields of results.json that tell how long something took, or where."""
 
 
@@ -59,16 +40,16 @@ class Command:
         own = [word for word in STUDY if word.partition("=")[0] not in given]
         line = ["sublayer", "compare", *own, *words]
         print(f"$ {' '.join(line)}", flush=True)
-        command = [sys.executable, "-m", *line]
-        environment = {
-            **os.environ,
-            "SUBLAYER_CACHE": str(folder / "cache"),
-            "PYTHONPATH": str(Path(__file__).parents[2]),
-        }
+        own_path = {"PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = {**os.environ, **own_path, "SUBLAYER_CACHE": str(folder / "cache")}
         self._folder = folder
         self._is_quiet = is_quiet
         self._process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [sys.executable, "-m", *line],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
@@ -110,6 +91,26 @@ def refuse(folder: Path, *words: str) -> None:
     assert not (folder / "refused").exists()
 
 
+def leave_and_join(
+    folder: Path, on: list[str], show: Callable[[], object], lose: Callable[[], object]
+) -> None:
+    """Begin the study, leave it, join it again, and lose a node while both have a run."""
+    first = Command(folder, *on)
+    first.wait_for(r"^\[1/6")
+    first.wait_for(r": on ", 3)
+    first.interrupt()
+    assert first.wait() == 130
+    show()
+    again = Command(folder, *on)
+    again.wait_for(r": joined")
+    again.wait_for(r"^\[3/6")
+    again.wait_for(r": on ", 3)
+    wait_until(lambda: len(list((folder / "there").glob("arms/*/*/checkpoints/step-*"))) >= 3)
+    print("# one of the two nodes is lost", flush=True)
+    lose()
+    assert again.wait() == 0
+
+
 def wait_until(is_so: Callable[[], bool]) -> None:
     """Wait until something is so."""
     while not is_so():
@@ -118,39 +119,31 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def check_equal(folder: Path, here: str, there: str) -> None:
     """Compare two studies of the folder; raise where more than times and places differs."""
-    dropped: set[str] = set()
     one, other = (
-        dict(_values(_of_runs(json.loads((folder / name / "results.json").read_text())), dropped))
+        dict(_values(json.loads((folder / name / "results.json").read_text())))
         for name in (here, there)
     )
     differing = [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
     if differing:
         raise SystemExit(f"{len(differing)} values differ, {sorted(differing)[:5]} first")
     print(f"{len(one):,} values of {here}/results.json and {there}/results.json: the same")
-    print(f"not compared: {', '.join(sorted(dropped))}, and the note on time on clusters")
-    for name in ("model.safetensors", "test.json", "items.bin", "items.safetensors"):
+    dropped = ", ".join(sorted(TIMES_AND_PLACES))
+    print(f"not compared: {dropped}, and the note on time on clusters")
+    for name in ("model.safetensors", "test.json", "items.safetensors"):
         sums = [_sums(folder / each, name) for each in (here, there)]
-        if sums[0] != sums[1]:
+        if not sums[0] or sums[0] != sums[1]:
             raise SystemExit(f"{name} differs")
-        if sums[0]:
-            print(f"{len(sums[0])} files {name}: the same bytes")
+        print(f"{len(sums[0])} files {name}: the same bytes")
 
 
-def _of_runs(results: dict[str, Any]) -> dict[str, Any]:
-    notes = [each for each in results["notes"] if "made on a cluster" not in each]
-    return {**results, "notes": notes}
-
-
-def _values(content: Any, dropped: set[str], place: str = "") -> Iterator[tuple[str, Any]]:
+def _values(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(content, dict):
-        for key, value in content.items():
-            if key in TIMES_AND_PLACES:
-                dropped.add(key)
-            else:
-                yield from _values(value, dropped, f"{place}.{key}")
+        for key in content.keys() - TIMES_AND_PLACES:
+            yield from _values(content[key], f"{place}.{key}")
     elif isinstance(content, list):
-        for number, value in enumerate(content):
-            yield from _values(value, dropped, f"{place}.{number}")
+        own = [each for each in content if "made on a cluster" not in str(each)[:80]]
+        for number, value in enumerate(own):
+            yield from _values(value, f"{place}.{number}")
     else:
         yield place, content
 

@@ -1,10 +1,30 @@
+"""Folders of runs and their headers, items as they were written, and starts that do not fit."""
+
+import json
+import re
+import shlex
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
+from sublayer.config.data import DataConfig
+from sublayer.config.layering.finetune import load_finetune
 from sublayer.config.layering.layers import load_recipe
-from sublayer.errors import ConfigError
+from sublayer.data.prepare import Data, prepare
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.evaluation.items import Items, ItemTable
+from sublayer.files.arrays import dump_arrays
 from sublayer.runs.folder import RunFolder, default_folder
+from sublayer.runs.header import text_rows
+from sublayer.runs.items import ITEMS, read_items, write_items
+from sublayer.runs.small_test import describe_small_test
+from sublayer.runs.start_check import check_start
+from tests.breadth import rows
 
 
 def test_resuming_without_a_folder_goes_on_with_the_last_one(tmp_path, monkeypatch):
@@ -44,3 +64,260 @@ def test_a_run_that_wrote_nothing_leaves_no_folder(tmp_path):
     with RunFolder(tmp_path / "run").held():
         (tmp_path / "run" / "recipe.toml").write_text("")
     assert (tmp_path / "run" / "recipe.toml").exists()
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    Path("book.txt").write_text("the cat sat on the mat. " * 100)
+    return "book.txt"
+
+
+LANGUAGES = {"source_language": "en", "target_language": "de"}
+PAIRS = {**LANGUAGES, "source_path": "train.en", "target_path": "train.de"}
+PAIRS |= {"tokenizer": "word-bpe", "vocab_size": 60}
+VALID = {"valid_source_path": "valid.en", "valid_target_path": "valid.de"}
+TEST = {"test_source_path": "test.en", "test_target_path": "test.de"}
+
+
+def rows_of(data: dict[str, Any], recipe: str) -> dict[str, str]:
+    """The rows of a text; what is said of a test split stands with the row above it."""
+    config = DataConfig.model_validate(data)
+    found: dict[str, str] = {}
+    for name, value in text_rows(
+        load_recipe(recipe).recipe.model_copy(update={"data": config}), prepare(config)
+    ):
+        name = name or next(reversed(found))
+        found[name] = f"{found.get(name, '')} {value}".strip()
+    return found
+
+
+def test_a_header_names_the_files_of_each_split_beside_their_sizes(text: str) -> None:
+    for name, n_pairs in (("train", 200), ("valid", 30), ("test", 40)):
+        for language in ("en", "de"):
+            lines = (f"a cat sat on mat {n:03}\n" for n in range(n_pairs))
+            Path(f"{name}.{language}").write_text("".join(lines))
+    given = "train.en and train.de: 200 pairs, en to de, 8,000 bytes"
+    valid = "valid.en and valid.de: 30 pairs, 1,200 bytes"
+    test = "test.en and test.de: 40 pairs, 1,600 bytes"
+    rows = rows_of({**PAIRS, **VALID}, "multi30k-tiny")
+    assert (rows["text"], rows["validation"]) == (given, valid)
+    assert rows["split"] == "190 / 10 pairs to train and test on"
+    rows = rows_of({**PAIRS, **VALID, **TEST}, "multi30k-tiny")
+    assert (rows["text"], rows["validation"], rows["test"]) == (given, valid, test)
+    assert "split" not in rows
+    Path("other.txt").write_text("the dog ran. " * 100)
+    rows = rows_of({"path": text, "valid_path": "other.txt"}, "gpt")
+    assert rows["text"] == "book.txt: 1 document, 2,400 bytes"
+    assert rows["split"].startswith("2,280 / 120 bytes to train and test on the test split is part")
+    assert rows["validation"] == "other.txt: 1 document, 1,300 bytes"
+
+
+def data_of(test: int, *, is_cut: bool = False, **more: Any) -> Data:
+    split = SimpleNamespace(
+        document_starts=range(test), is_cut=is_cut, read_pairs=more.get("read_pairs")
+    )
+    return cast(Data, SimpleNamespace(test=split))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (data_of(1, is_cut=True), "part of one document"),
+        (data_of(9), "9 documents"),
+        (data_of(5, read_pairs=list), "5 pairs of texts"),
+    ],
+)
+def test_a_small_test_split_is_noted(data: Data, expected: str) -> None:
+    said = describe_small_test(data)
+    assert said is not None
+    assert said.startswith(f"the test split is {expected}")
+    assert describe_small_test(data_of(10)) is None
+
+
+DIGEST = "ab" * 32
+
+
+def some_items() -> Items:
+    windows = ItemTable(
+        unit="a window",
+        digest=DIGEST,
+        columns={"nats": np.array([1.25, 1 / 3, 7.0]), "tokens": np.array([3, 70_000, 5])},
+        documents=np.array([0, 0, 2]),
+    )
+    counts = np.arange(20, dtype=np.int64).reshape(2, 10)
+    lines = ItemTable("a line", DIGEST, {"bleu": counts}, None)
+    return Items("test", "cd" * 32, {"windows": windows, "lines": lines})
+
+
+def header_of(**changed: Any) -> dict[str, Any]:
+    table = {"unit": "a window", "digest": DIGEST, "n_items": 2, "columns": ["nats"]}
+    table |= {"has_documents": True}
+    header = {"version": 1, "split": "test", "sha256": "", "metrics": {}, "tables": {"w": table}}
+    table.update({name: value for name, value in changed.items() if name in table})
+    header.update({name: value for name, value in changed.items() if name in header})
+    return header
+
+
+def file_of(arrays: dict[str, Any] | None = None, **changed: Any) -> bytes:
+    own = {"w/nats": np.array([1.0, 2.0]), "w/documents": np.array([0, 1])}
+    return dump_arrays({**own, **(arrays or {})}, header_of(**changed))
+
+
+def test_items_are_read_as_they_were_written(tmp_path: Path) -> None:
+    assert read_items(tmp_path) is None
+    items = some_items()
+    write_items(tmp_path, items, {"loss": "windows", "sop_accuracy": "sop_pairs"})
+    found = read_items(tmp_path)
+    assert found is not None
+    assert (found.split, found.sha256) == (items.split, items.sha256)
+    assert list(found.tables) == list(items.tables)
+    for name, table in items.tables.items():
+        read = found.tables[name]
+        assert (read.unit, read.digest, read.n_items) == (table.unit, table.digest, table.n_items)
+        assert np.array_equal(read.documents, table.documents)  # type: ignore[arg-type]
+        for column, values in table.columns.items():
+            assert np.array_equal(read.columns[column], values)
+    # What was not scored is not named.
+    data = (tmp_path / ITEMS).read_bytes()
+    entries = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    header = json.loads(entries["__metadata__"]["header"])
+    assert header["metrics"] == {"loss": "windows"}
+
+
+_LONG = (1 << 60).to_bytes(8, "little")
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "a header that is longer than the file": (_LONG + b"{}", "no safetensors file"),
+    "a file cut short": (file_of()[:-1], "is damaged"),
+    "no header": (save({"w/nats": np.ones(2)}), "has no header"),
+    "another version": (file_of(version=2), "version 2"),
+    "numbers that are not finite": (file_of({"w/nats": np.array([1.0, np.nan])}), "not finite"),
+    "a table of tables": (file_of({"w/nats": np.ones((2, 1, 1))}), "shape (2, 1, 1)"),
+    "a missing column": (file_of(columns=["nats", "tokens"]), "it has no 'w/tokens'"),
+    "an array of no table": (file_of({"x\ny": np.ones(2)}), "of no table"),
+    "documents before the first": (file_of({"w/documents": np.array([-1, 0])}), "no places"),
+    "documents that are not whole": (file_of({"w/documents": np.ones(2)}), "no places"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_refused_in_a_line(tmp_path: Path, name: str) -> None:
+    data, said = HOSTILE[name]
+    (tmp_path / ITEMS).write_bytes(data)
+    with pytest.raises(CheckpointError) as error:
+        read_items(tmp_path)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value) and ITEMS in str(error.value)
+
+
+@pytest.mark.parametrize("place", rows(range(0, len(file_of()), 7), 3))
+def test_a_flipped_byte_is_refused_or_changes_a_number(tmp_path: Path, place: int) -> None:
+    data = bytearray(file_of())
+    data[place] ^= 0x15
+    (tmp_path / ITEMS).write_bytes(bytes(data))
+    with suppress(CheckpointError):
+        read_items(tmp_path)
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> str:
+    folder = tmp_path / "book"
+    folder.mkdir()
+    (folder / "recipe.toml").write_text(
+        'derived = []\n[model]\nn_layers = 2\nd_model = 32\n[data]\npath = "book.txt"\n'
+    )
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"model.ffn": "swiglu", "model.norm_eps": 1e-3}, ["ffn"]),
+        ({"model.n_layers": 3, "model.bias": False}, ["n_layers", "bias"]),
+        ({"model.positions": "learned-per-layer"}, ["positions"]),
+    ],
+)
+def test_other_weights_are_refused_by_field_with_a_command_that_works(
+    book: str, fields: dict[str, Any], named: list[str]
+) -> None:
+    loaded = load_recipe("gpt", {"init.run": book, "train.steps": 5, **fields})
+    with pytest.raises(ConfigError) as refused:
+        check_start(loaded)
+    message = str(refused.value)
+    for name in named:
+        assert f"model.{name} = " in message
+    assert message.count(" where ") == len(named)
+    _, command, _ = message.split("`")
+    program, verb, source, *settings = shlex.split(command)
+    assert (program, verb, source) == ("sublayer", "train", "gpt")
+    check_start(load_recipe(source, settings))
+    assert "train.steps=5" in settings
+
+
+def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "recipe.toml").write_text(
+        "derived = []\n[model]\nn_layers = 2\nmax_len = 32\n[data]\ncontext = 32\n"
+    )
+    asked = {"init.run": str(tmp_path), "model.max_len": 64, "data.context": 48, "train.steps": 5}
+    with pytest.raises(ConfigError, match=r"model\.max_len = 64 where .* has 32") as refused:
+        check_start(load_recipe("gpt", asked))
+    _, command, _ = str(refused.value).split("`")
+    *_, kept, steps = shlex.split(command)
+    assert (kept, steps) == (f"init.run={tmp_path}", "train.steps=5")
+    rotary = (
+        (tmp_path / "recipe.toml").read_text().replace("max_len", 'positions="rotary"\nmax_len')
+    )
+    (tmp_path / "recipe.toml").write_text(rotary)
+    check_start(load_recipe("gpt", asked))
+
+
+def test_over_a_preset_fields_are_named_without_a_command(book: str) -> None:
+    (Path(book) / "recipe.toml").write_text(
+        "[model]\nmax_len = 32\n[data]\ncontext = 32\ntokenizer = 'bytes'\n"
+    )
+    loaded = load_finetune(book, ["rte"], "glue", {"data.context": 48}).loaded
+    with pytest.raises(ConfigError, match="leave out data.context") as refused:
+        check_start(loaded, "finetune")
+    assert "`" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model.head": "transform", "model.label_outputs": 3},
+        {"model.dropout": 0.2, "model.ffn": "relu", "model.positions": "learned"},
+        {"model.n_layers": 4, "init.layers": 2},
+    ],
+)
+def test_fields_that_ask_for_the_same_weights_may_differ(book: str, fields: dict[str, Any]) -> None:
+    check_start(load_recipe("gpt", {"init.run": book, **fields}))
+
+
+def test_more_first_blocks_than_a_stack_has_are_refused(book: str) -> None:
+    (Path(book) / "recipe.toml").write_text(
+        '[model]\nkind = "encoder-decoder"\nn_layers = 3\nn_decoder_layers = 2\n'
+        '[objective]\nkind = "span"\n[data]\ntokenizer = "unigram"\n'
+    )
+
+    def check(**fields: int) -> None:
+        given = {name.replace("__", "."): value for name, value in fields.items()}
+        check_start(load_recipe("t5-mini", {"init.run": book, **given}))
+
+    words = f"3 is more than the 2 blocks of the decoder of {book}"
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        check(init__layers=3)
+    with pytest.raises(ConfigError, match="2 is more than the 1 block of the encoder of the rec"):
+        check(init__layers=2, model__n_layers=1)
+    check(init__layers=2)
+    check(init__layers=1, model__n_layers=1, model__n_decoder_layers=4)
+
+
+def test_a_recipe_file_is_told_which_settings_to_add(book: str, tmp_path: Path) -> None:
+    recipe = tmp_path / "wide.toml"
+    recipe.write_text(f'extends = "gpt"\n[model]\nd_model = 64\n[init]\nrun = "{book}"\n')
+    with pytest.raises(ConfigError, match="leave out model.d_model, which keeps those of"):
+        check_start(load_recipe(str(recipe)))
+    check_start(load_recipe(str(recipe), {"model.d_model": 32}))

@@ -1,6 +1,8 @@
-"""Verdicts: known values worked by hand, scipy as oracle, and the error rates that they promise."""
+"""Verdicts: values by hand, published critical values, and the error rates that they promise."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,16 +11,33 @@ from hypothesis import strategies as st
 from scipy.special import stdtrit
 from scipy.stats import mannwhitneyu, ttest_ind
 
+from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
+from sublayer.evaluation.items import FromItems, ItemTable
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
+from sublayer.study.arms import Arm
+from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.definition import Study
+from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.execution.one_run import Outcome
+from sublayer.study.judgement.choice_spread import Tuned, choice_variance
 from sublayer.study.judgement.contrast import Contrast, arm_less
+from sublayer.study.judgement.difference import DECIDED, Judgement
 from sublayer.study.judgement.failed_runs import rank_p
+from sublayer.study.judgement.item_effects import FEWEST_DOCUMENTS, item_effects, units_of
+from sublayer.study.judgement.item_spread import item_spread
 from sublayer.study.judgement.judge import Evidence, judge
-from sublayer.study.judgement.looks import ERROR
+from sublayer.study.judgement.looks import AT_FIRST, ERROR, Looks, fixed, until_decided
+from sublayer.study.judgement.of_study import Looking, StudyJudge
 from sublayer.study.judgement.power import detectable_effect, seeds_for, spread_interval
 from sublayer.study.judgement.seed_spread import Estimate, SeedSpread
+from sublayer.study.judgement.sequence import judge_looks, undecided_arms
 from sublayer.study.judgement.simultaneous import Family
+from sublayer.study.judgement.stopping import Reached, look_reached
+from sublayer.study.question import Question
+from sublayer.study.seeds import Seeds
+from sublayer.study.tuning import NO_TRIAL
 from tests.breadth import rows
 
 ACCURACY = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
@@ -227,3 +246,284 @@ def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty(
         values = {str(arm): seeded(*(common + own[arm])) for arm in range(n_arms)}
         wrong += any(each.verdict != "cannot tell" for each in judged(values, level=ERROR))
     assert wrong / n_studies < 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / n_studies)
+
+
+def test_a_fixed_number_of_seeds_spends_most_at_once_and_keeps_the_rest_for_later():
+    levels = fixed(5).levels([5, 8, 12], 3)
+    assert levels[5] == AT_FIRST * ERROR
+    assert levels[8] == pytest.approx((1 - AT_FIRST) * ERROR / 2)
+    assert levels[12] == pytest.approx((1 - AT_FIRST) * ERROR / 4)
+    assert sum(fixed(5).levels(range(5, 200), 1).values()) <= ERROR
+    # A look that is repeated spends what it has spent.
+    assert fixed(5).levels([5, 5, 8], 3) == fixed(5).levels([5, 8], 3)
+
+
+@pytest.mark.parametrize(
+    ("at_most", "looks"),
+    [(6, (3, 6)), (30, (3, 5, 8, 12, 20, 30))],
+)
+def test_looks_are_planned_to_the_last(at_most: int, looks: tuple[int, ...]):
+    assert until_decided(at_most).planned == looks
+    with pytest.raises(ConfigError, match="single look"):
+        until_decided(3)
+
+
+def test_five_looks_have_pococks_level():
+    # Pocock 1977, five equally spaced looks, 5 %: nominal 0.0158. Those here are further apart.
+    looks = Looks((4, 8, 12, 16, 20), is_sequential=True)
+    (level,) = set(looks.levels((), 1).values())
+    assert level == pytest.approx(0.0158 * ERROR / 0.05, rel=0.06)
+    (of_four,) = set(looks.levels((), 4).values())
+    assert of_four < level
+
+
+def test_looking_five_times_errs_in_at_most_one_study_of_twenty():
+    rng = np.random.default_rng(2)
+    looks = until_decided(20)
+    levels = looks.levels((), 1)
+    n_studies, wrong = 250, 0
+    for _ in range(n_studies):
+        values = rng.normal(size=(2, 20))
+
+        def judge_at(look: int, values: np.ndarray = values) -> Judgement:
+            first = {str(arm): dict(enumerate(own[:look])) for arm, own in enumerate(values)}
+            return judge("0", first, BITS_PER_BYTE, planned_seeds=look, level=levels[look])
+
+        judged = judge_looks(judge_at, looks.planned)
+        wrong += any(each.verdict in DECIDED for each in judged.differences)
+    assert wrong / n_studies < 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / n_studies)
+
+
+def test_what_a_look_has_decided_stands_with_its_interval():
+    a = [0.0, 0.01, 0.02, 9.0, 9.0]
+    b = [1.0, 1.02, 1.01, 0.0, 0.0]
+
+    def judge_at(look: int) -> Judgement:
+        values = {"a": dict(enumerate(a[:look])), "b": dict(enumerate(b[:look]))}
+        return judge("a", values, BITS_PER_BYTE, planned_seeds=look)
+
+    (difference,) = judge_looks(judge_at, (3, 5)).differences
+    assert difference.verdict == "worse"
+    assert difference.n_seeds == 3
+    assert judge_at(5).differences[0].verdict == "cannot tell"
+
+
+def test_arms_go_on_that_are_not_decided_and_what_they_are_compared_with():
+    values = {
+        "a": {0: 0.0, 1: 0.01, 2: 0.02},
+        "b": {0: 5.0, 1: 5.01, 2: 5.02},
+        "c": {0: 0.0, 1: 0.02, 2: 0.01},
+    }
+    judged = judge("a", values, BITS_PER_BYTE, planned_seeds=3)
+    assert undecided_arms(judged, values, ()) == {"a", "c"}
+    inside = judge("a", values, BITS_PER_BYTE, planned_seeds=3, evidence=Evidence(margin=1.0))
+    assert undecided_arms(inside, values, ()) == set()
+
+
+BASE = load_recipe("gpt")
+SEQUENCE = Looking(Looks((3, 5, 8), is_sequential=True))
+
+
+def runs_of(name: str, values: dict[int, float]) -> ArmRuns:
+    outcomes = {
+        seed: Outcome(Path(f"{name}-{seed}"), {}, {"bits_per_byte": value})
+        for seed, value in values.items()
+    }
+    return ArmRuns(MatchedArm(Arm(name, BASE, {}), {}, (), 0.0), NO_TRIAL, outcomes)
+
+
+def study_of(*names: str) -> Study:
+    return Study("a study", "", "", "none", None, tuple(Arm(name, BASE, {}) for name in names))
+
+
+def noise(mean: float, n: int, order: int = 3) -> dict[int, float]:
+    steps = (0.0, 0.3, 0.1, 0.2, 0.15, 0.05, 0.25, 0.12)
+    return {seed: mean + steps[(order * seed) % 8] for seed in range(n)}
+
+
+def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_one_family() -> None:
+    values = {"a": noise(1.0, 4), "b": noise(9.0, 4, order=5)}
+    runs = [runs_of(name, own) for name, own in values.items()]
+    plain = study_of(*values)
+    asking = replace(plain, question=Question(also=("loss",)))
+    loss, other = (replace(BITS_PER_BYTE, name=name) for name in ("loss", "other"))
+    alone, both = (
+        StudyJudge(each, (BITS_PER_BYTE, loss, other), runs, [], 4, Looking(fixed(4)))
+        for each in (plain, asking)
+    )
+    (shown,), (judged,), (unasked,) = (
+        judge_.further(metric, values).differences
+        for judge_, metric in ((alone, loss), (both, loss), (both, other))
+    )
+    assert (shown.verdict, shown.p, unasked.verdict) == ("no verdict", None, "no verdict")
+    (before,), (after,) = (each.first(values).differences for each in (alone, both))
+    assert after.low < before.low and after.high > before.high
+    assert (judged.verdict, judged.low, judged.high) == ("worse", after.low, after.high)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [
+        ((2, 3, 3), Reached(3, 1, is_judged=False)),  # before the first look
+        ((3, 3, 3), Reached(3, 4, is_judged=True)),  # a and c lack two each
+        ((5, 3, 5), Reached(5, 6, is_judged=True)),
+        ((8, 3, 8), Reached(8, 0, is_judged=True)),
+    ],
+)
+def test_a_look_is_reached_once_all_that_go_on_have_ended(
+    seeds: tuple[int, int, int], expected: Reached
+) -> None:
+    # b is decided at once, c never.
+    means = {"a": 1.0, "b": 9.0, "c": 1.01}
+    orders = (3, 3, 5)
+    drawn = zip(means.items(), seeds, orders, strict=True)
+    runs = [runs_of(name, noise(mean, n, order)) for (name, mean), n, order in drawn]
+    assert look_reached(study_of(*means), runs, [], list(means), Seeds(), SEQUENCE) == expected
+
+
+def test_an_arm_without_a_run_lacks_all_of_the_first_look() -> None:
+    runs = [runs_of("a", noise(1.0, 3))]
+    found = look_reached(study_of("a", "b"), runs, [], ["a", "b"], Seeds(), SEQUENCE)
+    assert found == Reached(3, 3, is_judged=False)
+    later = [runs_of("a", {seed + 7: value for seed, value in noise(1.0, 3).items()})]
+    assert look_reached(study_of("a"), later, [], ["a"], Seeds(first=7), SEQUENCE).n_missing == 0
+
+
+SHARE = FromItems("t", lambda sums: float(sums["right"]) / float(sums["all"]))
+METRIC = Metric("share", "share", is_lower_better=False, from_items=SHARE)
+
+
+def table(right, documents=None) -> ItemTable:
+    right = np.asarray(right, dtype=np.int64)
+    return ItemTable("an item", "d", {"right": right, "all": np.ones_like(right)}, documents)
+
+
+def test_the_effect_of_an_item_on_a_share_is_its_distance_from_it():
+    # d(r / n) = (x - r / n) / n of each item
+    right = np.array([1, 0, 1, 1, 0, 0, 0, 0, 0, 0])
+    units = item_effects(table(right), SHARE)
+    assert units.effects == pytest.approx((right - 0.3) / 10, abs=1e-2)
+    assert units.step == pytest.approx(0.1, rel=0.2)
+    variance = 0.3 * 0.7 / 10 * 10 / 9
+    assert (units.effects**2).sum() * 10 / 9 == pytest.approx(variance, rel=0.05)
+
+
+def test_a_ratio_of_sums_has_the_variance_of_the_bootstrap():
+    rng = np.random.default_rng(0)
+    nats, lengths = rng.gamma(2, 10, 400), rng.integers(5, 40, 400)
+    ratio = FromItems("t", lambda sums: float(sums["nats"]) / float(sums["tokens"]))
+    columns = {"nats": nats, "tokens": lengths}
+    effects = item_effects(ItemTable("a pair", "d", columns, None), ratio).effects
+    drawn = rng.integers(0, 400, (2000, 400))
+    values = nats[drawn].sum(1) / lengths[drawn].sum(1)
+    assert math.sqrt((effects**2).sum()) == pytest.approx(values.std(), rel=0.06)
+
+
+def test_units_are_documents_where_there_are_enough_and_stretches_elsewhere():
+    many = np.repeat(np.arange(FEWEST_DOCUMENTS), 3)
+    labels, n_units = units_of(table(np.zeros(60), many))
+    assert n_units == FEWEST_DOCUMENTS and (labels == many).all()
+    labels, n_units = units_of(table(np.zeros(1000), np.zeros(1000, dtype=int)))
+    assert n_units == 100 and (labels == np.arange(1000) // 10).all()
+    # No stretch crosses from one document to another.
+    labels, n_units = units_of(table(np.zeros(64), np.repeat([0, 1], [30, 34])))
+    assert labels[29] != labels[30]
+    assert units_of(table(np.zeros(12)))[1] == 12
+    # Too few units have no effects.
+    assert item_effects(table([1, 0, 1]), SHARE) is None
+
+
+def test_variance_over_items_follows_the_crossed_design():
+    # Two seeds, differences of items d + or - e: d varies over items, e is of both.
+    d = np.array([1.0, -1.0, 2.0, -2.0])
+    e = np.array([0.5, 0.5, -0.5, -0.5])
+    effects = {"a": {0: d + e, 1: d - e}, "b": {0: np.zeros(4), 1: np.zeros(4)}}
+    spread = item_spread(effects, arm_less("a", "b"), is_paired=True)
+    assert spread.whole == pytest.approx((d**2).sum() * 4 / 3)
+    assert spread.both == pytest.approx(2 * (e**2).sum() * 4 / 3 / 1 / 2)
+    assert spread.alone == pytest.approx(spread.whole - spread.both)
+    unpaired = item_spread(effects, arm_less("a", "b"), is_paired=False)
+    assert unpaired.alone == pytest.approx(spread.alone)
+
+
+def _study(rng: np.random.Generator, n_arms: int, n_seeds: int, n_items: int):
+    """Draw models without any skill: each arm has a taste of its own for items."""
+    values: dict[str, dict[int, float]] = {}
+    effects: dict[str, dict[int, np.ndarray]] = {}
+    for arm in map(str, range(n_arms)):
+        taste = rng.random(n_items)
+        values[arm], effects[arm] = {}, {}
+        for seed in range(n_seeds):
+            right = taste + 0.3 * rng.normal(size=n_items) > 0.5
+            values[arm][seed] = float(right.mean())
+            effects[arm][seed] = item_effects(table(right), SHARE).effects
+    return values, effects
+
+
+@pytest.mark.parametrize(("n_arms", "n_seeds"), rows([(2, 8), (4, 5), (2, 3)], 1))
+def test_arms_without_skill_are_not_called_different(n_arms: int, n_seeds: int):
+    rng = np.random.default_rng(4)
+    n_studies, wrong, by_seeds = 150, 0, 0
+    for _ in range(n_studies):
+        values, effects = _study(rng, n_arms, n_seeds, 470)
+        of_items, of_seeds = (
+            judge("0", values, METRIC, planned_seeds=n_seeds, evidence=evidence).differences
+            for evidence in (Evidence(effects=effects), Evidence())
+        )
+        wrong += any(each.verdict != "cannot tell" for each in of_items)
+        by_seeds += any(each.verdict != "cannot tell" for each in of_seeds)
+    assert wrong / n_studies < 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / n_studies)
+    assert by_seeds > wrong  # items are needed
+
+
+def test_a_choice_by_a_coin_or_by_luck_spreads_by_hand():
+    # Scores 0 and d, chosen each with one half: another tuning gives d in every second case.
+    assert choice_variance(Tuned((0.0, 1e-6), 1), 1.0) == pytest.approx(0.5e-12, rel=0.05)
+    lucky = (0.0, 1.0)
+    # Its trial scored 0 and its seeds 2: nearly every other tuning takes the one that scored 1.
+    known = choice_variance(Tuned(lucky, 1, {0: 1.9, 1: 2.1}), 1e-4)
+    assert known == pytest.approx(1.0)
+    assert choice_variance(Tuned(lucky, 1), 1e-4) == 0.0
+    # Seeds that score as the trial did change nothing.
+    assert choice_variance(Tuned(lucky, 1, {0: 0.0}), 0.3) == choice_variance(Tuned(lucky, 1), 0.3)
+
+
+def test_a_choice_that_every_tuning_would_make_spreads_nothing():
+    assert choice_variance(Tuned((1.0, 2.0, 3.0), 4), 0.01) == 0.0
+    assert choice_variance(Tuned((1.0,), 1), 1.0) == 0.0
+    few, many = (choice_variance(Tuned((1.0, 1.1), n), 0.01) for n in (1, 16))
+    assert few > 5 * many
+
+
+def _verdicts(with_choice: bool, n_studies: int = 300) -> float:
+    """Tune arms that are alike by one run of each of three trials, of which one is the best."""
+    rng = np.random.default_rng(6)
+    means = np.array([0.0, 0.4, 1.0])
+    wrong = 0
+    for _ in range(n_studies):
+        values, tuned = {}, {}
+        for arm in "ab":
+            scores = means + rng.normal(0, 0.5, 3)
+            chosen = means[scores.argmin()]
+            values[arm] = dict(enumerate(chosen + rng.normal(0, 0.5, 20)))
+            tuned[arm] = Tuned(tuple(scores), 1, values[arm])
+        evidence = Evidence(tuned=tuned if with_choice else None)
+        judged = judge("a", values, BITS_PER_BYTE, planned_seeds=20, evidence=evidence)
+        wrong += judged.differences[0].verdict in ("better", "worse")
+    return wrong / n_studies
+
+
+def test_arms_that_are_alike_and_tuned_by_few_runs_are_not_called_different():
+    assert _verdicts(with_choice=True) < 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 300)
+    assert _verdicts(with_choice=False) > 0.15
+
+
+def test_variance_of_tuning_widens_an_interval():
+    values = {"a": {0: 0.0, 1: 0.1, 2: 0.2}, "b": {0: 0.3, 1: 0.1, 2: 0.2}}
+    tuned = {arm: Tuned((0.0, 0.05), 1) for arm in values}
+    (with_it,), (without,) = (
+        judge("a", values, BITS_PER_BYTE, planned_seeds=3, evidence=evidence).differences
+        for evidence in (Evidence(tuned=tuned), Evidence())
+    )
+    assert with_it.parts.tuning > without.parts.tuning == 0.0
+    assert with_it.high - with_it.low > without.high - without.low
