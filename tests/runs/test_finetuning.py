@@ -114,7 +114,7 @@ def place(tmp_path_factory):
 def train(place, name, *more):
     words = [
         f"data.path={place / 'text.txt'}",
-        *(f"{key}={SMALL[key]}" for key in WATCHED),
+        *(f"{key}={WATCHED[key]}" for key in WATCHED),
         *more,
     ]
     return cli.main(["train", "gpt", *words, "--out", str(place / name)])

@@ -64,8 +64,8 @@ def write_chain(folder: Path, **changes: Any) -> Path:
     if not text.exists():
         lines = []
         for n in range(400):
-            said = "fine" if n % 3 else "dull"
-            lines.append(f"the {n} films of year {n % 7} were {said}")
+            word = "fine" if n % 3 else "dull"
+            lines.append(f"the {n} films of year {n % 7} were {word}")
         text.write_text("\n".join(lines))
         write_stsb(write_copa(write_sst2(folder / "glue")))
     study = {**STUDY, **changes}

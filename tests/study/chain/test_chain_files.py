@@ -177,7 +177,7 @@ def test_options_without_effect_on_a_chain_are_refused(more, message, tmp_path: 
     assert message in capsys.readouterr().err
 
 
-def test_files_that_are_missing_are_said_before_a_text_is_read(tmp_path: Path, capsys):
+def test_missing_files_are_named_before_a_text_is_read(tmp_path: Path, capsys):
     path, out = write_chain(tmp_path), tmp_path / "out"
     for gone, message in (("SST-2", "has no files of SST-2"), ("", "is no folder")):
         (tmp_path / "glue" / gone).rename(tmp_path / f"elsewhere{gone}")
@@ -214,7 +214,7 @@ def test_members_that_give_no_answers_to_average_are_refused(
     assert message in capsys.readouterr().err
 
 
-def test_a_disk_that_the_models_would_fill_is_said_first(tmp_path: Path, monkeypatch, capsys):
+def test_a_disk_that_the_models_would_fill_is_refused_first(tmp_path: Path, monkeypatch, capsys):
     class Full:
         free = 1000
 
@@ -226,9 +226,9 @@ def test_a_disk_that_the_models_would_fill_is_said_first(tmp_path: Path, monkeyp
 
 
 def test_differences_of_two_chains_are_named_and_the_place_of_files_is_none(tmp_path: Path):
-    def described(data="glue", told=(), **changes):
+    def described(data="glue", settings=(), **changes):
         return describe_stages(
-            replace(chain_of(write_chain(tmp_path, **changes), *told), data=data)
+            replace(chain_of(write_chain(tmp_path, **changes), *settings), data=data)
         )
 
     first = described()
@@ -239,7 +239,7 @@ def test_differences_of_two_chains_are_named_and_the_place_of_files_is_none(tmp_
         with pytest.raises(ConfigError, match="what the study's folder says of its stages"):
             differing_stages(damaged, first)
     assert differing_stages(first, described(stages=[{"each": ["sst2"]}], averages={})) == "stages"
-    longer = described(told=["sst2.train.steps=4"])
+    longer = described(settings=["sst2.train.steps=4"])
     assert differing_stages(first, longer) == "settings of its stage sst2"
     arms = [*ARMS[:1], {"name": "no texts", "finetune": {"model.dropout": 0.5}}, *ARMS[2:]]
     assert differing_stages(first, described(arms=arms)) == "settings of its arm no texts"

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sublayer.study.chain.collect import arm_scores
@@ -20,7 +19,6 @@ from sublayer.study.chain.kept import ArmFacts, Kept
 from sublayer.study.chain.keys import Part
 from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
 from sublayer.study.execution.one_run import Outcome
-from sublayer.study.judgement.judge import judge
 from sublayer.study.tuning import NO_TRIAL, Trial
 from sublayer.tasks.registry import TASKS
 
@@ -177,34 +175,3 @@ def test_an_average_is_taken_under_each_pre_training_and_missing_where_a_member_
     runs["sst2"].outcomes[0][0].test["sst2:f1"] = 0.1  # type: ignore[index]
     found = arm_scores(nested(1), runs, [both, COLUMN], within=False)
     assert found.by_seed["both"] == pytest.approx({0: (0.5 + (0.5 + 0.1) / 2) / 2})
-
-
-def simulated(rng: np.random.Generator, n_seeds: int, n_inner: int) -> dict[int, list[float]]:
-    """Draw scores that vary as much between pre-trainings as between fine-tunings of one."""
-    scores = {}
-    for seed in range(n_seeds):
-        start = rng.normal(0.8, 0.02)
-        scores[seed] = list(rng.normal(start, 0.02, n_inner))
-    return scores
-
-
-def test_equal_arms_are_called_different_in_one_of_twenty_studies_at_most():
-    rng = np.random.default_rng(20)
-    n_studies, n_seeds, n_inner = 1000, 3, 3
-    n_false = n_false_flat = 0
-    for _ in range(n_studies):
-        means, flat = {}, {}
-        for arm in ("a", "b"):
-            scores = simulated(rng, n_seeds, n_inner)
-            own = arm_scores(nested(n_inner), runs_of(scores), [COLUMN], within=False)
-            means[arm] = own.by_seed["sst2"]
-            every = [each for values in scores.values() for each in values]
-            flat[arm] = dict(enumerate(every))
-        [difference] = judge("a", means, ACCURACY, planned_seeds=n_seeds).differences
-        n_false += difference.verdict != "cannot tell"
-        [pooled] = judge("a", flat, ACCURACY, planned_seeds=n_seeds * n_inner).differences
-        n_false_flat += pooled.verdict != "cannot tell"
-    # 2.6 standard errors of a share of 5 % of 1,000.
-    assert n_false / n_studies <= 0.05 + 2.6 * (0.05 * 0.95 / n_studies) ** 0.5
-    # Were all fine-tunings counted as seeds, it would be far more.
-    assert n_false_flat / n_studies > 0.1

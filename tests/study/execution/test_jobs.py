@@ -230,19 +230,6 @@ def test_what_is_left_is_estimated_from_the_work_that_was_done_now() -> None:
     assert tally.describe() == "3/10, about 4:40 to go"
 
 
-def test_a_run_that_goes_on_counts_with_the_steps_that_are_left() -> None:
-    clock = Clock()
-    board = PlainBoard(Tally(2, clock), io.StringIO(), clock)
-    board.begin("gelu, seed 0")
-    board.update("gelu, seed 0", at_step(301))
-    clock.now += 10.0
-    board.update("gelu, seed 0", at_step(351))
-    # 50 of its steps in 10 s, 49 of them left, and 400 of the other run.
-    assert board.tally.describe() == "0/2, about 1:30 to go"
-    board.finish("gelu, seed 0", "valid loss 1.4")
-    assert board.tally.describe() == "1/2, about 0:40 to go"
-
-
 def running(board: Board, clock: Clock) -> None:
     board.begin("gelu, seed 2")
     board.begin("relu, seed 3")
