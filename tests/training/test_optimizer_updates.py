@@ -18,7 +18,7 @@ from sublayer.training.optimizers.build import build_optimizer, set_learning_rat
 from sublayer.training.optimizers.division import WHOLE
 from sublayer.training.optimizers.layer_decay import rate_shares
 from sublayer.training.optimizers.parameter_scale import parameter_scales
-from tests.training.optimizer_steps import ROLES, SHAPES, draw, take, trainable
+from tests.training.optimizer_steps import draw, take, trainable
 from tests.training.test_warm_start import make_model
 
 
@@ -176,12 +176,6 @@ def test_lamb_has_the_ratio_1_for_weights_of_zero_and_updates_of_zero(form, role
     take(optimizer, parameters, {"empty": ones, "idle": zeros})
     torch.testing.assert_close(parameters["empty"].detach(), -0.5 * r * ones)
     assert torch.equal(parameters["idle"], ones)
-
-
-def test_adamw_with_correction_is_pytorchs_fused_one():
-    optimizer = build_optimizer(AdamWConfig(), trainable(draw(SHAPES)), ROLES)
-    assert type(optimizer) is torch.optim.AdamW
-    assert optimizer.param_groups[0]["fused"] is True
 
 
 def test_gpt1s_adam_decays_by_the_corrected_rate_and_adds_eps_to_the_uncorrected_root(double):

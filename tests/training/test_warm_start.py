@@ -1,4 +1,8 @@
-"""Starts from another model: its parts, its first blocks, and parts that stay frozen."""
+"""Starts from another model: what is taken, what stays frozen; epochs and tasks of fine-tuning."""
+
+import json
+import math
+import shutil
 
 import pytest
 import torch
@@ -19,13 +23,15 @@ from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
 from sublayer.objective.causal.family import CAUSAL
+from sublayer.runs.resolution import resolve
 from sublayer.runs.run import from_recipe
+from sublayer.runs.session import prepare_data
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec, spec_files
 from sublayer.training.freezing import freeze, frozen_parameters
 from sublayer.training.warm_start import Pretrained, start_from
-from tests.made import SPAN
-from tests.training.runs import Notes, SignalAt, results
+from tests.made import KINDS, PAIR, SPAN
+from tests.training.runs import ALONE, Notes, SignalAt, results
 
 SHAPE = {"model.n_layers": 3, "model.d_model": 24, "model.n_heads": 2, "data.context": 32}
 SHAPE |= {"model.positions": "learned-per-layer"}
@@ -106,6 +112,7 @@ STARTS = [
     ),
     ({**WITH_TABLE, **SHARED}, {**WITH_TABLE, **SHARED}, 1, "", []),
 ]
+
 """Fields of a model and its start, blocks to take, what is noted, and names of what is fresh."""
 
 
@@ -324,3 +331,48 @@ def test_to_freeze_all_parameters_is_refused():
     objective = CAUSAL.build(model, CausalObjective(), 0)
     with pytest.raises(ConfigError, match="leaves nothing to train"):
         freeze(objective, InitConfig(run="run", freeze=("embeddings", "layers:3")))
+
+
+N_TRAIN = 54
+"""Of 60 rows a tenth is held out."""
+
+
+@pytest.mark.parametrize(
+    ("batch", "epochs", "orders"), [(6, 2.5, "random"), (7, 3, "random"), (7, 1, "both")]
+)
+def test_an_epoch_is_every_example_once_in_all_orders(tiny, batch, epochs, orders):
+    settings = {**PAIR, "train.epochs": epochs, "objective.orders": orders}
+    loaded = tiny({**settings, "train.batch_sequences": batch, "optimizer.warmup_steps": 0})
+    recipe = resolve(loaded.recipe, prepare_data(loaded.recipe), ALONE)
+    n_examples = epochs * N_TRAIN * (2 if orders == "both" else 1)
+    assert recipe.train.steps == math.ceil(n_examples / batch)
+
+
+@pytest.mark.parametrize("kind", ["pair", "traversal", "text"])
+def test_a_run_keeps_its_tasks_in_every_model_folder(made, kind):
+    folder, tasks = made(kind), KINDS[kind]["data.tasks"]
+    model = load(folder)
+    names = [tasks] if isinstance(tasks, str) else list(tasks)
+    assert model.task.tasks == tuple(TASKS[name] for name in names)
+    found = (model.task.context, model.task.format, model.task.target_length)
+    assert found == (32, kind, 8 if kind == "text" else 0)
+    [checkpoint, *_] = sorted((folder / "checkpoints").glob("step-*"))
+    assert load(checkpoint).task == model.task
+    # Of a head that only training needs, and no task takes, nothing is left.
+    assert (model.head is None) == (kind == "pair")
+    assert (model.label_head is None) == (kind == "text")
+
+
+@pytest.mark.parametrize(
+    "change", [{"tasks": []}, {"format": None}, {"context": 0}, {"tasks": [{"name": "x"}]}], ids=str
+)
+def test_damaged_tasks_of_a_folder_are_refused(made, tmp_path, change):
+    folder = shutil.copytree(made("pair") / "model", tmp_path / "model")
+    path = folder / "task.json"
+    changed = {**json.loads(path.read_text()), **change}
+    kept = {name: value for name, value in changed.items() if value is not None}
+    path.write_text(json.dumps(kept))
+    with pytest.raises(CheckpointError, match=r"^[^\n]*task\.json[^\n]*$"):
+        load(folder)
+    path.unlink()
+    assert load(folder).task is None
