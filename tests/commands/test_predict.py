@@ -116,6 +116,20 @@ def test_a_file_that_is_no_table_is_refused(sublayer, reviewer, here, content, m
     assert message in sublayer("predict", reviewer, "new.csv").refusal()
 
 
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ("gone new.csv", "gone does not exist: name runs, and then one file of rows"),
+        ("new.csv new.csv", "new.csv is more than one file"),
+        ("new.csv run", "new.csv is a file, and a run follows it"),
+    ],
+)
+def test_runs_stand_before_one_file(sublayer, reviewer, here, places, message):
+    write_csv(here / "new.csv", ROWS)
+    (here / "run").mkdir()
+    assert message in sublayer("predict", reviewer, *places.split()).refusal()
+
+
 def test_each_line_is_answered_and_an_empty_one_stays_empty(sublayer, reviewer, standard_input):
     given = b"The lovely film\tis great.\n\nThe dull plot is awful.\r\n \nThe film is bland"
     standard_input(given)
