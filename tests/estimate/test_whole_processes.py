@@ -7,14 +7,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-import torch
 
-from sublayer.config.layering.layers import load_recipe
-from sublayer.study.arms import Arm
-from sublayer.study.budget.plan import make_plan
-from sublayer.study.budget.processes import Machine, plan_processes
-from sublayer.study.budget.resources import Resources
-from sublayer.system.peak_memory import PeakMemory
 from sublayer.training.precision import bfloat16_gain, own_clocks
 from tests.breadth import rows
 
@@ -92,34 +85,3 @@ def measure_process(settings: str) -> tuple[int, int]:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     estimated, measured = json.loads(done.stdout)
     return estimated, measured
-
-
-DECODER = [
-    *("model.n_layers=4", "model.d_model=512", "model.n_heads=8", "model.vocab_size=16384"),
-    *("data.context=128", "optimizer.warmup_steps=1", F32, "train.threads=1"),
-    *("train.batch_sequences=6", "train.micro_batch_sequences=1", "train.save_in_background=false"),
-]
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("shard", rows(["full", "none", "optimizer"], 1))
-def test_two_processes_hold_what_is_planned_to_ten_percent(shard: str) -> None:
-    with PeakMemory(torch.device("cpu")) as here:
-        pass
-    if here.bytes is None:
-        pytest.skip("this system does not tell a process's peak")
-    settings = [*DECODER, f"train.shard={shard}"]
-    arm = Arm("gpt", load_recipe("gpt", settings), {})
-    resources = Resources("cpu", None, None, has_fast_bfloat16=False, cores=2)
-    (plan,) = make_plan([arm], "none", resources).arms
-    processes = plan_processes(arm, plan, Machine(2, resources))
-    planned = next(each.memory.total for each in processes.shards if each.shard == shard)
-    # The peak of each process beyond the program, in two steps after a tiny one.
-    asked = json.dumps({"recipe": "gpt", "settings": settings})
-    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    script = str(ROOT / "benchmarks" / "processes_memory.py")
-    command = [sys.executable, "-m", *launcher, script, "--serve", asked]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-4000:]
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("{"))
-    assert json.loads(line)["peak"] == pytest.approx([planned] * 2, rel=0.1)

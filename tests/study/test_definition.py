@@ -9,7 +9,7 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.study.arms import check_distinct, expand, make_arm, split_values
-from sublayer.study.asked import load_asked, split_words
+from sublayer.study.asked import load_asked
 from sublayer.study.chain.columns import points_metric
 from sublayer.study.checks import check_study
 from sublayer.study.definition import load_study
@@ -154,17 +154,6 @@ def test_values_are_split_at_commas_outside_brackets_and_quotes(
     text: str, values: list[str]
 ) -> None:
     assert split_values(text) == values
-
-
-def test_recipes_come_before_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    Path("arms/1-ffn=relu").mkdir(parents=True)
-    for words, n_sources in (
-        (["macaron", "modern", "train.steps=3"], 2),
-        (["train.steps=3", "macaron"], 0),
-        (["arms/1-ffn=relu", "a=b"], 1),
-    ):
-        assert split_words("gpt", words) == (["gpt", *words[:n_sources]], words[n_sources:])
 
 
 def test_what_differs_beside_the_model_is_said(tmp_path: Path):

@@ -11,11 +11,10 @@ import pytest
 from scipy import stats
 
 from sublayer.objective.causal.family import BITS_PER_BYTE
-from sublayer.study.chain.columns import points_metric
 from sublayer.study.definition import Study, load_study
 from sublayer.study.findings.run_curves import read_curves
 from sublayer.study.findings.same_quality import SameQuality, place_of, same_quality
-from sublayer.study.foresight import UNKNOWN, foresee
+from sublayer.study.foresight import foresee
 from sublayer.study.judgement.judge import judge
 from sublayer.study.judgement.looks import ERROR, Looks, fixed, until_decided
 from sublayer.study.question import Hypothesis, Question
@@ -181,21 +180,6 @@ def test_as_many_seeds_as_would_do_are_enough_under_the_same_plan(
     assert few is not None and few > 4
     assert enough(said(two_arms, plan(few), margin=margin)) is None
     assert enough(said(two_arms, plan(few - 1), margin=margin)) == few
-
-
-def test_looks_on_the_way_ask_for_more_seeds_than_one_at_the_end(two_arms: Study) -> None:
-    once = enough(said(two_arms, fixed(4), margin=0.02))
-    often = enough(said(two_arms, until_decided(4), margin=0.02))
-    assert once is not None and often is not None and often > once
-
-
-def test_without_a_spread_it_is_not_known(two_arms: Study) -> None:
-    without = replace(two_arms, question=Question())
-    accuracy = points_metric("sst2", "SST-2")
-    for metric, follows in ((accuracy, False), (BITS_PER_BYTE, True)):
-        lines = list(foresee(without, metric, fixed(3)))
-        assert any("no single items" in line for line in lines) != follows
-    assert UNKNOWN in list(foresee(without, BITS_PER_BYTE, fixed(5)))
 
 
 def test_a_hypothesis_about_two_arms_that_are_compared_is_no_further_comparison() -> None:

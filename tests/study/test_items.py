@@ -21,7 +21,7 @@ from sublayer.study.items.compaction import (
 )
 from sublayer.study.items.file_header import STUDY_ITEMS, RunItems
 from sublayer.study.items.reading import read_study_items
-from sublayer.study.items.writing import MAX_BYTES, write_study_items
+from sublayer.study.items.writing import write_study_items
 
 METRICS = {"loss": "windows"}
 
@@ -110,25 +110,6 @@ def check_sums(runs: list[RunItems], found: list[RunItems]) -> None:
         for name in ("tokens", "bytes", "correct"):
             assert after[name] == before[name]
         assert abs(float(after["nats"] - before["nats"])) <= COARSE
-
-
-def test_a_large_study_holds_the_limit_and_drops_nothing(tmp_path: Path) -> None:
-    runs = [run_of(seed, 40_000, n_documents=50) for seed in range(16)]
-    path = tmp_path / STUDY_ITEMS
-    write_study_items(path, "large", runs, METRICS)
-    size = path.stat().st_size
-    assert MAX_BYTES / 4 < size <= MAX_BYTES == 1_000_000
-    (group,) = header_of(path)["groups"]
-    assert group["n_items"] == 40_000
-    assert group["added"] > 1 and not group["across_documents"]
-    found = read_study_items(path)
-    assert found[0].added == {"windows": group["added"]}
-    check_sums(runs, found)
-    after, before = (run.items.tables["windows"] for run in (found[3], runs[3]))
-    # Each document has its own sums still.
-    for column in ("tokens", "correct"):
-        sums = [np.bincount(table.documents, table.columns[column]) for table in (before, after)]
-        assert sums[0].tolist() == sums[1].tolist()
 
 
 @pytest.mark.parametrize("n_documents", [None, 300])

@@ -20,7 +20,6 @@ from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters
 from sublayer.evaluation.items import FromItems, Items, ItemTable
-from sublayer.evaluation.likelihood import score as likelihood
 from sublayer.evaluation.likelihood import spread_windows, windows
 from sublayer.loading import load
 from sublayer.objective.masked.scored_batches import Scoring
@@ -315,22 +314,6 @@ def test_a_study_scores_the_split_and_the_tokens_that_it_names(studies: Studies,
         assert items is not None and items.split == "valid"
         assert items.tables["windows"].columns["nats"] == pytest.approx(nats, rel=1e-4)
         assert (run / "valid.json").exists() and not (run / "test.json").exists()
-
-
-def test_a_study_of_the_whole_split_at_a_stride_joins_windows_into_items(
-    studies: Studies, folder: Path
-):
-    results, recipes = scored(studies, "score = { stride = 1 }")
-    run = folder / "out/arms/1-short/seed-0"
-    test = prepare_data(recipes["short"]).test
-    whole = likelihood(load(run), test, context=8, stride=1, batch_sequences=7)
-    assert results.arms[1].values[0] == pytest.approx(whole.bits_per_byte, rel=1e-5)
-    items = read_items(run)
-    assert items is not None
-    tokens = items.tables["windows"].columns["tokens"]
-    assert tokens.sum() == len(test.ids) - 1
-    # Half a context of 8 each, but the first window scores a whole one more, and the last is cut.
-    assert set(tokens[1:-1].tolist()) == {4}
 
 
 def test_an_encoder_and_a_writer_of_text_are_compared_by_the_score_of_one_task(

@@ -73,13 +73,6 @@ def test_measured_seconds_turn_minutes_into_steps_and_steps_into_hours() -> None
     assert second.hours == pytest.approx(0.9 * first.hours, rel=0.01)
 
 
-def test_sharing_arms_are_refused_by_parameters_and_planned_by_operations() -> None:
-    with pytest.raises(ConfigError, match=r"which would take model\.d_ff = \d+"):
-        planned(vary=["model.share=none,all"])
-    one, shared = planned("train.steps=100", vary=["model.share=none,all"], rule="flops").arms
-    assert (shared.steps, shared.parameters.executed) == (100, one.parameters.total)
-
-
 def test_what_does_not_fit_is_said_with_the_smallest_change_that_would() -> None:
     batch = "train.batch_sequences=32"
     waits = "train.save_in_background=false"

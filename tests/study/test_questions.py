@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.inspection.layer_change import LayerChange, Spread
 from sublayer.inspection.layers import measure_layers
 from sublayer.inspection.sample import spread_windows
@@ -44,21 +44,6 @@ def test_a_study_of_four_arms_answers_its_hypothesis(studies: Studies) -> None:
     assert found.parts is not None and found.parts.items is not None
     # The same quality is of two arms.
     assert len(read_results(folder)["same_quality"]) == len(others) == 3
-
-
-def test_a_study_goes_on_with_the_margin_and_the_score_that_it_began_with(
-    studies: Studies, settings: list[str]
-) -> None:
-    folder = copied(studies.asked(), "out")
-    before = files(folder)
-    with pytest.raises(ConfigError, match="begun with a margin of 9, not a margin of 1"):
-        run_study(*studies.as_asked(folder, margin="1"))
-    source = Path("asked.toml")
-    source.write_text(f'score = {{ split = "valid" }}\n{ASKED}')
-    _, text, options = studies.as_asked(folder)
-    with pytest.raises(ConfigError, match="another study, with score = None, not"):
-        run_study([str(source)], text, options)
-    assert files(folder) == before
 
 
 @pytest.mark.parametrize(
@@ -147,16 +132,6 @@ def test_damaged_layers_are_an_error(studies: Studies, settings: list[str]) -> N
             report_again(folder)
     with pytest.raises(CheckpointError, match=r"layers\.json"):
         run_study(*studies.as_asked(folder))
-
-
-def test_a_text_shorter_than_a_window_is_refused_before_anything_is_trained(
-    studies: Studies, settings: list[str]
-) -> None:
-    Path("short.txt").write_text("a short text, of which a test split has next to nothing. " * 12)
-    sources, _, options = studies.as_asked(Path("out"))
-    with pytest.raises(DataError, match="fewer than a window of 16"):
-        run_study(sources, ["data.path=short.txt", "data.split=90/8/2"], options)
-    assert not Path("out/arms").exists()
 
 
 def test_blocks_that_are_not_shared_are_not_run_beyond(studies: Studies, tmp_path: Path) -> None:

@@ -80,27 +80,6 @@ def test_runs_and_study_keep_the_items_that_values_follow_from(studies: Studies)
     assert kept == pytest.approx(known, rel=1e-6)
 
 
-def test_runs_without_items_leave_the_variance_over_items_to_the_others(
-    studies: Studies, settings: list[str]
-) -> None:
-    folder = copied(studies.plain(), "copy")
-    asked = Options(vary=(FFN,), seeds=3, out=folder)
-    (known,) = results_of_folder(folder).differences
-    assert known.parts is not None and known.parts.items is not None
-    (folder / "arms/0-ffn=gelu/seed-1" / ITEMS).unlink()
-    (found,) = run_study(["gpt"], settings, asked)[0].differences
-    assert found.parts is not None and found.parts.items is not None
-    assert found.mean == known.mean
-    runs = [(run.arm, run.seed) for run in read_study_items(folder / STUDY_ITEMS)]
-    assert runs[:2] == [("ffn=gelu", 0), ("ffn=gelu", 2)] and len(runs) == 5
-    # A single run does not tell its own variance from that of the items.
-    (folder / "arms/0-ffn=gelu/seed-2" / ITEMS).unlink()
-    (found,) = run_study(["gpt"], settings, asked)[0].differences
-    assert found.parts is not None and found.parts.items is None
-    assert found.low is not None and found.mean == known.mean
-    assert results_of_folder(folder).differences == (found,)
-
-
 def test_arms_scored_on_other_items_are_compared_over_seeds_alone(
     studies: Studies, settings: list[str]
 ) -> None:

@@ -1,13 +1,9 @@
 """Shipped studies, planned at each scale, with the parameters and averages of the papers."""
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 
-import sublayer
-from sublayer import cli
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.resources import Resources
 from sublayer.study.chain.columns import Column, list_columns, primary_column, value_of
@@ -20,16 +16,10 @@ from sublayer.study.judgement.looks import fixed
 from sublayer.study.metrics import study_metrics
 from sublayer.tasks.registry import TASKS
 from tests.breadth import rows
-from tests.published_files import write_published
-from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
 
 PLENTY = Resources("cpu", memory_bytes=1 << 60, disk_bytes=1 << 60, has_fast_bfloat16=True, cores=1)
 SCALES = [(name, scale) for name in shipped_studies() for scale in study_scales(name)]
 ENCODERS = [name for name in shipped_studies() if name.startswith(("albert-", "bert-"))]
-
-CHAINS = [
-    (name, scale) for name, scale in SCALES if load_study(name, scale=scale).chain is not None
-]
 
 
 def heads(d_model: int, d_embed: int) -> int:
@@ -190,54 +180,3 @@ def test_averages_of_glus_and_macarons_are_the_printed_ones():
         of_eight = published_average(study, arm, "GLUE without WNLI")
         # With WNLI's majority.
         assert (8 * of_eight + 65.1) / 9 == pytest.approx(printed, abs=0.05)
-
-
-SHIPPED = Path(sublayer.__file__).parent / "studies"
-PUBLISHED = ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race")
-# Over what arms do not differ in.
-SHORT = (
-    *("train.steps=4", "train.evaluate_steps=4", "train.batch_sequences=4"),
-    *("train.evaluate_tokens=512", "data.documents=file"),
-)
-FINETUNING = (
-    *("finetune.train.steps=3", "finetune.train.evaluate_steps=3"),
-    *("finetune.train.batch_sequences=8", "--finetunings", "1"),
-)
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("name", rows([name for name, scale in CHAINS if scale == "cpu"], 1))
-def test_a_chain_runs_at_the_size_of_a_toy(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
-    texts, tasks = tmp_path / "texts", tmp_path / "tasks"
-    texts.mkdir()
-    for part in range(12):
-        lines = [f"Film {n} of year {n % 7} was number {n + part}. Who saw it?" for n in range(120)]
-        (texts / f"{part}.txt").write_text("\n".join(lines))
-    for write in (write_sst2, write_stsb, write_rte, write_copa):
-        write(tasks)
-    write_squad(tasks / "squad")
-    for task in PUBLISHED:
-        write_published(tasks, task)
-    # A step that a toy's training has not is another.
-    text = (SHIPPED / f"{name}.toml").read_text().replace("keep_steps = [1000]", "keep_steps = [2]")
-    path = tmp_path / f"{name}.toml"
-    path.write_text(text.replace("from_step = 1000\n", "from_step = 2\n"))
-    study = load_study(name, scale="cpu")
-    chain, out = chain_of(study), tmp_path / "out"
-    words = [str(path), "--scale", "cpu", "--seeds", "1", "--out", str(out), *SHORT]
-    has_merges = study.arms[0].loaded.recipe.data.merges is not None
-    words += [f"data.path={texts}", "data.merges=60" if has_merges else "data.vocab_size=200"]
-    if chain.finetunes:
-        words += ["--data", str(tasks), *FINETUNING]
-    else:
-        words += [f"{stage.name}.train.steps=3" for stage in chain.stages]
-    assert cli.main(["compare", *words]) == 0
-    card = json.loads((out / "results.json").read_text())["scorecard"]
-    arms = {row["name"]: row["cells"] for row in card["rows"] if row["kind"] == "arm"}
-    assert list(arms) == [arm.name for arm in study.arms]
-    assert all({*chain.averages} <= cells.keys() for cells in arms.values())
-    published = {row["name"] for row in card["rows"] if row["kind"] == "published"}
-    assert published == chain.published.keys()

@@ -90,24 +90,6 @@ def made(folder: Path) -> set[str]:
     return {str(path.parent.relative_to(folder)) for path in runs}
 
 
-def test_every_arm_tries_the_grid_and_beyond_its_edge_with_the_tuning_seeds(
-    studies: Studies,
-) -> None:
-    folder = studies.tuned()
-    results = results_of_folder(folder)
-    # Few steps are the better for every larger rate.
-    assert read_toml(folder / "study.toml")["extended"] == [0.1]
-    assert {arm.tuned for arm in results.arms} == {(f"{LR}=0.1",)}
-    assert [arm.seeds for arm in results.arms] == [(2,), (2,)]
-    trials = {f"lr={rate}/seed-{seed}" for rate in (0.001, 0.01, 0.1) for seed in (1000, 1001)}
-    for arm in ("0-gelu", "1-swiglu"):
-        # The runs that are compared were not chosen by their own luck.
-        assert made(folder / "arms" / arm) == {*trials, "lr=0.1/seed-2"}
-    content = json.loads((folder / "results.json").read_text())
-    assert told(results)["differences"] == content["differences"]
-    assert [arm["tuned"] for arm in content["arms"]] == [[f"{LR}=0.1"]] * 2
-
-
 def test_a_study_that_broke_off_beyond_the_edge_goes_on_there(
     studies: Studies, settings: list[str]
 ) -> None:
