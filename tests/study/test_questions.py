@@ -1,31 +1,40 @@
-"""Hypotheses, margins and inspections of a study: stated before, measured once, kept."""
+"""Questions of a study: hypotheses, margins, inspections; tuning and looks until decided."""
 
 import json
 import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sublayer.commands.runs.comparison_row import comparison_row
+from sublayer.config.layering.sources import read_toml
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.inspection.layer_change import LayerChange, Spread
 from sublayer.inspection.layers import measure_layers
 from sublayer.inspection.sample import spread_windows
 from sublayer.loading import load
+from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import prepare_data
 from sublayer.study.again import report_again
 from sublayer.study.definition import load_study
+from sublayer.study.execution.arm_runs import chosen_by, trial_loss
+from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.layers import LayerSummary, summarize
 from sublayer.study.from_folder import results_of_folder
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.inspection.kept import LAYERS, InspectedLayers, kept_layers, read_layers
 from sublayer.study.options import Options
-from sublayer.study.results_json import write_json
+from sublayer.study.results import Results
+from sublayer.study.results_json import results_to_json, write_json
 from sublayer.study.runner import run_study
+from sublayer.study.tuning import Trial, beyond_edges
 from tests.golden.test_reports import layer as change
-from tests.study.studies import ASKED, SAYS, Studies, copied, files, read_results
+from tests.study.studies import ASKED, FFN, LR, SAYS, Studies, copied, files, read_results
 
 INSPECTING = Inspecting(what="layers")
 ENCODER = '[scale.cpu]\nrecipe = "albert-small"\n[[arms]]\nname = "a"\n[[arms]]\nname = "b"\n'
@@ -186,3 +195,192 @@ def test_blocks_are_summarized_by_hand() -> None:
     assert summarize(further, "distance") == LayerSummary(8 / 3, 2.5, 3.0, 2.0, 2.5)
     assert summarize(further, "angle_degrees") == LayerSummary(30.0, 15.0, 20.0, 5.0, 9.0)
     assert summarize(blocks[:1], "distance") == LayerSummary(4.0, None, 4.0)
+
+
+ACCURACY = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
+NOTHING, ALIKE = "lr=1e-7", "lr=4.99999e-2"
+_TIMED = ("seconds", "training_seconds", "tokens_per_s", "peak_memory_bytes")
+
+
+def told(results: Results) -> dict[str, Any]:
+    """The JSON of results without times and places."""
+    content: dict[str, Any] = json.loads(json.dumps(results_to_json(results, Path("report.html"))))
+    for arm in content["arms"]:
+        for name in (*_TIMED, "curves", "training_curves", "further_curves"):
+            arm.pop(name)
+    for name in ("report", "reproduction", "same_quality", "notes"):
+        content.pop(name)
+    return content
+
+
+def grid_of(*rates: float | int, field: str = LR) -> list[Trial]:
+    return [Trial(f"lr={value:g}", {field: value}) for value in rates]
+
+
+def beyond(grid: list[Trial], *chosen: int) -> list[dict[str, Any]]:
+    return [dict(each.settings) for each in beyond_edges([grid[n] for n in chosen], grid)]
+
+
+def test_a_grid_goes_on_by_the_ratio_at_its_edge() -> None:
+    grid = grid_of(1e-3, 2e-3, 6e-3)
+    assert beyond(grid, 1, 1) == []
+    assert beyond(grid, 2, 1) == [{LR: 0.018}]
+    assert beyond(grid, 0, 2) == [{LR: 0.0005}, {LR: 0.018}]
+    (trial,) = beyond_edges([grid[2]], grid)
+    assert trial.name == "lr=0.018"
+    # Whole numbers go on as such; half a step is none; of what was tried none is tried again.
+    steps = "optimizer.warmup_steps"
+    (beyond_steps,) = beyond(grid_of(10, 20, field=steps), 1)
+    assert beyond_steps == {steps: 40} and isinstance(beyond_steps[steps], int)
+    assert beyond(grid_of(1, 3, field=steps), 0) == beyond(grid_of(1.0, 1.0001), 1) == []
+
+
+@pytest.mark.parametrize(
+    ("scores", "better"),
+    [(((1.0, 3.0), (1.8, 1.9)), 1), (((1.0, 2.0), (1.8, 1.9)), 0), (((1.0, None), (5.0, 6.0)), 1)],
+)
+def test_the_mean_over_seeds_chooses_and_a_seed_that_failed_fails_its_trial(
+    scores: tuple[tuple[float | None, ...], ...], better: int
+) -> None:
+    def run(value: float | None) -> Outcome:
+        if value is None:
+            return Outcome(Path(), failure="diverged")
+        return Outcome(Path(), {"valid": {"loss": 9 - value, "bits_per_byte": value}})
+
+    losses = [trial_loss([run(value) for value in of_seeds], BITS_PER_BYTE) for of_seeds in scores]
+    assert min((loss, n) for n, loss in enumerate(losses) if loss is not None)[1] == better
+    assert (None in scores[0]) == (losses[0] is None)
+
+
+def test_the_loss_chooses_where_validation_lacks_the_metric() -> None:
+    run = Outcome(Path(), {"valid": {"loss": 2.0, "accuracy": 0.25}})
+    assert chosen_by([run, Outcome(Path(), failure="diverged")], ACCURACY) == ACCURACY
+    assert trial_loss([run], ACCURACY) == -0.25
+    assert chosen_by([run], BITS_PER_BYTE) is None
+    assert trial_loss([run], None) == 2.0
+
+
+def made(folder: Path) -> set[str]:
+    runs = folder.rglob("record.json")
+    return {str(path.parent.relative_to(folder)) for path in runs}
+
+
+def test_a_study_that_broke_off_beyond_the_edge_goes_on_there(
+    studies: Studies, settings: list[str]
+) -> None:
+    folder = copied(studies.tuned(), "out")
+    whole, results = made(folder), results_of_folder(folder)
+    for gone in ("0-gelu/lr=0.1/seed-2", "1-swiglu/lr=0.1"):
+        shutil.rmtree(folder / "arms" / gone)
+    resumed, _ = run_study(*studies.as_tuned(folder))
+    assert made(folder) == whole
+    assert told(resumed) == told(results)
+
+
+def test_the_mean_loss_over_tuning_seeds_decides_and_the_metric_does_not(
+    studies: Studies, settings: list[str]
+) -> None:
+    folder = copied(studies.tuned(), "out")
+    for arm, changed in (("0-gelu", "bits_per_byte"), ("1-swiglu", "loss")):
+        # The second seed of the choice was far worse than the first.
+        record = folder / "arms" / arm / "lr=0.1/seed-1001/record.json"
+        content = json.loads(record.read_text())
+        content["valid"][changed] += 5.0
+        record.write_text(json.dumps(content))
+    results, _ = run_study(*studies.as_tuned(folder))
+    assert [arm.tuned for arm in results.arms] == [(f"{LR}=0.1",), (f"{LR}=0.01",)]
+    again = results_of_folder(folder)
+    assert [arm.tuned for arm in again.arms] == [arm.tuned for arm in results.arms]
+    assert [arm.values for arm in again.arms] == [arm.values for arm in results.arms]
+
+
+def test_another_tuning_is_another_study(studies: Studies, settings: list[str]) -> None:
+    folder = copied(studies.tuned(), "out")
+    with pytest.raises(ConfigError, match=r"with tuning seeds \[1000, 1001\], not \[1000\]"):
+        run_study(*studies.as_tuned(folder, tuning_seeds=None))
+    (source,), _, options = studies.as_tuned(folder)
+    by_metric = Path("tuned.toml")
+    by_metric.write_text(Path(source).read_text().replace('tune_by = "loss"\n', ""))
+    with pytest.raises(ConfigError, match="tuned by its loss, not its metric"):
+        run_study([str(by_metric)], settings, options)
+
+
+def test_values_that_fit_no_recipe_are_not_tried_beyond_the_edge(
+    settings: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = ("optimizer.final_lr_share=0.1,0.9",)
+    asked = Options(vary=(FFN,), tune=grid, seeds=1, extend=3, out=Path("out"))
+    results, _ = run_study(["gpt"], [*settings, f"{LR}=1e-3"], asked)
+    # The more is learned in few steps, the better; 0.9 * 9 is no share.
+    assert {arm.tuned for arm in results.arms} == {("optimizer.final_lr_share=0.9",)}
+    assert "final_lr_share=8.1 is not tried: " in capsys.readouterr().err
+    assert "extended" not in read_toml(Path("out/study.toml"))
+
+
+def test_an_arm_stops_where_it_is_decided_and_the_others_go_on(studies: Studies) -> None:
+    folder = studies.decided()
+    results = results_of_folder(folder)
+    assert {arm.name: len(arm.seeds) for arm in results.arms} == {
+        "lr=5e-2": 5,
+        NOTHING: 3,
+        ALIKE: 5,
+    }
+    decided, open_still = results.differences
+    assert (decided.arm, decided.verdict, decided.n_seeds) == (NOTHING, "worse", 3)
+    assert (open_still.arm, open_still.verdict, open_still.n_seeds) == (ALIKE, "cannot tell", 5)
+    assert len(made(folder)) == 13
+    assert (results.looks, results.is_sequential, results.n_seeds) == ((3, 5), True, 5)
+    row = comparison_row(folder)
+    assert (row.state, row.finished, row.planned) == ("finished", 13, 13)
+    content = json.loads((folder / "results.json").read_text())
+    assert told(results)["differences"] == content["differences"]
+
+
+def broken_off(studies: Studies, *runs: str) -> Path:
+    """Copy the study that ends where it is decided, without some of its runs."""
+    folder = copied(studies.decided(), "study")
+    for run in runs:
+        shutil.rmtree(folder / "arms" / run)
+    for name in ("results.json", "report.html"):
+        (folder / name).unlink()
+    return folder
+
+
+def test_a_study_that_broke_off_between_looks_has_the_verdicts_of_the_first_and_goes_on(
+    studies: Studies, settings: list[str]
+) -> None:
+    folder = broken_off(studies, f"2-{ALIKE}/seed-4", "0-lr=5e-2/seed-4")
+    whole = results_of_folder(studies.decided())
+    broken = results_of_folder(folder)
+    assert broken.notes[0].startswith("Unfinished: 11 of 13 runs of all seeds have ended.")
+    decided, open_still = broken.differences
+    assert decided == whole.differences[0]
+    # Four seeds are no look.
+    assert (open_still.n_seeds, open_still.seeds) == (3, (0, 1, 2))
+    resumed, _ = run_study(*studies.as_decided(folder))
+    assert told(resumed) == told(whole)
+    assert len(made(folder)) == 13
+    # Before the first look there is no verdict.
+    shutil.rmtree(folder / f"arms/1-{NOTHING}/seed-2")
+    early = results_of_folder(folder)
+    for each in early.differences:
+        assert (each.verdict, each.low, each.p) == ("no verdict", None, None)
+    assert "unfinished: judged once all 3 seeds have ended" in str(early.differences[0].note)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"until": None, "seeds_at_most": None, "seeds": 5}, "looked at with 3, 5 seeds"),
+        ({"seeds_at_most": 12}, "looked at with 3, 5 seeds"),
+        ({"margin": "0.25 bits per byte"}, "begun with no margin, not a margin of 0.25"),
+    ],
+)
+def test_another_plan_of_looks_or_another_margin_is_refused_and_nothing_changes(
+    studies: Studies, settings: list[str], changes: dict[str, Any], message: str
+) -> None:
+    folder = copied(studies.decided(), "study")
+    before = files(folder)
+    with pytest.raises(ConfigError, match=message):
+        run_study(*studies.as_decided(folder, **changes))
+    assert files(folder) == before
