@@ -49,8 +49,7 @@ def planned(
 
 
 @pytest.mark.parametrize(
-    ("length", "steps"),
-    [("train.steps=7", 7), ("train.tokens=1000", 6), ("train.epochs=2", None)],
+    ("length", "steps"), [("train.steps=7", 7), ("train.tokens=1000", 6), ("train.epochs=2", None)]
 )
 def test_a_length_is_given_in_steps_and_tokens(length: str, steps: int | None) -> None:
     (arm,) = planned(length, "train.batch_sequences=3", "data.context=64").arms

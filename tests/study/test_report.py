@@ -221,24 +221,20 @@ def test_a_hypothesis_about_two_arms_that_are_compared_is_no_further_comparison(
 SCREENS = {"desktop": (1280, 800), "phone": (390, 844)}
 
 
-def test_what_a_verdict_costs_is_said_of_one_seed():
+def test_the_cost_of_a_verdict_is_of_the_runs_that_it_lacks():
     results = synthetic_results({"a": 0.0, "b": 0.1, "c": 0.2}, n_seeds=1)
-    note = explain_one_seed(results)
-    # Three runs of 27 s.
-    cost = (
-        "--seeds 3 continues from these runs with twice 3 runs of 81\N{NO-BREAK SPACE}s together."
-    )
-    assert note.endswith(cost)
-    assert explain_one_seed(results, [1]) == note
-    trained = "known. 5 seeds were trained: --seeds 5 gives an interval."
-    assert explain_one_seed(results, [1, 5, 3]).endswith(trained)
     first, *others = results.arms
     unknown = replace(first, costs=replace(first.costs, seconds=None))
-    failed = replace(results, arms=(unknown, *others))
-    assert explain_one_seed(failed).endswith("continues from these runs with twice 3 runs.")
-    # A comparison that an earlier version made with two seeds lacks one.
-    assert "2 seeds give values" in explain_one_seed(replace(results, n_seeds=2))
-    assert "these runs with 3 runs of " in explain_one_seed(replace(results, n_seeds=2), [2])
+    two = replace(results, n_seeds=2)
+    for found, trained, words in (
+        # Three runs of 27 s.
+        (results, None, "--seeds 3 continues from these runs with twice 3 runs of 81 s together."),
+        (results, [1, 5, 3], "known. 5 seeds were trained: --seeds 5 gives an interval."),
+        (replace(results, arms=(unknown, *others)), None, "with twice 3 runs."),
+        # A comparison that an earlier version made with two seeds lacks one.
+        (two, [2], "these runs with 3 runs of 81 s together."),
+    ):
+        assert plain(explain_one_seed(found, trained)).endswith(words)
 
 
 def test_names_cannot_break_the_page():
@@ -338,27 +334,20 @@ def test_networks_and_position_schemes_have_words_of_theirs():
     assert arm_names._PHRASES["model.positions"].keys() == POSITIONS.keys()
 
 
-@pytest.mark.parametrize(
-    ("losses", "chosen", "edge"),
-    [
-        ((2.5, 2.25, 2.75), "lr=2e-3", ""),
-        ((2.0, 2.25, 2.75), "lr=1e-3", "optimizer.lr = 0.001 is the lowest that was tried"),
-        ((2.5, None, 2.25), "lr=4e-3", "optimizer.lr = 0.004 is the highest that was tried"),
-    ],
-)
-def test_a_choice_is_said_with_what_others_scored(
-    losses: tuple[float | None, ...], chosen: str, edge: str
-):
+def test_a_choice_at_the_edge_of_the_grid_is_noted():
     arm = Arm("gpt", load_recipe("gpt"), {})
     trials = make_trials([arm], ["optimizer.lr=1e-3,2e-3,4e-3"])
-    by_name = {trial.name: loss for trial, loss in zip(trials, losses, strict=True)}
-    (trial,) = [each for each in trials if each.name == chosen]
-    runs = ArmRuns(MatchedArm(arm, {}, (), 0.0), trial, {}, by_name)
-    (note,) = explain_choices([runs], trials)
-    assert note.startswith(f"gpt chose {chosen} by its validation loss: lr=1e-3 ")
-    assert ("lr=2e-3 failed" in note) == (None in losses)
-    assert ("edge of the grid" in note) == bool(edge)
-    assert edge in note
+    for losses, chosen, words in (
+        ((2.5, 2.25, 2.75), 1, ""),
+        ((2.0, 2.25, 2.75), 0, "optimizer.lr = 0.001 is the lowest that was tried"),
+        ((2.5, None, 2.25), 2, "optimizer.lr = 0.004 is the highest that was tried"),
+    ):
+        by_name = {trial.name: loss for trial, loss in zip(trials, losses, strict=True)}
+        runs = ArmRuns(MatchedArm(arm, {}, (), 0.0), trials[chosen], {}, by_name)
+        (note,) = explain_choices([runs], trials)
+        assert note.startswith(f"gpt chose {trials[chosen].name} by its validation loss: lr=1e-3 ")
+        assert ("lr=2e-3 failed" in note) == (None in losses)
+        assert ("edge of the grid" in note) == bool(words) and words in note
 
 
 def test_a_run_is_drawn_for_the_probes_that_it_asked_alone():

@@ -3,24 +3,22 @@
 import json
 import shutil
 import tomllib
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import hypothesis
 import hypothesis.strategies as st
 import pytest
 import tomli_w
 
-from sublayer import cli, loading
+from sublayer import cli
 from sublayer.api.training import compare, train
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.config.layering.sources import read_toml
 from sublayer.data import prepare as preparing
-from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from sublayer.evaluation.items import Items
 from sublayer.evaluation.likelihood import score
@@ -29,7 +27,6 @@ from sublayer.objective import family
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items
-from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.study.agreement import check_agree
 from sublayer.study.arms import Arm
@@ -44,7 +41,6 @@ from sublayer.study.plan_file import Request
 from sublayer.study.recorded import Recorded
 from sublayer.study.results_json import results_to_json
 from sublayer.study.runner import run_study
-from sublayer.training.progress import SilentProgress
 from tests.alterations import alterations, copy
 from tests.breadth import examples
 from tests.objective.test_items import RECIPES, write_texts
@@ -308,7 +304,6 @@ def test_an_altered_study_is_one_line_of_error_or_goes_on(
 
 
 BOOK = {"data.path": "book.txt"}
-Calls = Counter[str]
 
 
 @pytest.fixture
@@ -488,32 +483,15 @@ def test_a_tokenizer_is_kept_only_of_a_study_that_begins(tmp_path: Path, begins:
     assert [each.read_bytes() for each in tmp_path.glob(".tokenizer*")] == [b"another's"]
 
 
-def count_calls(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, calls: Calls) -> None:
-    call: Callable[..., Any] = getattr(module, name)
-
-    def counted(*args: Any, **options: Any) -> Any:
-        calls[name] += 1
-        return call(*args, **options)
-
-    monkeypatch.setattr(module, name, counted)
-
-
 @pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """How often data are prepared, texts found, pairs and weights read."""
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Mock]:
+    """How often data are prepared, texts found and pairs read."""
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    found: Calls = Counter()
-    count_calls(monkeypatch, family, "prepare", found)
-    count_calls(monkeypatch, preparing, "find_texts", found)
-    count_calls(monkeypatch, preparing, "read_pairs", found)
-    load = loading.load_weights
-
-    def counted(folder: Path, **options: Any) -> Any:
-        found[f"weights of {folder.parent.name}"] += 1
-        return load(folder, **options)
-
-    monkeypatch.setattr(loading, "load_weights", counted)
+    found = {}
+    for module, name in ((family, "prepare"), (preparing, "find_texts"), (preparing, "read_pairs")):
+        found[name] = Mock(wraps=getattr(module, name))
+        monkeypatch.setattr(module, name, found[name])
     return found
 
 
@@ -527,40 +505,17 @@ def tiny(kind: str, folder: Path, **further: Any) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["causal", "translation"])
-def test_a_study_prepares_its_data_once(kind: str, calls: Calls, tmp_path: Path) -> None:
+def test_a_study_prepares_its_data_once(kind: str, calls: dict[str, Mock], tmp_path: Path) -> None:
     name, settings = tiny(kind, tmp_path)
     compare(name, settings, vary=["model.dropout=0,0.1"], seeds=1, out=tmp_path / "study")
-    assert (calls["prepare"], calls["find_texts"]) == (1, 1)
+    counts = {name: call.call_count for name, call in calls.items()}
     # The pairs of the test split; no run asks for the texts of another.
-    assert calls["read_pairs"] == (kind == "translation")
-
-
-def test_the_weights_of_the_run_that_a_study_starts_from_are_read_once_a_run(
-    calls: Calls, tmp_path: Path
-) -> None:
-    name, settings = tiny("causal", tmp_path)
-    train_run(load_recipe(name, settings), tmp_path / "first", progress=SilentProgress())
-    assert calls["prepare"] == 1
-    calls.clear()
-    settings = {**settings, "init.run": "first"}
-    data = prepare_data(load_recipe(name, settings).recipe)
-    expected = load_tokenizer(tmp_path / "first" / "model" / "tokenizer.json")
-    assert data.tokenizer.fingerprint == expected.fingerprint
-    assert calls["weights of first"] == 0
-    calls.clear()
-    # The data of the arms differ, so that those of each are prepared.
-    compare(name, settings, vary=["data.windows=random,shuffled"], seeds=1, out=tmp_path / "study")
-    assert (calls["prepare"], calls["weights of first"]) == (2, 2)
-    weights = tmp_path / "first" / "model" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-8])
-    calls.clear()
-    with pytest.raises(CheckpointError, match="cut short"):
-        prepare_data(load_recipe(name, settings).recipe)
-    assert not calls
+    n_pairs = int(kind == "translation")
+    assert counts == {"prepare": 1, "find_texts": 1, "read_pairs": n_pairs}
 
 
 def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_more_seeds(
-    calls: Calls, tmp_path: Path
+    calls: dict[str, Mock], tmp_path: Path
 ) -> None:
     # Pieces of another length have other gaps, whatever is learned.
     name, settings = tiny("span", tmp_path)
