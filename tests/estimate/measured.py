@@ -9,32 +9,25 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from sublayer.config.layering.layers import load_recipe
-from sublayer.config.objectives.causal import CausalObjective
-from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
-from sublayer.data.batches import Batch, Windows
+from sublayer.data.batches import Batch, Batches
 from sublayer.data.packed_batch import PackedBatch
-from sublayer.data.split import Split
-from sublayer.data.store import TokenStore
-from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.estimate.memory import MemoryEstimate, training_memory
 from sublayer.estimate.micro_batch import MicroBatch
 from sublayer.estimate.saved_by_pass import saved_activations, saved_casts
 from sublayer.model.build import build
 from sublayer.objective.base import Objective
 from sublayer.objective.families import family_of
-from sublayer.objective.masked.synthetic import SyntheticPairs
 from sublayer.objective.supervised.synthetic import SyntheticExamples
-from sublayer.objective.targets.synthetic import SyntheticTargets
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
 from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 
-from .configurations import CONTEXT, SEQUENCES, VOCAB_SIZE
+from .configurations import SEQUENCES, VOCAB_SIZE
 
 
 def build_objective(step: MicroBatch) -> Objective:
@@ -46,29 +39,21 @@ def build_objective(step: MicroBatch) -> Objective:
 
 
 def make_batch(step: MicroBatch) -> Batch | PackedBatch:
-    if not isinstance(step.objective, CausalObjective):
-        return make_pairs(step, SEQUENCES).batch(0)
-    n_ahead = step.objective.targets
-    ids = torch.randint(VOCAB_SIZE, (SEQUENCES, CONTEXT + n_ahead))
-    targets = [ids[:, ahead : ahead + CONTEXT].contiguous() for ahead in range(1, n_ahead + 1)]
-    further = torch.stack(targets[1:]) if targets[1:] else None
-    return Batch(ids[:, :CONTEXT].contiguous(), targets[0], None, further=further)
+    return make_batches(step, SEQUENCES).batch(0)
 
 
-def make_pairs(
-    step: MicroBatch, n_sequences: int
-) -> SyntheticPairs | SyntheticTargets | SyntheticExamples:
-    if isinstance(step.objective, SupervisedObjective):
+def make_batches(step: MicroBatch, n_sequences: int) -> Batches:
+    objective = step.objective
+    if isinstance(objective, SupervisedObjective):
         has_encoder = step.config.kind == "encoder-decoder"
-        n_predicted = 0 if has_encoder else step.objective.n_predictions(step.lengths.written)
+        n_predicted = 0 if has_encoder else objective.n_predictions(step.lengths.written)
         return SyntheticExamples(
             VOCAB_SIZE, step.lengths, n_sequences, n_predicted=n_predicted, has_encoder=has_encoder
         )
-    if step.config.kind == "encoder-decoder":
-        return SyntheticTargets(VOCAB_SIZE, step.lengths, n_sequences)
-    assert isinstance(step.objective, MaskedObjective)
-    n_predictions = step.objective.n_predictions(step.context)
-    return SyntheticPairs(VOCAB_SIZE, step.context, n_sequences, n_predictions)
+    settings = {"data.context": step.context, "train.batch_sequences": n_sequences}
+    recipe = load_recipe("gpt", settings).recipe
+    recipe = recipe.model_copy(update={"model": step.config, "objective": objective})
+    return family_of(objective).synthetic(recipe, VOCAB_SIZE)
 
 
 @contextmanager
@@ -124,19 +109,7 @@ def make_step(step: MicroBatch, optimizer: OptimizerConfig, n_passes: int) -> Tr
     filled = {"train": train, "optimizer": resolve_optimizer(optimizer, steps=9)}
     resolved = recipe.model_copy(update={"model": step.config, **filled})
     objective, device, world = build_objective(step), torch.device("cpu"), World(rank=0, size=1)
-    if not isinstance(step.objective, CausalObjective):
-        return TrainStep(resolved, objective, make_pairs(step, batch), device=device, world=world)
-    ids, starts = np.zeros(2000, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    store = TokenStore(ids, starts, starts, len(ids), "", is_lossless=True)
-    windows = Windows(
-        Split("train", store, ByteTokenizer(), ("",)),
-        context=step.context,
-        batch_sequences=batch,
-        seed=0,
-        boundaries="ignore",
-        n_ahead=step.objective.targets,
-    )
-    return TrainStep(resolved, objective, windows, device=device, world=world)
+    return TrainStep(resolved, objective, make_batches(step, batch), device=device, world=world)
 
 
 def allocated_peak(take_step: TrainStep, *, with_onednn: bool = False) -> int:

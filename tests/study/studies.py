@@ -133,7 +133,7 @@ class Studies:
         return self._made("tuned", lambda out: run_study(*self.as_tuned(out)))
 
     def as_tuned(self, out: Path, **changes: Any) -> tuple[list[str], list[str], Options]:
-        """What is asked of the tuned study."""
+        """The arguments of the tuned study."""
         asked = {"seeds": 1, "first_seed": 2, "tuning_seeds": 2, "extend": 1, **changes}
         return [str(self.place / "tuned.toml")], self.settings, Options(out=out, **asked)
 

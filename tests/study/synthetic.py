@@ -15,59 +15,41 @@ from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Re
 def encoder_results() -> Results:
     """Three encoders compared by sentence order; one has no sentence head, a seed of one failed."""
     mlm, nsp, sop, loss = FAMILIES["masked"].metrics
-    arms = {
-        "no loss": (0.524, 0.533, 0.549),
-        "NSP": (0.905, 0.52, 0.545),
-        "SOP": (0.789, 0.865, 0.54),
-    }
     rng = np.random.default_rng(3)
+
+    def draw(seeds: tuple[int, ...], mean: float, sd: float) -> dict[int, float]:
+        return {seed: mean + rng.normal(0, sd) for seed in seeds}
+
     made = []
-    for name, (next_sentence, order, hidden) in arms.items():
-        seeds = range(5) if name != "NSP" else range(4)
+    for name, next_sentence, order, hidden in (
+        ("no loss", 0.524, 0.533, 0.549),
+        ("NSP", 0.905, 0.52, 0.545),
+        ("SOP", 0.789, 0.865, 0.54),
+    ):
+        seeds = tuple(range(4 if name == "NSP" else 5))
         plain = synthetic_results({name: 0.0}).arms[0]
-        scores = {seed: order + rng.normal(0, 0.004) for seed in seeds}
-        curves = tuple(
+        scores = draw(seeds, order, 0.004)
+        curves = [
             replace(plain.curves[0], seed=seed, values=tuple(np.linspace(0.5, scores[seed], 10)))
             for seed in seeds
-        )
+        ]
         further = {
-            nsp.name: {}
-            if name == "SOP"
-            else {seed: next_sentence + rng.normal(0, 0.004) for seed in seeds},
-            mlm.name: {seed: hidden + rng.normal(0, 0.0004) for seed in seeds},
-            loss.name: {seed: 2.1 + rng.normal(0, 0.01) for seed in seeds},
+            nsp.name: {} if name == "SOP" else draw(seeds, next_sentence, 0.004),
+            mlm.name: draw(seeds, hidden, 0.0004),
+            loss.name: draw(seeds, 2.1, 0.01),
         }
-        made.append(
-            replace(
-                plain,
-                name=name,
-                seeds=tuple(seeds),
-                values=tuple(scores.values()),
-                curves=curves,
-                further=further,
-            )
-        )
+        values = {"values": tuple(scores.values()), "curves": tuple(curves), "further": further}
+        made.append(replace(plain, name=name, seeds=seeds, **values))
 
-    def differences(metric: Metric, values: dict[str, dict[int, float]]) -> tuple[Difference, ...]:
+    def differences(metric: Metric) -> tuple[Difference, ...]:
+        values = {arm.name: dict(arm.further[metric.name]) for arm in made}
         return judge("no loss", values, metric, planned_seeds=5).differences
 
-    return replace(
-        synthetic_results(),
-        metric=sop,
-        match="none",
-        baseline="no loss",
-        arms=tuple(made),
-        differences=differences(
-            sop, {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in made}
-        ),
-        further=tuple(
-            Further(
-                metric,
-                differences(metric, {arm.name: dict(arm.further[metric.name]) for arm in made}),
-            )
-            for metric in (mlm, nsp, loss)
-        ),
-    )
+    by_order = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in made}
+    decided = judge("no loss", by_order, sop, planned_seeds=5).differences
+    further = tuple(Further(metric, differences(metric)) for metric in (mlm, nsp, loss))
+    named = {"metric": sop, "match": "none", "baseline": "no loss", "arms": tuple(made)}
+    return replace(synthetic_results(), **named, differences=decided, further=further)
 
 
 def synthetic_results(
@@ -78,11 +60,8 @@ def synthetic_results(
     sd: float = 0.004,
 ) -> Results:
     """Draw the runs of arms that differ from the baseline by ``effects`` bits per byte."""
-    effects = (
-        {"gpt": 0.0, "swiglu": -0.03, "macaron": 0.001, "positions=none": 0.17}
-        if effects is None
-        else effects
-    )
+    if effects is None:
+        effects = {"gpt": 0.0, "swiglu": -0.03, "macaron": 0.001, "positions=none": 0.17}
     rng = np.random.default_rng(11)
     by_seed = rng.normal(0, 0.01, size=n_seeds)
     arms = tuple(_arm(name, effect, by_seed, rng, sd, failed) for name, effect in effects.items())
@@ -127,38 +106,29 @@ def _arm(
     seeds = tuple(seed for seed in range(len(by_seed)) if (name, seed) != failed)
     values = tuple(float(2.4 + by_seed[seed] + effect + rng.normal(0, sd)) for seed in seeds)
     steps = tuple(range(40, 401, 40))
+    sizes = {"total": 214_016, "training": 214_016, "non_embedding": 193_000, "executed": 214_016}
+    costs = Costs(
+        *(1_310_000, 400, 400 * 4096.0, 61_000.0, 210e6, 27.0),
+        training_seconds=25.0,
+        operations=400 * 4096.0 * 1_310_000,
+        planned_operations=400 * 4096.0 * 1_310_000,
+    )
+    curves = tuple(
+        Curve(
+            *(seed, steps, tuple(step * 4096.0 for step in steps)),
+            seconds=tuple(step * 0.07 for step in steps),
+            values=tuple(value + 3 * float(np.exp(-step / 90)) for step in steps),
+        )
+        for seed, value in zip(seeds, values, strict=True)
+    )
     return ArmResult(
         name=name,
-        parameters={
-            "total": 214_016,
-            "training": 214_016,
-            "non_embedding": 193_000,
-            "executed": 214_016,
-        },
+        parameters=sizes,
         seeds=seeds,
         values=values,
-        costs=Costs(
-            1_310_000,
-            400,
-            400 * 4096.0,
-            61_000.0,
-            210e6,
-            27.0,
-            training_seconds=25.0,
-            operations=400 * 4096.0 * 1_310_000,
-            planned_operations=400 * 4096.0 * 1_310_000,
-        ),
+        costs=costs,
         matched=("model.d_ff=171",) if name == "swiglu" else (),
-        curves=tuple(
-            Curve(
-                seed,
-                steps,
-                tuple(step * 4096.0 for step in steps),
-                tuple(step * 0.07 for step in steps),
-                tuple(value + 3 * float(np.exp(-step / 90)) for step in steps),
-            )
-            for seed, value in zip(seeds, values, strict=True)
-        ),
+        curves=curves,
         recipe='[model]\nn_layers = 2\nffn = "gelu"\n',
     )
 
@@ -174,12 +144,11 @@ def taking(
 ) -> Results:
     """Let an arm take so many times the budget of all arms."""
     (usual,) = (arm for arm in results.arms if arm.name == name)
-    costs = usual.costs
     costs = replace(
-        costs,
-        operations=None if operations is None else operations * costs.operations,
-        planned_operations=planned * costs.planned_operations,
-        training_seconds=seconds * costs.training_seconds,
+        usual.costs,
+        operations=None if operations is None else operations * usual.costs.operations,
+        planned_operations=planned * usual.costs.planned_operations,
+        training_seconds=seconds * usual.costs.training_seconds,
     )
     size = {**usual.parameters, "total": round(parameters * usual.parameters["total"])}
     arm = replace(usual, costs=costs, parameters=size)

@@ -303,24 +303,21 @@ def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine() -> None:
     assert chosen == ["bfloat16", "float32", "float32", "float32", "bfloat16", "bfloat16"]
 
 
-@pytest.mark.parametrize(
-    ("name", "limit", "expected"),
-    [
-        ("ONEDNN_MAX_CPU_ISA", "AVX2", False),
-        ("DNNL_MAX_CPU_ISA", "avx512_core", False),
-        ("DNNL_MAX_CPU_ISA", "AVX512_CORE_AMX", True),
-    ],
-)
 def test_a_limit_of_onednn_takes_bfloat16_away(
-    name: str, limit: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16\n")
     monkeypatch.setattr("sublayer.study.budget.resources._CPUINFO", tmp_path / "cpuinfo")
-    for each in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
-        monkeypatch.delenv(each, raising=False)
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
     assert find_resources("cpu").has_fast_bfloat16
-    monkeypatch.setenv(name, limit)
-    assert find_resources("cpu").has_fast_bfloat16 == expected
+    for name, limit, expected in (
+        ("DNNL_MAX_CPU_ISA", "avx512_core", False),
+        ("DNNL_MAX_CPU_ISA", "AVX512_CORE_AMX", True),
+        ("ONEDNN_MAX_CPU_ISA", "AVX2", False),
+    ):
+        monkeypatch.setenv(name, limit)
+        assert find_resources("cpu").has_fast_bfloat16 == expected
 
 
 @pytest.mark.parametrize(
