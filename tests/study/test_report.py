@@ -228,9 +228,9 @@ def test_the_cost_of_a_verdict_is_of_the_runs_that_it_lacks():
     two = replace(results, n_seeds=2)
     for found, trained, words in (
         # Three runs of 27 s.
-        (results, None, "--seeds 3 continues from these runs with twice 3 runs of 81 s together."),
+        (results, [], "--seeds 3 continues from these runs with twice 3 runs of 81 s together."),
         (results, [1, 5, 3], "known. 5 seeds were trained: --seeds 5 gives an interval."),
-        (replace(results, arms=(unknown, *others)), None, "with twice 3 runs."),
+        (replace(results, arms=(unknown, *others)), [1], "with twice 3 runs."),
         # A comparison that an earlier version made with two seeds lacks one.
         (two, [2], "these runs with 3 runs of 81 s together."),
     ):
