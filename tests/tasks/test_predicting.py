@@ -18,21 +18,6 @@ PRONOUN = {"text": "Ann said she won.", "span1_text": "Ann", "span2_text": "she"
 COPA = {"premise": "a", "question": "cause"}
 
 
-@pytest.mark.parametrize(
-    ("task", "told", "there", "found"),
-    [
-        ("mrpc", NOTHING, ["Quality", "#1 String", "#2 String"], ["#1 String", "#2 String"]),
-        ("boolq", NOTHING, ["question", "passage"], ["passage", "question"]),
-        ("rte", ToldColumns("a", "b"), ["a", "b", "sentence1"], ["a", "b"]),
-    ],
-)
-def test_columns_are_found_by_the_names_that_publishers_or_users_give_them(
-    task, told, there, found
-):
-    columns = find_columns(TASKS[task], {}, told, there, "x.tsv")
-    assert columns.fields == dict(zip(TASKS[task].fields, found, strict=True))
-
-
 OWN = {"text": "a", "choices": ("one", "two"), "label": "c"}
 
 

@@ -52,13 +52,6 @@ def test_fields_are_divided_and_lines_counted(tmp_path, name, content, records):
     assert [(record.line, dict(record.values)) for record in found] == records
 
 
-@pytest.mark.parametrize("name, delimiter", [("a.csv", ","), ("a.tsv", "\t")])
-def test_a_row_of_another_number_of_fields_says_so(tmp_path, name, delimiter):
-    records = _read(tmp_path / name, "a,b,c\n1,2\n1,2,3,4\n1,2,3".replace(",", delimiter))
-    problems = [record.problem for record in records]
-    assert problems == ["fewer than 3 fields", "more than 3 fields", ""]
-
-
 @pytest.mark.parametrize(
     "name, content, place",
     [

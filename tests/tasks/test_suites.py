@@ -1,11 +1,15 @@
-"""Story Cloze, DPR, SNLI and SciTail as published and as the hub has them."""
+"""Story Cloze, DPR, SNLI, SciTail, RACE and SQuAD, as published and as the hub has them."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from sublayer.errors import DataError
-from sublayer.tasks.registry import TASKS, find_files
+from sublayer.tasks.example import Answer
+from sublayer.tasks.gold_spans import MOVED, NOT_FOUND, SPACED, place_answer
+from sublayer.tasks.registry import TASKS, find_files, read_split
+from sublayer.tasks.suites.squad import CONTRADICTORY, UNANSWERABLE
 from tests.tasks.files import ids, labels, read, texts, write
 
 _HEADER = (
@@ -101,12 +105,14 @@ _SNLI_HEADER = (
     "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
     "sentence1\tsentence2\tcaptionID\tpairID\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5"
 )
+
 _SNLI_ROWS = [
     'neutral\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA "man".\tB.\t1.jpg#4\t1.jpg#4r1n\tneutral\t\t\t\t',
     "-\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA.\tC.\t1.jpg#4\t1.jpg#4r1c\tneutral\tentailment\t\t\t",
     "contradiction\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA.\tD.\t1.jpg#4\t1.jpg#4r1e\tneutral",
     "neutral\t( a )",
 ]
+
 _NO_MAJORITY = "no label that most annotators gave (-)"
 
 
@@ -153,20 +159,261 @@ def test_scitail_is_the_same_in_every_format(tmp_path, file, lines):
         assert not found.skipped
 
 
+OPTIONS = [["to eat", "to sleep", "to run", "to {swim}"], ["one", "two", "three", "four"]]
+QUESTIONS = ["He went home   _  .", "How many?"]
+
+
+def _passage(id_: str, answers=("D", "A")):
+    article = f'The passage "{id_}".\nIt ends }} {{.'
+    asked = {"questions": QUESTIONS, "options": OPTIONS, "answers": list(answers)}
+    return {"id": id_, "article": article, **asked}
+
+
+def _flat(*names):
+    return [
+        {"example_id": name, "article": _passage(name)["article"], "answer": answer,
+         "question": question, "options": options}
+        for name in names
+        for question, options, answer in zip(QUESTIONS, OPTIONS, "DA", strict=True)
+    ]  # fmt: skip
+
+
+def _write_published(folder: Path) -> None:
+    for split in ("dev", "test"):
+        for level in ("middle", "high"):
+            for number in (10, 2):
+                path = folder / "RACE" / split / level / f"{number}.txt"
+                write(path, _passage(f"{level}{number}.txt"))
+
+
+def test_passages_are_in_the_order_of_their_numbers_and_both_levels_are_one_task(tmp_path):
+    _write_published(tmp_path)
+    found = read("race_middle", tmp_path)
+    # By number: 2 before 10.
+    names = ["middle2.txt.0", "middle2.txt.1", "middle10.txt.0", "middle10.txt.1"]
+    assert (ids(found), labels(found)) == (names, [3, 0, 3, 0])
+    first, second, third, _ = found.examples
+    assert first.source == second.source != third.source
+    for place in (tmp_path, tmp_path / "RACE"):
+        both = read("race", place, "test").examples
+        assert [example.id[0] for example in both] == list("mmmmhhhh")
+        assert read("race_high", place, "test").examples == both[4:]
+
+
+@pytest.mark.parametrize("between", ["", " \n\n"])
+def test_joined_files_are_read_instead_of_those_that_they_join(tmp_path, between):
+    _write_published(tmp_path)
+    before = read("race_high", tmp_path).examples
+    passages = [json.dumps(_passage(f"high{number}.txt")) for number in (2, 10)]
+    joined = write(tmp_path / "RACE" / "dev" / "high" / "all.txt", between.join(passages))
+    found = read("race_high", tmp_path)
+    assert (found.paths, found.examples) == ((joined,), before)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_the_hubs_rows_of_race_are_the_same_examples(tmp_path, kind):
+    _write_published(tmp_path / "official")
+    official = {name: read(name, tmp_path / "official").examples for name in _NAMES}
+    middle, high = ([f"{level}{n}.txt" for n in (2, 10)] for level in ("middle", "high"))
+    for level, names in (("middle", middle), ("high", high), ("all", middle + high)):
+        file = f"validation-00000-of-00001.{kind}"
+        write(tmp_path / "race" / level / file, _flat(*names))
+    found = {name: read(name, tmp_path) for name in _NAMES}
+    assert {name: each.examples for name, each in found.items()} == official
+    # The folder that joins both is read where there is no other.
+    assert {path.parent.name for each in found.values() for path in each.paths} == {
+        "middle",
+        "high",
+    }
+    for level in ("middle", "high"):
+        (tmp_path / "race" / level / file).unlink()
+    assert {name: read(name, tmp_path).examples for name in _NAMES} == official
+
+
+_NAMES = ("race_middle", "race_high", "race")
+
+
+def test_the_level_is_that_of_the_files_name_or_of_the_ids(tmp_path):
+    write(tmp_path / "race_dev_middle.jsonl", [_passage("1.txt")])
+    assert ids(read("race_middle", tmp_path)) == ["1.txt.0", "1.txt.1"]
+    # One level is not the whole of RACE.
+    assert not find_files(TASKS["race_high"], tmp_path)
+    assert not find_files(TASKS["race"], tmp_path)
+    write(tmp_path / "dev.jsonl", [_passage("middle1.txt"), _passage("high1.txt")])
+    assert ids(read("race_high", tmp_path)) == ["high1.txt.0", "high1.txt.1"]
+    assert len(read("race", tmp_path).examples) == 4
+    write(tmp_path / "race" / "dev.jsonl", [_passage("1.txt")])
+    with pytest.raises(DataError, match="'1.txt' begins with neither of middle, high"):
+        read("race_middle", tmp_path / "race")
+
+
+def test_rows_of_a_passage_that_stand_apart_are_numbered_on(tmp_path):
+    rows = _flat("high1.txt", "high2.txt")
+    write(tmp_path / "race_dev_high.jsonl", [rows[index] for index in (0, 2, 1, 3)])
+    names = ["high1.txt.0", "high2.txt.0", "high1.txt.1", "high2.txt.1"]
+    assert ids(read("race_high", tmp_path)) == names
+
+
+def test_an_unfinished_passage_is_refused_with_its_line(tmp_path):
+    passage = json.dumps(_passage("high1.txt"))
+    for text, place in ((f"{passage}\n{passage[:50]}", ":2"), ("[1]", ":1"), ("\n", " is empty")):
+        write(tmp_path / "RACE" / "dev" / "high" / "all.txt", text)
+        with pytest.raises(DataError, match=rf"all\.txt{place}"):
+            read("race_high", tmp_path)
+
+
+CONTEXT = "Caf\u00e9 \U0001f600: the Normans gave their name to Normandy."
+GOLD = Answer("Normans", 12)
+
+
+def _question(id_: str, answers=(("Normans", 12),), **more):
+    written = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": id_, "question": "Who gave a name?", "answers": written, **more}
+
+
+def _nested(*questions):
+    paragraphs = [{"context": CONTEXT, "qas": list(questions)}]
+    return {"version": "1.1", "data": [{"title": "Normans", "paragraphs": paragraphs}]}
+
+
+def _flat_squad(id_: str, texts=("Normans",), starts=(12,)):
+    answers = {"text": list(texts), "answer_start": list(starts)}
+    question = {"id": id_, "question": "Who gave a name?", "answers": answers}
+    return {"title": "Normans", "context": CONTEXT, **question}
+
+
+def _read(path, content, name="squad", split="dev"):
+    return read_split(TASKS[name], split, (write(path, content),))
+
+
+def _answers(split):
+    return [example.answers for example in split.examples]
+
+
+@pytest.mark.parametrize("name", ["squad", "squad2"])
+def test_the_hubs_rows_of_squad_are_the_same_examples(tmp_path, name):
+    rows = [_flat_squad("q1"), _flat_squad("q2", ("Normandy", "name"), (39, 31))]
+    nested = _nested(_question("q1"), _question("q2", [("Normandy", 39), ("name", 31)]))
+    examples = _read(tmp_path / "dev-v1.1.json", nested, name).examples
+    assert examples[1].answers == (Answer("Normandy", 39), Answer("name", 31))
+    contents = {
+        "a.parquet": rows,
+        "a.jsonl": rows,
+        "b.json": json.dumps(rows),
+        # As question-answering scripts take them.
+        "c.json": {"version": "1.1", "data": rows},
+        "d.json": json.dumps(nested, indent=2),
+    }
+    for file, content in contents.items():
+        assert _read(tmp_path / file, content, name).examples == examples, file
+
+
+def test_unanswerable_questions_are_labelled_and_have_no_answer_not_even_a_plausible_one(tmp_path):
+    plausible = [{"text": "Normans", "answer_start": 12}]
+    no = _question("no", (), is_impossible=True, plausible_answers=plausible)
+    nested = _nested(_question("yes", is_impossible=False), no)
+    found = _read(tmp_path / "train-v2.0.json", nested, "squad2", "train")
+    assert _answers(found) == [(GOLD,), ()]
+    flat = _read(tmp_path / "a.jsonl", [_flat_squad("no", (), ())], "squad2", "train")
+    assert _answers(flat) == [()]
+    assert all(example.is_labelled for example in (*found.examples, *flat.examples))
+    # SQuAD 1.1 has none, and none has an answer.
+    found = _read(tmp_path / "a.json", _nested(no))
+    assert (found.examples, found.skipped) == ([], {UNANSWERABLE: 1})
+    assert found.firsts[UNANSWERABLE].endswith("a.json: data[0].paragraphs[0].qas[0]")
+    both = _nested(_question("both", is_impossible=True))
+    assert _read(tmp_path / "a.json", both, "squad2").skipped == {CONTRADICTORY: 1}
+
+
+@pytest.mark.parametrize("name", ["squad", "squad2"])
+def test_a_question_without_answers_is_read_to_be_answered_only(tmp_path, name):
+    content = _nested({"id": "q", "question": "Who?"})
+    assert _read(tmp_path / "a.json", content, name).skipped.total() == 1
+    (example,) = _read(tmp_path / "a.json", content, name, "test").examples
+    assert not example.is_labelled
+
+
+def test_an_answer_that_is_not_in_its_place_trains_nothing_and_is_scored_all_the_same(tmp_path):
+    # The passage of the first had two spaces before it, which its copy has not.
+    rows = [_flat_squad("q0", ("Normans",), (14,)), _flat_squad("q1", ("Vikings",), (12,))]
+    rows.append(_flat_squad("q2", ("Vikings", "Normans"), (12, 12)))
+    found = _read(tmp_path / "a.jsonl", rows, split="train")
+    assert _answers(found) == [(GOLD,)] * 2
+    assert (found.skipped, found.repaired) == ({NOT_FOUND: 1}, {MOVED: 1})
+    found = _read(tmp_path / "a.jsonl", rows)
+    assert _answers(found) == [(GOLD,), (Answer("Vikings"),), (Answer("Vikings"), GOLD)]
+    assert found.kept == {NOT_FOUND: 2}
+
+
+@pytest.mark.parametrize(
+    ("passage", "text", "start", "placed"),
+    [
+        ("one two", "two", 4, ("two", 4, "")),
+        # White space in the answer, but not in the passage; in the place, but not in the answer.
+        ("one two", " two ", 4, ("two", 4, SPACED)),
+        ("one\n two", "two", 3, ("two", 5, SPACED)),
+        ("one two", "two", 6, ("two", 4, MOVED)),
+        # Two places fit, or none, or one that is too far, or behind.
+        ("a a b", "a", 4, ("a", None, "")),
+        ("two" + 20 * ".", "two", 20, ("two", None, "")),
+        ("one two", "two", 1, ("two", None, "")),
+    ],
+)
+def test_an_answer_has_a_place_or_none(passage, text, start, placed):
+    found = place_answer(passage, text, start)
+    assert (found.answer.text, found.answer.start, found.repair) == placed
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "tasks"),
+    [
+        ("squad/squad_v1.1_dev_240_paragraphs.json", "", {"squad"}),
+        ("some_dev.json", "v2.0", {"squad2"}),
+        ("race/race_dev_middle.jsonl", "", set()),
+        ("squad_v2/squad_v2/validation-00000-of-00001.parquet", "", {"squad2"}),
+        ("squad/dev2_of_20.json", "", {"squad", "squad2"}),
+        ("other/dev-v1.1.json", "", set()),
+    ],
+)
+def test_the_version_is_that_of_the_name_or_of_the_file(tmp_path, name, version, tasks):
+    # The version stands at the end, behind more than is read from the beginning.
+    content = {"data": [{"article" if "race" in name else "paragraphs": "x" * 100_000}]}
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**content, "version": version} if version else content))
+    for place in (tmp_path, path.parent):
+        found = {task for task in ("squad", "squad2") if find_files(TASKS[task], place)}
+        assert found == tasks or (place != tmp_path and not tasks)
+
+
+_LABELLED_2 = {"sentence": "it", "pronoun": "it", "candidates": ["a", "b"], "label": 2}
+_RACE = _passage("high1.txt")
+_BEYOND = [_flat_squad("q", ("Normans",), (12, 13))]
+
+
 @pytest.mark.parametrize(
     ("name", "file", "content", "message"),
     [
         ("story_cloze", _TEST, _HEADER, "has no rows"),
         ("story_cloze", _TEST, f"{_HEADER}\n{_ROWS[1][:-1]}3", ":2: '3' is no right ending"),
         ("dpr", "test.c.txt", "\n", "c.txt has no rows of DPR"),
-        ("dpr", "dpr/test.jsonl", [{"sentence": "it", "pronoun": "it", "candidates": ["a", "b"],
-                                    "label": 2}], ":1: 2 is no label of DPR: 0 or 1"),
-        ("scitail", "scitail/test.tsv", "A.\tB.\tcontradiction",
-         "test.tsv:1: 'contradiction' is no label of SciTail: "),
+        ("dpr", "dpr/test.jsonl", _LABELLED_2, ":1: 2 is no label of DPR: 0 or 1"),
+        ("scitail", "scitail/test.tsv", "A.\tB.\tcontradiction", "test.tsv:1: 'contradict"),
+        ("race_high", "race_dev_high.jsonl", {**_RACE, "answers": ["A"]},
+         "1 has questions, options and answers of 2, 2 and 1"),
+        ("race_high", "race_dev_high.jsonl", {**_RACE, "answers": ["A", "E"]}, "1: 'E'"),
+        ("race_high", "race_dev_high.jsonl", {**_RACE, "options": ["A", "B"]}, "1: options[0]"),
+        ("squad", "dev-v1.1.json", {"data": []}, "1.json has no questions"),
+        ("squad", "dev-v1.1.json", _nested({"id": "q", "answers": []}),
+         "data[0].paragraphs[0].qas[0] has no question"),
+        ("squad", "dev-v1.1.json", _nested(_question("q", [("Normans", "12th")])),
+         "qas[0].answers[0].answer_start"),
+        ("squad", "dev-v1.1.json", {"data": _BEYOND}, "1.json: data[0].answers"),
     ],
 )  # fmt: skip
 def test_another_format_is_refused_with_its_place(tmp_path, name, file, content, message):
-    path = write(tmp_path / file, content)
+    write(tmp_path / file, content)
+    ((split, _),) = find_files(TASKS[name], tmp_path).items()
     with pytest.raises(DataError) as refused:
-        read(name, path.parent, "test")
+        read(name, tmp_path, split)
     assert message in str(refused.value)
