@@ -192,6 +192,7 @@ _USA = "Made in the U.S. for $5 (about).|Where?"
         ("squad2", _USA, {}, "the U . S . ", Prediction(text="the U.S.", start=8)),
         ("squad2", _USA, {}, "The u . s", Prediction(text="the U.S", start=8)),
         ("squad2", _USA, {}, "the moon", Prediction(text="the moon")),
+        ("squad2", _USA, {}, "", Prediction(text="")),
         ("squad2", _USA, {}, "Unanswerable", Prediction(text="", no_answer=1.0)),
     ],
 )  # fmt: skip
