@@ -23,7 +23,6 @@ from sublayer.data.tasks.rows import build_row, n_cut, row_lengths
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.data.tasks.word_tokens import WordTokens
 from sublayer.data.tokenizers.characters import ByteTokenizer
-from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.tasks.division import held_out
 from sublayer.tasks.example import Example
@@ -298,50 +297,37 @@ def _lines(name, example=None, tokenizer=None):
 
 PAIR = {"sentence1": "The rhino grazed.", "sentence2": "A rhino is grazing."}
 FINE = Example("0", {"sentence": "fine"}, is_labelled=False)
+SIMILAR = Example("0", PAIR, label=3.75)
 
 
 @pytest.mark.parametrize(
     ("name", "example", "format_", "lines"),
     [
-        # Radford et al., figure 1: entailment, similarity and multiple choice.
-        ("mnli", None, "traversal", ["_start_ premise _delimiter_ hypothesis _classify_"]),
-        (
-            "stsb",
-            None,
-            "traversal",
-            [
-                "_start_ sentence1 _delimiter_ sentence2 _classify_",
-                "_start_ sentence2 _delimiter_ sentence1 _classify_",
-            ],
-        ),
-        (
-            "story_cloze",
-            None,
-            "traversal",
-            [
-                "_start_ story _delimiter_ choice1 _classify_",
-                "_start_ story _delimiter_ choice2 _classify_",
-            ],
-        ),
+        # Radford et al., figure 1: entailment and multiple choice.
+        ("mnli", None, "traversal", "premise _delimiter_ hypothesis"),
+        ("story_cloze", None, "traversal", "story _delimiter_ choice1|story _delimiter_ choice2"),
         # Devlin et al., figure 4: pairs and single sentences.
-        ("mrpc", None, "pair", ["[CLS] sentence1 [SEP] sentence2 [SEP]"]),
-        ("cola", None, "pair", ["[CLS] sentence [SEP]"]),
+        ("mrpc", None, "pair", "sentence1 [SEP] sentence2"),
+        ("cola", None, "pair", "sentence"),
         # Raffel et al., figure 1.
         (
             "stsb",
-            Example("0", PAIR, label=3.75),
+            SIMILAR,
             "text",
-            [
-                "stsb sentence1: The rhino grazed. sentence2: A rhino is grazing. </s>",
-                "-> 3.8 </s>",
-            ],
+            "stsb sentence1: The rhino grazed. sentence2: A rhino is grazing.|-> 3.8",
         ),
         # An answer that is not known is not written.
-        ("sst2", FINE, "text", ["sst2 sentence: fine </s>"]),
+        ("sst2", FINE, "text", "sst2 sentence: fine"),
     ],
 )
 def test_rows_are_those_of_the_papers_figures(name, example, format_, lines):
-    assert _lines(name, example)[format_] == lines
+    marks = {
+        "traversal": "_start_ {} _classify_",
+        "pair": "[CLS] {} [SEP]",
+        "text": "{} </s>",
+    }
+    found = _lines(name, example)[format_]
+    assert found == [marks[format_].format(line) for line in lines.split("|")]
 
 
 @pytest.mark.parametrize("name", rows(TASKS, 3))
@@ -353,12 +339,7 @@ def test_every_task_has_rows_in_every_format(name):
     assert lines["text"][0].endswith(" </s>") and lines["text"][1].startswith("-> ")
 
 
-def test_the_pieces_of_a_tokenizer_are_shown_or_the_marks_it_lacks(real_data):
-    texts = {"premise": "It was unbelievably good.", "hypothesis": "Fine."}
-    bert = load_tokenizer(real_data / "vocab" / "bert" / "vocab.txt")
-    assert _lines("mnli", Example("0", texts, label=0), bert)["pair"] == [
-        "[CLS] it was un ##bel ##ie ##va ##bly good . [SEP] fine . [SEP]"
-    ]
+def test_a_format_whose_marks_a_tokenizer_lacks_says_so():
     lines = _lines("sst2", Example("0", {"sentence": "a\nb"}, label=0), ByteTokenizer())
     assert "has no [CLS], no [SEP]" in lines["pair"][0]
     assert lines["traversal"] == [r"_start_ a \n b _classify_"]
@@ -463,42 +444,27 @@ def test_what_was_encoded_is_kept_and_what_is_damaged_is_made_again(marked, cach
 
 def test_a_file_that_has_changed_anywhere_is_read_again(tmp_path, cache):
     folder = write_sst2(tmp_path / "glue", {"train": 300, "dev": 4})
-    tokenizer = prepared(folder, cache).tokenizer
-
-    def checksums():
-        config = DataConfig(tasks="sst2", path=str(folder))
-        return prepare_tasks(
-            config, SupervisedObjective(), tokenizer=tokenizer, cache=cache
-        ).checksums
-
-    first = checksums()
-    path = folder / "SST-2" / "train.tsv"
-    head, last = path.read_text().rsplit("n299", 1)
-    path.write_text(f"{head}n298{last}")
-    second = checksums()
-    changed = [name for name in first if second[name] != first[name]]
-    assert changed in (["train"], ["valid"], ["train", "valid"])
-    path = folder / "SST-2" / "dev.tsv"
-    path.write_text(path.read_text().replace("film", "book"))
-    third = checksums()
-    assert [name for name in third if third[name] != second[name]] == ["test"]
+    config = DataConfig(tasks="sst2", path=str(folder))
+    settings = {"tokenizer": prepared(folder, cache).tokenizer, "cache": cache}
+    found = [prepare_tasks(config, SupervisedObjective(), **settings).checksums]
+    for name, old, new in (("train", "n299", "n298"), ("dev", "film", "book")):
+        path = folder / "SST-2" / f"{name}.tsv"
+        head, last = path.read_text().rsplit(old, 1)
+        path.write_text(f"{head}{new}{last}")
+        found.append(prepare_tasks(config, SupervisedObjective(), **settings).checksums)
+    first, second, third = found
+    assert {name for name in first if second[name] != first[name]} in ({"train"}, {"valid"})
+    assert {name for name in first if third[name] != second[name]} == {"test"}
 
 
 def test_formats_tokenizers_and_what_trains_do_not_share_what_is_kept(tmp_path, cache, counted):
-    folder = write_rte(tmp_path / "glue")
-    pairs, unigram, texts, traversals = (
-        stored(prepared(folder, cache, format_=format_, tokenizer=tokenizer, tasks="rte"))
-        for format_, tokenizer in (
-            ("pair", "wordpiece"),
-            ("pair", "unigram"),
-            ("text", "unigram"),
-            ("traversal", "unigram"),
-        )
-    )
+    folder, found = write_rte(tmp_path / "glue"), []
+    for format_, tokenizer in (("pair", "wordpiece"), ("pair", "unigram"), ("text", "unigram")):
+        data = prepared(folder, cache, format_=format_, tokenizer=tokenizer, tasks="rte")
+        found.append(stored(data))
     # The training part and the development set; as text also as what trains, apart.
-    assert len(counted) == 4 * 2 + 1
-    # A pair and a traversal are the same texts: what differs stands around them.
-    assert pairs != unigram != texts and unigram == traversals
+    assert len(counted) == 3 * 2 + 1
+    assert found[0] != found[1] != found[2]
 
 
 def test_a_mixture_has_a_part_of_each_task(tmp_path, cache):
@@ -508,12 +474,10 @@ def test_a_mixture_has_a_part_of_each_task(tmp_path, cache):
     data = prepared(folder, cache, format_="text", tokenizer="unigram", tasks=tasks)
     train = of_tasks(data.train)
     assert {part.task.name: part.weight for part in train.parts} == tasks
+    assert [part.task.name for part in of_tasks(data.valid).parts] == list(tasks)
     assert train.n_examples == sum(len(part.encoded) for part in train.parts) == 27 + 3 * 54
     ids = np.concatenate([part.encoded.ids for part in train.parts])
     assert train.encoded.ids.tolist() == ids.tolist()
-    limits = {"tasks": tuple(tasks), "size_limit": 5}
-    limited = prepared(folder, cache, format_="text", tokenizer="unigram", **limits)
-    assert {(part.weight, part.size_limit) for part in of_tasks(limited.train).parts} == {(None, 5)}
 
 
 def rows_of(folder, split, *lines):

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ from sublayer.evaluation.bleu import (
     tokenized_bleu,
     translated_lines,
 )
-from sublayer.evaluation.significance import Numbers, compare_translations, randomisation_p
+from sublayer.evaluation.significance import compare_translations, randomisation_p
 from tests.breadth import rows
 
 REFERENCES = ["Der Hund läuft, schnell.", "Eine Katze schläft auf dem Sofa!"]
@@ -38,7 +37,7 @@ TEXTS = ["Der Hund rennt, schnell.", "Eine Katze schläft auf der Couch!"]
 TEXTS += ["zwei Männer in Hüten reden .", "Nichts"]
 
 
-def command(tmp_path: Path, *options: str) -> tuple[float, str]:
+def command(tmp_path, *options):
     (tmp_path / "refs").write_text("\n".join(REFERENCES) + "\n")
     (tmp_path / "hyps").write_text("\n".join(TEXTS) + "\n")
     words = [sys.executable, "-m", "sacrebleu", str(tmp_path / "refs")]
@@ -49,7 +48,7 @@ def command(tmp_path: Path, *options: str) -> tuple[float, str]:
 
 
 @pytest.mark.parametrize("lowercase", rows([True, False], 1))
-def test_scores_are_those_of_the_command(tmp_path: Path, lowercase: bool) -> None:
+def test_scores_are_those_of_the_command(tmp_path, lowercase):
     lower, chrf_lower = (["-lc"], ["--chrf-lowercase"]) if lowercase else ([], [])
     for measure, options in (
         (sacre_bleu, ["-m", "bleu", "-tok", "13a", *lower]),
@@ -62,7 +61,7 @@ def test_scores_are_those_of_the_command(tmp_path: Path, lowercase: bool) -> Non
         assert score.signature == signature or measure is chrf
 
 
-def test_tokenized_bleu_by_hand() -> None:
+def test_tokenized_bleu_by_hand():
     (counts,) = count_lines("bleu", ["a b c x"], ["a b c d e"], lowercase=False).counts.tolist()
     # Lengths 4 and 5; shared a b c, ab bc, abc; of 4, 3, 2 and 1 n-grams.
     assert counts == [4, 5, 3, 2, 1, 0, 4, 3, 2, 1]
@@ -76,11 +75,11 @@ def test_tokenized_bleu_by_hand() -> None:
     assert tokenized_bleu(["A b c d"], ["a b c d"], lowercase=True).value == pytest.approx(100.0)
 
 
-def lines(words: str) -> Lines:
+def lines(words):
     return Lines([words], [words], "spaces")
 
 
-def test_compounds_are_split_as_the_released_script_does() -> None:
+def test_compounds_are_split_as_the_released_script_does():
     # perl's s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g: what a match took begins no other.
     found = count_translations(
         lines("wohl-bekannt a-b-c"), lines("- x- -y z-"), lowercase=False, compounds=True
@@ -96,7 +95,7 @@ def test_compounds_are_split_as_the_released_script_does() -> None:
     assert "bleu_compounds" not in score_translations(*texts, lowercase=False)
 
 
-def test_words_that_were_divided_at_hyphens_are_scored_whole() -> None:
+def test_words_that_were_divided_at_hyphens_are_scored_whole():
     pytest.importorskip("sacremoses")
     side = LanguageRules("de", "normalize", divides_hyphens=True)
     target = "Der wohl-bekannte Mann (aus Köln-Deutz) lacht, oder?"
@@ -117,7 +116,7 @@ def test_words_that_were_divided_at_hyphens_are_scored_whole() -> None:
     assert scores["bleu"].signature.endswith("|words:moses")
 
 
-def test_the_score_of_a_corpus_is_that_of_the_sums_over_its_lines() -> None:
+def test_the_score_of_a_corpus_is_that_of_the_sums_over_its_lines():
     texts = [f"{line} {n}" for n, line in enumerate(TEXTS * 5)]
     references = [f"{line} {n}" for n, line in enumerate(REFERENCES * 5)]
     for name, score in (("bleu", tokenized_bleu), ("sacrebleu", sacre_bleu), ("chrf", chrf)):
@@ -131,7 +130,7 @@ def test_the_score_of_a_corpus_is_that_of_the_sums_over_its_lines() -> None:
         assert alone.counts.tolist() == lines.counts[:1].tolist()
 
 
-def test_unequal_numbers_are_refused_with_both() -> None:
+def test_unequal_numbers_are_refused_with_both():
     with pytest.raises(DataError, match="2 translations cannot be scored against 1 references"):
         sacre_bleu(["a", "b"], ["a"])
     with pytest.raises(DataError, match="nothing to score"):
@@ -143,12 +142,12 @@ def test_unequal_numbers_are_refused_with_both() -> None:
 VOCABULARY = ["Hund", "Katze", "läuft", "schnell", "der", "die", "ein", "auf", "dem", "Sofa", "."]
 
 
-def sentences(n: int, seed: int) -> list[str]:
+def sentences(n, seed):
     drawn = np.random.default_rng(seed)
     return [" ".join(drawn.choice(VOCABULARY, size=int(drawn.integers(5, 12)))) for _ in range(n)]
 
 
-def damaged(lines: list[str], share: float, seed: int) -> list[str]:
+def damaged(lines, share, seed):
     drawn = np.random.default_rng(seed)
     return [
         " ".join(word if drawn.random() > share else "nichts" for word in line.split())
@@ -159,7 +158,7 @@ def damaged(lines: list[str], share: float, seed: int) -> list[str]:
 DRAWN_REFERENCES = sentences(60, 1)
 
 
-def test_randomisation_is_that_of_the_command(tmp_path: Path) -> None:
+def test_randomisation_is_that_of_the_command(tmp_path):
     texts, others = damaged(DRAWN_REFERENCES, 0.2, 2), damaged(DRAWN_REFERENCES, 0.3, 3)
     for name, lines in (("refs", DRAWN_REFERENCES), ("this", texts), ("other", others)):
         (tmp_path / name).write_text("\n".join(lines) + "\n")
@@ -173,7 +172,7 @@ def test_randomisation_is_that_of_the_command(tmp_path: Path) -> None:
     assert found.p_randomisation == pytest.approx(system["p_value"])
 
 
-def test_a_much_better_system_is_significantly_better_and_an_equal_one_is_not() -> None:
+def test_a_much_better_system_is_significantly_better_and_an_equal_one_is_not():
     good, bad = damaged(DRAWN_REFERENCES, 0.05, 2), damaged(DRAWN_REFERENCES, 0.5, 3)
     better = compare_translations("chrf", good, bad, DRAWN_REFERENCES)
     assert better.difference > 10 and better.p_randomisation < 0.01
@@ -189,7 +188,7 @@ N_LINES, N_DRAWN = 400, 199
 MEASURE = metric("sacrebleu", lowercase=False)
 
 
-def draw_systems(rng: np.random.Generator) -> list[Numbers]:
+def draw_systems(rng):
     """Draw what BLEU is computed from, of two systems either of which could be the other's.
 
     Of a line of 12 words some 7 are right, 4 of its pairs and 1.5 of its runs of four: a BLEU of
@@ -206,11 +205,11 @@ def draw_systems(rng: np.random.Generator) -> list[Numbers]:
     return systems
 
 
-def score_of(counts: Numbers) -> float:
+def score_of(counts):
     return float(MEASURE._compute_score_from_stats(counts.astype(int).tolist()).score)
 
 
-def bootstrap_p(ours: Numbers, theirs: Numbers, rng: np.random.Generator, *, signed: bool) -> float:
+def bootstrap_p(ours, theirs, rng, *, signed):
     """p of the paired bootstrap: as sacreBLEU 2.6 shifts differences, or ``signed`` ones."""
     drawn = rng.multinomial(N_LINES, np.full(N_LINES, 1 / N_LINES), size=N_DRAWN).astype(float)
     found = [score_of(a) - score_of(b) for a, b in zip(drawn @ ours, drawn @ theirs, strict=True)]
@@ -222,7 +221,7 @@ def bootstrap_p(ours: Numbers, theirs: Numbers, rng: np.random.Generator, *, sig
     return float((np.sum(shifted >= observed) + 1) / (N_DRAWN + 1))
 
 
-def test_few_exchanges_are_counted_by_hand() -> None:
+def test_few_exchanges_are_counted_by_hand():
     ours, theirs = draw_systems(np.random.default_rng(1))
     # One line: exchanged or not, the difference is as large.
     assert randomisation_p(MEASURE, ours[:1], theirs[:1], n_exchanges=7) == 1.0
@@ -233,7 +232,7 @@ def test_few_exchanges_are_counted_by_hand() -> None:
 
 
 @pytest.mark.all
-def test_randomisation_errs_as_often_as_it_says_and_sacrebleus_p_twice_as_often() -> None:
+def test_randomisation_errs_as_often_as_it_says_and_sacrebleus_p_twice_as_often():
     rng, n_pairs = np.random.default_rng(7), 1000
     errors = Counter()
     for _ in range(n_pairs):
