@@ -1,9 +1,13 @@
 """Shipped studies, planned at each scale, with the parameters and averages of the papers."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 
+import sublayer
+from sublayer import cli
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.resources import Resources
 from sublayer.study.chain.columns import Column, list_columns, primary_column, value_of
@@ -16,6 +20,8 @@ from sublayer.study.judgement.looks import fixed
 from sublayer.study.metrics import study_metrics
 from sublayer.tasks.registry import TASKS
 from tests.breadth import rows
+from tests.published_files import write_published
+from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
 
 PLENTY = Resources("cpu", memory_bytes=1 << 60, disk_bytes=1 << 60, has_fast_bfloat16=True, cores=1)
 SCALES = [(name, scale) for name in shipped_studies() for scale in study_scales(name)]
@@ -180,3 +186,83 @@ def test_averages_of_glus_and_macarons_are_the_printed_ones():
         of_eight = published_average(study, arm, "GLUE without WNLI")
         # With WNLI's majority.
         assert (8 * of_eight + 65.1) / 9 == pytest.approx(printed, abs=0.05)
+
+
+CHAINS = [name for name, scale in SCALES if scale == "cpu" and load_study(name, scale=scale).chain]
+SMALL = {
+    "sst2": write_sst2,
+    "stsb": write_stsb,
+    "rte": write_rte,
+    "copa": write_copa,
+    "squad": lambda folder: write_squad(folder / "squad"),
+}
+PUBLISHED = ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race")
+SHIPPED = Path(sublayer.__file__).parent / "studies"
+# Over what arms do not differ in.
+PRETRAINING = (
+    *("train.steps=4", "train.evaluate_steps=4", "train.batch_sequences=4"),
+    *("train.evaluate_tokens=512", "data.documents=file"),
+)
+FINETUNING = (
+    *("finetune.train.steps=3", "finetune.train.evaluate_steps=3"),
+    "finetune.train.batch_sequences=8",
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A text, in several files, and the files of all tasks that the studies learn."""
+    folder = tmp_path_factory.mktemp("shipped")
+    (folder / "texts").mkdir()
+    for part in range(12):
+        lines = []
+        for n in range(120):
+            said = "fine" if (n + part) % 3 else "dull"
+            lines.append(f"The {n} films of year {n % 7} and part {part} were {said}. Who saw {n}?")
+        (folder / "texts" / f"{part}.txt").write_text("\n".join(lines))
+    tasks = folder / "tasks"
+    for write in SMALL.values():
+        write(tasks)
+    for name in PUBLISHED:
+        write_published(tasks, name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
+        yield folder
+
+
+def shortened(name: str, folder: Path) -> str:
+    """The study, as a file of its own where it keeps a step that a toy's training has not."""
+    text = (SHIPPED / f"{name}.toml").read_text()
+    if "keep_steps" not in text:
+        return name
+    path = folder / f"{name}.toml"
+    short = text.replace("keep_steps = [1000]", "keep_steps = [2]")
+    path.write_text(short.replace("from_step = 1000\n", "from_step = 2\n"))
+    return str(path)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("name", rows(CHAINS, 1))
+def test_a_chain_runs_from_beginning_to_end_at_the_size_of_a_toy(
+    name: str, place: Path, tmp_path: Path
+):
+    study = load_study(name, scale="cpu")
+    assert study.chain is not None
+    words = ["compare", shortened(name, tmp_path), "--scale", "cpu", "--seeds", "1"]
+    words += ["--out", str(tmp_path / "out")]
+    words += [f"data.path={place / 'texts'}", *PRETRAINING]
+    has_merges = study.arms[0].loaded.recipe.data.merges is not None
+    words.append("data.merges=60" if has_merges else "data.vocab_size=200")
+    if study.chain.finetunes:
+        words += ["--finetunings", "1", "--data", str(place / "tasks"), *FINETUNING]
+    else:
+        words += [f"{stage.name}.train.steps=3" for stage in study.chain.stages]
+    assert cli.main(words) == 0
+    card = json.loads((tmp_path / "out" / "results.json").read_text())["scorecard"]
+    arms = {row["name"]: row["cells"] for row in card["rows"] if row["kind"] == "arm"}
+    assert list(arms) == [arm.name for arm in study.arms]
+    for arm, cells in arms.items():
+        for average in study.chain.averages:
+            assert average in cells, arm
+    published = {row["name"] for row in card["rows"] if row["kind"] == "published"}
+    assert published == study.chain.published.keys()
