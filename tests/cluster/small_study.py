@@ -75,7 +75,6 @@ class Command:
             time.sleep(0.1)
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
         for line in self._process.stdout:
             text = line.decode().rstrip().replace(str(self._folder), "FOLDER")
             self.lines.append(text)
@@ -91,9 +90,7 @@ def refuse(folder: Path, *words: str) -> None:
     assert not (folder / "refused").exists()
 
 
-def leave_and_join(
-    folder: Path, on: list[str], show: Callable[[], object], lose: Callable[[], object]
-) -> None:
+def leave_and_join(folder, on, show, lose):
     """Begin the study, leave it, join it again, and lose a node while both have a run."""
     first = Command(folder, *on)
     first.wait_for(r"^\[1/6")

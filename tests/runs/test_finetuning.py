@@ -1,7 +1,6 @@
 """Runs of tasks beside their baselines, and runs whose evaluations watch more than their text."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,7 +143,7 @@ def test_every_evaluation_asks_and_nothing_else_changes(place, capsys):
 
 
 @pytest.fixture
-def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def texts(tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     (tmp_path / "book.txt").write_text("The cat sat on the mat, and slept. " * 40)
     (tmp_path / "letters.txt").write_text("Another text, of which nothing is learned. " * 4)
@@ -158,7 +157,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_watched_texts_are_scored_at_each_evaluation_and_the_last_model_is_kept(
-    tmp_path: Path, texts: dict[str, Any], capfd: pytest.CaptureFixture[str]
+    tmp_path, texts, capfd
 ):
     run = tmp_path / "run"
     record = train_run(load_recipe("gpt", texts), run, progress=SilentProgress())
@@ -179,9 +178,7 @@ def test_watched_texts_are_scored_at_each_evaluation_and_the_last_model_is_kept(
     assert load_recipe(run).recipe.data.watch == texts["data.watch"]
 
 
-def test_a_comparison_needs_a_test_split_and_tuning_a_validation_split(
-    tmp_path: Path, texts: dict[str, Any]
-):
+def test_a_comparison_needs_a_test_split_and_tuning_a_validation_split(tmp_path, texts):
     out = tmp_path / "study"
     with pytest.raises(ConfigError, match="holds out no test split"):
         compare("gpt", texts, vary=["model.ffn=gelu,relu"], out=out)

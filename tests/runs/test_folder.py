@@ -67,7 +67,7 @@ def test_a_run_that_wrote_nothing_leaves_no_folder(tmp_path):
 
 
 @pytest.fixture
-def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     Path("book.txt").write_text("the cat sat on the mat. " * 100)
@@ -93,7 +93,7 @@ def rows_of(data: dict[str, Any], recipe: str) -> dict[str, str]:
     return found
 
 
-def test_a_header_names_the_files_of_each_split_beside_their_sizes(text: str) -> None:
+def test_a_header_names_the_files_of_each_split_beside_their_sizes(text):
     for name, n_pairs in (("train", 200), ("valid", 30), ("test", 40)):
         for language in ("en", "de"):
             lines = (f"a cat sat on mat {n:03}\n" for n in range(n_pairs))
@@ -129,9 +129,8 @@ def data_of(test: int, *, is_cut: bool = False, **more: Any) -> Data:
         (data_of(5, read_pairs=list), "5 pairs of texts"),
     ],
 )
-def test_a_small_test_split_is_noted(data: Data, expected: str) -> None:
+def test_a_small_test_split_is_noted(data, expected):
     said = describe_small_test(data)
-    assert said is not None
     assert said.startswith(f"the test split is {expected}")
     assert describe_small_test(data_of(10)) is None
 
@@ -165,18 +164,17 @@ def file_of(arrays: dict[str, Any] | None = None, **changed: Any) -> bytes:
     return dump_arrays({**own, **(arrays or {})}, header_of(**changed))
 
 
-def test_items_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_items_are_read_as_they_were_written(tmp_path):
     assert read_items(tmp_path) is None
     items = some_items()
     write_items(tmp_path, items, {"loss": "windows", "sop_accuracy": "sop_pairs"})
     found = read_items(tmp_path)
-    assert found is not None
     assert (found.split, found.sha256) == (items.split, items.sha256)
     assert list(found.tables) == list(items.tables)
     for name, table in items.tables.items():
         read = found.tables[name]
         assert (read.unit, read.digest, read.n_items) == (table.unit, table.digest, table.n_items)
-        assert np.array_equal(read.documents, table.documents)  # type: ignore[arg-type]
+        assert np.array_equal(read.documents, table.documents)
         for column, values in table.columns.items():
             assert np.array_equal(read.columns[column], values)
     # What was not scored is not named.
@@ -202,7 +200,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_files_are_refused_in_a_line(tmp_path: Path, name: str) -> None:
+def test_hostile_files_are_refused_in_a_line(tmp_path, name):
     data, said = HOSTILE[name]
     (tmp_path / ITEMS).write_bytes(data)
     with pytest.raises(CheckpointError) as error:
@@ -212,7 +210,7 @@ def test_hostile_files_are_refused_in_a_line(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("place", rows(range(0, len(file_of()), 7), 3))
-def test_a_flipped_byte_is_refused_or_changes_a_number(tmp_path: Path, place: int) -> None:
+def test_a_flipped_byte_is_refused_or_changes_a_number(tmp_path, place):
     data = bytearray(file_of())
     data[place] ^= 0x15
     (tmp_path / ITEMS).write_bytes(bytes(data))
@@ -221,7 +219,7 @@ def test_a_flipped_byte_is_refused_or_changes_a_number(tmp_path: Path, place: in
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> str:
+def book(tmp_path):
     folder = tmp_path / "book"
     folder.mkdir()
     (folder / "recipe.toml").write_text(
@@ -238,9 +236,7 @@ def book(tmp_path: Path) -> str:
         ({"model.positions": "learned-per-layer"}, ["positions"]),
     ],
 )
-def test_other_weights_are_refused_by_field_with_a_command_that_works(
-    book: str, fields: dict[str, Any], named: list[str]
-) -> None:
+def test_other_weights_are_refused_by_field_with_a_command_that_works(book, fields, named):
     loaded = load_recipe("gpt", {"init.run": book, "train.steps": 5, **fields})
     with pytest.raises(ConfigError) as refused:
         check_start(loaded)
@@ -255,9 +251,7 @@ def test_other_weights_are_refused_by_field_with_a_command_that_works(
     assert "train.steps=5" in settings
 
 
-def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(
-    tmp_path: Path,
-) -> None:
+def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(tmp_path):
     (tmp_path / "recipe.toml").write_text(
         "derived = []\n[model]\nn_layers = 2\nmax_len = 32\n[data]\ncontext = 32\n"
     )
@@ -274,7 +268,7 @@ def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(
     check_start(load_recipe("gpt", asked))
 
 
-def test_over_a_preset_fields_are_named_without_a_command(book: str) -> None:
+def test_over_a_preset_fields_are_named_without_a_command(book):
     (Path(book) / "recipe.toml").write_text(
         "[model]\nmax_len = 32\n[data]\ncontext = 32\ntokenizer = 'bytes'\n"
     )
@@ -292,11 +286,11 @@ def test_over_a_preset_fields_are_named_without_a_command(book: str) -> None:
         {"model.n_layers": 4, "init.layers": 2},
     ],
 )
-def test_fields_that_ask_for_the_same_weights_may_differ(book: str, fields: dict[str, Any]) -> None:
+def test_fields_that_ask_for_the_same_weights_may_differ(book, fields):
     check_start(load_recipe("gpt", {"init.run": book, **fields}))
 
 
-def test_more_first_blocks_than_a_stack_has_are_refused(book: str) -> None:
+def test_more_first_blocks_than_a_stack_has_are_refused(book):
     (Path(book) / "recipe.toml").write_text(
         '[model]\nkind = "encoder-decoder"\nn_layers = 3\nn_decoder_layers = 2\n'
         '[objective]\nkind = "span"\n[data]\ntokenizer = "unigram"\n'
@@ -315,7 +309,7 @@ def test_more_first_blocks_than_a_stack_has_are_refused(book: str) -> None:
     check(init__layers=1, model__n_layers=1, model__n_decoder_layers=4)
 
 
-def test_a_recipe_file_is_told_which_settings_to_add(book: str, tmp_path: Path) -> None:
+def test_a_recipe_file_is_told_which_settings_to_add(book, tmp_path):
     recipe = tmp_path / "wide.toml"
     recipe.write_text(f'extends = "gpt"\n[model]\nd_model = 64\n[init]\nrun = "{book}"\n')
     with pytest.raises(ConfigError, match="leave out model.d_model, which keeps those of"):

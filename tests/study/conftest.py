@@ -1,21 +1,18 @@
 """Studies that were made once, and a folder for each test that asks them."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.made import Workshop
 from tests.study.studies import Studies
 
 
 @pytest.fixture(scope="session")
-def studies(workshop: Workshop) -> Studies:
+def studies(workshop):
     """Finished studies by name (``tests/study/studies.py``), which nothing alters."""
     return Studies(workshop)
 
 
 @pytest.fixture
-def settings(studies: Studies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def settings(studies, tmp_path, monkeypatch):
     """Settings of a tiny recipe on their text, with their cache, in a folder of its own."""
     monkeypatch.setenv("SUBLAYER_CACHE", str(studies.place / "cache"))
     monkeypatch.chdir(tmp_path)

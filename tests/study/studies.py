@@ -102,8 +102,7 @@ def same_files(name: str, folder: Path | str, other: Path | str) -> bool:
 
 
 def read_results(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "results.json").read_text())
-    return content
+    return json.loads((folder / "results.json").read_text())
 
 
 class Studies:

@@ -52,13 +52,7 @@ def encoder_results() -> Results:
     return replace(synthetic_results(), **named, differences=decided, further=further)
 
 
-def synthetic_results(
-    effects: dict[str, float] | None = None,
-    *,
-    n_seeds: int = 5,
-    failed: tuple[str, int] | None = None,
-    sd: float = 0.004,
-) -> Results:
+def synthetic_results(effects=None, *, n_seeds=5, failed=None, sd=0.004):
     """Draw the runs of arms that differ from the baseline by ``effects`` bits per byte."""
     if effects is None:
         effects = {"gpt": 0.0, "swiglu": -0.03, "macaron": 0.001, "positions=none": 0.17}
@@ -95,14 +89,7 @@ def synthetic_results(
     )
 
 
-def _arm(
-    name: str,
-    effect: float,
-    by_seed: np.ndarray,
-    rng: np.random.Generator,
-    sd: float,
-    failed: tuple[str, int] | None,
-) -> ArmResult:
+def _arm(name, effect, by_seed, rng, sd, failed):
     seeds = tuple(seed for seed in range(len(by_seed)) if (name, seed) != failed)
     values = tuple(float(2.4 + by_seed[seed] + effect + rng.normal(0, sd)) for seed in seeds)
     steps = tuple(range(40, 401, 40))
@@ -133,15 +120,7 @@ def _arm(
     )
 
 
-def taking(
-    results: Results,
-    name: str,
-    *,
-    parameters: float = 1.0,
-    operations: float | None = 1.0,
-    planned: float = 1.0,
-    seconds: float = 1.0,
-) -> Results:
+def taking(results, name, *, parameters=1.0, operations=1.0, planned=1.0, seconds=1.0):
     """Let an arm take so many times the budget of all arms."""
     (usual,) = (arm for arm in results.arms if arm.name == name)
     costs = replace(

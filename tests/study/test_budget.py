@@ -24,7 +24,6 @@ from sublayer.study.budget.excess import (
 )
 from sublayer.study.budget.match import (
     Match,
-    Rule,
     apply_match,
     leave_unmatched,
     match_arms,
@@ -48,7 +47,7 @@ def arms_of(*vary: str, base: str = "model.bias=false") -> tuple[list[Arm], list
     ]
 
 
-def test_matching_finds_the_width_of_the_nearest_number_of_parameters() -> None:
+def test_matching_finds_the_width_of_the_nearest_number_of_parameters():
     relu, swiglu = (
         resolved(d_model=768, n_heads=12, d_ff=3072, ffn=ffn, bias=False)
         for ffn in ("relu", "swiglu")
@@ -67,7 +66,7 @@ def test_matching_finds_the_width_of_the_nearest_number_of_parameters() -> None:
     assert match_parameters("gelu", shared[1], shared[0]) == Match((), 0.0)
 
 
-def test_an_arm_that_differs_by_more_than_half_a_percent_is_marked() -> None:
+def test_an_arm_that_differs_by_more_than_half_a_percent_is_marked():
     baseline = resolved(n_layers=1, d_model=8, n_heads=2, d_ff=1)
     coarse = resolved(
         n_layers=30, d_model=8, n_heads=2, block=("ffn",), norm="none", positions="none"
@@ -77,7 +76,7 @@ def test_an_arm_that_differs_by_more_than_half_a_percent_is_marked() -> None:
     assert not leave_unmatched(baseline, baseline).is_unequal
 
 
-def test_a_sharing_arm_is_refused_with_the_width_that_would_match() -> None:
+def test_a_sharing_arm_is_refused_with_the_width_that_would_match():
     baseline = resolved(n_layers=6, d_model=32, n_heads=2, d_ff=128)
     arm = baseline.model_copy(update={"share": "all"})
     with pytest.raises(ConfigError, match=r"model\.d_ff = \d+ instead of 128") as error:
@@ -95,14 +94,12 @@ def test_a_sharing_arm_is_refused_with_the_width_that_would_match() -> None:
         ({"n_layers": 60}, {"n_layers": 6}, r"model\.d_ff = 1"),
     ],
 )
-def test_arms_that_no_width_makes_equal_are_refused(
-    arm: dict[str, Any], baseline: dict[str, Any], message: str
-) -> None:
+def test_arms_that_no_width_makes_equal_are_refused(arm, baseline, message):
     with pytest.raises(ConfigError, match=message):
         match_parameters("arm", resolved(**arm), resolved(**baseline))
 
 
-def test_steps_are_inverse_to_the_cost_of_a_step() -> None:
+def test_steps_are_inverse_to_the_cost_of_a_step():
     match = match_steps(10, cost=3.0, baseline_cost=2.0)
     assert (match.overrides, match.is_unequal) == (("train.steps=7",), True)
     assert match.mismatch == pytest.approx(1 / 20)
@@ -110,7 +107,7 @@ def test_steps_are_inverse_to_the_cost_of_a_step() -> None:
     assert match_steps(900, cost=2.0, baseline_cost=2.0) == Match(("train.steps=900",), 0.0)
 
 
-def test_arms_are_matched_by_parameters_operations_or_time() -> None:
+def test_arms_are_matched_by_parameters_operations_or_time():
     arms, models = arms_of("model.ffn=relu,swiglu", "model.n_layers=2,3")
     matches = match_arms(arms, models, "parameters")
     assert (matches[0], matches[2]) == (Match((), 0.0), Match(("model.d_ff=512",), 0.0))
@@ -140,16 +137,14 @@ def test_arms_are_matched_by_parameters_operations_or_time() -> None:
         ("flops", "train.steps=100,200", r"arm steps=200 .*--match flops"),
     ],
 )
-def test_an_arm_that_sets_what_matching_solves_is_refused(
-    rule: Rule, vary: str, message: str
-) -> None:
+def test_an_arm_that_sets_what_matching_solves_is_refused(rule, vary, message):
     arms, models = arms_of(vary)
     with pytest.raises(ConfigError, match=message):
         match_arms(arms, models, rule, steps=100)
     assert match_arms(arms, models, "none")[0] == Match((), 0.0)
 
 
-def test_a_mismatch_is_the_difference_from_the_control() -> None:
+def test_a_mismatch_is_the_difference_from_the_control():
     study = load_study("macaron-translation", scale="paper")
     models = [
         resolve_model(arm.loaded.recipe.model, vocab_size=9000, context=64) for arm in study.arms
@@ -246,7 +241,7 @@ def planned_budgets(*settings: str, vary: str, **options: Any) -> tuple[ArmBudge
     return tuple(arm.budget for arm in plan.arms)
 
 
-def test_an_excess_is_a_share_of_what_the_other_takes() -> None:
+def test_an_excess_is_a_share_of_what_the_other_takes():
     excess = excess_over(Budget(103, 50.0, 9.8), Budget(100, 200.0, 10.0))
     assert excess.parameters == pytest.approx(0.03)
     assert excess.operations == pytest.approx(-0.75)
@@ -258,14 +253,14 @@ def test_an_excess_is_a_share_of_what_the_other_takes() -> None:
     assert set(excess_over(Budget(1, None, 10.4), Budget(1, None, 10.0)).beyond) == {"time"}
 
 
-def test_an_excess_is_unknown_where_one_of_both_is_and_is_kept() -> None:
+def test_an_excess_is_unknown_where_one_of_both_is_and_is_kept():
     for one, other in ((None, 5.0), (5.0, None), (5.0, 0.0)):
         assert excess_over(Budget(10, one), Budget(10, other)) == Excess(0.0, None, None)
     budget = ArmBudget("b", "a", Excess(0.1, None), Excess(0.1, -0.2, 0.3))
     assert read_budget("b", json.loads(json.dumps(budget_to_json(budget)))) == budget
 
 
-def test_planned_budgets_are_those_worked_out_by_hand() -> None:
+def test_planned_budgets_are_those_worked_out_by_hand():
     first, second = planned_budgets(vary="train.steps=100,200")
     assert first == ArmBudget("steps=100", None)
     assert second == ArmBudget("steps=200", "steps=100", Excess(0.0, 1.0))
@@ -279,13 +274,13 @@ def test_planned_budgets_are_those_worked_out_by_hand() -> None:
 
 
 @pytest.mark.parametrize("length", ["train.minutes=3", "train.epochs=2"])
-def test_lengths_that_will_be_the_same_are_taken_as_equal(length: str) -> None:
+def test_lengths_that_will_be_the_same_are_taken_as_equal(length):
     _, known = planned_budgets("train.steps=70", vary="model.d_ff=100,300")
     _, later = planned_budgets(length, vary="model.d_ff=100,300")
     assert later.planned == known.planned
 
 
-def test_operations_that_depend_on_a_text_are_left_open_and_times_are_planned() -> None:
+def test_operations_that_depend_on_a_text_are_left_open_and_times_are_planned():
     for settings, vary, rule in (
         ([], "train.epochs=1,2", "none"),
         (["train.epochs=1"], "data.split=90/5/5,80/10/10", "none"),
@@ -299,7 +294,7 @@ def test_operations_that_depend_on_a_text_are_left_open_and_times_are_planned() 
     assert "time" in other.planned.beyond
 
 
-def test_of_many_arms_the_header_has_the_largest_differences() -> None:
+def test_of_many_arms_the_header_has_the_largest_differences():
     widths = ",".join(str(768 + 8 * step) for step in range(9))
     rates = ",".join("12345678")
     for vary, start in (

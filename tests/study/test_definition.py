@@ -1,7 +1,6 @@
 """Studies as they are defined: their files, recipes that vary, their questions and grids."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -42,14 +41,14 @@ set.model = { ffn = "swiglu", d_ff = 96 }
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     (tmp_path / "small.toml").write_text('extends = "gpt"\n[model]\nn_layers = 1\n')
     path = tmp_path / "networks.toml"
     path.write_text(STUDY)
     return path
 
 
-def test_a_study_has_the_arms_and_rules_of_its_file(path: Path) -> None:
+def test_a_study_has_the_arms_and_rules_of_its_file(path):
     study = load_study(str(path))
     assert (study.name, study.title, study.source) == ("networks", "Networks", "Nobody 2020")
     assert (study.match, study.n_seeds) == ("flops", 5)
@@ -58,7 +57,7 @@ def test_a_study_has_the_arms_and_rules_of_its_file(path: Path) -> None:
     assert found == {"relu": ("relu", None), "gated": ("swiglu", 96)}
 
 
-def test_a_scale_has_seeds_and_caveats_and_tunes_otherwise_than_its_study(path: Path) -> None:
+def test_a_scale_has_seeds_and_caveats_and_tunes_otherwise_than_its_study(path):
     head = 'seeds = 5\ncaveats = ["One text."]\ntune = { optimizer.lr = [1e-3, 2e-3] }'
     own = 'tune_by = "loss"\ncaveats = ["Few steps."]\ntune = { optimizer.lr = [1e-3, 4e-3] }'
     text = STUDY.replace("seeds = 5", head).replace("[scale.cpu]", f"[scale.cpu]\n{own}\nseeds = 1")
@@ -76,7 +75,7 @@ def test_a_scale_has_seeds_and_caveats_and_tunes_otherwise_than_its_study(path: 
     assert load_study(str(path), ["optimizer.lr=3e-3"]).tune == ()
 
 
-def test_the_scale_of_no_name_is_paper_then_cpu_then_the_first(path: Path) -> None:
+def test_the_scale_of_no_name_is_paper_then_cpu_then_the_first(path):
     text = STUDY
     for old, new, n_layers in (("paper", "paper", 12), ("paper", "long", 1), ("cpu", "short", 12)):
         text = text.replace(f"[scale.{old}]", f"[scale.{new}]")
@@ -106,7 +105,7 @@ set = { model.n_layers = 3 }
 """
 
 
-def test_a_scale_may_have_arms_of_its_own(tmp_path: Path) -> None:
+def test_a_scale_may_have_arms_of_its_own(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text(OWN_ARMS)
     assert [arm.name for arm in load_study(str(path)).arms] == ["six", "twelve"]
@@ -118,7 +117,7 @@ def test_a_scale_may_have_arms_of_its_own(tmp_path: Path) -> None:
     assert load_study(str(path), scale="cpu").against == {"two": "two", "three": "two"}
 
 
-def test_several_fields_make_every_combination() -> None:
+def test_several_fields_make_every_combination():
     loaded = load_recipe("gpt")
     (arm,) = expand(loaded, [])
     assert arm.name == "gpt" and arm.loaded is loaded
@@ -136,7 +135,7 @@ def test_several_fields_make_every_combination() -> None:
         check_distinct([arm, make_arm("d_ff=768", loaded, {"model.d_ff": 4 * 192})])
 
 
-def test_values_are_split_at_commas_outside_brackets_and_quotes() -> None:
+def test_values_are_split_at_commas_outside_brackets_and_quotes():
     for values in (
         ['["ffn","attention"]', "transformer"],
         ['"a,b"', "c"],
@@ -145,7 +144,7 @@ def test_values_are_split_at_commas_outside_brackets_and_quotes() -> None:
         assert split_values(",".join(values)) == values
 
 
-def test_what_differs_beside_the_model_is_said(tmp_path: Path):
+def test_what_differs_beside_the_model_is_said(tmp_path):
     other = tmp_path / "other.toml"
     other.write_text(
         'extends = "modern"\n[optimizer]\nkind = "sgd"\nlr = 0.1\n[data]\ncontext = 64\n'
@@ -201,7 +200,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_file_that_is_wrong_is_refused(path: Path, case: str) -> None:
+def test_a_file_that_is_wrong_is_refused(path, case):
     old, new, message = REFUSED[case]
     assert old in STUDY
     path.write_text(STUDY.replace(old, new))
@@ -232,12 +231,12 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("load", "message"), MISTAKES)
-def test_arms_that_cannot_be_compared_are_refused(load: Callable[[], object], message: str) -> None:
+def test_arms_that_cannot_be_compared_are_refused(load, message):
     with pytest.raises(ConfigError, match=message):
         load()
 
 
-def test_a_margin_is_a_number_or_has_the_unit_of_differences() -> None:
+def test_a_margin_is_a_number_or_has_the_unit_of_differences():
     accuracy = points_metric("sst2", "SST-2")
     for written, metric, size in (
         (0.01, BITS_PER_BYTE, 0.01),
@@ -256,7 +255,7 @@ def test_a_margin_is_a_number_or_has_the_unit_of_differences() -> None:
             Question(margin=written).margin_of("a study", metric)
 
 
-def test_published_values_stand_with_the_arm_or_with_the_scale(path: Path) -> None:
+def test_published_values_stand_with_the_arm_or_with_the_scale(path):
     stands = 'name = "gated"\npublished = { bits_per_byte = 1.636 }'
     text = STUDY.replace('name = "gated"', stands)
     scale = "[scale.cpu]\npublished.gated.bits_per_byte = 1.944"

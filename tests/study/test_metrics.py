@@ -52,7 +52,7 @@ from sublayer.study.report.text_caveats import list_text_caveats
 from sublayer.study.results import Results
 from sublayer.study.runner import run_study
 from sublayer.training.processes.world import World
-from tests.made import PAIR, TEXT, TRAVERSAL, Workshop
+from tests.made import PAIR, TEXT, TRAVERSAL
 from tests.study.studies import WORDS, Studies, settings_of
 
 ACCURACIES = ["mlm_accuracy", "nsp_accuracy", "sop_accuracy"]
@@ -83,7 +83,7 @@ NONE, SOP = ('set = { objective.sentence = "none" }', 'set = { objective.sentenc
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with a cache of its own, and a text of 60 documents of 4 sentences."""
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -99,9 +99,7 @@ def document(number: int, n_sentences: int) -> str:
     return "".join(f"{' '.join(sentence)}.\n" for sentence in words)
 
 
-def study_file(
-    folder: Path, *, metric: str = "", one: str = NONE, two: str = SOP, text: str = "text.txt"
-) -> str:
+def study_file(folder, *, metric="", one=NONE, two=SOP, text="text.txt"):
     path = folder / "study_file.toml"
     line = f'metric = "{metric}"' if metric else ""
     path.write_text(STUDY.format(metric=line, path=folder / text, one=one, two=two))
@@ -112,7 +110,7 @@ def compared(source: str, **options: Any) -> dict[str, Any]:
     return compare(source, seeds=1, out="out", **options)
 
 
-def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(folder: Path):
+def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(folder):
     metrics = study_metrics(load_study(study_file(folder, metric="sop_accuracy")))
     names = ["sop_accuracy", "mlm_accuracy", "nsp_accuracy", "loss"]
     assert [metric.name for metric in metrics] == names
@@ -121,14 +119,14 @@ def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(f
     assert [metric.is_lower_better for metric in metrics] == [False, False, False, True]
 
 
-def test_text_without_pairs_cannot_decide_by_them(folder: Path):
+def test_text_without_pairs_cannot_decide_by_them(folder):
     (folder / "single.txt").write_text("\n".join(document(number, 1) for number in range(60)))
     with pytest.raises(DataError, match="no document of the test split has two sentences"):
         compared(study_file(folder, metric="sop_accuracy", text="single.txt"))
     assert not list(folder.rglob("record.json"))
 
 
-def test_other_text_and_other_vocabularies_are_noted(folder: Path):
+def test_other_text_and_other_vocabularies_are_noted(folder):
     (folder / "other.txt").write_text("\n".join(document(number + 3, 5) for number in range(60)))
     arm = load_study(study_file(folder)).arms[0]
     other = vary(arm.loaded, {"data.path": str(folder / "other.txt"), "data.vocab_size": 50})
@@ -148,12 +146,12 @@ def test_other_text_and_other_vocabularies_are_noted(folder: Path):
     assert [note.partition(":")[0] for note in crossed[1:]] == ["three", "three"]
 
 
-def test_what_cannot_be_compared_is_noted_by_the_basis_of_the_metric(folder: Path):
+def test_what_cannot_be_compared_is_noted_by_the_basis_of_the_metric(folder):
     data = prepare(load_study(study_file(folder)).arms[0].loaded.recipe.data)
     lossy = replace(data.test, store=replace(data.test.store, is_lossless=False))
 
     def notes(basis: str, split: Any, *elsewhere: str) -> list[str]:
-        metric = Metric("x", "nats", is_lower_better=True, from_items=None, basis=basis)  # type: ignore[arg-type]
+        metric = Metric("x", "nats", is_lower_better=True, from_items=None, basis=basis)
         texts = list_text_caveats({"one": replace(data, test=split)}, metric)
         _, *others = list_caveats(texts, metric=metric, elsewhere=elsewhere)
         return [" ".join(note.split()[:4]) for note in others]
@@ -178,7 +176,7 @@ def targets(plan: list[Any]) -> list[int]:
     return [place for window in plan for place in range(window.first, window.stop)]
 
 
-def test_spread_windows_score_the_same_tokens_behind_every_context() -> None:
+def test_spread_windows_score_the_same_tokens_behind_every_context():
     # 40 targets in 20 parts of 2: the middles of 3 equal shares are parts 3, 10 and 16.
     plan = spread_windows(41, context=4, stride=2, max_tokens=7)
     assert targets(plan) == [7, 8, 21, 22, 33, 34]
@@ -207,7 +205,7 @@ KINDS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_plan_has_the_parameters_of_a_run_and_times_random_examples(kind, workshop: Workshop):
+def test_a_plan_has_the_parameters_of_a_run_and_times_random_examples(kind, workshop):
     settings, n_rows = KINDS[kind]
     recipe = workshop.recipe(settings).recipe
     data = prepare_data(recipe)
@@ -226,7 +224,7 @@ def test_a_plan_has_the_parameters_of_a_run_and_times_random_examples(kind, work
     assert torch.isfinite(result.loss) and result.gradient_norm > 0
 
 
-def test_a_metric_that_no_arm_or_not_every_arm_has_is_refused(folder: Path):
+def test_a_metric_that_no_arm_or_not_every_arm_has_is_refused(folder):
     for metric, one, message in (
         ("accuracy", NONE, "metric = 'accuracy' is not one of mlm_accuracy, nsp_accuracy.*loss"),
         ("sop_accuracy", HEADLESS, r"sop_accuracy needs a head: one .*sentence_classes = 0"),
@@ -235,7 +233,7 @@ def test_a_metric_that_no_arm_or_not_every_arm_has_is_refused(folder: Path):
             study_metrics(load_study(study_file(folder, metric=metric, one=one)))
 
 
-def test_every_metric_is_scored_on_the_examples_and_with_the_tokenizer_of_the_first(folder: Path):
+def test_every_metric_is_scored_on_the_examples_and_with_the_tokenizer_of_the_first(folder):
     half = NONE.replace("}", ', data.split = "45/50/5" }')
     whole = SOP.replace("}", ', data.split = "90/5/5" }')
     path = study_file(folder, metric="sop_accuracy", one=half, two=whole)
@@ -266,7 +264,7 @@ def test_every_metric_is_scored_on_the_examples_and_with_the_tokenizer_of_the_fi
     assert compared(path) == result
 
 
-def test_metrics_that_some_arms_lack_are_missing_and_those_of_no_arm_left_out(folder: Path):
+def test_metrics_that_some_arms_lack_are_missing_and_those_of_no_arm_left_out(folder):
     result = compared(study_file(folder, one=HEADLESS))
     names = ["nsp_accuracy", "sop_accuracy", "loss"]
     assert [each["metric"] for each in result["further"]] == names
@@ -305,7 +303,7 @@ def scored(studies: Studies, head: str) -> tuple[Results, dict[str, Any]]:
     return results, recipes
 
 
-def test_a_study_scores_the_split_and_the_tokens_that_it_names(studies: Studies, folder: Path):
+def test_a_study_scores_the_split_and_the_tokens_that_it_names(studies, folder):
     head = 'score = { split = "valid", stride = 1, tokens = 50 }'
     results, recipes = scored(studies, head)
     assert results.split == "valid"
@@ -331,7 +329,7 @@ def test_a_study_scores_the_split_and_the_tokens_that_it_names(studies: Studies,
 
 
 def test_an_encoder_and_a_writer_of_text_are_compared_by_the_score_of_one_task(
-    folder: Path, workshop: Workshop, capsys
+    folder, workshop, capsys
 ):
     for name, settings in (("pair", ENCODER), ("text", {**WRITER, "model.positions": "learned"})):
         recipe = workshop.recipe(settings, **{"train.steps": 2, "train.evaluate_steps": 2}).recipe
@@ -354,14 +352,7 @@ def test_an_encoder_and_a_writer_of_text_are_compared_by_the_score_of_one_task(
 METRICS = {"loss": "windows"}
 
 
-def run_of(
-    seed: int,
-    n_items: int = 12,
-    *,
-    n_documents: int | None = 3,
-    digest: str = "ab" * 32,
-    spread: float = 30.0,
-) -> RunItems:
+def run_of(seed, n_items=12, *, n_documents=3, digest="ab" * 32, spread=30.0):
     """A run whose windows of 128 tokens cost about 200 nats."""
     rng = np.random.default_rng(seed)
     documents = None if n_documents is None else np.arange(n_items) * n_documents // n_items
@@ -383,7 +374,7 @@ def header_of(path: Path) -> dict[str, Any]:
     return header
 
 
-def test_neighbours_of_a_document_are_added_worked_out_by_hand() -> None:
+def test_neighbours_of_a_document_are_added_worked_out_by_hand():
     columns = {"nats": np.array([[1.0, 2, 4, 8, 16]]), "counts": np.ones((1, 5, 2), dtype=np.uint8)}
     # Documents 0 and 1 take turns, as the examples of a pass do.
     stack = Stack(columns, np.array([0, 1, 0, 1, 0]))
@@ -403,14 +394,14 @@ def test_neighbours_of_a_document_are_added_worked_out_by_hand() -> None:
     assert add_neighbours(many, Compaction(added=4)).columns["counts"].tolist() == [[800]]
 
 
-def test_rounding_is_within_a_step_and_of_a_sum_within_half() -> None:
+def test_rounding_is_within_a_step_and_of_a_sum_within_half():
     column = np.random.default_rng(0).normal(200, 30, (3, 5000))
     found = round_column(column, 0.25) * 0.25
     assert np.abs(found - column).max() <= 0.25 * (1 + 1e-9)
     assert np.abs(found.sum(1) - column.sum(1)).max() <= 0.125 * (1 + 1e-6)
 
 
-def test_a_small_study_keeps_every_item(tmp_path: Path) -> None:
+def test_a_small_study_keeps_every_item(tmp_path):
     runs = [run_of(seed) for seed in range(4)] + [run_of(4, 5, digest="ef" * 32)]
     path = tmp_path / STUDY_ITEMS
     write_study_items(path, "demo", runs, METRICS, missing=["arm 1, seed 9"])
@@ -441,9 +432,7 @@ def check_sums(runs: list[RunItems], found: list[RunItems]) -> None:
 
 
 @pytest.mark.parametrize("n_documents", [None, 300])
-def test_any_limit_is_held_as_long_as_an_item_is_left(
-    tmp_path: Path, n_documents: int | None
-) -> None:
+def test_any_limit_is_held_as_long_as_an_item_is_left(tmp_path, n_documents):
     runs = [run_of(seed, 300, n_documents=n_documents) for seed in range(3)]
     path = tmp_path / STUDY_ITEMS
     sizes = []
@@ -480,9 +469,7 @@ def altered(tmp_path: Path, **changed: Any) -> bytes:
     ],
     ids=str,
 )
-def test_a_damaged_header_is_refused_in_a_line(
-    tmp_path: Path, changed: dict[str, Any], message: str
-) -> None:
+def test_a_damaged_header_is_refused_in_a_line(tmp_path, changed, message):
     path = tmp_path / STUDY_ITEMS
     path.write_bytes(altered(tmp_path))
     assert len(read_study_items(path)) == 2
@@ -500,7 +487,7 @@ JUNK = lzma.compress(b"x" * 100)
     [b"no archive", JUNK[:-20], JUNK, lzma.compress(b"\0" * (129 << 20))],
     ids=["no archive", "cut short", "no arrays", "of 129 MiB unpacked"],
 )
-def test_what_is_no_file_of_items_is_refused_in_a_line(tmp_path: Path, data: bytes) -> None:
+def test_what_is_no_file_of_items_is_refused_in_a_line(tmp_path, data):
     path = tmp_path / STUDY_ITEMS
     path.write_bytes(data)
     with pytest.raises(CheckpointError) as error:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,9 +22,8 @@ from sublayer.study.budget.capacity import (
     smallest_change,
     step_memory,
 )
-from sublayer.study.budget.match import Rule
 from sublayer.study.budget.measure import Stopwatch, train_step
-from sublayer.study.budget.plan import ArmPlan, Plan, make_plan
+from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.plan_json import plan_to_json
 from sublayer.study.budget.resources import PROGRAM_BYTES, Resources, find_resources
 from sublayer.study.budget.sized_arm import Sized, StepTime
@@ -35,12 +33,7 @@ from sublayer.study.definition import load_study
 PLENTY = Resources("cpu", memory_bytes=1 << 50, disk_bytes=1 << 50, has_fast_bfloat16=True, cores=1)
 
 
-def planned(
-    *settings: str,
-    vary: Sequence[str] = (),
-    rule: Rule = "parameters",
-    seconds: Sequence[float] = (),
-) -> Plan:
+def planned(*settings, vary=(), rule="parameters", seconds=()):
     def clock(arms: Sequence[Sized]) -> list[StepTime]:
         return [StepTime(each, is_measured=True) for each, _ in zip(seconds, arms, strict=True)]
 
@@ -51,12 +44,12 @@ def planned(
 @pytest.mark.parametrize(
     ("length", "steps"), [("train.steps=7", 7), ("train.tokens=1000", 6), ("train.epochs=2", None)]
 )
-def test_a_length_is_given_in_steps_and_tokens(length: str, steps: int | None) -> None:
+def test_a_length_is_given_in_steps_and_tokens(length, steps):
     (arm,) = planned(length, "train.batch_sequences=3", "data.context=64").arms
     assert (arm.steps, arm.tokens) == (steps, steps and steps * 3 * 64)
 
 
-def test_measured_seconds_turn_minutes_into_steps_and_steps_into_hours() -> None:
+def test_measured_seconds_turn_minutes_into_steps_and_steps_into_hours():
     # Of 180 s 1 % goes to checkpoints; ten times 32,768 tokens are scored at a third of what
     # training on them takes.
     scoring_s = 10 * 32_768 / (3 * 8 * 128) * 0.1
@@ -72,7 +65,7 @@ def test_measured_seconds_turn_minutes_into_steps_and_steps_into_hours() -> None
     assert second.hours == pytest.approx(0.9 * first.hours, rel=0.01)
 
 
-def test_what_does_not_fit_is_said_with_the_smallest_change_that_would() -> None:
+def test_what_does_not_fit_is_said_with_the_smallest_change_that_would():
     batch = "train.batch_sequences=32"
     waits = "train.save_in_background=false"
     beside = load_study("gpt", [batch, "train.micro_batch_sequences=16"])
@@ -98,7 +91,7 @@ def test_what_does_not_fit_is_said_with_the_smallest_change_that_would() -> None
     assert (arm.fits_memory, arm.fits_disk, arm.change) == (True, False, ("model.n_layers=5",))
 
 
-def test_runs_at_a_time_take_so_many_times_the_memory_and_a_part_of_the_time() -> None:
+def test_runs_at_a_time_take_so_many_times_the_memory_and_a_part_of_the_time():
     study = load_study("gpt", ["train.steps=7200"], vary_texts=["model.d_ff=512,1024"])
     seconds = [0.5, 1.75]
     clock = lambda arms: [StepTime(each, is_measured=True) for each in seconds]  # noqa: E731
@@ -133,7 +126,6 @@ GPU = replace(PLENTY, device="cuda")
 def change(loaded: LoadedRecipe, limit: int) -> tuple[str, ...] | None:
     resources = replace(RESOURCES, memory_bytes=limit + PROGRAM_BYTES)
     sequences = batches(loaded.recipe, resources).micro_batch_sequences
-    assert sequences is not None
     return smallest_change(loaded, sequences, lambda recipe: fits_memory(recipe, 256, resources))
 
 
@@ -141,7 +133,7 @@ def needed(loaded: LoadedRecipe, *settings: str) -> int:
     return step_memory(vary(loaded, settings).recipe, 256, RESOURCES).total
 
 
-def test_a_step_fits_up_to_the_last_byte() -> None:
+def test_a_step_fits_up_to_the_last_byte():
     recipe = load_recipe("gpt").recipe
     total = step_memory(recipe, 256, RESOURCES).total + PROGRAM_BYTES
     fits = [
@@ -151,7 +143,7 @@ def test_a_step_fits_up_to_the_last_byte() -> None:
     assert fits == [True, False, None]
 
 
-def test_a_gpu_takes_the_batch_whole_and_holds_no_program() -> None:
+def test_a_gpu_takes_the_batch_whole_and_holds_no_program():
     recipe = load_recipe("gpt", ["data.context=256", "train.batch_sequences=16"]).recipe
     machines = (GPU, RESOURCES, replace(RESOURCES, cores=3))
     assert [batches(recipe, each).micro_batch_sequences for each in machines] == [16, 4, 12]
@@ -168,12 +160,12 @@ def test_a_gpu_takes_the_batch_whole_and_holds_no_program() -> None:
         ["train.recompute=blocks", "train.micro_batch_sequences=1", "model.d_model=24"],
     ],
 )
-def test_the_largest_value_that_fits_is_found(settings: list[str]) -> None:
+def test_the_largest_value_that_fits_is_found(settings):
     loaded = load_recipe("gpt", ["train.batch_sequences=16", "train.micro_batch_sequences=16"])
     assert change(loaded, needed(loaded, *settings)) == tuple(settings)
 
 
-def test_a_runs_disk_is_of_the_checkpoints_that_it_keeps() -> None:
+def test_a_runs_disk_is_of_the_checkpoints_that_it_keeps():
     model = 4 * 2_743_296
     for settings, states in (([], 2), (["optimizer.kind=sgd"], 1)):
         recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
@@ -219,14 +211,7 @@ class Machine:
         return take_step
 
 
-def measured(
-    machine: Machine,
-    *settings: str,
-    shape: Sequence[str] = SHAPE,
-    vary: Sequence[str] = (),
-    resources: Resources = PLENTY,
-    budget_s: float = 55.0,
-) -> tuple[ArmPlan, ...]:
+def measured(machine, *settings, shape=SHAPE, vary=(), resources=PLENTY, budget_s=55.0):
     arms = expand(load_recipe("gpt", [*shape, *FIXED, *settings]), list(vary))
     shown: list[str] = []
     parts = {"clock": machine.clock, "build": machine.build, "speed": machine.probe}
@@ -239,7 +224,7 @@ def measured(
 
 
 @pytest.mark.parametrize("name", ["gpt", "albert-base"])
-def test_a_real_step_is_taken(name: str) -> None:
+def test_a_real_step_is_taken(name):
     small = ["train.batch_sequences=4", "model.vocab_size=100", "model.n_heads=4"]
     small = [*small, "data.vocab_size=100"] if name == "albert-base" else []
     arms = expand(load_recipe(name, [*SHAPE, *FIXED, *small]), [])
@@ -256,7 +241,7 @@ def test_a_real_step_is_taken(name: str) -> None:
     assert all(torch.isfinite(step.loss) for step in steps)
 
 
-def test_a_step_that_does_not_fit_is_extrapolated_from_one_that_does() -> None:
+def test_a_step_that_does_not_fit_is_extrapolated_from_one_that_does():
     (whole,) = measured(Machine(1e10), "train.micro_batch_sequences=16")
     tight = replace(PLENTY, memory_bytes=(400 << 20) + whole.memory_bytes // 2)
     machine = Machine(1e10)
@@ -268,31 +253,27 @@ def test_a_step_that_does_not_fit_is_extrapolated_from_one_that_does() -> None:
     assert arm.step_time.seconds == pytest.approx(whole.step_time.seconds)
 
 
-def test_a_model_far_too_large_is_estimated_at_once() -> None:
+def test_a_model_far_too_large_is_estimated_at_once():
     machine = Machine(1e9, product_speed=4e9)
     (arm,) = measured(machine, shape=["model.d_model=16384", "model.n_layers=64"], budget_s=1.0)
     assert (machine.steps, machine.now) == ([], 0.0)
-    assert arm.step_time is not None
     assert not arm.step_time.is_measured
     assert arm.step_time.seconds > 60
 
 
 @pytest.mark.parametrize(("d_model", "slower"), [(32, 0.1), (1024, 100.0)])
-def test_the_budget_is_kept_however_much_slower_steps_are_than_expected(
-    d_model: int, slower: float
-) -> None:
+def test_the_budget_is_kept_however_much_slower_steps_are_than_expected(d_model, slower):
     # A quarter of the product's speed is expected.
     machine = Machine(2e10 / slower, product_speed=8e10)
     shape = [f"model.d_model={d_model}", "model.n_layers=8", "data.context=128"]
     plans = measured(machine, *shape, shape=(), vary=["model.ffn=gelu,swiglu,relu"])
     assert machine.now <= 55.0
     for arm in plans:
-        assert arm.step_time is not None
         recipe = load_recipe("gpt", [*shape, f"model.ffn={arm.name.removeprefix('ffn=')}"]).recipe
         assert arm.step_time.seconds == pytest.approx(machine.step_s(recipe, 256), rel=1e-6)
 
 
-def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine() -> None:
+def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine():
     chosen = [
         replace(PLENTY, has_fast_bfloat16=is_fast).precision(
             load_recipe("gpt", [f"train.precision={precision}"]).recipe
@@ -303,9 +284,7 @@ def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine() -> None:
     assert chosen == ["bfloat16", "float32", "float32", "float32", "bfloat16", "bfloat16"]
 
 
-def test_a_limit_of_onednn_takes_bfloat16_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_of_onednn_takes_bfloat16_away(tmp_path, monkeypatch):
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16\n")
     monkeypatch.setattr("sublayer.study.budget.resources._CPUINFO", tmp_path / "cpuinfo")
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
@@ -330,16 +309,14 @@ def test_a_limit_of_onednn_takes_bfloat16_away(
         (["data.tokenizer=gpt1-bpe", "data.merges=8000"], 8478, "8000 merges are counted as 8478"),
     ],
 )
-def test_a_vocabulary_is_known_or_assumed_before_a_text_is_read(
-    settings: list[str], size: int, assumed: str
-) -> None:
+def test_a_vocabulary_is_known_or_assumed_before_a_text_is_read(settings, size, assumed):
     vocabulary = expected_vocabulary(load_recipe("gpt", settings).recipe)
     assert vocabulary.size == size
     assert bool(vocabulary.note) == bool(assumed) and assumed in vocabulary.note
 
 
 @pytest.mark.parametrize("place", ["model", "checkpoints/step-00000007/model"])
-def test_the_vocabulary_is_of_a_tokenizers_file_or_of_a_run(tmp_path: Path, place: str) -> None:
+def test_the_vocabulary_is_of_a_tokenizers_file_or_of_a_run(tmp_path, place):
     (tmp_path / "run").mkdir()
     of_run = load_recipe("gpt", [f"init.run={tmp_path / 'run'}"]).recipe
     with pytest.raises(ConfigError, match=r"has no tokenizer\.json"):

@@ -40,7 +40,7 @@ INSPECTING = Inspecting(what="layers")
 ENCODER = '[scale.cpu]\nrecipe = "albert-small"\n[[arms]]\nname = "a"\n[[arms]]\nname = "b"\n'
 
 
-def test_a_study_of_four_arms_answers_its_hypothesis(studies: Studies) -> None:
+def test_a_study_of_four_arms_answers_its_hypothesis(studies):
     folder = studies.asked()
     results = results_of_folder(folder)
     means = {arm.name: arm.mean for arm in results.arms}
@@ -65,9 +65,7 @@ def test_a_study_of_four_arms_answers_its_hypothesis(studies: Studies) -> None:
         ('inspect = { what = "layers", tokens = 0 }', r"inspect\.tokens"),
     ],
 )
-def test_questions_that_do_not_fit_the_study_are_refused(
-    studies: Studies, settings: list[str], head: str, message: str
-) -> None:
+def test_questions_that_do_not_fit_the_study_are_refused(studies, settings, head, message):
     name = head.partition(" ")[0]
     lines = [line for line in ASKED.splitlines() if not line.startswith(name)]
     text = "\n".join([head, *lines]).replace('share = "all"', 'share = "ffn"')
@@ -78,13 +76,10 @@ def test_questions_that_do_not_fit_the_study_are_refused(
     assert not Path("out").exists()
 
 
-def test_kept_layers_are_those_of_the_model_on_the_text_that_is_scored(
-    studies: Studies, settings: list[str]
-) -> None:
+def test_kept_layers_are_those_of_the_model_on_the_text_that_is_scored(studies, settings):
     for arm, n_beyond in (("0-plain", 0), ("1-shared", 3)):
         run = studies.asked() / "arms" / arm / "seed-1"
         found = read_layers(run, Inspecting(what="layers", tokens=100))
-        assert found is not None
         sample = spread_windows(
             prepare_data(RunFolder(run).recipe()).test, context=16, max_tokens=100
         )
@@ -94,7 +89,7 @@ def test_kept_layers_are_those_of_the_model_on_the_text_that_is_scored(
         assert [each.is_beyond for each in expected] == [False] * 3 + [True] * n_beyond
 
 
-def test_missing_layers_are_measured_and_no_others(studies: Studies, settings: list[str]) -> None:
+def test_missing_layers_are_measured_and_no_others(studies, settings):
     folder = copied(studies.asked(), "out")
     before, runs = read_results(folder), files(folder / "arms")
     kept = folder / "arms" / "1-shared" / "seed-0" / LAYERS
@@ -108,9 +103,7 @@ def test_missing_layers_are_measured_and_no_others(studies: Studies, settings: l
     assert changed == {f"1-shared/seed-0/{LAYERS}"}
 
 
-def test_a_report_that_is_written_again_has_the_layers_measured_so_far(
-    studies: Studies, settings: list[str]
-) -> None:
+def test_a_report_that_is_written_again_has_the_layers_measured_so_far(studies, settings):
     def section() -> str:
         page = (folder / "report.html").read_text()
         return page.partition("<h2>What the layers do</h2>")[2].partition("</section>")[0]
@@ -127,7 +120,7 @@ def test_a_report_that_is_written_again_has_the_layers_measured_so_far(
     assert section().count("<svg") == 2 and "Hollow" not in section()
 
 
-def test_damaged_layers_are_an_error(studies: Studies, settings: list[str]) -> None:
+def test_damaged_layers_are_an_error(studies, settings):
     folder = copied(studies.asked(), "out")
     kept = folder / "arms" / "0-plain" / "seed-0" / LAYERS
     content = json.loads(kept.read_text())
@@ -143,11 +136,10 @@ def test_damaged_layers_are_an_error(studies: Studies, settings: list[str]) -> N
         run_study(*studies.as_asked(folder))
 
 
-def test_blocks_that_are_not_shared_are_not_run_beyond(studies: Studies, tmp_path: Path) -> None:
+def test_blocks_that_are_not_shared_are_not_run_beyond(studies, tmp_path):
     source = tmp_path / "asked.toml"
     source.write_text(ASKED.replace("tokens = 100", "beyond = 2"))
     study = load_study(str(source))
-    assert study.inspecting is not None
     models = [arm.loaded.recipe.model for arm in study.arms][:2]
     assert [study.inspecting.n_beyond(model) for model in models] == [0, 2]
     assert [INSPECTING.n_beyond(model) for model in models] == [0, 3]
@@ -161,7 +153,7 @@ def test_blocks_that_are_not_shared_are_not_run_beyond(studies: Studies, tmp_pat
     assert {INSPECTING.n_beyond(arm.loaded.recipe.model) for arm in arms} == {0}
 
 
-def test_what_is_neither_inspected_nor_scored_in_windows_is_refused(tmp_path: Path) -> None:
+def test_what_is_neither_inspected_nor_scored_in_windows_is_refused(tmp_path):
     path = tmp_path / "study.toml"
     translators = ENCODER.replace("albert-small", "multi30k-tiny")
     for text, message in (
@@ -173,7 +165,7 @@ def test_what_is_neither_inspected_nor_scored_in_windows_is_refused(tmp_path: Pa
             load_study(str(path))
 
 
-def test_layers_are_read_as_they_were_kept(tmp_path: Path) -> None:
+def test_layers_are_read_as_they_were_kept(tmp_path):
     nowhere = Spread(math.nan, (math.nan, 1.0, 2.0))
     changes: list[LayerChange] = [replace(change(1, 2.0, 3.0), angle_degrees=nowhere)]
     found = InspectedLayers("valid", 7, 1, changes)
@@ -183,7 +175,7 @@ def test_layers_are_read_as_they_were_kept(tmp_path: Path) -> None:
     assert read_layers(tmp_path / "nowhere", INSPECTING) is None
 
 
-def test_blocks_are_summarized_by_hand() -> None:
+def test_blocks_are_summarized_by_hand():
     blocks = [change(1, 4.0, 30.0), change(2, 1.0, 40.0), change(3, 3.0, 20.0)]
     assert summarize(blocks, "distance") == LayerSummary(8 / 3, 2.5, 3.0)
     further = [*blocks, change(4, 2.0, 9.0, is_beyond=True), change(5, 2.5, 5.0, is_beyond=True)]
@@ -199,7 +191,7 @@ _TIMED = ("seconds", "training_seconds", "tokens_per_s", "peak_memory_bytes")
 
 def told(results: Results) -> dict[str, Any]:
     """The JSON of results without times and places."""
-    content: dict[str, Any] = json.loads(json.dumps(results_to_json(results, Path("report.html"))))
+    content = json.loads(json.dumps(results_to_json(results, Path("report.html"))))
     for arm in content["arms"]:
         for name in (*_TIMED, "curves", "training_curves", "further_curves"):
             arm.pop(name)
@@ -216,7 +208,7 @@ def beyond(grid: list[Trial], *chosen: int) -> list[dict[str, Any]]:
     return [dict(each.settings) for each in beyond_edges([grid[n] for n in chosen], grid)]
 
 
-def test_a_grid_goes_on_by_the_ratio_at_its_edge() -> None:
+def test_a_grid_goes_on_by_the_ratio_at_its_edge():
     grid = grid_of(1e-3, 2e-3, 6e-3)
     assert beyond(grid, 1, 1) == []
     assert beyond(grid, 2, 1) == [{LR: 0.018}]
@@ -234,9 +226,7 @@ def test_a_grid_goes_on_by_the_ratio_at_its_edge() -> None:
     ("scores", "better"),
     [(((1.0, 3.0), (1.8, 1.9)), 1), (((1.0, 2.0), (1.8, 1.9)), 0), (((1.0, None), (5.0, 6.0)), 1)],
 )
-def test_the_mean_over_seeds_chooses_and_a_seed_that_failed_fails_its_trial(
-    scores: tuple[tuple[float | None, ...], ...], better: int
-) -> None:
+def test_the_mean_over_seeds_chooses_and_a_seed_that_failed_fails_its_trial(scores, better):
     def run(value: float | None) -> Outcome:
         if value is None:
             return Outcome(Path(), failure="diverged")
@@ -247,7 +237,7 @@ def test_the_mean_over_seeds_chooses_and_a_seed_that_failed_fails_its_trial(
     assert (None in scores[0]) == (losses[0] is None)
 
 
-def test_the_loss_chooses_where_validation_lacks_the_metric() -> None:
+def test_the_loss_chooses_where_validation_lacks_the_metric():
     run = Outcome(Path(), {"valid": {"loss": 2.0, "accuracy": 0.25}})
     assert chosen_by([run, Outcome(Path(), failure="diverged")], ACCURACY) == ACCURACY
     assert trial_loss([run], ACCURACY) == -0.25
@@ -260,9 +250,7 @@ def made(folder: Path) -> set[str]:
     return {str(path.parent.relative_to(folder)) for path in runs}
 
 
-def test_a_study_that_broke_off_beyond_the_edge_goes_on_there(
-    studies: Studies, settings: list[str]
-) -> None:
+def test_a_study_that_broke_off_beyond_the_edge_goes_on_there(studies, settings):
     folder = copied(studies.tuned(), "out")
     whole, results = made(folder), results_of_folder(folder)
     for gone in ("0-gelu/lr=0.1/seed-2", "1-swiglu/lr=0.1"):
@@ -272,9 +260,7 @@ def test_a_study_that_broke_off_beyond_the_edge_goes_on_there(
     assert told(resumed) == told(results)
 
 
-def test_the_mean_loss_over_tuning_seeds_decides_and_the_metric_does_not(
-    studies: Studies, settings: list[str]
-) -> None:
+def test_the_mean_loss_over_tuning_seeds_decides_and_the_metric_does_not(studies, settings):
     folder = copied(studies.tuned(), "out")
     for arm, changed in (("0-gelu", "bits_per_byte"), ("1-swiglu", "loss")):
         # The second seed of the choice was far worse than the first.
@@ -289,7 +275,7 @@ def test_the_mean_loss_over_tuning_seeds_decides_and_the_metric_does_not(
     assert [arm.values for arm in again.arms] == [arm.values for arm in results.arms]
 
 
-def test_another_tuning_is_another_study(studies: Studies, settings: list[str]) -> None:
+def test_another_tuning_is_another_study(studies, settings):
     folder = copied(studies.tuned(), "out")
     with pytest.raises(ConfigError, match=r"with tuning seeds \[1000, 1001\], not \[1000\]"):
         run_study(*studies.as_tuned(folder, tuning_seeds=None))
@@ -300,9 +286,7 @@ def test_another_tuning_is_another_study(studies: Studies, settings: list[str]) 
         run_study([str(by_metric)], settings, options)
 
 
-def test_values_that_fit_no_recipe_are_not_tried_beyond_the_edge(
-    settings: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_values_that_fit_no_recipe_are_not_tried_beyond_the_edge(settings, capsys):
     grid = ("optimizer.final_lr_share=0.1,0.9",)
     asked = Options(vary=(FFN,), tune=grid, seeds=1, extend=3, out=Path("out"))
     results, _ = run_study(["gpt"], [*settings, f"{LR}=1e-3"], asked)
@@ -312,7 +296,7 @@ def test_values_that_fit_no_recipe_are_not_tried_beyond_the_edge(
     assert "extended" not in read_toml(Path("out/study.toml"))
 
 
-def test_an_arm_stops_where_it_is_decided_and_the_others_go_on(studies: Studies) -> None:
+def test_an_arm_stops_where_it_is_decided_and_the_others_go_on(studies):
     folder = studies.decided()
     results = results_of_folder(folder)
     assert {arm.name: len(arm.seeds) for arm in results.arms} == {
@@ -342,8 +326,8 @@ def broken_off(studies: Studies, *runs: str) -> Path:
 
 
 def test_a_study_that_broke_off_between_looks_has_the_verdicts_of_the_first_and_goes_on(
-    studies: Studies, settings: list[str]
-) -> None:
+    studies, settings
+):
     folder = broken_off(studies, f"2-{ALIKE}/seed-4", "0-lr=5e-2/seed-4")
     whole = results_of_folder(studies.decided())
     broken = results_of_folder(folder)
@@ -372,8 +356,8 @@ def test_a_study_that_broke_off_between_looks_has_the_verdicts_of_the_first_and_
     ],
 )
 def test_another_plan_of_looks_or_another_margin_is_refused_and_nothing_changes(
-    studies: Studies, settings: list[str], changes: dict[str, Any], message: str
-) -> None:
+    studies, settings, changes, message
+):
     folder = copied(studies.decided(), "study")
     before = files(folder)
     with pytest.raises(ConfigError, match=message):

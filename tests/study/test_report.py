@@ -68,7 +68,7 @@ def with_curves(results: Results, curves: dict[str, Sequence[Curve]]) -> Results
 
 
 @pytest.fixture
-def two() -> Results:
+def two():
     return synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=2)
 
 
@@ -84,13 +84,13 @@ def test_the_place_between_two_evaluations_lies_on_a_line():
     assert place_of(noisy, 3.0, noisy.steps, is_lower=True) == pytest.approx(100 + 100 * 2 / 3)
 
 
-def test_shares_are_of_the_whole_run_of_the_other(two: Results):
+def test_shares_are_of_the_whole_run_of_the_other(two):
     # b reaches 3.0 at step 250 of 400, each of twice the seconds and half the operations.
     better = [curve(seed, (5.0, 4.0, 2.0, 1.0), step_s=0.2) for seed in (0, 1)]
     results = with_curves(two, {"a": [curve(0, BASELINE), curve(1, BASELINE)], "b": better})
     a, b = results.arms
     b = replace(b, costs=replace(b.costs, flops_per_token=a.costs.flops_per_token // 2))
-    b = replace(b, parameters={**b.parameters, "total": a.parameters["total"] * 3})  # type: ignore[operator]
+    b = replace(b, parameters={**b.parameters, "total": a.parameters["total"] * 3})
     (found,) = same_quality(replace(results, arms=(a, b)))
     assert (found.arm, found.whose, found.parameters) == ("b", "a", 3.0)
     for share in found.seeds:
@@ -104,7 +104,7 @@ def test_shares_are_of_the_whole_run_of_the_other(two: Results):
     assert row.is_baseline
 
 
-def test_runs_that_do_not_reach_it_stand_above_all_that_do(two: Results):
+def test_runs_that_do_not_reach_it_stand_above_all_that_do(two):
     def found(*shares: float | None) -> SameQuality:
         seeds = [replace(first, seed=seed, steps=share) for seed, share in enumerate(shares)]
         return replace(whole, seeds=tuple(seeds))
@@ -119,7 +119,7 @@ def test_runs_that_do_not_reach_it_stand_above_all_that_do(two: Results):
     assert (few.median, few.low, few.high) == (None, 0.9, None)
 
 
-def test_too_few_evaluations_are_said_and_nothing_is_computed(two: Results):
+def test_too_few_evaluations_are_said_and_nothing_is_computed(two):
     short = [curve(seed, (5.0, 4.0, 3.0)) for seed in (0, 1)]
     results = with_curves(two, {"a": short, "b": short})
     (found,) = same_quality(results)
@@ -143,7 +143,7 @@ def test_arms_without_a_curve_of_the_decisive_metric_are_read_off_another():
         assert (found.metric.name, found.summary("steps").median) == ("loss", 1.0)
 
 
-def test_the_training_curve_is_the_mean_of_the_steps_between_evaluations(tmp_path: Path):
+def test_the_training_curve_is_the_mean_of_the_steps_between_evaluations(tmp_path):
     lines = [
         {"kind": "train", "step": 2, "loss": 4.0},
         {"kind": "train", "step": 5, "loss": 3.0},
@@ -154,7 +154,6 @@ def test_the_training_curve_is_the_mean_of_the_steps_between_evaluations(tmp_pat
     text = "".join(json.dumps({**line, "tokens": 7, "seconds": 1.5}) + "\n" for line in lines)
     (tmp_path / "metrics.jsonl").write_text(text)
     curves = read_curves(3, tmp_path, ["loss", "bits_per_byte", "mlm_accuracy"])
-    assert curves.training is not None
     # Two steps of 4.0 and three of 3.0.
     assert curves.training.values == pytest.approx((3.4, 2.0))
     assert curves.validation["loss"].values == (3.5, 2.5)
@@ -166,7 +165,7 @@ SPREAD = 0.02
 
 
 @pytest.fixture
-def two_arms() -> Study:
+def two_arms():
     return load_study("gpt", vary_texts=["model.ffn=gelu,swiglu"])
 
 
@@ -186,9 +185,7 @@ def enough(lines: list[str]) -> int | None:
 
 
 @pytest.mark.parametrize("n_seeds", [3])
-def test_drawn_studies_of_a_fixed_number_of_seeds_find_it_four_times_in_five(
-    two_arms: Study, n_seeds: int
-) -> None:
+def test_drawn_studies_of_a_fixed_number_of_seeds_find_it_four_times_in_five(two_arms, n_seeds):
     size = found(said(two_arms, fixed(n_seeds), margin=1.0))
     draws = np.random.default_rng(0).normal(0.0, SPREAD, (20_000, 2, n_seeds))
     # One look spends four fifths of the error, as said where looks are planned.
@@ -197,16 +194,14 @@ def test_drawn_studies_of_a_fixed_number_of_seeds_find_it_four_times_in_five(
 
 
 @pytest.mark.parametrize(("plan", "margin"), [(fixed, 0.02), (until_decided, 0.05)])
-def test_as_many_seeds_as_would_do_are_enough_under_the_same_plan(
-    two_arms: Study, plan, margin: float
-) -> None:
+def test_as_many_seeds_as_would_do_are_enough_under_the_same_plan(two_arms, plan, margin):
     few = enough(said(two_arms, plan(4), margin=margin))
     assert few is not None and few > 4
     assert enough(said(two_arms, plan(few), margin=margin)) is None
     assert enough(said(two_arms, plan(few - 1), margin=margin)) == few
 
 
-def test_a_hypothesis_about_two_arms_that_are_compared_is_no_further_comparison() -> None:
+def test_a_hypothesis_about_two_arms_that_are_compared_is_no_further_comparison():
     values = {"a": {0: 1.0, 1: 1.1, 2: 1.2}, "b": {0: 5.0, 1: 5.1, 2: 5.25}}
     judged = judge("a", values, BITS_PER_BYTE, planned_seeds=3)
     assert Hypothesis("", {"a": 2.0, "b": -2.0}).names == ("a", "b")
@@ -252,7 +247,7 @@ def test_every_verdict_has_a_style():
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def browser(tmp_path_factory):
     """Chromium of this machine, never downloaded."""
     names = ("chromium", "chromium-browser", "google-chrome")
     binary = next(filter(None, map(shutil.which, names)), None)
@@ -274,9 +269,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.mark.all
 @pytest.mark.parametrize("screen", rows(SCREENS, 1))
-def test_the_first_screen_shows_the_verdict_and_nothing_overflows(
-    browser: Any, tmp_path: Path, screen: str
-):
+def test_the_first_screen_shows_the_verdict_and_nothing_overflows(browser, tmp_path, screen):
     block = "block=['ffn:relu*0.5','attention','ffn:{}*0.5'] positions=rotary"
     results = synthetic_results({block.format(n): n / 9 for n in range(3)})
     notes = ("An arm has one rate, " + 30 * "tuned for none, " + "x" * 200, "Few seeds.")
@@ -298,7 +291,7 @@ def plain(text: str) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_an_excess_is_a_few_words() -> None:
+def test_an_excess_is_a_few_words():
     for shares, words in (
         ({"operations": 0.00512}, "0.5 % more operations"),
         ({"operations": 1.0}, "2.0 times the operations"),
@@ -389,7 +382,7 @@ def keys(content: Any, name: str = "") -> Iterator[str]:
             yield from keys(value, inner)
 
 
-def test_every_key_is_documented(tmp_path: Path):
+def test_every_key_is_documented(tmp_path):
     section = DOCUMENT.read_text().partition("## results.json")[2].partition("\n## ")[0]
     documented = set(re.findall(r"`(\w+)`", section))
     for results in (complete(), one_seed(), encoder_results()):

@@ -44,19 +44,16 @@ from sublayer.study.runner import run_study
 from tests.alterations import alterations, copy
 from tests.breadth import examples
 from tests.objective.test_items import RECIPES, write_texts
-from tests.study.studies import FFN, Studies, copied, files, read_results, settings_of, values
+from tests.study.studies import FFN, copied, files, read_results, settings_of, values
 
 
 def again(folder: Path) -> dict[str, Any]:
     """The results of a folder, read from its runs."""
     page = folder.resolve() / "report.html"
-    written: dict[str, Any] = json.loads(
-        json.dumps(results_to_json(results_of_folder(folder), page))
-    )
-    return written
+    return json.loads(json.dumps(results_to_json(results_of_folder(folder), page)))
 
 
-def test_values_are_those_of_the_models_on_the_test_split(studies: Studies, settings: list[str]):
+def test_values_are_those_of_the_models_on_the_test_split(studies, settings):
     run = studies.plain() / "arms/1-ffn=swiglu/seed-1"
     test = prepare_data(RunFolder(run).recipe()).test
     likelihood = score(load(run), test, context=16, stride=8, batch_sequences=4)
@@ -70,20 +67,16 @@ def test_values_are_those_of_the_models_on_the_test_split(studies: Studies, sett
 
 def value_of(items: Items) -> float:
     from_items = BITS_PER_BYTE.from_items
-    assert from_items is not None
-    found = from_items.of(items)
-    assert found is not None
-    return found
+    return from_items.of(items)
 
 
-def test_runs_and_study_keep_the_items_that_values_follow_from(studies: Studies) -> None:
+def test_runs_and_study_keep_the_items_that_values_follow_from(studies):
     folder = studies.plain()
     arms = read_results(folder)["arms"]
     known = {(arm["name"], seed): arm["values"][seed] for arm in arms for seed in range(3)}
     digests = set()
     for place, (name, seed) in enumerate(known):
         items = read_items(folder / f"arms/{place // 3}-{name}/seed-{seed}")
-        assert items is not None
         assert value_of(items) == pytest.approx(known[name, seed], rel=1e-9)
         digests.add(items.tables["windows"].digest)
     assert len(digests) == 1
@@ -94,13 +87,10 @@ def test_runs_and_study_keep_the_items_that_values_follow_from(studies: Studies)
     assert kept == pytest.approx(known, rel=1e-6)
 
 
-def test_arms_scored_on_other_items_are_compared_over_seeds_alone(
-    studies: Studies, settings: list[str]
-) -> None:
+def test_arms_scored_on_other_items_are_compared_over_seeds_alone(studies, settings):
     folder = copied(studies.plain(), "copy")
     for run in folder.glob("arms/1-*/seed-*"):
         items = read_items(run)
-        assert items is not None
         other = replace(items.tables["windows"], digest="0" * 64)
         write_items(run, replace(items, tables={"windows": other}), {"bits_per_byte": "windows"})
     results, _ = run_study(["gpt"], settings, Options(vary=(FFN,), seeds=3, out=folder))
@@ -110,7 +100,7 @@ def test_arms_scored_on_other_items_are_compared_over_seeds_alone(
     assert difference.parts is not None and difference.parts.items is None
 
 
-def test_damaged_files_of_a_run_are_named(studies: Studies, settings: list[str]) -> None:
+def test_damaged_files_of_a_run_are_named(studies, settings):
     folder = copied(studies.plain(), "damaged")
     run = folder / "arms/0-ffn=gelu/seed-1"
     kept = (run / ITEMS).read_bytes()
@@ -124,7 +114,7 @@ def test_damaged_files_of_a_run_are_named(studies: Studies, settings: list[str])
         compare("gpt", settings, vary=[FFN], seeds=3, out=folder)
 
 
-def test_the_same_command_again_shows_what_there_is(studies: Studies, settings: list[str]):
+def test_the_same_command_again_shows_what_there_is(studies, settings):
     for other in ("runs/gpt-ffn", "runs/gpt"):
         Path(other).mkdir(parents=True)
         Path(other, "other.txt").touch()
@@ -139,9 +129,7 @@ def test_the_same_command_again_shows_what_there_is(studies: Studies, settings: 
         shutil.rmtree(folder)
 
 
-def test_added_seeds_keep_the_runs_and_widen_the_intervals_for_the_second_look(
-    studies: Studies, settings: list[str]
-):
+def test_added_seeds_keep_the_runs_and_widen_the_intervals_for_the_second_look(studies, settings):
     first = read_results(studies.plain())
     folder = copied(studies.plain(), "runs/gpt-ffn")
     five = compare("gpt", settings, vary=[FFN], seeds=5)
@@ -164,7 +152,7 @@ def test_added_seeds_keep_the_runs_and_widen_the_intervals_for_the_second_look(
     assert again(folder)["arms"] == found["arms"]
 
 
-def test_one_seed_gives_no_verdict_and_is_no_look(studies: Studies, settings: list[str]):
+def test_one_seed_gives_no_verdict_and_is_no_look(studies, settings):
     known = read_results(studies.plain())
     one = compare("gpt", settings, vary=[FFN], seeds=1, first_seed=2)
     assert values(one) == [each[2:] for each in values(known)]
@@ -176,9 +164,7 @@ def test_one_seed_gives_no_verdict_and_is_no_look(studies: Studies, settings: li
         compare("gpt", settings, vary=[FFN], seeds=1, out="runs/gpt-ffn")
 
 
-def test_the_folder_of_another_study_is_refused_and_left_alone(
-    studies: Studies, settings: list[str]
-):
+def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings):
     folder = copied(studies.plain(), "study")
     before = files(folder)
     others: list[tuple[dict[str, Any], str]] = [
@@ -201,7 +187,7 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(
         compare("gpt", settings, vary=[FFN], seeds=3, out=folder)
 
 
-def test_a_study_whose_seeds_gave_other_weights_is_refused(studies: Studies, settings: list[str]):
+def test_a_study_whose_seeds_gave_other_weights_is_refused(studies, settings):
     path = copied(studies.plain(), "runs/gpt") / "study.toml"
     plan = read_toml(path)
     for rule, out in ((None, None), ("in the order of modules", "runs/gpt")):
@@ -229,7 +215,7 @@ GRID = ("optimizer.lr=1e-3,1e-2",)
     ],
 )
 def test_a_comparison_without_meaning_is_refused_before_anything_is_trained(
-    settings: list[str], options: dict[str, Any], extra: list[str], message: str
+    settings, options, extra, message
 ):
     layers = ["model.n_layers=2" if text == "model.n_layers=1" else text for text in settings]
     with pytest.raises(ConfigError, match=message):
@@ -237,7 +223,7 @@ def test_a_comparison_without_meaning_is_refused_before_anything_is_trained(
     assert not list(Path().rglob("record.json"))
 
 
-def test_failed_runs_are_listed_and_stop_nothing(studies: Studies, settings: list[str]):
+def test_failed_runs_are_listed_and_stop_nothing(studies, settings):
     folder = studies.failed()
     result = read_results(folder)
     assert [(failure["arm"], failure["seed"]) for failure in result["failures"]] == [
@@ -257,15 +243,13 @@ def test_failed_runs_are_listed_and_stop_nothing(studies: Studies, settings: lis
 
 
 @pytest.mark.parametrize(("rates", "seeds"), [("1e-3,1e6", 1)])
-def test_a_study_of_which_nothing_can_be_compared_fails_after_its_report(
-    settings: list[str], rates: str, seeds: int
-):
+def test_a_study_of_which_nothing_can_be_compared_fails_after_its_report(settings, rates, seeds):
     with pytest.raises(TrainingError, match=r"no arm has .* see .*report\.html"):
         compare("gpt", settings, vary=[f"optimizer.lr={rates}"], seeds=seeds)
     assert "not finite" in Path("runs/gpt-lr/report.html").read_text()
 
 
-def test_the_mismatch_of_time_is_of_the_time_that_runs_took(settings: list[str]):
+def test_the_mismatch_of_time_is_of_the_time_that_runs_took(settings):
     result = compare("gpt", settings, vary=[FFN], match="time", seeds=1)
     gelu, swiglu = result["arms"]
     assert swiglu["matched"][0].startswith("train.steps=")
@@ -274,7 +258,7 @@ def test_the_mismatch_of_time_is_of_the_time_that_runs_took(settings: list[str])
     assert swiglu["excess"]["realised"]["time"] == pytest.approx(share)
 
 
-def test_minutes_become_the_same_steps_for_every_arm(settings: list[str]):
+def test_minutes_become_the_same_steps_for_every_arm(settings):
     timed = [text for text in settings if "steps" not in text] + ["train.minutes=0.004"]
     result = compare("gpt", timed, vary=[FFN], seeds=1)
     gelu, swiglu = (arm["steps"] for arm in result["arms"])
@@ -288,8 +272,8 @@ def test_minutes_become_the_same_steps_for_every_arm(settings: list[str]):
 @hypothesis.given(number=st.integers(0, 10**6), alteration=alterations())
 @hypothesis.settings(examples(10), suppress_health_check=list(hypothesis.HealthCheck))
 def test_an_altered_study_is_one_line_of_error_or_goes_on(
-    studies: Studies, capsys, tmp_path_factory, number, alteration
-) -> None:
+    studies, capsys, tmp_path_factory, number, alteration
+):
     altered = copy(studies.plain(), tmp_path_factory.mktemp("altered") / "study")
     paths = sorted(
         path for path in altered.rglob("*") if path.is_file() and "tensorboard" not in path.parts
@@ -307,7 +291,7 @@ BOOK = {"data.path": "book.txt"}
 
 
 @pytest.fixture
-def runs(studies: Studies, settings: list[str]) -> list[str]:
+def runs(studies, settings):
     """Copies of the plain study's runs, which were never scored on the test split."""
     names = []
     for arm in ("0-ffn=gelu", "1-ffn=swiglu"):
@@ -319,9 +303,7 @@ def runs(studies: Studies, settings: list[str]) -> list[str]:
     return names
 
 
-def test_one_run_each_gives_the_values_of_their_study_and_no_verdict(
-    studies: Studies, runs: list[str]
-):
+def test_one_run_each_gives_the_values_of_their_study_and_no_verdict(studies, runs):
     before = files(Path())
     result = compare([runs[0], runs[3]])
     assert [arm["name"] for arm in result["arms"]] == ["ffn-gelu-0", "ffn-swiglu-0"]
@@ -334,7 +316,7 @@ def test_one_run_each_gives_the_values_of_their_study_and_no_verdict(
     assert all(path.startswith("runs/") for path in after.keys() - before.keys())
 
 
-def test_runs_of_one_recipe_are_the_seeds_of_an_arm(studies: Studies, runs: list[str]):
+def test_runs_of_one_recipe_are_the_seeds_of_an_arm(studies, runs):
     result = compare(runs, out="together")
     assert [arm["seeds"] for arm in result["arms"]] == [[0, 1, 2], [0, 1, 2]]
     (difference,) = result["differences"]
@@ -353,7 +335,7 @@ def test_runs_of_one_recipe_are_the_seeds_of_an_arm(studies: Studies, runs: list
     assert not Path("again/scores").exists()
 
 
-def test_a_run_that_was_made_longer_is_scored_again(studies: Studies, settings: list[str]):
+def test_a_run_that_was_made_longer_is_scored_again(studies, settings):
     train("gpt", settings, out="longer")
     train("gpt", [*settings, "model.ffn=relu"], out="plain")
     before = compare(["longer", "plain"], out="both")["arms"]
@@ -369,7 +351,7 @@ def test_a_run_that_was_made_longer_is_scored_again(studies: Studies, settings: 
     assert [each["operations"] for each in budgets] == [0.0, -0.5]
 
 
-def test_runs_on_a_text_that_changed_between_them_are_refused(runs: list[str]):
+def test_runs_on_a_text_that_changed_between_them_are_refused(runs):
     record = Path(runs[3], "record.json")
     content = json.loads(record.read_text())
     content["data"]["checksums"]["test"] = "0123456789abcdef"
@@ -379,7 +361,7 @@ def test_runs_on_a_text_that_changed_between_them_are_refused(runs: list[str]):
     assert not Path("runs").exists()
 
 
-def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs: list[str]):
+def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
     for name in ("both/runs.json", "mine/thesis.txt"):
         Path(name).parent.mkdir()
         Path(name).write_text("{}")
@@ -421,9 +403,7 @@ PATHS = "data.path = 'book.txt' and 'notes.txt'"
         ({**BOOK, "model.n_layers": 2}, "valid", "validation texts differ, though their settings"),
     ],
 )
-def test_settings_that_keep_two_runs_apart_are_named(
-    settings: dict[str, Any], name: str, message: str
-) -> None:
+def test_settings_that_keep_two_runs_apart_are_named(settings, name, message):
     check_agree([recorded("a", BOOK), recorded("b", settings)])
     with pytest.raises(ConfigError, match="^a and b do not compare: ") as refused:
         check_agree([recorded("a", BOOK), recorded("b", settings, **{name: "1"})])
@@ -442,9 +422,7 @@ def begin(folder: StudyFolder, request: Request) -> None:
     folder.begin([MatchedArm(arm, {}, (), 0.0) for arm in request.arms], {})
 
 
-def test_another_setting_makes_another_study_and_fields_that_came_since_do_not(
-    tmp_path: Path,
-) -> None:
+def test_another_setting_makes_another_study_and_fields_that_came_since_do_not(tmp_path):
     begin(StudyFolder(tmp_path, request_of()), request_of())
     path = tmp_path / "study.toml"
     plan = tomllib.loads(path.read_text())
@@ -468,7 +446,7 @@ def test_another_setting_makes_another_study_and_fields_that_came_since_do_not(
 
 
 @pytest.mark.parametrize("begins", [False, True])
-def test_a_tokenizer_is_kept_only_of_a_study_that_begins(tmp_path: Path, begins: bool) -> None:
+def test_a_tokenizer_is_kept_only_of_a_study_that_begins(tmp_path, begins):
     out = tmp_path / "out"
     folder = StudyFolder(out, request_of())
     with folder.held():
@@ -484,7 +462,7 @@ def test_a_tokenizer_is_kept_only_of_a_study_that_begins(tmp_path: Path, begins:
 
 
 @pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Mock]:
+def calls(tmp_path, monkeypatch):
     """How often data are prepared, texts found and pairs read."""
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -505,7 +483,7 @@ def tiny(kind: str, folder: Path, **further: Any) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["causal", "translation"])
-def test_a_study_prepares_its_data_once(kind: str, calls: dict[str, Mock], tmp_path: Path) -> None:
+def test_a_study_prepares_its_data_once(kind, calls, tmp_path):
     name, settings = tiny(kind, tmp_path)
     compare(name, settings, vary=["model.dropout=0,0.1"], seeds=1, out=tmp_path / "study")
     counts = {name: call.call_count for name, call in calls.items()}
@@ -515,8 +493,8 @@ def test_a_study_prepares_its_data_once(kind: str, calls: dict[str, Mock], tmp_p
 
 
 def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_more_seeds(
-    calls: dict[str, Mock], tmp_path: Path
-) -> None:
+    calls, tmp_path
+):
     # Pieces of another length have other gaps, whatever is learned.
     name, settings = tiny("span", tmp_path)
     del settings["data.context"]

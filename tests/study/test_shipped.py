@@ -40,7 +40,7 @@ def totals(study: Study) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("name", "scale"), rows(SCALES, 4))
-def test_a_shipped_study_is_planned(name: str, scale: str):
+def test_a_shipped_study_is_planned(name, scale):
     study = load_study(name, scale=scale)
     names = [arm.name for arm in study.arms]
     assert study.title and study.source and len(names) >= 2
@@ -101,12 +101,12 @@ def test_arms_have_the_papers_parameters():
 
 
 @pytest.mark.parametrize("name", rows(ARMS, 2))
-def test_arms_have_the_parameters_of_their_models(name: str):
+def test_arms_have_the_parameters_of_their_models(name):
     assert totals(load_study(name, scale="paper")) == ARMS[name]
 
 
 @pytest.mark.parametrize("name", rows(["albert-data", "albert-dropout"], 1))
-def test_arms_that_go_on_with_one_training_go_on_at_its_rate_to_the_papers_end(name: str):
+def test_arms_that_go_on_with_one_training_go_on_at_its_rate_to_the_papers_end(name):
     for scale in study_scales(name):
         study = load_study(name, scale=scale)
         (stage,) = [each for each in chain_of(study).stages if not each.finetunes]
@@ -122,7 +122,6 @@ def test_arms_that_go_on_with_one_training_go_on_at_its_rate_to_the_papers_end(n
 
 
 def chain_of(study: Study) -> Chain:
-    assert study.chain is not None
     return study.chain
 
 
@@ -150,9 +149,7 @@ def published_average(study: Study, arm: str, average: str) -> float:
             metrics.setdefault(column.partition(":")[0], []).append(value)
     for column, values in metrics.items():
         published[column] = math.fsum(values) / len(values)
-    value = value_of(columns_of(study)[average], published)
-    assert value is not None
-    return value
+    return value_of(columns_of(study)[average], published)
 
 
 AVERAGES = [
@@ -165,7 +162,7 @@ AVERAGES = [
 
 
 @pytest.mark.parametrize(("name", "within"), rows(AVERAGES, 3))
-def test_averages_are_taken_as_the_paper_takes_them(name: str, within: float):
+def test_averages_are_taken_as_the_paper_takes_them(name, within):
     study = load_study(name, scale="paper")
     for arm, published in chain_of(study).published.items():
         average = published_average(study, arm, "Avg")
@@ -243,11 +240,8 @@ def shortened(name: str, folder: Path) -> str:
 
 @pytest.mark.all
 @pytest.mark.parametrize("name", rows(CHAINS, 1))
-def test_a_chain_runs_from_beginning_to_end_at_the_size_of_a_toy(
-    name: str, place: Path, tmp_path: Path
-):
+def test_a_chain_runs_from_beginning_to_end_at_the_size_of_a_toy(name, place, tmp_path):
     study = load_study(name, scale="cpu")
-    assert study.chain is not None
     words = ["compare", shortened(name, tmp_path), "--scale", "cpu", "--seeds", "1"]
     words += ["--out", str(tmp_path / "out")]
     words += [f"data.path={place / 'texts'}", *PRETRAINING]

@@ -4,8 +4,7 @@ import csv
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from unittest.mock import Mock
 
 import pytest
@@ -36,7 +35,7 @@ Evaluate = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def place(tmp_path_factory):
     """A folder with the runs ``dec``, ``lstm``, ``enc`` and ``t5``, ``text.txt`` and ``glue``."""
     folder = tmp_path_factory.mktemp("suite")
     patch = pytest.MonkeyPatch()
@@ -56,9 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def evaluate(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Evaluate:
+def evaluate(place, monkeypatch, capsys, tmp_path):
     """Evaluate runs by a suite of a text, in the folder of the runs."""
     monkeypatch.chdir(place)
 
@@ -91,7 +88,7 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-def test_four_kinds_of_models_stand_side_by_side(evaluate: Evaluate, tmp_path: Path, capsys):
+def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, capsys):
     suite = (
         'title = "Four"\nparameters = true\nspeed = true\n'
         f'{TEXT}{TUNED}finetune = "{tmp_path}/tuned"\n{PROBE}'
@@ -147,7 +144,7 @@ def test_four_kinds_of_models_stand_side_by_side(evaluate: Evaluate, tmp_path: P
 
 
 def test_fine_tuning_that_is_interrupted_says_that_the_same_command_resumes(
-    evaluate: Evaluate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evaluate, tmp_path, monkeypatch
 ):
     def stopped(*_: object, **__: object):
         raise Interrupted("interrupted and saved; the same command with --resume resumes")
@@ -158,7 +155,7 @@ def test_fine_tuning_that_is_interrupted_says_that_the_same_command_resumes(
     assert error.startswith("interrupted while scoring SST-2 of dec, ")
 
 
-def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate: Evaluate, tmp_path: Path):
+def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate, tmp_path):
     suite = f'{TUNED}finetune = "{tmp_path}/tuned"\nseeds = 2\n'
     cell = cells_of(evaluate(suite, "dec", "--json").found(), "sst2")["dec"]
     places = [tmp_path / f"tuned/dec/sst2/seed-{seed}/scores.json" for seed in range(2)]
@@ -171,7 +168,7 @@ def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate: Evaluate, tmp_pa
 
 
 @pytest.mark.all
-def test_two_processes_find_what_one_finds(evaluate: Evaluate, place: Path, tmp_path: Path):
+def test_two_processes_find_what_one_finds(evaluate, place, tmp_path):
     suite = f'parameters = true\nspeed = true\n{TEXT}{TUNED}finetune = "{tmp_path}/tuned"\n{PROBE}'
     path = tmp_path / "both.toml"
     path.write_text(suite)
@@ -203,15 +200,13 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_refused_before_anything_is_computed(
-    name: str, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_mistake_is_refused_before_anything_is_computed(name, evaluate, monkeypatch):
     monkeypatch.delattr(computing, "_measured")
     suite, message = MISTAKES[name]
     assert message in evaluate(suite, "dec").refusal()
 
 
-def test_models_options_and_files_are_checked(evaluate: Evaluate, place: Path, tmp_path: Path):
+def test_models_options_and_files_are_checked(evaluate, place, tmp_path):
     there, same = tmp_path / "there.csv", tmp_path / "card"
     there.write_text("")
     for words, message in (
@@ -228,7 +223,7 @@ def test_models_options_and_files_are_checked(evaluate: Evaluate, place: Path, t
 
 
 def test_a_failure_of_one_measure_is_a_reason_beside_the_other_scores(
-    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    evaluate, monkeypatch, tmp_path
 ):
     def reason_of(text: str) -> str:
         """The reason why the one model has no bits per byte; its parameters are counted."""
@@ -250,7 +245,7 @@ def test_a_failure_of_one_measure_is_a_reason_beside_the_other_scores(
         assert message in reason_of(TEXT)
 
 
-def test_models_of_one_name_are_told_apart_by_more_of_their_paths(place: Path):
+def test_models_of_one_name_are_told_apart_by_more_of_their_paths(place):
     for folder in ("a", "b"):
         shutil.copytree(place / "dec", place / folder / "dec", dirs_exist_ok=True)
     found = find_candidates([place / "a" / "dec", place / "b" / "dec", place / "enc" / "model"])

@@ -22,11 +22,7 @@ STEPS = {"steps": 6, "batch_sequences": 4, "evaluate_tokens": 512, "evaluate_ste
 FINETUNE = {"steps": 3, "evaluate_steps": 3, "batch_sequences": 8}
 SCALE: dict[str, Any] = {
     "recipe": "gpt",
-    "set": {
-        "model": MODEL,
-        "data": DATA,
-        "train": {**STEPS, "threads": 1, "precision": "float32"},
-    },
+    "set": {"model": MODEL, "data": DATA, "train": {**STEPS, "threads": 1, "precision": "float32"}},
     "finetune": {"train": FINETUNE, "data": {"held_out": 0.2}},
 }
 STUDY: dict[str, Any] = {

@@ -18,35 +18,18 @@ from sublayer.study.chain.keys import Keys
 from sublayer.study.chain.operations import trained_operations, with_stages
 from sublayer.study.chain.plan import StagePlan, plan_stages
 from sublayer.study.chain.recipes import stage_key
-from sublayer.study.chain.stages import (
-    PRETRAINING,
-    Chain,
-    Stage,
-    describe_stages,
-    differing_stages,
-)
+from sublayer.study.chain.stages import PRETRAINING, Chain, Stage, describe_stages, differing_stages
 from sublayer.study.definition import load_study
 from sublayer.study.execution.one_run import Outcome
-from tests.study.chain.chains import (
-    ARMS,
-    EARLY,
-    ENSEMBLE,
-    KEPT,
-    LATE,
-    TOGETHER,
-    words,
-    write_chain,
-)
+from tests.study.chain.chains import ARMS, EARLY, ENSEMBLE, KEPT, LATE, TOGETHER, words, write_chain
 from tests.study.test_plan import PLENTY
 
 
 def chain_of(path: Path, *overrides: str, scale: str | None = None) -> Chain:
-    chain = load_study(str(path), overrides, scale=scale).chain
-    assert chain is not None
-    return chain
+    return load_study(str(path), overrides, scale=scale).chain
 
 
-def test_settings_are_laid_over_each_other_from_the_scale_to_the_command_line(tmp_path: Path):
+def test_settings_are_laid_over_each_other_from_the_scale_to_the_command_line(tmp_path):
     stages = [
         {"tasks": ["sst2", "copa"], "name": "both", "set": {"optimizer": {"lr": 0.25}}},
         {"tasks": "stsb", "after": "both"},
@@ -63,7 +46,7 @@ def test_settings_are_laid_over_each_other_from_the_scale_to_the_command_line(tm
     assert found == [None, 0.5]
 
 
-def test_settings_go_to_a_stage_by_its_name(tmp_path: Path):
+def test_settings_go_to_a_stage_by_its_name(tmp_path):
     stages = [{"tasks": "sst2", "name": "at 1.5k"}, {"tasks": ["sst2", "copa"]}]
     path = write_chain(tmp_path, stages=stages, averages={})
     settings = ["at 1.5k.optimizer.lr=0.125", "sst2-copa.optimizer.lr=0.25"]
@@ -151,7 +134,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "message"), BAD, ids=[message for _, message in BAD])
 def test_a_chain_that_does_not_fit_is_refused_before_anything_is_trained(
-    changes: dict[str, Any], message: str, tmp_path: Path, capsys
+    changes, message, tmp_path, capsys
 ):
     path = write_chain(tmp_path, **changes)
     out = tmp_path / "out"
@@ -172,12 +155,12 @@ def test_a_chain_that_does_not_fit_is_refused_before_anything_is_trained(
         (["--until", "decided", "--seeds-at-most", "5"], "--until is of studies without stages"),
     ],
 )
-def test_options_without_effect_on_a_chain_are_refused(more, message, tmp_path: Path, capsys):
+def test_options_without_effect_on_a_chain_are_refused(more, message, tmp_path, capsys):
     assert cli.main(words(write_chain(tmp_path), *more)) == 2
     assert message in capsys.readouterr().err
 
 
-def test_missing_files_are_named_before_a_text_is_read(tmp_path: Path, capsys):
+def test_missing_files_are_named_before_a_text_is_read(tmp_path, capsys):
     path, out = write_chain(tmp_path), tmp_path / "out"
     for gone, message in (("SST-2", "has no files of SST-2"), ("", "is no folder")):
         (tmp_path / "glue" / gone).rename(tmp_path / f"elsewhere{gone}")
@@ -202,9 +185,7 @@ WRITTEN = [{"objective": {"format": "text", "target_length": 8}}] * 2
         (WRITTEN, "objective.answer = rank has it rank the labels"),
     ],
 )
-def test_members_that_give_no_answers_to_average_are_refused(
-    settings: list[dict[str, Any]], message: str, tmp_path: Path, capsys
-):
+def test_members_that_give_no_answers_to_average_are_refused(settings, message, tmp_path, capsys):
     early, late = json.loads(json.dumps(settings).replace("{place}", str(tmp_path)))
     stages = [TOGETHER, {**EARLY, "set": early}, {**LATE, "set": late}]
     path = write_chain(tmp_path, **{**ENSEMBLE, "stages": stages})
@@ -214,7 +195,7 @@ def test_members_that_give_no_answers_to_average_are_refused(
     assert message in capsys.readouterr().err
 
 
-def test_a_disk_that_the_models_would_fill_is_refused_first(tmp_path: Path, monkeypatch, capsys):
+def test_a_disk_that_the_models_would_fill_is_refused_first(tmp_path, monkeypatch, capsys):
     class Full:
         free = 1000
 
@@ -225,7 +206,7 @@ def test_a_disk_that_the_models_would_fill_is_refused_first(tmp_path: Path, monk
     assert not list(out.glob("stages/*"))
 
 
-def test_differences_of_two_chains_are_named_and_the_place_of_files_is_none(tmp_path: Path):
+def test_differences_of_two_chains_are_named_and_the_place_of_files_is_none(tmp_path):
     def described(data="glue", settings=(), **changes):
         return describe_stages(
             replace(chain_of(write_chain(tmp_path, **changes), *settings), data=data)
@@ -252,7 +233,7 @@ def test_a_stage_is_found_by_the_checkpoint_that_it_starts_from():
 
 
 @pytest.mark.parametrize("stage", ["../../up", "..", "a\0b", "x" * 300])
-def test_the_folder_of_a_stage_is_one_of_the_studys_stages(tmp_path: Path, stage: str) -> None:
+def test_the_folder_of_a_stage_is_one_of_the_studys_stages(tmp_path, stage):
     folder = Keys({("full", stage): "0123456789abcdef"}).folder(tmp_path, "full", stage)
     assert folder.parent == tmp_path / "stages"
     assert folder.name.endswith("-0123456789")
@@ -262,11 +243,10 @@ def test_the_folder_of_a_stage_is_one_of_the_studys_stages(tmp_path: Path, stage
 
 def planned(path: Path, capsys, *more: str) -> dict[str, Any]:
     assert cli.main(["plan", *words(path, *more, "--json")[1:]]) == 0
-    plan: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return plan
+    return json.loads(capsys.readouterr().out)
 
 
-def test_a_plan_counts_kept_checkpoints_and_an_ensemble_as_no_training(tmp_path: Path, capsys):
+def test_a_plan_counts_kept_checkpoints_and_an_ensemble_as_no_training(tmp_path, capsys):
     path = write_chain(tmp_path, **ENSEMBLE)
     plans = [planned(path, capsys, f"train.keep_steps={kept}") for kept in ("[2, 4]", "[4]")]
     disks = []
@@ -320,14 +300,13 @@ def test_operations_are_those_of_a_pre_training_and_one_run_of_each_stage():
 def operations_beyond(path: Path) -> tuple[list[StagePlan], dict[str, float | None]]:
     """Return the stages, and how the operations of all of them exceed those of the first arm."""
     study = load_study(str(path), [f"data.path={path.parent / 'text.txt'}"])
-    assert study.chain is not None
     plan = make_plan(study.arms, "none", PLENTY)
     stages = plan_stages(study, plan, PLENTY, None, n_seeds=2)
     arms = with_stages(plan, stages, study.chain).arms
     return stages, {arm.name: arm.budget.planned.operations for arm in arms}
 
 
-def test_planned_operations_are_of_all_stages_or_unknown(tmp_path: Path):
+def test_planned_operations_are_of_all_stages_or_unknown(tmp_path):
     path = write_chain(tmp_path)
     stages, beyond = operations_beyond(path)
     spent = {"full": 0.0, "no texts": 0.0, "fresh": 0.0}

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from sublayer.study.from_folder import results_of_folder
 from sublayer.study.results_json import results_to_json
 from sublayer.tasks.metrics.score import score
 from tests.breadth import rows
-from tests.made import Workshop
 from tests.stopping import stopped_at
 from tests.study.chain.chains import (
     DATA,
@@ -45,7 +43,7 @@ FIXED = ["train.threads=1", "train.precision=float32"]
 
 
 @pytest.fixture
-def place(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(workshop, monkeypatch):
     """A chain of three arms on two tasks, its text and tasks; its study is ``out``."""
     folder = finished(workshop, "plain", **QUESTION)
     monkeypatch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
@@ -53,12 +51,12 @@ def place(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def done(place: Path) -> Path:
+def done(place):
     return place / "out"
 
 
 @pytest.fixture
-def together(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Path:
+def together(workshop, monkeypatch):
     """A chain with an ensemble of a stage that starts from a checkpoint and one from the end."""
     folder = finished(workshop, "ensemble", KEPT, **ENSEMBLE)
     monkeypatch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
@@ -85,7 +83,7 @@ def listed(out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, int, int
     return row["state"], row["finished"], row["planned"]
 
 
-def test_a_stage_that_arms_share_is_trained_once(done: Path, capsys):
+def test_a_stage_that_arms_share_is_trained_once(done, capsys):
     # The arms with and without the loss of texts share a pre-training; the third has none.
     [pretrained] = stage(done, "pretraining")
     assert [run.name for run in sorted(pretrained.iterdir())] == ["seed-0", "seed-1", "seed-2"]
@@ -97,7 +95,7 @@ def test_a_stage_that_arms_share_is_trained_once(done: Path, capsys):
     assert listed(done, capsys) == ("finished", 39, 39)
 
 
-def test_a_chain_equals_its_commands_done_by_hand(done: Path, place: Path, tmp_path: Path):
+def test_a_chain_equals_its_commands_done_by_hand(done, place, tmp_path):
     start, run = tmp_path / "start", tmp_path / "sst2"
     sets = [*settings_of("model", **MODEL), *settings_of("data", **DATA)]
     sets += [*settings_of("train", **STEPS), *FIXED, "train.seed=1"]
@@ -117,9 +115,7 @@ def test_a_chain_equals_its_commands_done_by_hand(done: Path, place: Path, tmp_p
     assert own == of_chain
 
 
-def test_a_report_reads_no_texts_and_says_which_runs_are_missing(
-    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_report_reads_no_texts_and_says_which_runs_are_missing(done, tmp_path, monkeypatch):
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a text is read")
 
@@ -140,7 +136,7 @@ def test_a_report_reads_no_texts_and_says_which_runs_are_missing(
         results_of_folder(copy)
 
 
-def test_a_report_of_pretrainings_alone_compares_no_tasks_yet(done: Path, tmp_path: Path, capsys):
+def test_a_report_of_pretrainings_alone_compares_no_tasks_yet(done, tmp_path, capsys):
     copy = Path(shutil.copytree(done, tmp_path / "copy"))
     for folder in (*stage(copy, "sst2"), *stage(copy, "copa")):
         shutil.rmtree(folder)
@@ -164,9 +160,7 @@ def test_a_report_of_pretrainings_alone_compares_no_tasks_yet(done: Path, tmp_pa
         (None, "has no chain.json"),
     ],
 )
-def test_a_damaged_chain_file_is_refused(
-    done: Path, tmp_path: Path, damage: Callable[[Any], object] | None, message: str
-):
+def test_a_damaged_chain_file_is_refused(done, tmp_path, damage, message):
     shutil.copy(done / "study.toml", tmp_path)
     content = json.loads((done / "chain.json").read_text())
     if damage is not None:
@@ -201,9 +195,7 @@ def test_a_chain_that_is_killed_in_any_stage_resumes_to_the_same_report(name, pl
     assert timeless(read_results(whole)) == timeless(read_results(broken))
 
 
-def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(
-    place: Path, tmp_path: Path
-):
+def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(place, tmp_path):
     out, changes = tmp_path / "out", {"seeds": 1, "finetunings": 3}
     changes["stages"] = [{"tasks": "sst2"}, {"tasks": "copa", "after": "sst2"}]
     changes["arms"] = [{"name": "a"}, {"name": "b", "finetune": {"model.dropout": 0.3}}]
@@ -226,9 +218,7 @@ def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(
         assert {each.partition("=")[0] for each in arm["tuned"]} == {"finetune.optimizer.lr"}
 
 
-def test_a_mixture_is_scored_by_its_best_checkpoint_and_each_task_by_its_own(
-    place: Path, tmp_path: Path
-):
+def test_a_mixture_is_scored_by_its_best_checkpoint_and_each_task_by_its_own(place, tmp_path):
     sets = {
         "model": {**MODEL, "d_ff": 16},
         "data": {"context": 32, "split": "80/10/10", "vocab_size": 300},
@@ -254,7 +244,7 @@ def test_a_mixture_is_scored_by_its_best_checkpoint_and_each_task_by_its_own(
     assert {"one checkpoint", "mixture", "mixture/sst2", "mixture/best/stsb"} <= set(names)
 
 
-def test_a_stage_goes_on_with_another_text(place: Path, tmp_path: Path):
+def test_a_stage_goes_on_with_another_text(place, tmp_path):
     more = tmp_path / "more.txt"
     more.write_text("\n".join(f"{n} reviews of {n} plays, all of them new" for n in range(300)))
     stages = [{"name": "longer", "set": {"train.steps": 5}}, {"tasks": "sst2", "after": "longer"}]
@@ -277,7 +267,7 @@ def members_of(run: Path) -> list[Path]:
     return [run / each for each in json.loads((run / "ensemble.json").read_text())["members"]]
 
 
-def test_an_ensemble_scores_the_average_of_the_answers_of_equal_seeds(together: Path, capsys):
+def test_an_ensemble_scores_the_average_of_the_answers_of_equal_seeds(together, capsys):
     out = together / "out"
     runs = ensembles(out)
     assert [run.name for run in runs] == ["seed-0", "seed-1", "seed-2"] * 2
@@ -298,7 +288,7 @@ def test_an_ensemble_scores_the_average_of_the_answers_of_equal_seeds(together: 
     assert listed(out, capsys) == ("finished", 20, 20)
 
 
-def test_a_stage_starts_from_a_checkpoint_that_the_one_before_keeps(together: Path):
+def test_a_stage_starts_from_a_checkpoint_that_the_one_before_keeps(together):
     out = together / "out"
     pretrained = sorted(out.glob("stages/pretraining-*/seed-0"))
     assert [saved_steps(run / "checkpoints") for run in pretrained] == [[4], [4]]
@@ -311,7 +301,7 @@ def test_a_stage_starts_from_a_checkpoint_that_the_one_before_keeps(together: Pa
     assert not list(out.glob("stages/early-*/*/checkpoints"))
 
 
-def test_an_ensemble_resumes_side_by_side_and_fails_with_a_member(together: Path, tmp_path: Path):
+def test_an_ensemble_resumes_side_by_side_and_fails_with_a_member(together, tmp_path):
     study, out = together / "small.toml", tmp_path / "out"
     shutil.copytree(together / "out", out, symlinks=True)
     report = read_results(out)

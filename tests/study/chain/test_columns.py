@@ -162,7 +162,7 @@ def test_the_mean_or_the_median_of_fine_tunings_stands_for_their_pre_training():
     assert median.by_seed["sst2"] == pytest.approx({0: 0.7, 1: 0.2})
     # A failed fine-tuning is left out; those of one pre-training alone are compared themselves.
     runs = runs_of({0: [0.5, 0.7], 1: [0.6, 0.8]})
-    runs["sst2"].outcomes[0][1] = Outcome(Path("failed"), failure="diverged")  # type: ignore[index]
+    runs["sst2"].outcomes[0][1] = Outcome(Path("failed"), failure="diverged")
     found = arm_scores(nested(2), runs, [COLUMN], within=False)
     assert found.by_seed["sst2"] == pytest.approx({0: 0.5, 1: 0.7})
     within = arm_scores(nested(3), runs_of({0: [0.5, 0.7, 0.9]}), [COLUMN], within=True)
@@ -172,6 +172,6 @@ def test_the_mean_or_the_median_of_fine_tunings_stands_for_their_pre_training():
 def test_an_average_is_taken_under_each_pre_training_and_missing_where_a_member_is():
     both = Column(points_metric("both", "both"), "", members=("sst2", ("sst2", "sst2:f1")))
     runs = runs_of({0: [0.5], 1: [0.7]})
-    runs["sst2"].outcomes[0][0].test["sst2:f1"] = 0.1  # type: ignore[index]
+    runs["sst2"].outcomes[0][0].test["sst2:f1"] = 0.1
     found = arm_scores(nested(1), runs, [both, COLUMN], within=False)
     assert found.by_seed["both"] == pytest.approx({0: (0.5 + (0.5 + 0.1) / 2) / 2})

@@ -3,11 +3,11 @@
 import json
 import os
 import signal
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from sublayer.study.cluster.cluster import Cluster, Needs, Node, TaskState
+from sublayer.study.cluster.cluster import Cluster, Node, TaskState
 from sublayer.study.cluster.node import FREE
 from sublayer.study.cluster.place import ClusterPlace
 from sublayer.system.python_process import python_command
@@ -25,9 +25,7 @@ class Processes(Cluster):
     def nodes(self) -> list[Node]:
         return [Node("one", 1, 4 << 30), Node("two", 1, 4 << 30)]
 
-    def submit(
-        self, name: str, words: Sequence[str], needs: Needs, folder: Path, node: str = ""
-    ) -> str:
+    def submit(self, name, words, needs, folder, node=""):
         self.submitted.append(name)
         command = [*python_command("sublayer.study.cluster.node"), FREE, *words]
         command = self.changed(command)

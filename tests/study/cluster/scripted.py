@@ -1,6 +1,6 @@
 """A cluster without processes: a test says what it takes and answers, and writes for its nodes."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from sublayer.config.layering.layers import load_recipe
 from sublayer.runs.session import prepare_data
 from sublayer.study.cluster.clock import Clock
-from sublayer.study.cluster.cluster import Cluster, Needs, Node, TaskState
+from sublayer.study.cluster.cluster import Cluster, Node, TaskState
 from sublayer.study.cluster.on_cluster import OnCluster
 from sublayer.study.cluster.tasks_file import TasksFile
 from sublayer.study.execution.job import DONE
@@ -42,9 +42,7 @@ class Scripted(Cluster):
     def nodes(self) -> list[Node]:
         return [Node("one", 8, None)]
 
-    def submit(
-        self, name: str, words: Sequence[str], needs: Needs, folder: Path, node: str = ""
-    ) -> str:
+    def submit(self, name, words, needs, folder, node=""):
         self.submitted.append((self.now, name))
         error = self.refuse()
         if error is None or self.takes_what_it_refuses:

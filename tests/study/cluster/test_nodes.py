@@ -256,7 +256,7 @@ class Asked(SlurmCluster):
 
 
 @pytest.fixture
-def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def commands(tmp_path, monkeypatch):
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")

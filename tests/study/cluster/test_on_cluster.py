@@ -5,18 +5,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sublayer.api.training import compare
 from sublayer.study.cluster.computing import CLUSTERS
 from sublayer.study.cluster.place import ClusterPlace
 from tests.study.cluster.processes import Processes
-from tests.study.studies import Studies, copied, read_results, same_files, values
+from tests.study.studies import copied, read_results, same_files, values
 
 
 def test_runs_on_a_cluster_are_those_of_here_and_divergence_is_tried_once(
-    studies: Studies, settings: list[str], monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
+    studies, settings, monkeypatch, capfd
+):
     clusters: list[Processes] = []
 
     def connect(place: ClusterPlace) -> Processes:

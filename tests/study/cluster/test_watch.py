@@ -27,17 +27,17 @@ SILENT = "--on slurm:small: Socket timed out on send/recv operation"
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
+def runs(tmp_path):
     return Runs(tmp_path, 2)
 
 
 def kept(runs: Runs) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((runs.study / "cluster" / "tasks.json").read_text())
+    content = json.loads((runs.study / "cluster" / "tasks.json").read_text())
     return content["runs"]
 
 
@@ -170,7 +170,7 @@ def test_tasks_that_cannot_be_written_for_a_moment_stop_nothing(tmp_path):
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+def job(tmp_path, monkeypatch):
     """A run whose training failed, so that it is quickly made again."""
     monkeypatch.setattr(node.os, "dup2", lambda one, other: None)  # the output is the tests'
     path = tmp_path / "run"
@@ -184,7 +184,6 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
 def end_of(tmp_path: Path, files: RunFiles, stopping: threading.Event) -> tuple[str, str]:
     assert node._OneRun(tmp_path, files, 1, stopping).make() == 0
     end = files.read_end(1)
-    assert end is not None
     return end.end, end.text
 
 

@@ -21,7 +21,6 @@ from sublayer.errors import ConfigError, DataError, Interrupted
 from sublayer.runs.session import prepare_data
 from sublayer.study.arms import expand
 from sublayer.study.budget.budget import MatchedArm
-from sublayer.study.budget.match import Rule
 from sublayer.study.budget.resources import PROGRAM_BYTES
 from sublayer.study.budget.sized_arm import Sized, size_arm
 from sublayer.study.execution import in_turn, shared_data, shares, worker
@@ -43,10 +42,10 @@ from sublayer.study.execution.jobs import check_jobs, share_threads, shared_thre
 from sublayer.study.execution.one_run import Outcome, Task
 from sublayer.study.execution.shares import describe_share
 from sublayer.training.progress import Status
-from tests.study.studies import FFN, TINY, Studies, settings_of
+from tests.study.studies import FFN, TINY, settings_of
 
 
-def test_a_job_and_a_status_are_read_as_they_were_written() -> None:
+def test_a_job_and_a_status_are_read_as_they_were_written():
     recipe = load_recipe("multi30k-tiny", ["train.threads=3", "data.path=é\n.txt"]).recipe
     scored = load_recipe("gpt", ["train.seed=7"]).recipe
     job = Job("ffn=gelu, seed 3", Path("runs/é"), recipe, scored, {"test": "ab"}, "cuda:1")
@@ -67,11 +66,8 @@ def test_a_job_and_a_status_are_read_as_they_were_written() -> None:
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), ConfigError, "too little mem"),
     ],
 )
-def test_an_error_stays_of_its_kind_and_says_whose_it_is(
-    error: Exception, kind: type[Exception], words: str
-) -> None:
+def test_an_error_stays_of_its_kind_and_says_whose_it_is(error, kind, words):
     message = end_message(error)
-    assert message is not None
     found = read_end(message, "gelu, seed 2")
     assert type(found) is kind and words in str(found)
     # What is done is no error, and what nobody can mend no message.
@@ -90,9 +86,7 @@ GIB = 1 << 30
         (0, "train.steps=5", "none", "--jobs 0 is not between 1 and 1024"),
     ],
 )
-def test_what_is_measured_in_time_is_made_in_turn(
-    jobs: int, settings: str, rule: Rule, message: str
-) -> None:
+def test_what_is_measured_in_time_is_made_in_turn(jobs, settings, rule, message):
     arms = expand(load_recipe("gpt", [settings]), ["model.ffn=gelu,swiglu"])
     with pytest.raises(ConfigError, match=message):
         check_jobs(jobs, arms, rule)
@@ -105,9 +99,7 @@ def test_what_is_measured_in_time_is_made_in_turn(
 
 
 @pytest.mark.parametrize(("jobs", "threads"), [(2, 3), (20, 1)])
-def test_threads_are_shared_and_never_none(
-    jobs: int, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_are_shared_and_never_none(jobs, threads, monkeypatch):
     monkeypatch.setattr(of_jobs, "cores", lambda: 7)
     assert shared_threads(jobs) == threads
     given = (["train.steps=5"], ["train.steps=5", "train.threads=9"])
@@ -117,7 +109,7 @@ def test_threads_are_shared_and_never_none(
 
 
 @pytest.fixture
-def share(studies: Studies, settings: list[str]) -> tuple[list[MatchedArm], dict[str, Data]]:
+def share(studies, settings):
     """Two arms, the second of which is wider, and their data."""
     recipe = load_recipe("gpt", settings_of(studies.text, "train.threads=2"))
     arms = expand(recipe, ["model.d_ff=32,1500000"])
@@ -130,15 +122,12 @@ def described(share: tuple[list[MatchedArm], dict[str, Data]], jobs: int, n_runs
     return describe_share(arms, data, n_runs=n_runs, jobs=jobs, device="cpu", folder=Path())
 
 
-def test_memory_is_that_of_the_largest_arm_times_the_runs(
-    share: tuple[list[MatchedArm], dict[str, Data]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_that_of_the_largest_arm_times_the_runs(share, monkeypatch):
     monkeypatch.setattr(shares, "cores", lambda: 8)
     monkeypatch.setattr(shares, "total_memory", lambda: 1 << 50)
 
     def gibibytes(jobs: int, n_runs: int = 40) -> float:
         found = re.search(r"about ([\d.]+) GiB of memory together", described(share, jobs, n_runs))
-        assert found is not None
         return float(found[1])
 
     # The process that starts them has a program of its own.
@@ -158,9 +147,7 @@ def test_memory_is_that_of_the_largest_arm_times_the_runs(
     )
 
 
-def test_more_than_the_machine_holds_is_refused_with_what_it_holds(
-    share: tuple[list[MatchedArm], dict[str, Data]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_the_machine_holds_is_refused_with_what_it_holds(share, monkeypatch):
     monkeypatch.setattr(shares, "total_memory", lambda: 5 * GIB)
     with pytest.raises(
         ConfigError, match=r"--jobs 9 needs .* GiB of memory, 5 GiB here: give --jobs [23]"
@@ -180,7 +167,7 @@ def tiny_arm() -> Sized:
     return size_arm(arm, arm.loaded, 256)
 
 
-def test_one_that_cannot_take_steps_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_that_cannot_take_steps_is_an_error(capfd):
     impossible = replace(tiny_arm(), vocab_size=0)
     begun: list[subprocess.Popen[bytes]] = []
     with pytest.raises(ConfigError, match="of 2 processes .* one ended, .* fewer --jobs"):
@@ -189,9 +176,7 @@ def test_one_that_cannot_take_steps_is_an_error(capfd: pytest.CaptureFixture[str
     assert not begun
 
 
-def test_runs_of_arms_alternate_seed_by_seed(
-    settings: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_arms_alternate_seed_by_seed(settings, capsys):
     short = [each for each in settings if "steps" not in each]
     compare("gpt", [*short, "train.steps=2"], vary=[FFN], match="time", seeds=3)
     shown = capsys.readouterr().err
@@ -213,7 +198,7 @@ def at_step(step: int, of: int = 400) -> Status:
     return Status(step, of, loss=1.5, tokens_per_s=1000.0)
 
 
-def test_what_is_left_is_estimated_from_the_work_that_was_done_now() -> None:
+def test_what_is_left_is_estimated_from_the_work_that_was_done_now():
     clock = Clock()
     tally = Tally(total=10, clock=clock)
     tally.find()
@@ -238,7 +223,7 @@ def running(board: Board, clock: Clock) -> None:
     board.update("gelu, seed 2", at_step(101))
 
 
-def test_a_pipe_has_a_line_for_each_run_and_one_where_none_ends_for_long() -> None:
+def test_a_pipe_has_a_line_for_each_run_and_one_where_none_ends_for_long():
     clock, stream = Clock(), io.StringIO()
     board = PlainBoard(Tally(4, clock), stream, clock)
     running(board, clock)
@@ -265,7 +250,7 @@ def test_a_pipe_has_a_line_for_each_run_and_one_where_none_ends_for_long() -> No
     ]
 
 
-def test_a_terminal_has_a_bar_for_each_run_that_is_made(monkeypatch) -> None:
+def test_a_terminal_has_a_bar_for_each_run_that_is_made(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     clock, stream = Clock(), io.StringIO()
     board = TerminalBoard(Tally(4, clock), stream, clock)
@@ -295,9 +280,7 @@ def of_training() -> Interrupted:
 
 
 @pytest.mark.parametrize("stop", [of_training, KeyboardInterrupt], ids=["training", "scoring"])
-def test_a_stopped_study_says_what_is_done_and_a_warning_once(
-    stop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stopped_study_says_what_is_done_and_a_warning_once(stop, tmp_path, monkeypatch, capsys):
     def finish(task: Task, progress: Any, **_: Any) -> Outcome:
         if task.label == "d":
             raise stop()
@@ -326,9 +309,7 @@ def test_a_stopped_study_says_what_is_done_and_a_warning_once(
     ]
 
 
-def test_a_text_is_encoded_by_as_many_processes_as_the_run_has_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_is_encoded_by_as_many_processes_as_the_run_has_threads(tmp_path, monkeypatch):
     found = []
 
     def prepare(recipe: Recipe, pretrained: object) -> Any:
@@ -341,6 +322,6 @@ def test_a_text_is_encoded_by_as_many_processes_as_the_run_has_threads(
     monkeypatch.setattr(workers, "cores", lambda: 64)
     monkeypatch.setattr(shared_data, "prepare_data", prepare)
     channel = SimpleNamespace(send=lambda message: None)
-    end = worker._Worker(channel).attend(line, SimpleQueue())  # type: ignore[arg-type]
+    end = worker._Worker(channel).attend(line, SimpleQueue())
     assert end == {"end": "DataError", "text": "it is not prepared"}
     assert found == [min(threads, workers.MOST_PROCESSES)]

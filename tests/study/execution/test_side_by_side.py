@@ -18,14 +18,14 @@ from sublayer.runs.items import ITEMS
 from sublayer.study.execution import side_by_side
 from sublayer.study.execution.child import Child
 from tests.stopping import stopped_at
-from tests.study.studies import Studies, copied, read_results, same_files, values
+from tests.study.studies import copied, read_results, same_files, values
 
 FIRST_END = [("open", "test.json")]
 """Where the parent has seen one of two runs end, and reads its scores."""
 
 
 @pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
+def processes(monkeypatch):
     """The processes that are started."""
     started = []
 
@@ -39,11 +39,8 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
 
 
 def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
-    studies: Studies,
-    settings: list[str],
-    capfd: pytest.CaptureFixture[str],
-    processes: list[Child],
-) -> None:
+    studies, settings, capfd, processes
+):
     in_turn, known = studies.failed(), read_results(studies.failed())
     out = copied(in_turn, "at-a-time")
     for gone in ("0-lr=1e-3/seed-0", "0-lr=1e-3/seed-2", "2-lr=1e6/seed-1", "2-lr=1e6/seed-2"):
@@ -68,8 +65,8 @@ def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
 
 @pytest.mark.all
 def test_trials_are_made_at_a_time_and_each_run_has_its_share_of_the_threads(
-    settings: list[str], monkeypatch: pytest.MonkeyPatch, processes: list[Child]
-) -> None:
+    settings, monkeypatch, processes
+):
     monkeypatch.setattr("sublayer.study.execution.jobs.cores", lambda: 5)
     found = compare(
         "gpt",
@@ -98,9 +95,7 @@ def stopped(number: int, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_a_process_that_is_killed_ends_all_and_is_reported(
-    settings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_is_killed_ends_all_and_is_reported(settings, monkeypatch):
     class Killed(Child):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
@@ -112,7 +107,7 @@ def test_a_process_that_is_killed_ends_all_and_is_reported(
         compare("gpt", settings, vary=["optimizer.lr=1e-3,2e-3"], seeds=1, jobs=2)
 
 
-def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings: list[str]) -> None:
+def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings):
     varied = "train.steps=3,200,4"
     settings = [each for each in settings if "steps" not in each] + ["train.evaluate_steps=200"]
     words = [*settings, "--vary", varied, "--match", "none", "--seeds", "1"]
@@ -128,7 +123,7 @@ def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings: list[
 
 
 @pytest.mark.all
-def test_no_run_outlasts_its_parent_nor_one_that_cannot_be_made(settings: list[str]) -> None:
+def test_no_run_outlasts_its_parent_nor_one_that_cannot_be_made(settings):
     settings = [each for each in settings if "steps" not in each]
     words = [*settings, "--vary", "train.steps=3,1000000,4", "--match", "none", "--seeds", "1"]
     ended = stopped(signal.SIGKILL, *words, "--out", "killed")

@@ -103,7 +103,7 @@ def test_differences_from_one_arm_lend_each_other_degrees_of_freedom():
 
 
 @pytest.mark.parametrize(("metric", "verdict"), [(BITS_PER_BYTE, "better"), (ACCURACY, "worse")])
-def test_lower_is_better_or_worse_as_the_metric_says(metric: Metric, verdict: str):
+def test_lower_is_better_or_worse_as_the_metric_says(metric, verdict):
     values = {"a": seeded(2.0, 2.1, 2.2), "b": seeded(1.0, 1.11, 1.2)}
     (difference,) = judged(values, metric)
     assert difference.mean == pytest.approx(-0.99667, abs=1e-5)
@@ -111,7 +111,7 @@ def test_lower_is_better_or_worse_as_the_metric_says(metric: Metric, verdict: st
 
 
 @given(st.integers(2, 5), st.integers(3, 6), st.floats(0, 4), st.integers(0, 10**6))
-def test_interval_and_p_never_disagree(n_arms: int, n_seeds: int, effect: float, draw: int):
+def test_interval_and_p_never_disagree(n_arms, n_seeds, effect, draw):
     rng = np.random.default_rng(draw)
     values = {str(arm): seeded(*rng.normal(effect * arm, 1, n_seeds)) for arm in range(n_arms)}
     for difference in judged(values):
@@ -184,7 +184,7 @@ def test_an_arm_that_failed_everywhere_still_corrects_the_others():
 
 
 @pytest.mark.parametrize("n_seeds", [1, 2])
-def test_fewer_than_three_seeds_give_the_difference_and_no_verdict(n_seeds: int):
+def test_fewer_than_three_seeds_give_the_difference_and_no_verdict(n_seeds):
     values = {"a": seeded(*[1.0, 1.5][:n_seeds]), "b": seeded(*[2.0, 2.6][:n_seeds]), "c": {}}
     b, c = judged(values)
     assert (b.mean, c.mean) == (pytest.approx(1.0 if n_seeds == 1 else 1.05), None)
@@ -235,9 +235,7 @@ SIZES = [(2, 3), (4, 3), (4, 5), (3, 8)]
     ("n_arms", "n_seeds", "correlation"),
     rows([(*sizes, share) for sizes in SIZES for share in (0.0, 0.95, 0.5)], 3),
 )
-def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty(
-    n_arms: int, n_seeds: int, correlation: float
-):
+def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty(n_arms, n_seeds, correlation):
     rng = np.random.default_rng(5)
     n_studies, wrong = 250, 0
     for _ in range(n_studies):
@@ -258,11 +256,8 @@ def test_a_fixed_number_of_seeds_spends_most_at_once_and_keeps_the_rest_for_late
     assert fixed(5).levels([5, 5, 8], 3) == fixed(5).levels([5, 8], 3)
 
 
-@pytest.mark.parametrize(
-    ("at_most", "looks"),
-    [(6, (3, 6)), (30, (3, 5, 8, 12, 20, 30))],
-)
-def test_looks_are_planned_to_the_last(at_most: int, looks: tuple[int, ...]):
+@pytest.mark.parametrize(("at_most", "looks"), [(6, (3, 6)), (30, (3, 5, 8, 12, 20, 30))])
+def test_looks_are_planned_to_the_last(at_most, looks):
     assert until_decided(at_most).planned == looks
     with pytest.raises(ConfigError, match="single look"):
         until_decided(3)
@@ -341,7 +336,7 @@ def noise(mean: float, n: int, order: int = 3) -> dict[int, float]:
     return {seed: mean + steps[(order * seed) % 8] for seed in range(n)}
 
 
-def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_one_family() -> None:
+def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_one_family():
     values = {"a": noise(1.0, 4), "b": noise(9.0, 4, order=5)}
     runs = [runs_of(name, own) for name, own in values.items()]
     plain = study_of(*values)
@@ -370,9 +365,7 @@ def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_on
         ((8, 3, 8), Reached(8, 0, is_judged=True)),
     ],
 )
-def test_a_look_is_reached_once_all_that_go_on_have_ended(
-    seeds: tuple[int, int, int], expected: Reached
-) -> None:
+def test_a_look_is_reached_once_all_that_go_on_have_ended(seeds, expected):
     # b is decided at once, c never.
     means = {"a": 1.0, "b": 9.0, "c": 1.01}
     orders = (3, 3, 5)
@@ -381,7 +374,7 @@ def test_a_look_is_reached_once_all_that_go_on_have_ended(
     assert look_reached(study_of(*means), runs, [], list(means), Seeds(), SEQUENCE) == expected
 
 
-def test_an_arm_without_a_run_lacks_all_of_the_first_look() -> None:
+def test_an_arm_without_a_run_lacks_all_of_the_first_look():
     runs = [runs_of("a", noise(1.0, 3))]
     found = look_reached(study_of("a", "b"), runs, [], ["a", "b"], Seeds(), SEQUENCE)
     assert found == Reached(3, 3, is_judged=False)
@@ -461,7 +454,7 @@ def _study(rng: np.random.Generator, n_arms: int, n_seeds: int, n_items: int):
 
 
 @pytest.mark.parametrize(("n_arms", "n_seeds"), rows([(2, 8), (4, 5), (2, 3)], 1))
-def test_arms_without_skill_are_not_called_different(n_arms: int, n_seeds: int):
+def test_arms_without_skill_are_not_called_different(n_arms, n_seeds):
     rng = np.random.default_rng(4)
     n_studies, wrong, by_seeds = 150, 0, 0
     for _ in range(n_studies):
