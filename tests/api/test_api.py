@@ -4,7 +4,6 @@ import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -12,16 +11,15 @@ import sublayer as package
 from sublayer.errors import ConfigError
 from tests import made
 from tests.commands.conftest import TINY
-from tests.commands.results import Sublayer
 from tests.commands.reviews import reviews, write_csv
 from tests.commands.test_generate import PROMPT, span_run
 
 
-def without_time(found: dict[str, Any]) -> dict[str, Any]:
+def without_time(found):
     return {name: value for name, value in found.items() if name != "seconds"}
 
 
-def test_evaluate_gives_the_scores_of_the_command(sublayer: Sublayer, trained: Path):
+def test_evaluate_gives_the_scores_of_the_command(sublayer, trained):
     told = sublayer("evaluate", trained, "--split", "test", "--stride", 8, "--json").found()
     scores = package.open_run(trained).evaluate(split="test", stride=8)
     assert scores == told
@@ -29,7 +27,7 @@ def test_evaluate_gives_the_scores_of_the_command(sublayer: Sublayer, trained: P
     assert f"{scores['bits_per_byte']:,.4f}" in scores._repr_html_()
 
 
-def test_generate_gives_the_texts_of_the_command(sublayer: Sublayer, trained: Path):
+def test_generate_gives_the_texts_of_the_command(sublayer, trained):
     drawn = ("--tokens", 20, "--temperature", 0.8, "--seed", 3)
     told = sublayer("generate", trained, "--prompt", "The ", *drawn, "--json").found()
     texts = package.open_run(trained).generate("The ", tokens=20, temperature=0.8, seed=3)
@@ -40,9 +38,7 @@ def test_generate_gives_the_texts_of_the_command(sublayer: Sublayer, trained: Pa
     assert several._repr_html_().count("<b>The &lt;</b>") == 3
 
 
-def test_fill_gives_the_completions_of_the_command(
-    sublayer: Sublayer, trained: Path, tmp_path: Path
-):
+def test_fill_gives_the_completions_of_the_command(sublayer, trained, tmp_path):
     run = span_run(tmp_path)
     told = sublayer("generate", run, "--prompt", PROMPT, "--beam", 3, "--json").found()
     filled = package.open_run(run).fill(PROMPT, beam=3)
@@ -55,9 +51,7 @@ def test_fill_gives_the_completions_of_the_command(
         package.fill(trained, "The cat")
 
 
-def test_translate_gives_the_translations_of_the_command(
-    sublayer: Sublayer, translator: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_translate_gives_the_translations_of_the_command(sublayer, translator, monkeypatch):
     lines = ["the cat sees a dog", "", "a dog runs"]
     buffer = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=buffer))
@@ -67,10 +61,10 @@ def test_translate_gives_the_translations_of_the_command(
     assert len(translated.texts) == 3 and "<td" in translated._repr_html_()
     for given, message in (("the cat", "lines is one text"), (["the\ncat"], "a line break in it")):
         with pytest.raises(ConfigError, match=message):
-            package.translate(translator, given)  # type: ignore[arg-type]
+            package.translate(translator, given)
 
 
-def test_plan_gives_what_the_command_counts(sublayer: Sublayer):
+def test_plan_gives_what_the_command_counts(sublayer):
     vary = ["model.ffn=gelu,swiglu"]
     words = ("gpt", "model.n_layers=2", "--vary", *vary, "--seeds", 3)
     told = sublayer("plan", *words, "--json").found()
@@ -84,7 +78,7 @@ def test_plan_gives_what_the_command_counts(sublayer: Sublayer):
     assert until["total"]["runs"] == 2 * 5
 
 
-def test_inspections_give_what_the_command_measures(sublayer: Sublayer, trained: Path):
+def test_inspections_give_what_the_command_measures(sublayer, trained):
     run = package.open_run(trained)
     for kind, ask in (
         ("layers", run.inspect_layers),
@@ -96,7 +90,7 @@ def test_inspections_give_what_the_command_measures(sublayer: Sublayer, trained:
     assert len(package.inspect_paths(trained)["runs"][0]["stacks"][0]["tokens"]) == 16
 
 
-def test_recipes_are_listed_resolved_and_drawn(sublayer: Sublayer, tmp_path: Path):
+def test_recipes_are_listed_resolved_and_drawn(sublayer, tmp_path):
     assert package.list_recipes() == sublayer("recipes", "--json").answer()
     assert "albert-base" in package.list_recipes()._repr_html_()
     told = sublayer("recipes", "gpt", "model.d_ff=512", "--json").answer()
@@ -110,9 +104,7 @@ def test_recipes_are_listed_resolved_and_drawn(sublayer: Sublayer, tmp_path: Pat
     ("options", "says"),
     [({"stride": "8"}, "--stride = '8'"), ({"beam": 3}, "--beam is for models")],
 )
-def test_options_are_refused_as_on_the_command_line(
-    options: dict[str, Any], says: str, trained: Path, tmp_path: Path
-):
+def test_options_are_refused_as_on_the_command_line(options, says, trained, tmp_path):
     with pytest.raises(ConfigError, match=says):
         package.evaluate(trained, **options)
     with pytest.raises(ConfigError, match=r"holds no run: it has no recipe\.toml"):
@@ -122,7 +114,7 @@ def test_options_are_refused_as_on_the_command_line(
 ROWS = reviews(6, seed=7)
 
 
-def test_answers_are_those_of_the_command(sublayer: Sublayer, reviewer: Path, tmp_path: Path):
+def test_answers_are_those_of_the_command(sublayer, reviewer, tmp_path):
     path = write_csv(tmp_path / "new.csv", ROWS)
     told = sublayer("predict", reviewer, path, "--json").out.splitlines()
     found = package.predict(reviewer, ROWS)
@@ -133,7 +125,7 @@ def test_answers_are_those_of_the_command(sublayer: Sublayer, reviewer: Path, tm
     assert package.load(reviewer).predict([row["review"] for row in ROWS]) == found
 
 
-def test_a_table_is_learned_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_table_is_learned_from_python(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = write_csv(tmp_path / "my.csv", reviews(60))
     columns = {"text": "review", "number": "rating", "group": "film"}
@@ -151,13 +143,13 @@ SMALL = {**made.TINY, "data.path": "text.txt", "train.steps": 4, "train.evaluate
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, own_cache: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workplace(tmp_path, own_cache, monkeypatch):
     (tmp_path / "text.txt").write_text("The cat sat on the mat while it rained.\n" * 300)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_train_returns_the_run_as_a_dict_of_its_record(workplace: Path):
+def test_train_returns_the_run_as_a_dict_of_its_record(workplace):
     run = package.train("gpt", SMALL, out="runs/a")
     assert run == json.loads((workplace / "runs/a/record.json").read_text())
     assert run["valid"]["bits_per_byte"] > 0
@@ -169,7 +161,7 @@ def test_train_returns_the_run_as_a_dict_of_its_record(workplace: Path):
     assert package.train(run, resume=True) == run
 
 
-def test_a_run_shows_itself_in_a_shell_and_in_a_notebook(trained: Path, tmp_path: Path):
+def test_a_run_shows_itself_in_a_shell_and_in_a_notebook(trained, tmp_path):
     run = package.open_run(trained)
     first, second, *_ = repr(run).splitlines()
     assert str(trained) in first
@@ -181,7 +173,7 @@ def test_a_run_shows_itself_in_a_shell_and_in_a_notebook(trained: Path, tmp_path
     assert "not finished" in repr(unfinished) and "not finished" in unfinished._repr_html_()
 
 
-def test_compare_gives_what_the_command_prints(workplace: Path, sublayer: Sublayer):
+def test_compare_gives_what_the_command_prints(workplace, sublayer):
     vary = "model.ffn=gelu,swiglu"
     found = package.compare("gpt", SMALL, vary=[vary], seeds=3, out="runs/c")
     words = [f"{key}={value}" for key, value in SMALL.items()]

@@ -11,9 +11,7 @@ from sublayer.model.model_folder import save_model
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import spec_files
 from tests.interop.answering import model_for
-from tests.interop.bundles import write_bundle
-from tests.interop.encoders import MAX_LEN, VOCAB_SIZE, random_encoder
-from tests.interop.test_albert_tf import released
+from tests.interop.test_encoders import MAX_LEN, VOCAB_SIZE, random_encoder, released, write_bundle
 from tests.interop.test_gpt1 import draw as draw_arrays
 from tests.interop.test_gpt1 import save as save_arrays
 

@@ -13,7 +13,7 @@ from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.layering.sources import shipped_recipes
 from sublayer.diagram.describe import describe
-from sublayer.diagram.figure import Box, Column, Figure, Residual, Sum
+from sublayer.diagram.figure import Residual, Sum
 from sublayer.diagram.layout import lay_out
 from sublayer.diagram.svg import draw_svg
 from sublayer.diagram.text import WIDTH, draw_text
@@ -22,20 +22,20 @@ from tests.breadth import rows
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def figure(name: str, *settings: str) -> Figure:
+def figure(name, *settings):
     return describe(load_recipe(name, settings))
 
 
-def gpt(*settings: str) -> Column:
+def gpt(*settings):
     (column,) = figure("gpt", *settings).columns
     return column
 
 
-def residuals(column: Column) -> list[Residual]:
+def residuals(column):
     return [part for part in column.block.parts if isinstance(part, Residual)]
 
 
-def titles(boxes: tuple[Box | Sum, ...]) -> list[str]:
+def titles(boxes):
     return [box.added if isinstance(box, Sum) else box.title for box in boxes]
 
 
@@ -82,12 +82,12 @@ SHARED = {
 
 
 @pytest.mark.parametrize(("settings", "said"), SHARED.items())
-def test_what_layers_share_is_said(settings: str, said: str):
+def test_what_layers_share_is_said(settings, said):
     (note,) = gpt(*settings.split()).block.notes
     assert note.startswith(said)
 
 
-def test_a_new_network_is_drawn_from_its_row(monkeypatch: pytest.MonkeyPatch):
+def test_a_new_network_is_drawn_from_its_row(monkeypatch):
     monkeypatch.setitem(FFNS, "siglu", Ffn("sigmoid", is_gated=True))
     loaded = load_recipe("gpt", {"model.block": ["attention", "ffn:siglu*0.3"]})
     text = draw_text(describe(loaded))
@@ -95,7 +95,7 @@ def test_a_new_network_is_drawn_from_its_row(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("name", rows(shipped_recipes(), 5))
-def test_every_recipe_is_drawn_within_the_terminal_and_its_file(name: str):
+def test_every_recipe_is_drawn_within_the_terminal_and_its_file(name):
     drawn = figure(name)
     assert max(map(len, draw_text(drawn).splitlines())) <= WIDTH
     svg = draw_svg(drawn)
@@ -116,9 +116,7 @@ def test_every_recipe_is_drawn_within_the_terminal_and_its_file(name: str):
     ("words", "said"),
     [(["--diagram"], "draws one recipe: name it"), (["demo", "--diagram"], "demo is a study")],
 )
-def test_a_diagram_is_of_one_recipe(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-):
+def test_a_diagram_is_of_one_recipe(words, said, capsys):
     assert main(["recipes", *words]) == 2
     assert said in capsys.readouterr().err
 

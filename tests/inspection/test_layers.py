@@ -1,43 +1,56 @@
-"""Changes by blocks, measured between input and output of every real token of spread windows."""
+"""Changes by blocks, paths of tokens, and their plots: what the own sub-layers of models do."""
 
 import math
-from dataclasses import replace
-from typing import Any
+import xml.etree.ElementTree as ElementTree
+from dataclasses import astuple, replace
+from itertools import combinations
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from hypothesis import given
 
 from sublayer.config.architecture.stacks import is_one_block
+from sublayer.config.model import ModelConfig
+from sublayer.config.resolve_model import resolve_model
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
-from sublayer.errors import DataError
-from sublayer.inspection.layer_change import (
-    QUANTITIES,
-    LayerChange,
-    Spread,
-    flat,
-    mean_changes,
-)
+from sublayer.errors import ConfigError, DataError
+from sublayer.inspection.figure import draw_layers
+from sublayer.inspection.label_places import Box, raise_labels
+from sublayer.inspection.layer_change import QUANTITIES, LayerChange, Spread, flat, mean_changes
 from sublayer.inspection.layers import compare_states, measure_layers
+from sublayer.inspection.paths import check_steps, follow_tokens, measure_motions, measure_spread
+from sublayer.inspection.paths_figure import Panel, draw_paths
+from sublayer.inspection.plane import fit_plane
 from sublayer.inspection.sample import Sample, spread_rows, spread_windows
-from sublayer.model.transformer import Transformer
-from tests.inspection.models import config_of, model_of
+from sublayer.model.build import build
+from tests.breadth import examples
+
+
+def config_of(**fields):
+    settings = {"n_layers": 3, "d_model": 6, "n_heads": 3, "d_ff": 11, "init_std": 0.4, **fields}
+    return resolve_model(ModelConfig.model_validate(settings), vocab_size=17, context=13)
+
+
+def model_of(**fields):
+    return build(config_of(**fields), seed=3).double().eval()
+
 
 TOKENS = torch.arange(35).view(5, 7) % 17
 
 
-def numbers(changes: list[LayerChange]) -> np.ndarray:
+def numbers(changes):
     """Give means and quartiles, [layers, quantities, 4]."""
     spreads = [[getattr(change, name) for name in QUANTITIES] for change in changes]
     return np.array([[[spread.mean, *spread.quartiles] for spread in row] for row in spreads])
 
 
-def by_hooks(model: Transformer, tokens: Tensor) -> list[tuple[Tensor, Tensor]]:
+def by_hooks(model, tokens):
     """Watch what enters and leaves every executed block."""
-    calls: list[tuple[Tensor, Tensor]] = []
+    calls = []
     layers = range(model.config.n_layers)
     for sublayer in {sublayer for layer in layers for sublayer in model.stack.block(layer)}:
         sublayer.register_forward_hook(lambda _, given, result: calls.append((given[0], result)))
@@ -56,9 +69,7 @@ def by_hooks(model: Transformer, tokens: Tensor) -> list[tuple[Tensor, Tensor]]:
         ((1.0, 0.0), (math.cos(1e-9), math.sin(1e-9)), 1e-9, math.degrees(1e-9)),
     ],
 )
-def test_distances_and_angles_by_hand(
-    before: tuple[float, float], after: tuple[float, float], distance: float, angle: float
-) -> None:
+def test_distances_and_angles_by_hand(before, after, distance, angle):
     pair = (torch.tensor([state], dtype=torch.float64) for state in (before, after))
     norms = (math.hypot(*before), math.hypot(*after))
     expected = (distance, math.cos(math.radians(angle)), angle, *norms)
@@ -72,7 +83,7 @@ def test_distances_and_angles_by_hand(
         {"kind": "encoder", "norm_order": "post", "share": "all", "d_embed": 4, "segments": "both"},
     ],
 )
-def test_the_numbers_are_those_of_hooks_on_every_executed_block(fields: dict[str, Any]) -> None:
+def test_the_numbers_are_those_of_hooks_on_every_executed_block(fields):
     model = model_of(**fields)
     found = numbers(measure_layers(model, Sample(TOKENS), batch_sequences=2))
     watched = by_hooks(model, TOKENS)
@@ -87,7 +98,7 @@ def test_the_numbers_are_those_of_hooks_on_every_executed_block(fields: dict[str
             np.testing.assert_allclose(spread, expected, rtol=1e-9)
 
 
-def test_a_block_run_beyond_is_that_of_a_model_with_more_layers() -> None:
+def test_a_block_run_beyond_is_that_of_a_model_with_more_layers():
     fields = {"share": "all", "norm_order": "post", "positions": "alibi", "block": "macaron"}
     model, deeper = (model_of(**fields, n_layers=n) for n in (3, 7))
     deeper.load_state_dict(model.state_dict())
@@ -109,11 +120,11 @@ def test_a_block_run_beyond_is_that_of_a_model_with_more_layers() -> None:
         ({"share": "all", "kind": "encoder-decoder"}, False),
     ],
 )
-def test_different_blocks_cannot_be_run_beyond(fields: dict[str, Any], is_one: bool) -> None:
+def test_different_blocks_cannot_be_run_beyond(fields, is_one):
     assert is_one_block(config_of(**fields)) == is_one
 
 
-def test_neither_batches_nor_dropout_change_what_is_measured() -> None:
+def test_neither_batches_nor_dropout_change_what_is_measured():
     model, done = model_of(dropout=0.5), []
     whole = numbers(measure_layers(model, Sample(TOKENS), batch_sequences=5))
     model.train()
@@ -127,7 +138,7 @@ def test_neither_batches_nor_dropout_change_what_is_measured() -> None:
 
 
 @pytest.mark.parametrize(("kind", "side"), [("decoder", "left"), ("encoder", "right")])
-def test_padding_is_not_counted_and_changes_nothing(kind: str, side: str) -> None:
+def test_padding_is_not_counted_and_changes_nothing(kind, side):
     model, short = model_of(kind=kind, share="all"), TOKENS[:, :4]
     order = slice(None) if side == "right" else slice(None, None, -1)
     tokens = torch.cat([short, torch.full((5, 3), 16)][order], dim=1)
@@ -139,8 +150,8 @@ def test_padding_is_not_counted_and_changes_nothing(kind: str, side: str) -> Non
     np.testing.assert_allclose(padded, plain, rtol=1e-10)
 
 
-def test_the_mean_of_models_is_that_of_each_number_of_each_block() -> None:
-    def change(value: float, is_beyond: bool) -> LayerChange:
+def test_the_mean_of_models_is_that_of_each_number_of_each_block():
+    def change(value, is_beyond):
         spread = Spread(value, (value - 1.0, value, value + 2.0))
         angle = Spread(10.0 * value, (0.0, 1.0, value))
         return LayerChange(1, spread, spread, angle, spread, spread, is_beyond=is_beyond)
@@ -152,7 +163,7 @@ def test_the_mean_of_models_is_that_of_each_number_of_each_block() -> None:
     assert flat(one)["angle_degrees_quartiles"] == [0.0, 1.0, 1.5]
 
 
-def split_of(n_tokens: int, document_starts: tuple[int, ...] = (0,)) -> Split:
+def split_of(n_tokens, document_starts=(0,)):
     ids, starts = np.arange(n_tokens, dtype=np.uint16), np.array(document_starts, dtype=np.int64)
     store = TokenStore(ids, starts, np.array([0]), n_tokens, "", is_lossless=True)
     return Split("valid", store, ByteTokenizer(), ("book.txt",))
@@ -161,14 +172,14 @@ def split_of(n_tokens: int, document_starts: tuple[int, ...] = (0,)) -> Split:
 @pytest.mark.parametrize(
     ("max_tokens", "firsts"), [(1, [0]), (11, [0, 8]), (12, [0, 4, 12]), (99, [0, 4, 8, 12, 16])]
 )
-def test_windows_are_spread_and_keep_to_the_limit(max_tokens: int, firsts: list[int]) -> None:
+def test_windows_are_spread_and_keep_to_the_limit(max_tokens, firsts):
     sample = spread_windows(split_of(23), context=4, max_tokens=max_tokens)
     assert sample.tokens.tolist() == [[first, first + 1, first + 2, first + 3] for first in firsts]
     assert (len(sample), sample.n_tokens) == (len(firsts), 4 * len(firsts))
     assert sample.document_ids is None
 
 
-def test_documents_are_numbered_where_they_are_kept_apart() -> None:
+def test_documents_are_numbered_where_they_are_kept_apart():
     split = split_of(12, (0, 5, 7))
     sample = spread_windows(split, context=4, max_tokens=12, respect_boundaries=True)
     assert sample.document_ids is not None and sample[1:2].document_ids is not None
@@ -178,7 +189,7 @@ def test_documents_are_numbered_where_they_are_kept_apart() -> None:
         spread_windows(split, context=13, max_tokens=100)
 
 
-def test_rows_are_the_shortest_first_and_keep_no_padding_that_all_of_them_have() -> None:
+def test_rows_are_the_shortest_first_and_keep_no_padding_that_all_of_them_have():
     rows = [np.arange(length) for length in (5, 2, 7, 3)]
     sample = spread_rows(rows, pad_id=99, max_tokens=100)
     assert sample.mask is not None and sample.mask.sum(1).tolist() == [2, 3, 5, 7]
@@ -186,3 +197,235 @@ def test_rows_are_the_shortest_first_and_keep_no_padding_that_all_of_them_have()
     assert sample[2:].tokens.shape == (2, 7) and sample[2:].n_tokens == 12
     few = spread_rows(rows, pad_id=99, max_tokens=9)  # of two rows, by their mean length
     assert few.mask is not None and few.mask.sum(1).tolist() == [5, 7]
+
+
+TOKENS_paths = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
+WRITTEN = torch.tensor([[2, 7, 1, 8, 2]])
+
+
+def by_hand(**fields):
+    """Make a model whose attention adds the mean of all tokens, and whose network adds itself."""
+    plain = {"norm": "none", "positions": "none", "bias": False, "ffn": "relu"}
+    size = {"n_layers": 1, "d_model": 4, "n_heads": 1, "d_ff": 8}
+    model = model_of(kind="encoder", **plain, **size, **fields)
+    eye = torch.eye(4, dtype=torch.float64)
+    with torch.no_grad():
+        for sublayer in model.stack.block(0):
+            for name, weight in sublayer.function.named_parameters():
+                if name == "projection.weight":
+                    weight.zero_()  # equal scores
+                    weight[2] = eye
+                elif tuple(weight.shape) == (8, 4):
+                    weight.copy_(torch.cat([eye, -eye]))  # relu(x) - relu(-x) is x
+                elif tuple(weight.shape) == (4, 8):
+                    weight.copy_(torch.cat([eye, -eye], dim=1))
+                else:
+                    weight.copy_(eye)
+        model.embedding.weight[:2] = torch.tensor([[2.0, 1.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0]])
+    return model
+
+
+def test_a_path_is_what_one_computes_by_hand():
+    model = by_hand(block=["attention", "ffn*0.5"])
+    (paths,) = follow_tokens(model, [Sample(torch.tensor([[0, 1]]))], n_tokens=2)
+    assert paths.stack == "encoder"
+    steps = [(1, "attention", "attention"), (1, "ffn", "ffn:relu*0.5")]
+    assert [astuple(step) for step in paths.steps] == steps
+    # The mean of both, (1, 0), is added to each; then half of each to itself.
+    expected = [[[2.0, 1.0], [0.0, -1.0]], [[3.0, 1.0], [1.0, -1.0]], [[4.5, 1.5], [1.5, -1.5]]]
+    torch.testing.assert_close(paths.states[..., :2], torch.tensor(expected).double())
+    plane = fit_plane(paths.states.reshape(-1, 4))
+    assert sum(plane.shares) == pytest.approx(1.0)
+    attention, network = measure_motions(paths.states, plane)
+    assert measure_spread(paths.states[0]) == pytest.approx(math.sqrt(2))
+    # What is the same for all tokens leaves them as far apart as they were.
+    assert astuple(attention) == pytest.approx((1.0, 1.0, math.sqrt(2)))
+    length = (math.sqrt(10) / 2 + math.sqrt(2) / 2) / 2
+    assert astuple(network) == pytest.approx((length, 1.0, 1.5 * math.sqrt(2)))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"share": "all", "n_layers": 4, "positions": "learned-per-layer", "norm": "rms"},
+        {"kind": "encoder", "norm_order": "post", "share": "all", "d_embed": 4, "segments": "both"},
+    ],
+)
+def test_the_states_are_those_of_the_model(fields):
+    model = model_of(**fields)
+    (paths,) = follow_tokens(model, [Sample(TOKENS_paths)], n_tokens=7)
+    layout = Sample(TOKENS_paths).layout(model.shape)
+    with torch.no_grad():
+        hidden = model.hidden(TOKENS_paths, layout, capture=range(model.config.n_layers + 1))
+        torch.testing.assert_close(model.final_norm(paths.states[-1]), hidden.final[0])
+    # By the block that a state is behind, its last one: 0 is before all.
+    last = {0: 0} | {step.layer: index for index, step in enumerate(paths.steps, start=1)}
+    assert list(last) == list(hidden.captured)
+    for layer, index in last.items():
+        torch.testing.assert_close(paths.states[index], hidden.captured[layer][0])
+
+
+def test_both_stacks_of_a_translator_are_followed():
+    model = model_of(kind="encoder-decoder", norm_order="post", n_decoder_layers=2)
+    samples = [Sample(TOKENS_paths), Sample(WRITTEN)]
+    encoder, decoder = follow_tokens(model, samples, n_tokens=7)
+    found = [(each.stack, each.states.shape[1]) for each in (encoder, decoder)]
+    assert found == [("encoder", 7), ("decoder", 5)]
+    with torch.no_grad():
+        memory = model.encode(TOKENS_paths)
+        final = model.hidden(WRITTEN, Sample(WRITTEN).layout(model.shape), memory=memory).final
+        torch.testing.assert_close(model.source.final_norm(encoder.states[-1]), memory.states[0])
+        torch.testing.assert_close(model.final_norm(decoder.states[-1]), final[0])
+    kinds = [step.kind for step in decoder.steps if step.kind != "norm"]
+    assert kinds == ["attention", "cross", "ffn"] * 2
+    (alone,) = follow_tokens(model, samples[:1], n_tokens=7)
+    assert torch.equal(alone.states, encoder.states)
+
+
+def test_steps_are_named_in_their_order_with_norms_behind_and_positions_before():
+    fields = {"norm_order": "post", "block": "macaron", "positions": "learned-per-layer"}
+    model = model_of(n_layers=2, ffn="gelu", **fields)
+    (paths,) = follow_tokens(model, [Sample(TOKENS_paths)], n_tokens=2)
+    block = ["ffn:gelu*0.5", "norm", "attention", "norm", "ffn:gelu*0.5", "norm"]
+    assert [step.name for step in paths.steps] == [*block, "positions", *block]
+    assert [step.layer for step in paths.steps] == [1] * 6 + [2] * 7
+    # Behind a norm, tokens are as long as its gains make them: of these, 1.
+    assert paths.states[-1].square().mean(1).tolist() == pytest.approx([1.0, 1.0], rel=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "side"), [("decoder", "left"), ("encoder-decoder", "right")])
+def test_padding_changes_nothing_and_is_not_followed(kind, side):
+    model = model_of(kind=kind)
+    plain = [Sample(TOKENS_paths), Sample(WRITTEN)][: len(model.stacks)]
+    order = slice(None) if side == "right" else slice(None, None, -1)
+    padded = []
+    for sample in plain:
+        tokens = [sample.tokens, torch.full((1, 3), 16)][order]
+        real = [torch.ones_like(sample.tokens), torch.zeros(1, 3)][order]
+        padded.append(Sample(torch.cat(tokens, dim=1), torch.cat(real, dim=1).bool()))
+    expected = follow_tokens(model, plain, n_tokens=13)
+    for one, other in zip(follow_tokens(model, padded, n_tokens=13), expected, strict=True):
+        assert one.steps == other.steps
+        torch.testing.assert_close(one.states, other.states, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "is_causal"), [("decoder", True), ("encoder", False)])
+def test_tokens_that_are_not_followed_are_read(kind, is_causal):
+    model = model_of(kind=kind, dropout=0.5)
+    (whole,) = follow_tokens(model, [Sample(TOKENS_paths)], n_tokens=7)
+    model.train()
+    (few,) = follow_tokens(model, [Sample(TOKENS_paths)], n_tokens=3)
+    assert model.training
+    torch.testing.assert_close(few.states, whole.states[:, :3])
+    (cut,) = follow_tokens(model, [Sample(TOKENS_paths[:, :3])], n_tokens=3)
+    # What is behind moves an encoder's tokens, and none of a decoder's.
+    assert torch.allclose(cut.states, whole.states[:, :3]) == is_causal
+
+
+def test_layers_that_add_no_step_are_refused():
+    lstm = resolve_model(ModelConfig(kind="lstm"), vocab_size=17, context=13)
+    with pytest.raises(ConfigError, match="run is an LSTM"):
+        check_steps(lstm, "run")
+
+
+def test_states_on_a_known_plane_are_found_there():
+    # Along the first axis they vary by 3 squared, along the second by 1.
+    places = torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
+    axes = torch.linalg.qr(torch.arange(25, dtype=torch.float64).view(5, 5).sin()).Q[:2]
+    centre = torch.arange(5, dtype=torch.float64)
+    plane = fit_plane(centre + places @ axes)
+    assert plane.shares == pytest.approx((0.9, 0.1))
+    torch.testing.assert_close(plane.centre, centre)
+    signs = (plane.axes * axes).sum(1)
+    torch.testing.assert_close(plane.coordinates(centre + places @ axes), places * signs)
+    # Of an axis and its opposite the one is taken whose largest part is positive.
+    assert bool((plane.axes.max(1).values == plane.axes.abs().max(1).values).all())
+
+
+def test_moves_out_of_the_plane_are_not_within_it():
+    places = torch.tensor([[2.0, 0.0, 0.0], [-2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
+    plane = fit_plane(places.double())
+    moves = torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.0, 4.0]], dtype=torch.float64)
+    assert plane.share_within(moves) == pytest.approx(9 / 25)
+    assert math.isnan(plane.share_within(0.0 * moves))
+
+
+def test_states_on_a_line_or_a_point_have_no_second_component():
+    states = torch.tensor([[1.0], [2.0], [6.0]], dtype=torch.float64)
+    plane = fit_plane(states)
+    assert plane.shares == pytest.approx((1.0, 0.0))
+    expected = torch.tensor([[-2.0, 0.0], [-1.0, 0.0], [3.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(plane.coordinates(states), expected, rtol=0, atol=1e-14)
+    point = torch.ones(4, 3, dtype=torch.float64)
+    assert all(map(math.isnan, fit_plane(point).shares))
+    assert fit_plane(point).coordinates(point).tolist() == [[0.0, 0.0]] * 4
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+PANEL = Panel(
+    title="a run",
+    stack="decoder",
+    tokens=["$x^2$", "<a&b>", "中", "_"],
+    kinds=["attention", "norm"],
+    shares=(0.625, 0.25),
+    coordinates=[[[i + j, i * j] for j in range(4)] for i in range(3)],
+)
+
+
+def changes(n_layers, beyond=0):
+    spread = Spread(1.5, (1.0, 1.5, 1.75))
+    return [
+        LayerChange(layer, *[spread] * 5, is_beyond=layer > n_layers)
+        for layer in range(1, n_layers + beyond + 1)
+    ]
+
+
+def texts(svg):
+    root = ElementTree.fromstring(svg)
+    return ["".join(each.itertext()) for each in root.iter(f"{SVG}text")]
+
+
+def lines(svg):
+    return [path.get("d", "") for path in ElementTree.fromstring(svg).iter(f"{SVG}path")]
+
+
+def test_runs_are_named_as_they_are_and_blocks_beyond_are_another_line():
+    names = ["_plain", "$x^2$", "<a&b>", "…" + "x" * 67 + "/end"]
+    runs = {name: changes(24, beyond=17) for name in [*names[:3], "y" + "x" * 99 + "/end"]}
+    drawn = draw_layers(runs)
+    assert texts(drawn)[-4:] == names
+    assert {"block", "L2 distance", "angle, degrees"} <= set(texts(drawn))
+    # Of 24 places and, from the last of them, of 18, in each of two panels.
+    counts = [line.count("L") for line in lines(drawn)]
+    assert counts.count(23) == counts.count(17) == 2 * len(runs)
+
+
+def test_a_leg_of_a_kind_is_drawn_for_each_token_and_named():
+    drawn = draw_paths([PANEL])
+    assert {*PANEL.tokens, "a run", "second: 25%"} <= set(texts(drawn))
+    assert "decoder, first component: 62% of the variance" in texts(drawn)
+    assert {"the norm behind a sub-layer"} <= set(texts(drawn))
+    # Kinds that nowhere move a token are not listed.
+    assert not {"attention to the source", "vectors of positions"} & set(texts(drawn))
+    # In one line a move and a leg for each of four tokens, once for each kind.
+    assert len([line for line in lines(drawn) if line.count("M") == line.count("L") == 4]) == 2
+
+
+def test_free_labels_stay_and_covered_ones_stand_above_all_in_their_way():
+    low, same, right, high = Box(0, 0, 4, 2), Box(1, 1, 5, 3), Box(6, 0, 9, 2), Box(0, 9, 4, 11)
+    assert raise_labels([high, same, right, low], gap=0.5) == [0.0, 1.5, 0.0, 0.0]
+    assert sorted(raise_labels([low] * 3, gap=1.0)) == [0.0, 3.0, 6.0]
+
+
+sizes = st.integers(1, 9)
+places = st.tuples(st.integers(0, 30), st.integers(0, 30), sizes, sizes)
+
+
+@examples(100)
+@given(st.lists(places, max_size=12))
+def test_no_label_covers_another_or_sinks(drawn):
+    boxes = [Box(x, y, x + width, y + height) for x, y, width, height in drawn]
+    heights = raise_labels(boxes, gap=1.0)
+    assert all(height >= 0.0 for height in heights)
+    raised = [box.raised(height) for box, height in zip(boxes, heights, strict=True)]
+    assert not any(one.covers(other) for one, other in combinations(raised, 2))

@@ -2,7 +2,6 @@
 
 import math
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,37 +11,32 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
 from sublayer.inspection.layer_flows import check_flows
-from sublayer.inspection.layer_splitting import LayerErrors, measure_splitting
+from sublayer.inspection.layer_splitting import measure_splitting
 from sublayer.inspection.sample import Sample
-from sublayer.inspection.splitting import (
-    leading_term,
-    local_errors,
-    predicted_term,
-)
+from sublayer.inspection.splitting import leading_term, local_errors, predicted_term
 from sublayer.inspection.splitting_problems import linear_problem, nonlinear_problem
 from sublayer.model.build import build
-from sublayer.model.transformer import Transformer
 
 POST = {"norm_order": "post", "norm_affine": False}
 
 
-def model_of(**fields: Any) -> Transformer:
+def model_of(**fields):
     given = {"n_layers": 3, "d_model": 16, "n_heads": 2, "init": "normal", "init_std": 0.2}
     config = ModelConfig.model_validate({**given, **POST, **fields})
     return build(resolve_model(config, vocab_size=23, context=12), seed=2).double().eval()
 
 
-def source() -> Sample:
+def source():
     tokens = torch.randint(0, 23, (3, 12), generator=torch.Generator().manual_seed(0))
     return Sample(tokens, torch.arange(12) < torch.tensor([[12], [7], [12]]))
 
 
-def targets() -> Sample:
+def targets():
     tokens = torch.randint(0, 23, (3, 9), generator=torch.Generator().manual_seed(1))
     return Sample(tokens, torch.arange(9) < torch.tensor([[4], [9], [8]]))
 
 
-def measured(model: Transformer) -> list[LayerErrors]:
+def measured(model):
     samples = [source(), targets()][: len(model.stacks)]
     return measure_splitting(model, *samples, batch_sequences=3)
 
@@ -57,7 +51,7 @@ def measured(model: Transformer) -> list[LayerErrors]:
         ("encoder-decoder", {"norm": "rms"}, 2),
     ],
 )
-def test_a_layer_takes_lies_step(kind: str, fields: dict[str, Any], first: int) -> None:
+def test_a_layer_takes_lies_step(kind, fields, first):
     found = measured(model_of(kind=kind, **fields))
     layers = range(first, 4)
     expected = [(stack, layer) for stack in kind.split("-") for layer in layers]
@@ -68,7 +62,7 @@ def test_a_layer_takes_lies_step(kind: str, fields: dict[str, Any], first: int) 
 
 
 @pytest.mark.parametrize("order", ["pre", "post"])
-def test_equal_halves_are_strangs_step(order: str) -> None:
+def test_equal_halves_are_strangs_step(order):
     model = model_of(kind="encoder-decoder", block="macaron", norm_order=order)
     for stack in model.stacks:
         for layer in range(3):
@@ -79,7 +73,7 @@ def test_equal_halves_are_strangs_step(order: str) -> None:
         assert each.own != pytest.approx(each.lie, rel=1e-3)
 
 
-def test_a_rotation_errs_by_the_angle_that_one_computes_by_hand() -> None:
+def test_a_rotation_errs_by_the_angle_that_one_computes_by_hand():
     """In a circle ``x + a J x``, normed, is turned by atan a, where the flow turns it by a."""
     angle = 0.75
     plain = {"positions": "none", "bias": False, "ffn": "relu", "block": ["ffn"], "norm": "rms"}
@@ -104,7 +98,7 @@ def test_a_rotation_errs_by_the_angle_that_one_computes_by_hand() -> None:
     assert second.own == pytest.approx(second.lie, rel=1e-9)
 
 
-def test_layers_that_are_no_steps_are_refused() -> None:
+def test_layers_that_are_no_steps_are_refused():
     for fields, message in (
         ({"kind": "lstm"}, "is an LSTM"),
         ({"norm_order": "post"}, "norms with gains"),
@@ -119,10 +113,10 @@ def test_layers_that_are_no_steps_are_refused() -> None:
             check_flows(config, "run")
 
 
-def test_batches_and_padding_change_nothing_and_sources_are_read() -> None:
+def test_batches_and_padding_change_nothing_and_sources_are_read():
     model = model_of(kind="encoder-decoder", norm_order="pre")
 
-    def measure(n_rows: int, behind: int, first: int) -> np.ndarray:
+    def measure(n_rows, behind, first):
         read, written, done = source(), targets(), []
         read.tokens[1, 7:], written.tokens[0, 4:], read.tokens[0, 0] = behind, behind, first
         progress = lambda *counts: done.append(counts)  # noqa: E731
@@ -146,7 +140,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize(("splitting", "order"), ORDERS.items())
-def test_exact_flows_have_the_order_of_the_theorem(splitting: str, order: int) -> None:
+def test_exact_flows_have_the_order_of_the_theorem(splitting, order):
     problem = linear_problem(seed=3) if order == 5 else nonlinear_problem(seed=3)
     steps = [2.0**-k for k in ((2, 3, 4) if order == 5 else (4, 5, 6, 7))]
     errors = local_errors(problem, splitting, "exact", steps)
@@ -161,12 +155,12 @@ def test_exact_flows_have_the_order_of_the_theorem(splitting: str, order: int) -
         ("Strang (Macaron)", "midpoint", 3),
     ],
 )
-def test_coarse_parts_lower_the_order(splitting: str, substeps: str, order: int) -> None:
+def test_coarse_parts_lower_the_order(splitting, substeps, order):
     errors = local_errors(linear_problem(seed=1), splitting, substeps)
     assert errors.slopes[-1] == pytest.approx(order, abs=0.1)
 
 
-def test_the_leading_terms_are_those_worked_out_by_hand() -> None:
+def test_the_leading_terms_are_those_worked_out_by_hand():
     rng = np.random.Generator(np.random.PCG64(7))
     a, b = (rng.standard_normal((6, 6)) / np.sqrt(6) for _ in range(2))
     x = rng.standard_normal(6)

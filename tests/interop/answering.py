@@ -1,41 +1,33 @@
 """Small models of every kind that answer tasks, with their tokenizers, and what they answer."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import torch
-from torch import Tensor
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES, find_marks
-from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.model.build import build
-from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.objective.supervised.readout import answer_logits, text_states
-from sublayer.tasks.example import Example
 from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.task import Task
 
 TRAINING = [
     b"a film that the cat would not sit through; the dog ran from it, over the mat and the field.",
     b"it is the best of them all, and everyone who saw it smiled; nothing of it was wrong.",
 ] * 9
 CONTEXT = 64
-ENCODER: dict[str, Any] = {
+ENCODER = {
     "kind": "encoder",
     "norm_order": "post",
     "embedding_norm": True,
     "segments": "both",
     "head": "none",
 }
-SHAPES: dict[str, dict[str, Any]] = {
+SHAPES = {
     "bert": ENCODER,
     "albert": {**ENCODER, "share": "all", "d_embed": 6, "embedding_projection": "sum"},
     "gpt2": {"head": "none"},
@@ -57,16 +49,10 @@ TOKENIZERS = {
     "gpt1": "bpe",
     "t5": "unigram",
 }
-FORMATS: dict[str, Any] = {
-    "bert": "pair",
-    "albert": "pair",
-    "gpt2": "traversal",
-    "gpt1": "traversal",
-    "t5": "text",
-}
+FORMATS = {"bert": "pair", "albert": "pair", "gpt2": "traversal", "gpt1": "traversal", "t5": "text"}
 
 
-def tokenizer_of(name: str) -> Tokenizer:
+def tokenizer_of(name):
     """Train the tokenizer of a kind of model, with the marks of its format."""
     reads_traversals = FORMATS[name] == "traversal"
     size = 270 if reads_traversals else 60
@@ -76,9 +62,9 @@ def tokenizer_of(name: str) -> Tokenizer:
     return with_names(tokenizer, TRAVERSAL_NAMES) if reads_traversals else tokenizer
 
 
-def model_for(name: str, task: Task, **fields: Any) -> Transformer:
+def model_for(name, task, **fields):
     """Build a model of random weights, biases included, that answers a task."""
-    heads: dict[str, Any] = {}
+    heads = {}
     if name != "t5":
         heads = {"label_outputs": max(1, len(task.labels))}
         if task.kind == "span":
@@ -100,9 +86,9 @@ def model_for(name: str, task: Task, **fields: Any) -> Transformer:
 
 
 @torch.inference_mode()
-def answered(model: Transformer, examples: Sequence[Example]) -> Tensor:
+def answered(model, examples):
     """Return what a model answers to examples: probabilities, or numbers, a row for each."""
-    spec: TaskSpec = model.task
+    spec = model.task
     task = spec.tasks[0]
     encoded = encode_examples(task, examples, model.tokenizer, spec.format, trains=False)
     rule = RowRule(spec.format, find_marks(model.tokenizer, spec.format), spec.context)

@@ -1,20 +1,15 @@
 """A small model of every kind that is exported as a class of transformers."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolved import ResolvedModel
 from sublayer.tasks.task import Task
 
 VOCAB_SIZE, CONTEXT = 23, 8
-Fields = Mapping[str, Any]
 
-_SIZES: Fields = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_ff": 5, "init_std": 0.3}
-_GPT2: Fields = {**_SIZES, "positions": "learned"}
-_GPT1: Fields = {**_SIZES, "d_ff": None, "norm_order": "post", "gelu": "tanh", "ffn": "gelu"}
-_ENCODER: Fields = {
+_SIZES = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_ff": 5, "init_std": 0.3}
+_GPT2 = {**_SIZES, "positions": "learned"}
+_GPT1 = {**_SIZES, "d_ff": None, "norm_order": "post", "gelu": "tanh", "ffn": "gelu"}
+_ENCODER = {
     **_SIZES,
     "kind": "encoder",
     "norm_order": "post",
@@ -23,19 +18,19 @@ _ENCODER: Fields = {
     "head": "transform",
     "head_bias": True,
 }
-_ALBERT: Fields = {**_ENCODER, "d_embed": 4, "embedding_projection": "sum"}
-_PAIRS: Fields = {"pooler": "tanh", "sentence_classes": 2}
-_LABELS: Fields = {"head": "none", "pooler": "tanh", "label_outputs": 3}
-_CHOICES: Fields = {**_LABELS, "label_outputs": 1}
-_SPANS: Fields = {"head": "none", "span_head": "independent"}
-_TRANSLATOR: Fields = {
+_ALBERT = {**_ENCODER, "d_embed": 4, "embedding_projection": "sum"}
+_PAIRS = {"pooler": "tanh", "sentence_classes": 2}
+_LABELS = {"head": "none", "pooler": "tanh", "label_outputs": 3}
+_CHOICES = {**_LABELS, "label_outputs": 1}
+_SPANS = {"head": "none", "span_head": "independent"}
+_TRANSLATOR = {
     **_SIZES,
     "kind": "encoder-decoder",
     "ffn": "relu",
     "positions": "sinusoidal",
     "embedding_scale": "sqrt",
 }
-_T5: Fields = {
+_T5 = {
     **_SIZES,
     "kind": "encoder-decoder",
     "ffn": "relu",
@@ -46,7 +41,7 @@ _T5: Fields = {
     "decoder_start": "pad",
 }
 CHOICE = Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",))
-EXPORTED: dict[str, tuple[str, Fields]] = {
+EXPORTED = {
     "gpt2": ("gpt2", _GPT2),
     "openai-gpt": ("openai-gpt", _GPT1),
     "openai-gpt with positions as classes": ("openai-gpt", {**_GPT1, "softmax": "all"}),
@@ -73,18 +68,18 @@ EXPORTED: dict[str, tuple[str, Fields]] = {
 """The class that each becomes, and the fields of one that does."""
 
 
-def task_of(name: str) -> Task | None:
+def task_of(name):
     """Return the task that decides what a model is exported as; None where its head does."""
     return CHOICE if name.endswith("for choices") else None
 
 
-def resolved(fields: Fields, vocab_size: int = VOCAB_SIZE) -> ResolvedModel:
+def resolved(fields, vocab_size=VOCAB_SIZE):
     """Build a resolved config of the fields."""
     config = ModelConfig.model_validate(fields)
     context = config.max_len or CONTEXT
     return resolve_model(config, vocab_size=config.vocab_size or vocab_size, context=context)
 
 
-def config_of(name: str, **changes: Any) -> ResolvedModel:
+def config_of(name, **changes):
     """Build a config that is exported as a class, with changes."""
     return resolved({**EXPORTED[name][1], **changes})

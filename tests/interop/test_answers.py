@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,12 +23,12 @@ from tests.interop.tiny import tiny
 from tests.task_files import write_rte
 
 
-def close(found: torch.Tensor, expected: torch.Tensor, atol: float = 1e-9) -> None:
+def close(found, expected, atol=1e-9):
     torch.testing.assert_close(found, expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("kept", ["transformer.tokens_embed.weight", "lm_head.weight"])
-def test_two_heads_may_name_their_one_matrix_either_way(tmp_path: Path, kept: str) -> None:
+def test_two_heads_may_name_their_one_matrix_either_way(tmp_path, kept):
     original = tiny("openai-gpt for choices")
     (stored,) = {"transformer.tokens_embed.weight", "lm_head.weight"} & original.tensors.keys()
     folder = original.save(tmp_path / "theirs")
@@ -38,7 +36,7 @@ def test_two_heads_may_name_their_one_matrix_either_way(tmp_path: Path, kept: st
     assert torch.equal(read_huggingface(folder).embedding.weight, original.tensors[stored])
 
 
-def test_labels_without_words_and_single_outputs_are_read(tmp_path: Path) -> None:
+def test_labels_without_words_and_single_outputs_are_read(tmp_path):
     folder = tiny("bert for labels").save(tmp_path / "plain", id2label=..., num_labels=3)
     labels = read_huggingface(folder).task.tasks[0].labels
     assert labels == ("LABEL_0", "LABEL_1", "LABEL_2")
@@ -66,9 +64,7 @@ def test_labels_without_words_and_single_outputs_are_read(tmp_path: Path) -> Non
         ("openai-gpt for choices", {"summary_activation": "tanh"}, "summary_activation = 'tanh'"),
     ],
 )
-def test_a_head_that_no_recipe_has_is_refused_by_field(
-    tmp_path: Path, name: str, changes: dict[str, Any], message: str
-) -> None:
+def test_a_head_that_no_recipe_has_is_refused_by_field(tmp_path, name, changes, message):
     folder = tiny(name).save(tmp_path / "theirs", **changes)
     with pytest.raises(CheckpointError, match=message):
         import_huggingface(folder, tmp_path / "ours")
@@ -87,8 +83,8 @@ def test_a_head_that_no_recipe_has_is_refused_by_field(
     ],
 )
 def test_an_export_is_of_the_class_that_answers_and_comes_back_with_its_task(
-    tmp_path: Path, name: str, task: str, title: str
-) -> None:
+    tmp_path, name, task, title
+):
     model = model_for(name, TASKS[task]).double()
     certificate = export_huggingface(model, tmp_path / "exported")
     fields = read_json(tmp_path / "exported" / "config.json")
@@ -110,9 +106,7 @@ def test_an_export_is_of_the_class_that_answers_and_comes_back_with_its_task(
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt1"])
-def test_labels_without_a_task_have_numbers_and_other_heads_are_left_out(
-    tmp_path: Path, name: str
-) -> None:
+def test_labels_without_a_task_have_numbers_and_other_heads_are_left_out(tmp_path, name):
     model = model_for(name, TASKS["mnli"], head="transform" if name == "bert" else "linear")
     model.task = None
     certificate = export_huggingface(model, tmp_path / "exported")
@@ -126,9 +120,7 @@ def test_labels_without_a_task_have_numbers_and_other_heads_are_left_out(
     ("name", "fields"),
     [("gpt1", {"share": "all"}), ("gpt2", {"norm_affine": False, "final_norm": "plain"})],
 )
-def test_a_bias_of_labels_is_written_by_way_of_the_last_norm(
-    tmp_path: Path, name: str, fields: dict[str, Any]
-) -> None:
+def test_a_bias_of_labels_is_written_by_way_of_the_last_norm(tmp_path, name, fields):
     from transformers import AutoModelForSequenceClassification
 
     model, folder = model_for(name, TASKS["mnli"], **fields).double(), tmp_path / "exported"
@@ -143,7 +135,7 @@ def test_a_bias_of_labels_is_written_by_way_of_the_last_norm(
         close(oracle.eval()(ids).logits, model(ids, ids != pad)["label"])
 
 
-def test_choices_and_texts_go_out_together(tmp_path: Path) -> None:
+def test_choices_and_texts_go_out_together(tmp_path):
     from transformers import OpenAIGPTDoubleHeadsModel
 
     model = model_for("gpt1", TASKS["race"], softmax="all").double()
@@ -159,7 +151,7 @@ def test_choices_and_texts_go_out_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_one_output_of_two_labels_becomes_one_of_each(tmp_path: Path, name: str) -> None:
+def test_one_output_of_two_labels_becomes_one_of_each(tmp_path, name):
     model = model_for(name, TASKS["sst2"], label_outputs=1).double()
     certificate = export_huggingface(model, tmp_path / "exported")
     assert certificate["largest_difference"]["float64"] < 1e-9
@@ -169,7 +161,7 @@ def test_one_output_of_two_labels_becomes_one_of_each(tmp_path: Path, name: str)
     close(answered(again, examples), answered(model, examples))
 
 
-def test_a_bias_of_labels_is_not_written_by_way_of_a_gain_of_zero(tmp_path: Path) -> None:
+def test_a_bias_of_labels_is_not_written_by_way_of_a_gain_of_zero(tmp_path):
     model = model_for("gpt2", TASKS["mnli"])
     torch.nn.init.zeros_(model.final_norm.weight)
     with pytest.raises(ConfigError, match="final_norm has a gain of zero"):
@@ -187,16 +179,14 @@ def test_a_bias_of_labels_is_not_written_by_way_of_a_gain_of_zero(tmp_path: Path
         ("bert", "mnli", {"norm": "rms"}, "model.norm = rms: the model cannot be exported$"),
     ],
 )
-def test_a_task_that_no_class_answers_is_refused(
-    tmp_path: Path, name: str, task: str, fields: dict[str, Any], message: str
-) -> None:
+def test_a_task_that_no_class_answers_is_refused(tmp_path, name, task, fields, message):
     with pytest.raises(ConfigError, match=message):
         export_huggingface(model_for(name, TASKS[task], **fields), tmp_path / "exported")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(tmp_path_factory):
     """The folder of a model of three labels."""
     folder = tmp_path_factory.mktemp("answers") / "exported"
     export_huggingface(model_for("bert", TASKS["mnli"]), folder)
@@ -221,9 +211,7 @@ _TABLE = {"kind": "choice", "labels": [], "name": "table", "suite": "table"}
         ({}, {"numbers": [1, 1]}, "not the lowest and the highest"),
     ],
 )
-def test_a_damaged_or_contradicted_task_is_refused(
-    exported: Path, tmp_path: Path, changes: dict[str, Any], of_task: dict[str, Any], message: str
-) -> None:
+def test_a_damaged_or_contradicted_task_is_refused(exported, tmp_path, changes, of_task, message):
     path = shutil.copytree(exported, tmp_path / "exported") / "task.json"
     (task,) = read_json(path)["tasks"]
     change_json(path, **{"tasks": [task | of_task], **changes})
@@ -233,9 +221,7 @@ def test_a_damaged_or_contradicted_task_is_refused(
     assert not (tmp_path / "again").exists()
 
 
-def test_a_task_is_of_a_format_and_a_head_that_the_model_has(
-    exported: Path, tmp_path: Path
-) -> None:
+def test_a_task_is_of_a_format_and_a_head_that_the_model_has(exported, tmp_path):
     spec = read_json(exported / "task.json")
     for name, format_, message in (
         ("gpt2", "traversal", "of format traversal: the model has no such head"),
@@ -255,7 +241,7 @@ LONG = "the field and the cat and the mat and the dog, all of them wrong, " * 3
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_pipelines_of_transformers_answer_as_the_exported_model(tmp_path: Path, name: str) -> None:
+def test_pipelines_of_transformers_answer_as_the_exported_model(tmp_path, name):
     from transformers import pipeline
 
     for task, texts in (("sst2", [*FIRST, LONG]), ("mnli", FIRST)):
@@ -276,9 +262,7 @@ def test_pipelines_of_transformers_answer_as_the_exported_model(tmp_path: Path, 
             assert scores == pytest.approx(labelled, abs=1e-5)
 
 
-def test_a_score_depends_on_the_words_of_labels_and_not_on_their_order(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_score_depends_on_the_words_of_labels_and_not_on_their_order(tmp_path, capsys):
     folder, tasks = tmp_path / "theirs", write_rte(tmp_path / "tasks")
     export_huggingface(model_for("bert", TASKS["rte"]), folder)
     (folder / "task.json").unlink()
@@ -288,7 +272,7 @@ def test_a_score_depends_on_the_words_of_labels_and_not_on_their_order(
     change_json(folder / "config.json", id2label={"0": "NOT_ENTAILMENT", "1": "Entailment"})
     import_huggingface(folder, tmp_path / "turned")
 
-    def evaluate(name: str, *options: str) -> tuple[int, str]:
+    def evaluate(name, *options):
         words = ["evaluate", str(tmp_path / name), "--path", str(tasks), "--json", *options]
         return cli.main(words), capsys.readouterr().out
 

@@ -2,8 +2,6 @@
 
 import dataclasses
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -38,12 +36,12 @@ CHOICES = {
 }
 
 
-def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 @each_class
-def test_fields_and_defaults_are_those_of_transformers(name: str) -> None:
+def test_fields_and_defaults_are_those_of_transformers(name):
     import transformers
 
     table, kind = FAMILIES[name].fields, getattr(transformers, CLASSES[name][0]).config_class
@@ -61,7 +59,7 @@ def test_fields_and_defaults_are_those_of_transformers(name: str) -> None:
 
 
 @each_class
-def test_a_class_comes_in_and_goes_out_with_its_logits_and_bits(tmp_path: Path, name: str) -> None:
+def test_a_class_comes_in_and_goes_out_with_its_logits_and_bits(tmp_path, name):
     original = tiny(name)
     harmless = {
         "return_dict": False,
@@ -93,7 +91,7 @@ def test_a_class_comes_in_and_goes_out_with_its_logits_and_bits(tmp_path: Path, 
     assert config["architectures"] == [CLASSES[name][0]]
 
 
-def small_changes(name: str) -> dict[str, Any]:
+def small_changes(name):
     """Return values of another kind than a field's default, which fit a tiny model's tensors."""
     if name == "t5":
         return {
@@ -114,9 +112,7 @@ def small_changes(name: str) -> dict[str, Any]:
 
 
 @each_class
-def test_fields_left_out_or_renamed_are_read_as_transformers_reads_them(
-    tmp_path: Path, name: str
-) -> None:
+def test_fields_left_out_or_renamed_are_read_as_transformers_reads_them(tmp_path, name):
     aliases = {field: alias for alias, field in FAMILIES[name].fields.aliases.items()}
     changed = {**CLASSES[name][1], **small_changes(name)}
     renamed = {aliases.get(field, field): value for field, value in changed.items()}
@@ -127,7 +123,7 @@ def test_fields_left_out_or_renamed_are_read_as_transformers_reads_them(
     close(ours(read_huggingface(folder)), theirs(oracle))
 
 
-VALUES: list[tuple[str, str, Any]] = [
+VALUES = [
     ("gpt2", "tie_word_embeddings", 1),
     ("gpt2", "n_layer", 2.0),
     ("gpt2", "n_layer", 0),
@@ -160,13 +156,11 @@ VALUES: list[tuple[str, str, Any]] = [
 @pytest.mark.parametrize(
     ("name", "changed", "value"), VALUES, ids=[f"{name}-{key}" for name, key, _ in VALUES]
 )
-def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(
-    name: str, changed: str, value: Any
-) -> None:
+def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(name, changed, value):
     aliases, fields = FAMILIES[name].fields.aliases, CLASSES[name][1]
     left = {key: each for key, each in fields.items() if key not in (changed, aliases.get(changed))}
 
-    def read() -> None:
+    def read():
         content = FAMILIES[name].fields.read(Content("config.json", {**left, changed: value}))
         FAMILIES[name].read_config(content, tiny(name).tensors)
 
@@ -174,7 +168,7 @@ def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(
         read()
 
 
-def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path: Path) -> None:
+def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path):
     folder = tiny("gpt2").save(tmp_path / "doubled", num_attention_heads=4)
     with pytest.raises(CheckpointError, match="n_head = 3 and num_attention_heads = 4 are one"):
         read_huggingface(folder)
@@ -192,7 +186,7 @@ def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path:
         export_huggingface(build(config_of("m2m_100", vocab_size=2), seed=0), tmp_path / "small")
 
 
-def test_copies_of_the_table_of_a_translator_are_left_out(tmp_path: Path) -> None:
+def test_copies_of_the_table_of_a_translator_are_left_out(tmp_path):
     original = tiny("m2m_100")
     plain = read_huggingface(original.save(tmp_path / "plain")).state_dict()
     table = original.tensors.pop("model.shared.weight")
@@ -210,7 +204,7 @@ class LaterConfig(ResolvedModel):
     later: int = field(3, "What no table has.")
 
 
-def test_every_field_has_a_place_in_every_table() -> None:
+def test_every_field_has_a_place_in_every_table():
     for name, family in FAMILIES.items():
         assert family.table.keys() == ModelConfig.model_fields.keys()
         for each, allowed in family.table.items():
@@ -227,13 +221,13 @@ NEW = [(name, each) for name in FAMILIES for each in CHOICES if each != "kind"]
 
 
 @pytest.mark.parametrize(("name", "each"), rows(NEW, 4))
-def test_a_value_that_no_table_has_is_refused_by_name(name: str, each: str) -> None:
+def test_a_value_that_no_table_has_is_refused_by_name(name, each):
     changed = config_of(name).model_copy(update={each: "something new"})
     with pytest.raises(ConfigError, match=f"represent .*model.{each} = something new"):
         family_for(changed, task_of(name))
 
 
-REFUSED: list[tuple[str, dict[str, Any], str]] = [
+REFUSED = [
     # The first segment has a vector, which a decoder adds to every token.
     ("gpt2", {"segments": "both"}, "segments = both"),
     ("gpt2", {"positions": "rotary", "d_head": 8}, "positions = rotary, model.d_head = 8"),
@@ -257,16 +251,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "changes", "named"), REFUSED, ids=str)
-def test_only_the_fields_that_stand_in_the_way_are_named(
-    tmp_path: Path, name: str, changes: dict[str, Any], named: str
-) -> None:
+def test_only_the_fields_that_stand_in_the_way_are_named(tmp_path, name, changes, named):
     with pytest.raises(ConfigError, match=re.escape(f"represent model.{named}: ")):
         export_huggingface(build(config_of(name, **changes), seed=0), tmp_path / "exported")
     assert not list(tmp_path.iterdir())
 
 
 PLAIN = {"bias": False, "norm_affine": False}
-OPTIONS: list[tuple[str, dict[str, Any]]] = [
+OPTIONS = [
     ("gpt2", {"tie_embeddings": False, "gelu": "exact", "d_ff": None}),
     ("gpt2", {**PLAIN, "final_norm": "plain", "block": ("attention", "ffn:swish")}),
     ("gpt2", {"positions": "none", "attention_scale": "none", "norm_eps": 1e-2, "share": "all"}),
@@ -294,9 +286,7 @@ REST = [(name, {}) for name in EXPORTED if name not in dict(OPTIONS)]
 
 
 @pytest.mark.parametrize(("name", "fields"), [*OPTIONS, *REST], ids=str)
-def test_a_model_is_exported_with_the_same_logits(
-    tmp_path: Path, name: str, fields: dict[str, Any]
-) -> None:
+def test_a_model_is_exported_with_the_same_logits(tmp_path, name, fields):
     config, task = config_of(name, **fields), task_of(name)
     assert family_for(config, task) is FAMILIES[EXPORTED[name][0]]
     model = with_random_vectors(build(config, seed=1))

@@ -1,36 +1,181 @@
-"""BERT and ALBERT of transformers in and out: logits of both heads, files, tokenizers."""
+"""BERT, ALBERT and its TensorFlow release: logits of both heads, files, tokenizers."""
 
+import json
+import random
+import re
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
+import tokenizers
 import torch
 
-from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.errors import CheckpointError
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.moses import MosesTokenizer
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.huggingface.exchange import (
     export_huggingface,
     import_huggingface,
     read_huggingface,
 )
+from sublayer.interop.huggingface.tokenizer_files import export_files
+from sublayer.interop.tensorflow.albert_tf import import_albert_tf
+from sublayer.interop.tensorflow.crc32c import masked_crc32c
+from sublayer.interop.tensorflow.tensor_bundle import read_bundle
 from sublayer.loading import load
 from sublayer.model.build import build
-from tests.interop.encoders import (
-    VOCAB_SIZE,
-    assert_equal,
-    ours,
-    random_encoder,
-    random_fields,
-    theirs,
-)
+from tests.breadth import rows
+from tests.data.sentences import WRITTEN, sentences
 from tests.interop.exported import config_of
-from tests.interop.folders import (
-    Weights,
-    change_json,
-    change_weights,
-    opened,
-    with_random_vectors,
-)
+from tests.interop.folders import change_json, change_weights, opened, with_random_vectors
+
+VOCAB_SIZE, MAX_LEN = 53, 19
+
+
+def random_fields(name, seed):
+    draw = random.Random(seed)
+    n_heads, n_layers = draw.choice([1, 2, 3]), draw.choice([2, 3, 4])
+    width = n_heads * draw.randrange(2, 6)
+    fields = {
+        "vocab_size": VOCAB_SIZE,
+        "max_position_embeddings": MAX_LEN,
+        "hidden_size": width,
+        "num_attention_heads": n_heads,
+        "num_hidden_layers": n_layers,
+        "intermediate_size": draw.randrange(5, 23),
+        "hidden_act": ["gelu", "gelu_new", "relu"][seed % 3],
+        "layer_norm_eps": draw.choice([1e-12, 1e-5]),
+        "hidden_dropout_prob": draw.choice([0.0, 0.1]),
+        "attention_probs_dropout_prob": draw.choice([0.0, 0.3]),
+        "initializer_range": draw.choice([0.02, 0.1]),
+        "pad_token_id": None,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    if name == "albert":
+        fields |= {
+            "embedding_size": [width - 1, width, width + 2][seed // 2 % 3],
+            "num_hidden_groups": [1, 2, n_layers][seed % 3],
+            "inner_group_num": [1, 2][seed // 3 % 2],
+        }
+    return fields
+
+
+@torch.no_grad()
+def random_encoder(name, kind="ForPreTraining", **fields):
+    """Build transformers' encoder with every parameter random, norms and biases included."""
+    import transformers
+
+    title = name.capitalize()
+    oracle = getattr(transformers, title + kind)(getattr(transformers, f"{title}Config")(**fields))
+    generator = torch.Generator().manual_seed(1)
+    for place, parameter in oracle.named_parameters():
+        parameter.normal_(std=0.3, generator=generator)
+        if place.lower().endswith(("layernorm.weight", "layer_norm.weight")):
+            parameter.add_(1.0)
+    return oracle.eval()
+
+
+def batch():
+    mask = torch.arange(MAX_LEN) < torch.tensor([MAX_LEN, 11, 5])[:, None]
+    segments = (torch.arange(MAX_LEN) >= torch.tensor([9, 6, 5])[:, None]).long() * mask
+    tokens = torch.randint(VOCAB_SIZE, (3, MAX_LEN), generator=torch.Generator().manual_seed(3))
+    return {"tokens": tokens, "mask": mask, "segments": segments}
+
+
+@torch.inference_mode()
+def ours(model):
+    """Return a model's logits at real places, and of the sentence head."""
+    output = model(**batch())
+    return output.logits[batch()["mask"]], output.sentence_logits
+
+
+@torch.inference_mode()
+def theirs(oracle):
+    """Return the same of a model of transformers."""
+    given = batch()
+    output = oracle(
+        given["tokens"], attention_mask=given["mask"].long(), token_type_ids=given["segments"]
+    )
+    logits = output.logits if "logits" in output else output.prediction_logits
+    return logits[given["mask"]], output.get("seq_relationship_logits", output.get("sop_logits"))
+
+
+def assert_equal(found, expected, atol):
+    torch.testing.assert_close(found[0], expected[0], rtol=0, atol=atol)
+    assert (found[1] is None) == (expected[1] is None)
+    if found[1] is not None:
+        torch.testing.assert_close(found[1], expected[1], rtol=0, atol=atol)
+
+
+MAGIC = bytes.fromhex("57fb808b247547db")
+DTYPES = {torch.float32: 1, torch.float64: 2, torch.int64: 9}
+BLOCK_ROWS, RESTART_ROWS = 5, 3
+
+
+def varint(value):
+    groups = [value >> shift & 0x7F for shift in range(0, max(value.bit_length(), 1), 7)]
+    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
+
+
+def field(number, value):
+    """Encode a field of a protobuf message: a number, or a text or message."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def write_bundle(prefix, tensors, *, n_shards=2):
+    """Write tensors in turn into shards, behind some unused bytes, and their index."""
+    shards = [bytearray(b"unused") for _ in range(n_shards)]
+    rows = [(b"", field(1, n_shards) + field(3, field(1, 1)))]
+    for number, (name, tensor) in enumerate(sorted(tensors.items())):
+        shard, raw = number % n_shards, tensor.contiguous().numpy().tobytes()
+        shape = b"".join(field(2, field(1, size)) for size in tensor.shape)
+        entry = field(1, DTYPES[tensor.dtype]) + field(2, shape) + field(3, shard)
+        entry += field(4, len(shards[shard])) + field(5, len(raw))
+        entry += varint(6 << 3 | 5) + masked_crc32c(raw).to_bytes(4, "little")
+        rows.append((name.encode(), entry))
+        shards[shard] += raw
+    for number, content in enumerate(shards):
+        Path(f"{prefix}.data-{number:05d}-of-{n_shards:05d}").write_bytes(content)
+    Path(f"{prefix}.index").write_bytes(sorted_table(rows))
+
+
+def sorted_table(rows):
+    """Lay out a LevelDB table of blocks, each with its checksum, and their index."""
+    out, handles = bytearray(), []
+
+    def put(rows, restart_rows):
+        stored = block_of(rows, restart_rows) + b"\0"
+        handle = varint(len(out)) + varint(len(stored) - 1)
+        out.extend(stored + masked_crc32c(stored).to_bytes(4, "little"))
+        return handle
+
+    for start in range(0, len(rows), BLOCK_ROWS):
+        block = rows[start : start + BLOCK_ROWS]
+        handles.append((block[-1][0], put(block, RESTART_ROWS)))
+    footer = put([], 1) + put(handles, 1)
+    return bytes(out) + footer.ljust(40, b"\0") + MAGIC
+
+
+def block_of(rows, restart_rows):
+    """Lay out rows whose keys share their beginning with the key before, but at restarts."""
+    out, restarts, last = bytearray(), [0], b""
+    for number, (key, value) in enumerate(rows):
+        pairs = zip(last, key, strict=False)
+        shared = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(last), len(key)))
+        if number % restart_rows == 0:
+            shared = 0
+            restarts[number // restart_rows :] = [len(out)]
+        out += varint(shared) + varint(len(key) - shared) + varint(len(value))
+        out += key[shared:] + value
+        last = key
+    ends = [*restarts, len(restarts)]
+    return bytes(out) + b"".join(place.to_bytes(4, "little") for place in ends)
+
 
 HEADS = {"bert": "cls.predictions", "albert": "predictions"}
 each_family = pytest.mark.parametrize("name", ["bert", "albert"])
@@ -38,14 +183,7 @@ SMALL = {"hidden_size": 6, "num_attention_heads": 2, "intermediate_size": 7}
 ALBERT = {"num_hidden_layers": 2, "num_hidden_groups": 1, "embedding_size": 5}
 
 
-def saved(
-    folder: Path,
-    name: str,
-    seed: int = 0,
-    *,
-    kind: str = "ForPreTraining",
-    **fields: Any,
-) -> Any:
+def saved(folder, name, seed=0, *, kind="ForPreTraining", **fields):
     """Save a random encoder as transformers does, and return it."""
     fields = {**random_fields(name, seed), **fields}
     oracle = random_encoder(name, kind, **fields).double()
@@ -54,7 +192,7 @@ def saved(
 
 
 @pytest.mark.parametrize(("name", "seed"), [("bert", 0), ("albert", 3), ("albert", 5)])
-def test_both_heads_give_the_same_logits(tmp_path: Path, name: str, seed: int) -> None:
+def test_both_heads_give_the_same_logits(tmp_path, name, seed):
     oracle = saved(tmp_path / "theirs", name, seed)
     certificate = import_huggingface(tmp_path / "theirs", tmp_path / "imported")
     assert certificate["largest_difference"]["float64"] < 1e-9
@@ -66,7 +204,7 @@ def test_both_heads_give_the_same_logits(tmp_path: Path, name: str, seed: int) -
     assert_equal(wide, expected, 1e-5 * max(1.0, float(expected[0].abs().max())))
 
 
-def test_the_fields_of_an_albert_are_those_of_its_file(tmp_path: Path) -> None:
+def test_the_fields_of_an_albert_are_those_of_its_file(tmp_path):
     depths = {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 3}
     dropouts = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
     start = {"initializer_range": 0.05, "layer_norm_eps": 1e-7, "hidden_act": "gelu_new"}
@@ -81,7 +219,7 @@ def test_the_fields_of_an_albert_are_those_of_its_file(tmp_path: Path) -> None:
 
 
 @each_family
-def test_heads_may_be_missing_but_that_of_tokens(tmp_path: Path, name: str) -> None:
+def test_heads_may_be_missing_but_that_of_tokens(tmp_path, name):
     masked = saved(tmp_path / "masked", name, kind="ForMaskedLM")
     model = read_huggingface(tmp_path / "masked")
     assert (model.config.pooler, model.config.sentence_classes) == ("none", 0)
@@ -100,10 +238,10 @@ def test_heads_may_be_missing_but_that_of_tokens(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize(("name", "is_tied"), [("bert", True), ("albert", False)])
-def test_old_names_are_read(tmp_path: Path, name: str, is_tied: bool) -> None:
+def test_old_names_are_read(tmp_path, name, is_tied):
     oracle, head = saved(tmp_path, name, tie_word_embeddings=is_tied), HEADS[name]
 
-    def age(held: Weights) -> Weights:
+    def age(held):
         old = {
             key.removeprefix(f"{name}.")
             .replace("LayerNorm.weight", "LayerNorm.gamma")
@@ -122,7 +260,7 @@ def test_old_names_are_read(tmp_path: Path, name: str, is_tied: bool) -> None:
     assert_equal(ours(model), theirs(oracle), 1e-9)
 
 
-def test_projections_of_albert_are_kept(tmp_path: Path) -> None:
+def test_projections_of_albert_are_kept(tmp_path):
     oracle = saved(tmp_path, "albert", **{**SMALL, "embedding_size": 4})
     place = "albert.encoder.embedding_hidden_mapping_in"
     with torch.no_grad():
@@ -150,9 +288,7 @@ WORDS, NORM = "embeddings.word_embeddings.weight", "embeddings.LayerNorm"
         ("albert", "albert.encoder.extra", "predictions.bias", "hold encoder.extra, which"),
     ],
 )
-def test_tensors_twice_or_of_no_place_are_refused_by_name(
-    tmp_path: Path, name: str, added: str, source: str, message: str
-) -> None:
+def test_tensors_twice_or_of_no_place_are_refused_by_name(tmp_path, name, added, source, message):
     saved(tmp_path, name)
     change_weights(tmp_path, lambda held: held.update({added: held[source] + 1}))
     with pytest.raises(CheckpointError, match=message):
@@ -171,9 +307,7 @@ def test_tensors_twice_or_of_no_place_are_refused_by_name(
         ("albert", {"inner_group_num": 2}, r"the weights lack .*albert_layers.1.*other"),
     ],
 )
-def test_a_config_that_does_not_fit_is_refused_by_field(
-    tmp_path: Path, name: str, change: dict[str, Any], message: str
-) -> None:
+def test_a_config_that_does_not_fit_is_refused_by_field(tmp_path, name, change, message):
     saved(tmp_path / "theirs", name, **SMALL, **(ALBERT if name == "albert" else {}))
     change_json(tmp_path / "theirs" / "config.json", **change)
     with pytest.raises(CheckpointError, match=message) as caught:
@@ -182,7 +316,7 @@ def test_a_config_that_does_not_fit_is_refused_by_field(
     assert not (tmp_path / "imported").exists()
 
 
-def built(name: str, vocab_size: int = VOCAB_SIZE, **fields: Any) -> Any:
+def built(name, vocab_size=VOCAB_SIZE, **fields):
     """Build a model that is exported as a class."""
     given = {"vocab_size": vocab_size, "max_len": 32, **fields}
     return with_random_vectors(build(config_of(name, **given), seed=7))
@@ -196,9 +330,7 @@ def built(name: str, vocab_size: int = VOCAB_SIZE, **fields: Any) -> Any:
         ("albert", {"share_groups": 14, "n_layers": 18}),
     ],
 )
-def test_an_export_has_as_many_layers_as_groups_need(
-    tmp_path: Path, name: str, fields: dict[str, Any]
-) -> None:
+def test_an_export_has_as_many_layers_as_groups_need(tmp_path, name, fields):
     model = built(name, **fields)
     certificate = export_huggingface(model, tmp_path / "exported")
     assert certificate["checked"] and certificate["largest_difference"]["float64"] < 1e-9
@@ -214,9 +346,7 @@ TEXT = "the dog ran over the mat"
     ("kind", "file", "name"),
     [("wordpiece", "vocab.txt", "albert"), ("unigram", "spiece.model", "bert")],
 )
-def test_an_exported_tokenizer_frames_the_same_ids_in_transformers(
-    tmp_path: Path, kind: str, file: str, name: str
-) -> None:
+def test_an_exported_tokenizer_frames_the_same_ids_in_transformers(tmp_path, kind, file, name):
     from transformers import AutoConfig
 
     tokenizer = train_tokenizer(kind, TRAINING * 9, vocab_size=60)
@@ -241,4 +371,204 @@ def test_an_exported_tokenizer_frames_the_same_ids_in_transformers(
     (folder / "tokenizer.json").unlink()
     assert (folder / file).is_file()
     again = read_huggingface(folder).tokenizer
-    assert again is not None and again.encode(TEXT.encode()).tolist() == ids
+    assert again.encode(TEXT.encode()).tolist() == ids
+
+
+# transformers' name -> the released code's, as its variables are called in Lan et al.'s repository.
+RENAMED = [
+    (r"albert\.embeddings\.(\w+_embeddings)\.weight", r"bert/embeddings/\1"),
+    (r"albert\.embeddings\.LayerNorm", r"bert/embeddings/LayerNorm"),
+    (r"albert\.encoder\.embedding_hidden_mapping_in", r"bert/encoder/embedding_hidden_mapping_in"),
+    (
+        r"albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)",
+        r"bert/encoder/transformer/group_\1/inner_group_\2",
+    ),
+    (r"\.attention\.(query|key|value)", r"/attention_1/self/\1"),
+    (r"\.attention\.dense", r"/attention_1/output/dense"),
+    (r"\.attention\.LayerNorm", r"/LayerNorm"),
+    (r"\.ffn_output", r"/ffn_1/intermediate/output/dense"),
+    (r"\.ffn\b", r"/ffn_1/intermediate/dense"),
+    (r"\.full_layer_layer_norm", r"/LayerNorm_1"),
+    (r"albert\.pooler", r"bert/pooler/dense"),
+    (r"^predictions\.bias", r"cls/predictions/output_bias"),
+    (r"^predictions", r"cls/predictions/transform"),
+    (r"transform\.(dense|LayerNorm)", r"transform/\1"),
+    (r"sop_classifier\.classifier\.weight", r"cls/seq_relationship/output_weights"),
+    (r"sop_classifier\.classifier\.bias", r"cls/seq_relationship/output_bias"),
+    (r"(LayerNorm\w*)\.weight", r"\1/gamma"),
+    (r"(LayerNorm\w*)\.bias", r"\1/beta"),
+    (r"\.weight", r"/kernel"),
+    (r"\.bias", r"/bias"),
+]
+
+
+def released(oracle):
+    """Return the weights under the released names, kernels turned, with an optimizer's slots."""
+    found = {}
+    for name, tensor in oracle.state_dict().items():
+        if ".decoder." in name:
+            continue
+        for pattern, replacement in RENAMED:
+            name = re.sub(pattern, replacement, name)
+        found[name] = tensor.T.contiguous() if name.endswith("/kernel") else tensor
+    slots = {f"{name}/{slot}": torch.ones(2) for name in found for slot in ("adam_m", "adam_v")}
+    return {**found, **slots, "global_step": torch.tensor(7)}
+
+
+# As TensorFlow 2.21 wrote it: x = range(10) as int32 in the first shard, y = range(5.) as float32
+# in the second.
+TENSORFLOW_INDEX = bytes.fromhex(
+    "0000 0608 021a 0208 0100 010f 7808 0312 0412 0208 0a28 2835 492f f9f2"
+    "0001 1179 0801 1204 1202 0805 1801 2814 35f7 aa3f ee00 0000 0001 0000"
+    "0000 afca b56c 0000 0000 0100 0000 00c0 f2a1 b000 0102 7a00 3900 0000"
+    "0001 0000 0000 94b1 d08c 3e08 4b0e" + "00" * 36 + "57fb 808b 2475 47db"
+)
+
+X, Y = torch.arange(10, dtype=torch.int32), torch.arange(5.0)
+
+
+def test_a_checkpoint_of_tensorflow_is_read_and_every_byte_of_its_index_guarded(tmp_path):
+    (tmp_path / "m.data-00000-of-00002").write_bytes(X.numpy().tobytes())
+    (tmp_path / "m.data-00001-of-00002").write_bytes(Y.numpy().tobytes())
+    unguarded = []
+    for place in range(-1, len(TENSORFLOW_INDEX)):
+        index = bytearray(TENSORFLOW_INDEX)
+        if place >= 0:
+            index[place] ^= 0x55
+        (tmp_path / "m.index").write_bytes(index)
+        with suppress(CheckpointError):
+            found = read_bundle(tmp_path)
+            assert list(found) == ["x", "y"]
+            assert torch.equal(found["x"], X) and torch.equal(found["y"], Y)
+            unguarded.append(place)
+    # The footer of 48 bytes starts with two handles of 2 bytes and ends with the magic number of 8.
+    assert unguarded == [-1, *range(142 - 48 + 4, 142 - 8)]
+
+
+def release(folder, change=dict, **fields):
+    """Write a random ALBERT as released, and return transformers' model of the same weights."""
+    drawn = {**random_fields("albert", 3), "hidden_act": "gelu_new", "layer_norm_eps": 1e-12}
+    oracle = random_encoder("albert", **drawn, **fields).double()
+    folder.mkdir()
+    write_bundle(folder / "model.ckpt-best", change(released(oracle)))
+    names = ("layer_norm_eps", "pad_token_id", "bos_token_id", "eos_token_id")
+    config = {name: value for name, value in drawn.items() if name not in names}
+    config |= {"type_vocab_size": 2, "net_structure_type": 0, "hidden_act": "gelu", **fields}
+    (folder / "albert_config.json").write_text(json.dumps(config))
+    return oracle
+
+
+def test_a_release_gives_the_logits_of_transformers_with_the_same_weights(tmp_path):
+    folder = tmp_path / "albert"
+    oracle = release(folder)
+    tokenizer = train_tokenizer("unigram", [b"the cat sat on the mat, and on"] * 9, vocab_size=40)
+    (folder / "30k-clean.model").write_bytes(tokenizer.model)
+    certificate = import_albert_tf(folder, tmp_path / "imported")
+    slots = [name for name in released(oracle) if name.endswith(("adam_m", "adam_v", "_step"))]
+    assert certificate["left_out"] == {"optimizer_tensors": len(slots)}
+    assert not certificate["checked"]
+    expected, model = theirs(oracle), load(tmp_path / "imported")
+    assert expected[0].std() > 0.05
+    assert_equal(ours(model), expected, 1e-9)
+    assert model.tokenizer.encode(b"the cat").tolist() == tokenizer.encode(b"the cat").tolist()
+    with pytest.raises(ConfigError, match="nothing is overwritten"):
+        import_albert_tf(folder, folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "change", "message"),
+    [
+        ({"hidden_act": "tanh"}, {}, "hidden_act = 'tanh' is not one of gelu, relu"),
+        ({"num_attention_heads": 7}, {}, "num_attention_heads = 7 does not divide"),
+        ({}, {"bert/extra": torch.ones(2)}, "hold extra, which ALBERT's release has not"),
+        ({}, {"pooler/dense/bias": torch.ones(2)}, "bert/pooler/dense/bias and pooler/dense/bias"),
+    ],
+    ids=str,
+)
+def test_a_release_that_does_not_fit_is_refused_by_name(tmp_path, fields, change, message):
+    folder = tmp_path / "albert"
+    release(folder, lambda tensors: {**tensors, **change})
+    path = folder / "albert_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    with pytest.raises(CheckpointError, match=message):
+        import_albert_tf(folder, tmp_path / "imported")
+    shard = folder / "model.ckpt-best.data-00001-of-00002"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="is cut short"):
+        read_bundle(folder)
+
+
+TEXT_tokenizer_files = "\n".join(WRITTEN).encode() * 3
+
+
+def exported(tokenizer, folder):
+    for name, content in export_files(tokenizer).items():
+        (folder / name).write_bytes(content)
+    return opened(folder)
+
+
+def theirs_tokenizer_files(library, text):
+    return library(text, add_special_tokens=False, split_special_tokens=True).input_ids
+
+
+def without_names(text):
+    # The library takes the names of special ids in the text of a unigram vocabulary for those ids.
+    return text.replace("<pad>", "").replace("<unk>", "")
+
+
+@pytest.mark.parametrize("name", ["albert/spiece.model", "bert/vocab.txt"])
+def test_published_vocabularies_make_the_same_ids_in_transformers(real_data, tmp_path, name):
+    tokenizer = load_tokenizer(real_data / "vocab" / name)
+    library = exported(tokenizer, tmp_path)
+    assert len(sentences(real_data)) > 1000
+    found = [without_names(sentence) for sentence in rows(sentences(real_data), 400)]
+    ids = library(found, add_special_tokens=False, split_special_tokens=True).input_ids
+    for text, expected in zip(found, ids, strict=True):
+        assert tokenizer.encode(text.encode()).tolist() == expected, text
+    framed = [tokenizer.cls_id, *tokenizer.encode(b"a").tolist(), tokenizer.sep_id]
+    assert library("a").input_ids == framed
+    again = load_tokenizer(tmp_path)
+    whole = "\n".join(found).encode()
+    assert again.encode(whole).tolist() == tokenizer.encode(whole).tolist()
+    assert again.special_ids == tokenizer.special_ids
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+def test_trained_vocabularies_make_the_same_ids_in_transformers(tmp_path, kind):
+    tokenizer = train_tokenizer(kind, [TEXT_tokenizer_files], vocab_size=600)
+    library = exported(tokenizer, tmp_path)
+    # One letter repeated has ways to be divided that are equally probable.
+    for each in map(without_names, WRITTEN):
+        if kind == "wordpiece" or "xxx" not in each:
+            assert theirs_tokenizer_files(library, each) == tokenizer.encode(each.encode()).tolist()
+    for name in ("pad", "cls", "sep", "mask", "unk"):
+        assert getattr(library, f"{name}_token_id") == getattr(tokenizer, f"{name}_id")
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"), [("unigram", "spiece.model"), ("wordpiece", "vocab.txt")]
+)
+def test_the_original_files_go_along(tmp_path, kind, file):
+    tokenizer = train_tokenizer(kind, [TEXT_tokenizer_files], vocab_size=600)
+    files = export_files(tokenizer)
+    assert set(files) == {"tokenizer.json", file, "tokenizer_config.json"}
+    (tmp_path / file).write_bytes(files[file])
+    assert load_tokenizer(tmp_path / file).fingerprint == tokenizer.fingerprint
+
+
+def test_byte_level_bpe_with_names_for_masks_goes_along(tmp_path):
+    own = train_tokenizer("bpe", [TEXT_tokenizer_files], vocab_size=300)
+    library = tokenizers.Tokenizer.from_str(own.serialize().decode())
+    library.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    tokenizer = SubwordTokenizer(library)
+    loaded = exported(tokenizer, tmp_path)
+    assert loaded.mask_token_id == tokenizer.mask_id
+    assert (
+        theirs_tokenizer_files(loaded, "naïve text")
+        == tokenizer.encode("naïve text".encode()).tolist()
+    )
+
+
+def test_tokenizers_that_transformers_lacks_stay_behind():
+    words = MosesTokenizer.train([TEXT_tokenizer_files], n_merges=3)
+    assert [export_files(each) for each in (ByteTokenizer(), words)] == [{}, {}]

@@ -3,12 +3,10 @@
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError
@@ -29,13 +27,10 @@ from tests.interop.exported import resolved
 from tests.interop.folders import opened
 from tests.interop.tiny import ours, tiny
 
-Arrays = list[NDArray[np.float64]]
 N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS, N_HEADS = 7, 11, 24, 2, 12
 
 
-def shapes_of(
-    n_positions: int, vocab_size: int, width: int, n_layers: int
-) -> list[tuple[int, ...]]:
+def shapes_of(n_positions, vocab_size, width, n_layers):
     """List the shapes in the order of the release (facts of it: positions, tokens, blocks)."""
     norm = [(width,), (width,)]
     attention = [(1, width, 3 * width), (3 * width,), (1, width, width), (width,)]
@@ -44,13 +39,13 @@ def shapes_of(
     return [(n_positions, width), (vocab_size, width), *block * n_layers]
 
 
-def draw(seed: int = 0) -> Arrays:
+def draw(seed=0):
     rng = np.random.default_rng(seed)
     shapes = shapes_of(N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS)
     return [rng.normal(0.0, 0.3, shape) for shape in shapes]
 
 
-def save(folder: Path, arrays: Arrays, n_pieces: int = 10) -> Path:
+def save(folder, arrays, n_pieces=10):
     """Write arrays as they were released: pieces whose ends are no array's."""
     folder.mkdir()
     flat = np.concatenate([array.ravel() for array in arrays])
@@ -60,17 +55,17 @@ def save(folder: Path, arrays: Arrays, n_pieces: int = 10) -> Path:
     return folder
 
 
-def norm(x: Any, gain: Any, offset: Any) -> Any:
+def norm(x, gain, offset):
     variance = x.var(-1, keepdims=True)
     return gain * (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + 1e-5) + offset
 
 
-def softmax(x: Any) -> Any:
+def softmax(x):
     shares = np.exp(x - x.max(-1, keepdims=True))
     return shares / shares.sum(-1, keepdims=True)
 
 
-def log_p(arrays: Arrays, tokens: list[int]) -> Any:
+def log_p(arrays, tokens):
     """Compute log-probabilities over the whole matrix, as the released code's equations say."""
     positions, words, *rest = arrays
     matrix = np.concatenate([words, positions])  # tokens first, then positions
@@ -99,7 +94,7 @@ def log_p(arrays: Arrays, tokens: list[int]) -> Any:
 TOKENS = [3, 10, 0, 3, 7, 5]
 
 
-def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path: Path) -> None:
+def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path):
     arrays = draw()
     folder = save(tmp_path / "released", arrays)
     certificate = import_gpt1(folder, tmp_path / "ours")
@@ -117,7 +112,7 @@ def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path: Path) ->
         np.testing.assert_allclose(logits.log_softmax(-1).numpy(), expected, rtol=0, atol=1e-9)
 
 
-def test_the_published_shapes_have_the_published_parameters() -> None:
+def test_the_published_shapes_have_the_published_parameters():
     shapes = shapes_of(512, 40478, 768, 12)
     assert len(shapes) == 146
     assert sum(int(np.prod(shape)) for shape in shapes) == 116_534_784
@@ -130,7 +125,7 @@ def test_the_published_shapes_have_the_published_parameters() -> None:
     assert sum(each.numel() for each in model.parameters()) == 116_534_784
 
 
-def write_tokenizer(folder: Path) -> list[str]:
+def write_tokenizer(folder):
     """Write a vocabulary and its merges as the release names them; return the pieces."""
     pieces = ["<unk>", *"aeht", *(f"{letter}</w>" for letter in "aeht"), "th", "the</w>"]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
@@ -139,7 +134,7 @@ def write_tokenizer(folder: Path) -> list[str]:
     return pieces
 
 
-def test_the_tokenizer_beside_the_arrays_comes_along(tmp_path: Path) -> None:
+def test_the_tokenizer_beside_the_arrays_comes_along(tmp_path):
     folder = save(tmp_path / "released", draw())
     pieces = write_tokenizer(folder)
     assert len(pieces) == VOCAB_SIZE
@@ -149,7 +144,7 @@ def test_the_tokenizer_beside_the_arrays_comes_along(tmp_path: Path) -> None:
     assert [pieces[number] for number in ids] == ["the</w>", "h", "a", "t</w>"]
 
 
-def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     folder = save(tmp_path / "released", [np.zeros(each) for each in shapes_of(3, 5, 24, 1)])
     write_tokenizer(folder)
     with pytest.raises(CheckpointError, match="has 11 ids, the model's vocab_size is 5: they do"):
@@ -160,29 +155,29 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "ours").exists()
 
 
-def piece(content: Any) -> Any:
+def piece(content):
     """Have the fourth piece hold an array, or bytes."""
 
-    def damage(folder: Path) -> None:
+    def damage(folder):
         path = folder / "params_3.npy"
         path.write_bytes(content) if isinstance(content, bytes) else np.save(path, content)
 
     return damage
 
 
-def shapes(content: Any, number: int | None = None) -> Any:
+def shapes(content, number=None):
     """Have the list of shapes say another one, or be other content."""
     if number is not None:
-        listed: list[Any] = shapes_of(N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS)
+        listed = shapes_of(N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS)
         content = [*listed[:number], content, *listed[number + 1 :]]
     return lambda folder: (folder / SHAPES).write_text(json.dumps(content))
 
 
-def missing(name: str) -> Any:
+def missing(name):
     return lambda folder: (folder / name).unlink()
 
 
-def cut_off(folder: Path) -> None:
+def cut_off(folder):
     path = folder / "params_3.npy"
     path.write_bytes(path.read_bytes()[:-8])
 
@@ -209,7 +204,7 @@ def cut_off(folder: Path) -> None:
         (cut_off, "params_3.npy is damaged"),
     ],
 )
-def test_a_folder_that_is_no_release_is_refused(tmp_path: Path, damage: Any, message: str) -> None:
+def test_a_folder_that_is_no_release_is_refused(tmp_path, damage, message):
     folder = save(tmp_path / "released", draw())
     damage(folder)
     with pytest.raises(CheckpointError, match=message) as caught:
@@ -220,14 +215,14 @@ def test_a_folder_that_is_no_release_is_refused(tmp_path: Path, damage: Any, mes
 class Touches:
     """Leaves a file where it is unpickled."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return (Path.touch, (self.path,))
 
 
-def test_nothing_is_unpickled(tmp_path: Path) -> None:
+def test_nothing_is_unpickled(tmp_path):
     folder = save(tmp_path / "released", draw())
     trap = tmp_path / "trap"
     np.save(folder / "params_3.npy", np.array([Touches(trap)], dtype=object), allow_pickle=True)
@@ -236,7 +231,7 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     assert not trap.exists()
 
 
-def test_a_file_a_taken_place_and_an_odd_width_are_refused(tmp_path: Path) -> None:
+def test_a_file_a_taken_place_and_an_odd_width_are_refused(tmp_path):
     arrays = [np.zeros(shape) for shape in shapes_of(3, 4, 16, 1)]
     with pytest.raises(CheckpointError, match="a width of 16, which the 12 heads"):
         read_gpt1(save(tmp_path / "narrow", arrays))
@@ -247,7 +242,7 @@ def test_a_file_a_taken_place_and_an_odd_width_are_refused(tmp_path: Path) -> No
         import_gpt1(folder, folder)
 
 
-def test_masks_and_positions_of_older_versions_are_left_out(tmp_path: Path) -> None:
+def test_masks_and_positions_of_older_versions_are_left_out(tmp_path):
     model = tiny("openai-gpt")
     bare = {name.removeprefix("transformer."): each for name, each in model.tensors.items()}
     masks = {f"h.{layer}.attn.bias": torch.ones(1, 1, 16, 16) for layer in range(2)}
@@ -257,9 +252,7 @@ def test_masks_and_positions_of_older_versions_are_left_out(tmp_path: Path) -> N
     assert torch.equal(ours(read_huggingface(folder)), ours(again))
 
 
-def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(
-    tmp_path: Path,
-) -> None:
+def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(tmp_path):
     pytest.importorskip("ftfy")
     pytest.importorskip("spacy")
     folder = tiny("openai-gpt", vocab_size=40).save(tmp_path / "theirs")
@@ -278,13 +271,13 @@ def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(
     (folder / "merges.txt").write_text("\n".join([*lines[:3], "' t</w>", lines[3], ""]))
     import_huggingface(folder, tmp_path / "ours")
     tokenizer = load(tmp_path / "ours").tokenizer
-    assert tokenizer is not None and tokenizer.kind == "gpt1-bpe"
+    assert tokenizer.kind == "gpt1-bpe"
     expected = ["the</w>", "\n</w>", "d", "o</w>", "n't</w>", "<unk>"]
     found = tokenizer.encode("The\n\ndon't \u6f22".encode()).tolist()
     assert found == [vocabulary[piece] for piece in expected]
 
 
-def trained_model(text: str, **rules: Any) -> Any:
+def trained_model(text, **rules):
     """Build a model with a tokenizer trained on a text."""
     tokenizer = train_tokenizer("gpt1-bpe", [text.encode()], merges=9, **rules)
     fields = {"norm_order": "post", "n_heads": 2, "d_model": 8, "n_layers": 1}
@@ -293,7 +286,7 @@ def trained_model(text: str, **rules: Any) -> Any:
     return model
 
 
-def test_transformers_opens_a_tokenizer_trained_by_its_rules(tmp_path: Path) -> None:
+def test_transformers_opens_a_tokenizer_trained_by_its_rules(tmp_path):
     text = "The day, the\nother  day's th\u00e9 (\u6f22) don't\n"
     model = trained_model(text, normalization="transformers")
     export_huggingface(model, tmp_path / "exported")
@@ -304,7 +297,7 @@ def test_transformers_opens_a_tokenizer_trained_by_its_rules(tmp_path: Path) -> 
     assert load(tmp_path / "again").tokenizer.fingerprint == model.tokenizer.fingerprint
 
 
-def test_published_rules_are_written_for_no_other_system(tmp_path: Path) -> None:
+def test_published_rules_are_written_for_no_other_system(tmp_path):
     # transformers has no class with them: its own would give other ids.
     pytest.importorskip("ftfy")
     pytest.importorskip("spacy")

@@ -2,17 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.certificate import describe
@@ -34,7 +29,7 @@ from tests.interop.tiny import tiny
 N_TOKENS = 13
 
 
-def saved(folder: Path, *, dtype: torch.dtype = torch.float64, **fields: Any) -> Any:
+def saved(folder, *, dtype=torch.float64, **fields):
     """Save a random GPT-2 as transformers does, and return it."""
     original = tiny("gpt2", dtype=dtype, **fields)
     model = original.model(attn_implementation="eager", bos_token_id=None, eos_token_id=None)
@@ -42,11 +37,11 @@ def saved(folder: Path, *, dtype: torch.dtype = torch.float64, **fields: Any) ->
     return model
 
 
-def draw_tokens(rows: int, n: int = N_TOKENS) -> Tensor:
+def draw_tokens(rows, n=N_TOKENS):
     return torch.randint(23, (rows, n), generator=torch.Generator().manual_seed(5))
 
 
-def equal(found: Tensor, expected: Tensor, atol: float = 1e-9) -> None:
+def equal(found, expected, atol=1e-9):
     torch.testing.assert_close(found, expected, atol=atol, rtol=0)
 
 
@@ -58,9 +53,7 @@ def equal(found: Tensor, expected: Tensor, atol: float = 1e-9) -> None:
     ],
     ids=str,
 )
-def test_logits_and_gradients_equal_those_of_transformers(
-    tmp_path: Path, fields: dict[str, Any]
-) -> None:
+def test_logits_and_gradients_equal_those_of_transformers(tmp_path, fields):
     oracle = saved(tmp_path / "gpt2", **fields)
     certificate = import_huggingface(tmp_path / "gpt2", tmp_path / "imported")
     assert certificate["largest_difference"]["float64"] < 1e-9
@@ -92,7 +85,7 @@ def test_logits_and_gradients_equal_those_of_transformers(
     equal(block[1].function.output.weight.grad.t(), theirs.h[0].mlp.c_proj.weight.grad)
 
 
-def test_an_import_keeps_what_training_needs(tmp_path: Path) -> None:
+def test_an_import_keeps_what_training_needs(tmp_path):
     dropouts = {"resid_pdrop": 0.1, "embd_pdrop": 0.2, "attn_pdrop": 0.3}
     saved(tmp_path / "gpt2", n_inner=None, **dropouts)
     config = read_huggingface(tmp_path / "gpt2").config
@@ -103,7 +96,7 @@ def test_an_import_keeps_what_training_needs(tmp_path: Path) -> None:
 
 
 @torch.inference_mode()
-def test_half_precision_shards_bare_names_and_old_masks_are_read(tmp_path: Path) -> None:
+def test_half_precision_shards_bare_names_and_old_masks_are_read(tmp_path):
     folder = tmp_path / "gpt2"
     oracle = saved(folder, dtype=torch.bfloat16)
     tensors = load_file(folder / WEIGHTS)
@@ -117,24 +110,24 @@ def test_half_precision_shards_bare_names_and_old_masks_are_read(tmp_path: Path)
     equal(model(tokens).logits, oracle.double()(tokens).logits)
 
 
-def weights(**changes: Tensor) -> Callable[[Path], None]:
+def weights(**changes):
     """Have the file hold other tensors, named with ``__`` for a dot."""
     named = {name.replace("__", "."): tensor for name, tensor in changes.items()}
     return lambda folder: change_weights(folder, lambda held: held | named)
 
 
-def config(**fields: Any) -> Callable[[Path], None]:
+def config(**fields):
     return lambda folder: change_json(folder / "config.json", **fields)
 
 
-def cut_off(folder: Path) -> None:
+def cut_off(folder):
     (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-100])
 
 
-def index(tensor: str, shard: str) -> Callable[[Path], None]:
+def index(tensor, shard):
     """Have an index name all tensors in a shard, and one more in any."""
 
-    def damage(folder: Path) -> None:
+    def damage(folder):
         (folder / WEIGHTS).rename(folder / "a.safetensors")
         places = dict.fromkeys(load_file(folder / "a.safetensors"), "a.safetensors")
         content = json.dumps({"weight_map": {**places, tensor: shard}})
@@ -164,9 +157,7 @@ def index(tensor: str, shard: str) -> Callable[[Path], None]:
         (shutil.rmtree, "is not a folder"),
     ],
 )
-def test_a_folder_that_does_not_fit_is_refused_by_name(
-    tmp_path: Path, damage: Callable[[Path], Any], message: str
-) -> None:
+def test_a_folder_that_does_not_fit_is_refused_by_name(tmp_path, damage, message):
     saved(tmp_path / "gpt2")
     damage(tmp_path / "gpt2")
     with pytest.raises(CheckpointError, match=message) as caught:
@@ -176,8 +167,8 @@ def test_a_folder_that_does_not_fit_is_refused_by_name(
 
 
 def test_without_transformers_the_certificate_says_so_and_nothing_is_overwritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     saved(tmp_path / "gpt2")
     monkeypatch.setattr("sublayer.interop.certificate.find_spec", lambda name: None)
     certificate = import_huggingface(tmp_path / "gpt2", tmp_path / "imported")
@@ -192,9 +183,7 @@ def test_without_transformers_the_certificate_says_so_and_nothing_is_overwritten
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_certificate_is_of_the_memory_there_is_and_refuses_other_logits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_is_of_the_memory_there_is_and_refuses_other_logits(tmp_path, monkeypatch):
     saved(tmp_path / "gpt2")
     monkeypatch.setattr("sublayer.interop.certificate._FLOAT64_PARAMETERS", 0)
     certificate = import_huggingface(tmp_path / "gpt2", tmp_path / "narrow")
@@ -212,14 +201,14 @@ TEXT = "Zwölf Boxkämpfer jagen  Viktor\nquer über den Sylter Deich; 日本 do
 TRAINING = ["the cat sat on the mat and the dog", "Zwölf Boxkämpfer über den Deich"] * 9
 
 
-def library_tokenizer(vocab_size: int) -> tokenizers.Tokenizer:
+def library_tokenizer(vocab_size):
     trained = tokenizers.ByteLevelBPETokenizer()
     rules = {"special_tokens": ["<|endoftext|>"], "show_progress": False}
     trained.train_from_iterator(TRAINING, vocab_size, **rules)
     return tokenizers.Tokenizer.from_str(trained.to_str())
 
 
-def export_with(tokenizer: Tokenizer, folder: Path) -> Path:
+def export_with(tokenizer, folder):
     settings = {"n_layers": 1, "d_model": 8, "n_heads": 2}
     model = build(resolved(settings, tokenizer.vocab_size), seed=0).eval()
     model.tokenizer = tokenizer
@@ -228,7 +217,7 @@ def export_with(tokenizer: Tokenizer, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("files", ["tokenizer.json", "vocab.json and merges.txt"])
-def test_an_imported_tokenizer_makes_the_ids_of_the_library(tmp_path: Path, files: str) -> None:
+def test_an_imported_tokenizer_makes_the_ids_of_the_library(tmp_path, files):
     folder, theirs = tmp_path / "gpt2", library_tokenizer(280)
     saved(folder, vocab_size=290)
     if files == "tokenizer.json":
@@ -248,16 +237,14 @@ def test_an_imported_tokenizer_makes_the_ids_of_the_library(tmp_path: Path, file
 
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe", "wordpiece"])
-def test_an_exported_tokenizer_makes_the_same_ids_in_transformers(
-    tmp_path: Path, kind: str
-) -> None:
+def test_an_exported_tokenizer_makes_the_same_ids_in_transformers(tmp_path, kind):
     ours = train_tokenizer(kind, [text.encode() for text in TRAINING], vocab_size=280)
     theirs = opened(export_with(ours, tmp_path / "exported"))
     text = TEXT if ours.is_lossless else "Zwölf cats sat"
     ids = ours.encode(text.encode()).tolist()
     assert theirs(text).input_ids == ids
     again = read_huggingface(tmp_path / "exported").tokenizer
-    assert again is not None and again.encode(text.encode()).tolist() == ids
+    assert again.encode(text.encode()).tolist() == ids
     if ours.is_lossless:
         assert theirs.decode(ids) == TEXT
         assert theirs.eos_token_id == ours.end_id

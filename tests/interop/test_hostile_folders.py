@@ -1,4 +1,4 @@
-"""HuggingFace folders with something wrong: one line of error, or transformers' logits."""
+"""HuggingFace folders with something wrong, or by name: one line of error, or their logits."""
 
 import dataclasses
 import io
@@ -6,19 +6,66 @@ import json
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import Mock
 
+import huggingface_hub
 import pytest
 import torch
+from huggingface_hub import errors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from sublayer import cli
+from sublayer.errors import CheckpointError
 from sublayer.interop.huggingface.classes import FAMILIES
+from sublayer.interop.huggingface.exchange import import_huggingface
+from sublayer.interop.huggingface.hub_models import is_hub_name
 from sublayer.loading import load
 from tests.breadth import TRIES_ALL, examples
 from tests.interop.folders import change_weights, read_json
-from tests.interop.tiny import CLASSES, Tiny, tiny
+from tests.interop.tiny import CLASSES, tiny
+
+
+def test_a_model_is_fetched_by_name_without_its_pickles(tmp_path, monkeypatch):
+    served = tiny("gpt2").save(tmp_path / "served")
+    (served / "pytorch_model.bin").write_bytes(b"a pickle")
+
+    def download(name, *, allow_patterns):
+        assert name == "team/tiny"
+        (tmp_path / "cache").mkdir()
+        for pattern in allow_patterns:
+            for path in served.glob(pattern):
+                shutil.copy(path, tmp_path / "cache" / path.name)
+        return str(tmp_path / "cache")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.chdir(tmp_path)
+    import_huggingface(Path("team/tiny"), tmp_path / "imported")
+    assert load(tmp_path / "imported").config.d_model == 12
+    fetched = sorted(path.name for path in (tmp_path / "cache").iterdir())
+    assert fetched == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (errors.RepositoryNotFoundError("none", response=Mock()), "has no model of that name"),
+        (OSError("no route\nto host"), r"\(no route to host\): .*`hf download team/none"),
+        (ValueError(""), r"\(ValueError\)"),
+    ],
+    ids=str,
+)
+def test_a_model_that_cannot_be_fetched_is_refused(tmp_path, monkeypatch, problem, message):
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=problem))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match=f"there is no folder team/none, and .*{message}"):
+        import_huggingface(Path("team/none"), tmp_path / "imported")
+    assert not (tmp_path / "imported").exists()
+    assert [is_hub_name(text) for text in ("gpt2", "a/b", "a/b/c", "../gpt2")] == [
+        *(True, True, False, False)
+    ]
+
 
 NUMBERS = [*(-1, 0, 1, 2, 3, 12, 23, 1000, 2**31, 2**63, 10**30), *(0.5, 1.0, -0.1, 1e-5, 1e300)]
 TEXTS = ["", "x", "0", "relu", "gelu", "mish", "float16", "../../x", "a\0b"]
@@ -27,22 +74,24 @@ LITERALS = [
     *("NaN", "-Infinity", "1" * 5000, "1e999", '"\\ud800"', "[" * 3000 + "]" * 3000, "01", "tru"),
     *('{"a":' * 200 + "1" + "}" * 200, '{"a": 1, "a": 2}', "[1,]", ""),
 ]
+
 literals = st.one_of(
     st.sampled_from([*NUMBERS, *TEXTS]).map(json.dumps),
     st.sampled_from(LITERALS),
     (st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)).map(json.dumps),
 )
+
 SHARED = [HealthCheck.function_scoped_fixture]
-_MODELS: dict[str, Tiny] = {}
+_MODELS = {}
 
 
-def model_of(name: str) -> Tiny:
+def model_of(name):
     if name not in _MODELS:
         _MODELS[name] = tiny(name)
     return _MODELS[name]
 
 
-def names_of(name: str) -> list[str]:
+def names_of(name):
     """Name every field that transformers' class knows, and some that it does not."""
     table = FAMILIES[name].fields
     known = {each.name for each in dataclasses.fields(model_of(name).kind.config_class)}
@@ -50,7 +99,7 @@ def names_of(name: str) -> list[str]:
     return sorted(known | table.fields.keys() | table.aliases.keys() | table.ignored | junk)
 
 
-def run(*words: str) -> tuple[int, str]:
+def run(*words):
     """Run a command; return its exit code and what it wrote to standard error."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
@@ -58,7 +107,7 @@ def run(*words: str) -> tuple[int, str]:
     return code, err.getvalue()
 
 
-def import_in(place: Path, folder: Path) -> Path | None:
+def import_in(place, folder):
     """Import a folder; None where it was refused, in one line, without a trace."""
     before = sorted(place.iterdir())
     code, err = run("import", "huggingface", str(folder), "--out", str(place / "new" / "ours"))
@@ -72,13 +121,13 @@ def import_in(place: Path, folder: Path) -> Path | None:
     return place / "new" / "ours"
 
 
-def written(fields: dict[str, str]) -> str:
+def written(fields):
     """Write an object of fields whose values are JSON, or what should have been."""
     return f"{{{', '.join(f'{json.dumps(key)}: {value}' for key, value in fields.items())}}}"
 
 
 @st.composite
-def altered(draw: st.DrawFn) -> tuple[str, str]:
+def altered(draw):
     """Draw a class, and a config.json with up to three fields altered, or some left out."""
     name = draw(st.sampled_from(list(CLASSES)))
     fields = {key: json.dumps(value) for key, value in model_of(name).fields.items()}
@@ -92,9 +141,7 @@ def altered(draw: st.DrawFn) -> tuple[str, str]:
 
 @settings(examples(400 if TRIES_ALL else 50), suppress_health_check=SHARED)
 @given(altered())
-def test_an_altered_config_is_refused_in_a_line_or_read(
-    tmp_path: Path, drawn: tuple[str, str]
-) -> None:
+def test_an_altered_config_is_refused_in_a_line_or_read(tmp_path, drawn):
     name, text = drawn
     place = tmp_path / "case"
     shutil.rmtree(place, ignore_errors=True)
@@ -106,7 +153,7 @@ def test_an_altered_config_is_refused_in_a_line_or_read(
         assert certificate["largest_difference"]["float64"] < 1e-12
 
 
-def shard(folder: Path) -> dict[str, str]:
+def shard(folder):
     """Part a folder's weights into two files; return the map of an index."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
@@ -117,7 +164,7 @@ def shard(folder: Path) -> dict[str, str]:
     return {key: file for file, held in parts.items() for key in held}
 
 
-def test_a_tensor_that_two_shards_hold_is_refused(tmp_path: Path) -> None:
+def test_a_tensor_that_two_shards_hold_is_refused(tmp_path):
     folder = model_of("gpt2").save(tmp_path / "theirs")
     places = shard(folder)
     shutil.copy(folder / "a.safetensors", folder / "c.safetensors")
@@ -132,9 +179,7 @@ FORMATS = [torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.floa
 
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
-def test_weights_of_any_format_are_converted_with_a_note_or_refused_by_name(
-    tmp_path: Path, dtype: torch.dtype
-) -> None:
+def test_weights_of_any_format_are_converted_with_a_note_or_refused_by_name(tmp_path, dtype):
     folder, name = model_of("gpt2").save(tmp_path / "theirs"), "transformer.h.1.ln_2.bias"
     change_weights(folder, lambda held: held | {name: held[name].to(dtype)})
     code, err = run("import", "huggingface", str(folder), "--out", str(tmp_path / "ours"))
@@ -148,12 +193,10 @@ def test_weights_of_any_format_are_converted_with_a_note_or_refused_by_name(
         assert not (tmp_path / "ours").exists()
 
 
-def test_a_refused_or_interrupted_import_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_or_interrupted_import_leaves_nothing_behind(tmp_path, monkeypatch):
     folder = model_of("gpt2").save(tmp_path / "theirs")
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("sublayer.model.model_folder.save_file", interrupt)
@@ -162,9 +205,7 @@ def test_a_refused_or_interrupted_import_leaves_nothing_behind(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["theirs"]
 
 
-def test_paths_that_are_no_text_or_exist_are_refused_before_anything_is_made(
-    tmp_path: Path,
-) -> None:
+def test_paths_that_are_no_text_or_exist_are_refused_before_anything_is_made(tmp_path):
     folder = model_of("gpt2").save(tmp_path / "theirs")
     bad, link = tmp_path / "\udcff", tmp_path / "link"
     link.symlink_to(tmp_path / "nowhere")

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,7 +38,7 @@ _TRANSLATOR = {
     "decoder_ffn_dim": 10,
     "max_position_embeddings": 16,
 }
-CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
+CLASSES = {
     "gpt2": ("GPT2LMHeadModel", _GPT2),
     "openai-gpt": ("OpenAIGPTLMHeadModel", _GPT1),
     "bert": ("BertForPreTraining", _ENCODER),
@@ -88,7 +87,7 @@ class Tiny:
     fields: dict[str, Any]
     tensors: dict[str, Tensor]
 
-    def save(self, folder: Path, **changes: Any) -> Path:
+    def save(self, folder, **changes):
         """Write the folder, with other fields in its config.json; an Ellipsis leaves one out."""
         from safetensors.torch import save_file
 
@@ -104,7 +103,7 @@ class Tiny:
             )
         return folder
 
-    def model(self, **rules: Any) -> Any:
+    def model(self, **rules):
         """Build the model of transformers of these fields and tensors."""
         model = self.kind(self.kind.config_class(**self.fields, **rules))
         model = model.to(next(iter(self.tensors.values())).dtype).eval()
@@ -114,7 +113,7 @@ class Tiny:
 
 
 @torch.no_grad()
-def tiny(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> Tiny:
+def tiny(name, *, dtype=torch.float64, **changes):
     """Build a model of a class with every parameter random, norms and biases included."""
     import transformers
 
@@ -134,21 +133,21 @@ def tiny(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> Ti
     return Tiny(name, kind, {"model_type": model_type(name), **fields}, stored(model))
 
 
-def model_type(name: str) -> str:
+def model_type(name):
     """Return what a config.json of a class says of its type."""
     return name.partition(" ")[0]
 
 
-def stored(model: Any) -> dict[str, Tensor]:
+def stored(model):
     """Return the tensors that transformers saves: of those that are one, the first."""
-    found: dict[int, str] = {}
+    found = {}
     state = model.state_dict()
     for key, tensor in state.items():
         found.setdefault(tensor.data_ptr(), key)
     return {key: state[key].contiguous() for key in found.values()}
 
 
-def batch() -> tuple[Tensor, Tensor]:
+def batch():
     """Return the tokens that models are asked about, and those that follow for a translator."""
     generator = torch.Generator().manual_seed(3)
     # No token is a padding, to which M2M100 gives no position.
@@ -157,32 +156,29 @@ def batch() -> tuple[Tensor, Tensor]:
 
 
 @torch.inference_mode()
-def ours(model: Any) -> Tensor:
+def ours(model):
     """Return our model's logits."""
     tokens, target = batch()
     model = model.double()
     if model.config.kind == "encoder-decoder":
-        found: Tensor = model(tokens, torch.ones_like(tokens).bool(), target=target).logits
-        return found
+        return model(tokens, torch.ones_like(tokens).bool(), target=target).logits
     output = model(tokens)
-    plain: Tensor = output.get("label", output.get("span", output.get("vocabulary")))
-    return plain
+    return output.get("label", output.get("span", output.get("vocabulary")))
 
 
 @torch.inference_mode()
-def theirs(model: Any) -> Tensor:
+def theirs(model):
     """Return the logits of a model of transformers."""
     tokens, target = batch()
     model = model.double().eval()
     if model.config.is_encoder_decoder:
-        found: Tensor = model(tokens, decoder_input_ids=target, use_cache=False).logits
-        return found
+        return model(tokens, decoder_input_ids=target, use_cache=False).logits
     title = type(model).__name__
     if title.endswith("ForMultipleChoice"):
-        choices: Tensor = model(tokens[None]).logits
+        choices = model(tokens[None]).logits
         return choices.T
     if title.endswith("DoubleHeadsModel"):
-        by_choice: Tensor = model(tokens[None]).mc_logits
+        by_choice = model(tokens[None]).mc_logits
         return by_choice.T
     if title in ("GPT2ForSequenceClassification", "OpenAIGPTForSequenceClassification"):
         # Without a padding it reads the last token, and one row.
@@ -191,5 +187,4 @@ def theirs(model: Any) -> Tensor:
     output = model(tokens, return_dict=True)
     if "start_logits" in output:
         return torch.stack([output.start_logits, output.end_logits], dim=-1)
-    logits: Tensor = output.logits if "logits" in output else output.prediction_logits
-    return logits
+    return output.logits if "logits" in output else output.prediction_logits

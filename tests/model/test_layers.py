@@ -1,11 +1,9 @@
 """Layers by hand: norms, residual steps, embeddings, feed-forward networks, shared blocks."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from sublayer.config.architecture.block import Entry
 from sublayer.config.architecture.feedforward import ACTIVATIONS, FFNS, Ffn
@@ -24,12 +22,9 @@ from sublayer.model.layers.block import Sublayer
 from sublayer.model.layers.feedforward import FeedForward
 from sublayer.model.layers.norm import RMSNorm, build_norm
 from sublayer.model.roles import parameter_roles
-from sublayer.model.transformer import Transformer
 from tests.choices import allow_choices
 
 CONTEXT = Context(Layout.causal(torch.zeros(1, 1, dtype=torch.long)), None)
-Build = Callable[..., Transformer]
-Config = Callable[..., ModelConfig]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +208,7 @@ def test_slots_of_shared_weights_by_hand(small_config, share, groups, inner, att
 def unshared_copy(shared, random_model, **fields):
     """Copy the weights of each slot into every block that uses it."""
     copy = random_model(**fields)
-    weights: dict[str, Tensor] = {}
+    weights = {}
     for name, value in shared.state_dict().items():
         if not name.startswith("decoder."):
             weights[name] = value

@@ -150,12 +150,7 @@ def test_a_config_of_more_blocks_than_the_file_has_tensors_builds_nothing(saved,
 
 
 @pytest.mark.parametrize(
-    ("dtype", "is_read"),
-    [
-        (torch.bfloat16, True),
-        (torch.float8_e5m2, False),
-    ],
-    ids=str,
+    ("dtype", "is_read"), [(torch.bfloat16, True), (torch.float8_e5m2, False)], ids=str
 )
 def test_weights_of_another_format_are_converted_with_a_note_or_refused_by_name(
     tmp_path, random_model, caplog, dtype, is_read

@@ -1,7 +1,4 @@
-"""Properties of whole models: no leak, padding, documents, caches, heads and their losses."""
-
-from collections.abc import Callable
-from typing import Any
+"""Layouts written out; whole models: no leak, padding, documents, caches, heads, their losses."""
 
 import pytest
 import torch
@@ -13,7 +10,6 @@ from sublayer.config.architecture.heads import HEADS, HeadRow
 from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.causal import CausalObjective
 from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolved import ResolvedModel
 from sublayer.data.batches import Batch
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
@@ -22,23 +18,89 @@ from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.context.cache import Cache
 from sublayer.model.context.layout import Layout
-from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.layers.linear import Linear
 from sublayer.model.model_folder import save_model
 from sublayer.model.roles import parameter_roles
-from sublayer.model.transformer import Transformer
 from sublayer.objective.causal.loss import Causal
 
 from .conftest import MAX_LEN, VOCAB_SIZE
 
-Build = Callable[..., Transformer]
-MODELS: list[dict[str, Any]] = [
+
+def ids(*rows):
+    return torch.tensor(rows)
+
+
+def seen(layout, row=0):
+    """Each query's keys: x where it may attend."""
+    return ["".join(".x"[int(allowed)] for allowed in query) for query in layout.mask[row, 0]]
+
+
+def test_padding_shifts_positions_behind_it_and_is_seen_by_itself_only():
+    tokens = torch.zeros(2, 4, dtype=torch.long)
+    layout = Layout.causal(tokens, ids([0, 0, 1, 1], [1, 1, 0, 0]).bool())
+    assert layout.positions[0, 2:].tolist() == layout.positions[1, :2].tolist() == [0, 1]
+    assert seen(layout) == ["x...", ".x..", "..x.", "..xx"]
+    assert seen(layout, 1) == ["x...", "xx..", "xxx.", "xx.x"]
+
+
+def test_positions_and_attention_restart_with_each_document():
+    layout = Layout.causal(torch.zeros(1, 5, dtype=torch.long), document_ids=ids([7, 7, 3, 3, 7]))
+    assert layout.positions.tolist() == [[0, 1, 0, 1, 0]]
+    assert seen(layout) == ["x....", "xx...", "..x..", "..xx.", "....x"]
+
+
+def test_a_past_continues_positions_without_a_mask():
+    layout = Layout.causal(torch.zeros(2, 3, dtype=torch.long), past=4)
+    assert layout.positions.tolist() == [4, 5, 6]
+    assert layout.key_positions.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert layout.mask is None and layout.keys.is_causal
+
+
+def test_a_padded_past_is_not_seen_and_not_counted():
+    past_mask = ids([0, 1], [1, 0]).bool()
+    tokens = torch.zeros(2, 3, dtype=torch.long)
+    layout = Layout.causal(tokens, ids([1, 1, 1], [1, 0, 1]).bool(), past=2, past_mask=past_mask)
+    assert layout.key_positions.tolist() == [[0, 0, 1, 2, 3], [0, 1, 1, 2, 2]]
+    assert torch.equal(layout.key_positions[:, 2:], layout.positions)
+    assert seen(layout) == [".xx..", ".xxx.", ".xxxx"]
+
+
+def test_a_target_sees_the_source_of_its_document_alone():
+    tokens = torch.zeros(2, 5, dtype=torch.long)
+    # Two documents and padding were read in the first row, one in the second.
+    read = ids([0, 0, 1, 1, -1], [0, 0, 0, 0, 0])
+    layout = Layout.reading(tokens, read >= 0, read, ids([0, 1, 1, -1], [0, 0, -1, -1]))
+    assert seen(layout) == ["xx...", "..xx.", "..xx.", "....x"]
+    # Padding that finds none of its own sees the row, so that no softmax is empty.
+    assert seen(layout, 1) == ["xxxxx"] * 4
+    assert not layout.keys.is_causal and layout.n_keys == 5
+
+
+def test_a_row_of_one_document_is_read_but_for_its_padding():
+    tokens = torch.zeros(2, 3, dtype=torch.long)
+    mask = ids([1, 1, 0], [0, 0, 0]).bool()
+    layout = Layout.reading(tokens, mask)
+    assert [seen(layout, row) for row in range(2)] == [["xx."], ["xxx"]]
+    assert Layout.reading(tokens).mask is None
+
+
+def test_documents_are_kept_apart_in_both_directions():
+    tokens = torch.zeros(1, 6, dtype=torch.long)
+    documents = ids([0, 0, 1, 1, 1, -1])
+    layout = Layout.bidirectional(tokens, documents >= 0, documents)
+    assert layout.positions[0, :5].tolist() == [0, 1, 0, 1, 2]
+    assert seen(layout)[:5] == ["xx....", "xx....", "..xxx.", "..xxx.", "..xxx."]
+    assert seen(layout)[5] == ".....x"
+
+
+MODELS = [
     {"positions": "learned", "n_layers": 4, "share": "attention", "share_inner": 2},
     {"positions": "learned-per-layer", "norm_order": "post"},
     {"positions": "sinusoidal", "block": "macaron", "embedding_scale": "sqrt"},
     {"positions": "rotary", "norm": "rms", "ffn": "geglu", "share": "all", "d_embed": 5},
     {"positions": "none", "norm": "none", "attention_scale": "none"},
 ]
+
 each_model = pytest.mark.parametrize("fields", MODELS, ids=lambda fields: fields["positions"])
 
 
@@ -133,9 +195,7 @@ def make_translator(**fields):
     given = {"n_layers": 2, "d_model": 16, "n_heads": 4, "init_std": 0.4, **fields}
     config = ModelConfig(kind="encoder-decoder", **given)
     resolved = resolve_model(config, vocab_size=VOCAB_SIZE, context=20)
-    model = build(resolved, seed=5).double().eval()
-    assert isinstance(model, EncoderDecoder)
-    return model
+    return build(resolved, seed=5).double().eval()
 
 
 @pytest.mark.parametrize(
@@ -218,7 +278,7 @@ def test_labels_are_answered_by_the_state_that_stands_for_the_text(random_model,
 class Tags(nn.Module):
     """Predict the kind of each token, of three."""
 
-    def __init__(self, config: ResolvedModel) -> None:
+    def __init__(self, config):
         super().__init__()
         self.output = Linear(config.d_model, 3, bias=False)
 
@@ -326,7 +386,6 @@ def dropped_tables(model, seed):
     """Return what a pass under a seed makes of the tables of tokens and of positions."""
     torch.manual_seed(seed)
     matrix = model.drop_matrix()
-    assert matrix is not None
     return matrix.tokens, matrix.positions
 
 
