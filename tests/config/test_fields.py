@@ -62,20 +62,16 @@ def test_the_schema_describes_every_table_and_is_json():
 NAMED_FFNS = 'model.block=["ffn:relu*0.5", "attention", "ffn:swiglu*0.5"]'
 
 
-@pytest.mark.parametrize(
-    ("idle", "others"),
-    [
-        ("model.gelu=exact", [NAMED_FFNS]),
-        ("model.ffn=relu", [NAMED_FFNS]),
-        ("model.norm=rms", ["model.kind=lstm"]),
-        ("data.vocab_size=300", ["data.tokenizer=tokenizer.json"]),
-        ("optimizer.decay_vectors=true", ["optimizer.weight_decay=0"]),
-        ("data.text_field=body", ["data.documents=blank-line", "data.path=a.txt"]),
-        ("data.split=80/10/10", ["data.valid_path=v", "data.test_path=t"]),
-        ("train.compile=true", ["model.kind=lstm"]),
-    ],
-)
-def test_a_field_without_effect_is_refused_by_name(idle: str, others: list[str]):
+@pytest.mark.parametrize("idle, others", [
+    ("model.gelu=exact", [NAMED_FFNS]), ("model.ffn=relu", [NAMED_FFNS]),
+    ("model.norm=rms", ["model.kind=lstm"]),
+    ("data.vocab_size=300", ["data.tokenizer=tokenizer.json"]),
+    ("optimizer.decay_vectors=true", ["optimizer.weight_decay=0"]),
+    ("data.text_field=body", ["data.documents=blank-line", "data.path=a.txt"]),
+    ("data.split=80/10/10", ["data.valid_path=v", "data.test_path=t"]),
+    ("train.compile=true", ["model.kind=lstm"]),
+])  # fmt: skip
+def test_a_field_without_effect_is_refused_by_name(idle, others):
     load_recipe("gpt", others)
     with pytest.raises(ConfigError) as error:
         load_recipe("gpt", [idle, *others])
@@ -85,20 +81,16 @@ def test_a_field_without_effect_is_refused_by_name(idle: str, others: list[str])
     assert len(others) != 1 or others[0].partition("=")[0] in message
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["model.gelu=exact", 'model.block=["ffn:relu", "attention", "ffn:gelu"]'],
-        ["model.ffn=relu", 'model.block=["ffn:gelu", "attention", "ffn"]'],
-        ["model.kind=lstm", "model.head=transform", "model.ffn=swish", "model.swish_beta=2"],
-        ["data.split=80/10/10", 'data.corpus=["enwik8", "python"]'],
-        ["data.split=80/10/10", "data.corpus=enwik8", "data.path=x"],
-        ["data.documents=json", "data.path=a.jsonl", "data.text_field=body"],
-        ["data.text_field=body", "data.path=hub:owner/name"],
-    ],
-    ids=" ".join,
-)
-def test_a_field_with_effect_is_accepted(overrides: list[str]):
+@pytest.mark.parametrize("overrides", [
+    ["model.gelu=exact", 'model.block=["ffn:relu", "attention", "ffn:gelu"]'],
+    ["model.ffn=relu", 'model.block=["ffn:gelu", "attention", "ffn"]'],
+    ["model.kind=lstm", "model.head=transform", "model.ffn=swish", "model.swish_beta=2"],
+    ["data.split=80/10/10", 'data.corpus=["enwik8", "python"]'],
+    ["data.split=80/10/10", "data.corpus=enwik8", "data.path=x"],
+    ["data.documents=json", "data.path=a.jsonl", "data.text_field=body"],
+    ["data.text_field=body", "data.path=hub:owner/name"],
+], ids=' '.join)  # fmt: skip
+def test_a_field_with_effect_is_accepted(overrides):
     load_recipe("gpt", overrides)
 
 
@@ -116,7 +108,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 OLD_RUNS = PROJECT / "tests" / "golden" / "old" / "ba7f49d"
 
 
-def test_the_new_name_is_given_in_one_line(tmp_path: Path) -> None:
+def test_the_new_name_is_given_in_one_line(tmp_path):
     words = "objective.mask_most is now called objective.max_predictions: write that"
     file = tmp_path / "mine.toml"
     file.write_text('extends = "gpt"\n[objective]\nmask_most = 2\n')
@@ -129,9 +121,7 @@ def test_the_new_name_is_given_in_one_line(tmp_path: Path) -> None:
         load_study("bert-base", vary_texts=["objective.mask_most=10,20"])
 
 
-def test_old_names_are_read_in_what_was_derived_and_in_folders_of_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_names_are_read_in_what_was_derived_and_in_folders_of_models(tmp_path, monkeypatch):
     monkeypatch.setitem(RENAMED, "model.width", "model.d_ff")
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('derived = ["model.width"]\n[model]\nwidth = 24\nd_model = 8\n')
@@ -145,7 +135,7 @@ def test_old_names_are_read_in_what_was_derived_and_in_folders_of_models(
     assert config.d_ff == 16
 
 
-def test_an_old_name_beside_the_new_one_is_refused(tmp_path: Path) -> None:
+def test_an_old_name_beside_the_new_one_is_refused(tmp_path):
     both = {"objective.mask_most": 3, "objective.max_predictions": 4}
     assert with_current_names(both) == both
     (tmp_path / "recipe.toml").write_text(

@@ -27,21 +27,13 @@ from sublayer.errors import ConfigError
 from tests.breadth import rows
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("3e-4", 3e-4),
-        ("true", True),
-        ("True", "True"),
-        ("'1984'", "1984"),
-        ('["ffn*0.5", "attention"]', ["ffn*0.5", "attention"]),
-        ("{enwik8 = 1.0}", {"enwik8": 1.0}),
-        ("2020-01-31", "2020-01-31"),
-        ("", ""),
-        ("1\nother = 2", "1\nother = 2"),
-    ],
-)
-def test_an_override_is_a_toml_value_or_else_a_bare_text(text: str, value: object):
+@pytest.mark.parametrize("text, value", [
+    ("3e-4", 3e-4), ("true", True), ("True", "True"), ("'1984'", "1984"),
+    ('["ffn*0.5", "attention"]', ["ffn*0.5", "attention"]),
+    ("{enwik8 = 1.0}", {"enwik8": 1.0}), ("2020-01-31", "2020-01-31"), ("", ""),
+    ("1\nother = 2", "1\nother = 2"),
+])  # fmt: skip
+def test_an_override_is_a_toml_value_or_else_a_bare_text(text, value):
     assert override_layer([f"key={text}"], "command line").values == {"key": value}
 
 
@@ -72,16 +64,12 @@ def merged(*layers: dict[str, object]) -> dict[str, object]:
     return {key: setting.value for key, setting in settings.items()}
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later"),
-    [
-        ("train.minutes", "train.steps"),
-        ("train.tokens", "train.epochs"),
-        ("optimizer.warmup_share", "optimizer.warmup_steps"),
-        ("data.vocab_size", "data.merges"),
-    ],
-)
-def test_a_later_exclusive_field_drops_the_earlier_one(earlier: str, later: str):
+@pytest.mark.parametrize("earlier, later", [
+    ("train.minutes", "train.steps"), ("train.tokens", "train.epochs"),
+    ("optimizer.warmup_share", "optimizer.warmup_steps"),
+    ("data.vocab_size", "data.merges"),
+])  # fmt: skip
+def test_a_later_exclusive_field_drops_the_earlier_one(earlier, later):
     assert merged({earlier: 1, "train.seed": 2}, {later: 1}) == {"train.seed": 2, later: 1}
 
 
@@ -114,16 +102,12 @@ def test_a_new_optimizer_drops_settings_of_the_old_one_and_keeps_shared_ones():
     assert merged(adamw, same) == merged({**same, **adamw}, same) == {**adamw, **same}
 
 
-@pytest.mark.parametrize(
-    ("key", "meant"),
-    [
-        ("model.lr", "optimizer.lr"),
-        ("titel", "title"),
-        ("model.zzzzz", "`sublayer fields model`"),
-        ("zzzzz.yyyyy", "the tables are model"),
-    ],
-)
-def test_an_unknown_key_names_the_nearest_and_its_layer(key: str, meant: str):
+@pytest.mark.parametrize("key, meant", [
+    ("model.lr", "optimizer.lr"), ("titel", "title"),
+    ("model.zzzzz", "`sublayer fields model`"),
+    ("zzzzz.yyyyy", "the tables are model"),
+])  # fmt: skip
+def test_an_unknown_key_names_the_nearest_and_its_layer(key, meant):
     with pytest.raises(ConfigError, match=rf"^{key} .*{meant}.*\(recipe x\)$"):
         merge([Layer("recipe x", {key: 1})])
 
@@ -160,7 +144,7 @@ SETTINGS = st.fixed_dictionaries(
 
 @given(SETTINGS, SETTINGS)
 def test_a_setting_that_a_later_layer_makes_idle_is_dropped_with_a_note_and_nothing_else(
-    earlier: dict[str, Any], later: dict[str, Any]
+    earlier, later
 ):
     base, over = Layer("recipe mine", earlier), Layer("command line", later)
     try:
@@ -183,7 +167,7 @@ def test_a_setting_that_a_later_layer_makes_idle_is_dropped_with_a_note_and_noth
         assert setting.restores or not is_idle(key, settled.recipe)
 
 
-def test_a_setting_that_never_had_an_effect_is_refused_with_its_origin(tmp_path: Path):
+def test_a_setting_that_never_had_an_effect_is_refused_with_its_origin(tmp_path):
     recipe = tmp_path / "x.toml"
     recipe.write_text("[model]\nshare_groups = 2\n")
     with pytest.raises(ConfigError) as error:
@@ -198,7 +182,7 @@ def write(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_recipes_are_found_by_name_file_and_run(tmp_path: Path):
+def test_recipes_are_found_by_name_file_and_run(tmp_path):
     def named(*given: object) -> tuple[str, str]:
         source = find_source(*given)  # type: ignore[arg-type]
         return source.name, source.origin
@@ -212,20 +196,17 @@ def test_recipes_are_found_by_name_file_and_run(tmp_path: Path):
     assert named("gpt", tmp_path) == named("gpt") == ("gpt", "recipe gpt")
 
 
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        ("zzzzzzzz", "the recipes are "),
-        ("model.d_ff=512", "gpt model.d_ff=512"),
-        ("/", r"recipe\.toml"),
-    ],
-)
-def test_an_unknown_recipe_is_refused(source: str, says: str):
+@pytest.mark.parametrize("source, says", [
+    ("zzzzzzzz", "the recipes are "),
+    ("model.d_ff=512", "gpt model.d_ff=512"),
+    ("/", r"recipe\.toml"),
+])  # fmt: skip
+def test_an_unknown_recipe_is_refused(source, says):
     with pytest.raises(ConfigError, match=says):
         find_source(source)
 
 
-def test_extended_recipes_come_base_first(tmp_path: Path):
+def test_extended_recipes_come_base_first(tmp_path):
     base = 'extends = "gpt"\ntitle = "Base"\nsource = "A book"\n[model]\nn_layers = 2\nd_ff = 8'
     write(tmp_path / "base.toml", base)
     top = 'extends = "base.toml"\ntitle = "Top"\n[model]\nd_ff = 16'
@@ -240,18 +221,15 @@ def test_extended_recipes_come_base_first(tmp_path: Path):
     assert (loaded.recipe.title, loaded.recipe.source) == ("Top", "")
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("[model\n", "is not TOML"),
-        ("[modle]\n", "did you mean [model]?"),
-        ("model = 3\n", "model = 3"),
-        ("d_ff = 3\n", "did you mean model.d_ff?"),
-        ("[model]\nlr.rate = 3\n", "model.lr"),
-        ("title = '\udcff'", "is not UTF-8 text"),
-    ],
-)
-def test_a_malformed_recipe_is_refused_by_file(tmp_path: Path, text: str, says: str):
+@pytest.mark.parametrize("text, says", [
+    ("[model\n", "is not TOML"),
+    ("[modle]\n", "did you mean [model]?"),
+    ("model = 3\n", "model = 3"),
+    ("d_ff = 3\n", "did you mean model.d_ff?"),
+    ("[model]\nlr.rate = 3\n", "model.lr"),
+    ("title = '\udcff'", "is not UTF-8 text"),
+])  # fmt: skip
+def test_a_malformed_recipe_is_refused_by_file(tmp_path, text, says):
     path = tmp_path / "x.toml"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ConfigError) as error:
@@ -322,13 +300,7 @@ DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     ),
     derived=st.lists(st.sampled_from(["train.steps", "model.d_ff"]), unique=True),
 )
-def test_a_written_recipe_is_read_back_exactly(
-    tmp_path_factory: pytest.TempPathFactory,
-    name: str,
-    title: str,
-    drawn: dict[str, dict[str, Any]],
-    derived: list[str],
-):
+def test_a_written_recipe_is_read_back_exactly(tmp_path_factory, name, title, drawn, derived):
     content = load_recipe(name).recipe.model_dump()
     content |= {table: {**content[table], **fields} for table, fields in drawn.items()}
     if not isinstance(content["data"]["path"], str | tuple | None):
@@ -345,7 +317,7 @@ def write_run(folder: Path, recipe: Recipe, *derived: str) -> Path:
     return folder
 
 
-def test_a_run_as_a_base_gives_its_recipe_again_and_what_it_set_counts(tmp_path: Path):
+def test_a_run_as_a_base_gives_its_recipe_again_and_what_it_set_counts(tmp_path):
     given = ["model.share=all", "model.share_groups=2", "model.block=macaron"]
     given += ["train.batch_tokens=4096", "train.tokens=1e6", "optimizer.warmup_steps=3"]
     recipe = load_recipe("gpt", given).recipe
@@ -359,7 +331,7 @@ def test_a_run_as_a_base_gives_its_recipe_again_and_what_it_set_counts(tmp_path:
     assert loaded.origins["train.tokens"] == f"run {folder}"
 
 
-def test_values_that_a_run_derived_are_derived_anew_where_the_run_is_a_base(tmp_path: Path):
+def test_values_that_a_run_derived_are_derived_anew_where_the_run_is_a_base(tmp_path):
     given = load_recipe("gpt").recipe
     train = given.train.model_copy(update={"steps": 4213})
     folder = write_run(tmp_path / "a", given.model_copy(update={"train": train}), "train.steps")
@@ -370,7 +342,7 @@ def test_values_that_a_run_derived_are_derived_anew_where_the_run_is_a_base(tmp_
     assert (other.steps, other.minutes) == (5, None)
 
 
-def test_a_recipe_that_leaves_something_open_is_not_that_of_a_run(tmp_path: Path) -> None:
+def test_a_recipe_that_leaves_something_open_is_not_that_of_a_run(tmp_path):
     path = tmp_path / "recipe.toml"
     with pytest.raises(ConfigError, match="cannot be read"):
         read_recipe(path)
@@ -393,7 +365,7 @@ Run = Callable[..., str]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path):
     """Write the folder of a run, as far as a recipe that starts from it reads one."""
 
     def write(settings: dict[str, Any] = SMALL, source: str = "gpt") -> str:
@@ -412,7 +384,7 @@ def run(tmp_path: Path) -> Run:
     return write
 
 
-def test_a_start_gives_its_model_and_its_text(run: Run) -> None:
+def test_a_start_gives_its_model_and_its_text(run):
     folder = run()
     loaded = load_recipe("modern", {"init.run": folder})
     model, data = loaded.recipe.model, loaded.recipe.data
@@ -425,7 +397,7 @@ def test_a_start_gives_its_model_and_its_text(run: Run) -> None:
     assert (arm.norm_eps, arm.d_model) == (1e-3, 32)
 
 
-def test_settings_of_the_command_line_stand(run: Run) -> None:
+def test_settings_of_the_command_line_stand(run):
     folder = run()
     given = {"init.run": folder, "data.path": "notes.txt", "model.dropout": 0.1}
     loaded = load_recipe("gpt", given)
@@ -441,7 +413,7 @@ def test_settings_of_the_command_line_stand(run: Run) -> None:
     assert "model.d_model = 32 instead of 192" in others
 
 
-def test_the_data_of_a_recipe_of_tasks_counts_for_any_model(run: Run, tmp_path: Path) -> None:
+def test_the_data_of_a_recipe_of_tasks_counts_for_any_model(run, tmp_path):
     recipe = tmp_path / "tasks.toml"
     recipe.write_text(
         '[objective]\nkind = "supervised"\nformat = "traversal"\n[model]\nn_layers = 9\n'
@@ -453,7 +425,7 @@ def test_the_data_of_a_recipe_of_tasks_counts_for_any_model(run: Run, tmp_path: 
     assert (model.n_layers, model.max_len) == (2, 64)
 
 
-def test_the_recipe_of_a_run_that_had_a_start_is_whole_without_it(run: Run, tmp_path: Path) -> None:
+def test_the_recipe_of_a_run_that_had_a_start_is_whole_without_it(run, tmp_path):
     first = run()
     second = load_recipe("gpt", {"init.run": first, "model.init_std": 0.02}).recipe
     later = tmp_path / "later"
@@ -464,7 +436,7 @@ def test_the_recipe_of_a_run_that_had_a_start_is_whole_without_it(run: Run, tmp_
 
 
 @pytest.mark.parametrize("part", ["model", "checkpoints/step-3/model"])
-def test_a_checkpoint_and_a_model_of_a_run_are_that_run(run: Run, part: str) -> None:
+def test_a_checkpoint_and_a_model_of_a_run_are_that_run(run, part):
     folder = Path(run()) / part
     folder.mkdir(parents=True, exist_ok=True)
     start = read_start(str(folder))
@@ -472,7 +444,7 @@ def test_a_checkpoint_and_a_model_of_a_run_are_that_run(run: Run, part: str) -> 
     assert (start.model.d_ff, start.data.path) == (48, "book.txt")
 
 
-def test_an_imported_model_gives_its_model_and_a_context_that_it_has(run: Run) -> None:
+def test_an_imported_model_gives_its_model_and_a_context_that_it_has(run):
     folder = Path(run())
     (folder / "recipe.toml").unlink()
     loaded = load_recipe("gpt", {"init.run": str(folder / "model")})
@@ -481,7 +453,7 @@ def test_an_imported_model_gives_its_model_and_a_context_that_it_has(run: Run) -
 
 
 @pytest.mark.parametrize("name", rows(shipped_recipes(), 2))
-def test_every_shipped_model_is_kept_as_it_is(run: Run, name: str) -> None:
+def test_every_shipped_model_is_kept_as_it_is(run, name):
     folder = run({}, name)
     before, after = load_recipe(name).recipe, load_recipe(name, {"init.run": folder}).recipe
     sizes = {"vocab_size": 256, "context": before.data.context}
@@ -490,14 +462,14 @@ def test_every_shipped_model_is_kept_as_it_is(run: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["not toml [", "[model]\nno = 1"])
-def test_a_start_that_cannot_be_read_is_left_to_the_loading_of_its_weights(run: Run, damage: str):
+def test_a_start_that_cannot_be_read_is_left_to_the_loading_of_its_weights(run, damage):
     folder = Path(run())
     (folder / "recipe.toml").write_text(damage)
     assert read_start(str(folder)) is None
     assert read_start(str(folder / "nothing")) is None
 
 
-def test_a_start_or_an_objective_of_another_kind_is_refused_by_name(run: Run) -> None:
+def test_a_start_or_an_objective_of_another_kind_is_refused_by_name(run):
     with pytest.raises(ConfigError, match=r"is a model of another kind \(decoder\) than .*encoder"):
         load_recipe("albert-small", {"init.run": run()})
     with pytest.raises(ConfigError, match="objective.kind = masked answers no task: leave it out"):

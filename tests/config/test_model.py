@@ -87,14 +87,14 @@ def lengths(objective: SpanObjective, context: int) -> tuple[int | None, int | N
 
 
 @pytest.mark.parametrize(("density", "mean_span"), RELEASED)
-def test_lengths_are_those_of_the_released_code(density: float, mean_span: int) -> None:
+def test_lengths_are_those_of_the_released_code(density, mean_span):
     objective = SpanObjective(noise_density=density, mean_span=float(mean_span))
     expected = RELEASED[density, mean_span]
     found = [lengths(objective, context) for context in CONTEXTS[: len(expected)]]
     assert found == expected
 
 
-def test_spans_and_noise_are_at_least_one_and_at_most_what_a_short_piece_holds() -> None:
+def test_spans_and_noise_are_at_least_one_and_at_most_what_a_short_piece_holds():
     objective = SpanObjective()
     assert [spans_of(objective, n) for n in (568, 2, 10)] == [(85, 28), (1, 1), (2, 1)]
     assert spans_of(SpanObjective(noise_density=0.9, mean_span=1.0), 10) == (9, 1)
@@ -102,7 +102,7 @@ def test_spans_and_noise_are_at_least_one_and_at_most_what_a_short_piece_holds()
         SpanObjective(noise_density=0.8, mean_span=1.0).resolve(64)
 
 
-def test_a_prefix_fits_the_context_and_chance_leaves_room_for_its_noise() -> None:
+def test_a_prefix_fits_the_context_and_chance_leaves_room_for_its_noise():
     assert lengths(SpanObjective(noise="prefix"), 512) == (512, 512)
     raw, target = lengths(SpanObjective(noise="iid"), 512)
     # Of 511 tokens 77 are noise on average, in 65 runs, and an end.

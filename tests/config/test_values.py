@@ -31,19 +31,16 @@ def refusal(recipe: str, setting: Any) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("override", "rule"),
-    [
-        ("optimizer.lr=true", "is not a number"),
-        ("optimizer.lr=0", "must be more than 0"),
-        ("model.block=[1]", "is not text or a list of texts"),
-        ("data.path=1984", "put it in quotes"),
-        ("optimizer.betas=[0.9, 1.0]", "must be less than 1"),
-        ("model.sentence_classes=3", "is not one of 0, 1, 2"),
-        ("data.split=90/5/4", "must be three shares"),
-    ],
-)
-def test_a_wrong_value_is_refused_by_field_and_rule(override: str, rule: str):
+@pytest.mark.parametrize("override, rule", [
+    ("optimizer.lr=true", "is not a number"),
+    ("optimizer.lr=0", "must be more than 0"),
+    ("model.block=[1]", "is not text or a list of texts"),
+    ("data.path=1984", "put it in quotes"),
+    ("optimizer.betas=[0.9, 1.0]", "must be less than 1"),
+    ("model.sentence_classes=3", "is not one of 0, 1, 2"),
+    ("data.split=90/5/4", "must be three shares"),
+])  # fmt: skip
+def test_a_wrong_value_is_refused_by_field_and_rule(override, rule):
     message = refusal("gpt", [override])
     assert message.startswith(override.partition("=")[0] + " = ")
     assert rule in message
@@ -58,64 +55,60 @@ WARMLESS = {"optimizer.warmup_steps": 0, "train.steps": 3}
 SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
 
 
-@pytest.mark.parametrize(
-    ("recipe", "setting", "fields"),
-    [
-        ("gpt", {"optimizer.kind": "sgd", "optimizer.min_factored": 8},
-         ["optimizer.min_factored is a field of optimizer.kind = adafactor, not of sgd"]),
-        ("gpt", {"model.share": "all", "model.share_groups": 7},
-         ["model.share_groups", "model.n_layers = 6"]),
-        ("gpt", {"model.max_len": 100, "data.context": 101}, ["model.max_len = 100", "context"]),
-        ("gpt", {"optimizer.warmup_steps": 9, "train.steps": 8}, ["warmup_steps = 9", "8 steps"]),
-        ("gpt", {"optimizer.schedule": "inverse-sqrt", **WARMLESS},
-         ["optimizer.schedule = inverse-sqrt", "optimizer.warmup_steps"]),
-        ("gpt", {"model.block": ["fnn"]}, ["model.block", "not one of attention, cross, ffn"]),
-        ("gpt", {"model.block": ["ffn*inf"]}, ["model.block", "must be finite and not 0"]),
-        ("gpt", {"data.corpus": ("python", "novels")}, ["data.corpus = 'novels'"]),
-        ("gpt", {"data.path": {"a": 0.0}}, ["the weight 0 of 'a'"]),
-        ("gpt", {"data.corpus": "albert-intrinsic"}, ["needs data.path"]),
-        ("gpt", {"data.corpus": ("albert-intrinsic", "c4"), "data.path": "a"},
-         ["albert-intrinsic reads data.path"]),
-        ("bert-base", TEXT, ["objective.format = text", "model.kind"]),
-        ("gpt", {**TRAVERSAL, **NO_HEAD}, ["model.head = none", "objective.language_weight"]),
-        ("gpt", TASK, ["objective.format = pair", "model.kind"]),
-        ("bert-base", {**TASK, "data.tasks": ["sst2", "cola"]}, ["data.tasks = sst2, cola"]),
-        ("t5-mini", {**TEXT, "data.size_limit": 9}, ["data.size_limit = 9", "data.tasks = sst2"]),
-        ("bert-base", {"objective.kind": "supervised", "data.path": "glue"}, ["needs data.tasks"]),
-        ("bert-base", {**TASK, "data.context": 4}, ["data.context = 4", "give 5"]),
-        ("gpt", {**TEXT, "data.context": 64}, ["objective.target_length = 64", "data.context"]),
-        ("gpt", {**TRAVERSAL, "data.tasks": "squad"}, ["data.tasks = squad", "objective.format"]),
-        ("macaron-bert-base-released", {"train.tokens": 1e9}, ["objective.pairs", "train.tokens"]),
-        ("macaron-bert-base-released", {"data.corpus": {"wikipedia": 3, "bookcorpus": 1}},
-         ["train.batch_tokens", "objective.pairs = sentences"]),
-        ("bert-base", {"train.batch_tokens": 4096, "data.batch_parts": 2},
-         ["data.batch_parts = 2 has no effect"]),
-        ("t5-mini", {"objective.mean_span": 10.0, "data.context": 32}, ["mean_span = 10;"]),
-        ("t5-mini", {"data.context": 4}, ["data.context = 4 has no room for a span"]),
-        ("t5-mini", {"objective.noise_density": 0.001}, ["noise_density = 0.001 makes 0 noise"]),
-        ("gpt", {"init.run": "b", "init.freeze": "layers:5"}, ["5 is more than the 4 blocks"]),
-        ("gpt", {"init.run": "b", "init.freeze": "layers:3", "init.layers": 2},
-         ["more than the 2 blocks", "init.layers = 2"]),
-        ("gpt", {"init.run": "b", "init.freeze": "layers:1", "model.share": "all",
-                 "model.share_groups": 2}, ["give layers:2"]),
-        ("gpt", {"init.run": "b", "init.freeze": "layers:1", "model.share": "ffn"},
-         ["give layers:4"]),
-        ("gpt", {"init.run": "b", "init.freeze": "layers:1", **SPAN},
-         ["model.kind = encoder-decoder"]),
-        ("gpt", {"init.freeze": "embeddings"}, ["init.freeze = 'embeddings' has no effect"]),
-        ("gpt", {"init.run": "b", "init.freeze": "layers:0"}, ["neither embeddings nor layers:K"]),
-        ("gpt", {"init.run": "b", "init.freeze": ("layers:1", "layers:2")}, ["names layers twice"]),
-        # Beyond what any number or text may be.
-        ("gpt", {"train.seed": 2**63}, ["train.seed", "at most 9,223,372,036,854,775,807"]),
-        ("gpt", {"data.path": {"a\udcff": 1.0}}, ["data.path"]),
-        ("gpt", {"data.path": {"a": 1e308}}, ["weight 1e+308 of 'a'"]),
-        ("gpt", {"model.block": ["ffn"] * 101}, ["model.block has 101 entries"]),
-        ("gpt", ["model.n_layers=" + "9" * 5000], ["model.n_layers"]),
-    ],
-    ids=range(39),
-)  # fmt: skip
+@pytest.mark.parametrize("recipe, setting, fields", [
+    ("gpt", {"optimizer.kind": "sgd", "optimizer.min_factored": 8},
+     ["optimizer.min_factored is a field of optimizer.kind = adafactor, not of sgd"]),
+    ("gpt", {"model.share": "all", "model.share_groups": 7},
+     ["model.share_groups", "model.n_layers = 6"]),
+    ("gpt", {"model.max_len": 100, "data.context": 101}, ["model.max_len = 100", "context"]),
+    ("gpt", {"optimizer.warmup_steps": 9, "train.steps": 8}, ["warmup_steps = 9", "8 steps"]),
+    ("gpt", {"optimizer.schedule": "inverse-sqrt", **WARMLESS},
+     ["optimizer.schedule = inverse-sqrt", "optimizer.warmup_steps"]),
+    ("gpt", {"model.block": ["fnn"]}, ["model.block", "not one of attention, cross, ffn"]),
+    ("gpt", {"model.block": ["ffn*inf"]}, ["model.block", "must be finite and not 0"]),
+    ("gpt", {"data.corpus": ("python", "novels")}, ["data.corpus = 'novels'"]),
+    ("gpt", {"data.path": {"a": 0.0}}, ["the weight 0 of 'a'"]),
+    ("gpt", {"data.corpus": "albert-intrinsic"}, ["needs data.path"]),
+    ("gpt", {"data.corpus": ("albert-intrinsic", "c4"), "data.path": "a"},
+     ["albert-intrinsic reads data.path"]),
+    ("bert-base", TEXT, ["objective.format = text", "model.kind"]),
+    ("gpt", {**TRAVERSAL, **NO_HEAD}, ["model.head = none", "objective.language_weight"]),
+    ("gpt", TASK, ["objective.format = pair", "model.kind"]),
+    ("bert-base", {**TASK, "data.tasks": ["sst2", "cola"]}, ["data.tasks = sst2, cola"]),
+    ("t5-mini", {**TEXT, "data.size_limit": 9}, ["data.size_limit = 9", "data.tasks = sst2"]),
+    ("bert-base", {"objective.kind": "supervised", "data.path": "glue"}, ["needs data.tasks"]),
+    ("bert-base", {**TASK, "data.context": 4}, ["data.context = 4", "give 5"]),
+    ("gpt", {**TEXT, "data.context": 64}, ["objective.target_length = 64", "data.context"]),
+    ("gpt", {**TRAVERSAL, "data.tasks": "squad"}, ["data.tasks = squad", "objective.format"]),
+    ("macaron-bert-base-released", {"train.tokens": 1e9}, ["objective.pairs", "train.tokens"]),
+    ("macaron-bert-base-released", {"data.corpus": {"wikipedia": 3, "bookcorpus": 1}},
+     ["train.batch_tokens", "objective.pairs = sentences"]),
+    ("bert-base", {"train.batch_tokens": 4096, "data.batch_parts": 2},
+     ["data.batch_parts = 2 has no effect"]),
+    ("t5-mini", {"objective.mean_span": 10.0, "data.context": 32}, ["mean_span = 10;"]),
+    ("t5-mini", {"data.context": 4}, ["data.context = 4 has no room for a span"]),
+    ("t5-mini", {"objective.noise_density": 0.001}, ["noise_density = 0.001 makes 0 noise"]),
+    ("gpt", {"init.run": "b", "init.freeze": "layers:5"}, ["5 is more than the 4 blocks"]),
+    ("gpt", {"init.run": "b", "init.freeze": "layers:3", "init.layers": 2},
+     ["more than the 2 blocks", "init.layers = 2"]),
+    ("gpt", {"init.run": "b", "init.freeze": "layers:1", "model.share": "all",
+             "model.share_groups": 2}, ["give layers:2"]),
+    ("gpt", {"init.run": "b", "init.freeze": "layers:1", "model.share": "ffn"},
+     ["give layers:4"]),
+    ("gpt", {"init.run": "b", "init.freeze": "layers:1", **SPAN},
+     ["model.kind = encoder-decoder"]),
+    ("gpt", {"init.freeze": "embeddings"}, ["init.freeze = 'embeddings' has no effect"]),
+    ("gpt", {"init.run": "b", "init.freeze": "layers:0"}, ["neither embeddings nor layers:K"]),
+    ("gpt", {"init.run": "b", "init.freeze": ("layers:1", "layers:2")}, ["names layers twice"]),
+    # Beyond what any number or text may be.
+    ("gpt", {"train.seed": 2**63}, ["train.seed", "at most 9,223,372,036,854,775,807"]),
+    ("gpt", {"data.path": {"a\udcff": 1.0}}, ["data.path"]),
+    ("gpt", {"data.path": {"a": 1e308}}, ["weight 1e+308 of 'a'"]),
+    ("gpt", {"model.block": ["ffn"] * 101}, ["model.block has 101 entries"]),
+    ("gpt", ["model.n_layers=" + "9" * 5000], ["model.n_layers"]),
+], ids=range(39))  # fmt: skip
 def test_a_contradiction_is_refused_by_the_fields_that_make_it(
-    recipe: str, setting: Any, fields: list[str], tmp_path, monkeypatch
+    recipe, setting, fields, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "b").mkdir()
@@ -128,20 +121,16 @@ TABLE = {"objective.kind": "supervised", "data.tasks": "table", "data.path": "my
 COLUMNS = {"text": "a", "label": "b"}
 
 
-@pytest.mark.parametrize(
-    ("more", "columns", "words"),
-    [
-        ({}, {"text": "a", "lable": "b"}, "lable is not one of text"),
-        ({}, {"text": "a", "label": "b", "number": "b"}, "label and number"),
-        ({}, {"text": "a", "label": "b", "choices": "c"}, "choices is a list"),
-        ({}, {"text": ["a", "b"], "label": "b"}, "text is one column"),
-        ({}, 5, "data.columns = 5"),
-        ({}, None, "needs data.columns"),
-        ({"data.path": None}, COLUMNS, "needs data.path"),
-        ({"data.tasks": "sst2"}, COLUMNS, "data.tasks is table"),
-        ({"data.tasks": ["table", "sst2"]}, COLUMNS, "stands in no mixture"),
-    ],
-)
+@pytest.mark.parametrize("more, columns, words", [
+    ({}, {"text": "a", "lable": "b"}, "lable is not one of text"),
+    ({}, {"text": "a", "label": "b", "number": "b"}, "label and number"),
+    ({}, {"text": "a", "label": "b", "choices": "c"}, "choices is a list"),
+    ({}, {"text": ["a", "b"], "label": "b"}, "text is one column"),
+    ({}, 5, "data.columns = 5"), ({}, None, "needs data.columns"),
+    ({"data.path": None}, COLUMNS, "needs data.path"),
+    ({"data.tasks": "sst2"}, COLUMNS, "data.tasks is table"),
+    ({"data.tasks": ["table", "sst2"]}, COLUMNS, "stands in no mixture"),
+])  # fmt: skip
 def test_columns_of_a_table_that_contradict_are_refused(more, columns, words):
     setting = {**TABLE, **more, "data.columns": columns}
     given = {key: value for key, value in setting.items() if value is not None}
@@ -222,23 +211,19 @@ FIELDS = st.sampled_from([*keys(), "title"])
 
 @examples(3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RECIPES, st.dictionaries(FIELDS, NUMBERS | VALUES, min_size=1, max_size=4))
-def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(
-    name: str, overrides: dict[str, Any]
-) -> None:
+def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(name, overrides):
     check_planned_or_refused(name, overrides)
 
 
 @settings(max_examples=50)
 @given(RECIPES, st.dictionaries(TEXTS, VALUES, min_size=1, max_size=3))
-def test_any_keys_are_refused_in_a_line(name: str, overrides: dict[str, Any]) -> None:
+def test_any_keys_are_refused_in_a_line(name, overrides):
     check_planned_or_refused(name, overrides)
 
 
 @settings(max_examples=100, deadline=None)
 @given(name=RECIPES, key=st.sampled_from(keys()), data=st.data())
-def test_every_bound_itself_is_planned_or_refused_in_a_line(
-    name: str, key: str, data: st.DataObject
-) -> None:
+def test_every_bound_itself_is_planned_or_refused_in_a_line(name, key, data):
     table, _, field = key.partition(".")
     bounds = {
         getattr(rule, side)
@@ -254,18 +239,18 @@ def test_every_bound_itself_is_planned_or_refused_in_a_line(
 
 @settings(max_examples=200)
 @given(value=VALUES | st.dictionaries(st.text(max_size=3), VALUES, max_size=3))
-def test_any_value_is_shown_in_a_short_line(value: Any) -> None:
+def test_any_value_is_shown_in_a_short_line(value):
     shown = show(expand(value))
     assert len(shown) <= LONGEST_VALUE
     assert "\n" not in shown
 
 
-def test_numbers_of_thousands_of_digits_are_shown_by_their_length() -> None:
+def test_numbers_of_thousands_of_digits_are_shown_by_their_length():
     assert show(HUGE) == show(-HUGE) == "a whole number of 5,000 digits"
     assert show([HUGE]) == "[a whole number of 5,000 digits]"
 
 
-def test_texts_of_brackets_and_of_thousands_of_parts_are_texts(monkeypatch) -> None:
+def test_texts_of_brackets_and_of_thousands_of_parts_are_texts(monkeypatch):
     assert load_recipe("gpt", ["data.path=" + "[" * 5000]).recipe.data.path == "[" * 5000
     text = "{" + "a." * 30_000 + "b = 1.0}"
     monkeypatch.delattr("sublayer.files.parsing.tomllib.loads")
@@ -299,7 +284,7 @@ def unbounded(*tables: type[Table]) -> list[str]:
     return found
 
 
-def test_every_number_of_a_recipe_or_a_study_has_a_least_and_a_greatest_value() -> None:
+def test_every_number_of_a_recipe_or_a_study_has_a_least_and_a_greatest_value():
     class Loose(Table):
         size: int = 1
         pair: tuple[Annotated[float, "no rule"], int] | None = None

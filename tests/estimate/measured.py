@@ -15,7 +15,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.data.batches import Batch, Batches
 from sublayer.data.packed_batch import PackedBatch
-from sublayer.estimate.memory import MemoryEstimate, training_memory
+from sublayer.estimate.memory import training_memory
 from sublayer.estimate.micro_batch import MicroBatch
 from sublayer.estimate.saved_by_pass import saved_activations, saved_casts
 from sublayer.model.build import build
@@ -87,9 +87,7 @@ def saved_bytes(step: MicroBatch) -> int:
     return sum(sizes.values())
 
 
-def check_allocated(
-    step: MicroBatch, optimizer: OptimizerConfig, n_passes: int = 1, *, with_onednn: bool = False
-) -> MemoryEstimate:
+def check_allocated(step, optimizer, n_passes=1, *, with_onednn=False):
     """Assert that an optimizer step allocates as much as is estimated; return the estimate."""
     take_step = make_step(step, optimizer, n_passes)
     take_step(0)  # makes the optimizer's state

@@ -52,7 +52,7 @@ SGD = SgdConfig(lr=1e-2, momentum=0.9)
 
 
 @pytest.mark.parametrize(("name", "precision"), rows(product(PASSES, PRECISIONS), 18))
-def test_autograd_keeps_what_is_estimated(name: str, precision: str) -> None:
+def test_autograd_keeps_what_is_estimated(name, precision):
     check_saved(PASSES[name](precision))
 
 
@@ -67,9 +67,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize(("name", "n_passes", "precision", "recomputes"), rows(STEPS, 18))
-def test_a_step_allocates_what_is_estimated(
-    name: str, n_passes: int, precision: str, recomputes: bool
-) -> None:
+def test_a_step_allocates_what_is_estimated(name, n_passes, precision, recomputes):
     check_allocated(replace(PASSES[name](precision), recomputes=recomputes), ADAMW, n_passes)
 
 
@@ -78,9 +76,7 @@ OBJECTIVES = [CausalObjective(auxiliary="layers", targets=2), CausalObjective(po
 
 @pytest.mark.parametrize("recomputes", [False, True])
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=["auxiliary", "last"])
-def test_other_losses_keep_and_allocate_what_is_estimated(
-    objective: CausalObjective, recomputes: bool
-) -> None:
+def test_other_losses_keep_and_allocate_what_is_estimated(objective, recomputes):
     step = replace(make_pass({}, "float32" if recomputes else "bfloat16"), objective=objective)
     check_allocated(replace(step, recomputes=recomputes), SGD, 2)
     check_saved(step)
@@ -101,9 +97,7 @@ UPDATES: dict[str, OptimizerConfig] = {
 @pytest.mark.parametrize(
     ("name", "fields"), rows(product(UPDATES, [MODELS[6], MODELS[2]]), 8), ids=str
 )
-def test_an_update_that_outweighs_the_activations_allocates_what_is_estimated(
-    name: str, fields: Fields
-) -> None:
+def test_an_update_that_outweighs_the_activations_allocates_what_is_estimated(name, fields):
     step = replace(make_pass({**fields, "share": "none"}, "float32"), sequences=1, context=8)
     estimated = check_allocated(step, UPDATES[name])
     assert estimated.activations < estimated.weights
@@ -114,9 +108,7 @@ def test_an_update_that_outweighs_the_activations_allocates_what_is_estimated(
     [(SgdConfig(lr=1e-2, momentum=0.0), 0), (SGD, 1), (ADAMW, 2), (UPDATES["lamb"], 2)],
     ids=["sgd", "momentum", "adamw", "lamb"],
 )
-def test_an_optimizer_keeps_the_numbers_that_are_estimated(
-    optimizer: OptimizerConfig, states: int
-) -> None:
+def test_an_optimizer_keeps_the_numbers_that_are_estimated(optimizer, states):
     step = make_pass({}, "float32")
     take_step = make_step(step, optimizer, 1)
     take_step(0)
@@ -126,18 +118,15 @@ def test_an_optimizer_keeps_the_numbers_that_are_estimated(
     assert estimated.optimizer == n_bytes == states * estimated.weights
 
 
-@pytest.mark.parametrize(
-    ("softmax", "dropout_of", "precision", "recomputes"),
-    [
-        ("all", "sum", "float32", False),
-        ("tokens", "matrix", "bfloat16", False),
-        ("all", "matrix", "float32", True),
-        ("all", "matrix", "bfloat16", False),
-    ],
-)
+@pytest.mark.parametrize("softmax, dropout_of, precision, recomputes", [
+    ("all", "sum", "float32", False),
+    ("tokens", "matrix", "bfloat16", False),
+    ("all", "matrix", "float32", True),
+    ("all", "matrix", "bfloat16", False),
+])  # fmt: skip
 def test_an_embedding_matrix_that_outweighs_the_rest_is_counted(
-    softmax: str, dropout_of: str, precision: str, recomputes: bool
-) -> None:
+    softmax, dropout_of, precision, recomputes
+):
     # As many positions as make a matrix of half the model.
     fields = {"softmax": softmax, "dropout_embedding_of": dropout_of, "dropout": 0.1}
     step = make_pass({**fields, "n_layers": 1, "max_len": 2000}, precision)
@@ -153,7 +142,7 @@ BIASED: list[Fields] = [
 
 
 @pytest.mark.parametrize(("recomputes", "fields"), rows(product([False, True], BIASED), 4), ids=str)
-def test_a_bias_of_scores_is_counted(fields: Fields, recomputes: bool) -> None:
+def test_a_bias_of_scores_is_counted(fields, recomputes):
     check_saved(make_pass(fields, "float32"))
     # So few and so long that the bias is as large as what a block keeps.
     step = replace(make_pass(fields, "float32"), sequences=1, context=640, recomputes=recomputes)
@@ -167,7 +156,7 @@ LSTMS: list[Fields] = [
 
 
 @pytest.mark.parametrize("fields", LSTMS, ids=str)
-def test_an_lstm_keeps_and_allocates_what_is_estimated(fields: Fields) -> None:
+def test_an_lstm_keeps_and_allocates_what_is_estimated(fields):
     for precision, recomputes, n_passes in (("float32", True, 1), ("bfloat16", False, 2)):
         step = make_pass(fields, precision)
         check_saved(step, rel=0.1)
@@ -175,7 +164,7 @@ def test_an_lstm_keeps_and_allocates_what_is_estimated(fields: Fields) -> None:
         check_allocated(step, ADAMW, n_passes, with_onednn=True)
 
 
-def test_a_bias_of_rows_is_counted_for_each_of_them() -> None:
+def test_a_bias_of_rows_is_counted_for_each_of_them():
     step = make_pass({"positions": "alibi", "n_heads": 3}, "float32")
     (stack,) = stacks(step.config)
     shared = 4 * 3 * CONTEXT**2
@@ -196,7 +185,7 @@ def test_a_bias_of_rows_is_counted_for_each_of_them() -> None:
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
-def test_dropout_after_the_final_norm_keeps_a_byte_for_each_feature(kind: str) -> None:
+def test_dropout_after_the_final_norm_keeps_a_byte_for_each_feature(kind):
     fields = {"kind": kind, "n_layers": 1}
     step, without = (make_pass({**fields, "dropout_final": p}, "float32") for p in (0.1, 0.0))
     more = saved_activations(step) - saved_activations(without)
@@ -220,7 +209,7 @@ def kept_numbers(fields: Fields, optimizer: OptimizerConfig) -> int:
 
 
 @pytest.mark.parametrize("fields", [MODELS[6], TRANSLATORS[0], TRANSLATORS[2]], ids=str)
-def test_adafactor_keeps_rows_and_columns_of_a_matrix(fields: Fields) -> None:
+def test_adafactor_keeps_rows_and_columns_of_a_matrix(fields):
     step = make_pass(fields, "float32")
     estimated = n_states(step.config, step.objective, FACTORED)
     assert estimated == kept_numbers(fields, FACTORED)
@@ -228,7 +217,7 @@ def test_adafactor_keeps_rows_and_columns_of_a_matrix(fields: Fields) -> None:
 
 
 @pytest.mark.parametrize("fields", rows(ALL, 6), ids=str)
-def test_matrices_that_are_counted_exist_and_what_is_kept_is_no_more(fields: Fields) -> None:
+def test_matrices_that_are_counted_exist_and_what_is_kept_is_no_more(fields):
     step = make_pass(fields, "float32")
     built = Counter(tuple(each.shape) for each in build_objective(step).parameters())
     counted = matrix_shapes(step.config, step.objective)
@@ -246,9 +235,7 @@ def test_matrices_that_are_counted_exist_and_what_is_kept_is_no_more(fields: Fie
 
 
 @pytest.mark.parametrize("n_together", [1, 2])
-def test_matrices_of_one_shape_that_are_updated_together_take_copies(
-    monkeypatch: pytest.MonkeyPatch, n_together: int
-) -> None:
+def test_matrices_of_one_shape_that_are_updated_together_take_copies(monkeypatch, n_together):
     step = make_pass(MODELS[6], "float32")
     size = step.config.d_ff * step.config.d_model
     monkeypatch.setitem(optimizer_states._UPDATE_PART, "cpu", n_together * 2 * size)

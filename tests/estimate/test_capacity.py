@@ -1,6 +1,5 @@
 """Refusals of what memory cannot hold; memory, traffic and seconds of several processes."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +18,8 @@ from sublayer.errors import ConfigError
 from sublayer.estimate import capacity
 from sublayer.estimate.capacity import allocating, check_memory, format_bytes
 from sublayer.estimate.cluster.devices import DEVICES, check_device
-from sublayer.estimate.cluster.group import Group, Shard, Units, units_of
-from sublayer.estimate.cluster.memory import ProcessMemory, process_memory, tree_sums
+from sublayer.estimate.cluster.group import Group, Units, units_of
+from sublayer.estimate.cluster.memory import process_memory, tree_sums
 from sublayer.estimate.cluster.time import step_seconds
 from sublayer.estimate.cluster.traffic import step_traffic
 from sublayer.estimate.memory import training_memory, update_work
@@ -36,28 +35,20 @@ from .configurations import resolved
 
 
 @pytest.fixture
-def has_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+def has_memory(monkeypatch):
     """Give the machine another size."""
     return lambda size: monkeypatch.setattr(capacity, "total_memory", lambda: size)
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1.02e+03 B"),
-        (1536, "1.5 KiB"),
-        ((1 << 70) - 1, "1.02e+03 EiB"),
-        (1 << 70, "1,024 EiB"),
-    ],
-)
-def test_a_size_has_three_figures_and_the_unit_that_suits_it(size: int, text: str) -> None:
+@pytest.mark.parametrize("size, text", [
+    (0, "0 B"), (1023, "1.02e+03 B"), (1536, "1.5 KiB"), ((1 << 70) - 1, "1.02e+03 EiB"),
+    (1 << 70, "1,024 EiB"),
+])  # fmt: skip
+def test_a_size_has_three_figures_and_the_unit_that_suits_it(size, text):
     assert format_bytes(size) == text
 
 
-def test_more_than_the_machine_has_is_refused_with_both_sizes(
-    has_memory: Callable[..., None],
-) -> None:
+def test_more_than_the_machine_has_is_refused_with_both_sizes(has_memory):
     has_memory(23 << 30)
     check_memory(23 << 30, "a batch", "make it smaller")
     with pytest.raises(ConfigError, match="^a batch needs 14.6 TiB, 23 GiB here: make it smaller$"):
@@ -66,17 +57,13 @@ def test_more_than_the_machine_has_is_refused_with_both_sizes(
     check_memory(1 << 80, "a batch", "make it smaller")
 
 
-@pytest.mark.parametrize(
-    "fails",
-    [
-        lambda: torch.empty(1 << 50),
-        lambda: torch.empty(1 << 62, 32),
-        lambda: torch.zeros(1).expand(1 << 40, -1).contiguous(),
-        lambda: bytearray(1 << 60),
-    ],
-    ids=["too many bytes", "more than a size can say", "a copy", "Python's"],
-)
-def test_a_failure_to_allocate_is_a_line_and_others_stay(fails: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("fails", [
+    lambda: torch.empty(1 << 50),
+    lambda: torch.empty(1 << 62, 32),
+    lambda: torch.zeros(1).expand(1 << 40, -1).contiguous(),
+    lambda: bytearray(1 << 60),
+], ids=['too many bytes', 'more than a size can say', 'a copy', "Python's"])  # fmt: skip
+def test_a_failure_to_allocate_is_a_line_and_others_stay(fails):
     with pytest.raises(ConfigError, match="^there is not enough memory for the model: take a"):
         with allocating("the model", "take a smaller one"):
             fails()
@@ -85,9 +72,7 @@ def test_a_failure_to_allocate_is_a_line_and_others_stay(fails: Callable[[], Any
             raise RuntimeError(text)
 
 
-def test_a_model_and_a_cache_are_measured_before_they_are_made(
-    has_memory: Callable[..., None],
-) -> None:
+def test_a_model_and_a_cache_are_measured_before_they_are_made(has_memory):
     model = load_recipe("gpt", {"model.n_layers": 2, "model.d_model": 64}).recipe.model
     config = resolve_model(model, vocab_size=256, context=256)
     n_bytes = sum(parameter.nbytes for parameter in build(config, seed=0).parameters())
@@ -109,20 +94,15 @@ def trained(**settings: Any) -> ResolvedRecipe:
     return resolved_recipe(recipe, model, train, resolve_optimizer(recipe.optimizer, steps=1))
 
 
-@pytest.mark.parametrize(
-    ("settings", "subject"),
-    [
-        ({"model__d_ff": WIDEST_FFN}, "the model with its gradients and the optimizer's states"),
-        ({"train__batch_sequences": 10**9}, "a batch"),
-        (
-            {"train__batch_sequences": 100_000, "train__micro_batch_sequences": 100_000},
-            "a training step of 100,000 windows of 128 tokens at a time",
-        ),
-    ],
-)
-def test_a_training_that_cannot_fit_is_refused_by_what_is_too_large(
-    has_memory: Callable[..., None], settings: dict[str, int], subject: str
-) -> None:
+@pytest.mark.parametrize("settings, subject", [
+    ({"model__d_ff": WIDEST_FFN}, "the model with its gradients and the optimizer's states"),
+    ({"train__batch_sequences": 10**9}, "a batch"),
+    (
+        {"train__batch_sequences": 100_000, "train__micro_batch_sequences": 100_000},
+        "a training step of 100,000 windows of 128 tokens at a time",
+    ),
+])  # fmt: skip
+def test_a_training_that_cannot_fit_is_refused_by_what_is_too_large(has_memory, settings, subject):
     has_memory(8 << 30)
     check_training(trained(train__batch_sequences=16, train__micro_batch_sequences=4))
     with pytest.raises(ConfigError, match=f"^{subject} needs"):
@@ -131,7 +111,7 @@ def test_a_training_that_cannot_fit_is_refused_by_what_is_too_large(
     check_training(trained(**settings))
 
 
-def test_processes_that_divide_a_model_need_less_memory(has_memory: Callable[..., None]) -> None:
+def test_processes_that_divide_a_model_need_less_memory(has_memory):
     has_memory(8 << 30)
     # 1.2 billion parameters: 19 GB of weights, gradients and moments.
     large = {"model__d_model": 2048, "model__n_layers": 24, "train__batch_sequences": 8}
@@ -154,14 +134,12 @@ def micro_batch(**settings: object) -> MicroBatch:
     return MicroBatch(config, sequences=2, context=T, precision="float32", device="cuda")
 
 
-def memory(
-    n: int, shard: Shard = "none", *, n_passes: int = 1, exact: bool = False
-) -> ProcessMemory:
+def memory(n, shard="none", *, n_passes=1, exact=False):
     group = Group(n, shard, exact)
     return process_memory(micro_batch(), AdamWConfig(), n_passes=n_passes, group=group)
 
 
-def test_units_are_the_blocks_and_the_rest() -> None:
+def test_units_are_the_blocks_and_the_rest():
     step, shared = micro_batch(), micro_batch(share="all")
     assert units_of(step.config, step.objective) == Units((4 * BLOCK,) * 3, 4 * ROOT)
     # All blocks share one, which is gathered with the rest.
@@ -169,9 +147,7 @@ def test_units_are_the_blocks_and_the_rest() -> None:
 
 
 @pytest.mark.parametrize("optimizer", [LambConfig(), AdafactorConfig(min_factored=D)])
-def test_updates_by_norms_of_whole_matrices_are_all_there_at_once(
-    optimizer: LambConfig | AdafactorConfig,
-) -> None:
+def test_updates_by_norms_of_whole_matrices_are_all_there_at_once(optimizer):
     step = micro_batch(n_layers=24)
     trained = units_of(step.config, step.objective).total
     states = 4 * n_states(step.config, step.objective, optimizer)
@@ -183,7 +159,7 @@ def test_updates_by_norms_of_whole_matrices_are_all_there_at_once(
     assert update_work(step, optimizer, trained) < trained
 
 
-def test_gradients_stay_from_step_to_step_or_until_the_last_micro_batch() -> None:
+def test_gradients_stay_from_step_to_step_or_until_the_last_micro_batch():
     peaks = peaks_of_pass(micro_batch())
     assert memory(2).step == 4 * WEIGHTS + peaks.activations
     # Micro-batches before the last are summed beside the buckets.
@@ -193,7 +169,7 @@ def test_gradients_stay_from_step_to_step_or_until_the_last_micro_batch() -> Non
     assert several.step == one.step + WEIGHTS
 
 
-def test_the_loss_of_a_model_whose_weights_stay_gathered_is_its_peak() -> None:
+def test_the_loss_of_a_model_whose_weights_stay_gathered_is_its_peak():
     peaks = peaks_of_pass(micro_batch())
     two = memory(2, "optimizer")
     assert two.step == 3 * WEIGHTS // 2 + max(
@@ -204,7 +180,7 @@ def test_the_loss_of_a_model_whose_weights_stay_gathered_is_its_peak() -> None:
     )
 
 
-def test_full_divides_weights_and_states_and_gathers_two_blocks_and_the_rest() -> None:
+def test_full_divides_weights_and_states_and_gathers_two_blocks_and_the_rest():
     eight = memory(8, "full")
     assert (eight.weights, eight.optimizer) == (WEIGHTS // 8, 2 * WEIGHTS // 8)
     assert eight.gathered == 4 * (ROOT + 2 * BLOCK) + 2 * 4 * BLOCK
@@ -220,12 +196,12 @@ def test_full_divides_weights_and_states_and_gathers_two_blocks_and_the_rest() -
 
 
 @pytest.mark.parametrize("n_passes", [1, 3])
-def test_one_process_takes_what_it_takes_alone(n_passes: int) -> None:
+def test_one_process_takes_what_it_takes_alone(n_passes):
     alone = training_memory(micro_batch(), AdamWConfig(), n_passes=n_passes)
     assert memory(1, "full", n_passes=n_passes).total == alone.total
 
 
-def test_a_shared_matrix_is_cast_for_every_block_where_casts_are_not_kept() -> None:
+def test_a_shared_matrix_is_cast_for_every_block_where_casts_are_not_kept():
     step = replace(micro_batch(share="all"), precision="bfloat16")
     # The output map of attention and both of the feed-forward network; stacked ones are cast for
     # each use anyway.
@@ -236,27 +212,21 @@ def test_a_shared_matrix_is_cast_for_every_block_where_casts_are_not_kept() -> N
 UNITS = Units(blocks=(300, 300), root=200)
 
 
-@pytest.mark.parametrize(
-    ("group", "trained", "n_passes", "sent"),
-    [
-        (Group(4, "none"), 800, 3, (0, 2 * 600)),
-        (Group(4, "optimizer"), 800, 3, (600, 600)),
-        (Group(4, "full"), 800, 1, (600 + 450, 600)),
-        (Group(4, "full"), 800, 3, (150 + 3 * 2 * 450, 600)),
-        (Group(1, "full"), 800, 2, (0, 0)),
-        (Group(2, "optimizer"), 400, 1, (400, 200)),  # half of it frozen
-        (Group(2, exact=True), 800, 3, (0, 3 * 400)),  # two sums and the total
-    ],
-    ids=str,
-)
-def test_processes_send_their_share_of_what_goes_round(
-    group: Group, trained: int, n_passes: int, sent: tuple[int, int]
-) -> None:
+@pytest.mark.parametrize("group, trained, n_passes, sent", [
+    (Group(4, "none"), 800, 3, (0, 2 * 600)),
+    (Group(4, "optimizer"), 800, 3, (600, 600)),
+    (Group(4, "full"), 800, 1, (600 + 450, 600)),
+    (Group(4, "full"), 800, 3, (150 + 3 * 2 * 450, 600)),
+    (Group(1, "full"), 800, 2, (0, 0)),
+    (Group(2, "optimizer"), 400, 1, (400, 200)),  # half of it frozen
+    (Group(2, exact=True), 800, 3, (0, 3 * 400)),  # two sums and the total
+], ids=str)  # fmt: skip
+def test_processes_send_their_share_of_what_goes_round(group, trained, n_passes, sent):
     traffic = step_traffic(UNITS, trained, n_passes=n_passes, group=group)
     assert (traffic.gathering, traffic.summing, traffic.total) == (*sent, sum(sent))
 
 
-def test_exact_keeps_a_sum_for_each_level_of_its_tree() -> None:
+def test_exact_keeps_a_sum_for_each_level_of_its_tree():
     assert [tree_sums(n) for n in (1, 2, 3, 4, 7)] == [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3)]
     assert memory(2, n_passes=4, exact=True).gradients == 3 * WEIGHTS
     assert memory(2, n_passes=1, exact=True).gradients == WEIGHTS
@@ -265,15 +235,13 @@ def test_exact_keeps_a_sum_for_each_level_of_its_tree() -> None:
 @pytest.mark.parametrize(
     ("rate", "sending", "in_turn"), [(1e9, 1.0, 4.0), (2e8, 5.0, 8.0), (None, None, 3.0)]
 )
-def test_sending_beside_computing_hides_the_shorter_of_both(
-    rate: float | None, sending: float | None, in_turn: float
-) -> None:
+def test_sending_beside_computing_hides_the_shorter_of_both(rate, sending, in_turn):
     seconds = step_seconds(6e12, 10**9, operations_per_s=2e12, bytes_per_s=rate)
     assert (seconds.computing, seconds.sending) == (3.0, sending)
     assert (seconds.overlapped, seconds.in_turn) == (max(3.0, sending or 0.0), in_turn)
 
 
-def test_devices_have_the_figures_of_their_datasheets() -> None:
+def test_devices_have_the_figures_of_their_datasheets():
     h100 = DEVICES["h100"]
     assert (h100.memory_bytes, h100.memory_bytes_per_s) == (80_000_000_000, 3.35e12)
     # 1,979 teraflops with sparsity: half of it for dense matrices.

@@ -7,7 +7,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from sublayer.config.architecture.block import Entry, parse_block
+from sublayer.config.architecture.block import parse_block
 from sublayer.config.architecture.stacks import stacks
 from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.masked import MaskedObjective
@@ -41,7 +41,7 @@ BUILT: list[Fields] = [
 
 
 @pytest.mark.parametrize("fields", rows(BUILT, 10), ids=str)
-def test_the_built_model_has_the_parameters_that_are_counted(fields: Fields) -> None:
+def test_the_built_model_has_the_parameters_that_are_counted(fields):
     config = resolved(**fields)
     with torch.device("meta"):
         model = compose(config)
@@ -69,7 +69,7 @@ ENTRIES = parse_block(("attention", "cross", "ffn:relu", "ffn:swiglu"), default_
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("entry", ENTRIES, ids=str)
-def test_a_sublayer_has_the_parameters_that_are_counted(entry: Entry, bias: bool) -> None:
+def test_a_sublayer_has_the_parameters_that_are_counted(entry, bias):
     config = resolved(d_model=10, n_heads=2, d_head=3, d_ff=7, bias=bias)
     with torch.device("meta"):
         function = FUNCTIONS[entry.name].from_config(config, entry)
@@ -86,7 +86,7 @@ def block_parameters(**fields: Any) -> int:
     return two - one
 
 
-def test_parameters_of_blocks_are_those_worked_out_by_hand() -> None:
+def test_parameters_of_blocks_are_those_worked_out_by_hand():
     wide: Fields = {"d_model": 768, "d_ff": 3072}
     assert block_parameters(**wide) == 12 * 768**2 + 13 * 768
     macaron = block_parameters(d_model=768, d_ff=1536, block="macaron")
@@ -95,7 +95,7 @@ def test_parameters_of_blocks_are_those_worked_out_by_hand() -> None:
     assert gated == block_parameters(**wide, ffn="relu", bias=False)
 
 
-def test_shared_weights_are_unique_once_and_executed_every_time() -> None:
+def test_shared_weights_are_unique_once_and_executed_every_time():
     width = {"d_model": 8, "n_heads": 2}
     alone = count_parameters(resolved(n_layers=12, **width))
     groups = {"share_groups": 2, "share_inner": 3}
@@ -110,7 +110,7 @@ def test_shared_weights_are_unique_once_and_executed_every_time() -> None:
     assert len(flops) == 1
 
 
-def test_published_decoders_have_their_parameters() -> None:
+def test_published_decoders_have_their_parameters():
     gpt2 = resolved(vocab_size=50257, context=1024, n_layers=12, d_model=768, n_heads=12)
     total = 124_439_808
     tables = (50257 + 1024) * 768
@@ -127,7 +127,7 @@ def test_published_decoders_have_their_parameters() -> None:
 
 
 @pytest.mark.parametrize(("ffn", "d_ff"), [("relu", 3072), ("geglu", 2048)])
-def test_t5_base_has_its_parameters(ffn: str, d_ff: int) -> None:
+def test_t5_base_has_its_parameters(ffn, d_ff):
     fields: Fields = {"kind": "encoder-decoder", "n_layers": 12, "d_model": 768, "n_heads": 12}
     fields |= {"ffn": ffn, "d_ff": d_ff, "norm": "rms", "bias": False, "positions": "relative"}
     for is_tied, total in ((True, 222_903_552), (False, 247_577_856)):
@@ -156,7 +156,7 @@ def encoder(n_layers: int, d_model: int, d_embed: int | None = None, **others: A
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_bert_and_albert_have_their_parameters(name: str) -> None:
+def test_bert_and_albert_have_their_parameters(name):
     size, (alone, with_pooler, with_heads) = SIZES[name]
     counted = count_parameters(encoder(*size, vocab_size=30_522))
     assert (counted.encoder, counted.with_pooler) == (alone, with_pooler)
@@ -166,18 +166,14 @@ def test_bert_and_albert_have_their_parameters(name: str) -> None:
 ALBERT = {"embedding_projection": "sum", "head": "transform", "kind": "encoder", "d_embed": 7}
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"share": "all", "d_embed": 7, "tie_embeddings": False, "positions": "learned-per-layer"},
-        {"block": ("ffn:glu*0.5", "attention", "ffn"), "positions": "rotary", "d_embed": 29},
-        {"d_head": 6, "bias": False, "norm_order": "post", "head_bias": True, "softmax": "all"},
-        {**ALBERT, "sentence_classes": 1},
-        {**ALBERT, "share": "all", "pooler": "tanh", "sentence_classes": 2},
-    ],
-    ids=str,
-)
-def test_flops_are_those_of_the_built_model_but_for_half_of_attention(fields: Fields) -> None:
+@pytest.mark.parametrize("fields", [
+    {"share": "all", "d_embed": 7, "tie_embeddings": False, "positions": "learned-per-layer"},
+    {"block": ("ffn:glu*0.5", "attention", "ffn"), "positions": "rotary", "d_embed": 29},
+    {"d_head": 6, "bias": False, "norm_order": "post", "head_bias": True, "softmax": "all"},
+    {**ALBERT, "sentence_classes": 1},
+    {**ALBERT, "share": "all", "pooler": "tanh", "sentence_classes": 2},
+], ids=str)  # fmt: skip
+def test_flops_are_those_of_the_built_model_but_for_half_of_attention(fields):
     n_tokens, n_layers, n_heads = 13, 3, 2
     config = resolved(context=n_tokens, n_layers=n_layers, d_model=20, n_heads=n_heads, **fields)
     model = build(config, seed=0)
@@ -199,7 +195,7 @@ def test_flops_are_those_of_the_built_model_but_for_half_of_attention(fields: Fi
 @pytest.mark.parametrize(
     "fields", [{"n_decoder_layers": 2, "ffn": "swiglu", "d_head": 6}, {"d_embed": 8}], ids=str
 )
-def test_flops_of_an_encoder_decoder_are_of_both_lengths(fields: Fields) -> None:
+def test_flops_of_an_encoder_decoder_are_of_both_lengths(fields):
     n_read, n_written, n_rows, n_heads = 11, 5, 3, 2
     size: Fields = {"n_layers": 3, "d_model": 20, "n_heads": n_heads, "positions": "sinusoidal"}
     config = resolved(kind="encoder-decoder", context=n_read, **size, **fields)
@@ -220,7 +216,7 @@ def test_flops_of_an_encoder_decoder_are_of_both_lengths(fields: Fields) -> None
 
 
 @pytest.mark.parametrize("name", rows(TASK_MODELS, 5))
-def test_flops_of_a_step_on_a_task_are_those_of_its_loss(name: str) -> None:
+def test_flops_of_a_step_on_a_task_are_those_of_its_loss(name):
     step = make_task_pass(name, "float32")
     config = step.config
     objective, batch = build_objective(step).train(), make_batch(step)
@@ -241,7 +237,7 @@ def test_flops_of_a_step_on_a_task_are_those_of_its_loss(name: str) -> None:
 TINY: Fields = {"n_layers": 1, "d_model": 2, "n_heads": 1, "d_ff": 3, "vocab_size": 5, "context": 4}
 
 
-def test_flops_of_tiny_models_are_those_worked_out_by_hand() -> None:
+def test_flops_of_tiny_models_are_those_worked_out_by_hand():
     # Multiply-adds per token: q, k, v, o 4*2*2 = 16; scores and values, half of 4 keys each, 2*2*2
     # = 8; feed-forward 2*2*3 = 12; output 2*5 = 10. Two operations each, three passes.
     assert flops_per_token(resolved(**TINY), 4) == (16 + 8 + 12 + 10) * 2 * 3
@@ -256,7 +252,7 @@ def test_flops_of_tiny_models_are_those_worked_out_by_hand() -> None:
     assert flops_per_token(config, 4, objective) == (body + masked / 4) * 2 * 3
 
 
-def test_parameters_and_flops_of_an_lstm_are_those_worked_out_by_hand() -> None:
+def test_parameters_and_flops_of_an_lstm_are_those_worked_out_by_hand():
     config = resolved(kind="lstm", n_layers=3, d_model=20, d_embed=8, vocab_size=100, context=7)
     gates = 4 * 20 * (20 + 20)  # four gates, of the input and of the output
     # Tables of 100 x 8; 8 x 20 + 20 in and 20 x 8 + 8 out; two biases of each gate.

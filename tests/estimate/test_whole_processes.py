@@ -66,7 +66,7 @@ PROCESSES = [
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process's peak memory")
 @pytest.mark.parametrize("settings", rows(PROCESSES, 1))
-def test_a_process_takes_what_is_estimated(settings: str) -> None:
+def test_a_process_takes_what_is_estimated(settings):
     if BF16 in settings and bfloat16_gain(256, own_clocks()) == 0.0:
         pytest.skip("bfloat16 is emulated here, with copies in float32; no run chooses it")
     estimated, measured = measure_process(settings)

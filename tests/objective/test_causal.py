@@ -45,7 +45,7 @@ def weighted_sum(objective: Causal, batch: Batch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("final_norm", ["affine", "none"])
-def test_the_terms_are_the_cross_entropies_of_every_block_and_target(final_norm: str) -> None:
+def test_the_terms_are_the_cross_entropies_of_every_block_and_target(final_norm):
     objective = make_objective({**DEEP, "target_weight": 0.25}, final_norm=final_norm)
     batch = make_batch()
     layout = Layout.causal(batch.tokens)
@@ -69,9 +69,7 @@ def test_the_terms_are_the_cross_entropies_of_every_block_and_target(final_norm:
 
 
 @pytest.mark.parametrize("settings", [DEEP, {"positions": "last"}], ids=str)
-def test_z_loss_is_that_of_the_model_s_own_head_trained_and_not_reported(
-    settings: dict[str, Any],
-) -> None:
+def test_z_loss_is_that_of_the_model_s_own_head_trained_and_not_reported(settings):
     batch = make_batch(settings.get("targets", 1))
     plain = make_objective(settings)
     objective = make_objective({**settings, "z_loss": 0.2})
@@ -88,7 +86,7 @@ def test_z_loss_is_that_of_the_model_s_own_head_trained_and_not_reported(
     torch.testing.assert_close(totals["trained"], expected, rtol=1e-12, atol=0)
 
 
-def test_summed_positions_are_the_sum_of_each_window_averaged_over_windows() -> None:
+def test_summed_positions_are_the_sum_of_each_window_averaged_over_windows():
     batch = make_batch()
     mean = make_objective({**DEEP, "z_loss": 0.2})
     summed = make_objective({**DEEP, "z_loss": 0.2, "position_reduction": "sum"})
@@ -105,7 +103,7 @@ def test_summed_positions_are_the_sum_of_each_window_averaged_over_windows() -> 
     torch.testing.assert_close(summed(batch)["lm"], totals["lm"], rtol=1e-12, atol=0)
 
 
-def test_a_block_s_losses_stop_after_its_share_of_half_the_run() -> None:
+def test_a_block_s_losses_stop_after_its_share_of_half_the_run():
     objective = make_objective(DEEP)
     steps = 16  # block l of 4 has its losses for l/8 of the run: 2 l steps
     for step in range(steps):
@@ -116,7 +114,7 @@ def test_a_block_s_losses_stop_after_its_share_of_half_the_run() -> None:
         } | {"layer4"}
 
 
-def test_what_has_stopped_has_no_gradient_and_costs_nothing() -> None:
+def test_what_has_stopped_has_no_gradient_and_costs_nothing():
     objective, batch = make_objective(DEEP), make_batch()
     objective.begin(5, 16)
     weighted_sum(objective, batch).backward()
@@ -134,7 +132,7 @@ def test_what_has_stopped_has_no_gradient_and_costs_nothing() -> None:
     assert mean.weights == {**halves, "layer3_ahead2": 0.25, "layer4_ahead2": 0.25}
 
 
-def test_parameters_and_flops_of_classifiers_are_counted_for_as_long_as_they_last() -> None:
+def test_parameters_and_flops_of_classifiers_are_counted_for_as_long_as_they_last():
     objective = make_objective(DEEP)
     config = objective.model.config
     counted, plain = count_parameters(config, objective.config), count_parameters(config)
@@ -148,15 +146,11 @@ def test_parameters_and_flops_of_classifiers_are_counted_for_as_long_as_they_las
     assert extra == 6 * classifiers * VOCAB_SIZE * config.d_model
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["objective.target_weight=0.1"], "objective.targets is more than 1"),
-        (["objective.auxiliary_stop=0.2"], "objective.auxiliary is layers"),
-        (["objective.auxiliary=layers", "model.n_layers=1"], "there are blocks below the last"),
-    ],
-    ids=str,
-)
-def test_a_loss_without_meaning_or_effect_is_refused(settings: list[str], message: str) -> None:
+@pytest.mark.parametrize("settings, message", [
+    (["objective.target_weight=0.1"], "objective.targets is more than 1"),
+    (["objective.auxiliary_stop=0.2"], "objective.auxiliary is layers"),
+    (["objective.auxiliary=layers", "model.n_layers=1"], "there are blocks below the last"),
+], ids=str)  # fmt: skip
+def test_a_loss_without_meaning_or_effect_is_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         load_recipe("gpt", settings)

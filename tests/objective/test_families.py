@@ -1,6 +1,5 @@
 """A run is scored by its objective's measures, each time on the same part of the text."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ def model_of(recipe: Recipe) -> Transformer:
     return build(resolve_model(recipe.model, vocab_size=vocab_size, context=16), seed=0)
 
 
-def test_what_a_study_compares_is_what_a_run_is_scored_by() -> None:
+def test_what_a_study_compares_is_what_a_run_is_scored_by():
     for kind, family in FAMILIES.items():
         if kind == "translation":  # a study translates the test split, too long on the way
             continue
@@ -65,8 +64,8 @@ TRAINED = {
 
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_a_saved_model_holds_what_its_config_asks_for_and_nothing_that_training_alone_needs(
-    kind: str, tmp_path: Path
-) -> None:
+    kind, tmp_path
+):
     name, settings = TRAINED[kind]
     recipe = recipe_of(name, **settings)
     model = model_of(recipe)

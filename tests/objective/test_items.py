@@ -23,12 +23,7 @@ from sublayer.runs.run import from_recipe
 from sublayer.runs.session import prepare_data
 from tests.data.parallel.test_batches import random_split
 from tests.evaluation.test_likelihood import model_of, split_of
-from tests.objective.test_masked import (
-    CONTEXT,
-    SPLIT,
-    encoder_for,
-    objective_of,
-)
+from tests.objective.test_masked import CONTEXT, SPLIT, encoder_for, objective_of
 from tests.objective.test_translation import make_objective
 
 SMALL = {"model.n_layers": 1, "model.d_model": 8, "model.n_heads": 2, "data.context": 16}
@@ -55,7 +50,7 @@ def write_texts(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def texts(tmp_path_factory):
     return write_texts(tmp_path_factory.mktemp("texts"))
 
 
@@ -64,12 +59,7 @@ KEEPING = [kind for kind, row in FAMILIES.items() if row.tables()]
 
 
 @pytest.mark.parametrize("kind", KEEPING)
-def test_the_metrics_of_a_test_follow_from_its_items(
-    kind: str,
-    texts: dict[str, dict[str, Any]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_metrics_of_a_test_follow_from_its_items(kind, texts, tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path))
     name, settings = RECIPES[kind]
     given = {**settings, **texts[kind], "train.steps": 3000}
@@ -90,7 +80,7 @@ def nats_of(items: Items, table: str) -> np.ndarray:
     return np.asarray(items.tables[table].columns["nats"])
 
 
-def test_windows_have_the_nats_the_text_and_the_document_of_what_they_score() -> None:
+def test_windows_have_the_nats_the_text_and_the_document_of_what_they_score():
     ids = np.arange(40) % 251
     split = split_of(ids, document_starts=(0, 7, 29))
     uniform = model_of()
@@ -110,14 +100,14 @@ def test_windows_have_the_nats_the_text_and_the_document_of_what_they_score() ->
         assert int(table.columns[name].sum()) == getattr(likelihood, name)
 
 
-def test_bytes_that_a_lossy_tokenizer_read_are_spread_over_the_windows() -> None:
+def test_bytes_that_a_lossy_tokenizer_read_are_spread_over_the_windows():
     assert _spread(np.array([4, 0, 4]), 8, np.array([1, 1, 1])).tolist() == [4, 0, 4]
     assert _spread(np.array([4, 0, 4]), 12, np.array([1, 1, 1])).tolist() == [6, 0, 6]
     assert _spread(np.array([0, 0]), 9, np.array([2, 1])).tolist() == [6, 3]
     assert _spread(np.array([3, 3, 3]), 10, np.array([1, 1, 1])).sum() == 10
 
 
-def test_an_example_scores_the_same_alone_and_among_others() -> None:
+def test_an_example_scores_the_same_alone_and_among_others():
     encoder, found = encoder_for(), []
     for size in (1, 7, 500):
         gathered = EncoderItems(SPLIT)
@@ -143,7 +133,7 @@ def test_an_example_scores_the_same_alone_and_among_others() -> None:
         assert set(judged["correct"].tolist()) == {0, 1}
 
 
-def test_a_pair_costs_what_its_target_costs_alone() -> None:
+def test_a_pair_costs_what_its_target_costs_alone():
     objective, split = make_objective(), random_split(30)
     model: Any = objective.model
     batches = TranslationBatches(split, context=24, batch_tokens=120, seed=1)

@@ -1,7 +1,6 @@
 """Masked tokens and pairs: their cross-entropy, however packed, and scores, whatever the batch."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,7 +67,7 @@ def gradients(objective: Masked) -> dict[str, Tensor]:
     return found
 
 
-def test_by_hand_the_terms_of_known_logits() -> None:
+def test_by_hand_the_terms_of_known_logits():
     # Logits 0, log 2, log 3, log 4: shares of 1, 2, 3 and 4 tenths. Pairs: shares of 1 and 3
     # quarters.
     encoder = with_known_logits(
@@ -96,7 +95,7 @@ def test_by_hand_the_terms_of_known_logits() -> None:
     )
 
 
-def test_logits_at_hidden_places_are_those_of_the_full_forward_pass() -> None:
+def test_logits_at_hidden_places_are_those_of_the_full_forward_pass():
     encoder, batch = encoder_of(VOCAB_SIZE, CONTEXT), make_batch()
     nats, sentence = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
@@ -112,7 +111,7 @@ def test_logits_at_hidden_places_are_those_of_the_full_forward_pass() -> None:
     torch.testing.assert_close(totals["sentence"], sentence, rtol=1e-12, atol=0)
 
 
-def test_one_logistic_output_is_the_difference_of_two() -> None:
+def test_one_logistic_output_is_the_difference_of_two():
     logits = torch.tensor([0.3, -2.0, 40.0, 0.0, -40.0], dtype=torch.float64)
     labels = torch.tensor([1, 0, 1, -1, 1])
     two = torch.stack([torch.zeros_like(logits), logits], dim=1)
@@ -130,7 +129,7 @@ def test_one_logistic_output_is_the_difference_of_two() -> None:
     assert sentence_nats(two, torch.full((5,), -1)).item() == 0.0
 
 
-def test_a_head_that_is_not_trained_has_no_gradient() -> None:
+def test_a_head_that_is_not_trained_has_no_gradient():
     objective, batch = make_objective(sentence="none"), make_batch(sentence="none")
     assert objective.has_unused_parameters
     loss_of(objective, batch, len(batch))
@@ -141,7 +140,7 @@ def test_a_head_that_is_not_trained_has_no_gradient() -> None:
     assert not make_objective(headless, sentence="none").has_unused_parameters
 
 
-def test_a_probe_trains_its_head_and_leaves_the_model_as_without_it() -> None:
+def test_a_probe_trains_its_head_and_leaves_the_model_as_without_it():
     batch, model = make_batch(), encoder_of(VOCAB_SIZE, CONTEXT)
     found = []
     for fields in ({"sentence_trains": "head"}, {"sentence": "none"}, {}):
@@ -156,7 +155,7 @@ def test_a_probe_trains_its_head_and_leaves_the_model_as_without_it() -> None:
     assert not all(torch.equal(trained[name], without[name]) for name in without)
 
 
-def test_a_batch_without_hidden_tokens_costs_nothing() -> None:
+def test_a_batch_without_hidden_tokens_costs_nothing():
     empty = np.array([], dtype=np.int64)
     batch = pack(
         [Example(np.array([2, 3]), np.zeros(2, dtype=np.int64), empty, empty, -1)],
@@ -171,7 +170,7 @@ def test_a_batch_without_hidden_tokens_costs_nothing() -> None:
     assert all(value.grad is None or not value.grad.any() for value in objective.parameters())
 
 
-def test_every_field_is_handed_on() -> None:
+def test_every_field_is_handed_on():
     objective = MaskedObjective(
         masking="ngram",
         mask_share=0.2,
@@ -198,13 +197,9 @@ def test_every_field_is_handed_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "low", "spared"),
-    [({"random_ids": "all"}, 0, 5), ({"spared_ids": 2}, 5, 7)],
-    ids=str,
+    ("fields", "low", "spared"), [({"random_ids": "all"}, 0, 5), ({"spared_ids": 2}, 5, 7)], ids=str
 )
-def test_special_and_spared_ids_are_never_hidden(
-    fields: dict[str, Any], low: int, spared: int
-) -> None:
+def test_special_and_spared_ids_are_never_hidden(fields, low, spared):
     objective = MaskedObjective.model_validate(fields)
     vocabulary = pair_settings(objective, Numbers(9), context=64).vocabulary
     assert np.flatnonzero(vocabulary.is_maskable).tolist() == list(range(spared, 14))
@@ -212,7 +207,7 @@ def test_special_and_spared_ids_are_never_hidden(
     assert found == (low, Numbers.mask_id, 14)
 
 
-def test_tokenizers_without_words_or_special_ids_are_refused() -> None:
+def test_tokenizers_without_words_or_special_ids_are_refused():
     with pytest.raises(ConfigError, match=r"objective\.masking = ngram needs a tokenizer"):
         pair_settings(MaskedObjective(masking="ngram"), ByteTokenizer(), context=64)
     with pytest.raises(ConfigError, match=r"kind characters, has no \[PAD\], no \[CLS\]"):
@@ -264,9 +259,7 @@ def targets_of(split: Split, **fields: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(("task", "sentence_logits"), [("nsp", [0.0, 0.5]), ("sop", [0.5])])
-def test_who_always_says_apart_is_right_about_the_pairs_that_are(
-    task: Task, sentence_logits: list[float]
-) -> None:
+def test_who_always_says_apart_is_right_about_the_pairs_that_are(task, sentence_logits):
     labels = labels_of(SPLIT, task)
     found = score_pairs(decided(SPLIT, sentence_logits), SPLIT, settings_of(), ALL, task)
     assert found == PairScore(len(labels), sum(labels), len(labels))
@@ -277,7 +270,7 @@ def test_who_always_says_apart_is_right_about_the_pairs_that_are(
     assert negated == PairScore(len(labels), len(labels) - sum(labels), len(labels))
 
 
-def test_an_encoder_that_is_trained_on_one_task_is_judged_by_both() -> None:
+def test_an_encoder_that_is_trained_on_one_task_is_judged_by_both():
     found = [
         encoder_scores(encoder_for(), SPLIT, objective_of(sentence=task), ALL)
         for task in ("sop", "nsp", "none")
@@ -303,9 +296,7 @@ def test_an_encoder_that_is_trained_on_one_task_is_judged_by_both() -> None:
     [[[3], [5], [4]], [[40, 30], [50, 20, 60]]],
     ids=["a sentence a document", "sentences longer than the context"],
 )
-def test_a_text_without_pairs_is_scored_by_its_tokens_alone(
-    lengths: Sequence[Sequence[int]],
-) -> None:
+def test_a_text_without_pairs_is_scored_by_its_tokens_alone(lengths):
     split = numbered(lengths)
     scores = encoder_scores(encoder_for(split), split, objective_of(p_short=0.0), ALL)
     assert scores.keys() == OF_TOKENS
@@ -317,7 +308,7 @@ def test_a_text_without_pairs_is_scored_by_its_tokens_alone(
     # Published tables and, at the ends, z^2 / (n + z^2).
     [(8, 10, 0.4902, 0.9433), (0, 10, 0.0, 0.2775)],
 )
-def test_the_interval_is_wilsons(n_correct: int, n_pairs: int, low: float, high: float) -> None:
+def test_the_interval_is_wilsons(n_correct, n_pairs, low, high):
     found = PairScore(n_pairs, n_correct, n_pairs).interval
     assert found == pytest.approx((low, high), abs=5e-5)
     # Its ends p solve (p - accuracy)^2 = z^2 p (1 - p) / n.
@@ -327,7 +318,7 @@ def test_the_interval_is_wilsons(n_correct: int, n_pairs: int, low: float, high:
     assert 0.0 <= found[0] <= found[1] <= 1.0
 
 
-def test_nothing_scored_is_not_a_number() -> None:
+def test_nothing_scored_is_not_a_number():
     nothing = MaskedScore(0.0, 0, 0, 0)
     assert all(math.isnan(each) for each in (nothing.loss, nothing.accuracy, nothing.majority))
     pairs = PairScore(0, 0, 0)

@@ -82,7 +82,7 @@ def a_batch(**settings: Any) -> PackedBatch:
 
 
 @pytest.mark.parametrize(("z", "noise"), [(0.3, "spans"), (0.0, "iid")])
-def test_the_loss_is_that_of_the_targets_and_z_loss_is_not_reported(z: float, noise: str) -> None:
+def test_the_loss_is_that_of_the_targets_and_z_loss_is_not_reported(z, noise):
     batch = a_batch(**{"objective.noise": noise})
     objective = an_objective(z_loss=z)
     logits = objective.model(batch.read.tokens, batch.read.mask, target=batch.written.tokens).logits
@@ -98,7 +98,7 @@ def test_the_loss_is_that_of_the_targets_and_z_loss_is_not_reported(z: float, no
         assert objective.weights == {"trained": 1.0, "nll": 0.0}
 
 
-def test_every_arm_seed_and_step_is_scored_on_one_corruption() -> None:
+def test_every_arm_seed_and_step_is_scored_on_one_corruption():
     split, plain = a_split(), a_recipe()
     model = a_model(plain)
 
@@ -117,7 +117,7 @@ def test_every_arm_seed_and_step_is_scored_on_one_corruption() -> None:
     assert found(**{"objective.noise_density": 0.3})[1] != digest
 
 
-def test_a_test_scores_every_token_that_was_cut_out_of_the_whole_text() -> None:
+def test_a_test_scores_every_token_that_was_cut_out_of_the_whole_text():
     recipe = a_recipe()
     found = FAMILIES["span"].score(a_model(recipe), a_split(), recipe, "test", ALONE)
     # 900 tokens are 26 pieces of 34, of which 5 are noise in 2 spans, and one of 16 (2 in 1).
@@ -132,7 +132,7 @@ def test_a_test_scores_every_token_that_was_cut_out_of_the_whole_text() -> None:
     assert sample.scores["loss"] == pytest.approx(pieces, rel=1e-6)
 
 
-def test_a_constant_prediction_costs_the_entropy_of_the_targets() -> None:
+def test_a_constant_prediction_costs_the_entropy_of_the_targets():
     rule = corruption_rule(SpanObjective(), Numbers(), context=32, starts_with_pad=True)
     pieces = ScoredPieces(a_split(), rule, batch_sequences=4, boundaries="ignore")
     labels = [pieces.batch(number).targets.flatten() for number in range(pieces.n_batches)]
@@ -145,7 +145,7 @@ def test_a_constant_prediction_costs_the_entropy_of_the_targets() -> None:
     assert shares[[59, 58, 1]].tolist() == pytest.approx([27 / 212, 26 / 212, 27 / 212])
 
 
-def test_an_epoch_is_counted_by_its_pieces_and_random_batches_are_as_long_as_real_ones() -> None:
+def test_an_epoch_is_counted_by_its_pieces_and_random_batches_are_as_long_as_real_ones():
     recipe = a_recipe()
     assert span_epoch(recipe, a_split()) == 26 * 32
     synthetic = synthetic_spans(recipe, VOCAB_SIZE).batch(0)
@@ -154,26 +154,21 @@ def test_an_epoch_is_counted_by_its_pieces_and_random_batches_are_as_long_as_rea
     assert synthetic.targets.shape == real.targets.shape
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"data.sentinels": 1}, "data.sentinels = 1 is fewer than objective.noise = spans takes"),
-        ({"objective.raw_length": 40}, "objective.raw_length = 40 .* give at most 34"),
-        ({"objective.target_length": 5}, "objective.target_length = 5 .* makes of 34 tokens, 8"),
-        ({"data.windows": "random", "data.boundaries": "respect"}, "give shuffled"),
-        ({"data.windows": "random", "objective.chunk_tokens": 9}, "objective.chunk_tokens = 9"),
-        ({"model.kind": "decoder"}, "objective.kind = span trains a model.kind"),
-        ({"objective.noise": "iid", "train.compile": True}, "train.compile = true"),
-    ],
-)
-def test_contradictions_of_span_corruption_are_refused(
-    settings: dict[str, Any], words: str
-) -> None:
+@pytest.mark.parametrize("settings, words", [
+    ({"data.sentinels": 1}, "data.sentinels = 1 is fewer than objective.noise = spans takes"),
+    ({"objective.raw_length": 40}, "objective.raw_length = 40 .* give at most 34"),
+    ({"objective.target_length": 5}, "objective.target_length = 5 .* makes of 34 tokens, 8"),
+    ({"data.windows": "random", "data.boundaries": "respect"}, "give shuffled"),
+    ({"data.windows": "random", "objective.chunk_tokens": 9}, "objective.chunk_tokens = 9"),
+    ({"model.kind": "decoder"}, "objective.kind = span trains a model.kind"),
+    ({"objective.noise": "iid", "train.compile": True}, "train.compile = true"),
+])  # fmt: skip
+def test_contradictions_of_span_corruption_are_refused(settings, words):
     with pytest.raises(ConfigError, match=words):
         a_recipe(**{"data.tokenizer": "unigram", **settings})
 
 
-def test_a_tokenizer_with_too_few_sentinels_is_refused_by_how_many_it_takes() -> None:
+def test_a_tokenizer_with_too_few_sentinels_is_refused_by_how_many_it_takes():
     split = a_split()
     split.tokenizer.sentinel_ids = (59,)
     with pytest.raises(ConfigError, match="up to 2 sentinels in pieces of 34 tokens, .* has 1"):
@@ -181,7 +176,7 @@ def test_a_tokenizer_with_too_few_sentinels_is_refused_by_how_many_it_takes() ->
 
 
 @pytest.fixture
-def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def text(tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     return tmp_path / "text.txt"
 
@@ -190,16 +185,11 @@ def write_lines(path: Path, n: int) -> None:
     path.write_text("".join(f"the {i % 7} cats sat on {i % 5} mats.\n" for i in range(n)))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({}, "fewer than objective.raw_length = 568"),
-        ({"objective.noise": "prefix"}, "fewer than objective.raw_length = 512"),
-    ],
-)
-def test_a_text_shorter_than_a_piece_is_refused_before_a_run_is_begun(
-    settings: dict[str, Any], message: str, text: Path
-) -> None:
+@pytest.mark.parametrize("settings, message", [
+    ({}, "fewer than objective.raw_length = 568"),
+    ({"objective.noise": "prefix"}, "fewer than objective.raw_length = 512"),
+])  # fmt: skip
+def test_a_text_shorter_than_a_piece_is_refused_before_a_run_is_begun(settings, message, text):
     write_lines(text, 22)
     given = {"data.path": str(text), "data.context": 512, "data.vocab_size": 140, **settings}
     recipe = load_recipe("t5-mini", {"train.steps": 1, **given}).recipe

@@ -47,7 +47,7 @@ def by_hand(objective: Translation, batch: Any, share: float, form: str) -> torc
 
 
 @pytest.mark.parametrize(("form", "share"), [("uniform", 0.0), ("uniform", 0.1), ("others", 0.7)])
-def test_the_loss_and_its_gradient_are_the_published_ones(form: str, share: float) -> None:
+def test_the_loss_and_its_gradient_are_the_published_ones(form, share):
     objective, batch = make_objective(label_smoothing=share, smoothing=form), a_batch()
     expected = by_hand(objective, batch, share, form)
     wanted = torch.autograd.grad(expected, list(objective.model.parameters()))
@@ -62,7 +62,7 @@ def test_the_loss_and_its_gradient_are_the_published_ones(form: str, share: floa
     assert totals["nll"].item() == pytest.approx(plain, rel=1e-10)
 
 
-def test_beam_settings_are_those_of_the_recipe_but_for_options_of_the_command() -> None:
+def test_beam_settings_are_those_of_the_recipe_but_for_options_of_the_command():
     recipe = load_recipe("wmt14-base-transformer").recipe
     assert beam_settings(recipe, {}) == BeamSettings(beam=4, penalty=0.6)
     assert beam_settings(None, {}) == BeamSettings() == BeamSettings(5, "fairseq", 1.0, 0.0, 200.0)
@@ -74,6 +74,6 @@ def test_beam_settings_are_those_of_the_recipe_but_for_options_of_the_command() 
 
 
 @pytest.mark.parametrize("setting", ["objective.length_penalty=nan", "objective.length_rule=none"])
-def test_values_without_meaning_are_refused_before_a_run(setting: str) -> None:
+def test_values_without_meaning_are_refused_before_a_run(setting):
     with pytest.raises(ConfigError, match=setting.partition("=")[0]):
         load_recipe("multi30k-tiny", [setting])

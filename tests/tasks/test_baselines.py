@@ -104,25 +104,22 @@ def _overlap(first, second):
     return dict(zip(FEATURES, row.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "features"),
-    [
-        ("the cat sat the", "the cat ran",
-         {"shared words, of the second's": 2 / 3, "shared words, of the first's": 2 / 3,
-          "shared words, of both's": 2 / 4, "shared word pairs, of the second's": 1 / 2,
-          "log of the first's length": np.log(5), "log of the second's length": np.log(4)}),
-        ("the cat", "the unicorn",
-         {"shared words by rarity, of the second's": COMMON / (COMMON + UNKNOWN),
-          "log of the rarity that the second has alone": np.log1p(UNKNOWN),
-          "log of the rarity that the first has alone": np.log1p(RARE)}),
-        ("cat cat the", "cat the",
-         {"cosine of TF-IDF": (2 * RARE**2 + COMMON**2)
-          / np.hypot(2 * RARE, COMMON) / np.hypot(RARE, COMMON)}),
-        ("the cat never sat", "the cat sat",
-         {"negation in the first": 1, "negation in the second": 0, "negation in one alone": 1}),
-        ("", "", dict.fromkeys(FEATURES, 0)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("first, second, features", [
+    ("the cat sat the", "the cat ran",
+     {"shared words, of the second's": 2 / 3, "shared words, of the first's": 2 / 3,
+      "shared words, of both's": 2 / 4, "shared word pairs, of the second's": 1 / 2,
+      "log of the first's length": np.log(5), "log of the second's length": np.log(4)}),
+    ("the cat", "the unicorn",
+     {"shared words by rarity, of the second's": COMMON / (COMMON + UNKNOWN),
+      "log of the rarity that the second has alone": np.log1p(UNKNOWN),
+      "log of the rarity that the first has alone": np.log1p(RARE)}),
+    ("cat cat the", "cat the",
+     {"cosine of TF-IDF": (2 * RARE**2 + COMMON**2)
+      / np.hypot(2 * RARE, COMMON) / np.hypot(RARE, COMMON)}),
+    ("the cat never sat", "the cat sat",
+     {"negation in the first": 1, "negation in the second": 0, "negation in one alone": 1}),
+    ("", "", dict.fromkeys(FEATURES, 0)),
+])  # fmt: skip
 def test_the_overlap_of_two_texts_by_hand(first, second, features):
     row = _overlap(first, second)
     assert {name: row[name] for name in features} == pytest.approx(features)
@@ -147,15 +144,12 @@ def _asked(question, passage=PASSAGE, answers=()):
     return Example("0", {"context": passage, "question": question}, answers=answers)
 
 
-@pytest.mark.parametrize(
-    ("question", "passage", "answer"),
-    [
-        ("When was the tower built?", PASSAGE, "1889"),
-        ("Who built the tower?", PASSAGE, "Gustave Eiffel"),
-        ("Is it what it is?", "It is what it is.", "It is what it is."),
-        ("Who?", "", ""),
-    ],
-)
+@pytest.mark.parametrize("question, passage, answer", [
+    ("When was the tower built?", PASSAGE, "1889"),
+    ("Who built the tower?", PASSAGE, "Gustave Eiffel"),
+    ("Is it what it is?", "It is what it is.", "It is what it is."),
+    ("Who?", "", ""),
+])  # fmt: skip
 def test_the_answer_is_a_phrase_of_the_sentence_with_the_questions_words(question, passage, answer):
     (prediction,) = predict_spans(TASKS["squad"], [], [_asked(question, passage)])
     assert prediction.text == answer
@@ -171,16 +165,13 @@ def test_where_questions_may_have_no_answer_the_threshold_is_learned():
     assert [each.text for each in predictions] == ["1889", ""]
 
 
-@pytest.mark.parametrize(
-    ("passage", "wanted", "value"),
-    [
-        # Two words: "a b" has log(1 + 1/1) and log(1 + 1/2), which is more than of "b c".
-        ("a b x b c", "ac", np.log(2)),
-        ("a b x b c", "ab", np.log(2) + np.log(1.5)),
-        ("a b x b c", "bcayzw", 2 * np.log(2) + 2 * np.log(1.5)),  # longer than the passage
-        ("", "a", 0),
-    ],
-)
+@pytest.mark.parametrize("passage, wanted, value", [
+    # Two words: "a b" has log(1 + 1/1) and log(1 + 1/2), which is more than of "b c".
+    ("a b x b c", "ac", np.log(2)),
+    ("a b x b c", "ab", np.log(2) + np.log(1.5)),
+    ("a b x b c", "bcayzw", 2 * np.log(2) + 2 * np.log(1.5)),  # longer than the passage
+    ("", "a", 0),
+])  # fmt: skip
 def test_a_window_is_as_long_as_there_are_wanted_words(passage, wanted, value):
     assert score_window(read_passage(passage), frozenset(wanted)) == pytest.approx(value)
 
@@ -188,15 +179,12 @@ def test_a_window_is_as_long_as_there_are_wanted_words(passage, wanted, value):
 HATS = "Tom has a red hat. Ann has a blue coat."
 
 
-@pytest.mark.parametrize(
-    ("name", "texts", "choices", "chosen"),
-    [
-        ("race", (HATS, "Ann has a _ ."), ("red hat", "blue coat"), 1),
-        ("record", ("Rome fell. Paris won the cup.", "The cup went to @placeholder"),
-         ("Rome", "Paris"), 1),
-        ("story_cloze", ("It rained.",), ("Yes", "No"), 0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, texts, choices, chosen", [
+    ("race", (HATS, "Ann has a _ ."), ("red hat", "blue coat"), 1),
+    ("record", ("Rome fell. Paris won the cup.", "The cup went to @placeholder"),
+     ("Rome", "Paris"), 1),
+    ("story_cloze", ("It rained.",), ("Yes", "No"), 0),
+])  # fmt: skip
 def test_the_choice_fills_the_blank_and_of_equal_ones_the_first_is_taken(
     name, texts, choices, chosen
 ):

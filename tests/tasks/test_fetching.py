@@ -68,13 +68,10 @@ def test_an_archive_of_tar_is_extracted_too(site, tmp_path, monkeypatch):
     assert list(locate_files(TASKS["sst2"], cache=tmp_path / "cache")) == ["dev"]
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (b"PK", "SST-2.zip is a damaged archive"),
-        (_zip({"README": b"moved"}), "SST-2.zip holds none of the files that it is known for"),
-    ],
-)
+@pytest.mark.parametrize("content, message", [
+    (b"PK", "SST-2.zip is a damaged archive"),
+    (_zip({"README": b"moved"}), "SST-2.zip holds none of the files that it is known for"),
+])  # fmt: skip
 def test_an_archive_of_no_release_is_refused_and_not_kept(
     site, tmp_path, monkeypatch, content, message
 ):
@@ -94,17 +91,12 @@ def test_a_refusal_names_the_file_to_fetch_and_how_to_give_it(tmp_path, monkeypa
         locate_files(TASKS["story_cloze"], cache=tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "files"),
-    [
-        ("mnli", "MNLI/dev_matched.tsv"),
-        ("ax", "AX.tsv"),
-        ("sg_rte", "RTE/train.jsonl"),
-        ("race", "RACE/test/middle/1.txt RACE/test/high/1.txt"),
-        ("snli", "snli_1.0/snli_1.0_train.jsonl"),
-        ("scitail", "SciTailV1.1/tsv_format/scitail_1.0_train.tsv"),
-    ],
-)
+@pytest.mark.parametrize("name, files", [
+    ("mnli", "MNLI/dev_matched.tsv"), ("ax", "AX.tsv"), ("sg_rte", "RTE/train.jsonl"),
+    ("race", "RACE/test/middle/1.txt RACE/test/high/1.txt"),
+    ("snli", "snli_1.0/snli_1.0_train.jsonl"),
+    ("scitail", "SciTailV1.1/tsv_format/scitail_1.0_train.tsv"),
+])  # fmt: skip
 def test_a_file_of_a_release_is_kept_and_found_in_the_cache(name, files, tmp_path):
     release = RELEASES[name]
     assert all(file.url.startswith("http") and len(file.checksum) == 64 for file in release.files)

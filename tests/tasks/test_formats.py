@@ -96,15 +96,12 @@ def test_questions_of_copa_and_race_are_in_words():
     assert rows[0].second == "Why? x"
 
 
-@pytest.mark.parametrize(
-    ("text", "index", "marked"),
-    [
-        # T5 repairs these two of the published texts by hand.
-        ('"Good for he," he said.', 2, '"Good for *he* ," he said.'),
-        ("might want to use he , but", 3, "might want to use *he* , but"),
-        ("he and he and he", 2, "he and *he* and he"),
-    ],
-)
+@pytest.mark.parametrize("text, index, marked", [
+    # T5 repairs these two of the published texts by hand.
+    ('"Good for he," he said.', 2, '"Good for *he* ," he said.'),
+    ("might want to use he , but", 3, "might want to use *he* , but"),
+    ("he and he and he", 2, "he and *he* and he"),
+])  # fmt: skip
 def test_a_pronoun_is_marked_in_its_place(text, index, marked):
     assert mark_word(text, "he", index) == marked
 
@@ -137,21 +134,18 @@ def test_only_right_nouns_of_wsc_are_learned():
     assert training_texts(TASKS["wsc"], example) == text_targets(TASKS["wsc"], example) == ()
 
 
-@pytest.mark.parametrize(
-    ("premise", "hypothesis", "marked", "referent"),
-    [
-        # T5's own tests.
-        ("Lily spoke to Donna breaking her silence.",
-         "Lily spoke to Donna breaking Donna's silence.",
-         "Lily spoke to Donna breaking *her* silence.", "Donna"),
-        ("Al stole Bob's wallet and car, and then he was driving it really fast to get away.",
-         "He was driving the car really fast to get away.",
-         "Al stole Bob's wallet and car, and then he was driving *it* really fast to get away.",
-         "the car"),
-        # Ours.
-        ("Then it (that is all", "Then he (that is all", "Then *it* (that is all", "he"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("premise, hypothesis, marked, referent", [
+    # T5's own tests.
+    ("Lily spoke to Donna breaking her silence.",
+     "Lily spoke to Donna breaking Donna's silence.",
+     "Lily spoke to Donna breaking *her* silence.", "Donna"),
+    ("Al stole Bob's wallet and car, and then he was driving it really fast to get away.",
+     "He was driving the car really fast to get away.",
+     "Al stole Bob's wallet and car, and then he was driving *it* really fast to get away.",
+     "the car"),
+    # Ours.
+    ("Then it (that is all", "Then he (that is all", "Then *it* (that is all", "he"),
+])  # fmt: skip
 def test_wnlis_pair_becomes_a_pronoun(premise, hypothesis, marked, referent):
     found = as_pronoun(premise, hypothesis)
     assert (found.text, found.referent) == (marked, referent)
@@ -173,40 +167,33 @@ _BARKED = "The cat fled the dog as it barked.|it"
 _USA = "Made in the U.S. for $5 (about).|Where?"
 
 
-@pytest.mark.parametrize(
-    ("name", "texts", "more", "written", "read"),
-    [
-        ("sst2", "fine", {}, "positive ", Prediction(1, text="positive")),
-        ("stsb", "A|B", {}, "nan", Prediction(None, text="nan")),
-        ("copa", "P|cause", _TWO, "choice2", Prediction(1, text="choice2")),
-        ("record", "P|Q", _TWO, "Rob", Prediction(None, text="Rob")),
-        ("wsc", *_THE_GIRL, "Girl", Prediction(1, text="Girl")),
-        ("wsc", *_THE_GIRL, "the", Prediction(None, text="the")),
-        ("wnli", "The fish ate the worm. It was tasty.|The worm was tasty.", {}, "the worm",
-         Prediction(1, text="the worm")),
-        ("wnli", "The fish ate the worm. It was tasty.|The worm was tasty.", {}, "the fish",
-         Prediction(0, text="the fish")),
-        ("dpr", _BARKED, _CAT, "Dog", Prediction(1, text="Dog")),
-        ("dpr", _BARKED, _CAT, "fox", Prediction(None, text="fox")),
-        ("dpr", _BARKED, _DOGS, "dog", Prediction(None, text="dog")),
-        ("squad2", _USA, {}, "the U . S . ", Prediction(text="the U.S.", start=8)),
-        ("squad2", _USA, {}, "The u . s", Prediction(text="the U.S", start=8)),
-        ("squad2", _USA, {}, "the moon", Prediction(text="the moon")),
-        ("squad2", _USA, {}, "", Prediction(text="")),
-        ("squad2", _USA, {}, "Unanswerable", Prediction(text="", no_answer=1.0)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, texts, more, written, read", [
+    ("sst2", "fine", {}, "positive ", Prediction(1, text="positive")),
+    ("stsb", "A|B", {}, "nan", Prediction(None, text="nan")),
+    ("copa", "P|cause", _TWO, "choice2", Prediction(1, text="choice2")),
+    ("record", "P|Q", _TWO, "Rob", Prediction(None, text="Rob")),
+    ("wsc", *_THE_GIRL, "Girl", Prediction(1, text="Girl")),
+    ("wsc", *_THE_GIRL, "the", Prediction(None, text="the")),
+    ("wnli", "The fish ate the worm. It was tasty.|The worm was tasty.", {}, "the worm",
+     Prediction(1, text="the worm")),
+    ("wnli", "The fish ate the worm. It was tasty.|The worm was tasty.", {}, "the fish",
+     Prediction(0, text="the fish")),
+    ("dpr", _BARKED, _CAT, "Dog", Prediction(1, text="Dog")),
+    ("dpr", _BARKED, _CAT, "fox", Prediction(None, text="fox")),
+    ("dpr", _BARKED, _DOGS, "dog", Prediction(None, text="dog")),
+    ("squad2", _USA, {}, "the U . S . ", Prediction(text="the U.S.", start=8)),
+    ("squad2", _USA, {}, "The u . s", Prediction(text="the U.S", start=8)),
+    ("squad2", _USA, {}, "the moon", Prediction(text="the moon")),
+    ("squad2", _USA, {}, "", Prediction(text="")),
+    ("squad2", _USA, {}, "Unanswerable", Prediction(text="", no_answer=1.0)),
+])  # fmt: skip
 def test_a_written_answer_is_read_as_its_label(name, texts, more, written, read):
     assert read_answer(TASKS[name], _example(name, texts, **more), written) == read
 
 
-@pytest.mark.parametrize(
-    ("written", "referent", "is_named"),
-    [
-        # T5's own tests.
-        ("the cat", "cat", True),
-        ("Bunny", "fuzzy bunny", True),
-    ],
-)
+@pytest.mark.parametrize("written, referent, is_named", [
+    # T5's own tests.
+    ("the cat", "cat", True), ("Bunny", "fuzzy bunny", True),
+])  # fmt: skip
 def test_a_noun_is_named_by_the_words_of_either(written, referent, is_named):
     assert names_referent(written, referent) == is_named

@@ -52,14 +52,11 @@ def test_rows_without_a_label_are_counted_in_training_and_kept_in_test(
     assert not found.skipped
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "lines", "first"),
-    [
-        ("cola", "CoLA/test.tsv", "index\tsentence\n0\tfine\n", ["fine"]),
-        ("ax", "glue/AX.tsv", _ASKED, ["A.", "B."]),
-        ("ax", "glue/MNLI/diagnostic.tsv", _ASKED, ["A.", "B."]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, file, lines, first", [
+    ("cola", "CoLA/test.tsv", "index\tsentence\n0\tfine\n", ["fine"]),
+    ("ax", "glue/AX.tsv", _ASKED, ["A.", "B."]),
+    ("ax", "glue/MNLI/diagnostic.tsv", _ASKED, ["A.", "B."]),
+])  # fmt: skip
 def test_test_files_have_no_label(tmp_path, name, file, lines, first):
     write(tmp_path / file, lines)
     found = read(name, tmp_path, "test")
@@ -100,20 +97,17 @@ def test_cola_may_have_a_header_and_files_may_be_packed(tmp_path, lines):
 _SCORES = "sentence1\tsentence2\tscore\nA\tB\t"
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "content", "place"),
-    [
-        ("sst2", "SST-2/dev.tsv", "index\tsentence\n0\tfine\n", r"column label"),
-        ("sst2", "SST-2/dev.tsv", "sentence\tlabel\nfine\t1\nso so\t2\n", r"dev.tsv:3: '2'"),
-        ("cola", "CoLA/dev.tsv", "gj04\tyes\t\tHe left.\n", r"dev.tsv:1: 'yes'"),
-        ("stsb", "STS-B/dev.tsv", f"{_SCORES}5.2\n", r":2: '5.2'"),
-        ("sst2", "SST-2/dev.tsv", b"sentence\tlabel\n\xff\t1\n", r"dev.tsv:2: byte 0xff"),
-        ("sst2", "sst2/dev.jsonl", [{"sentence": "a", "label": True}], r"l:1: .* SST-2"),
-        ("sst2", "sst2/dev.jsonl", [{"sentence": 7, "label": 1}], "sentence is int, not a text"),
-        ("sst2", "sst2/dev.jsonl", [{"sentence": "a", "label": 1}, {"text": "b", "label": 1}],
-         r"dev.jsonl:2 has no sentence: it has text, label"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, file, content, place", [
+    ("sst2", "SST-2/dev.tsv", "index\tsentence\n0\tfine\n", r"column label"),
+    ("sst2", "SST-2/dev.tsv", "sentence\tlabel\nfine\t1\nso so\t2\n", r"dev.tsv:3: '2'"),
+    ("cola", "CoLA/dev.tsv", "gj04\tyes\t\tHe left.\n", r"dev.tsv:1: 'yes'"),
+    ("stsb", "STS-B/dev.tsv", f"{_SCORES}5.2\n", r":2: '5.2'"),
+    ("sst2", "SST-2/dev.tsv", b"sentence\tlabel\n\xff\t1\n", r"dev.tsv:2: byte 0xff"),
+    ("sst2", "sst2/dev.jsonl", [{"sentence": "a", "label": True}], r"l:1: .* SST-2"),
+    ("sst2", "sst2/dev.jsonl", [{"sentence": 7, "label": 1}], "sentence is int, not a text"),
+    ("sst2", "sst2/dev.jsonl", [{"sentence": "a", "label": 1}, {"text": "b", "label": 1}],
+     r"dev.jsonl:2 has no sentence: it has text, label"),
+])  # fmt: skip
 def test_another_format_is_refused_with_its_place(tmp_path, name, file, content, place):
     write(tmp_path / file, content)
     with pytest.raises(DataError, match=place):
@@ -149,14 +143,10 @@ def _official(name):
     return copy.deepcopy(OFFICIAL[FOLDERS[name]])
 
 
-@pytest.mark.parametrize(
-    "word, sentence, start, end, stands",
-    [
-        ("go", "It Went on.", 3, 7, True),
-        ("go", "It was.", 3, 6, False),
-        ("rise", "It arose.", 4, 8, False),
-    ],
-)
+@pytest.mark.parametrize("word, sentence, start, end, stands", [
+    ("go", "It Went on.", 3, 7, True), ("go", "It was.", 3, 6, False),
+    ("rise", "It arose.", 4, 8, False),
+])  # fmt: skip
 def test_a_place_of_wic_where_its_word_does_not_stand_is_counted(
     tmp_path, word, sentence, start, end, stands
 ):
@@ -198,21 +188,18 @@ def _wsc(folder, text, spans, split="dev"):
     return _read_rows(folder, "wsc", [row], split)
 
 
-@pytest.mark.parametrize(
-    "text, spans, found, n_repaired",
-    [
-        # Its text's first letter, a full stop, a line break: as TFDS's wsc.fixed has it.
-        ("Up the hill it ran", [("The hill", 1), ("it", 3)], [("the hill", 1), ("it", 3)], 1),
-        ("The hill was high", [("the hill", 0), ("was", 2)], [("The hill", 0), ("was", 2)], 1),
-        ("Ask Mr. Lee if he can", [("Mr. Lee.", 1), ("he", 4)], [("Mr. Lee", 1), ("he", 4)], 1),
-        # The nearest place where its words stand.
-        ("It might use it , but it was late", [("It", 0), ("it", 2)], [("It", 0), ("it", 3)], 1),
-        # What stands there as it is written is kept, its full stop too.
-        ("Ask Mr. Lee or go", [("Lee", 2), ("Mr.", 1)], [("Lee", 2), ("Mr.", 1)], 0),
-        # Punctuation that sticks to a span is not its.
-        ('"Good for him," said Bo.', [("Bo", 4), ("him", 2)], [("Bo", 4), ("him", 2)], 0),
-    ],
-)
+@pytest.mark.parametrize("text, spans, found, n_repaired", [
+    # Its text's first letter, a full stop, a line break: as TFDS's wsc.fixed has it.
+    ("Up the hill it ran", [("The hill", 1), ("it", 3)], [("the hill", 1), ("it", 3)], 1),
+    ("The hill was high", [("the hill", 0), ("was", 2)], [("The hill", 0), ("was", 2)], 1),
+    ("Ask Mr. Lee if he can", [("Mr. Lee.", 1), ("he", 4)], [("Mr. Lee", 1), ("he", 4)], 1),
+    # The nearest place where its words stand.
+    ("It might use it , but it was late", [("It", 0), ("it", 2)], [("It", 0), ("it", 3)], 1),
+    # What stands there as it is written is kept, its full stop too.
+    ("Ask Mr. Lee or go", [("Lee", 2), ("Mr.", 1)], [("Lee", 2), ("Mr.", 1)], 0),
+    # Punctuation that sticks to a span is not its.
+    ('"Good for him," said Bo.', [("Bo", 4), ("him", 2)], [("Bo", 4), ("him", 2)], 0),
+])  # fmt: skip
 def test_a_span_of_wsc_is_written_as_its_text_has_it_and_counted(
     tmp_path, text, spans, found, n_repaired
 ):
@@ -263,19 +250,16 @@ def test_rows_are_numbered_and_duplicates_are_counted(tmp_path):
     assert ids(_read_rows(tmp_path, "cb", [first, second])) == ["0", "1"]
 
 
-@pytest.mark.parametrize(
-    "name, change, place",
-    [
-        ("boolq", lambda rows: rows[1].update(label="yes"), "dev.jsonl:2: 'yes'"),
-        ("cb", lambda rows: rows[1].pop("premise"), "dev.jsonl:2 has no premise"),
-        ("copa", lambda rows: rows[0].update(label=2), "dev.jsonl:1: 2"),
-        ("multirc", lambda rows: rows[0]["passage"]["questions"][0]["answers"].append("Bo"),
-         "dev.jsonl:1: passage.questions[0].answers[2]"),
-        ("record", lambda rows: rows[0]["passage"]["entities"][1].update(end=500),
-         "dev.jsonl:1: passage.entities[1]"),
-        ("wic", lambda rows: rows[0].update(version=1.0), "dev.jsonl:1 is of version 1.0"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, change, place", [
+    ("boolq", lambda rows: rows[1].update(label="yes"), "dev.jsonl:2: 'yes'"),
+    ("cb", lambda rows: rows[1].pop("premise"), "dev.jsonl:2 has no premise"),
+    ("copa", lambda rows: rows[0].update(label=2), "dev.jsonl:1: 2"),
+    ("multirc", lambda rows: rows[0]["passage"]["questions"][0]["answers"].append("Bo"),
+     "dev.jsonl:1: passage.questions[0].answers[2]"),
+    ("record", lambda rows: rows[0]["passage"]["entities"][1].update(end=500),
+     "dev.jsonl:1: passage.entities[1]"),
+    ("wic", lambda rows: rows[0].update(version=1.0), "dev.jsonl:1 is of version 1.0"),
+])  # fmt: skip
 def test_another_format_of_superglue_is_refused_with_its_place(tmp_path, name, change, place):
     content = _official(name)
     change(content)

@@ -56,28 +56,25 @@ def test_metrics_of_classes_are_scikit_learns(n_classes):
                 assert _value("f1", *both) == pytest.approx(f1_score(*both, zero_division=0))
 
 
-@pytest.mark.parametrize(
-    ("name", "gold", "predicted", "groups", "value"),
-    [
-        # Of a label that there is not the opposite counts.
-        ("f1", [0, 1, 1, 0], [0, 1, 2, 2], "", 0.5),
-        # T5's; class 1 is never predicted; what is no label is missed, and is no class.
-        ("macro_f1", [0, 1, 1, 2], [0, 0, 2, 2], "", 4 / 9),
-        ("macro_f1", [0, 1, 1, 2], [0, None, None, 2], "", 2 / 3),
-        # What is no label is a class of its own.
-        ("matthews", [0, 1, 1, 0, 1], [0, 1, None, 0, 0], "",
-         matthews_corrcoef([0, 1, 1, 0, 1], [0, 1, -1, 0, 0])),
-        # A text that is no number is T5's -1.
-        ("pearson", [0.0, 2.0, 5.0, 3.0], [0.5, None, 4.0, 3.5], "",
-         pearsonr([0.0, 2.0, 5.0, 3.0], [0.5, -1, 4.0, 3.5]).statistic),
-        # Three questions: all right; one of two; all right.
-        ("f1a", [0, 1, 1, 1, 0], [0, 1, 1, 0, 0], "aabbc", 4 / 5),
-        ("group_exact_match", [0, 1, 1, 1, 0], [0, 1, 1, 0, 0], "aabbc", 2 / 3),
-        ("group_exact_match", [0, 1, 1, 0, 1], [0, 1, 0, 0, 0], ["a", "b", "a", "", ""], 0.5),
-        # Parity asks for the same, not for the right; two that are no label are not the same.
-        ("gender_parity", [1, 1, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1, 0], [*"112233", ""], 2 / 3),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, gold, predicted, groups, value", [
+    # Of a label that there is not the opposite counts.
+    ("f1", [0, 1, 1, 0], [0, 1, 2, 2], "", 0.5),
+    # T5's; class 1 is never predicted; what is no label is missed, and is no class.
+    ("macro_f1", [0, 1, 1, 2], [0, 0, 2, 2], "", 4 / 9),
+    ("macro_f1", [0, 1, 1, 2], [0, None, None, 2], "", 2 / 3),
+    # What is no label is a class of its own.
+    ("matthews", [0, 1, 1, 0, 1], [0, 1, None, 0, 0], "",
+     matthews_corrcoef([0, 1, 1, 0, 1], [0, 1, -1, 0, 0])),
+    # A text that is no number is T5's -1.
+    ("pearson", [0.0, 2.0, 5.0, 3.0], [0.5, None, 4.0, 3.5], "",
+     pearsonr([0.0, 2.0, 5.0, 3.0], [0.5, -1, 4.0, 3.5]).statistic),
+    # Three questions: all right; one of two; all right.
+    ("f1a", [0, 1, 1, 1, 0], [0, 1, 1, 0, 0], "aabbc", 4 / 5),
+    ("group_exact_match", [0, 1, 1, 1, 0], [0, 1, 1, 0, 0], "aabbc", 2 / 3),
+    ("group_exact_match", [0, 1, 1, 0, 1], [0, 1, 0, 0, 0], ["a", "b", "a", "", ""], 0.5),
+    # Parity asks for the same, not for the right; two that are no label are not the same.
+    ("gender_parity", [1, 1, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1, 0], [*"112233", ""], 2 / 3),
+])  # fmt: skip
 def test_values_by_hand(name, gold, predicted, groups, value):
     found = _scored(gold, predicted, name, groups=groups)
     assert found.value == pytest.approx(value)
@@ -100,15 +97,12 @@ def test_correlations_are_scipys_with_ties_at_any_scale(times, more):
             assert _value("spearman", x.tolist(), moved) == pytest.approx(rank)
 
 
-@pytest.mark.parametrize(
-    ("name", "gold", "predicted", "reason"),
-    [
-        ("matthews", [0, 1, 1], [1, 1, 1], "all predictions are the same"),
-        ("pearson", [1, 2, 3], [0.1, 0.1, 0.1], "all predictions are the same"),
-        ("pearson", [1, 2, 3], [0.1, float("nan"), 1], "1 of the predicted numbers are not finite"),
-        ("gender_parity", [1, 1], [1, 1], "no two examples are a pair"),
-    ],
-)
+@pytest.mark.parametrize("name, gold, predicted, reason", [
+    ("matthews", [0, 1, 1], [1, 1, 1], "all predictions are the same"),
+    ("pearson", [1, 2, 3], [0.1, 0.1, 0.1], "all predictions are the same"),
+    ("pearson", [1, 2, 3], [0.1, float("nan"), 1], "1 of the predicted numbers are not finite"),
+    ("gender_parity", [1, 1], [1, 1], "no two examples are a pair"),
+])  # fmt: skip
 def test_a_metric_without_a_value_says_why(name, gold, predicted, reason):
     found = _scored(gold, predicted, name)
     assert (found.value, found.metrics[name].reason) == (0, reason)
@@ -159,11 +153,7 @@ def asked(golds):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("The-Cat", "thecat"),
-        ("  An  apple,\ta\u00a0day ", "apple day"),
-        ("‘the’ “a”", "‘ ’ “ ”"),
-    ],
+    [("The-Cat", "thecat"), ("  An  apple,\ta\u00a0day ", "apple day"), ("‘the’ “a”", "‘ ’ “ ”")],
 )
 def test_an_answer_is_normalised_in_the_scripts_order(text, expected):
     assert normalise(text) == expected
@@ -173,24 +163,21 @@ _T5 = [["big moose", "hippo"], ["correct1"], ["correct2.1", "correct2.2"], ["a",
 _WRITTEN = ["‘a big  Moose!‘", "wrong", "correct2.2", "c"]
 
 
-@pytest.mark.parametrize(
-    ("golds", "texts", "metrics", "values"),
-    [
-        # Known values of T5.
-        (_T5, _WRITTEN, V1, (0.25, 0.35)),
-        ([["abc abd", "$$$$"]], ["abd"], V1, (0, 2 / 3)),
-        # 2 of 3 words, and 2 of 4: a repeated word counts as often as both have it.
-        ([["x x y z"]], ["x x x"], V1, (0, 4 / 7)),
-        # Equal, but no word is shared; "the" is no gold answer of 2.0, but where it is alone.
-        ([["the", "cat"]], ["an"], V1, (1, 0)),
-        ([["the", "cat"]], ["an"], V2, (0, 0)),
-        ([["the"]], ["an"], V2, (1, 1)),
-        ([[], []], ["", "cat"], V2, (0.5, 0.5)),
-        # A question without prediction is wrong in 1.1, and left out in 2.0.
-        ([["cat"], ["dog"]], ["cat", None], V1, (0.5, 0.5)),
-        ([["cat"], ["dog"]], ["cat", None], V2, (1, 1)),
-    ],
-)
+@pytest.mark.parametrize("golds, texts, metrics, values", [
+    # Known values of T5.
+    (_T5, _WRITTEN, V1, (0.25, 0.35)),
+    ([["abc abd", "$$$$"]], ["abd"], V1, (0, 2 / 3)),
+    # 2 of 3 words, and 2 of 4: a repeated word counts as often as both have it.
+    ([["x x y z"]], ["x x x"], V1, (0, 4 / 7)),
+    # Equal, but no word is shared; "the" is no gold answer of 2.0, but where it is alone.
+    ([["the", "cat"]], ["an"], V1, (1, 0)),
+    ([["the", "cat"]], ["an"], V2, (0, 0)),
+    ([["the"]], ["an"], V2, (1, 1)),
+    ([[], []], ["", "cat"], V2, (0.5, 0.5)),
+    # A question without prediction is wrong in 1.1, and left out in 2.0.
+    ([["cat"], ["dog"]], ["cat", None], V1, (0.5, 0.5)),
+    ([["cat"], ["dog"]], ["cat", None], V2, (1, 1)),
+])  # fmt: skip
 def test_answers_score_as_in_squads_scripts(golds, texts, metrics, values):
     predictions = [None if text is None else Prediction(text=text) for text in texts]
     found = score(asked(golds), predictions, metrics)
@@ -211,20 +198,17 @@ def _told(*answers):
     return [Prediction(text=text, no_answer=no_answer) for text, no_answer in answers]
 
 
-@pytest.mark.parametrize(
-    ("golds", "predictions", "exact", "f1"),
-    [
-        # Answers are given while they gain.
-        ([["cat"], [], ["dog"], []],
-         _told(("cat", -2.0), ("bird", 1.0), ("dog", 0.5), ("fish", 3.0)), (1, 0.5), (1, 0.5)),
-        ([["big cat"], []], _told(("cat", 1.0), ("dog", 2.0)), (0.5, 0), ((2 / 3 + 1) / 2, 1)),
-        # An empty answer costs nothing where there is none.
-        # Equal scores are walked in order, so the threshold may promise too much.
-        ([["cat"], []], _told(("cat", 1.0), ("dog", 1.0)), (1, 1), (1, 1)),
-        # As in the script two unanswerable questions over one prediction are more than all.
-        ([[], []], [*_told(("", 0.0)), None], (2, 0), (2, 0)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("golds, predictions, exact, f1", [
+    # Answers are given while they gain.
+    ([["cat"], [], ["dog"], []],
+     _told(("cat", -2.0), ("bird", 1.0), ("dog", 0.5), ("fish", 3.0)), (1, 0.5), (1, 0.5)),
+    ([["big cat"], []], _told(("cat", 1.0), ("dog", 2.0)), (0.5, 0), ((2 / 3 + 1) / 2, 1)),
+    # An empty answer costs nothing where there is none.
+    # Equal scores are walked in order, so the threshold may promise too much.
+    ([["cat"], []], _told(("cat", 1.0), ("dog", 1.0)), (1, 1), (1, 1)),
+    # As in the script two unanswerable questions over one prediction are more than all.
+    ([[], []], [*_told(("", 0.0)), None], (2, 0), (2, 0)),
+])  # fmt: skip
 def test_the_best_thresholds_by_hand(golds, predictions, exact, f1):
     best = best_thresholds(asked(golds), predictions)
     assert (best.exact.score, best.exact.threshold) == exact

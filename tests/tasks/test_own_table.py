@@ -28,16 +28,13 @@ def _train(path, content, **more):
     return _read(path, content, **more)[1]["train"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "film", "lines"),
-    [
-        ("a.csv", CSV, 'a "fine" film, really', "two\nlines"),
-        ("a.csv", CSV.replace("\n", "\r\n"), 'a "fine" film, really', "two\r\nlines"),
-        ("a.tsv", CSV.replace(",", "\t"), 'a "fine" film\t really', "two\nlines"),
-        ("a.jsonl", REVIEWS, 'a "fine" film, really', "two\nlines"),
-        ("a.parquet", REVIEWS, 'a "fine" film, really', "two\nlines"),
-    ],
-)
+@pytest.mark.parametrize("name, content, film, lines", [
+    ("a.csv", CSV, 'a "fine" film, really', "two\nlines"),
+    ("a.csv", CSV.replace("\n", "\r\n"), 'a "fine" film, really', "two\r\nlines"),
+    ("a.tsv", CSV.replace(",", "\t"), 'a "fine" film\t really', "two\nlines"),
+    ("a.jsonl", REVIEWS, 'a "fine" film, really', "two\nlines"),
+    ("a.parquet", REVIEWS, 'a "fine" film, really', "two\nlines"),
+])  # fmt: skip
 def test_every_kind_of_file_is_the_same_task(tmp_path, name, content, film, lines):
     task, splits = _read(tmp_path / name, content)
     # Numbers in their own order: 2 before 10.
@@ -101,36 +98,30 @@ def test_a_label_that_one_row_has_is_counted(tmp_path):
     assert found.firsts[LONE].endswith("a.csv:3")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.csv", "review,stars\n,x\n ,y\n", "a.csv has 2 rows, all to be left out"),
-        ("a.csv", "review,star\na,x\n", "no column 'stars'"),
-        ("a.csv", "review,stars\na,x\nb,x\n", "'stars' is 'x' in all rows"),
-        ("a.csv", "review,stars\na,\nb,\n", "'stars' is empty in all rows"),
-        ("a.csv", "review,stars\na,x\nb,y\nc,z\n", "'stars' has another label in each of 3 rows"),
-        ("a.csv", "review,stars\na,3\nb,1.5\nc,2\n", "the column 'stars' has numbers such as 1.5"),
-        ("a.xlsx", CSV, "a.xlsx"),
-        ("a.jsonl", [{"review": 3, "stars": 1}], "a.jsonl:1: review is int"),
-        ("a.jsonl", [{"review": "a", "stars": ["x"]}], "a.jsonl:1: the label ['x']"),
-    ],
-)
+@pytest.mark.parametrize("name, content, message", [
+    ("a.csv", "review,stars\n,x\n ,y\n", "a.csv has 2 rows, all to be left out"),
+    ("a.csv", "review,star\na,x\n", "no column 'stars'"),
+    ("a.csv", "review,stars\na,x\nb,x\n", "'stars' is 'x' in all rows"),
+    ("a.csv", "review,stars\na,\nb,\n", "'stars' is empty in all rows"),
+    ("a.csv", "review,stars\na,x\nb,y\nc,z\n", "'stars' has another label in each of 3 rows"),
+    ("a.csv", "review,stars\na,3\nb,1.5\nc,2\n", "the column 'stars' has numbers such as 1.5"),
+    ("a.xlsx", CSV, "a.xlsx"),
+    ("a.jsonl", [{"review": 3, "stars": 1}], "a.jsonl:1: review is int"),
+    ("a.jsonl", [{"review": "a", "stars": ["x"]}], "a.jsonl:1: the label ['x']"),
+])  # fmt: skip
 def test_a_table_that_teaches_nothing_is_refused(tmp_path, name, content, message):
     with pytest.raises(DataError) as refused:
         _read(tmp_path / name, content)
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"choices": ("b", "c"), "label": "d", "is_number": True}, "is no number"),
-        ({"answer": "b", "label": "c", "text_pair": "d"}, "exclude a label"),
-        ({"answer": "b"}, "text_pair"),
-        ({"label": "b", "answer_start": "c"}, "answer_start"),
-        ({}, "column of labels"),
-    ],
-)
+@pytest.mark.parametrize("columns, message", [
+    ({"choices": ("b", "c"), "label": "d", "is_number": True}, "is no number"),
+    ({"answer": "b", "label": "c", "text_pair": "d"}, "exclude a label"),
+    ({"answer": "b"}, "text_pair"),
+    ({"label": "b", "answer_start": "c"}, "answer_start"),
+    ({}, "column of labels"),
+])  # fmt: skip
 def test_columns_that_exclude_each_other_are_refused(tmp_path, columns, message):
     with pytest.raises(ConfigError, match=message):
         read_table(Table(write(tmp_path / "x.csv", CSV), "a", **columns))
@@ -231,14 +222,11 @@ def test_answers_may_have_places_and_questions_none(tmp_path):
     assert all(example.is_labelled for example in found.examples)
 
 
-@pytest.mark.parametrize(
-    ("answer", "more", "message"),
-    [
-        (3, {}, "a.jsonl:1: "),
-        ({"text": ["at"], "answer_start": []}, {}, "a.jsonl:1: "),
-        ("at", {"places": ["9th"], "answer_start": "at"}, "begins at '9th', which is no whole"),
-    ],
-)
+@pytest.mark.parametrize("answer, more, message", [
+    (3, {}, "a.jsonl:1: "),
+    ({"text": ["at"], "answer_start": []}, {}, "a.jsonl:1: "),
+    ("at", {"places": ["9th"], "answer_start": "at"}, "begins at '9th', which is no whole"),
+])  # fmt: skip
 def test_an_answer_of_another_type_is_refused(tmp_path, answer, more, message):
     with pytest.raises(DataError, match=message):
         _spans(tmp_path, [answer], **more)
@@ -247,18 +235,15 @@ def test_an_answer_of_another_type_is_refused(tmp_path, answer, more, message):
 SURROUNDED = "quotes stand around fields, as in CSV"
 
 
-@pytest.mark.parametrize(
-    ("lines", "rows", "note"),
-    [
-        # As pandas writes it, doubled quotes, tabs and line breaks within fields.
-        ('"a ""b"""\t1\nc\t2\n', [['a "b"', "1"], ["c", "2"]], SURROUNDED),
-        ('"a\tb"\t1\n', [["a\tb", "1"]], SURROUNDED),
-        ('"a\nb"\t1\n', [["a\nb", "1"]], SURROUNDED),
-        ('"a" b\t1\n', [['"a" b', "1"]], "quotes are text"),
-        # Two quotes that begin fields would join two lines to one.
-        ('"a\t1\nb"\t2\n', [['"a', "1"], ['b"', "2"]], "quotes are text"),
-    ],
-)
+@pytest.mark.parametrize("lines, rows, note", [
+    # As pandas writes it, doubled quotes, tabs and line breaks within fields.
+    ('"a ""b"""\t1\nc\t2\n', [['a "b"', "1"], ["c", "2"]], SURROUNDED),
+    ('"a\tb"\t1\n', [["a\tb", "1"]], SURROUNDED),
+    ('"a\nb"\t1\n', [["a\nb", "1"]], SURROUNDED),
+    ('"a" b\t1\n', [['"a" b', "1"]], "quotes are text"),
+    # Two quotes that begin fields would join two lines to one.
+    ('"a\t1\nb"\t2\n', [['"a', "1"], ['b"', "2"]], "quotes are text"),
+])  # fmt: skip
 def test_quotes_surround_fields_of_tsv_where_every_row_is_complete_so(tmp_path, lines, rows, note):
     found = read_own_tsv(write(tmp_path / "a.tsv", "x\ty\n" + lines))
     assert [list(record.values.values()) for record in found.records] == rows

@@ -21,16 +21,13 @@ COPA = {"premise": "a", "question": "cause"}
 OWN = {"text": "a", "choices": ("one", "two"), "label": "c"}
 
 
-@pytest.mark.parametrize(
-    ("task", "own", "told", "columns", "message"),
-    [
-        ("rte", {}, NOTHING, ["sentence1", "sentense2"],
-         "x.csv has no column 'sentence2': .*did you mean sentense2"),
-        ("copa", {}, NOTHING, [*COPA, "choice1"], "x.csv has no columns choice1, choice2"),
-        ("copa", OWN, NOTHING, [*COPA, "two"], "no column 'one'"),
-        ("sst2", {}, ToldColumns("a", "b"), ["a", "b"], "no second text: leave out --text-pair"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("task, own, told, columns, message", [
+    ("rte", {}, NOTHING, ["sentence1", "sentense2"],
+     "x.csv has no column 'sentence2': .*did you mean sentense2"),
+    ("copa", {}, NOTHING, [*COPA, "choice1"], "x.csv has no columns choice1, choice2"),
+    ("copa", OWN, NOTHING, [*COPA, "two"], "no column 'one'"),
+    ("sst2", {}, ToldColumns("a", "b"), ["a", "b"], "no second text: leave out --text-pair"),
+])  # fmt: skip
 def test_columns_that_are_not_there_or_not_the_tasks_are_refused(task, own, told, columns, message):
     with pytest.raises(DataError, match=message):
         find_columns(TASKS[task], own, told, columns, "x.csv")
@@ -41,15 +38,12 @@ def _example_of(task, row, own=None, told=NOTHING):
     return example_of(TASKS[task], columns, row, 0, "x.csv:2")
 
 
-@pytest.mark.parametrize(
-    ("row", "own", "told", "choices"),
-    [
-        ({f"choice{n}": str(n) for n in range(1, 27)}, {}, NOTHING, tuple(map(str, range(1, 27)))),
-        ({"choices": ["x", "y", "z"]}, {}, NOTHING, ("x", "y", "z")),
-        ({"one": "x", "two": "y"}, OWN, NOTHING, ("x", "y")),
-        ({"one": "x", "two": "y"}, OWN, ToldColumns(choices=("two", "one")), ("y", "x")),
-    ],
-)
+@pytest.mark.parametrize("row, own, told, choices", [
+    ({f"choice{n}": str(n) for n in range(1, 27)}, {}, NOTHING, tuple(map(str, range(1, 27)))),
+    ({"choices": ["x", "y", "z"]}, {}, NOTHING, ("x", "y", "z")),
+    ({"one": "x", "two": "y"}, OWN, NOTHING, ("x", "y")),
+    ({"one": "x", "two": "y"}, OWN, ToldColumns(choices=("two", "one")), ("y", "x")),
+])  # fmt: skip
 def test_choices_stand_in_columns_or_in_a_list(row, own, told, choices):
     example = _example_of("copa", {**COPA, **row}, own, told)
     assert (example.choices, example.is_labelled) == (choices, False)
@@ -77,20 +71,17 @@ def test_a_value_of_another_type_is_refused_with_its_place(column, written):
 RTE = {"entailment": 0.25, "not_entailment": 0.75}
 
 
-@pytest.mark.parametrize(
-    ("task", "prediction", "more", "named"),
-    [
-        ("rte", Prediction(1, (0.25, 0.75)), {},
-         {"label": "not_entailment", "probability": 0.75, "probabilities": RTE}),
-        ("copa", Prediction(0, (0.6, 0.4, 0.0)), {},
-         {"label": "x", "choice": 0, "probability": 0.6,
-          "probabilities": {"choice1": 0.6, "choice2": 0.4}}),
-        ("copa", Prediction(1, (0.3, 0.7)), {"names": ("one", "two")},
-         {"label": "y", "choice": 1, "probabilities": {"one": 0.3, "two": 0.7}}),
-        ("squad2", Prediction(text="a", start=3, probabilities=(0.5,), no_answer=-1.5), {},
-         {"label": "a", "start": 3, "probability": 0.5, "no_answer": -1.5}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("task, prediction, more, named", [
+    ("rte", Prediction(1, (0.25, 0.75)), {},
+     {"label": "not_entailment", "probability": 0.75, "probabilities": RTE}),
+    ("copa", Prediction(0, (0.6, 0.4, 0.0)), {},
+     {"label": "x", "choice": 0, "probability": 0.6,
+      "probabilities": {"choice1": 0.6, "choice2": 0.4}}),
+    ("copa", Prediction(1, (0.3, 0.7)), {"names": ("one", "two")},
+     {"label": "y", "choice": 1, "probabilities": {"one": 0.3, "two": 0.7}}),
+    ("squad2", Prediction(text="a", start=3, probabilities=(0.5,), no_answer=-1.5), {},
+     {"label": "a", "start": 3, "probability": 0.5, "no_answer": -1.5}),
+])  # fmt: skip
 def test_a_prediction_has_its_words_and_the_probability_of_each(task, prediction, more, named):
     choices = ("x", "y") if task == "copa" else ()
     example = Example("0", dict.fromkeys(TASKS[task].fields, "a"), choices=choices)
@@ -155,14 +146,11 @@ def test_a_folder_has_the_test_set(tmp_path):
         _asked("rte", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("task", "told", "message"),
-    [
-        ("sst2", NOTHING, r"test\.tsv:3 has more than 2 fields"),
-        ("mnli", NOTHING, "no column 'premise' or 'sentence1' or 'Premise'"),
-        ("sst2", ToldColumns("said"), "no column 'said'"),
-    ],
-)
+@pytest.mark.parametrize("task, told, message", [
+    ("sst2", NOTHING, r"test\.tsv:3 has more than 2 fields"),
+    ("mnli", NOTHING, "no column 'premise' or 'sentence1' or 'Premise'"),
+    ("sst2", ToldColumns("said"), "no column 'said'"),
+])  # fmt: skip
 def test_a_file_without_a_place_for_answers_is_refused(tmp_path, task, told, message):
     path = write(tmp_path / "test.tsv", "index\tsentence\n0\ta\n1\tb\tc\n")
     with pytest.raises(DataError, match=message):

@@ -141,16 +141,10 @@ def test_every_task_is_read_as_the_hub_has_it(tmp_path, name, file):
     assert len(set(ids(found))) == len(published)
 
 
-@pytest.mark.parametrize(
-    ("name", "split", "n_examples", "n_sources"),
-    [
-        ("cola", "dev", 1043, 1043),
-        ("multirc", "dev", 4848, 83),
-        ("wsc", "dev", 104, 41),
-        ("race_middle", "test", 1436, 362),
-        ("squad", "dev", 1190, 48),
-    ],
-)
+@pytest.mark.parametrize("name, split, n_examples, n_sources", [
+    ("cola", "dev", 1043, 1043), ("multirc", "dev", 4848, 83), ("wsc", "dev", 104, 41),
+    ("race_middle", "test", 1436, 362), ("squad", "dev", 1190, 48),
+])  # fmt: skip
 def test_the_published_files_have_the_published_sizes(
     real_data, name, split, n_examples, n_sources
 ):

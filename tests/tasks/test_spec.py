@@ -28,29 +28,21 @@ def test_a_saved_description_is_read():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("context", 0),
-        ("doc_stride", 10**30),
-        ("max_answer", 2.0),
-        ("columns", {"text": 5}),
-    ],
+    [("context", 0), ("doc_stride", 10**30), ("max_answer", 2.0), ("columns", {"text": 5})],
 )
 def test_values_out_of_range_are_refused(name, value):
     with pytest.raises(CheckpointError, match=rf"task\.json: .*{name}"):
         read_spec({**_written(), name: value}, "task.json")
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"fields": ["premise", "other"]}, "fields"),
-        ({"kind": "choice", "labels": []}, "kind"),
-        ({"is_symmetric": True}, "is_symmetric"),
-        ({"has_unanswerable": True}, "questions without an answer"),
-        ({"name": "own"}, "no task own"),
-        ({"metrics": ["accuracy", "x"]}, "metrics are x"),
-    ],
-)
+@pytest.mark.parametrize("changes, field", [
+    ({"fields": ["premise", "other"]}, "fields"),
+    ({"kind": "choice", "labels": []}, "kind"),
+    ({"is_symmetric": True}, "is_symmetric"),
+    ({"has_unanswerable": True}, "questions without an answer"),
+    ({"name": "own"}, "no task own"),
+    ({"metrics": ["accuracy", "x"]}, "metrics are x"),
+])  # fmt: skip
 def test_a_task_unlike_its_name_is_refused(changes, field):
     content = _written()
     content["tasks"][0] |= changes

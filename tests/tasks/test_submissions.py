@@ -32,15 +32,12 @@ def test_predictions_are_put_into_the_order_of_rows():
     assert [each.label for each in _in_order(["2", "0", "1"])] == [1, 2, 0]
 
 
-@pytest.mark.parametrize(
-    ("ids", "rows", "named"),
-    [
-        (["0"], ROWS, "2 of the 3 rows .*'1'"),
-        (["0", "1", "1", "2"], ROWS, "two predictions .*'1'"),
-        (["0", "1", "2"], [*ROWS, ROWS[0]], "two rows .*'0'"),
-        (["0", "1", "2", "x"], ROWS, "1 prediction .*'x'"),
-    ],
-)
+@pytest.mark.parametrize("ids, rows, named", [
+    (["0"], ROWS, "2 of the 3 rows .*'1'"),
+    (["0", "1", "1", "2"], ROWS, "two predictions .*'1'"),
+    (["0", "1", "2"], [*ROWS, ROWS[0]], "two rows .*'0'"),
+    (["0", "1", "2", "x"], ROWS, "1 prediction .*'x'"),
+])  # fmt: skip
 def test_rows_and_predictions_that_do_not_match_are_refused(ids, rows, named):
     with pytest.raises(DataError, match=named):
         _in_order(ids, rows)
@@ -96,14 +93,11 @@ def test_a_submission_to_glue_has_all_files_and_the_majority_where_nothing_is_tr
     assert "RTE.tsv: 1 row answered with none" in notes
 
 
-@pytest.mark.parametrize(
-    ("answers", "message"),
-    [
-        ([("stsb", [float("nan")])], "is nan"),
-        ([("cb", [0])], "belongs to no file"),
-        ([("rte", [0]), ("rte", [1])], "given twice"),
-    ],
-)
+@pytest.mark.parametrize("answers, message", [
+    ([("stsb", [float("nan")])], "is nan"),
+    ([("cb", [0])], "belongs to no file"),
+    ([("rte", [0]), ("rte", [1])], "given twice"),
+])  # fmt: skip
 def test_a_refusal_leaves_nothing_behind(tmp_path, answers, message):
     with pytest.raises(DataError, match=message):
         write_glue(tmp_path / "out", [_answers(*each) for each in answers])

@@ -85,15 +85,12 @@ def test_capitals_that_differ_are_repaired_and_counted(tmp_path):
     assert found.repaired == {"an answer whose capitals are not the candidate's": 1}
 
 
-@pytest.mark.parametrize(
-    "block, reason",
-    [
-        (["A bee.", "it", "a,b"], "a block of another number of lines than 4"),
-        (["A bit bee.", "it", "a,b", "a"], "a sentence without its pronoun"),
-        (["See it.", "it", "a", "a"], "not two candidates, with a comma between them"),
-        (["See it.", "it", "a,b", "c"], "an answer that is neither candidate"),
-    ],
-)
+@pytest.mark.parametrize("block, reason", [
+    (["A bee.", "it", "a,b"], "a block of another number of lines than 4"),
+    (["A bit bee.", "it", "a,b", "a"], "a sentence without its pronoun"),
+    (["See it.", "it", "a", "a"], "not two candidates, with a comma between them"),
+    (["See it.", "it", "a,b", "c"], "an answer that is neither candidate"),
+])  # fmt: skip
 def test_a_block_without_meaning_is_counted_with_its_place(tmp_path, block, reason):
     write(tmp_path / "train.c.txt", "\n".join([*_TWINS, *block, ""]))
     found = read("dpr", tmp_path, "train")
@@ -140,16 +137,13 @@ def _scitail_json(entails, **more):
     return [json.dumps({**dict(zip(names, row, strict=True)), **more}) for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("file", "lines"),
-    [
-        ("SciTailV1.1/tsv_format/scitail_1.0_dev.tsv", _PLUTO),
-        ("SciTailV1.1/snli_format/scitail_1.0_dev.txt",
-         _scitail_json("entailment", annotator_labels=["neutral"])),
-        ("SciTailV1.1/predictor_format/scitail_1.0_structure_dev.jsonl",
-         _scitail_json("entails", sentence2_structure="Pluto<>rotates")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("file, lines", [
+    ("SciTailV1.1/tsv_format/scitail_1.0_dev.tsv", _PLUTO),
+    ("SciTailV1.1/snli_format/scitail_1.0_dev.txt",
+     _scitail_json("entailment", annotator_labels=["neutral"])),
+    ("SciTailV1.1/predictor_format/scitail_1.0_structure_dev.jsonl",
+     _scitail_json("entails", sentence2_structure="Pluto<>rotates")),
+])  # fmt: skip
 def test_scitail_is_the_same_in_every_format(tmp_path, file, lines):
     path = write(tmp_path / file, "\n".join(lines))
     for folder in (tmp_path, path.parent):
@@ -345,36 +339,30 @@ def test_an_answer_that_is_not_in_its_place_trains_nothing_and_is_scored_all_the
     assert found.kept == {NOT_FOUND: 2}
 
 
-@pytest.mark.parametrize(
-    ("passage", "text", "start", "placed"),
-    [
-        ("one two", "two", 4, ("two", 4, "")),
-        # White space in the answer, but not in the passage; in the place, but not in the answer.
-        ("one two", " two ", 4, ("two", 4, SPACED)),
-        ("one\n two", "two", 3, ("two", 5, SPACED)),
-        ("one two", "two", 6, ("two", 4, MOVED)),
-        # Two places fit, or none, or one that is too far, or behind.
-        ("a a b", "a", 4, ("a", None, "")),
-        ("two" + 20 * ".", "two", 20, ("two", None, "")),
-        ("one two", "two", 1, ("two", None, "")),
-    ],
-)
+@pytest.mark.parametrize("passage, text, start, placed", [
+    ("one two", "two", 4, ("two", 4, "")),
+    # White space in the answer, but not in the passage; in the place, but not in the answer.
+    ("one two", " two ", 4, ("two", 4, SPACED)),
+    ("one\n two", "two", 3, ("two", 5, SPACED)),
+    ("one two", "two", 6, ("two", 4, MOVED)),
+    # Two places fit, or none, or one that is too far, or behind.
+    ("a a b", "a", 4, ("a", None, "")),
+    ("two" + 20 * ".", "two", 20, ("two", None, "")),
+    ("one two", "two", 1, ("two", None, "")),
+])  # fmt: skip
 def test_an_answer_has_a_place_or_none(passage, text, start, placed):
     found = place_answer(passage, text, start)
     assert (found.answer.text, found.answer.start, found.repair) == placed
 
 
-@pytest.mark.parametrize(
-    ("name", "version", "tasks"),
-    [
-        ("squad/squad_v1.1_dev_240_paragraphs.json", "", {"squad"}),
-        ("some_dev.json", "v2.0", {"squad2"}),
-        ("race/race_dev_middle.jsonl", "", set()),
-        ("squad_v2/squad_v2/validation-00000-of-00001.parquet", "", {"squad2"}),
-        ("squad/dev2_of_20.json", "", {"squad", "squad2"}),
-        ("other/dev-v1.1.json", "", set()),
-    ],
-)
+@pytest.mark.parametrize("name, version, tasks", [
+    ("squad/squad_v1.1_dev_240_paragraphs.json", "", {"squad"}),
+    ("some_dev.json", "v2.0", {"squad2"}),
+    ("race/race_dev_middle.jsonl", "", set()),
+    ("squad_v2/squad_v2/validation-00000-of-00001.parquet", "", {"squad2"}),
+    ("squad/dev2_of_20.json", "", {"squad", "squad2"}),
+    ("other/dev-v1.1.json", "", set()),
+])  # fmt: skip
 def test_the_version_is_that_of_the_name_or_of_the_file(tmp_path, name, version, tasks):
     # The version stands at the end, behind more than is read from the beginning.
     content = {"data": [{"article" if "race" in name else "paragraphs": "x" * 100_000}]}
@@ -391,26 +379,23 @@ _RACE = _passage("high1.txt")
 _BEYOND = [_flat_squad("q", ("Normans",), (12, 13))]
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "content", "message"),
-    [
-        ("story_cloze", _TEST, _HEADER, "has no rows"),
-        ("story_cloze", _TEST, f"{_HEADER}\n{_ROWS[1][:-1]}3", ":2: '3' is no right ending"),
-        ("dpr", "test.c.txt", "\n", "c.txt has no rows of DPR"),
-        ("dpr", "dpr/test.jsonl", _LABELLED_2, ":1: 2 is no label of DPR: 0 or 1"),
-        ("scitail", "scitail/test.tsv", "A.\tB.\tcontradiction", "test.tsv:1: 'contradict"),
-        ("race_high", "race_dev_high.jsonl", {**_RACE, "answers": ["A"]},
-         "1 has questions, options and answers of 2, 2 and 1"),
-        ("race_high", "race_dev_high.jsonl", {**_RACE, "answers": ["A", "E"]}, "1: 'E'"),
-        ("race_high", "race_dev_high.jsonl", {**_RACE, "options": ["A", "B"]}, "1: options[0]"),
-        ("squad", "dev-v1.1.json", {"data": []}, "1.json has no questions"),
-        ("squad", "dev-v1.1.json", _nested({"id": "q", "answers": []}),
-         "data[0].paragraphs[0].qas[0] has no question"),
-        ("squad", "dev-v1.1.json", _nested(_question("q", [("Normans", "12th")])),
-         "qas[0].answers[0].answer_start"),
-        ("squad", "dev-v1.1.json", {"data": _BEYOND}, "1.json: data[0].answers"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("name, file, content, message", [
+    ("story_cloze", _TEST, _HEADER, "has no rows"),
+    ("story_cloze", _TEST, f"{_HEADER}\n{_ROWS[1][:-1]}3", ":2: '3' is no right ending"),
+    ("dpr", "test.c.txt", "\n", "c.txt has no rows of DPR"),
+    ("dpr", "dpr/test.jsonl", _LABELLED_2, ":1: 2 is no label of DPR: 0 or 1"),
+    ("scitail", "scitail/test.tsv", "A.\tB.\tcontradiction", "test.tsv:1: 'contradict"),
+    ("race_high", "race_dev_high.jsonl", {**_RACE, "answers": ["A"]},
+     "1 has questions, options and answers of 2, 2 and 1"),
+    ("race_high", "race_dev_high.jsonl", {**_RACE, "answers": ["A", "E"]}, "1: 'E'"),
+    ("race_high", "race_dev_high.jsonl", {**_RACE, "options": ["A", "B"]}, "1: options[0]"),
+    ("squad", "dev-v1.1.json", {"data": []}, "1.json has no questions"),
+    ("squad", "dev-v1.1.json", _nested({"id": "q", "answers": []}),
+     "data[0].paragraphs[0].qas[0] has no question"),
+    ("squad", "dev-v1.1.json", _nested(_question("q", [("Normans", "12th")])),
+     "qas[0].answers[0].answer_start"),
+    ("squad", "dev-v1.1.json", {"data": _BEYOND}, "1.json: data[0].answers"),
+])  # fmt: skip
 def test_another_format_is_refused_with_its_place(tmp_path, name, file, content, message):
     write(tmp_path / file, content)
     ((split, _),) = find_files(TASKS[name], tmp_path).items()

@@ -118,17 +118,14 @@ def test_ranked_answers_have_probabilities_written_ones_their_text_and_empty_row
     assert [ranked, last] == predict_rows(model, [rows[0], rows[2]])
 
 
-@pytest.mark.parametrize(
-    ("task", "rows", "message"),
-    [
-        ("rte", ["w1"], "row 0 has 1 of"),
-        ("rte", [("w1", "w2", "w3")], "row 0 has 3 of"),
-        ("rte", [{"sentence1": "w1"}], "row 0 has no column 'sentence2'"),
-        ("copa", [("w1", "w2", "w3")], "two choices or more"),
-        ("rte", [("w1", 5)], "row 0: sentence2 is int, not a text"),
-        ("rte", "w1 w2", "rows is one text"),
-    ],
-)
+@pytest.mark.parametrize("task, rows, message", [
+    ("rte", ["w1"], "row 0 has 1 of"),
+    ("rte", [("w1", "w2", "w3")], "row 0 has 3 of"),
+    ("rte", [{"sentence1": "w1"}], "row 0 has no column 'sentence2'"),
+    ("copa", [("w1", "w2", "w3")], "two choices or more"),
+    ("rte", [("w1", 5)], "row 0: sentence2 is int, not a text"),
+    ("rte", "w1 w2", "rows is one text"),
+])  # fmt: skip
 def test_rows_that_lack_fields_are_refused(task, rows, message):
     with pytest.raises(DataError, match=message):
         predict_rows(model_of(split_for(task, "pair")), rows)
@@ -286,17 +283,14 @@ def spec(name: str, format_="pair", answer="greedy", **changed) -> TaskSpec:
     return TaskSpec((replace(TASKS[name], **changed),), format_, 32, answer=answer)
 
 
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (spec("cola"), "b answers CoLA, and a STS-B"),
-        (spec("stsb", numbers=(1.0, 5.0)), "b has numbers of another range"),
-        (spec("stsb", fields=("one", "two")), "b reads other texts"),
-        (spec("stsb", is_bounded=False), "b has numbers of another range"),
-        (spec("stsb", kind="choice"), "b asks for another kind of answer"),
-        (spec("stsb", "text", "rank"), "b writes its answers to STS-B as text"),
-    ],
-)
+@pytest.mark.parametrize("other, message", [
+    (spec("cola"), "b answers CoLA, and a STS-B"),
+    (spec("stsb", numbers=(1.0, 5.0)), "b has numbers of another range"),
+    (spec("stsb", fields=("one", "two")), "b reads other texts"),
+    (spec("stsb", is_bounded=False), "b has numbers of another range"),
+    (spec("stsb", kind="choice"), "b asks for another kind of answer"),
+    (spec("stsb", "text", "rank"), "b writes its answers to STS-B as text"),
+])  # fmt: skip
 def test_members_of_other_tasks_are_refused(other, message):
     check_members(["a", "b"], [spec("stsb"), spec("stsb", "traversal")])
     with pytest.raises(ConfigError, match=message):

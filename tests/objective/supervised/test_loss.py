@@ -39,7 +39,7 @@ from tests.answerers import assembler_of, draw_examples, model_of, objective_of,
 N = 13
 
 
-def test_losses_of_labels_choices_and_numbers_by_hand() -> None:
+def test_losses_of_labels_choices_and_numbers_by_hand():
     logits = torch.tensor([[0.0, math.log(3.0)], [math.log(4.0), 0.0]])
     losses = answer_losses(TASKS["sst2"], logits, torch.tensor([1.0, 1.0]))
     assert losses.tolist() == pytest.approx([math.log(4 / 3), math.log(5.0)])
@@ -69,7 +69,7 @@ def traversal(*rows: list[int]) -> PackedBatch:
 TEXTS = ([7, 3, 3, 1], [5, 2], [6, 8, 8])
 
 
-def test_texts_are_predicted_by_the_dropped_out_matrix_of_the_embedding() -> None:
+def test_texts_are_predicted_by_the_dropped_out_matrix_of_the_embedding():
     split = split_of({"sst2": draw_examples("sst2", 2)}, "traversal")
     fields = {"head": "linear", "softmax": "all"}
     dropped = {"dropout_embedding": 0.3, "dropout_embedding_of": "matrix"}
@@ -86,7 +86,7 @@ def test_texts_are_predicted_by_the_dropped_out_matrix_of_the_embedding() -> Non
         torch.testing.assert_close(found[term], expected[term])
 
 
-def test_several_right_answers_are_all_learned_as_text_and_asked_once() -> None:
+def test_several_right_answers_are_all_learned_as_text_and_asked_once():
     fields = {"passage": "w1 w2", "query": "w3 @placeholder"}
     example = Example("0", fields, None, ("w4", "w5"), (Answer("w4"), Answer("w5")))
     words = WordTokens(["record query: w3 @placeholder entities: w4, w5 passage: w1 w2 w4"])
@@ -96,7 +96,7 @@ def test_several_right_answers_are_all_learned_as_text_and_asked_once() -> None:
     assert [words.decode(trained.texts_of(row)[1]) for row in range(2)] == [b"w4", b"w5"]
 
 
-def test_a_complete_suite_has_its_average_beside_its_tasks() -> None:
+def test_a_complete_suite_has_its_average_beside_its_tasks():
     reports = []
     for name in AVERAGES["GLUE without WNLI"]:
         for split in TASKS[name].dev_splits:
@@ -117,17 +117,12 @@ def with_labels(name: str, labels: list[Any]) -> list[Example]:
     return [replace(each, label=label) for each, label in zip(drawn, labels, strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("name", "label", "words"),
-    [
-        ("mnli", 2, "contradiction"),
-        ("stsb", 2.5, "2.50"),
-        ("copa", 0, "choice 1"),
-        ("sst2", None, "none of the labels"),
-        ("stsb", None, "no number"),
-    ],
-)
-def test_one_answer_for_all_is_a_collapse(name: str, label: Any, words: str) -> None:
+@pytest.mark.parametrize("name, label, words", [
+    ("mnli", 2, "contradiction"), ("stsb", 2.5, "2.50"), ("copa", 0, "choice 1"),
+    ("sst2", None, "none of the labels"),
+    ("stsb", None, "no number"),
+])  # fmt: skip
+def test_one_answer_for_all_is_a_collapse(name, label, words):
     examples = draw_examples(name, 40)
 
     def found(predictions: list[Prediction], loss: float | None = 0.01) -> str:
@@ -140,7 +135,7 @@ def test_one_answer_for_all_is_a_collapse(name: str, label: Any, words: str) -> 
     assert found(right(examples), 0.1) == found(right(examples), None) == ""
 
 
-def test_numbers_that_hardly_differ_and_one_answer_to_all_questions_are_a_collapse() -> None:
+def test_numbers_that_hardly_differ_and_one_answer_to_all_questions_are_a_collapse():
     examples = draw_examples("stsb", 40)
     rng = np.random.default_rng(0)
     near, apart = (
@@ -161,13 +156,13 @@ def test_numbers_that_hardly_differ_and_one_answer_to_all_questions_are_a_collap
 
 
 @pytest.mark.parametrize(("name", "label"), [("sst2", 1), ("stsb", 3.0)])
-def test_one_answer_where_all_labels_are_alike_is_none(name: str, label: float) -> None:
+def test_one_answer_where_all_labels_are_alike_is_none(name, label):
     examples, train = with_labels(name, [label] * 5), draw_examples(name, 40)
     assert find_collapse(TASKS[name], examples, right(examples), train, 0.01) == ""
     assert find_collapse(TASKS[name], examples[:1], right(examples[:1]), train, 0.01) == ""
 
 
-def test_a_loss_no_lower_than_that_of_the_label_frequencies_is_a_collapse() -> None:
+def test_a_loss_no_lower_than_that_of_the_label_frequencies_is_a_collapse():
     # Of four labels three are one.
     quarter = with_labels("sst2", [1, 1, 0, 1])
     by_hand = -(3 * math.log(3 / 4) + math.log(1 / 4)) / 4
@@ -188,7 +183,7 @@ def test_a_loss_no_lower_than_that_of_the_label_frequencies_is_a_collapse() -> N
 TEXT = SupervisedObjective(format="text", target_length=8)
 
 
-def test_the_loss_of_a_written_label_is_that_of_the_label() -> None:
+def test_the_loss_of_a_written_label_is_that_of_the_label():
     examples = with_labels("sst2", [1, 1, 0, 1])
     # A word and the end, of which the end is certain.
     whole = frequency_loss(TASKS["sst2"], examples)
@@ -203,7 +198,7 @@ def test_the_loss_of_a_written_label_is_that_of_the_label() -> None:
         assert answer_loss(others, TEXT, 0.4) is None
 
 
-def test_one_output_costs_what_the_logistic_loss_does() -> None:
+def test_one_output_costs_what_the_logistic_loss_does():
     split = split_of({"mrpc": draw_examples("mrpc", N)}, "pair")
     model = model_of(split, label_outputs=1)
     batch = assembler_of(split).pack(np.arange(N))
@@ -217,7 +212,7 @@ def test_one_output_costs_what_the_logistic_loss_does() -> None:
 
 
 @pytest.mark.parametrize(("format_", "name"), [("pair", "mnli"), ("traversal", "copa")])
-def test_a_head_at_zero_finds_all_answers_alike(format_: Any, name: str) -> None:
+def test_a_head_at_zero_finds_all_answers_alike(format_, name):
     split = split_of({name: draw_examples(name, N)}, format_)
     model = model_of(split)
     objective_of(model, zero_head=True)
@@ -226,14 +221,11 @@ def test_a_head_at_zero_finds_all_answers_alike(format_: Any, name: str) -> None
     assert not logits[logits.isfinite()].any()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"objective.logistic": True, "data.tasks": "mnli"}, "two labels, which .* mnli is not"),
-        ({"objective.zero_head": True, "data.tasks": "squad"}, "squad asks for spans"),
-    ],
-)
-def test_a_setting_of_another_head_is_refused(settings: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize("settings, message", [
+    ({"objective.logistic": True, "data.tasks": "mnli"}, "two labels, which .* mnli is not"),
+    ({"objective.zero_head": True, "data.tasks": "squad"}, "squad asks for spans"),
+])  # fmt: skip
+def test_a_setting_of_another_head_is_refused(settings, message):
     tasks = {"objective.kind": "supervised", "data.path": "glue", "data.context": 64}
     with pytest.raises(ConfigError, match=message):
         load_recipe("bert-base", {**tasks, **settings})
@@ -256,7 +248,7 @@ def imported(n_outputs: int, **fields: Any) -> Transformer:
 
 
 @torch.inference_mode()
-def test_labels_are_put_into_the_order_of_the_task_by_their_words() -> None:
+def test_labels_are_put_into_the_order_of_the_task_by_their_words():
     model = imported(3, labels=("CONTRADICTION", "Neutral", "entailment"))
     contradiction, neutral, entailment = model(TOKENS)["label"][0].tolist()
     answer_known(model, TASKS["mnli"])
@@ -268,21 +260,17 @@ def test_labels_are_put_into_the_order_of_the_task_by_their_words() -> None:
     assert label_places(("not-entailment", "entailment"), TASKS["rte"]) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("entailment", "neutral"),
-        ("entailment", "Entailment"),
-        ("entailment", "not_entailment", "x"),
-    ],
-)
-def test_an_order_is_not_guessed(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [
+    ("entailment", "neutral"), ("entailment", "Entailment"),
+    ("entailment", "not_entailment", "x"),
+])  # fmt: skip
+def test_an_order_is_not_guessed(words):
     with pytest.raises(ConfigError, match="those of RTE entailment"):
         label_places(words, TASKS["rte"])
 
 
 @torch.inference_mode()
-def test_one_output_is_turned_round_and_numbers_are_put_on_the_scale_of_the_task() -> None:
+def test_one_output_is_turned_round_and_numbers_are_put_on_the_scale_of_the_task():
     model = imported(1, labels=("positive", "negative"))
     before = model(TOKENS)["label"]
     answer_known(model, TASKS["sst2"])
@@ -295,7 +283,7 @@ def test_one_output_is_turned_round_and_numbers_are_put_on_the_scale_of_the_task
 
 
 @pytest.mark.parametrize("name", ["stsb", "copa"])
-def test_another_kind_of_answer_and_none_are_refused(name: str) -> None:
+def test_another_kind_of_answer_and_none_are_refused(name):
     model = imported(2, labels=("negative", "positive"))
     with pytest.raises(ConfigError, match="the model answers imported"):
         answer_known(model, TASKS[name])

@@ -26,14 +26,7 @@ from sublayer.objective.supervised.readout import (
 )
 from sublayer.objective.supervised.text import nats_of_sequences
 from sublayer.objective.supervised.text_predictions import text_loss, write_part
-from tests.answerers import (
-    assembler_of,
-    draw_examples,
-    model_of,
-    objective_of,
-    rule_of,
-    split_of,
-)
+from tests.answerers import assembler_of, draw_examples, model_of, objective_of, rule_of, split_of
 from tests.breadth import rows
 from tests.packed_rows import unpack
 
@@ -70,16 +63,11 @@ def logits_of(model: Transformer, batch: PackedBatch) -> Tensor:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("format_", "name", "positions"),
-    [
-        *rows([("traversal", "mrpc", positions) for positions in POSITIONS[1:]], 1),
-        ("pair", "mnli", "relative"),
-        ("pair", "race_high", "rotary"),
-        ("traversal", "copa", "alibi"),
-        ("traversal", "mrpc", "lstm"),
-    ],
-)
+@pytest.mark.parametrize("format_, name, positions", [
+    *rows([("traversal", "mrpc", positions) for positions in POSITIONS[1:]], 1),
+    ("pair", "mnli", "relative"), ("pair", "race_high", "rotary"),
+    ("traversal", "copa", "alibi"), ("traversal", "mrpc", "lstm"),
+])  # fmt: skip
 def test_heads_answer_a_packed_example_as_if_it_were_alone(format_, name, positions):
     split = split_of({name: draw_examples(name, N)}, format_)
     is_lstm = positions == "lstm"
@@ -106,8 +94,7 @@ def loss_of_texts(model: Transformer, tokens: Tensor, targets: Tensor) -> Tensor
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("kind", "positions"),
-    rows(product(["encoder-decoder", "decoder", "lstm"], POSITIONS), 3),
+    ("kind", "positions"), rows(product(["encoder-decoder", "decoder", "lstm"], POSITIONS), 3)
 )
 def test_a_packed_answer_costs_what_it_costs_alone(positions, kind):
     examples = {name: draw_examples(name, 6, longest=5) for name in ("mnli", "stsb", "copa")}
@@ -131,8 +118,7 @@ def test_a_packed_answer_costs_what_it_costs_alone(positions, kind):
 
 
 @pytest.mark.parametrize(
-    ("format_", "name"),
-    [("pair", "stsb"), ("pair", "race_high"), ("traversal", "mrpc")],
+    ("format_", "name"), [("pair", "stsb"), ("pair", "race_high"), ("traversal", "mrpc")]
 )
 def test_predictions_do_not_depend_on_the_batch(monkeypatch, format_, name):
     split = split_of({name: draw_examples(name, N)}, format_)
@@ -155,8 +141,7 @@ def test_predictions_do_not_depend_on_the_batch(monkeypatch, format_, name):
 
 
 @pytest.mark.parametrize(
-    ("kind", "answer"),
-    [("encoder-decoder", "greedy"), ("decoder", "rank"), ("lstm", "greedy")],
+    ("kind", "answer"), [("encoder-decoder", "greedy"), ("decoder", "rank"), ("lstm", "greedy")]
 )
 def test_written_answers_do_not_depend_on_the_batch(monkeypatch, kind, answer):
     split = split_of({"mnli": draw_examples("mnli", N, longest=5)}, "text", trains=False)
@@ -211,38 +196,30 @@ def check_states(task: str, format_: Any, **fields: Any) -> None:
         torch.testing.assert_close(of_alone[name], gradient, rtol=0, atol=1e-12 * max(1.0, scale))
 
 
-@pytest.mark.parametrize(
-    ("format_", "fields"),
-    [
-        ("traversal", {"norm_order": "post"}),
-        ("pair", {"block": "macaron"}),
-        ("traversal", {"block": ["ffn", "attention"]}),
-        ("pair", {"block": ["attention", "ffn*0.5", "attention", "ffn"]}),
-        ("traversal", {"block": ["ffn"]}),
-        ("pair", {"share": "all", "n_layers": 3}),
-        ("traversal", {"n_layers": 1, "d_embed": 6}),
-        ("pair", {"attention_scale": "none", "bias": False, "norm": "rms"}),
-        ("traversal", {"kind": "lstm"}),
-    ],
-    ids=str,
-)
-def test_states_of_texts_that_the_last_block_computes_alone_are_those_among_all(
-    format_: Any, fields: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("format_, fields", [
+    ("traversal", {"norm_order": "post"}),
+    ("pair", {"block": "macaron"}),
+    ("traversal", {"block": ["ffn", "attention"]}),
+    ("pair", {"block": ["attention", "ffn*0.5", "attention", "ffn"]}),
+    ("traversal", {"block": ["ffn"]}),
+    ("pair", {"share": "all", "n_layers": 3}),
+    ("traversal", {"n_layers": 1, "d_embed": 6}),
+    ("pair", {"attention_scale": "none", "bias": False, "norm": "rms"}),
+    ("traversal", {"kind": "lstm"}),
+], ids=str)  # fmt: skip
+def test_states_of_texts_that_the_last_block_computes_alone_are_those_among_all(format_, fields):
     check_states("rte", format_, **fields)
 
 
 @pytest.mark.parametrize(
     ("format_", "positions"), rows(zip(cycle(["pair", "traversal"]), POSITIONS), 4)
 )
-def test_so_they_are_for_all_positions(format_: Any, positions: str) -> None:
+def test_so_they_are_for_all_positions(format_, positions):
     check_states("copa", format_, positions=positions)
 
 
 @pytest.mark.parametrize(("format_", "positions"), [("pair", "relative"), ("traversal", "alibi")])
-def test_states_of_padded_rows_of_one_text_are_those_among_all(
-    format_: Any, positions: str
-) -> None:
+def test_states_of_padded_rows_of_one_text_are_those_among_all(format_, positions):
     split = split_of({"sst2": draw_examples("sst2", 40)}, format_)
     model, assembler = model_of(split, 14, positions=positions), assembler_of(split, 14)
     batch = assembler.pack(np.flatnonzero(assembler.tokens(np.arange(40)) > 8))
