@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.tasks.superglue_rows import OFFICIAL
+from tests.tasks.files import OFFICIAL
 
 SIZES = {"train": 24, "dev": 8, "test": 6}
 """Rows, or passages, of each split."""

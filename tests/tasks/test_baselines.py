@@ -1,4 +1,6 @@
-"""Baselines of every kind of task, and their parts against scikit-learn's."""
+"""Baselines of every kind of task, their parts against scikit-learn's, and examples held out."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from sublayer.tasks.baselines.table import BASELINES
 from sublayer.tasks.baselines.tfidf import fit_tfidf
 from sublayer.tasks.baselines.tokens import split_words
 from sublayer.tasks.baselines.window import predict_choices, read_passage, score_window
+from sublayer.tasks.division import held_out
 from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.task import Task
@@ -29,29 +32,23 @@ CHOICE = Task("x", "X", "", "choice", ("text",), ("accuracy",))
 
 
 def _rows(texts, labels):
-    return [
-        Example(str(index), {"text": text}, label=label)
-        for index, (text, label) in enumerate(zip(texts, labels, strict=True))
-    ]
+    pairs = enumerate(zip(texts, labels, strict=True))
+    return [Example(str(n), {"text": text}, label) for n, (text, label) in pairs]
 
 
 def test_the_majority_is_the_most_frequent_label_the_mean_or_the_first_sentence():
     train = _rows("abcd", [1, 0, 1, 2])
     predictions = MAJORITY.predict(CLASSES, train, train[:2])
-    assert [each.label for each in predictions] == [1, 1]
-    assert predictions[0].probabilities == (0.25, 0.5, 0.25)
+    assert [(each.label, each.probabilities) for each in predictions] == [
+        (1, (0.25, 0.5, 0.25))
+    ] * 2
     numbers = _rows("abc", [1.0, 2.0, 6.0])
     assert MAJORITY.predict(NUMBER, numbers, numbers[:1])[0].label == 3
     example = Example("0", {"context": "He left. She came.", "question": "Who?"})
     assert MAJORITY.predict(TASKS["squad"], [], [example])[0].text == "He left."
     assert MAJORITY.predict(TASKS["squad2"], [], [example])[0].text == ""
-
-
-def test_of_choices_it_is_the_place_that_is_right_most_often():
-    train = [
-        Example(str(label), {"text": ""}, label=label, choices=("a", "b", "c"))
-        for label in (2, 0, 2)
-    ]
+    # Of choices it is the place that is right most often.
+    train = [Example(str(n), {"text": ""}, n, choices=("a", "b", "c")) for n in (2, 0, 2)]
     train.append(Example("3", {"text": ""}, choices=("a", "b"), answers=(Answer("b"),)))
     short = Example("4", {"text": ""}, choices=("a", "b"))
     predictions = MAJORITY.predict(CHOICE, train, [train[0], short])
@@ -59,20 +56,16 @@ def test_of_choices_it_is_the_place_that_is_right_most_often():
 
 
 def test_words_of_pairs_learn_whether_both_say_the_same():
-    fields = ("premise", "hypothesis")
+    def pair(id_, names, first, second, *label):
+        return Example(id_, {names[0]: first, names[1]: second}, *label)
+
     texts = [("a cat sat", "a cat sat", 0), ("a cat sat", "dogs ran off", 1)]
     texts += [(f"the animal{n} sleeps", f"an animal{n + n % 2} sleeps", n % 2) for n in range(30)]
-    train = [
-        Example(str(index), dict(zip(fields, pair, strict=True)), label=label)
-        for index, (*pair, label) in enumerate(texts)
-    ]
+    train = [pair(str(n), ("premise", "hypothesis"), *texts[n]) for n in range(32)]
     # A diagnostic set, whose fields have other names, is answered by what its task teaches.
-    scored = [
-        Example("0", {"sentence1": "a cow ate", "sentence2": "a cow ate"}),
-        Example("1", {"sentence1": "a cow ate", "sentence2": "it rained"}),
-    ]
-    predictions = WORDS.predict(TASKS["axb"], train, scored)
-    assert [each.label for each in predictions] == [0, 1]
+    said = ("a cow ate", "it rained")
+    scored = [pair(text, ("sentence1", "sentence2"), "a cow ate", text) for text in said]
+    assert [each.label for each in WORDS.predict(TASKS["axb"], train, scored)] == [0, 1]
 
 
 @pytest.mark.parametrize("task", [CLASSES, NUMBER])
@@ -98,12 +91,6 @@ RARE, COMMON, UNKNOWN = np.log(3 / 2) + 1, np.log(3 / 3) + 1, np.log(3) + 1
 """Weights of a word of one of two texts, of both and of none."""
 
 
-def _overlap(first, second):
-    overlap = Overlap([["the", "cat", "sat"], ["the", "dog"]])
-    row = overlap.features([first.split()], [second.split()])[0]
-    return dict(zip(FEATURES, row.tolist(), strict=True))
-
-
 @pytest.mark.parametrize("first, second, features", [
     ("the cat sat the", "the cat ran",
      {"shared words, of the second's": 2 / 3, "shared words, of the first's": 2 / 3,
@@ -121,8 +108,10 @@ def _overlap(first, second):
     ("", "", dict.fromkeys(FEATURES, 0)),
 ])  # fmt: skip
 def test_the_overlap_of_two_texts_by_hand(first, second, features):
-    row = _overlap(first, second)
-    assert {name: row[name] for name in features} == pytest.approx(features)
+    overlap = Overlap([["the", "cat", "sat"], ["the", "dog"]])
+    row = overlap.features([first.split()], [second.split()])[0]
+    found = dict(zip(FEATURES, row.tolist(), strict=True))
+    assert {name: found[name] for name in features} == pytest.approx(features)
 
 
 def test_pairs_in_parts_are_as_together(monkeypatch):
@@ -193,28 +182,19 @@ def test_the_choice_fills_the_blank_and_of_equal_ones_the_first_is_taken(
     assert prediction.label == chosen
 
 
-TEXTS = [
-    "The cat sat on the mat.",
-    "the dog, the cat",
-    "",
-    "a dog is a dog is a dog",
-    "Don't sit on it!",
-    "mat",
-]
+TEXTS = ["The cat sat on the mat.", "the dog, the cat", "", "a dog is a dog is a dog", "mat"]
 OTHERS = ["the cat is a unicorn", "unicorn", "", "sat on the mat . a dog is", "dog the the the"]
 
 
 @pytest.mark.parametrize("n_words", [1, 3])
 def test_tf_idf_is_scikit_learns_column_by_column(n_words):
-    theirs = TfidfVectorizer(
-        tokenizer=split_words, token_pattern=None, lowercase=False, ngram_range=(1, n_words)
-    )
+    settings = {"token_pattern": None, "lowercase": False, "ngram_range": (1, n_words)}
+    theirs = TfidfVectorizer(tokenizer=split_words, **settings)
     expected = theirs.fit_transform(TEXTS).toarray()
     tfidf, rows = fit_tfidf([split_words(text) for text in TEXTS], n_words=n_words)
-    # Their columns are in another order: as a word stands alone, so do its columns.
-    order = np.lexsort(np.round(expected, 9))
     ours = rows.toarray()
-    our_order = np.lexsort(np.round(ours, 9))
+    # Their columns are in another order: as a word stands alone, so do its columns.
+    order, our_order = (np.lexsort(np.round(each, 9)) for each in (expected, ours))
     np.testing.assert_allclose(ours[:, our_order], expected[:, order], atol=1e-12)
     other = tfidf.transform([split_words(text) for text in OTHERS]).toarray()
     np.testing.assert_allclose(other @ ours.T, theirs.transform(OTHERS).toarray() @ expected.T)
@@ -238,13 +218,12 @@ def _drawn(n_classes, n=130, n_features=7):
     return csr_matrix(features), labels
 
 
-@pytest.mark.parametrize(("n_classes", "is_balanced"), [(2, False), (2, True), (5, True)])
-def test_logistic_regression_is_scikit_learns(n_classes, is_balanced):
+@pytest.mark.parametrize("n_classes, weight", [(2, None), (2, "balanced"), (5, "balanced")])
+def test_logistic_regression_is_scikit_learns(n_classes, weight):
     features, labels = _drawn(n_classes)
-    weight = "balanced" if is_balanced else None
     theirs = LogisticRegression(C=0.7, tol=1e-9, max_iter=5000, class_weight=weight)
     expected = theirs.fit(features, labels).predict_proba(features)
-    settings = {"inverse_penalty": 0.7, "is_balanced": is_balanced, "tolerance": 1e-9}
+    settings = {"inverse_penalty": 0.7, "is_balanced": bool(weight), "tolerance": 1e-9}
     model, dense = (
         fit_logistic(each, labels, n_classes=n_classes, **settings)
         for each in (features, features.toarray())
@@ -273,3 +252,61 @@ def test_ridge_regression_is_scikit_learns(penalty):
     np.testing.assert_allclose(model.weights, expected.coef_, atol=1e-6)
     assert model.bias == pytest.approx(expected.intercept_)
     np.testing.assert_allclose(model.predict(features), expected.predict(dense), atol=1e-6)
+
+
+def _examples(n, *, n_labels=2, n_sources=None):
+    return [
+        Example(
+            str(row),
+            {"sentence": f"sentence {row}"},
+            int(row % 10 >= 7) if n_labels == 2 else row % n_labels,
+            source="" if n_sources is None else f"article {row % n_sources}",
+        )
+        for row in range(n)
+    ]
+
+
+def test_classes_keep_their_shares():
+    taken = held_out(_examples(1000), 0.1, 10_000)
+    counts = np.bincount([int(row % 10 >= 7) for row in np.flatnonzero(taken)])
+    assert counts.tolist() == [70, 30]
+
+
+def test_neither_the_order_of_rows_nor_their_ids_decide():
+    examples = _examples(200, n_sources=40)
+    taken = held_out(examples, 0.2, 200)
+    order = np.random.default_rng(3).permutation(200)
+    shuffled = [replace(examples[row], id=f"x{row}") for row in order]
+    assert np.array_equal(held_out(shuffled, 0.2, 200), taken[order])
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_a_marked_source_and_repeated_texts_stand_on_one_side(share):
+    # The same text in two articles binds both; a pair in either order is one text.
+    examples = [
+        *_examples(300, n_sources=30),
+        Example("a", {"sentence": "twice"}, 0, source="article 1"),
+        Example("b", {"sentence": "twice"}, 1, source="article 2"),
+        Example("c", {"sentence1": "left", "sentence2": "right"}, 0),
+        Example("d", {"sentence1": "right", "sentence2": "left"}, 1),
+        Example("e", {"sentence": "unlike c"}, 1, group="one"),
+        Example("f", {"sentence": "unlike d"}, 1, group="one"),
+    ]
+    taken = held_out(examples, share, 1000)
+    sides = {(each.source, bool(out)) for each, out in zip(examples, taken, strict=True)}
+    assert len({side for side in sides if side[0]}) == 30
+    assert taken[300::2].tolist() == taken[301::2].tolist()
+    assert abs(taken.sum() - share * 306) <= 10
+
+
+def test_rare_labels_and_numbers_are_held_out_too():
+    assert held_out(_examples(200, n_labels=100), 0.1, 1000).sum() == 20
+    numbers = [Example(str(row), {"text": str(row)}, row / 7) for row in range(100)]
+    assert held_out(numbers, 0.1, 1000).sum() == 10
+
+
+@pytest.mark.parametrize("n, n_sources, at_most, expected", [
+    (0, 1, 99, 0), (40, 1, 99, 0), (40, 2, 99, 20), (400, 400, 5, 5), (400, 40, 19, 10),
+])  # fmt: skip
+def test_one_source_is_whole_and_never_are_there_more_than_allowed(n, n_sources, at_most, expected):
+    assert held_out(_examples(n, n_sources=n_sources), 0.1, at_most).sum() == expected

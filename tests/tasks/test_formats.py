@@ -92,8 +92,9 @@ def test_a_task_is_formatted_as_published(name):
 def test_questions_of_copa_and_race_are_in_words():
     rows = pair_rows(TASKS["copa"], _example("copa", "It broke.|cause", choices=("It fell.",)))
     assert rows == (PairRow("It broke. What was the cause of this?", "It fell."),)
-    rows = pair_rows(TASKS["race"], _example("race", "A|Why?", choices=("x",)))
-    assert rows[0].second == "Why? x"
+    assert (
+        pair_rows(TASKS["race"], _example("race", "A|Why?", choices=("x",)))[0].second == "Why? x"
+    )
 
 
 @pytest.mark.parametrize("text, index, marked", [
@@ -119,16 +120,16 @@ def test_a_similarity_is_rounded_to_fifths_and_halves_to_even(score, written):
     assert text_target(TASKS["stsb"], _example("stsb", "A|B", score)) == written
 
 
-def test_each_answer_of_record_is_a_row():
+def test_each_answer_of_record_is_a_row_and_only_right_nouns_of_wsc_are_learned():
     example = _example("record", "P|A @placeholder.", choices=("penguin", "potato", "pigeon"),
                        answers=(Answer("penguin"), Answer("pigeon")))  # fmt: skip
-    read = "record query: A @placeholder. entities: penguin, potato, pigeon passage: P"
-    assert training_texts(TASKS["record"], example) == ((read, "penguin"), (read, "pigeon"))
-    assert text_target(TASKS["record"], example) == "penguin"
-    assert text_targets(TASKS["record"], example) == example.choices
-
-
-def test_only_right_nouns_of_wsc_are_learned():
+    read, task = (
+        "record query: A @placeholder. entities: penguin, potato, pigeon passage: P",
+        "record",
+    )
+    assert training_texts(TASKS[task], example) == ((read, "penguin"), (read, "pigeon"))
+    assert text_target(TASKS[task], example) == "penguin"
+    assert text_targets(TASKS[task], example) == example.choices
     example = _example("wsc", f"{_TOM}|Tom|he", 0, **_WSC)
     assert text_target(TASKS["wsc"], example) == "Tom"
     assert training_texts(TASKS["wsc"], example) == text_targets(TASKS["wsc"], example) == ()
@@ -155,14 +156,13 @@ def test_wnlis_pair_becomes_a_pronoun(premise, hypothesis, marked, referent):
 
 
 def test_squads_punctuation_has_spaces_on_both_sides():
-    context = '"This  is a string with "punctuation (1845-1986) ".'
+    example = _example("squad", '"This  is a string with "punctuation (1845-1986) ".|Q_1')
     padded = 'question: Q _ 1 context: " This is a string with " punctuation ( 1845 - 1986 ) " . '
-    assert text_input(TASKS["squad"], _example("squad", f"{context}|Q_1")) == padded
+    assert text_input(TASKS["squad"], example) == padded
 
 
 _THE_GIRL = ("Ann told Eve she won|the girl|she", {"extra": {"span2_index": 3}})
-_DOGS = {"choices": ("the small dog", "the big dog")}
-_CAT = {"choices": ("the cat", "the big dog")}
+_DOGS, _CAT = ({"choices": (noun, "the big dog")} for noun in ("the small dog", "the cat"))
 _BARKED = "The cat fled the dog as it barked.|it"
 _USA = "Made in the U.S. for $5 (about).|Where?"
 
@@ -191,9 +191,6 @@ def test_a_written_answer_is_read_as_its_label(name, texts, more, written, read)
     assert read_answer(TASKS[name], _example(name, texts, **more), written) == read
 
 
-@pytest.mark.parametrize("written, referent, is_named", [
-    # T5's own tests.
-    ("the cat", "cat", True), ("Bunny", "fuzzy bunny", True),
-])  # fmt: skip
-def test_a_noun_is_named_by_the_words_of_either(written, referent, is_named):
-    assert names_referent(written, referent) == is_named
+@pytest.mark.parametrize("written, referent", [("the cat", "cat"), ("Bunny", "fuzzy bunny")])
+def test_a_noun_is_named_by_the_words_of_either(written, referent):
+    assert names_referent(written, referent)  # T5's own tests

@@ -8,17 +8,15 @@ import pytest
 from sublayer.errors import DataError
 from sublayer.tasks.example import Answer
 from sublayer.tasks.registry import TASKS, find_files
-from tests.tasks.files import ids, labels, read, texts, write
-from tests.tasks.superglue_rows import OFFICIAL
+from tests.tasks.files import OFFICIAL, ids, labels, read, texts, write
 
 _ASKED = "index\tsentence1\tsentence2\n0\tA.\tB.\n"
 PAIRS = "index\tsentence1\tsentence2\tlabel"
 
 
 def test_parts_of_a_split_are_read_in_order_and_a_missing_one_is_named(tmp_path):
-    paths = [tmp_path / "sst2" / f"train-{number:05d}-of-00003.parquet" for number in range(3)]
-    for number, path in enumerate(paths):
-        write(path, [{"sentence": str(number), "label": 1}])
+    paths = [write(tmp_path / f"sst2/train-{n:05d}-of-00003.parquet",
+                   [{"sentence": str(n), "label": 1}]) for n in range(3)]  # fmt: skip
     found = read("sst2", tmp_path, "train")
     assert (texts(found), ids(found)) == ([["0"], ["1"], ["2"]], ["0", "1", "2"])
     paths[1].unlink()
@@ -26,30 +24,29 @@ def test_parts_of_a_split_are_read_in_order_and_a_missing_one_is_named(tmp_path)
         read("sst2", tmp_path, "train")
 
 
-def test_a_score_kept_in_single_precision_is_the_published_one(tmp_path):
+def test_a_score_in_single_precision_is_the_published_one_and_a_text_of_null_counted(tmp_path):
     row = {"sentence1": "A.", "sentence2": "B.", "label": 3.799999952316284, "idx": 0}
-    write(tmp_path / "stsb" / "train.jsonl", [row])
-    assert labels(read("stsb", tmp_path, "train")) == [3.8]
+    write(tmp_path / "stsb" / "train.jsonl", [row, {**row, "sentence1": None}])
+    found = read("stsb", tmp_path, "train")
+    assert (labels(found), found.skipped) == ([3.8], {"no text (null)": 1})
 
 
-@pytest.mark.parametrize(
-    ("name", "scored", "asked"), [("stsb", "train", "test"), ("mnli", "train", "test_mismatched")]
-)
+@pytest.mark.parametrize("name, scored, asked", [
+    ("stsb", "train", "test"), ("mnli", "train", "test_mismatched"),
+])  # fmt: skip
 def test_rows_without_a_label_are_counted_in_training_and_kept_in_test(
     tmp_path, name, scored, asked
 ):
-    rows = [dict.fromkeys(TASKS[name].fields, str(n)) for n in range(2)]
-    content = [{**row, "label": label} for row, label in zip(rows, (1, -1), strict=True)]
+    rows = [dict.fromkeys(TASKS[name].fields, str(n)) | {"label": 1 - 2 * n} for n in range(2)]
     for split in (scored, asked):
-        write(tmp_path / name / f"{split}.jsonl", content)
-    found = read(name, tmp_path, scored)
-    assert len(found.examples) == 1
-    assert found.skipped == {"no label (-1 or empty)": 1}
-    assert found.firsts["no label (-1 or empty)"].endswith(f"{scored}.jsonl:2")
+        write(tmp_path / name / f"{split}.jsonl", rows)
+    found, reason = read(name, tmp_path, scored), "no label (-1 or empty)"
+    assert (len(found.examples), found.skipped) == (1, {reason: 1})
+    assert found.firsts[reason].endswith(f"{scored}.jsonl:2")
     found = read(name, tmp_path, asked)
-    assert [example.is_labelled for example in found.examples] == [True, False]
-    assert found.examples[1].label is None
-    assert not found.skipped
+    assert [(row.is_labelled, row.label is None) for row in found.examples] == [
+        (True, False), (False, True)
+    ] and not found.skipped  # fmt: skip
 
 
 @pytest.mark.parametrize("name, file, lines, first", [
@@ -67,20 +64,18 @@ def test_test_files_have_no_label(tmp_path, name, file, lines, first):
 def test_the_original_of_mrpc_is_divided_by_its_ids(tmp_path):
     header = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
     lines = ['1\t1\t2\t"A" b\tB a\r\n', "0\t3\t4\tC\tD\r\n", "1\t5\t6\tE\tF\r\n"]
-    folder = tmp_path / "MRPC"
-    write(folder / "msr_paraphrase_train.txt", "".join([header, *lines]))
-    write(folder / "msr_paraphrase_test.txt", header + lines[1])
+    write(tmp_path / "MRPC/msr_paraphrase_train.txt", "".join([header, *lines]))
+    write(tmp_path / "MRPC/msr_paraphrase_test.txt", header + lines[1])
     # Without ids there is no development set.
     assert list(find_files(TASKS["mrpc"], tmp_path)) == ["train", "test"]
     assert len(read("mrpc", tmp_path, "train").examples) == 3
-    write(folder / "mrpc_dev_ids.tsv", "3\t4\n9\t9\n")
-    train, dev = read("mrpc", tmp_path, "train"), read("mrpc", tmp_path)
-    assert texts(train) == [['"A" b', "B a"], ["E", "F"]]
-    assert (texts(dev), labels(dev)) == ([["C", "D"]], [0])
-    assert dev.skipped == {"a pair of ids that the training file lacks": 1}
-    assert dev.firsts["a pair of ids that the training file lacks"].endswith("dev_ids.tsv:2")
+    write(tmp_path / "MRPC/mrpc_dev_ids.tsv", "3\t4\n9\t9\n")
+    assert texts(read("mrpc", tmp_path, "train")) == [['"A" b', "B a"], ["E", "F"]]
+    dev, reason = read("mrpc", tmp_path), "a pair of ids that the training file lacks"
+    assert (texts(dev), labels(dev), dev.skipped) == ([["C", "D"]], [0], {reason: 1})
+    assert dev.firsts[reason].endswith("dev_ids.tsv:2")
     assert len(read("mrpc", tmp_path, "test").examples) == 1
-    write(folder / "mrpc_dev_ids.tsv", "3\t4\t5\n")
+    write(tmp_path / "MRPC/mrpc_dev_ids.tsv", "3\t4\t5\n")
     with pytest.raises(DataError, match=r"mrpc_dev_ids.tsv:1: '3 4 5' is no pair of ids"):
         read("mrpc", tmp_path)
 
@@ -114,19 +109,12 @@ def test_another_format_is_refused_with_its_place(tmp_path, name, file, content,
         read(name, tmp_path)
 
 
-def test_a_text_that_is_null_is_counted(tmp_path):
-    write(tmp_path / "sst2" / "train.jsonl",
-          [{"sentence": None, "label": 1}, {"sentence": "fine", "label": 1}])  # fmt: skip
-    assert read("sst2", tmp_path, "train").skipped == {"no text (null)": 1}
-
-
 @pytest.mark.parametrize("place", ["RTE", "my texts"])
 def test_a_folder_of_another_task_is_not_taken_for_the_task(tmp_path, place):
     path = write(tmp_path / place / "dev.tsv", f"{PAIRS}\n0\tA.\tB.\tentailment\n")
     found = {task for task in TASKS if find_files(TASKS[task], path.parent)}
     # In a folder of no task's name, files are judged by their columns.
-    assert "rte" in found
-    assert found & {"sst2", "cola", "qqp", "qnli", "mrpc"} == set()
+    assert "rte" in found and not found & {"sst2", "cola", "qqp", "qnli", "mrpc"}
     assert place != "RTE" or "wnli" not in found
 
 
@@ -139,10 +127,6 @@ def _read_rows(folder, name, content, split="dev"):
     return read(name, folder, split)
 
 
-def _official(name):
-    return copy.deepcopy(OFFICIAL[FOLDERS[name]])
-
-
 @pytest.mark.parametrize("word, sentence, start, end, stands", [
     ("go", "It Went on.", 3, 7, True), ("go", "It was.", 3, 6, False),
     ("rise", "It arose.", 4, 8, False),
@@ -150,17 +134,16 @@ def _official(name):
 def test_a_place_of_wic_where_its_word_does_not_stand_is_counted(
     tmp_path, word, sentence, start, end, stands
 ):
-    row = {"word": word, "sentence1": sentence, "start1": start, "end1": end}
-    found = _read_rows(tmp_path, "wic", [{**row, "sentence2": "", "idx": 0, "label": True}])
-    assert len(found.examples) == 1
+    row = {"word": word, "sentence1": sentence, "start1": start, "end1": end, "sentence2": ""}
+    found = _read_rows(tmp_path, "wic", [{**row, "idx": 0, "label": True}])
     reason = "a place in a sentence where its word does not stand"
-    assert found.kept == ({} if stands else {reason: 1})
+    assert (len(found.examples), found.kept) == (1, {} if stands else {reason: 1})
 
 
+_PLACE = {"paragraph": 0, "question": 0, "answer": 0}
 FLAT = {
     "boolq": {"question": "Q", "passage": "P", "idx": 0, "label": -1},
-    "multirc": {"paragraph": "P", "question": "Q", "answer": "A", "label": -1,
-                "idx": {"paragraph": 0, "question": 0, "answer": 0}},
+    "multirc": {"paragraph": "P", "question": "Q", "answer": "A", "label": -1, "idx": _PLACE},
     "record": {"passage": "P", "query": "Q", "entities": ["A"], "answers": [],
                "idx": {"passage": 0, "query": 0}},
 }  # fmt: skip
@@ -211,28 +194,25 @@ def test_a_span_of_wsc_is_written_as_its_text_has_it_and_counted(
 
 
 def test_a_span_that_its_text_does_not_have_is_left_out_and_counted(tmp_path):
-    text = "Lev Kamenev and Grigory Zinoviev joined him ."
+    text, reason = "Lev Kamenev and Grigory Zinoviev joined him .", "a noun that is not in its text"
     nouns = [("Kamenev and Zinoviev", 1), ("him", 6)]
-    train = _wsc(tmp_path, text, nouns, "train")
-    assert not train.examples
-    assert train.skipped == {"a noun that is not in its text": 1}
-    assert train.firsts["a noun that is not in its text"].endswith("train.jsonl:1")
-    dev = _wsc(tmp_path, text, nouns)
+    train, dev = (_wsc(tmp_path, text, nouns, split) for split in ("train", "dev"))
+    assert (train.examples, train.skipped) == ([], {reason: 1})
+    assert train.firsts[reason].endswith("train.jsonl:1")
     assert dev.examples[0].fields["span1_text"] == "Kamenev and Zinoviev"
-    assert dev.kept == {"a noun that is not in its text": 1}
+    assert dev.kept == {reason: 1}
     for split in ("train", "dev"):
         found = _wsc(tmp_path, text, [("Lev", 0), ("her", 6)], split)
         assert found.skipped == {"a pronoun that is not in its text": 1}
 
 
 def test_queries_of_record_that_cannot_be_learned_are_counted(tmp_path):
-    content = _official("record")
+    content = copy.deepcopy(OFFICIAL["ReCoRD"])
     content[0]["qas"][0]["answers"] = [{"start": 6, "end": 8, "text": "Ann"}]
     content[0]["qas"][1]["answers"] = []
     reason = "an answer that is none of the entities"
     train = _read_rows(tmp_path, "record", content, "train")
-    assert not train.examples
-    assert train.skipped == {reason: 1, "no label (-1 or empty)": 1}
+    assert (train.examples, train.skipped) == ([], {reason: 1, "no label (-1 or empty)": 1})
     dev = _read_rows(tmp_path, "record", content)
     assert (labels(dev), dev.examples[0].answers) == ([None], (Answer("Ann"),))
     assert dev.kept == {reason: 1}
@@ -242,7 +222,7 @@ def test_queries_of_record_that_cannot_be_learned_are_counted(tmp_path):
 
 
 def test_rows_are_numbered_and_duplicates_are_counted(tmp_path):
-    first, second = _official("cb")
+    first, second = copy.deepcopy(OFFICIAL["CB"])
     found = _read_rows(tmp_path, "cb", [first, {**second, "idx": 0}, first])
     assert ids(found) == ["0", f"0 at {tmp_path}/CB/dev.jsonl:2"]
     assert found.skipped == {"the same row again": 1}
@@ -261,7 +241,7 @@ def test_rows_are_numbered_and_duplicates_are_counted(tmp_path):
     ("wic", lambda rows: rows[0].update(version=1.0), "dev.jsonl:1 is of version 1.0"),
 ])  # fmt: skip
 def test_another_format_of_superglue_is_refused_with_its_place(tmp_path, name, change, place):
-    content = _official(name)
+    content = copy.deepcopy(OFFICIAL[FOLDERS[name]])
     change(content)
     with pytest.raises(DataError) as caught:
         _read_rows(tmp_path, name, content)

@@ -1,4 +1,7 @@
-"""Tables of one's own: classes, numbers, choices and spans, in every kind of file."""
+"""Records and tables of one's own, in every kind of file."""
+
+import gzip
+import json
 
 import pytest
 
@@ -9,14 +12,67 @@ from sublayer.tasks.own_table.labels import SEVERAL
 from sublayer.tasks.own_table.quoted_tsv import read_own_tsv
 from sublayer.tasks.own_table.table import Table
 from sublayer.tasks.own_table.task import LONE, read_rows, read_table
+from sublayer.tasks.records import read_records
 from tests.tasks.files import ids, labels, texts, write
 
-REVIEWS = [
-    {"review": 'a "fine" film, really', "stars": 10},
-    {"review": "two\nlines", "stars": 2},
-    {"review": "dull", "stars": 2},
-    {"review": "fine", "stars": 10},
-]
+ROWS = [{"text": 'a "quote", and more', "label": 1}, {"text": "two\nlines", "label": 0}]
+LINES = "\r\n".join(map(json.dumps, ROWS))
+
+
+def _records(path, content):
+    return [(each.line, dict(each.values)) for each in read_records(write(path, content))]
+
+
+@pytest.mark.parametrize("name, content", [
+    ("a.jsonl", f"\ufeff{LINES}\n\n"), ("a.jsonl.gz", gzip.compress(LINES.encode())),
+    ("a.json", json.dumps(ROWS, indent=1)), ("a.parquet", ROWS),
+])  # fmt: skip
+def test_every_kind_of_file_has_the_same_rows(tmp_path, name, content):
+    assert _records(tmp_path / name, content) == [*enumerate(ROWS, 1)]
+
+
+A_B = {"a": "1", "b": "2"}
+
+
+@pytest.mark.parametrize("name, content, records", [
+    ("a.csv", '\ufefftext,label\r\n"a ""quote""",1\r\n\r\n"two\nlines",0',
+     [(2, {"text": 'a "quote"', "label": "1"}), (4, {"text": "two\nlines", "label": "0"})]),
+    # A line break within a field does not shift the lines behind it.
+    ("a.csv", 'a,b\n"1\n2\n3",x\n1,2\n', [(2, {"a": "1\n2\n3", "b": "x"}), (5, A_B)]),
+    ("a.csv", "a; b\n1;2\n", [(2, A_B)]),
+    # A quote of TSV is text.
+    ("a.tsv", 'a\tb\r\n"x\t1\r\n\r\ny"\t2',
+     [(2, {"a": '"x', "b": "1"}), (4, {"a": 'y"', "b": "2"})]),
+])  # fmt: skip
+def test_fields_are_divided_and_lines_counted(tmp_path, name, content, records):
+    assert _records(tmp_path / name, content) == records
+
+
+@pytest.mark.parametrize("name, content, place", [
+    ("a.jsonl", '{"a": 1}\n{"a": \n', "a.jsonl:2"), ("a.jsonl", '{"a": 1, "a": 2}\n', "a.jsonl:1"),
+    ("a.jsonl", '{"a": NaN}\n', "a.jsonl:1"), ("a.jsonl", b'{"a": 1}\n\xff\n', "line 2: byte 0xff"),
+    ("a.json", '[{"a": 1}, 2]', "a.json:2"), ("a.csv", 'a,b\n1,2\n"never ends,3\n4,5\n', "a.csv:3"),
+    ("a.csv", "a,b\n1\r2,3\n", "a.csv:2"), ("a.parquet", b"PAR1", "a.parquet"),
+])  # fmt: skip
+def test_a_damaged_file_is_refused_with_its_place(tmp_path, name, content, place):
+    with pytest.raises(DataError) as caught:
+        _records(tmp_path / name, content)
+    assert place in str(caught.value)
+
+
+@pytest.mark.parametrize("name, message", [
+    ("c", " has no c: it has a, b"), ("a", ": a is int, not a text"),
+    ("b", ": b is null, not a text"),
+])  # fmt: skip
+def test_a_value_that_is_not_there_or_no_text_is_refused_with_its_place(tmp_path, name, message):
+    (record,) = read_records(write(tmp_path / "a.jsonl", '{"a": 1, "b": null}'))
+    with pytest.raises(DataError, match=rf"a\.jsonl:1{message}"):
+        record.text(name)
+
+
+FILM = 'a "fine" film, really'
+STARS = {FILM: 10, "two\nlines": 2, "dull": 2, "fine": 10}
+REVIEWS = [{"review": text, "stars": stars} for text, stars in STARS.items()]
 CSV = 'review,stars\n"a ""fine"" film, really",10\n"two\nlines",2\ndull,2\nfine,10\n'
 
 
@@ -24,16 +80,10 @@ def _read(path, content, **more):
     return read_table(Table(write(path, content), "review", label="stars", **more))
 
 
-def _train(path, content, **more):
-    return _read(path, content, **more)[1]["train"]
-
-
 @pytest.mark.parametrize("name, content, film, lines", [
-    ("a.csv", CSV, 'a "fine" film, really', "two\nlines"),
-    ("a.csv", CSV.replace("\n", "\r\n"), 'a "fine" film, really', "two\r\nlines"),
+    ("a.csv", CSV, FILM, "two\nlines"), ("a.csv", CSV.replace("\n", "\r\n"), FILM, "two\r\nlines"),
     ("a.tsv", CSV.replace(",", "\t"), 'a "fine" film\t really', "two\nlines"),
-    ("a.jsonl", REVIEWS, 'a "fine" film, really', "two\nlines"),
-    ("a.parquet", REVIEWS, 'a "fine" film, really', "two\nlines"),
+    ("a.jsonl", REVIEWS, FILM, "two\nlines"), ("a.parquet", REVIEWS, FILM, "two\nlines"),
 ])  # fmt: skip
 def test_every_kind_of_file_is_the_same_task(tmp_path, name, content, film, lines):
     task, splits = _read(tmp_path / name, content)
@@ -41,8 +91,7 @@ def test_every_kind_of_file_is_the_same_task(tmp_path, name, content, film, line
     assert (task.kind, task.title, task.labels) == ("classes", name, ("2", "10"))
     train = splits["train"]
     assert (labels(train), ids(train)) == ([1, 0, 0, 1], ["0", "1", "2", "3"])
-    assert texts(train) == [[film], [lines], ["dull"], ["fine"]]
-    assert not train.skipped
+    assert (texts(train), train.skipped) == ([[film], [lines], ["dull"], ["fine"]], {})
 
 
 def test_labels_are_words_in_order(tmp_path):
@@ -51,8 +100,7 @@ def test_labels_are_words_in_order(tmp_path):
     rows = [{"review": str(n), "stars": n % 2 == 0} for n in range(4)]
     assert _read(tmp_path / "a.jsonl", rows)[0].labels == ("False", "True")
     # What pandas makes of whole numbers beside an empty field.
-    rows = [{"review": str(n), "stars": float(n % 2)} for n in range(4)]
-    rows.append({"review": "x", "stars": None})
+    rows = [{"review": str(n), "stars": each} for n, each in enumerate((0.0, 1.0, 0.0, 1.0, None))]
     assert _read(tmp_path / "b.jsonl", rows)[0].labels == ("0", "1")
 
 
@@ -60,19 +108,15 @@ def test_numbers_are_read_where_they_are_asked_for(tmp_path):
     task, splits = _read(tmp_path / "a.csv", "review,stars\na,3\nb,1.5\nc,-2e0\n", is_number=True)
     assert (task.kind, task.numbers) == ("number", (-2.0, 3.0))
     assert labels(splits["train"]) == [3.0, 1.5, -2.0]
-
-
-@pytest.mark.parametrize("written", ["1_0", "inf"])
-def test_a_number_that_is_none_is_refused_with_its_line(tmp_path, written):
-    with pytest.raises(DataError, match=rf"a\.csv:3: the label '{written}'"):
-        _read(tmp_path / "a.csv", f"review,stars\na,3\nb,{written}\n", is_number=True)
+    for written in ("1_0", "inf"):
+        with pytest.raises(DataError, match=rf"a\.csv:3: the label '{written}'"):
+            _read(tmp_path / "a.csv", f"review,stars\na,3\nb,{written}\n", is_number=True)
 
 
 def test_pairs_have_two_texts_and_groups_are_sources(tmp_path):
     path = write(tmp_path / "a.csv", "a,b,stars,author\nA,B,x,ann\nC,D,y,\nE,F,x,ann\nG,H,y,bob\n")
-    task, splits = read_table(
-        Table(path, "a", text_pair="b", label="stars", group="author", id="b")
-    )
+    table = Table(path, "a", text_pair="b", label="stars", group="author", id="b")
+    task, splits = read_table(table)
     train = splits["train"]
     assert (task.fields, train.examples[0].fields) == (("a", "b"), {"a": "A", "b": "B"})
     assert [example.source for example in train.examples] == ["ann", "", "ann", "bob"]
@@ -81,19 +125,17 @@ def test_pairs_have_two_texts_and_groups_are_sources(tmp_path):
 
 def test_rows_without_a_text_a_label_or_a_field_are_counted(tmp_path):
     text = "review,stars\na,x\n ,x\nb,\nc,y,z\nd\ne,y\nf,x\ng,y\n"
-    found = _train(tmp_path / "a.csv", text)
+    found = _read(tmp_path / "a.csv", text)[1]["train"]
     missing = {"nothing in the column 'review'": 1, "nothing in the column 'stars'": 1}
     assert found.skipped == {**missing, "more than 2 fields": 1, "fewer than 2 fields": 1}
     assert found.firsts["fewer than 2 fields"].endswith("a.csv:6")
     # Ids count what is left out, too.
     assert ids(found) == ["0", "5", "6", "7"]
-    rows = [{"stars": "x"}, {"review": "a"}, {"review": "b", "stars": "x"}]
-    found = _train(tmp_path / "a.jsonl", [*rows, {"review": "c", "stars": "y"}])
+    rows = [{"stars": "x"}, {"review": "a"}, *({"review": text, "stars": text} for text in "bc")]
+    found = _read(tmp_path / "a.jsonl", rows)[1]["train"]
     assert (ids(found), found.skipped) == (["2", "3"], missing)
-
-
-def test_a_label_that_one_row_has_is_counted(tmp_path):
-    found = _train(tmp_path / "a.csv", "review,stars\na,x\nb,y\nc,x\n")
+    # A label that one row has is kept.
+    found = _read(tmp_path / "a.csv", "review,stars\na,x\nb,y\nc,x\n")[1]["train"]
     assert (len(found.examples), found.kept) == (3, {LONE: 1})
     assert found.firsts[LONE].endswith("a.csv:3")
 
@@ -136,11 +178,8 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
     write(tmp_path / "test.tsv", "review\nf\n")
     write(tmp_path / "notes.txt", "train")
     task, splits = read_table(table)
-    assert {split: labels(splits[split]) for split in task.splits} == {
-        "train": [0, 1, 0, 1],
-        "dev": [1],
-        "test": [None],
-    }
+    found = {split: labels(splits[split]) for split in task.splits}
+    assert found == {"train": [0, 1, 0, 1], "dev": [1], "test": [None]}
     assert not splits["test"].examples[0].is_labelled
     # Rows of a known task are read by its labels, or to be answered only.
     path = write(tmp_path / "new.csv", "stars,review\ny,new\n")
@@ -194,14 +233,17 @@ def _answers(split):
     return [example.answers for example in split.examples]
 
 
+def _starts(split):
+    return [[answer.start for answer in answers] for answers in _answers(split)]
+
+
 def test_answers_are_spans_of_the_text(tmp_path):
     task, found = _spans(tmp_path, ["on the mat", " the", "", "at", "a dog"])
-    assert (task.kind, task.fields) == ("span", ("passage", "question"))
-    assert not task.has_unanswerable
+    spans = ("span", ("passage", "question"), False)
+    assert (task.kind, task.fields, task.has_unanswerable) == spans
     golds = [(Answer("on the mat", 12),), (Answer("the", 15),), (Answer("at", 5),)]
-    assert _answers(found) == golds
+    assert (_answers(found), found.repaired) == (golds, {SEVERAL: 1})
     assert found.skipped == {"nothing in the column 'answer'": 1, NOT_FOUND: 1}
-    assert found.repaired == {SEVERAL: 1}
     # Questions about one passage stand on one side of a division.
     assert {example.source for example in found.examples} == {PASSAGE}
     _, found = _spans(tmp_path, ["cat", "a dog"], "dev")
@@ -210,15 +252,12 @@ def test_answers_are_spans_of_the_text(tmp_path):
 
 def test_answers_may_have_places_and_questions_none(tmp_path):
     _, found = _spans(tmp_path, ["at", "at", "cat"], places=[9, "20", 5], answer_start="at")
-    assert [[each.start for each in answers] for answers in _answers(found)] == [[9], [20], [4]]
-    assert found.repaired == {MOVED: 1}
+    assert (_starts(found), found.repaired) == ([[9], [20], [4]], {MOVED: 1})
     # As the hub has SQuAD, and as plain lists.
     hub = [{"text": ["at", "cat"], "answer_start": [9, 4]}, {"text": [], "answer_start": []}]
     task, found = _spans(tmp_path, [*hub, ["cat", "mat"], []])
-    assert task.has_unanswerable
-    assert task.metrics == ("exact_match_v2", "token_f1_v2")
-    starts = [[each.start for each in answers] for answers in _answers(found)]
-    assert starts == [[9, 4], [], [4, 19], []]
+    assert task.has_unanswerable and task.metrics == ("exact_match_v2", "token_f1_v2")
+    assert _starts(found) == [[9, 4], [], [4, 19], []]
     assert all(example.is_labelled for example in found.examples)
 
 
@@ -238,8 +277,7 @@ SURROUNDED = "quotes stand around fields, as in CSV"
 @pytest.mark.parametrize("lines, rows, note", [
     # As pandas writes it, doubled quotes, tabs and line breaks within fields.
     ('"a ""b"""\t1\nc\t2\n', [['a "b"', "1"], ["c", "2"]], SURROUNDED),
-    ('"a\tb"\t1\n', [["a\tb", "1"]], SURROUNDED),
-    ('"a\nb"\t1\n', [["a\nb", "1"]], SURROUNDED),
+    ('"a\tb"\t1\n', [["a\tb", "1"]], SURROUNDED), ('"a\nb"\t1\n', [["a\nb", "1"]], SURROUNDED),
     ('"a" b\t1\n', [['"a" b', "1"]], "quotes are text"),
     # Two quotes that begin fields would join two lines to one.
     ('"a\t1\nb"\t2\n', [['"a', "1"], ['b"', "2"]], "quotes are text"),
@@ -248,8 +286,6 @@ def test_quotes_surround_fields_of_tsv_where_every_row_is_complete_so(tmp_path, 
     found = read_own_tsv(write(tmp_path / "a.tsv", "x\ty\n" + lines))
     assert [list(record.values.values()) for record in found.records] == rows
     assert found.note.partition(": ")[2] == note
-
-
-def test_a_header_of_tsv_may_be_quoted_alone(tmp_path):
+    # A header may be quoted alone.
     (record,) = read_own_tsv(write(tmp_path / "a.tsv", '"x"\t"y"\na\t1\n')).records
     assert record.values == {"x": "a", "y": "1"}

@@ -1,17 +1,25 @@
-"""Every task read as its publisher writes it, and the same from the hub's copies."""
+"""Every task read as its publisher writes it, from the hub's copies and from downloads."""
 
+import hashlib
+import io
+import re
+import tarfile
+import zipfile
 from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from sublayer.errors import DataError
+from sublayer.files.download import Download
 from sublayer.tasks.example import Answer
-from sublayer.tasks.registry import SUITES, TASKS, find_files
+from sublayer.tasks.fetching import cached_folder
+from sublayer.tasks.registry import SUITES, TASKS, find_files, locate_files, read_split
+from sublayer.tasks.releases import RELEASES, Release
 from tests.breadth import rows
 from tests.published_files import PUBLISHED, write_published
 from tests.task_files import write_rte, write_sst2, write_stsb
-from tests.tasks.files import ids, labels, read, texts, write
-from tests.tasks.superglue_rows import BROWN, OFFICIAL, PASSAGE
+from tests.tasks.files import BROWN, OFFICIAL, PASSAGE, ids, labels, read, texts, write
 
 FAR, SENT = "Far -- It is far. It is 0.", "<b>Sent 1: </b>Ann ran.<br> It is 0."
 MIDDLE = "middle 0.\nHe went home to eat, sleep, run and swim."
@@ -44,8 +52,7 @@ READ = {
             {"extra": {"start1": 2, "end1": 7, "start2": 0, "end2": 7}}),
     "wsc": ([f"{BROWN} It is 0.", "Mark", "his"], [1, 0, 1],
             {"source": f"{BROWN} It is 0.", "extra": HIS}),
-    "axb": (["A.", "B."], [1], {}),
-    "axg": (["He won.", "A."], [0, 0], {"group": "5"}),
+    "axb": (["A.", "B."], [1], {}), "axg": (["He won.", "A."], [0, 0], {"group": "5"}),
     "squad2": (["Of article 0 the film is lovely.", "What is lovely?"], [None] * 3,
                {"id": "dev0", "answers": (Answer("film", 17),), "source": "0"}),
     "race": ([MIDDLE, "He went home   _  ."], [0, 1, 1],
@@ -57,6 +64,7 @@ READ = {
     "dpr": (["The bee 0 landed on the flower 0 because it had pollen.", "it"], [1, 0, 1],
             {"choices": ("The bee 0", "the flower 0"), "source": "the bee 0, the flower 0"}),
 }  # fmt: skip
+
 SPLITS = {"mnli": "dev_matched", "dpr": "test"}
 LABELLED_TESTS = {"race", "snli", "scitail", "story_cloze", "dpr"}
 _OTHERS = {"sst2": write_sst2, "stsb": write_stsb, "rte": write_rte}
@@ -103,16 +111,12 @@ def _hub_row(name, example):
 
 
 FILES = [
-    "{hub}/{split}-00000-of-00001.parquet",
-    "{suite}/{hub}/{split}/0000.parquet",
-    "{suite}/{hub}/data/{split}-00000-of-00001.parquet",
-    "{hub}/{split}.jsonl",
-    "{hub}_{split}.jsonl",
-    "{hub}/{split}.json",
-    "{hub}/{split}.csv",
-    "{suite}/{hub}_{split}.csv",
-    "{suite}/{hub}/{split}.tsv",
-]
+    "{hub}/{split}-00000-of-00001.parquet", "{suite}/{hub}/{split}/0000.parquet",
+    "{suite}/{hub}/data/{split}-00000-of-00001.parquet", "{hub}/{split}.jsonl",
+    "{hub}_{split}.jsonl", "{hub}/{split}.json",
+    "{hub}/{split}.csv", "{suite}/{hub}_{split}.csv", "{suite}/{hub}/{split}.tsv",
+]  # fmt: skip
+
 ON_THE_HUB = [
     (task.name, file)
     for suite, files in (("glue", FILES), ("superglue", FILES[:6]))
@@ -156,3 +160,93 @@ def test_the_published_files_have_the_published_sizes(
     for example in found.examples:
         for answer in example.answers:
             assert example.fields["context"][answer.start :].startswith(answer.text)
+
+
+_TSV = b"sentence\tlabel\nfine\t1\n"
+
+
+def _zip(members):
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return whole.getvalue()
+
+
+def _tar(members):
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w:gz") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return whole.getvalue()
+
+
+def _serve(site, monkeypatch, name, content):
+    (site[0] / name).write_bytes(content)
+    checksum = hashlib.sha256(content).hexdigest()
+    download = Download(f"{site[1]}/{name}", None, "sha256", checksum, may_differ=True)
+    monkeypatch.setitem(RELEASES, "sst2", Release("sst2", (download,)))
+
+
+def test_a_task_is_downloaded_once(site, tmp_path, monkeypatch):
+    members = dict.fromkeys(("SST-2/train.tsv", "SST-2/dev.tsv"), _TSV)
+    others = ("SST-2/original/dev.tsv", "__MACOSX/._dev.tsv", "../evil.tsv", "SST-2/README.md")
+    _serve(site, monkeypatch, "SST-2.zip", _zip({**members, **dict.fromkeys(others, b"no")}))
+    task, cache = TASKS["sst2"], tmp_path / "cache"
+    assert cached_folder(task, cache) is None
+    found = locate_files(task, cache=cache)
+    assert read_split(task, "dev", found["dev"]).examples[0].label == 1
+    files = sorted(path.name for path in cache.rglob("*") if path.is_file())
+    assert files == ["dev.tsv", "train.tsv"]
+    (site[0] / "SST-2.zip").unlink()
+    assert locate_files(task, cache=cache) == found
+    assert cached_folder(task, cache) == cache / "tasks" / "sst2"
+
+
+def test_an_archive_of_tar_is_extracted_too(site, tmp_path, monkeypatch):
+    archive = _tar({"SST-2/dev.tsv": _TSV, "/SST-2/dev.tsv": b"no", "SST-2/x.py": b"no"})
+    _serve(site, monkeypatch, "SST-2.tar.gz", archive)
+    assert list(locate_files(TASKS["sst2"], cache=tmp_path / "cache")) == ["dev"]
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"PK", "SST-2.zip is a damaged archive"),
+    (_zip({"README": b"moved"}), "SST-2.zip holds none of the files that it is known for"),
+])  # fmt: skip
+def test_an_archive_of_no_release_is_refused_and_not_kept(
+    site, tmp_path, monkeypatch, content, message
+):
+    _serve(site, monkeypatch, "SST-2.zip", content)
+    with pytest.raises(DataError, match=message):
+        locate_files(TASKS["sst2"], cache=tmp_path / "cache")
+    assert cached_folder(TASKS["sst2"], tmp_path / "cache") is None
+
+
+def test_a_refusal_names_the_file_to_fetch_and_how_to_give_it(tmp_path, monkeypatch):
+    url = "http://127.0.0.1:1/SST-2.zip"
+    download = Download(url, None, "sha256", "0", may_differ=True)
+    monkeypatch.setitem(RELEASES, "sst2", Release("sst2", (download,)))
+    with pytest.raises(DataError, match=rf"SST-2.zip cannot be .* fetch {url}, .*--data DIR$"):
+        locate_files(TASKS["sst2"], cache=tmp_path)
+    with pytest.raises(DataError, match=r"Story Cloze is not served for download: .*--data DIR"):
+        locate_files(TASKS["story_cloze"], cache=tmp_path)
+
+
+@pytest.mark.parametrize("name, files", [
+    ("mnli", "MNLI/dev_matched.tsv"), ("ax", "AX.tsv"), ("sg_rte", "RTE/train.jsonl"),
+    ("race", "RACE/test/middle/1.txt RACE/test/high/1.txt"),
+    ("snli", "snli_1.0/snli_1.0_train.jsonl"),
+    ("scitail", "SciTailV1.1/tsv_format/scitail_1.0_train.tsv"),
+])  # fmt: skip
+def test_a_file_of_a_release_is_kept_and_found_in_the_cache(name, files, tmp_path):
+    release, content = RELEASES[name], {"premise": "A", "hypothesis": "B"}
+    assert all(file.url.startswith("http") and len(file.checksum) == 64 for file in release.files)
+    is_packed = release.files[0].url.endswith((".zip", ".tar.gz"))
+    written = []
+    for path in files.split():
+        assert re.fullmatch(release.keeps, path) if is_packed else "/" not in path
+        written.append(write(tmp_path / "tasks" / release.folder / path, content))
+    (paths,) = find_files(TASKS[name], cached_folder(TASKS[name], tmp_path)).values()
+    assert sorted(paths) == sorted(written)

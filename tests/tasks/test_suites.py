@@ -1,7 +1,7 @@
 """Story Cloze, DPR, SNLI, SciTail, RACE and SQuAD, as published and as the hub has them."""
 
 import json
-from pathlib import Path
+from itertools import product
 
 import pytest
 
@@ -12,10 +12,7 @@ from sublayer.tasks.registry import TASKS, find_files, read_split
 from sublayer.tasks.suites.squad import CONTRADICTORY, UNANSWERABLE
 from tests.tasks.files import ids, labels, read, texts, write
 
-_HEADER = (
-    "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,"
-    "RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding"
-)
+_HEADER = "InputStoryid,1,2,3,4,RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding"
 _ROWS = [
     'a1,Rick grew up.,"He, too, left.",Once.,"He said ""no"".",He is happy.,He joined a gang.,1',
     "b2,One.,Two.,Three.,Four.,Bad.,Good.,2",
@@ -25,40 +22,29 @@ _TEST = "cloze_test_test__spring2016 - cloze_test_ALL_test.csv"
 _WINTER = "cloze_test_val__winter2018-cloze_test_ALL_val - 1 - 1.csv"
 
 
-def _write_cloze(path, lines):
-    write(path, "\ufeff" + "\r\n".join(lines))
-
-
-def _check_cloze(found):
-    assert texts(found) == [['Rick grew up. He, too, left. Once. He said "no".'],
-                            ["One. Two. Three. Four."]]  # fmt: skip
+@pytest.mark.parametrize("name, header", [
+    (_WINTER, _HEADER), (f"story_cloze/{_VAL}", "a,b,c,d,e,f,g,h"),
+])  # fmt: skip
+def test_story_cloze_is_read_by_name_or_by_place(tmp_path, name, header):
+    lines = [header, _ROWS[0], "c,short", _ROWS[1], _ROWS[1]]
+    write(tmp_path / name, "\ufeff" + "\r\n".join(lines))
+    found = read("story_cloze", tmp_path)
+    story = 'Rick grew up. He, too, left. Once. He said "no".'
+    assert texts(found) == [[story], ["One. Two. Three. Four."]]
     assert found.examples[0].choices == ("He is happy.", "He joined a gang.")
     assert (labels(found), ids(found)) == ([0, 1], ["a1", "b2"])
-
-
-@pytest.mark.parametrize(
-    ("name", "header"), [(_WINTER, _HEADER), (f"story_cloze/{_VAL}", "a,b,c,d,e,f,g,h")]
-)
-def test_story_cloze_is_read_by_name_or_by_place(tmp_path, name, header):
-    _write_cloze(tmp_path / name, [header, *_ROWS])
-    _check_cloze(read("story_cloze", tmp_path))
+    assert found.skipped == {"fewer than 8 fields": 1, "the same row again": 1}
+    assert found.firsts["the same row again"].endswith(":5")
 
 
 def test_a_test_without_answers_has_no_labels(tmp_path):
     for name in (_TEST, _VAL):
-        _write_cloze(tmp_path / name, [line.rpartition(",")[0] for line in [_HEADER, *_ROWS]])
+        lines = [line.rpartition(",")[0] for line in (_HEADER, *_ROWS)]
+        write(tmp_path / name, "\n".join(lines))
     found = read("story_cloze", tmp_path, "test")
     assert [example.is_labelled for example in found.examples] == [False, False]
     found = read("story_cloze", tmp_path)
     assert (found.examples, found.skipped) == ([], {"no label (-1 or empty)": 2})
-
-
-def test_a_short_row_and_a_row_that_is_there_twice_are_counted(tmp_path):
-    _write_cloze(tmp_path / _VAL, [_HEADER, _ROWS[0], "c,short", _ROWS[1], _ROWS[1]])
-    found = read("story_cloze", tmp_path)
-    _check_cloze(found)
-    assert found.skipped == {"fewer than 8 fields": 1, "the same row again": 1}
-    assert found.firsts["the same row again"].endswith(":5")
 
 
 _TWINS = [
@@ -102,37 +88,32 @@ _SNLI_HEADER = (
     "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
     "sentence1\tsentence2\tcaptionID\tpairID\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5"
 )
-
+_PARSES = "( a )\t( b )\t(ROOT a)\t(ROOT b)"
 _SNLI_ROWS = [
-    'neutral\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA "man".\tB.\t1.jpg#4\t1.jpg#4r1n\tneutral\t\t\t\t',
-    "-\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA.\tC.\t1.jpg#4\t1.jpg#4r1c\tneutral\tentailment\t\t\t",
-    "contradiction\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA.\tD.\t1.jpg#4\t1.jpg#4r1e\tneutral",
+    f'neutral\t{_PARSES}\tA "man".\tB.\t1.jpg#4\t1.jpg#4r1n\tneutral\t\t\t\t',
+    f"-\t{_PARSES}\tA.\tC.\t1.jpg#4\t1.jpg#4r1c\tneutral\tentailment\t\t\t",
+    f"contradiction\t{_PARSES}\tA.\tD.\t1.jpg#4\t1.jpg#4r1e\tneutral",
     "neutral\t( a )",
 ]
 
-_NO_MAJORITY = "no label that most annotators gave (-)"
 
-
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_snli_is_read_from_its_tables(tmp_path, split):
-    path = tmp_path / "snli_1.0" / f"snli_1.0_{split}.txt"
-    write(path, "\n".join([_SNLI_HEADER, *_SNLI_ROWS]))
-    found = read("snli", tmp_path, split)
+def test_snli_is_read_from_its_tables(tmp_path):
+    write(tmp_path / "snli_1.0/snli_1.0_test.txt", "\n".join([_SNLI_HEADER, *_SNLI_ROWS]))
+    found = read("snli", tmp_path, "test")
     # The third row lacks columns that nothing is read from, the last its texts.
     assert texts(found) == [['A "man".', "B."], ["A.", "D."]]
     assert (labels(found), ids(found)) == ([1, 2], ["1.jpg#4r1n", "1.jpg#4r1e"])
-    assert found.skipped == {_NO_MAJORITY: 1, "fewer than 14 fields": 1}
-    assert found.firsts[_NO_MAJORITY].endswith(f"snli_1.0_{split}.txt:3")
+    no_majority = "no label that most annotators gave (-)"
+    assert found.skipped == {no_majority: 1, "fewer than 14 fields": 1}
+    assert found.firsts[no_majority].endswith("snli_1.0_test.txt:3")
 
 
 _PLUTO = ['Pluto "rotates.\tPluto rotates.\tentails', "Pluto rotates.\tIt is far.\tneutral"]
 
 
 def _scitail_json(entails, **more):
-    rows = [
-        ('Pluto "rotates.', "Pluto rotates.", entails),
-        ("Pluto rotates.", "It is far.", "neutral"),
-    ]
+    rows = (('Pluto "rotates.', "Pluto rotates.", entails),
+            ("Pluto rotates.", "It is far.", "neutral"))  # fmt: skip
     names = ("sentence1", "sentence2", "gold_label")
     return [json.dumps({**dict(zip(names, row, strict=True)), **more}) for row in rows]
 
@@ -146,21 +127,19 @@ def _scitail_json(entails, **more):
 ])  # fmt: skip
 def test_scitail_is_the_same_in_every_format(tmp_path, file, lines):
     path = write(tmp_path / file, "\n".join(lines))
+    both = [['Pluto "rotates.', "Pluto rotates."], ["Pluto rotates.", "It is far."]]
     for folder in (tmp_path, path.parent):
         found = read("scitail", folder)
-        first, second = ['Pluto "rotates.', "Pluto rotates."], ["Pluto rotates.", "It is far."]
-        assert (texts(found), labels(found)) == ([first, second], [0, 1])
-        assert not found.skipped
+        assert (texts(found), labels(found), found.skipped) == (both, [0, 1], {})
 
 
 OPTIONS = [["to eat", "to sleep", "to run", "to {swim}"], ["one", "two", "three", "four"]]
 QUESTIONS = ["He went home   _  .", "How many?"]
 
 
-def _passage(id_: str, answers=("D", "A")):
-    article = f'The passage "{id_}".\nIt ends }} {{.'
+def _passage(id_, answers=("D", "A")):
     asked = {"questions": QUESTIONS, "options": OPTIONS, "answers": list(answers)}
-    return {"id": id_, "article": article, **asked}
+    return {"id": id_, "article": f'The passage "{id_}".\nIt ends }} {{.', **asked}
 
 
 def _flat(*names):
@@ -172,22 +151,18 @@ def _flat(*names):
     ]  # fmt: skip
 
 
-def _write_published(folder: Path) -> None:
-    for split in ("dev", "test"):
-        for level in ("middle", "high"):
-            for number in (10, 2):
-                path = folder / "RACE" / split / level / f"{number}.txt"
-                write(path, _passage(f"{level}{number}.txt"))
+def _write_published(folder):
+    for split, level, number in product(("dev", "test"), ("middle", "high"), (10, 2)):
+        write(folder / f"RACE/{split}/{level}/{number}.txt", _passage(f"{level}{number}.txt"))
 
 
 def test_passages_are_in_the_order_of_their_numbers_and_both_levels_are_one_task(tmp_path):
     _write_published(tmp_path)
     found = read("race_middle", tmp_path)
     # By number: 2 before 10.
-    names = ["middle2.txt.0", "middle2.txt.1", "middle10.txt.0", "middle10.txt.1"]
-    assert (ids(found), labels(found)) == (names, [3, 0, 3, 0])
+    assert ids(found) == [f"middle{n}.txt.{k}" for n in (2, 10) for k in (0, 1)]
     first, second, third, _ = found.examples
-    assert first.source == second.source != third.source
+    assert labels(found) == [3, 0, 3, 0] and first.source == second.source != third.source
     for place in (tmp_path, tmp_path / "RACE"):
         both = read("race", place, "test").examples
         assert [example.id[0] for example in both] == list("mmmmhhhh")
@@ -204,48 +179,42 @@ def test_joined_files_are_read_instead_of_those_that_they_join(tmp_path, between
     assert (found.paths, found.examples) == ((joined,), before)
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_the_hubs_rows_of_race_are_the_same_examples(tmp_path, kind):
+_NAMES = ("race_middle", "race_high", "race")
+
+
+def test_the_hubs_rows_of_race_are_the_same_examples(tmp_path):
     _write_published(tmp_path / "official")
     official = {name: read(name, tmp_path / "official").examples for name in _NAMES}
     middle, high = ([f"{level}{n}.txt" for n in (2, 10)] for level in ("middle", "high"))
-    for level, names in (("middle", middle), ("high", high), ("all", middle + high)):
-        file = f"validation-00000-of-00001.{kind}"
-        write(tmp_path / "race" / level / file, _flat(*names))
+    files = [tmp_path / f"race/{level}/validation-00000-of-00001.parquet"
+             for level in ("middle", "high", "all")]  # fmt: skip
+    for file, names in zip(files, (middle, high, middle + high), strict=True):
+        write(file, _flat(*names))
     found = {name: read(name, tmp_path) for name in _NAMES}
     assert {name: each.examples for name, each in found.items()} == official
     # The folder that joins both is read where there is no other.
-    assert {path.parent.name for each in found.values() for path in each.paths} == {
-        "middle",
-        "high",
-    }
-    for level in ("middle", "high"):
-        (tmp_path / "race" / level / file).unlink()
+    assert {path for each in found.values() for path in each.paths} == set(files[:2])
+    for file in files[:2]:
+        file.unlink()
     assert {name: read(name, tmp_path).examples for name in _NAMES} == official
-
-
-_NAMES = ("race_middle", "race_high", "race")
 
 
 def test_the_level_is_that_of_the_files_name_or_of_the_ids(tmp_path):
     write(tmp_path / "race_dev_middle.jsonl", [_passage("1.txt")])
     assert ids(read("race_middle", tmp_path)) == ["1.txt.0", "1.txt.1"]
     # One level is not the whole of RACE.
-    assert not find_files(TASKS["race_high"], tmp_path)
-    assert not find_files(TASKS["race"], tmp_path)
+    assert not any(find_files(TASKS[name], tmp_path) for name in ("race_high", "race"))
     write(tmp_path / "dev.jsonl", [_passage("middle1.txt"), _passage("high1.txt")])
     assert ids(read("race_high", tmp_path)) == ["high1.txt.0", "high1.txt.1"]
     assert len(read("race", tmp_path).examples) == 4
     write(tmp_path / "race" / "dev.jsonl", [_passage("1.txt")])
     with pytest.raises(DataError, match="'1.txt' begins with neither of middle, high"):
         read("race_middle", tmp_path / "race")
-
-
-def test_rows_of_a_passage_that_stand_apart_are_numbered_on(tmp_path):
+    # Rows of a passage that stand apart are numbered on.
     rows = _flat("high1.txt", "high2.txt")
-    write(tmp_path / "race_dev_high.jsonl", [rows[index] for index in (0, 2, 1, 3)])
+    write(tmp_path / "apart/race_dev_high.jsonl", [rows[index] for index in (0, 2, 1, 3)])
     names = ["high1.txt.0", "high2.txt.0", "high1.txt.1", "high2.txt.1"]
-    assert ids(read("race_high", tmp_path)) == names
+    assert ids(read("race_high", tmp_path / "apart")) == names
 
 
 def test_an_unfinished_passage_is_refused_with_its_line(tmp_path):
@@ -260,7 +229,7 @@ CONTEXT = "Caf\u00e9 \U0001f600: the Normans gave their name to Normandy."
 GOLD = Answer("Normans", 12)
 
 
-def _question(id_: str, answers=(("Normans", 12),), **more):
+def _question(id_, answers=(("Normans", 12),), **more):
     written = [{"text": text, "answer_start": start} for text, start in answers]
     return {"id": id_, "question": "Who gave a name?", "answers": written, **more}
 
@@ -270,10 +239,9 @@ def _nested(*questions):
     return {"version": "1.1", "data": [{"title": "Normans", "paragraphs": paragraphs}]}
 
 
-def _flat_squad(id_: str, texts=("Normans",), starts=(12,)):
+def _flat_squad(id_, texts=("Normans",), starts=(12,)):
     answers = {"text": list(texts), "answer_start": list(starts)}
-    question = {"id": id_, "question": "Who gave a name?", "answers": answers}
-    return {"title": "Normans", "context": CONTEXT, **question}
+    return {**_question(id_), "answers": answers, "title": "Normans", "context": CONTEXT}
 
 
 def _read(path, content, name="squad", split="dev"):
@@ -290,16 +258,12 @@ def test_the_hubs_rows_of_squad_are_the_same_examples(tmp_path, name):
     nested = _nested(_question("q1"), _question("q2", [("Normandy", 39), ("name", 31)]))
     examples = _read(tmp_path / "dev-v1.1.json", nested, name).examples
     assert examples[1].answers == (Answer("Normandy", 39), Answer("name", 31))
-    contents = {
-        "a.parquet": rows,
-        "a.jsonl": rows,
-        "b.json": json.dumps(rows),
-        # As question-answering scripts take them.
-        "c.json": {"version": "1.1", "data": rows},
-        "d.json": json.dumps(nested, indent=2),
-    }
-    for file, content in contents.items():
-        assert _read(tmp_path / file, content, name).examples == examples, file
+    # The last but one is what question-answering scripts take.
+    contents = {"a.parquet": rows, "a.jsonl": rows, "b.json": json.dumps(rows),
+                "c.json": {"version": "1.1", "data": rows},
+                "d.json": json.dumps(nested, indent=2)}  # fmt: skip
+    found = {file: _read(tmp_path / file, contents[file], name).examples for file in contents}
+    assert found == dict.fromkeys(contents, examples)
 
 
 def test_unanswerable_questions_are_labelled_and_have_no_answer_not_even_a_plausible_one(tmp_path):
@@ -307,9 +271,8 @@ def test_unanswerable_questions_are_labelled_and_have_no_answer_not_even_a_plaus
     no = _question("no", (), is_impossible=True, plausible_answers=plausible)
     nested = _nested(_question("yes", is_impossible=False), no)
     found = _read(tmp_path / "train-v2.0.json", nested, "squad2", "train")
-    assert _answers(found) == [(GOLD,), ()]
     flat = _read(tmp_path / "a.jsonl", [_flat_squad("no", (), ())], "squad2", "train")
-    assert _answers(flat) == [()]
+    assert (_answers(found), _answers(flat)) == ([(GOLD,), ()], [()])
     assert all(example.is_labelled for example in (*found.examples, *flat.examples))
     # SQuAD 1.1 has none, and none has an answer.
     found = _read(tmp_path / "a.json", _nested(no))
@@ -357,18 +320,14 @@ def test_an_answer_has_a_place_or_none(passage, text, start, placed):
 
 @pytest.mark.parametrize("name, version, tasks", [
     ("squad/squad_v1.1_dev_240_paragraphs.json", "", {"squad"}),
-    ("some_dev.json", "v2.0", {"squad2"}),
-    ("race/race_dev_middle.jsonl", "", set()),
+    ("some_dev.json", "v2.0", {"squad2"}), ("race/race_dev_middle.jsonl", "", set()),
     ("squad_v2/squad_v2/validation-00000-of-00001.parquet", "", {"squad2"}),
-    ("squad/dev2_of_20.json", "", {"squad", "squad2"}),
-    ("other/dev-v1.1.json", "", set()),
+    ("squad/dev2_of_20.json", "", {"squad", "squad2"}), ("other/dev-v1.1.json", "", set()),
 ])  # fmt: skip
 def test_the_version_is_that_of_the_name_or_of_the_file(tmp_path, name, version, tasks):
     # The version stands at the end, behind more than is read from the beginning.
     content = {"data": [{"article" if "race" in name else "paragraphs": "x" * 100_000}]}
-    path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**content, "version": version} if version else content))
+    path = write(tmp_path / name, {**content, "version": version} if version else content)
     for place in (tmp_path, path.parent):
         found = {task for task in ("squad", "squad2") if find_files(TASKS[task], place)}
         assert found == tasks or (place != tmp_path and not tasks)
