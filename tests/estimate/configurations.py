@@ -1,8 +1,14 @@
-"""Configurations of models that are estimated and measured, and micro-batches of them."""
+"""Configurations of models, micro-batches of them, and what is measured of these."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
@@ -11,7 +17,17 @@ from sublayer.config.objectives.span import SpanObjective
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve_train import resolve_optimizer, resolve_train
+from sublayer.estimate.memory import training_memory
 from sublayer.estimate.micro_batch import MicroBatch
+from sublayer.estimate.saved_by_pass import saved_activations, saved_casts
+from sublayer.model.build import build
+from sublayer.objective.families import family_of
+from sublayer.objective.supervised.synthetic import SyntheticExamples
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.spec import TaskSpec
+from sublayer.training.processes.world import World
+from sublayer.training.step import TrainStep
 
 VOCAB_SIZE, CONTEXT, SEQUENCES = 384, 96, 5
 PRECISIONS = ("float32", "bfloat16")
@@ -27,14 +43,10 @@ MODELS: list[Fields] = [
     {"dropout": 0.1, "dropout_ffn": 0.1},
     {"ffn": "relu", "dropout_attention": 0.5, "dropout_ffn": 0.5, "final_norm": "plain"},
 ]
+
 ENCODER: Fields = {"kind": "encoder", "segments": "both", "head": "transform", "dropout": 0.1}
-BERT = {
-    **ENCODER,
-    "norm_order": "post",
-    "embedding_norm": True,
-    "pooler": "tanh",
-    "sentence_classes": 2,
-}
+BERT = {**ENCODER, "norm_order": "post", "embedding_norm": True, "pooler": "tanh"}
+BERT |= {"sentence_classes": 2}
 ALBERT = {**BERT, "d_embed": 32, "embedding_projection": "sum", "share": "all"}
 ENCODERS: list[Fields] = [
     {**ALBERT, "dropout": 0.0, "norm": "rms", "head_activation": "relu"},
@@ -44,28 +56,14 @@ ENCODERS: list[Fields] = [
     {"kind": "encoder", "embedding_norm": True, "tie_embeddings": False, "ffn": "swiglu"},
     {**ENCODER, "norm": "rms", "head_activation": "swish", "project_embeddings": "always"},
 ]
-TRANSLATION = {
-    "objective.kind": "translation",
-    "objective.label_smoothing": 0.1,
-    "data.corpus": "iwslt14",
-    "data.source_language": "de",
-    "data.target_language": "en",
-    "data.tokenizer": "word-bpe",
-}
+
+TRANSLATION = {"objective.kind": "translation", "objective.label_smoothing": 0.1}
+TRANSLATION |= {"data.corpus": "iwslt14", "data.source_language": "de"}
+TRANSLATION |= {"data.target_language": "en", "data.tokenizer": "word-bpe"}
 TRANSLATOR: Fields = {"kind": "encoder-decoder", "positions": "sinusoidal", "n_layers": 3}
-T5: Fields = {
-    "kind": "encoder-decoder",
-    "n_layers": 3,
-    "positions": "relative",
-    "norm": "rms",
-    "bias": False,
-    "ffn": "relu",
-    "init": "t5",
-    "attention_scale": "none",
-    "output_scale": "sqrt",
-    "dropout_ffn": 0.1,
-    "dropout_final": 0.1,
-}
+T5: Fields = {"kind": "encoder-decoder", "n_layers": 3, "positions": "relative", "norm": "rms"}
+T5 |= {"bias": False, "ffn": "relu", "init": "t5", "attention_scale": "none"}
+T5 |= {"output_scale": "sqrt", "dropout_ffn": 0.1, "dropout_final": 0.1}
 TRANSLATORS: list[Fields] = [
     {**TRANSLATOR, "dropout": 0.1, "ffn": "relu"},
     {**T5, "dropout": 0.1},
@@ -73,28 +71,26 @@ TRANSLATORS: list[Fields] = [
     {**TRANSLATOR, "ffn": "swiglu", "share": "all", "d_embed": 32, "positions": "rotary"},
     {**TRANSLATOR, "norm_order": "post", "n_decoder_layers": 2, "tie_embeddings": False},
 ]
+
 ANSWERER = {**ENCODER, "head": "none", "norm_order": "post"}
 TEXT = {"format": "text", "target_length": 16}
+TRAVERSAL, LABELS = {"format": "traversal"}, {"head": "none", "label_outputs": 3}
 TASK_MODELS: dict[str, tuple[Fields, Fields]] = {
     "spans": ({**ANSWERER, "span_head": "independent"}, {}),
     "text": ({**T5, "n_layers": 6, "decoder_start": "pad"}, TEXT),
     "spans of the joint head": ({**ANSWERER, "span_head": "joint"}, {}),
     "traversals and their texts": (
-        {"label_outputs": 3, "d_embed": 32},
-        {"format": "traversal", "language_weight": 0.5},
-    ),
+        {"label_outputs": 3, "d_embed": 32}, {**TRAVERSAL, "language_weight": 0.5}),
     "text of a decoder": ({}, TEXT),
-    "labels without a pooler": ({"kind": "encoder", "head": "none", "label_outputs": 3}, {}),
-    "labels of traversals": (
-        {"head": "none", "label_outputs": 3, "dropout": 0.1},
-        {"format": "traversal"},
-    ),
+    "labels without a pooler": ({**LABELS, "kind": "encoder"}, {}),
+    "labels of traversals": ({**LABELS, "dropout": 0.1}, TRAVERSAL),
     "labels of pairs": ({**ANSWERER, "label_outputs": 3, "pooler": "tanh"}, {}),
-}
+}  # fmt: skip
+
 """Models that answer tasks, and the objectives."""
 
 
-def make_pass(fields: Fields, precision: Any) -> MicroBatch:
+def make_pass(fields, precision):
     model = {"n_layers": 5, "d_model": 96, **fields}
     settings = {f"model.{name}": value for name, value in model.items()}
     if fields.get("kind") == "encoder":
@@ -118,18 +114,17 @@ class Uneven(TranslationObjective):
         return Lengths(self.n_read, self.n_written)
 
 
-def make_uneven_pass(n_read: int, n_written: int, precision: Any) -> MicroBatch:
-    fields = TRANSLATOR | {"dropout": 0.1, "d_model": 64, "n_heads": 4}
-    objective = Uneven(n_read=n_read, n_written=n_written)
+def make_uneven_pass(n_read, n_written, precision):
+    made = make_pass(TRANSLATOR | {"dropout": 0.1, "d_model": 64, "n_heads": 4}, precision)
+    return replace(made, objective=Uneven(n_read=n_read, n_written=n_written))
+
+
+def make_span_pass(fields, z_loss, precision):
+    objective = SpanObjective(z_loss=z_loss).resolve(CONTEXT)
     return replace(make_pass(fields, precision), objective=objective)
 
 
-def make_span_pass(fields: Fields, z_loss: float, precision: Any) -> MicroBatch:
-    made = make_pass(fields, precision)
-    return replace(made, objective=SpanObjective(z_loss=z_loss).resolve(CONTEXT))
-
-
-def make_task_pass(name: str, precision: Any) -> MicroBatch:
+def make_task_pass(name, precision):
     fields, objective = TASK_MODELS[name]
     wide = {"n_layers": 5, "d_model": 96, **fields}
     config = resolved(vocab_size=VOCAB_SIZE, context=CONTEXT, **wide)
@@ -145,8 +140,103 @@ PASSES = {
     "more written than read": partial(make_uneven_pass, 40, 96),
     **{name: partial(make_task_pass, name) for name in TASK_MODELS},
 }
+
 """What makes a pass in a precision, of all kinds of models and objectives."""
 
 
 def resolved(*, vocab_size: int = 17, context: int = 11, **fields: Any) -> ModelConfig:
     return resolve_model(ModelConfig(**fields), vocab_size=vocab_size, context=context)
+
+
+def build_objective(step):
+    model = build(step.config, seed=0)
+    if isinstance(step.objective, SupervisedObjective):
+        task = {"joint": "squad2", "independent": "squad", "none": "mnli"}[step.config.span_head]
+        model.task = TaskSpec((TASKS[task],), step.objective.format, step.context)
+    return family_of(step.objective).build(model, step.objective, 0)
+
+
+def make_batch(step):
+    return make_batches(step, SEQUENCES).batch(0)
+
+
+def make_batches(step, n_sequences):
+    objective = step.objective
+    if isinstance(objective, SupervisedObjective):
+        has_encoder = step.config.kind == "encoder-decoder"
+        n_predicted = 0 if has_encoder else objective.n_predictions(step.lengths.written)
+        sizes = {"n_predicted": n_predicted, "has_encoder": has_encoder}
+        return SyntheticExamples(VOCAB_SIZE, step.lengths, n_sequences, **sizes)
+    settings = {"data.context": step.context, "train.batch_sequences": n_sequences}
+    recipe = load_recipe("gpt", settings).recipe
+    recipe = recipe.model_copy(update={"model": step.config, "objective": objective})
+    return family_of(objective).synthetic(recipe, VOCAB_SIZE)
+
+
+@contextmanager
+def saved_storages(sizes):
+    """Collect the storages that autograd saves while entered, by address; views count once."""
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield
+
+
+def check_saved(step: MicroBatch, rel: float = 0.03) -> None:
+    estimated = saved_activations(step) + saved_casts(step)
+    assert estimated == pytest.approx(saved_bytes(step), rel=rel)
+
+
+def saved_bytes(step: MicroBatch) -> int:
+    """Measure what autograd saves of a micro-batch beside the parameters."""
+    objective, batch = build_objective(step).train(), make_batch(step)
+    sizes: dict[int, int] = {}
+    is_narrow = step.precision == "bfloat16"
+    with saved_storages(sizes), torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_narrow):
+        total = sum(objective(batch).values(), torch.zeros(()))
+    for parameter in objective.parameters():
+        sizes.pop(parameter.untyped_storage().data_ptr(), None)
+    assert total.requires_grad
+    return sum(sizes.values())
+
+
+def check_allocated(step, optimizer, n_passes=1, *, with_onednn=False):
+    """Assert that an optimizer step allocates as much as is estimated; return the estimate."""
+    take_step = make_step(step, optimizer, n_passes)
+    take_step(0)  # makes the optimizer's state
+    estimated = training_memory(step, optimizer, n_passes=n_passes)
+    moving = estimated.tensors - estimated.weights - estimated.optimizer
+    assert moving == pytest.approx(allocated_peak(take_step, with_onednn=with_onednn), rel=0.1)
+    return estimated
+
+
+def make_step(step, optimizer, n_passes):
+    batch = step.sequences * n_passes
+    settings = {"data.context": step.context, "train.batch_sequences": batch, "train.threads": 1}
+    settings |= {"train.micro_batch_sequences": step.sequences, "train.precision": step.precision}
+    settings |= {"train.recompute": "blocks" if step.recomputes else "none"}
+    recipe = load_recipe("gpt", settings).recipe
+    train = resolve_train(recipe, steps=9, valid_tokens=step.context, is_gpu=False, threads=1)
+    filled = {"train": train, "optimizer": resolve_optimizer(optimizer, steps=9)}
+    resolved = recipe.model_copy(update={"model": step.config, **filled})
+    objective, device, world = build_objective(step), torch.device("cpu"), World(rank=0, size=1)
+    return TrainStep(resolved, objective, make_batches(step, batch), device=device, world=world)
+
+
+def allocated_peak(take_step, *, with_onednn=False):
+    """Measure the most bytes that a step holds beyond those before it.
+
+    Without what oneDNN copies for its products, which differs from processor to processor and which
+    no estimate of tensors counts; what it keeps of an LSTM is a tensor.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.backends.mkldnn, "enabled", with_onednn)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            take_step(1)
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    return int(np.cumsum([event.nbytes() for event in events]).max())

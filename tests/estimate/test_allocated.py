@@ -1,9 +1,14 @@
-"""The memory that a step is estimated to need is what autograd keeps and what it allocates."""
+"""The memory that a step and a process are estimated to need is what they take."""
 
+import json
 import math
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -24,9 +29,9 @@ from sublayer.estimate.saved_by_pass import saved_activations
 from sublayer.model.positions.build import build_positions
 from sublayer.model.roles import parameter_roles
 from sublayer.training.optimizers.build import build_optimizer, optimizer_tensors
+from sublayer.training.precision import bfloat16_gain, own_clocks
 from tests.breadth import rows
-
-from .configurations import (
+from tests.estimate.configurations import (
     CONTEXT,
     ENCODER,
     ENCODERS,
@@ -36,12 +41,10 @@ from .configurations import (
     SEQUENCES,
     TRANSLATORS,
     Fields,
-    make_pass,
-)
-from .measured import (
     build_objective,
     check_allocated,
     check_saved,
+    make_pass,
     make_step,
     saved_bytes,
     saved_storages,
@@ -103,11 +106,9 @@ def test_an_update_that_outweighs_the_activations_allocates_what_is_estimated(na
     assert estimated.activations < estimated.weights
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "states"),
-    [(SgdConfig(lr=1e-2, momentum=0.0), 0), (SGD, 1), (ADAMW, 2), (UPDATES["lamb"], 2)],
-    ids=["sgd", "momentum", "adamw", "lamb"],
-)
+@pytest.mark.parametrize("optimizer, states", [
+    (SgdConfig(lr=1e-2, momentum=0.0), 0), (SGD, 1), (ADAMW, 2), (UPDATES["lamb"], 2),
+], ids=["sgd", "momentum", "adamw", "lamb"])  # fmt: skip
 def test_an_optimizer_keeps_the_numbers_that_are_estimated(optimizer, states):
     step = make_pass({}, "float32")
     take_step = make_step(step, optimizer, 1)
@@ -118,17 +119,13 @@ def test_an_optimizer_keeps_the_numbers_that_are_estimated(optimizer, states):
     assert estimated.optimizer == n_bytes == states * estimated.weights
 
 
-@pytest.mark.parametrize("softmax, dropout_of, precision, recomputes", [
-    ("all", "sum", "float32", False),
-    ("tokens", "matrix", "bfloat16", False),
-    ("all", "matrix", "float32", True),
-    ("all", "matrix", "bfloat16", False),
+@pytest.mark.parametrize("softmax, dropped, precision, recomputes", [
+    ("all", "sum", "float32", False), ("tokens", "matrix", "bfloat16", False),
+    ("all", "matrix", "float32", True), ("all", "matrix", "bfloat16", False),
 ])  # fmt: skip
-def test_an_embedding_matrix_that_outweighs_the_rest_is_counted(
-    softmax, dropout_of, precision, recomputes
-):
+def test_a_large_embedding_matrix_is_counted(softmax, dropped, precision, recomputes):
     # As many positions as make a matrix of half the model.
-    fields = {"softmax": softmax, "dropout_embedding_of": dropout_of, "dropout": 0.1}
+    fields = {"softmax": softmax, "dropout_embedding_of": dropped, "dropout": 0.1}
     step = make_pass({**fields, "n_layers": 1, "max_len": 2000}, precision)
     check_allocated(replace(step, recomputes=recomputes), SGD)
 
@@ -149,16 +146,12 @@ def test_a_bias_of_scores_is_counted(fields, recomputes):
     check_allocated(step, SGD)
 
 
-LSTMS: list[Fields] = [
-    {"kind": "lstm", "n_layers": 3, "dropout": 0.1},
-    {"kind": "lstm", "n_layers": 2, "bias": False, "d_embed": 32},
-]
-
-
-@pytest.mark.parametrize("fields", LSTMS, ids=str)
+@pytest.mark.parametrize("fields", [
+    {"n_layers": 3, "dropout": 0.1}, {"n_layers": 2, "bias": False, "d_embed": 32},
+], ids=str)  # fmt: skip
 def test_an_lstm_keeps_and_allocates_what_is_estimated(fields):
     for precision, recomputes, n_passes in (("float32", True, 1), ("bfloat16", False, 2)):
-        step = make_pass(fields, precision)
+        step = make_pass({"kind": "lstm", **fields}, precision)
         check_saved(step, rel=0.1)
         step = replace(step, recomputes=recomputes)
         check_allocated(step, ADAMW, n_passes, with_onednn=True)
@@ -222,16 +215,15 @@ def test_matrices_that_are_counted_exist_and_what_is_kept_is_no_more(fields):
     built = Counter(tuple(each.shape) for each in build_objective(step).parameters())
     counted = matrix_shapes(step.config, step.objective)
     assert counted <= built
-    sizes = [
-        sum(n * math.prod(shape) for shape, n in shapes.items()) for shapes in (built, counted)
-    ]
-    estimated = n_states(step.config, step.objective, FACTORED)
-    n_left_out = sizes[0] - sizes[1]
-    assert kept_numbers(fields, FACTORED) <= estimated < 0.05 * sizes[1] + n_left_out
+    every, sized = (sum(n * math.prod(s) for s, n in each.items()) for each in (built, counted))
+    estimated, kept = (
+        n_states(step.config, step.objective, FACTORED),
+        kept_numbers(fields, FACTORED),
+    )
+    assert kept <= estimated < 0.05 * sized + every - sized
     if not fields:  # A table of positions is counted as if it were not factored.
         height, width = step.config.max_len, step.config.d_model
-        too_many = height * width - (height + width)
-        assert estimated == kept_numbers(fields, FACTORED) + too_many
+        assert estimated == kept + height * width - (height + width)
 
 
 @pytest.mark.parametrize("n_together", [1, 2])
@@ -243,3 +235,80 @@ def test_matrices_of_one_shape_that_are_updated_together_take_copies(monkeypatch
     for table, n_arrays in ((FACTORED, 2), (AdafactorConfig(min_factored=97), 3)):
         work = adafactor_work(step.config, step.objective, table, "cpu")
         assert work == 2 * n_together * n_arrays * size
+
+
+ROOT = Path(__file__).parents[2]
+WHOLE = """
+import json, sys, torch
+from sublayer.study.budget.capacity import step_memory
+from sublayer.study.budget.measure import train_step
+from sublayer.study.budget.resources import find_resources
+from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.system.peak_memory import PeakMemory
+
+def prepare(smaller):
+    recipe = vary(load_recipe(sys.argv[1], sys.argv[2:]), smaller).recipe
+    return recipe, train_step(recipe, 256, torch.device("cpu"))
+
+small = ["model.n_layers=2", "model.d_model=32", "data.context=32", "train.batch_sequences=1"]
+_, warm = prepare(small)
+warm(0)  # what the program itself needs
+del warm
+recipe, take_step = prepare([])
+with PeakMemory(torch.device("cpu")) as measured:
+    for step in range(2):
+        take_step(step)
+estimated = step_memory(recipe, 256, find_resources("cpu"))
+print(json.dumps([estimated.total - estimated.weights, measured.bytes]))
+"""
+
+F32, BF16 = "train.precision=float32", "train.precision=bfloat16"
+GPT = "gpt data.context=256"
+ALBERT = (
+    "albert-base model.n_layers=8 model.d_model=256 model.n_heads=4 data.context=256 train.steps=9"
+    " train.batch_sequences=8 train.micro_batch_sequences=4 optimizer.warmup_steps=1"
+)
+CHARACTERS = (
+    "char-t64 model.n_layers=24 model.d_model=256 model.d_ff=1024 train.batch_sequences=4"
+    " train.micro_batch_sequences=2"
+)
+LSTM = "gpt model.kind=lstm data.context=128 train.batch_sequences=16 train.micro_batch_sequences=8"
+MODERN = "modern data.context=256 train.batch_sequences=8 train.micro_batch_sequences=4"
+PROCESSES = [
+    f"{GPT} model.d_model=384 train.batch_sequences=4 {F32}",
+    f"{GPT} model.d_model=384 train.batch_sequences=16 {F32}",
+    f"{GPT} model.d_model=320 train.batch_sequences=16 {BF16}",
+    f"gpt model.d_model=256 model.dropout=0.1 model.n_layers=16 {BF16}",
+    f"gpt model.n_layers=24 model.d_model=256 train.recompute=blocks {F32}",
+    *(f"{MODERN} {F32} model.d_model=384 model.d_ff={d_ff}" for d_ff in (384, 1024)),
+    f"{MODERN} {F32} model.d_model=512",
+    f"gpt model.d_model=384 optimizer.kind=lamb train.batch_sequences=1 {F32}",
+    f"{LSTM} {F32} model.n_layers=1 model.d_model=384",
+    f"{LSTM} {F32} model.n_layers=3 model.d_model=256",
+    *(f"{ALBERT} {F32} train.recompute={blocks}" for blocks in ("none", "blocks")),
+    *(f"{CHARACTERS} {precision} train.recompute=blocks" for precision in (F32, BF16)),
+    f"{CHARACTERS} {F32}",
+]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process's peak memory")
+@pytest.mark.parametrize("settings", rows(PROCESSES, 1))
+def test_a_process_takes_what_is_estimated(settings):
+    if BF16 in settings and bfloat16_gain(256, own_clocks()) == 0.0:
+        pytest.skip("bfloat16 is emulated here, with copies in float32; no run chooses it")
+    estimated, measured = measure_process(settings)
+    if estimated != pytest.approx(measured, rel=0.1):
+        # Where the allocator's holes fall differs from process to process: by 12 % of the whole
+        # for one of these. So a process outside the limit is one of five, whose median counts.
+        others = [measure_process(settings)[1] for _ in range(4)]
+        assert estimated == pytest.approx(median([measured, *others]), rel=0.1)
+
+
+def measure_process(settings: str) -> tuple[int, int]:
+    """Train in another process; return what it is estimated to take and what it took."""
+    # No checkpoint is written meanwhile.
+    fixed = ("train.threads=1", "train.save_in_background=false")
+    command = [sys.executable, "-c", WHOLE, *settings.split(), *fixed]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    estimated, measured = json.loads(done.stdout)
+    return estimated, measured

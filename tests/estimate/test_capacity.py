@@ -1,7 +1,6 @@
 """Refusals of what memory cannot hold; memory, traffic and seconds of several processes."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from sublayer.config.optimizers.adam import AdamWConfig
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
-from sublayer.config.resolved import ResolvedRecipe, resolved_recipe
+from sublayer.config.resolved import resolved_recipe
 from sublayer.errors import ConfigError
 from sublayer.estimate import capacity
 from sublayer.estimate.capacity import allocating, check_memory, format_bytes
@@ -30,8 +29,7 @@ from sublayer.estimate.saved_by_pass import saved_casts
 from sublayer.estimate.training_capacity import check_training
 from sublayer.model.build import build
 from sublayer.model.context.cache import Cache
-
-from .configurations import resolved
+from tests.estimate.configurations import resolved
 
 
 @pytest.fixture
@@ -58,11 +56,9 @@ def test_more_than_the_machine_has_is_refused_with_both_sizes(has_memory):
 
 
 @pytest.mark.parametrize("fails", [
-    lambda: torch.empty(1 << 50),
-    lambda: torch.empty(1 << 62, 32),
-    lambda: torch.zeros(1).expand(1 << 40, -1).contiguous(),
-    lambda: bytearray(1 << 60),
-], ids=['too many bytes', 'more than a size can say', 'a copy', "Python's"])  # fmt: skip
+    lambda: torch.empty(1 << 50), lambda: torch.empty(1 << 62, 32),
+    lambda: torch.zeros(1).expand(1 << 40, -1).contiguous(), lambda: bytearray(1 << 60),
+], ids=["too many bytes", "more than a size can say", "a copy", "Python's"])  # fmt: skip
 def test_a_failure_to_allocate_is_a_line_and_others_stay(fails):
     with pytest.raises(ConfigError, match="^there is not enough memory for the model: take a"):
         with allocating("the model", "take a smaller one"):
@@ -86,7 +82,7 @@ def test_a_model_and_a_cache_are_measured_before_they_are_made(has_memory):
         build(config, seed=0)
 
 
-def trained(**settings: Any) -> ResolvedRecipe:
+def trained(**settings):
     given = {name.replace("__", "."): value for name, value in settings.items()}
     recipe = load_recipe("gpt", given | {"train.precision": "float32"}).recipe
     model = resolve_model(recipe.model, vocab_size=256, context=recipe.data.context)
@@ -97,10 +93,8 @@ def trained(**settings: Any) -> ResolvedRecipe:
 @pytest.mark.parametrize("settings, subject", [
     ({"model__d_ff": WIDEST_FFN}, "the model with its gradients and the optimizer's states"),
     ({"train__batch_sequences": 10**9}, "a batch"),
-    (
-        {"train__batch_sequences": 100_000, "train__micro_batch_sequences": 100_000},
-        "a training step of 100,000 windows of 128 tokens at a time",
-    ),
+    ({"train__batch_sequences": 100_000, "train__micro_batch_sequences": 100_000},
+     "a training step of 100,000 windows of 128 tokens at a time"),
 ])  # fmt: skip
 def test_a_training_that_cannot_fit_is_refused_by_what_is_too_large(has_memory, settings, subject):
     has_memory(8 << 30)
@@ -152,9 +146,8 @@ def test_updates_by_norms_of_whole_matrices_are_all_there_at_once(optimizer):
     trained = units_of(step.config, step.objective).total
     states = 4 * n_states(step.config, step.objective, optimizer)
     two = process_memory(step, optimizer, n_passes=1, group=Group(2, "full"))
-    assert two.optimizer == states // 2
     # The process's part of weights and states, of gradients and of updates.
-    assert two.step == (trained + states) // 2 + trained
+    assert (two.optimizer, two.step) == (states // 2, (trained + states) // 2 + trained)
     # Alone LAMB takes maps that are stored together in turn with others, Adafactor a few matrices.
     assert update_work(step, optimizer, trained) < trained
 
@@ -171,13 +164,11 @@ def test_gradients_stay_from_step_to_step_or_until_the_last_micro_batch():
 
 def test_the_loss_of_a_model_whose_weights_stay_gathered_is_its_peak():
     peaks = peaks_of_pass(micro_batch())
-    two = memory(2, "optimizer")
-    assert two.step == 3 * WEIGHTS // 2 + max(
-        WEIGHTS + peaks.in_loss,
-        # A block's gradients twice, those of the output matrix once; the pass has counted those of
-        # the two matrices of a feed-forward network.
-        WEIGHTS + 2 * 4 * BLOCK + peaks.in_blocks - 4 * 8 * D * D + 4 * V * D,
-    )
+    # A block's gradients twice, those of the output matrix once; the pass has counted those of the
+    # two matrices of a feed-forward network.
+    in_blocks = 2 * 4 * BLOCK + peaks.in_blocks - 4 * 8 * D * D + 4 * V * D
+    expected = 3 * WEIGHTS // 2 + WEIGHTS + max(peaks.in_loss, in_blocks)
+    assert memory(2, "optimizer").step == expected
 
 
 def test_full_divides_weights_and_states_and_gathers_two_blocks_and_the_rest():
@@ -209,20 +200,16 @@ def test_a_shared_matrix_is_cast_for_every_block_where_casts_are_not_kept():
     assert saved_casts(replace(step, caches_casts=False)) == 3 * 2 * 9 * D * D
 
 
-UNITS = Units(blocks=(300, 300), root=200)
-
-
 @pytest.mark.parametrize("group, trained, n_passes, sent", [
-    (Group(4, "none"), 800, 3, (0, 2 * 600)),
-    (Group(4, "optimizer"), 800, 3, (600, 600)),
+    (Group(4, "none"), 800, 3, (0, 2 * 600)), (Group(4, "optimizer"), 800, 3, (600, 600)),
     (Group(4, "full"), 800, 1, (600 + 450, 600)),
-    (Group(4, "full"), 800, 3, (150 + 3 * 2 * 450, 600)),
-    (Group(1, "full"), 800, 2, (0, 0)),
+    (Group(4, "full"), 800, 3, (150 + 3 * 2 * 450, 600)), (Group(1, "full"), 800, 2, (0, 0)),
     (Group(2, "optimizer"), 400, 1, (400, 200)),  # half of it frozen
     (Group(2, exact=True), 800, 3, (0, 3 * 400)),  # two sums and the total
 ], ids=str)  # fmt: skip
 def test_processes_send_their_share_of_what_goes_round(group, trained, n_passes, sent):
-    traffic = step_traffic(UNITS, trained, n_passes=n_passes, group=group)
+    units = Units(blocks=(300, 300), root=200)
+    traffic = step_traffic(units, trained, n_passes=n_passes, group=group)
     assert (traffic.gathering, traffic.summing, traffic.total) == (*sent, sum(sent))
 
 
@@ -232,22 +219,21 @@ def test_exact_keeps_a_sum_for_each_level_of_its_tree():
     assert memory(2, n_passes=1, exact=True).gradients == WEIGHTS
 
 
-@pytest.mark.parametrize(
-    ("rate", "sending", "in_turn"), [(1e9, 1.0, 4.0), (2e8, 5.0, 8.0), (None, None, 3.0)]
-)
+@pytest.mark.parametrize("rate, sending, in_turn", [
+    (1e9, 1.0, 4.0), (2e8, 5.0, 8.0), (None, None, 3.0),
+])  # fmt: skip
 def test_sending_beside_computing_hides_the_shorter_of_both(rate, sending, in_turn):
-    seconds = step_seconds(6e12, 10**9, operations_per_s=2e12, bytes_per_s=rate)
-    assert (seconds.computing, seconds.sending) == (3.0, sending)
-    assert (seconds.overlapped, seconds.in_turn) == (max(3.0, sending or 0.0), in_turn)
+    found = step_seconds(6e12, 10**9, operations_per_s=2e12, bytes_per_s=rate)
+    expected = (3.0, sending, max(3.0, sending or 0.0), in_turn)
+    assert (found.computing, found.sending, found.overlapped, found.in_turn) == expected
 
 
 def test_devices_have_the_figures_of_their_datasheets():
     h100 = DEVICES["h100"]
     assert (h100.memory_bytes, h100.memory_bytes_per_s) == (80_000_000_000, 3.35e12)
-    # 1,979 teraflops with sparsity: half of it for dense matrices.
+    # 1,979 teraflops with sparsity: half of it for dense matrices. 900 GB/s in both directions.
     assert 2 * h100.peak("bfloat16") == pytest.approx(1979e12, rel=1e-3)
     assert h100.peak("float32") == pytest.approx(67e12, rel=2e-3)
-    # 900 GB/s in both directions.
     assert 2 * h100.link_bytes_per_s == 900e9
     for device in DEVICES.values():
         assert device.source and device.peak("bfloat16") > device.peak("float32")

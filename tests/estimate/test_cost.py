@@ -9,27 +9,25 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sublayer.config.architecture.block import parse_block
 from sublayer.config.architecture.stacks import stacks
-from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token, n_read_states
 from sublayer.estimate.micro_batch import stack_length
 from sublayer.estimate.sublayers.table import estimate_of
 from sublayer.model.build import build, compose
-from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.layers.block import FUNCTIONS
 from tests.breadth import rows
-
-from .configurations import (
+from tests.estimate.configurations import (
     CONTEXT,
     ENCODERS,
     MODELS,
     TASK_MODELS,
     Fields,
     Uneven,
+    build_objective,
+    make_batch,
     make_task_pass,
     resolved,
 )
-from .measured import build_objective, make_batch
 
 BUILT: list[Fields] = [
     *ENCODERS,
@@ -46,22 +44,19 @@ def test_the_built_model_has_the_parameters_that_are_counted(fields):
     with torch.device("meta"):
         model = compose(config)
 
-    def size(*modules: torch.nn.Module) -> int:
+    def size(*modules):
         return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
     total, blocks = size(model), size(model.stack)
     segments = [] if model.segment_table is None else [model.segment_table]
     tables = model.embedding.weight.numel() + size(model.positions, *segments)
     executed = sum(size(*model.stack.block(layer)) for layer in range(config.n_layers))
-    pooler, sentence_head = (
-        size(getattr(model, name, None) or torch.nn.Identity())
-        for name in ("pooler", "sentence_head")
-    )
+    heads = (getattr(model, name, None) for name in ("pooler", "sentence_head"))
+    pooler, sentence_head = (size(head) if head else 0 for head in heads)
     body = total - size(model.head) - sentence_head
     encoders = (body - pooler, body, total) if config.kind == "encoder" else ()
-    assert count_parameters(config) == Parameters(
-        total, total, total - tables, total - blocks + executed, *encoders
-    )
+    sizes = (total, total, total - tables, total - blocks + executed, *encoders)
+    assert count_parameters(config) == Parameters(*sizes)
 
 
 ENTRIES = parse_block(("attention", "cross", "ffn:relu", "ffn:swiglu"), default_ffn="relu")
@@ -112,53 +107,43 @@ def test_shared_weights_are_unique_once_and_executed_every_time():
 
 def test_published_decoders_have_their_parameters():
     gpt2 = resolved(vocab_size=50257, context=1024, n_layers=12, d_model=768, n_heads=12)
-    total = 124_439_808
-    tables = (50257 + 1024) * 768
+    total, tables = 124_439_808, (50257 + 1024) * 768
     assert count_parameters(gpt2) == Parameters(total, total, total - tables, total)
     # Deep character transformers.
-    fields: Fields = {"d_model": 512, "n_heads": 2, "ffn": "relu", "tie_embeddings": False}
+    fields = {"d_model": 512, "n_heads": 2, "ffn": "relu", "tie_embeddings": False}
     fields |= {"positions": "learned-per-layer", "head_bias": True, "final_norm": "plain"}
     for n_layers, total in ((12, 41_236_736), (64, 218_792_192)):
-        counted = count_parameters(
-            resolved(context=512, vocab_size=256, n_layers=n_layers, **fields)
-        )
-        assert counted.total == total
-        assert counted.non_embedding == total - 256 * 512 - n_layers * 512 * 512
+        deep = resolved(context=512, vocab_size=256, n_layers=n_layers, **fields)
+        rest = total - 256 * 512 - n_layers * 512 * 512
+        counted = count_parameters(deep)
+        assert (counted.total, counted.non_embedding) == (total, rest)
 
 
-@pytest.mark.parametrize(("ffn", "d_ff"), [("relu", 3072), ("geglu", 2048)])
+@pytest.mark.parametrize("ffn, d_ff", [("relu", 3072), ("geglu", 2048)])
 def test_t5_base_has_its_parameters(ffn, d_ff):
-    fields: Fields = {"kind": "encoder-decoder", "n_layers": 12, "d_model": 768, "n_heads": 12}
+    fields = {"kind": "encoder-decoder", "n_layers": 12, "d_model": 768, "n_heads": 12}
     fields |= {"ffn": ffn, "d_ff": d_ff, "norm": "rms", "bias": False, "positions": "relative"}
-    for is_tied, total in ((True, 222_903_552), (False, 247_577_856)):
-        config = resolved(
-            vocab_size=32_100, vocab_multiple=128, context=512, tie_embeddings=is_tied, **fields
-        )
-        assert count_parameters(config).total == total
+    fields |= {"vocab_size": 32_100, "vocab_multiple": 128, "context": 512}
+    tied, untied = (resolved(tie_embeddings=is_tied, **fields) for is_tied in (True, False))
+    assert count_parameters(tied).total == 222_903_552
+    assert count_parameters(untied).total == 247_577_856
 
 
-SIZES = {
-    "BERT-base": ((12, 768), (108_891_648, 109_482_240, 110_106_428)),
-    "BERT-large": ((24, 1024), (334_092_288, 335_141_888, 336_226_108)),
-    "ALBERT-base": ((12, 768, 128), (11_159_808, 11_750_400, 11_881_148)),
-    "ALBERT-xxlarge": ((12, 4096, 128), (205_881_088, 222_662_400, 223_225_788)),
-}
-"""The encoder, with pooler, with pooler and heads."""
-
-
-def encoder(n_layers: int, d_model: int, d_embed: int | None = None, **others: Any) -> ModelConfig:
-    """Make a BERT, or with ``d_embed`` an ALBERT."""
-    fields: Fields = {"kind": "encoder", "n_layers": n_layers, "d_model": d_model}
+# The encoder, with pooler, with pooler and heads; ALBERT's embeddings are narrower.
+@pytest.mark.parametrize("n_layers, d_model, d_embed, alone, with_pooler, with_heads", [
+    (12, 768, None, 108_891_648, 109_482_240, 110_106_428),
+    (24, 1024, None, 334_092_288, 335_141_888, 336_226_108),
+    (12, 768, 128, 11_159_808, 11_750_400, 11_881_148),
+    (12, 4096, 128, 205_881_088, 222_662_400, 223_225_788),
+], ids=["BERT-base", "BERT-large", "ALBERT-base", "ALBERT-xxlarge"])  # fmt: skip
+def test_bert_and_albert_have_their_parameters(
+    n_layers, d_model, d_embed, alone, with_pooler, with_heads
+):
+    fields = {"kind": "encoder", "n_layers": n_layers, "d_model": d_model, "d_embed": d_embed}
     fields |= {"embedding_projection": "sum", "embedding_norm": True, "segments": "both"}
     fields |= {"norm_order": "post", "share": "all" if d_embed else "none", "head": "transform"}
-    fields |= {"head_bias": True, "pooler": "tanh", "sentence_classes": 2, "d_embed": d_embed}
-    return resolved(n_heads=d_model // 64, context=512, **fields, **others)
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_bert_and_albert_have_their_parameters(name):
-    size, (alone, with_pooler, with_heads) = SIZES[name]
-    counted = count_parameters(encoder(*size, vocab_size=30_522))
+    fields |= {"head_bias": True, "pooler": "tanh", "sentence_classes": 2, "context": 512}
+    counted = count_parameters(resolved(n_heads=d_model // 64, vocab_size=30_522, **fields))
     assert (counted.encoder, counted.with_pooler) == (alone, with_pooler)
     assert counted.with_heads == counted.total == with_heads
 
@@ -174,45 +159,37 @@ ALBERT = {"embedding_projection": "sum", "head": "transform", "kind": "encoder",
     {**ALBERT, "share": "all", "pooler": "tanh", "sentence_classes": 2},
 ], ids=str)  # fmt: skip
 def test_flops_are_those_of_the_built_model_but_for_half_of_attention(fields):
-    n_tokens, n_layers, n_heads = 13, 3, 2
-    config = resolved(context=n_tokens, n_layers=n_layers, d_model=20, n_heads=n_heads, **fields)
-    model = build(config, seed=0)
-    tokens = torch.arange(n_tokens)[None].expand(5, -1)
+    n_tokens, size = 13, {"n_layers": 3, "d_model": 20, "n_heads": 2}
+    config = resolved(context=n_tokens, **size, **fields)
+    model, tokens = build(config, seed=0), torch.arange(n_tokens)[None].expand(5, -1)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         output = model(tokens)
         judged = 0.0 if output.sentence_logits is None else output.sentence_logits.sum()
         (output.logits.sum() + judged).backward()
-    assert config.d_head is not None
     # Scores and weighted values over the half of the keys that no query of a decoder sees.
-    unseen = (
-        3 * n_layers * 2 * n_heads * config.d_head * n_tokens if config.kind == "decoder" else 0
-    )
+    unseen = 3 * 3 * 2 * 2 * config.d_head * n_tokens if config.kind == "decoder" else 0
     counted = counter.get_total_flops() / tokens.numel()
     # The head of pairs, in pieces.
     assert counted == pytest.approx(flops_per_token(config, n_tokens) + unseen, abs=0.5)
 
 
-@pytest.mark.parametrize(
-    "fields", [{"n_decoder_layers": 2, "ffn": "swiglu", "d_head": 6}, {"d_embed": 8}], ids=str
-)
+@pytest.mark.parametrize("fields", [
+    {"n_decoder_layers": 2, "ffn": "swiglu", "d_head": 6}, {"d_embed": 8},
+], ids=str)  # fmt: skip
 def test_flops_of_an_encoder_decoder_are_of_both_lengths(fields):
-    n_read, n_written, n_rows, n_heads = 11, 5, 3, 2
-    size: Fields = {"n_layers": 3, "d_model": 20, "n_heads": n_heads, "positions": "sinusoidal"}
+    n_read, n_written, n_rows = 11, 5, 3
+    size = {"n_layers": 3, "d_model": 20, "n_heads": 2, "positions": "sinusoidal"}
     config = resolved(kind="encoder-decoder", context=n_read, **size, **fields)
-    model = build(config, seed=0)
-    assert isinstance(model, EncoderDecoder)
     source, target = (torch.arange(n)[None].expand(n_rows, -1) for n in (n_read, n_written))
+    model = build(config, seed=0)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(source, target=target).logits.sum().backward()
-    assert config.d_head is not None and config.n_decoder_layers is not None
     # Scores and weighted values over the half of its tokens that no query of the decoder sees.
-    unseen = 3 * 2 * config.n_decoder_layers * n_heads * config.d_head * n_written**2
+    unseen = 3 * 2 * config.n_decoder_layers * 2 * config.d_head * n_written**2
     counted = counter.get_total_flops() / n_rows - unseen
-    objective = Uneven(n_read=n_read, n_written=n_written)
+    estimated = flops_per_token(config, n_read, Uneven(n_read=n_read, n_written=n_written))
     # Rounded to a whole number for a token.
-    assert n_read * flops_per_token(config, n_read, objective) == pytest.approx(
-        counted, abs=n_read / 2
-    )
+    assert n_read * estimated == pytest.approx(counted, abs=n_read / 2)
 
 
 @pytest.mark.parametrize("name", rows(TASK_MODELS, 5))
