@@ -1,7 +1,6 @@
 """Layers of settings, recipes of files and runs, and the runs that they start from."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +38,9 @@ def test_an_override_is_a_toml_value_or_else_a_bare_text(text, value):
 
 def test_every_value_has_its_origin():
     loaded = load_recipe("modern", ["model.n_layers=2"])
-    assert loaded.origins["model.n_layers"] == "command line"
-    assert loaded.origins["model.norm"] == "recipe modern"
-    assert loaded.origins["model.d_model"] == "recipe gpt"
-    assert loaded.origins["model.share"] == "default"
+    origins = {"n_layers": "command line", "norm": "recipe modern", "d_model": "recipe gpt"}
+    origins |= {"share": "default"}
+    assert {name: loaded.origins[f"model.{name}"] for name in origins} == origins
     tables = {table: type(getattr(loaded.recipe, table)) for table in TABLES}
     fields = {f"{table}.{name}" for table, cls in tables.items() for name in cls.model_fields}
     assert set(loaded.origins) == {*fields, *HEADINGS}
@@ -59,7 +57,7 @@ def test_an_arm_is_one_more_layer():
     assert (model.positions, model.rotary_base) == ("none", 10000.0)
 
 
-def merged(*layers: dict[str, object]) -> dict[str, object]:
+def merged(*layers):
     settings = merge([Layer("layer", values) for values in layers])
     return {key: setting.value for key, setting in settings.items()}
 
@@ -75,30 +73,27 @@ def test_a_later_exclusive_field_drops_the_earlier_one(earlier, later):
 
 def test_a_later_text_or_start_replaces_what_it_brings():
     both = {"data.path": "a", "data.corpus": "b"}
-    assert merged(both, {"data.path": "c"}) == {"data.path": "c"}
-    assert merged(both, {"data.corpus": "c"}) == {"data.corpus": "c"}
+    for later in ({"data.path": "c"}, {"data.corpus": "c"}):
+        assert merged(both, later) == later
     assert merged({"data.path": "c"}, both) == both
     earlier = {"data.tokenizer": "bpe", "data.vocab_size": 512, "data.context": 64}
     assert merged(earlier, {"init.run": "runs/a"}) == {"data.context": 64, "init.run": "runs/a"}
-    sized = {"data.tokenizer": "bpe", "data.vocab_size": 500}
-    assert "data.vocab_size" not in merged(sized, {"data.tokenizer": "bytes"})
-    assert "data.vocab_size" not in merged(sized, {"data.tokenizer": "mine/tokenizer.json"})
-    assert merged(sized, {"data.tokenizer": "unigram"})["data.vocab_size"] == 500
+    kept = [
+        merged(earlier, {"data.tokenizer": name}).get("data.vocab_size")
+        for name in ("bytes", "mine/tokenizer.json", "unigram")
+    ]
+    assert kept == [None, None, 512]
 
 
 def test_a_new_optimizer_drops_settings_of_the_old_one_and_keeps_shared_ones():
     adamw = {"optimizer.lr": 1e-3, "optimizer.betas": [0.9, 0.99], "optimizer.clip_norm": 2}
-    sgd = {"optimizer.kind": "sgd"}
+    sgd, adam, same = ({"optimizer.kind": kind} for kind in ("sgd", "adam", "adamw"))
     assert merged(adamw, sgd) == {"optimizer.clip_norm": 2, **sgd}
     given = {**sgd, "optimizer.lr": 0.5, "optimizer.momentum": 0.8}
     assert merged({"optimizer.lr": 1e-3}, given) == given
     # Adam's default learning rate is AdamW's.
-    adam = {"optimizer.kind": "adam"}
-    assert merged({"optimizer.lr": 1e-3, "optimizer.betas": [0.9, 0.99]}, adam) == {
-        "optimizer.lr": 1e-3,
-        **adam,
-    }
-    same = {"optimizer.kind": "adamw"}
+    without = {"optimizer.lr": 1e-3, "optimizer.clip_norm": 2}
+    assert merged(adamw, adam) == {**without, **adam}
     assert merged(adamw, same) == merged({**same, **adamw}, same) == {**adamw, **same}
 
 
@@ -120,32 +115,22 @@ def test_a_layer_restores_a_default_that_an_earlier_one_changed():
     assert found == [True, True, False, False]
 
 
-CHOICES: dict[str, list[Any]] = {
+CHOICES = {
     "model.block": [["attention", "ffn"], ["ffn"], ["attention"], ["ffn:relu", "attention"]],
-    "model.d_embed": [32, 64],
-    "model.embedding_projection": ["sum"],
-    "model.ffn": ["relu", "gelu"],
-    "model.gelu": ["exact"],
-    "model.norm": ["layer", "none"],
-    "model.positions": ["learned", "rotary", "none"],
-    "model.rotary_base": [500.0],
-    "model.share": ["none", "all"],
-    "model.share_groups": [2],
+    "model.d_embed": [32, 64], "model.embedding_projection": ["sum"],
+    "model.ffn": ["relu", "gelu"], "model.gelu": ["exact"], "model.norm": ["layer", "none"],
+    "model.positions": ["learned", "rotary", "none"], "model.rotary_base": [500.0],
+    "model.share": ["none", "all"], "model.share_groups": [2],
     "optimizer.schedule": ["linear", "constant", "inverse-sqrt", "polynomial"],
     "optimizer.warmup": ["albert", "gpt1", "constant"],
-    "optimizer.weight_decay": [0.0, 0.2],
-    "optimizer.decay_vectors": [True],
-}
-
-SETTINGS = st.fixed_dictionaries(
-    {}, optional={key: st.sampled_from(values) for key, values in CHOICES.items()}
-)
+    "optimizer.weight_decay": [0.0, 0.2], "optimizer.decay_vectors": [True],
+}  # fmt: skip
+DRAWN_CHOICES = {key: st.sampled_from(values) for key, values in CHOICES.items()}
+SETTINGS = st.fixed_dictionaries({}, optional=DRAWN_CHOICES)
 
 
 @given(SETTINGS, SETTINGS)
-def test_a_setting_that_a_later_layer_makes_idle_is_dropped_with_a_note_and_nothing_else(
-    earlier, later
-):
+def test_a_setting_that_a_later_layer_makes_idle_is_dropped_with_a_note(earlier, later):
     base, over = Layer("recipe mine", earlier), Layer("command line", later)
     try:
         before = settle([base])
@@ -158,11 +143,9 @@ def test_a_setting_that_a_later_layer_makes_idle_is_dropped_with_a_note_and_noth
         key, _, _ = str(error).partition(" = ")
         assert key in later
         return
-    assert before.notes == ()
     noted = [note.partition(" = ")[0] for note in settled.notes]
-    gone = [key for key in earlier if key not in settled.settings]
-    assert sorted(noted) == sorted(gone)
-    assert not set(noted) & set(later)
+    assert (before.notes, set(noted) & set(later)) == ((), set())
+    assert sorted(noted) == sorted(key for key in earlier if key not in settled.settings)
     for key, setting in settled.settings.items():
         assert setting.restores or not is_idle(key, settled.recipe)
 
@@ -176,29 +159,27 @@ def test_a_setting_that_never_had_an_effect_is_refused_with_its_origin(tmp_path)
     assert str(error.value).startswith(origin)
 
 
-def write(path: Path, text: str) -> str:
+def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return str(path)
 
 
 def test_recipes_are_found_by_name_file_and_run(tmp_path):
-    def named(*given: object) -> tuple[str, str]:
-        source = find_source(*given)  # type: ignore[arg-type]
+    def named(*given):
+        source = find_source(*given)
         return source.name, source.origin
 
     path = write(tmp_path / "mine.toml", "")
-    assert named(path) == ("mine", f"recipe {path}")
     file = write(tmp_path / "a" / "recipe.toml", "derived = []")
-    assert named("a", tmp_path) == ("a", "run a")
-    assert find_source(file).name == "a"
     write(tmp_path / "gpt" / "recipe.toml", "")  # a shipped recipe comes first
+    assert (named(path), named("a", tmp_path)) == (("mine", f"recipe {path}"), ("a", "run a"))
+    assert find_source(file).name == "a"
     assert named("gpt", tmp_path) == named("gpt") == ("gpt", "recipe gpt")
 
 
 @pytest.mark.parametrize("source, says", [
-    ("zzzzzzzz", "the recipes are "),
-    ("model.d_ff=512", "gpt model.d_ff=512"),
+    ("zzzzzzzz", "the recipes are "), ("model.d_ff=512", "gpt model.d_ff=512"),
     ("/", r"recipe\.toml"),
 ])  # fmt: skip
 def test_an_unknown_recipe_is_refused(source, says):
@@ -222,44 +203,33 @@ def test_extended_recipes_come_base_first(tmp_path):
 
 
 @pytest.mark.parametrize("text, says", [
-    ("[model\n", "is not TOML"),
-    ("[modle]\n", "did you mean [model]?"),
-    ("model = 3\n", "model = 3"),
-    ("d_ff = 3\n", "did you mean model.d_ff?"),
-    ("[model]\nlr.rate = 3\n", "model.lr"),
-    ("title = '\udcff'", "is not UTF-8 text"),
+    ("[model\n", "is not TOML"), ("[modle]\n", "did you mean [model]?"),
+    ("model = 3\n", "model = 3"), ("d_ff = 3\n", "did you mean model.d_ff?"),
+    ("[model]\nlr.rate = 3\n", "model.lr"), ("title = '\udcff'", "is not UTF-8 text"),
 ])  # fmt: skip
 def test_a_malformed_recipe_is_refused_by_file(tmp_path, text, says):
     path = tmp_path / "x.toml"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(ConfigError) as error:
         load_recipe(path)
-    assert says in str(error.value)
-    assert str(path) in str(error.value)
-    assert "\n" not in str(error.value)
+    message = str(error.value)
+    assert says in message and str(path) in message and "\n" not in message
 
 
 def test_paths_are_made_absolute_and_names_of_data_sets_and_urls_are_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hub, url = "hub:owner/name:config@train", "https://owner.org/a.txt"
-    data = DataConfig(
-        path=("a/../b.txt", hub, url), valid_path="squad-dev", test_path="albert-intrinsic"
-    )
-    found = absolute_paths(Recipe(data=data)).data
+    # Corpora that are scored are no paths of texts.
+    scored = {"valid_path": "squad-dev", "test_path": "albert-intrinsic"}
+    found = absolute_paths(Recipe(data=DataConfig(path=("a/../b.txt", hub, url), **scored))).data
     assert found.path == (str(tmp_path / "b.txt"), hub, url)
-    # Corpora that are scored, and no paths of texts.
-    assert (found.valid_path, found.test_path) == ("squad-dev", "albert-intrinsic")
+    assert {name: getattr(found, name) for name in scored} == scored
     trained = absolute_paths(Recipe(data=DataConfig(path="squad-dev"))).data
     assert trained.path == str(tmp_path / "squad-dev")
-    tokenizers = {
-        name: absolute_paths(Recipe(data=DataConfig(tokenizer=name))).data.tokenizer
-        for name in ("tokenizer.json", "deep/code", "moses-bpe")
-    }
-    assert tokenizers == {
-        "tokenizer.json": str(tmp_path / "tokenizer.json"),
-        "deep/code": str(tmp_path / "deep" / "code"),
-        "moses-bpe": "moses-bpe",
-    }
+    names = {"tokenizer.json": f"{tmp_path}/tokenizer.json", "deep/code": f"{tmp_path}/deep/code"}
+    for name, path in {**names, "moses-bpe": "moses-bpe"}.items():
+        found = absolute_paths(Recipe(data=DataConfig(tokenizer=name)))
+        assert found.data.tokenizer == path
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
@@ -311,7 +281,7 @@ def test_a_written_recipe_is_read_back_exactly(tmp_path_factory, name, title, dr
     assert read_recipe(path) == recipe
 
 
-def write_run(folder: Path, recipe: Recipe, *derived: str) -> Path:
+def write_run(folder, recipe, *derived):
     folder.mkdir()
     (folder / "recipe.toml").write_text(dump_recipe(recipe, derived), encoding="utf-8")
     return folder
@@ -351,24 +321,15 @@ def test_a_recipe_that_leaves_something_open_is_not_that_of_a_run(tmp_path):
         read_run_recipe(path)
 
 
-SMALL = {
-    "model.n_layers": 2,
-    "model.d_model": 32,
-    "model.ffn": "swiglu",
-    "model.d_ff": 48,
-    "data.context": 64,
-    "data.path": "book.txt",
-    "data.split": "80/10/10",
-}
-
-Run = Callable[..., str]
+SMALL = {"model.n_layers": 2, "model.d_model": 32, "model.ffn": "swiglu", "model.d_ff": 48}
+SMALL |= {"data.context": 64, "data.path": "book.txt", "data.split": "80/10/10"}
 
 
 @pytest.fixture
 def run(tmp_path):
     """Write the folder of a run, as far as a recipe that starts from it reads one."""
 
-    def write(settings: dict[str, Any] = SMALL, source: str = "gpt") -> str:
+    def write(settings=SMALL, source="gpt"):
         recipe = load_recipe(source, settings).recipe
         model = resolve_model(recipe.model, vocab_size=256, context=recipe.data.context)
         open_fields = model.model_fields_set - recipe.model.model_fields_set
@@ -428,11 +389,9 @@ def test_the_data_of_a_recipe_of_tasks_counts_for_any_model(run, tmp_path):
 def test_the_recipe_of_a_run_that_had_a_start_is_whole_without_it(run, tmp_path):
     first = run()
     second = load_recipe("gpt", {"init.run": first, "model.init_std": 0.02}).recipe
-    later = tmp_path / "later"
-    later.mkdir()
-    (later / "recipe.toml").write_text(dump_recipe(second))
+    later = write_run(tmp_path / "later", second)
     (Path(first) / "recipe.toml").unlink()
-    assert load_recipe(str(later)).recipe.model == second.model
+    assert load_recipe(later).recipe.model == second.model
 
 
 @pytest.mark.parametrize("part", ["model", "checkpoints/step-3/model"])
@@ -461,12 +420,11 @@ def test_every_shipped_model_is_kept_as_it_is(run, name):
     assert kept.model_dump() == given.model_dump()
 
 
-@pytest.mark.parametrize("damage", ["not toml [", "[model]\nno = 1"])
-def test_a_start_that_cannot_be_read_is_left_to_the_loading_of_its_weights(run, damage):
+def test_a_start_that_cannot_be_read_is_left_to_the_loading_of_its_weights(run):
     folder = Path(run())
-    (folder / "recipe.toml").write_text(damage)
-    assert read_start(str(folder)) is None
-    assert read_start(str(folder / "nothing")) is None
+    for damage in ("not toml [", "[model]\nno = 1"):
+        (folder / "recipe.toml").write_text(damage)
+        assert read_start(str(folder)) is read_start(str(folder / "nothing")) is None
 
 
 def test_a_start_or_an_objective_of_another_kind_is_refused_by_name(run):

@@ -2,8 +2,7 @@
 
 import json
 import types
-from collections.abc import Iterator
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Union, get_args, get_origin
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,7 +23,7 @@ from sublayer.study.study_file import ArmTable, ScaleTable, StudyFile
 from tests.breadth import examples
 
 
-def refusal(recipe: str, setting: Any) -> str:
+def refusal(recipe, setting):
     with pytest.raises(ConfigError) as error:
         load_recipe(recipe, setting)
     assert "\n" not in str(error.value)
@@ -32,18 +31,15 @@ def refusal(recipe: str, setting: Any) -> str:
 
 
 @pytest.mark.parametrize("override, rule", [
-    ("optimizer.lr=true", "is not a number"),
-    ("optimizer.lr=0", "must be more than 0"),
-    ("model.block=[1]", "is not text or a list of texts"),
-    ("data.path=1984", "put it in quotes"),
+    ("optimizer.lr=true", "is not a number"), ("optimizer.lr=0", "must be more than 0"),
+    ("model.block=[1]", "is not text or a list of texts"), ("data.path=1984", "put it in quotes"),
     ("optimizer.betas=[0.9, 1.0]", "must be less than 1"),
     ("model.sentence_classes=3", "is not one of 0, 1, 2"),
     ("data.split=90/5/4", "must be three shares"),
 ])  # fmt: skip
 def test_a_wrong_value_is_refused_by_field_and_rule(override, rule):
     message = refusal("gpt", [override])
-    assert message.startswith(override.partition("=")[0] + " = ")
-    assert rule in message
+    assert message.startswith(override.partition("=")[0] + " = ") and rule in message
 
 
 TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue"}
@@ -123,9 +119,9 @@ COLUMNS = {"text": "a", "label": "b"}
 
 @pytest.mark.parametrize("more, columns, words", [
     ({}, {"text": "a", "lable": "b"}, "lable is not one of text"),
-    ({}, {"text": "a", "label": "b", "number": "b"}, "label and number"),
-    ({}, {"text": "a", "label": "b", "choices": "c"}, "choices is a list"),
-    ({}, {"text": ["a", "b"], "label": "b"}, "text is one column"),
+    ({}, {**COLUMNS, "number": "b"}, "label and number"),
+    ({}, {**COLUMNS, "choices": "c"}, "choices is a list"),
+    ({}, {**COLUMNS, "text": ["a", "b"]}, "text is one column"),
     ({}, 5, "data.columns = 5"), ({}, None, "needs data.columns"),
     ({"data.path": None}, COLUMNS, "needs data.path"),
     ({"data.tasks": "sst2"}, COLUMNS, "data.tasks is table"),
@@ -154,39 +150,30 @@ def test_the_last_settings_before_a_contradiction_load():
 
 
 HUGE = int("7" * 1000) ** 5
-LONG: dict[str, Any] = {
-    "<5,000 digits>": HUGE,
-    "<minus 5,000 digits>": -HUGE,
-    "<100,000 letters>": "x" * 100_000,
-    "<5,000 figures>": "9" * 5000,
-    "<5,000 brackets>": "[" * 5000,
+LONG = {
+    "<5,000 digits>": HUGE, "<minus 5,000 digits>": -HUGE, "<100,000 letters>": "x" * 100_000,
+    "<5,000 figures>": "9" * 5000, "<5,000 brackets>": "[" * 5000,
     "<100,000 entries>": ["attention"] * 100_000,
-}
+}  # fmt: skip
 """Values that are drawn by name, so that what is drawn can be printed."""
 HUGE_INTEGERS = [0, 1, 2**31, 2**53, 10**12, 2**62, 2**63 - 1, 2**63, 2**64, 10**30, 10**400]
-NUMBERS: st.SearchStrategy[Any] = (
-    st.sampled_from([*HUGE_INTEGERS, *(-each for each in HUGE_INTEGERS)])
-    | st.integers()
-    | st.floats()
-    | st.sampled_from([1e308, -1e308, 5e-324, 1e-12, float("nan"), float("inf"), -float("inf")])
-)
+NUMBERS = st.integers() | st.floats() | st.sampled_from(
+    [*HUGE_INTEGERS, *(-each for each in HUGE_INTEGERS), 1e308, -1e308, 5e-324, 1e-12,
+     float("nan"), float("inf"), -float("inf")]
+)  # fmt: skip
 TEXTS = st.text(max_size=6) | st.sampled_from(
     ["", "\0", "\udcff", "a/\ud800", "~nobody-here/x", "1e999999999/1/1", "ffn*1e308", *LONG]
 )
 SCALARS = NUMBERS | TEXTS | st.booleans() | st.none()
-VALUES = st.one_of(
-    SCALARS,
-    st.lists(SCALARS, max_size=3),
-    st.dictionaries(TEXTS, SCALARS, max_size=3),
-    st.just([[[[[[["x"]]]]]]]),
-)
+VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.just([[[[[[["x"]]]]]]])
+VALUES |= st.dictionaries(TEXTS, SCALARS, max_size=3)
 RECIPES = st.sampled_from(
     ("gpt", "modern", "bert-base", "albert-base", "iwslt14-small-transformer")
 )
 SMALL = Resources("cpu", memory_bytes=1 << 30, disk_bytes=1 << 30, has_fast_bfloat16=False, cores=2)
 
 
-def expand(value: Any) -> Any:
+def expand(value):
     if isinstance(value, dict):
         return {key * 10_000 if key in LONG else key: expand(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -194,7 +181,7 @@ def expand(value: Any) -> Any:
     return LONG.get(value, value) if isinstance(value, str) else value
 
 
-def check_planned_or_refused(name: str, overrides: dict[str, Any]) -> None:
+def check_planned_or_refused(name, overrides):
     try:
         loaded = load_recipe(name, expand(overrides))
         plan = plan_to_json(make_plan([Arm(name, loaded, {})], "none", SMALL), SMALL, 1)
@@ -225,24 +212,20 @@ def test_any_keys_are_refused_in_a_line(name, overrides):
 @given(name=RECIPES, key=st.sampled_from(keys()), data=st.data())
 def test_every_bound_itself_is_planned_or_refused_in_a_line(name, key, data):
     table, _, field = key.partition(".")
-    bounds = {
-        getattr(rule, side)
-        for cls in TABLES[table].values()
-        if field in cls.model_fields
-        for rule in cls.model_fields[field].metadata
-        for side in ("ge", "gt", "le", "lt")
-        if getattr(rule, side, None) is not None
-    }
-    if bounds:
-        check_planned_or_refused(name, {key: data.draw(st.sampled_from(sorted(bounds)))})
+    fields = [
+        cls.model_fields[field] for cls in TABLES[table].values() if field in cls.model_fields
+    ]
+    rules = [rule for each in fields for rule in each.metadata]
+    found = {getattr(rule, side, None) for rule in rules for side in ("ge", "gt", "le", "lt")}
+    if bounds := sorted(found - {None}):
+        check_planned_or_refused(name, {key: data.draw(st.sampled_from(bounds))})
 
 
 @settings(max_examples=200)
 @given(value=VALUES | st.dictionaries(st.text(max_size=3), VALUES, max_size=3))
 def test_any_value_is_shown_in_a_short_line(value):
     shown = show(expand(value))
-    assert len(shown) <= LONGEST_VALUE
-    assert "\n" not in shown
+    assert len(shown) <= LONGEST_VALUE and "\n" not in shown
 
 
 def test_numbers_of_thousands_of_digits_are_shown_by_their_length():
@@ -257,7 +240,7 @@ def test_texts_of_brackets_and_of_thousands_of_parts_are_texts(monkeypatch):
     assert override_layer([f"data.path={text}"], "command line").values == {"data.path": text}
 
 
-def numbers(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def numbers(annotation, metadata=()):
     """Give the constraints on each number that an annotation takes."""
     if get_origin(annotation) is Annotated:
         yield from numbers(get_args(annotation)[0], (*metadata, *get_args(annotation)[1:]))
@@ -268,19 +251,16 @@ def numbers(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[tuple[A
         yield metadata
 
 
-def unbounded(*tables: type[Table]) -> list[str]:
+def unbounded(*tables):
     """Give the fields that take a number without a least or without a greatest value."""
     found = []
-    for table in tables:
-        for name, info in table.model_fields.items():
-            for metadata in numbers(info.annotation, tuple(info.metadata)):
-                rules = [
-                    rule for each in metadata for rule in (each, *getattr(each, "metadata", ()))
-                ]
-                sides = {side for rule in rules for side in ("ge", "gt", "le", "lt")
-                         if getattr(rule, side, None) is not None}  # fmt: skip
-                if not (sides & {"ge", "gt"} and sides & {"le", "lt"}):
-                    found.append(f"{table.__name__}.{name}")
+    for table, name, info in ((t, *field) for t in tables for field in t.model_fields.items()):
+        for metadata in numbers(info.annotation, tuple(info.metadata)):
+            rules = [rule for each in metadata for rule in (each, *getattr(each, "metadata", ()))]
+            sides = {side for rule in rules for side in ("ge", "gt", "le", "lt")
+                     if getattr(rule, side, None) is not None}  # fmt: skip
+            if not (sides & {"ge", "gt"} and sides & {"le", "lt"}):
+                found.append(f"{table.__name__}.{name}")
     return found
 
 
