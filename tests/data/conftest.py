@@ -1,7 +1,6 @@
 """Shared by the tests of data: a cache of their own, and splits made by hand."""
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ MakeSplit = Callable[..., Split]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def kept(tmp_path_factory):
     """A cache of the tests' own, where none is given."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBLAYER_CACHE", str(tmp_path_factory.mktemp("kept")))
@@ -22,19 +21,13 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
+def cache(tmp_path):
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def make_split() -> MakeSplit:
-    def make(
-        ids: Sequence[int],
-        *,
-        document_starts: Sequence[int] = (0,),
-        source_starts: Sequence[int] = (0,),
-        weights: tuple[float, ...] | None = None,
-    ) -> Split:
+def make_split():
+    def make(ids, *, document_starts=(0,), source_starts=(0,), weights=None):
         store = TokenStore(
             ids=np.array(ids, dtype=np.uint16),
             document_starts=np.array(document_starts),

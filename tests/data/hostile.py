@@ -3,10 +3,7 @@
 import base64
 import copy
 import json
-from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -35,7 +32,7 @@ FORMS = ("gpt2", "llama3", "bert", "albert", "t5", "llama")
 
 
 @cache
-def published(form: str) -> dict[str, Any]:
+def published(form):
     """Train a tokenizer of the form in which a model's is published; return its tokenizer.json."""
     content: dict[str, Any] = json.loads(_FORMS[form]().to_str())
     if form in ("albert", "t5"):
@@ -48,15 +45,15 @@ def published(form: str) -> dict[str, Any]:
 
 
 @cache
-def _unigram_model() -> Any:
+def _unigram_model():
     return train_tokenizer("unigram", [text.encode() for text in CORPUS], vocab_size=80)
 
 
-def sentencepiece_model() -> bytes:
+def sentencepiece_model():
     return bytes(_unigram_model().model)
 
 
-def check_file(path: Path) -> bool:
+def check_file(path):
     """Load a tokenizer and use it; return whether it loads, else check that the error is a line."""
     problem = None
     try:
@@ -84,7 +81,7 @@ def check_file(path: Path) -> bool:
     return True
 
 
-def altered(random: Random, content: Any) -> Any:
+def altered(random, content):
     """Alter a few values of JSON: other ones and types, left out, twice, or from elsewhere."""
     content = copy.deepcopy(content)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
@@ -98,7 +95,7 @@ def altered(random: Random, content: Any) -> Any:
     return content
 
 
-def damaged(random: Random, data: bytes) -> bytes:
+def damaged(random, data):
     """Alter a few bytes: others, some left out, some twice."""
     found = bytearray(data)
     for _ in range(random.choice((1, 2, 5, 20))):
@@ -113,7 +110,7 @@ def damaged(random: Random, data: bytes) -> bytes:
     return bytes(found)
 
 
-def _alter(random: Random, content: Any, place: Any, places: list[Any]) -> None:
+def _alter(random, content, place, places):
     inner, key = _at(content, place[:-1]), place[-1]
     match random.randrange(6):
         case 0:
@@ -130,13 +127,13 @@ def _alter(random: Random, content: Any, place: Any, places: list[Any]) -> None:
             inner[key] = copy.deepcopy(random.choice(VALUES))
 
 
-def _at(content: Any, place: tuple[Any, ...]) -> Any:
+def _at(content, place):
     for key in place:
         content = content[key]
     return content
 
 
-def _places(content: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def _places(content, place=()):
     yield place
     items = {dict: dict.items, list: enumerate}.get(type(content), lambda content: ())
     for key, value in items(content):
@@ -180,7 +177,7 @@ VALUES: list[Any] = [
 ]
 
 
-def _trained(model: Any, trainer: Any, **parts: Any) -> Library:
+def _trained(model, trainer, **parts):
     tokenizer = Library(model)
     for name, part in parts.items():
         setattr(tokenizer, name, part)
@@ -188,7 +185,7 @@ def _trained(model: Any, trainer: Any, **parts: Any) -> Library:
     return tokenizer
 
 
-def _byte_level(**parts: Any) -> Library:
+def _byte_level(**parts):
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=300,
@@ -199,14 +196,14 @@ def _byte_level(**parts: Any) -> Library:
     return _trained(models.BPE(), trainer, decoder=decoders.ByteLevel(), **parts)
 
 
-def _gpt2() -> Library:
+def _gpt2():
     return _byte_level(
         pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False),
         post_processor=processors.ByteLevel(trim_offsets=False),
     )
 
 
-def _llama3() -> Library:
+def _llama3():
     pattern = Regex(
         r"(?i:'s|'t|'re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
@@ -225,7 +222,7 @@ def _llama3() -> Library:
     return tokenizer
 
 
-def _bert() -> Library:
+def _bert():
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = _trained(
         models.WordPiece(unk_token="[UNK]"),
@@ -242,7 +239,7 @@ def _bert() -> Library:
     return tokenizer
 
 
-def _unigram(rules: list[Any], names: list[str]) -> Library:
+def _unigram(rules, names):
     steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
     trainer = trainers.UnigramTrainer(
         vocab_size=60, special_tokens=names, unk_token="<unk>", show_progress=False
@@ -256,7 +253,7 @@ def _unigram(rules: list[Any], names: list[str]) -> Library:
     return _trained(models.Unigram(), trainer, **parts)
 
 
-def _albert() -> Library:
+def _albert():
     rules = [
         normalizers.Replace("``", '"'),
         normalizers.NFKD(),
@@ -267,13 +264,13 @@ def _albert() -> Library:
     return _unigram(rules, ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"])
 
 
-def _t5() -> Library:
+def _t5():
     tokenizer = _unigram([], ["<pad>", "</s>", "<unk>"])
     tokenizer.add_special_tokens([f"<extra_id_{number}>" for number in range(5)])
     return tokenizer
 
 
-def _llama() -> Library:
+def _llama():
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     undo = [
         decoders.Replace("\u2581", " "),

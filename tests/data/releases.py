@@ -3,7 +3,6 @@
 import io
 import tarfile
 import zipfile
-from pathlib import Path
 
 from sublayer.data.corpora.lm1b import HELD_OUT, TRAINING
 
@@ -19,14 +18,14 @@ FILES = {
 }
 
 
-def write_release(folder: Path, files: dict[str, bytes] = FILES) -> Path:
+def write_release(folder, files=FILES):
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return folder
 
 
-def write_archive(path: Path, files: dict[str, bytes], mode: str = "w:gz") -> Path:
+def write_archive(path, files, mode="w:gz"):
     with tarfile.open(path, mode) as opened:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
@@ -35,7 +34,7 @@ def write_archive(path: Path, files: dict[str, bytes], mode: str = "w:gz") -> Pa
     return path
 
 
-def write_zip(path: Path, members: dict[str, bytes]) -> Path:
+def write_zip(path, members):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as opened:
         for name, content in members.items():
             opened.writestr(name, content)

@@ -1,7 +1,6 @@
 """Sentences that are hard for tokenizers: by hand, by a seeded generator, and from real texts."""
 
 import random
-from pathlib import Path
 
 WRITTEN = (
     "In 2019, 1,000 people paid $12,345.67 for 3,5 and 7,",
@@ -31,12 +30,12 @@ _ALPHABET = (
 )
 
 
-def made(n: int, *, seed: int = 0) -> list[str]:
+def made(n, *, seed=0):
     generator = random.Random(seed)
     return ["".join(generator.choices(_ALPHABET, k=generator.randint(1, 80))) for _ in range(n)]
 
 
-def real(folder: Path, n: int) -> list[str]:
+def real(folder, n):
     text = (
         (folder / "enwik8" / "enwik8_first_4MB").read_bytes()[:1_500_000].decode("utf-8", "ignore")
     )
@@ -46,6 +45,6 @@ def real(folder: Path, n: int) -> list[str]:
     return lines[: n // 2] + paragraphs[: n - n // 2]
 
 
-def sentences(folder: Path) -> list[str]:
+def sentences(folder):
     """More than a thousand of all three kinds, each of one line."""
     return [*WRITTEN, *made(400), *real(folder, 700)]

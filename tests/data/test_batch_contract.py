@@ -25,19 +25,19 @@ from tests.stories import numbered
 LENGTHS = [np.random.default_rng(n).integers(1, 9, 20).tolist() for n in range(6)]
 
 
-def windows(seed: int, mode: str, **settings: Any) -> Windows:
+def windows(seed, mode, **settings):
     fields = {"context": 7, "batch_sequences": 5, "mode": mode, **settings}
     return Windows(numbered(LENGTHS), seed=seed, **fields)
 
 
-def pairs(seed: int, *, n: int = 7, steps: BatchRule | None = None, **fields: Any) -> PairBatches:
+def pairs(seed, *, n=7, steps=None, **fields):
     split = numbered(LENGTHS)
     objective = MaskedObjective.model_validate(fields)
     settings = replace(pair_settings(objective, split.tokenizer, context=24), steps=steps)
     return PairBatches(split, settings, context=24, batch_sequences=n, seed=seed)
 
 
-def pieces(seed: int, noise: str, boundaries: str = "") -> EpochPieces | RandomPieces:
+def pieces(seed, noise, boundaries=""):
     split = numbered([[50], [70], [93], [30]])
     settings = SpanObjective(noise=noise).resolve(32)
     rule = CorruptionRule(
@@ -58,7 +58,7 @@ def pieces(seed: int, noise: str, boundaries: str = "") -> EpochPieces | RandomP
     )
 
 
-def answers(seed: int, orders: str, n: int = 5) -> ExampleBatches:
+def answers(seed, orders, n=5):
     split = split_of({"mrpc": draw_examples("mrpc", 23)}, "pair")
     return ExampleBatches(split, rule=rule_of(split), batch_sequences=n, seed=seed, orders=orders)
 
@@ -80,7 +80,7 @@ KINDS: dict[str, Callable[[int], Any]] = {
 }
 
 
-def rows(batch: Any) -> list[list[list[int]]]:
+def rows(batch):
     """All that stands in each row, without padding, in an order that packing does not change."""
     if isinstance(batch, Batch):
         sides = zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True)
@@ -91,7 +91,7 @@ def rows(batch: Any) -> list[list[list[int]]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_batch_is_a_function_of_seed_and_step(kind: str) -> None:
+def test_a_batch_is_a_function_of_seed_and_step(kind):
     make, steps = KINDS[kind], (*range(8), 40)
     one, other = make(3), make(3)
     in_order = [rows(one.batch(step)) for step in steps]
@@ -101,7 +101,7 @@ def test_a_batch_is_a_function_of_seed_and_step(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_processes_share_a_batch_out(kind: str) -> None:
+def test_processes_share_a_batch_out(kind):
     batches = KINDS[kind](3)
     for step in (0, 9):
         for world in (2, 3):
@@ -111,13 +111,10 @@ def test_processes_share_a_batch_out(kind: str) -> None:
 
 @pytest.mark.parametrize(
     "batches",
-    [
-        pairs(3, pairs="sentences", sentence="nsp", steps=BatchRule(24)),
-        answers(3, "given", n=2),
-    ],
+    [pairs(3, pairs="sentences", sentence="nsp", steps=BatchRule(24)), answers(3, "given", n=2)],
     ids=["pairs of sentences", "examples"],
 )
-def test_a_process_without_an_example_is_given_one_that_does_not_count(batches: Any) -> None:
+def test_a_process_without_an_example_is_given_one_that_does_not_count(batches):
     n = len(batches.batch(0).labels)
     shares = [rows(batches.batch(0, rank, n + 1)) for rank in range(n)]
     assert sorted(chain(*shares)) == rows(batches.batch(0))

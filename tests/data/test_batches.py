@@ -8,15 +8,14 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sublayer.data.batches import Batch, Windows
+from sublayer.data.batches import Windows
 from sublayer.data.best_fit import best_fit
-from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.errors import ConfigError, DataError
 from tests.packed_rows import unpack
 
 
-def rows(batch: Batch) -> list[tuple[list[int], list[int]]]:
+def rows(batch):
     return list(zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True))
 
 
@@ -129,7 +128,7 @@ def packed(examples):
 LENGTHS = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4), min_size=1, max_size=12)
 
 
-def check(batch: PackedBatch, examples):
+def check(batch, examples):
     """Every sequence of these examples stands in the batch as it was given."""
     by_number = {each.number: each for each in examples}
     assert sorted(batch.numbers) == sorted(by_number)

@@ -26,7 +26,6 @@ from sublayer.data.corpora.python_docs import python_prose
 from sublayer.data.prepare import prepare
 from sublayer.data.text.documents import AS_FILES
 from sublayer.data.text.files import FileDocument
-from sublayer.data.text.hub import HubSet
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.download import Download
 from tests.data.releases import FILES, write_archive, write_release, write_zip
@@ -37,7 +36,7 @@ TEXT = b"some published text\n" * 50
 NOWHERE = Download("http://127.0.0.1:1/small.zip", 1, "sha256", "")
 
 
-def small(archive: Download = NOWHERE) -> PublishedFile:
+def small(archive=NOWHERE):
     return PublishedFile("small", len(TEXT), hashlib.md5(TEXT).hexdigest(), archive)
 
 
@@ -52,7 +51,7 @@ def data_folder(tmp_path, monkeypatch):
     return tmp_path / "data"
 
 
-def read_all(documents) -> list[bytes]:
+def read_all(documents):
     return [bytes(document.read()[:]) for document in documents]
 
 
@@ -83,7 +82,7 @@ EXPECTED = {
 ARCHIVED = {f"{RELEASE}/{name}": text for name, text in FILES.items()}
 
 
-def joined(published) -> dict[str, bytes]:
+def joined(published):
     return {split: b"".join(read_all(documents)) for split, documents in published.items()}
 
 
@@ -181,7 +180,7 @@ def test_a_corpus_is_found_in_the_data_folder_or_the_cache(cache, tmp_path, monk
     assert [document.name for document in small()(cache).documents] == [str(data / "small/small")]
 
 
-def write_shard(folder: Path, name: str, pages: range) -> None:
+def write_shard(folder, name, pages):
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"text": f"Page {page:02}.", "timestamp": "", "url": ""}) for page in pages]
     (folder / name).write_bytes(gzip.compress("\n".join(lines).encode()))
@@ -210,7 +209,7 @@ def test_c4_without_one_of_its_splits_is_refused(data_folder, cache, there, miss
 def test_c4_of_the_hub_is_held_out_by_its_own_split(cache, monkeypatch):
     asked = []
 
-    def read_hub(data_set: HubSet, cache, reading, *, in_runs=False):
+    def read_hub(data_set, cache, reading, *, in_runs=False):
         asked.append(str(data_set))
         return [FileDocument(Path(f"{data_set.split}-{row}"), cache) for row in range(4)]
 

@@ -98,11 +98,7 @@ def described(a_start, a_stop, b_start, b_stop, label):
 
 @pytest.mark.parametrize(
     "task, alone, target_per",
-    [
-        ("none", "drop", "example"),
-        ("sop", "keep", "document"),
-        ("nsp", "negative", "example"),
-    ],
+    [("none", "drop", "example"), ("sop", "keep", "document"), ("nsp", "negative", "example")],
 )
 def test_pairs_are_distributed_as_by_the_published_procedure(task, alone, target_per):
     lengths, n_documents = [3, 1, 4, 2, 9, 2, 3, 1], 4000

@@ -10,7 +10,6 @@ import pytest
 from sublayer.config.data import DataConfig
 from sublayer.data import training_text
 from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
-from sublayer.data.split import Split
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.files import MemoryDocument
 from sublayer.data.tokenizers.named import train_tokenizer
@@ -44,15 +43,15 @@ def folder(tmp_path):
     return path
 
 
-def config_of(path: object, **fields) -> DataConfig:
+def config_of(path, **fields):
     return DataConfig(path=str(path) if isinstance(path, Path) else path, **fields)
 
 
-def raw(split: Split) -> bytes:
+def raw(split):
     return split.tokenizer.decode(split.ids)
 
 
-def pieces(split: Split, starts: np.ndarray) -> list[bytes]:
+def pieces(split, starts):
     return [split.tokenizer.decode(ids) for ids in np.split(split.ids, starts[1:])]
 
 
@@ -146,7 +145,7 @@ def test_a_text_too_short_to_be_scored_is_refused(cache, tmp_path):
 SQUAD = {"data": [{"paragraphs": [{"context": "One passage.", "qas": []}] * 2}]}
 
 
-def put_publishers_files(cache: Path) -> None:
+def put_publishers_files(cache):
     """Keep small files of SQuAD and RACE where those that are fetched are kept."""
     write_release(cache / "corpora", {"dev-v1.1.json": json.dumps(SQUAD).encode()})
     names = ("RACE/dev/middle/1.txt", "RACE/train/middle/1.txt")
@@ -184,7 +183,7 @@ def test_watched_texts_change_no_split(file, cache, tmp_path):
     ],
 )
 def test_corpora_that_cannot_be_fetched_are_refused(file, cache, monkeypatch, fields, remedy):
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise DataError("dev-v1.1.json cannot be downloaded")
 
     monkeypatch.setattr("sublayer.data.corpora.watched.fetch", refuse)
@@ -286,7 +285,7 @@ def _small_windows(monkeypatch):
     monkeypatch.setattr(training_text, "_SEARCHED_BYTES", 50)
 
 
-def as_documents(size: int) -> list[DocumentRange]:
+def as_documents(size):
     """The text in documents of so many lines."""
     parts = [b"".join(LINES[low : low + size]) for low in range(0, len(LINES), size)]
     return [DocumentRange(MemoryDocument(str(n), part)) for n, part in enumerate(parts)]

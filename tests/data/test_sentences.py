@@ -14,7 +14,7 @@ from sublayer.data.text import content_order, splitting, whole_documents
 from sublayer.data.text.content_order import shared_document
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.document_store import open_pack
-from sublayer.data.text.files import Document, MemoryDocument
+from sublayer.data.text.files import MemoryDocument
 from sublayer.data.text.gutenberg import BOM, body_range
 from sublayer.data.text.sentence_ends import split_sentences
 from sublayer.data.text.sentences import RULES, by_prose, by_spacy, sentence_cut, sentences_of
@@ -91,7 +91,7 @@ def test_spacy_splits_paragraphs_by_its_sentencizer():
     assert by_spacy("One came. Two\nleft! Why?\n\nNobody knew") == sentences
 
 
-def cut(text: bytes, rule: str, start: int = 0, stop: int | None = None) -> list[str]:
+def cut(text, rule, start=0, stop=None):
     found = sentences_of(DocumentRange(MemoryDocument("a.txt", text), start, stop), rule)
     return [sentence for chunk in found for sentence in chunk]
 
@@ -151,7 +151,7 @@ MARKS = [
 ]
 
 
-def body(text: bytes) -> bytes:
+def body(text):
     start, stop = body_range(text)
     return text[start:stop]
 
@@ -173,18 +173,18 @@ def test_without_both_marks_nothing_but_a_byte_order_mark_is_dropped():
     assert body(start + about + BODY + end) == about + BODY
 
 
-def shares_of(split: str) -> dict[str, Fraction]:
+def shares_of(split):
     return dict(zip(SPLITS, parse_split(split), strict=True))
 
 
 SHARES = shares_of("90/5/5")
 
 
-def text_of(pieces) -> bytes:
+def text_of(pieces):
     return b"".join(bytes(piece.document.read()[piece.start : piece.stop]) for piece in pieces)
 
 
-def divide_text(text: bytes, *, shares=SHARES, is_utf8=False, sentences="none") -> list[bytes]:
+def divide_text(text, *, shares=SHARES, is_utf8=False, sentences="none"):
     document = MemoryDocument("text", text)
     parts = divide([document], shares, name="text", is_utf8=is_utf8, sentences=sentences)
     return [text_of(parts[split]) for split in SPLITS]
@@ -215,7 +215,7 @@ def test_cuts_of_sentences_fall_between_paragraphs():
     ]
 
 
-def in_memory(contents: list[bytes]) -> list[Document]:
+def in_memory(contents):
     return [MemoryDocument(str(number), text) for number, text in enumerate(contents)]
 
 
@@ -230,7 +230,7 @@ def test_few_documents_give_the_smallest_to_the_small_splits():
     assert [len(parts[split]) for split in SPLITS] == [3, 0, 0]
 
 
-def texts(n_documents: int, seed: int = 0) -> list[bytes]:
+def texts(n_documents, seed=0):
     random = np.random.default_rng(seed)
     sizes = random.integers(1, 40, n_documents)
     # A third of them are copies of others.
@@ -248,7 +248,7 @@ def packed(tmp_path, monkeypatch):
     )
 
 
-def by_hand(contents: list[bytes]) -> list[list[bytes]]:
+def by_hand(contents):
     """Fill test to a tenth of all bytes and then valid to three, in order of hashes."""
     free = sorted(set(contents), key=lambda text: hashlib.sha256(text).digest())
     splits = []

@@ -4,7 +4,6 @@ import gzip
 import io
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -38,11 +37,11 @@ BPE = train_tokenizer("bpe", PARAGRAPHS, vocab_size=300)
 ONE = {"n_processes": 1}
 
 
-def ranges(*texts: bytes) -> list[DocumentRange]:
+def ranges(*texts):
     return [DocumentRange(MemoryDocument("a", text)) for text in texts]
 
 
-def documents(folder: Path):
+def documents(folder):
     """Sources of several kinds: in memory, in files, blank ones, and records of a pack."""
     contents = {f"{number}.txt": text for number, text in enumerate(PARAGRAPHS[20:30])}
     contents["packed.txt.gz"] = gzip.compress(b"Packed. " * 100, mtime=0)
@@ -55,7 +54,7 @@ def documents(folder: Path):
     return [ranges(*PARAGRAPHS[:20], b" \n\n "), found, WholeDocuments(records)]
 
 
-def written(path: Path, *arguments, **options) -> bytes:
+def written(path, *arguments, **options):
     path.unlink(missing_ok=True)
     write_store(path, *arguments, **options)
     assert read_store(path) is not None
@@ -63,11 +62,11 @@ def written(path: Path, *arguments, **options) -> bytes:
     return path.read_bytes()
 
 
-def stopped(monkeypatch, after: int, *arguments, **options) -> None:
+def stopped(monkeypatch, after, *arguments, **options):
     """Write a store, and stop when so many shards were joined."""
     done = []
 
-    def add(progress: Progress, n_bytes: int) -> None:
+    def add(progress, n_bytes):
         done.append(n_bytes)
         if len(done) == after:
             raise KeyboardInterrupt
@@ -158,7 +157,7 @@ def test_a_bad_byte_and_a_full_disk_are_refused(tmp_path, monkeypatch):
             tmp_path / "a", [[*ranges(*PARAGRAPHS), bad]], CharacterTokenizer("abc"), **settings
         )
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(joining, "_KEPT_BYTES", 1)

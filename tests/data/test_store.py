@@ -12,7 +12,7 @@ from sublayer.data.cache import file_digest
 from sublayer.data.counter_rng import Purpose, fork, seeds
 from sublayer.data.random_order import random_order
 from sublayer.data.shards import encoding
-from sublayer.data.store import TokenStore, read_store, write_store
+from sublayer.data.store import read_store, write_store
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.files import MemoryDocument
@@ -29,7 +29,7 @@ def path(tmp_path):
     return tmp_path / "tokens" / "store"
 
 
-def stored(path, sources, tokenizer, *rules) -> TokenStore:
+def stored(path, sources, tokenizer, *rules):
     write_store(path, sources, tokenizer, *rules)
     store = read_store(path)
     assert store is not None
@@ -81,10 +81,7 @@ def test_a_chunk_border_changes_nothing(path, monkeypatch, n_bytes):
 
 @pytest.mark.parametrize(
     ("document", "unit", "padding"),
-    [
-        (DOCUMENTS[1].document, "none", (20, 24)),
-        (SENTENCES, "prose", (38, 40)),
-    ],
+    [(DOCUMENTS[1].document, "none", (20, 24)), (SENTENCES, "prose", (38, 40))],
 )
 def test_a_store_cut_or_changed_anywhere_is_not_read(path, document, unit, padding):
     assert read_store(path) is None

@@ -321,11 +321,7 @@ SIMILAR = Example("0", PAIR, label=3.75)
     ],
 )
 def test_rows_are_those_of_the_papers_figures(name, example, format_, lines):
-    marks = {
-        "traversal": "_start_ {} _classify_",
-        "pair": "[CLS] {} [SEP]",
-        "text": "{} </s>",
-    }
+    marks = {"traversal": "_start_ {} _classify_", "pair": "[CLS] {} [SEP]", "text": "{} </s>"}
     found = _lines(name, example)[format_]
     assert found == [marks[format_].format(line) for line in lines.split("|")]
 

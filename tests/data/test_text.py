@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,11 +36,11 @@ from sublayer.files.lines import read_lines, unpacked, zstd
 STORY = "Once upon a time there was a café by the sea.\n" * 40
 
 
-def read(entry: Path | str, cache: Path) -> list[bytes]:
+def read(entry, cache):
     return [bytes(document.read()[:]) for document in read_path(str(entry), cache)]
 
 
-def write(folder: Path, files: dict[str, bytes]) -> Path:
+def write(folder, files):
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -168,7 +167,7 @@ First of all.
 """
 
 
-def parquet(path: Path, table: dict[str, Any], **settings: Any) -> Path:
+def parquet(path, table, **settings):
     pytest.importorskip("pyarrow.parquet").write_table(
         pytest.importorskip("pyarrow").table(table), path, **settings
     )
@@ -285,7 +284,7 @@ def test_a_large_compressed_file_is_bounded_and_unpacked_once(tmp_path, monkeypa
     assert path.stat().st_mtime_ns == written
 
 
-def texts(entry: object, cache, rule=None, **settings) -> list[bytes]:
+def texts(entry, cache, rule=None, **settings):
     documents = read_documents(str(entry), cache, Reading(rule, **settings))
     return [bytes(document.read()[:]) for document in documents]
 

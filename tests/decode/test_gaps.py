@@ -232,10 +232,7 @@ def test_a_text_is_continued_until_any_end():
 
 @pytest.mark.parametrize(
     ("prompt", "fills"),
-    [
-        (PROMPT, ["cat", "mat"]),
-        ("<extra_id_0> a man came to <extra_id_1> door", ["Then", "the"]),
-    ],
+    [(PROMPT, ["cat", "mat"]), ("<extra_id_0> a man came to <extra_id_1> door", ["Then", "the"])],
 )
 def test_prompts_and_completions_have_the_format_of_corruption(prompt, fills):
     read, text = prompt_of(prompt), prompt

@@ -1,12 +1,16 @@
-"""Checkpoints: whole and unaltered, or refused by name, and none deleted that is not asked for."""
+"""Checkpoints and tensors in parts: whole and unaltered, put together, or refused by name."""
 
 import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from sublayer.errors import CheckpointError
+from sublayer.errors import CheckpointError, DataError
+from sublayer.files.arrays import dump_arrays, load_arrays
 from sublayer.files.checkpoints import (
     checkpoint_path,
     new_checkpoint,
@@ -16,6 +20,8 @@ from sublayer.files.checkpoints import (
     set_aside,
     verify_parts,
 )
+from sublayer.files.tensor_headers import Header
+from sublayer.files.tensor_parts import StoredTensors, read_stored, read_stored_headers
 from tests.alterations import write_manifest_anew
 from tests.checkpoints import state
 
@@ -30,19 +36,6 @@ def write(root, step, *, best=None, content=b"weights"):
     return checkpoint_path(root, step)
 
 
-def weights(content):
-    return lambda path: (path / WEIGHTS).write_bytes(content)
-
-
-def manifest(text):
-    return lambda path: (path / "manifest.json").write_text(text)
-
-
-def list_in_manifest(path, name):
-    listed = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps({**listed, name: listed["state.json"]}))
-
-
 def change_state(path, **changed):
     (path / "state.json").write_text(state(10, 10, **changed))
     write_manifest_anew(path / "state.json")
@@ -51,15 +44,16 @@ def change_state(path, **changed):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (weights(b"weight"), "has 6 bytes where 7 were written"),
-        (weights(b"Weights"), "its checksum differs"),
+        (lambda path: (path / WEIGHTS).write_bytes(b"weight"), "has 6 bytes where 7 were written"),
+        (lambda path: (path / WEIGHTS).write_bytes(b"Weights"), "its checksum differs"),
         (lambda path: (path / WEIGHTS).unlink(), "is missing"),
         (lambda path: (path / "manifest.json").unlink(), "is not a complete checkpoint"),
-        (manifest("{}"), "does not list model/model.safetensors"),
-        (manifest('{"state.json": {"bytes": 1}}'), "sha256: field required"),
-        (lambda path: list_in_manifest(path, "../passwd"), "passwd' is no file of the checkpoint"),
-        (lambda path: list_in_manifest(path, "x" * 300), "File name too long"),
-        (lambda path: change_state(path, step_seconds=0), "step_seconds: input should be"),
+        (lambda path: (path / "manifest.json").write_text("{}"), "does not list model/model.safe"),
+        (lambda path: change_manifest(path, a={"bytes": 1}), "sha256: field required"),
+        (
+            lambda path: change_manifest(path, **{"../passwd": {"bytes": 1, "sha256": "0" * 64}}),
+            "passwd' is no file of the checkpoint",
+        ),
         (lambda path: change_state(path, best={"step": 7, "loss": 1}), "step-00000007 is not a"),
         (lambda path: change_state(path, step=5), "state.json is of step 5"),
     ],
@@ -125,3 +119,86 @@ def test_a_part_of_another_checkpoint_is_refused(tmp_path):
         verify_parts(first)
     (checkpoint_path(tmp_path, 1) / "manifest.json").unlink()
     verify_parts(first)
+
+
+def change_manifest(path, **entries):
+    listed = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**listed, **entries}))
+
+
+WIDE = torch.arange(12.0).reshape(3, 4)
+TALL = torch.arange(10.0).reshape(5, 2)
+
+
+def write_part(folder, number, **slices):
+    """Write slices, each with where it begins."""
+    offsets = {name: {"saved_offsets": start} for name, (_, start) in slices.items()}
+    tensors = {name: value.contiguous() for name, (value, _) in slices.items()}
+    path = folder / f"shard-{number:05d}-model-00001-of-00001.safetensors"
+    save_file(tensors, path, metadata={"DCP_SHARDING_INFO": json.dumps(offsets)})
+    return path
+
+
+@pytest.fixture
+def stored(tmp_path):
+    # One is divided by columns, the other unevenly by rows.
+    write_part(tmp_path, 1, wide=(WIDE[:, :2], [0, 0]), tall=(TALL[:3], [0, 0]))
+    write_part(tmp_path, 2, wide=(WIDE[:, 2:], [0, 2]), tall=(TALL[3:], [3, 0]))
+    return StoredTensors(tmp_path / "model.safetensors", tmp_path)
+
+
+def test_parts_are_put_together_where_there_is_no_whole_file(stored):
+    assert not stored.is_whole
+    assert stored.described == f"{stored.folder}, in 2 parts,"
+    wide = Header([3, 4], "F32")
+    assert read_stored_headers(stored) == {"wide": wide, "tall": Header([5, 2], "F32")}
+    found = read_stored(stored)
+    assert torch.equal(found["wide"], WIDE) and torch.equal(found["tall"], TALL)
+    save_file({"wide": -WIDE}, stored.whole)
+    assert stored.is_whole and stored.described == str(stored.whole)
+    assert read_stored(stored)["wide"].tolist() == (-WIDE).tolist()
+    assert read_stored_headers(stored) == {"wide": wide}
+    with pytest.raises(FileNotFoundError):
+        read_stored(StoredTensors(stored.folder / "other.safetensors", stored.folder / "none"))
+
+
+# Rows 0 and 1, 3 and 4, and 1 once more, of five: none is missing in number but row 2.
+OVERLAP = [(TALL[:2], [0, 0]), (TALL[3:], [3, 0]), (TALL[1:2], [1, 0])]
+
+
+@pytest.mark.parametrize(
+    ("name", "slices", "message"),
+    [
+        ("wide", [(WIDE[:2, :2], [0, 0])], "has no whole wide: a part is missing"),
+        ("wide", [(WIDE[:, :2].double(), [0, 0])], "has no whole wide"),
+        ("tall", OVERLAP, "has no whole tall"),
+        ("wide", [(WIDE[:, :2].int(), [0, 0]), (WIDE[:, 2:].int(), [0, 2])], "has wide as I32"),
+    ],
+)
+def test_slices_that_make_no_weights_are_refused(stored, name, slices, message):
+    for number, part in enumerate(slices, 1):
+        write_part(stored.folder, number, **{name: part})
+    for read in (read_stored_headers, read_stored):
+        with pytest.raises(CheckpointError, match=message):
+            read(stored)
+
+
+def test_a_damaged_part_is_named(stored):
+    path = stored.folder / "shard-00001-model-00001-of-00001.safetensors"
+    save_file({"wide": WIDE}, path, metadata={"DCP_SHARDING_INFO": '{"wide": {}}'})
+    with pytest.raises(CheckpointError, match=r"shard-00001\S+ "):
+        read_stored(stored)
+    save_file({"wide": WIDE}, path)
+    (second,) = stored.folder.glob("shard-00002*")
+    second.write_bytes(second.read_bytes()[:-1])
+    for read in (read_stored_headers, read_stored):
+        with pytest.raises(CheckpointError, match=r"shard-00002\S+ is damaged or cut short"):
+            read(stored)
+
+
+def test_arrays_and_their_header_are_read_back():
+    data = dump_arrays({"counts": np.array([[3, 300]]), "shares": np.array([0.25])}, {"n": [1]})
+    arrays, header = load_arrays(data, "it", DataError)
+    assert header == {"n": [1]}
+    assert arrays["counts"].tolist() == [[3, 300]] and arrays["counts"].dtype == np.uint16
+    assert arrays["shares"].tolist() == [0.25]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sublayer.errors import DataError
 from sublayer.files.measurements import Measurement, keep, recall
 from sublayer.files.parsing import (
-    MAX_DEPTH,
     parse_json,
     parse_toml,
     parse_toml_value,
@@ -40,19 +39,16 @@ def test_values_are_read_as_they_are_written(table):
 
 HOSTILE = [
     (parse_json, "[" * 100_000, "is nested more than 64 deep"),
+    (parse_json, "[" * 65 + "0" + "]" * 65, "is nested more than 64 deep"),
     (parse_json, "1" * 5000, "holds a number of 5,000 digits"),
     (parse_json, '{"a": NaN}', "holds NaN"),
     (parse_json, "[1e999]", "a value is inf, which is not finite"),
     (parse_json, '{"\\udfff": 1}', "is not Unicode text"),
     (parse_json, '{"a": {"b": 1, "b": 1}}', "has the key b twice in one object"),
-    (parse_json, '{"a": 1} {', "is not JSON: Extra data"),
     (parse_toml, "a = " + "[" * 1000, "is nested more than 64 deep"),
-    (parse_toml, "a = " + "9" * 5000, "a number of more than 40 digits"),
     (parse_toml, "a = 0x" + "f" * 5000, "a is a number of more than 40 digits"),
     (parse_toml, "[model]\nlr = inf", "model.lr is inf, which is not finite"),
-    (parse_toml, "a." * 200_000 + "a = 1", "has a key of more than 32 parts"),
     (parse_toml, "[" + '"a" . ' * 200_000 + "a]", "has a key of more than 32 parts"),
-    (parse_toml, "a = 2023-02-30", "is not TOML"),
 ]
 
 
@@ -65,16 +61,6 @@ def test_hostile_text_is_one_line_of_error(parse, text, why):
     assert "\n" not in line and len(line) < 200
 
 
-@pytest.mark.parametrize("level", ["[%s]", '{"a": %s}'])
-def test_nesting_is_read_up_to_a_depth_and_refused_beyond(level):
-    text = "0"
-    for _ in range(MAX_DEPTH):
-        text = level.replace("%s", text)
-    parse_json(text, "x", DataError)
-    with pytest.raises(DataError, match="nested more than 64"):
-        parse_json(level.replace("%s", text), "x", DataError)
-
-
 def test_files_are_limited_in_bytes_and_their_errors_name_them(tmp_path):
     path = tmp_path / "large.json"
     path.write_text("[" + "1, " * 400 + "1]")
@@ -83,8 +69,6 @@ def test_files_are_limited_in_bytes_and_their_errors_name_them(tmp_path):
         read_json(path, DataError, max_bytes=path.stat().st_size - 1)
     with pytest.raises(DataError, match=r"large\.json holds no JSON object"):
         read_json_object(path, DataError)
-    with pytest.raises(FileNotFoundError):
-        read_json(tmp_path / "none.json", DataError)
     path.write_bytes(b"\xef\xbb\xbfa = 1")
     assert read_toml(path, DataError) == {"a": 1}, "editors of Windows begin files with this mark"
     path.write_bytes(b"a = '\xff'")
@@ -95,18 +79,10 @@ def test_files_are_limited_in_bytes_and_their_errors_name_them(tmp_path):
         read_json(tmp_path / "pipe", DataError)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("9" * 5000, "9" * 5000),
-        ("-inf", -math.inf),
-        ("1\nb = 2", "1\nb = 2"),
-        ("{a = [1, 'x']}", {"a": [1, "x"]}),
-    ],
-    ids=range(4),
-)
-def test_a_setting_that_is_no_value_of_toml_is_a_text(text, value):
-    assert parse_toml_value(text) == value
+def test_a_setting_that_is_no_value_of_toml_is_a_text():
+    texts = ("9" * 5000, "-inf", "1\nb = 2", "{a = [1, 'x']}")
+    values = ["9" * 5000, -math.inf, "1\nb = 2", {"a": [1, "x"]}]
+    assert list(map(parse_toml_value, texts)) == values
 
 
 @pytest.fixture
@@ -119,22 +95,15 @@ def test_measurements_are_recalled_with_their_time_until_they_are_the_oldest(cac
     assert recall("speed", 2) is None
     assert keep("speed", [1.5, 2], clock=lambda: 77.0) == Measurement((1.5, 2.0), 77.0)
     keep("other", [3.0], clock=lambda: 78.0)
-    assert recall("speed", 2) == Measurement((1.5, 2.0), 77.0)
-    assert recall("speed", 1) is None
+    assert (recall("speed", 2), recall("speed", 1)) == (Measurement((1.5, 2.0), 77.0), None)
+    with monkeypatch.context() as patch:
+        patch.setenv("ATEN_CPU_CAPABILITY", "AVX2")
+        assert recall("speed", 2) is None, "another limit of the processor is another machine"
     monkeypatch.setattr("sublayer.files.measurements._MOST", 2)
     keep("speed", [4.0, 5.0], clock=lambda: 79.0)
     assert (recall("speed", 2), recall("other", 1).at) == (Measurement((4.0, 5.0), 79.0), 78.0)
     keep("third", [1.0], clock=lambda: 80.0)
     assert recall("other", 1) is None and recall("speed", 2).at == 79.0
-
-
-def test_another_limit_of_the_processor_is_another_machine(cache, monkeypatch):
-    keep("speed", [1.0])
-    for name in ("ATEN_CPU_CAPABILITY", "OMP_PROC_BIND", "LD_PRELOAD"):
-        monkeypatch.setenv(name, "AVX2")
-        assert recall("speed", 1) is None
-        monkeypatch.delenv(name)
-    assert recall("speed", 1).values == (1.0,)
 
 
 @given(VALUES | st.none() | VALUES.map(lambda value: {"values": [value], "at": value}))

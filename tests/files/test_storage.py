@@ -1,14 +1,23 @@
-"""Files and folders are whole or absent, in the cache as elsewhere, and paths are as typed."""
+"""Files are whole or absent, fetched, unpacked and read in every form, and paths are as typed."""
 
+import gzip
+import hashlib
 import os
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from platformdirs import user_cache_path
 
-from sublayer.errors import ConfigError, DataError
-from sublayer.files import storage
+from sublayer.errors import DataError
+from sublayer.files import file_text, storage
 from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.files.download import Download, fetch, unzip
+from sublayer.files.lines import decoded, read_lines, zstd
 from sublayer.files.paths import as_typed
 from sublayer.files.storage import (
     new_file,
@@ -17,19 +26,16 @@ from sublayer.files.storage import (
     temporary_path,
     write_file,
 )
+from sublayer.system.stage_displays import HeardStages, say_nothing
+from sublayer.system.stages import shown_by
+from tests.data.releases import write_zip
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.rglob("*"))
 
 
-def write_half(path: Path) -> None:
-    with new_file(path) as file:
-        file.write(b"half")
-        raise KeyboardInterrupt
-
-
-def fill(path: Path, *, is_whole: bool = True) -> None:
+def fill(path, *, is_whole=True):
     with new_folder(path) as folder:
         (folder / "inner").mkdir()
         (folder / "inner" / "x").write_text("x")
@@ -39,12 +45,17 @@ def fill(path: Path, *, is_whole: bool = True) -> None:
 
 
 def test_a_file_is_replaced_by_a_whole_one_or_left(tmp_path):
+    def write_half():
+        with new_file(path) as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
     path = tmp_path / ("a" * 250)
     write_file(path, "ä")
     assert path.read_bytes() == "ä".encode()
     write_file(path, b"before")
     with pytest.raises(KeyboardInterrupt):
-        write_half(path)
+        write_half()
     assert path.read_bytes() == b"before" and names(tmp_path) == [path.name]
 
 
@@ -95,21 +106,16 @@ def test_the_cache_folder_is_named_or_the_platforms(tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_CACHE", "")
     assert cache_folder() == user_cache_path("sublayer", False)
     monkeypatch.setenv("SUBLAYER_CACHE", "~/kept")
-    assert cache_folder() == tmp_path / "kept"
-    assert cache_folder(Path("mine")) == Path("mine")
+    assert (cache_folder(), cache_folder(Path("mine"))) == (tmp_path / "kept", Path("mine"))
     monkeypatch.delenv("SUBLAYER_CACHE")
-    of_platform = "sublayer.files.cache_folder.user_cache_path"
     platforms, earlier = tmp_path / "caches" / "sublayer", tmp_path / ".cache" / "sublayer"
+    of_platform = "sublayer.files.cache_folder.user_cache_path"
     monkeypatch.setattr(of_platform, lambda name, _: platforms)
     assert cache_folder() == platforms
     earlier.mkdir(parents=True)
     assert cache_folder() == earlier
     platforms.mkdir(parents=True)
     assert cache_folder() == platforms
-    monkeypatch.setattr(of_platform, lambda name, _: Path("~nobody-here") / name)
-    monkeypatch.setenv("HOME", str(tmp_path / "missing"))
-    with pytest.raises(ConfigError, match="no home folder here"):
-        cache_folder()
 
 
 def test_a_file_of_the_cache_is_made_with_its_folder_by_several_at_once(tmp_path):
@@ -137,3 +143,117 @@ def test_a_path_below_the_current_folder_is_shown_as_it_is_typed_there(tmp_path,
     assert as_typed(f"{here}/salt and pepper.txt") == "salt and pepper.txt"
     assert as_typed(f"{tmp_path}/book.txt") == f"{tmp_path}/book.txt"
     assert as_typed("hub:owner/name") == "hub:owner/name"
+
+
+CONTENT = b"published text\n" * 1000
+
+
+def published(url):
+    return Download(f"{url}/file.zip", len(CONTENT), "sha256", hashlib.sha256(CONTENT).hexdigest())
+
+
+def test_a_file_is_fetched_whole_or_refused_unless_it_may_differ(site, tmp_path):
+    folder, url = site
+    target = tmp_path / "deep" / "file"
+    for where, why in ((url, r"\(File not found\)"), ("http://127.0.0.1:1", ".*refused")):
+        with pytest.raises(DataError, match=rf"^file.zip cannot be downloaded from {where}.*{why}"):
+            fetch(published(where), target)
+    for content in (CONTENT[:-1], b"another text!!\n" * 1000):
+        (folder / "file.zip").write_bytes(content)
+        with pytest.raises(DataError, match=r"the download of http.*zip is damaged .*try again"):
+            fetch(published(url), target)
+    assert not target.exists()
+    (folder / "file.zip").write_bytes(CONTENT)
+    assert fetch(published(url), target) == target
+    assert target.read_bytes() == CONTENT
+    (folder / "file.zip").write_bytes(b"newer")
+    notes = []
+    with shown_by(HeardStages(say_nothing, notes.append)):
+        fetch(replace(published(url), n_bytes=None, may_differ=True), target)
+    assert target.read_bytes() == b"newer"
+    (said,) = notes
+    assert f"{url}/file.zip is not the file whose sha256 is known" in said
+
+
+def test_a_download_that_is_cut_off_is_refused(tmp_path):
+    class CutOff(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "10")
+            self.end_headers()
+            self.wfile.write(b"1234")
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), CutOff) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        download = published(f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(DataError, match=r"ended after 4 of 10 bytes: try again"):
+            fetch(replace(download, n_bytes=None, may_differ=True), tmp_path / "file")
+        server.shutdown()
+        thread.join()
+    assert not (tmp_path / "file").exists()
+
+
+def test_one_member_is_unzipped_and_checked(tmp_path):
+    path, md5 = write_zip(tmp_path / "a.zip", {"text8": CONTENT}), hashlib.md5(CONTENT).hexdigest()
+    unzip(path, "text8", tmp_path / "out" / "text8", md5=md5)
+    assert (tmp_path / "out" / "text8").read_bytes() == CONTENT
+    with pytest.raises(DataError, match="is not a zip file with enwik8"):
+        unzip(path, "enwik8", tmp_path / "text8", md5=md5)
+    with pytest.raises(DataError, match=r"text8 in .* is not the published file"):
+        unzip(path, "text8", tmp_path / "text8", md5="0" * 32)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(DataError, match="is not a zip file with text8"):
+        unzip(path, "text8", tmp_path / "text8", md5=md5)
+    assert not (tmp_path / "text8").exists()
+
+
+def test_lines_are_numbered_and_whole_in_every_form(tmp_path):
+    lines = [b"one\n", b"\n", b"two \xff\r\n", os.urandom(1 << 20).replace(b"\n", b"")]
+    text = b"".join(lines)
+    # pzstd puts frames to be skipped between the others; zstd --long=31 needs a window of 2 GiB.
+    skipped = bytes.fromhex("502a4d1804000000") + b"size"
+    long = {zstd.CompressionParameter.window_log: 28}
+
+    def pack_zstd(part):
+        compressor = zstd.ZstdCompressor(options=long)
+        return skipped + compressor.compress(part) + compressor.flush()
+
+    for name, pack in (("a", bytes), ("a.gz", gzip.compress), ("a.ZST", pack_zstd)):
+        path = tmp_path / name
+        packed = pack(text[:5]) + pack(text[5:])
+        path.write_bytes(packed)
+        assert list(read_lines(path)) == list(enumerate(lines, 1))
+        path.write_bytes(b"")
+        assert list(read_lines(path)) == []
+        for damaged in () if pack is bytes else (packed[:-1], b"plain text"):
+            path.write_bytes(damaged)
+            with pytest.raises(DataError, match=rf"{name} is damaged (gzip|zstd) \(.*\): fetch or"):
+                list(read_lines(path))
+    with pytest.raises(DataError, match=r"cannot read .*gone: No such file"):
+        list(read_lines(tmp_path / "gone"))
+
+
+def test_a_byte_order_mark_is_no_text_of_the_first_line():
+    mark = b"\xef\xbb\xbf"
+    assert decoded("a", 1, mark + b"one\n") == "one\n"
+    assert decoded("a", 2, mark + b"two") == "\ufefftwo"
+    with pytest.raises(DataError, match=r"a, line 1: byte 0xff is not UTF-8"):
+        decoded("a", 1, mark + b"\xff")
+
+
+@given(st.text("abc", max_size=20), st.text("abc", min_size=1, max_size=3))
+def test_a_mark_is_found_wherever_a_block_ends(tmp_path_factory, content, mark):
+    content, mark = content.encode(), mark.encode()
+    path = tmp_path_factory.mktemp("text") / "text"
+    path.write_bytes(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_text, "_BLOCK_BYTES", 4)
+        text = file_text.FileText(path)
+        assert text.find(mark) == content.find(mark)
+        for start in range(len(content)):
+            for stop in range(start, len(content) + 1):
+                assert text.rfind(mark, start, stop) == content.rfind(mark, start, stop)

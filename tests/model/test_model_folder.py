@@ -16,7 +16,7 @@ from sublayer.model.build import compose
 from sublayer.model.model_copy import copy_model, is_copy
 from sublayer.model.model_folder import CONFIG_NAME, WEIGHTS_NAME, load_weights, save_model
 from tests.breadth import examples
-from tests.files.test_tensor_parts import TALL, WIDE, write_part
+from tests.files.test_checkpoints import TALL, WIDE, write_part
 
 TOKENS = torch.arange(10).view(2, 5)
 

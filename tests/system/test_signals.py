@@ -45,7 +45,7 @@ TRAIN = [
 ]
 
 
-def python(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+def python(words, cwd):
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)

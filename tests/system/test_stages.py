@@ -19,7 +19,7 @@ CHOOSE = stages._choose
 class Clock:
     now = 100.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -72,7 +72,7 @@ def terminal(monkeypatch):
     return StatusLine(stream, clock, has_thread=False), stream, clock
 
 
-def seen(stream: io.StringIO) -> list[str]:
+def seen(stream):
     """Give the lines of a terminal after all that was written."""
     return [line.split("\x1b[K")[-1] for line in stream.getvalue().split("\n")]
 
@@ -120,7 +120,7 @@ def test_a_thread_moves_the_line_and_ends_with_the_stage(monkeypatch):
     class Ticked(StatusLine):
         tick_s = 0.001
 
-        def tick(self) -> None:
+        def tick(self):
             super().tick()
             ticked.set()
 

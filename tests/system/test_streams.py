@@ -30,18 +30,18 @@ REDIRECTIONS = {
 class Broken(io.StringIO):
     """A stream whose reader has left."""
 
-    def write(self, text: str) -> int:
+    def write(self, text):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
-def shell(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def shell(line, cwd):
     words = ["bash", "-c", line.replace("sublayer ", f"{sys.executable} -m sublayer ", 1)]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     """A folder with a text and a run."""
     folder = tmp_path_factory.mktemp("streams")
     (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran.\n" * 90)
@@ -50,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def train(out: str) -> str:
+def train(out):
     return f"sublayer train gpt data.path=text.txt {' '.join(TINY)} --out {out}"
 
 
@@ -80,7 +80,7 @@ def test_streams_are_put_back(capsys, monkeypatch):
     assert capsys.readouterr().out == "said\n"
 
 
-def lost(state: str) -> str:
+def lost(state):
     return f"error: the result cannot be printed: standard output is {state}"
 
 

@@ -1,13 +1,11 @@
 """Batches of pairs: each pair once an epoch, none cut, within the tokens, and little padding."""
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.parallel.batch_plan import fill
 from sublayer.data.parallel.batches import TranslationBatches, side_lengths
 from sublayer.data.split import Split
@@ -22,7 +20,7 @@ class Vocabulary(ByteTokenizer):
     sep_id, pad_id = END, PAD
 
 
-def split_of(lengths: list[tuple[int, int]], seed: int = 0) -> Split:
+def split_of(lengths, seed=0):
     rng = np.random.default_rng(seed)
     flat = [length for pair in lengths for length in pair]
     ids = rng.integers(3, VOCAB_SIZE, sum(flat)).astype("<u2")
@@ -31,12 +29,12 @@ def split_of(lengths: list[tuple[int, int]], seed: int = 0) -> Split:
     return Split("train", store, Vocabulary(), ("pairs",))
 
 
-def random_split(n: int, longest: int = 30) -> Split:
+def random_split(n, longest=30):
     rng = np.random.default_rng(3)
     return split_of([tuple(rng.integers(1, longest, 2).tolist()) for _ in range(n)])
 
 
-def rows(batch: PackedBatch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def rows(batch):
     """Take a batch apart, checking what stands around the tokens."""
     side = batch.read
     mask = torch.ones_like(side.tokens, dtype=torch.bool) if side.mask is None else side.mask
@@ -54,7 +52,7 @@ def rows(batch: PackedBatch) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return found
 
 
-def pairs_of(split: Split) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def pairs_of(split):
     starts = [*split.store.sentence_starts.tolist(), len(split.ids)]
     texts = [tuple(split.ids[low:high].tolist()) for low, high in pairwise(starts)]
     return list(zip(texts[::2], texts[1::2], strict=True))
@@ -122,12 +120,12 @@ def test_runs_of_a_multiple_are_those_of_fairseqs_code():
     assert fill(np.array([2, 2, 2, 3, 3, 9]), 7) == [(0, 3), (3, 5), (5, 6)]
 
 
-def fairseq_batches(n: int = 300, **settings: Any) -> TranslationBatches:
+def fairseq_batches(n=300, **settings):
     given_ = {"context": 32, "batch_tokens": 512, "seed": 4, "multiple": 8, "order": "once"}
     return TranslationBatches(random_split(n), **{**given_, **settings})
 
 
-def epoch_of(batches: TranslationBatches, epoch: int) -> list[frozenset[int]]:
+def epoch_of(batches, epoch):
     first = sum(batches.n_batches(each) for each in range(epoch))
     steps = range(first, first + batches.n_batches(epoch))
     return [frozenset(batches.places(step).tolist()) for step in steps]

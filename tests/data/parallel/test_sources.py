@@ -2,8 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +12,8 @@ from sublayer.config.text.corpora import PARALLEL_CORPORA as NAMES
 from sublayer.data.parallel.files import Fields, json_pairs, line_pairs, parquet_pairs, tab_pairs
 from sublayer.data.parallel.filter import PairFilter
 from sublayer.data.parallel.named import PARALLEL_CORPORA
-from sublayer.data.parallel.sources import PairText, find_pairs, read_pairs
-from sublayer.data.prepare import Data, prepare
-from sublayer.data.text.splitting import SplitName
+from sublayer.data.parallel.sources import find_pairs, read_pairs
+from sublayer.data.prepare import prepare
 from sublayer.data.texts import find_texts
 from sublayer.errors import ConfigError, DataError
 
@@ -26,7 +23,7 @@ SOURCE, TARGET = ["a cat .", "", "two\u2028dogs"], ["eine Katze .", "leer", "zwe
 EXPECTED = [(number, *texts) for number, texts in enumerate(zip(SOURCE, TARGET, strict=True), 1)]
 
 
-def written(path: Path, data: bytes) -> Path:
+def written(path, data):
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
@@ -107,7 +104,7 @@ def files(tmp_path):
     return tmp_path
 
 
-def prepared(files: Path, **fields: Any) -> Data:
+def prepared(files, **fields):
     paths = {"source_path": str(files / "train.en"), "target_path": str(files / "train.de")}
     languages = {"source_language": "en", "target_language": "de", "moses": "tokenize"}
     given = {**paths, **languages, "tokenizer": "word-bpe", "vocab_size": 90, **fields}
@@ -159,7 +156,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write_iwslt(folder: Path, n_pairs: int = 60) -> None:
+def write_iwslt(folder, n_pairs=60):
     place = folder / "iwslt14" / "de-en"
     place.mkdir(parents=True)
     sets = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
@@ -180,12 +177,12 @@ def write_iwslt(folder: Path, n_pairs: int = 60) -> None:
             (place / f"IWSLT14.{name}.de-en.{language}.xml").write_text(body)
 
 
-def corpus_config(**fields: Any) -> DataConfig:
+def corpus_config(**fields):
     languages = {"source_language": "de", "target_language": "en"}
     return DataConfig(**{"corpus": "iwslt14", **languages, "tokenizer": "word-bpe", **fields})
 
 
-def pairs_of(data: DataConfig, folder: Path) -> dict[SplitName, list[PairText]]:
+def pairs_of(data, folder):
     texts = find_texts(data, folder / "cache", is_utf8=True)
     return {split: read_pairs(texts.ranges(split)) for split in ("train", "valid", "test")}
 

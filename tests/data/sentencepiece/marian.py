@@ -2,8 +2,6 @@
 
 import io
 import json
-from pathlib import Path
-from typing import Any
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
@@ -19,14 +17,14 @@ DE = [
 ]
 
 
-def spm(lines: list[str], size: int, **rules: Any) -> bytes:
+def spm(lines, size, **rules):
     model = io.BytesIO()
     rules = {"vocab_size": size, "hard_vocab_limit": False, "minloglevel": 2, **rules}
     SentencePieceTrainer.train(sentence_iterator=iter(lines * 9), model_writer=model, **rules)
     return model.getvalue()
 
 
-def write_marian(folder: Path, **rules: Any) -> Path:
+def write_marian(folder, **rules):
     """Write the files of a vocabulary that lacks a few pieces of its models."""
     folder.mkdir(exist_ok=True)
     names = ["</s>", "<unk>", ">>de<<"]

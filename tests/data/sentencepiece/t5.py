@@ -1,9 +1,6 @@
 """Small files of T5's vocabulary, made here with the settings of the published one."""
 
 import io
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from sentencepiece import SentencePieceTrainer
 
@@ -27,7 +24,7 @@ TEXTS = [
 """With five sentinels at least; the names of other special ids are in none."""
 
 
-def t5_model(lines: Sequence[str] = LINES, **rules: Any) -> bytes:
+def t5_model(lines=LINES, **rules):
     """Train a model: padding is 0, the end 1, the unknown 2."""
     model = io.BytesIO()
     ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
@@ -41,7 +38,7 @@ def t5_model(lines: Sequence[str] = LINES, **rules: Any) -> bytes:
     return model.getvalue()
 
 
-def write_t5(folder: Path, **rules: Any) -> Path:
+def write_t5(folder, **rules):
     """Write a folder with ``spiece.model`` alone; return it."""
     folder.mkdir(exist_ok=True)
     (folder / "spiece.model").write_bytes(t5_model(**rules))
