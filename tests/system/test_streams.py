@@ -1,9 +1,10 @@
-"""Whatever becomes of standard streams, work is finished, and a lost result is told."""
+"""Whatever becomes of standard streams, and whenever signals come, work ends as it should."""
 
 import errno
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from itertools import product
@@ -11,15 +12,23 @@ from pathlib import Path
 
 import pytest
 
+from sublayer.system import signals
+from sublayer.system.signals import interruptible
 from sublayer.system.streams import OutputLost, Stream, lasting_streams
 from tests.breadth import rows
 
-PROJECT = Path(__file__).parents[2]
-TINY = [
-    *("model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16", "train.steps=3"),
-    *("train.batch_sequences=2", "train.precision=float32", "train.threads=1", "train.log_steps=1"),
-]
+
+def ran(words, cwd):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+def shell(line, cwd):
+    return ran(["bash", "-c", line.replace("sublayer ", f"{sys.executable} -m sublayer ", 1)], cwd)
+
+
 STATES = ["closed", "full"] if Path("/dev/full").exists() else ["closed"]
+LOST = "error: the result cannot be printed: standard output is {}"
 # What the shell makes of each: standard output alone, standard error alone, both.
 REDIRECTIONS = {
     "closed": {"out": ">&-", "error": "2>&-", "both": ">&- 2>&-"},
@@ -32,26 +41,6 @@ class Broken(io.StringIO):
 
     def write(self, text):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-
-def shell(line, cwd):
-    words = ["bash", "-c", line.replace("sublayer ", f"{sys.executable} -m sublayer ", 1)]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True)
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder with a text and a run."""
-    folder = tmp_path_factory.mktemp("streams")
-    (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran.\n" * 90)
-    done = shell(train("run"), folder)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-def train(out):
-    return f"sublayer train gpt data.path=text.txt {' '.join(TINY)} --out {out}"
 
 
 def test_a_stream_that_fails_loses_what_is_written_and_remembers_why():
@@ -80,10 +69,6 @@ def test_streams_are_put_back(capsys, monkeypatch):
     assert capsys.readouterr().out == "said\n"
 
 
-def lost(state):
-    return f"error: the result cannot be printed: standard output is {state}"
-
-
 @pytest.mark.parametrize(("state", "which"), rows(product(STATES, ["out", "error", "both"]), 3))
 def test_training_goes_on_to_its_end(place, state, which):
     out = f"{state}-{which}"
@@ -93,7 +78,7 @@ def test_training_goes_on_to_its_end(place, state, which):
         assert done.returncode == 0 and done.stdout.startswith("trained 3 steps")
         return
     assert (done.returncode, done.stdout) == (1, "")
-    assert which == "both" or done.stderr.splitlines()[-1] == lost(state)
+    assert which == "both" or done.stderr.splitlines()[-1] == LOST.format(state)
 
 
 COMMANDS = ["sublayer evaluate run --split test", "sublayer plan gpt", "sublayer --version"]
@@ -103,7 +88,7 @@ COMMANDS = ["sublayer evaluate run --split test", "sublayer plan gpt", "sublayer
 def test_a_result_that_cannot_be_printed_is_one_line_and_exit_1(place, state, line):
     done = shell(f"{line} {REDIRECTIONS[state]['out']}", place)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1] == lost(state)
+    assert done.stderr.splitlines()[-1] == LOST.format(state)
     unheard = shell(f"{line} {REDIRECTIONS[state]['error']}", place)
     assert unheard.returncode == 0 and unheard.stdout.strip() and unheard.stderr == ""
 
@@ -115,3 +100,102 @@ def test_files_never_take_the_place_of_closed_streams(tmp_path):
     )
     assert shell(f"{sys.executable} probe.py <&- >&- 2>&-", tmp_path).returncode == 0
     assert int((tmp_path / "number").read_text()) > 2
+
+
+TINY = [
+    *("model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16"),
+    *("train.batch_sequences=2", "train.precision=float32", "train.threads=1", "train.log_steps=1"),
+]
+
+
+def train(out):
+    return f"sublayer train gpt data.path=text.txt train.steps=3 {' '.join(TINY)} --out {out}"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a text and a run."""
+    folder = tmp_path_factory.mktemp("streams")
+    (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran.\n" * 90)
+    done = shell(train("run"), folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+INT, TERM = signal.SIGINT, signal.SIGTERM
+# Signals itself when it comes to a place: an event of Python's audit hooks and the end of what it
+# is about.
+PROGRAM = """
+import os, sys
+
+event_there, there = sys.argv[1:3]
+numbers = [int(number) for number in sys.argv[3].split(",")]
+
+def signal_there(event, arguments):
+    if event == event_there and any(str(each).endswith(there) for each in arguments[:2]):
+        signal_now()
+
+def signal_now(kill=os.kill, me=os.getpid()):
+    due = numbers[:]
+    numbers.clear()
+    for number in due:
+        kill(me, number)
+
+sys.addaudithook(signal_there)
+sys.argv[1:] = sys.argv[4:]
+from sublayer.__main__ import run
+
+sys.exit(run())
+"""
+
+TRAIN = ["train", "gpt", *TINY, "train.steps=6", "--out", "run"]
+
+
+def ended(event, there, row, words, cwd):
+    numbers = ",".join(str(int(number)) for number in row)
+    return ran([sys.executable, "-c", PROGRAM, event, there, numbers, *words], cwd)
+
+
+@pytest.mark.parametrize("row", [(INT,), (TERM, INT), (INT, INT, INT, TERM)], ids=str)
+def test_signals_while_the_program_is_imported(tmp_path, row):
+    place = "sublayer.cli" if len(row) > 2 else "typer.main"
+    done = ended("import", place, row, ["--version"], tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+MOMENTS = [
+    ("import", "torch", (INT, TERM)),
+    ("os.mkdir", "run", (TERM, INT)),
+    ("open", ".sublayer-lock", (INT, TERM)),
+    ("open", "metrics.jsonl", (INT, INT, INT, TERM)),
+    ("os.rename", "checkpoints/step-00000006", (TERM, TERM)),
+    ("os.rename", "record.json", (TERM, INT)),
+]
+
+
+@pytest.mark.parametrize(("event", "there", "row"), rows(MOMENTS, 4), ids=str)
+def test_signals_while_a_run_is_set_up_trained_and_saved(tmp_path, event, there, row):
+    done = ended(event, there, row, TRAIN, tmp_path)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("interrupted")
+    again = ran([sys.executable, "-m", "sublayer", *TRAIN, "--resume"], tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "run" / "record.json").is_file()
+
+
+def test_a_signal_that_came_to_nothing_is_followed_by_another(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
+    before = signal.getsignal(INT), signal.getsignal(TERM)
+    with interruptible():
+        with interruptible():
+            assert signal.getsignal(TERM) is signals.interruption
+        for later, is_heard in ((0.0, True), (0.1, False), (1.8, False), (0.2, True)):
+            now[0] += later
+            if is_heard:
+                with pytest.raises(KeyboardInterrupt):
+                    os.kill(os.getpid(), TERM)
+            else:
+                os.kill(os.getpid(), INT)
+    assert (signal.getsignal(INT), signal.getsignal(TERM)) == before
