@@ -1,4 +1,4 @@
-"""Beam search finds the best of all hypotheses; drawn ones have the model's probabilities."""
+"""Beams find the best of all hypotheses, drawn ones have their probabilities, gaps are filled."""
 
 from itertools import product
 
@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from sublayer.config.limits import LARGEST_PENALTY, WIDEST_BEAM
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
+from sublayer.data.span.corruption import corrupt
+from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode.beam import search
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.continuations import DrawnContinuations
+from sublayer.decode.gaps.completion import FillSettings
+from sublayer.decode.gaps.fill import fill_gaps, go_on
+from sublayer.decode.gaps.prompt import prompt_with_gaps
+from sublayer.decode.gaps.written import complete, find_fills, find_unplaced
 from sublayer.decode.sample import GREEDY, Sampling
 from sublayer.decode.vocabulary_scores import top
 from sublayer.errors import ConfigError
@@ -28,6 +33,7 @@ MODELS = [
     {"positions": "learned-per-layer", "tie_embeddings": False, "head_bias": True},
     {"decoder_block": ["cross", "ffn", "attention*0.5", "cross*0.5"], "positions": "none"},
 ]
+
 RELATIVE, ALIBI = {"positions": "relative"}, {"positions": "alibi"}
 
 
@@ -141,24 +147,6 @@ def test_no_translation_is_longer_than_allowed(ratio, offset):
         assert max(len(each.ids) for each in found) == longest or ratio > 0
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"beam": 0},
-        {"beam": WIDEST_BEAM + 1},
-        {"penalty": float("nan")},
-        {"penalty": -LARGEST_PENALTY - 1},
-        {"max_length_ratio": -1.0},
-        {"max_length_offset": float("inf")},
-    ],
-    ids=str,
-)
-def test_invalid_settings_are_refused(settings):
-    with pytest.raises(ConfigError):
-        BeamSettings(**settings)
-    assert BeamSettings(beam=WIDEST_BEAM, penalty=LARGEST_PENALTY)
-
-
 def test_scores_follow_their_rule():
     assert BeamSettings(penalty=0.5).score(-6.0, 4) == -3.0
     assert BeamSettings(rule="gnmt", penalty=1.0).score(-6.0, 7) == -3.0
@@ -235,3 +223,205 @@ def test_all_ends_of_a_text_count_as_its_end():
         ends = log_p[-1, [END, *other_ends]].logsumexp(-1)
         total = log_p[range(len(ids)), ids].sum() + ends
         assert each.log_p == pytest.approx(total.item(), abs=1e-10)
+
+
+TEXT = (
+    "The cat sat on the mat, and the dog ran over the field. A man and a woman saw it all.\n"
+    "It rained on the town; the cat, the dog and the man were wet and unable to run.\n"
+    "The dog ran over the field, and slept. Then a man came to the door. A woman saw the cat.\n"
+) * 20
+
+TOKENIZER = train_tokenizer("unigram", [TEXT.encode()], vocab_size=80, sentinels=4)
+A, B, C, D = TOKENIZER.sentinel_ids
+PAD_ID, END_ID = 0, 1
+PROMPT = "The <extra_id_0> sat on the <extra_id_1>."
+FIRST = "<extra_id_0> sat on the <extra_id_1>."
+"""One token, with the space before it."""
+
+
+def make_filler(**fields):
+    model = make_model(TOKENIZER.vocab_size, **{"decoder_start": "pad", **fields})
+    model.tokenizer = TOKENIZER
+    return model
+
+
+def ids_of(text):
+    return TOKENIZER.encode(text.encode()).tolist()
+
+
+def prompt_of(text):
+    return prompt_with_gaps(TOKENIZER, text)
+
+
+def test_an_encoder_reads_a_sentinel_for_each_gap_and_no_added_space():
+    prompt = prompt_of(PROMPT)
+    assert prompt.texts == ["The ", " sat on the ", "."]
+    assert prompt.source == [*ids_of("The"), A, *ids_of("sat on the"), B, *ids_of("x.")[-1:]]
+    for text, last in ((PROMPT, ["<extra_id_1>", "."]), ("The <extra_id_0> .", ["▁", "."])):
+        assert [TOKENIZER.names[id_] for id_ in prompt_of(text).source[-2:]] == last
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "fills", "unplaced"),
+    [
+        (PROMPT, [A, 20, A], [[20], None], []),
+        (PROMPT, [B, 20, A, 21], [[21], [20]], []),
+        (PROMPT, [A, 20, B, 21, A, 22], [[20], [21]], [22]),
+        (PROMPT, [30, A, 20, B, 21], [[20], [21]], [30]),
+        # A gap that begins a text may be filled before the first sentinel.
+        (FIRST, [30, 31, A, 20, B, 21], [[30, 31], [20]], [21]),
+        (FIRST, [A, 20, B, 21], [[20], [21]], []),
+    ],
+)
+def test_tokens_behind_a_sentinel_fill_its_gap(text, written, fills, unplaced):
+    prompt = prompt_of(text)
+    found = find_fills(written, prompt)
+    assert [None if place is None else written[place] for place in found] == fills
+    assert find_unplaced(written, prompt, found) == unplaced
+
+
+@pytest.mark.parametrize(
+    ("text", "fills", "completed"),
+    [
+        (PROMPT, ["cat", "mat"], "The cat sat on the mat."),
+        ("The \n <extra_id_0>\n\tsat", ["cat"], "The \n cat\n\tsat"),
+        ("The<extra_id_0>at sat", ["c"], "The cat sat"),
+        ("<extra_id_0> sat<extra_id_1>", ["The cat", "on"], "The cat sat on"),
+        (PROMPT, ["", "mat"], "The sat on the mat."),
+        ("<extra_id_0> sat", [""], "sat"),
+    ],
+)
+def test_a_completed_text_keeps_the_prompt_as_it_is(text, fills, completed):
+    filled = complete(TOKENIZER, prompt_of(text), [ids_of(fill) for fill in fills])
+    assert filled.text == completed
+    assert [filled.text[place] for place in filled.places] == fills
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("The cat", "no gap"),
+        ("<extra_id_0> a <extra_id_0>", "gap 2 is <extra_id_0>"),
+        (" a ".join(f"<extra_id_{k}>" for k in range(5)), "5 gaps, .* 4 sentinels"),
+        ("cat " * 20 + PROMPT, "tokens, .* 24"),
+    ],
+)
+def test_a_prompt_that_cannot_be_filled_is_refused(text, message):
+    model = make_filler()
+    with pytest.raises(ConfigError, match=message):
+        fill_gaps(model, text)
+    assert len(go_on(model, "cat " * 23, FillSettings(most_tokens=1))) == 1
+    with pytest.raises(ConfigError, match="25 tokens"):
+        go_on(model, "cat " * 24)
+
+
+def test_greedy_filling_is_the_most_probable_token_each_time():
+    model, ends = make_filler(decoder_start="end"), [END_ID, C, D]
+    (best,) = fill_gaps(model, PROMPT, FillSettings(most_tokens=6))
+    source = torch.tensor([[*prompt_of(PROMPT).source, END_ID]])
+    written, total = [], 0.0
+    for n_left in range(6, -1, -1):
+        with torch.no_grad():
+            logits = model(source, target=torch.tensor([[END_ID, *written]])).logits
+        log_p = logits[0, -1].log_softmax(-1)
+        p_end = log_p[ends].logsumexp(-1).item()
+        log_p[[PAD_ID, *ends]] = -torch.inf
+        chosen = int(log_p.argmax())
+        if n_left == 0 or (written and p_end > log_p[chosen]):
+            total += p_end
+            break
+        written.append(chosen)
+        total += log_p[chosen].item()
+    places = find_fills(written, prompt_of(PROMPT))
+    fills = [[] if place is None else written[place] for place in places]
+    assert (best.n_tokens, best.score) == (len(written), pytest.approx(total, abs=1e-10))
+    assert best.text == complete(TOKENIZER, prompt_of(PROMPT), fills).text
+
+
+@torch.no_grad()
+def constant_model(shares):
+    """A model that predicts the same shares of tokens whatever it reads."""
+    model = make_filler(head_bias=True)
+    matrix, bias = model.output_projection()
+    assert bias is not None
+    matrix.zero_()
+    bias.fill_(-200.0)
+    for id_, share in shares.items():
+        bias[id_] = np.log(share)
+    return model
+
+
+def test_the_score_of_a_gap_is_the_log_probability_of_its_tokens():
+    # "cat" is one token, with the space before it.
+    (word,) = ids_of("cat")
+    model = constant_model({A: 0.2, B: 0.3, word: 0.4, END_ID: 0.04, C: 0.06})
+    settings = FillSettings(sampling=Sampling(), n_drawn=40, most_tokens=9)
+    gaps = [gap for each in fill_gaps(model, PROMPT, settings) for gap in each.gaps]
+    assert {gap.n_tokens for gap in gaps} >= {0, 1, 2}
+    assert any(gap.score is None for gap in gaps)
+    for gap in gaps:
+        assert gap.text == " ".join(["cat"] * gap.n_tokens)
+        if gap.score is None:
+            assert gap.n_tokens == 0
+        else:
+            assert gap.score == pytest.approx(gap.n_tokens * np.log(0.4), abs=1e-10)
+
+
+def test_the_best_of_a_beam_comes_first_by_its_probability():
+    (word,) = ids_of("cat")
+    model = constant_model({A: 0.5, B: 0.1, word: 0.1, END_ID: 0.2, C: 0.1})
+    found = fill_gaps(model, PROMPT, FillSettings(beam=3, most_tokens=4))
+    # A, then the end, 0.2 or 0.1; A twice; B and the word alone are as probable as each other.
+    assert [each.score for each in found] == pytest.approx(
+        np.log([0.5 * 0.3, 0.5 * 0.5 * 0.3, 0.5 * 0.5 * 0.5 * 0.3]), abs=1e-10
+    )
+    assert [each.n_tokens for each in found] == [1, 2, 3]
+
+
+def test_drawing_the_most_probable_token_alone_is_greedy():
+    model = make_filler()
+    (greedy,) = fill_gaps(model, PROMPT, FillSettings(most_tokens=8))
+    found = fill_gaps(model, PROMPT, FillSettings(sampling=GREEDY, n_drawn=2, most_tokens=8))
+    assert [each.text for each in found] == [greedy.text] * 2
+    assert [each.score for each in found] == pytest.approx([greedy.score] * 2, abs=1e-10)
+    first, again, other = (
+        fill_gaps(model, PROMPT, FillSettings(sampling=Sampling(), seed=seed)) for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_a_text_is_continued_until_any_end():
+    (word,) = ids_of("cat")
+    model = constant_model({word: 0.5, END_ID: 0.1, A: 0.4})
+    (found,) = go_on(model, "The cat ", FillSettings(most_tokens=3))
+    # The end has all that sentinels have, 0.5 in all: as much as the word, which may be chosen.
+    assert found.text in ("The cat cat", "The cat cat cat", "The cat cat cat cat")
+    (gap,) = found.gaps
+    assert found.text[gap.place] == gap.text
+    assert gap.score == pytest.approx(gap.n_tokens * np.log(0.5), abs=1e-10)
+    assert found.score == pytest.approx((gap.n_tokens + 1) * np.log(0.5), abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "fills"),
+    [(PROMPT, ["cat", "mat"]), ("<extra_id_0> a man came to <extra_id_1> door", ["Then", "the"])],
+)
+def test_prompts_and_completions_have_the_format_of_corruption(prompt, fills):
+    read, text = prompt_of(prompt), prompt
+    ids = list(read.ids[0])
+    is_noise = [False] * len(ids)
+    for number, (fill, after) in enumerate(zip(fills, read.ids[1:], strict=True)):
+        cut_out = ids_of(fill)
+        ids += [*cut_out, *after]
+        is_noise += [True] * len(cut_out) + [False] * len(after)
+        text = text.replace(f"<extra_id_{number}>", fill)
+    assert ids == ids_of(text)
+    corrupted = corrupt(np.array([ids]), np.array([is_noise]), TOKENIZER.sentinel_ids)
+    assert read.source == corrupted.inputs.ids.tolist()
+    # The sentinel behind the last ends what is written.
+    ends = TOKENIZER.sentinel_ids[len(fills) :]
+    written = [id_ for id_ in corrupted.targets.ids.tolist() if id_ not in ends]
+    found = [written[place] for place in find_fills(written, read) if place is not None]
+    filled = complete(TOKENIZER, read, found)
+    assert filled.text == text
+    assert [filled.text[place] for place in filled.places] == fills
