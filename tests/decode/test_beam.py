@@ -236,7 +236,6 @@ A, B, C, D = TOKENIZER.sentinel_ids
 PAD_ID, END_ID = 0, 1
 PROMPT = "The <extra_id_0> sat on the <extra_id_1>."
 FIRST = "<extra_id_0> sat on the <extra_id_1>."
-"""One token, with the space before it."""
 
 
 def make_filler(**fields):

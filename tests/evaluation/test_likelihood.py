@@ -1,8 +1,10 @@
-"""Likelihood: windows and strides, and the bytes, characters, words and items it is divided by."""
+"""Likelihood: windows, strides, units, items, and harness requests, as of every token alone."""
 
 import math
+import sys
 from dataclasses import replace
 from itertools import pairwise
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,17 +12,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sublayer
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError
 from sublayer.evaluation.counts import Counter, Counts
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
 from sublayer.evaluation.likelihood import Likelihood, score, windows
+from sublayer.evaluation.requests import Requests
 from sublayer.model.build import build
+from sublayer.model.model_folder import save_model
 from tests.breadth import examples
 
 TEXT = "Zwölf Boxkämpfer jagen Viktor quer über den Sylter Deich.\n Emus  füttern!".encode()
@@ -124,21 +129,21 @@ def test_scores_equal_a_loop_over_single_tokens(model, split, context, stride, b
 
 
 def test_respected_boundaries_hide_the_document_before(model):
-    def nats(first):
-        ids = np.frombuffer(first + b"x" + b"second document", dtype=np.uint8)
-        both = split_of(ids, document_starts=(0, 7))
-        settings = {"context": 30, "stride": 30, "batch_sequences": 2}
-        first_nats = score(model, split_of(ids[:8]), **settings).nats
-        kept = score(model, both, **settings, respect_boundaries=True).nats
-        seen = score(model, both, **settings, respect_boundaries=False).nats
-        return kept - first_nats, seen - first_nats
+    settings = {"context": 30, "stride": 30, "batch_sequences": 2}
 
-    (kept, seen), (other_kept, other_seen) = nats(b"abcdef"), nats(b"ghijkl")
-    assert kept == pytest.approx(other_kept, rel=1e-12)
-    assert seen != pytest.approx(other_seen, rel=1e-4)
-    second = split_of(np.frombuffer(b"second document", dtype=np.uint8))
-    alone = score(model, second, context=30, stride=30, batch_sequences=1)
-    assert kept == pytest.approx(alone.nats, rel=1e-12)
+    def nats(text, **more):
+        return score(model, split_of([*text], **more), **settings).nats
+
+    def of_the_second(first, respects):
+        both = split_of([*first, *b"xsecond document"], document_starts=(0, 7))
+        whole = score(model, both, **settings, respect_boundaries=respects).nats
+        return whole - nats(first + b"xs")
+
+    kept, other = (of_the_second(first, True) for first in (b"abcdef", b"ghijkl"))
+    assert kept == pytest.approx(other, rel=1e-12)
+    assert kept == pytest.approx(nats(b"second document"), rel=1e-12)
+    seen, other = (of_the_second(first, False) for first in (b"abcdef", b"ghijkl"))
+    assert seen != pytest.approx(other, rel=1e-4)
 
 
 def test_nothing_to_divide_by_is_not_a_number():
@@ -149,19 +154,8 @@ def test_nothing_to_divide_by_is_not_a_number():
     assert Likelihood(nats=1e6, tokens=1, bytes=1, characters=1, words=1).perplexity == math.inf
 
 
-@pytest.mark.parametrize("stride", [0, 17])
-def test_a_stride_outside_the_context_is_refused(model, split, stride):
-    with pytest.raises(ConfigError, match=rf"stride = {stride} must be at least 1 and at most"):
-        score(model, split, context=16, stride=stride, batch_sequences=1)
-    with pytest.raises(DataError, match="at least 2 tokens"):
-        score(model, split_of([65]), context=16, stride=8, batch_sequences=1)
-
-
 def counter_of(text, document_starts=(0,)):
-    ids = np.frombuffer(text, dtype=np.uint8)
-    starts = np.array(document_starts, dtype=np.int64)
-    store = TokenStore(ids, starts, np.array([0]), len(text), "", is_lossless=True)
-    return Counter(Split("test", store, ByteTokenizer(), ("text",)))
+    return Counter(split_of(np.frombuffer(text, dtype=np.uint8), document_starts=document_starts))
 
 
 def test_a_word_counts_where_it_begins_and_ends_with_its_document():
@@ -189,12 +183,9 @@ def test_ranges_that_follow_each_other_are_counted_as_each_alone(monkeypatch):
 @given(text=st.text(alphabet="aü \n\t€", min_size=1, max_size=40), data=st.data())
 def test_counts_add_up_and_equal_those_of_the_text(text, data):
     raw = text.encode()
-    counter = counter_of(raw)
+    counter, cut = counter_of(raw), data.draw(st.integers(0, len(raw)))
     whole = counter.count(0, len(raw))
-    assert whole == Counts(
-        tokens=len(raw), bytes=len(raw), characters=len(text), words=len(raw.split())
-    )
-    cut = data.draw(st.integers(0, len(raw)))
+    assert whole == Counts(len(raw), len(raw), len(text), len(raw.split()))
     assert counter.count(0, cut) + counter.count(cut, len(raw)) == whole
 
 
@@ -219,14 +210,13 @@ def test_a_metric_is_the_value_of_its_tables_sums():
     assert mean.of(Items("test", "", {"others": TABLE})) is None
 
 
-def digest_of(*parts, names=("windows",)):
-    digest = Digest(*names)
-    for part in parts:
-        digest.add(part)  # type: ignore[arg-type]
-    return digest.hexdigest()
-
-
 def test_the_digest_is_of_numbers_and_of_where_an_item_ends(monkeypatch):
+    def digest_of(*parts, names=("windows",)):
+        digest = Digest(*names)
+        for part in parts:
+            digest.add(part)
+        return digest.hexdigest()
+
     ids = np.arange(300)
     before = digest_of(ids)
     for same in (ids.astype(np.uint16), ids.astype(">i8"), range(300)):
@@ -236,3 +226,97 @@ def test_the_digest_is_of_numbers_and_of_where_an_item_ends(monkeypatch):
     assert digest_of([1], []) != digest_of([1])
     monkeypatch.setattr("sublayer.evaluation.items._CHUNK", 7)
     assert digest_of(ids) == before
+
+
+CONTEXT = 12
+LONG = "a prompt that is longer than all of the context"
+PAIRS = [("the cat", " sat"), ("the cat", " ran"), ("", "on the mat"), (LONG, " and so on")]
+
+
+def drawn_model_of(kind):
+    fields = {} if kind == "lstm" else {"n_heads": 2}
+    config = ModelConfig(kind=kind, n_layers=1, d_model=8, **fields)
+    model = build(resolve_model(config, vocab_size=256, context=CONTEXT), seed=0).double().eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.0, 0.5, generator=generator)
+    model.tokenizer = train_tokenizer("bytes", ())
+    return model
+
+
+@torch.no_grad()
+def log_p(model, ids, first):
+    """Read each token behind at most the context, one at a time."""
+    total, is_greedy = 0.0, True
+    for place in range(first, len(ids)):
+        logits = model(torch.tensor([ids[:place]])).logits[0, -1].log_softmax(-1)
+        total += float(logits[ids[place]])
+        is_greedy = is_greedy and int(logits.argmax()) == ids[place]
+    return total, is_greedy
+
+
+@pytest.mark.parametrize("kind", ["decoder", "lstm"])
+def test_continuations_are_scored_as_one_by_one(kind):
+    model = drawn_model_of(kind)
+    requests = Requests(model, CONTEXT, "it")
+    greedy = int(model(torch.tensor([list(b"the cat")])).logits[0, -1].argmax())
+    assert greedy < 128, "its text is one token"
+    pairs = [*PAIRS, ("the cat", chr(greedy))]
+    for (prompt, text), found in zip(pairs, requests.likelihoods(pairs), strict=True):
+        ids = list((prompt + text).encode())
+        first = len(prompt.encode()) or 1  # bytes mark no end of a document
+        # What the context holds, the last token not being read.
+        cut = max(0, len(ids) - 1 - CONTEXT)
+        expected, is_greedy = log_p(model, ids[cut:], first - cut)
+        assert found == (pytest.approx(expected, abs=1e-9), is_greedy)
+
+
+def test_whole_texts_have_every_token_once_and_a_full_last_window():
+    model, text = drawn_model_of("decoder"), "it was a long text of bytes"
+    ids = list(text.encode())
+    # 26 tokens behind the first: 12, 12, and 2 that are read behind ten others.
+    expected = sum(
+        log_p(model, ids[start : stop + 1], first - start)[0]
+        for start, first, stop in ((0, 1, 12), (12, 13, 24), (14, 25, 26))
+    )
+    found = Requests(model, CONTEXT, "it").wholes([text, "a"])
+    assert found == [pytest.approx(expected, abs=1e-9), 0.0]
+
+
+def test_a_prompt_is_continued_up_to_a_stop():
+    model = drawn_model_of("decoder")
+    requests = Requests(model, CONTEXT, "it")
+    ids = list(b"the cat")
+    for _ in range(5):
+        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    whole = bytes(ids[7:]).decode(errors="replace")
+    assert requests.written("the cat", {"max_gen_toks": 5, "until": []}) == whole
+    stopped = requests.written("the cat", {"max_gen_toks": 5, "until": [whole[2]]})
+    assert stopped == whole[: whole.index(whole[2])]
+    for prompt, settings, message in (("the cat", {"beams": 2}, "beams"), ("", {}, "empty")):
+        with pytest.raises(ConfigError, match=message):
+            requests.written(prompt, settings)
+
+
+def test_the_harness_asks_a_saved_model(tmp_path, monkeypatch):
+    model = drawn_model_of("decoder").float()
+    save_model(tmp_path / "model", model, {"tokenizer.json": model.tokenizer.serialize()})
+    monkeypatch.setitem(sys.modules, "lm_eval.api.model", None)
+    with pytest.raises(ConfigError, match=r"sublayer\[harness\]"):
+        sublayer.harness_model(tmp_path / "model")
+    stand_in = ModuleType("lm_eval.api.model")
+    stand_in.LM = type("LM", (), {})
+    for name in ("lm_eval", "lm_eval.api"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "lm_eval.api.model", stand_in)
+    harness = sublayer.harness_model(tmp_path / "model", device="cpu")
+    assert isinstance(harness, stand_in.LM)
+    requests, settings = Requests(model, CONTEXT, "it"), {"until": ["\n"], "max_gen_toks": 3}
+    asked = [SimpleNamespace(args=pair) for pair in PAIRS]
+    assert harness.loglikelihood(asked) == requests.likelihoods(PAIRS)
+    texts = [SimpleNamespace(args=("some text",))]
+    assert harness.loglikelihood_rolling(texts) == requests.wholes(["some text"])
+    prompts = [SimpleNamespace(args=("the cat", settings))]
+    assert harness.generate_until(prompts) == [requests.written("the cat", settings)]
+    assert harness.tokenizer_name == model.tokenizer.fingerprint

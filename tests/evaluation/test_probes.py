@@ -10,24 +10,15 @@ import torch
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.probes.decoder_nats import decoder_nats
-from sublayer.evaluation.probes.probe import Settings
 from sublayer.evaluation.probes.query import EncodedQuery, Query, encode_queries
-from sublayer.evaluation.probes.scoring import ask, check_model, read_probes
+from sublayer.evaluation.probes.scoring import ask, read_probes
 from sublayer.evaluation.probes.table import PROBES
 from sublayer.evaluation.probes.target_nats import target_nats
 from sublayer.model.build import build
 from sublayer.tasks.example import Example
 
 VOCAB_SIZE = 19
-KINDS = {
-    "rotary": {"positions": "rotary"},
-    "relative": {"positions": "relative"},
-    "macaron": {"block": "macaron", "share": "all"},
-    "as gpt1": {"softmax": "all", "norm_order": "post"},
-    "lstm": {"kind": "lstm"},
-}
 
 
 def model_of(vocab_size=VOCAB_SIZE, *, context=40, **fields):
@@ -70,9 +61,18 @@ def slowly(predict, text):
     return [float(torch.logsumexp(each, 0) - each[token]) for each, token in pairs]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_texts_behind_prompts_cost_what_they_do_token_by_token(kind):
-    model, queries, done = drawn_model_of(**KINDS[kind]), queries_of(), []
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"positions": "rotary"},
+        {"positions": "relative"},
+        {"block": "macaron", "share": "all", "softmax": "all", "norm_order": "post"},
+        {"kind": "lstm"},
+    ],
+    ids=str,
+)
+def test_texts_behind_prompts_cost_what_they_do_token_by_token(fields):
+    model, queries, done = drawn_model_of(**fields), queries_of(), []
     found = decoder_nats(model, queries, lambda *counts: done.append(counts))
     assert done[-1] == (len(queries), len(queries)) and done == sorted(done)
     for nats, query in zip(found, queries, strict=True):
@@ -162,23 +162,18 @@ def write_tasks(folder):
         for number, (animal, place) in enumerate((("cow", "barn"), ("fox", "wood")))
     ]
     put("race/race_dev_middle.jsonl", *map(json.dumps, passages))
-    wsc = [
-        {
-            "text": "The cup fell on the rug because it was heavy.",
-            "target": {
-                "span1_text": noun,
-                "span1_index": index,
-                "span2_text": "it",
-                "span2_index": 7,
-            },
-            "idx": number,
-            "label": number == 0,
-        }
-        for number, (noun, index) in enumerate((("The cup", 0), ("the rug", 4)))
+    texts = ["The cup fell on the rug because it was heavy."] * 2 + [
+        "The cup is here and I took it"
     ]
-    other = {**wsc[0], "text": "The cup is here and I took it", "idx": 2}
-    put("WSC/val.jsonl", *map(json.dumps, [*wsc, other]))
-    put("WSC/train.jsonl", *map(json.dumps, wsc))
+    nouns, it = [("The cup", 0), ("the rug", 4), ("The cup", 0)], {"span2_text": "it"}
+    it["span2_index"] = 7
+    wsc = [
+        {"text": text, "target": {"span1_text": noun, "span1_index": place, **it}, "idx": number}
+        for number, (text, (noun, place)) in enumerate(zip(texts, nouns, strict=True))
+    ]
+    wsc = [json.dumps({**row, "label": row["idx"] != 1}) for row in wsc]
+    put("WSC/val.jsonl", *wsc)
+    put("WSC/train.jsonl", *wsc[:2])
     for part in ("test", "train"):
         put(f"DPR/{part}.c.txt", "Ann told Eve that she won.", "she", "Ann,Eve", "Ann", "")
     return folder
@@ -194,18 +189,6 @@ def probes(folder):
     return read_probes(list(PROBES), str(folder))
 
 
-@pytest.fixture(scope="module")
-def words(folder):
-    corpus = [path.read_bytes() for path in sorted(folder.glob("*/*"))]
-    return train_tokenizer("bpe", corpus, vocab_size=400)
-
-
-def answerer_of(words, **fields):
-    model = model_of(words.vocab_size, context=64, **{"d_model": 32, **fields})
-    model.tokenizer = words
-    return model
-
-
 def texts(probes):
     """Return the right prompt and text of each example, by probe."""
     found = {}
@@ -219,7 +202,16 @@ def texts(probes):
     return found
 
 
-def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, words):
+@pytest.fixture
+def answerer(folder):
+    corpus = [path.read_bytes() for path in sorted(folder.glob("*/*"))]
+    words = train_tokenizer("bpe", corpus, vocab_size=400)
+    model = model_of(words.vocab_size, context=64, d_model=32)
+    model.tokenizer = words
+    return model
+
+
+def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, answerer):
     asked = texts(probes)
     # The queries are those of Radford et al.
     assert asked["sst2"][0] == ("a fine film very", " positive")
@@ -230,9 +222,10 @@ def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, words):
     [winograd] = [each for each in probes if each.probe.name == "winograd"]
     # What training and development both have is asked once; one row has no second candidate.
     assert winograd.items.left_out == {"its candidates are not two, of which one is right": 1}
-    model = answerer_of(words).train()
+    model = answerer.train()
     whole = {prompt + text: None for pairs in asked.values() for prompt, text in pairs}
-    ids = [torch.from_numpy(words.encode(row.encode()).astype(np.int64)) for row in whole]
+    encoded = [model.tokenizer.encode(row.encode()).astype(np.int64) for row in whole]
+    ids = [torch.from_numpy(row) for row in encoded]
     padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
     targets = torch.nn.utils.rnn.pad_sequence([row[1:] for row in ids], True, -1)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
@@ -249,46 +242,22 @@ def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, words):
     assert scores["winograd"].normalised is None
 
 
-def test_a_uniform_model_scores_at_chance(probes, words):
-    model = answerer_of(words)
+def test_a_uniform_model_scores_at_chance(probes, answerer):
     with torch.no_grad():
-        model.embedding.weight.zero_()  # of equal logits
-    scores = {each.name: each for each in ask(model, probes, 64)}
+        answerer.embedding.weight.zero_()  # of equal logits
+    scores = {each.name: each for each in ask(answerer, probes, 64)}
     assert scores["cola"].value == 0.0 and scores["sst2"].value == 0.5
     assert scores["sst2"].normalised == 0.0
 
 
-def test_the_threshold_is_chosen_by_the_training_part_alone(folder, words, tmp_path):
+def test_the_threshold_is_chosen_by_the_training_part_alone(folder, answerer, tmp_path):
     shutil.copytree(folder, tmp_path / "other")
     dev = tmp_path / "other" / "CoLA" / "dev.tsv"
     turned = dev.read_text().replace("\t1\t", "\tx\t").replace("\t0\t", "\t1\t")
     dev.write_text(turned.replace("\tx\t", "\t0\t"))
-    model = answerer_of(words)
-    [score] = ask(model, read_probes(["cola"], str(folder)), 64)
-    [other] = ask(model, read_probes(["cola"], str(tmp_path / "other")), 64)
-    assert score.notes[0] == other.notes[0]
-    assert other.value == pytest.approx(-score.value)
-
-
-def test_words_of_several_tokens_are_scored_whole(folder, words):
-    settings = Settings(words=("uncommonly bad", "fine"))
-    [score] = ask(answerer_of(words), read_probes(["sst2"], str(folder), settings), 64)
-    assert any("'uncommonly bad' is" in note for note in score.notes)
-
-
-def test_unknown_probes_missing_files_and_models_without_text_are_refused(folder, words, tmp_path):
-    for names, message in ((["cola", "sst3"], "sst3"), (["cola"] * 2, "named twice")):
-        with pytest.raises(ConfigError, match=message):
-            read_probes(names, str(folder))
-    with pytest.raises(DataError, match="no files of CoLA"):
-        read_probes(["cola"], str(tmp_path))
-    (tmp_path / "CoLA").mkdir()
-    shutil.copy(folder / "CoLA" / "dev.tsv", tmp_path / "CoLA")
-    with pytest.raises(DataError, match="no training part of CoLA"):
-        read_probes(["cola"], str(tmp_path))
-    for kind, message in (("encoder", "an encoder"), ("encoder-decoder", "no sentinels")):
-        with pytest.raises(ConfigError, match=message):
-            check_model(answerer_of(words, kind=kind), "runs/a")
+    [score] = ask(answerer, read_probes(["cola"], str(folder)), 64)
+    [other] = ask(answerer, read_probes(["cola"], str(tmp_path / "other")), 64)
+    assert (score.notes[0], score.value) == (other.notes[0], pytest.approx(-other.value))
 
 
 def test_thresholds_equal_a_slow_search():
