@@ -1,15 +1,11 @@
 """Shared by the tests of data: a cache of their own, and splits made by hand."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
-
-MakeSplit = Callable[..., Split]
 
 
 @pytest.fixture(scope="session", autouse=True)

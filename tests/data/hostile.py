@@ -3,7 +3,7 @@
 import base64
 import copy
 import json
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,8 @@ def altered(random, content):
     content = copy.deepcopy(content)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         # Of thousands of pieces one is as good as another.
-        many = ("vocab", "merges", "pieces")
         places = [place for place in _places(content) if place]
+        many = ("vocab", "merges", "pieces")
         upper = [place for place in places if len(place) <= 2 or place[1] not in many]
         if places:
             place = random.choice(upper if random.random() < 0.7 else places)
@@ -111,7 +111,10 @@ def damaged(random, data):
 
 
 def _alter(random, content, place, places):
-    inner, key = _at(content, place[:-1]), place[-1]
+    def at(place):
+        return reduce(lambda inner, key: inner[key], place, content)
+
+    inner, key = at(place[:-1]), place[-1]
     match random.randrange(6):
         case 0:
             del inner[key]
@@ -122,15 +125,9 @@ def _alter(random, content, place, places):
         case 3 if isinstance(inner, dict):
             inner[random.choice(("", "a", "\u2581", "x" * 1000))] = inner[key]
         case 4:
-            inner[key] = copy.deepcopy(_at(content, random.choice(places)))
+            inner[key] = copy.deepcopy(at(random.choice(places)))
         case _:
             inner[key] = copy.deepcopy(random.choice(VALUES))
-
-
-def _at(content, place):
-    for key in place:
-        content = content[key]
-    return content
 
 
 def _places(content, place=()):
@@ -140,36 +137,23 @@ def _places(content, place=()):
         yield from _places(value, (*place, key))
 
 
-_WHOLE = {"Sequence": {"id": "A", "type_id": 0}}
-_SINGLES = ([], [_WHOLE, _WHOLE], [{"SpecialToken": {"id": "x", "type_id": 0}}])
-_STEPS = ("normalizers", "pretokenizers", "decoders", "processors")
-VALUES: list[Any] = [
+VALUES = [
     *(None, True, 0, -1, 1, 2**31, 2**32 - 1, 2**32, 2**63, 10**30, 1.5, 1e308),
     *("", "a", "\0", "\u2581", " ", "\n", "ByteLevel", "[UNK]", "(a+)+$", "(", "\ud800"),
     *([], {}, [[]], [["a", 1]], {"a": 0}, {"a": 1 << 31}),
-    *(
-        {"type": "Precompiled", "precompiled_charsmap": map_}
-        for map_ in ("", "/////wAAAAA=", "@", 3)
-    ),
+    *({"type": "Precompiled", "precompiled_charsmap": map_} for map_ in ("", "/////wAAAAA=", "@")),
     *(
         {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": False}
         for pattern in ({"Regex": "(a+)+b"}, {"Regex": "("}, {"Regex": "(?=a)"}, {"String": ""})
         for behavior in ("Isolated", "Removed", "MergedWithNext")
     ),
-    *(
-        {"type": "Replace", "pattern": pattern, "content": "aa"}
-        for pattern in ({"String": ""}, {"Regex": "."}, {"Regex": "(a*)*b"})
-    ),
-    *({"type": "Sequence", name: []} for name in _STEPS),
-    *({"type": "FixedLength", "length": length} for length in (0, 2**40)),
+    *({"type": "Replace", "pattern": {"Regex": r}, "content": "aa"} for r in (".", "(a*)*b")),
+    *({"type": "Sequence", name: []} for name in ("normalizers", "pretokenizers", "decoders")),
     {"type": "Strip", "content": "a", "start": 10**9, "stop": 10**9},
     {"type": "Prepend", "prepend": "a" * 100_000},
     *({"type": name} for name in ("ByteLevel", "ByteFallback", "Fuse", "Nmt", "Unknown")),
     {"type": "Metaspace", "replacement": "ab", "prepend_scheme": "always", "split": True},
-    *(
-        {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": {}}
-        for single in _SINGLES
-    ),
+    {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}},
     {"type": "RobertaProcessing", "sep": ["a", 2**32 - 1], "cls": ["b", 0], "trim_offsets": True},
     {"strategy": {"Fixed": 10**12}, "direction": "Right", "pad_id": 0, "pad_token": ""},
     {"max_length": 0, "strategy": "LongestFirst", "stride": 5, "direction": "Right"},
@@ -185,25 +169,20 @@ def _trained(model, trainer, **parts):
     return tokenizer
 
 
-def _byte_level(**parts):
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
+def _byte_level(split, processor):
     trainer = trainers.BpeTrainer(
         vocab_size=300,
         special_tokens=["<|endoftext|>", "<s>"],
-        initial_alphabet=alphabet,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    return _trained(models.BPE(), trainer, decoder=decoders.ByteLevel(), **parts)
+    library = _trained(models.BPE(), trainer, decoder=decoders.ByteLevel(), pre_tokenizer=split)
+    library.post_processor = processor
+    return library
 
 
-def _gpt2():
-    return _byte_level(
-        pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False),
-        post_processor=processors.ByteLevel(trim_offsets=False),
-    )
-
-
-def _llama3():
+def _byte_levels():
+    plain = processors.ByteLevel(trim_offsets=False)
     pattern = Regex(
         r"(?i:'s|'t|'re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
@@ -215,11 +194,11 @@ def _llama3():
     template = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)]
     )
-    tokenizer = _byte_level(pre_tokenizer=pre_tokenizers.Sequence(steps))
-    tokenizer.post_processor = processors.Sequence(
-        [processors.ByteLevel(trim_offsets=False), template]
-    )
-    return tokenizer
+    llama3 = pre_tokenizers.Sequence(steps), processors.Sequence([plain, template])
+    return {
+        "gpt2": lambda: _byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), plain),
+        "llama3": lambda: _byte_level(*llama3),
+    }
 
 
 def _bert():
@@ -231,68 +210,48 @@ def _bert():
         pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
         decoder=decoders.WordPiece(),
     )
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
+    pair, ids = "[CLS] $A [SEP] $B:1 [SEP]:1", [("[CLS]", 2), ("[SEP]", 3)]
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", pair, ids)
     return tokenizer
 
 
-def _unigram(rules, names):
+def _unigram(rules, names, added=()):
     steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-    trainer = trainers.UnigramTrainer(
-        vocab_size=60, special_tokens=names, unk_token="<unk>", show_progress=False
-    )
+    settings = {"unk_token": "<unk>", "show_progress": False}
     # Where NFC stands, the published ones have a table, which the library cannot make.
-    parts = {
-        "normalizer": normalizers.Sequence([*rules, normalizers.NFC()]),
-        "pre_tokenizer": pre_tokenizers.Sequence(steps),
-        "decoder": decoders.Metaspace(),
-    }
-    return _trained(models.Unigram(), trainer, **parts)
+    library = _trained(
+        models.Unigram(),
+        trainers.UnigramTrainer(vocab_size=60, special_tokens=names, **settings),
+        normalizer=normalizers.Sequence([*rules, normalizers.NFC()]),
+        pre_tokenizer=pre_tokenizers.Sequence(steps),
+        decoder=decoders.Metaspace(),
+    )
+    library.add_special_tokens(list(added))
+    return library
 
 
 def _albert():
-    rules = [
-        normalizers.Replace("``", '"'),
-        normalizers.NFKD(),
-        normalizers.StripAccents(),
-        normalizers.Lowercase(),
-        normalizers.Replace(Regex(" {2,}"), " "),
-    ]
+    rules = [normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.StripAccents()]
+    rules += [normalizers.Lowercase(), normalizers.Replace(Regex(" {2,}"), " ")]
     return _unigram(rules, ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"])
-
-
-def _t5():
-    tokenizer = _unigram([], ["<pad>", "</s>", "<unk>"])
-    tokenizer.add_special_tokens([f"<extra_id_{number}>" for number in range(5)])
-    return tokenizer
 
 
 def _llama():
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    undo = [
-        decoders.Replace("\u2581", " "),
-        decoders.ByteFallback(),
-        decoders.Fuse(),
-        decoders.Strip(" ", 1, 0),
-    ]
+    undo = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    rules = [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
     return _trained(
         models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True),
         trainers.BpeTrainer(vocab_size=400, special_tokens=names, show_progress=False),
-        normalizer=normalizers.Sequence(
-            [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
-        ),
-        decoder=decoders.Sequence(undo),
+        normalizer=normalizers.Sequence(rules),
+        decoder=decoders.Sequence([*undo, decoders.Strip(" ", 1, 0)]),
     )
 
 
 _FORMS = {
-    "gpt2": _gpt2,
-    "llama3": _llama3,
+    **_byte_levels(),
     "bert": _bert,
     "albert": _albert,
-    "t5": _t5,
+    "t5": lambda: _unigram([], ["<pad>", "</s>", "<unk>"], [f"<extra_id_{n}>" for n in range(5)]),
     "llama": _llama,
 }

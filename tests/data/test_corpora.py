@@ -11,7 +11,6 @@ import pytest
 from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import CORPORA as NAMES
 from sublayer.data.corpora import published
-from sublayer.data.corpora.albert_intrinsic import read_passages
 from sublayer.data.corpora.lm1b import (
     HELD_OUT,
     RELEASE,
@@ -133,16 +132,6 @@ def test_archives_that_are_not_the_release_or_damaged_are_refused(tmp_path, cach
     assert not list(cache.rglob("*lm1b*"))
 
 
-@pytest.mark.parametrize("missing", ["train", "valid", "test"])
-def test_a_release_without_one_of_its_splits_is_refused(tmp_path, cache, missing):
-    kept = {name: text for name, text in FILES.items() if text not in EXPECTED[missing]}
-    folder = write_release(tmp_path, kept)
-    for name in (TRAINING, HELD_OUT):
-        (folder / name).mkdir(exist_ok=True)
-    with pytest.raises(DataError, match=f"lacks the {missing} files of lm1b"):
-        read_release(folder, cache)
-
-
 def test_a_corpus_is_downloaded_once_or_unpacked(cache, site):
     folder, url = site
     content = write_zip(folder / "small.zip", {"small": TEXT}).read_bytes()
@@ -199,13 +188,6 @@ def test_c4_is_its_shards_and_its_own_validation_is_held_out(data_folder, cache)
     ]
 
 
-@pytest.mark.parametrize(("there", "missing"), [("train", "validation"), ("validation", "train")])
-def test_c4_without_one_of_its_splits_is_refused(data_folder, cache, there, missing):
-    write_shard(data_folder / "c4", f"c4-{there}.00000-of-00008.json.gz", range(3))
-    with pytest.raises(DataError, match=rf"c4 has no c4-{missing}.\*, .*put its files there"):
-        find_sources(None, "c4", cache)
-
-
 def test_c4_of_the_hub_is_held_out_by_its_own_split(cache, monkeypatch):
     asked = []
 
@@ -232,22 +214,6 @@ def test_the_sentences_of_bookcorpus_are_joined_to_documents(data_folder, cache)
         b"A whole\n\nbook.\n",
         *expected,
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("plain words", r"line 1: not JSON: Expecting value"),
-        ('{"data": [{"paragraphs": [{"text": "a"}]}]}', "line 1: data without paragraphs that"),
-        ('{"data": [{"paragraphs": [{"context": "\\ud800"}]}]}', "is half a surrogate pair"),
-        ('{"article": "a"}\n{"article": 3}', "line 2: no article"),
-        ('{"article": "a"}\n{"article": "b"', "line 2: not JSON"),
-    ],
-)
-def test_a_file_that_is_neither_squad_nor_race_is_refused(tmp_path, cache, text, message):
-    (tmp_path / "a.json").write_text(text)
-    with pytest.raises(DataError, match=message):
-        read_passages([str(tmp_path / "a.json")], cache)
 
 
 @pytest.fixture

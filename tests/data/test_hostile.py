@@ -21,10 +21,8 @@ from tests.data.hostile import (
     published,
     sentencepiece_model,
 )
-from tests.data.sentencepiece.t5 import t5_model
+from tests.data.sentencepiece_files import t5_model
 
-OWN = ("characters", "word-bpe", "gpt1-bpe", "unigram", "sentinels", "bilingual", "pair")
-CODES = b"#version: 0.2\nt h\nth e</w>\nq u\no w\nd o\n"
 NAMES = ["<unk>", "</s>", "<pad>", "\u2581the", "a"]
 
 
@@ -49,21 +47,25 @@ def written(random, content, share=0.15):
     return damaged(random, text) if random.random() < share else text
 
 
-def merges_of(random, merges):
-    lines = "#version: 0.2\n" + "".join(" ".join(merge) + "\n" for merge in merges)
-    return lines.encode() if random.random() < 0.5 else damaged(random, lines.encode())
+def gpt(random):
+    """Files of GPT-2 or GPT-1."""
+    if random.random() < 0.5:
+        model = published("gpt2")["model"]
+        ids, merges, names = model["vocab"], model["merges"], ("vocab.json", "merges.txt")
+    else:
+        content = own("gpt1-bpe")
+        ids, merges = content["ids"], content["merges"]
+        names = ("encoder_bpe_9.json", "vocab_9.bpe")
+    lines = ("#version: 0.2\n" + "".join(" ".join(merge) + "\n" for merge in merges)).encode()
+    lines = lines if random.random() < 0.5 else damaged(random, lines)
+    return {names[0]: written(random, ids, 0), names[1]: lines}
 
 
-def gpt2(random):
-    model = published("gpt2")["model"]
-    vocabulary = written(random, model["vocab"], 0)
-    return {"vocab.json": vocabulary, "merges.txt": merges_of(random, model["merges"])}
-
-
-def gpt1(random):
-    content = own("gpt1-bpe")
-    vocabulary = written(random, content["ids"], 0)
-    return {"encoder_bpe_9.json": vocabulary, "vocab_9.bpe": merges_of(random, content["merges"])}
+def codes(random):
+    found = {"codes": damaged(random, b"#version: 0.2\nt h\nth e</w>\nq u\no w\nd o\n")}
+    if random.random() < 0.5:
+        found["dict.txt"] = damaged(random, b"the 20\nqu@@ 9\no 3\nw@@ 2\n")
+    return found
 
 
 def marian(random):
@@ -84,20 +86,16 @@ def wordpiece(random):
     return {"vocab.txt": damaged(random, pieces), "tokenizer_config.json": random.choice(settings)}
 
 
-def codes(random):
-    dictionary = b"the 20\nqu@@ 9\no 3\nw@@ 2\n"
-    beside = {"dict.txt": damaged(random, dictionary)} if random.random() < 0.5 else {}
-    return {"codes": damaged(random, CODES), **beside}
+KINDS = ("characters", "word-bpe", "gpt1-bpe", "unigram", "sentinels", "bilingual", "pair")
 
 
 MAKERS = {
     "library": lambda random: {"tokenizer.json": written(random, published(random.choice(FORMS)))},
-    "own": lambda random: {"tokenizer.json": written(random, own(random.choice(OWN)))},
+    "own": lambda random: {"tokenizer.json": written(random, own(random.choice(KINDS)))},
     "sentinels": with_sentinels,
     "codes": codes,
     "wordpiece": wordpiece,
-    "gpt2": gpt2,
-    "gpt1": gpt1,
+    "gpt": gpt,
     "marian": marian,
 }
 

@@ -1,6 +1,5 @@
 """SentencePiece's models of ALBERT, T5 and Marian have the ids and texts of the releases."""
 
-import base64
 import json
 import unicodedata
 import warnings
@@ -12,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
-from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.data.sentencepiece.marian import PairedModels
-from sublayer.data.sentencepiece.model_file import parse_model
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.language_rules import LanguageRules
@@ -24,8 +21,7 @@ from sublayer.data.tokenizers.sentinels import find_sentinels
 from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import ConfigError, DataError
 from tests.breadth import examples
-from tests.data.sentencepiece.marian import DE, EN, write_marian
-from tests.data.sentencepiece.t5 import LINES, TEXTS, t5_model, write_t5
+from tests.data.sentencepiece_files import DE, EN, LINES, TEXTS, write_marian, write_t5
 from tests.data.sentences import sentences
 from tests.sentinels import encode_with_sentinels
 
@@ -95,30 +91,6 @@ def test_trained_ids_have_alberts_order_in_parts_too():
     assert UnigramTokenizer.train([line], vocab_size=60).encode(b"unmistakable3").size < 6
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("model", base64.b64encode(TRAINED.model[:-9]).decode(), "checksum"),
-        ("model", "?", "base64"),
-        ("do_lower_case", "yes", "do_lower_case"),
-        ("sentinels", True, "sentinels"),
-        ("sentinels", -1, "sentinels"),
-        ("sentinels", 100_001, "sentinels"),
-    ],
-)
-def test_a_damaged_file_is_refused(tmp_path, name, value, message):
-    (tmp_path / "tokenizer.json").write_text(json.dumps({**TRAINED.content(), name: value}))
-    with pytest.raises(DataError, match=f"tokenizer.json: .*{message}"):
-        load_tokenizer(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", TRAINED.model[:-1], bytes(50)])
-def test_a_damaged_model_is_refused(tmp_path, content):
-    (tmp_path / "spiece.model").write_bytes(content)
-    with pytest.raises(DataError, match="not a SentencePiece model"):
-        load_tokenizer(tmp_path / "spiece.model")
-
-
 def test_rules_are_those_of_settings_or_of_pieces(tmp_path):
     (tmp_path / "spiece.model").write_bytes(TRAINED.model)
     assert load_tokenizer(tmp_path).normalization == Normalization()
@@ -163,35 +135,6 @@ def test_a_sentinel_is_decoded_as_its_name():
     # They end before the first that is missing.
     assert find_sentinels({"<extra_id_1>": 4, "<extra_id_0>": 9, "<extra_id_3>": 5}) == (9, 4)
     assert find_sentinels({"<extra_id_1>": 4}) == ()
-
-
-@pytest.mark.parametrize(
-    ("recipe", "settings"),
-    [
-        ("gpt", {"data.vocab_size": 103}),
-        ("gpt", {"data.tokenizer": "bytes"}),
-        ("gpt", {"data.sentinels": 100_001}),
-        ("albert-small", {}),
-    ],
-)
-def test_recipes_without_use_for_sentinels_are_refused(recipe, settings):
-    with pytest.raises(ConfigError, match=r"data.(sentinels|vocab_size) = 10"):
-        load_recipe(recipe, {"data.tokenizer": "unigram", "data.sentinels": 100, **settings})
-    whole = load_recipe("gpt", {"data.tokenizer": "unigram", "data.sentinels": 9})
-    assert vary(whole, {"init.run": "runs/first"}).recipe.data.sentinels == 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "size", "message"),
-    [
-        ("bpe", 300, "data.tokenizer = unigram"),
-        ("unigram", 12, "vocab_size = 12 is filled"),
-        ("unigram", 13, "vocab_size = 13 is too small"),
-    ],
-)
-def test_sentinels_that_leave_no_room_are_refused(kind, size, message):
-    with pytest.raises(ConfigError, match=message):
-        train_tokenizer(kind, [CASED], vocab_size=size, sentinels=9)
 
 
 NAMES = [f"<extra_id_{number}>" for number in range(5)]
@@ -248,18 +191,6 @@ def test_a_tokenizer_json_has_its_own_sentinels(tmp_path):
     # A folder is read from its original.
     (folder / "tokenizer.json").write_bytes(path.read_bytes())
     assert isinstance(load_tokenizer(folder), UnigramTokenizer)
-
-
-def test_a_piece_of_text_with_the_name_of_a_sentinel_is_none(tmp_path):
-    content = parse_model(t5_model())
-    place = [piece.piece for piece in content.pieces].index("e")
-    content.pieces[place].piece = "<extra_id_0>"
-    (tmp_path / "spiece.model").write_bytes(content.SerializeToString())
-    assert load_tokenizer(tmp_path / "spiece.model").sentinel_ids == ()
-    ours = load_tokenizer(tmp_path / "spiece.model", sentinels=2)
-    ids = ours.encode(b"a<extra_id_0>")
-    assert place in ids and not set(ours.sentinel_ids) & set(ids.tolist())
-    assert ours.decode(ids) == b"a<extra_id_0>"
 
 
 def test_byte_level_files_have_sentinels_too(tmp_path):

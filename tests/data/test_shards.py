@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from sublayer.config.data import DataConfig
-from sublayer.data.prepare import prepare
 from sublayer.data.shards import joining, workers
 from sublayer.data.shards.cutting import cut_shards
 from sublayer.data.shards.encoding import ShardEncoder
@@ -27,7 +25,6 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
 from sublayer.files.json_footer import read_description, write_description
 from sublayer.system import lock
-from sublayer.system.lock import held
 
 PARAGRAPHS = [
     f"Title {number}\n\nOne {number}. Two.\nThree!\n\n".encode() * 3 for number in range(60)
@@ -172,38 +169,6 @@ def test_a_bad_byte_and_a_full_disk_are_refused(tmp_path, monkeypatch):
         write_store(tmp_path / "tokens" / "a", documents(tmp_path), BPE, **settings)
 
 
-def test_the_shards_of_a_text_that_changed_are_listed(tmp_path, monkeypatch, capsys):
-    tokens = tmp_path / "cache" / "tokens"
-    settings = {"shard_bytes": 100, **ONE}
-    stopped(monkeypatch, 2, tokens / "other", [ranges(*PARAGRAPHS[:9])], BPE, **settings)
-    [folder] = tokens.iterdir()
-    n_bytes = sum(path.stat().st_size for path in folder.iterdir())
-    (folder / "more").write_bytes(bytes(3_100_000 - n_bytes))
-    for path in (*folder.iterdir(), folder):
-        os.utime(path, (0, 0))
-    text = tmp_path / "a.txt"
-    text.write_bytes(b"some text, " * 200)
-    prepare(DataConfig(path=str(text)), cache=tmp_path / "cache")
-    [line] = [line for line in capsys.readouterr().err.splitlines() if "stopped" in line]
-    assert line.startswith(f"{tokens} keeps what was stopped or is of a text that changed: other.")
-    assert "100.unfinished (3 MB, " in line and " days old)" in line
-    (tokens / "later.1.unfinished").mkdir()
-    text.write_bytes(b"other text, " * 200)
-    with held(folder):
-        prepare(DataConfig(path=str(text)), cache=tmp_path / "cache")
-    listed = capsys.readouterr().err
-    assert "changed: later.1.unfinished (0 MB, of today). Delete" in listed, "other is gone on with"
-
-
-def test_progress_is_a_rate_and_the_time_left():
-    seconds = iter([0.0, 100.0, 100.0, 102.0, 102.0])
-    progress = Progress("reading", 5_000_000_000, clock=lambda: next(seconds))
-    assert progress.line() == "reading: 0 of 5,000 MB"
-    progress.skip(1_000_000_000)
-    progress._n_done += 50_000_000
-    assert progress.line() == "reading: 1,050 of 5,000 MB, 25.0 MB/s, 2:38 left"
-
-
 @pytest.mark.parametrize("unit", ["none", "prose"])
 def test_a_text_that_changes_meanwhile_is_noticed(tmp_path, monkeypatch, unit):
     path = tmp_path / "a.txt"
@@ -223,19 +188,6 @@ def test_a_text_that_changes_meanwhile_is_noticed(tmp_path, monkeypatch, unit):
         with pytest.raises(DataError, match=f"^{path}, or what follows it, changed while it was"):
             write_store(tmp_path / "a", [[DocumentRange(document)]], ByteTokenizer(), unit)
     assert not (tmp_path / "a").exists()
-
-
-def test_a_text_without_a_place_to_cut_is_refused_with_its_line(monkeypatch):
-    monkeypatch.setattr(document_range, "_CHUNK_BYTES", 8)
-    monkeypatch.setattr(document_range, "_LONGEST_BYTES", 32)
-    source = ranges(b"one\ntwo\nthree\n" + b"x" * 99)
-    # BPE cuts before the end of a line, sentences are cut behind it.
-    for unit, line in (("none", 3), ("lines", 4)):
-        message = f"^a, line {line}: 0 MiB without a place where the text may be cut: divide"
-        with pytest.raises(DataError, match=message):
-            list(cut_shards([source], BPE.cut, unit))
-    [shard] = cut_shards([source], ByteTokenizer().cut, "none")
-    assert shard.text.n_bytes == 113
 
 
 @pytest.mark.parametrize("small_bytes", [1000, 1 << 20])

@@ -217,13 +217,6 @@ def test_all_rows_of_spans_are_as_long_and_nothing_is_padded(make_text):
         assert all(len(piece) == 141 for piece in pieces_of(batch))
 
 
-def test_targets_that_are_too_long_are_cut_before_their_end(make_text):
-    rule = rule_of(64, noise="iid", noise_density=0.5, target_length=12)
-    batch = epoch_pieces(make_text([700]), rule).batch(0)
-    assert batch.targets.shape == (3, 12)
-    assert batch.targets[:, -1].tolist() == [END] * 3
-
-
 def test_scored_pieces_are_the_whole_text_and_always_the_same(make_text):
     split = make_text([50, 7, 93, 30])
     scored, again, some = (

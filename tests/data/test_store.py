@@ -5,7 +5,6 @@ import os
 
 import numpy as np
 import pytest
-import tokenizers
 
 from sublayer.data import random_order as module
 from sublayer.data.cache import file_digest
@@ -17,7 +16,6 @@ from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.files import MemoryDocument
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
-from sublayer.errors import DataError
 
 BYTES = ByteTokenizer()
 DOCUMENTS = [DocumentRange(MemoryDocument("a", text)) for text in (b"one two", b"three\nfour")]
@@ -115,20 +113,6 @@ def test_sentences_are_encoded_in_batches_and_long_ones_alone(
     assert (store.n_dropped_sentences, store.n_dropped_documents) == (0, 1)
     raw = SENTENCES.text + b" \n\n one two" + SENTENCES.text[17:]
     assert store.sha256 == hashlib.sha256(raw).hexdigest()
-
-
-def test_sentences_without_tokens_are_dropped(path):
-    # Without an id for what it does not know, this model gives none.
-    tokenizer = SubwordTokenizer(tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, [])))
-    texts = (b"c\na\ndc\nba", b"ccc")
-    documents = [DocumentRange(MemoryDocument("b", text)) for text in texts]
-    store = stored(path, [documents], tokenizer, "lines")
-    assert store.ids.tolist() == [0, 1, 0]
-    assert store.sentence_starts.tolist() == [0, 1]
-    assert store.document_starts.tolist() == [0]
-    assert (store.n_bytes, store.n_dropped_sentences, store.n_dropped_documents) == (3, 3, 1)
-    with pytest.raises(DataError, match="b has no sentence, nor has what follows it"):
-        write_store(path, [documents[1:]], tokenizer, "lines")
 
 
 def test_digests_of_large_files_are_remembered_until_they_change(tmp_path, cache, monkeypatch):

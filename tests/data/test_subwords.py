@@ -13,7 +13,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
 from sublayer.data.subwords.bpe_training import Marks, alphabet_of, count_words, train_merges
-from sublayer.data.subwords.library_files import call_library
 from sublayer.data.subwords.probe import try_file
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.subwords.whitespace_cuts import before_whitespace
@@ -314,23 +313,6 @@ def test_files_that_end_the_library_are_refused(write, form, parts, message, mon
     path = write(json.dumps(changed(form, **parts)), "tokenizer.json")
     with pytest.raises(DataError, match=f"tokenizer.json is not a tokenizer .*({message})"):
         load_tokenizer(path)
-
-
-def test_a_file_that_takes_too_long_is_stopped(write, monkeypatch):
-    monkeypatch.setattr("sublayer.data.subwords.probe._SECONDS", 1)
-    pattern = {"type": "Split", "pattern": {"Regex": "a+a+(?<!a)"}, "behavior": "Isolated"}
-    content = changed("gpt2", pre_tokenizer={**pattern, "invert": False})
-    with pytest.raises(DataError, match="more than 1 seconds of a processor"):
-        load_tokenizer(write(json.dumps(content), "tokenizer.json"))
-
-
-def test_a_panic_is_an_error_of_ours():
-    with pytest.raises(DataError, match="reading fails: Precompiled"):
-        call_library(
-            lambda: Tokenizer.from_str(json.dumps(changed("t5", **BROKEN))), "reading fails"
-        )
-    with pytest.raises(KeyboardInterrupt):
-        call_library(lambda: (_ for _ in ()).throw(KeyboardInterrupt), "reading fails")
 
 
 def test_each_content_is_tried_once(tmp_path, monkeypatch):

@@ -14,7 +14,6 @@ from sublayer.config.data import DataConfig
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.data.tasks.marks import Marks
 from sublayer.data.tasks.offsets import encode_with_offsets
 from sublayer.data.tasks.prepare import prepare_tasks
@@ -73,12 +72,6 @@ def test_a_word_is_found_in_its_tokens(name):
         assert word in text[placed.slice(*tokens, text)]
         # No token of another word is taken for it.
         assert text[placed.slice(*tokens, text)].strip("'s,.") in (word, word.strip("s"))
-
-
-def test_places_are_exact_where_every_byte_is_kept():
-    placed = encode_with_offsets(ByteTokenizer(), "aé東b")
-    assert placed.starts.tolist() == [0, 1, 1, 2, 2, 2, 3]
-    assert placed.ends.tolist() == [1, 2, 2, 3, 3, 3, 4]
 
 
 def _texts():
@@ -355,16 +348,3 @@ def test_a_folder_without_train_is_split_by_article_in_windows_of_a_length(tmp_p
     assert sum(split.parts[0].encoded.n_questions for split in data.splits()) == 24
     assert found == sorted(found, key=lambda pair: pair[0])
     assert len({n_rows for n_rows, _ in found}) == len({checksum for _, checksum in found}) == 3
-
-
-def test_what_is_left_out_is_counted(tmp_path):
-    data = _prepare(tmp_path, context=24, answer="nowhere")
-    part = data.train.parts[0]
-    n_found = sum(example.answers[0].start is not None for example in part.distinct_examples)
-    assert part.n_lost > 0 and n_found == part.encoded.n_questions
-    rule = RowRule("pair", data.train.marks, 24)
-    first, second = ExampleBatches(data.train, rule=rule, batch_sequences=4, seed=0).notes()
-    n_rows = part.encoded.n_rows
-    assert f"{n_found} questions of the train part in {n_rows} windows" in first
-    assert f"{n_rows - n_found} of which have no answer" in first
-    assert second.startswith(f"{part.n_lost} questions of the train part left out")

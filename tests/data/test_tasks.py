@@ -22,14 +22,12 @@ from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tasks.rows import build_row, n_cut, row_lengths
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.data.tasks.word_tokens import WordTokens
-from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.tasks.division import held_out
 from sublayer.tasks.example import Example
 from sublayer.tasks.formats.outline import outline
 from sublayer.tasks.registry import TASKS
 from tests.answerers import draw_examples, rule_of, split_of
-from tests.breadth import rows
 from tests.packed_rows import unpack
 from tests.published_files import write_published
 from tests.task_files import FIRST_MARK, write_copa, write_rte, write_sst2, write_stsb
@@ -234,16 +232,6 @@ def test_the_article_of_race_gives_way_and_the_last_tokens_of_question_and_optio
     assert first == ["[CLS]", "[SEP]", *(f"q{n}" for n in range(2, 19)), "[SEP]"]
 
 
-def test_the_longest_texts_of_wic_give_way_and_its_word_is_read():
-    fields = {"sentence1": text("a", 9), "sentence2": text("b", 4), "word": "w0"}
-    for format_, context, expected in (
-        ("pair", 7, "[CLS] w0 a0 [SEP] b0 b1 [SEP]"),
-        ("traversal", 9, "_start_ a0 a1 _delimiter_ b0 b1 _delimiter_ w0 _classify_"),
-    ):
-        [row] = words_of("wic", [Example("0", fields, label=0)], format_).rows(context)
-        assert " ".join(row) == expected
-
-
 @given(
     st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=3), min_size=1, max_size=6),
     st.integers(4, 30),
@@ -324,21 +312,6 @@ def test_rows_are_those_of_the_papers_figures(name, example, format_, lines):
     marks = {"traversal": "_start_ {} _classify_", "pair": "[CLS] {} [SEP]", "text": "{} </s>"}
     found = _lines(name, example)[format_]
     assert found == [marks[format_].format(line) for line in lines.split("|")]
-
-
-@pytest.mark.parametrize("name", rows(TASKS, 3))
-def test_every_task_has_rows_in_every_format(name):
-    lines = _lines(name)
-    assert lines["pair"][0].startswith("[CLS] ") and lines["pair"][0].endswith(" [SEP]")
-    assert lines["traversal"][0].startswith("_start_ ")
-    assert lines["traversal"][0].endswith(" _classify_")
-    assert lines["text"][0].endswith(" </s>") and lines["text"][1].startswith("-> ")
-
-
-def test_a_format_whose_marks_a_tokenizer_lacks_says_so():
-    lines = _lines("sst2", Example("0", {"sentence": "a\nb"}, label=0), ByteTokenizer())
-    assert "has no [CLS], no [SEP]" in lines["pair"][0]
-    assert lines["traversal"] == [r"_start_ a \n b _classify_"]
 
 
 N_TRAIN, N_DEV = 60, 20
@@ -527,17 +500,6 @@ def test_rows_of_which_nothing_can_be_learned_are_refused(tmp_path, cache, train
 def test_settings_that_contradict_the_files_are_refused(marked, cache, settings, error, message):
     with pytest.raises(error, match=message):
         prepared(marked, cache, **settings)
-
-
-def test_folders_that_are_none_or_several_and_a_missing_development_set_are_refused(marked, cache):
-    with pytest.raises(DataError, match=r"nowhere is no folder"):
-        prepared(marked / "nowhere", cache)
-    config = DataConfig(tasks="sst2", path=[str(marked), "other"])
-    with pytest.raises(DataError, match="data.path"):
-        prepare_tasks(config, SupervisedObjective(), cache=cache)
-    (marked / "SST-2" / "dev.tsv").unlink()
-    with pytest.raises(DataError, match="data.select"):
-        prepared(marked, cache, select="dev")
 
 
 def test_wnli_is_learned_by_no_model_of_texts_but_answered_beside_another_task(tmp_path, cache):

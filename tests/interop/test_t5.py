@@ -33,7 +33,7 @@ from sublayer.interop.t5.t5_tokenizer import t5_files
 from sublayer.loading import load
 from sublayer.model.context.cache import Cache
 from sublayer.model.positions.relative import RelativePositions
-from tests.data.sentencepiece.t5 import LINES, TEXTS, t5_model, write_t5
+from tests.data.sentencepiece_files import LINES, TEXTS, t5_model, write_t5
 from tests.interop.folders import assert_same_bits, opened, read_json
 from tests.interop.tiny import VOCAB_SIZE, theirs, tiny
 from tests.sentinels import encode_with_sentinels

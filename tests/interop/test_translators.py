@@ -28,7 +28,7 @@ from sublayer.interop.huggingface.exchange import (
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.context.cache import Cache
-from tests.data.sentencepiece.marian import EN, write_marian
+from tests.data.sentencepiece_files import EN, write_marian
 from tests.interop.exported import config_of
 from tests.interop.folders import change_json, opened, read_json
 from tests.interop.tiny import tiny

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from sublayer.config.data import DataConfig
-from sublayer.config.layering.layers import load_recipe
 from sublayer.config.text.corpora import PARALLEL_CORPORA as NAMES
 from sublayer.data.parallel.files import Fields, json_pairs, line_pairs, parquet_pairs, tab_pairs
 from sublayer.data.parallel.filter import PairFilter
@@ -59,20 +58,6 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
     assert list(tab_pairs(written(tmp_path / "a.tsv", "\n".join(lines).encode()))) == EXPECTED
     with pytest.raises(DataError, match="b.tsv, line 2: no tab"):
         list(tab_pairs(written(tmp_path / "b.tsv", b"a\tb\nc\n")))
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"en": "a"}', "line 1: no field 'de': set data.target_field to en"),
-        ('{"en": 3, "de": "b"}', "line 1: field 'en' is int, not text"),
-        ("[1]", "line 1: not a JSON object"),
-        ('{"translation": {"en": "a", "fr": "b"}}', "'de': set data.target_field to en, f"),
-    ],
-)
-def test_broken_records_are_refused(tmp_path, line, message):
-    with pytest.raises(DataError, match=message):
-        list(json_pairs(written(tmp_path / "a.jsonl", line.encode()), FIELDS))
 
 
 def test_filters_count_dropped_pairs():
@@ -129,22 +114,6 @@ def test_training_is_filtered_and_scored_texts_are_whole(files, capsys):
     assert [(pair.source, pair.target) for pair in pairs] == given
     assert (pairs[0].source_words, pairs[5].target_words) == ("a man 's hat .", "")
     assert len(data.test.document_starts) == 4  # the empty ones have no loss
-
-
-@pytest.mark.parametrize(
-    ("fields", "error", "message"),
-    [
-        ({"target_path": None}, ConfigError, "data.target_path is missing"),
-        ({"valid_target_path": "x"}, ConfigError, "data.valid_source_path is missing"),
-        ({"path": "more.tsv"}, ConfigError, "both name pairs: leave one out"),
-        ({"source_path": None, "target_path": None}, ConfigError, "there are no pairs to train on"),
-        ({"source_path": "nowhere"}, DataError, "nowhere is not a file"),
-        ({"source_path": None, "target_path": None, "path": __file__}, DataError, "from .tsv, .js"),
-    ],
-)
-def test_paths_that_name_no_pairs_are_refused(files, fields, error, message):
-    with pytest.raises(error, match=message):
-        prepared(files, **fields)
 
 
 IWSLT = {"de": "Das ist Satz {}.", "en": "This is sentence {}."}
@@ -217,15 +186,3 @@ def test_missing_files_and_languages_are_refused(folder):
         find_pairs(corpus_config(), folder / "cache", "train")
     with pytest.raises(ConfigError, match="iwslt14 has de and en, not fr and en"):
         find_pairs(corpus_config(source_language="fr"), folder / "cache", "train")
-
-
-@pytest.mark.parametrize(
-    ("recipe", "settings", "message"),
-    [
-        ("iwslt14-small-transformer", ["data.corpus=enwik8"], "data.corpus = enwik8 has no trans"),
-        ("gpt", ["data.corpus=wmt14"], "data.corpus = wmt14 is translations"),
-    ],
-)
-def test_recipes_that_contradict_their_corpus_are_refused(recipe, settings, message):
-    with pytest.raises(ConfigError, match=message):
-        load_recipe(recipe, settings)
