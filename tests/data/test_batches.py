@@ -1,6 +1,9 @@
-"""Windows of a text, a function of seed and step, and examples packed into rows by best fit."""
+"""Batches: windows, examples packed by best fit, and every kind a function of seed and step."""
 
-from itertools import pairwise
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,37 +11,21 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sublayer.data.batches import Windows
+from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.objectives.span import SpanObjective
+from sublayer.data.batches import Batch, Windows
 from sublayer.data.best_fit import best_fit
+from sublayer.data.masked.batches import PairBatches
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
-from sublayer.errors import ConfigError, DataError
+from sublayer.data.parallel.batch_plan import BatchRule
+from sublayer.data.span.batches import EpochPieces, RandomPieces
+from sublayer.data.span.examples import CorruptionRule
+from sublayer.data.span.masks import MASKS
+from sublayer.data.tasks.batches import ExampleBatches
+from sublayer.objective.masked.batches import pair_settings
+from tests.answerers import draw_examples, rule_of, split_of
 from tests.packed_rows import unpack
-
-
-def rows(batch):
-    return list(zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True))
-
-
-@pytest.mark.parametrize("mode", ["random", "shuffled"])
-def test_a_batch_is_a_function_of_seed_and_step_and_is_shared_by_processes(make_split, mode):
-    split = make_split(range(500))
-    first, second, other = (
-        Windows(split, context=7, batch_sequences=11, seed=seed, mode=mode, n_ahead=3)
-        for seed in (3, 3, 4)
-    )
-    in_order = [rows(first.batch(step)) for step in range(40)]
-    assert in_order == [rows(second.batch(step)) for step in reversed(range(40))][::-1]
-    assert in_order != [rows(other.batch(step)) for step in range(40)]
-    assert len(set(map(str, in_order))) == 40
-    parts = [rows(first.batch(5, rank=rank, world=3)) for rank in range(3)]
-    assert parts == [in_order[5][rank::3] for rank in range(3)]
-    batch = first.batch(5)
-    assert (batch.tokens == batch.tokens[:, :1] + torch.arange(7)).all()
-    assert (batch.targets == batch.tokens + 1).all()
-    assert torch.equal(batch.further, torch.stack([batch.tokens + 2, batch.tokens + 3]))
-    assert torch.equal(batch[1:3].further, batch.further[:, 1:3])
-    batch.tokens.zero_()
-    assert split.ids.tolist() == list(range(500)), "a batch is a copy"
+from tests.stories import numbered
 
 
 def test_windows_come_once_an_epoch_or_from_every_position(make_split):
@@ -86,36 +73,21 @@ def test_respected_boundaries_hide_targets_in_other_documents(make_split):
     assert one.document_ids is None, "one document has no boundaries"
 
 
-def test_splits_without_a_window_are_refused(make_split):
-    settings = {"context": 7, "batch_sequences": 1, "seed": 0}
-    with pytest.raises(DataError, match=r"source 0 has 7 tokens, fewer than data.context \+ 1 = "):
-        Windows(make_split(range(7)), **settings)
-    weights = (0.5, 0.5)
-    with pytest.raises(DataError, match="train split of source 1 has 5 tokens"):
-        Windows(make_split(range(100), source_starts=(0, 95), weights=weights), **settings)
-    split = make_split(range(100), source_starts=(0, 50), weights=weights)
-    with pytest.raises(ConfigError, match=r"data.windows = shuffled contradicts the weights"):
-        Windows(split, **settings, mode="shuffled")
-
-
 WIDTH, WRITTEN_WIDTH, PAD, FIRST = 12, 6, 0, 1
 
 
 def with_lengths(lengths, *, writes=False, predicts=False):
     """Examples of sequences of so many tokens, whose ids tell all apart: 100, 101 and so on."""
-    next_id = 100
-    examples = []
-    for number, own in enumerate(lengths):
+    next_id, examples = 100, []
+    for number, of_example in enumerate(lengths):
         sequences = []
-        for length in own:
+        for length in of_example:
             ids = np.arange(next_id, next_id + length)
             next_id += length
             written = -ids[:WRITTEN_WIDTH] if writes else None
             targets = np.append(ids[1:], -1) if predicts else None
-            span = (0, length - 1)
-            sequences.append(
-                PackedSequence(ids, ids % 2, length - 1, span, written=written, targets=targets)
-            )
+            more = {"written": written, "targets": targets}
+            sequences.append(PackedSequence(ids, ids % 2, length - 1, (0, length - 1), **more))
         examples.append(Unpacked(sequences, number / 2, float(number % 2), number))
     return examples
 
@@ -209,3 +181,104 @@ def test_an_item_goes_where_it_leaves_the_least_room():
     assert best_fit([(4, 0), (6, 0), (5, 0), (7, 0)], ROOM) == [[3, 2], [1, 0]]
     # Where what is written would not fit, the next row is taken.
     assert best_fit([(7, 5), (6, 1), (5, 4)], ROOM) == [[0], [1, 2]]
+
+
+@pytest.mark.parametrize("mode", ["random", "shuffled"])
+def test_windows_are_runs_of_the_text_with_the_tokens_ahead(make_split, mode):
+    split = make_split(range(500))
+    batch = Windows(split, context=7, batch_sequences=11, seed=3, mode=mode, n_ahead=3).batch(5)
+    assert (batch.tokens == batch.tokens[:, :1] + torch.arange(7)).all()
+    assert (batch.targets == batch.tokens + 1).all()
+    assert torch.equal(batch.further, torch.stack([batch.tokens + 2, batch.tokens + 3]))
+    assert torch.equal(batch[1:3].further, batch.further[:, 1:3])
+    batch.tokens.zero_()
+    assert split.ids.tolist() == list(range(500)), "a batch is a copy"
+
+
+TEXT_LENGTHS = [np.random.default_rng(n).integers(1, 9, 20).tolist() for n in range(6)]
+
+
+def windows(seed, mode, **settings):
+    fields = {"context": 7, "batch_sequences": 5, "mode": mode, **settings}
+    return Windows(numbered(TEXT_LENGTHS), seed=seed, **fields)
+
+
+def pairs(seed, *, n=7, steps=None, **fields):
+    split = numbered(TEXT_LENGTHS)
+    objective = MaskedObjective.model_validate(fields)
+    settings = replace(pair_settings(objective, split.tokenizer, context=24), steps=steps)
+    return PairBatches(split, settings, context=24, batch_sequences=n, seed=seed)
+
+
+def pieces(seed, noise, boundaries=""):
+    split, settings = numbered([[50], [70], [93], [30]]), SpanObjective(noise=noise).resolve(32)
+    sentinels = () if noise == "prefix" else tuple(range(99_999, 99_899, -1))
+    sizes = {"raw_length": settings.raw_length, "target_length": settings.target_length}
+    sizes |= {"context": 32, "end_id": 1, "pad_id": 0, "first_id": 0}
+    rule = CorruptionRule(draw=MASKS[noise], settings=settings, sentinels=sentinels, **sizes)
+    if not boundaries:
+        return RandomPieces(split, rule, batch_sequences=4, seed=seed)
+    more = {"boundaries": boundaries, "chunk_tokens": 65_536}
+    return EpochPieces(split, rule, batch_sequences=4, seed=seed, **more)
+
+
+def answers(seed, orders, n=5):
+    split = split_of({"mrpc": draw_examples("mrpc", 23)}, "pair")
+    return ExampleBatches(split, rule=rule_of(split), batch_sequences=n, seed=seed, orders=orders)
+
+
+KINDS: dict[str, Callable[[int], Any]] = {
+    "random windows": lambda seed: windows(seed, "random"),
+    "shuffled windows": lambda seed: windows(seed, "shuffled"),
+    "masked texts": lambda seed: pairs(seed, sentence="none"),
+    "pairs of segments": lambda seed: pairs(seed, sentence="nsp"),
+    "steps of pairs of sentences": lambda seed: pairs(
+        seed, pairs="sentences", sentence="nsp", steps=BatchRule(64, multiple=2, parts=3)
+    ),
+    "random pieces": lambda seed: pieces(seed, "spans"),
+    "pieces of an epoch": lambda seed: pieces(seed, "iid", "ignore"),
+    "pieces of documents": lambda seed: pieces(seed, "prefix", "respect"),
+    "examples in given orders": lambda seed: answers(seed, "given"),
+    "examples in random orders": lambda seed: answers(seed, "random"),
+    "examples in both orders": lambda seed: answers(seed, "both"),
+}
+
+
+def rows(batch):
+    """All that stands in each row, without padding, in an order that packing does not change."""
+    if isinstance(batch, Batch):
+        sides = zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True)
+        return sorted([tokens, targets] for tokens, targets in sides)
+    return sorted(
+        [part.tolist() for part in sequence if part is not None] for sequence in unpack(batch)
+    )
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [pairs(3, pairs="sentences", sentence="nsp", steps=BatchRule(24)), answers(3, "given", n=2)],
+    ids=["pairs of sentences", "examples"],
+)
+def test_a_process_without_an_example_is_given_one_that_does_not_count(batches):
+    n = len(batches.batch(0).labels)
+    shares = [rows(batches.batch(0, rank, n + 1)) for rank in range(n)]
+    assert sorted(chain(*shares)) == rows(batches.batch(0))
+    spare = batches.batch(0, n, n + 1)
+    assert len(spare.labels) == 1
+    if spare.targets is None:
+        assert spare.weights.tolist() == [0.0]
+    else:
+        assert spare.labels.tolist() == [-1] and (spare.targets == -1).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_is_a_function_of_seed_and_step_and_is_shared_by_processes(kind):
+    make, steps = KINDS[kind], (*range(8), 40)
+    one, other = make(3), make(3)
+    in_order = [rows(one.batch(step)) for step in steps]
+    assert [rows(other.batch(step)) for step in reversed(steps)] == in_order[::-1]
+    assert in_order != [rows(make(4).batch(step)) for step in steps]
+    assert len({str(found) for found in in_order}) == len(steps)
+    for step, world in ((0, 2), (0, 3), (7, 3)):
+        shares = [rows(one.batch(step, rank, world)) for rank in range(world)]
+        assert sorted(chain(*shares)) == in_order[step]

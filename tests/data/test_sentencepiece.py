@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
-from sublayer.data.sentencepiece.marian import PairedModels
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.language_rules import LanguageRules
@@ -193,27 +192,6 @@ def test_a_tokenizer_json_has_its_own_sentinels(tmp_path):
     assert isinstance(load_tokenizer(folder), UnigramTokenizer)
 
 
-def test_byte_level_files_have_sentinels_too(tmp_path):
-    content = train_tokenizer("bpe", [b"the dog"] * 9, vocab_size=260).content()
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match=r"data.sentinels = 5 .* SentencePiece"):
-        load_tokenizer(path, sentinels=5)
-    kept = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    content["added_tokens"] += [
-        {"id": 900 + number, "content": name, "special": True, **kept}
-        for number, name in enumerate(NAMES)
-    ]
-    path.write_text(json.dumps(content))
-    ours = load_tokenizer(path)
-    assert ours.is_lossless and len(ours.sentinel_ids) == 5
-    ids = encode_with_sentinels(ours, b"the <extra_id_1>\xff dog")
-    assert ours.sentinel_ids[1] in ids
-    assert ours.decode(ids) == b"the <extra_id_1>\xff dog"
-    assert ours.token_bytes[ids].sum() == len(b"the \xff dog")
-    assert ours.sentinel_ids[0] not in ours.encode(b"a <extra_id_0>")
-
-
 @pytest.mark.parametrize(
     ("settings", "n_sentinels"),
     [
@@ -268,28 +246,3 @@ def test_marians_files_have_the_ids_and_texts_of_transformers(tmp_path, rules):
     vocabulary.save(tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path / "tokenizer.json")
     assert (again.fingerprint, again.names) == (vocabulary.fingerprint, vocabulary.names)
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("source.spm", "no model", "source.spm is not a SentencePiece model"),
-        ("vocab.json", "{", "vocab.json is not JSON"),
-        ("vocab.json", '{"a": "b"}', "the id of 'a' is b"),
-        ("vocab.json", '{"<unk>": 0, "a": 2}', "the ids of its 2 pieces"),
-        ("vocab.json", '{"a": 0}', "no <unk>"),
-        ("tokenizer.json", {"names": [1]}, "table of pieces"),
-        ("tokenizer.json", {"source": None}, "checksum"),
-        ("tokenizer.json", {"target": {"model": "!"}}, "base64"),
-    ],
-)
-def test_marians_damaged_files_are_refused(tmp_path, file, content, message):
-    folder = write_marian(tmp_path / "marian")
-    path = folder / file
-    if isinstance(content, dict):
-        whole = PairedModels.read(folder).content()
-        content = json.dumps({**whole, **content})
-        path = folder = tmp_path / file
-    path.write_text(content)
-    with pytest.raises(DataError, match=message):
-        load_tokenizer(folder)

@@ -1,19 +1,26 @@
-"""A text in shards gives the file of the whole, however it is encoded, stopped or changed."""
+"""Ids: stored with checksums, from shards as of the whole, and in orders drawn by seeds."""
 
 import gzip
+import hashlib
 import io
 import os
 import sys
 
+import numpy as np
 import pytest
 
-from sublayer.data.shards import joining, workers
+from sublayer.data import random_order as module
+from sublayer.data.cache import file_digest
+from sublayer.data.counter_rng import Purpose, fork, seeds
+from sublayer.data.random_order import random_order
+from sublayer.data.shards import encoding, joining, workers
 from sublayer.data.shards.cutting import cut_shards
 from sublayer.data.shards.encoding import ShardEncoder
 from sublayer.data.shards.joined import JoinedIds
 from sublayer.data.shards.progress import Progress
 from sublayer.data.shards.request import read_request, write_request
 from sublayer.data.store import read_store, write_store
+from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.text import document_range, files
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.document_store import open_pack
@@ -23,15 +30,142 @@ from sublayer.data.text.whole_documents import WholeDocuments
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
-from sublayer.files.json_footer import read_description, write_description
-from sublayer.system import lock
+
+BYTES = ByteTokenizer()
+DOCUMENTS = [DocumentRange(MemoryDocument("a", text)) for text in (b"one two", b"three\nfour")]
+SENTENCES = MemoryDocument("four", b"One. Two\nthree.\n\nFour.")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tokens" / "store"
+
+
+def stored(path, sources, tokenizer, *rules):
+    write_store(path, sources, tokenizer, *rules)
+    store = read_store(path)
+    assert store is not None
+    return store
+
+
+def test_ids_documents_and_sources_are_kept(path):
+    five = DocumentRange(MemoryDocument("three", b"five"))
+    cut = DocumentRange(DOCUMENTS[0].document, 2, 6)
+    store = stored(path, [[cut, DOCUMENTS[1]], [five]], BYTES)
+    assert bytes(store.ids.astype(np.uint8)) == b"e twthree\nfourfive"
+    assert store.ids.dtype == np.uint16
+    assert store.document_starts.tolist() == [0, 4, 14]
+    assert store.source_starts.tolist() == [0, 14]
+    assert (store.n_tokens, store.n_bytes, store.is_lossless) == (18, 18, True)
+    # sha256 of the raw bytes, by another program
+    assert store.sha256 == "f344f3c61eb12fd3bebab622962777ca6d07b89fdcb5ebf3041701360b0714b9"
+    bpe = SubwordTokenizer.train([b"text"], vocab_size=257)
+    store = stored(path, [DOCUMENTS, [five]], bpe)
+    assert np.flatnonzero(store.ids == bpe.end_id).tolist() == [7, 18]
+    assert store.document_starts.tolist() == [0, 8, 19]
+    assert store.source_starts.tolist() == [0, 19]
+    assert bpe.token_bytes[store.ids].sum() == store.n_bytes == 21
+    # Of the format's first version: stores of then are read now.
+    write_store(path, [[*DOCUMENTS, five]], BYTES)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert digest == "d208c34cd96dd1e011fca5e00e3f1ea62cc1d4c7aa9d7c88e824eed6c5174c32"
+
+
+def test_large_vocabularies_and_lost_text_are_marked(path):
+    characters = "".join(map(chr, [*range(32, 0xD800), *range(0xE000, 0x12000)]))
+    text = DocumentRange(MemoryDocument("a", characters.encode()))
+    store = stored(path, [[text]], CharacterTokenizer(characters))
+    assert (store.ids.dtype, store.is_lossless, store.n_characters) == (np.uint32, True, None)
+    # Of what is lost, the store alone knows how long it was.
+    store = stored(path, [[text]], CharacterTokenizer("abc"))
+    assert (store.is_lossless, store.n_characters) == (False, len(characters))
+
+
+@pytest.mark.parametrize("n_bytes", [7, 64])
+def test_a_chunk_border_changes_nothing(path, monkeypatch, n_bytes):
+    text = "naïve text\n\nof several wörds, écrit pour être coupé \n".encode() * 9
+    monkeypatch.setattr("sublayer.data.text.document_range._CHUNK_BYTES", n_bytes)
+    for kind in (CharacterTokenizer.train([text]), SubwordTokenizer.train([text], vocab_size=300)):
+        store = stored(path, [[DocumentRange(MemoryDocument("text", text), 2, 400)]], kind)
+        assert store.ids.tolist() == kind.encode(text[2:400]).tolist()
+        assert store.n_bytes == 398
+
+
+@pytest.mark.parametrize(
+    ("document", "unit", "padding"),
+    [(DOCUMENTS[1].document, "none", (20, 24)), (SENTENCES, "prose", (38, 40))],
+)
+def test_a_store_cut_or_changed_anywhere_is_not_read(path, document, unit, padding):
+    assert read_store(path) is None
+    write_store(path, [[DocumentRange(document)]], BYTES, unit)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 3):
+        changed = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+        for content in [whole[:place], changed][: 1 + (place not in range(*padding))]:
+            path.write_bytes(content)
+            assert read_store(path) is None, place
+    path.write_bytes(whole + b"\0")
+    assert read_store(path) is None
+
+
+@pytest.mark.parametrize(("most", "n_bytes", "sizes"), [(2, 99, [2, 2]), (9, 14, [2, 1, 1])])
+def test_sentences_are_encoded_in_batches_and_long_ones_alone(
+    path, monkeypatch, most, n_bytes, sizes
+):
+    monkeypatch.setattr("sublayer.data.shards.encoding._BATCH_SENTENCES", most)
+    monkeypatch.setattr("sublayer.data.shards.encoding._BATCH_BYTES", n_bytes)
+    batches = list(encoding._sentence_batches(["One.", "Two three.", "Longer than that.", "Four."]))
+    assert [len(batch) for batch in batches] == sizes
+    blank = DocumentRange(MemoryDocument("blank", b" \n\n "))
+    pieces = [[DocumentRange(SENTENCES), blank, DOCUMENTS[0]], [DocumentRange(SENTENCES, 17)]]
+    store = stored(path, pieces, BYTES, "prose")
+    assert bytes(store.ids.astype(np.uint8)) == b"One.Two three.Four.one twoFour."
+    assert store.sentence_starts.tolist() == [0, 4, 14, 19, 26]
+    assert (store.document_starts.tolist(), store.source_starts.tolist()) == ([0, 19, 26], [0, 26])
+    assert (store.n_dropped_sentences, store.n_dropped_documents) == (0, 1)
+    raw = SENTENCES.text + b" \n\n one two" + SENTENCES.text[17:]
+    assert store.sha256 == hashlib.sha256(raw).hexdigest()
+
+
+def test_digests_of_large_files_are_remembered_until_they_change(tmp_path, cache, monkeypatch):
+    monkeypatch.setattr("sublayer.data.cache._LARGE_BYTES", 3)
+    path = tmp_path / "text"
+    path.write_bytes(b"abc")
+    known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert file_digest(path, cache) == known
+    next((cache / "digests").iterdir()).write_text("0" * 64)
+    assert file_digest(path, cache) == "0" * 64
+    os.utime(path, ns=(1, 1))
+    assert file_digest(path, cache) == known
+
+
+def test_forks_are_the_published_generator():
+    # The first outputs of SplitMix64 from state 0 and from state 1234567, as listed for the
+    # reference implementation.
+    zero, other = np.zeros(1, dtype=np.uint64), np.array([1234567], dtype=np.uint64)
+    listed = ["0xe220a8397b1dcdaf", "0x6e789e6aa1b965f4", "0x6c45d188009454f"]
+    assert [hex(fork(zero, n)[0]) for n in range(3)] == listed
+    listed = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert fork(other, np.arange(3)).tolist() == listed
+
+
+@pytest.mark.parametrize("most", [1, 1000])
+def test_an_order_is_that_of_the_seeds_whatever_is_in_memory(most, monkeypatch, tmp_path):
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path))
+    monkeypatch.setattr(module, "_MOST", most)
+    monkeypatch.setattr(module, "_BLOCK", 64)
+    expected = np.argsort(seeds(3, Purpose.WINDOW_ORDER, 2, 1000), kind="stable")
+    found = random_order(3, Purpose.WINDOW_ORDER, 2, 1000)
+    assert found.tolist() == expected.tolist()
+    # Mapped, where they are too many, from a file without a name.
+    assert isinstance(found.base, np.memmap) == (most < 1000)
+    assert not list(tmp_path.iterdir())
+
 
 PARAGRAPHS = [
     f"Title {number}\n\nOne {number}. Two.\nThree!\n\n".encode() * 3 for number in range(60)
 ]
-WHOLE = 1 << 40
 BPE = train_tokenizer("bpe", PARAGRAPHS, vocab_size=300)
-ONE = {"n_processes": 1}
 
 
 def ranges(*texts):
@@ -42,10 +176,9 @@ def documents(folder):
     """Sources of several kinds: in memory, in files, blank ones, and records of a pack."""
     contents = {f"{number}.txt": text for number, text in enumerate(PARAGRAPHS[20:30])}
     contents["packed.txt.gz"] = gzip.compress(b"Packed. " * 100, mtime=0)
-    found = []
     for name, content in contents.items():
         (folder / name).write_bytes(content)
-        found.append(DocumentRange(FileDocument(folder / name, folder / "cache")))
+    found = [DocumentRange(FileDocument(folder / name, folder / "cache")) for name in contents]
     found[0] = DocumentRange(found[0].document, 7, 30)
     records = open_pack(folder / "pack", [("records", lambda: enumerate(PARAGRAPHS[30:], 1))])
     return [ranges(*PARAGRAPHS[:20], b" \n\n "), found, WholeDocuments(records)]
@@ -82,18 +215,18 @@ def test_shards_give_the_file_of_the_whole(tmp_path, unit):
         (BPE, 700, 1),
         (CharacterTokenizer("One Tw.\n"), 3000, 2),
     ):
-        expected = written(tmp_path / "whole", sources, tokenizer, unit, shard_bytes=WHOLE)
+        expected = written(tmp_path / "whole", sources, tokenizer, unit, shard_bytes=1 << 40)
         settings = {"shard_bytes": shard_bytes, "n_processes": n_processes}
         assert written(tmp_path / "a", sources, tokenizer, unit, **settings) == expected
 
 
-@pytest.mark.parametrize("damage", ["nothing", "version", "ids", "cut", "part", "kind"])
+@pytest.mark.parametrize("damage", ["nothing", "version", "ids", "part"])
 def test_a_preparation_that_was_stopped_goes_on_to_the_same_file(
     tmp_path, monkeypatch, capsys, damage
 ):
     monkeypatch.setattr(joining, "_KEPT_BYTES", 400)
     sources = documents(tmp_path)
-    expected = written(tmp_path / "a", sources, BPE, "prose", shard_bytes=WHOLE)
+    expected = written(tmp_path / "a", sources, BPE, "prose", shard_bytes=1 << 40)
     (tmp_path / "a").unlink()
     settings = {"shard_bytes": 150, "n_processes": 2 if damage == "nothing" else 1}
     stopped(monkeypatch, 9, tmp_path / "a", sources, BPE, "prose", **settings)
@@ -101,36 +234,23 @@ def test_a_preparation_that_was_stopped_goes_on_to_the_same_file(
     [folder] = tmp_path.glob("a.*.unfinished")
     joined = JoinedIds(folder)
     joined.close()
-    assert 0 < joined.n_shards < 9
-    part = min(folder.glob("*.shard"))
-    assert part.name == f"{joined.n_shards:06d}.shard"
-    journal = folder / "journal.json"
+    part, journal = min(folder.glob("*.shard")), folder / "journal.json"
+    assert 0 < joined.n_shards < 9 and part.name == f"{joined.n_shards:06d}.shard"
     if damage == "version":
         journal.write_text(journal.read_text().replace('"version": 2', '"version": 1'))
-    elif damage == "cut":
-        os.truncate(folder / "ids", 5)
-    elif damage == "kind":  # as it was before the text of a shard was summed
-        meta, n_bytes = read_description(part)
-        os.truncate(part, n_bytes)
-        del meta["text"]
-        with part.open("ab") as file:
-            write_description(file, meta)
     elif damage != "nothing":
         path = part if damage == "part" else folder / damage
         content = bytearray(path.read_bytes())
         content[3] ^= 1
         path.write_bytes(content)
     assert written(tmp_path / "a", sources, BPE, "prose", **settings) == expected
-    said = capsys.readouterr().err
     anew = f"{folder} is damaged, or of another version: the text is prepared from its start\n"
-    assert said.count(anew) == (damage in ("version", "ids", "cut"))
-    encoded = f"{folder}: 1 shard, damaged or of another version, encoded anew\n"
-    assert said.count(encoded) == (damage == "kind")
+    assert capsys.readouterr().err.count(anew) == (damage in ("version", "ids"))
 
 
 def test_joined_shards_are_not_encoded_again_nor_those_of_another_text(tmp_path, monkeypatch):
     monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
-    settings = {"shard_bytes": 100, **ONE}
+    settings = {"shard_bytes": 100, "n_processes": 1}
     stopped(monkeypatch, 20, tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
     changed = [PARAGRAPHS[0], PARAGRAPHS[1] + b"more", *PARAGRAPHS[2:]]
     with pytest.raises(DataError, match=r"the text is another one than that of .*unfinished"):
@@ -148,25 +268,17 @@ def test_joined_shards_are_not_encoded_again_nor_those_of_another_text(tmp_path,
 def test_a_bad_byte_and_a_full_disk_are_refused(tmp_path, monkeypatch):
     (tmp_path / "bad.txt").write_bytes(b"one\ntwo\n\xff\n")
     bad = DocumentRange(FileDocument(tmp_path / "bad.txt", tmp_path / "cache"))
-    settings = {"shard_bytes": 1000, **ONE}
+    sources, settings = [[*ranges(*PARAGRAPHS), bad]], {"shard_bytes": 1000, "n_processes": 1}
     with pytest.raises(DataError, match=r"bad.txt, line 3: byte 0xff is not UTF-8"):
-        write_store(
-            tmp_path / "a", [[*ranges(*PARAGRAPHS), bad]], CharacterTokenizer("abc"), **settings
-        )
+        write_store(tmp_path / "a", sources, CharacterTokenizer("abc"), **settings)
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
-    for place, name, path in ((JoinedIds, "keep", "a"), (lock.os, "write", "full/a")):
-        with monkeypatch.context() as patched:
-            patched.setattr(place, name, full)
-            with pytest.raises(DataError, match="cannot write .*: No space left on device; set SU"):
-                write_store(tmp_path / path, documents(tmp_path), BPE, **settings)
-    assert not (tmp_path / "full").exists()
-    (tmp_path / "tokens").write_text("a file of the user's")
-    with pytest.raises(DataError, match=r"^cannot write .*/tokens/a.1000.unfinished: .*SUBLAYER"):
-        write_store(tmp_path / "tokens" / "a", documents(tmp_path), BPE, **settings)
+    monkeypatch.setattr(JoinedIds, "keep", full)
+    with pytest.raises(DataError, match="cannot write .*: No space left on device; set SU"):
+        write_store(tmp_path / "a", documents(tmp_path), BPE, **settings)
 
 
 @pytest.mark.parametrize("unit", ["none", "prose"])

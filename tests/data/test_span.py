@@ -16,7 +16,6 @@ from sublayer.data.span.batches import EpochPieces, RandomPieces, ScoredPieces
 from sublayer.data.span.corruption import corrupt, limit_runs
 from sublayer.data.span.examples import CorruptionRule
 from sublayer.data.span.masks import MASKS
-from sublayer.errors import DataError
 from tests.breadth import examples
 
 END, PAD, FIRST_TOKEN = 1, 0, 10
@@ -229,16 +228,3 @@ def test_scored_pieces_are_the_whole_text_and_always_the_same(make_text):
     assert scored.documents.tolist() == [0, 0, 2, 2, 2, 3]
     assert again.batch(0).read.tokens[:2].tolist() == scored.batch(0).read.tokens.tolist()
     assert [piece[0] for piece in pieces_of(some.batch(0))] == [10, 10 + 2 * 34, 10 + 5 * 34]
-
-
-def test_a_text_without_a_piece_is_refused(make_text):
-    split = make_text([20, 10])
-    with pytest.raises(DataError, match="30 tokens, fewer than objective.raw_length = 34"):
-        epoch_pieces(split, rule_of())
-    with pytest.raises(DataError, match="30 tokens, fewer than objective.raw_length = 34"):
-        RandomPieces(split, rule_of(), batch_sequences=2, seed=0)
-    assert epoch_pieces(split, rule_of(), boundaries="respect").n_pieces(0) == 2
-    with pytest.raises(DataError, match="no piece that can be corrupted"):
-        epoch_pieces(make_text([1, 1]), rule_of(), boundaries="respect")
-    with pytest.raises(DataError, match="no document of two"):
-        ScoredPieces(make_text([1]), rule_of(), batch_sequences=2, boundaries="ignore")

@@ -16,7 +16,6 @@ from sublayer.data.subwords.bpe_training import Marks, alphabet_of, count_words,
 from sublayer.data.subwords.probe import try_file
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.subwords.whitespace_cuts import before_whitespace
-from sublayer.data.tokenizers.base import NotUtf8
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.errors import DataError
 from tests.breadth import examples, rows
@@ -37,10 +36,6 @@ def write(tmp_path):
 
 def names_of(tokenizer):
     return [*tokenizer.specials, *tokenizer.content()["pieces"]]
-
-
-def pieces_of(tokenizer, word):
-    return [names_of(tokenizer)[id_] for id_ in tokenizer.encode(word.encode())]
 
 
 def applied(word, ranks, *, is_apart):
@@ -88,7 +83,8 @@ def test_codes_of_subword_nmt_of_either_version_and_of_fastbpe_are_read(write):
     assert counted.fingerprint == tokenizer.fingerprint, "fastBPE counts its merges"
     # Before 0.2 w is joined before the end is, so that "low" ends without the merge of both.
     apart = read_codes(write("l o\nlo w\nw </w>\n"))
-    found = [pieces_of(apart, word) for word in ("low", "lot", "ww", "o")]
+    names = names_of(apart)
+    found = [[names[id_] for id_ in apart.encode(word)] for word in (b"low", b"lot", b"ww", b"o")]
     assert found == [["low</w>"], ["lo", "<unk>"], ["w", "w</w>"], ["o</w>"]]
     assert apart.decode(apart.encode(b"low ww")) == b"low ww "
 
@@ -120,10 +116,8 @@ def test_a_dictionary_gives_the_ids_and_is_stored_with_them(write, tmp_path):
         ("#version: 0.3\na b</w>\n", None, "codes, line 1: .*'0.3'"),
         ("#version: 0.2\na b</w>\na\n", None, "codes, line 3: 'a'"),
         ("a b</w> 9\na b x\n", None, "codes, line 2: 'a b x' .* and a count"),
-        (b"a b</w>\n\xff b\n", None, "codes, line 2: byte 0xff"),
         (CODES, "er 9\nlow x\n", "dict.txt, line 2: 'low x'"),
         (CODES, "er 9\nw@@ 3\ner 1\n", "dict.txt, line 3: 'er'"),
-        (CODES, "</s> 9\n", "dict.txt, line 1: '</s>'"),
     ],
 )
 def test_damaged_codes_and_dictionaries_are_refused_with_their_line(
@@ -154,6 +148,7 @@ PROSE = (
     "It is a truth universally acknowledged, "
     "that a single man's fortune — naïve, or 1,000 £ — isn't his.\n\n" * 20
 )
+
 TRAINED = SubwordTokenizer.train([PROSE.encode()], vocab_size=320)
 ODD = st.text(
     st.sampled_from("ab 's1.\n\t\r\u00a0\u3000\u0085\u2028\x1c\x1f\u200b\ufeffé漢𝄞"), max_size=60
@@ -243,26 +238,20 @@ def test_files_of_the_library_and_gpt2s_are_read_without_dropout(write, tmp_path
             load_tokenizer(tmp_path)
 
 
-def lossy():
+def test_rules_that_change_text_are_marked_as_lossy(tmp_path):
     normalising, stripping = byte_level(), byte_level()
     normalising.normalizer = normalizers.NFC()
     stripping.add_tokens([tokenizers.AddedToken("<tag>", lstrip=True)])
     words = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    return [normalising, stripping, byte_level(add_prefix_space=True), words]
-
-
-def test_rules_that_change_text_are_marked_as_lossy(tmp_path):
-    path = tmp_path / "tokenizer.json"
-    found = []
-    for library in (byte_level(), *lossy()):
+    path, found = tmp_path / "tokenizer.json", []
+    lossy = [normalising, stripping, byte_level(add_prefix_space=True), words]
+    for library in (byte_level(), *lossy):
         library.save(str(path))
         found.append(load_tokenizer(path))
     assert [tokenizer.is_lossless for tokenizer in found] == [True, *[False] * 4]
     assert found[-1].kind == "wordpiece" and found[-1].unk_id == 0
     assert found[-1].encode(b"b a x").tolist() == [2, 1, 0]
-    with pytest.raises(NotUtf8, match="line 2: byte 0xff"):
-        found[-1].encode(b"a\n\xff")
 
 
 def changed(form, **parts):
@@ -282,30 +271,22 @@ def test_every_published_form_is_read(write, form):
         assert tokenizer.encode(text.encode()).tolist() == ids
 
 
-def doubled(times):
-    double = {"type": "Replace", "pattern": {"Regex": "."}, "content": "aaaa"}
-    return {"normalizer": {"type": "Sequence", "normalizers": [double] * times}}
-
-
-def template(*names):
-    single = [{"Sequence": {"id": name, "type_id": 0}} for name in names]
-    kind = {"type": "TemplateProcessing", "special_tokens": {}}
-    return {"post_processor": {**kind, "single": single, "pair": single}}
-
-
-BROKEN = {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "@"}}
+BROKEN = {"type": "Precompiled", "precompiled_charsmap": "@"}
+MANY = {"type": "Sequence"}
+FOUR = {"type": "Replace", "pattern": {"Regex": "."}, "content": "aaaa"}
+WHOLE = {"Sequence": {"id": "A", "type_id": 0}}
+TWICE = {"type": "TemplateProcessing", "special_tokens": {}, "pair": [WHOLE] * 2}
 
 
 @pytest.mark.parametrize(
     ("form", "parts", "message"),
     [
-        ("t5", BROKEN, "Precompiled"),
+        ("t5", {"normalizer": BROKEN}, "Precompiled"),
         ("bert", {"model": {"vocab": {"a": 0, "b": 1}}, "added_tokens": []}, r"Missing \[UNK\]"),
         ("bert", {"model": {"vocab": {"[UNK]": 0, "a": 1 << 31}}}, "greatest id is 2147483648"),
-        ("gpt2", doubled(40), "takes too much memory|dies"),
-        ("gpt2", doubled(3), "it makes .* ids of a text"),
-        ("gpt2", template("A", "A"), "changes the ids"),
-        ("gpt2", template("B"), "index out of bounds"),
+        ("gpt2", {"normalizer": {**MANY, "normalizers": [FOUR] * 40}}, "too much memory|dies"),
+        ("gpt2", {"normalizer": {**MANY, "normalizers": [FOUR] * 3}}, "it makes .* ids of a text"),
+        ("gpt2", {"post_processor": {**TWICE, "single": [WHOLE] * 2}}, "changes the ids"),
     ],
 )
 def test_files_that_end_the_library_are_refused(write, form, parts, message, monkeypatch):

@@ -46,32 +46,27 @@ _NAMES = ("bytes", "characters", *_SIZES, "t5", "library unigram")
 
 @cache
 def _tokenizer(name):
-    if name == "bytes":
-        return ByteTokenizer()
+    if name not in ("t5", "library unigram"):
+        return train_tokenizer(name, [_TEXT.encode()], vocab_size=_SIZES.get(name))
+    model = train_tokenizer("unigram", [_TEXT.encode()], vocab_size=150, sentinels=4)
     if name == "t5":
-        return train_tokenizer("unigram", [_TEXT.encode()], vocab_size=150, sentinels=4)
-    if name == "library unigram":
-        # T5's file of the tokenizers library, in short.
-        model = _tokenizer("t5")
-        library = tokenizers.Tokenizer(models.Unigram(list(model.scores()), unk_id=model.unk_id))
-        library.pre_tokenizer = pre_tokenizers.Metaspace()
-        library.decoder = decoders.Metaspace()
-        return SubwordTokenizer(library)
-    return train_tokenizer(name, [_TEXT.encode()], vocab_size=_SIZES.get(name))
+        return model
+    # T5's file of the tokenizers library, in short.
+    library = tokenizers.Tokenizer(models.Unigram(list(model.scores()), unk_id=model.unk_id))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.decoder = decoders.Metaspace()
+    return SubwordTokenizer(library)
 
 
 @pytest.mark.parametrize("name", rows(_NAMES, 4))
 def test_a_word_is_found_in_its_tokens(name):
-    tokenizer = _tokenizer(name)
     text = "In the 1980s Tesla's café, naïve Panthers scored\n\n  points."
-    placed = encode_with_offsets(tokenizer, text)
+    placed = encode_with_offsets(_tokenizer(name), text)
     for word in ("Tesla", "café", "naïve", "Panthers", "points"):
         start = text.index(word)
-        tokens = placed.covering(start, start + len(word))
-        assert tokens is not None
-        assert word in text[placed.slice(*tokens, text)]
+        found = text[placed.slice(*placed.covering(start, start + len(word)), text)]
         # No token of another word is taken for it.
-        assert text[placed.slice(*tokens, text)].strip("'s,.") in (word, word.strip("s"))
+        assert word in found and found.strip("'s,.") in (word, word.strip("s"))
 
 
 def _texts():
@@ -86,17 +81,18 @@ def _texts():
 @examples(200)
 @given(text=_texts())
 def test_places_are_in_order_and_in_the_text(name, text):
-    tokenizer = _tokenizer(name)
-    placed = encode_with_offsets(tokenizer, text)
-    assert np.array_equal(placed.ids, tokenizer.encode(text.encode("utf-8", "replace")))
+    placed = encode_with_offsets(_tokenizer(name), text)
+    assert np.array_equal(placed.ids, _tokenizer(name).encode(text.encode("utf-8", "replace")))
     assert placed.ids.shape == placed.starts.shape == placed.ends.shape
     assert (np.diff(placed.starts) >= 0).all() and (np.diff(placed.ends) >= 0).all()
     assert (placed.starts <= placed.ends).all()
     assert (placed.starts >= 0).all() and (placed.ends <= len(text)).all()
-
-
-# How many of the 1,190 end inside a token: of the first "7,000,000 square kilometres (2,70", which
-# its annotator cut short; of byte pairs those whose last token has marks behind it.
+    if name == "bytes":
+        lengths = [len(letter.encode("utf-8", "replace")) for letter in text]
+        assert placed.starts.tolist() == [
+            n for n, length in enumerate(lengths) for _ in range(length)
+        ]
+        assert np.array_equal(placed.ends, placed.starts + 1)
 
 
 def test_windows_stand_a_stride_apart_and_the_last_ends_with_the_passage():
@@ -241,20 +237,21 @@ def _texts_of(encoded, row):
 
 
 def test_a_passage_is_read_in_windows_each_behind_the_question():
-    encoded = _encode([_example("0", "?!", Answer("klm", 10)), _example("1", "#")])
+    examples = [_example("0", "?!", Answer("klm", 10)), _example("1", "#")]
+    encoded = _encode(examples)
     # 15 tokens, 3 marks and a question of 2 leave room for 10.
-    assert [_texts_of(encoded, row) for row in encoded.rows_of(0)] == [
-        ["?!", "abcdefghij"],
-        ["?!", "fghijklmno"],
-        ["?!", "klmnopqrst"],
-    ]
+    passages = ["abcdefghij", "fghijklmno", "klmnopqrst"]
+    found = [_texts_of(encoded, row) for row in encoded.rows_of(0)]
+    assert found == [["?!", passage] for passage in passages]
     assert encoded.windows(0) == [Window(0, 10), Window(5, 10), Window(10, 10)]
     # [CLS] ? ! [SEP] is 4: "k" is the sixth and the first of its windows; the first has none of it.
-    assert encoded.spans[:3].tolist() == [[0, 0], [9, 11], [4, 6]]
+    assert encoded.spans.tolist() == [[0, 0], [9, 11], [4, 6], *[[0, 0]] * 3]
     assert (encoded.offset(0), encoded.offset(1)) == (4, 3)
-    assert encoded.spans[3:].tolist() == [[0, 0]] * 3
     assert encoded.placed(1).slice(2, 4, _PASSAGE) == slice(2, 5)
     assert len(encoded) == encoded.n_questions == 2
+    again = SpanExamples.of_arrays(encoded.arrays()).select(np.array([1]))
+    for name, array in _encode(examples[1:]).arrays().items():
+        assert name == "numbers" or np.array_equal(again.arrays()[name], array), name
 
 
 def test_a_window_teaches_the_answer_that_it_has_whole():
@@ -301,41 +298,25 @@ def test_a_long_question_is_cut_and_counted_and_a_passage_may_be_empty():
         _encode([_example("0", "?")], context=3)
 
 
-def test_stored_and_read_back_and_chosen_they_are_the_same():
-    examples = [_example(str(n), "?" * n, Answer("h", 7)) for n in range(1, 4)]
-    encoded = _encode(examples)
-    again = SpanExamples.of_arrays(encoded.arrays())
-    places = np.flatnonzero(encoded.numbers != 1)
-    alone = _encode([examples[0], examples[2]])
-    for name, array in alone.arrays().items():
-        if name != "numbers":
-            assert np.array_equal(again.select(places).arrays()[name], array), name
-    assert again.select(places[:0]).n_rows == 0
-
-
-def _prepare(tmp_path, *, context=64, answer="w{0}", **settings):
+def _prepare(tmp_path, *, context=64, **settings):
     """Prepare twelve articles of two questions, whose answers are their first words."""
     articles = []
-    for article in range(12):
-        paragraphs = []
-        for paragraph in range(2):
-            words = [f"w{article}", *(f"x{paragraph}y{n}" for n in range(40))]
-            gold = {"text": answer.format(article), "answer_start": 0}
-            if article < 9:
-                gold["text"] = words[0]
-            question = {"id": f"{article}-{paragraph}", "question": "Which?", "answers": [gold]}
-            paragraphs.append({"context": " ".join(words), "qas": [question]})
-        articles.append({"title": f"Article {article}", "paragraphs": paragraphs})
+    for number in range(12):
+        question = {"question": "Which?", "answers": [{"text": f"w{number}", "answer_start": 0}]}
+        texts = [" ".join([f"w{number}", *(f"x{n}y{m}" for m in range(40))]) for n in range(2)]
+        paragraphs = [
+            {"context": text, "qas": [{"id": f"{number}-{n}", **question}]}
+            for n, text in enumerate(texts)
+        ]
+        articles.append({"title": f"Article {number}", "paragraphs": paragraphs})
     (tmp_path / "squad").mkdir(exist_ok=True)
     data = {"version": "1.1", "data": articles}
     (tmp_path / "squad" / "dev-v1.1.json").write_text(json.dumps(data))
     config = DataConfig(tasks="squad", path=str(tmp_path / "squad"), context=context)
-    vocabulary = tmp_path / "vocab.txt"
-    words = [f"w{n}" for n in range(30)]
-    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
-    objective = SupervisedObjective(**settings)
-    tokenizer = load_tokenizer(vocabulary)
-    return prepare_tasks(config, objective, tokenizer=tokenizer, cache=tmp_path / "cache")
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(30))]
+    (tmp_path / "vocab.txt").write_text("\n".join(names))
+    more = {"tokenizer": load_tokenizer(tmp_path / "vocab.txt"), "cache": tmp_path / "cache"}
+    return prepare_tasks(config, SupervisedObjective(**settings), **more)
 
 
 def test_a_folder_without_train_is_split_by_article_in_windows_of_a_length(tmp_path):

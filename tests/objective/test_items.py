@@ -21,7 +21,7 @@ from sublayer.objective.masked.scores import encoder_scores
 from sublayer.objective.translation.scores import nats_of_pairs, translation_nats
 from sublayer.runs.run import from_recipe
 from sublayer.runs.session import prepare_data
-from tests.data.parallel.test_batches import random_split
+from tests.data.test_parallel import random_split
 from tests.evaluation.test_likelihood import model_of, split_of
 from tests.objective.test_masked import CONTEXT, SPLIT, encoder_for, objective_of
 from tests.objective.test_translation import make_objective

@@ -16,7 +16,7 @@ from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.objective.translation.evaluation import beam_settings
 from sublayer.objective.translation.loss import Translation
-from tests.data.parallel.test_batches import VOCAB_SIZE, random_split
+from tests.data.test_parallel import VOCAB_SIZE, random_split
 
 
 def make_objective(**fields: Any) -> Translation:
