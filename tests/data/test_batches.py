@@ -1,7 +1,6 @@
 """Batches: windows, examples packed by best fit, and every kind a function of seed and step."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -11,19 +10,17 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sublayer.config.objectives.masked import MaskedObjective
-from sublayer.config.objectives.span import SpanObjective
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.best_fit import best_fit
-from sublayer.data.masked.batches import PairBatches
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.parallel.batch_plan import BatchRule
-from sublayer.data.span.batches import EpochPieces, RandomPieces
-from sublayer.data.span.examples import CorruptionRule
-from sublayer.data.span.masks import MASKS
+from sublayer.data.span.batches import RandomPieces
 from sublayer.data.tasks.batches import ExampleBatches
-from sublayer.objective.masked.batches import pair_settings
 from tests.answerers import draw_examples, rule_of, split_of
+from tests.data.test_masked import LENGTHS as TEXT_LENGTHS
+from tests.data.test_masked import batches_of as pairs_of
+from tests.data.test_span import epoch_pieces
+from tests.data.test_span import rule_of as span_rule
 from tests.packed_rows import unpack
 from tests.stories import numbered
 
@@ -195,31 +192,20 @@ def test_windows_are_runs_of_the_text_with_the_tokens_ahead(make_split, mode):
     assert split.ids.tolist() == list(range(500)), "a batch is a copy"
 
 
-TEXT_LENGTHS = [np.random.default_rng(n).integers(1, 9, 20).tolist() for n in range(6)]
-
-
 def windows(seed, mode, **settings):
     fields = {"context": 7, "batch_sequences": 5, "mode": mode, **settings}
     return Windows(numbered(TEXT_LENGTHS), seed=seed, **fields)
 
 
-def pairs(seed, *, n=7, steps=None, **fields):
-    split = numbered(TEXT_LENGTHS)
-    objective = MaskedObjective.model_validate(fields)
-    settings = replace(pair_settings(objective, split.tokenizer, context=24), steps=steps)
-    return PairBatches(split, settings, context=24, batch_sequences=n, seed=seed)
+def pairs(seed, **fields):
+    return pairs_of(numbered(TEXT_LENGTHS), seed, **fields)
 
 
 def pieces(seed, noise, boundaries=""):
-    split, settings = numbered([[50], [70], [93], [30]]), SpanObjective(noise=noise).resolve(32)
-    sentinels = () if noise == "prefix" else tuple(range(99_999, 99_899, -1))
-    sizes = {"raw_length": settings.raw_length, "target_length": settings.target_length}
-    sizes |= {"context": 32, "end_id": 1, "pad_id": 0, "first_id": 0}
-    rule = CorruptionRule(draw=MASKS[noise], settings=settings, sentinels=sentinels, **sizes)
+    split, rule = numbered([[50], [70], [93], [30]]), span_rule(noise=noise)
     if not boundaries:
         return RandomPieces(split, rule, batch_sequences=4, seed=seed)
-    more = {"boundaries": boundaries, "chunk_tokens": 65_536}
-    return EpochPieces(split, rule, batch_sequences=4, seed=seed, **more)
+    return epoch_pieces(split, rule, batch_sequences=4, seed=seed, boundaries=boundaries)
 
 
 def answers(seed, orders, n=5):

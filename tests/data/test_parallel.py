@@ -134,19 +134,15 @@ def write_iwslt(folder, n_pairs=60):
     place.mkdir(parents=True)
     sets = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
     for language, text in IWSLT.items():
-        lines = [
-            "<url>http://www.ted.com/talks/x</url>",
-            f"<title>{text.format('title')}</title>",
-            f"<description>TED Talk: {text.format('description')}</description>",
-            *(f" {text.format(number)} " for number in range(n_pairs - 2)),
-        ]
+        lines = ["<url>http://www.ted.com/talks/x</url>", f"<title>{text.format('title')}</title>"]
+        lines += [f"<description>TED Talk: {text.format('description')}</description>"]
+        lines += [f" {text.format(number)} " for number in range(n_pairs - 2)]
         (place / f"train.tags.de-en.{language}").write_text("\n".join(lines) + "\n")
         end = "&amp; it\N{RIGHT SINGLE QUOTATION MARK}s </seg>\n"
         for number, name in enumerate(sets):
-            segments = [
-                f'<seg id="{id_}"> {text.format(10 * number + id_)} {end}' for id_ in (1, 2)
-            ]
-            body = f"<srcset><doc>\n<title>no segment</title>\n{''.join(segments)}</doc></srcset>"
+            texts = [text.format(10 * number + id_) for id_ in (1, 2)]
+            body = "".join(f'<seg id="{id_}"> {each} {end}' for id_, each in enumerate(texts, 1))
+            body = f"<srcset><doc>\n<title>no segment</title>\n{body}</doc></srcset>"
             (place / f"IWSLT14.{name}.de-en.{language}.xml").write_text(body)
 
 

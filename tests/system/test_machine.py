@@ -110,9 +110,6 @@ def test_freed_memory_is_kept_released_or_returned():
     assert n_faults < 100 and kept > 0.5 > max(released, returned)
 
 
-LAUNCHED |= {"MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
-
-
 @pytest.fixture
 def launched(monkeypatch):
     def launch(**changed):
