@@ -235,7 +235,6 @@ def test_files_are_found_by_either_name_or_their_folder_and_go_together(tmp_path
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lines": ["t h e"]}, "line 2: 't h e'"),
         ({"lines": ["t h", "t h"]}, "line 3: .* merged before"),
         ({"lines": ["t h", "w o"]}, "line 3: .* need 'wo'"),
         ({"lines": []}, "which no"),

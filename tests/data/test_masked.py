@@ -205,7 +205,8 @@ def test_what_is_kept_is_what_dropping_from_the_longer_leaves(a, b, budget):
             a_left -= 1
         else:
             b_left -= 1
-    assert [*map(int, trimmed_lengths(pairs_of(a, b), budget))] == [a_left, b_left]
+    lengths = trimmed_lengths(pairs_of(a, b), budget)
+    assert [length.item() for length in lengths] == [a_left, b_left]
 
 
 def paired(lengths, **settings):
@@ -231,7 +232,7 @@ def test_every_sentence_is_first_once_and_second_once_and_labelled_by_what_it_fo
 def test_the_longer_sentence_is_cut_first_and_then_both_by_a_coin():
     def kept(lengths, **settings):
         pairs = paired(lengths, **settings)
-        return int(pairs.a_stop - pairs.a_start), int(pairs.b_stop - pairs.b_start)
+        return (pairs.a_stop - pairs.a_start).item(), (pairs.b_stop - pairs.b_start).item()
 
     # A budget of 17: 20 and 5 fit as 12 and 5, whichever is first; 5 and 12 fit as they are.
     texts = ([20, 5], [5, 20], [5, 12])

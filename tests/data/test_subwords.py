@@ -113,9 +113,7 @@ def test_a_dictionary_gives_the_ids_and_is_stored_with_them(write, tmp_path):
     ("codes", "dictionary", "message"),
     [
         ("", None, "codes has no merge"),
-        ("#version: 0.3\na b</w>\n", None, "codes, line 1: .*'0.3'"),
         ("#version: 0.2\na b</w>\na\n", None, "codes, line 3: 'a'"),
-        ("a b</w> 9\na b x\n", None, "codes, line 2: 'a b x' .* and a count"),
         (CODES, "er 9\nlow x\n", "dict.txt, line 2: 'low x'"),
         (CODES, "er 9\nw@@ 3\ner 1\n", "dict.txt, line 3: 'er'"),
     ],

@@ -174,13 +174,10 @@ def test_a_size_below_characters_and_special_ids_is_refused(name, size, least):
     ("kind", "changes", "message"),
     [
         ("bytes", {"version": 2}, "version 2"),
-        ("bytes", {"kind": "words"}, "no"),
         ("characters", {"characters": ["ab"]}, "characters"),
         ("characters", {"characters": ["\ud800"]}, "lone surrogate"),
         ("moses-bpe", {"pieces": None}, "missing"),
         ("moses-bpe", {"pieces": ["a", "a"], "merges": []}, "do not make"),
-        ("moses-bpe", {"merges": [["a"]]}, "damaged"),
-        ("moses-bpe", {"pieces": ["a\n"], "merges": []}, "end of line"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path, kind, changes, message):
