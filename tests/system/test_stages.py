@@ -20,7 +20,8 @@ class Shown:
     """A display with a clock that stands until it is moved."""
 
     def __init__(self, kind, written):
-        self.now, self.shown = 100.0, kind(written, lambda: self.now, has_thread=False)
+        self.now = 100.0
+        self.shown = kind(written, lambda: self.now, has_thread=False)
 
     def last(self, seconds):
         for _ in range(int(seconds * 10)):
