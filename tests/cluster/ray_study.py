@@ -5,9 +5,7 @@ them. Nothing listens beyond this machine.
 """
 
 import os
-import tempfile
 from functools import partial
-from pathlib import Path
 
 os.environ |= {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -16,16 +14,13 @@ os.environ |= {
 }
 
 from ray.cluster_utils import Cluster
-from small_study import Command, check_equal, leave_and_join, refuse, write_text
+from small_study import check_equal, leave_and_join, refuse, trial
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        write_text(folder / "river.txt")
-        assert Command(folder, "--out", "here", is_quiet=True).wait() == 0
+    with trial() as folder:
         cluster = Cluster(initialize_head=True, head_node_args=NODE)
         try:
             second = cluster.add_node(**NODE)
@@ -34,13 +29,13 @@ def main() -> None:
             refuse(folder, "--on", name, "train.threads=2")
             refuse(folder, "--on", name, "train.precision=float32", "--device", "cuda")
             on = ["--on", name, "--out", "there"]
-            progress = folder / "there" / "cluster" / "progress.txt"
+            there = folder / "there" / "cluster"
             remove = partial(cluster.remove_node, second, allow_graceful=False)
-            leave_and_join(folder, on, lambda: print(progress.read_text(), flush=True), remove)
-            print((folder / "there" / "cluster" / "tasks.json").read_text())
+            leave_and_join(folder, on, lambda: print((there / "progress.txt").read_text()), remove)
+            print((there / "tasks.json").read_text())
         finally:
             cluster.shutdown()
-        check_equal(folder, "here", "there")
+        check_equal(folder)
 
 
 if __name__ == "__main__":

@@ -10,54 +10,36 @@ import os
 import secrets
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from small_study import Command, check_equal, leave_and_join, refuse, wait_until, write_text
+from small_study import check_equal, leave_and_join, refuse, trial, wait_until
 
-CONFIGURATION = """
-ClusterName=trial
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort=16817
-SlurmUser={user}
-SlurmdUser={user}
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-CredType=cred/munge
-CommunicationParameters=NoInAddrAny
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd-%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-SchedulerType=sched/backfill
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
-MpiDefault=none
-ReturnToService=2
-SlurmdTimeout=15
-SlurmctldTimeout=15
-KillWait=5
+SETTINGS = """
+ClusterName=trial SlurmctldHost={host}(127.0.0.1) SlurmctldPort=16817 SlurmUser={user}
+SlurmdUser={user} AuthType=auth/munge AuthInfo=socket={folder}/munge.socket CredType=cred/munge
+CommunicationParameters=NoInAddrAny StateSaveLocation={folder}/state ReturnToService=2
+SlurmdSpoolDir={folder}/spool-%n SlurmctldPidFile={folder}/slurmctld.pid KillWait=5
+SlurmdPidFile={folder}/slurmd-%n.pid SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log ProctrackType=proctrack/linuxproc TaskPlugin=task/none
+SelectType=select/cons_tres SelectTypeParameters=CR_Core_Memory SchedulerType=sched/backfill
+AccountingStorageType=accounting_storage/none JobAcctGatherType=jobacct_gather/none
+MpiDefault=none SlurmdTimeout=15 SlurmctldTimeout=15
+"""
+NODES = """
 NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port=17001 CPUs=1 RealMemory=2000
 NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port=17002 CPUs=1 RealMemory=2000
 PartitionName=small Nodes=node1,node2 Default=YES MaxTime=1-00:00:00 State=UP
 """
+CONFIGURATION = "\n".join(SETTINGS.split()) + NODES
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        write_text(folder / "river.txt")
-        assert Command(folder, "--out", "here", is_quiet=True).wait() == 0
+    with trial() as folder:
         with slurm(folder / "slurm") as nodes:
             refuse(folder, "--on", "slurm:large")
             refuse(folder, "--on", "slurm", "train.threads=2")
@@ -67,7 +49,7 @@ def main() -> None:
             queue = partial(show, "squeue", "--format=%.4i %.40j %.8T %N")
             leave_and_join(folder, on, queue, lambda: lose(nodes["node2"]))
             show("sinfo", "--Node", "--format=%N %T %c %m")
-        check_equal(folder, "here", "there")
+        check_equal(folder)
 
 
 def lose(node: subprocess.Popen[bytes]) -> None:
@@ -76,37 +58,36 @@ def lose(node: subprocess.Popen[bytes]) -> None:
     node.kill()
     # Each step has a socket node2_JOB.STEP in the spool of its node.
     jobs = {path.name.partition("_")[2].partition(".")[0] for path in spool.glob("node2_*")}
-    for pid in _processes_of(jobs):
+    marks = {f"SLURM_JOB_ID={job}".encode() for job in jobs}
+    steps = tuple(f"slurmstepd: [{job}.".encode() for job in jobs)
+    watching, own = [], []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (path / "cmdline").read_bytes().startswith(steps):
+                watching.append(int(path.name))
+            elif marks & {*(path / "environ").read_bytes().split(b"\0")}:
+                own.append(int(path.name))
+    # Those that watch over the jobs' steps first.
+    for pid in (*watching, *own):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _processes_of(jobs: set[str]) -> Iterator[int]:
-    """Yield the processes of jobs, those that watch over their steps first."""
-    marks = [f"SLURM_JOB_ID={job}".encode() for job in jobs]
-    steps = [f"slurmstepd: [{job}.".encode() for job in jobs]
-    own = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if any((path / "cmdline").read_bytes().startswith(step) for step in steps):
-                yield int(path.name)
-            elif any(mark in (path / "environ").read_bytes().split(b"\0") for mark in marks):
-                own.append(int(path.name))
-    yield from own
+def output_of(*command: str, check: bool = True, **more: Any) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=check, **more)
+    return done.stdout.strip()
 
 
 def show(*command: str) -> None:
     """Print what a command of Slurm prints."""
-    print(f"$ {' '.join(command)}", flush=True)
-    print(subprocess.run(command, capture_output=True, text=True, check=True).stdout, flush=True)
+    print(f"$ {' '.join(command)}\n{output_of(*command)}\n", flush=True)
 
 
 @contextmanager
 def slurm(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Run a controller and two nodes, with their files in a folder."""
     (folder / "state").mkdir(parents=True)
-    host = subprocess.run(["hostname", "-s"], capture_output=True, text=True, check=True)
-    values = {"host": host.stdout.strip(), "user": getpass.getuser(), "folder": folder}
+    values = {"host": output_of("hostname", "-s"), "user": getpass.getuser(), "folder": folder}
     (folder / "slurm.conf").write_text(CONFIGURATION.format(**values))
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(1024))
@@ -115,25 +96,20 @@ def slurm(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
     munge = ["munged", "--foreground", f"--key-file={key}", f"--socket={folder}/munge.socket"]
     munge += [f"--{name}-file={folder}/munge.{name}" for name in ("log", "pid", "seed")]
-    started = {"munge": subprocess.Popen(munge, stderr=subprocess.DEVNULL)}
+    commands = {"munge": munge, "slurmctld": ["slurmctld", "-D"]}
+    commands |= {node: ["slurmd", "-D", "-N", node] for node in ("node1", "node2")}
+    started: dict[str, subprocess.Popen[bytes]] = {}
     try:
-        time.sleep(1)
-        started["slurmctld"] = subprocess.Popen(["slurmctld", "-D"], stderr=subprocess.DEVNULL)
-        for node in ("node1", "node2"):
-            command = ["slurmd", "-D", "-N", node]
-            started[node] = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        wait_until(lambda: _count_idle() == 2)
+        for name, command in commands.items():
+            started[name] = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            time.sleep(name == "munge")
+        idle = ("sinfo", "--noheader", "--Node", "--states=idle", "--format=%N")
+        wait_until(lambda: len(output_of(*idle, check=False).split()) == 2)
         yield started
     finally:
         for process in reversed(started.values()):
             process.terminate()
             process.wait()
-
-
-def _count_idle() -> int:
-    command = ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return len(done.stdout.split())
 
 
 if __name__ == "__main__":

@@ -5,13 +5,12 @@
 
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from slurm_study import show, slurm
+from slurm_study import output_of, show, slurm
 from small_study import wait_until, write_text
 
 PAGE = Path(__file__).parents[2] / "docs" / "distributed.md"
@@ -26,30 +25,28 @@ LAUNCHER = re.compile(r"[EWI]\d{4} \d\d:\d\d:\d\d|Traceback|  File|    \S| +[~^]
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        write_text(folder / "river.txt")
-        (folder / "river.txt").rename(folder / "book.txt")
+        write_text(folder / "book.txt")
         with slurm(folder / "slurm"):
             os.environ["MASTER_ADDR"] = "127.0.0.1"
             run_job(folder, "train", "nodes", "scancel", "--signal=USR1")
             # As --signal=B: does, to the script alone.
             run_job(folder, "torchrun", "launched", "scancel", "--batch", "--signal=USR1")
-        train_alone(folder)
-        weights = [
+        words = ["data.path=book.txt", "train.steps=200", "train.exact=true", "--out", "runs/alone"]
+        output_of(sys.executable, "-m", "sublayer", "train", "gpt", *SETTINGS, *words, cwd=folder)
+        nodes, launched, alone = (
             (folder / "runs" / run / "model" / "model.safetensors").read_bytes()
             for run in ("nodes", "launched", "alone")
-        ]
-        for run, own in zip(("nodes", "launched"), weights, strict=False):
-            same = "the same" if own == weights[-1] else "OTHERS"
+        )
+        for run, own in (("nodes", nodes), ("launched", launched)):
+            same = "the same" if own == alone else "OTHERS"
             print(f"runs/{run}, and the weights of one process: {same}")
-        assert len(set(weights)) == 1
+        assert nodes == launched == alone
 
 
 def run_job(folder: Path, job: str, run: str, *warning: str) -> None:
     """Submit a job of the page, warn it once as Slurm does, and wait until its run is done."""
     (folder / f"{job}.sh").write_text(job_of_the_page(job))
-    command = ["sbatch", "--parsable", "--mem-per-cpu=900", f"{job}.sh"]
-    submitted = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    number = submitted.stdout.strip()
+    number = output_of("sbatch", "--parsable", "--mem-per-cpu=900", f"{job}.sh", cwd=folder)
     checkpoints = folder / "runs" / run / "checkpoints"
     wait_until(lambda: len(list(checkpoints.glob("step-*"))) >= 2)
     show("squeue", "--format=%.4i %.20j %.8T %.11l %N")
@@ -57,7 +54,7 @@ def run_job(folder: Path, job: str, run: str, *warning: str) -> None:
     log = folder / f"slurm-{number}.out"
     wait_until(lambda: "interrupted and saved" in log.read_text())
     wait_until(lambda: (folder / "runs" / run / "record.json").exists())
-    wait_until(lambda: not jobs())
+    wait_until(lambda: not output_of("squeue", "--noheader"))
     print("\n".join(shown_lines(log.read_text().replace(str(folder), "FOLDER"))), flush=True)
 
 
@@ -75,30 +72,16 @@ def shown_lines(log: str) -> Iterator[str]:
             yield line
 
 
-def jobs() -> str:
-    command = ["squeue", "--noheader"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def job_of_the_page(name: str) -> str:
     """Take a job from the page, for this Python, with a model that is small."""
-    blocks = PAGE.read_text().split("```text\n")[1:]
-    jobs = [block.partition("```")[0] for block in blocks if block.startswith("#!/bin/bash")]
-    (job,) = [each for each in jobs if f"--job-name={name} " in each]
-    assert "sublayer train gpt" in job
+    blocks = [block.partition("```")[0] for block in PAGE.read_text().split("```text\n")[1:]]
+    (job,) = (block for block in blocks if f"--job-name={name} " in block)
+    assert job.startswith("#!/bin/bash") and "sublayer train gpt" in job
     train = f"sublayer train gpt {' '.join(SETTINGS)}"
     if "srun torchrun" in job:
         launcher = f"srun {sys.executable} -m torch.distributed.run"
         return job.replace("sublayer train gpt", train).replace("srun torchrun", launcher)
     return job.replace("sublayer train gpt", f"{sys.executable} -m {train}")
-
-
-def train_alone(folder: Path) -> None:
-    settings = ["data.path=book.txt", "train.steps=200", "train.exact=true"]
-    words = ["train", "gpt", *SETTINGS, *settings, "--out", "runs/alone"]
-    subprocess.run(
-        [sys.executable, "-m", "sublayer", *words], cwd=folder, check=True, capture_output=True
-    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """A small study, made here and on a cluster, and what of both must be the same to the bit."""
 
-import hashlib
 import json
 import os
 import random
@@ -8,28 +7,39 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-WORDS = ("the", "reed", "by", "the", "river", "bends", "and", "does", "not", "break")
-SETTINGS = """
-    data.path=river.txt model.n_layers=2 model.d_model=32 model.n_heads=2 data.context=32
-    train.batch_sequences=8 train.steps=300 train.checkpoint_steps=30 train.threads=1
+WORDS = ["the", "reed", "by", "the", "river", "bends", "and", "does", "not", "break"]
+STUDY = """
+gpt data.path=river.txt model.n_layers=2 model.d_model=32 model.n_heads=2 data.context=32
+train.batch_sequences=8 train.steps=300 train.checkpoint_steps=30 train.threads=1
+--vary model.ffn=gelu,swiglu --seeds 3
 """
-STUDY = ["gpt", *SETTINGS.split(), "--vary", "model.ffn=gelu,swiglu", "--seeds", "3"]
 TIMES_AND_PLACES = {"command", "date", "environment", "peak_memory_bytes", "report", "seconds"}
 TIMES_AND_PLACES |= {"tokens_per_s", "training_seconds"}
 """Fields of results.json that tell how long something took, or where."""
 
 
+@contextmanager
+def trial() -> Iterator[Path]:
+    """A folder with a text, and the study made here."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        write_text(folder / "river.txt")
+        assert Command(folder, "--out", "here", is_quiet=True).wait() == 0
+        yield folder
+
+
 def write_text(path: Path) -> None:
     """Write sentences that are drawn by a fixed seed."""
     draw = random.Random(5)
-    lines = [" ".join(draw.choices(WORDS, k=12)) + "." for _ in range(4000)]
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join(" ".join(draw.choices(WORDS, k=12)) + "." for _ in range(4000)))
 
 
 class Command:
@@ -37,20 +47,15 @@ class Command:
 
     def __init__(self, folder: Path, *words: str, is_quiet: bool = False) -> None:
         given = {word.partition("=")[0] for word in words if "=" in word}
-        own = [word for word in STUDY if word.partition("=")[0] not in given]
+        own = [word for word in STUDY.split() if word.partition("=")[0] not in given]
         line = ["sublayer", "compare", *own, *words]
         print(f"$ {' '.join(line)}", flush=True)
         own_path = {"PYTHONPATH": str(Path(__file__).parents[2])}
         environment = {**os.environ, **own_path, "SUBLAYER_CACHE": str(folder / "cache")}
-        self._folder = folder
-        self._is_quiet = is_quiet
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", *line],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        where = {"cwd": folder, "env": environment}
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self._folder, self._is_quiet = folder, is_quiet
+        self._process = subprocess.Popen([sys.executable, "-m", *line], **where, **output)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -76,10 +81,12 @@ class Command:
 
     def _read(self) -> None:
         for line in self._process.stdout:
-            text = line.decode().rstrip().replace(str(self._folder), "FOLDER")
-            self.lines.append(text)
+            self.lines.append(line.decode().rstrip().replace(str(self._folder), "FOLDER"))
             if not self._is_quiet:
-                print(text, flush=True)
+                print(self.lines[-1], flush=True)
+
+
+Act = Callable[[], object]
 
 
 def refuse(folder: Path, *words: str) -> None:
@@ -90,7 +97,7 @@ def refuse(folder: Path, *words: str) -> None:
     assert not (folder / "refused").exists()
 
 
-def leave_and_join(folder, on, show, lose):
+def leave_and_join(folder: Path, on: list[str], show: Act, lose: Act) -> None:
     """Begin the study, leave it, join it again, and lose a node while both have a run."""
     first = Command(folder, *on)
     first.wait_for(r"^\[1/6")
@@ -99,9 +106,8 @@ def leave_and_join(folder, on, show, lose):
     assert first.wait() == 130
     show()
     again = Command(folder, *on)
-    again.wait_for(r": joined")
-    again.wait_for(r"^\[3/6")
-    again.wait_for(r": on ", 3)
+    for line, n_times in ((r": joined", 1), (r"^\[3/6", 1), (r": on ", 3)):
+        again.wait_for(line, n_times)
     wait_until(lambda: len(list((folder / "there").glob("arms/*/*/checkpoints/step-*"))) >= 3)
     print("# one of the two nodes is lost", flush=True)
     lose()
@@ -114,23 +120,24 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def check_equal(folder: Path, here: str, there: str) -> None:
-    """Compare two studies of the folder; raise where more than times and places differs."""
-    one, other = (
-        dict(_values(json.loads((folder / name / "results.json").read_text())))
-        for name in (here, there)
-    )
+def check_equal(folder: Path) -> None:
+    """Compare the studies here and there; raise where more than times and places differs."""
+    paths = [folder / name / "results.json" for name in ("here", "there")]
+    one, other = (dict(_values(json.loads(path.read_text()))) for path in paths)
     differing = [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
     if differing:
         raise SystemExit(f"{len(differing)} values differ, {sorted(differing)[:5]} first")
-    print(f"{len(one):,} values of {here}/results.json and {there}/results.json: the same")
+    print(f"{len(one):,} values of here/results.json and there/results.json: the same")
     dropped = ", ".join(sorted(TIMES_AND_PLACES))
     print(f"not compared: {dropped}, and the note on time on clusters")
     for name in ("model.safetensors", "test.json", "items.safetensors"):
-        sums = [_sums(folder / each, name) for each in (here, there)]
-        if not sums[0] or sums[0] != sums[1]:
+        here, there = (
+            {path.relative_to(study): path.read_bytes() for path in study.rglob(name)}
+            for study in (folder / "here", folder / "there")
+        )
+        if not here or here != there:
             raise SystemExit(f"{name} differs")
-        print(f"{len(sums[0])} files {name}: the same bytes")
+        print(f"{len(here)} files {name}: the same bytes")
 
 
 def _values(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
@@ -143,10 +150,3 @@ def _values(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield from _values(value, f"{place}.{number}")
     else:
         yield place, content
-
-
-def _sums(study: Path, name: str) -> dict[str, str]:
-    return {
-        str(path.relative_to(study)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(study.rglob(name))
-    }
