@@ -1,9 +1,10 @@
 """Diagrams show the architecture that a recipe resolves to, in files and in the terminal."""
 
+import re
 import xml.etree.ElementTree as ET
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import combinations
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
@@ -27,8 +28,7 @@ def figure(name, *settings):
 
 
 def gpt(*settings):
-    (column,) = figure("gpt", *settings).columns
-    return column
+    return figure("gpt", *settings).columns[0]
 
 
 def residuals(column):
@@ -46,14 +46,16 @@ def test_a_changed_recipe_says_what_was_changed_instead_of_its_title():
     assert figure("gpt", "train.steps=9").title == load_recipe("gpt").recipe.title
 
 
+def norms(*settings):
+    column = gpt(*settings)
+    found = {(bool(part.norm), part.is_pre_norm) for part in residuals(column)}
+    return found, titles(column.above)
+
+
 def test_norms_stand_before_or_behind_or_nowhere():
-    for column, norm, is_pre_norm, above in (
-        (gpt(), True, True, ["LayerNorm"]),
-        (gpt("model.norm_order=post"), True, False, []),
-        (gpt("model.norm=none"), False, True, []),
-    ):
-        found = {(bool(part.norm), part.is_pre_norm) for part in residuals(column)}
-        assert (found, titles(column.above)) == ({(norm, is_pre_norm)}, above)
+    assert norms() == ({(True, True)}, ["LayerNorm"])
+    assert norms("model.norm_order=post") == ({(True, False)}, [])
+    assert norms("model.norm=none") == ({(False, True)}, [])
 
 
 def test_positions_stand_where_they_enter():
@@ -61,11 +63,10 @@ def test_positions_stand_where_they_enter():
         column = gpt(f"model.positions={name}")
         attention, _ = residuals(column)
         is_inside = any(name in note for note in attention.function.notes)
-        has_sum = any(isinstance(part, Sum) for part in column.below)
-        has_sum_in_block = any(isinstance(part, Sum) for part in column.block.parts)
+        parts = (column.below, column.block.parts)
+        sums = [any(isinstance(part, Sum) for part in each) for each in parts]
         assert is_inside == (scheme.in_attention != "nothing"), name
-        assert has_sum == (scheme.adds_before == "first"), name
-        assert has_sum_in_block == (scheme.adds_before == "every"), name
+        assert sums == [scheme.adds_before == "first", scheme.adds_before == "every"], name
     column = gpt("model.positions=learned-per-layer", "model.embedding_norm=true")
     assert titles(column.below) == ["Embedding matrix", "learned positions of layer 1", "LayerNorm"]
     assert column.block.parts[0] == Sum("learned positions from layer 2 on")
@@ -75,7 +76,6 @@ def test_positions_stand_where_they_enter():
 
 SHARED = {
     "model.share=all": "one set of weights for all layers",
-    "model.share=ffn": "one set of feed-forward weights for all layers",
     "model.share=all model.share_groups=2": "weights shared in 2 groups of 3 layers",
     "model.share=all model.share_inner=2": "one set of weights for all units of 2 layers",
 }
@@ -89,8 +89,8 @@ def test_what_layers_share_is_said(settings, said):
 
 def test_a_new_network_is_drawn_from_its_row(monkeypatch):
     monkeypatch.setitem(FFNS, "siglu", Ffn("sigmoid", is_gated=True))
-    loaded = load_recipe("gpt", {"model.block": ["attention", "ffn:siglu*0.3"]})
-    text = draw_text(describe(loaded))
+    block = {"model.block": ["attention", "ffn:siglu*0.3"]}
+    text = draw_text(describe(load_recipe("gpt", block)))
     assert "siglu: (sigmoid(x W) ⊙" in text and "× 0.3" in text
 
 
@@ -98,12 +98,10 @@ def test_a_new_network_is_drawn_from_its_row(monkeypatch):
 def test_every_recipe_is_drawn_within_the_terminal_and_its_file(name):
     drawn = figure(name)
     assert max(map(len, draw_text(drawn).splitlines())) <= WIDTH
-    svg = draw_svg(drawn)
-    root, drawing = ET.fromstring(svg), lay_out(drawn)
+    root, drawing = ET.fromstring(draw_svg(drawn)), lay_out(drawn)
     assert float(root.get("width", "0")) >= drawing.width
-    for box in drawing.boxes:
-        assert box.x >= 0 and box.x + box.width <= drawing.width
-        assert box.bottom + box.height <= drawing.height
+    assert all(0 <= box.x <= drawing.width - box.width for box in drawing.boxes)
+    assert all(box.bottom + box.height <= drawing.height for box in drawing.boxes)
     for one, other in combinations(drawing.boxes, 2):
         is_beside = one.x + one.width <= other.x or other.x + other.width <= one.x
         below, above = sorted((one, other), key=lambda box: box.bottom)
@@ -112,20 +110,14 @@ def test_every_recipe_is_drawn_within_the_terminal_and_its_file(name):
     assert all(part.function.title in texts for each in drawn.columns for part in residuals(each))
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [(["--diagram"], "draws one recipe: name it"), (["demo", "--diagram"], "demo is a study")],
-)
-def test_a_diagram_is_of_one_recipe(words, said, capsys):
-    assert main(["recipes", *words]) == 2
-    assert said in capsys.readouterr().err
+def test_a_diagram_is_of_one_recipe(capsys):
+    assert (main(["recipes", "--diagram"]), main(["recipes", "demo", "--diagram"])) == (2, 2)
+    first, second = re.findall(r"(?m)^error: (.*)$", capsys.readouterr().err)
+    assert "draws one recipe: name it" in first and "demo is a study" in second
 
 
 def test_the_diagrams_of_the_pages_are_as_drawn_now():
-    spec = spec_from_file_location("diagrams", DOCS / "diagrams.py")
-    assert spec and spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for name in module.RECIPES:
-        kept = (module.IMAGES / f"{name}.svg").read_text(encoding="utf-8")
-        assert kept == module.diagram(name), "python docs/diagrams.py draws them anew"
+    page = run_path(DOCS / "diagrams.py")
+    for name in page["RECIPES"]:
+        kept = (page["IMAGES"] / f"{name}.svg").read_text(encoding="utf-8")
+        assert kept == page["diagram"](name), "python docs/diagrams.py draws them anew"

@@ -1,6 +1,5 @@
 """Small models with random weights, wide enough that every term of a forward pass matters."""
 
-import pytest
 import torch
 
 from sublayer.config.model import ModelConfig
@@ -11,11 +10,8 @@ VOCAB_SIZE, MAX_LEN = 17, 13
 
 
 def make_config(**fields):
-    return resolve_model(
-        ModelConfig(**{"n_layers": 2, "d_model": 6, "n_heads": 3, "d_ff": 11, **fields}),
-        vocab_size=VOCAB_SIZE,
-        context=MAX_LEN,
-    )
+    sizes = {"n_layers": 2, "d_model": 6, "n_heads": 3, "d_ff": 11}
+    return resolve_model(ModelConfig(**{**sizes, **fields}), vocab_size=VOCAB_SIZE, context=MAX_LEN)
 
 
 def make_model(config, *, seed=0, std=0.4):
@@ -27,17 +23,18 @@ def make_model(config, *, seed=0, std=0.4):
     return model
 
 
-@pytest.fixture
-def random_model():
+def close(actual, expected, atol=1e-12):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=atol)
+
+
+def check_gradients(own, expected, inputs, atol=1e-12):
+    """Compare values, and their gradients with respect to the inputs."""
+    close(own, expected, atol)
+    sink = torch.randn_like(own)
+    rules = {"retain_graph": True}
+    close(*(torch.autograd.grad(each, inputs, sink, **rules) for each in (own, expected)), atol)
+
+
+def random_model(**fields):
     """Build a float64 decoder from fields: 17 tokens, 13 positions, all weights N(0, 0.4)."""
-
-    def build(**fields):
-        return make_model(make_config(**fields))
-
-    return build
-
-
-@pytest.fixture
-def small_config():
-    """Resolve a small config from its fields."""
-    return make_config
+    return make_model(make_config(**fields))

@@ -8,13 +8,8 @@ import torch.nn.functional as F
 
 from sublayer.model.context.keys import Keys, StepKeys
 from sublayer.model.context.layout import Layout
-from sublayer.model.kernels import (
-    activation,
-    attention,
-    attention_blocks,
-    attention_cpu,
-    cross_entropy,
-)
+from sublayer.model.kernels import activation, attention, attention_blocks, attention_cpu
+from sublayer.model.kernels import cross_entropy as losses
 from sublayer.model.kernels import swish as swish_kernel
 from sublayer.model.kernels.activation import tanh_gelu
 from sublayer.model.kernels.attention import attend
@@ -27,19 +22,14 @@ from sublayer.model.kernels.cross_entropy import (
 from sublayer.model.kernels.dropout import add_branch, dropout, random_lanes
 from sublayer.model.kernels.swish import swish
 
-
-def close(one, other, atol=1e-12):
-    torch.testing.assert_close(one, other, rtol=0, atol=atol)
+from .conftest import check_gradients, close
 
 
 def test_tanh_gelu_has_the_values_and_gradients_of_its_definition(monkeypatch):
     monkeypatch.setattr(activation, "GELU_PART", 7)  # several parts, the last one ragged
     x = torch.linspace(-6, 6, 102, dtype=torch.float64).view(3, 17, 2).requires_grad_()
     defined = x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    sink = torch.randn_like(defined)
-    close(tanh_gelu(x), defined, 1e-14)
-    gradients = (torch.autograd.grad(each, x, sink) for each in (tanh_gelu(x), defined))
-    close(*gradients, 1e-14)
+    check_gradients(tanh_gelu(x), defined, x, 1e-14)
 
 
 def test_tanh_gelu_in_bfloat16_and_beyond_the_range_is_as_good_as_the_native_one():
@@ -53,22 +43,12 @@ def test_tanh_gelu_in_bfloat16_and_beyond_the_range_is_as_good_as_the_native_one
     assert slope.tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
-# sigmoid(3) = 0.952574, sigmoid(1) = 0.731059.
-
-
-def defined_swish(x, beta):
-    return x * torch.sigmoid(beta * x)
-
-
 @pytest.mark.parametrize(("shape", "part"), [((3, 5, 2), 4), ((7, 3), 1 << 20)], ids=str)
 def test_both_gradients_of_swish_are_those_of_the_definition(monkeypatch, shape, part):
     monkeypatch.setattr(swish_kernel, "SWISH_PART", part)  # several parts, the last one ragged
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     beta = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
-    own, expected = swish(x, beta), defined_swish(x, beta)
-    close(own, expected, 1e-14)
-    sink = torch.randn_like(x)
-    close(*(torch.autograd.grad(each, (x, beta), sink) for each in (own, expected)), 1e-13)
+    check_gradients(swish(x, beta), x * torch.sigmoid(beta * x), (x, beta), 1e-13)
 
 
 @pytest.mark.parametrize("function", [tanh_gelu, lambda x: swish(x, 2.0)], ids=["gelu", "swish"])
@@ -83,20 +63,12 @@ def test_half_of_a_wider_tensor_has_its_gradient(function):
 B, H, K = 2, 3, 5
 
 
-def choose_kernel(monkeypatch, name):
-    """Have several queries take one of the kernels."""
-    monkeypatch.setattr(attention_cpu, "GRAIN", 0 if name == "by sequence" else 1 << 40)
-    if name == "fused":
-        monkeypatch.setattr(attention, "is_eager_cpu", lambda x: False)
-
-
 def attention_inputs(n_biases, n_queries, n_keys):
     """Draw queries, keys, values and a bias, where there is one."""
-    generator = torch.Generator().manual_seed(n_queries)
     shapes = [(B, H, n, K) for n in (n_queries, n_keys, n_keys)]
     shapes += [(n_biases, H, n_queries, n_keys)] if n_biases else []
-    made = [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
-    return [each.requires_grad_() for each in made]
+    rules = {"dtype": torch.float64, "generator": torch.Generator().manual_seed(n_queries)}
+    return [torch.randn(shape, **rules).requires_grad_() for shape in shapes]
 
 
 def plain_attention(q, k, v, bias, seen):
@@ -104,16 +76,12 @@ def plain_attention(q, k, v, bias, seen):
     return scores.softmax(-1) @ v
 
 
-def causal_mask(n_queries, n_keys):
-    return torch.ones(n_queries, n_keys, dtype=torch.bool).tril(n_keys - n_queries)
-
-
 def keys_of(kind, n_queries, n_keys):
     """Describe the keys of a kind, and which of them each query sees."""
-    if kind == "causal":
-        return Keys(True, None), causal_mask(n_queries, n_keys)
-    if kind == "all":
-        return Keys(False, None), torch.ones(n_queries, n_keys, dtype=torch.bool)
+    if kind in ("causal", "all"):
+        seen = torch.ones(n_queries, n_keys, dtype=torch.bool)
+        is_causal = kind == "causal"
+        return Keys(is_causal, None), seen.tril(n_keys - n_queries) if is_causal else seen
     mask = torch.arange(n_keys) < torch.tensor([[n_keys], [2 * n_keys // 3]])
     lay_out = Layout.causal if kind == "causal, padded" else Layout.bidirectional
     keys = lay_out(torch.zeros(B, n_keys, dtype=torch.long), mask).keys
@@ -137,17 +105,15 @@ def keys_of(kind, n_queries, n_keys):
 def test_attention_and_its_gradients_are_those_of_a_softmax(
     monkeypatch, kernel, n_biases, n_queries, n_keys, kind
 ):
-    choose_kernel(monkeypatch, kernel)
-    inputs, (keys, seen) = (
-        attention_inputs(n_biases, n_queries, n_keys),
-        keys_of(kind, n_queries, n_keys),
-    )
+    monkeypatch.setattr(attention_cpu, "GRAIN", 0 if kernel == "by sequence" else 1 << 40)
+    if kernel == "fused":
+        monkeypatch.setattr(attention, "is_eager_cpu", lambda x: False)
+    inputs = attention_inputs(n_biases, n_queries, n_keys)
+    keys, seen = keys_of(kind, n_queries, n_keys)
     bias = inputs[3] if n_biases else None
     own = attend(*inputs[:3], keys, bias, scale=0.7)
     expected = plain_attention(*inputs[:3], 0.0 if bias is None else bias, seen)
-    close(own, expected)
-    sink = torch.randn_like(own)
-    close(*(torch.autograd.grad(each, inputs, sink) for each in (own, expected)))
+    check_gradients(own, expected, inputs)
 
 
 @pytest.mark.parametrize(
@@ -194,8 +160,7 @@ def test_a_step_has_its_bias_with_its_gradient():
     for each in (bias, bias[:, :, :1]):
         own = attend(q, k, v, keys, each, scale=0.7)
         expected = plain_attention(q, k, v, each, ~hidden[:, None])
-        close(own, expected)
-        close(*(torch.autograd.grad(x.sum(), (q, k, v, bias)) for x in (own, expected)))
+        check_gradients(own, expected, (q, k, v, bias))
 
 
 N, E, V = 7, 3, 11
@@ -215,7 +180,7 @@ def loss_inputs(dtype=torch.float64):
     [(1, True, False), (2 * V, False, True), (1000, True, True)],
 )
 def test_the_loss_and_its_gradients_equal_the_definition(monkeypatch, chunk, has_bias, is_weighted):
-    monkeypatch.setattr(cross_entropy, "CPU_CHUNK_LOGITS", chunk)
+    monkeypatch.setattr(losses, "CPU_CHUNK_LOGITS", chunk)
     hidden, matrix, bias, targets = loss_inputs()
     wanted = [hidden, matrix, bias] if has_bias else [hidden, matrix]
     # A weight of nothing, one of what does not count, and others.
@@ -226,10 +191,7 @@ def test_the_loss_and_its_gradients_equal_the_definition(monkeypatch, chunk, has
     expected = (nats * weights).sum()
     rest = (weights,) if is_weighted else ()
     actual = linear_cross_entropy(*given, *rest)
-    close(actual, expected)
-    close(
-        *(torch.autograd.grad(3 * each, wanted, retain_graph=True) for each in (actual, expected))
-    )
+    check_gradients(actual, expected, wanted)
     found = nats_of_targets(*given)
     close(found.each, nats.detach())
     assert found.each[2] == 0
@@ -242,7 +204,7 @@ def test_the_loss_and_its_gradients_equal_the_definition(monkeypatch, chunk, has
     ("chunk", "has_bias", "share"), [(1, True, 0.3), (2 * V, False, 0.3), (1000, True, 0.0)]
 )
 def test_smoothing_and_z_loss_equal_the_definition(monkeypatch, chunk, has_bias, share):
-    monkeypatch.setattr(cross_entropy, "CPU_CHUNK_LOGITS", chunk)
+    monkeypatch.setattr(losses, "CPU_CHUNK_LOGITS", chunk)
     hidden, matrix, bias, targets = loss_inputs()
     given = (hidden, matrix, bias if has_bias else None)
     wanted = [each for each in given if each is not None]
@@ -252,8 +214,7 @@ def test_smoothing_and_z_loss_equal_the_definition(monkeypatch, chunk, has_bias,
     form = Smoothing(1.0 - share, share / V, 0.7)
     trained, nats = smoothed_cross_entropy(*given, targets, form)
     close(nats, F.cross_entropy(logits, targets, **rules).detach())
-    close(trained, expected, 1e-11)
-    close(*(torch.autograd.grad(3 * each, wanted) for each in (trained, expected)), 1e-11)
+    check_gradients(trained, expected, wanted, 1e-11)
 
 
 def test_an_improbable_target_costs_a_finite_number_and_no_target_nothing():

@@ -24,6 +24,8 @@ from sublayer.model.layers.norm import RMSNorm, build_norm
 from sublayer.model.roles import parameter_roles
 from tests.choices import allow_choices
 
+from .conftest import check_gradients, make_config, random_model
+
 CONTEXT = Context(Layout.causal(torch.zeros(1, 1, dtype=torch.long)), None)
 
 
@@ -54,12 +56,8 @@ def test_rms_norm_equals_the_native_one_with_its_gradients(affine):
         nn.init.normal_(norm.weight)
     x = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
     assert build_norm("none", 5, eps=1e-5, affine=True)(x) is x
-    own, native = norm(x), F.rms_norm(x, (5,), norm.weight, norm.eps)
-    torch.testing.assert_close(own, native, rtol=0, atol=1e-12)
-    sink = torch.randn_like(x)
-    wanted = [x, *norm.parameters()]
-    gradients = (torch.autograd.grad(each, wanted, sink) for each in (own, native))
-    torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
+    native = F.rms_norm(x, (5,), norm.weight, norm.eps)
+    check_gradients(norm(x), native, [x, *norm.parameters()])
 
 
 def make_sublayer(step, output=None, **fields):
@@ -74,6 +72,9 @@ def make_sublayer(step, output=None, **fields):
     return sublayer
 
 
+POST = {"norm_order": "post", "norm_affine": False, "norm_eps": 9 / 16}
+
+
 @pytest.mark.parametrize(
     ("fields", "step", "output", "x", "expected"),
     [
@@ -83,15 +84,10 @@ def make_sublayer(step, output=None, **fields):
         ({"norm_affine": False}, 0.5, [10.0, 20.0], [1.0, 2.0], [6.0, 12.0]),
         # 1/4 + 0.5 * 2.5 = 1.5 and 1/2 + 0.5 * 6 = 3.5: mean 2.5, variance 1, and with an eps of
         # 9/16 the divisor is 5/4.
-        (
-            {"norm_order": "post", "norm_affine": False, "norm_eps": 9 / 16},
-            *(0.5, [2.5, 6.0], [0.25, 0.5], [-0.8, 0.8]),
-        ),
+        (POST, 0.5, [2.5, 6.0], [0.25, 0.5], [-0.8, 0.8]),
     ],
 )
-def test_a_branch_is_added_with_its_step_before_or_behind_the_norm(
-    fields, step, output, x, expected
-):
+def test_a_branch_is_added_before_or_behind_the_norm(fields, step, output, x, expected):
     found = make_sublayer(step, output, **fields)(torch.tensor([[x]]), CONTEXT)
     torch.testing.assert_close(found.flatten(), torch.tensor(expected))
 
@@ -106,15 +102,13 @@ def test_pre_norm_normalises_the_input_of_the_function():
     torch.testing.assert_close(found, torch.tensor([2.25, 1.25]))
 
 
-def make_network(variant, d_hidden=1, **fields):
+def make_network(variant, **fields):
     given = {"gelu": "exact", "swish_beta": 1.0, "bias": False, "p_hidden": 0.0, **fields}
-    network = FeedForward(1, d_hidden, FFNS[variant], **given)
+    network = FeedForward(1, 1, FFNS[variant], **given)
     with torch.no_grad():
         network.output.weight.fill_(1.0)
-        weights = torch.tensor([1.0, 3.0])[: network.input.weight.numel() // d_hidden]
-        network.input.weight.copy_(
-            weights.repeat_interleave(d_hidden).view_as(network.input.weight)
-        )
+        weights = torch.tensor([1.0, 3.0])[: network.input.weight.numel()]
+        network.input.weight.copy_(weights.view_as(network.input.weight))
     return network
 
 
@@ -167,7 +161,7 @@ def test_learned_slopes_are_counted_and_not_decayed(fields, n):
 
 @pytest.fixture
 def ninth(monkeypatch):
-    """A ninth feed-forward network, a row and a function: squared ReLU (So et al. 2021)."""
+    """Squared ReLU (So et al. 2021), a row and a function."""
     known = tuple(FFNS)
     monkeypatch.setitem(FFNS, "squared-relu", Ffn("squared-relu", is_gated=False))
     monkeypatch.setitem(ACTIVATIONS, "squared-relu", "input")
@@ -198,14 +192,14 @@ def test_a_ninth_network_is_a_row_and_a_function(tmp_path):
         ("all", 2, 2, [0, 1, 0, 1, 2, 3], [0, 1, 0, 1, 2, 3]),
     ],
 )
-def test_slots_of_shared_weights_by_hand(small_config, share, groups, inner, attention, ffn):
-    config = small_config(n_layers=6, share=share, share_groups=groups, share_inner=inner)
+def test_slots_of_shared_weights_by_hand(share, groups, inner, attention, ffn):
+    config = make_config(n_layers=6, share=share, share_groups=groups, share_inner=inner)
     (shape,) = stacks(config)
     for entry, expected in zip(shape.block, (attention, ffn), strict=True):
         assert [slot(config, shape, layer, entry) for layer in range(6)] == expected
 
 
-def unshared_copy(shared, random_model, **fields):
+def unshared_copy(shared, **fields):
     """Copy the weights of each slot into every block that uses it."""
     copy = random_model(**fields)
     weights = {}
@@ -222,13 +216,13 @@ def unshared_copy(shared, random_model, **fields):
 
 
 @pytest.mark.parametrize(("share", "block"), [("attention", "transformer"), ("ffn", "macaron")])
-def test_gradients_of_shared_blocks_are_sums_over_unshared_copies(random_model, share, block):
+def test_gradients_of_shared_blocks_are_sums_over_unshared_copies(share, block):
     fields = {"n_layers": 4, "block": block, "positions": "learned-per-layer"}
     shared = random_model(share=share, share_groups=2, **fields)
     pointers = [value.data_ptr() for value in shared.state_dict().values()]
     assert len(set(pointers)) == len(pointers)
     assert len(shared.positions.tables) == 4  # never shared
-    copy = unshared_copy(shared, random_model, **fields)
+    copy = unshared_copy(shared, **fields)
     tokens = torch.arange(10).view(2, 5)
     torch.testing.assert_close(shared(tokens).logits, copy(tokens).logits, rtol=0, atol=1e-12)
     for model in (shared, copy):
@@ -242,7 +236,7 @@ def test_gradients_of_shared_blocks_are_sums_over_unshared_copies(random_model, 
                 torch.testing.assert_close(parameter.grad, total, rtol=1e-10, atol=1e-12)
 
 
-def test_roles_follow_from_the_kind_of_a_parameter(random_model):
+def test_roles_follow_from_the_kind_of_a_parameter():
     model = random_model(ffn="swiglu", d_embed=5, tie_embeddings=False, head_bias=True, n_layers=1)
     roles = parameter_roles(model)
     matrices = {

@@ -1,10 +1,10 @@
-"""Layouts written out; whole models: no leak, padding, documents, caches, heads, their losses."""
+"""Layouts written out; whole models, LSTMs too: no leak, padding, documents, caches, heads."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence
 
 from sublayer.config.architecture.heads import HEADS, HeadRow
 from sublayer.config.model import ModelConfig
@@ -23,11 +23,15 @@ from sublayer.model.model_folder import save_model
 from sublayer.model.roles import parameter_roles
 from sublayer.objective.causal.loss import Causal
 
-from .conftest import MAX_LEN, VOCAB_SIZE
-
-
-def ids(*rows):
-    return torch.tensor(rows)
+from .conftest import (
+    MAX_LEN,
+    VOCAB_SIZE,
+    check_gradients,
+    close,
+    make_config,
+    make_model,
+    random_model,
+)
 
 
 def seen(layout, row=0):
@@ -37,14 +41,16 @@ def seen(layout, row=0):
 
 def test_padding_shifts_positions_behind_it_and_is_seen_by_itself_only():
     tokens = torch.zeros(2, 4, dtype=torch.long)
-    layout = Layout.causal(tokens, ids([0, 0, 1, 1], [1, 1, 0, 0]).bool())
+    layout = Layout.causal(tokens, torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0]]).bool())
     assert layout.positions[0, 2:].tolist() == layout.positions[1, :2].tolist() == [0, 1]
     assert seen(layout) == ["x...", ".x..", "..x.", "..xx"]
     assert seen(layout, 1) == ["x...", "xx..", "xxx.", "xx.x"]
 
 
 def test_positions_and_attention_restart_with_each_document():
-    layout = Layout.causal(torch.zeros(1, 5, dtype=torch.long), document_ids=ids([7, 7, 3, 3, 7]))
+    layout = Layout.causal(
+        torch.zeros(1, 5, dtype=torch.long), document_ids=torch.tensor([[7, 7, 3, 3, 7]])
+    )
     assert layout.positions.tolist() == [[0, 1, 0, 1, 0]]
     assert seen(layout) == ["x....", "xx...", "..x..", "..xx.", "....x"]
 
@@ -57,9 +63,11 @@ def test_a_past_continues_positions_without_a_mask():
 
 
 def test_a_padded_past_is_not_seen_and_not_counted():
-    past_mask = ids([0, 1], [1, 0]).bool()
+    past_mask = torch.tensor([[0, 1], [1, 0]]).bool()
     tokens = torch.zeros(2, 3, dtype=torch.long)
-    layout = Layout.causal(tokens, ids([1, 1, 1], [1, 0, 1]).bool(), past=2, past_mask=past_mask)
+    layout = Layout.causal(
+        tokens, torch.tensor([[1, 1, 1], [1, 0, 1]]).bool(), past=2, past_mask=past_mask
+    )
     assert layout.key_positions.tolist() == [[0, 0, 1, 2, 3], [0, 1, 1, 2, 2]]
     assert torch.equal(layout.key_positions[:, 2:], layout.positions)
     assert seen(layout) == [".xx..", ".xxx.", ".xxxx"]
@@ -68,8 +76,8 @@ def test_a_padded_past_is_not_seen_and_not_counted():
 def test_a_target_sees_the_source_of_its_document_alone():
     tokens = torch.zeros(2, 5, dtype=torch.long)
     # Two documents and padding were read in the first row, one in the second.
-    read = ids([0, 0, 1, 1, -1], [0, 0, 0, 0, 0])
-    layout = Layout.reading(tokens, read >= 0, read, ids([0, 1, 1, -1], [0, 0, -1, -1]))
+    read = torch.tensor([[0, 0, 1, 1, -1], [0, 0, 0, 0, 0]])
+    layout = Layout.reading(tokens, read >= 0, read, torch.tensor([[0, 1, 1, -1], [0, 0, -1, -1]]))
     assert seen(layout) == ["xx...", "..xx.", "..xx.", "....x"]
     # Padding that finds none of its own sees the row, so that no softmax is empty.
     assert seen(layout, 1) == ["xxxxx"] * 4
@@ -78,7 +86,7 @@ def test_a_target_sees_the_source_of_its_document_alone():
 
 def test_a_row_of_one_document_is_read_but_for_its_padding():
     tokens = torch.zeros(2, 3, dtype=torch.long)
-    mask = ids([1, 1, 0], [0, 0, 0]).bool()
+    mask = torch.tensor([[1, 1, 0], [0, 0, 0]]).bool()
     layout = Layout.reading(tokens, mask)
     assert [seen(layout, row) for row in range(2)] == [["xx."], ["xxx"]]
     assert Layout.reading(tokens).mask is None
@@ -86,7 +94,7 @@ def test_a_row_of_one_document_is_read_but_for_its_padding():
 
 def test_documents_are_kept_apart_in_both_directions():
     tokens = torch.zeros(1, 6, dtype=torch.long)
-    documents = ids([0, 0, 1, 1, 1, -1])
+    documents = torch.tensor([[0, 0, 1, 1, 1, -1]])
     layout = Layout.bidirectional(tokens, documents >= 0, documents)
     assert layout.positions[0, :5].tolist() == [0, 1, 0, 1, 2]
     assert seen(layout)[:5] == ["xx....", "xx....", "..xxx.", "..xxx.", "..xxx."]
@@ -99,9 +107,11 @@ MODELS = [
     {"positions": "sinusoidal", "block": "macaron", "embedding_scale": "sqrt"},
     {"positions": "rotary", "norm": "rms", "ffn": "geglu", "share": "all", "d_embed": 5},
     {"positions": "none", "norm": "none", "attention_scale": "none"},
+    {"positions": "alibi"},
+    {"positions": "relative", "relative_buckets": 8, "relative_distance": 7},
+    {"kind": "lstm"},
 ]
-
-each_model = pytest.mark.parametrize("fields", MODELS, ids=lambda fields: fields["positions"])
+each_model = pytest.mark.parametrize("fields", MODELS, ids=str)
 
 
 def draw_tokens(n_rows, n_tokens, seed=0):
@@ -109,12 +119,8 @@ def draw_tokens(n_rows, n_tokens, seed=0):
     return torch.randint(VOCAB_SIZE, (n_rows, n_tokens), generator=generator)
 
 
-def close(actual, expected, atol=1e-12):
-    torch.testing.assert_close(actual, expected, rtol=0, atol=atol)
-
-
 @each_model
-def test_tokens_of_the_future_other_rows_and_other_documents_change_nothing(random_model, fields):
+def test_tokens_of_the_future_other_rows_and_other_documents_change_nothing(fields):
     model, tokens = random_model(**fields), draw_tokens(3, 11)
     changed = tokens.clone()
     changed[:, 7] = (changed[:, 7] + 1) % VOCAB_SIZE
@@ -129,31 +135,23 @@ def test_tokens_of_the_future_other_rows_and_other_documents_change_nothing(rand
 
 
 @each_model
-def test_padding_changes_nothing(random_model, fields):
-    model, tokens, padding = random_model(**fields), draw_tokens(2, 7), draw_tokens(2, 4, seed=1)
-    is_real = torch.ones(2, 7, dtype=torch.bool)
-    close(model(tokens, is_real).logits, model(tokens).logits)
-    parts = [(tokens, is_real), (padding, torch.zeros(2, 4, dtype=torch.bool))]
-    for sides in (parts, parts[::-1]):
-        padded, mask = (torch.cat(both, dim=1) for both in zip(*sides, strict=True))
-        close(model(padded, mask).logits[mask].view(2, 7, -1), model(tokens).logits)
+def test_rows_padded_anywhere_are_read_and_decode_as_they_would_alone(fields):
+    model, tokens = random_model(**fields), draw_tokens(4, 11)
+    # Padding on either side of the first piece, or all of it: tokens continue from the real ones.
+    real = [[1] * 5, [0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [0] * 5]
+    mask, cache = torch.tensor(real).bool(), Cache(model.config, 4, 11, torch.float64)
+    found = [model(tokens[:, :5], mask, cache=cache).logits]
+    pieces = tokens[:, 5:].split([3, 1, 1, 1], dim=1)
+    found += [model(piece, cache=cache).logits for piece in pieces]
+    cached, is_read = torch.cat(found, dim=1), F.pad(mask, (0, 6), value=True)
+    padded = model(tokens, is_read).logits
+    for row in range(4):
+        alone = model(tokens[row, is_read[row]][None]).logits[0]
+        close(padded[row, is_read[row]], alone, 1e-10)
+        close(cached[row, is_read[row]], alone, 1e-9)
 
 
-@each_model
-def test_rows_padded_to_the_left_decode_as_they_would_alone(random_model, fields):
-    model, tokens = random_model(**fields), draw_tokens(3, 11)
-    lengths = [5, 2, 4]  # real tokens among the first five columns
-    mask = torch.arange(5) >= 5 - torch.tensor(lengths)[:, None]
-    cache = Cache(model.config, 3, 11, torch.float64)
-    first = model(tokens[:, :5], mask, cache=cache).logits
-    rest = [model(tokens[:, t : t + 1], cache=cache).logits for t in range(5, 11)]
-    cached = torch.cat([first, *rest], dim=1)
-    for row, length in enumerate(lengths):
-        alone = model(tokens[row : row + 1, 5 - length :]).logits[0]
-        close(cached[row, 5 - length :], alone, 1e-9)
-
-
-def test_a_cache_has_an_end_and_shared_layers_have_keys_of_their_own(random_model):
+def test_a_cache_has_an_end_and_shared_layers_have_keys_of_their_own():
     model = random_model(n_layers=3, share="all", positions="rotary")
     cache = Cache(model.config, 1, 4, torch.float64)
     model(torch.tensor([[1, 2, 3]]), cache=cache)
@@ -177,7 +175,7 @@ def test_a_cache_has_an_end_and_shared_layers_have_keys_of_their_own(random_mode
 @pytest.mark.parametrize(
     "place", ["dropout", "dropout_attention", "dropout_embedding", "dropout_final"]
 )
-def test_dropout_acts_in_training_only_and_repeats_under_a_seed(random_model, place):
+def test_dropout_acts_in_training_only_and_repeats_under_a_seed(place):
     names = ("dropout_attention", "dropout_ffn", "dropout_embedding", "dropout")
     model, plain = random_model(**{**dict.fromkeys(names, 0.0), place: 0.5}), random_model()
     tokens = torch.arange(10).view(2, 5)
@@ -198,14 +196,11 @@ def make_translator(**fields):
     return build(resolved, seed=5).double().eval()
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"share": "all", "share_groups": 2, "positions": "rotary"},
-        {"decoder_block": ["attention", "ffn*0.5", "cross*2", "ffn"], "embedding_norm": True},
-    ],
-    ids=str,
-)
+SHARED = {"share": "all", "share_groups": 2, "positions": "rotary"}
+BLOCK = {"decoder_block": ["attention", "ffn*0.5", "cross*2", "ffn"], "embedding_norm": True}
+
+
+@pytest.mark.parametrize("fields", [SHARED, BLOCK], ids=str)
 def test_a_target_sees_all_of_its_source_and_nothing_of_its_future(fields):
     model, source, target = make_translator(**fields), draw_tokens(1, 8, 1), draw_tokens(1, 6, 2)
     logits = model(source, target=target).logits
@@ -233,17 +228,14 @@ def test_several_rows_read_one_row_of_a_memory():
     ("is_tied", "d_embed", "head_bias", "head"),
     [(True, 6, False, "linear"), (False, 5, True, "transform")],
 )
-def test_logits_are_the_output_matrix_times_the_scaled_state(
-    random_model, is_tied, d_embed, head_bias, head
-):
+def test_logits_are_the_output_matrix_times_the_scaled_state(is_tied, d_embed, head_bias, head):
     fields = {"tie_embeddings": is_tied, "d_embed": d_embed, "head": head}
     model = random_model(**fields, head_bias=head_bias)
     hidden = torch.randn(2, 3, 6, dtype=torch.float64)
     matrix, bias = model.output_projection()
     close(model.logits(hidden), F.linear(model.to_embedding(hidden), matrix, bias))
-    assert (
-        (matrix is model.embedding.weight) == is_tied == ("head.weight" not in model.state_dict())
-    )
+    is_shared = matrix is model.embedding.weight
+    assert is_shared == is_tied == ("head.weight" not in model.state_dict())
     assert (bias is None) == (not head_bias)
     assert model.to_embedding(hidden).shape == (2, 3, d_embed)
     plain, scaled = random_model(**fields), random_model(output_scale="sqrt", **fields)
@@ -256,7 +248,7 @@ MASK = torch.tensor([[True, True, True, True], [True, True, False, False]])
 
 
 @pytest.mark.parametrize(("kind", "pooler"), [("encoder", "tanh"), ("decoder", "none")])
-def test_labels_are_answered_by_the_state_that_stands_for_the_text(random_model, kind, pooler):
+def test_labels_are_answered_by_the_state_that_stands_for_the_text(kind, pooler):
     model = random_model(kind=kind, head="none", label_outputs=3, pooler=pooler)
     output = model(TOKENS, MASK)
     # The first token's of an encoder, the last real one's of a decoder.
@@ -282,9 +274,7 @@ class Tags(nn.Module):
         super().__init__()
         self.output = Linear(config.d_model, 3, bias=False)
 
-    def forward(
-        self, states: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"]
-    ) -> Float[Tensor, "*rows N"]:
+    def forward(self, states, table):
         return self.output(states)
 
 
@@ -295,22 +285,14 @@ def run(model, tokens, mask=None):
 
 
 @pytest.mark.parametrize("kind", ["encoder", "encoder-decoder"])
-def test_a_head_is_a_class_and_a_row_on_every_kind_of_model(
-    random_model, kind, tmp_path, monkeypatch
-):
+def test_a_head_is_a_class_and_a_row_on_every_kind_of_model(kind, tmp_path, monkeypatch):
     fields = {"pooler": "tanh", "sentence_classes": 2}
     assert list(random_model(kind=kind).heads) == ["vocabulary"]
     assert list(random_model(kind=kind, **fields).heads) == ["vocabulary", "pooler", "sentence"]
-    row = HeadRow(
-        f"{__name__}:Tags",
-        attribute="tags",
-        title="tags",
-        reads="positions",
-        is_asked=lambda config: True,
-        n_parameters=lambda config: 3 * config.d_model,
-        n_products=lambda config: 3 * config.d_model,
-    )
-    monkeypatch.setitem(HEADS, "tags", row)
+    row = {"attribute": "tags", "title": "tags", "reads": "positions"}
+    row |= dict.fromkeys(("n_parameters", "n_products"), lambda config: 3 * config.d_model)
+    row["is_asked"] = lambda config: True
+    monkeypatch.setitem(HEADS, "tags", HeadRow(f"{__name__}:Tags", **row))
     model = random_model(kind=kind, **fields).float()
     assert parameter_roles(model)["tags.output.weight"] == "matrix"
     n_parameters = sum(each.numel() for each in model.parameters())
@@ -332,33 +314,23 @@ INPUTS = torch.arange(20).view(2, 10) % VOCAB_SIZE
 BATCH = Batch(INPUTS, INPUTS.flip(1), None)
 
 
-def log_p_of_all_rows(model):
-    """Compute log-probabilities as the released code does: of the one matrix, and its softmax."""
+def test_a_softmax_over_positions_too_has_the_loss_of_the_whole_matrix():
+    model = random_model(softmax="all", head="transform")
+    found = Causal(model, CausalObjective(z_loss=0.01))(BATCH)
+    # As the released code does: of the one matrix, and its softmax.
     weights = dict(model.named_parameters())
     matrix = torch.cat([weights["embedding.weight"], weights["positions.tables.0.weight"]])
     final = model.hidden(INPUTS, Layout.causal(INPUTS)).final
-    return (model.to_embedding(final) @ matrix.T).log_softmax(-1)
-
-
-def test_a_softmax_over_positions_too_has_the_loss_of_the_whole_matrix(random_model):
-    model = random_model(softmax="all", head="transform")
-    found = Causal(model, CausalObjective(z_loss=0.01))(BATCH)
-    log_p = log_p_of_all_rows(model)
-    assert log_p.shape == (2, 10, VOCAB_SIZE + MAX_LEN)
+    scores = model.to_embedding(final) @ matrix.T
+    log_p = scores.log_softmax(-1)
     expected = -log_p.gather(-1, BATCH.targets[..., None]).sum()
     torch.testing.assert_close(found["lm"], expected)
-    final = model.hidden(INPUTS, Layout.causal(INPUTS)).final
-    matrix, _ = model.output_projection()
-    log_z = (model.to_embedding(final) @ matrix.T).logsumexp(-1)
-    trained = expected + 0.01 * log_z.square().sum()
-    one, other = (
-        torch.autograd.grad(each, list(model.parameters())) for each in (found["trained"], trained)
-    )
-    torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    trained = expected + 0.01 * scores.logsumexp(-1).square().sum()
+    check_gradients(found["trained"], trained, list(model.parameters()), 1e-9)
     close(model(INPUTS).logits.log_softmax(-1), log_p)
 
 
-def test_positions_have_no_bias_and_are_never_generated(random_model):
+def test_positions_have_no_bias_and_are_never_generated():
     model = random_model(softmax="all", head_bias=True)
     with torch.no_grad():
         model.positions.input_table.zero_()
@@ -389,7 +361,7 @@ def dropped_tables(model, seed):
     return matrix.tokens, matrix.positions
 
 
-def test_elements_of_the_matrix_are_dropped_one_by_one_and_the_rest_is_scaled(random_model):
+def test_elements_of_the_matrix_are_dropped_one_by_one_and_the_rest_is_scaled():
     model = random_model(d_model=60, d_ff=8, **MATRIX).train()
     tables = (model.embedding.weight, model.positions.input_table)
     for table, original in zip(dropped_tables(model, 0), tables, strict=True):
@@ -403,7 +375,7 @@ def test_elements_of_the_matrix_are_dropped_one_by_one_and_the_rest_is_scaled(ra
 
 
 @pytest.mark.parametrize(("softmax", "is_tied"), [("tokens", False), ("all", True)])
-def test_lookup_and_logits_have_the_same_dropped_matrix(random_model, softmax, is_tied):
+def test_lookup_and_logits_have_the_same_dropped_matrix(softmax, is_tied):
     fields = {"softmax": softmax, "tie_embeddings": is_tied}
     model = random_model(**fields, **MATRIX).train()
     tokens, positions = dropped_tables(model, 3)
@@ -425,10 +397,95 @@ def test_lookup_and_logits_have_the_same_dropped_matrix(random_model, softmax, i
     close(entered, F.embedding(INPUTS, tokens) + positions[:10])
 
 
-def test_passes_draw_matrices_of_their_own_and_evaluation_none(random_model):
+def test_passes_draw_matrices_of_their_own_and_evaluation_none():
     model, layout = random_model(**MATRIX), Layout.causal(INPUTS)
     assert model.hidden(INPUTS, layout).matrix is None
     close(model(INPUTS).logits, random_model()(INPUTS).logits)
     model.train()
     one, other = (model.hidden(INPUTS, layout).matrix for _ in range(2))
     assert not torch.equal(one.tokens, other.tokens)
+
+
+N_TOKENS = 11
+
+
+def model_of():
+    return make_model(make_config(kind="lstm"))
+
+
+def layers_of(model):
+    return [model.stack.block(layer)[0] for layer in range(model.config.n_layers)]
+
+
+def test_a_model_equals_an_embedding_an_lstm_and_a_tied_output_of_pytorch():
+    model = model_of()
+    table = nn.Embedding(VOCAB_SIZE, 6).double()
+    lstm = nn.LSTM(6, 6, num_layers=2, batch_first=True).double()
+    with torch.no_grad():
+        table.weight.copy_(model.embedding.weight)
+        for number, layer in enumerate(layers_of(model)):
+            for name, value in layer.function.named_parameters():
+                getattr(lstm, name.replace("l0", f"l{number}")).copy_(value)
+    tokens = draw_tokens(3, N_TOKENS)
+    theirs = lstm(table(tokens))[0] @ table.weight.T
+    ours = model(tokens).logits
+    close(ours, theirs)
+    ours.square().mean().backward()
+    theirs.square().mean().backward()
+    assert model.embedding.weight.grad is not None and table.weight.grad is not None
+    close(model.embedding.weight.grad, table.weight.grad)
+    for number, layer in enumerate(layers_of(model)):
+        for name, value in layer.function.named_parameters():
+            theirs_grad = getattr(lstm, name.replace("l0", f"l{number}")).grad
+            close(value.grad, theirs_grad)
+
+
+def test_rows_of_a_cache_continue_apart():
+    model, tokens = model_of(), draw_tokens(3, N_TOKENS)
+    cache = Cache(model.config, 3, N_TOKENS, torch.float64)
+    model(tokens[:, :5], cache=cache)
+    rows = torch.tensor([2, 0, 0, 1])
+    cache.take_rows(rows)
+    further = draw_tokens(4, 3, seed=1)
+    joined = torch.cat([tokens[rows, :5], further], dim=1)
+    close(model(further, cache=cache).logits, model(joined).logits[:, 5:])
+
+
+@pytest.mark.parametrize("lengths", [(11, 6, 9, 0), (11, 2, 1, 0)], ids=["whole", "packed"])
+def test_padding_behind_changes_nothing_and_gets_no_gradient(lengths):
+    model, tokens = model_of(), draw_tokens(4, N_TOKENS)
+    mask = torch.arange(N_TOKENS) < torch.tensor(lengths)[:, None]
+    layout = Layout.causal(tokens, mask)
+    assert layout.runs is not None and layout.runs.is_one_a_row
+    assert (layout.runs.real_share >= 0.5) == (lengths[1] == 6)
+    final = model.hidden(tokens, layout).final
+    assert not final[~mask].any()
+    final.square().sum().backward()
+    gradients = {name: each.grad for name, each in model.named_parameters()}
+    model.zero_grad()
+    for row, length in enumerate(lengths[:3]):
+        own = tokens[row : row + 1, :length]
+        alone = model.hidden(own, Layout.causal(own)).final
+        close(final[row, :length], alone[0])
+        alone.square().sum().backward()
+    for name, each in model.named_parameters():
+        torch.testing.assert_close(gradients[name], each.grad, rtol=0, atol=1e-12)
+
+
+def test_documents_of_a_row_are_read_apart_and_packed_as_pytorch_packs_them():
+    model, tokens = model_of(), draw_tokens(2, N_TOKENS)
+    ids = torch.tensor([[0] * 4 + [1] * 7, [3, 2, 2, 2, 5, 5, 5, 5, 5, 6, 6]])
+    layout = Layout.causal(tokens, document_ids=ids)
+    packed = model.hidden(tokens, layout).final
+    lengths = []
+    for row in range(2):
+        for number in ids[row].unique():
+            document = tokens[row][ids[row] == number][None]
+            alone = model.hidden(document, Layout.causal(document)).final[0]
+            close(packed[row][ids[row] == number], alone)
+            lengths.append(document.shape[1])
+    packing = layout.runs.packing()
+    lengths.sort(reverse=True)
+    theirs = pack_sequence([torch.arange(length) for length in lengths])
+    assert torch.equal(packing.batch_sizes, theirs.batch_sizes)
+    assert sorted(packing.tokens.tolist()) == list(range(2 * N_TOKENS))
