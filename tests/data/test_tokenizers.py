@@ -140,15 +140,6 @@ def test_added_names_have_the_ids_behind_the_last(tmp_path, tokenizer):
     assert with_names(both, TRAVERSAL_NAMES) is both
 
 
-@pytest.mark.parametrize("name", ["unigram", "wordpiece", "moses-bpe"])
-def test_vocabularies_for_masks_have_their_ids_and_words(name):
-    tokenizer = train(name)
-    check_masking(tokenizer, "data.tokenizer")
-    needed = [getattr(tokenizer, f"{name}_id") for name in ("pad", "cls", "sep", "mask", "unk")]
-    assert len(set(needed)) == 5 and set(needed) <= set(tokenizer.special_ids)
-    assert tokenizer.starts_word(tokenizer.encode(b"a text with an it\n")).sum() == 5
-
-
 @pytest.mark.parametrize("name", ["characters", "unigram", "wordpiece", "word-bpe", "gpt1-bpe"])
 def test_the_first_bad_byte_and_a_text_without_words_are_refused(name):
     tokenizer = train(name)
