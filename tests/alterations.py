@@ -4,16 +4,13 @@ import json
 import os
 import shutil
 import tomllib
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import hypothesis.strategies as st
 import tomli_w
 
 from sublayer.files.checkpoints import MANIFEST, _files, _sha256
-
-Alteration = Callable[[Path], None]
 
 _VALUES = [
     *(None, True, False, 0, 1, -1, 7, 0.5, -0.0, 1e308, 10**18, 10**30, 2**63),
@@ -29,21 +26,22 @@ _CONTENTS = [
 ]
 
 
-def alterations() -> st.SearchStrategy[Alteration]:
-    """Ways to alter one file."""
+def alterations():
     numbers, places = st.integers(0, 10**6), st.tuples(st.floats(0, 0.999), st.integers(1, 255))
     return st.one_of(
         st.builds(_flipped, st.lists(places, min_size=1, max_size=4)),
         st.builds(_truncated, st.floats(0, 0.999)),
-        st.builds(_replaced, st.sampled_from(_CONTENTS)),
-        st.sampled_from([_removed, _made_a_folder, _made_a_filled_folder, make_a_pipe, _doubled]),
+        st.sampled_from(_CONTENTS).map(lambda content: lambda path: path.write_bytes(content)),
+        st.sampled_from(
+            [Path.unlink, _made_a_folder, _made_a_filled_folder, make_a_pipe, _doubled]
+        ),
         st.builds(_linked_to, st.sampled_from(("mine.txt", "nowhere", "itself", "."))),
         *[st.builds(_changed, numbers, st.sampled_from(_VALUES))] * 2,
         *[st.builds(_dropped, numbers, st.booleans())] * 2,
     )
 
 
-def write_manifest_anew(file: Path) -> None:
+def write_manifest_anew(file):
     """Rewrite the manifest of the checkpoint that a file is in, as if the file were as written."""
     for folder in file.parents:
         if (folder / MANIFEST).is_file() and file.name != MANIFEST:
@@ -55,8 +53,8 @@ def write_manifest_anew(file: Path) -> None:
             return
 
 
-def _flipped(places: list[tuple[float, int]]) -> Alteration:
-    def alter(path: Path) -> None:
+def _flipped(places):
+    def alter(path):
         data = bytearray(path.read_bytes())
         for place, mask in places:
             if data:
@@ -66,53 +64,44 @@ def _flipped(places: list[tuple[float, int]]) -> Alteration:
     return alter
 
 
-def _truncated(share: float) -> Alteration:
+def _truncated(share):
     return lambda path: os.truncate(path, int(share * path.stat().st_size))
 
 
-def _replaced(content: bytes) -> Alteration:
-    return lambda path: path.write_bytes(content)
-
-
-def _removed(path: Path) -> None:
-    path.unlink()
-
-
-def _doubled(path: Path) -> None:
+def _doubled(path):
     path.write_bytes(path.read_bytes() * 2)
 
 
-def _made_a_folder(path: Path) -> None:
+def _made_a_folder(path):
     path.unlink()
     path.mkdir()
 
 
-def _made_a_filled_folder(path: Path) -> None:
+def _made_a_filled_folder(path):
     content = path.read_bytes()
     _made_a_folder(path)
     (path / path.name).write_bytes(content)
 
 
-def make_a_pipe(path: Path) -> None:
-    """Put a pipe, into which nobody writes, in the place of a file."""
+def make_a_pipe(path):
     path.unlink()
     os.mkfifo(path)
 
 
-def _linked_to(target: str) -> Alteration:
-    def alter(path: Path) -> None:
+def _linked_to(target):
+    def alter(path):
         path.unlink()
         path.symlink_to(path.name if target == "itself" else target)
 
     return alter
 
 
-def _changed(number: int, value: Any) -> Alteration:
+def _changed(number, value):
     return lambda path: _edit(path, number, lambda found, key: found.__setitem__(key, value))
 
 
-def _dropped(number: int, is_renamed: bool) -> Alteration:
-    def drop(container: Any, key: Any) -> None:
+def _dropped(number, is_renamed):
+    def drop(container, key):
         value = container.pop(key)
         if is_renamed and isinstance(container, dict):
             container["a" * 60] = value
@@ -120,17 +109,16 @@ def _dropped(number: int, is_renamed: bool) -> Alteration:
     return lambda path: _edit(path, number, drop)
 
 
-def _edit(path: Path, number: int, edit: Callable[[Any, Any], None]) -> None:
+def _edit(path, number, edit):
     """Edit one place in a JSON or TOML file, JSON lines or the header of a safetensors file."""
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     if path.suffix == ".toml":
         content = tomllib.loads(data.decode())
         _edit_one(content, number, edit)
-        try:
+        data = data[:-1]  # there is no null in TOML
+        with suppress(TypeError, ValueError):
             data = tomli_w.dumps(content).encode()
-        except (TypeError, ValueError):  # there is no null in TOML
-            data = data[:-1]
     elif path.suffix == ".json":
         data = _edited(data, number, edit)
     elif path.suffix == ".jsonl":
@@ -144,14 +132,14 @@ def _edit(path: Path, number: int, edit: Callable[[Any, Any], None]) -> None:
     path.write_bytes(data)
 
 
-def _edited(text: bytes, number: int, edit: Callable[[Any, Any], None]) -> bytes:
+def _edited(text, number, edit):
     content = json.loads(text)
     _edit_one(content, number, edit)
     return json.dumps(content).encode()
 
 
-def _edit_one(content: Any, number: int, edit: Callable[[Any, Any], None]) -> None:
-    places: list[tuple[Any, Any]] = []
+def _edit_one(content, number, edit):
+    places = []
     level = [content]
     while level:
         container = level.pop()
@@ -162,8 +150,7 @@ def _edit_one(content: Any, number: int, edit: Callable[[Any, Any], None]) -> No
         edit(*places[number % len(places)])
 
 
-def copy(folder: Path, target: Path) -> Path:
-    """Copy a folder, in the place of what an example before left."""
+def copy(folder, target):
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder, target)
     return target

@@ -1,61 +1,51 @@
 """Examples of tasks made by hand, and tiny models that answer them, in float64."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.objectives.supervised import Format, SupervisedObjective
+from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.task_heads import n_outputs
-from sublayer.data.tasks.assembly import Assembler, RowRule
+from sublayer.data.tasks.assembly import Assembler
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.prepare import task_split
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit
+from sublayer.data.tasks.task_split import TaskPart
 from sublayer.data.tasks.word_tokens import WordTokens
-from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.model.build import compose
-from sublayer.model.transformer import Transformer
-from sublayer.objective.base import Objective
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.supervised.batches import row_rule
 from sublayer.tasks.example import Example
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.task import Task
 
 LEXICON = [f"w{number}" for number in range(40)]
 KINDS = {"pair": "encoder", "traversal": "decoder", "text": "encoder-decoder"}
 TARGET_LENGTH = 8
 
 
-def draw_examples(name: str, n: int, seed: int = 0, longest: int = 12) -> list[Example]:
+def draw_examples(name, n, seed=0, longest=12):
     """Draw examples of a task, whose texts are random words of every length, and their labels."""
     task = TASKS[name]
     rng = np.random.default_rng(seed)
 
-    def text() -> str:
+    def text():
         return " ".join(rng.choice(LEXICON, rng.integers(1, longest + 1)))
 
     examples = []
     for number in range(n):
         fields = {field: text() for field in task.fields}
-        choices: tuple[str, ...] = ()
-        if task.kind == "choice":
-            # Not all of them have as many.
-            choices = tuple(text() for _ in range(2 + number % 3))
-        label: float
-        if task.kind == "number":
-            label = float(rng.integers(0, 26)) / 5
-        else:
-            label = int(rng.integers(len(choices or task.labels)))
+        # Not all of them have as many.
+        n_choices = 2 + number % 3 if task.kind == "choice" else 0
+        choices = tuple(text() for _ in range(n_choices))
+        n_labels = 26 if task.kind == "number" else len(choices or task.labels)
+        label = int(rng.integers(n_labels))
+        label = label / 5 if task.kind == "number" else label
         examples.append(Example(str(number), fields, label, choices))
     return examples
 
 
-def tokenizer_of(tasks: Sequence[str] = tuple(TASKS)) -> WordTokens:
+def tokenizer_of(tasks=tuple(TASKS)):
     """Know all words of the lexicon, and of what the text format writes around them."""
     words = [*LEXICON, *(str(number / 5) for number in range(26))]
     for name in tasks:
@@ -66,76 +56,38 @@ def tokenizer_of(tasks: Sequence[str] = tuple(TASKS)) -> WordTokens:
     return WordTokens([" ".join(words), "race premise: hypothesis:"])
 
 
-def split_of(
-    examples: dict[str, Sequence[Example]],
-    format_: Format,
-    tokenizer: Tokenizer | None = None,
-    weights: dict[str, float] | None = None,
-    *,
-    trains: bool = True,
-    size_limit: int | None = None,
-) -> TaskSplit:
-    """Encode the examples of one task or several as a split."""
+def split_of(examples, format_, tokenizer=None, weights=None, *, trains=True, size_limit=None):
     tokenizer = tokenizer or tokenizer_of()
     parts = []
     for name, own in examples.items():
         encoded = encode_examples(TASKS[name], own, tokenizer, format_, trains=trains)
-        parts.append(
-            TaskPart(
-                task=TASKS[name],
-                published="train",
-                encoded=encoded,
-                read_examples=lambda own=own: own,  # type: ignore[misc]
-                weight=(weights or {}).get(name),
-                size_limit=size_limit,
-            )
-        )
+        given = {"weight": (weights or {}).get(name), "size_limit": size_limit}
+        given |= {"encoded": encoded, "read_examples": lambda own=own: own}
+        parts.append(TaskPart(task=TASKS[name], published="train", **given))
     return task_split("train", parts, tokenizer, SupervisedObjective(format=format_))
 
 
-def rule_of(split: TaskSplit, context: int = 48, kind: str = "", **settings: Any) -> RowRule:
-    """Return how a split is read by a model of a kind, the first that reads its format."""
-    settings = {"target_length": TARGET_LENGTH, **settings}
-    return row_rule(
-        SupervisedObjective(format=split.format, **settings),
-        split,
-        context=context,
-        kind=kind or KINDS[split.format],
-        starts_with_pad=True,
+def rule_of(split, context=48, kind="", **settings):
+    objective = SupervisedObjective(
+        format=split.format, **{"target_length": TARGET_LENGTH, **settings}
     )
+    kind = kind or KINDS[split.format]
+    return row_rule(objective, split, context=context, kind=kind, starts_with_pad=True)
 
 
-def assembler_of(split: TaskSplit, context: int = 48, **settings: Any) -> Assembler:
-    """Pack the examples of a split."""
+def assembler_of(split, context=48, **settings):
     return Assembler(split.encoded, rule_of(split, context, **settings))
 
 
-def spec_of(tasks: Sequence[Task], format_: Format, context: int = 48, **fields: Any) -> TaskSpec:
-    """Say what a model answers."""
+def spec_of(tasks, format_, context=48, **fields):
     target_length = TARGET_LENGTH if format_ == "text" else 0
     return TaskSpec(tuple(tasks), format_, context, target_length, **fields)
 
 
-def model_of(
-    split: TaskSplit,
-    context: int = 48,
-    *,
-    dtype: torch.dtype = torch.float64,
-    answer: str = "greedy",
-    **fields: Any,
-) -> Transformer:
-    """Build a model that answers the tasks of a split, whose weights are all drawn from N(0, 0.3).
-
-    Without a vocabulary head, unless that is asked for or the answers are text.
-    """
+def model_of(split, context=48, *, dtype=torch.float64, answer="greedy", **fields):
+    """Build a model that answers a split's tasks, all weights drawn from N(0, 0.3)."""
     task = split.parts[0].task
-    own: dict[str, Any] = {
-        "kind": KINDS[split.format],
-        "n_layers": 2,
-        "d_model": 12,
-        "n_heads": 2,
-        "d_ff": 10,
-    }
+    own = {"kind": KINDS[split.format], "n_layers": 2, "d_model": 12, "n_heads": 2, "d_ff": 10}
     if split.format != "text":
         own |= {"head": "none", "label_outputs": n_outputs(task)}
     if split.format == "pair":
@@ -153,7 +105,7 @@ def model_of(
     return model
 
 
-def objective_of(model: Transformer, **settings: Any) -> Objective:
+def objective_of(model, **settings):
     """Put a model into its objective, without the dropout of what its head reads."""
     settings = {"format": model.task.format, "dropout": 0.0, **settings}
     if model.task.format == "text":

@@ -1,22 +1,16 @@
 """How much of a table of cases is tried: a part each time, all of it in ``make test-all``."""
 
 import os
-from collections.abc import Iterable
-from typing import Any, TypeVar
 
 from hypothesis import settings
 
 TRIES_ALL = os.environ.get("TESTS_ALL") == "1"
-_Case = TypeVar("_Case")
 _PART = 5
 """Hypothesis tries a fifth of its examples each time, always the same ones."""
 
 
-def rows(cases: Iterable[_Case], keep: int) -> list[_Case]:
-    """Return all cases in ``make test-all``, else ``keep`` of them, spread evenly.
-
-    The first and the last are among them.
-    """
+def rows(cases, keep):
+    """Return all cases in ``make test-all``, else ``keep`` of them, spread evenly."""
     listed = list(cases)
     if TRIES_ALL or keep >= len(listed):
         return listed
@@ -24,6 +18,6 @@ def rows(cases: Iterable[_Case], keep: int) -> list[_Case]:
     return [listed[round(place * last / max(keep - 1, 1))] for place in range(keep)]
 
 
-def examples(count: int, **others: Any) -> settings:
+def examples(count, **others):
     """Try so many examples in ``make test-all``, which draws others each time, else a fifth."""
     return settings(max_examples=count if TRIES_ALL else max(count // _PART, 1), **others)

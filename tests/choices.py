@@ -7,10 +7,9 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedModel, ResolvedRecipe
 
 
-def allow_choices(field: str, *names: str) -> None:
-    """Have a field of ``[model]`` be one of these."""
+def allow_choices(field, *names):
     for model in (ModelConfig, ResolvedModel):
-        model.model_fields[field].annotation = Literal[names]  # type: ignore[valid-type]
+        model.model_fields[field].annotation = Literal[names]
         model.model_rebuild(force=True)
     for recipe in (Recipe, ResolvedRecipe):
         recipe.model_rebuild(force=True)

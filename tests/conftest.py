@@ -2,7 +2,6 @@
 
 import os
 import threading
-from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,40 +17,34 @@ import hypothesis
 import pytest
 import torch
 
-from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.system import stages
 from sublayer.system.stage_displays import HeardStages, say_nothing
 from tests.breadth import TRIES_ALL
-from tests.made import Made, Workshop
+from tests.made import Workshop
 from tests.stories import write_stories
 
 torch.set_num_threads(1)
 # The same examples every time, so that a change is judged by the change; TESTS_ALL=1 draws
 # others. An example that takes long shows a busy machine, not a fault.
-hypothesis.settings.register_profile(
-    "patient",
-    deadline=None,
-    derandomize=not TRIES_ALL,
-    print_blob=True,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
+patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+patient |= {"derandomize": not TRIES_ALL, "print_blob": True}
+hypothesis.settings.register_profile("patient", **patient)
 hypothesis.settings.load_profile("patient")
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a GPU where there is none."""
+def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") is not None and not torch.cuda.is_available():
         pytest.skip("no CUDA GPU here")
 
 
 @pytest.fixture(autouse=True)
-def _checked_shapes() -> None:
+def _checked_shapes():
     check_again()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _untimed_stages() -> Iterator[None]:
+def _untimed_stages():
     """Leave out the lines of stages, which are there or not as the machine is slow or quick."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "_choose", lambda: HeardStages(say_nothing, stages._print))
@@ -59,7 +52,7 @@ def _untimed_stages() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def real_data() -> Path:
+def real_data():
     """The folder of real texts, from SUBLAYER_TEST_DATA or beside the project; else skip."""
     folder = Path(os.environ.get("SUBLAYER_TEST_DATA", PROJECT.parent / "shared" / "data"))
     if not folder.is_dir():
@@ -68,29 +61,26 @@ def real_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def stories_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of documents of generated sentences, one a line."""
+def stories_path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stories")
     write_stories(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def stories(stories_path: Path) -> list[list[str]]:
-    """The sentences of those documents."""
+def stories(stories_path):
     return [path.read_text().splitlines() for path in sorted(stories_path.iterdir())]
 
 
 @pytest.fixture(scope="session", params=["unigram", "wordpiece"])
-def words(request: pytest.FixtureRequest, stories: list[list[str]]) -> Tokenizer:
+def words(request, stories):
     """Tokenizers that show where words begin, so small that most words have several pieces."""
-    return train_tokenizer(
-        request.param, ["\n".join(map("\n".join, stories)).encode()], vocab_size=90
-    )
+    text = "\n".join(map("\n".join, stories)).encode()
+    return train_tokenizer(request.param, [text], vocab_size=90)
 
 
 @pytest.fixture(scope="session")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def workshop(tmp_path_factory):
     """Texts and runs that all processes of this run of pytest share."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -99,18 +89,18 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 
 
 @pytest.fixture(scope="session")
-def made(workshop: Workshop) -> Made:
+def made(workshop):
     """Finished runs by their kind (``tests/made.py``), which nothing alters."""
     return workshop.run
 
 
 class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         pass
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+def site(tmp_path):
     """A folder, and the address under which a server here serves it."""
     folder = tmp_path / "site"
     folder.mkdir()

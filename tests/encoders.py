@@ -1,7 +1,5 @@
 """Tiny encoders in float64, with weights so large that every term of a forward pass matters."""
 
-from typing import Any
-
 import torch
 
 from sublayer.config.model import ModelConfig
@@ -9,22 +7,12 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.model.build import compose
 from sublayer.model.encoder import Encoder
 
-FIELDS = {
-    "kind": "encoder",
-    "n_layers": 2,
-    "d_model": 12,
-    "n_heads": 2,
-    "d_ff": 10,
-    "segments": "both",
-    "head": "transform",
-    "head_bias": True,
-    "pooler": "tanh",
-    "sentence_classes": 2,
-}
+FIELDS = {"kind": "encoder", "n_layers": 2, "d_model": 12, "n_heads": 2, "d_ff": 10}
+FIELDS |= {"segments": "both", "head": "transform", "head_bias": True, "pooler": "tanh"}
+FIELDS |= {"sentence_classes": 2}
 
 
-def encoder_of(vocab_size: int, context: int, **fields: Any) -> Encoder:
-    """Build an encoder whose weights are all drawn from N(0, 0.3)."""
+def encoder_of(vocab_size, context, **fields):
     config = ModelConfig.model_validate({**FIELDS, **fields})
     model = compose(resolve_model(config, vocab_size=vocab_size, context=context)).double().eval()
     generator = torch.Generator().manual_seed(1)
@@ -36,9 +24,7 @@ def encoder_of(vocab_size: int, context: int, **fields: Any) -> Encoder:
 
 
 @torch.no_grad()
-def with_known_logits(
-    encoder: Encoder, logits: list[float], sentence_logits: list[float]
-) -> Encoder:
+def with_known_logits(encoder, logits, sentence_logits):
     """Let an encoder say the same of every token, and of every pair."""
     assert encoder.head.bias is not None and encoder.sentence_head is not None
     encoder.embedding.weight.zero_()

@@ -60,7 +60,7 @@ Path("book.txt.zst").write_bytes(zstd.compress(data[:999]) + zstd.compress(data[
 """
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("versions", choices=("lowest", "tested", "newest"))
     parser.add_argument("pythons", nargs="*", metavar="PYTHON", help="3.12, or a path")
@@ -87,82 +87,71 @@ def main() -> None:
             shutil.rmtree(folder / "use")
 
 
-def bounds(versions: str) -> list[str]:
+def bounds(versions):
     """Return the constraints on what is installed."""
     if versions == "lowest":
         project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-        return [
-            re.sub(r"\[.*?\]", "", each).replace(">=", "==") for each in project["dependencies"]
-        ]
+        names = project["dependencies"]
+        return [re.sub(r"\[.*?\]", "", each).replace(">=", "==") for each in names]
     tested = (PROJECT / "constraints.txt").read_text().splitlines()
     return [line for line in tested if versions == "tested" or line.startswith("torch")]
 
 
-def find(python: str) -> str | None:
+def find(python):
     """Return the interpreter of a version, on the path or of pyenv."""
     root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
     pyenvs = sorted(root.glob(f"versions/{python}.*/bin/python"))
     for each in (python, f"python{python}", *map(str, pyenvs)):
         path = shutil.which(each)
         # A shim of pyenv may be there for a version that it refuses to run.
-        if (
-            path
-            and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0
-        ):
+        if path and not subprocess.run([path, "-c", ""], capture_output=True).returncode:
             return path
     return None
 
 
-def install(interpreter: str, environment: Path, wheel: Path, constraints: Path) -> None:
+def install(interpreter, environment, wheel, constraints):
     subprocess.run([interpreter, "-m", "venv", environment], check=True)
     pip = [environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, "install", "--quiet", wheel, "--constraint", constraints], check=True)
     subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
 
 
-def use(environment: Path, folder: Path) -> None:
-    """Run the commands on small files, and look at what they wrote."""
+def use(environment, folder):
     words = ["river", "stone", "letter", "garden", "winter", "lamp", "bread", "window"]
-    lines = [
-        f"The {words[i % 8]} by the {words[i * i % 7]} was {words[i % 5]}." for i in range(900)
-    ]
+    line = "The {} by the {} was {}.".format
+    lines = [line(words[i % 8], words[i * i % 7], words[i % 5]) for i in range(900)]
     (folder / "book.txt").write_text("\n".join(lines))
     (folder / "new.txt").write_text("\n".join(lines[:20]))
     stars = [f"a {('dull', 'fine')[i % 2]} film {i},{('bad', 'good')[i % 2]}" for i in range(90)]
     (folder / "rows.csv").write_text("\n".join(["review,stars", *stars]) + "\n")
     (folder / "new.csv").write_text("review\na fine one\na dull one\n")
     run(environment, folder, ["-c", WRITE_ZSTD])
-    printed = {
-        line: run(environment, folder, ["-m", "sublayer", *line.split()]) for line in COMMANDS
-    }
-    losses = [json.loads(text)["loss"] for line, text in printed.items() if line.endswith("--json")]
-    assert len(losses) == 2, losses
-    assert abs(losses[0] - losses[1]) < 1e-6, losses
+    printed = [run(environment, folder, ["-m", "sublayer", *line.split()]) for line in COMMANDS]
+    pairs = zip(COMMANDS, printed, strict=True)
+    losses = [json.loads(text)["loss"] for line, text in pairs if line.endswith("--json")]
+    assert len(losses) == 2 and abs(losses[0] - losses[1]) < 1e-6, losses
     assert list(folder.glob("run/tensorboard/events.out.tfevents.*"))
     assert "swiglu" in (folder / "study" / "report.html").read_text()
     with (folder / "answered.csv").open() as file:
         assert [row["prediction"] in ("bad", "good") for row in csv.DictReader(file)] == [True] * 2
 
 
-def check_types(environment: Path, folder: Path) -> None:
+def check_types(environment, folder):
     (folder / "program.py").write_text(PROGRAM)
     python = environment / "bin" / "python"
     mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "program.py"]
     subprocess.run(mypy, cwd=folder, env=outside(folder), check=True)
 
 
-def run(environment: Path, folder: Path, arguments: list[str]) -> str:
-    """Run Python in the environment, outside the checkout; return what it prints."""
-    command = [environment / "bin" / "python", *arguments]
-    ended = subprocess.run(
-        command, cwd=folder, env=outside(folder), capture_output=True, text=True, check=False
-    )
+def run(environment, folder, arguments):
+    command, place = [environment / "bin" / "python", *arguments], {"cwd": folder}
+    ended = subprocess.run(command, **place, env=outside(folder), capture_output=True, text=True)
     if ended.returncode:
         sys.exit(f"{' '.join(arguments)} failed:\n{ended.stdout}{ended.stderr}")
     return ended.stdout
 
 
-def outside(folder: Path) -> dict[str, str]:
+def outside(folder):
     """Return the process's environment without what could lead back into the checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return {**kept, "SUBLAYER_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}

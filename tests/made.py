@@ -12,141 +12,56 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from sublayer.config.layering.layers import LoadedRecipe, load_recipe, vary
+from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
 from tests.stories import write_stories
 from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
 
 Settings = dict[str, Any]
-
 _SENTENCE = "the cat sat on a mat and saw another dog run over green fields while it rained all day"
 WORDS = (*_SENTENCE.split(), "long")
-
-TINY: Settings = {
-    "model.n_layers": 2,
-    "model.d_model": 24,
-    "model.n_heads": 2,
-    "model.dropout": 0.1,
-    "data.context": 32,
-    "train.steps": 24,
-    "train.batch_sequences": 6,
-    "train.micro_batch_sequences": 2,
-    "train.evaluate_steps": 6,
-    "train.checkpoint_steps": 4,
-    "train.log_steps": 3,
-    "train.precision": "float32",
-    "train.threads": 1,
-    "optimizer.lr": 1e-2,
-}
-
-LSTM: Settings = {"model.kind": "lstm"}
-
-CHARACTER: Settings = {
-    "model.positions": "learned-per-layer",
-    "objective.auxiliary": "layers",
-    "objective.targets": 2,
-    "data.tokenizer": "characters",
-}
+TINY = {"model.n_layers": 2, "model.d_model": 24, "model.n_heads": 2, "model.dropout": 0.1}
+TINY |= {"data.context": 32, "train.steps": 24, "train.batch_sequences": 6}
+TINY |= {"train.micro_batch_sequences": 2, "train.evaluate_steps": 6, "train.checkpoint_steps": 4}
+TINY |= {"train.log_steps": 3, "train.precision": "float32", "train.threads": 1}
+TINY |= {"optimizer.lr": 1e-2}
+LSTM = {"model.kind": "lstm"}
+CHARACTER = {"model.positions": "learned-per-layer", "objective.auxiliary": "layers"}
+CHARACTER |= {"objective.targets": 2, "data.tokenizer": "characters"}
 """A decoder of characters with positions in every layer and auxiliary losses."""
-
-MASKED: Settings = {
-    "model.kind": "encoder",
-    "model.segments": "both",
-    "model.head": "transform",
-    "model.pooler": "tanh",
-    "model.sentence_classes": 2,
-    "objective.kind": "masked",
-    "objective.masking": "word",
-    "objective.sentence": "sop",
-    "data.sentences": "lines",
-    "data.tokenizer": "wordpiece",
-    "data.vocab_size": 90,
-}
+MASKED = {"model.kind": "encoder", "model.segments": "both", "model.head": "transform"}
+MASKED |= {"model.pooler": "tanh", "model.sentence_classes": 2, "objective.kind": "masked"}
+MASKED |= {"objective.masking": "word", "objective.sentence": "sop", "data.sentences": "lines"}
+MASKED |= {"data.tokenizer": "wordpiece", "data.vocab_size": 90}
 """An encoder that is pre-trained on pairs of sentences."""
-
-TRANSLATION: Settings = {
-    "model.kind": "encoder-decoder",
-    "objective.kind": "translation",
-    "objective.label_smoothing": 0.1,
-    "data.source_language": "en",
-    "data.target_language": "de",
-    "data.tokenizer": "word-bpe",
-    "data.vocab_size": 120,
-}
-
-SPAN: Settings = {
-    "model.kind": "encoder-decoder",
-    "model.decoder_start": "pad",
-    "objective.kind": "span",
-    "objective.z_loss": 1e-3,
-    "objective.chunk_tokens": 500,
-    "data.tokenizer": "unigram",
-    "data.vocab_size": 90,
-    "data.sentinels": 20,
-    "data.windows": "shuffled",
-}
+TRANSLATION = {"model.kind": "encoder-decoder", "objective.kind": "translation"}
+TRANSLATION |= {"objective.label_smoothing": 0.1, "data.source_language": "en"}
+TRANSLATION |= {"data.target_language": "de", "data.tokenizer": "word-bpe", "data.vocab_size": 120}
+SPAN = {"model.kind": "encoder-decoder", "model.decoder_start": "pad", "objective.kind": "span"}
+SPAN |= {"objective.z_loss": 1e-3, "objective.chunk_tokens": 500, "data.tokenizer": "unigram"}
+SPAN |= {"data.vocab_size": 90, "data.sentinels": 20, "data.windows": "shuffled"}
 """An encoder-decoder that fills gaps; one document is long."""
-
-PAIR: Settings = {
-    "model.kind": "encoder",
-    "model.segments": "both",
-    "model.pooler": "tanh",
-    "objective.kind": "supervised",
-    "objective.orders": "random",
-    "data.tasks": "stsb",
-    "data.tokenizer": "wordpiece",
-    "data.vocab_size": 90,
-}
+PAIR = {"model.kind": "encoder", "model.segments": "both", "model.pooler": "tanh"}
+PAIR |= {"objective.kind": "supervised", "objective.orders": "random", "data.tasks": "stsb"}
+PAIR |= {"data.tokenizer": "wordpiece", "data.vocab_size": 90}
 """An encoder that learns a number of two texts."""
-
-TRAVERSAL: Settings = {
-    "objective.kind": "supervised",
-    "objective.format": "traversal",
-    "objective.language_weight": 0.5,
-    "data.tasks": "copa",
-    "data.tokenizer": "unigram",
-    "data.vocab_size": 90,
-}
+TRAVERSAL = {"objective.kind": "supervised", "objective.format": "traversal"}
+TRAVERSAL |= {"objective.language_weight": 0.5, "data.tasks": "copa", "data.tokenizer": "unigram"}
+TRAVERSAL |= {"data.vocab_size": 90}
 """A decoder that learns to choose, and the texts themselves."""
-
-QUESTIONS: Settings = {
-    "model.kind": "encoder",
-    "model.segments": "both",
-    "objective.kind": "supervised",
-    "objective.doc_stride": 4,
-    "data.tasks": "squad",
-    "data.tokenizer": "wordpiece",
-    "data.vocab_size": 90,
-}
+QUESTIONS = {"model.kind": "encoder", "model.segments": "both", "objective.kind": "supervised"}
+QUESTIONS |= {"objective.doc_stride": 4, "data.tasks": "squad", "data.tokenizer": "wordpiece"}
+QUESTIONS |= {"data.vocab_size": 90}
 """An encoder that finds answers in windows of passages."""
-
-TEXT: Settings = {
-    "model.kind": "encoder-decoder",
-    "model.decoder_start": "pad",
-    "model.positions": "relative",
-    "objective.kind": "supervised",
-    "objective.format": "text",
-    "objective.target_length": 8,
-    "data.tasks": {"sst2": 1.0, "rte": 2.0},
-    "data.tokenizer": "unigram",
-    "data.vocab_size": 90,
-}
+TEXT = {"model.kind": "encoder-decoder", "model.decoder_start": "pad"}
+TEXT |= {"model.positions": "relative", "objective.kind": "supervised", "objective.format": "text"}
+TEXT |= {"objective.target_length": 8, "data.tasks": {"sst2": 1.0, "rte": 2.0}}
+TEXT |= {"data.tokenizer": "unigram", "data.vocab_size": 90}
 """An encoder-decoder that writes the answers of a mixture."""
-
-KINDS: dict[str, Settings] = {
-    "causal": {},
-    "lstm": LSTM,
-    "character": CHARACTER,
-    "masked": MASKED,
-    "translation": TRANSLATION,
-    "span": SPAN,
-    "pair": PAIR,
-    "traversal": TRAVERSAL,
-    "questions": QUESTIONS,
-    "text": TEXT,
-}
-
+KINDS = {"causal": {}, "lstm": LSTM, "character": CHARACTER, "masked": MASKED}
+KINDS |= {"translation": TRANSLATION, "span": SPAN, "pair": PAIR, "traversal": TRAVERSAL}
+KINDS |= {"questions": QUESTIONS, "text": TEXT}
 Made = Callable[[str], Path]
 """Give the folder of a finished run of a kind."""
 
@@ -154,32 +69,28 @@ Made = Callable[[str], Path]
 class Workshop:
     """The texts and runs of one run of pytest, below a folder that its processes share."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.once("texts", self._write_texts)
 
-    def path(self, settings: Settings) -> Path:
-        """Give the text, folder or pairs that settings train on."""
+    def path(self, settings):
         names = {"masked": "stories", "translation": "pairs.tsv", "supervised": "tasks"}
         return self.folder / "texts" / names.get(settings.get("objective.kind", ""), "words.txt")
 
-    def recipe(self, settings: Settings, **more: Any) -> LoadedRecipe:
-        """Load the tiny recipe with settings laid over it."""
+    def recipe(self, settings, **more):
         tiny = {**TINY, "data.path": str(self.path(settings))}
         if settings.get("model.kind") == "lstm":
             del tiny["model.n_heads"]
         return vary(load_recipe("gpt", tiny), {**settings, **more})
 
-    def run(self, kind: str) -> Path:
-        """Give the folder of a finished run of a kind, trained where it is missing."""
-
-        def train(folder: Path) -> None:
+    def run(self, kind):
+        def train(folder):
             train_run(self.recipe(KINDS[kind]), folder, progress=SilentProgress())
 
         return self.once(f"run-{kind}", train)
 
-    def once(self, name: str, make: Callable[[Path], None]) -> Path:
+    def once(self, name, make):
         """Give the folder of a name, made where it is missing by whichever process is first."""
         with FileLock(self.folder / f"{name}.lock"):
             if not (self.folder / f"{name}.done").exists():
@@ -187,7 +98,7 @@ class Workshop:
                 (self.folder / f"{name}.done").touch()
         return self.folder / name
 
-    def _write_texts(self, folder: Path) -> None:
+    def _write_texts(self, folder):
         (folder / "stories").mkdir(parents=True)
         write_stories(folder / "stories")
         words = np.random.default_rng(7).choice(WORDS, 12000)

@@ -1,45 +1,25 @@
 """The sequences of a packed batch, taken out of its rows again."""
 
-from typing import NamedTuple
+from collections import namedtuple
 
-from torch import Tensor
-
-from sublayer.data.packed_batch import PackedBatch
-
-
-class Unpacked(NamedTuple):
-    """A sequence as it stands in its row."""
-
-    ids: Tensor
-    segments: Tensor
-    written: Tensor
-    """What the decoder reads; the ids themselves where there is none beside."""
-    targets: Tensor | None
+Unpacked = namedtuple("Unpacked", "ids segments written targets")
+"""A sequence of a row; ``written`` is what the decoder reads, or the ids themselves."""
 
 
-def unpack(batch: PackedBatch) -> list[Unpacked]:
-    """Take out every sequence of a batch, in order."""
+def unpack(batch):
     found = []
     read, side = batch.read, batch.written or batch.read
     for row in range(len(read)):
         for number in range(int(read.sequence_ids[row].max()) + 1):
             own = read.sequence_ids[row] == number
             on_side = side.sequence_ids[row] == number
-            found.append(
-                Unpacked(
-                    read.tokens[row, own],
-                    batch.segments[row, own],
-                    side.tokens[row, on_side],
-                    None if batch.targets is None else batch.targets[row, on_side],
-                )
-            )
+            targets = None if batch.targets is None else batch.targets[row, on_side]
+            parts = (read.tokens[row, own], batch.segments[row, own], side.tokens[row, on_side])
+            found.append(Unpacked(*parts, targets))
     return found
 
 
-MaskedRow = tuple[tuple[int, ...], ...]
-
-
-def masked_rows(batch: PackedBatch) -> list[MaskedRow]:
+def masked_rows(batch):
     """Give of every masked example its ids, segments, predicted positions, targets, and label."""
     found = []
     for sequence, label in zip(unpack(batch), batch.labels.tolist(), strict=True):

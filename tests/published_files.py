@@ -5,55 +5,38 @@ Rows differ in a word or two, and which label is right shows in one of them.
 
 import copy
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from tests.tasks.files import OFFICIAL
 
 SIZES = {"train": 24, "dev": 8, "test": 6}
 """Rows, or passages, of each split."""
 _GLUE = {
-    # The folder, the columns, those of the test set, and a row, as a format of number and word.
+    # The folder, the columns, a row, as a format of number and word, and both of the test set.
     "mrpc": (
-        "MRPC",
-        "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        *("MRPC", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"),
         '{label}\t{n}\t1{n}\tHe "saw" {word} {n}.\tSaw {word} he.',
         "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
         '{n}\t{n}\t1{n}\tHe "saw {word}.\tSaw {word} he.',
-        ("0", "1"),
     ),
     "qqp": (
-        "QQP",
-        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        *("QQP", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"),
         "{n}\t1{n}\t2{n}\tHow is {word} {n}?\tHow?\t{label}",
-        "id\tquestion1\tquestion2",
-        "{n}\tHow is {word} {n}?\tHow?",
-        ("0", "1"),
+        *("id\tquestion1\tquestion2", "{n}\tHow is {word} {n}?\tHow?"),
     ),
     "qnli": (
-        "QNLI",
-        "index\tquestion\tsentence\tlabel",
-        "{n}\tWho is {n}?\tHe is {word}.\t{label}",
-        "index\tquestion\tsentence",
-        "{n}\tWho is {n}?\tHe is {word}.",
-        ("entailment", "not_entailment"),
+        *("QNLI", "index\tquestion\tsentence\tlabel"),
+        "{n}\tWho is {n}?\tHe is {word}.\t{entailed}",
+        *("index\tquestion\tsentence", "{n}\tWho is {n}?\tHe is {word}."),
     ),
     "wnli": (
-        "WNLI",
-        "index\tsentence1\tsentence2\tlabel",
+        *("WNLI", "index\tsentence1\tsentence2\tlabel"),
         "{n}\tAnn met Bo {n}; she was {word}.\tBo was {word}.\t{label}",
         "index\tsentence1\tsentence2",
         "{n}\tAnn met Bo {n}; she was {word}.\tBo was {word}.",
-        ("0", "1"),
     ),
     "cola": (
-        "CoLA",
-        "",
-        "gj04\t{label}\t{star}\tHe left {word} {n}.",
-        "index\tsentence",
-        "{n}\tHe left {word} {n}.",
-        ("0", "1"),
+        *("CoLA", "", "gj04\t{label}\t{star}\tHe left {word} {n}."),
+        *("index\tsentence", "{n}\tHe left {word} {n}."),
     ),
 }
 _MNLI = (
@@ -85,8 +68,7 @@ SUPERGLUE = {
 _JSON_NAMES = {"train": "train", "dev": "val", "test": "test"}
 
 
-def write_published(folder: Path, name: str) -> Path:
-    """Write the train, dev and test sets of a task, where it has them; return the folder."""
+def write_published(folder, name):
     if name in _GLUE:
         _glue(folder, name)
     elif name in SUPERGLUE:
@@ -96,43 +78,37 @@ def write_published(folder: Path, name: str) -> Path:
     return folder
 
 
-def _write(path: Path, lines: list[str], end: str = "\n") -> None:
+def _write(path, lines, end="\n"):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(end.join(lines).encode())
 
 
-def _glue(folder: Path, name: str) -> None:
-    place, header, row, test_header, test_row, labels = _GLUE[name]
+def _glue(folder, name):
+    place, *columns_and_rows = _GLUE[name]
     for split, size in SIZES.items():
-        is_test = split == "test"
-        head = test_header if is_test else header
+        head, row = columns_and_rows[2:] if split == "test" else columns_and_rows[:2]
         lines = [head] if head else []
         for n in range(size):
-            label = n % 2
-            filled = (test_row if is_test else row).format(
-                n=n, word=_WORDS[label], label=labels[label], star="" if label else "*"
-            )
-            lines.append(filled)
+            words = {"word": _WORDS[n % 2], "star": "*"[n % 2 :], "label": n % 2}
+            words["entailed"] = ("entailment", "not_entailment")[n % 2]
+            lines.append(row.format(n=n, **words))
         # MRPC begins with a byte-order mark, and no file of these has a last line break.
         lines[0] = ("\ufeff" if name == "mrpc" else "") + lines[0]
         _write(folder / place / f"{split}.tsv", lines, "\r\n" if name == "qqp" else "\n")
 
 
-def _mnli(folder: Path) -> None:
-    parts = ["train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"]
-    for part in parts:
-        is_test = part.startswith("test")
-        n_labels = 1 if part == "train" else 5
+def _mnli(folder):
+    for part in ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
+        n_labels = {"train": 1, "test": 0}.get(part.partition("_")[0], 5)
         names = [f"label{number + 1}" for number in range(n_labels)]
-        lines = [_MNLI if is_test else "\t".join([_MNLI, *names, "gold_label"])]
+        lines = ["\t".join([_MNLI, *names, *["gold_label"] * (n_labels > 0)])]
         for n in range(SIZES[part.partition("_")[0]]):
             row = _MNLI_ROW.format(n=n, word=_WORDS[n % 3])
-            gold = _NLI[n % 3]
-            lines.append(row if is_test else "\t".join([row, *[gold] * n_labels, gold]))
+            lines.append("\t".join([row, *[_NLI[n % 3]] * (n_labels + (n_labels > 0))]))
         _write(folder / "MNLI" / f"{part}.tsv", lines)
 
 
-def _snli(folder: Path) -> None:
+def _snli(folder):
     for split, size in SIZES.items():
         lines = [_SNLI]
         for n in range(size):
@@ -144,7 +120,7 @@ def _snli(folder: Path) -> None:
         _write(folder / "snli_1.0" / f"snli_1.0_{split}.txt", lines)
 
 
-def _scitail(folder: Path) -> None:
+def _scitail(folder):
     for split, size in SIZES.items():
         labels = ("entails", "neutral")
         lines = [
@@ -153,7 +129,7 @@ def _scitail(folder: Path) -> None:
         _write(folder / "SciTailV1.1" / "tsv_format" / f"scitail_1.0_{split}.tsv", lines)
 
 
-def _story_cloze(folder: Path) -> None:
+def _story_cloze(folder):
     names = ("val__spring2016 - cloze_test_ALL_val", "test__spring2016 - cloze_test_ALL_test")
     for name in names:
         lines = ["\ufeff" + _CLOZE]
@@ -165,7 +141,7 @@ def _story_cloze(folder: Path) -> None:
         _write(folder / f"cloze_test_{name}.csv", lines, "\r\n")
 
 
-def _dpr(folder: Path) -> None:
+def _dpr(folder):
     for split in ("train", "test"):
         lines = []
         for n in range(SIZES[split]):
@@ -176,7 +152,7 @@ def _dpr(folder: Path) -> None:
         _write(folder / "dpr" / f"{split}.c.txt", lines)
 
 
-def _squad2(folder: Path) -> None:
+def _squad2(folder):
     for split in ("train", "dev"):
         articles = []
         for n in range(SIZES[split]):
@@ -194,22 +170,20 @@ def _squad2(folder: Path) -> None:
         _write(folder / f"{split}-v2.0.json", [content])
 
 
-def _race(folder: Path, levels: tuple[str, ...]) -> None:
+def _race(folder, levels):
     for split, size in SIZES.items():
         for level in levels:
             for n in range(size):
-                passage = {
-                    "answers": ["ABCD"[n % 4], "ABCD"[(n + 1) % 4]],
-                    "options": [["to eat", "to sleep", "to run", "to {swim}"]] * 2,
-                    "questions": ["He went home   _  .", "Why did he go?"],
-                    "article": f"{level} {n}.\nHe went home to eat, sleep, run and swim.",
-                    "id": f"{level}{n}.txt",
-                }
+                passage = {"answers": ["ABCD"[n % 4], "ABCD"[(n + 1) % 4]]}
+                passage |= {"options": [["to eat", "to sleep", "to run", "to {swim}"]] * 2}
+                passage |= {"questions": ["He went home   _  .", "Why did he go?"]}
+                passage |= {"article": f"{level} {n}.\nHe went home to eat, sleep, run and swim."}
+                passage |= {"id": f"{level}{n}.txt"}
                 path = folder / "RACE" / split / level / f"{n}.txt"
                 _write(path, [json.dumps(passage)])
 
 
-_WRITERS: dict[str, Callable[[Path], None]] = {
+_WRITERS = {
     "mnli": _mnli,
     "snli": _snli,
     "scitail": _scitail,
@@ -223,13 +197,13 @@ PUBLISHED = (*_GLUE, *SUPERGLUE, *_WRITERS)
 """The tasks that can be written."""
 
 
-def _superglue(folder: Path, name: str) -> None:
+def _superglue(folder, name):
     place, text = SUPERGLUE[name]
     rows = OFFICIAL[place]
     for split, size in SIZES.items():
         lines = []
         for n in range(size):
-            row: dict[str, Any] = copy.deepcopy(rows[n % len(rows)])
+            row = copy.deepcopy(rows[n % len(rows)])
             if text is None:
                 row["passage"]["text"] += f" It is {n}."
             else:
@@ -243,14 +217,11 @@ def _superglue(folder: Path, name: str) -> None:
         _write(folder / place / f"{_JSON_NAMES[split]}.jsonl", lines)
 
 
-def _without_labels(row: Any) -> None:
-    """Take away what a test set does not say."""
-    if isinstance(row, list):
-        for each in row:
-            _without_labels(each)
-    elif isinstance(row, dict):
+def _without_labels(row):
+    if isinstance(row, dict):
         row.pop("label", None)
         if "query" in row:
             row.pop("answers", None)
-        for each in row.values():
-            _without_labels(each)
+        row = list(row.values())
+    for each in row if isinstance(row, list) else []:
+        _without_labels(each)

@@ -2,16 +2,11 @@
 
 import numpy as np
 
-from sublayer.data.arrays import TokenIds
-from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.sentinels import split_at_gaps
 
 
-def encode_with_sentinels(tokenizer: Tokenizer, text: bytes) -> TokenIds:
-    """Encode a text in which ``<extra_id_k>`` is the k-th sentinel, each part as a text of its own.
-
-    Source: transformers, ``T5Tokenizer``.
-    """
+def encode_with_sentinels(tokenizer, text):
+    """Encode a text with sentinels ``<extra_id_k>``, each part alone, as transformers does."""
     parts, names = split_at_gaps(text)
     ids = [tokenizer.encode(parts[0])]
     for name, part in zip(names, parts[1:], strict=True):

@@ -3,9 +3,6 @@
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
@@ -20,10 +17,10 @@ _MOST_CALLS = 12
 """Calls of a function that one test checks: a training of many steps repeats the same shapes."""
 
 _calls = Counter[tuple[str, str]]()
-_left_alone: list[Any] = []
+_left_alone = []
 
 
-def check_shapes(project: Path) -> None:
+def check_shapes(project):
     """Check the functions of every module that names shapes, from its import on."""
     named = [
         ".".join(path.relative_to(project).with_suffix("").parts)
@@ -35,20 +32,19 @@ def check_shapes(project: Path) -> None:
     )
 
 
-def check_again() -> None:
-    """Check every function's next calls."""
+def check_again():
     _calls.clear()
     for function in _left_alone:
         function.__no_type_check__ = False
     _left_alone.clear()
 
 
-def check(function: Callable[..., Any]) -> Callable[..., Any]:
+def check(function):
     """Wrap what jaxtyping makes of a function, to check the types of its arguments and result."""
     checked, name = _beartype(function), (function.__module__, function.__qualname__)
 
     @functools.wraps(function)
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def counted(*args, **kwargs):
         _calls[name] += 1
         if _calls[name] == 2 * _MOST_CALLS:  # once for the arguments, once for the result
             _leave_alone(*name)
@@ -57,8 +53,8 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
     return counted
 
 
-def _leave_alone(module: str, qualified_name: str) -> None:
-    found: Any = sys.modules[module]
+def _leave_alone(module, qualified_name):
+    found = sys.modules[module]
     for name in qualified_name.split("."):
         found = getattr(found, name, None)
     found = getattr(found, "__func__", found)  # of a class method

@@ -23,17 +23,7 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
-def stopped_at(places: list[tuple[str, str]], number: int, *words: str) -> list[str]:
-    """Name the command that runs ``sublayer`` and signals itself at all places in turn.
-
-    A place is an event of Python's audit hooks, as ``open`` or ``os.rename``, and the end of the
-    path that it is about.
-    """
-    return [
-        sys.executable,
-        "-c",
-        _PROGRAM,
-        str(int(number)),
-        ",".join(map(":".join, places)),
-        *words,
-    ]
+def stopped_at(places, number, *words):
+    """Name the command that runs ``sublayer`` and signals itself at all places in turn."""
+    named = ",".join(map(":".join, places))
+    return [sys.executable, "-c", _PROGRAM, str(int(number)), named, *words]

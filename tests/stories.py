@@ -1,11 +1,6 @@
 """Generated sentences in many documents, and a tokenizer whose every token is another one."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
@@ -18,7 +13,7 @@ _SYLLABLES = (
 )
 
 
-def write_stories(folder: Path) -> list[list[str]]:
+def write_stories(folder):
     """Write documents of sentences, one a line, as files of a folder; give them."""
     rng = np.random.Generator(np.random.PCG64(5))
     lexicon = ["".join(rng.choice(_SYLLABLES, rng.integers(1, 4))) for _ in range(200)]
@@ -35,58 +30,28 @@ def write_stories(folder: Path) -> list[list[str]]:
     return documents
 
 
-def split_of(
-    documents: Sequence[Sequence[str]],
-    tokenizer: Tokenizer,
-    *,
-    source_starts: Sequence[int] = (0,),
-    weights: tuple[float, ...] | None = None,
-) -> Split:
-    """Encode documents, each a list of sentences.
-
-    ``source_starts`` counts the documents before each source.
-    """
-    encoded = [
-        [tokenizer.encode(sentence.encode()) for sentence in document] for document in documents
-    ]
+def split_of(documents, tokenizer, *, source_starts=(0,), weights=None):
+    encoded = [[tokenizer.encode(line.encode()) for line in document] for document in documents]
     lengths = [[len(ids) for ids in document] for document in encoded]
     ids = np.concatenate([ids for document in encoded for ids in document])
     return _split(ids, lengths, tokenizer, source_starts, weights)
 
 
-def numbered(
-    lengths: Sequence[Sequence[int]],
-    *,
-    source_starts: Sequence[int] = (0,),
-    weights: tuple[float, ...] | None = None,
-) -> Split:
+def numbered(lengths, *, source_starts=(0,), weights=None):
     """Make documents of sentences of so many tokens: token n of the text has the id 5 + n."""
     tokenizer = Numbers(sum(map(sum, lengths)))
     ids = Numbers.first + np.arange(tokenizer.vocab_size - Numbers.first)
     return _split(ids, lengths, tokenizer, source_starts, weights)
 
 
-def _split(
-    ids: NDArray[np.integer],
-    lengths: Sequence[Sequence[int]],
-    tokenizer: Tokenizer,
-    source_starts: Sequence[int],
-    weights: tuple[float, ...] | None,
-) -> Split:
+def _split(ids, lengths, tokenizer, source_starts, weights):
     sentences = np.cumsum([0, *(length for document in lengths for length in document)])[:-1]
     documents = np.cumsum([0, *(sum(document) for document in lengths)])[:-1]
-    store = TokenStore(
-        ids.astype(np.uint16),
-        documents,
-        documents[list(source_starts)],
-        n_bytes=len(ids),
-        sha256="",
-        is_lossless=True,
-        sentence_starts=sentences,
-    )
-    return Split(
-        "train", store, tokenizer, tuple(f"source {n}" for n in range(len(source_starts))), weights
-    )
+    given = {"n_bytes": len(ids), "sha256": "", "is_lossless": True, "sentence_starts": sentences}
+    sources = documents[list(source_starts)]
+    store = TokenStore(ids.astype(np.uint16), documents, sources, **given)
+    names = tuple(f"source {n}" for n in range(len(source_starts)))
+    return Split("train", store, tokenizer, names, weights)
 
 
 class Numbers(Tokenizer):
@@ -98,23 +63,23 @@ class Numbers(Tokenizer):
     special_ids = (0, 1, 2, 3, 4)
     has_words = True
 
-    def __init__(self, n_tokens: int) -> None:
+    def __init__(self, n_tokens):
         self.vocab_size = self.first + n_tokens
         is_text = np.arange(self.vocab_size) >= self.first
         self.token_bytes = np.array([len(str(id_)) for id_ in range(self.vocab_size)]) * is_text
         self.token_characters = self.token_bytes
 
-    def encode(self, text: bytes) -> NDArray[np.int32]:
+    def encode(self, text):
         return np.array(text.split(), dtype=np.int32)
 
-    def _decode(self, ids: NDArray[np.int64]) -> bytes:
+    def _decode(self, ids):
         return " ".join(map(str, ids)).encode()
 
-    def cut(self, text: bytes, near: int) -> int:
+    def cut(self, text, near):
         return text.rfind(b" ", 0, near) + 1
 
-    def content(self) -> dict[str, Any]:
+    def content(self):
         return {"kind": self.kind, "vocab_size": self.vocab_size}
 
-    def starts_word(self, ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+    def starts_word(self, ids):
         return np.asarray((ids < self.first) | (ids % 3 == 0))

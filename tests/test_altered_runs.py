@@ -1,10 +1,7 @@
 """A run with an altered file: one line of error, or the checkpoint before; nothing is lost."""
 
-import os
-import signal
+from collections import namedtuple
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -16,85 +13,58 @@ from sublayer.errors import Interrupted, SublayerError
 from sublayer.loading import load
 from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
-from tests.alterations import Alteration, alterations, copy, make_a_pipe, write_manifest_anew
+from tests.alterations import alterations, copy, make_a_pipe, write_manifest_anew
 from tests.breadth import examples, rows
+from tests.training.runs import SignalAt
 
-SETTINGS = {
-    "model.n_layers": 1,
-    "model.d_model": 8,
-    "model.n_heads": 2,
-    "data.context": 16,
-    "train.steps": 8,
-    "train.batch_sequences": 2,
-    "train.precision": "float32",
-    "train.threads": 1,
-    "train.evaluate_steps": 3,
-    "train.checkpoint_steps": 2,
-    "train.evaluate_tokens": 64,
-    "optimizer.warmup_steps": 2,
-}
+SETTINGS = {"model.n_layers": 1, "model.d_model": 8, "model.n_heads": 2, "data.context": 16}
+SETTINGS |= {"train.steps": 8, "train.batch_sequences": 2, "train.precision": "float32"}
+SETTINGS |= {"train.threads": 1, "train.evaluate_steps": 3, "train.checkpoint_steps": 2}
+SETTINGS |= {"train.evaluate_tokens": 64, "optimizer.warmup_steps": 2}
 COMMANDS = ("resume", "evaluate", "generate", "load", "base")
 READING_FIRST = (*COMMANDS[1:], "resume")
 KEPT = ("recipe.toml", "record.json", "model")
 """Files of a run that a command never writes anew."""
 
 
-@dataclass(frozen=True)
-class Runs:
-    """A run that has ended and one that was interrupted, with their text and room for copies."""
-
-    ended: Path
-    interrupted: Path
-    text: Path
-    altered: Path
-
-
-class _InterruptedAt(SilentProgress):
-    def update(self, status):
-        if status.step == 7:
-            os.kill(os.getpid(), signal.SIGINT)
+Runs = namedtuple("Runs", "ended interrupted text altered")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("altered")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-        (folder / "text.txt").write_text(
-            "The cat sat on the mat. Another dog ran over the green fields.\n" * 40
-        )
+        text = "The cat sat on the mat. Another dog ran over the green fields.\n"
+        (folder / "text.txt").write_text(text * 40)
         loaded = load_recipe("gpt", {**SETTINGS, "data.path": str(folder / "text.txt")})
         train_run(loaded, folder / "ended", progress=SilentProgress())
         with pytest.raises(Interrupted):
-            train_run(loaded, folder / "interrupted", progress=_InterruptedAt())
-        yield Runs(
-            folder / "ended", folder / "interrupted", folder / "text.txt", folder / "altered"
-        )
+            train_run(loaded, folder / "interrupted", progress=SignalAt(7))
+        yield Runs(*(folder / name for name in ("ended", "interrupted", "text.txt", "altered")))
 
 
-def words(command: str, runs: Runs) -> list[str]:
+def words(command, runs):
     run = str(runs.altered)
     given = [f"{key}={value}" for key, value in SETTINGS.items()]
-    if command == "resume":
-        return ["train", "gpt", *given, f"data.path={runs.text}", "--out", run, "--resume"]
-    if command == "base":
-        return ["recipes", run]
-    if command == "evaluate":
-        return ["evaluate", run, "--split", "valid"]
-    return ["generate", run, "--prompt", "The ", "--tokens", "2"]
+    return {
+        "resume": ["train", "gpt", *given, f"data.path={runs.text}", "--out", run, "--resume"],
+        "base": ["recipes", run],
+        "evaluate": ["evaluate", run, "--split", "valid"],
+        "generate": ["generate", run, "--prompt", "The ", "--tokens", "2"],
+    }[command]
 
 
-def files(folder: Path) -> list[Path]:
+def files(folder):
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
-def contents(folder: Path, names: list[Path]) -> set[bytes]:
-    """Read files of a folder, links and pipes left out."""
+def contents(folder, names):
     paths = [folder / name for name in names]
     return {path.read_bytes() for path in paths if path.is_file() and not path.is_symlink()}
 
 
-def tried(command: str, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+def tried(command, runs, capsys):
     """Run a command on the altered run: it ends well or in a line, and what is the user's stays."""
     if command == "load":
         with suppress(SublayerError):
@@ -102,27 +72,15 @@ def tried(command: str, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
         return
     code = cli.main(words(command, runs))
     said = capsys.readouterr().err
-    assert code in (cli.DONE, cli.MISTAKE, cli.FAILED), said
-    assert "Traceback" not in said
+    assert code in (cli.DONE, cli.MISTAKE, cli.FAILED) and "Traceback" not in said, said
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
     assert errors == ([] if code == cli.DONE else said.splitlines()[-1:])
 
 
-def alter_and_try(
-    runs: Runs,
-    capsys: pytest.CaptureFixture[str],
-    number: int,
-    alteration: Alteration,
-    commands: tuple[str, ...],
-    *,
-    is_ended: bool,
-    is_listed: bool = False,
-) -> None:
+def alter_and_try(runs, capsys, number, alteration, commands, *, is_ended, is_listed=False):
     copy(runs.ended if is_ended else runs.interrupted, runs.altered)
-    mine = {
-        runs.altered / name: f"mine: {name}".encode()
-        for name in ("mine.txt", ".mine", "checkpoints/mine.txt")
-    }
+    places = [runs.altered / name for name in ("mine.txt", ".mine", "checkpoints/mine.txt")]
+    mine = {path: f"mine: {path.name}".encode() for path in places}
     for path, content in mine.items():
         path.write_bytes(content)
     names = [name for name in files(runs.altered) if "mine" not in name.name]
@@ -140,13 +98,9 @@ def alter_and_try(
     assert kept <= contents(runs.altered, files(runs.altered))
 
 
-_EXAMPLE = {
-    "number": st.integers(0, 10**6),
-    "alteration": alterations(),
-    "commands": st.permutations(COMMANDS).map(lambda names: tuple(names[:2])),
-    "is_ended": st.booleans(),
-    "is_listed": st.booleans(),
-}
+_EXAMPLE = {"number": st.integers(0, 10**6), "alteration": alterations()}
+_EXAMPLE |= {"commands": st.permutations(COMMANDS).map(lambda names: tuple(names[:2]))}
+_EXAMPLE |= {"is_ended": st.booleans(), "is_listed": st.booleans()}
 _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 

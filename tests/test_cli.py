@@ -20,20 +20,18 @@ FIELDS = (sys.executable, "-m", "sublayer", "fields")
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run_in_process(*words: str) -> tuple[int, str, str]:
+def run(capsys):
+    def run_in_process(*words):
         return (cli.main(words), *capsys.readouterr())
 
     return run_in_process
 
 
 @pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., None]], None]:
-    """Add a command named ``probe`` to those that there are."""
-
-    def add(command: Callable[..., None]) -> None:
+def register(monkeypatch):
+    def add(command):
         module = ModuleType("sublayer.commands.probe")
-        module.command, module.EXAMPLE = command, "sublayer probe"  # type: ignore[attr-defined]
+        module.command, module.EXAMPLE = command, "sublayer probe"
         monkeypatch.setitem(sys.modules, "sublayer.commands.probe", module)
         monkeypatch.setitem(cli.COMMANDS, "probe", ("probe", "Try the frame."))
 
@@ -46,14 +44,8 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., None]],
         ("zzzzzz", "No such command 'zzzzzz'; see `sublayer --help`"),
         ("--zzzzzz", "No such option: --zzzzzz; see `sublayer --help`"),
         ("recipes --zzzzzz", "No such option: --zzzzzz; see `sublayer recipes --help`"),
-        (
-            "recipes gpt --model.d_ff=3",
-            "there is no option --model.d_ff: settings are written model.d_ff=VALUE",
-        ),
-        (
-            "fields model train",
-            "Got unexpected extra argument(s) (train); see `sublayer fields --help`",
-        ),
+        ("recipes gpt --model.d_ff=3", "there is no option --model.d_ff: settings are written"),
+        ("fields model train", "Got unexpected extra argument(s) (train); see `sublayer fields"),
         ("recipes runs/gone", "there is no run runs/gone: sublayer runs lists"),
     ],
 )
@@ -71,10 +63,7 @@ def test_a_mistake_is_one_line_on_stderr(words, line, run):
         (errors.TrainingError("loss is nan at step 3"), 3, "error: loss is nan at step 3"),
         (errors.Interrupted("interrupted at step 3"), 130, "interrupted at step 3"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (
-            OSError(errno.ENOSPC, "No space left on device", "runs/a"),
-            *(2, "error: runs/a: the disk is full: free some space"),
-        ),
+        (OSError(errno.ENOSPC, "No", "a"), 2, "error: a: the disk is full: free some space"),
         (PermissionError(errno.EACCES, "No", "/a"), 2, "error: /a: permission denied"),
         (FileNotFoundError(errno.ENOENT, "No", "a"), 2, "error: a: there is no such file"),
         (OSError(errno.EIO, "Input/output error"), 2, "error: Input/output error"),
@@ -129,7 +118,5 @@ def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(t
     places = [("open", "run/.sublayer-lock"), ("open", "text.txt")]
     command = stopped_at(places, number, *words, "--out", str(tmp_path / "run"))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr.splitlines()[-1] == "interrupted"
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "run").exists()
+    assert (done.returncode, done.stdout, (tmp_path / "run").exists()) == (130, "", False)
+    assert done.stderr.splitlines()[-1] == "interrupted" and "Traceback" not in done.stderr

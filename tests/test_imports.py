@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -30,8 +29,7 @@ CALLED_BY_OTHERS = {
 """Names that nothing here refers to, and who does."""
 
 
-def read_package() -> dict[str, str]:
-    """Return the text of each file of the package by the name of its module."""
+def read_package():
     texts = {}
     for path in sorted((PROJECT / "sublayer").rglob("*.py")):
         parts = path.relative_to(PROJECT).with_suffix("").parts
@@ -39,8 +37,7 @@ def read_package() -> dict[str, str]:
     return texts
 
 
-def imported(text: str, modules: Mapping[str, str]) -> set[str]:
-    """Return the modules that a file imports, wherever in it: at its top, for types, late."""
+def imported(text, modules):
     found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -53,7 +50,7 @@ def imported(text: str, modules: Mapping[str, str]) -> set[str]:
     return found & set(modules)
 
 
-def find_circle(texts: Mapping[str, str]) -> list[str]:
+def find_circle(texts):
     """Return modules of which each imports the one before it, the first of them the last's."""
     imports = {module: imported(text, texts) - {module} for module, text in texts.items()}
     try:
@@ -70,8 +67,7 @@ def test_no_files_import_each_other():
     assert not find_circle(texts)
 
 
-def definitions(tree: ast.Module) -> Iterator[str]:
-    """Functions, classes and constants of a module, and the methods of its classes."""
+def definitions(tree):
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
@@ -82,14 +78,13 @@ def definitions(tree: ast.Module) -> Iterator[str]:
             yield from (each.id for each in targets if isinstance(each, ast.Name))
 
 
-def is_method(node: ast.stmt) -> bool:
-    """Whether a part of a class is a method that is called by its name."""
+def is_method(node):
     if not isinstance(node, ast.FunctionDef) or re.fullmatch("__.*__", node.name):
         return False
     return not PYDANTIC & {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def uses(tree: ast.Module) -> Iterator[str]:
+def uses(tree):
     """Names that are read, imported, or looked up by their text."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -103,7 +98,7 @@ def uses(tree: ast.Module) -> Iterator[str]:
             yield node.value.rpartition(":")[2]
 
 
-def unused(sources: dict[str, str]) -> set[str]:
+def unused(sources):
     trees = [ast.parse(source) for source in sources.values()]
     known = {use for tree in trees for use in uses(tree)}
     return {name for tree in trees for name in definitions(tree)} - known
@@ -111,22 +106,6 @@ def unused(sources: dict[str, str]) -> set[str]:
 
 def test_all_definitions_are_used_here_or_by_others():
     assert unused(read_package()) == set(CALLED_BY_OTHERS)
-
-
-def test_definitions_that_nothing_uses_are_found():
-    one = (
-        "from two import used\n"
-        "LEFT = 1\n"
-        "def left(): return used()\n"
-        "class Kept:\n"
-        "    def __len__(self): return 0\n"
-        "    def lost(self): return self.found\n"
-        "    @field_validator('x')\n"
-        "    def checked(cls): return cls\n"
-        "    def found(self): return getattr(self, 'by_name')\n"
-        "    def by_name(self): return Kept\n"
-    )
-    assert unused({"one": one, "two": "def used(): return 1"}) == {"LEFT", "left", "lost"}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +143,7 @@ def test_every_library_that_is_imported_is_declared():
     assert needed - names == {"markupsafe", "transformers"}
 
 
-def libraries(text: str) -> Iterator[str]:
+def libraries(text):
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Import(names):
@@ -175,7 +154,7 @@ def libraries(text: str) -> Iterator[str]:
                 yield name.partition(".")[0]
 
 
-def canonical_name(distribution: str) -> str:
+def canonical_name(distribution):
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 

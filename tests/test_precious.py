@@ -13,6 +13,7 @@ from sublayer import cli
 from sublayer.files.storage import temporary_path
 from sublayer.system.lock import LOCK
 from tests.breadth import TRIES_ALL, examples, rows
+from tests.commands.conftest import SMALL
 
 NAMES = [
     *("recipe.toml", "record.json", "model", "checkpoints", "metrics.jsonl", "tensorboard"),
@@ -28,8 +29,7 @@ FORMS = [
 ]
 
 
-def variant(name: str, number: int) -> str:
-    """Return a name that a file beside that of a name might have."""
+def variant(name, number):
     return FORMS[number].format(name) if number < len(FORMS) else temporary_path(Path(name)).name
 
 
@@ -38,15 +38,11 @@ KINDS = ["file", "empty", "folder", "filled", *LINKS]
 COMMANDS = ["train", "resume", "resume", "refused", "unreadable", "tokenize"]
 if TRIES_ALL:
     COMMANDS += ["compare", "import", "export"]
-TINY = [
-    *("model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16", "train.steps=2"),
-    *("train.batch_sequences=2", "train.precision=float32", "train.threads=1"),
-]
+TINY = [*SMALL, "train.batch_sequences=2", "train.steps=2"]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a text, a run that has ended and one that was killed."""
+def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("precious")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
@@ -60,12 +56,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         yield folder
 
 
-def train(place: Path, out: Path) -> list[str]:
+def train(place, out):
     return ["train", "gpt", f"data.path={place / 'text.txt'}", *TINY, "--out", str(out)]
 
 
-def command(name: str, place: Path, out: Path) -> list[str]:
-    text = f"data.path={place / 'text.txt'}"
+def command(name, place, out):
+    text, tokenized = f"data.path={place}/text.txt", ["tokenize", "--path", f"{place}/text.txt"]
     arms = ["--vary", "model.ffn=gelu,relu", "--match", "none", "--seeds", "1"]
     words = {
         "train": train(place, out),
@@ -75,15 +71,12 @@ def command(name: str, place: Path, out: Path) -> list[str]:
         "compare": ["compare", "gpt", text, *TINY, *arms, "--out", str(out)],
         "import": ["import", "huggingface", str(place / "gpt2"), "--out", str(out / "model")],
         "export": ["export", str(place / "run"), str(out / "out")],
-        "tokenize": [
-            *("tokenize", "--path", str(place / "text.txt"), "--vocab-size", "260"),
-            *("--out", str(out)),
-        ],
+        "tokenize": [*tokenized, "--vocab-size", "260", "--out", str(out)],
     }
     return words[name]
 
 
-def put(path: Path, kind: str, elsewhere: Path) -> None:
+def put(path, kind, elsewhere):
     if os.path.lexists(path) or (os.path.lexists(path.parent) and not path.parent.is_dir()):
         return
     if kind in ("folder", "filled"):
@@ -96,9 +89,8 @@ def put(path: Path, kind: str, elsewhere: Path) -> None:
         path.write_text("" if kind == "empty" else f"mine: {path.name}")
 
 
-def inventory(*folders: Path) -> dict[Path, object]:
-    """All that is in folders: where links point to, what files hold."""
-    found: dict[Path, object] = {}
+def inventory(*folders):
+    found = {}
     for folder in folders:
         for path in [folder, *folder.rglob("*")] if os.path.lexists(folder) else []:
             content = path.read_bytes() if path.is_file() and not path.is_symlink() else "folder"
@@ -106,20 +98,16 @@ def inventory(*folders: Path) -> dict[Path, object]:
     return found
 
 
-def nothing_is_lost(
-    name: str, things: list[tuple[str, int, str]], where: str, place: Path, capsys
-) -> None:
+def nothing_is_lost(name, things, where, place, capsys):
     out, elsewhere = place / "target", place / "elsewhere"
     for folder in (out, elsewhere):
         shutil.rmtree(folder, ignore_errors=True)
     elsewhere.mkdir()
     (elsewhere / "elsewhere.txt").write_text("mine, elsewhere")
+    out.mkdir()
     if name == "resume":
-        shutil.copytree(place / "killed", out)
-        own = inventory(out)
-    else:
-        out.mkdir()
-        own = {}
+        shutil.copytree(place / "killed", out, dirs_exist_ok=True)
+    own = inventory(out) if name == "resume" else {}
     for base, number, kind in things:
         inside = out / "checkpoints" if where == "checkpoints" and name == "resume" else out
         put(inside / variant(base, number), kind, elsewhere)
@@ -136,11 +124,8 @@ def nothing_is_lost(
 
 
 _THING = st.tuples(st.sampled_from(NAMES), st.integers(0, len(FORMS)), st.sampled_from(KINDS))
-_EXAMPLE = {
-    "name": st.sampled_from(COMMANDS),
-    "things": st.lists(_THING, min_size=1, max_size=5),
-    "where": st.sampled_from(["top", "checkpoints"]),
-}
+_EXAMPLE = {"name": st.sampled_from(COMMANDS), "things": st.lists(_THING, min_size=1, max_size=5)}
+_EXAMPLE |= {"where": st.sampled_from(["top", "checkpoints"])}
 _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
@@ -150,9 +135,10 @@ def test_nothing_that_a_user_has_is_lost(place, capsys, name, things, where):
     nothing_is_lost(name, things, where, place, capsys)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), rows(product(["train", "resume", "unreadable"], KINDS), 7)
-)
+LOCKED = rows(product(["train", "resume", "unreadable"], KINDS), 7)
+
+
+@pytest.mark.parametrize(("name", "kind"), LOCKED)
 def test_a_lock_of_the_users_stays(place, capsys, name, kind):
     nothing_is_lost(name, [("sublayer-lock", 1, kind)], "top", place, capsys)
 

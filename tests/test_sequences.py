@@ -1,7 +1,4 @@
-"""Every page's commands run in the order in which they stand, in a folder as its reader has it.
-
-Models and lengths are small (``tests/shrink.py``); all else is as shown.
-"""
+"""Every page's commands, at small lengths, in the order in which they stand, as its reader does."""
 
 import json
 import os
@@ -10,44 +7,121 @@ import shutil
 import subprocess
 import sys
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 from tokenizers import ByteLevelBPETokenizer
 
 from sublayer import cli
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.train import BATCHES, LENGTHS
 from sublayer.interop.huggingface.exchange import export_huggingface
+from sublayer.study.definition import find_study, load_study
 from sublayer.tasks.registry import TASKS
 from tests.commands.reviews import reviews, write_csv
 from tests.documentation import PAGES, blocks, commands
 from tests.interop.answering import model_for
 from tests.interop.tiny import tiny
-from tests.shrink import shrink
 from tests.stories import write_stories
 from tests.task_files import write_rte, write_squad, write_sst2
 
-NOT_HERE: dict[str, str] = {
-    "sublayer import albert-tf downloads/albert_base": "needs a release of TensorFlow's",
-    "sublayer import gpt1-numpy downloads/": "needs the arrays of GPT-1's release",
-    "sublayer import fairseq downloads/": "needs a checkpoint of fairseq's",
-    "sublayer compare char-depth": "trains up to 64 layers, each arm at four rates",
-    "sublayer plan char-depth --scale cpu --measure": "takes real steps of those",
-    "sublayer compare --on": "needs a cluster",
-    "sublayer tokenize data/bpe.codes": "needs a published file of codes",
-}
-"""Beginnings of commands that need what this project cannot make, or long, with what that is."""
+TRAINING = ("train", "compare")
+_STEPS = 4
+_LENGTHS = tuple(f"train.{name}=" for name in LENGTHS)
+_MODEL = {"n_layers": 2, "n_decoder_layers": 2, "d_model": 32, "n_heads": 2, "d_head": 16}
+_TUNED = {"n_layers": 1, "d_model": 32, "n_heads": 2}
+_WIDTHS = {"d_ff": 48, "d_embed": 16}
 
+
+def shrink(words):
+    """Return a command's words with a length, a model and a batch that take a moment."""
+    if words[0] == "demo":
+        return ["compare", "demo", *_shortened([]), "--seeds", "1"]
+    if words[0] == "finetune":
+        return _tuned(words)
+    if words[0] not in TRAINING:
+        return list(words)
+    names = list(takewhile(lambda word: "=" not in word and not word.startswith("-"), words[1:]))
+    if len(names) > 1 and names[0].startswith("runs/"):
+        return list(words)  # runs that have ended are compared as they are
+    kept = [words[0], *names]
+    is_study = words[0] == "compare" and find_study(words[1]) is not None
+    settings = []
+    options = []
+    for word in words[len(kept) :]:
+        is_value = options[-1:] in (["--vary"], ["--tune"])
+        is_setting = "." in word.partition("=")[0] and "=" in word and not is_value
+        (settings if is_setting else options).append(word)
+    if is_study:
+        few = [] if "--seeds" in options else ["--seeds", "1"]
+        scale = options[options.index("--scale") + 1] if "--scale" in options else None
+        if load_study(words[1], scale=scale).chain is not None:
+            few += ["--finetunings", "1", f"finetune.train.steps={_STEPS}"]
+        return [*kept, *_shortened(settings), "train.batch_sequences=4", *options, *few]
+    if words[1].startswith("runs/") and "--resume" in options:
+        others = [each for each in settings if not each.startswith(_LENGTHS)]
+        return [*kept, *others, *([f"train.steps={2 * _STEPS}"] if settings else []), *options]
+    if words[1].startswith("runs/") or any(each.startswith("init.run") for each in settings):
+        return [*kept, *_shortened(settings), *options]
+    loaded = load_recipe(words[1], settings)
+    return [*kept, *_shortened(settings), *_small_model(loaded, settings), *options]
+
+
+def _tuned(words):
+    settings = [word for word in words[1:] if "=" in word]
+    others = [word for word in words[1:] if "=" not in word]
+    small = [] if others[0].startswith("runs/") else [f"model.{k}={v}" for k, v in _TUNED.items()]
+    # A preset may have a warm-up of more steps than these.
+    warmup = ["optimizer.warmup_steps=1"] if "--preset" in others else []
+    return ["finetune", *others, *_shortened([*settings, *warmup]), *small]
+
+
+def _shortened(settings):
+    few = {"train.steps": _STEPS, "train.evaluate_steps": _STEPS, "train.checkpoint_steps": 1}
+    few |= {"train.threads": 1, "train.precision": "float32", "train.evaluate_tokens": 1024}
+    if any(each.startswith("optimizer.warmup_steps=") for each in settings):
+        few["optimizer.warmup_steps"] = 1
+    others = [each for each in settings if not each.startswith(_LENGTHS)]
+    kept = [each for each in others if each.partition("=")[0] not in few]
+    return [*kept, *(f"{key}={value}" for key, value in few.items())]
+
+
+def _small_model(loaded, settings):
+    recipe = loaded.recipe
+    small = {}
+    for name, value in {**_MODEL, **_WIDTHS}.items():
+        current = getattr(recipe.model, name)
+        if current is not None and current > value:
+            small[f"model.{name}"] = value
+    if (getattr(recipe.optimizer, "warmup_steps", None) or 0) > _STEPS:
+        small["optimizer.warmup_steps"] = 1
+    small["data.context"] = min(recipe.data.context, 32)
+    if recipe.data.vocab_size is not None:
+        small["data.vocab_size"] = min(recipe.data.vocab_size, 400)
+    for name in BATCHES:
+        if getattr(recipe.train, name) is not None:
+            small[f"train.{name}"] = 4 if name == "batch_sequences" else 256
+    given = {each.partition("=")[0] for each in settings}
+    return [f"{key}={value}" for key, value in small.items() if key not in given]
+
+
+NOT_HERE = {"sublayer import albert-tf downloads/albert_base": "needs a release of TensorFlow's"}
+NOT_HERE |= {"sublayer import gpt1-numpy downloads/": "needs the arrays of GPT-1's release"}
+NOT_HERE |= {"sublayer import fairseq downloads/": "needs a checkpoint of fairseq's"}
+NOT_HERE |= {"sublayer compare char-depth": "trains up to 64 layers, each arm at four rates"}
+NOT_HERE |= {"sublayer plan char-depth --scale cpu --measure": "takes real steps of those"}
+NOT_HERE |= {"sublayer compare --on": "needs a cluster"}
+NOT_HERE |= {"sublayer tokenize data/bpe.codes": "needs a published file of codes"}
+"""Beginnings of commands that need what this project cannot make, or long, with what that is."""
 _BOOK = "sublayer train gpt data.path=book.txt train.steps=200 --out runs/book"
-BEFORE: dict[str, tuple[str, ...]] = {
+BEFORE = {
     **dict.fromkeys(("data.md", "evaluating.md", "runs.md"), (_BOOK,)),
     "exchanging.md": ("sublayer train gpt train.steps=200 --out runs/first",),
     "finetuning.md": (
         "sublayer train albert-small data.path=letters train.steps=200 --out runs/albert-small",
     ),
-    "generating.md": (
-        _BOOK,
-        "sublayer train t5-mini data.path=books --out runs/t5",
-    ),
+    "generating.md": (_BOOK, "sublayer train t5-mini data.path=books --out runs/t5"),
     "inspecting.md": (
         _BOOK,
         "sublayer train albert-small data.path=letters model.share=none --out runs/apart",
@@ -55,14 +129,13 @@ BEFORE: dict[str, tuple[str, ...]] = {
     ),
 }
 """What the reader of a page has done before, on the page that it names."""
-
 _N_IDS = 256
 _EVERY_LETTER = "The quick brown fox jumps over the lazy dog. She said nothing."
 _SHOWN = [page for page in PAGES if page.name not in ("CONTRIBUTING.md", "CHANGELOG.md")]
 
 
 @pytest.fixture
-def readers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def readers_folder(tmp_path, monkeypatch):
     """A folder with the files that the pages speak of, and a cache of its own."""
     letters = tmp_path / "letters"
     letters.mkdir()
@@ -96,8 +169,7 @@ def readers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _save_downloads(folder: Path) -> None:
-    """Save random models under the names of published ones."""
+def _save_downloads(folder):
     names = {"gpt2": "gpt2", "bert": "bert-base-uncased", "albert": "albert-base-v2"}
     for kind, name in names.items():
         tiny(kind, vocab_size=_N_IDS).save(folder / name)
@@ -117,8 +189,7 @@ def test_the_commands_of_a_page_run_in_their_order(page, capsys):
             _run(line, capsys)
 
 
-def _run(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run a command line of a page, with the redirections that it has."""
+def _run(line, capsys):
     words = shlex.split(line)
     if words[0] == "sublayer" and not {"<", ">"} & set(words):
         code = cli.main(shrink(words[1:]))

@@ -2,35 +2,31 @@
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Result(NamedTuple):
-    """An exit code, standard output and standard error."""
-
     code: int
     out: str
     err: str
 
-    def found(self) -> dict[str, Any]:
+    def found(self):
         """Return the object that the last line of a command that succeeded is."""
         assert self.code == 0, self.err
-        last = self.out.splitlines()[-1]
-        found: dict[str, Any] = json.loads(last)
-        return found
+        return json.loads(self.out.splitlines()[-1])
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self):
         """Return the object that is all that a command said."""
         assert self.err == ""
         assert self.out.count("\n") == 1
         return self.found()
 
-    def shown(self) -> str:
+    def shown(self):
         """Return the text that is all that a command said."""
         assert (self.code, self.err) == (0, "")
         return self.out
 
-    def refusal(self) -> str:
+    def refusal(self):
         """Return the one line by which a command refused the user's mistake."""
         assert (self.code, self.out) == (2, "")
         assert self.err.count("\n") == 1

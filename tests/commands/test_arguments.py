@@ -1,11 +1,14 @@
-"""Every option has a range, and whatever value it is given is accepted or refused in a line."""
+"""Arguments and options: their ranges, values of any kind, and their completion by each shell."""
 
-from collections.abc import Iterator
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
 from importlib import import_module
 from inspect import signature
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import get_args, get_origin
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,39 +16,30 @@ from hypothesis import strategies as st
 from typer.models import OptionInfo
 
 from sublayer import cli
+from sublayer.commands.completion.scripts import SHELLS, VARIABLE
 from sublayer.commands.shared.arguments import check_arguments, option_name
+from sublayer.config.architecture.feedforward import FFNS
+from sublayer.config.fields.catalog import keys
+from sublayer.config.layering.sources import shipped_recipes
 from sublayer.errors import ConfigError
+from sublayer.study.definition import shipped_studies, study_scales
 from tests.breadth import rows
-from tests.commands.results import Sublayer
 
 MODULES = {
     name: import_module(f"sublayer.commands.{module}") for name, (module, _) in cli.COMMANDS.items()
 }
+Option = namedtuple("Option", "command name types info")
 
 
-class Option(NamedTuple):
-    """An option of a command, and the types that it takes."""
-
-    command: str
-    name: str
-    types: tuple[Any, ...]
-    info: OptionInfo
-
-    def __str__(self) -> str:
-        return f"{self.command} {self.name}"
-
-
-def options(command: str) -> Iterator[Option]:
-    """List the options of a command."""
+def options(command):
     for parameter in signature(MODULES[command].command).parameters.values():
         annotation, *metadata = get_args(parameter.annotation)
-        types = get_args(annotation) or (annotation,)
         for info in metadata:
-            name = option_name(info) if isinstance(info, OptionInfo) else None
-            if name:
-                yield Option(command, name, types, info)
+            if isinstance(info, OptionInfo) and (name := option_name(info)):
+                yield Option(command, name, get_args(annotation) or (annotation,), info)
 
 
+NAMED = "{0.command} {0.name}".format
 OPTIONS = [option for command in MODULES for option in options(command)]
 NUMBERS = [option for option in OPTIONS if {int, float} & {*option.types}]
 TEXTS = [
@@ -54,17 +48,15 @@ TEXTS = [
     if (list in map(get_origin, option.types) or {str, Path} & {*option.types})
     and option.command != "demo"  # which trains, wherever its results go
 ]
-BEFORE = {
-    **dict.fromkeys(("plan", "train", "compare"), "gpt data.path=/nowhere/text"),
-    **dict.fromkeys(("evaluate", "translate"), "/nowhere/run"),
-    **dict.fromkeys(("export", "import"), "huggingface /nowhere/run"),
-    "inspect": "layers /nowhere/run",
-    "generate": "/nowhere/run --prompt a",
-}
+
+BEFORE = dict.fromkeys(("plan", "train", "compare"), "gpt data.path=/nowhere/text")
+BEFORE |= {**dict.fromkeys(("evaluate", "translate"), "/nowhere/run"), "inspect": "layers /nowhere"}
+BEFORE |= dict.fromkeys(("export", "import"), "huggingface /nowhere/run")
+BEFORE |= {"generate": "/nowhere/run --prompt a"}
 """Arguments that commands need beside their options, none of which is there."""
 
 
-def check_refused(sublayer: Sublayer, *words: str, may_be_accepted: bool = False) -> None:
+def check_refused(sublayer, *words, may_be_accepted=False):
     code, _, err = sublayer(*words)
     if not (may_be_accepted and code == cli.DONE):
         assert code == cli.MISTAKE
@@ -73,8 +65,7 @@ def check_refused(sublayer: Sublayer, *words: str, may_be_accepted: bool = False
 
 def test_every_number_of_a_command_line_has_a_least_and_a_greatest_value():
     assert len(NUMBERS) > 20
-    for option in NUMBERS:
-        assert None not in (option.info.min, option.info.max), option
+    assert not [each for each in NUMBERS if None in (each.info.min, each.info.max)]
 
 
 HOSTILE_NUMBERS = [
@@ -83,7 +74,7 @@ HOSTILE_NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("option", rows(NUMBERS, 8), ids=str)
+@pytest.mark.parametrize("option", rows(NUMBERS, 8), ids=NAMED)
 def test_a_number_out_of_its_range_is_refused(sublayer, option):
     least, greatest = option.info.min, option.info.max
     for value in (least - 1, greatest + 1, *HOSTILE_NUMBERS):
@@ -98,15 +89,14 @@ HOSTILE_TEXTS = [
 
 
 @pytest.fixture
-def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only file of the working folder: a link to itself."""
+def loop(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     link = Path("loop")
     link.symlink_to(link)
     return link
 
 
-@pytest.mark.parametrize("option", rows(TEXTS, 8), ids=str)
+@pytest.mark.parametrize("option", rows(TEXTS, 8), ids=NAMED)
 def test_a_text_that_no_file_takes_is_refused_before_anything_is_made(sublayer, option, loop):
     before = (option.command, *BEFORE.get(option.command, "").split())
     for value in HOSTILE_TEXTS[:4]:
@@ -120,26 +110,29 @@ COMMANDS = ("plan", "train", "compare", "evaluate", "generate", "translate", "to
 AFTER = {"generate": ["--prompt", "a"], "tokenize": ["--text", "a"], "export": ["--out", "new"]}
 
 
-@pytest.mark.parametrize(
-    ("command", "value"),
-    rows(product(COMMANDS, HOSTILE_TEXTS), 10),
-    ids=lambda value: ascii(value)[:12],
-)
-def test_an_argument_that_no_file_takes_is_refused(sublayer, command, value, loop):
+@pytest.mark.parametrize("case", rows(product(COMMANDS, HOSTILE_TEXTS), 10), ids=lambda c: c[0])
+def test_an_argument_that_no_file_takes_is_refused(sublayer, case, loop):
+    command, value = case
     before = ["huggingface"] if command == "export" else []
     check_refused(sublayer, command, *before, value, *AFTER.get(command, []))
     assert list(Path().iterdir()) == [loop]
 
 
-FIELDS = ("data.path", "data.corpus", "data.tokenizer", "init.run", "title", "model.block")
-HOSTILE_VALUES = [*HOSTILE_TEXTS, "{a=nan}", "[[1]]", "{" + "a." * 9000]
+FIELDS = (
+    "train.seed",
+    "model.block",
+    "data.path",
+    "data.corpus",
+    "data.tokenizer",
+    "init.run",
+    "title",
+)
+
+HOSTILE_VALUES = st.sampled_from([*HOSTILE_TEXTS, "{a=nan}", "[[1]]", "{" + "a." * 9000])
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    key=st.sampled_from([*FIELDS, "train.seed"]),
-    value=st.text(st.characters(), max_size=8) | st.sampled_from(HOSTILE_VALUES),
-)
+@given(st.sampled_from(FIELDS), st.text(st.characters(), max_size=8) | HOSTILE_VALUES)
 def test_any_setting_is_planned_or_refused(sublayer, key, value):
     check_refused(sublayer, "plan", "gpt", f"{key}={value}", may_be_accepted=True)
 
@@ -149,11 +142,7 @@ def test_any_setting_is_planned_or_refused(sublayer, key, value):
     [
         ("evaluate", {"penalty": float("nan")}, "^--length-penalty nan must be finite$"),
         ("evaluate", {"runs": [Path("a\udcff")]}, r"^RUN 'a\\udcff' is not UTF-8"),
-        (
-            "train",
-            {"settings": ["title=a", "title=\0"]},
-            r"^KEY=VALUE 'title=\\x00' has a null character",
-        ),
+        ("train", {"settings": ["title=a", "title=\0"]}, r"^KEY=VALUE 'title=\\x00' has a null"),
     ],
 )
 def test_an_argument_is_named_as_the_user_wrote_it(command, arguments, message):
@@ -166,3 +155,130 @@ def test_a_comparison_of_too_many_values_is_refused_uncounted(sublayer):
     fields = ("n_layers", "d_model", "n_heads", "d_ff", "max_len")
     refusal = sublayer("plan", "gpt", *(f"--vary=model.{field}={values}" for field in fields))
     assert "--vary asks for 9,509,900,499 combinations of values: give at most 500" in refusal.err
+
+
+@pytest.fixture(params=SHELLS)
+def shell(request):
+    return request.param
+
+
+@pytest.fixture
+def ask(shell, sublayer, monkeypatch):
+    """Ask what the last word of a line becomes, as a shell does; return whole words."""
+
+    def replies(line):
+        length = len(f"sublayer {line}".encode())
+        asked = {"LINE": f"sublayer {line} and what follows", "POINT": str(length)}
+        for name, value in {**asked, "WORDBREAKS": " \t\n\"'@><;|&("}.items():
+            monkeypatch.setenv(f"COMP_{name}", value)
+        monkeypatch.setenv(VARIABLE, shell)
+        out = sublayer(*([] if shell == "bash" else line.split(" "))).shown()
+        assert out != "\n"
+        lines = [each for each in out.splitlines() if each]
+        if shell == "bash":
+            assert all(each.endswith(" ") != each.endswith("=") for each in lines)
+        return [each.partition("\t")[0].rstrip(" ") for each in lines]
+
+    return replies
+
+
+def test_commands_options_and_their_choices_are_completed(ask):
+    assert ask("") == list(cli.COMMANDS)
+    assert ask("tr") == ["train", "translate"]
+    assert ask("--v") == ["--version"]
+    assert ask("nothing a") == []
+    assert ask("evaluate runs/a --str") == ["--stride"]
+    assert "--resume" in ask("train gpt --")
+    assert "--resume" not in ask("train gpt --resume --")
+    assert "--vary" in ask("compare gpt --vary model.ffn=gelu,relu --")
+    assert ask("evaluate runs/a --split ") == ["valid", "test"]
+    assert ask("evaluate runs/a --split=te") == ["--split=test"]
+    assert ask("import f") == ["fairseq"]
+    assert ask("plan gpt --device cu") == ["cuda"]
+    assert ask("tokenize --corpus en") == ["enwik8"]
+    assert ask("plan char-depth --scale ") == list(study_scales("char-depth"))
+    assert ask("completion fi") == ["fish"]
+
+
+def test_recipes_fields_and_their_choices_are_completed(ask):
+    assert ask("train ") == list(shipped_recipes())
+    assert set(ask("compare ")) == {*shipped_recipes(), *shipped_studies()}
+    macarons = [name for name in shipped_recipes() if name.startswith("mac")]
+    assert ask("compare gpt mac") == macarons
+    assert ask("train gpt model.d_f") == ["model.d_ff="]
+    assert ask("train gpt ") == [f"{key}=" for key in keys()]
+    assert ask("train gpt model.ffn=") == [f"model.ffn={name}" for name in FFNS]
+    assert ask("train gpt model.ffn=gelu model.bias=t") == ["model.bias=true"]
+    assert ask("compare gpt model.n_layers=2 data.tokenizer=by") == ["data.tokenizer=bytes"]
+    assert ask("train gpt optimizer.kind=la") == ["optimizer.kind=lamb"]
+    assert ask("compare gpt --vary model.ff") == ["model.ffn="]
+    varied = ["model.ffn=gelu,swish", "model.ffn=gelu,swiglu"]
+    assert ask("compare gpt --vary model.ffn=gelu,sw") == varied
+    assert ask("fields model.d_f") == ["model.d_ff"]
+    # Files are left to the shell.
+    assert ask("train gpt data.path=") == ask("train gpt --out ") == ask("export runs/a ") == []
+
+
+def test_runs_below_runs_are_completed(ask, trained, tmp_path, monkeypatch):
+    shutil.copytree(trained, tmp_path / "runs/bäume")
+    shutil.copytree(trained, tmp_path / "runs/ffn/arms/0-gelu/seed-0")
+    (tmp_path / "runs/ffn/study.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert ask("evaluate ") == ["runs/bäume"]
+    assert ask("train gpt init.run=") == ["init.run=runs/bäume"]
+    assert ask("report r") == ["runs/bäume", "runs/ffn"]
+    assert ask("inspect layers runs/b") == ["runs/bäume"]
+    assert ask("inspect layers runs/bäume runs/b") == ["runs/bäume"]
+    assert ask("generate runs/ffn/arms/") == ["runs/ffn/arms/0-gelu/seed-0"]
+
+
+def test_bash_replaces_the_part_behind_its_word_breaks(sublayer, monkeypatch):
+    for line, words in (
+        ("train gpt model.ffn=sw", "swish \nswiglu \n"),
+        ("recipes 'mod", "modern \n"),
+    ):
+        asked = {"COMP_LINE": f"sublayer {line}", "COMP_POINT": str(len(line) + 9)}
+        for name, value in {VARIABLE: "bash", "COMP_WORDBREAKS": " \t\n=:", **asked}.items():
+            monkeypatch.setenv(name, value)
+        assert sublayer().out == words
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_a_word_comes_with_its_description(sublayer, monkeypatch, shell):
+    monkeypatch.setenv(VARIABLE, shell)
+    assert sublayer("rep").out == f"report\t{cli.COMMANDS['report'][1]}\n"
+    name, _, description = sublayer("train", "gpt", "model.d_ff").out.partition("\t")
+    assert name == "model.d_ff=" and description.strip()
+
+
+def test_a_shell_reads_its_script(shell, sublayer):
+    script = sublayer("completion", shell).shown()
+    assert f"{VARIABLE}={shell}" in script
+    program = shutil.which(shell)
+    if program:
+        assert subprocess.run([program, "-n"], input=script, text=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_gets_its_words_by_its_script(tmp_path):
+    program = tmp_path / "sublayer"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sublayer "$@"\n')
+    program.chmod(0o755)
+    asked = 'COMP_LINE="sublayer train gpt model.ffn=sw"\nCOMP_POINT=${#COMP_LINE}\n'
+    asked += f"_sublayer_completion {program}\nprintf '<%s>' \"${{COMPREPLY[@]}}\""
+    words = ["bash", "--norc", "-c", f"{SHELLS['bash'].script}\n{asked}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == "<swish ><swiglu >"
+
+
+def test_installing_twice_adds_one_line(shell, sublayer, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", f"/bin/{shell}")
+    settings, path = SHELLS[shell].settings, tmp_path / SHELLS[shell].path
+    if settings:
+        (tmp_path / settings).write_text("alias a=b")
+    assert str(path) in sublayer("completion", "--install").shown()
+    assert sublayer("completion", "--install", "--json").answer()["changed"] is None
+    assert path.read_text() == SHELLS[shell].script
+    if settings:
+        assert (tmp_path / settings).read_text() == f"alias a=b\n{SHELLS[shell].line}\n"

@@ -1,27 +1,35 @@
-"""``sublayer evaluate`` of texts, of pairs of texts, of tasks, and of several runs together."""
+"""``sublayer evaluate`` and ``predict``: texts, tasks and rows, by one run or by several."""
 
+import csv
+import io
 import json
 import shutil
+import zipfile
 from pathlib import Path
-from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import sublayer as package
 from sublayer import cli
+from sublayer.commands.predict import lines as module
 from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.errors import DataError
 from sublayer.loading import load
 from sublayer.model.model_folder import save_model
-from tests.commands.conftest import SHORT, finetuned
-from tests.commands.results import Sublayer
+from sublayer.objective.supervised.answering import Answerer
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.submissions.asked_sets import read_test_set
+from tests.commands.conftest import SHORT, SMALL, finetuned
 from tests.commands.reviews import reviews, write_csv
-from tests.task_files import write_rte
+from tests.task_files import write_rte, write_sst2
 
 COLUMNS = ("--text", "review", "--label", "stars")
 NEW = reviews(30, seed=9)
 
 
-def evaluated(sublayer: Sublayer, run: Path, *options: object) -> dict[str, Any]:
+def evaluated(sublayer, run, *options):
     return sublayer("evaluate", run, *options, "--json").found()
 
 
@@ -32,6 +40,10 @@ def test_a_run_its_checkpoint_and_its_model_are_scored_alike(sublayer, trained):
     loss = evaluated(sublayer, trained)["loss"]
     for part in ("model", f"checkpoints/step-{valid['step']:08d}"):
         assert evaluated(sublayer, trained / part)["loss"] == loss
+    corpus = ("--corpus", "python", "--stride", 32)
+    named = [evaluated(sublayer, trained, *corpus, "--split", name) for name in ("valid", "test")]
+    assert [found["split"] for found in named] == ["valid", "test"]
+    assert named[0]["sha256"] != named[1]["sha256"]
 
 
 def test_a_model_outside_its_run_scores_a_text_that_is_named(sublayer, trained, tmp_path):
@@ -42,14 +54,6 @@ def test_a_model_outside_its_run_scores_a_text_that_is_named(sublayer, trained, 
     names = ("tokens", "bytes", "words", "split")
     assert [found[name] for name in names] == [9, 9, 1, None]
     assert "does not belong to a run" in sublayer("evaluate", copied).refusal()
-
-
-def test_a_named_corpus_is_scored_by_its_splits(sublayer, trained):
-    options = ("--corpus", "python", "--stride", 32)
-    valid = evaluated(sublayer, trained, *options)
-    test = evaluated(sublayer, trained, *options, "--split", "test")
-    assert (valid["split"], test["split"]) == ("valid", "test")
-    assert valid["sha256"] != test["sha256"]
 
 
 def test_a_lossy_tokenizer_is_marked_and_divided_by_what_was_read(sublayer, trained, tmp_path):
@@ -65,15 +69,14 @@ def test_a_lossy_tokenizer_is_marked_and_divided_by_what_was_read(sublayer, trai
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory, own_cache: None, stories_path: Path) -> Path:
+def encoder(tmp_path_factory, own_cache, stories_path):
     folder = tmp_path_factory.mktemp("encoder") / "run"
     words = (
-        *("model.n_layers=1", "model.d_model=16", "model.n_heads=2", "model.d_embed=8"),
-        *("data.sentences=lines", "data.tokenizer=wordpiece", "data.vocab_size=90"),
-        *("data.context=32", "train.steps=4", "train.batch_sequences=4", "train.threads=1"),
-        *(f"data.path={stories_path}", "train.precision=float32", "--out", f"{folder}"),
+        *(*SMALL, "model.d_embed=8", "data.sentences=lines", "data.tokenizer=wordpiece"),
+        *("data.vocab_size=90", "train.steps=4", "train.batch_sequences=4"),
     )
-    assert cli.main(["train", "albert-small", *words]) == 0
+    places = (f"data.path={stories_path}", "--out", str(folder))
+    assert cli.main(["train", "albert-small", *words, *places]) == 0
     return folder
 
 
@@ -87,9 +90,7 @@ def test_the_batch_changes_no_count(sublayer, encoder, reviewer):
 def test_the_passages_of_race_can_be_scored(sublayer, encoder, tmp_path):
     text = "Ba den fi. Gor ka lu mer. No pe ri sto. Tan ul wex zy ba. Den fi gor. Ka lu mer no pe."
     asked = {"questions": [], "options": [], "answers": []}
-    passages = [
-        json.dumps({"article": f"{text} {name}.", **asked}) for name in ("ba", "den", "fi", "gor")
-    ]
+    passages = [json.dumps({"article": f"{text} {n}.", **asked}) for n in ("ba", "den", "fi", "go")]
     (tmp_path / "race.jsonl").write_text("\n".join(passages))
     where = ("--corpus", "albert-intrinsic", "--path", tmp_path / "race.jsonl")
     found = evaluated(sublayer, encoder, *where, "--pairs", 10)
@@ -109,16 +110,13 @@ def test_rows_that_were_trained_on_are_counted(sublayer, reviewer, tmp_path):
     assert "is what it was trained on: scored on the rows that were left" in found["notes"][0]
 
 
-def test_a_model_outside_a_run_is_scored_on_other_rows_without_baselines(
-    sublayer, reviewer, tmp_path
-):
+def test_a_model_alone_is_scored_on_other_rows_without_baselines(sublayer, reviewer, tmp_path):
     model = shutil.copytree(reviewer / "model", tmp_path / "model")
     new = write_csv(tmp_path / "new.csv", NEW)
     new.write_text(new.read_text() + "short\n")
     found = evaluated(sublayer, model, "--path", new)
     [task] = found["tasks"]
-    assert (task["examples"], task["baselines"]) == (30, {})
-    assert task["score"] > 0.9
+    assert (task["examples"], task["baselines"], task["score"] > 0.9) == (30, {}, True)
     assert "my.csv, dev: 1 row left out: fewer than 4 fields (new.csv:32)" in found["notes"]
     refusal = sublayer("evaluate", model).refusal()
     assert "does not belong to a run: name the folder of the tasks' files (--path)" in refusal
@@ -132,13 +130,13 @@ def test_the_development_set_of_another_folder_is_scored_whole(sublayer, entaile
 
 
 @pytest.fixture(scope="module")
-def runs(reviewer: Path) -> list[Path]:
-    """Three runs of a few steps on the table of ``reviewer``, divided alike."""
+def runs(reviewer):
     folder = reviewer.parents[1]
     found = []
+    columns = (*COLUMNS, "--group", "film")
     for seed, n_steps in enumerate((6, 8, 1)):
         words = (f"train.steps={n_steps}", f"train.seed={seed}", "--out", f"runs/short{seed}")
-        found.append(finetuned(folder, "my.csv", *COLUMNS, "--group", "film", *SHORT, *words))
+        found.append(finetuned(folder, "my.csv", *columns, *SHORT, *words))
     return found
 
 
@@ -159,9 +157,8 @@ def test_members_are_chosen_by_what_was_held_out(sublayer, reviewer, runs):
     assert held_out[0] < held_out[1]
     for how in ("greedy", "all"):
         found = sublayer("evaluate", *asked, "--choose", how, "--json").found()
-        choice = found["choice"]
-        assert (choice["how"], choice["score"]) == (how, held_out[1])
-        assert choice["members"] == [str(reviewer)]
+        choice = [found["choice"][name] for name in ("how", "score", "members")]
+        assert choice == [how, held_out[1], [str(reviewer)]]
         assert [each["is_member"] for each in found["members"]] == [False, True]
         assert found["tasks"] == evaluated(sublayer, reviewer)["tasks"]
     assert found == package.evaluate(asked, choose="all")
@@ -202,10 +199,197 @@ def test_runs_that_were_divided_otherwise_are_refused(sublayer, runs, tmp_path):
     apart = finetuned(tmp_path, "my.csv", *words)
     rows = ("--path", write_csv(tmp_path / "new.csv", NEW))
     scored = f"{apart} is scored on other rows of my.csv than {runs[0]}: "
-    assert scored in sublayer("evaluate", runs[0], apart).refusal()
+    for words in ((apart,), ("--against", apart)):
+        assert scored in sublayer("evaluate", runs[0], *words).refusal()
     assert sublayer("evaluate", runs[0], apart, *rows).code == 0
     refusal = sublayer("evaluate", runs[0], apart, *rows, "--choose", "greedy").refusal()
     assert f"{apart} held out other rows of my.csv than {runs[0]}: " in refusal
-    assert "is scored on other rows of my.csv than" in (
-        sublayer("evaluate", runs[0], "--against", apart).refusal()
-    )
+
+
+ROWS = reviews(20, seed=7)
+STARS = [row["stars"] for row in ROWS]
+
+
+@pytest.fixture
+def predicted(sublayer, reviewer, here):
+    def run(rows, *options):
+        write_csv(here / "new.csv", rows)
+        code, out, err = sublayer("predict", reviewer, "new.csv", *options)
+        assert code == 0, err
+        return list(csv.DictReader(io.StringIO(out)))
+
+    return run
+
+
+def test_answers_do_not_depend_on_the_batch_and_nearly_not_on_the_precision(predicted):
+    options = (("--batch", 1), ("--batch", 7), ("--batch", 64), ("--precision", "bfloat16"))
+    answers = [predicted(ROWS, *each) for each in options]
+    assert [row["prediction"] for row in answers[0]] == STARS
+    alone, *others, rounded = ([float(row["p_good"]) for row in found] for found in answers)
+    assert others == [pytest.approx(alone, abs=2e-6)] * 2
+    assert rounded == pytest.approx(alone, abs=0.02) and rounded != alone
+
+
+def test_quotes_in_tsv_stay_text(sublayer, reviewer, here):
+    review = 'The "great film" is superb.'
+    (here / "new.tsv").write_text(f'review\tnote\n{review}\t"\n')
+    header, row = sublayer("predict", reviewer, "new.tsv").out.splitlines()
+    assert header.split("\t") == ["review", "note", "prediction", "p_bad", "p_good"]
+    assert row.split("\t")[:3] == [review, '"', "good"]
+
+
+@pytest.mark.parametrize("name", ["new.jsonl", "new.json"])
+def test_json_keeps_its_values_and_has_probabilities_by_label(sublayer, reviewer, here, name):
+    rows = [{"n": number, "tags": ["ü"], **row} for number, row in enumerate(ROWS)]
+    text = "\n".join(json.dumps(row) for row in rows)
+    (here / name).write_text(json.dumps(rows) if name == "new.json" else text)
+    out = sublayer("predict", reviewer, name).out
+    found = json.loads(out) if name == "new.json" else list(map(json.loads, out.splitlines()))
+    for row, answered in zip(rows, found, strict=True):
+        assert {key: answered[key] for key in row} == row
+        assert answered["prediction"] == row["stars"]
+        assert set(answered["probabilities"]) == {"bad", "good"}
+
+
+def test_parquet_keeps_its_types(sublayer, reviewer, here):
+    seen = pyarrow.array(range(20), pyarrow.int16())
+    before = pyarrow.table({"review": [row["review"] for row in ROWS], "seen": seen})
+    pyarrow.parquet.write_table(before, here / "new.parquet")
+    words = (reviewer, "new.parquet", "--out", "answered.parquet")
+    assert sublayer("predict", *words).code == 0
+    after = pyarrow.parquet.read_table(here / "answered.parquet")
+    assert after.select(["review", "seen"]).equals(before)
+    assert after["prediction"].to_pylist() == STARS
+    assert after.schema.field("p_good").type == pyarrow.float64()
+
+
+def test_rows_without_a_text_and_columns_that_are_there_are_kept(predicted):
+    found = predicted([ROWS[0], {**ROWS[1], "review": " "}, ROWS[2]])
+    assert [row["prediction"] for row in found] == [STARS[0], "", STARS[2]]
+    assert (found[1]["review"], found[1]["p_good"]) == (" ", "")
+    rows = [{"words": row["review"], "prediction": "mine", "p_bad": "x"} for row in ROWS]
+    found = predicted(rows, "--text", "words")
+    assert [(row["prediction"], row["p_bad"]) for row in found] == [("mine", "x")] * 20
+    assert [row["prediction_2"] for row in found] == STARS
+
+
+@pytest.mark.parametrize(
+    ("content", "places", "message"),
+    [
+        ("review\n", "new.csv", "new.csv has no rows"),
+        ("", "new.csv", "new.csv is empty"),
+        ("review,film\na,b,c\n", "new.csv", "new.csv:2 has more than 2 fields"),
+        ("review\n\xff", "new.csv", "is not UTF-8"),
+        (
+            "review\na\n",
+            "gone new.csv",
+            "gone does not exist: name runs, and then one file of rows",
+        ),
+        ("review\na\n", "new.csv new.csv", "new.csv is more than one file"),
+        ("review\na\n", "new.csv run", "new.csv is a file, and a run follows it"),
+    ],
+)
+def test_no_table_behind_runs(sublayer, reviewer, here, content, places, message):
+    (here / "new.csv").write_bytes(content.encode("latin-1"))
+    (here / "run").mkdir()
+    assert message in sublayer("predict", reviewer, *places.split()).refusal()
+
+
+def test_each_line_is_answered_and_an_empty_one_stays_empty(sublayer, reviewer, standard_input):
+    given = b"The lovely film\tis great.\n\nThe dull plot is awful.\r\n \nThe film is bland"
+    standard_input(given)
+    _, out, err = sublayer("predict", reviewer)
+    answers = [line.split("\t") for line in out.split("\n")]
+    assert [answer[0] for answer in answers] == ["good", "", "bad", "", "bad", ""]
+    assert all(0.5 < float(each[1]) <= 1 for each in answers if each[1:])
+    assert "not answered: 2 of 5 lines" in err
+    standard_input(given)
+    first, second, *_ = map(json.loads, sublayer("predict", reviewer, "--json").out.splitlines())
+    assert (first["prediction"], set(first["probabilities"])) == ("good", {"bad", "good"})
+    assert second == {"prediction": None}
+
+
+def test_bytes_that_are_no_text_end_the_answers(sublayer, reviewer, standard_input):
+    standard_input(b"The lovely film is great.\n\xff\nThe dull plot is awful.\n")
+    code, out, err = sublayer("predict", reviewer)
+    assert (code, out[:5], out.count("\n")) == (2, "good\t", 1)
+    assert "standard input, line 2: byte 0xff" in err
+    assert "answered before it: 1 line" in err
+
+
+def test_an_answer_is_printed_before_the_next_line_comes(reviewer, monkeypatch):
+    printed = []
+
+    class Stream(io.RawIOBase):
+        waiting = [b"The lovely film is great.\n", b"The dull plot is awful.\n"]
+        seen: list[int] = []
+
+        def read1(self, size):
+            self.seen.append(len(printed))
+            return self.waiting.pop(0) if self.waiting else b""
+
+    monkeypatch.setattr(module, "write_result", printed.append)
+    module.predict_lines(Answerer(load(reviewer)), Stream(), as_json=False)
+    assert Stream.seen == [0, 1, 2]
+
+
+@pytest.fixture
+def glue(tmp_path):
+    folder = write_sst2(tmp_path / "glue", {"train": 31, "dev": 10})
+    rows = [f"{number}\tA fine film.\n" for number in range(5)]
+    (folder / "SST-2" / "test.tsv").write_text("".join(["index\tsentence\n", *rows]))
+    return write_rte(folder, {"train": 30, "dev": 10, "test": 7})
+
+
+def handed_in(name):
+    return [line.split("\t") for line in Path("out", name).read_text().splitlines()]
+
+
+def test_a_submission_is_complete(sublayer, entailed, glue, here):
+    words = ("--data", glue, "--submission", "out", "--json")
+    found = sublayer("predict", entailed, *words).found()
+    assert found["suite"] == "glue"
+    sets = {each["task"]: (each["rows"], each["runs"]) for each in found["sets"]}
+    assert sets == {"rte": (7, [str(entailed)]), "sst2": (5, [])}
+    before = {file.name: file.read_bytes() for file in Path("out").iterdir()}
+    assert before.keys() == {*found["files"], "NOTES.txt", "submission.zip"}
+    assert len(found["files"]) == 11
+    with zipfile.ZipFile("out/submission.zip") as archive:
+        assert sorted(archive.namelist()) == sorted(found["files"])
+    assert Path("out/NOTES.txt").read_text().splitlines() == found["notes"]
+    assert any(note.startswith("SST-2.tsv: not trained; every row has") for note in found["notes"])
+    # Of 31 training rows of SST-2 the negative ones are 16.
+    assert handed_in("SST-2.tsv")[1:] == [[str(number), "0"] for number in range(5)]
+    assert "out exists: name a" in sublayer("predict", entailed, *words).refusal()
+    assert {file.name: file.read_bytes() for file in Path("out").iterdir()} == before
+
+
+def test_runs_that_answer_one_task_answer_it_together(sublayer, entailed, glue, here):
+    words = ("--data", str(glue), *SHORT, "train.steps=1", "train.seed=5")
+    other = finetuned(here, "rte", *words, "--out", "other")
+    judge = finetuned(here, "sst2", *words, "--out", "judge")
+    options = ("--data", glue, "--submission", "out", "--json")
+    found = sublayer("predict", entailed, other, judge, *options).found()
+    runs = {each["task"]: each["runs"] for each in found["sets"]}
+    assert runs == {"rte": [str(entailed), str(other)], "sst2": [str(judge)]}
+    rows = glue / "RTE" / "test.tsv"
+    lines = sublayer("predict", entailed, other, rows, "--json").out.splitlines()
+    expected = [[str(n), json.loads(line)["prediction"]] for n, line in enumerate(lines)]
+    assert handed_in("RTE.tsv") == [["index", "prediction"], *expected]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("0\tb", "test.tsv:3: an id that another row has"),
+        ("0\ta", "test.tsv:3: the same row again"),
+        ("1", "test.tsv:3: fewer than 2 fields"),
+    ],
+)
+def test_every_row_of_a_test_set_is_read_or_the_set_is_refused(tmp_path, row, message):
+    path = tmp_path / "test.tsv"
+    path.write_text("index\tsentence\n0\ta\n1\ta\n")
+    assert len(read_test_set(TASKS["sst2"], "test", (path,)).examples) == 2
+    path.write_text(f"index\tsentence\n0\ta\n{row}\n")
+    with pytest.raises(DataError, match=message):
+        read_test_set(TASKS["sst2"], "test", (path,))

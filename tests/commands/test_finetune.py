@@ -1,8 +1,8 @@
 """``sublayer finetune`` and ``train`` on tasks, from the files to the score and what follows."""
 
 import json
+import re
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -25,36 +25,17 @@ source = "tests"
 cost = "nothing"
 model = { kind = "encoder", n_layers = 1, d_model = 16, n_heads = 2, segments = "both" }
 objective = { kind = "supervised" }
-
-[data]
-tasks = "sst2"
-path = "glue"
-context = 32
-tokenizer = "wordpiece"
-vocab_size = 90
-
-[train]
-steps = 6
-batch_sequences = 8
-precision = "float32"
-threads = 1
+data = { tasks = "sst2", path = "glue", context = 32, tokenizer = "wordpiece", vocab_size = 90 }
+train = { steps = 6, batch_sequences = 8, precision = "float32", threads = 1 }
 """
-
-_STEPS = [
-    *(word for word in SHORT if not word.startswith(("model.d_embed", "data.tokenizer", "data.v"))),
-    "train.steps=2",
-    "train.evaluate_steps=2",
-]
+_OWN = ("model.d_embed", "data.tokenizer", "data.v")
+_STEPS = [word for word in SHORT if not word.startswith(_OWN)]
+_STEPS += ["train.steps=2", "train.evaluate_steps=2"]
 _SUITES = {"glue": 11, "superglue": 8, "squad": 1, "race": 2}
 """Files that are handed in at least: of MultiRC and ReCoRD only where their questions are known."""
-_MODELS = {
-    "albert-small": ["data.tokenizer=wordpiece", "data.vocab_size=120"],
-    "gpt": ["data.tokenizer=bpe", "data.vocab_size=300"],
-    "t5-mini": [
-        *("data.tokenizer=unigram", "data.vocab_size=150", "data.sentinels=0", "model.d_ff=32")
-    ],
-}
-"""An encoder, a decoder and an encoder-decoder, and what each has of its own."""
+_MODELS = {"albert-small": ["data.tokenizer=wordpiece", "data.vocab_size=120"]}
+_MODELS |= {"gpt": ["data.tokenizer=bpe", "data.vocab_size=300"]}
+_MODELS |= {"t5-mini": ["data.tokenizer=unigram", "data.vocab_size=150", "data.sentinels=0"]}
 
 
 @pytest.mark.parametrize(("name", "recipe"), rows(product(PUBLISHED, _MODELS), 12))
@@ -67,9 +48,8 @@ def test_a_task_is_read_learned_scored_and_handed_in(sublayer, tmp_path, here, r
     [seed] = sublayer("finetune", recipe, *words).found()["seeds"]
     assert len(seed["tasks"]) == (2 if name == "mnli" else 1)
     for task in seed["tasks"]:
-        assert task["examples"] > 0
+        assert task["examples"] > 0 and "words" in task["baselines"]
         assert 0.0 <= task["baselines"]["majority"]["score"] <= 1.0
-        assert "words" in task["baselines"]
     again = sublayer("evaluate", run, "--json").found()
     for field in ("score", "metrics", "baselines"):
         assert [each[field] for each in again["tasks"]] == [each[field] for each in seed["tasks"]]
@@ -84,19 +64,17 @@ def test_a_task_is_read_learned_scored_and_handed_in(sublayer, tmp_path, here, r
 def test_no_group_of_a_table_stands_in_two_parts(reviewer):
     recipe = read_run_recipe(reviewer / "recipe.toml")
     data = prepare_tasks(recipe.data, recipe.objective, tokenizer=load(reviewer).tokenizer)
-    parts = []
-    for split in (data.train, data.valid, data.test):
-        [part] = of_tasks(split).parts
-        parts.append({example.source for example in part.examples})
-        assert len(part.examples) == 3 * len(parts[-1])
+    found = [of_tasks(split).parts[0].examples for split in (data.train, data.valid, data.test)]
+    parts = [{example.source for example in examples} for examples in found]
+    assert list(map(len, found)) == [3 * len(part) for part in parts]
     assert len(set.union(*parts)) == sum(map(len, parts)) == 80
     assert 0.6 < len(parts[0]) / 80 < 0.8
 
 
 def test_the_run_is_named_after_the_table(sublayer, here):
     write_csv(here / "films.2.csv", reviews(60))
+    words = ("films.2.csv", *COLUMNS, *SHORT, "train.steps=1", "--json")
     for expected in ("films", "films.2"):
-        words = ("films.2.csv", *COLUMNS, *SHORT, "train.steps=1", "--json")
         assert sublayer("finetune", "albert-small", *words).found()["run"] == f"runs/{expected}"
 
 
@@ -105,22 +83,17 @@ def test_the_run_is_named_after_the_table(sublayer, here):
     [
         (("my.csv", *COLUMNS, "--data", "glue"), "leave out --data"),
         (("my.csv", "sst2", *COLUMNS), "which is learned alone"),
-        (
-            ("my.csv", *COLUMNS, "--group", "film", *SHORT),
-            "which has 30 of 30 rows with a label: give more; rows with the same texts, of one "
-            "source or of one group stay together, which makes 1 part of them",
-        ),
+        (("my.csv", *COLUMNS, "--group", "film", *SHORT), "which makes 1 part of them"),
     ],
 )
 def test_a_table_that_cannot_be_learned_is_refused(sublayer, here, words, message):
     write_csv(here / "my.csv", [{**row, "film": "one"} for row in reviews(30, seed=3)])
     code, _, err = sublayer("finetune", "albert-small", *words)
-    assert (code, (here / "runs").exists()) == (2, False)
-    assert message in err.splitlines()[-1]
+    assert (code, (here / "runs").exists(), message in err.splitlines()[-1]) == (2, False, True)
 
 
 @pytest.fixture
-def small(here: Path) -> Path:
+def small(here):
     """A folder with a recipe and files of SST-2: ``glue``, and ``odd`` without training rows."""
     (here / "small.toml").write_text(RECIPE)
     write_sst2(here / "glue")
@@ -138,9 +111,7 @@ def small(here: Path) -> Path:
         (["data.path=odd"], "has no column sentence"),
     ],
 )
-def test_tasks_that_cannot_be_trained_are_refused_before_anything_is_made(
-    small, sublayer, words, message
-):
+def test_tasks_that_cannot_be_trained_are_refused(small, sublayer, words, message):
     code, _, err = sublayer("train", "small.toml", *words, "--out", "run")
     assert (code, (small / "run").exists()) == (2, False)
     errors = [line for line in err.splitlines() if line.startswith("error: ")]
@@ -165,16 +136,13 @@ def test_a_run_is_scored_on_the_published_set_or_on_what_was_held_out(small, sub
 
 
 def test_the_gap_is_to_the_mean_of_the_steps_since_the_evaluation_before(tmp_path):
+    # The last line is of a step alone.
+    losses = [("train", 10, 9.0), ("valid", 10, 5.0), ("train", 20, 2.0)]
     lines = [
-        *(("train", 10, 9.0), ("valid", 10, 5.0), ("train", 20, 2.0)),
-        *(("train", 21, 4.2), ("valid", 21, 2.5)),  # the last line is of a step alone
+        json.dumps({"kind": kind, "step": step, "loss": loss, "tokens": step, "seconds": step})
+        for kind, step, loss in (*losses, ("train", 21, 4.2), ("valid", 21, 2.5))
     ]
-    with (tmp_path / "metrics.jsonl").open("w") as file:
-        for kind, step, loss in lines:
-            line = {"kind": kind, "step": step, "loss": loss, "tokens": step, "seconds": step}
-            file.write(f"{json.dumps(line)}\n")
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, ""]))
     # (10 x 2 + 1 x 4.2) / 11
-    assert list(_last_losses(tmp_path, 2.25)) == [
-        "at the end: valid 2.5000, 0.2500 above the best; train 2.2000 nats over the steps since "
-        "the evaluation before, so that valid is 0.3000 above it"
-    ]
+    (found,) = _last_losses(tmp_path, 2.25)
+    assert re.findall(r"[\d.]+", found) == ["2.5000", "0.2500", "2.2000", "0.3000"]

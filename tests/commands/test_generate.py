@@ -1,7 +1,6 @@
 """``sublayer generate``: a text goes on with a prompt, or fills its gaps."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -9,12 +8,7 @@ from sublayer import cli
 from sublayer.commands.generate import continuation
 from sublayer.commands.generate.continuation import Continuation
 from sublayer.data.tokenizers.characters import ByteTokenizer
-
-
-class EndingTokenizer(ByteTokenizer):
-    """Bytes, and a token that ends a document."""
-
-    end_id = 256
+from tests.commands.conftest import SMALL
 
 
 def test_a_text_ends_where_a_stop_begins(sublayer, trained):
@@ -31,17 +25,18 @@ def test_a_text_ends_where_a_stop_begins(sublayer, trained):
     [
         ("aé😀b".encode(), [], ["a", "é", "😀", "b"]),
         (b"a\xe2\x82b\xf0", [], ["a\ufffdb\ufffd"]),
-        (b"one E two END. three", ["END"], ["one E two "]),
         (b"one E two END. three", ["NOT", "END"], ["one E two "]),
         (b"one E two END. three", ["END", "D."], ["one E two "]),
         (b"one EN", ["END"], ["one EN"]),
-        ([*b"one", EndingTokenizer.end_id, *b"more"], ["stop"], ["one"]),
+        ([*b"one", 256, *b"more"], ["stop"], ["one"]),
     ],
 )
 def test_a_text_is_shown_without_parts_of_characters_and_stops(monkeypatch, tokens, stops, shown):
-    parts: list[str] = []
+    parts = []
     monkeypatch.setattr(continuation, "write_result", parts.append)
-    growing = Continuation(EndingTokenizer(), stops, is_shown=True)
+    tokenizer = ByteTokenizer()
+    tokenizer.end_id = 256  # as of a token that ends a document
+    growing = Continuation(tokenizer, stops, is_shown=True)
     for token in tokens:
         growing.add(token)
     growing.end()
@@ -52,35 +47,29 @@ def test_a_text_is_shown_without_parts_of_characters_and_stops(monkeypatch, toke
 PROMPT = "The <extra_id_0> sat on the <extra_id_1>."
 DRAWN = ("--batch", 40, "--temperature", 100)
 """So many that some of a model that learned nothing have text in a gap."""
-TEXT = (
-    "The cat sat on the mat. Another dog ran over the green fields while it rained.\n"
-    "Then a man came to the door, and he said that the weather was fine again.\n"
-)
+TEXT = "The cat sat on the mat. Another dog ran over the green fields while it rained.\n"
+TEXT += "Then a man came to the door, and he said that the weather was fine again.\n"
 
 
-def span_run(folder: Path, *words: str) -> Path:
-    """Train a model on a small text for two steps, with 12 sentinels."""
+def span_run(folder, *words):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "text.txt").write_text(TEXT * 200)
     small = (
-        *("model.n_layers=1", "model.d_model=16", "model.n_heads=2", "model.d_ff=32"),
-        *(f"data.path={folder / 'text.txt'}", "data.vocab_size=90", "data.sentinels=12"),
-        *("data.context=32", "train.steps=2", "train.batch_sequences=2", "train.threads=1"),
-        *("train.precision=float32", "--out", f"{folder / 'run'}"),
+        *(*SMALL, "model.d_ff=32", f"data.path={folder}/text.txt", "data.vocab_size=90"),
+        *("data.sentinels=12", "train.steps=2", "train.batch_sequences=2"),
+        *("--out", f"{folder}/run"),
     )
     assert cli.main(["train", "t5-mini", *small, *words]) == 0
     return folder / "run"
 
 
 @pytest.fixture(scope="module")
-def spans(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
-    """A run of span corruption."""
+def spans(tmp_path_factory, own_cache):
     return span_run(tmp_path_factory.mktemp("spans"))
 
 
 @pytest.fixture(scope="module")
-def prefix(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> Path:
-    """A run of a prefix language model."""
+def prefix(tmp_path_factory, own_cache):
     return span_run(tmp_path_factory.mktemp("prefix"), "objective.noise=prefix")
 
 
@@ -126,8 +115,7 @@ def test_a_prefix_model_goes_on_with_its_prompt(sublayer, prefix):
     words = ("generate", prefix, "--prompt", "The cat ", "--tokens", 6)
     (found,) = sublayer(*words, "--json").found()["completions"]
     (gap,) = found["gaps"]
-    assert found["text"].startswith("The cat")
-    assert found["text"].endswith(gap["text"])
+    assert found["text"].startswith("The cat") and found["text"].endswith(gap["text"])
     assert gap["tokens"] == found["tokens"] <= 6
     assert gap["score"] >= found["score"]  # without the end
     assert sublayer(*words).out == f"{found['text']}\n"

@@ -1,28 +1,34 @@
-"""``sublayer inspect``: layers, paths and splitting, of runs and of models without one."""
+"""``sublayer inspect``, ``import`` and ``export``, and the commands that are named as next."""
 
+import json
 import math
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from sublayer.commands.shared.following import after_import, after_training
+from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.interop.huggingface.exchange import export_huggingface
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
-from tests.commands.results import Sublayer
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.spec import spec_files
+from tests.interop.answering import model_for
+from tests.interop.test_encoders import MAX_LEN, VOCAB_SIZE, random_encoder, released, write_bundle
+from tests.interop.test_gpt1 import draw as draw_arrays
+from tests.interop.test_gpt1 import save as save_arrays
 from tests.wrapping import unwrapped
 
 VOCABULARY = {"tokenizer.json": ByteTokenizer().serialize()}
 
 
-def save_untrained(folder: Path, **fields: Any) -> Path:
-    """Save a small untrained model on bytes."""
+def save_untrained(folder, **fields):
     config = ModelConfig.model_validate({"d_model": 12, "n_heads": 2, **fields})
     model = build(resolve_model(config, vocab_size=256, context=16), seed=1)
     save_model(folder, model, VOCABULARY)
@@ -30,21 +36,20 @@ def save_untrained(folder: Path, **fields: Any) -> Path:
 
 
 @pytest.fixture
-def encoder(tmp_path: Path) -> Path:
+def encoder(tmp_path):
     """The folder of an encoder of four executed blocks that share weights."""
     fields = {"kind": "encoder", "n_layers": 4, "share": "all", "norm_order": "post"}
     return save_untrained(tmp_path / "encoder", **fields)
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> Path:
+def text(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(b"The dog sat over the cat;\nit was wet, and green."[:32])
     return path
 
 
-def inspected(sublayer: Sublayer, what: str, run: Path, *options: object) -> dict[str, Any]:
-    """Return the measurements of a run, and of which text they are."""
+def inspected(sublayer, what, run, *options):
     [found] = sublayer("inspect", what, run, *options, "--json").answer()["runs"]
     return found
 
@@ -54,8 +59,7 @@ def test_a_decoder_and_an_encoder_are_drawn_in_one_plot(sublayer, trained, encod
     text = trained.parent / "text.txt"
     words = ("inspect", "layers", trained, encoder, "--path", text, "--tokens", 96, "--out", out)
     shown = sublayer(*words).shown()
-    read = f"{trained}: 96 tokens of {text}, in 3 windows of 32 block distance"
-    assert unwrapped(shown).startswith(read)
+    assert unwrapped(shown).startswith(f"{trained}: 96 tokens of {text}, in 3 windows of 32 block")
     assert f"{encoder}: 96 tokens of {text}, in 6 windows of 16 block" in unwrapped(shown)
     assert re.findall(r"^ +(\d+) ", shown, re.MULTILINE) == ["1", "1", "2", "3", "4"]
     drawn = ElementTree.parse(out).iter("{http://www.w3.org/2000/svg}text")
@@ -106,14 +110,12 @@ def test_numbers_of_tokens_that_never_move_are_null(sublayer, trained, text, tmp
 def test_splittings_of_known_flows_are_measured_and_drawn(sublayer, tmp_path):
     plot = tmp_path / "errors.svg"
     found = sublayer("inspect", "splitting", "--out", plot, "--json").answer()
-    orders = {
-        (row["equation"], row["substeps"], row["splitting"]): row["slopes"][-1]
-        for row in found["local_errors"]
-    }
-    assert orders["linear", "exact", "Lie (Transformer)"] == pytest.approx(2, abs=0.1)
-    assert orders["linear", "exact", "Strang (Macaron)"] == pytest.approx(3, abs=0.1)
-    assert orders["linear", "Euler", "Strang (Macaron)"] == pytest.approx(2, abs=0.1)
-    assert orders["linear, of operators that commute", "exact", "Lie (Transformer)"] is None
+    names = ("equation", "substeps", "splitting")
+    orders = {tuple(map(row.get, names)): row["slopes"][-1] for row in found["local_errors"]}
+    lie, strang = "Lie (Transformer)", "Strang (Macaron)"
+    exact = [orders["linear", "exact", name] for name in (lie, strang)]
+    assert [*exact, orders["linear", "Euler", strang]] == pytest.approx([2, 3, 2], abs=0.1)
+    assert orders["linear, of operators that commute", "exact", lie] is None
     assert "Strang (Macaron)" in plot.read_text()
 
 
@@ -135,23 +137,131 @@ def test_layers_are_split_unless_norms_behind_them_have_gains(sublayer, trained,
     assert "gains, which move a token even where a sub-layer adds nothing" in refusal
 
 
-def test_layers_of_an_lstm_are_measured_and_neither_split_nor_followed(
-    sublayer, trained, tmp_path, own_cache
-):
-    words = (
-        *("model.kind=lstm", "model.n_layers=2", "model.d_model=24", "data.context=32"),
-        *("train.steps=2", "train.batch_sequences=4", "train.threads=1"),
-    )
+def test_layers_of_an_lstm_are_measured_and_not_split(sublayer, trained, tmp_path):
+    words = ("model.kind=lstm", "model.n_layers=2", "model.d_model=24", "data.context=32")
+    words += ("train.steps=2", "train.batch_sequences=4", "train.threads=1")
     run, text = tmp_path / "lstm", trained.parent / "text.txt"
     assert sublayer("train", "gpt", *words, f"data.path={text}", "--out", run).code == 0
     assert len(inspected(sublayer, "layers", run)["layers"]) == 2
-    refusal = sublayer("inspect", "splitting", run).refusal()
-    assert "is an LSTM, whose layers replace their input" in refusal
-    refusal = sublayer("inspect", "paths", run).refusal()
-    assert "is an LSTM, which has no sub-layers that add a step" in refusal
+    for what, why in (("splitting", "whose layers replace"), ("paths", "which has no sub-layers")):
+        assert f"is an LSTM, {why}" in sublayer("inspect", what, run).refusal()
     # It goes on beyond its context, from a prompt that is longer.
     words = ("generate", run, "--prompt", "The cat sat on the mat. " * 3, "--seed", 1)
     code, first, said = sublayer(*words, "--tokens", 70)
     assert (code, "70 tokens" in said) == (0, True)
     shorter = sublayer(*words, "--tokens", 40).out
     assert len(shorter) > 80 and first.startswith(shorter.rstrip("\n\ufffd"))
+
+
+SIZES = {"hidden_size": 6, "embedding_size": 4, "num_attention_heads": 2, "intermediate_size": 7}
+SIZES |= {"num_hidden_layers": 2, "vocab_size": VOCAB_SIZE, "max_position_embeddings": MAX_LEN}
+CHECKED = "largest difference of logits from transformers "
+
+
+def test_a_run_goes_out_and_comes_back(sublayer, trained, tmp_path, monkeypatch):
+    there, back = tmp_path / "out", tmp_path / "back"
+    first, second, _ = sublayer("export", trained, "--to", "huggingface", there).out.splitlines()
+    assert first == f"exported: {there}, with its tokenizer"
+    assert second.startswith(CHECKED)
+    found = sublayer("import", "huggingface", there, "--out", back, "--json").answer()
+    assert found["certificate"] == json.loads((back / "certificate.json").read_text())
+    assert found["certificate"]["largest_difference"]["float64"] < 1e-9
+    words = ("--path", trained.parent / "text.txt", "--json")
+    before, after = (sublayer("evaluate", run, *words).answer() for run in (trained, back))
+    assert before["loss"] == after["loss"]
+    monkeypatch.chdir(tmp_path)
+    assert sublayer("import", "huggingface", there).code == 0
+    assert (tmp_path / "runs" / "out" / "model.safetensors").is_file()
+
+
+def test_the_arrays_of_gpt1_come_in(sublayer, tmp_path):
+    folder = save_arrays(tmp_path / "released", draw_arrays())
+    shown = sublayer("import", "gpt1-numpy", folder, "--out", tmp_path / "ours").shown()
+    first, second, *_ = shown.splitlines()
+    assert "/ours, without a tokenizer: encoder_bpe_40000.json and vocab_40000.bpe" in first
+    assert second.startswith(CHECKED)
+
+
+def test_a_model_that_answers_comes_in_and_goes_out(sublayer, tmp_path):
+    there, back, again = (tmp_path / name for name in ("there", "back", "again"))
+    export_huggingface(model_for("gpt2", TASKS["sst2"], head="linear"), there)
+    shown = sublayer("import", "huggingface", there, "--out", back).shown()
+    assert shown.endswith(f"next: sublayer evaluate {back} --path DIR\n")
+    exported = sublayer("export", back, "--to", "huggingface", again).shown()
+    following = f"next: transformers.pipeline('text-classification', model={str(again)!r})\n"
+    assert exported.endswith(following)
+    (there / "task.json").unlink()
+    unnamed = sublayer("import", "huggingface", there, "--out", tmp_path / "unnamed").shown()
+    assert unnamed.endswith("/unnamed --task TASK --path DIR\n")
+
+
+def test_heads_that_do_not_answer_are_named(sublayer, tmp_path):
+    model = model_for("gpt2", TASKS["sst2"], head="linear")
+    assert model.tokenizer is not None
+    files = {"tokenizer.json": model.tokenizer.serialize(), **spec_files(model.task)}
+    save_model(tmp_path / "model", model, files)
+    shown = sublayer("export", tmp_path / "model", tmp_path / "there").shown()
+    named = "left out, as GPT2ForSequenceClassification has none: vocabulary head"
+    assert named in shown.splitlines()
+
+
+def test_the_release_of_albert_comes_in(sublayer, tmp_path):
+    checkpoint, model = tmp_path / "model.ckpt-best", tmp_path / "model"
+    weights = released(random_encoder("albert", **SIZES, pad_token_id=None))
+    write_bundle(checkpoint, weights)
+    (tmp_path / "albert_config.json").write_text(json.dumps(SIZES))
+    shown = sublayer("import", "albert-tf", checkpoint, "--out", model).shown()
+    n_left = sum(name.endswith(("adam_m", "adam_v", "global_step")) for name in weights)
+    assert shown.splitlines() == [
+        f"model: {model}, without a tokenizer: the folder has none",
+        "not checked against transformers: it reads no checkpoints of TensorFlow",
+        f"left out: {n_left} tensors of an optimizer",
+    ]
+
+
+GENERATE = 'generate a --prompt "The "'
+TESTED, OF_ENCODERS = "evaluate a --split test", ("evaluate", "inspect layers")
+BOOK = {"data.path": "book.txt"}
+TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue"}
+PREFIX = {**BOOK, "objective.noise": "prefix"}
+PAIR = {"data.source_path": "train.en", "data.target_path": "train.de"}
+VALID = {"data.valid_source_path": "valid.en", "data.valid_target_path": "valid.de"}
+PACKED = {"data.test_source_path": "test.en.gz", "data.test_target_path": "test.de.gz"}
+OF_M = 'generate m --prompt "'
+MY = {"data.path": "my books"}
+ALL = ("train", "valid", "test")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "splits", "first", "second"),
+    [
+        ("bert-base", TASK, ALL, "evaluate a", "predict a FILE"),
+        ("gpt", BOOK, ALL[:2], "evaluate a --split valid", GENERATE),
+        ("gpt", BOOK, ALL[:1], "evaluate a --path book.txt", GENERATE),
+        ("gpt", {}, ALL[:1], "evaluate a --path FILE", GENERATE),
+        ("albert-small", MY, ALL[:1], *(f"{c} a --path 'my books'" for c in OF_ENCODERS)),
+        ("t5-mini", PREFIX, ALL, TESTED, GENERATE),
+        ("multi30k-tiny", {**PAIR, **VALID, **PACKED}, ALL, TESTED, "translate a < valid.en"),
+        ("multi30k-tiny", {"data.path": "pairs.tsv"}, ALL, TESTED, "translate a < FILE"),
+    ],
+)
+def test_after_training_stand_its_commands(recipe, settings, splits, first, second):
+    found = after_training("a", load_recipe(recipe, settings).recipe, splits)
+    assert list(found) == [f"next: sublayer {first}", f"      sublayer {second}"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "marks", "commands"),
+    [
+        ("decoder", {}, ["evaluate m --path FILE", f'{OF_M}The "']),
+        ("encoder", {}, ["inspect layers m --path FILE"]),
+        ("encoder-decoder", {"is_translator": True}, ["translate m < FILE"]),
+        ("encoder-decoder", {"knows_gaps": True}, [f'{OF_M}The <extra_id_0> of the book."']),
+        ("encoder-decoder", {}, [f'{OF_M}The "']),
+        ("decoder", {"answers": "rte", "lacks_marks": True}, ["finetune m TASK --data DIR"]),
+    ],
+)
+def test_after_an_import_stand_its_commands(kind, marks, commands):
+    found = after_import("m", kind, **{"is_translator": False, "knows_gaps": False, **marks})
+    lines = [line.removeprefix("next: ").strip() for line in found]
+    assert lines == [f"sublayer {command}" for command in commands]

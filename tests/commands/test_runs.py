@@ -1,38 +1,46 @@
-"""``sublayer runs`` lists what was run, whatever state it is in, and how it is resumed."""
+"""Runs and comparisons: ``sublayer runs``, ``compare``, ``demo`` and ``report``."""
 
+import json
 import os
+import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from sublayer.api.training import compare
+from sublayer.commands.demo import announce
+from sublayer.commands.shared.comparison import summarize
+from sublayer.study.from_folder import results_of_folder
+from sublayer.study.results import StudyText
 from sublayer.system.lock import held
-from tests.commands.results import Sublayer
+from tests.commands.conftest import SMALL
+from tests.study.studies import FFN, files, settings_of, write_text
+from tests.study.synthetic import synthetic_results
+from tests.wrapping import unwrapped
 
 
 @pytest.fixture
-def place(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a finished run below ``runs``."""
+def place(trained, tmp_path, monkeypatch):
     shutil.copytree(trained, tmp_path / "runs" / "book")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     return tmp_path
 
 
-def cut_short(run: Path) -> None:
-    """Leave a run as a kill before its end does."""
+def cut_short(run):
     (run / "record.json").unlink()
     shutil.rmtree(run / "model")
 
 
-def rows(sublayer: Sublayer, *words: object) -> dict[str, dict[str, Any]]:
+def rows(sublayer, *words):
     listed = sublayer("runs", *words, "--json").answer()["runs"]
     return {row["folder"]: row for row in listed}
 
 
-def of(row: dict[str, Any], names: str) -> list[Any]:
+def of(row, names):
     return [row[name] for name in names.split()]
 
 
@@ -65,12 +73,9 @@ def test_an_unfinished_run_has_the_command_that_finishes_it(place, sublayer):
 def test_a_run_that_starts_from_another_lists_what_its_start_did_not_give(place, sublayer):
     words = ("init.run=runs/book", "train.steps=2", "model.dropout=0.1", "train.threads=1")
     assert sublayer("train", "gpt", *words, "--out", "runs/later").code == 0
-    assert rows(sublayer)["runs/later"]["changed"] == {
-        "model.dropout": 0.1,
-        "train.steps": 2,
-        "train.threads": 1,
-        "init.run": str(Path("runs/book").resolve()),
-    }
+    changed = {"model.dropout": 0.1, "train.steps": 2, "train.threads": 1}
+    changed["init.run"] = str(Path("runs/book").resolve())
+    assert rows(sublayer)["runs/later"]["changed"] == changed
     # Where the start is gone, it is not known what it gave.
     shutil.rmtree("runs/book")
     assert rows(sublayer)["runs/later"]["changed"]["model.d_model"] == 16
@@ -80,12 +85,11 @@ def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(place,
     settings = ("train.seed=1", "model.ffn=relu", "train.steps=2", "--out", "runs/other")
     assert sublayer("train", "runs/book", *settings).code == 0
     assert sublayer("compare", "runs/book", "runs/other", "--out", "runs/both").code == 0
-    row = rows(sublayer)["runs/both"]
-    expected = ["comparison", "finished", "", 2, 2, ["book", "other"]]
-    assert of(row, "kind state resume finished planned arms") == expected
     # Half the steps are half the operations.
     headline = "one seed: values, no verdict; budgets differ by a factor of 2.0 in operations"
-    assert row["headline"] == headline
+    expected = ["comparison", "finished", "", 2, 2, ["book", "other"], headline]
+    names = "kind state resume finished planned arms headline"
+    assert of(rows(sublayer)["runs/both"], names) == expected
     (place / "runs/both/results.json").unlink()
     resume = "sublayer report runs/both"
     assert of(rows(sublayer)["runs/both"], "state resume") == ["unfinished", resume]
@@ -96,13 +100,10 @@ def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(place,
 
 
 def test_a_folder_that_cannot_be_read_is_named_in_its_row(place, sublayer):
-    for name, file, content in (
-        ("no-record", "record.json", b"{"),
-        ("no-recipe", "recipe.toml", b"= 3"),
-        ("binary", "recipe.toml", b"\xff\x00"),
-    ):
-        shutil.copytree("runs/book", f"runs/{name}")
-        Path(f"runs/{name}/{file}").write_bytes(content)
+    damaged = {"no-record/record.json": b"{", "no-recipe/recipe.toml": b"= 3"}
+    for path, content in {**damaged, "binary/recipe.toml": b"\xff\x00"}.items():
+        shutil.copytree("runs/book", Path("runs", path).parent)
+        Path("runs", path).write_bytes(content)
     Path("runs/study").mkdir()
     Path("runs/study/study.toml").write_text("asked = 3")
     cut_short(place / "runs" / "book")
@@ -126,16 +127,12 @@ def test_the_newest_is_first_and_nothing_is_written(place, sublayer):
 
 def test_a_comparison_is_one_row_with_the_command_that_resumes_it(place, sublayer, monkeypatch):
     (place / "text.txt").write_text("The cat sat on the mat.\n" * 200)
-    words = (
-        *("gpt", "model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16"),
-        *("train.steps=2", "train.batch_sequences=2", "train.precision=float32"),
-        *("train.threads=1", "data.path=text.txt", "--vary", "model.ffn=gelu,swiglu"),
-    )
-    assert sublayer("compare", *words, "--seeds", "1", "--out", "runs/two").code == 0
+    words = (*SMALL, "train.steps=2", "train.batch_sequences=2", "data.path=text.txt")
+    arms = ("--vary", "model.ffn=gelu,swiglu", "--seeds", "1")
+    assert sublayer("compare", "gpt", *words, *arms, "--out", "runs/two").code == 0
     row = rows(sublayer)["runs/two"]
-    expected = ["comparison", "finished", ["ffn=gelu", "ffn=swiglu"], 2, 2, 1]
-    assert of(row, "kind state arms finished planned seeds") == expected
-    assert row["headline"] == "one seed: values, no verdict"
+    expected = ["finished", ["ffn=gelu", "ffn=swiglu"], 2, 2, 1, "one seed: values, no verdict"]
+    assert of(row, "state arms finished planned seeds headline") == expected
     assert len(rows(sublayer, "--arms", "runs/two")) == 3
     shutil.rmtree("runs/two/arms/1-ffn=swiglu")
     row = rows(sublayer)["runs/two"]
@@ -146,3 +143,92 @@ def test_a_comparison_is_one_row_with_the_command_that_resumes_it(place, sublaye
     shutil.rmtree("two/arms/1-ffn=swiglu")
     # From another folder the command changes to the one that its paths are of.
     assert rows(sublayer, ".")["two"]["resume"].startswith(f"cd {place} && sublayer compare gpt ")
+
+
+def test_a_summary_of_many_arms_has_fifteen_lines_and_says_how_many_are_left_out():
+    results = synthetic_results({f"arm{n}": n * 0.01 for n in range(20)})
+    sizes = {"train": {"bytes": 9000, "documents": 634}, "test": {"bytes": 500, "documents": 52}}
+    made = replace(results.reproduction, text=StudyText(("python",), sizes))
+    lines = summarize(replace(results, reproduction=made), Path("/report.html")).splitlines()
+    n_shown = sum(line.startswith("  arm") for line in lines)
+    assert len(lines) == 15 and n_shown >= 4
+    assert f"  and {19 - n_shown} more: in the report, or by --details" in lines
+
+
+def test_the_demo_says_what_it_will_do_and_how_long_that_takes(tmp_path, capsys):
+    for name in ("lr=0.004/seed-1000", "seed-0"):
+        run = tmp_path / "arms" / "0-transformer" / name
+        run.mkdir(parents=True)
+        (run / "record.json").touch()
+    announce(tmp_path / "elsewhere", 2)
+    announce(tmp_path, 4)
+    whole, rest = unwrapped(capsys.readouterr().err).split("Tiny decoders")[1:]
+    assert "32 runs of 260 steps, 2 at a time" in whole and "about 2:39 on a processor" in whole
+    assert "for 30 missing runs" in rest and "about 1:22 on a processor" in rest
+
+
+def test_a_study_that_can_compare_nothing_exits_as_failed_training(sublayer, trained, here):
+    settings = (*SMALL, "train.batch_sequences=2", f"data.path={trained.parent}/text.txt")
+    rates = ("train.steps=4", "--vary", "optimizer.lr=1e-3,1e6", "--seeds", 1)
+    code, _, err = sublayer("compare", "gpt", *settings, *rates)
+    assert (code, "report.html" in err.splitlines()[-1]) == (3, True)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    place = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(place / "cache"))
+        text = write_text(place / "river.txt")
+        compare("gpt", settings_of(text), vary=[FFN], seeds=3, out=place / "study")
+    return place / "study"
+
+
+@pytest.fixture
+def study(compared, tmp_path, monkeypatch):
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(compared, "study"))
+
+
+def test_the_report_of_a_comparison_is_written_again(sublayer, study):
+    kept = re.compile(r'<h1 id="verdict">.*?</h1>|<dl class="samples">.*?</dl>', re.DOTALL)
+    page = study / "report.html"
+    before, runs = kept.findall(page.read_text()), files(study / "arms")
+    assert len(before) == 2 and "SwiGLU feed-forward" in before[0]
+    assert sublayer("report", study).code == 0
+    assert kept.findall(page.read_text()) == before
+    page.unlink()
+    assert sublayer("report", study)[:2] == (0, f"{page.resolve()}\n")
+    # A report that a command wrote may be written again.
+    for _ in range(2):
+        assert sublayer("report", study, "--out", "copy.html").code == 0
+    for written in (page, Path("copy.html")):
+        assert kept.findall(written.read_text())[0] == before[0]
+    assert files(study / "arms") == runs
+    page.write_text("what somebody wrote")
+    assert "is no report of this folder" in sublayer("report", study).refusal()
+    assert page.read_text() == "what somebody wrote"
+
+
+def test_an_unfinished_comparison_says_what_is_missing(sublayer, study):
+    finished = json.loads((study / "results.json").read_text())["notes"]
+    assert any(note.startswith("The test split is part of one document") for note in finished)
+    shutil.rmtree(study / "arms/1-ffn=swiglu/seed-1")
+    for name in ("report.html", "results.json"):
+        (study / name).unlink()
+    first, *others = results_of_folder(study).notes
+    assert first.startswith("Unfinished: 5 of 6 runs of all seeds have ended.")
+    assert others == finished
+    assert sublayer("report", study).code == 0
+    text = (study / "report.html").read_text()
+    assert all(note.partition(".")[0].partition("'")[0] in text for note in (first, *finished))
+    shutil.rmtree(study / "arms/1-ffn=swiglu")
+    assert sublayer("report", study).code == 0
+    text = (study / "report.html").read_text()
+    assert '<h1 id="verdict">Nothing to compare yet</h1>' in text
+    assert "Not one of ffn=swiglu has." in text and results_of_folder(study).n_comparisons == 1
+    # Neither an axis nor a table without rows.
+    assert "How large" not in text and "seeds are few" not in text
+    shutil.rmtree(study / "arms/0-ffn=gelu")
+    assert "no run of the baseline, ffn=gelu, has ended" in sublayer("report", study).refusal()

@@ -5,7 +5,6 @@ Started with a device, a text, and names of kinds or of cases of several process
 
 import json
 import sys
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -15,7 +14,7 @@ from torch.fx import GraphModule
 
 from sublayer.training.processes.joining import join_world, leave_world
 from sublayer.training.step import allow_graphs
-from tests.gpu.kinds import KINDS, Texts, open_session
+from tests.gpu.kinds import KINDS, open_session
 
 CASES = {
     "whole copies": {"train.shard": "none", "train.recompute": "blocks"},
@@ -27,7 +26,6 @@ CASES = {
 
 
 def main():
-    """Train each case both ways, and print what the first process found."""
     place, plain, *names = sys.argv[1:]
     torch.set_num_threads(1)
     device, found = torch.device(place), {}
@@ -35,7 +33,7 @@ def main():
     attentions = _compile_and_count("aot_eager" if place == "cpu" else "inductor")
     for name in names:
         settings = {**{**KINDS, **CASES}[name], "model.dropout": 0.0}
-        sessions = [open_session(Texts(*[Path(plain)] * 4), settings, device, world) for _ in "ab"]
+        sessions = [open_session(plain, settings, device, world) for _ in "ab"]
         allow_graphs(12)
         sessions[1].train_step.parallel.compile()
         # What was compiled for one case would be taken for the next.
@@ -44,9 +42,12 @@ def main():
             counted.clear()
         figures = [_train(each, evaluates=world.size > 1) for each in sessions]
         worst = max(abs(ours - theirs) / abs(ours) for ours, theirs in zip(*figures, strict=True))
+        n_graphs, n_breaks = (
+            counters["stats"]["unique_graphs"],
+            sum(counters["graph_break"].values()),
+        )
         found[name] = {"worst": worst, "attentions": len(attentions)}
-        found[name] |= {"graphs": counters["stats"]["unique_graphs"]}
-        found[name] |= {"breaks": sum(counters["graph_break"].values())}
+        found[name] |= {"graphs": n_graphs, "breaks": n_breaks}
     if world.is_main:
         print(json.dumps(found), flush=True)
     world.wait()
@@ -54,7 +55,6 @@ def main():
 
 
 def _train(session, *, evaluates):
-    """Return losses and gradient norms of steps, with an evaluation between them."""
     figures = []
     for step in range(3):
         result = session.train_step(step)
@@ -65,10 +65,7 @@ def _train(session, *, evaluates):
 
 
 def _compile_and_count(name):
-    """Have modules compiled by a backend; each attention in a graph is added to what is returned.
-
-    A CPU is compiled for without generating code, which takes long there.
-    """
+    """Have modules compiled by a backend, no code generated; return attentions as met."""
     backend, compile_module, attentions = lookup_backend(name), nn.Module.compile, []
 
     def counting(graph, inputs):

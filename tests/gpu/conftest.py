@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-from tests.gpu.kinds import Texts
-
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request, monkeypatch):
@@ -20,9 +18,7 @@ def device(request, monkeypatch):
 
 @pytest.fixture(scope="session")
 def texts(workshop):
-    """The texts of every kind of objective, small."""
-    folder = workshop.folder / "texts"
-    return Texts(*(folder / name for name in ("words.txt", "stories", "pairs.tsv", "tasks")))
+    return workshop.path
 
 
 @pytest.fixture(autouse=True, scope="session")

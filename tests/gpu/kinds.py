@@ -1,18 +1,15 @@
 """A tiny run of every kind of model and objective, and of every optimizer, on any device."""
 
-from dataclasses import dataclass
-from pathlib import Path
-
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.optimizers.kinds import OPTIMIZERS as OPTIMIZER_TABLES
-from sublayer.runs.resolution import resolve
-from sublayer.runs.session import Place, assemble, prepare_data
+from sublayer.runs.session import Place
 from sublayer.training.processes.world import World
 from tests.breadth import TRIES_ALL
 from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
+from tests.training.runs import open_session as open_on
 
 ALONE = World(rank=0, size=1)
 KINDS = {
@@ -49,49 +46,25 @@ def chosen(table, *names):
     return list(table) if TRIES_ALL else [name for name in table if name in names]
 
 
-@dataclass(frozen=True)
-class Texts:
-    """The texts that objectives read."""
-
-    plain: Path
-    stories: Path
-    pairs: Path
-    tasks: Path
-
-    def of(self, settings):
-        by_kind = {"masked": self.stories, "translation": self.pairs, "supervised": self.tasks}
-        return str(by_kind.get(settings.get("objective.kind"), self.plain))
-
-
-def open_session(texts, settings, device, world=ALONE):
-    """Assemble the tiny recipe with settings over it, on a device."""
-    given = {**TINY, "data.path": texts.of(settings), **settings}
+def open_session(path, settings, device, world=ALONE):
+    """``path`` is a text, or gives the text of settings."""
+    given = {**TINY, "data.path": str(path(settings) if callable(path) else path), **settings}
     if given.get("model.kind") == "lstm":
         del given["model.n_heads"]
-    loaded = load_recipe("gpt", given)
-    place = Place(torch.device(device), world)
-    data = prepare_data(loaded.recipe)
-    return assemble(resolve(loaded.recipe, data, place), data, place)
+    return open_on(load_recipe("gpt", given), Place(torch.device(device), world))
 
 
 def gradients(session, step=0):
-    """Compute the loss and the gradients of a step, on the CPU."""
     train_step = session.train_step
     train_step.objective.train()
     train_step.objective.begin(step, train_step.recipe.train.steps)
     loss = train_step._accumulate(step, train_step.prepare(step))
-    found = {
-        name: value.grad.detach().cpu()
-        for name, value in train_step.parameters.items()
-        if value.grad is not None
-    }
-    return float(loss), found
+    found = {name: value.grad for name, value in train_step.parameters.items()}
+    return float(loss), {name: x.detach().cpu() for name, x in found.items() if x is not None}
 
 
-_WAITING = {
-    *("_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique2", "unique_dim"),
-    *("unique_consecutive", "equal", "repeat_interleave", "lift_fresh"),
-}
+_WAITING = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique2", "unique_dim"}
+_WAITING |= {"unique_consecutive", "equal", "repeat_interleave", "lift_fresh"}
 """What would wait for a GPU: numbers read back, results as large as their content says, and what
 ``torch.tensor`` makes here to be copied there."""
 

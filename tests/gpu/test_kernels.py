@@ -36,38 +36,27 @@ def document_mask(n_tokens):
     return (documents[:, None] == documents).tril()[None, None]
 
 
-MASKS = {
-    "all": Keys(False, None),
-    "causal": Keys(True, None),
-    "documents": Keys(True, document_mask(17)),
-    "padding": Keys(False, torch.arange(17)[None, None, None] < 13),
-}
+MASKS = {"all": Keys(False, None), "causal": Keys(True, None)}
+MASKS |= {"documents": Keys(True, document_mask(17))}
+MASKS |= {"padding": Keys(False, torch.arange(17)[None, None, None] < 13)}
 
 
 def softmax_attention(q, k, v, keys, bias, scale):
     scores = scale * q @ k.mT
     if bias is not None:
         scores = scores + bias
-    mask = keys.mask
-    if mask is None and keys.is_causal:
-        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()
+    causal = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril() if keys.is_causal else None
+    mask = causal if keys.mask is None else keys.mask
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     return scores.softmax(-1) @ v
 
 
-@pytest.mark.parametrize(
-    ("name", "has_bias", "dtype"),
-    rows(
-        [
-            ("documents", True, torch.float32),
-            ("causal", False, torch.bfloat16),
-            ("all", True, torch.bfloat16),
-            ("padding", False, torch.float32),
-        ],
-        2,
-    ),
-)
+CASES = [("documents", True, torch.float32), ("causal", False, torch.bfloat16)]
+CASES += [("all", True, torch.bfloat16), ("padding", False, torch.float32)]
+
+
+@pytest.mark.parametrize(("name", "has_bias", "dtype"), rows(CASES, 2))
 def test_attention_and_its_gradients_are_those_of_the_formula(name, has_bias, dtype, device):
     keys = MASKS[name]
     q, k, v, weight = (draw(3, 2, 17, 8, seed=seed) for seed in range(4))
@@ -82,12 +71,11 @@ def test_attention_and_its_gradients_are_those_of_the_formula(name, has_bias, dt
     found = attend(*inputs, there, own_bias, scale=0.3)
     found.backward(weight.to(device, dtype))
     # Next to the largest, as rounding of bfloat16 is.
-    limit = TOLERANCE[dtype]
     pairs = [(found, expected)]
     pairs += [(x.grad, y.grad) for x, y in zip(inputs, expected_inputs, strict=True)]
     for own, reference in pairs:
         difference = (own.detach().double().cpu() - reference.detach()).abs().max()
-        assert difference < limit * (1 + reference.abs().max())
+        assert difference < TOLERANCE[dtype] * (1 + reference.abs().max())
 
 
 def test_the_loss_of_a_vocabulary_and_its_gradients_are_those_of_the_formula(device):
@@ -180,9 +168,7 @@ def test_the_host_never_waits_for_the_gpu_while_it_generates(name):
         torch.cuda.set_sync_debug_mode("default")
 
 
-READ = torch.tensor(
-    [[0, 0, 0, 1, 1, 1, 1, 2, 2, -1, -1], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], [0] + 10 * [-1]]
-)
+READ = torch.tensor([3 * [0] + 4 * [1] + 2 * [2] + 2 * [-1], 11 * [0], [0] + 10 * [-1]])
 WRITTEN = torch.tensor([[0, 0, 1, 2, 2, 2, -1], [0, 0, 0, 0, 0, -1, -1], [0, 0, 0, 0, 0, 0, 0]])
 ONE_A_ROW = torch.tensor([8 * [0] + 3 * [-1], 11 * [0], [0] + 10 * [-1]])
 READERS = torch.tensor([4 * [0] + 3 * [-1], 7 * [0], 6 * [0] + [-1]])
@@ -226,7 +212,6 @@ def ragged_on_a_cpu(device, monkeypatch):
 
 
 def layouts(name):
-    """The layout of a name with where sequences begin, and which queries count."""
     if name in ("causal", "padded"):
         read = READ if name == "causal" else ONE_A_ROW
         lay_out = Layout.causal if name == "causal" else Layout.bidirectional
@@ -273,12 +258,9 @@ WHOLE = {"train.batch_sequences": 24, "train.micro_batch_sequences": 24}
 
 
 @pytest.mark.parametrize("kind", chosen(RAGGED, "translation"))
-def test_an_objectives_gradients_are_those_under_masks(
-    kind, texts, device, ragged_on_a_cpu, monkeypatch, tmp_path
-):
+def test_gradients_under_masks(kind, texts, device, ragged_on_a_cpu, monkeypatch, tmp_path):
     settings = {**KINDS[kind], **WHOLE, "model.dropout": 0, "model.dropout_attention": 0}
-    if kind == "masked":
-        settings["data.context"] = 128
+    settings |= {"data.context": 128} if kind == "masked" else {}
     if kind == "translation":
         lines = [" ".join(WORDS[: 1 + number % 17]) for number in range(200)]
         (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in lines))
@@ -310,14 +292,14 @@ def with_starts(each, device, *, is_ragged):
     if is_ragged:
         batch = each.part.batch.with_starts()
         return replace(each, batch=batch if device.type == "cpu" else batch.to(device))
-    batch = each.batch
     if device.type == "cpu":
         return each
-    read = getattr(batch, "read", None)
-    if read is None:
+    batch = each.batch
+    if getattr(batch, "read", None) is None:
         return replace(each, batch=replace(batch, starts=None))
     written = None if batch.written is None else replace(batch.written, starts=None)
-    return replace(each, batch=replace(batch, read=replace(read, starts=None), written=written))
+    read = replace(batch.read, starts=None)
+    return replace(each, batch=replace(batch, read=read, written=written))
 
 
 def test_queries_at_few_places_keep_the_mask():

@@ -10,6 +10,7 @@ from tests.breadth import TRIES_ALL
 from tests.gpu.compiled_together import CASES
 from tests.gpu.kinds import KINDS, OPTIMIZERS, NothingWaits, chosen, gradients, open_session
 from tests.torchrun import in_processes
+from tests.training.runs import weights
 
 LOSS, GRADIENT, MOVED = 1e-5, 1e-3, 0.05
 """Greatest relative difference: of a loss; of a parameter's gradient, and of all changes, in L2."""
@@ -18,20 +19,12 @@ PLACES = ["cpu", GPU] if TRIES_ALL else [GPU]
 
 
 def without_dropout(settings):
-    has_own = settings.get("objective.kind") == "supervised"
-    if has_own and settings.get("objective.format") != "text":
-        settings = {**settings, "objective.dropout": 0.0}
-    return {**settings, "model.dropout": 0.0}
+    has_own = "data.tasks" in settings and settings.get("objective.format") != "text"
+    return {**settings, "model.dropout": 0.0, **({"objective.dropout": 0.0} if has_own else {})}
 
 
 def differs_by(found, expected):
     return float((found - expected).norm() / expected.norm().clamp_min(1e-6))
-
-
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize("kind", chosen(KINDS, "documents", "masked", "span", "questions, joint"))
@@ -54,13 +47,13 @@ def test_every_optimizer_moves_weights_as_on_the_cpu(name, device, texts, monkey
     settings = without_dropout(OPTIMIZERS[name])
     moved, losses = [], []
     for place in (device, device, "cpu"):
-        session = open_session(texts, settings, place)
-        before = {n: p.detach().cpu().clone() for n, p in session.train_step.parameters.items()}
-        losses.append([float(session.train_step(step).loss) for step in range(3)])
-        parameters = session.train_step.parameters.items()
-        moved.append(torch.cat([(p.detach().cpu() - before[n]).flatten() for n, p in parameters]))
-        if len(losses) == 2:
+        if place == "cpu":
             monkeypatch.undo()
+        train_step = open_session(texts, settings, place).train_step
+        before = weights(train_step)
+        losses.append([float(train_step(step).loss) for step in range(3)])
+        pairs = zip(weights(train_step).values(), before.values(), strict=True)
+        moved.append(torch.cat([(after - value).flatten().cpu() for after, value in pairs]))
     # The same steps give the same numbers again.
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     # A change of Adam's first steps has the gradient's sign alone, however small it is: a few of
@@ -131,9 +124,11 @@ def test_the_host_never_waits_for_the_gpu_in_a_step(name, texts):
 def compiled(n_processes, place, texts, *names):
     """Run ``compiled_together``: what differs from what is not compiled, and what was compiled."""
     # In processes of their own: annotations that are checked cannot be compiled.
-    words = (place, texts.plain, *names)
-    output = run(in_processes(n_processes, "tests.gpu.compiled_together", *words))
-    found = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
+    words = (place, texts({}), *names)
+    command = in_processes(n_processes, "tests.gpu.compiled_together", *words)
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     assert found.keys() == set(names)
     return found.items()
 

@@ -16,7 +16,6 @@ def text_path(workshop):
 
 @pytest.fixture
 def double():
-    """Tensors of float64 where nothing else is said."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -24,10 +23,9 @@ def double():
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory):
-    patch = pytest.MonkeyPatch()
-    patch.setenv("SUBLAYER_CACHE", str(tmp_path_factory.mktemp("cache")))
-    yield
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture
@@ -38,11 +36,8 @@ def tiny(workshop):
 
 @pytest.fixture
 def run(tmp_path, tiny):
-    """Train the tiny recipe in `tmp_path / name`."""
-
     def train(name, settings=None, *, progress=None, resume=False):
-        return train_run(
-            tiny(settings), tmp_path / name, progress=progress or SilentProgress(), resume=resume
-        )
+        shown = progress or SilentProgress()
+        return train_run(tiny(settings), tmp_path / name, progress=shown, resume=resume)
 
     return train

@@ -13,22 +13,11 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.runs.run import train_run
 from tests.training.runs import SignalAt
 
-_STEP = 7
-
-
-def train_until_lost(number, words):
-    settings = [word for word in words if "=" in word]
-    folder = Path(words[words.index("--out") + 1])
-    train_run(
-        load_recipe(words[1], settings),
-        folder,
-        resume=True,
-        progress=SignalAt(_STEP, signal.Signals(number)),
-    )
-
-
 if __name__ == "__main__":
     words = sys.argv[2:]
     if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        train_until_lost(int(sys.argv[1]), words)
+        loaded = load_recipe(words[1], [word for word in words if "=" in word])
+        folder = Path(words[words.index("--out") + 1])
+        lost = SignalAt(7, signal.Signals(int(sys.argv[1])))
+        train_run(loaded, folder, resume=True, progress=lost)
     sys.exit(cli.main(words))

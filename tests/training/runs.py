@@ -15,8 +15,6 @@ ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
 
 
 class Notes(SilentProgress):
-    """Keeps what is said."""
-
     def __init__(self):
         self.texts = []
 
@@ -25,8 +23,6 @@ class Notes(SilentProgress):
 
 
 class SignalAt(SilentProgress):
-    """Sends this process a signal after a given step."""
-
     def __init__(self, step, number=signal.SIGINT):
         self.step, self.number = step, number
 

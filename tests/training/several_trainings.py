@@ -30,23 +30,18 @@ from tests.training.runs import open_session
 CPU = torch.device("cpu")
 
 
-class Ended(Exception):
-    """A process ends here."""
-
-
 class EndAfter(SilentProgress):
     def __init__(self, step):
         self.step = step
 
     def update(self, status):
         if status.step == self.step:
-            raise Ended
+            raise EOFError
 
 
 def save_again(told):
-    session = open_session(
-        load_recipe(told["recipe"], told["settings"]), Place(CPU, join_world(CPU))
-    )
+    loaded = load_recipe(told["recipe"], told["settings"])
+    session = open_session(loaded, Place(CPU, join_world(CPU)))
     snapshots = Snapshots(Path(told["into"]), session.train_step, lambda folder: None)
     restored = told.get("restore")
     state = snapshots.restore(Path(restored)) if restored else LoopState()
@@ -58,17 +53,15 @@ def break_off(told):
     loaded = load_recipe(told["recipe"], told["settings"])
     try:
         train_run(loaded, Path(told["out"]), resume=True, progress=EndAfter(told["end"]))
-    except Ended:
+    except EOFError:
         return None
     return f"did not get to step {told['end']}"
 
 
 def answer(told):
     world = join_world(CPU)
-    found = {
-        "scores": shared_work.scores(world, told["paths"]),
-        "agreement": shared_work.agreement(world),
-    }
+    found = {"scores": shared_work.scores(world, told["paths"])}
+    found["agreement"] = shared_work.agreement(world)
     (Path(told["found"]) / f"{world.rank}.json").write_text(json.dumps(found))
 
 
@@ -78,15 +71,10 @@ def differ(told):
 
 
 def do(told):
+    kinds = {"into": save_again, "end": break_off, "found": answer, "differing": differ}
     if isinstance(told, list):
         return cli.main(told)
-    if "into" in told:
-        return save_again(told)
-    if "end" in told:
-        return break_off(told)
-    if "found" in told:
-        return answer(told)
-    return differ(told)
+    return next(work for kind, work in kinds.items() if kind in told)(told)
 
 
 if __name__ == "__main__":

@@ -16,16 +16,12 @@ from sublayer.training.processes.agreement import check_same
 from tests.made import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 from tests.training.runs import open_session
 
+BEAM = {"objective.beam": 2}
 MANY = {"train.evaluate_tokens": 20000}
 SETTINGS = {
     "causal": {"data.boundaries": "respect", "data.context": 16, **MANY},
     "masked": {**MASKED, "data.context": 128, **MANY},
-    "translation": {
-        **TRANSLATION,
-        "train.best_by": "bleu",
-        "data.context": 16,
-        "objective.beam": 2,
-    },
+    "translation": {**TRANSLATION, "train.best_by": "bleu", "data.context": 16, **BEAM},
     "span": {**SPAN, "data.boundaries": "respect", "data.split": "40/30/30", **MANY},
     "pair": PAIR,
     "traversal": TRAVERSAL,
@@ -42,7 +38,6 @@ def count_calls(self, *args, **kwargs):
 
 
 def scored(session, effort, processes):
-    """Score a split, and count how often the model was asked for hidden states."""
     CALLS.clear()
     family = family_of(session.recipe.objective)
     model = session.train_step.objective.model.eval()
@@ -67,17 +62,13 @@ def few(model, context):
 @patch.object(text_predictions, "batch_sequences", few)
 @patch.object(text_predictions, "_AT_A_TIME", 2)
 def scores(world, paths):
-    """Score a model of each kind, alone and with the other processes."""
-    found = {}
+    found, places = {}, {"alone": ALONE, "together": world}
     for (kind, settings), path in zip(SETTINGS.items(), paths, strict=True):
         session = open_session(vary(load_recipe("gpt", {**TINY, "data.path": path}), settings))
         for step in range(2):
             session.train_step(step)
         found[kind] = {
-            effort: {
-                "alone": scored(session, effort, ALONE),
-                "together": scored(session, effort, world),
-            }
+            effort: {name: scored(session, effort, by) for name, by in places.items()}
             for effort in ("training", "test")
         }
     return found
@@ -91,14 +82,11 @@ def agreement(world):
     def fail():
         raise ValueError("the disk is full")
 
-    found = {
-        "ragged": gathered([[1.5], [], [3.0, float(2**40)], [4.0], [5.0, 6.0, 7.0]]),
-        "fewer": gathered([[8.0]]),
-        "sum": world.sum(torch.tensor([world.rank + 1.0])).tolist(),
-        "share": world.share([float(world.rank), 7.0]),
-        "any": [world.any(world.rank == rank) for rank in range(3)],
-        "written": [],
-    }
+    found = {"ragged": gathered([[1.5], [], [3.0, float(2**40)], [4.0], [5.0, 6.0, 7.0]])}
+    found |= {"fewer": gathered([[8.0]])}
+    found |= {"sum": world.sum(torch.tensor([world.rank + 1.0])).tolist()}
+    found |= {"share": world.share([float(world.rank), 7.0])}
+    found |= {"any": [world.any(world.rank == rank) for rank in range(3)], "written": []}
     world.by_first(lambda: found["written"].append(world.rank))
     try:
         check_same(world, f"text {world.rank}", "another text", "give all nodes the same files")

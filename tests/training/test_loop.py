@@ -1,25 +1,222 @@
-"""The loop: batches prepared ahead, the best checkpoint, notes, checkpoints written beside it."""
+"""The loop and its steps: accumulation, dropout, batches prepared ahead, checkpoints, notes."""
 
 import math
 import re
 import threading
+import weakref
 
 import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted, TrainingError
+from sublayer.errors import CheckpointError, DataError, Interrupted, TrainingError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
+from sublayer.model.roles import parameter_roles
 from sublayer.training.ahead import Ahead, PreparedStep
 from sublayer.training.checkpoints import saving
 from sublayer.training.checkpoints.loop_state import LoopState
 from sublayer.training.checkpoints.snapshots import Snapshots
+from sublayer.training.dropout_seed import seed_dropout
 from sublayer.training.loop import Evaluate, Loop
 from sublayer.training.processes import alone
 from sublayer.training.progress import SilentProgress
-from tests.made import MASKED, TRANSLATION
-from tests.training.runs import Notes, SignalAt, open_session, results
+from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION, TRAVERSAL
+from tests.training.runs import Notes, SignalAt, open_session, results, weights
+
+
+@pytest.fixture
+def session(tiny):
+    return lambda settings=None: open_session(tiny(settings))
+
+
+def gradients(session, step=0):
+    train_step = session.train_step
+    loss = train_step._accumulate(step, train_step.prepare(step))
+    found = {name: value.grad for name, value in train_step.parameters.items()}
+    return loss, {name: None if grad is None else grad.clone() for name, grad in found.items()}
+
+
+def micro_batches(train_step, step):
+    size, context = train_step.recipe.train.micro_batch_sequences, train_step.recipe.data.context
+    parts = train_step.parallel.micro_batches(train_step.batches, step, size, context)
+    return [part.batch for part in parts]
+
+
+DOCUMENTS = {"data.boundaries": "respect", "data.context": 16}
+AUXILIARY = {"model.n_layers": 3, "objective.auxiliary": "layers", "objective.targets": 3}
+ACCUMULATED = {
+    "windows": ({}, 4, 0),
+    "documents": ({**DOCUMENTS, "objective.position_reduction": "sum"}, 5, 0),
+    "some auxiliary losses": (AUXILIARY, 4, 20),
+    # Rows of single examples and of several, with as many predictions as they have tokens for.
+    "masked": ({**MASKED, "train.batch_sequences": 11, "objective.p_short": 0.6}, 2, 0),
+    "translation": ({**TRANSLATION, "train.recompute": "blocks"}, 1, 3),
+    "span": (SPAN, 2, 0),
+    "text": (TEXT, 1, 0),
+    "pairs": ({**PAIR, "objective.dropout": 0.0}, 1, 0),
+    "traversals": ({**TRAVERSAL, "objective.dropout": 0.0}, 1, 0),
+    "questions": ({**QUESTIONS, "objective.dropout": 0.0, "data.tasks": "squad2"}, 1, 0),
+}
+"""Settings, sequences of a micro-batch, and the step."""
+
+
+@pytest.mark.parametrize("kind", ACCUMULATED)
+def test_accumulated_gradients_equal_the_large_batchs(session, tmp_path, double, kind):
+    settings, micro, step = ACCUMULATED[kind]
+    if kind == "documents":
+        # Many short documents make the counts of the micro-batches ragged.
+        for number in range(40):
+            (tmp_path / f"{number}.txt").write_text(f"{number} says {'word ' * (number % 7 + 3)}")
+        settings = {**settings, "data.path": str(tmp_path)}
+    found = []
+    for size in (settings.get("train.batch_sequences", 6), micro):
+        parted = session({**settings, "model.dropout": 0.0, "train.micro_batch_sequences": size})
+        parted.train_step.objective.begin(step, 24)
+        found.append(gradients(parted, step))
+    (whole_loss, whole), (loss, parts) = found
+    count, batches = parted.train_step.objective.counts, micro_batches(parted.train_step, step)
+    counts = [tuple(count(batch).values()) for batch in batches]
+    assert len(counts) > 1
+    assert len(set(counts)) > 1 or not kind.startswith(("documents", "masked", "translation"))
+    assert loss.item() == pytest.approx(whole_loss.item(), rel=1e-6)
+    for name, gradient in whole.items():
+        if gradient is None:
+            assert parts[name] is None
+        else:
+            torch.testing.assert_close(parts[name], gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_summed_positions_change_the_norm_and_neither_the_logged_loss_nor_a_clipped_step(session):
+    settings = {"model.dropout": 0.0, "optimizer.kind": "sgd", "optimizer.clip_norm": 0.01}
+    built = [session({**settings, "objective.position_reduction": how}) for how in ("mean", "sum")]
+    of_mean, of_sum = (each.train_step(3) for each in built)
+    assert of_sum.loss.item() == pytest.approx(of_mean.loss.item(), rel=1e-6)
+    expected = built[0].recipe.data.context * of_mean.gradient_norm.item()
+    assert of_sum.gradient_norm.item() == pytest.approx(expected, rel=1e-4)
+    one, other = (weights(each.train_step) for each in built)
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-7)
+
+
+def test_nothing_of_a_micro_batchs_graph_is_left_when_the_next_begins(session):
+    step = session({"train.micro_batch_sequences": 2}).train_step
+    forward, graphs = step.objective.forward, []
+
+    def watched(batch):
+        assert not any(graph() is not None for graph in graphs)
+        totals = forward(batch)
+        graphs.extend(weakref.ref(total) for total in totals.values())
+        return totals
+
+    step.objective.forward = watched
+    step(0)
+    assert len(graphs) == 3
+
+
+@pytest.mark.parametrize("kind", [MASKED, TRANSLATION], ids=["masked", "pairs"])
+def test_z_loss_moves_the_weights_and_is_in_no_number(session, kind):
+    settings = {**kind, "model.dropout": 0.0}
+    plain, other = session(settings), session({**settings, "objective.z_loss": 0.1})
+    assert other.evaluate() == plain.evaluate()
+    loss, without = gradients(plain)
+    reported, found = gradients(other)
+    assert reported.item() == loss.item()
+    assert any(not torch.equal(found[name], value) for name, value in without.items())
+
+
+def test_an_optimizer_leaves_a_head_that_is_not_trained_as_it_was(session):
+    decay = {"optimizer.weight_decay": 0.5}
+    train_step = session({**MASKED, **decay, "objective.sentence": "none"}).train_step
+    before = weights(train_step)
+    train_step(0)
+    train_step(1)
+    unmoved = {name for name, value in weights(train_step).items() if value.equal(before[name])}
+    assert {name.split(".")[1] for name in unmoved} == {"pooler", "sentence_head"}
+
+
+def test_the_tokens_of_a_masked_step_are_counted_without_padding(session):
+    settings = {"train.micro_batch_sequences": 6, "objective.p_short": 0.6}
+    train_step = session({**MASKED, **settings}).train_step
+    (batch,) = micro_batches(train_step, 5)
+    assert train_step.n_tokens(5) == sum(batch.read.lengths) < batch.read.tokens.numel()
+
+
+def test_a_step_depends_on_seed_and_step_alone(session):
+    found = []
+    for number, settings in enumerate(({}, {}, {"train.seed": 1})):
+        train_step = session(settings).train_step
+        torch.manual_seed(number)
+        before = torch.get_rng_state()
+        train_step(3)
+        assert torch.equal(torch.get_rng_state(), before)
+        found.append(weights(train_step))
+    first, second, other = found
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert not torch.equal(first["model.embedding.weight"], other["model.embedding.weight"])
+
+
+def test_dropout_differs_between_steps_and_micro_batches(session):
+    built = session({"optimizer.lr": 1e-12, "model.dropout": 0.5, "train.micro_batch_sequences": 6})
+    batch = micro_batches(built.train_step, 0)[0]
+    losses = []
+    for index in (0, 1, 0):
+        with torch.random.fork_rng():
+            seed_dropout(0, 0, index, 0)
+            losses.append(built.train_step.objective(batch)["lm"].item())
+    assert losses[0] == losses[2] != losses[1]
+
+
+@pytest.mark.parametrize(("kind", "vectors"), [("adamw", False), ("lamb", False), ("adamw", True)])
+def test_weight_decay_spares_vectors_unless_asked(session, kind, vectors):
+    settings = {"optimizer.kind": kind, "optimizer.weight_decay": 0.5}
+    more = {"optimizer.decay_vectors": True} if vectors else {}
+    train_step = session({**settings, **more}).train_step
+    groups = [group for group in train_step.optimizer.param_groups if group["weight_decay"] > 0]
+    decayed = {id(parameter) for group in groups for parameter in group["params"]}
+    roles = parameter_roles(train_step.objective)
+    for name, parameter in train_step.parameters.items():
+        assert (id(parameter) in decayed) == (vectors or roles[name] != "vector"), name
+
+
+def test_the_gradient_is_clipped_to_the_global_norm(session):
+    plain = {"kind": "sgd", "momentum": 0.0, "schedule": "constant", "warmup_steps": 0, "lr": 1.0}
+    settings = {f"optimizer.{name}": value for name, value in plain.items()}
+    train_step = session({**settings, "optimizer.clip_norm": 0.01}).train_step
+    before = weights(train_step)
+    assert train_step(0).gradient_norm > 0.01
+    moved = [(value - before[name]).norm() for name, value in weights(train_step).items()]
+    assert torch.stack(moved).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+DROPPED = {f"dropout{of}": 0.1 for of in ("", "_attention", "_ffn", "_embedding")}
+ROTARY = {"share": "all", "ffn": "swiglu", "positions": "rotary", "dropout": 0.1}
+
+
+@pytest.mark.parametrize(("model", "precision"), [(DROPPED, "float32"), (ROTARY, "bfloat16")])
+def test_blocks_computed_again_give_the_same_gradients(session, model, precision):
+    settings = {f"model.{name}": value for name, value in model.items()}
+    settings |= {"model.n_layers": 3, "objective.auxiliary": "layers", "train.precision": precision}
+    settings |= {"train.micro_batch_sequences": 4}
+    loss, kept = gradients(session(settings))
+    again_loss, again = gradients(session({**settings, "train.recompute": "blocks"}))
+    assert torch.equal(loss, again_loss)
+    for name, gradient in kept.items():
+        assert torch.equal(again[name], gradient), name
+
+
+def test_blocks_are_computed_again_in_training_alone(session):
+    train_step = session({"train.recompute": "blocks", "model.n_layers": 3}).train_step
+    blocks = [m for m in train_step.objective.modules() if type(m).__name__ == "Sublayer"]
+    calls = []
+    for block in blocks:
+        block.register_forward_pre_hook(lambda *_: calls.append(1))
+    train_step(0)
+    assert len(calls) == 2 * len(blocks) * len(micro_batches(train_step, 0))
+    calls.clear()
+    with torch.no_grad():
+        train_step.objective(train_step.batches.batch(0))
+    assert len(calls) == len(blocks)
+
 
 RUINOUS = {"optimizer.schedule": "constant", "optimizer.lr": 0.5, "optimizer.warmup_steps": 5}
 AFTER_SIX = {"train.steps": 6, "train.evaluate_steps": 6, "train.checkpoint_steps": 3}
@@ -37,7 +234,6 @@ def test_the_model_of_a_run_is_its_best_checkpoint(run, tmp_path):
 
 
 def loop_of(loaded, folder, losses):
-    """Make a tiny run, whose evaluations give these losses."""
     session, given = open_session(loaded), iter(losses)
     snapshots = Snapshots(folder, session.train_step, lambda folder: None)
     evaluate = Evaluate(lambda: {"loss": next(given)}, ("loss",))
@@ -46,11 +242,11 @@ def loop_of(loaded, folder, losses):
 
 # The checkpoint of step 20 cannot be resumed without the best one of then.
 @pytest.mark.parametrize(
-    ("losses", "kept"), [([2.0, 3.0, 4.0, 1.0], [6, 20, 24]), ([4.0, 2.0, 3.0, 1.0], [12, 20, 24])]
+    ("losses", "best"), [([2.0, 3.0, 4.0, 1.0], 6), ([4.0, 2.0, 3.0, 1.0], 12)]
 )
-def test_the_newest_checkpoints_and_the_best_of_each_are_kept(tiny, tmp_path, losses, kept):
+def test_the_newest_checkpoints_and_the_best_of_each_are_kept(tiny, tmp_path, losses, best):
     loop_of(tiny(), tmp_path, losses).run(SilentProgress())
-    assert saved_steps(tmp_path / "checkpoints") == kept
+    assert saved_steps(tmp_path / "checkpoints") == [best, 20, 24]
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_is_never_the_best(run, tiny, tmp_path):
@@ -62,11 +258,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_never_the_best(run, tiny
     with pytest.raises(TrainingError, match="validation loss is not finite at step 6"):
         loop.run(SilentProgress())
     assert loop.state.best is None
-
-
-def test_compilation_on_a_cpu_is_refused(run):
-    with pytest.raises(ConfigError, match=r"train\.compile"):
-        run("run", {"train.compile": True})
 
 
 def test_rows_that_the_text_does_not_fill_are_noted_before_training(run, tmp_path):
@@ -85,16 +276,13 @@ def test_unknown_tokens_of_a_vocabulary_are_noted_before_training(run, tmp_path)
     (tmp_path / "few.codes").write_text("#version: 0.2\no n</w>\nt h\nth e</w>\n")
     settings = {key: value for key, value in TRANSLATION.items() if key != "data.vocab_size"}
     settings["data.tokenizer"] = str(tmp_path / "few.codes")
-    for given, n_notes in ((settings, 1), (TRANSLATION, 0)):
+    for given, is_noted in ((settings, True), (TRANSLATION, False)):
         notes = Notes()
-        run(f"run {n_notes}", {**given, "train.steps": 1}, progress=notes)
-        found = [re.match(r"\d[\d,]* of [\d,]+ tokens .* unknown", text) for text in notes.texts]
-        assert len(list(filter(None, found))) == n_notes
+        run(f"run {is_noted}", {**given, "train.steps": 1}, progress=notes)
+        assert bool(re.search(r"\d of [\d,]+ tokens .* unknown", " ".join(notes.texts))) == is_noted
 
 
 class Counted:
-    """Prepares nothing, and keeps which step in which thread; ``before`` is called first."""
-
     def __init__(self, before=lambda step: None):
         self.asked = []
         self.before = before
@@ -147,9 +335,7 @@ def test_an_error_of_the_thread_is_raised_where_its_step_is_taken():
     assert ahead(2).n_tokens == 20
 
 
-def test_a_run_stopped_and_resumed_ahead_equals_one_that_never_prepared_ahead(
-    run, made, tmp_path, monkeypatch
-):
+def test_a_run_resumed_ahead_equals_one_never_prepared_ahead(run, made, tmp_path, monkeypatch):
     monkeypatch.setattr("sublayer.training.step.pays", lambda device: True)
     with pytest.raises(Interrupted, match="saved at step 11"):
         run("ahead", progress=SignalAt(11))
@@ -183,17 +369,13 @@ def test_a_checkpoint_is_of_the_step_that_it_was_taken_after(run, tmp_path, monk
     monkeypatch.setattr(alone, "save_file", slow.write)
     run("beside", AFTER_SIX, progress=slow)
     assert slow.saved[4] == []
-    for step in (3, 6):
-        ours, theirs = (
-            checkpoint_path(tmp_path / name / "checkpoints", step) for name in ("beside", "waiting")
-        )
-        for file in ("model/model.safetensors", "training.safetensors"):
-            assert (ours / file).read_bytes() == (theirs / file).read_bytes()
+    for path in ("3/model/model", "3/training", "6/model/model", "6/training"):
+        folders = (tmp_path / name / "checkpoints" for name in ("beside", "waiting"))
+        ours, theirs = (folder / f"step-0000000{path}.safetensors" for folder in folders)
+        assert ours.read_bytes() == theirs.read_bytes()
 
 
-def test_copies_are_made_beside_the_next_pass_and_its_update_waits_for_them(
-    tiny, tmp_path, monkeypatch
-):
+def test_copies_are_made_beside_the_next_pass_before_its_update(tiny, tmp_path, monkeypatch):
     train_step, copy = open_session(tiny()).train_step, saving._copies
     has_gradients, done = threading.Event(), []
 
@@ -205,7 +387,7 @@ def test_copies_are_made_beside_the_next_pass_and_its_update_waits_for_them(
     monkeypatch.setattr(saving, "_copies", copy_late)
     snapshots = Snapshots(tmp_path, train_step, lambda folder: None)
     train_step(0)
-    expected = {name: value.detach().clone() for name, value in train_step.parameters.items()}
+    expected = weights(train_step)
     snapshots.saving.save(LoopState(1, tokens=1, seconds=1.0, step_seconds=1.0))
     wait = train_step.before_update
     monkeypatch.setattr(train_step, "before_update", lambda: (has_gradients.set(), wait()))
@@ -213,8 +395,8 @@ def test_copies_are_made_beside_the_next_pass_and_its_update_waits_for_them(
     train_step(1)
     assert done == ["copied", "copied", "updated"]
     snapshots.saving.wait()
-    weights = load_file(checkpoint_path(snapshots.root, 1) / "model" / "model.safetensors")
-    assert all(torch.equal(value, expected[f"model.{name}"]) for name, value in weights.items())
+    saved = load_file(checkpoint_path(snapshots.root, 1) / "model" / "model.safetensors")
+    assert all(torch.equal(value, expected[f"model.{name}"]) for name, value in saved.items())
 
 
 def test_copies_that_cannot_be_made_stop_the_run_and_hold_no_update(run, monkeypatch):
@@ -226,9 +408,7 @@ def test_copies_that_cannot_be_made_stop_the_run_and_hold_no_update(run, monkeyp
         run("run")
 
 
-def test_a_full_disk_stops_the_run_soon_with_the_checkpoint_before_it_whole(
-    run, tmp_path, monkeypatch
-):
+def test_a_full_disk_stops_the_run_with_the_checkpoint_before_whole(run, tmp_path, monkeypatch):
     written = []
 
     def full(*given):

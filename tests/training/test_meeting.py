@@ -49,12 +49,11 @@ def test_what_a_start_that_failed_has_left_is_not_taken_for_an_answer():
 
 @pytest.fixture
 def launch(monkeypatch):
-    """Return a function that makes this process one of two that meet at an address."""
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
 
     def set_up(rank, address, port):
-        environment = {"WORLD_SIZE": 2, "RANK": rank, "MASTER_ADDR": address, "MASTER_PORT": port}
-        for name, value in environment.items():
+        values = {"WORLD_SIZE": 2, "RANK": rank, "MASTER_ADDR": address, "MASTER_PORT": port}
+        for name, value in values.items():
             monkeypatch.setenv(name, str(value))
 
     return set_up
@@ -129,7 +128,7 @@ def test_folders_of_two_checkpoints_and_damaged_parts_are_refused(tmp_path):
     assert torch.equal(into["x"], torch.zeros(2))
 
 
-def written(left: str, right: str) -> str:
+def written(left, right):
     return f"({left} {right})"
 
 

@@ -1,36 +1,69 @@
-"""The state of every optimizer: its shapes, how it is refused and restored."""
+"""Optimizers: updates against published code and by hand, their state, and their division."""
+
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers.optimization import Adafactor as TransformersAdafactor
 
+from sublayer.config.objectives.causal import CausalObjective
 from sublayer.config.optimizers.adafactor import AdafactorConfig
-from sublayer.config.optimizers.adam import AdamWConfig
+from sublayer.config.optimizers.adam import AdamConfig, AdamWConfig
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
 from sublayer.errors import CheckpointError
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
+from sublayer.model.roles import parameter_roles
+from sublayer.objective.causal.family import CAUSAL
+from sublayer.training.optimizers import adafactor
 from sublayer.training.optimizers.build import (
     build_optimizer,
     check_state,
     optimizer_tensors,
     restore_optimizer,
+    set_learning_rate,
 )
+from sublayer.training.optimizers.division import WHOLE, Division, Part
+from sublayer.training.optimizers.layer_decay import rate_shares
+from sublayer.training.optimizers.parameter_scale import parameter_scales
 from tests.breadth import rows
-from tests.training.optimizer_steps import ROLES, SHAPES, draw, take, trainable
+from tests.training.test_warm_start import make_model
 
-TABLES = {
-    **{kind: table() for kind, table in OPTIMIZERS.items()},
-    "without momentum": SgdConfig(momentum=0.0),
-    "uncorrected": AdamWConfig(bias_correction=False),
-    "gpt1": AdamWConfig(form="gpt1"),
-    "published": LambConfig(form="published"),
-    "scaled": AdamWConfig(lr=0.1, parameter_scale=True),
-    "scaled, uncorrected": AdamWConfig(lr=0.1, parameter_scale=True, bias_correction=False),
-    "unscaled": AdafactorConfig(parameter_scale=False),
-    "factored": AdafactorConfig(min_factored=4),
-}
+SHAPES = {"matrix": (5, 7), "stacked": (2, 6, 5), "embedding": (11, 4), "vector": (3, 13)}
+"""Of each role one, of its name."""
+ROLES = {name: name for name in SHAPES}
+
+
+def draw(shapes, seed=0, scale=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    return {name: scale * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def trainable(tensors):
+    return {name: nn.Parameter(value.detach().clone()) for name, value in tensors.items()}
+
+
+def take(optimizer, parameters, gradients):
+    """Take a step with these gradients; a parameter without one has none."""
+    for name, parameter in parameters.items():
+        parameter.grad = gradients.get(name)
+    optimizer.step()
+
+
+TABLES = {kind: table() for kind, table in OPTIMIZERS.items()}
+TABLES |= {"without momentum": SgdConfig(momentum=0.0)}
+TABLES |= {"uncorrected": AdamWConfig(bias_correction=False), "gpt1": AdamWConfig(form="gpt1")}
+TABLES |= {"published": LambConfig(form="published")}
+TABLES |= {"scaled": AdamWConfig(lr=0.1, parameter_scale=True)}
+TABLES |= {"scaled, uncorrected": AdamWConfig(lr=0.1, parameter_scale=True, bias_correction=False)}
+TABLES |= {"unscaled": AdafactorConfig(min_factored=4, parameter_scale=False)}
+TABLES |= {"factored": AdafactorConfig(min_factored=4)}
 WRITTEN_HERE = ["lamb", "uncorrected", "gpt1", "scaled", "adafactor"]
 """Of each class one."""
 FACTORED = TABLES["factored"]
@@ -119,3 +152,358 @@ def test_a_step_asks_for_no_tensors_value_and_leaves_gradients_as_they_are(name)
     real, gradients, kept = trainable(draw(SHAPES)), draw(SHAPES, seed=1), draw(SHAPES, seed=1)
     take(build_optimizer(TABLES[name], real, ROLES), real, gradients)
     assert all(torch.equal(gradients[name], kept[name]) for name in SHAPES)
+
+
+def updated(config, weights, gradients, role="vector"):
+    parameters = {"w": nn.Parameter(torch.tensor(weights))}
+    optimizer = build_optimizer(config, parameters, {"w": role})
+    values = []
+    for gradient in gradients:
+        take(optimizer, parameters, {"w": torch.tensor(gradient)})
+        values.append(parameters["w"].tolist())
+    return values
+
+
+def test_matrices_of_at_least_128_rows_and_columns_move_as_transformers_moves_them(double):
+    shapes = {"a": (128, 160), "b": (128, 160), "wide": (131, 128), "tall": (300, 129)}
+    start = draw(shapes, scale=0.05)
+    parameters, expected = trainable(start), trainable(start)
+    ours = build_optimizer(AdafactorConfig(), parameters, dict.fromkeys(shapes, "matrix"))
+    theirs = TransformersAdafactor(
+        expected.values(), lr=0.01, scale_parameter=True, relative_step=False, warmup_init=False
+    )
+    for step in range(8):
+        # Gradients that grow are clipped, those that shrink are not.
+        gradients = draw(shapes, seed=step + 1, scale=10.0 ** (step % 4 - 3))
+        take(ours, parameters, gradients)
+        take(theirs, expected, gradients)
+    for name, value in expected.items():
+        assert torch.linalg.vector_norm(value - start[name]) > 0.01
+        torch.testing.assert_close(parameters[name], value, rtol=0, atol=1e-14)
+
+
+OFFSET = {"decay_offset": 1, "clip_threshold": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "gradients", "expected"),
+    [
+        # RMS of (1, 7): 5. Update 1: V = g^2, u = (-1, 1) of RMS 1: w = (1, 7) - 0.6 * 5 * u = (4,
+        # 4). Update 2, whose squares have the share 1/2: V = (1 + 49) / 2 = 25, u = (-7, 7) / 5,
+        # its RMS 1.4: clipped to (-1, 1). RMS of (4, 4): 4, and w = (4, 4) - 0.6 * 4 * u.
+        ({}, [[-1.0, 1.0], [-7.0, 7.0]], [6.4, 1.6]),
+        # The second update is not clipped: w = (4, 4) - 0.6 * 4 * (-1.4, 1.4).
+        ({"clip_threshold": 2.0}, [[-1.0, 1.0], [-7.0, 7.0]], [7.36, 0.64]),
+        # Steps of 0.6 * (-1, 1), whatever the weights: (1, 7), (1.6, 6.4), (2.2, 5.8).
+        ({"parameter_scale": False}, [[-1.0, 1.0], [-7.0, 7.0]], [2.2, 5.8]),
+        # After one update before the first its squares have the share 1/2: V = g^2 / 2, u =
+        # sqrt(2) * (-1, 1), which a threshold of 2 lets be: w = (1, 7) - 0.6 * 5 * u.
+        (OFFSET, [[-2.0, 2.0]], [1 + 3 * math.sqrt(2), 7 - 3 * math.sqrt(2)]),
+    ],
+    ids=["plain", "threshold", "unscaled", "offset"],
+)
+def test_a_vector_moves_as_adafactor_by_hand(double, settings, gradients, expected):
+    config = AdafactorConfig(lr=0.6, decay_exponent=1.0, **settings)
+    assert updated(config, [1.0, 7.0], gradients)[-1] == pytest.approx(expected, abs=1e-13)
+
+
+# g^2 has the mean 1/4 in each row and column, so that V = (1/4)(1/4) / (1/4) = 1/4 everywhere and
+# u = 2 g, its RMS 1; of weights that are all 2 the RMS is 2: w = 2 - 0.5 * 2 * 2 g. Not factored,
+# u is g / |g|, its RMS 1/2.
+@pytest.mark.parametrize(("settings", "factor"), [({"min_factored": 4}, 2.0), ({}, 1.0)])
+def test_a_matrix_moves_as_adafactor_by_hand(double, settings, factor):
+    config, weights = AdafactorConfig(lr=0.5, **settings), [[2.0] * 4] * 4
+    (found,) = updated(config, weights, [torch.eye(4).tolist()], "matrix")
+    assert found == (2.0 - factor * torch.eye(4)).tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (6, 4), (2, 4, 5)])
+def test_adafactor_moves_weights_of_zero_by_a_thousandth_of_the_rate(double, shape):
+    role = "stacked" if len(shape) == 3 else "matrix"
+    config = AdafactorConfig(lr=0.5, min_factored=4)
+    for gradient, expected in ((0.0, 0.0), (-2.0, 0.5e-3)):
+        parameters = {"w": nn.Parameter(torch.zeros(shape))}
+        optimizer = build_optimizer(config, parameters, {"w": role})
+        take(optimizer, parameters, {"w": torch.full(shape, gradient)})
+        torch.testing.assert_close(parameters["w"].detach(), torch.full(shape, expected))
+
+
+@pytest.mark.parametrize("config", [LambConfig(lr=0.1), AdafactorConfig(min_factored=4)], ids=str)
+def test_stacked_maps_move_as_they_would_one_by_one(config):
+    scales = torch.tensor([0.1, 1.0, 10.0]).view(3, 1, 1)
+    start = scales * draw({"w": (3, 5, 7)})["w"]
+    together, apart = trainable({"w": start}), trainable(dict(zip("abc", start, strict=True)))
+    stack = build_optimizer(config, together, {"w": "stacked"})
+    many = build_optimizer(config, apart, dict.fromkeys(apart, "matrix"))
+    for step in range(3):
+        gradient = draw({"w": (3, 5, 7)}, seed=step + 1)["w"] * scales.flip(0)
+        take(stack, together, {"w": gradient})
+        take(many, apart, dict(zip("abc", gradient, strict=True)))
+    assert not torch.equal(together["w"], start)
+    torch.testing.assert_close(together["w"], torch.stack(list(apart.values())))
+
+
+BY_HAND = {"lr": 0.75, "betas": (0.5, 0.75), "eps": 1.0, "weight_decay": 0.5}
+"""Decay rates of 1/2 and 3/4, 1 added to the root, half of the weights as decay."""
+MOVED_BY_LAMB = [[1.75, 0], [0.9625, -1.05]]
+
+
+@pytest.mark.parametrize(
+    ("config", "first", "matrix", "vector"),
+    [
+        # Step 1, matrix: m = g/2 = (-1, 1), v = g^2/4 = (1, 1), r = m / (1 + 1) = (-1/2, 1/2), u =
+        # r + (4, 3)/2 = (3/2, 2); norms 5 and 5/2, ratio 2; w = (4, 3) - 0.75 * 2 * u = (1.75, 0).
+        # Step 2: m = (-1/2 - 1/2, 1/2 + 1/2), v = 3/4 + 1/4, r as before, u = r + (7/8, 0) = (3/8,
+        # 1/2); norms 7/4 and 5/8, ratio 2.8; w = (1.75, 0) - 0.75 * 2.8 * u = (0.9625, -1.05).
+        # Vector: r = (1/2, -1/2), then m = (1/2 + 1/2, -1/2 + 1/2) and v = 1, so that r = (1/2, 0);
+        # w -= 0.75 * r.
+        (
+            LambConfig(form="albert", **BY_HAND),
+            2.0,
+            MOVED_BY_LAMB,
+            [[1.625, -0.625], [1.25, -0.625]],
+        ),
+        # Step 1, matrix: m = g/2, divided by 1 - 1/2: (-1, 1); v = g^2/4, divided by 1 - 3/4: (1,
+        # 1). From there as above. Step 2: m = g/4 + g/2, divided by 1 - 1/4: (-1, 1); v = 3/16 +
+        # 1/4, divided by 1 - 9/16: (1, 1). As above. Vector: r = (1/2, -1/2); then m = (3/4, -1/4 +
+        # 1/2) / (3/4) = (1, 1/3), v = (1, 1), r = (1/2, 1/6).
+        (
+            LambConfig(form="published", **BY_HAND),
+            1.0,
+            MOVED_BY_LAMB,
+            [[1.625, -0.625], [1.25, -0.75]],
+        ),
+        # Step 1, matrix: u = (3/2, 2) as for LAMB; w = (4, 3) - 0.75 * u = (2.875, 1.5). Step 2: r
+        # = (-1/2, 1/2), u = r + (1.4375, 0.75) = (0.9375, 1.25); w = (2.875, 1.5) - 0.75 * u.
+        (
+            *(AdamWConfig(bias_correction=False, **BY_HAND), 2.0),
+            *([[2.875, 1.5], [2.171875, 0.5625]], [[1.625, -0.625], [1.25, -0.625]]),
+        ),
+    ],
+    ids=["albert", "published", "adamw without correction"],
+)
+def test_two_steps_give_the_numbers_worked_out_by_hand(double, config, first, matrix, vector):
+    gradients = [torch.diag(torch.tensor(each)).tolist() for each in ([-first, first], [-1.0, 1])]
+    matrices = torch.tensor(updated(config, [[4.0, 0.0], [0.0, 3.0]], gradients, "matrix"))
+    assert (matrices - torch.diag_embed(torch.tensor(matrix))).abs().max() <= 1e-15
+    vectors = torch.tensor(updated(config, [2.0, -1.0], [[first, -first], [1.0, 1.0]]))
+    assert (vectors - torch.tensor(vector)).abs().max() <= 1e-15
+
+
+OF_ALBERT = ("albert", "matrix", 0.1 / (math.sqrt(0.001) + 1e-6))
+
+
+@pytest.mark.parametrize(
+    ("form", "role", "r"), [OF_ALBERT, ("published", "stacked", 1 / (1 + 1e-6))]
+)
+def test_lamb_has_the_ratio_1_for_weights_of_zero_and_updates_of_zero(form, role, r):
+    zeros, ones = torch.zeros(2, 3, 5), torch.ones(2, 3, 5)
+    parameters = trainable({"empty": zeros, "idle": ones})
+    config = LambConfig(form=form, lr=0.5, weight_decay=0.0)
+    optimizer = build_optimizer(config, parameters, dict.fromkeys(parameters, role))
+    take(optimizer, parameters, {"empty": ones, "idle": zeros})
+    torch.testing.assert_close(parameters["empty"].detach(), -0.5 * r * ones)
+    assert torch.equal(parameters["idle"], ones)
+
+
+def test_gpt1s_adam_decays_by_the_corrected_rate_and_adds_eps_to_the_uncorrected_root(double):
+    # Of the same gradient, m = (1 - 0.9^t) g and v = (1 - 0.999^t) g^2, so that c m / sqrt(v) is
+    # its sign; decay is multiplied by c: sqrt(0.001) / 0.1 = 0.31623, sqrt(0.001999) / 0.19 =
+    # 0.23532.
+    settings = {"form": "gpt1", "lr": 0.1, "weight_decay": 0.5, "betas": (0.9, 0.999)}
+    config = AdamWConfig(**settings, eps=1e-30)
+    (((first,),), ((second,),)) = updated(config, [[1.0]], [[[2.0]]] * 2, "matrix")
+    assert first == pytest.approx(1 - 0.1 * (1 + 0.3162278 * 0.5), abs=1e-8)
+    assert second == pytest.approx(first - 0.1 * (1 + 0.2353164 * 0.5 * first), abs=1e-7)
+    # m = 0.2, sqrt(v) = sqrt(0.004) = 0.0632456: 0.1 * 0.3162278 * (0.2 / 1.0632456 + 0.5).
+    ((found,),) = updated(AdamWConfig(**settings, eps=1.0), [1.0], [[2.0]], "matrix")
+    assert found == pytest.approx(1 - 0.03162278 * (0.1881033 + 0.5), abs=1e-8)
+
+
+def scales(parameters, n_axes):
+    with pytest.raises(StopIteration) as end:
+        next(parameter_scales(parameters, n_axes, WHOLE))
+    return [value.flatten().tolist() for value in end.value.value]
+
+
+def test_the_scale_is_the_root_mean_square_of_each_variable_and_a_thousandth_at_least():
+    matrix = torch.tensor([[3.0, 4.0], [0.0, 5.0]])  # 9 + 16 + 25, of 4 numbers
+    root = math.sqrt(12.5)
+    (of_stacked,) = scales([torch.stack([matrix, torch.zeros(2, 2)])], 2)
+    assert of_stacked == pytest.approx([root, 1e-3])
+    of_vectors, of_scalar = scales([matrix, torch.tensor(-2.0)], 1)
+    assert (of_vectors, of_scalar) == (pytest.approx([root, root]), [2.0])
+
+
+# m = (-1, 1) / 2 / (1 - 1/2) = (-1, 1), v = 1 / 4 / (1 - 3/4) = 1, m / (sqrt(v) + 1) = (-1/2, 1/2),
+# times the RMS 5 of (1, 7): (-2.5, 2.5); decay adds (1, 7) / 2, not scaled: w = (1, 7) - 0.4 * (-2,
+# 6) = (1.8, 4.6). Uncorrected, twice the gradient has the same m and v.
+@pytest.mark.parametrize(("is_corrected", "gradient"), [(True, 1.0), (False, 2.0)])
+def test_a_matrix_moves_as_scaled_adamw_by_hand(double, is_corrected, gradient):
+    settings = {**BY_HAND, "lr": 0.4, "bias_correction": is_corrected}
+    config = AdamWConfig(parameter_scale=True, **settings)
+    ((found,),) = updated(config, [[1.0, 7.0]], [[[-gradient, gradient]]], "matrix")
+    assert found == pytest.approx([1.8, 4.6], abs=1e-14)
+
+
+EMBEDDINGS, FIRST, SECOND, THIRD, HEADS = 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1.0
+"""Of three blocks, with a decay of a half."""
+
+
+def shares(**fields):
+    objective = CAUSAL.build(make_model(1, **fields), CausalObjective(), 0)
+    found = rate_shares(objective, 0.5)
+    return {name.removeprefix("model."): share for name, share in found.items()}
+
+
+def test_each_block_has_half_the_rate_of_the_next():
+    found = shares(positions="learned-per-layer", d_embed=4, label_outputs=2)
+    heads = dict.fromkeys(("final_norm.", "head.", "label_head."), HEADS)
+    expected = {"embedding.": EMBEDDINGS, "positions.tables.0.": EMBEDDINGS, **heads}
+    for block, share in enumerate((FIRST, SECOND, THIRD)):
+        expected |= {f"decoder.sublayers.{place}.{block}.": share for place in (0, 1)}
+        expected |= {f"positions.tables.{block}.": share} if block else {}
+    for name, share in found.items():
+        (of_prefix,) = [value for prefix, value in expected.items() if name.startswith(prefix)]
+        assert share == of_prefix, name
+
+
+def test_what_blocks_share_has_the_rate_of_the_last_of_them():
+    found = shares(share="ffn", share_groups=1, positions="relative")
+    assert {share for name, share in found.items() if ".sublayers.1." in name} == {THIRD}
+    assert found["positions.table.weight"] == THIRD
+    assert found["embedding.weight"] == EMBEDDINGS
+
+
+@pytest.mark.parametrize("config", [AdamConfig(), AdamWConfig(bias_correction=False)], ids=str)
+def test_an_update_is_as_long_as_its_share_of_the_rate(config):
+    objective = CAUSAL.build(make_model(1), CausalObjective(), 0)
+    parameters = dict(objective.named_parameters())
+    bare = config.model_copy(update={"weight_decay": 0.0, "betas": (0.0, 0.0)})
+    shared = rate_shares(objective, 0.5)
+    optimizer = build_optimizer(bare, parameters, parameter_roles(objective), shared)
+    before = {name: value.detach().clone() for name, value in parameters.items()}
+    set_learning_rate(optimizer, 0.1)
+    take(optimizer, parameters, {name: torch.ones_like(value) for name, value in before.items()})
+    # Without memory of earlier gradients every number moves by its rate.
+    for name, value in parameters.items():
+        moved = (before[name] - value.detach()).abs().mean().item()
+        assert moved == pytest.approx(0.1 * shared[name], rel=1e-3)
+
+
+DIVIDED = {"matrix": (5, 8), "stacked": (2, 6, 5), "vector": (3, 13)}
+DIVIDED |= {f"{name} of its shape": shape for name, shape in DIVIDED.items()}
+DIVIDED |= {"embedding": (11, 4), "square embedding": (4, 4), "short vector": (1,)}
+"""Of each role some; a part of some is empty, or has the shape of another's whole."""
+DIVIDED_ROLES = {name: name.split(" of ")[0].split()[-1] for name in DIVIDED}
+EXCHANGES = {"lamb": 1, "published": 1, "uncorrected": 0, "gpt1": 0, "scaled": 1}
+EXCHANGES |= {"scaled, uncorrected": 1, "adafactor": 1, "factored": 2, "unscaled": 2}
+"""How often processes exchange in a step, whatever the number of parameters."""
+WAYS = list(product(EXCHANGES, (0, 1, 2), (3, 2, 7)))
+"""An optimizer, the axis along which parameters are divided, and the number of processes."""
+
+
+class Threads:
+    """Processes that add up what they have, as threads."""
+
+    def __init__(self, size):
+        self.size, self.n_exchanges, self._given = size, [0] * size, [None] * size
+        self._barrier = threading.Barrier(size, timeout=20)
+
+    def total(self, rank):
+        def add_up(values):
+            self.n_exchanges[rank] += 1
+            self._given[rank] = values.clone()
+            self._barrier.wait()
+            total = torch.stack(self._given).sum(0)
+            self._barrier.wait()
+            return values.copy_(total)
+
+        return add_up
+
+    def run(self, work):
+        with ThreadPoolExecutor(self.size) as pool:
+            return list(pool.map(work, range(self.size)))
+
+
+def axes_of(which):
+    return {name: min(which, len(shape) - 1) for name, shape in DIVIDED.items()}
+
+
+def part_of(tensor, axis, rank, size):
+    """A process's part, as PyTorch divides: the last are shorter, or have nothing."""
+    length = -(-tensor.shape[axis] // size)
+    start, stop = (min(number * length, tensor.shape[axis]) for number in (rank, rank + 1))
+    return tensor.narrow(axis, start, stop - start)
+
+
+def gradients(step):
+    # Of growing scale, so that updates are clipped.
+    return draw(DIVIDED, seed=step + 1, scale=10.0 ** (step % 3 - 1))
+
+
+def train_part(config, axes, processes, rank):
+    def divide(tensors):
+        parts = {
+            name: part_of(value, axes[name], rank, processes.size)
+            for name, value in tensors.items()
+        }
+        return {name: part.clone() for name, part in parts.items()}
+
+    parameters = trainable(divide(draw(DIVIDED, scale=0.1)))
+    parts = {parameters[name]: Part(DIVIDED[name], axis) for name, axis in axes.items()}
+    division = Division(parts, processes.total(rank))
+    optimizer = build_optimizer(config, parameters, DIVIDED_ROLES, division=division)
+    for step in range(3):
+        take(optimizer, parameters, divide(gradients(step)))
+    return parameters, optimizer_tensors(optimizer, parameters)
+
+
+def train_whole(config):
+    parameters = trainable(draw(DIVIDED, scale=0.1))
+    optimizer = build_optimizer(config, parameters, DIVIDED_ROLES)
+    for step in range(3):
+        take(optimizer, parameters, gradients(step))
+    return parameters, optimizer_tensors(optimizer, parameters)
+
+
+@pytest.mark.parametrize(("name", "which", "size"), rows(WAYS, 11))
+def test_parts_move_and_are_kept_as_of_the_whole(double, monkeypatch, name, which, size):
+    # Of two matrices of 5 rows one process has 3, another 2: alone it would take both at a time.
+    monkeypatch.setattr(adafactor, "CPU_UPDATE_PART", 2 * 2 * 8)
+    config, axes = TABLES[name], axes_of(which)
+    whole, whole_state = train_whole(config)
+    processes = Threads(size)
+    trained = processes.run(lambda rank: train_part(config, axes, processes, rank))
+    for rank, (parameters, state) in enumerate(trained):
+        for name, value in whole.items():
+            expected = part_of(value.detach(), axes[name], rank, size)
+            torch.testing.assert_close(parameters[name].detach(), expected, rtol=1e-12, atol=1e-14)
+        assert state.keys() == whole_state.keys()
+        for full_name, value in whole_state.items():
+            key, _, name = full_name.partition("/")
+            kept = config.state_axes(DIVIDED[name])[key]
+            if axes[name] in kept:
+                value = part_of(value, kept.index(axes[name]), rank, size)
+            torch.testing.assert_close(state[full_name], value, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["lamb", "scaled", "factored"])
+def test_processes_exchange_once_for_all_parameters_of_a_step(name):
+    # Twice where updates go by what was exchanged before. Along the last axis all are divided.
+    processes = Threads(2)
+    processes.run(lambda rank: train_part(TABLES[name], axes_of(2), processes, rank))
+    assert processes.n_exchanges == [3 * EXCHANGES[name]] * 2
+
+
+@pytest.mark.parametrize("name", ["lamb", "factored"])
+def test_maps_that_are_divided_one_by_one_need_no_exchange(name):
+    def total(values):
+        raise AssertionError("an exchange")
+
+    maps = {name: shape for name, shape in DIVIDED.items() if DIVIDED_ROLES[name] == "stacked"}
+    parameters = trainable(draw({name: (1, *shape[1:]) for name, shape in maps.items()}))
+    parts = {parameters[name]: Part(shape, 0) for name, shape in maps.items()}
+    division = Division(parts, total)
+    optimizer = build_optimizer(TABLES[name], parameters, DIVIDED_ROLES, division=division)
+    take(optimizer, parameters, {name: value.detach() for name, value in parameters.items()})

@@ -1,31 +1,131 @@
-"""The pace of steps that minutes become a length by, and the faster precision of this machine."""
+"""A run's measurements and lines of progress, the pace of its steps, and the faster precision."""
 
 import json
+import math
 import time
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorboardX.proto.event_pb2 import Event
 
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.data.prepare import prepare
 from sublayer.files.cache_folder import cache_folder
+from sublayer.interop.tensorflow.crc32c import masked_crc32c
 from sublayer.runs.resolution import resolve
+from sublayer.system.stage_displays import PlainStages
+from sublayer.system.stages import shown_by
 from sublayer.training import precision
+from sublayer.training.metrics import METRICS, MetricsLog, cut_back, read_metrics
 from sublayer.training.precision import Clocks, bfloat16_gain, fastest_precision, product_speed
+from sublayer.training.progress import ShownProgress, Status
 from sublayer.training.step_time import describe_age, describe_use, has_changed, median_step
 from tests.breadth import examples
 from tests.training.runs import ALONE, Notes, results
+
+
+def events_of(folder):
+    """Read TensorBoard's events: records of a length and content, each with its checksum."""
+    [path] = folder.glob("tensorboard/events.out.tfevents.*")
+    data = path.read_bytes()
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        content = data[12 : 12 + length]
+        sums = [int.from_bytes(data[start : start + 4], "little") for start in (8, 12 + length)]
+        assert sums == [masked_crc32c(data[:8]), masked_crc32c(content)]
+        yield Event.FromString(content)
+        data = data[16 + length :]
+
+
+def test_a_log_opened_again_goes_on_behind_its_checkpoint_and_its_events_with_it(tmp_path):
+    start = time.time()
+    with MetricsLog(tmp_path, 0) as log:
+        for step in (1, 2, 3):
+            log.write("train", step, {"loss": float(step)})
+    with (tmp_path / METRICS).open("a") as file:
+        file.write('{"kind": "train", "st')
+    with MetricsLog(tmp_path, 1) as log:
+        log.write("train", 2, {"loss": 20.0, "tokens": 7})
+        log.write("valid", 2, {"loss": math.nan})
+    first, second, third = map(json.loads, (tmp_path / METRICS).read_text().splitlines())
+    assert first == {"kind": "train", "step": 1, "loss": 1.0}
+    assert second == {"kind": "train", "step": 2, "loss": 20.0, "tokens": 7}
+    assert math.isnan(third.pop("loss")) and third == {"kind": "valid", "step": 2}
+    version, *events = events_of(tmp_path)
+    assert version.file_version == "brain.Event:2"
+    values = [(event.step, value) for event in events for value in event.summary.value]
+    found = [f"{step} {value.tag} {value.simple_value}" for step, value in values]
+    assert found == [
+        "1 train/loss 1.0",
+        "2 train/loss 20.0",
+        "2 train/tokens 7.0",
+        "2 valid/loss nan",
+    ]
+    times = [start, *(event.wall_time for event in events), time.time()]
+    assert times == sorted(times)
+
+
+def test_damaged_lines_are_left_out_and_the_file_as_it_was_is_kept(tmp_path):
+    path = tmp_path / METRICS
+    good = [
+        b'{"kind": "%s", "step": %d, "loss": 0.5}' % row for row in ((b"train", 1), (b"valid", 2))
+    ]
+    bad = [b"\xff", b"[" * 10_000, b'{"kind": "train", "step": "2"}', b'{"kind": "x", "step": 1}']
+    path.write_bytes(b"\n".join([good[0], *bad, b"7" * 100_000, b"", good[1], b""]))
+    before = path.read_bytes()
+    assert [line["step"] for line in read_metrics(path)] == [1, 2]
+    cut_back(path, 5)
+    assert path.read_bytes() == b"\n".join([*good, b""])
+    assert (tmp_path / "refused-metrics.jsonl-1").read_bytes() == before
+
+
+def test_no_link_is_followed_and_no_file_of_the_users_is_removed(tmp_path):
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / METRICS).symlink_to("theirs")
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard" / "mine").write_text("mine")
+    with MetricsLog(tmp_path, 0) as log:
+        log.write("train", 1, {"loss": 1.0})
+    found = [(tmp_path / name).read_text() for name in ("theirs", "tensorboard/mine")]
+    assert found == ["theirs", "mine"]
+
+
+def lines_of(steps, **status):
+    lines, clock = [], FakeClock()
+    stages = PlainStages(lines.append, clock, has_thread=False)
+    with shown_by(stages), ShownProgress(clock) as progress:
+        for at, step in steps:
+            while clock.now < at:
+                clock.now += 0.5
+                stages.tick()
+            progress.update(Status(step, 100, 2.5, 1000.0, **status))
+    return lines
+
+
+def test_the_first_and_the_last_step_have_a_line_each_and_slow_steps_one_in_ten_seconds():
+    first = "step 1/100  loss 2.5000  1,000 tokens/s"
+    last = "step 100/100  loss 2.5000  1,000 tokens/s  ETA 0:00"
+    assert lines_of([(0.5, 1), (0.9, 50), (0.9, 100)]) == [first, last]
+    lines, about = lines_of([(0.5, 1), (40.0, 2)]), "about 1:04:31 to go, by the first steps"
+    assert (len(lines), lines[0], lines[-1]) == (5, first, about)
+
+
+@pytest.mark.parametrize("valid", [None, 2.25])
+def test_what_is_left_follows_from_the_steps_that_were_seen(valid):
+    lines = lines_of([(0.0, 20), (30.0, 50), (60.0, 80), (80.0, 100)], valid_loss=valid)
+    # After 60 steps in a minute, 20 are left.
+    assert any("step 80/100" in line and "ETA 0:20" in line for line in lines)
+    steps = [line for line in lines if line.startswith("step ")]
+    assert all(("valid 2.2500" in line) == (valid is not None) for line in steps)
+
 
 CPU = torch.device("cpu")
 
 
 class FakeClock:
-    """A clock that only moves when something takes time."""
-
-    def __init__(self):
-        self.now = 0.0
+    now = 0.0
 
     def __call__(self):
         return self.now
@@ -60,8 +160,8 @@ def test_no_step_is_begun_that_would_not_end_in_time(step_s, budget_s):
 
 def test_processes_that_take_steps_together_stop_together():
     calls = []
-    settings = {"budget_s": 1e6, "device": CPU, "clock": FakeClock()}
-    median_step(calls.append, **settings, agree=lambda goes_on: len(calls) < 5)
+    given = {"budget_s": 1e6, "device": CPU, "clock": FakeClock()}
+    median_step(calls.append, **given, agree=lambda goes_on: len(calls) < 5)
     assert calls == [0, 1, 2, 3, 4]
 
 
@@ -108,10 +208,9 @@ def test_a_run_whose_first_steps_show_another_pace_begins_again(run, tmp_path):
     spoil_newest_pace(0.05)
     notes = Notes()
     record = run("second", settings, progress=notes)
-    before, again, after = [text for text in notes.texts if "step" in text]
-    assert before.endswith("measured 2 hours ago")
-    assert again.endswith("measuring the pace again")
-    assert after.endswith("measured now")
+    ends = ("measured 2 hours ago", "measuring the pace again", "measured now")
+    said = [text for text in notes.texts if "step" in text]
+    assert all(text.endswith(end) for text, end in zip(said, ends, strict=True))
     # Nothing of the first attempt is left: a run of that length alone ends with the same bits.
     resolved = read_run_recipe(tmp_path / "second" / "recipe.toml").train
     assert resolved.steps == record["step"]
@@ -129,22 +228,17 @@ def test_a_kept_pace_is_used_for_a_week(tiny):
     assert second == resolve(loaded.recipe, data, ALONE)
     kept = cache_folder() / "measured.json"
     found = json.loads(kept.read_text())
-    for entry in found.values():
-        entry["at"] -= 8 * 86400
-    kept.write_text(json.dumps(found))
+    old = {key: {**entry, "at": entry["at"] - 8 * 86400} for key, entry in found.items()}
+    kept.write_text(json.dumps(old))
     assert resolve(loaded.recipe, data, ALONE).train.steps < 0.5 * second.train.steps
 
 
-class Processor:
+class Processor(FakeClock):
     """A processor of given speeds: its clock moves by what is multiplied, and counts it."""
 
     def __init__(self, *, float32, bfloat16):
         self.speed = {torch.float32: float32, torch.bfloat16: bfloat16}
-        self.now = 0.0
         self.largest = 0
-
-    def __call__(self):
-        return self.now
 
     def mm(self, a, b):
         self.largest = max(self.largest, a.shape[0])
@@ -152,8 +246,7 @@ class Processor:
         return a
 
     def linear(self, x, weight):
-        is_low = torch.is_autocast_enabled("cpu")
-        dtype = torch.bfloat16 if is_low else torch.float32
+        dtype = torch.bfloat16 if torch.is_autocast_enabled("cpu") else torch.float32
         self.now += 6 * x.numel() * weight.shape[0] / self.speed[dtype]
         return torch.nn.functional.linear(x, weight)
 
@@ -183,8 +276,7 @@ def simulate(monkeypatch):
 )
 def test_the_product_overrules_what_the_processor_says(simulate, float32, bfloat16, units, gain):
     processor = simulate(float32=float32, bfloat16=bfloat16, units=units)
-    found = bfloat16_gain(64, Clocks(processor, processor))
-    assert found == pytest.approx(gain, abs=0.01)
+    assert bfloat16_gain(64, Clocks(processor, processor)) == pytest.approx(gain, abs=0.01)
     # It gives up within a fifth of a second on any emulation.
     assert processor.now < 0.2
 

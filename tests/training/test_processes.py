@@ -3,8 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
-from functools import partial
 
 import pytest
 import torch
@@ -45,7 +43,6 @@ DOCUMENTS = {**LSTM, "data.boundaries": "respect"}
 # which Adam would make much.
 SGD = {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "objective.dropout": 0.0}
 BLEU = {**TRANSLATION, "train.best_by": "bleu"}
-
 COPIES = {
     # A sentence head that is not trained, and an optimizer that leaves it alone.
     "unjudged": {**MASKED, "objective.sentence": "none", **LAMB},
@@ -56,7 +53,6 @@ COPIES = {
     "frozen": {"init.freeze": "embeddings"},
 }
 COPIES = {name: {**way, **SHORT} for name, way in COPIES.items()}
-
 FULL, OPTIMIZER = {"train.shard": "full"}, {"train.shard": "optimizer"}
 ODD = {"model.d_model": 27, "model.n_heads": 3, "model.d_ff": 37, "model.ffn": "swiglu"}
 """Sides that neither two nor four processes divide."""
@@ -75,30 +71,21 @@ PARTS = {
     "odd, adafactor": {**ODD, **ADAFACTOR, **BARE, **FULL},
 }
 PARTS = {name: {**way, **SHORT} for name, way in PARTS.items()}
-
 # Seven parts: no power of two, and no multiple of the processes.
 SEVEN = {"train.batch_sequences": 7, "train.micro_batch_sequences": 1}
+SEVEN |= {**SHORT, "model.dropout": 0.2, "train.exact": True}
 EXACT = {
-    "bfloat16": {"train.precision": "bfloat16"},
-    "masked": {**MASKED, **LAMB},
-    "translation": BLEU,
-    "span": {**SPAN, "optimizer.kind": "adafactor"},
-    "text": {**TEXT, "data.tasks": ["sst2", "rte"]},
+    "bfloat16": {"train.precision": "bfloat16", **SEVEN},
+    "masked": {**MASKED, **LAMB, **SEVEN},
+    "translation": {**BLEU, **SEVEN},
+    "span": {**SPAN, "optimizer.kind": "adafactor", **SEVEN},
+    "text": {**TEXT, "data.tasks": ["sst2", "rte"], **SEVEN},
 }
-EXACT = {
-    name: {**way, **SHORT, **SEVEN, "model.dropout": 0.2, "train.exact": True}
-    for name, way in EXACT.items()
-}
-MOVED = {
-    "parts": ("auxiliary", "shared in groups", "odd, adafactor"),
-    "exact": ("bfloat16", "masked"),
-}
+SEVERAL = {"copies": COPIES, "parts": PARTS, "exact": EXACT}
+WHOLE = {name: {**way, "train.shard": "none"} for name, way in PARTS.items()}
+MOVED_PARTS = ("auxiliary", "shared in groups", "odd, adafactor")
+MOVED = [*(("parts", name) for name in MOVED_PARTS), ("exact", "bfloat16"), ("exact", "masked")]
 """What two processes begin and four continue."""
-ONE_PROCESS = {
-    "copies": COPIES,
-    "parts": {name: {**way, "train.shard": "none"} for name, way in PARTS.items()},
-    "exact": EXACT,
-}
 
 
 def task_of(way, path, out, **more):
@@ -118,13 +105,10 @@ def last_checkpoint(folder):
 
 
 def lines_of_errors(text):
-    """The program's lines on a failure, not what torchrun logs of it."""
     return [line for line in text.splitlines() if line.startswith("error:")]
 
 
 class Trained:
-    """Runs of one, two and four processes, made once a run of pytest."""
-
     def __init__(self, workshop, made):
         self.workshop = workshop
         COPIES["frozen"]["init.run"] = str(made("causal"))
@@ -133,10 +117,8 @@ class Trained:
         return task_of(way, self.workshop.path(way), out, **more)
 
     def alone(self, mode, name):
-        """Give the folder of the run of one process."""
-
         def train(folder):
-            way = ONE_PROCESS[mode][name]
+            way = {**SEVERAL, "parts": WHOLE}[mode][name]
             train_run(self.workshop.recipe(way), folder, progress=SilentProgress())
 
         return self.workshop.once(f"one-{mode}-{name}", train)
@@ -151,34 +133,28 @@ class Trained:
         assert done.returncode == 0, done.stderr[-6000:]
 
     def in_two(self):
-        """Give the folder of what two processes did.
-
-        They trained, began what four continue, saved what they drew, were started differently, and
-        answered ``shared_work``.
-        """
+        """Give the folder of what two processes did."""
         return self.workshop.once("two", self._in_two)
 
     def _in_two(self, folder):
         tasks = [
             words_of(self.task(way, folder / mode / name))
-            for mode, ways in (("copies", COPIES), ("parts", PARTS), ("exact", EXACT))
+            for mode, ways in SEVERAL.items()
             for name, way in ways.items()
         ]
-        tasks += [
-            self.task(ways[name], folder / f"begun {mode}" / name, end=5)
-            for mode, ways in (("parts", PARTS), ("exact", EXACT))
-            for name in MOVED[mode]
-        ]
-        tasks += [
-            self.task(PARTS[name], "", into=str(folder / "drawn" / name)) for name in MOVED["parts"]
-        ]
-        differing = words_of(self.task({}, folder / "differing"))
-        tasks += [{"differing": differing}]
-        tasks += [{"found": str(folder), "paths": self.texts_of_work(folder)}]
+        for mode, name in MOVED:
+            begun = folder / f"begun {mode}" / name
+            tasks.append(self.task(SEVERAL[mode][name], begun, end=5))
+        for name in MOVED_PARTS:
+            tasks.append(self.task(PARTS[name], "", into=str(folder / "drawn" / name)))
+        tasks.append({"differing": words_of(self.task({}, folder / "differing"))})
+        tasks.append({"found": str(folder), "paths": self.texts_of_work(folder)})
         self.launch(2, folder, tasks)
 
+    def answers(self):
+        return [json.loads((self.in_two() / f"{rank}.json").read_text()) for rank in range(2)]
+
     def texts_of_work(self, folder):
-        """Give the texts that ``shared_work`` scores: some batches, which is what is shared."""
         words, stories = self.workshop.path({}).read_text(), self.workshop.path(MASKED)
         more = folder.parent / "more-texts"
         (more / "stories").mkdir(parents=True)
@@ -195,10 +171,9 @@ class Trained:
 
     def _in_four(self, folder):
         two, tasks = self.in_two(), []
-        for mode, ways in (("parts", PARTS), ("exact", EXACT)):
-            for name in MOVED[mode]:
-                tasks.append(words_of(self.task(ways[name], two / f"begun {mode}" / name)))
-        for name in MOVED["parts"]:
+        for mode, name in MOVED:
+            tasks.append(words_of(self.task(SEVERAL[mode][name], two / f"begun {mode}" / name)))
+        for name in MOVED_PARTS:
             saved = str(last_checkpoint(two / "parts" / name))
             into = str(folder / "again" / name)
             tasks.append(self.task(PARTS[name], "", restore=saved, into=into))
@@ -214,24 +189,18 @@ def model_of(folder):
     return load_file(folder / "model" / "model.safetensors")
 
 
-def assert_near(folder, alone, *, rtol, atol):
+def assert_near(folder, alone, way):
+    is_bare = way.get("model.bias") is False
+    near = {"rtol": 1e-5, "atol": 1e-6} if is_bare else {"rtol": 1e-2, "atol": 2e-3}
     for kind in ("train", "valid"):
         assert figures(folder, kind) == pytest.approx(figures(alone, kind), rel=1e-4)
-    theirs = model_of(folder)
-    for key, value in model_of(alone).items():
-        message = partial("{}: {}".format, key)
-        assert_close(theirs[key], value, rtol=rtol, atol=atol, msg=message)
-
-
-def tolerance(name):
-    is_bare = PARTS[name].get("model.bias") is False
-    return {"rtol": 1e-5, "atol": 1e-6} if is_bare else {"rtol": 1e-2, "atol": 2e-3}
+    assert_close(model_of(folder), model_of(alone), **near)
 
 
 @pytest.mark.parametrize("name", COPIES)
 def test_two_processes_give_the_losses_and_weights_of_one(trained, made, name):
     folder, alone = trained.in_two() / "copies" / name, trained.alone("copies", name)
-    assert_near(folder, alone, rtol=1e-2, atol=2e-3)
+    assert_near(folder, alone, COPIES[name])
     if name == "frozen":
         frozen = model_of(made("causal"))["embedding.weight"]
         assert torch.equal(model_of(folder)["embedding.weight"], frozen)
@@ -252,13 +221,12 @@ def test_the_first_process_alone_speaks_and_no_library_warns(trained):
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_give_the_losses_and_weights_of_whole_copies(trained, name):
     folder, alone = trained.in_two() / "parts" / name, trained.alone("parts", name)
-    assert_near(folder, alone, **tolerance(name))
+    assert_near(folder, alone, PARTS[name])
     assert load(folder).config == load(alone).config
 
 
 def assert_exact(folder, alone):
-    found = model_of(folder)
-    assert all(torch.equal(found[key], value) for key, value in model_of(alone).items())
+    assert_close(model_of(folder), model_of(alone), rtol=0, atol=0)
     for kind in ("train", "valid"):
         assert figures(folder, kind) == figures(alone, kind)
 
@@ -268,39 +236,33 @@ def test_exact_training_has_the_bits_of_one_process_in_two(trained, name):
     assert_exact(trained.in_two() / "exact" / name, trained.alone("exact", name))
 
 
-@pytest.mark.parametrize(("mode", "name"), [(mode, name) for mode in MOVED for name in MOVED[mode]])
+@pytest.mark.parametrize(("mode", "name"), MOVED)
 def test_runs_of_two_processes_are_resumed_by_four(trained, mode, name):
     trained.in_four()
     folder, alone = trained.in_two() / f"begun {mode}" / name, trained.alone(mode, name)
     if mode == "exact":
         assert_exact(folder, alone)
     else:
-        assert_near(folder, alone, **tolerance(name))
+        assert_near(folder, alone, PARTS[name])
 
 
 def assert_same_bits(ours, theirs):
     for stored in (stored_model, stored_training):
-        expected, found = read_stored(stored(ours)), read_stored(stored(theirs))
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[key], value) for key, value in expected.items())
+        assert_close(read_stored(stored(theirs)), read_stored(stored(ours)), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", MOVED["parts"])
+@pytest.mark.parametrize("name", MOVED_PARTS)
 def test_each_process_draws_its_part_of_the_weights_that_one_process_draws(trained, tmp_path, name):
     save_again(trained.task(PARTS[name], "", into=str(tmp_path / "one")))
     folders = (tmp_path / "one", trained.in_two() / "drawn" / name)
     assert_same_bits(*(checkpoint_path(folder / "checkpoints", 0) for folder in folders))
 
 
-@pytest.mark.parametrize("name", MOVED["parts"])
-def test_a_checkpoint_in_parts_is_a_model_and_has_the_same_bits_whoever_reads_it(
-    trained, tmp_path, name
-):
+@pytest.mark.parametrize("name", MOVED_PARTS)
+def test_a_checkpoint_in_parts_is_a_model_of_the_same_bits_everywhere(trained, tmp_path, name):
     saved = last_checkpoint(trained.in_two() / "parts" / name)
     assert not stored_model(saved).is_whole
-    stored, loaded = read_stored(stored_model(saved)), load(saved).state_dict()
-    assert loaded.keys() == stored.keys()
-    assert all(torch.equal(stored[key], value) for key, value in loaded.items())
+    assert_close(dict(load(saved).state_dict()), read_stored(stored_model(saved)), rtol=0, atol=0)
     save_again(trained.task(PARTS[name], "", restore=str(saved), into=str(tmp_path)))
     for again in (tmp_path, trained.in_four() / "again" / name):
         assert_same_bits(saved, last_checkpoint(again))
@@ -308,62 +270,43 @@ def test_a_checkpoint_in_parts_is_a_model_and_has_the_same_bits_whoever_reads_it
 
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_two_processes_score_what_one_does_to_the_bit_and_share_the_work(trained, kind):
-    answers = [json.loads((trained.in_two() / f"{rank}.json").read_text()) for rank in range(2)]
+    answers = trained.answers()
     for effort in ("training", "test"):
         first, second = (each["scores"][kind][effort] for each in answers)
-        assert "loss" in first["alone"]["scores"]
+        alone, together = first["alone"], [first["together"], second["together"]]
+        assert "loss" in alone["scores"]
         keeps_items = kind in ("causal", "masked", "translation", "span")
-        assert bool(first["alone"]["items"]) == (effort == "test" and keeps_items)
-        for found in (first["together"], second["together"]):
-            assert found["items"] == first["alone"]["items"]
-            assert found["scores"] == first["alone"]["scores"]
-        calls = [each["together"]["calls"] for each in (first, second)]
-        assert min(calls) > 0
-        assert max(calls) <= 0.8 * first["alone"]["calls"]
+        assert bool(alone["items"]) == (effort == "test" and keeps_items)
+        for found in together:
+            assert (found["items"], found["scores"]) == (alone["items"], alone["scores"])
+            assert 0 < found["calls"] <= 0.8 * alone["calls"]
 
 
 def test_two_processes_agree(trained):
-    first, second = (
-        json.loads((trained.in_two() / f"{rank}.json").read_text())["agreement"]
-        for rank in range(2)
-    )
-    assert first["ragged"] == [[1.5], [], [3.0, float(2**40)], [4.0], [5.0, 6.0, 7.0]]
-    assert first["fewer"] == [[8.0]]
-    assert (first["sum"], first["share"], first["any"]) == ([3.0], [0.0, 7.0], [True, True, False])
-    for name in ("ragged", "fewer", "sum", "share", "any"):
-        assert second[name] == first[name], name
-    assert (first["written"], second["written"]) == ([0], [])
-    for each in (first, second):
-        assert "process 1 has another text than the first" in each["differing"]
-    assert first["failure"] == ["ValueError", "the disk is full"]
-    assert second["failure"][0] == "SaidElsewhere"
-
-
-def launched(n_processes, module, *arguments):
-    """The command that starts all processes again where one is lost."""
-    launcher = ["torch.distributed.run", "--standalone", "--max-restarts", "3"]
-    launcher += ["--nproc-per-node", str(n_processes)]
-    return [sys.executable, "-m", *launcher, "-m", module, *map(str, arguments)]
+    first, second = (answer["agreement"] for answer in trained.answers())
+    expected = {"ragged": [[1.5], [], [3.0, float(2**40)], [4.0], [5.0, 6.0, 7.0]]}
+    expected |= {"fewer": [[8.0]], "sum": [3.0], "share": [0.0, 7.0], "any": [True, True, False]}
+    for found, written in ((first, [0]), (second, [])):
+        assert "process 1 has another text than the first" in found.pop("differing")
+        failure = found.pop("failure")
+        assert failure[0] == ("SaidElsewhere" if found is second else "ValueError")
+        assert found == {**expected, "written": written}
 
 
 @pytest.mark.all
-def test_a_process_that_is_lost_costs_one_line_and_what_came_after_the_last_checkpoint(
-    tmp_path, text_path
-):
+def test_a_process_that_is_lost_costs_one_line_and_some_steps(tmp_path, text_path):
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     way = {"train.steps": 12, "train.hang_minutes": 0.5, "train.exact": True}
     task = task_of(way, text_path, unbroken)
     train_run(load_recipe("gpt", task["settings"]), unbroken, progress=SilentProgress())
     # The second process sends itself the signal after step 7, in its first start alone.
-    launcher = ["torch.distributed.run", "--standalone", "--max-restarts", "3"]
-    launcher += ["--nproc-per-node", "2", "-m", "tests.training.lost_process"]
     words = [str(signal.SIGKILL.value), *words_of(task_of(way, text_path, broken))]
-    command = [sys.executable, "-m", *launcher, *words]
+    command = in_processes(2, "tests.training.lost_process", *words)
+    command[3:3] = ["--max-restarts", "3"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0 and "Traceback" not in result.stderr, result.stderr
     (line,) = lines_of_errors(result.stderr)
     assert "another process was lost" in line
-    assert "Traceback" not in result.stderr
     assert_exact(broken, unbroken)
 
 

@@ -22,6 +22,8 @@ from tests.breadth import rows
 from tests.made import KINDS, LSTM, MASKED, QUESTIONS, TRANSLATION
 from tests.training.runs import Notes, SignalAt, results
 
+FILLED = {"objective.pairs": "sentences", "objective.sentence": "nsp"}
+FILLED |= {"data.batch_parts": 2, "train.batch_tokens": 128}
 VARIANTS = {
     **{kind: {"optimizer.kind": kind} for kind in OPTIMIZERS},
     "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "optimizer.momentum": 0.9},
@@ -33,25 +35,24 @@ VARIANTS = {
     "shuffled": {"data.windows": "shuffled", "model.share": "all", "train.log_steps": 5},
     "documents of an lstm": {**LSTM, "data.boundaries": "respect", "train.recompute": "blocks"},
     "static copies": {**MASKED, "objective.sentence": "none", "objective.static_copies": 2},
-    "steps filled with sentences": {
-        **MASKED,
-        "objective.pairs": "sentences",
-        "objective.sentence": "nsp",
-        "data.batch_parts": 2,
-        "train.batch_tokens": 128,
-    },
+    "steps filled with sentences": {**MASKED, **FILLED},
     "translation by BLEU": {**TRANSLATION, "train.best_by": "bleu"},
     "fairseq's batches": {**TRANSLATION, "data.batch_multiple": 8, "data.batch_order": "once"},
     "questions without answers": {**QUESTIONS, "data.tasks": "squad2"},
 }
 """Beyond the shared runs; ``make test-all`` tries them."""
-CONSTANT = {
-    "optimizer.schedule": "constant",
-    "optimizer.warmup_steps": 3,
-    "train.evaluate_steps": 6,
-}
+CONSTANT = {"optimizer.schedule": "constant", "optimizer.warmup_steps": 3}
+CONSTANT |= {"train.evaluate_steps": 6}
 SHORT, LONG = {"train.steps": 6}, {"train.steps": 12}
 KEPT = {"train.keep_steps": [1, 7, 9], "train.best_by": "last", "train.steps": 16}
+
+
+def ended_early(run, folder):
+    """Copy a run as it was when its last checkpoint was saved."""
+    shutil.copytree(run, folder)
+    (folder / "record.json").unlink()
+    shutil.rmtree(folder / "model")
+    return folder
 
 
 @pytest.fixture
@@ -59,10 +60,7 @@ def broken(made, tmp_path):
     """Copy a finished run to `tmp_path / "broken"` as it was when its last checkpoint was begun."""
 
     def copy(kind):
-        folder = tmp_path / "broken"
-        shutil.copytree(made(kind), folder)
-        (folder / "record.json").unlink()
-        shutil.rmtree(folder / "model")
+        folder = ended_early(made(kind), tmp_path / "broken")
         shutil.rmtree(folder / "checkpoints" / "step-00000024")
         return folder
 
@@ -71,8 +69,6 @@ def broken(made, tmp_path):
 
 @pytest.fixture
 def whole(made, run, tmp_path):
-    """Give the folder of an unbroken run of a kind or variant."""
-
     def train(kind):
         if kind in KINDS:
             return made(kind)
@@ -104,11 +100,11 @@ def test_an_interrupted_run_resumed_equals_an_unbroken_one(run, whole, tmp_path,
     assert results(tmp_path / "broken") == results(whole(kind))
 
 
-def killed_at_file_operation(count, folder, loaded):
-    """Train in a child process that is killed at its `count`-th file operation in the run's folder.
+WRITING = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir")
 
-    Returns whether it finished before.
-    """
+
+def killed_at_file_operation(count, folder, loaded):
+    """Train in a child that is killed at its `count`-th file operation in a folder; is it done?"""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
@@ -117,9 +113,7 @@ def killed_at_file_operation(count, folder, loaded):
 
         def hook(event, arguments):
             nonlocal left
-            if event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir") and str(
-                folder
-            ) in str(arguments[0]):
+            if event in WRITING and str(folder) in str(arguments[0]):
                 left -= 1
                 if left == 0:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -131,18 +125,13 @@ def killed_at_file_operation(count, folder, loaded):
             sys.excepthook(*sys.exc_info())
             os._exit(1)
         os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return False
-    assert os.WEXITSTATUS(status) == 0, "a resumed run failed"
-    return True
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL), "a resumed run failed"
+    return code == 0
 
 
 @pytest.mark.parametrize("kind", ["causal", *rows(VARIANTS, 0)])
-def test_a_run_killed_at_any_file_operation_and_resumed_equals_an_unbroken_one(
-    whole, tiny, tmp_path, kind
-):
+def test_a_run_killed_at_any_file_operation_equals_an_unbroken_one(whole, tiny, tmp_path, kind):
     settings = {**KINDS, **VARIANTS}[kind]
     draw, kills = random.Random(kind), 0
     while not killed_at_file_operation(draw.randint(1, 160), tmp_path / "broken", tiny(settings)):
@@ -153,9 +142,7 @@ def test_a_run_killed_at_any_file_operation_and_resumed_equals_an_unbroken_one(
 
 
 def test_a_truncated_checkpoint_is_refused_by_name_and_the_one_before_is_used(made, run, tmp_path):
-    folder = shutil.copytree(made("causal"), tmp_path / "broken")
-    (folder / "record.json").unlink()
-    shutil.rmtree(folder / "model")
+    folder = ended_early(made("causal"), tmp_path / "broken")
     weights = folder / "checkpoints" / "step-00000024" / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-5])
     notes = Notes()
@@ -190,8 +177,7 @@ def test_another_recipe_and_places_of_other_files_are_refused(run, broken, tmp_p
     broken("causal")
     with pytest.raises(ConfigError, match=r"model\.d_model = 24, not 48"):
         run("broken", {"model.d_model": 48}, resume=True)
-    (tmp_path / "letters").mkdir()
-    (tmp_path / "letters" / "dear.txt").write_text("Dear reader")
+    (tmp_path / "letters" / "dear").mkdir(parents=True)
     (tmp_path / "file").write_text("not a folder")
     for name, message in (("letters", "already holds other files"), ("file", "is not a folder")):
         with pytest.raises(ConfigError, match=message):
@@ -229,18 +215,15 @@ def test_an_unfinished_run_may_be_lengthened_interrupted_and_resumed(run, tmp_pa
 
 @pytest.fixture
 def done(run, tmp_path):
-    """A finished run of six steps: `tmp_path / "done"`."""
     run("done", SHORT)
     return tmp_path / "done"
 
 
 def test_a_shorter_length_and_another_field_are_refused_by_name(run, done):
     before = (done / "recipe.toml").read_bytes()
-    for settings, field in (
-        ({"train.steps": 5}, "train.steps = 5"),
-        ({"train.tokens": 6.0}, "train.tokens = 6.0"),
-        ({"train.steps": 24, "model.d_ff": 9}, "model.d_ff = unset, not 9"),
-    ):
+    refused = {"train.steps = 5": {"train.steps": 5}, "train.tokens = 6.0": {"train.tokens": 6.0}}
+    refused["model.d_ff = unset, not 9"] = {"train.steps": 24, "model.d_ff": 9}
+    for field, settings in refused.items():
         with pytest.raises(ConfigError, match=field):
             run("done", settings, resume=True)
     shutil.rmtree(done / "checkpoints")
@@ -270,8 +253,6 @@ def kept(folder):
 
 @pytest.fixture
 def kept_run(workshop, tmp_path):
-    """A finished run that a test may change: `tmp_path / "kept"`."""
-
     def train(folder):
         train_run(workshop.recipe(KEPT), folder, progress=SilentProgress())
 
@@ -301,9 +282,7 @@ def test_named_steps_are_kept_beside_the_newest_and_change_nothing(run, kept_run
         ([1], 16, "was started with train.keep_steps"),
     ],
 )
-def test_a_resumed_run_keeps_nothing_that_is_over_and_loses_nothing(
-    run, kept_run, steps, length, message
-):
+def test_a_resumed_run_keeps_nothing_that_is_over(run, kept_run, steps, length, message):
     with pytest.raises(ConfigError, match=message):
         run("kept", {**KEPT, "train.keep_steps": steps, "train.steps": length}, resume=True)
     assert kept(kept_run) == [1, 7, 9, 12, 16]

@@ -33,17 +33,17 @@ from sublayer.training.warm_start import Pretrained, start_from
 from tests.made import KINDS, PAIR, SPAN
 from tests.training.runs import ALONE, Notes, SignalAt, results
 
-SHAPE = {"model.n_layers": 3, "model.d_model": 24, "model.n_heads": 2, "data.context": 32}
-SHAPE |= {"model.positions": "learned-per-layer"}
-ENCODER = {"kind": "encoder"}
-JUDGED = {**ENCODER, "pooler": "tanh", "sentence_classes": 2}
+ENCODER, SHARED = {"kind": "encoder"}, {"share": "all"}
+PER_LAYER = {"positions": "learned-per-layer"}
+POOLED = {**ENCODER, "pooler": "tanh"}
+JUDGED = {**POOLED, "sentence_classes": 2}
+ONE_CLASS = {**POOLED, "sentence_classes": 1}
 DEEP, SHALLOW = {**JUDGED, "n_layers": 4}, {**JUDGED, "n_layers": 2}
 TWO = {"kind": "encoder-decoder", "n_decoder_layers": 2}
-PER_LAYER = {"positions": "learned-per-layer"}
+THREE = {**TWO, "n_decoder_layers": 3}
 WITH_TABLES, WITH_TABLE = {**TWO, **PER_LAYER}, {**TWO, "positions": "relative"}
 LOW = {**WITH_TABLES, "n_layers": 2, "n_decoder_layers": 4}
 HIGH = {**WITH_TABLES, "n_layers": 3, "n_decoder_layers": 1}
-SHARED = {"share": "all"}
 
 
 def make_model(seed, **fields):
@@ -59,7 +59,6 @@ def start(model, source, folder, layers=None):
 
 
 def stack(name, first, end, n_places=2):
-    """What the names of a stack's blocks begin with, from one to another."""
     blocks = range(first, end)
     return [f"{name}.sublayers.{place}.{block}." for place in range(n_places) for block in blocks]
 
@@ -69,57 +68,34 @@ def tables(prefix, first, end):
 
 
 def later(first, n_encoder=3, n_decoder=2):
-    """Blocks of both stacks."""
     return stack("source.encoder", first, n_encoder) + stack("decoder", first, n_decoder, 3)
 
 
 JUDGE = ["sentence_head."]
+NO_JUDGE, NO_BIAS = "sentence head (RUN has none)", {"head_bias": False}
+OTHERS = "sentence head (that of RUN has other weights)"
+OF_BOTH = "{} encoder blocks and {} decoder blocks".format
+LATER = [*stack("encoder", 1, 3), *JUDGE]
+RAGGED = [*later(1, 2, 4), *tables("source.", 1, 2), *tables("", 1, 4)]
 STARTS = [
     (TWO, TWO, None, "", []),
-    (
-        JUDGED,
-        ENCODER,
-        None,
-        "pooler (RUN has none), sentence head (RUN has none)",
-        ["pooler.", *JUDGE],
-    ),
-    (
-        {**JUDGED, "sentence_classes": 1},
-        JUDGED,
-        None,
-        "sentence head (that of RUN has other weights)",
-        JUDGE,
-    ),
-    ({}, {"head_bias": False}, None, "output bias (RUN has none)", ["head.bias"]),
-    (
-        JUDGED,
-        {**ENCODER, "pooler": "tanh"},
-        1,
-        "sentence head (RUN has none), 2 of 3 blocks",
-        [*stack("encoder", 1, 3), *JUDGE],
-    ),
+    (JUDGED, ENCODER, None, f"pooler (RUN has none), {NO_JUDGE}", ["pooler.", *JUDGE]),
+    (ONE_CLASS, JUDGED, None, OTHERS, JUDGE),
+    ({}, NO_BIAS, None, "output bias (RUN has none)", ["head.bias"]),
+    (JUDGED, POOLED, 1, f"{NO_JUDGE}, 2 of 3 blocks", LATER),
     (DEEP, SHALLOW, 2, "2 of 4 blocks", stack("encoder", 2, 4)),
     ({**DEEP, **SHARED}, {**SHALLOW, **SHARED}, None, "", []),
-    (TWO, TWO, 0, "3 of 3 encoder blocks and 2 of 2 decoder blocks", later(0)),
+    (TWO, TWO, 0, OF_BOTH("3 of 3", "2 of 2"), later(0)),
     (WITH_TABLES, WITH_TABLES, 2, "1 of 3 encoder blocks", [*later(2), *tables("source.", 2, 3)]),
-    (WITH_TABLE, WITH_TABLE, 1, "2 of 3 encoder blocks and 1 of 2 decoder blocks", later(1)),
-    (
-        LOW,
-        HIGH,
-        1,
-        "1 of 2 encoder blocks and 3 of 4 decoder blocks",
-        [*later(1, 2, 4), *tables("source.", 1, 2), *tables("", 1, 4)],
-    ),
+    (WITH_TABLE, WITH_TABLE, 1, OF_BOTH("2 of 3", "1 of 2"), later(1)),
+    (LOW, HIGH, 1, OF_BOTH("1 of 2", "3 of 4"), RAGGED),
     ({**WITH_TABLE, **SHARED}, {**WITH_TABLE, **SHARED}, 1, "", []),
 ]
-
 """Fields of a model and its start, blocks to take, what is noted, and names of what is fresh."""
 
 
 @pytest.mark.parametrize(("fields", "of_source", "layers", "fresh", "prefixes"), STARTS)
-def test_parts_of_a_start_are_taken_and_all_others_are_as_drawn(
-    fields, of_source, layers, fresh, prefixes, tmp_path
-):
+def test_parts_of_a_start_are_taken(fields, of_source, layers, fresh, prefixes, tmp_path):
     model, drawn = (make_model(1, **fields) for _ in range(2))
     source = make_model(2, **of_source)
     words = f" (init.layers = {layers})" if layers is not None else ""
@@ -153,32 +129,27 @@ def test_a_label_head_is_kept_for_the_same_answers_alone(tmp_path):
     pretrained = Pretrained(InitConfig(run=str(run)))
     model, fresh = (make_model(1, label_outputs=2) for _ in range(2))
     model.task = TaskSpec((TASKS["sst2"],), "traversal", 7)
-    assert start_from(model, pretrained) == [
-        f"starts fresh: label head (that of {run} answers RTE)"
-    ]
+    notes = start_from(model, pretrained)
+    assert notes == [f"starts fresh: label head (that of {run} answers RTE)"]
     assert torch.equal(model.label_head.weight, fresh.label_head.weight)
     model.task = TaskSpec((TASKS["qnli"],), "traversal", 7)
     assert start_from(model, pretrained) == []
     assert all(value.equal(source.state_dict()[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("tie_embeddings", [True, False])
-def test_new_tokens_have_rows_as_they_are_drawn_and_others_stay_at_their_ids(
-    tie_embeddings, tmp_path
-):
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_new_tokens_have_rows_as_drawn_and_others_stay_at_their_ids(is_tied, tmp_path):
     vocabulary = CharacterTokenizer("abcdefg")
     extended = with_names(vocabulary, TRAVERSAL_NAMES)
     n_known, n_ids = vocabulary.vocab_size, extended.vocab_size
-    fields = {"tie_embeddings": tie_embeddings}
     # Two rows beyond the vocabulary, as where it was padded: a new token takes its own there too.
-    source = make_model(2, vocab_size=n_known + 2, **fields)
-    model, fresh = (make_model(1, vocab_size=n_ids + 1, **fields) for _ in range(2))
+    source = make_model(2, vocab_size=n_known + 2, tie_embeddings=is_tied)
+    model, fresh = (make_model(1, vocab_size=n_ids + 1, tie_embeddings=is_tied) for _ in "ab")
     model.tokenizer = extended
     save_model(tmp_path / "run", source, {"tokenizer.json": vocabulary.serialize()})
-    assert start_from(model, Pretrained(InitConfig(run=str(tmp_path / "run")))) == [
-        "starts fresh: 3 tokens added to the vocabulary (_start_, _delimiter_, _classify_)"
-    ]
-    with_rows = {"embedding.weight", "head.bias"} | (set() if tie_embeddings else {"head.weight"})
+    [note] = start_from(model, Pretrained(InitConfig(run=str(tmp_path / "run"))))
+    assert "3 tokens added to the vocabulary (_start_, _delimiter_, _classify_)" in note
+    with_rows = {"embedding.weight", "head.bias", *([] if is_tied else ["head.weight"])}
     for name, value in model.state_dict().items():
         n_taken = n_known if name in with_rows else len(value)
         assert torch.equal(value[:n_taken], source.state_dict()[name][:n_taken])
@@ -192,18 +163,8 @@ def test_new_tokens_have_rows_as_they_are_drawn_and_others_stay_at_their_ids(
         ({}, {"d_ff": 12}, None, r"input.weight is \[12, 8\] there, \[32, 8\] here"),
         ({}, {"vocab_size": 11}, None, r"embedding.weight is \[11, 8\] there, \[9, 8\] here"),
         ({}, {"n_layers": 2}, None, r"it has no decoder.sublayers.0.2.function.output.bias"),
-        (
-            {**TWO, "n_decoder_layers": 3},
-            TWO,
-            3,
-            "init.layers = 3 is more than the 2 blocks of the decoder of the model of",
-        ),
-        (
-            {**TWO, "n_layers": 2},
-            {**TWO, "n_decoder_layers": 3},
-            3,
-            "init.layers = 3 is more than the 2 blocks of the encoder of the recipe",
-        ),
+        (THREE, TWO, 3, "init.layers = 3 is more than the 2 blocks of the decoder of the model of"),
+        ({**TWO, "n_layers": 2}, THREE, 3, "than the 2 blocks of the encoder of the recipe"),
     ],
 )
 def test_starts_that_do_not_fit_are_refused(fields, of_source, layers, message, tmp_path):
@@ -212,9 +173,7 @@ def test_starts_that_do_not_fit_are_refused(fields, of_source, layers, message, 
         start(model, source, tmp_path / "run", layers)
 
 
-def test_a_run_reads_the_weights_once_and_notes_at_its_start_alone(
-    made, run, tmp_path, monkeypatch
-):
+def test_a_run_reads_its_start_once_and_notes_it_once(made, run, tmp_path, monkeypatch):
     readings, read = [], loading.load_weights
 
     def load_weights(folder, **options):
@@ -224,7 +183,7 @@ def test_a_run_reads_the_weights_once_and_notes_at_its_start_alone(
     monkeypatch.setattr(loading, "load_weights", load_weights)
     first = made("causal")
     settings = {"init.run": str(first), "init.layers": 1, "objective.auxiliary": "layers"}
-    settings |= {"train.steps": 2}
+    settings["train.steps"] = 2
     notes = Notes()
     run("second", settings, progress=notes)
     assert readings == [first / "model"]
@@ -238,43 +197,28 @@ def test_a_run_reads_the_weights_once_and_notes_at_its_start_alone(
 
 
 def test_a_model_of_a_recipe_starts_from_a_run_and_logs_what_starts_fresh(made, caplog):
-    first = made("character")
-    settings = {**SHAPE, "init.run": str(first)}
-    model = from_recipe("gpt", {**settings, "init.layers": 1})
-    fresh = from_recipe("gpt", {**settings, "init.layers": 0})
-    assert "starts fresh: 2 of 3 blocks (init.layers = 1)" in caplog.text
-    taken = ("decoder.sublayers.0.0.", "decoder.sublayers.1.0.", "positions.tables.0.")
-    blocks = ("decoder.", "positions.tables.")
-    source = load(first).state_dict()
-    for name, value in model.state_dict().items():
-        is_taken = name.startswith(taken) or not name.startswith(blocks)
-        assert torch.equal(value, source[name] if is_taken else fresh.state_dict()[name]), name
+    shape = {"model.n_layers": 2, "model.d_model": 24, "model.n_heads": 2, "data.context": 32}
+    start = {"init.run": str(made("causal")), "init.layers": 1}
+    model, source = from_recipe("gpt", {**shape, **start}), load(made("causal")).state_dict()
+    assert "starts fresh: 1 of 2 blocks (init.layers = 1)" in caplog.text
+    names = [f"decoder.sublayers.0.{block}.function.output.weight" for block in (0, 1)]
+    assert [model.state_dict()[name].equal(source[name]) for name in names] == [True, False]
 
 
 LEARNED = {"model.positions": "learned"}
 OF_TOKENIZER = ("data.tokenizer", "data.vocab_size", "data.sentinels")
 """What a start brings."""
+LSTM, BLOCK = {"model.kind": "lstm", "model.d_embed": 12}, "decoder.sublayers.{}.0.".format
+SIDES = ("embedding.", "positions.", "source.positions.")
 FROZEN = {
-    "blocks": (
-        {**LEARNED, "model.positions": "learned-per-layer"},
-        "layers:1",
-        ("decoder.sublayers.0.0.", "decoder.sublayers.1.0."),
-    ),
+    "blocks": ({"model.positions": "learned-per-layer"}, "layers:1", (BLOCK(0), BLOCK(1))),
     "embeddings and shared blocks": (
         {**LEARNED, "model.share": "all"},
         ["embeddings", "layers:2"],
         ("embedding.", "positions.", "decoder."),
     ),
-    "an lstm's embeddings and first layer": (
-        {"model.kind": "lstm", "model.d_embed": 12},
-        ["embeddings", "layers:1"],
-        ("embedding.", "lstm.sublayers.0.0."),
-    ),
-    "both sides' embeddings": (
-        {**SPAN, "model.tie_embeddings": False},
-        "embeddings",
-        ("embedding.", "positions.", "source.positions."),
-    ),
+    "lstm": (LSTM, ["embeddings", "layers:1"], ("embedding.", "lstm.sublayers.0.0.")),
+    "both sides' embeddings": ({**SPAN, "model.tie_embeddings": False}, "embeddings", SIDES),
 }
 
 
@@ -287,9 +231,8 @@ def test_frozen_parts_stay_to_the_bit_and_all_else_moves(run, tmp_path, case):
     started = {**kept_settings, "init.run": str(tmp_path / "start"), "init.freeze": freeze}
     notes = Notes()
     run("end", started, progress=notes)
-    before, after = (
-        load_file(tmp_path / name / "model" / "model.safetensors") for name in ("start", "end")
-    )
+    paths = (tmp_path / name / "model" / "model.safetensors" for name in ("start", "end"))
+    before, after = map(load_file, paths)
     kept = {name for name, value in before.items() if torch.equal(value, after[name])}
     assert kept == {name for name in before if name.startswith(prefixes)}
     (line,) = [text for text in notes.texts if text.startswith("stays as it is")]
@@ -302,7 +245,7 @@ def test_frozen_parts_stay_to_the_bit_and_all_else_moves(run, tmp_path, case):
 
 def test_a_frozen_run_resumed_equals_an_unbroken_one(made, run, tmp_path):
     settings = {"init.run": str(made("causal")), "init.freeze": ["embeddings", "layers:1"]}
-    settings |= {"train.steps": 7}
+    settings["train.steps"] = 7
     run("whole", settings)
     with pytest.raises(Interrupted):
         run("broken", settings, progress=SignalAt(5))
@@ -370,8 +313,9 @@ def test_damaged_tasks_of_a_folder_are_refused(made, tmp_path, change):
     folder = shutil.copytree(made("pair") / "model", tmp_path / "model")
     path = folder / "task.json"
     changed = {**json.loads(path.read_text()), **change}
-    kept = {name: value for name, value in changed.items() if value is not None}
-    path.write_text(json.dumps(kept))
+    path.write_text(
+        json.dumps({name: value for name, value in changed.items() if value is not None})
+    )
     with pytest.raises(CheckpointError, match=r"^[^\n]*task\.json[^\n]*$"):
         load(folder)
     path.unlink()

@@ -1,39 +1,32 @@
-"""A translator by the commands: ``translate``, ``evaluate``, ``inspect`` and ``export``."""
+"""A translator by the commands, and translators of other vocabularies, here and in transformers."""
 
+import io
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from itertools import cycle
 
 import pytest
 import sacrebleu
 import torch
+from sentencepiece import SentencePieceTrainer
 
 from sublayer.errors import ConfigError
 from sublayer.interop.huggingface.exchange import read_huggingface
 from sublayer.loading import load
 from sublayer.training.metrics import METRICS, read_metrics
-from tests.commands.results import Sublayer
-from tests.translators import write_lines
+from tests.translators import sentences, train_translator, write_lines, write_pair
 
 MEASURES = ("bleu", "sacrebleu", "chrf")
 ENGLISH = ["the cat sees a dog", "a dog runs", "the dog and the cat", "a cat sees the Dog and runs"]
 GERMAN = ["der Kater sieht ein Hund", "ein Hund rennt", "der Kater", "ein Kater sieht der hund"]
 
 
-def evaluated(sublayer: Sublayer, run: Path, *options: object) -> dict[str, Any]:
+def evaluated(sublayer, run, *options):
     return sublayer("evaluate", run, "--split", "test", *options, "--json").found()
 
 
-def inspected(sublayer: Sublayer, what: str, run: Path, *options: object) -> dict[str, Any]:
-    [found] = sublayer("inspect", what, run, *options, "--json").found()["runs"]
-    return found
-
-
-def checkpoints(run: Path) -> list[Path]:
-    """Return the folders of a run's checkpoints, the oldest first."""
+def checkpoints(run):
     return sorted((run / "checkpoints").glob("step-*"))
 
 
@@ -55,9 +48,7 @@ def test_a_line_that_is_too_long_is_empty(translate, translator):
     assert "too long, and empty: 1 of 3 lines" in err
 
 
-def test_bytes_that_are_no_text_are_named_and_the_lines_before_them_translated(
-    translate, translator
-):
+def test_bytes_that_are_no_text_are_named_behind_translated_lines(translate, translator):
     whole = translate(translator, b"a cat\nthe dog\n").out
     code, out, err = translate(translator, b"\xef\xbb\xbfa cat\nthe dog\n\xff\na dog\n")
     assert (code, out) == (2, whole)
@@ -67,7 +58,7 @@ def test_bytes_that_are_no_text_are_named_and_the_lines_before_them_translated(
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_an_interruption_leaves_the_lines_that_were_translated(translate, translator, as_json):
-    def lines() -> Iterator[bytes]:
+    def lines():
         yield from (b"a cat\n", b"the dog\n", "a Ж\n".encode(), b"cat\n")
         raise KeyboardInterrupt
 
@@ -96,11 +87,9 @@ def test_a_run_is_tested_against_another_and_against_a_file(sublayer, translator
     alone = evaluated(sublayer, earliest)
     measures = found["against"]["measures"]
     for name in MEASURES:
-        paired = measures[name]
-        expected = pytest.approx((found[name], alone[name]))
+        paired, expected = measures[name], pytest.approx((found[name], alone[name]))
         assert (paired["value"], paired["other"]) == expected
-        assert 0 < paired["p_randomisation"] <= 1
-        assert "p_bootstrap" not in paired
+        assert 0 < paired["p_randomisation"] <= 1 and "p_bootstrap" not in paired
     theirs = tmp_path / "theirs.de"
     write_lines(theirs, alone["translations"])
     of_text = evaluated(sublayer, translator, "--against", theirs)["against"]["measures"]
@@ -140,20 +129,20 @@ def test_the_newest_checkpoints_are_averaged_and_exported(sublayer, translator, 
 
 
 def test_both_stacks_are_inspected_and_of_a_text_the_encoder(sublayer, translator):
+    def split(*options):
+        words = ("inspect", "splitting", translator, *options, "--json")
+        [found] = sublayer(*words).found()["runs"]
+        return [(layer["stack"], layer["layer"]) for layer in found["layers"]], found["tokens"]
+
     assert "whose blocks read two texts" in sublayer("inspect", "layers", translator).refusal()
-    layers = inspected(sublayer, "splitting", translator)["layers"]
-    stacks = [(layer["stack"], layer["layer"]) for layer in layers]
-    assert stacks == [("encoder", 1), ("decoder", 1)]
-    of_text = inspected(sublayer, "splitting", translator, "--path", translator.parent / "a.en")
-    assert [layer["stack"] for layer in of_text["layers"]] == ["encoder"]
-    assert of_text["tokens"] > 300
-    assert 1 < inspected(sublayer, "splitting", translator, "--tokens", 20)["tokens"] < 40
+    assert split()[0] == [("encoder", 1), ("decoder", 1)]
+    layers, n_tokens = split("--path", translator.parent / "a.en")
+    assert (layers, n_tokens > 300) == ([("encoder", 1)], True)
+    assert 1 < split("--tokens", 20)[1] < 40
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_bleu_of_a_suite_is_that_of_the_translations(
-    translator, translate, sublayer, tmp_path, lowercase
-):
+def test_bleu_of_a_suite(translator, translate, sublayer, tmp_path, lowercase):
     write_lines(tmp_path / "en.txt", ENGLISH)
     write_lines(tmp_path / "de.txt", GERMAN)
     suite = tmp_path / "suite.toml"
@@ -168,3 +157,81 @@ def test_bleu_of_a_suite_is_that_of_the_translations(
         score = sacrebleu.corpus_bleu(lines, [GERMAN], lowercase=lowercase).score
         assert cells[name]["mean"] == pytest.approx(score)
     assert cells[translator.name]["mean"] > 0 < cells[translator.name]["error"]
+
+
+WORDS = (
+    ("A", "cat", "dog", "sees", "THE", "and", "bird"),
+    ("Ein", "Kätzchen", "Hündchen", "hört", "das", "und", "Vögelchen"),
+)
+
+EN, DE = ([f"{line} ." for line in sentences(words, 280, longest=5)] for words in WORDS)
+MARKED_EN, MARKED_DE = (
+    [line + mark for line, mark in zip(sentences(words, 300, longest=4), cycle("!."), strict=False)]
+    for words in WORDS
+)
+POST = {"model__norm_order": "post", "model__sinusoids": "marian"}
+POST |= {"model__first_position": 0, "model__decoder_start": "pad"}
+
+
+@pytest.fixture(scope="module", params=[{}, POST], ids=["pre", "post"])
+def exchanged(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("translator")
+    write_pair(folder, EN, DE)
+    return train_translator(folder, data__vocab_size=80, **request.param)
+
+
+def translate_elsewhere(folder, lines):
+    import transformers
+
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(lines, return_tensors="pt", padding=True)
+    limits = {"max_new_tokens": 21, "min_new_tokens": 1}
+    ids = model.generate(**inputs, num_beams=1, do_sample=False, **limits)
+    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return [" ".join(text.split()) for text in texts]
+
+
+def test_transformers_writes_the_same_words(sublayer, translate, exchanged, tmp_path):
+    there, back = tmp_path / "out", tmp_path / "back"
+
+    def translated(model):
+        text = "".join(f"{line}\n" for line in EN[:40]).encode()
+        return translate(model, text, "--beam", 1, "--longest-more", 20).shown().splitlines()
+
+    exported = sublayer("export", exchanged, "--to", "huggingface", there).shown()
+    assert exported.startswith(f"exported: {there}, with its tokenizer\n")
+    ours = translated(exchanged)
+    assert translate_elsewhere(there, EN[:40]) == ours
+    pairs = zip(ours, DE[:40], strict=True)
+    assert sum(line == target.lower() for line, target in pairs) > 20
+    out = sublayer("import", "huggingface", there, "--out", back).out
+    assert out.startswith(f"model: {back}, with its tokenizer\n")
+    assert translated(back) == ours
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (there / name).unlink()
+    out = sublayer("import", "huggingface", there, "--out", tmp_path / "bare").out
+    assert out.startswith(f"model: {tmp_path / 'bare'}, without a tokenizer: the folder has none\n")
+    refusal = sublayer("translate", tmp_path / "bare").refusal()
+    assert refusal.startswith("error: the model has no tokenizer of two languages")
+
+
+@pytest.mark.parametrize("vocabulary", ["trained here", "trained elsewhere"])
+def test_text_is_translated_to_text(sublayer, translate, tmp_path, vocabulary):
+    write_pair(tmp_path, MARKED_EN, MARKED_DE)
+    settings = {"data__tokenizer": "unigram", "data__vocab_size": 90}
+    if vocabulary == "trained elsewhere":
+        file = io.BytesIO()
+        rules = {"model_type": "bpe", "vocab_size": 110, "hard_vocab_limit": False}
+        rules |= {"sentence_iterator": iter([*MARKED_EN, *MARKED_DE]), "minloglevel": 2}
+        SentencePieceTrainer.train(model_writer=file, **rules)
+        (tmp_path / "joint.model").write_bytes(file.getvalue())
+        settings = {"data__tokenizer": str(tmp_path / "joint.model")}
+    run = train_translator(tmp_path, data__lowercase=False, data__context=64, **settings)
+    text = "".join(f"{line}\n" for line in MARKED_EN[:40])
+    lines = translate(run, text.encode()).shown().splitlines()
+    assert sum(line == target for line, target in zip(lines, MARKED_DE, strict=False)) >= 20
+    assert all(line[-1] in "!." and line[-2] not in " !." for line in lines)
+    found = sublayer("evaluate", run, "--split", "test", "--json").found()
+    assert found["signature"]["bleu"].endswith("|words:spaces")
+    assert found["sacrebleu"] > 30
