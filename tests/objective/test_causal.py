@@ -1,7 +1,5 @@
 """The terms of the causal objective are the paper's losses, for as long as it keeps them."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -20,28 +18,25 @@ VOCAB_SIZE, CONTEXT, N_LAYERS = 19, 7, 4
 DEEP = {"auxiliary": "layers", "targets": 2}
 
 
-def make_objective(settings: dict[str, Any], **fields: Any) -> Causal:
+def make_objective(settings, **fields):
     given = {"n_layers": N_LAYERS, "d_model": 8, "n_heads": 2, "init_std": 0.3, **fields}
     recipe = load_recipe("gpt", {f"model.{name}": value for name, value in given.items()}).recipe
     config = resolve_model(recipe.model, vocab_size=VOCAB_SIZE, context=CONTEXT)
     return Causal(build(config, seed=1), CausalObjective(**settings), seed=1).double()
 
 
-def make_batch(n_ahead: int = 2) -> Batch:
-    ids = torch.randint(
-        VOCAB_SIZE, (3, CONTEXT + n_ahead), generator=torch.Generator().manual_seed(0)
-    )
+def make_batch(n_ahead=2):
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(VOCAB_SIZE, (3, CONTEXT + n_ahead), generator=generator)
     ahead = [ids[:, n : n + CONTEXT].clone() for n in range(1, n_ahead + 1)]
     ahead[0][1, 3] = -1
     return Batch(ids[:, :CONTEXT], ahead[0], None, torch.stack(ahead[1:]) if n_ahead > 1 else None)
 
 
-def weighted_sum(objective: Causal, batch: Batch) -> torch.Tensor:
-    counts, totals = objective.counts(batch), objective(batch)
-    assert set(counts) == set(totals) == set(objective.weights)
-    return sum(
-        (objective.weights[term] * totals[term] / counts[term] for term in totals), torch.zeros(())
-    )
+def weighted_sum(objective, batch):
+    counts, totals, weights = objective.counts(batch), objective(batch), objective.weights
+    assert set(counts) == set(totals) == set(weights)
+    return sum((weights[term] * totals[term] / counts[term] for term in totals), torch.zeros(()))
 
 
 @pytest.mark.parametrize("final_norm", ["affine", "none"])
@@ -70,8 +65,7 @@ def test_the_terms_are_the_cross_entropies_of_every_block_and_target(final_norm)
 
 @pytest.mark.parametrize("settings", [DEEP, {"positions": "last"}], ids=str)
 def test_z_loss_is_that_of_the_model_s_own_head_trained_and_not_reported(settings):
-    batch = make_batch(settings.get("targets", 1))
-    plain = make_objective(settings)
+    batch, plain = make_batch(settings.get("targets", 1)), make_objective(settings)
     objective = make_objective({**settings, "z_loss": 0.2})
     counts, totals, without = objective.counts(batch), objective(batch), plain(batch)
     others = {name: total.item() for name, total in totals.items() if name != "trained"}
@@ -81,45 +75,38 @@ def test_z_loss_is_that_of_the_model_s_own_head_trained_and_not_reported(setting
     logits, targets = objective.model(batch.tokens).logits, batch.targets
     if "positions" in settings:
         logits, targets = logits[:, -1:], targets[:, -1:]
-    squares = logits.logsumexp(-1)[targets >= 0].square().sum()
-    expected = without["lm"] + 0.2 * squares
+    expected = without["lm"] + 0.2 * logits.logsumexp(-1)[targets >= 0].square().sum()
     torch.testing.assert_close(totals["trained"], expected, rtol=1e-12, atol=0)
 
 
 def test_summed_positions_are_the_sum_of_each_window_averaged_over_windows():
-    batch = make_batch()
-    mean = make_objective({**DEEP, "z_loss": 0.2})
-    summed = make_objective({**DEEP, "z_loss": 0.2, "position_reduction": "sum"})
-    # One target of the first 21 is ignored, and none of the further ones.
-    n_windows, n_first, n_second = 3, 20, 21
-    expected = torch.zeros((), dtype=torch.float64)
+    batch, settings = make_batch(), {**DEEP, "z_loss": 0.2}
+    mean = make_objective(settings)
+    summed = make_objective({**settings, "position_reduction": "sum"})
     counts, totals = mean.counts(batch), mean(batch)
-    for term, weight in mean.weights.items():
-        assert counts[term] == (n_second if term.endswith("ahead2") else n_first)
-        expected = expected + weight * totals[term] / n_windows
+    # One target of the first 21 is ignored, and none of the further ones.
+    assert counts == {term: 21 if term.endswith("ahead2") else 20 for term in mean.weights}
+    expected = sum(weight * totals[term] for term, weight in mean.weights.items()) / 3
     torch.testing.assert_close(weighted_sum(summed, batch), expected, rtol=1e-12, atol=0)
     # What is logged stays nats per token.
-    assert summed.counts(batch)["lm"] == n_first
+    assert summed.counts(batch)["lm"] == 20
     torch.testing.assert_close(summed(batch)["lm"], totals["lm"], rtol=1e-12, atol=0)
 
 
 def test_a_block_s_losses_stop_after_its_share_of_half_the_run():
     objective = make_objective(DEEP)
-    steps = 16  # block l of 4 has its losses for l/8 of the run: 2 l steps
-    for step in range(steps):
-        objective.begin(step, steps)
+    for step in range(16):  # block l of 4 has its losses for l/8 of the run: 2 l steps
+        objective.begin(step, 16)
         predicting = {term.partition("_")[0] for term in objective.weights if term != "lm"}
-        assert predicting == {
-            f"layer{layer}" for layer in range(1, N_LAYERS) if step < 2 * layer
-        } | {"layer4"}
+        assert predicting == {"layer4", *(f"layer{n}" for n in (1, 2, 3) if step < 2 * n)}
 
 
 def test_what_has_stopped_has_no_gradient_and_costs_nothing():
     objective, batch = make_objective(DEEP), make_batch()
     objective.begin(5, 16)
     weighted_sum(objective, batch).backward()
-    given = {name for name, value in objective.training_only().items() if value.grad is not None}
     going_on = {"layer3_ahead1", "layer3_ahead2", "layer4_ahead2"}
+    given = {name for name, value in objective.training_only().items() if value.grad is not None}
     assert given == {
         f"classifiers.{term}.{part}" for term in going_on for part in ("weight", "bias")
     }
@@ -136,9 +123,10 @@ def test_parameters_and_flops_of_classifiers_are_counted_for_as_long_as_they_las
     objective = make_objective(DEEP)
     config = objective.model.config
     counted, plain = count_parameters(config, objective.config), count_parameters(config)
-    assert counted.training == sum(value.numel() for value in objective.parameters())
-    own = sum(value.numel() for value in objective.model.parameters())
-    assert (counted.total, plain.total) == (own, own)
+    every, own = (
+        sum(p.numel() for p in each.parameters()) for each in (objective, objective.model)
+    )
+    assert (counted.training, counted.total, plain.total) == (every, own, own)
     # Blocks 1 to 3 have two classifiers each for 1/8, 2/8 and 3/8 of the run, the last block one
     # throughout.
     classifiers = 2 * (1 + 2 + 3) / 8 + 1
