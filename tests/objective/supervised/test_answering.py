@@ -1,8 +1,6 @@
 """Answers to rows of users, and of ensembles: averaged, their members checked and chosen."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,8 +33,7 @@ from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
 from tests.answerers import draw_examples, model_of, rule_of, split_of, tokenizer_of
-from tests.encoders import encoder_of
-from tests.objective.supervised.span_models import (
+from tests.objective.supervised.test_spans import (
     CONTEXT,
     RULE,
     TOKENIZER,
@@ -48,7 +45,7 @@ from tests.objective.supervised.span_models import (
 CLOSE = {"abs": 1e-12}
 
 
-def split_for(task: str, format_: Any, n: int = 9):
+def split_for(task, format_, n=9):
     return split_of({task: draw_examples(task, n)}, format_, trains=False)
 
 
@@ -93,10 +90,8 @@ def test_answers_to_rows_and_of_copies_are_those_to_a_split(task, format_):
 def test_texts_tuples_and_mappings_are_the_same_rows(task):
     split = split_for(task, "pair")
     model, examples = model_of(split), split.parts[0].examples
-    mappings = [
-        {**each.fields, **({"choices": list(each.choices)} if each.choices else {})}
-        for each in examples
-    ]
+    more = [{"choices": list(each.choices)} if each.choices else {} for each in examples]
+    mappings = [{**each.fields, **own} for each, own in zip(examples, more, strict=True)]
     tuples = [(*each.fields.values(), *each.choices) for each in examples]
     lists = [[*row.values()] for row in mappings]
     found = predict_rows(model, mappings)
@@ -119,8 +114,7 @@ def test_ranked_answers_have_probabilities_written_ones_their_text_and_empty_row
 
 
 @pytest.mark.parametrize("task, rows, message", [
-    ("rte", ["w1"], "row 0 has 1 of"),
-    ("rte", [("w1", "w2", "w3")], "row 0 has 3 of"),
+    ("rte", ["w1"], "row 0 has 1 of"), ("rte", [("w1", "w2", "w3")], "row 0 has 3 of"),
     ("rte", [{"sentence1": "w1"}], "row 0 has no column 'sentence2'"),
     ("copa", [("w1", "w2", "w3")], "two choices or more"),
     ("rte", [("w1", 5)], "row 0: sentence2 is int, not a text"),
@@ -153,7 +147,7 @@ def test_a_model_without_the_task_or_a_tokenizer_is_refused():
         Answerer(model)
 
 
-def averaged(task: str, *members: Prediction, **fields: Any) -> Prediction:
+def averaged(task, *members, **fields):
     example = Example("0", {"sentence": "w1"}, **fields)
     [found] = average_predictions(TASKS[task], [example], [[each] for each in members])
     return found
@@ -182,19 +176,13 @@ def test_probabilities_and_numbers_are_averaged_by_hand():
 
 
 def test_members_of_other_formats_tokenizers_and_contexts_read_the_same_examples():
-    examples = {"rte": draw_examples("rte", 9)}
-    splits = [
-        split_of(examples, "pair", trains=False),
-        split_of(examples, "traversal", tokenizer_of(["rte", "sst2"]), trains=False),
-        split_of(examples, "text", trains=False),
-    ]
-    contexts = (48, 40, 44)
-    pairs = list(zip(splits, contexts, strict=True))
-    models = [drawn(split, 5, context=context) for split, context in pairs]
-    alone = [
-        values(answers_alone(model, split, context=context))
-        for model, (split, context) in zip(models, pairs, strict=True)
-    ]
+    examples, words = {"rte": draw_examples("rte", 9)}, tokenizer_of(["rte", "sst2"])
+    members = (("pair", None, 48), ("traversal", words, 40), ("text", None, 44))
+    splits, models, alone = [], [], []
+    for format_, tokenizer, context in members:
+        splits.append(split_of(examples, format_, tokenizer, trains=False))
+        models.append(drawn(splits[-1], 5, context=context))
+        alone.append(values(answers_alone(models[-1], splits[-1], context=context)))
     for split in splits:
         found = np.array(values(answer_together(models, split.parts)))
         assert found == pytest.approx(np.mean(alone, axis=0), **CLOSE)
@@ -206,31 +194,30 @@ def test_members_of_other_formats_tokenizers_and_contexts_read_the_same_examples
 
 
 def test_models_that_do_not_answer_alike_are_refused():
-    rte, cola = split_for("rte", "pair"), split_for("cola", "pair")
-    text, numbers = split_for("rte", "text"), split_for("stsb", "text")
+    rte, cola, text, numbers = (
+        split_for(*each) for each in (("rte", "pair"), ("cola", "pair"), ("rte", "text"),
+                                      ("stsb", "text"))
+    )  # fmt: skip
     renamed, bare = drawn(rte, 0), drawn(rte, 1)
     task = replace(renamed.task.tasks[0], labels=("no", "yes"))
     renamed.task = replace(renamed.task, tasks=(task,))
     bare.tokenizer = None
-    names = ("a", "b")
-    refused: list[tuple[Callable[[], object], str]] = [
-        (
-            lambda: answer_together([drawn(rte, 0), drawn(cola, 0)], rte.parts),
-            "2 does not answer rte",
-        ),
-        (lambda: answer_together([drawn(rte, 0)], cola.parts), "model 1 does not answer cola, but"),
-        (lambda: answer_together([drawn(rte, 0), renamed], rte.parts, names=names), "b has other"),
-        (lambda: TogetherAnswerer([drawn(rte, 0), renamed], names), "b has other labels in RTE"),
-        (lambda: answer_together([drawn(text, 0, answer="greedy")], text.parts), "as text"),
-        (lambda: answer_together([drawn(numbers, 0)], numbers.parts), "cannot be averaged"),
-        (lambda: TogetherAnswerer([drawn(rte, 0), bare], names), r"b has no tokenizer\.json"),
+    greedy = drawn(text, 0, answer="greedy")
+    refused = [
+        ([drawn(rte, 0), drawn(cola, 0)], rte, "2 does not answer rte"),
+        ([drawn(rte, 0)], cola, "model 1 does not answer cola, but"),
+        ([drawn(rte, 0), renamed], rte, "2 has other"),
+        ([greedy], text, "as text"),
+        ([drawn(numbers, 0)], numbers, "cannot be averaged"),
+        ([drawn(rte, 0), renamed], None, "b has other labels in RTE"),
+        ([drawn(rte, 0), bare], None, r"b has no tokenizer\.json"),
     ]
-    for refuse, message in refused:
+    for models, split, message in refused:
         with pytest.raises((ConfigError, CheckpointError), match=message):
-            refuse()
+            answer_together(models, split.parts) if split else TogetherAnswerer(models, ("a", "b"))
 
 
-def spans(**scores: float) -> list[Span]:
+def spans(**scores):
     """Return spans of a passage by their texts, best first."""
     found = [Span(text, "abcdefghij".index(text), score, 0.0) for text, score in scores.items()]
     return sorted(found, key=lambda span: -span.score)
@@ -258,12 +245,16 @@ def test_scores_of_no_answer_are_averaged_and_a_member_without_spans_is_left_out
     assert (none.text, none.start) == ("", None)
 
 
+def question_split(name, examples):
+    part = TaskPart(
+        TASKS[name], "dev", encoded_questions(examples, name, trains=False), lambda: examples
+    )
+    return task_split("test", [part], TOKENIZER, SupervisedObjective())
+
+
 @pytest.mark.parametrize("name", ["squad", "squad2"])
 def test_copies_of_one_span_model_answer_as_it_does_alone(name):
-    examples = questions(12, seed=7, has_unanswerable=name == "squad2")
-    encoded = encoded_questions(examples, name, trains=False)
-    part = TaskPart(TASKS[name], "dev", encoded, lambda: examples)
-    split = task_split("test", [part], TOKENIZER, SupervisedObjective())
+    split = question_split(name, questions(12, seed=7, has_unanswerable=name == "squad2"))
     spec, model = TaskSpec((TASKS[name],), "pair", CONTEXT, max_answer=4), span_model(name)
     if name == "squad2":
         given, _ = answer_split(model, split, RULE, spec, ALONE)
@@ -273,13 +264,12 @@ def test_copies_of_one_span_model_answer_as_it_does_alone(name):
     assert combine(split.parts, members, mean_threshold(members)) == expected
     assert sum(bool(each.text) for each in expected) == (12 if name == "squad" else 6)
     if name == "squad2":
-        found = [
-            answers_of(model, split, RULE, spec.with_threshold(each)) for each in (1.0, 4.0, None)
-        ]
+        thresholds = (spec.with_threshold(each) for each in (1.0, 4.0, None))
+        found = [answers_of(model, split, RULE, each) for each in thresholds]
         assert (mean_threshold(found[:2]), mean_threshold(found)) == (2.5, None)
 
 
-def spec(name: str, format_="pair", answer="greedy", **changed) -> TaskSpec:
+def spec(name, format_="pair", answer="greedy", **changed):
     return TaskSpec((replace(TASKS[name], **changed),), format_, 32, answer=answer)
 
 
@@ -298,18 +288,15 @@ def test_members_of_other_tasks_are_refused(other, message):
 
 
 def test_scores_of_no_answer_on_different_scales_are_not_averaged():
-    joint = span_model("squad2")
-    heads = {"head": "none", "head_bias": False, "pooler": "none", "sentence_classes": 0}
-    independent = encoder_of(TOKENIZER.vocab_size, CONTEXT, **heads, span_head="independent")
+    joint, independent = (span_model("squad2", span_head=h) for h in ("joint", "independent"))
     joint.task = independent.task = spec("squad2")
     check_heads(["a", "b"], [joint, joint])
     with pytest.raises(ConfigError, match="b has a head of independent spans and a one of joint"):
         check_heads(["a", "b"], [joint, independent])
     joint.task = independent.task = spec("squad")
     check_heads(["a", "b"], [joint, independent])
-    others = spec("squad"), spec("squad", has_unanswerable=True)
     with pytest.raises(ConfigError, match="whether questions may have no answer"):
-        check_members(["a", "b"], others)
+        check_members(["a", "b"], [spec("squad"), spec("squad", has_unanswerable=True)])
 
 
 SCORES = {
@@ -321,7 +308,7 @@ SCORES = {
 
 
 def test_the_greedy_choice_adds_the_best_run_and_the_whole_one_prefers_fewer():
-    def score(members) -> float:
+    def score(members):
         return SCORES[tuple(members)]
 
     # The first of two best runs, then the run that raises it most; no third raises it.
@@ -349,14 +336,11 @@ def test_rows_that_are_scored_do_not_choose():
 
 
 def test_the_threshold_of_no_answer_is_the_best_for_the_chosen():
-    examples = questions(9, seed=2, has_unanswerable=True)
-    encoded = encoded_questions(examples, "squad2", trains=False)
-    part = TaskPart(TASKS["squad2"], "dev", encoded, lambda: examples)
-    split = task_split("valid", [part], TOKENIZER, SupervisedObjective())
-    listed = []
+    examples, listed = questions(9, seed=2, has_unanswerable=True), []
     for each in examples:
         [answer] = each.answers or [None]
         text, start = (answer.text, answer.start) if answer else (each.fields["context"][:2], 0)
         listed.append(Listed([Span(text, start, 0.0, 1.0)], 2.0 if answer else 5.0))
     member = MemberAnswers(listed=listed, is_joint=True, threshold=0.0)
-    assert unseen_rows(split.parts, [], "run").score([member, member]) == (1.0, 2.0)
+    parts = question_split("squad2", examples).parts
+    assert unseen_rows(parts, [], "run").score([member, member]) == (1.0, 2.0)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +13,11 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.task_heads import n_outputs
-from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.word_tokens import WordTokens
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
-from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.collapse import answer_loss, find_collapse, frequency_loss
 from sublayer.objective.supervised.known_task import answer_known
 from sublayer.objective.supervised.loss import answer_losses, scaled, unscaled
@@ -57,16 +54,12 @@ def test_losses_of_labels_choices_and_numbers_by_hand():
     assert losses.tolist() == pytest.approx([0.0, 0.5, 0.125, 0.0], abs=1e-12)
 
 
-def traversal(*rows: list[int]) -> PackedBatch:
+def traversal(*rows):
     examples = []
-    for number, row in enumerate(rows):
-        ids = np.array(row)
+    for number, ids in enumerate(map(np.array, rows)):
         sequence = PackedSequence(ids, ids * 0, len(ids) - 1, targets=np.append(ids[1:], -1))
         examples.append(Unpacked([sequence], 0.0, 1.0, number))
     return pack_examples(examples, width=16, written_width=16, pad_id=0)
-
-
-TEXTS = ([7, 3, 3, 1], [5, 2], [6, 8, 8])
 
 
 def test_texts_are_predicted_by_the_dropped_out_matrix_of_the_embedding():
@@ -76,12 +69,12 @@ def test_texts_are_predicted_by_the_dropped_out_matrix_of_the_embedding():
     model, plain = model_of(split, **fields, **dropped).train(), model_of(split, **fields)
     torch.manual_seed(4)
     matrix = model.drop_matrix()
-    assert matrix is not None
     tables = {"embedding.weight": matrix.tokens, "positions.tables.0.weight": matrix.positions}
     plain.load_state_dict({**model.state_dict(), **tables})
-    expected = objective_of(plain, language_weight=0.5)(traversal(*TEXTS))
+    batch = traversal([7, 3, 3, 1], [5, 2], [6, 8, 8])
+    expected = objective_of(plain, language_weight=0.5)(batch)
     torch.manual_seed(4)
-    found = objective_of(model, language_weight=0.5)(traversal(*TEXTS))
+    found = objective_of(model, language_weight=0.5)(batch)
     for term in ("task", "language"):
         torch.testing.assert_close(found[term], expected[term])
 
@@ -90,9 +83,11 @@ def test_several_right_answers_are_all_learned_as_text_and_asked_once():
     fields = {"passage": "w1 w2", "query": "w3 @placeholder"}
     example = Example("0", fields, None, ("w4", "w5"), (Answer("w4"), Answer("w5")))
     words = WordTokens(["record query: w3 @placeholder entities: w4, w5 passage: w1 w2 w4"])
-    trained = encode_examples(TASKS["record"], [example], words, "text", trains=True)
-    asked = encode_examples(TASKS["record"], [example], words, "text", trains=False)
-    assert trained.numbers.tolist() == [0, 0] and asked.numbers.tolist() == [0]
+    trained, asked = (
+        encode_examples(TASKS["record"], [example], words, "text", trains=trains)
+        for trains in (True, False)
+    )
+    assert (trained.numbers.tolist(), asked.numbers.tolist()) == ([0, 0], [0])
     assert [words.decode(trained.texts_of(row)[1]) for row in range(2)] == [b"w4", b"w5"]
 
 
@@ -107,52 +102,47 @@ def test_a_complete_suite_has_its_average_beside_its_tasks():
     assert average_reports(reports[1:]) == {}
 
 
-def right(examples: list[Example]) -> list[Prediction]:
+def right(examples):
     """What a model answers that makes no mistake."""
     return [Prediction(label=example.label) for example in examples]
 
 
-def with_labels(name: str, labels: list[Any]) -> list[Example]:
+def with_labels(name, labels):
     drawn = draw_examples(name, len(labels))
     return [replace(each, label=label) for each, label in zip(drawn, labels, strict=True)]
 
 
+def collapse_of(name, examples, predictions, loss=0.01):
+    return find_collapse(TASKS[name], examples, predictions, examples, loss)
+
+
 @pytest.mark.parametrize("name, label, words", [
     ("mnli", 2, "contradiction"), ("stsb", 2.5, "2.50"), ("copa", 0, "choice 1"),
-    ("sst2", None, "none of the labels"),
-    ("stsb", None, "no number"),
+    ("sst2", None, "none of the labels"), ("stsb", None, "no number"),
 ])  # fmt: skip
 def test_one_answer_for_all_is_a_collapse(name, label, words):
-    examples = draw_examples(name, 40)
-
-    def found(predictions: list[Prediction], loss: float | None = 0.01) -> str:
-        return find_collapse(TASKS[name], examples, predictions, examples, loss)
-
-    same = [Prediction(label=label)] * 40
-    assert words in found(same)
-    other = 4.0 if name == "stsb" else 1 - (label or 0)
-    assert found([*same[1:], Prediction(label=other)]) == ""
-    assert found(right(examples), 0.1) == found(right(examples), None) == ""
+    examples, same = draw_examples(name, 40), [Prediction(label=label)] * 40
+    assert words in collapse_of(name, examples, same)
+    other = Prediction(label=4.0 if name == "stsb" else 1 - (label or 0))
+    assert collapse_of(name, examples, [*same[1:], other]) == ""
+    for loss in (0.1, None):
+        assert collapse_of(name, examples, right(examples), loss) == ""
 
 
 def test_numbers_that_hardly_differ_and_one_answer_to_all_questions_are_a_collapse():
-    examples = draw_examples("stsb", 40)
-    rng = np.random.default_rng(0)
+    examples, rng = draw_examples("stsb", 40), np.random.default_rng(0)
     near, apart = (
         [Prediction(label=2.4 + scale * rng.random()) for _ in range(40)] for scale in (1e-3, 0.1)
     )
-    assert "2.40" in find_collapse(TASKS["stsb"], examples, near, examples, 0.01)
-    assert find_collapse(TASKS["stsb"], examples, apart, examples, 0.01) == ""
-    task = TASKS["squad"]
-    examples = [
-        Example(str(n), {"context": "a b", "question": "c"}, answers=(Answer(text, n % 2),))
-        for n, text in enumerate("aba")
-    ]
-    assert "'b'" in find_collapse(task, examples, [Prediction(text="b")] * 3, examples, 0.0)
-    endless = [Prediction(text="the " * 99)] * 3
-    assert f"'{'the ' * 10}...'" in find_collapse(task, examples, endless, examples, 0.0)
+    assert "2.40" in collapse_of("stsb", examples, near)
+    assert collapse_of("stsb", examples, apart) == ""
+    fields = {"context": "a b", "question": "c"}
+    examples = [Example(str(n), fields, answers=(Answer("aba"[n], n % 2),)) for n in range(3)]
+    endless = "the " * 99
+    for text, shown in (("b", "'b'"), (endless, f"'{endless[:40]}...'")):
+        assert shown in collapse_of("squad", examples, [Prediction(text=text)] * 3, 0.0)
     texts = [Prediction(text=text) for text in ("a", "b", "b")]
-    assert find_collapse(task, examples, texts, examples, 99.0) == ""
+    assert collapse_of("squad", examples, texts, 99.0) == ""
 
 
 @pytest.mark.parametrize(("name", "label"), [("sst2", 1), ("stsb", 3.0)])
@@ -164,38 +154,34 @@ def test_one_answer_where_all_labels_are_alike_is_none(name, label):
 
 def test_a_loss_no_lower_than_that_of_the_label_frequencies_is_a_collapse():
     # Of four labels three are one.
-    quarter = with_labels("sst2", [1, 1, 0, 1])
     by_hand = -(3 * math.log(3 / 4) + math.log(1 / 4)) / 4
+    quarter = with_labels("sst2", [1, 1, 0, 1])
     assert frequency_loss(TASKS["sst2"], quarter) == pytest.approx(by_hand)
     # Half the variance of 0, 5, 5 and 0 on a scale from -1 to 1.
     assert frequency_loss(TASKS["stsb"], with_labels("stsb", [0.0, 5.0, 5.0, 0.0])) == 0.5
     choices = [Example("0", {}, 0, ("a", "b")), Example("1", {}, 0, ("a", "b", "c", "d"))]
     assert frequency_loss(TASKS["copa"], choices) == pytest.approx(math.log(8) / 2)
     assert frequency_loss(TASKS["squad"], choices) is None
-    assert frequency_loss(TASKS["sst2"], with_labels("sst2", [None])) is None
-    assert frequency_loss(TASKS["sst2"], with_labels("sst2", [1, 1])) is None
+    for labels in ([None], [1, 1]):
+        assert frequency_loss(TASKS["sst2"], with_labels("sst2", labels)) is None
     examples = with_labels("sst2", [0, 1] * 10)
     for loss, words in ((0.7, "0.700"), (math.nan, "nan")):
-        assert words in find_collapse(TASKS["sst2"], examples, right(examples), examples, loss)
-    assert find_collapse(TASKS["sst2"], examples, right(examples), examples, 0.69) == ""
-
-
-TEXT = SupervisedObjective(format="text", target_length=8)
+        assert words in collapse_of("sst2", examples, right(examples), loss)
+    assert collapse_of("sst2", examples, right(examples), 0.69) == ""
 
 
 def test_the_loss_of_a_written_label_is_that_of_the_label():
-    examples = with_labels("sst2", [1, 1, 0, 1])
+    text = SupervisedObjective(format="text", target_length=8)
+    examples = {"sst2": with_labels("sst2", [1, 1, 0, 1])}
     # A word and the end, of which the end is certain.
-    whole = frequency_loss(TASKS["sst2"], examples)
-    assert whole is not None
-    split = split_of({"sst2": examples}, "text")
-    assert answer_loss(split, TEXT, whole / 2) == whole
-    assert answer_loss(split, TEXT, None) is None
-    assert answer_loss(split_of({"sst2": examples}, "pair"), SupervisedObjective(), 0.4) == 0.4
+    whole, split = frequency_loss(TASKS["sst2"], examples["sst2"]), split_of(examples, "text")
+    assert answer_loss(split, text, whole / 2) == whole
+    assert answer_loss(split, text, None) is None
+    assert answer_loss(split_of(examples, "pair"), SupervisedObjective(), 0.4) == 0.4
     # Several tasks, numbers, and labels of unequal lengths have none.
     for names in (("sst2", "rte"), ("stsb",), ("wnli",)):
         others = split_of({name: draw_examples(name, 4) for name in names}, "text")
-        assert answer_loss(others, TEXT, 0.4) is None
+        assert answer_loss(others, text, 0.4) is None
 
 
 def test_one_output_costs_what_the_logistic_loss_does():
@@ -231,42 +217,39 @@ def test_a_setting_of_another_head_is_refused(settings, message):
         load_recipe("bert-base", {**tasks, **settings})
 
 
-IMPORTED = Task("imported", "imported", "table", "classes", ("text",), ("accuracy",))
 TOKENS = torch.arange(7)[None]
 
 
-def imported(n_outputs: int, **fields: Any) -> Transformer:
+def imported(n_outputs, **fields):
     """Build an encoder that answers a task of another program."""
     own = {"kind": "encoder", "head": "none", "n_layers": 1, "d_model": 8, "n_heads": 2}
     config = ModelConfig.model_validate({**own, "label_outputs": n_outputs})
     model = build(resolve_model(config, vocab_size=7, context=7), seed=0).eval()
-    assert model.label_head is not None
     with torch.no_grad():
         model.label_head.bias.normal_(generator=torch.Generator().manual_seed(1))
-    model.task = TaskSpec((replace(IMPORTED, **fields),), "pair", 7)
+    task = Task("imported", "imported", "table", "classes", ("text",), ("accuracy",))
+    model.task = TaskSpec((replace(task, **fields),), "pair", 7)
     return model
 
 
 @torch.inference_mode()
 def test_labels_are_put_into_the_order_of_the_task_by_their_words():
     model = imported(3, labels=("CONTRADICTION", "Neutral", "entailment"))
-    contradiction, neutral, entailment = model(TOKENS)["label"][0].tolist()
+    before = model(TOKENS)["label"][0].tolist()
     answer_known(model, TASKS["mnli"])
     assert model.task.tasks == (TASKS["mnli"],)
     assert TASKS["mnli"].labels == ("entailment", "neutral", "contradiction")
-    assert model(TOKENS)["label"][0].tolist() == [entailment, neutral, contradiction]
-    assert label_places(("entailment", "not_entailment"), TASKS["rte"]) == (0, 1)
-    assert label_places(("Not Entailment", "ENTAILMENT "), TASKS["rte"]) == (1, 0)
-    assert label_places(("not-entailment", "entailment"), TASKS["rte"]) == (1, 0)
+    assert model(TOKENS)["label"][0].tolist() == before[::-1]
+    others = (("entailment", "not_entailment"), ("Not Entailment", "ENTAILMENT "),
+              ("not-entailment", "entailment"))  # fmt: skip
+    assert [label_places(words, TASKS["rte"]) for words in others] == [(0, 1), (1, 0), (1, 0)]
 
 
-@pytest.mark.parametrize("words", [
-    ("entailment", "neutral"), ("entailment", "Entailment"),
-    ("entailment", "not_entailment", "x"),
-])  # fmt: skip
+@pytest.mark.parametrize("words", ["entailment neutral", "entailment Entailment",
+                                   "entailment not_entailment x"])  # fmt: skip
 def test_an_order_is_not_guessed(words):
     with pytest.raises(ConfigError, match="those of RTE entailment"):
-        label_places(words, TASKS["rte"])
+        label_places(words.split(), TASKS["rte"])
 
 
 @torch.inference_mode()
