@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -235,12 +234,11 @@ def test_paths_are_made_absolute_and_names_of_data_sets_and_urls_are_not(tmp_pat
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 PATHS = TEXT.filter(bool) | st.lists(TEXT, min_size=1, max_size=3).map(tuple)
 NUMBER = st.floats(1e-9, 1e3)
-DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
-    "model": {
-        "swish_beta": st.just("learned") | st.floats(-1e6, 1e6),
-        "norm_eps": st.floats(1e-300, 1, exclude_max=True),
-        "block": st.sampled_from(["macaron", ("ffn*0.25", "attention")]),
-    },
+# Of every type of value what a file might alter.
+DRAWN = {
+    "model": {"swish_beta": st.just("learned") | st.floats(-1e6, 1e6),
+              "norm_eps": st.floats(1e-300, 1, exclude_max=True),
+              "block": st.sampled_from(["macaron", ("ffn*0.25", "attention")])},
     "data": {
         "corpus": st.sampled_from([None, "python", ("python", "enwik8")]),
         "path": PATHS | st.dictionaries(TEXT.filter(bool), NUMBER, min_size=1),
@@ -250,26 +248,18 @@ DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "columns": st.sampled_from([None, {"text": "a", "choices": ("b", "c"), "label": "d"}]),
     },
     "optimizer": {"lr": NUMBER, "betas": st.tuples(*[st.floats(0, 1, exclude_max=True)] * 2)},
-    "train": {
-        "keep_steps": st.lists(st.integers(1, 10**6), unique=True, max_size=3).map(tuple),
-        "probes": st.sampled_from([(), ("sst2",), {"sst2": "glue", "race": "a b"}]),
-        "seed": st.integers(0, 2**63 - 1),
-    },
+    "train": {"keep_steps": st.lists(st.integers(1, 10**6), unique=True, max_size=3).map(tuple),
+              "probes": st.sampled_from([(), ("sst2",), {"sst2": "glue", "race": "a b"}]),
+              "seed": st.integers(0, 2**63 - 1)},
     "init": {"freeze": st.sampled_from([(), "embeddings", ("embeddings", "layers:2")])},
-}
-
-"""Of every type of value what a file might alter."""
+}  # fmt: skip
+TABLES_DRAWN = {name: st.fixed_dictionaries({}, optional=DRAWN[name]) for name in DRAWN}
+DERIVED = st.lists(st.sampled_from(["train.steps", "model.d_ff"]), unique=True)
+NAMES = st.sampled_from(("gpt", "bert-base", "multi30k-tiny"))
 
 
 @settings(max_examples=60)
-@given(
-    name=st.sampled_from(("gpt", "bert-base", "multi30k-tiny")),
-    title=TEXT,
-    drawn=st.fixed_dictionaries(
-        {table: st.fixed_dictionaries({}, optional=fields) for table, fields in DRAWN.items()}
-    ),
-    derived=st.lists(st.sampled_from(["train.steps", "model.d_ff"]), unique=True),
-)
+@given(NAMES, TEXT, st.fixed_dictionaries(TABLES_DRAWN), DERIVED)
 def test_a_written_recipe_is_read_back_exactly(tmp_path_factory, name, title, drawn, derived):
     content = load_recipe(name).recipe.model_dump()
     content |= {table: {**content[table], **fields} for table, fields in drawn.items()}

@@ -103,9 +103,7 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
     ("gpt", {"model.block": ["ffn"] * 101}, ["model.block has 101 entries"]),
     ("gpt", ["model.n_layers=" + "9" * 5000], ["model.n_layers"]),
 ], ids=range(39))  # fmt: skip
-def test_a_contradiction_is_refused_by_the_fields_that_make_it(
-    recipe, setting, fields, tmp_path, monkeypatch
-):
+def test_contradictions_are_refused_by_name(recipe, setting, fields, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "recipe.toml").write_text("[model]\nn_layers = 4\n")

@@ -165,18 +165,14 @@ def test_a_window_is_as_long_as_there_are_wanted_words(passage, wanted, value):
     assert score_window(read_passage(passage), frozenset(wanted)) == pytest.approx(value)
 
 
-HATS = "Tom has a red hat. Ann has a blue coat."
-
-
 @pytest.mark.parametrize("name, texts, choices, chosen", [
-    ("race", (HATS, "Ann has a _ ."), ("red hat", "blue coat"), 1),
+    ("race", ("Tom has a red hat. Ann has a blue coat.", "Ann has a _ ."),
+     ("red hat", "blue coat"), 1),
     ("record", ("Rome fell. Paris won the cup.", "The cup went to @placeholder"),
      ("Rome", "Paris"), 1),
     ("story_cloze", ("It rained.",), ("Yes", "No"), 0),
 ])  # fmt: skip
-def test_the_choice_fills_the_blank_and_of_equal_ones_the_first_is_taken(
-    name, texts, choices, chosen
-):
+def test_the_choice_fills_the_blank_and_ties_go_to_the_first(name, texts, choices, chosen):
     fields = dict(zip(TASKS[name].fields, texts, strict=True))
     (prediction,) = predict_choices(TASKS[name], [Example("0", fields, choices=choices)])
     assert prediction.label == chosen
@@ -255,21 +251,19 @@ def test_ridge_regression_is_scikit_learns(penalty):
 
 
 def _examples(n, *, n_labels=2, n_sources=None):
-    return [
-        Example(
-            str(row),
-            {"sentence": f"sentence {row}"},
-            int(row % 10 >= 7) if n_labels == 2 else row % n_labels,
-            source="" if n_sources is None else f"article {row % n_sources}",
-        )
-        for row in range(n)
-    ]
+    labels = [int(row % 10 >= 7) if n_labels == 2 else row % n_labels for row in range(n)]
+    sources = ["" if n_sources is None else f"article {row % n_sources}" for row in range(n)]
+    return [Example(str(row), {"sentence": f"sentence {row}"}, labels[row], source=sources[row])
+            for row in range(n)]  # fmt: skip
 
 
-def test_classes_keep_their_shares():
+def test_classes_keep_their_shares_and_rare_labels_and_numbers_are_held_out_too():
     taken = held_out(_examples(1000), 0.1, 10_000)
     counts = np.bincount([int(row % 10 >= 7) for row in np.flatnonzero(taken)])
     assert counts.tolist() == [70, 30]
+    assert held_out(_examples(200, n_labels=100), 0.1, 1000).sum() == 20
+    numbers = [Example(str(row), {"text": str(row)}, row / 7) for row in range(100)]
+    assert held_out(numbers, 0.1, 1000).sum() == 10
 
 
 def test_neither_the_order_of_rows_nor_their_ids_decide():
@@ -297,12 +291,6 @@ def test_a_marked_source_and_repeated_texts_stand_on_one_side(share):
     assert len({side for side in sides if side[0]}) == 30
     assert taken[300::2].tolist() == taken[301::2].tolist()
     assert abs(taken.sum() - share * 306) <= 10
-
-
-def test_rare_labels_and_numbers_are_held_out_too():
-    assert held_out(_examples(200, n_labels=100), 0.1, 1000).sum() == 20
-    numbers = [Example(str(row), {"text": str(row)}, row / 7) for row in range(100)]
-    assert held_out(numbers, 0.1, 1000).sum() == 10
 
 
 @pytest.mark.parametrize("n, n_sources, at_most, expected", [

@@ -31,22 +31,17 @@ def test_a_score_in_single_precision_is_the_published_one_and_a_text_of_null_cou
     assert (labels(found), found.skipped) == ([3.8], {"no text (null)": 1})
 
 
-@pytest.mark.parametrize("name, scored, asked", [
-    ("stsb", "train", "test"), ("mnli", "train", "test_mismatched"),
-])  # fmt: skip
-def test_rows_without_a_label_are_counted_in_training_and_kept_in_test(
-    tmp_path, name, scored, asked
-):
+@pytest.mark.parametrize("name, asked", [("stsb", "test"), ("mnli", "test_mismatched")])
+def test_rows_without_a_label_are_counted_in_training_and_kept_in_test(tmp_path, name, asked):
     rows = [dict.fromkeys(TASKS[name].fields, str(n)) | {"label": 1 - 2 * n} for n in range(2)]
-    for split in (scored, asked):
+    for split in ("train", asked):
         write(tmp_path / name / f"{split}.jsonl", rows)
-    found, reason = read(name, tmp_path, scored), "no label (-1 or empty)"
+    found, reason = read(name, tmp_path, "train"), "no label (-1 or empty)"
     assert (len(found.examples), found.skipped) == (1, {reason: 1})
-    assert found.firsts[reason].endswith(f"{scored}.jsonl:2")
+    assert found.firsts[reason].endswith("train.jsonl:2")
     found = read(name, tmp_path, asked)
-    assert [(row.is_labelled, row.label is None) for row in found.examples] == [
-        (True, False), (False, True)
-    ] and not found.skipped  # fmt: skip
+    known = [(example.is_labelled, example.label is None) for example in found.examples]
+    assert (known, found.skipped) == ([(True, False), (False, True)], {})
 
 
 @pytest.mark.parametrize("name, file, lines, first", [
@@ -131,9 +126,7 @@ def _read_rows(folder, name, content, split="dev"):
     ("go", "It Went on.", 3, 7, True), ("go", "It was.", 3, 6, False),
     ("rise", "It arose.", 4, 8, False),
 ])  # fmt: skip
-def test_a_place_of_wic_where_its_word_does_not_stand_is_counted(
-    tmp_path, word, sentence, start, end, stands
-):
+def test_a_place_of_wic_without_its_word_is_counted(tmp_path, word, sentence, start, end, stands):
     row = {"word": word, "sentence1": sentence, "start1": start, "end1": end, "sentence2": ""}
     found = _read_rows(tmp_path, "wic", [{**row, "idx": 0, "label": True}])
     reason = "a place in a sentence where its word does not stand"
@@ -183,13 +176,11 @@ def _wsc(folder, text, spans, split="dev"):
     # Punctuation that sticks to a span is not its.
     ('"Good for him," said Bo.', [("Bo", 4), ("him", 2)], [("Bo", 4), ("him", 2)], 0),
 ])  # fmt: skip
-def test_a_span_of_wsc_is_written_as_its_text_has_it_and_counted(
-    tmp_path, text, spans, found, n_repaired
-):
+def test_a_span_of_wsc_is_written_as_in_its_text(tmp_path, text, spans, found, n_repaired):
     split = _wsc(tmp_path, text, spans)
     (example,) = split.examples
-    assert (example.fields["span1_text"], example.extra["span1_index"]) == found[0]
-    assert (example.fields["span2_text"], example.extra["span2_index"]) == found[1]
+    for span, expected in zip(("span1", "span2"), found, strict=True):
+        assert (example.fields[f"{span}_text"], example.extra[f"{span}_index"]) == expected
     assert split.repaired.total() == n_repaired
 
 

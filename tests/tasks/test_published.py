@@ -145,16 +145,14 @@ def test_every_task_is_read_as_the_hub_has_it(tmp_path, name, file):
     assert len(set(ids(found))) == len(published)
 
 
-@pytest.mark.parametrize("name, split, n_examples, n_sources", [
+@pytest.mark.parametrize("name, split, n_rows, n_sources", [
     ("cola", "dev", 1043, 1043), ("multirc", "dev", 4848, 83), ("wsc", "dev", 104, 41),
     ("race_middle", "test", 1436, 362), ("squad", "dev", 1190, 48),
 ])  # fmt: skip
-def test_the_published_files_have_the_published_sizes(
-    real_data, name, split, n_examples, n_sources
-):
+def test_published_files_have_their_published_sizes(real_data, name, split, n_rows, n_sources):
     found = read(name, real_data, split)
-    assert len(found.examples) == n_examples
-    assert len({example.source or example.id for example in found.examples}) == n_sources
+    sources = {example.source or example.id for example in found.examples}
+    assert (len(found.examples), len(sources)) == (n_rows, n_sources)
     assert not found.skipped and not found.kept
     assert found.repaired.total() == (9 if name == "wsc" else 0)
     for example in found.examples:
@@ -215,9 +213,7 @@ def test_an_archive_of_tar_is_extracted_too(site, tmp_path, monkeypatch):
     (b"PK", "SST-2.zip is a damaged archive"),
     (_zip({"README": b"moved"}), "SST-2.zip holds none of the files that it is known for"),
 ])  # fmt: skip
-def test_an_archive_of_no_release_is_refused_and_not_kept(
-    site, tmp_path, monkeypatch, content, message
-):
+def test_another_archive_is_refused_and_not_kept(site, tmp_path, monkeypatch, content, message):
     _serve(site, monkeypatch, "SST-2.zip", content)
     with pytest.raises(DataError, match=message):
         locate_files(TASKS["sst2"], cache=tmp_path / "cache")

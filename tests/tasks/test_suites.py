@@ -55,16 +55,13 @@ _TWINS = [
 ]
 
 
-def test_the_hubs_rows_of_dpr_are_read(tmp_path):
+def test_the_hubs_rows_of_dpr_are_read_and_capitals_that_differ_repaired(tmp_path):
     row = {"sentence": _TWINS[0], "pronoun": "it", "candidates": ["The bee", "the flower"]}
     write(tmp_path / "definite_pronoun_resolution" / "train.jsonl", {**row, "label": 1})
     empty = write(tmp_path / "anything" / "test.jsonl", "")
     assert not find_files(TASKS["dpr"], empty.parent)
     (example,) = read("dpr", tmp_path, "train").examples
     assert (example.choices, example.label) == (("The bee", "the flower"), 1)
-
-
-def test_capitals_that_differ_are_repaired_and_counted(tmp_path):
     write(tmp_path / "test.c.txt", "The bee saw it.\nit\nthe bee, the flower\nThe bee\n")
     found = read("dpr", tmp_path, "test")
     assert (labels(found), found.examples[0].choices) == ([0], ("the bee", "the flower"))
@@ -280,14 +277,12 @@ def test_unanswerable_questions_are_labelled_and_have_no_answer_not_even_a_plaus
     assert found.firsts[UNANSWERABLE].endswith("a.json: data[0].paragraphs[0].qas[0]")
     both = _nested(_question("both", is_impossible=True))
     assert _read(tmp_path / "a.json", both, "squad2").skipped == {CONTRADICTORY: 1}
-
-
-@pytest.mark.parametrize("name", ["squad", "squad2"])
-def test_a_question_without_answers_is_read_to_be_answered_only(tmp_path, name):
-    content = _nested({"id": "q", "question": "Who?"})
-    assert _read(tmp_path / "a.json", content, name).skipped.total() == 1
-    (example,) = _read(tmp_path / "a.json", content, name, "test").examples
-    assert not example.is_labelled
+    # One without answers is read to be answered only.
+    asked = _nested({"id": "q", "question": "Who?"})
+    for name in ("squad", "squad2"):
+        assert _read(tmp_path / "a.json", asked, name).skipped.total() == 1
+        (example,) = _read(tmp_path / "a.json", asked, name, "test").examples
+        assert not example.is_labelled
 
 
 def test_an_answer_that_is_not_in_its_place_trains_nothing_and_is_scored_all_the_same(tmp_path):
