@@ -150,7 +150,6 @@ N_TASKS = {
     ("default", "pair"): len(TASKS), ("default", "traversal"): len(TASKS) - 2,
     ("default", "text"): len(TASKS),
 }  # fmt: skip
-
 """How many tasks each has figures for; a traversal answers none of spans."""
 
 

@@ -86,7 +86,6 @@ TASK_MODELS: dict[str, tuple[Fields, Fields]] = {
     "labels of traversals": ({**LABELS, "dropout": 0.1}, TRAVERSAL),
     "labels of pairs": ({**ANSWERER, "label_outputs": 3, "pooler": "tanh"}, {}),
 }  # fmt: skip
-
 """Models that answer tasks, and the objectives."""
 
 
@@ -140,7 +139,6 @@ PASSES = {
     "more written than read": partial(make_uneven_pass, 40, 96),
     **{name: partial(make_task_pass, name) for name in TASK_MODELS},
 }
-
 """What makes a pass in a precision, of all kinds of models and objectives."""
 
 

@@ -54,7 +54,6 @@ TRAINED = {
     "span": ("t5-mini", {}),
     "supervised": ("albert-small", ANSWERING),
 }
-
 """A recipe of each kind of objective, with all that training alone may need."""
 
 

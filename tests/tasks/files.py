@@ -86,5 +86,4 @@ OFFICIAL = {
     "AX-g": [{"premise": f"{who} won.", "hypothesis": "A.", "label": "entailment", "idx": n,
               "pair_id": 5} for n, who in enumerate(("He", "She"))],
 }  # fmt: skip
-
 """By folder."""
