@@ -22,6 +22,7 @@ from sublayer.objective.supervised.readout import (
 )
 from sublayer.objective.supervised.text import nats_of_sequences
 from sublayer.objective.supervised.text_predictions import text_loss, write_part
+from sublayer.tasks.registry import TASKS
 from tests.answerers import assembler_of, draw_examples, model_of, objective_of, rule_of, split_of
 from tests.breadth import rows
 from tests.packed_rows import unpack
