@@ -269,8 +269,9 @@ def test_the_hubs_rows_of_dpr_are_read_and_capitals_that_differ_repaired(tmp_pat
     assert not find_files(TASKS["dpr"], empty.parent)
     (example,) = read("dpr", tmp_path, "train").examples
     assert (example.choices, example.label) == (("The bee", "the flower"), 1)
-    write(tmp_path / "test.c.txt", "The bee saw it.\nit\nthe bee, the flower\nThe bee\n")
-    found = read("dpr", tmp_path, "test")
+    path = tmp_path / "published" / "test.c.txt"
+    write(path, "The bee saw it.\nit\nthe bee, the flower\nThe bee\n")
+    found = read("dpr", path.parent, "test")
     assert (labels(found), found.examples[0].choices) == ([0], ("the bee", "the flower"))
     assert found.repaired == {"an answer whose capitals are not the candidate's": 1}
 
