@@ -22,6 +22,7 @@ from sublayer.interop.huggingface.exchange import (
 )
 from sublayer.interop.huggingface.tokenizer_files import export_files
 from sublayer.interop.tensorflow.albert_tf import import_albert_tf
+from sublayer.interop.tensorflow.bundle_slices import _ordered
 from sublayer.interop.tensorflow.crc32c import masked_crc32c
 from sublayer.interop.tensorflow.tensor_bundle import read_bundle
 from sublayer.loading import load
@@ -425,6 +426,13 @@ TENSORFLOW_INDEX = bytes.fromhex(
 )
 
 X, Y = torch.arange(10, dtype=torch.int32), torch.arange(5.0)
+
+
+def test_slices_are_sorted_by_numbers_of_as_many_bytes_as_they_take():
+    # tensorflow/core/lib/strings/ordered_code.cc: leading ones count the bytes.
+    codes = {-65: "3fbf", -64: "40", -1: "7f", 0: "80", 63: "bf", 64: "c040", 8191: "dfff"}
+    codes[8192] = "e02000"
+    assert {value: _ordered(value).hex() for value in codes} == codes
 
 
 def test_a_checkpoint_of_tensorflow_is_read_and_every_byte_of_its_index_guarded(tmp_path):

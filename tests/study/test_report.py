@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -40,7 +41,8 @@ from sublayer.study.report.probe_figures import ProbedRun, put_probes
 from sublayer.study.report.same_quality_words import problems
 from sublayer.study.report.same_quality_words import rows as rows_of
 from sublayer.study.report.spread_words import hypothesis_words
-from sublayer.study.results import Curve, Results
+from sublayer.study.report.text_words import text_line
+from sublayer.study.results import Curve, Results, StudyText
 from sublayer.study.results_json import results_to_json
 from sublayer.study.tuning import make_trials
 from tests.breadth import rows
@@ -390,3 +392,18 @@ def test_every_key_is_documented(tmp_path):
         written = json.loads(json.dumps(content, allow_nan=False))
         # The quartiles of a number are documented with it.
         assert {key.removesuffix("_quartiles") for key in keys(written)} <= documented
+
+
+def test_the_text_is_named_with_its_size_and_what_is_not_known_is_left_out():
+    sizes = {"train": {"bytes": 2_020_000, "documents": 634}, "test": {"bytes": 112_250}}
+    text = StudyText(("a.txt", "b.txt", "c.txt", "d.txt", "e.txt"), sizes)
+    made = SimpleNamespace(text=text, date="2026-11-28T12:00:00")
+    line = text_line(SimpleNamespace(reproduction=made, split="test"))
+    assert line == (
+        "Text: a.txt, b.txt, c.txt and 2 more; trained on 634 documents, 2.02\xa0MB; "
+        "finished on 2026-11-28."
+    )
+    made.text = StudyText(("a.txt", "b.txt"), {})
+    assert text_line(SimpleNamespace(reproduction=made, split="test")).startswith(
+        "Text: a.txt and b.txt; finished"
+    )
