@@ -15,17 +15,13 @@ from tests.made import Workshop
 
 _SENTENCE = "the reed by the river bends and does not break while oaks fall"
 WORDS = _SENTENCE.split(" ")
-TINY = [
-    "model.n_layers=1",
-    "model.d_model=8",
-    "model.n_heads=2",
-    "data.context=16",
-    "train.batch_sequences=2",
-]
+TINY = ["model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16"]
+TINY += ["train.batch_sequences=2"]
 FFN = "model.ffn=gelu,swiglu"
 LR = "optimizer.lr"
 RATES = f"{LR}=5e-2,1e-7,4.99999e-2"
 """The first, one by which nothing is learned, and one that nobody can tell from the first."""
+FAILING = f"{LR}=1e-3,1e-2,1e6"
 TUNED = f"""
 tune = {{ {LR} = [1e-3, 1e-2] }}
 tune_by = "loss"
@@ -105,6 +101,16 @@ def read_results(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "results.json").read_text())
 
 
+def timeless(content: dict[str, Any]) -> dict[str, Any]:
+    """Leave places, dates and the speed of the machine out of results.json."""
+    for name in ("report", "reproduction", "same_quality"):
+        del content[name]
+    for arm in content["arms"]:
+        for name in ("seconds", "training_seconds", "tokens_per_s", "peak_memory_bytes"):
+            del arm[name]
+    return content
+
+
 class Studies:
     """Folders of finished studies, by name; their text, settings and cache."""
 
@@ -116,23 +122,19 @@ class Studies:
 
     def plain(self) -> Path:
         """Two arms of three seeds."""
-        return self._made(
-            "plain", lambda out: compare("gpt", self.settings, vary=[FFN], seeds=3, out=out)
-        )
+        asked = {"vary": [FFN], "seeds": 3}
+        return self._made("plain", lambda out: compare("gpt", self.settings, **asked, out=out))
 
     def failed(self) -> Path:
         """Three arms of three seeds, of which one fails everywhere."""
-        rates = [f"{LR}=1e-3,1e-2,1e6"]
-        return self._made(
-            "failed", lambda out: compare("gpt", self.settings, vary=rates, seeds=3, out=out)
-        )
+        asked = {"vary": [FAILING], "seeds": 3}
+        return self._made("failed", lambda out: compare("gpt", self.settings, **asked, out=out))
 
     def tuned(self) -> Path:
         """Two arms of a study's file, tuned by the loss over two seeds, beyond the edge once."""
         return self._made("tuned", lambda out: run_study(*self.as_tuned(out)))
 
     def as_tuned(self, out: Path, **changes: Any) -> tuple[list[str], list[str], Options]:
-        """The arguments of the tuned study."""
         asked = {"seeds": 1, "first_seed": 2, "tuning_seeds": 2, "extend": 1, **changes}
         return [str(self.place / "tuned.toml")], self.settings, Options(out=out, **asked)
 
@@ -141,7 +143,6 @@ class Studies:
         return self._made("decided", lambda out: run_study(*self.as_decided(out)))
 
     def as_decided(self, out: Path, **changes: Any) -> tuple[list[str], list[str], Options]:
-        """What is asked of the study that ends where it is decided."""
         plan = {"until": "decided", "seeds_at_most": 5, "match": "none", **changes}
         return ["gpt"], self.settings, Options(vary=(RATES,), out=out, **plan)
 
@@ -149,10 +150,8 @@ class Studies:
         """Four arms with a hypothesis and a margin, whose layers are inspected."""
         return self._made("asked", lambda out: run_study(*self.as_asked(out)))
 
-    def as_asked(self, out: Path, **changes: Any) -> tuple[list[str], list[str], Options]:
-        """What is asked of the study with a hypothesis."""
-        text = [f"data.path={self.text}"]
-        return [str(self.place / "asked.toml")], text, Options(out=out, **changes)
+    def as_asked(self, out: Path) -> tuple[list[str], list[str], Options]:
+        return [str(self.place / "asked.toml")], [f"data.path={self.text}"], Options(out=out)
 
     def _made(self, name: str, make: Callable[[Path], object]) -> Path:
         def in_cache(folder: Path) -> None:

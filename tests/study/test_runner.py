@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import hypothesis
@@ -20,7 +20,6 @@ from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.config.layering.sources import read_toml
 from sublayer.data import prepare as preparing
 from sublayer.errors import CheckpointError, ConfigError, DataError, TrainingError
-from sublayer.evaluation.items import Items
 from sublayer.evaluation.likelihood import score
 from sublayer.loading import load
 from sublayer.objective import family
@@ -38,13 +37,12 @@ from sublayer.study.items.file_header import STUDY_ITEMS
 from sublayer.study.items.reading import read_study_items
 from sublayer.study.options import Options
 from sublayer.study.plan_file import Request
-from sublayer.study.recorded import Recorded
 from sublayer.study.results_json import results_to_json
 from sublayer.study.runner import run_study
 from tests.alterations import alterations, copy
 from tests.breadth import examples
 from tests.objective.test_items import RECIPES, write_texts
-from tests.study.studies import FFN, copied, files, read_results, settings_of, values
+from tests.study.studies import FAILING, FFN, copied, files, read_results, settings_of, values
 
 
 def again(folder: Path) -> dict[str, Any]:
@@ -65,26 +63,21 @@ def test_values_are_those_of_the_models_on_the_test_split(studies, settings):
     assert again(studies.plain())["differences"] == result["differences"]
 
 
-def value_of(items: Items) -> float:
-    from_items = BITS_PER_BYTE.from_items
-    return from_items.of(items)
-
-
 def test_runs_and_study_keep_the_items_that_values_follow_from(studies):
+    of_items = BITS_PER_BYTE.from_items.of
     folder = studies.plain()
     arms = read_results(folder)["arms"]
     known = {(arm["name"], seed): arm["values"][seed] for arm in arms for seed in range(3)}
     digests = set()
     for place, (name, seed) in enumerate(known):
         items = read_items(folder / f"arms/{place // 3}-{name}/seed-{seed}")
-        assert value_of(items) == pytest.approx(known[name, seed], rel=1e-9)
+        assert of_items(items) == pytest.approx(known[name, seed], rel=1e-9)
         digests.add(items.tables["windows"].digest)
     assert len(digests) == 1
     # Nats are rounded to steps of a thousandth, of which a sum is right to half a step.
-    kept = {
-        (run.arm, run.seed): value_of(run.items) for run in read_study_items(folder / STUDY_ITEMS)
-    }
-    assert kept == pytest.approx(known, rel=1e-6)
+    kept = read_study_items(folder / STUDY_ITEMS)
+    found = {(run.arm, run.seed): of_items(run.items) for run in kept}
+    assert found == pytest.approx(known, rel=1e-6)
 
 
 def test_arms_scored_on_other_items_are_compared_over_seeds_alone(studies, settings):
@@ -93,25 +86,21 @@ def test_arms_scored_on_other_items_are_compared_over_seeds_alone(studies, setti
         items = read_items(run)
         other = replace(items.tables["windows"], digest="0" * 64)
         write_items(run, replace(items, tables={"windows": other}), {"bits_per_byte": "windows"})
-    results, _ = run_study(["gpt"], settings, Options(vary=(FFN,), seeds=3, out=folder))
-    (difference,) = results.differences
+    asked = {"vary": [FFN], "seeds": 3, "out": folder}
+    (difference,) = compare("gpt", settings, **asked)["differences"]
     # Bits per byte are of the text, however it is cut.
-    assert difference.verdict in ("better", "worse", "cannot tell")
-    assert difference.parts is not None and difference.parts.items is None
-
-
-def test_damaged_files_of_a_run_are_named(studies, settings):
-    folder = copied(studies.plain(), "damaged")
-    run = folder / "arms/0-ffn=gelu/seed-1"
-    kept = (run / ITEMS).read_bytes()
-    (run / ITEMS).write_bytes(b"no items")
+    assert difference["verdict"] in ("better", "worse", "cannot tell")
+    assert difference["parts"]["items"] is None
+    # Damaged files are named.
+    test, items = (folder / "arms/0-ffn=gelu/seed-1" / name for name in ("test.json", ITEMS))
+    kept = items.read_bytes()
+    items.write_bytes(b"no items")
     with pytest.raises(CheckpointError, match=r"seed-1/items\.safetensors is damaged"):
-        compare("gpt", settings, vary=[FFN], seeds=3, out=folder)
-    (run / ITEMS).write_bytes(kept)
-    test = run / "test.json"
+        compare("gpt", settings, **asked)
+    items.write_bytes(kept)
     test.write_text(json.dumps({**json.loads(test.read_text()), "bits_per_byte": []}))
     with pytest.raises(CheckpointError, match=r"test\.json is damaged: bits_per_byte"):
-        compare("gpt", settings, vary=[FFN], seeds=3, out=folder)
+        compare("gpt", settings, **asked)
 
 
 def test_the_same_command_again_shows_what_there_is(studies, settings):
@@ -153,45 +142,40 @@ def test_added_seeds_keep_the_runs_and_widen_the_intervals_for_the_second_look(s
 
 
 def test_one_seed_gives_no_verdict_and_is_no_look(studies, settings):
-    known = read_results(studies.plain())
     one = compare("gpt", settings, vary=[FFN], seeds=1, first_seed=2)
-    assert values(one) == [each[2:] for each in values(known)]
+    assert values(one) == [each[2:] for each in values(read_results(studies.plain()))]
     (difference,) = one["differences"]
-    assert (difference["verdict"], difference["p"]) == ("no verdict", None)
-    assert difference["low"] is difference["high"] is None
+    assert difference["verdict"] == "no verdict"
+    assert difference["p"] is difference["low"] is difference["high"] is None
     assert (one["planned_seeds"], one["looks"]) == (1, [])
     with pytest.raises(ConfigError, match="with first seed 2, not 0"):
         compare("gpt", settings, vary=[FFN], seeds=1, out="runs/gpt-ffn")
 
 
 def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings):
-    folder = copied(studies.plain(), "study")
+    folder = copied(studies.plain(), "runs/gpt")
     before = files(folder)
-    others: list[tuple[dict[str, Any], str]] = [
+    asked = {"overrides": settings, "vary": [FFN], "seeds": 3, "out": folder}
+    for changed, difference in (
         ({"vary": ["model.ffn=gelu,relu"]}, "another study, of ffn=gelu, ffn=swiglu"),
         ({"match": "none"}, "another study, with match = parameters, not none"),
         ({"tune": ["optimizer.lr=1e-3,2e-3"]}, "another study, with tune"),
         ({"overrides": settings_of(studies.text, "train.steps=6")}, "steps = 5, not steps = 6"),
         ({"margin": "0.5"}, "begun with no margin, not a margin of 0.5"),
         ({"seeds": None, "until": "decided", "seeds_at_most": 5}, "a fixed number of seeds"),
-    ]
-    for changed, difference in others:
-        asked = {"overrides": settings, "vary": [FFN], "seeds": 3, "out": folder, **changed}
+    ):
         with pytest.raises(ConfigError, match=difference):
-            compare("gpt", **asked)
+            compare("gpt", **{**asked, **changed})
     assert files(folder) == before
-    plan = read_toml(folder / "study.toml")
-    plan["checksums"]["test"] = "0" * 64
-    (folder / "study.toml").write_text(tomli_w.dumps(plan))
+    path = folder / "study.toml"
+    kept = path.read_text()
+    path.write_text(kept.replace(read_toml(path)["checksums"]["test"], "0" * 64))
     with pytest.raises(DataError, match="the text has changed"):
-        compare("gpt", settings, vary=[FFN], seeds=3, out=folder)
-
-
-def test_a_study_whose_seeds_gave_other_weights_is_refused(studies, settings):
-    path = copied(studies.plain(), "runs/gpt") / "study.toml"
-    plan = read_toml(path)
+        compare("gpt", **asked)
+    # Its seeds gave other weights.
+    plan = tomllib.loads(kept)
     for rule, out in ((None, None), ("in the order of modules", "runs/gpt")):
-        plan.pop("initial_weights")
+        del plan["initial_weights"]
         plan |= {} if rule is None else {"initial_weights": rule}
         path.write_text(tomli_w.dumps(plan))
         with pytest.raises(ConfigError, match="runs/gpt was begun by another version"):
@@ -215,37 +199,32 @@ GRID = ("optimizer.lr=1e-3,1e-2",)
     ],
 )
 def test_a_comparison_without_meaning_is_refused_before_anything_is_trained(
-    settings, options, extra, message
+    studies, settings, options, extra, message
 ):
-    layers = ["model.n_layers=2" if text == "model.n_layers=1" else text for text in settings]
+    layers = settings_of(studies.text, "model.n_layers=2", *extra)
     with pytest.raises(ConfigError, match=message):
-        run_study(["gpt"], [*layers, *extra], Options(**{"vary": (FFN,), "seeds": 3, **options}))
+        run_study(["gpt"], layers, Options(**{"vary": (FFN,), "seeds": 3, **options}))
     assert not list(Path().rglob("record.json"))
 
 
 def test_failed_runs_are_listed_and_stop_nothing(studies, settings):
     folder = studies.failed()
     result = read_results(folder)
-    assert [(failure["arm"], failure["seed"]) for failure in result["failures"]] == [
-        ("lr=1e6", seed) for seed in range(3)
-    ]
+    failures = [(failure["arm"], failure["seed"]) for failure in result["failures"]]
+    assert failures == [("lr=1e6", seed) for seed in range(3)]
     assert [len(arm["values"]) for arm in result["arms"]] == [3, 3, 0]
     # Three of three failed: two by chance in the 20 ways to divide six runs.
     *_, failed = result["differences"]
     assert (failed["by_ranks"], failed["n_failed"]) == (True, [3, 0])
-    assert failed["p_raw"] == pytest.approx(2 / 20)
-    assert failed["verdict"] == "cannot tell"
+    assert (failed["p_raw"], failed["verdict"]) == (pytest.approx(2 / 20), "cannot tell")
     # The arm of which no run has a score is in the report that is written again, too.
     assert again(folder)["differences"] == result["differences"]
     copy = copied(folder, "copy")
-    found = compare("gpt", settings, vary=["optimizer.lr=1e-3,1e-2,1e6"], seeds=3, out=copy)
+    found = compare("gpt", settings, vary=[FAILING], seeds=3, out=copy)
     assert found["failures"] == result["failures"]
-
-
-@pytest.mark.parametrize(("rates", "seeds"), [("1e-3,1e6", 1)])
-def test_a_study_of_which_nothing_can_be_compared_fails_after_its_report(settings, rates, seeds):
+    # Where nothing can be compared it fails after its report.
     with pytest.raises(TrainingError, match=r"no arm has .* see .*report\.html"):
-        compare("gpt", settings, vary=[f"optimizer.lr={rates}"], seeds=seeds)
+        compare("gpt", settings, vary=["optimizer.lr=1e-3,1e6"], seeds=1)
     assert "not finite" in Path("runs/gpt-lr/report.html").read_text()
 
 
@@ -275,9 +254,8 @@ def test_an_altered_study_is_one_line_of_error_or_goes_on(
     studies, capsys, tmp_path_factory, number, alteration
 ):
     altered = copy(studies.plain(), tmp_path_factory.mktemp("altered") / "study")
-    paths = sorted(
-        path for path in altered.rglob("*") if path.is_file() and "tensorboard" not in path.parts
-    )
+    paths = sorted(path for path in altered.rglob("*") if path.is_file())
+    paths = [path for path in paths if "tensorboard" not in path.parts]
     alteration(paths[number % len(paths)])
     words = [*studies.settings, "--vary", FFN, "--seeds", "3", "--out", str(altered)]
     code = cli.main(["compare", "gpt", *words])
@@ -341,24 +319,14 @@ def test_a_run_that_was_made_longer_is_scored_again(studies, settings):
     before = compare(["longer", "plain"], out="both")["arms"]
     train("longer", {"train.steps": 2 * before[0]["steps"]}, resume=True)
     result = compare(["longer", "plain"], out="both")
-    after = result["arms"]
-    assert after[0]["values"] != before[0]["values"]
-    assert after[0]["values"] == compare(["longer", "plain"], out="anew")["arms"][0]["values"]
-    assert after[1]["values"] == before[1]["values"]
+    longer, plain = result["arms"]
+    assert longer["values"] != before[0]["values"]
+    assert longer["values"] == compare(["longer", "plain"], out="anew")["arms"][0]["values"]
+    assert plain["values"] == before[1]["values"]
     assert any("lengthened from 5 to 10 steps" in note for note in result["notes"])
     # The other network's products are as many, of half the tokens.
-    budgets = [each[1]["excess"]["realised"] for each in (before, after)]
-    assert [each["operations"] for each in budgets] == [0.0, -0.5]
-
-
-def test_runs_on_a_text_that_changed_between_them_are_refused(runs):
-    record = Path(runs[3], "record.json")
-    content = json.loads(record.read_text())
-    content["data"]["checksums"]["test"] = "0123456789abcdef"
-    record.write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match="their test texts differ"):
-        compare([runs[0], runs[3]])
-    assert not Path("runs").exists()
+    budgets = [each["excess"]["realised"]["operations"] for each in (before[1], plain)]
+    assert budgets == [0.0, -0.5]
 
 
 def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
@@ -367,7 +335,12 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
         Path(name).write_text("{}")
     shutil.copytree(runs[0], "copy")
     Path(runs[1], "record.json").unlink()
-    cases: list[tuple[str, dict[str, Any], str]] = [
+    record = Path(runs[4], "record.json")
+    content = json.loads(record.read_text())
+    content["data"]["checksums"]["test"] = "0123456789abcdef"
+    record.write_text(json.dumps(content))
+    for other, options, message in (
+        (runs[4], {}, "their test texts differ"),
         (runs[3], {"seeds": 3}, "leave out --seeds 3"),
         (runs[3], {"overrides": ["train.steps=3"]}, r"leave out train\.steps=3"),
         ("modern", {}, "is a run and modern is not"),
@@ -375,19 +348,17 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
         ("copy", {}, "of one recipe with one seed, 0"),
         (runs[1], {}, f"{runs[1]} has not ended"),
         (runs[3], {"out": "mine"}, "mine holds other files"),
-    ]
-    for other, options, message in cases:
+    ):
         with pytest.raises(ConfigError, match=message):
             compare([runs[0], other], **options)
-    assert files(Path("mine")).keys() == {"thesis.txt"}
+    assert files(Path("mine")).keys() == {"thesis.txt"} and not Path("runs").exists()
 
 
-def recorded(name: str, settings: dict[str, Any], **checksums: str) -> Recorded:
+def recorded(name: str, settings: dict[str, Any], **checksums: str) -> SimpleNamespace:
     """A run whose text and tokenizer have the checksums of others, but for those given."""
     equal = dict.fromkeys(("train", "valid", "test", "tokenizer"), "0")
     recipe = load_recipe("gpt", settings).recipe
-    run = SimpleNamespace(path=Path(name), recipe=recipe, checksums={**equal, **checksums})
-    return cast(Recorded, run)
+    return SimpleNamespace(path=Path(name), recipe=recipe, checksums={**equal, **checksums})
 
 
 NOTES = {"data.path": "notes.txt"}
@@ -425,7 +396,7 @@ def begin(folder: StudyFolder, request: Request) -> None:
 def test_another_setting_makes_another_study_and_fields_that_came_since_do_not(tmp_path):
     begin(StudyFolder(tmp_path, request_of()), request_of())
     path = tmp_path / "study.toml"
-    plan = tomllib.loads(path.read_text())
+    plan = read_toml(path)
     for name, text in plan["asked"]["recipes"].items():
         recipe = tomllib.loads(text)
         del recipe["title"], recipe["model"]["norm"], recipe["data"]["windows"]
@@ -473,30 +444,27 @@ def calls(tmp_path, monkeypatch):
     return found
 
 
-def tiny(kind: str, folder: Path, **further: Any) -> tuple[str, dict[str, Any]]:
-    """A tiny recipe of a kind on texts that lie in a folder, named relative to it."""
+def tiny(kind: str, **further: Any) -> tuple[str, dict[str, Any]]:
+    """A tiny recipe of a kind on texts that lie here, named relative to it."""
     name, settings = RECIPES[kind]
-    texts = {field: Path(path).name for field, path in write_texts(folder)[kind].items()}
+    texts = {field: Path(path).name for field, path in write_texts(Path().resolve())[kind].items()}
     train = {"train.steps": 2, "train.batch_sequences": 2, "optimizer.warmup_steps": 1}
     fixed = {"train.precision": "float32", "train.threads": 1}
     return name, {**settings, **texts, **train, **fixed, **further}
 
 
-@pytest.mark.parametrize("kind", ["causal", "translation"])
-def test_a_study_prepares_its_data_once(kind, calls, tmp_path):
-    name, settings = tiny(kind, tmp_path)
-    compare(name, settings, vary=["model.dropout=0,0.1"], seeds=1, out=tmp_path / "study")
+@pytest.mark.parametrize(("kind", "n_pairs"), [("causal", 0), ("translation", 1)])
+def test_a_study_prepares_its_data_once(kind, n_pairs, calls):
+    compare(*tiny(kind), vary=["model.dropout=0,0.1"], seeds=1, out="study")
     counts = {name: call.call_count for name, call in calls.items()}
     # The pairs of the test split; no run asks for the texts of another.
-    n_pairs = int(kind == "translation")
     assert counts == {"prepare": 1, "find_texts": 1, "read_pairs": n_pairs}
 
 
-def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_more_seeds(
-    calls, tmp_path
-):
+@pytest.mark.usefixtures("calls")
+def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_more_seeds():
     # Pieces of another length have other gaps, whatever is learned.
-    name, settings = tiny("span", tmp_path)
+    name, settings = tiny("span")
     del settings["data.context"]
     until = {"until": "decided", "seeds_at_most": 9, "match": "none", "out": "out"}
     result = compare(name, settings, vary=["data.context=48,24"], **until)
@@ -504,5 +472,4 @@ def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_mo
     assert (difference["verdict"], difference["mean"] is None) == ("no verdict", False)
     # No number of seeds would give one: the first look is the last.
     assert (difference["n_seeds"], len(list(Path("out").rglob("record.json")))) == (3, 6)
-    notes = result["notes"]
-    assert any("context=24: scored on other targets than the baseline" in note for note in notes)
+    assert any("context=24: scored on other targets than" in note for note in result["notes"])

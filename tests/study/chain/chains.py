@@ -1,10 +1,10 @@
 """Small chains: a decoder pre-trained on a text of its own, then fine-tuned on tiny tasks."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from sublayer import cli
 from tests.made import Workshop
@@ -19,19 +19,21 @@ ARMS: list[dict[str, Any]] = [
 MODEL = {"n_layers": 1, "d_model": 16, "n_heads": 2}
 DATA = {"context": 48, "tokenizer": "bpe", "vocab_size": 300, "split": "80/10/10"}
 STEPS = {"steps": 6, "batch_sequences": 4, "evaluate_tokens": 512, "evaluate_steps": 6}
+FIXED = {"threads": 1, "precision": "float32"}
 FINETUNE = {"steps": 3, "evaluate_steps": 3, "batch_sequences": 8}
-SCALE: dict[str, Any] = {
-    "recipe": "gpt",
-    "set": {"model": MODEL, "data": DATA, "train": {**STEPS, "threads": 1, "precision": "float32"}},
-    "finetune": {"train": FINETUNE, "data": {"held_out": 0.2}},
-}
 STUDY: dict[str, Any] = {
     "title": "A small chain",
     "match": "none",
     "seeds": 3,
     "finetunings": 2,
     "averages": {"both": ["sst2", "copa"]},
-    "scale": {"cpu": SCALE},
+    "scale": {
+        "cpu": {
+            "recipe": "gpt",
+            "set": {"model": MODEL, "data": DATA, "train": {**STEPS, **FIXED}},
+            "finetune": {"train": FINETUNE, "data": {"held_out": 0.2}},
+        }
+    },
     "stages": [{"each": ["sst2", "copa"]}],
     "arms": ARMS,
 }
@@ -58,34 +60,21 @@ def write_chain(folder: Path, **changes: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     text = folder / "text.txt"
     if not text.exists():
-        lines = []
-        for n in range(400):
-            word = "fine" if n % 3 else "dull"
-            lines.append(f"the {n} films of year {n % 7} were {word}")
-        text.write_text("\n".join(lines))
+        said = (
+            f"the {n} films of year {n % 7} were {'fine' if n % 3 else 'dull'}" for n in range(400)
+        )
+        text.write_text("\n".join(said))
         write_stsb(write_copa(write_sst2(folder / "glue")))
-    study = {**STUDY, **changes}
     path = folder / "small.toml"
-    lines = [f"{key} = {inline(value)}" for key, value in study.items() if value is not None]
-    path.write_text("\n".join(lines) + "\n")
+    study = {key: value for key, value in {**STUDY, **changes}.items() if value is not None}
+    path.write_text(tomli_w.dumps(study))
     return path
-
-
-def inline(value: Any) -> str:
-    """Write a value as TOML, tables in one line."""
-    if isinstance(value, dict):
-        inner = ", ".join(f"{json.dumps(key)} = {inline(each)}" for key, each in value.items())
-        return f"{{ {inner} }}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(inline, value))}]"
-    return json.dumps(value)
 
 
 def words(study: Path, *more: str) -> list[str]:
     """Return the words of the command that compares the study's arms."""
-    folder = study.parent
-    text = f"data.path={folder / 'text.txt'}"
-    return ["compare", str(study), text, "--data", str(folder / "glue"), *more]
+    text, tasks = (str(study.parent / name) for name in ("text.txt", "glue"))
+    return ["compare", str(study), f"data.path={text}", "--data", tasks, *more]
 
 
 def finished(workshop: Workshop, name: str, *more: str, **changes: Any) -> Path:

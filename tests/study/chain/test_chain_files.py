@@ -1,9 +1,10 @@
-"""A study's file with stages: its settings, plans, and refusals before anything is trained."""
+"""Files of studies with stages: settings, plans, refusals, and the columns of their scores."""
 
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,51 +14,57 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.chain import checks
-from sublayer.study.chain.gathering import StageRuns
-from sublayer.study.chain.keys import Keys
+from sublayer.study.chain.collect import arm_scores
+from sublayer.study.chain.columns import (
+    Column,
+    list_columns,
+    points_metric,
+    published_metric,
+    run_scores,
+    value_of,
+)
+from sublayer.study.chain.gathering import Gathering, StageRuns
+from sublayer.study.chain.kept import ArmFacts, Kept
+from sublayer.study.chain.keys import Keys, Part
 from sublayer.study.chain.operations import trained_operations, with_stages
 from sublayer.study.chain.plan import StagePlan, plan_stages
 from sublayer.study.chain.recipes import stage_key
 from sublayer.study.chain.stages import PRETRAINING, Chain, Stage, describe_stages, differing_stages
 from sublayer.study.definition import load_study
 from sublayer.study.execution.one_run import Outcome
+from sublayer.study.tuning import NO_TRIAL, Trial
+from sublayer.tasks.registry import TASKS
 from tests.study.chain.chains import ARMS, EARLY, ENSEMBLE, KEPT, LATE, TOGETHER, words, write_chain
 from tests.study.test_plan import PLENTY
 
 
-def chain_of(path: Path, *overrides: str, scale: str | None = None) -> Chain:
-    return load_study(str(path), overrides, scale=scale).chain
+def chain_of(path: Path, *overrides: str) -> Chain:
+    return load_study(str(path), overrides).chain
 
 
 def test_settings_are_laid_over_each_other_from_the_scale_to_the_command_line(tmp_path):
     stages = [
-        {"tasks": ["sst2", "copa"], "name": "both", "set": {"optimizer": {"lr": 0.25}}},
-        {"tasks": "stsb", "after": "both"},
+        {"tasks": ["sst2", "copa"], "name": "at 1.5k", "set": {"optimizer": {"lr": 0.25}}},
+        {"tasks": "stsb", "after": "at 1.5k"},
+        {"tasks": ["sst2", "copa"]},
     ]
     arms = [{"name": "a"}, {"name": "b", "stages": {"stsb": {"model.dropout": 0.5}}}]
     path = write_chain(tmp_path, stages=stages, arms=arms, averages={})
-    chain = chain_of(path, "finetune.train.epochs=7", "both.optimizer.lr=0.125", "train.steps=9")
-    both, stsb = chain.stages
+    given = ["finetune.train.epochs=7", "at 1.5k.optimizer.lr=0.125", "train.steps=9"]
+    chain = chain_of(path, *given, "sst2-copa.optimizer.lr=0.5")
+    by_name = {each.name: each for each in chain.stages}
+    both, stsb, last = (by_name[name] for name in ("at 1.5k", "stsb", "sst2-copa"))
     settings = chain.settings_of("a", both)
     # Of lengths that exclude each other the last counts.
     assert (settings["optimizer.lr"], settings["train.epochs"]) == (0.125, 7)
-    assert "train.steps" not in settings
-    found = [chain.settings_of(arm, stsb).get("model.dropout") for arm in ("a", "b")]
-    assert found == [None, 0.5]
-
-
-def test_settings_go_to_a_stage_by_its_name(tmp_path):
-    stages = [{"tasks": "sst2", "name": "at 1.5k"}, {"tasks": ["sst2", "copa"]}]
-    path = write_chain(tmp_path, stages=stages, averages={})
-    settings = ["at 1.5k.optimizer.lr=0.125", "sst2-copa.optimizer.lr=0.25"]
-    found = [each.settings.get("optimizer.lr") for each in chain_of(path, *settings).stages]
-    assert found == [0.125, 0.25]
+    assert "train.steps" not in settings and last.settings["optimizer.lr"] == 0.5
+    assert [chain.settings_of(arm, stsb).get("model.dropout") for arm in "ab"] == [None, 0.5]
     with pytest.raises(ConfigError, match="sst2 is no stage: .* there are finetune, at 1.5k"):
         load_study(str(path), ["sst2.optimizer.lr=0.125"])
 
 
-def stages_of(*stages: dict[str, Any]) -> dict[str, Any]:
-    return {"stages": list(stages), "averages": {}}
+def stages_of(*stages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"stages": list(stages), "averages": {}, **more}
 
 
 def arms_of(**changes: Any) -> dict[str, Any]:
@@ -68,14 +75,7 @@ def ensemble_of(*members: str, stages: Any = (EARLY, LATE)) -> dict[str, Any]:
     return {**ENSEMBLE, "stages": [*stages, {"name": "c", "ensemble": list(members)}]}
 
 
-def keeping(steps: list[int], **more: Any) -> dict[str, Any]:
-    return {"set": {"train": {"keep_steps": steps, **more}}}
-
-
-def copa_from(step: int) -> dict[str, Any]:
-    return {"tasks": "copa", "after": "sst2", "from_step": step}
-
-
+COPA_FROM = {"tasks": "copa", "after": "sst2", "from_step": 3}
 SST2 = {"tasks": "sst2"}
 UNTRAINED = [
     {"name": name, "pretrain": False, "set": {"model.d_ff": n}} for n, name in ((8, "a"), (9, "b"))
@@ -95,12 +95,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (stages_of({**SST2, "set": {"objective.format": "pair"}}), "arm full, stage sst2"),
     (stages_of({**SST2, "set": {"train.keep_steps": [4]}}), "the run has 3 steps"),
     (stages_of({**SST2, "from_step": 4}), "add it there, train.keep_steps=[4]"),
-    (stages_of({**SST2, **keeping([1, 2])}, copa_from(3)), "sst2.train.keep_steps=[3]"),
     (
-        stages_of({**SST2, **keeping([500], epochs=1)}, copa_from(500)),
-        "names step 500, and the run has",
+        stages_of({**SST2, "set": {"train.keep_steps": [1, 2]}}, COPA_FROM),
+        "sst2.train.keep_steps=[3]",
     ),
-    ({**stages_of({**SST2, "from_step": 3}), "arms": UNTRAINED}, "no arm is pre-trained"),
+    (stages_of({**SST2, "from_step": 3}, arms=UNTRAINED), "no arm is pre-trained"),
     (arms_of(stages={"sst": {"train.steps": 3}}), "sst, which is no stage: did you mean sst2?"),
     (arms_of(), "arm b is equal to the baseline a"),
     (arms_of(set={"train.seed": 4}), "arm b sets train.seed"),
@@ -110,7 +109,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"averages": {"all": ["sst2:f2"]}}, "sst2 has no metric f2"),
     ({"averages": {"all": ["sst2", ["copa", "sst2"]]}}, "the average all has sst2 twice"),
     ({"metrics": {"sst2": ["accuracy", "accuracy"]}}, "metrics of sst2 has accuracy twice"),
-    ({"metrics": {"sst2": "pearson"}}, "SST-2 has no metric pearson"),
     ({"tune_finetune": {"data.context": [32, 64]}}, "is not a setting of fine-tuning"),
     ({"tune": {"optimizer.lr": [0.1, 0.2]}}, "tunes its pre-training"),
     ({"tune_finetune": {"optimizer.lr": [0.1, 0.2]}, "finetunings": 1000}, "between 1 and 999"),
@@ -121,12 +119,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (ensemble_of("early", "copa", stages=[EARLY, {"tasks": "copa"}]), "learns copa, and early"),
     (ensemble_of("early", "both of them", stages=ENSEMBLE["stages"]), "an ensemble itself"),
     (ensemble_of("early", "pretraining"), "pretraining, which answers no task"),
-    (ensemble_of("early", "more", stages=[EARLY, {"name": "more"}]), "more, which goes on with"),
     ({**ENSEMBLE, "stages": [EARLY, LATE, {**TOGETHER, **SST2}]}, "has tasks and ensemble"),
-    (
-        {**ENSEMBLE, "stages": [*ENSEMBLE["stages"], {"tasks": "copa", "after": "both of them"}]},
-        "which leaves no model to start from",
-    ),
     ({**ENSEMBLE, **arms_of(stages={"both of them": {"train.steps": 3}})}, "has no settings"),
     ({**ENSEMBLE, **arms_of(pretrain=False)}, "early and late are the same training"),
 ]
@@ -136,10 +129,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_a_chain_that_does_not_fit_is_refused_before_anything_is_trained(
     changes, message, tmp_path, capsys
 ):
-    path = write_chain(tmp_path, **changes)
     out = tmp_path / "out"
     kept = [KEPT] if "early" in str(changes) else []
-    assert cli.main(words(path, *kept, "--out", str(out))) == 2
+    assert cli.main(words(write_chain(tmp_path, **changes), *kept, "--out", str(out))) == 2
     assert message in capsys.readouterr().err.strip().splitlines()[-1]
     assert not list(out.glob("stages/*"))
 
@@ -174,32 +166,30 @@ def test_missing_files_are_named_before_a_text_is_read(tmp_path, capsys):
     assert "--data is of stages of published tasks" in capsys.readouterr().err
 
 
-OTHER_ROWS = [{"data.path": name} for name in ("{place}/glue", "{place}/other")]
-WRITTEN = [{"objective": {"format": "text", "target_length": 8}}] * 2
+WRITTEN = {"objective": {"format": "text", "target_length": 8}}
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("early", "late", "message"),
     [
-        (OTHER_ROWS, "late is scored on other rows than"),
-        (WRITTEN, "objective.answer = rank has it rank the labels"),
+        ({"data.path": "glue"}, {"data.path": "other"}, "late is scored on other rows than"),
+        (WRITTEN, WRITTEN, "objective.answer = rank has it rank the labels"),
     ],
 )
-def test_members_that_give_no_answers_to_average_are_refused(settings, message, tmp_path, capsys):
-    early, late = json.loads(json.dumps(settings).replace("{place}", str(tmp_path)))
+def test_members_that_give_no_answers_to_average_are_refused(
+    early, late, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
     stages = [TOGETHER, {**EARLY, "set": early}, {**LATE, "set": late}]
     path = write_chain(tmp_path, **{**ENSEMBLE, "stages": stages})
-    other = shutil.copytree(tmp_path / "glue", tmp_path / "other") / "SST-2" / "dev.tsv"
+    other = shutil.copytree("glue", "other") / Path("SST-2/dev.tsv")
     other.write_text("\n".join(other.read_text().splitlines()[:-4]) + "\n")
-    assert cli.main(words(path, KEPT, "--out", str(tmp_path / "out"))) == 2
+    assert cli.main(words(path, KEPT, "--out", "out")) == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_disk_that_the_models_would_fill_is_refused_first(tmp_path, monkeypatch, capsys):
-    class Full:
-        free = 1000
-
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Full)
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     out = tmp_path / "out"
     assert cli.main(words(write_chain(tmp_path), "--out", str(out))) == 2
     assert "the models of all runs take" in capsys.readouterr().err
@@ -241,29 +231,30 @@ def test_the_folder_of_a_stage_is_one_of_the_studys_stages(tmp_path, stage):
     assert folder.resolve().parent == (tmp_path / "stages").resolve()
 
 
-def planned(path: Path, capsys, *more: str) -> dict[str, Any]:
-    assert cli.main(["plan", *words(path, *more, "--json")[1:]]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 def test_a_plan_counts_kept_checkpoints_and_an_ensemble_as_no_training(tmp_path, capsys):
     path = write_chain(tmp_path, **ENSEMBLE)
-    plans = [planned(path, capsys, f"train.keep_steps={kept}") for kept in ("[2, 4]", "[4]")]
-    disks = []
-    for plan in plans:
-        [first, *_] = [each for each in plan["stages"] if each["stage"] == PRETRAINING]
-        disks.append(first["disk_bytes"])
+    plans = []
+    for kept in ("[2, 4]", "[4]"):
+        asked = words(path, f"train.keep_steps={kept}", "--json")[1:]
+        assert cli.main(["plan", *asked]) == 0
+        plans.append(json.loads(capsys.readouterr().out))
+    disks = [
+        next(each["disk_bytes"] for each in plan["stages"] if each["stage"] == PRETRAINING)
+        for plan in plans
+    ]
     # Model, gradients' two moments: a checkpoint is three times the model.
     assert disks[0] / 7 == disks[1] / 4
-    afters = {each["stage"]: each["after"] for each in plans[0]["stages"]}
-    assert afters["early"] == "pretraining at step 4"
-    [*_, one, other] = plans[0]["stages"]
-    for each in (one, other):
-        assert (each["stage"], each["after"]) == ("both of them", "early, late")
-        assert (each["runs"], each["steps"], each["hours"], each["disk_bytes"]) == (3, 0, 0.0, 0)
+    stages = plans[0]["stages"]
+    assert {each["after"] for each in stages if each["stage"] == "early"} == {
+        "pretraining at step 4"
+    }
+    fields = ("stage", "after", "runs", "steps", "hours", "disk_bytes")
+    expected = ["both of them", "early, late", 3, 0, 0.0, 0]
+    assert [[each[name] for name in fields] for each in stages[-2:]] == [expected] * 2
     assert plans[0]["total"]["runs"] == 20
 
 
+NAMES = (PRETRAINING, "mnli", "rte")
 CHAIN = Chain(
     (
         Stage("mnli", PRETRAINING, ("mnli",)),
@@ -274,53 +265,184 @@ CHAIN = Chain(
 )
 
 
-def ended(tokens: int, flops_per_token: int | None) -> Outcome:
+def trained(tokens: int, flops_per_token: int | None) -> Outcome:
     record = {"tokens": tokens, "flops_per_token": flops_per_token}
     return Outcome(Path("run"), record, {"": 0.5})
 
 
-def runs_of(name: str, *outcomes: Outcome) -> StageRuns:
-    return StageRuns(name, "0" * 64, {0: outcomes})
-
-
 def test_operations_are_those_of_a_pre_training_and_one_run_of_each_stage():
     runs = {
-        PRETRAINING: runs_of(PRETRAINING, ended(1000, 7)),
-        "mnli": runs_of("mnli", ended(10, 5), ended(12, 5), ended(50, 5)),
-        "rte": runs_of("rte", ended(3, 5), Outcome(Path("x"), failure="diverged")),
-        "both": runs_of("both", Outcome(Path("y"), test={"": 0.6})),
+        name: StageRuns(name, "0" * 64, {0: outcomes})
+        for name, outcomes in {
+            PRETRAINING: [trained(1000, 7)],
+            "mnli": [trained(10, 5), trained(12, 5), trained(50, 5)],
+            "rte": [trained(3, 5), Outcome(Path("x"), failure="diverged")],
+            "both": [Outcome(Path("y"), test={"": 0.6})],
+            "nothing": [],
+            "older": [trained(1000, None)],
+        }.items()
     }
-    assert trained_operations(CHAIN, runs) == 7000 + 60 + 15
-    assert trained_operations(CHAIN, {name: runs[name] for name in ("mnli", "rte")}) == 75
+    assert trained_operations(CHAIN, {name: runs[name] for name in (*NAMES, "both")}) == 7075
+    assert trained_operations(CHAIN, {name: runs[name] for name in NAMES[1:]}) == 60 + 15
     # Unknown while a stage has no run, and of records that lack them.
-    assert trained_operations(CHAIN, {**runs, "mnli": runs_of("mnli")}) is None
-    assert trained_operations(CHAIN, {"mnli": runs_of("mnli", ended(1000, None))}) is None
-
-
-def operations_beyond(path: Path) -> tuple[list[StagePlan], dict[str, float | None]]:
-    """Return the stages, and how the operations of all of them exceed those of the first arm."""
-    study = load_study(str(path), [f"data.path={path.parent / 'text.txt'}"])
-    plan = make_plan(study.arms, "none", PLENTY)
-    stages = plan_stages(study, plan, PLENTY, None, n_seeds=2)
-    arms = with_stages(plan, stages, study.chain).arms
-    return stages, {arm.name: arm.budget.planned.operations for arm in arms}
+    for unknown in ("nothing", "older"):
+        assert trained_operations(CHAIN, {**runs, "mnli": runs[unknown]}) is None
 
 
 def test_planned_operations_are_of_all_stages_or_unknown(tmp_path):
+    def operations_beyond(*settings: str) -> tuple[list[StagePlan], dict[str, float | None]]:
+        """Return the stages, and how the operations of all of them exceed the first arm's."""
+        study = load_study(str(path), [f"data.path={tmp_path / 'text.txt'}", *settings])
+        plan = make_plan(study.arms, "none", PLENTY)
+        stages = plan_stages(study, plan, PLENTY, None, n_seeds=2)
+        arms = with_stages(plan, stages, study.chain).arms
+        return stages, {arm.name: arm.budget.planned.operations for arm in arms}
+
     path = write_chain(tmp_path)
-    stages, beyond = operations_beyond(path)
+    stages, beyond = operations_beyond()
     spent = {"full": 0.0, "no texts": 0.0, "fresh": 0.0}
     for each in stages:
         # 6 steps of 4 windows of 48 tokens, and 3 steps of 8 examples.
         tokens = 6 * 4 * 48 if each.stage == PRETRAINING else 3 * 8 * 48
         for arm in each.arms:
             spent[arm] += tokens * each.each.flops_per_token
-    assert beyond["full"] is None
-    for arm in ("fresh", "no texts"):
-        assert beyond[arm] == pytest.approx(spent[arm] / spent["full"] - 1)
-    steps = '"steps" = 3, "evaluate_steps" = 3, '
-    assert steps in path.read_text()
-    path.write_text(path.read_text().replace(steps, '"epochs" = 3, '))
-    _, beyond = operations_beyond(path)
+    shares = {arm: pytest.approx(spent[arm] / spent["full"] - 1) for arm in ("no texts", "fresh")}
+    assert beyond == {"full": None, **shares}
     # Both of the others are pre-trained alike, and what is unknown is left out of both.
+    _, beyond = operations_beyond("finetune.train.epochs=3")
     assert beyond == {"full": None, "no texts": 0.0, "fresh": None}
+
+
+TWO = Chain((Stage("mrpc", PRETRAINING, ("mrpc",)), Stage("mnli", PRETRAINING, ("mnli",))))
+PARTS = {
+    "mrpc": [Part("mrpc", TASKS["mrpc"])],
+    "mnli": [Part(f"mnli_{each}", TASKS["mnli"]) for each in ("matched", "mismatched")],
+}
+
+
+def test_a_metric_stands_for_the_score_with_its_own_error_and_several_beside_it():
+    columns = list_columns("s", replace(TWO, metrics={"mrpc": "f1"}), PARTS, ())
+    assert {column.name: column.metric.label for column in columns} == {
+        "mrpc": "MRPC, F1",
+        "mnli": "mnli, mean",
+        "mnli/mnli_matched": "MNLI matched",
+        "mnli/mnli_mismatched": "MNLI mismatched",
+    }
+    test = {"": 0.7, "mrpc": 0.7, "mrpc:error": 0.1, "mrpc:f1": 0.8, "mrpc:accuracy": 0.6}
+    scores = run_scores(columns, "mrpc", {**test, "mrpc:f1:error": 0.2})
+    assert (scores["mrpc"], scores["mrpc:error"]) == (0.8, 0.2)
+    assert "mrpc:error" not in run_scores(columns, "mrpc", test)
+    averages = {"both": ("mrpc", "mrpc:f1")}
+    chain = replace(TWO, metrics={"mrpc": ("f1", "accuracy")}, averages=averages)
+    columns = list_columns("s", chain, PARTS, ())
+    assert [each.name for each in columns][:4] == ["both", "mrpc", "mrpc:f1", "mrpc:accuracy"]
+    scores = run_scores(columns, "mrpc", test)
+    del test[""]
+    assert test.items() <= scores.items() and "mrpc:f1:error" not in scores
+    assert value_of(columns[0], scores) == pytest.approx(0.75)
+
+
+def test_a_published_column_is_labelled_as_if_it_were_measured():
+    labels = {
+        "mrpc:f1": "MRPC, F1",
+        "mnli/mnli_matched": "MNLI matched",
+        "race_middle": "RACE middle",
+        "mixture/best/cola": "CoLA, its best checkpoint",
+        "GLUE": "GLUE",
+    }
+    assert {name: published_metric(name).label for name in labels} == labels
+
+
+TWO_TASKS = Chain(CHAIN.stages[:2], n_seeds=2)
+KEYS = {PRETRAINING: "f" * 64, "mnli": "0" * 64, "rte": "1" * 64}
+TRIALS = (Trial("lr=1", {"optimizer.lr": 1}), Trial("lr=2", {"optimizer.lr": 2}))
+
+
+def gathered(outcomes: dict[str, Outcome], **trials) -> Gathering:
+    folders = {f"{name}-{key[:10]}": name for name, key in KEYS.items()}
+
+    def find(path: Path) -> Outcome | None:
+        _, _, folder, *rest = path.parts
+        return outcomes.get("/".join([folders[folder], *rest]))
+
+    arm = ArmFacts(name="a", parameters={}, flops_per_token=0, steps=1, mismatch=0.0, matched=())
+    tried = {"mnli": (NO_TRIAL,), "rte": (NO_TRIAL,), **trials}
+    runs = {"n_seeds": 1, "n_runs": {}, "keys": {"a": KEYS}, "parts": {}, "trials": tried}
+    kept = Kept(chain=TWO_TASKS, arms=(arm,), kinds=("causal",), **runs)
+    gathering = Gathering(kept, Path("study"), find)
+    for stage in TWO_TASKS.stages:
+        gathering.choose(stage)
+    return gathering
+
+
+def ended(score: float) -> Outcome:
+    return Outcome(Path(f"{score}"), {"valid": {"score": score}}, {"": score})
+
+
+def test_what_follows_on_a_failure_has_ended_and_what_is_not_there_has_not():
+    failed = gathered({f"{PRETRAINING}/seed-0": Outcome(Path("p"), failure="diverged")})
+    runs = failed.gathered()
+    [first, _] = runs["a", "rte"].outcomes[0]
+    assert first.failure == (
+        "mnli, which it starts from, failed: pretraining, which it starts from, failed: diverged"
+    )
+    assert failed.n_ended() == {PRETRAINING: 1, "mnli": 2, "rte": 2}
+    nothing = gathered({f"{PRETRAINING}/seed-0": ended(0.5)})
+    [first, _] = nothing.gathered()["a", "mnli"].outcomes[0]
+    assert (first.test, first.failure) == (None, "")
+    assert nothing.n_ended() == {PRETRAINING: 1}
+
+
+def test_nothing_is_chosen_before_all_trials_have_ended():
+    outcomes = {f"{PRETRAINING}/seed-0": ended(0.5), "mnli/lr=1/seed-0": ended(0.6)}
+    part = gathered(outcomes, mnli=TRIALS)
+    runs = part.gathered()["a", "mnli"]
+    assert (runs.outcomes, runs.tried) == ({}, {})
+    assert part.n_ended() == {PRETRAINING: 1, "mnli": 1}
+    outcomes["mnli/lr=2/seed-0"] = ended(0.7)
+    runs = gathered(outcomes, mnli=TRIALS).gathered()["a", "mnli"]
+    assert (runs.trial, runs.tried) == (TRIALS[1], {"lr=1": 0.6, "lr=2": 0.7})
+    outcomes["mnli/lr=2/seed-0"] = Outcome(Path("t"), failure="diverged")
+    assert gathered(outcomes, mnli=TRIALS).gathered()["a", "mnli"].trial == TRIALS[0]
+
+
+COLUMN = Column(points_metric("sst2", "SST-2"), "sst2", key="sst2", part="sst2")
+
+
+def nested(scores: dict[int, list[float]], n_seeds: int, *, within=False, columns=(), **options):
+    """The scores of an arm whose fine-tunings under each seed scored this, and failed where 0."""
+
+    def outcome(seed: int, score: float) -> Outcome:
+        f1 = {} if seed else {"sst2:f1": 0.1}
+        return Outcome(
+            Path(),
+            test={"sst2": score, **f1} if score else None,
+            failure="" if score else "diverged",
+        )
+
+    outcomes = {seed: [outcome(seed, each) for each in own] for seed, own in scores.items()}
+    chain = Chain((Stage("sst2", PRETRAINING, ("sst2",)),), n_seeds=n_seeds, **options)
+    runs = {"sst2": StageRuns("sst2", "key", outcomes)}
+    return arm_scores(chain, runs, [*columns, COLUMN], within=within)
+
+
+def test_the_mean_or_the_median_of_fine_tunings_stands_for_their_pre_training():
+    scores = {0: [0.5, 0.7, 0.9], 1: [0.2, 0.2, 0.8]}
+    mean = nested(scores, 3)
+    assert mean.by_seed["sst2"] == pytest.approx({0: 0.7, 1: 0.4})
+    cell = mean.cells["sst2"]
+    # Over the two means, and within: sqrt((0.08 + 0.24) / 4).
+    expected = (0.55, 0.3 / 2**0.5, 0.08**0.5)
+    assert (cell.mean, cell.sd, cell.inner_sd) == pytest.approx(expected)
+    assert nested(scores, 3, nested="median").by_seed["sst2"] == pytest.approx({0: 0.7, 1: 0.2})
+    # A failed fine-tuning is left out; those of one pre-training alone are compared themselves.
+    found = nested({0: [0.5, 0.0], 1: [0.6, 0.8]}, 2)
+    assert found.by_seed["sst2"] == pytest.approx({0: 0.5, 1: 0.7})
+    within = nested({0: [0.5, 0.7, 0.9]}, 3, within=True)
+    assert within.by_seed["sst2"] == {0: 0.5, 1: 0.7, 2: 0.9}
+
+
+def test_an_average_is_taken_under_each_pre_training_and_missing_where_a_member_is():
+    both = Column(points_metric("both", "both"), "", members=("sst2", ("sst2", "sst2:f1")))
+    found = nested({0: [0.5], 1: [0.7]}, 1, columns=[both])
+    assert found.by_seed["both"] == pytest.approx({0: (0.5 + (0.5 + 0.1) / 2) / 2})
