@@ -1,19 +1,31 @@
-"""Budgets of arms: matched, given to every arm, and their excess over the arm of comparison."""
+"""Budgets and plans of arms: matched, given to all, their excess, and whether and when they fit."""
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve_train import batch_sequences
+from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.study.arms import Arm, expand
 from sublayer.study.budget.budget import Measures, arm_steps, match_budgets
+from sublayer.study.budget.capacity import (
+    batches,
+    fits_memory,
+    run_disk,
+    scored_disk,
+    smallest_change,
+    step_memory,
+)
 from sublayer.study.budget.excess import (
     ArmBudget,
     Budget,
@@ -30,9 +42,282 @@ from sublayer.study.budget.match import (
     match_parameters,
     match_steps,
 )
+from sublayer.study.budget.measure import Stopwatch, train_step
+from sublayer.study.budget.plan import ArmPlan, Plan, make_plan
+from sublayer.study.budget.plan_json import plan_to_json
+from sublayer.study.budget.resources import PROGRAM_BYTES, Resources, find_resources
+from sublayer.study.budget.sized_arm import Sized, StepTime
+from sublayer.study.budget.vocabulary import expected_vocabulary
 from sublayer.study.definition import load_study
 from sublayer.study.header import budget_rows
-from tests.study.test_plan import planned
+from tests.study.studies import FFN
+
+PLENTY = Resources("cpu", memory_bytes=1 << 50, disk_bytes=1 << 50, has_fast_bfloat16=True, cores=1)
+
+
+def planned(*settings: str, vary=(), rule="parameters", seconds=()) -> Plan:
+    def clock(arms: Sequence[Sized]) -> list[StepTime]:
+        return [StepTime(each, is_measured=True) for each, _ in zip(seconds, arms, strict=True)]
+
+    study = load_study("gpt", settings, vary_texts=vary)
+    return make_plan(study.arms, rule, PLENTY, clock if seconds else None)
+
+
+@pytest.mark.parametrize(
+    ("length", "steps"), [("train.steps=7", 7), ("train.tokens=1000", 6), ("train.epochs=2", None)]
+)
+def test_a_length_is_given_in_steps_and_tokens(length, steps):
+    (arm,) = planned(length, "train.batch_sequences=3", "data.context=64").arms
+    assert (arm.steps, arm.tokens) == (steps, steps and steps * 3 * 64)
+
+
+def test_measured_seconds_turn_minutes_into_steps_and_steps_into_hours():
+    # Of 180 s 1 % goes to checkpoints; ten times 32,768 tokens are scored at a third of what
+    # training on them takes.
+    scoring_s = 10 * 32_768 / (3 * 8 * 128) * 0.1
+    (short,) = planned("train.minutes=3", seconds=[0.1]).arms
+    assert short.steps == int((0.99 * 180 - scoring_s) / 0.1)
+    (long,) = planned("train.steps=7200", seconds=[0.5]).arms
+    assert long.hours == pytest.approx((7200 * 0.5 + 5 * scoring_s) / 3600)
+    # Arms of other batches get the tokens of the baseline's minutes.
+    asked = {"vary": ["train.batch_sequences=8,16"], "rule": "none", "seconds": [0.5, 0.9]}
+    first, second = planned("train.minutes=10", **asked).arms
+    assert second.steps == round(first.steps / 2)
+    assert second.hours == pytest.approx(0.9 * first.hours, rel=0.01)
+
+
+def test_what_does_not_fit_is_said_with_the_smallest_change_that_would():
+    def arm_of(*settings: str, **resources: int) -> ArmPlan:
+        study = load_study("gpt", ["train.batch_sequences=32", *settings])
+        return make_plan(study.arms, "none", replace(PLENTY, **resources)).arms[0]
+
+    micro = "train.micro_batch_sequences=16"
+    waits = "train.save_in_background=false"
+    copied, plenty = arm_of(micro), arm_of(micro, waits)
+    tight = arm_of(micro, memory_bytes=copied.memory_bytes + PROGRAM_BYTES - 1)
+    assert (tight.fits_memory, tight.fits_disk, tight.change) == (False, True, (waits,))
+    # Weights and two moments of each parameter are copied.
+    assert copied.memory_bytes - plenty.memory_bytes == 3 * 4 * copied.parameters.training
+    memory_bytes = plenty.memory_bytes + PROGRAM_BYTES - 1
+    tight = arm_of(micro, waits, memory_bytes=memory_bytes)
+    change = ("train.micro_batch_sequences=15",)
+    assert (tight.fits_memory, tight.fits_disk, tight.change) == (False, True, change)
+    assert arm_of(waits, *change, memory_bytes=memory_bytes).fits_memory
+    assert plenty.change is None
+    full = arm_of(micro, waits, disk_bytes=plenty.disk_bytes - 1)
+    assert (full.fits_memory, full.fits_disk, full.change) == (True, False, ("model.n_layers=5",))
+
+
+def test_runs_at_a_time_take_so_many_times_the_memory_and_a_part_of_the_time():
+    asked = {"vary": ["model.d_ff=512,1024"], "rule": "none", "seconds": [0.5, 1.75]}
+    plan = planned("train.steps=7200", **asked)
+    short, long = (arm.hours for arm in plan.arms)
+    largest = plan.arms[1].memory_bytes + PROGRAM_BYTES
+    in_turn, two, fifty = (plan_to_json(plan, PLENTY, 3, jobs=jobs)["total"] for jobs in (1, 2, 50))
+    assert (in_turn["jobs"], in_turn["memory_bytes"]) == (1, largest)
+    assert in_turn["hours"] == pytest.approx(3 * (short + long))
+    # Each run keeps its model, and the one that is being trained has its checkpoints beside it.
+    models = 3 * sum(4 * arm.parameters.total for arm in plan.arms)
+    assert in_turn["disk_bytes"] == models + plan.arms[1].disk_bytes
+    assert two["disk_bytes"] == models + 2 * plan.arms[1].disk_bytes
+    assert (two["runs"], two["jobs"], two["memory_bytes"]) == (6, 2, 2 * largest)
+    # Whoever is free takes the next: one has short, short, long, the other long, short, long.
+    assert two["hours"] == pytest.approx(2 * long + short, rel=1e-9)
+    tight = replace(PLENTY, memory_bytes=2 * largest - 1)
+    assert two["fits_memory"] and not plan_to_json(plan, tight, 3, jobs=2)["total"]["fits_memory"]
+    # There are six runs to make at a time.
+    assert (fifty["jobs"], fifty["hours"]) == (6, long)
+
+
+RESOURCES = replace(PLENTY, has_fast_bfloat16=False)
+GPU = replace(PLENTY, device="cuda")
+
+
+def test_a_step_fits_up_to_the_last_byte_and_a_gpu_takes_the_batch_whole():
+    recipe = load_recipe("gpt").recipe
+    total = step_memory(recipe, 256, RESOURCES).total + PROGRAM_BYTES
+    machines = [replace(RESOURCES, memory_bytes=size) for size in (total, total - 1, None)]
+    assert [fits_memory(recipe, 256, each) for each in machines] == [True, False, None]
+    recipe = load_recipe("gpt", ["data.context=256", "train.batch_sequences=16"]).recipe
+    machines = (GPU, RESOURCES, replace(RESOURCES, cores=3))
+    assert [batches(recipe, each).micro_batch_sequences for each in machines] == [16, 4, 12]
+    # Which holds no program.
+    total = step_memory(recipe, 256, GPU).total
+    assert fits_memory(recipe, 256, replace(GPU, memory_bytes=total))
+
+
+RECOMPUTED = ["train.recompute=blocks", "train.micro_batch_sequences=1"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["train.micro_batch_sequences=11"],
+        RECOMPUTED,
+        [*RECOMPUTED, "model.n_layers=3"],
+        [*RECOMPUTED, "model.d_model=24"],
+    ],
+)
+def test_the_largest_value_that_fits_is_found(settings):
+    loaded = load_recipe("gpt", ["train.batch_sequences=16", "train.micro_batch_sequences=16"])
+    limit = step_memory(vary(loaded, settings).recipe, 256, RESOURCES).total
+    resources = replace(RESOURCES, memory_bytes=limit + PROGRAM_BYTES)
+    found = smallest_change(loaded, 16, lambda recipe: fits_memory(recipe, 256, resources))
+    assert found == tuple(settings)
+
+
+def test_a_runs_disk_is_of_the_checkpoints_that_it_keeps():
+    model = 4 * 2_743_296
+    for settings, states in (([], 2), (["optimizer.kind=sgd"], 1)):
+        recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
+        assert run_disk(recipe, 256) == (4 + 3) * model * (1 + states)
+    # Those that are kept by their steps take disk also once a run is scored.
+    recipe = load_recipe("gpt", ["train.keep_steps=[10, 20]"]).recipe
+    assert run_disk(recipe, 256) == (2 + 2 + 3) * 3 * model
+    assert scored_disk(recipe, 256) == model + 2 * 3 * model
+    assert scored_disk(load_recipe("gpt").recipe, 256) == model
+
+
+SHAPE = ("model.n_layers=4", "model.d_model=32", "data.context=32")
+FIXED = ("train.threads=1", "train.precision=float32")
+
+
+class Machine:
+    """A machine on a clock of its own: steps take what their operations take at its speed."""
+
+    def __init__(self, speed: float, *, product_speed: float | None = None) -> None:
+        self.speed = speed
+        self.product_speed = product_speed or 4 * speed
+        self.now = 0.0
+        self.steps: list[Recipe] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def probe(self, device: torch.device, precision: str, threads: int) -> float:
+        return self.product_speed
+
+    def step_s(self, recipe: Recipe, vocab_size: int) -> float:
+        context = recipe.data.context
+        model = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
+        n_tokens = batch_sequences(recipe) * context
+        return flops_per_token(model, context, recipe.objective) * n_tokens / self.speed
+
+    def build(self, recipe: Recipe, vocab_size: int, device: torch.device) -> Callable[[int], None]:
+        def take_step(step: int) -> None:
+            self.steps.append(recipe)
+            self.now += self.step_s(recipe, vocab_size)
+
+        return take_step
+
+
+def measured(
+    machine: Machine, *settings: str, shape=SHAPE, vary=(), resources=PLENTY, budget_s=55.0
+) -> tuple[ArmPlan, ...]:
+    arms = expand(load_recipe("gpt", [*shape, *FIXED, *settings]), list(vary))
+    shown: list[str] = []
+    parts = {"clock": machine.clock, "build": machine.build, "speed": machine.probe}
+    clock = Stopwatch(resources, shown.append, budget_s, **parts)
+    plans = make_plan(arms, "none", resources, clock).arms
+    names = [f"measuring {arm.name} ({n + 1} of {len(arms)})" for n, arm in enumerate(plans)]
+    assert shown == names
+    return plans
+
+
+@pytest.mark.parametrize("name", ["gpt", "albert-base"])
+def test_a_real_step_is_taken(name):
+    small = ["train.batch_sequences=4", "model.vocab_size=100", "model.n_heads=4"]
+    small = [*small, "data.vocab_size=100"] if name == "albert-base" else []
+    arms = expand(load_recipe(name, [*SHAPE, *FIXED, *small]), [])
+    steps = []
+
+    def build(*given) -> Callable[[int], None]:
+        take_step = train_step(*given)
+        return lambda step: steps.append(take_step(step))
+
+    # A clock that stands still measures no time, so that the budget holds every step.
+    clock = Stopwatch(PLENTY, lambda text: None, clock=lambda: float(len(steps)), build=build)
+    (arm,) = make_plan(arms, "none", PLENTY, clock).arms
+    assert arm.step_time == StepTime(1.0, is_measured=True)
+    assert all(torch.isfinite(step.loss) for step in steps)
+
+
+def test_a_step_that_does_not_fit_is_extrapolated_from_one_that_does():
+    (whole,) = measured(Machine(1e10), "train.micro_batch_sequences=16")
+    tight = replace(PLENTY, memory_bytes=PROGRAM_BYTES + whole.memory_bytes // 2)
+    machine = Machine(1e10)
+    (arm,) = measured(machine, "train.micro_batch_sequences=16", resources=tight)
+    assert (whole.step_time.is_measured, arm.step_time.is_measured) == (True, False)
+    assert machine.steps and max(map(batch_sequences, machine.steps)) < 8
+    assert arm.step_time.seconds == pytest.approx(whole.step_time.seconds)
+    # A model far too large is estimated at once.
+    machine = Machine(1e9)
+    (arm,) = measured(machine, shape=["model.d_model=16384", "model.n_layers=64"], budget_s=1.0)
+    assert (machine.steps, machine.now, arm.step_time.is_measured) == ([], 0.0, False)
+    assert arm.step_time.seconds > 60
+
+
+@pytest.mark.parametrize(("d_model", "slower"), [(32, 0.1), (1024, 100.0)])
+def test_the_budget_is_kept_however_much_slower_steps_are_than_expected(d_model, slower):
+    # A quarter of the product's speed is expected.
+    machine = Machine(2e10 / slower, product_speed=8e10)
+    shape = [f"model.d_model={d_model}", "model.n_layers=8", "data.context=128"]
+    plans = measured(machine, *shape, shape=(), vary=["model.ffn=gelu,swiglu,relu"])
+    assert machine.now <= 55.0
+    for arm in plans:
+        recipe = load_recipe("gpt", [*shape, f"model.ffn={arm.name.removeprefix('ffn=')}"]).recipe
+        assert arm.step_time.seconds == pytest.approx(machine.step_s(recipe, 256), rel=1e-6)
+
+
+def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine(tmp_path, monkeypatch):
+    chosen = [
+        replace(PLENTY, has_fast_bfloat16=is_fast).precision(
+            load_recipe("gpt", [f"train.precision={precision}"]).recipe
+        )
+        for precision in ("auto", "float32", "bfloat16")
+        for is_fast in (True, False)
+    ]
+    assert chosen == ["bfloat16", "float32", "float32", "float32", "bfloat16", "bfloat16"]
+    # A limit of oneDNN takes bfloat16 away.
+    (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16\n")
+    monkeypatch.setattr("sublayer.study.budget.resources._CPUINFO", tmp_path / "cpuinfo")
+    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
+    assert find_resources("cpu").has_fast_bfloat16
+    for name, limit, expected in (
+        ("DNNL_MAX_CPU_ISA", "avx512_core", False),
+        ("DNNL_MAX_CPU_ISA", "AVX512_CORE_AMX", True),
+        ("ONEDNN_MAX_CPU_ISA", "AVX2", False),
+    ):
+        monkeypatch.setenv(name, limit)
+        assert find_resources("cpu").has_fast_bfloat16 == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "assumed"),
+    [
+        (["data.tokenizer=bpe", "data.vocab_size=500"], 500, ""),
+        (["data.tokenizer=unigram", "data.vocab_size=900", "data.sentinels=100"], 900, ""),
+        (["data.tokenizer=characters"], 256, "counted as 256"),
+        (["data.tokenizer=moses-bpe"], 32_768, "32640 merges are counted as 32768"),
+        (["data.tokenizer=gpt1-bpe", "data.merges=8000"], 8478, "8000 merges are counted as 8478"),
+    ],
+)
+def test_a_vocabulary_is_known_or_assumed_before_a_text_is_read(settings, size, assumed):
+    vocabulary = expected_vocabulary(load_recipe("gpt", settings).recipe)
+    assert vocabulary.size == size
+    assert bool(vocabulary.note) == bool(assumed) and assumed in vocabulary.note
+
+
+@pytest.mark.parametrize("place", ["model", "checkpoints/step-00000007/model"])
+def test_the_vocabulary_is_of_a_tokenizers_file_or_of_a_run(tmp_path, place):
+    of_run = load_recipe("gpt", [f"init.run={tmp_path}"]).recipe
+    with pytest.raises(ConfigError, match=r"has no tokenizer\.json"):
+        expected_vocabulary(of_run)
+    path = tmp_path / place / "tokenizer.json"
+    CharacterTokenizer("abcde").save(path)
+    of_file = load_recipe("gpt", [f"data.tokenizer={path}"]).recipe
+    assert expected_vocabulary(of_run).size == expected_vocabulary(of_file).size == 6
 
 
 def resolved(**fields: Any) -> ModelConfig:
@@ -48,10 +333,8 @@ def arms_of(*vary: str, base: str = "model.bias=false") -> tuple[list[Arm], list
 
 
 def test_matching_finds_the_width_of_the_nearest_number_of_parameters():
-    relu, swiglu = (
-        resolved(d_model=768, n_heads=12, d_ff=3072, ffn=ffn, bias=False)
-        for ffn in ("relu", "swiglu")
-    )
+    sizes = {"d_model": 768, "n_heads": 12, "d_ff": 3072, "bias": False}
+    relu, swiglu = (resolved(**sizes, ffn=ffn) for ffn in ("relu", "swiglu"))
     assert match_parameters("swiglu", swiglu, relu) == Match(("model.d_ff=2048",), 0.0)
     transformer = resolved(d_model=512, n_heads=8, d_ff=2048)
     macaron = transformer.model_copy(update={"block": "macaron"})
@@ -59,18 +342,16 @@ def test_matching_finds_the_width_of_the_nearest_number_of_parameters():
     # Three vectors more at half the width; one unit of both networks holds 4 * 512 + 2.
     left = 6 * (3 * 512 - (4 * 512 + 2))
     share = pytest.approx(left / count_parameters(transformer).total, rel=1e-12)
-    assert match == Match(("model.d_ff=1023",), share)
-    assert not match.is_unequal
+    assert match == Match(("model.d_ff=1023",), share) and not match.is_unequal
     # Equal arms are left alone even where blocks share weights.
     shared = [resolved(ffn=ffn, share="all") for ffn in ("relu", "gelu")]
     assert match_parameters("gelu", shared[1], shared[0]) == Match((), 0.0)
 
 
 def test_an_arm_that_differs_by_more_than_half_a_percent_is_marked():
-    baseline = resolved(n_layers=1, d_model=8, n_heads=2, d_ff=1)
-    coarse = resolved(
-        n_layers=30, d_model=8, n_heads=2, block=("ffn",), norm="none", positions="none"
-    )
+    small = {"d_model": 8, "n_heads": 2}
+    baseline = resolved(n_layers=1, d_ff=1, **small)
+    coarse = resolved(n_layers=30, block=("ffn",), norm="none", positions="none", **small)
     assert leave_unmatched(coarse, baseline).is_unequal
     assert match_parameters("coarse", coarse, baseline).is_unequal
     assert not leave_unmatched(baseline, baseline).is_unequal
@@ -99,14 +380,6 @@ def test_arms_that_no_width_makes_equal_are_refused(arm, baseline, message):
         match_parameters("arm", resolved(**arm), resolved(**baseline))
 
 
-def test_steps_are_inverse_to_the_cost_of_a_step():
-    match = match_steps(10, cost=3.0, baseline_cost=2.0)
-    assert (match.overrides, match.is_unequal) == (("train.steps=7",), True)
-    assert match.mismatch == pytest.approx(1 / 20)
-    assert match_steps(900, cost=3.0, baseline_cost=2.0) == Match(("train.steps=600",), 0.0)
-    assert match_steps(900, cost=2.0, baseline_cost=2.0) == Match(("train.steps=900",), 0.0)
-
-
 def test_arms_are_matched_by_parameters_operations_or_time():
     arms, models = arms_of("model.ffn=relu,swiglu", "model.n_layers=2,3")
     matches = match_arms(arms, models, "parameters")
@@ -119,7 +392,7 @@ def test_arms_are_matched_by_parameters_operations_or_time():
     assert (first, second) == (Match((), 0.0), Match(("train.steps=500",), 0.0))
     per_token = [flops_per_token(model, 128) for model in models]
     steps = round(1000 * per_token[0] / per_token[2])
-    assert third is not None and third.overrides == (f"train.steps={steps}",)
+    assert third.overrides == (f"train.steps={steps}",)
     assert apply_match(arms[1], second).recipe.train.minutes is None
     arms, models = arms_of("model.ffn=relu,swiglu")
     timed = match_arms(arms, models, "time", steps=1000, step_seconds=[0.2, 0.25])
@@ -128,6 +401,11 @@ def test_arms_are_matched_by_parameters_operations_or_time():
     assert match_arms(arms, models, "flops") == [None, None]
     assert match_arms(arms, models, "time", steps=9) == [None, None]
     assert apply_match(arms[1], None) is arms[1].loaded
+    # Whole steps miss the cost.
+    match = match_steps(10, cost=3.0, baseline_cost=2.0)
+    assert (match.overrides, match.is_unequal) == (("train.steps=7",), True)
+    assert match.mismatch == pytest.approx(1 / 20)
+    assert match_steps(900, cost=2.0, baseline_cost=2.0) == Match(("train.steps=900",), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -211,24 +489,22 @@ def test_arms_of_other_batches_have_the_tokens_and_evaluations_of_the_baselines_
 
 
 def test_matching_by_time_starts_from_the_steps_of_minutes_or_epochs():
-    _, macaron = match_budgets(settled_arms("train.minutes=3"), "time", MEASURES)
-    assert macaron.loaded.recipe.train.steps == round(STEPS * 0.2 / 0.25)
+    def steps_of(length: str, measures: Measures) -> int:
+        _, macaron = match_budgets(settled_arms(length), "time", measures)
+        return macaron.loaded.recipe.train.steps
+
+    assert steps_of("train.minutes=3", MEASURES) == round(STEPS * 0.2 / 0.25)
     slow = replace(MEASURES, step_s=lambda loaded: 1.0)
-    _, macaron = match_budgets(settled_arms("train.epochs=2"), "time", slow)
-    assert macaron.loaded.recipe.train.steps == pytest.approx(2 * 70_000 / (8 * 128), abs=1)
-
-
-def test_a_machine_that_slows_down_steadily_slows_all_arms_alike():
+    assert steps_of("train.epochs=2", slow) == pytest.approx(2 * 70_000 / (8 * 128), abs=1)
+    # A machine that slows down steadily slows all arms alike.
     timed = []
 
     def step_s(loaded):
         timed.append(loaded.recipe.model.block)
         return 0.15 + 0.05 * len(timed)
 
-    slowing = replace(MEASURES, step_s=step_s)
-    _, macaron = match_budgets(settled_arms("train.steps=300"), "time", slowing)
+    assert steps_of("train.steps=300", replace(MEASURES, step_s=step_s)) == 300
     assert timed == ["transformer", "macaron", "macaron", "transformer"]
-    assert macaron.loaded.recipe.train.steps == 300
 
 
 BLOCK = 12 * 64**2
@@ -241,19 +517,15 @@ def planned_budgets(*settings: str, vary: str, **options: Any) -> tuple[ArmBudge
     return tuple(arm.budget for arm in plan.arms)
 
 
-def test_an_excess_is_a_share_of_what_the_other_takes():
+def test_an_excess_is_a_share_of_what_the_other_takes_or_unknown_and_is_kept():
     excess = excess_over(Budget(103, 50.0, 9.8), Budget(100, 200.0, 10.0))
-    assert excess.parameters == pytest.approx(0.03)
-    assert excess.operations == pytest.approx(-0.75)
-    assert excess.time == pytest.approx(-0.02)
+    shares = (excess.parameters, excess.operations, excess.time)
+    assert shares == pytest.approx((0.03, -0.75, -0.02))
     # 2 % of time is the clock's, 3 % of parameters are not the width's.
     assert set(excess.beyond) == {"parameters", "operations"}
     assert excess_over(Budget(1005), Budget(1000)).beyond == {}
     assert set(excess_over(Budget(1006), Budget(1000)).beyond) == {"parameters"}
     assert set(excess_over(Budget(1, None, 10.4), Budget(1, None, 10.0)).beyond) == {"time"}
-
-
-def test_an_excess_is_unknown_where_one_of_both_is_and_is_kept():
     for one, other in ((None, 5.0), (5.0, None), (5.0, 0.0)):
         assert excess_over(Budget(10, one), Budget(10, other)) == Excess(0.0, None, None)
     budget = ArmBudget("b", "a", Excess(0.1, None), Excess(0.1, -0.2, 0.3))
@@ -273,23 +545,23 @@ def test_planned_budgets_are_those_worked_out_by_hand():
     assert deeper.planned.parameters == pytest.approx(weights / total, rel=1e-12)
 
 
-@pytest.mark.parametrize("length", ["train.minutes=3", "train.epochs=2"])
-def test_lengths_that_will_be_the_same_are_taken_as_equal(length):
-    _, known = planned_budgets("train.steps=70", vary="model.d_ff=100,300")
-    _, later = planned_budgets(length, vary="model.d_ff=100,300")
-    assert later.planned == known.planned
-
-
 def test_operations_that_depend_on_a_text_are_left_open_and_times_are_planned():
-    for settings, vary, rule in (
+    # Lengths that will be the same are taken as equal.
+    for length in ("train.minutes=3", "train.epochs=2"):
+        known, later = (
+            planned_budgets(each, vary="model.d_ff=100,300")[1].planned
+            for each in ("train.steps=70", length)
+        )
+        assert later == known
+    for settings, varied, rule in (
         ([], "train.epochs=1,2", "none"),
         (["train.epochs=1"], "data.split=90/5/5,80/10/10", "none"),
-        (["train.minutes=3"], "model.ffn=gelu,swiglu", "flops"),
+        (["train.minutes=3"], FFN, "flops"),
     ):
-        _, other = planned_budgets(*settings, vary=vary, rule=rule)
+        _, other = planned_budgets(*settings, vary=varied, rule=rule)
         assert other.planned.operations is None
     timed = {"rule": "time", "seconds": [0.3, 0.7]}
-    _, other = planned_budgets("train.steps=10", vary="model.ffn=gelu,swiglu", **timed)
+    _, other = planned_budgets("train.steps=10", vary=FFN, **timed)
     assert other.planned.time == pytest.approx(4 * 0.7 / (10 * 0.3) - 1)
     assert "time" in other.planned.beyond
 
@@ -297,11 +569,11 @@ def test_operations_that_depend_on_a_text_are_left_open_and_times_are_planned():
 def test_of_many_arms_the_header_has_the_largest_differences():
     widths = ",".join(str(768 + 8 * step) for step in range(9))
     rates = ",".join("12345678")
-    for vary, start in (
+    for varied, start in (
         (f"model.d_ff={widths}", "differ by up to 5.4 % in parameters and 5.2 % in operations"),
         (f"optimizer.lr={rates}", "equal to half a percent"),
     ):
-        arms = load_study("gpt", ["train.steps=30"], vary_texts=[vary]).arms
+        arms = load_study("gpt", ["train.steps=30"], vary_texts=[varied]).arms
         matched = match_budgets(arms, "none", MEASURES)
         steps = [arm_steps(arm.loaded, MEASURES) for arm in matched]
         [(label, text)] = budget_rows(matched, MEASURES, "none", steps)

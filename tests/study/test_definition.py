@@ -1,21 +1,41 @@
-"""Studies as they are defined: their files, recipes that vary, their questions and grids."""
+"""Studies as they are defined, and those shipped, with the parameters and averages of papers."""
 
+import json
+import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import sublayer
+from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.study.arms import check_distinct, expand, make_arm, split_values
 from sublayer.study.asked import load_asked
-from sublayer.study.chain.columns import points_metric
+from sublayer.study.budget.plan import make_plan
+from sublayer.study.chain.columns import (
+    Column,
+    list_columns,
+    points_metric,
+    primary_column,
+    value_of,
+)
+from sublayer.study.chain.keys import Part
+from sublayer.study.chain.plan import plan_stages
 from sublayer.study.checks import check_study
-from sublayer.study.definition import load_study
+from sublayer.study.definition import Study, load_study, shipped_studies, study_scales
 from sublayer.study.judgement.looks import fixed
+from sublayer.study.metrics import study_metrics
 from sublayer.study.names import name_arms, name_folder
 from sublayer.study.question import Question
 from sublayer.study.tuning import Trial, choose_trial
+from sublayer.tasks.registry import TASKS
+from tests.breadth import rows
+from tests.published_files import write_published
+from tests.study.test_budget import PLENTY
+from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
 
 STUDY = """
 title = "Networks"
@@ -62,15 +82,11 @@ def test_a_scale_has_seeds_and_caveats_and_tunes_otherwise_than_its_study(path):
     own = 'tune_by = "loss"\ncaveats = ["Few steps."]\ntune = { optimizer.lr = [1e-3, 4e-3] }'
     text = STUDY.replace("seeds = 5", head).replace("[scale.cpu]", f"[scale.cpu]\n{own}\nseeds = 1")
     path.write_text(text)
-    found = {scale: load_study(str(path), scale=scale) for scale in ("paper", "cpu")}
-    assert [each.n_seeds for each in found.values()] == [5, 1]
-    assert [each.tune_by for each in found.values()] == ["metric", "loss"]
-    assert [each.caveats for each in found.values()] == [
-        ("One text.",),
-        ("One text.", "Few steps."),
+    found = [load_study(str(path), scale=scale) for scale in ("paper", "cpu")]
+    assert [(each.n_seeds, each.tune_by, each.tune, each.caveats) for each in found] == [
+        (5, "metric", ("optimizer.lr=0.001,0.002",), ("One text.",)),
+        (1, "loss", ("optimizer.lr=0.001,0.004",), ("One text.", "Few steps.")),
     ]
-    grids = [("optimizer.lr=0.001,0.002",), ("optimizer.lr=0.001,0.004",)]
-    assert [each.tune for each in found.values()] == grids
     # It is not tuned where it is set.
     assert load_study(str(path), ["optimizer.lr=3e-3"]).tune == ()
 
@@ -83,15 +99,9 @@ def test_the_scale_of_no_name_is_paper_then_cpu_then_the_first(path):
         assert load_study(str(path)).arms[0].loaded.recipe.model.n_layers == n_layers
 
 
-OWN_ARMS = """[scale.paper]
-recipe = "gpt"
-[[scale.paper.arms]]
-name = "six"
-[[scale.paper.arms]]
-name = "twelve"
-set = { model.n_layers = 12 }
-[scale.cpu]
-recipe = "gpt"
+OWN_ARMS = """scale.paper.recipe = "gpt"
+scale.cpu.recipe = "gpt"
+scale.paper.arms = [{ name = "six" }, { name = "twelve", set = { model.n_layers = 12 } }]
 [[scale.cpu.arms]]
 name = "one"
 set = { model.n_layers = 1 }
@@ -105,8 +115,7 @@ set = { model.n_layers = 3 }
 """
 
 
-def test_a_scale_may_have_arms_of_its_own(tmp_path):
-    path = tmp_path / "study.toml"
+def test_a_scale_may_have_arms_of_its_own(path):
     path.write_text(OWN_ARMS)
     assert [arm.name for arm in load_study(str(path)).arms] == ["six", "twelve"]
     cpu = load_study(str(path), scale="cpu")
@@ -136,38 +145,28 @@ def test_several_fields_make_every_combination():
 
 
 def test_values_are_split_at_commas_outside_brackets_and_quotes():
-    for values in (
-        ['["ffn","attention"]', "transformer"],
-        ['"a,b"', "c"],
-        ["{a = [2, 3]}", "'x]'"],
-    ):
-        assert split_values(",".join(values)) == values
+    values = ['["ffn","attention"]', '"a,b"', "c", "{a = [2, 3]}", "'x]'", "transformer"]
+    assert split_values(",".join(values)) == values
 
 
 def test_what_differs_beside_the_model_is_said(tmp_path):
     other = tmp_path / "other.toml"
-    other.write_text(
-        'extends = "modern"\n[optimizer]\nkind = "sgd"\nlr = 0.1\n[data]\ncontext = 64\n'
-    )
+    changes = 'optimizer = { kind = "sgd", lr = 0.1 }\ndata.context = 64\n'
+    other.write_text(f'extends = "modern"\n{changes}')
     (caveat,) = load_asked(["gpt", str(other)]).caveats
     assert caveat.startswith("other differs from gpt in more than the model")
     for change in ("data.context = 64 (there 128)", "optimizer.kind = 'sgd' (there 'adamw')"):
         assert change in caveat
-    assert "model." not in caveat
-    assert "momentum" not in caveat
+    assert "model." not in caveat and "momentum" not in caveat
 
 
-def test_names_are_kept_short():
+def test_names_are_kept_short_and_no_two_trials_have_one_folder():
     assert name_folder("gpt", ["model.ffn", "optimizer.lr"]) == "gpt-ffn-lr"
     assert name_folder("gpt", []) == "gpt"
     long = name_arms(["iwslt14-small-macaron", "iwslt14-small-transformer", "multi30k-tiny"])
     assert long == "iwslt14-small-macaron-and-more"
-
-
-def test_no_two_trials_have_one_folder():
-    fields = ("lr=3e-4", "batch_sequences=16", "warmup_share=0.1", "weight_decay=0.0")
-    names = [f"{', '.join(fields)}{last}" for last in "159"]
-    folders = [Trial(name, {}).folder for name in names]
+    fields = "lr=3e-4, batch_sequences=16, warmup_share=0.1, weight_decay=0.0"
+    folders = [Trial(f"{fields}{last}", {}).folder for last in "159"]
     assert len(set(folders)) == 3 and max(map(len, folders)) <= 60
     assert Trial("lr=3e-4 dropout=0.1", {}).folder == "lr=3e-4-dropout=0.1"
 
@@ -247,24 +246,248 @@ def test_a_margin_is_a_number_or_has_the_unit_of_differences():
     ):
         assert Question(margin=written).margin_of("a study", metric) == size
         assert Question(spread=written).spread_of("a study", metric) == size
-    for written, metric in (
-        *((text, BITS_PER_BYTE) for text in ("0", "0.1 BLEU", "a little", "inf")),
-        ("100 points", accuracy),
-    ):
+    for written in ("0", "0.1 BLEU", "a little", "inf", "100 points"):
+        metric = accuracy if "points" in written else BITS_PER_BYTE
         with pytest.raises(ConfigError, match="margin = "):
             Question(margin=written).margin_of("a study", metric)
 
 
 def test_published_values_stand_with_the_arm_or_with_the_scale(path):
-    stands = 'name = "gated"\npublished = { bits_per_byte = 1.636 }'
-    text = STUDY.replace('name = "gated"', stands)
-    scale = "[scale.cpu]\npublished.gated.bits_per_byte = 1.944"
-    path.write_text(text.replace("[scale.cpu]", scale))
-    for name, value in (("paper", 1.636), ("cpu", 1.944)):
-        study = load_study(str(path), scale=name)
+    def checked(scale: str, published: str) -> Study:
+        stands = 'name = "gated"\npublished = { bits_per_byte = 1.636 }'
+        text = STUDY.replace("[scale.cpu]", f"[scale.cpu]\npublished.{published}")
+        path.write_text(text.replace('name = "gated"', stands))
+        study = load_study(str(path), scale=scale)
         check_study(study, fixed(3))
-        assert study.published == {"gated": {"bits_per_byte": value}}
-    for wrong, message in (("x.bits_per_byte", "published"), ("gated.accuracy", "of gated")):
-        path.write_text(STUDY.replace("[scale.cpu]", f"[scale.cpu]\npublished.{wrong} = 1.0"))
+        return study
+
+    for name, value in (("paper", 1.636), ("cpu", 1.944)):
+        published = checked(name, "gated.bits_per_byte = 1.944").published
+        assert published == {"gated": {"bits_per_byte": value}}
+    for wrong, message in (
+        ("x.bits_per_byte = 1.0", "published"),
+        ("gated.accuracy = 1.0", "of g"),
+    ):
         with pytest.raises(ConfigError, match=message):
-            check_study(load_study(str(path), scale="cpu"), fixed(3))
+            checked("cpu", wrong)
+
+
+SCALES = [(name, scale) for name in shipped_studies() for scale in study_scales(name)]
+ENCODERS = [name for name in shipped_studies() if name.startswith(("albert-", "bert-"))]
+
+
+def heads(d_model: int, d_embed: int) -> int:
+    """Count the parameters of both heads of an encoder."""
+    # Map, norm and bias; the matrix is the table of tokens.
+    return d_model * d_embed + d_embed + 2 * d_embed + 30_000 + 2 * d_model + 2
+
+
+def totals(study: Study) -> dict[str, int]:
+    return {arm.name: arm.parameters.total for arm in make_plan(study.arms, "none", PLENTY).arms}
+
+
+@pytest.mark.parametrize(("name", "scale"), rows(SCALES, 4))
+def test_a_shipped_study_is_planned(name, scale):
+    study = load_study(name, scale=scale)
+    names = [arm.name for arm in study.arms]
+    assert study.title and study.source and len(names) >= 2
+    if scale == "cpu":
+        assert study.caveats and all(len(caveat) < 400 for caveat in study.caveats)
+    plan = make_plan(study.arms, study.match, PLENTY)
+    assert [arm.name for arm in plan.arms] == names
+    if study.chain is None:
+        assert study_metrics(study)
+        check_study(study, fixed(study.n_seeds or 3))
+        return
+    # Every stage fits its start and every average its columns.
+    stages = plan_stages(study, plan, PLENTY, None, n_seeds=1)
+    for stage in study.chain.stages:
+        planned = [arm for each in stages if each.stage == stage.name for arm in each.arms]
+        assert sorted(planned) == sorted(names)
+    columns = columns_of(study)
+    assert primary_column(study.name, list(columns.values()), study.metric)
+    assert len({column.metric.label for column in columns.values()}) == len(columns)
+
+
+LARGE, XXLARGE, BASE = 335_691_058, 223_158_450, 11_813_810
+ARMS: dict[str, dict[str, int]] = {
+    "albert-same-time": {"BERT-large": LARGE, "ALBERT-xxlarge": XXLARGE},
+    "albert-layers": {"BERT-large": LARGE, "ALBERT-large": 17_847_474},
+    "bert-width": {"BERT-large": LARGE, "BERT-xlarge": 1_279_526_194},
+    "albert-dropout": {"with dropout": XXLARGE, "without dropout": XXLARGE},
+    "albert-sentence": {"no sentence loss, untrained head": BASE, "NSP": BASE, "SOP": BASE},
+    "albert-data": {"without additional data": BASE, "with additional data": BASE},
+    "albert-depth": {f"{n} layer{'s' if n > 1 else ''}": 17_847_474 for n in (1, 3, 6, 12, 24, 48)},
+}
+# Millions, without heads: Lan et al. 2020, tables 4 and 5 of the draft, without the pooler there,
+# and of the widths, with it.
+SHARING = {
+    "E = 768, not shared": 108.49,
+    "E = 768, shared attention": 82.49,
+    "E = 768, shared FFN": 56.53,
+    "E = 768, all shared": 30.52,
+    "E = 128, not shared": 89.06,
+    "E = 128, shared attention": 63.06,
+    "E = 128, shared FFN": 37.10,
+    "E = 128, all shared": 11.09,
+}
+WIDTHS = {"H = 1024": 17.7, "H = 2048": 58.7, "H = 4096": 222.6, "H = 6144": 495.5}
+
+
+def test_arms_have_the_papers_parameters():
+    found = totals(load_study("albert-sharing", scale="paper"))
+    widths = {arm: heads(768, 128 if "128" in arm else 768) for arm in found}
+    pooler = 768 * 768 + 768
+    assert {arm: round((found[arm] - pooler - widths[arm]) / 1e6, 2) for arm in found} == SHARING
+    found = totals(load_study("albert-width", scale="paper"))
+    assert {
+        arm: round((total - heads(int(arm[4:]), 128)) / 1e6, 1) for arm, total in found.items()
+    } == WIDTHS
+
+
+@pytest.mark.parametrize("name", rows(ARMS, 2))
+def test_arms_have_the_parameters_of_their_models(name):
+    assert totals(load_study(name, scale="paper")) == ARMS[name]
+
+
+@pytest.mark.parametrize("name", rows(["albert-data", "albert-dropout"], 1))
+def test_arms_that_go_on_with_one_training_go_on_at_its_rate_to_the_papers_end(name):
+    for scale in study_scales(name):
+        study = load_study(name, scale=scale)
+        (stage,) = [each for each in study.chain.stages if not each.finetunes]
+        assert len({arm.loaded.recipe.model_dump_json() for arm in study.arms}) == 1
+        before = study.arms[0].loaded.recipe
+        settings = study.chain.settings_of(study.arms[0].name, stage)
+        total = settings["train.steps"] + (before.train.steps or 0)
+        left = settings["train.steps"] / total
+        assert before.optimizer.final_lr_share == pytest.approx(left)
+        assert settings["optimizer.lr"] == pytest.approx(left * before.optimizer.lr)
+        if scale == "paper":
+            assert total == {"albert-data": 125_000, "albert-dropout": 1_000_000}[name]
+
+
+def columns_of(study: Study) -> dict[str, Column]:
+    """The columns, as of files that have every published split."""
+    parts: dict[str, list[Part]] = {}
+    for stage in study.chain.stages:
+        for name in stage.tasks:
+            splits = TASKS[name].dev_splits or ("test",)
+            for split in splits:
+                part = f"{name}_{split.removeprefix('dev_')}" if len(splits) > 1 else name
+                parts.setdefault(stage.name, []).append(Part(part, TASKS[name]))
+    kinds = [arm.loaded.recipe.objective.kind for arm in study.arms]
+    return {each.name: each for each in list_columns(study.name, study.chain, parts, kinds)}
+
+
+def published_average(study: Study, arm: str, average: str) -> float:
+    """Compute an average of what was published, a score as the mean of its metrics."""
+    published = dict(study.chain.published[arm])
+    metrics: dict[str, list[float]] = {}
+    for column, value in published.items():
+        if ":" in column:
+            metrics.setdefault(column.partition(":")[0], []).append(value)
+    published |= {column: math.fsum(each) / len(each) for column, each in metrics.items()}
+    return value_of(columns_of(study)[average], published)
+
+
+# The paper's averages, and by how much they miss what their row gives.
+AVERAGES = {
+    **dict.fromkeys(("albert-main", "albert-embedding", "albert-sentence", "albert-depth"), 0.1),
+    "albert-sharing": 0.15,
+    **dict.fromkeys(("albert-same-time", "albert-data", "albert-dropout", "albert-width"), 0.1),
+    "gpt1-ablation": 0.07,
+}
+
+
+@pytest.mark.parametrize("name", rows(AVERAGES, 3))
+def test_averages_are_taken_as_the_paper_takes_them(name):
+    study = load_study(name, scale="paper")
+    for arm, published in study.chain.published.items():
+        average = published_average(study, arm, "Avg")
+        assert average == pytest.approx(published["Avg"], abs=AVERAGES[name]), arm
+
+
+def test_averages_of_glus_and_macarons_are_the_printed_ones():
+    study = load_study("glu-finetuning", scale="paper")
+    for collection in ("GLUE", "SuperGLUE"):
+        for arm, published in study.chain.published.items():
+            found = published_average(study, arm, f"{collection}, best of each task")
+            if arm.startswith("T5"):
+                assert found == pytest.approx(published[collection], abs=0.01)
+            elif not arm.startswith("standard"):
+                assert published[collection] < found - 0.1, arm
+    study = load_study("macaron-glue", scale="paper")
+    for arm, printed in (("BERT base, Devlin et al.", 78.3), ("Macaron base", 79.7)):
+        of_eight = published_average(study, arm, "GLUE without WNLI")
+        # With WNLI's majority.
+        assert (8 * of_eight + 65.1) / 9 == pytest.approx(printed, abs=0.05)
+
+
+CHAINS = [name for name, scale in SCALES if scale == "cpu" and load_study(name, scale=scale).chain]
+SMALL = {
+    "sst2": write_sst2,
+    "stsb": write_stsb,
+    "rte": write_rte,
+    "copa": write_copa,
+    "squad": lambda folder: write_squad(folder / "squad"),
+}
+PUBLISHED = ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race")
+SHIPPED = Path(sublayer.__file__).parent / "studies"
+# Over what arms do not differ in.
+PRETRAINING = (
+    *("train.steps=4", "train.evaluate_steps=4", "train.batch_sequences=4"),
+    *("train.evaluate_tokens=512", "data.documents=file"),
+)
+FINETUNING = ("steps=3", "evaluate_steps=3", "batch_sequences=8")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A text, in several files, and the files of all tasks that the studies learn."""
+    folder = tmp_path_factory.mktemp("shipped")
+    (folder / "texts").mkdir()
+    line = "The {} films of year {} and part {} were {}. Who saw {}?".format
+    for part in range(12):
+        said = (line(n, n % 7, part, "fine" if (n + part) % 3 else "dull", n) for n in range(120))
+        (folder / "texts" / f"{part}.txt").write_text("\n".join(said))
+    for write in SMALL.values():
+        write(folder / "tasks")
+    for name in PUBLISHED:
+        write_published(folder / "tasks", name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
+        yield folder
+
+
+def shortened(name: str, folder: Path) -> str:
+    """The study, as a file of its own where it keeps a step that a toy's training has not."""
+    text = (SHIPPED / f"{name}.toml").read_text()
+    if "keep_steps" not in text:
+        return name
+    path = folder / f"{name}.toml"
+    short = text.replace("keep_steps = [1000]", "keep_steps = [2]")
+    path.write_text(short.replace("from_step = 1000\n", "from_step = 2\n"))
+    return str(path)
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("name", rows(CHAINS, 1))
+def test_a_chain_runs_from_beginning_to_end_at_the_size_of_a_toy(name, place, tmp_path):
+    study = load_study(name, scale="cpu")
+    words = ["compare", shortened(name, tmp_path), "--scale", "cpu", "--seeds", "1"]
+    words += ["--out", str(tmp_path / "out"), f"data.path={place / 'texts'}", *PRETRAINING]
+    has_merges = study.arms[0].loaded.recipe.data.merges is not None
+    words.append("data.merges=60" if has_merges else "data.vocab_size=200")
+    if study.chain.finetunes:
+        words += ["--finetunings", "1", "--data", str(place / "tasks")]
+        words += [f"finetune.train.{each}" for each in FINETUNING]
+    else:
+        words += [f"{stage.name}.train.steps=3" for stage in study.chain.stages]
+    assert cli.main(words) == 0
+    card = json.loads((tmp_path / "out" / "results.json").read_text())["scorecard"]
+    arms = {row["name"]: row["cells"] for row in card["rows"] if row["kind"] == "arm"}
+    assert list(arms) == [arm.name for arm in study.arms]
+    for arm, cells in arms.items():
+        assert cells.keys() >= study.chain.averages.keys(), arm
+    published = {row["name"] for row in card["rows"] if row["kind"] == "published"}
+    assert published == study.chain.published.keys()

@@ -35,7 +35,7 @@ from sublayer.study.execution.one_run import Outcome
 from sublayer.study.tuning import NO_TRIAL, Trial
 from sublayer.tasks.registry import TASKS
 from tests.study.chain.chains import ARMS, EARLY, ENSEMBLE, KEPT, LATE, TOGETHER, words, write_chain
-from tests.study.test_plan import PLENTY
+from tests.study.test_budget import PLENTY
 
 
 def chain_of(path: Path, *overrides: str) -> Chain:

@@ -27,8 +27,7 @@ class Processes(Cluster):
 
     def submit(self, name, words, needs, folder, node=""):
         self.submitted.append(name)
-        command = [*python_command("sublayer.study.cluster.node"), FREE, *words]
-        command = self.changed(command)
+        command = self.changed([*python_command("sublayer.study.cluster.node"), FREE, *words])
         self.named[name] = str(os.posix_spawn(command[0], command, os.environ, setsid=True))
         return self.named[name]
 
@@ -59,11 +58,6 @@ def is_alive(task: str) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def lose(task: str) -> None:
-    """Kill a task and all that it has started, as where its node loses its power."""
-    os.killpg(int(task), signal.SIGKILL)
 
 
 class OtherDisk(Processes):

@@ -13,7 +13,7 @@ from sublayer.study.cluster.on_cluster import OnCluster
 from sublayer.study.cluster.tasks_file import TasksFile
 from sublayer.study.execution.job import DONE
 from sublayer.study.execution.one_run import FAILURE, Task
-from tests.study.studies import TINY, write_text
+from tests.study.studies import settings_of, write_text
 
 _MOST_SLEEPS = 5000
 
@@ -31,11 +31,10 @@ class Scripted(Cluster):
         """Tasks that have not ended, by their ids, and the folder and number of each."""
         self.names: dict[str, str] = {}
         self.states: dict[str, TaskState] = {}
-        self.submitted: list[tuple[float, str]] = []
-        """When each submission was tried, and by which name."""
+        self.submitted: list[float] = []
+        """When each submission was tried."""
         self.refuse: Callable[[], Exception | None] = lambda: None
         self.silent: Callable[[], Exception | None] = lambda: None
-        self.takes_what_it_refuses = False
         self.script: Callable[[], None] = lambda: None
         self.n_sleeps = 0
 
@@ -43,14 +42,12 @@ class Scripted(Cluster):
         return [Node("one", 8, None)]
 
     def submit(self, name, words, needs, folder, node=""):
-        self.submitted.append((self.now, name))
-        error = self.refuse()
-        if error is None or self.takes_what_it_refuses:
-            self.names[name] = str(len(self.submitted))
-            _, _, *where = words
-            self.there[self.names[name]] = " ".join(where)
-        if error is not None:
+        self.submitted.append(self.now)
+        if (error := self.refuse()) is not None:
             raise error
+        self.names[name] = str(len(self.submitted))
+        _, _, *where = words
+        self.there[self.names[name]] = " ".join(where)
         return self.names[name]
 
     def find(self, name: str) -> str | None:
@@ -58,8 +55,7 @@ class Scripted(Cluster):
         return found if found in self.there else None
 
     def active(self, ids: Collection[str]) -> Mapping[str, TaskState]:
-        error = self.silent()
-        if error is not None:
+        if (error := self.silent()) is not None:
             raise error
         running = TaskState(is_running=True)
         return {each: self.states.get(each, running) for each in ids if each in self.there}
@@ -87,8 +83,7 @@ class Runs:
 
     def __init__(self, folder: Path, n_runs: int) -> None:
         text = write_text(folder / "river.txt")
-        settings = [*TINY, f"data.path={text}", "train.steps=5", "train.threads=1"]
-        loaded = load_recipe("gpt", settings)
+        loaded = load_recipe("gpt", settings_of(text))
         data = prepare_data(loaded.recipe)
         self.study = folder / "study"
         self.study.mkdir()
@@ -102,10 +97,8 @@ class Runs:
         self.tasks_file = TasksFile(self.study, self.cluster.name, "cpu")
 
     def make(self) -> Mapping[Path, Any]:
-        on_cluster = OnCluster(
-            len(self.tasks), self.cluster, self.tasks_file, "it", self.cluster.clock()
-        )
-        return on_cluster(self.tasks)
+        clock = self.cluster.clock()
+        return OnCluster(len(self.tasks), self.cluster, self.tasks_file, "it", clock)(self.tasks)
 
     def at(self, now: float, *acts: Callable[[], object]) -> None:
         """Have something happen at a time, counted from when the runs are made."""
@@ -130,20 +123,17 @@ class Runs:
 
     def end(self, number: int, end: Mapping[str, Any]) -> None:
         """Have a node say what the task of a run ended with."""
-        files = self.tasks_file.files(f"run-{number}")
-        files.write_end(self.task(number)[1], {**end, "host": "one"})
-        self.cluster.cancel([self.task(number)[0]])
+        task, n_try = self.task(number)
+        self.tasks_file.files(f"run-{number}").write_end(n_try, {**end, "host": "one"})
+        self.cluster.cancel([task])
 
     def task(self, number: int) -> tuple[str, int]:
-        """Return the id of a run's task, and the number of its try."""
+        """Return the id of a run's task, and the number of its try; 0 where it is not there."""
         for each, where in self.cluster.there.items():
-            folder, _, try_number = where.rpartition(" ")
+            folder, _, n_try = where.rpartition(" ")
             if folder.endswith(f"run-{number}"):
-                return each, int(try_number)
-        raise AssertionError(f"run {number} is not on the cluster")
+                return each, int(n_try)
+        return "", 0
 
     def is_there(self, number: int) -> bool:
-        return any(
-            where.rpartition(" ")[0].endswith(f"run-{number}")
-            for where in self.cluster.there.values()
-        )
+        return bool(self.task(number)[0])

@@ -1,6 +1,8 @@
-"""Nodes of clusters: the needs of runs, probes, tasks, and the commands of Ray and Slurm."""
+"""Clusters: the needs of runs, nodes, tasks, the commands of Ray and Slurm, and the same bits."""
 
+import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ from sublayer.runs.session import prepare_data
 from sublayer.study.budget.resources import PROGRAM_BYTES
 from sublayer.study.cluster.cluster import ClusterGone, Needs, NoAnswer, Node, TaskState
 from sublayer.study.cluster.cold_cache import preparation_bytes
+from sublayer.study.cluster.computing import CLUSTERS
 from sublayer.study.cluster.needs import check_needs, needs_of, usual_threads
 from sublayer.study.cluster.place import ClusterPlace, parse_place
 from sublayer.study.cluster.probe import check_nodes
@@ -23,7 +26,16 @@ from sublayer.study.cluster.schedulers.ray_cluster import RayCluster
 from sublayer.study.cluster.schedulers.slurm_cluster import SlurmCluster, parse_nodes
 from sublayer.study.cluster.tasks_file import Submitted, TasksFile, check_left
 from tests.study.cluster.processes import OtherDisk, OtherVersions, Processes
-from tests.study.studies import TINY, write_text
+from tests.study.studies import (
+    FAILING,
+    FFN,
+    copied,
+    read_results,
+    same_files,
+    settings_of,
+    values,
+    write_text,
+)
 
 GIB = 1 << 30
 NODES = [Node("small", 2, 4 * GIB), Node("large", 8, 64 * GIB, gpus=2)]
@@ -31,10 +43,8 @@ NODES = [Node("small", 2, 4 * GIB), Node("large", 8, 64 * GIB, gpus=2)]
 
 def test_a_node_holds_as_many_tasks_as_what_it_has_least_of():
     node = Node("node", cores=8, memory_bytes=16 * GIB, gpus=2)
-    assert node.n_tasks(Needs(2, GIB)) == 4
-    assert node.n_tasks(Needs(2, 8 * GIB)) == 2
-    assert node.n_tasks(Needs(1, 0, gpus=1)) == 2
-    assert node.n_tasks(Needs(16, GIB)) == 0
+    asked = [Needs(2, GIB), Needs(2, 8 * GIB), Needs(1, 0, gpus=1), Needs(16, GIB)]
+    assert [node.n_tasks(each) for each in asked] == [4, 2, 2, 0]
     assert Node("node", 8, None).n_tasks(Needs(2, 100 * GIB)) == 4
 
 
@@ -72,8 +82,7 @@ def test_needs_are_the_memory_of_the_model_and_of_a_text_to_prepare_or_a_gpu():
 
 def test_a_cache_that_all_nodes_see_is_taken_to_be_warm(tmp_path, monkeypatch):
     (tmp_path / "cache").mkdir()
-    threads = ["train.threads=3"]
-    recipe = load_recipe("gpt", threads).recipe
+    recipe, many = (load_recipe("gpt", [f"train.threads={n}"]).recipe for n in (3, 64))
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     assert preparation_bytes(recipe, None, tmp_path) == 0
     # On another file system, and where the nodes are not told of it.
@@ -82,40 +91,29 @@ def test_a_cache_that_all_nodes_see_is_taken_to_be_warm(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".cache" / "sublayer").mkdir(parents=True)
     assert preparation_bytes(recipe, None, tmp_path) == 3 * PROCESS_BYTES
-    # More processes than encode a text anywhere, tasks, and a text that one process encodes.
-    many = load_recipe("gpt", ["train.threads=64"]).recipe
+    # More processes than encode a text anywhere, and a text that one process encodes.
     assert preparation_bytes(many, None, tmp_path) == MOST_PROCESSES * PROCESS_BYTES
-    text = write_text(tmp_path / "river.txt")
-    small = load_recipe("gpt", [*TINY, *threads, f"data.path={text}"]).recipe
-    assert preparation_bytes(small, prepare_data(small), tmp_path) == PROCESS_BYTES
+    small = load_recipe("gpt", settings_of(write_text(tmp_path / "river.txt"), "train.threads=3"))
+    data = prepare_data(small.recipe)
+    assert preparation_bytes(small.recipe, data, tmp_path) == PROCESS_BYTES
 
 
 def test_the_nodes_of_a_partition_are_read_as_sinfo_prints_them():
-    lines = [
-        "gpu|a1|64|515000|gpu:a100:4(S:0-1),shard:8|mix",
-        "gpu|a2|64|515000|gpu:2,gpu:h100:1|idle~",
-        "gpu|a3|64|515000|gpu:4|down*",
-        "gpu|a4|64|515000|gpu:4|drained",
-        "cpu*|b1|32|1|(null)|alloc",
-    ]
-    rows = [line.split("|") for line in lines]
-    assert parse_nodes(rows, "gpu") == [
-        Node("a1", 64, 515000 << 20, gpus=4),
-        Node("a2", 64, 515000 << 20, gpus=3),
-    ]
+    lines = """\
+gpu|a1|64|515000|gpu:a100:4(S:0-1),shard:8|mix
+gpu|a2|64|515000|gpu:2,gpu:h100:1|idle~
+gpu|a3|64|515000|gpu:4|down*
+gpu|a4|64|515000|gpu:4|drained
+cpu*|b1|32|1|(null)|alloc"""
+    rows = [line.split("|") for line in lines.splitlines()]
+    gpus = [Node("a1", 64, 515000 << 20, gpus=4), Node("a2", 64, 515000 << 20, gpus=3)]
+    assert parse_nodes(rows, "gpu") == gpus
     assert parse_nodes(rows, "cpu") == [Node("b1", 32, None)]
-
-
-SHORT: dict[str, Any] = {"overrides": ["train.steps=2"], "vary": ["model.ffn=gelu,swiglu"]}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("dask", "is neither ray"),
-        ("slurm:", "is neither ray"),
-        ("ray://10.0.0.1:10001", "a gateway of clients"),
-    ],
+    [("dask", "is neither ray"), ("slurm:", "neither ray"), ("ray://10.0.0.1:10001", "a gateway")],
 )
 def test_places_that_name_no_cluster_are_refused(text, message):
     assert str(parse_place("slurm:gpu-long")) == "slurm:gpu-long"
@@ -133,26 +131,23 @@ def test_places_that_name_no_cluster_are_refused(text, message):
     ],
 )
 def test_what_contradicts_a_cluster_is_refused_before_it_is_looked_for(asked, line, tmp_path):
+    given = {"overrides": ["train.steps=2"], "vary": [FFN], "out": tmp_path / "out", **asked}
     with pytest.raises(ConfigError, match=line):
-        compare("gpt", **({**SHORT, **asked}), on="ray", out=tmp_path / "out")
+        compare("gpt", **given, on="ray")
     assert not (tmp_path / "out").exists()
 
 
 PLACE = ClusterPlace("ray")
 
 
-def never() -> bool:
-    return False
-
-
 def test_every_node_answers_and_one_that_does_not_see_the_folder_is_an_error(tmp_path):
     cluster = Processes(PLACE)
-    assert len(check_nodes(cluster, tmp_path, never)) == 2
+    assert len(check_nodes(cluster, tmp_path, lambda: False)) == 2
     assert all(re.fullmatch("sublayer probe [0-9a-f]{8}", each) for each in cluster.submitted)
     assert len(set(cluster.submitted)) == 2
     assert check_nodes(Processes(PLACE), tmp_path, lambda: True) == []
     with pytest.raises(ConfigError, match=f"--on ray: one could not read and write in {tmp_path}"):
-        check_nodes(OtherDisk(PLACE), tmp_path, never)
+        check_nodes(OtherDisk(PLACE), tmp_path, lambda: False)
     assert not list(tmp_path.iterdir())
 
 
@@ -160,12 +155,11 @@ def test_other_versions_on_a_node_are_a_line(tmp_path):
     cluster = OtherVersions(PLACE)
     cluster.packages = tmp_path / "packages"
     found = cluster.packages / "numpy-0.0.1.dist-info"
-    found.mkdir(parents=True)
+    for folder in (found, tmp_path / "study"):
+        folder.mkdir(parents=True)
     (found / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.0.1\n")
-    study = tmp_path / "study"
-    study.mkdir()
     with pytest.raises(ConfigError, match=r"has numpy 0\.0\.1, and this process .*: install the"):
-        check_nodes(cluster, study, never)
+        check_nodes(cluster, tmp_path / "study", lambda: False)
 
 
 RUN = "arms/0-gelu/seed-0"
@@ -179,22 +173,16 @@ def tasks_file(tmp_path):
     return made
 
 
-def test_runs_of_one_cluster_are_neither_submitted_to_another_nor_made_here(tasks_file, tmp_path):
+def test_runs_of_one_cluster_go_on_elsewhere_only_once_they_have_ended(tasks_file, tmp_path):
     again = TasksFile.open(tmp_path, "slurm:small", None, "cuda")
-    assert again == tasks_file
-    assert again.device == "cpu"  # as the study's runs were begun
+    assert (again, again.device) == (tasks_file, "cpu")  # as the study's runs were begun
     line = r"has 1 of its runs on slurm:small, arms/0-gelu/seed-0 first: join them with --on slurm"
     with pytest.raises(ConfigError, match=line):
         TasksFile.open(tmp_path, "ray", None, "cpu")
-    with pytest.raises(ConfigError, match=line):
-        check_left(tmp_path)
-
-
-def test_what_has_ended_on_one_cluster_goes_on_anywhere(tasks_file, tmp_path):
     files = tasks_file.files(RUN)
     files.folder.mkdir(parents=True)
     files.write_end(1, {"end": "died"})
-    with pytest.raises(ConfigError, match="join them"):
+    with pytest.raises(ConfigError, match=line):
         check_left(tmp_path)  # an earlier try
     files.write_end(2, {"end": "done"})
     check_left(tmp_path)
@@ -204,31 +192,26 @@ def test_what_has_ended_on_one_cluster_goes_on_anywhere(tasks_file, tmp_path):
         check_left(tmp_path)
 
 
-RAY_NODES = [
-    {
-        "NodeID": number * 56,
-        "NodeManagerHostname": host,
-        "Alive": host != "third",
-        "Resources": {"CPU": 4.0, "memory": 1e9},
-    }
-    for number, host in (("a", "first"), ("b", "second"), ("c", "third"))
-]
-
-
 class Answering(RayCluster):
     """Ray as its broker answers."""
 
     def __init__(self, answer: dict[str, Any] | None) -> None:
         self.name = "ray:10.0.0.1:6379"
-        self._answer = answer
-
-    def _exchange(self, asked: dict[str, Any]) -> dict[str, Any] | None:
-        return self._answer
+        self._exchange = lambda asked: answer
 
 
 def test_nodes_have_the_names_of_their_machines_and_are_probed_by_their_ids():
+    nodes = [
+        {
+            "NodeID": number * 56,
+            "NodeManagerHostname": host,
+            "Alive": host != "third",
+            "Resources": {"CPU": 4.0, "memory": 1e9},
+        }
+        for number, host in (("a", "first"), ("b", "second"), ("c", "third"))
+    ]
     broker = object.__new__(_Broker)
-    broker._ray = SimpleNamespace(nodes=lambda: RAY_NODES)
+    broker._ray = SimpleNamespace(nodes=lambda: nodes)
     cluster = Answering({"answer": broker.nodes()})
     assert cluster.nodes()[0] == Node("first", 4, 10**9, identity="a" * 56)
     assert cluster.probed() == {"a" * 56: "first", "b" * 56: "second"}
@@ -256,35 +239,71 @@ class Asked(SlurmCluster):
 
 
 @pytest.fixture
-def commands(tmp_path, monkeypatch):
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    return folder
+def squeue(tmp_path, monkeypatch):
+    """Write a command of Slurm, which is there alone."""
+    path = tmp_path / "bin" / "squeue"
+    path.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
+
+    def write(body: str) -> Path:
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+        return path
+
+    return write
 
 
-def write_command(path: Path, body: str) -> None:
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(0o755)
-
-
-def test_jobs_that_have_not_ended_are_found_by_the_last_word_of_their_names(commands):
-    write_command(commands / "squeue", f"cat << 'END'\n{JOBS.strip()}\nEND")
+def test_jobs_that_have_not_ended_are_found_by_the_last_word_of_their_names(squeue):
+    squeue(f"cat << 'END'\n{JOBS.strip()}\nEND")
     cluster = Asked()
     assert cluster.active(["7", "8", "9", "11"]) == {
         "7": TaskState(True, "None"),
         "8": TaskState(False, "PartitionTimeLimit"),
     }
-    assert cluster.find("sublayer a_b, seed 1 1a1b2c3d") == "8"
-    assert cluster.find("sublayer ffn=gelu, seed 2 2a1b2c3d") is None  # it has ended
-    assert cluster.find("sublayer ffn=gelu, seed 0 ffffffff") is None
+    for name, job in (
+        ("sublayer a_b, seed 1 1a1b2c3d", "8"),
+        ("sublayer ffn=gelu, seed 2 2a1b2c3d", None),  # it has ended
+        ("sublayer ffn=gelu, seed 0 ffffffff", None),
+    ):
+        assert cluster.find(name) == job
 
 
-def test_what_squeue_says_where_it_has_no_answer_is_passed_on(commands, monkeypatch):
-    write_command(commands / "squeue", "echo 'error: Unable to contact controller' >&2; exit 1")
+def test_what_squeue_says_where_it_has_no_answer_is_passed_on(squeue, monkeypatch):
+    path = squeue("echo 'error: Unable to contact controller' >&2; exit 1")
     with pytest.raises(NoAnswer, match="--on slurm:small: error: Unable to contact controller"):
         Asked().active(["7"])
-    (commands / "squeue").unlink()
-    monkeypatch.setenv("PATH", str(commands))
+    path.unlink()
+    monkeypatch.setenv("PATH", str(path.parent))
     with pytest.raises(NoAnswer, match="squeue is not there, or does not answer"):
         Asked().find("sublayer 7")
+
+
+def test_runs_on_a_cluster_are_those_of_here_and_divergence_is_tried_once(
+    studies, settings, monkeypatch, capfd
+):
+    clusters: list[Processes] = []
+
+    def connect(place: ClusterPlace) -> Processes:
+        clusters.append(Processes(place))
+        return clusters[-1]
+
+    monkeypatch.setitem(CLUSTERS, "ray", connect)
+    here, there = (copied(studies.failed(), name) for name in ("here", "there"))
+    for gone in ("0-lr=1e-3/seed-1", "2-lr=1e6/seed-2"):
+        shutil.rmtree(there / "arms" / gone)
+    asked = {"vary": [FAILING], "seeds": 3, "out": there}
+    found, known = compare("gpt", settings, **asked, on="ray"), read_results(here)
+    said = capfd.readouterr().err.splitlines()
+    assert (values(found), found["failures"]) == (values(known), known["failures"])
+    for name in ("model.safetensors", "test.json", "items.safetensors"):
+        assert same_files(name, here, there), name
+    assert len([name for name in clusters[0].submitted if "seed" in name]) == 2
+    assert any(line.startswith("9 runs on ray, 2 nodes with 2 cores: each takes") for line in said)
+    assert any("Runs were made on a cluster (ray)" in note for note in found["notes"])
+    assert "--on ray" in found["reproduction"]["command"]
+    assert json.loads((there / "cluster/tasks.json").read_text())["runs"] == {}
+    assert (there / "cluster/progress.txt").read_text() == "done: 9/9\n"
+    # The same command makes nothing again, on a cluster or here.
+    assert compare("gpt", settings, **asked, on="ray")["notes"] == found["notes"]
+    assert not [name for name in clusters[1].submitted if "seed" in name]
+    assert compare("gpt", settings, **asked)["notes"] == found["notes"]

@@ -73,11 +73,10 @@ def test_two_arms_whose_seeds_do_not_vary_together_have_welchs_test(own, others)
 def test_arms_that_vary_together_are_compared_seed_by_seed():
     # differences 1, 2, 3, 2: mean 2, sd sqrt(2/3), t(1 - 0.04 / 2, 3) = 3.4819
     values = {"a": seeded(100, 200, 300, 250), "b": seeded(101, 202, 303, 252)}
-    (difference,) = judged(values, level=ERROR)
+    judgement = judge("a", values, BITS_PER_BYTE, planned_seeds=4, level=ERROR)
+    (difference,) = judgement.differences
     half = 3.4819 * math.sqrt(2 / 3) / 2
-    assert difference.mean == 2.0
-    assert difference.high - difference.mean == pytest.approx(half, rel=1e-3)
-    judgement = judge("a", values, BITS_PER_BYTE, planned_seeds=4)
+    assert (difference.mean, difference.high - 2.0) == (2.0, pytest.approx(half, rel=1e-3))
     assert judgement.pairing.is_paired
     assert judgement.pairing.correlation == pytest.approx(1.0, abs=0.001)
 
@@ -138,25 +137,18 @@ def test_the_margin_and_the_resolution_of_the_metric_decide_what_matters():
 
 def test_a_run_that_failed_counts_as_the_worst():
     fine = {seed: 2.0 + seed / 100 for seed in range(5)}
-    values = {"a": fine, "b": {0: 1.0}}  # one that survived is far better
+    # One that survived is far better.
     evidence = Evidence(failed={"b": (1, 2, 3, 4)})
-    (difference,) = judged(values, planned_seeds=5, evidence=evidence)
-    assert difference.by_ranks
-    assert difference.n_failed == (4, 0)
-    assert difference.verdict == "cannot tell"
-    (all_failed,) = judged(
-        {"a": fine, "b": {}}, planned_seeds=5, evidence=Evidence(failed={"b": (0, 1, 2, 3, 4)})
-    )
-    assert all_failed.verdict == "worse"
-    assert all_failed.p_raw == pytest.approx(2 / math.comb(10, 5))
-
-
-def test_failures_against_an_arm_that_no_run_has_ended_of_tell_nothing():
-    values = {"a": seeded(2.0, 2.1, 2.2), "b": {0: 2.0}}
-    evidence = Evidence(failed={"b": (1, 2)})
-    (difference,) = judged(values, against={"b": "c", "a": "a"}, evidence=evidence)
-    assert (difference.baseline, difference.verdict) == ("c", "cannot tell")
-    assert (difference.by_ranks, difference.n_failed) == (True, (2, 0))
+    (found,) = judged({"a": fine, "b": {0: 1.0}}, planned_seeds=5, evidence=evidence)
+    assert (found.by_ranks, found.n_failed, found.verdict) == (True, (4, 0), "cannot tell")
+    evidence = Evidence(failed={"b": (0, 1, 2, 3, 4)})
+    (found,) = judged({"a": fine, "b": {}}, planned_seeds=5, evidence=evidence)
+    assert (found.verdict, found.p_raw) == ("worse", pytest.approx(2 / math.comb(10, 5)))
+    # Against an arm that no run has ended of they tell nothing.
+    values, evidence = {"a": seeded(2.0, 2.1, 2.2), "b": {0: 2.0}}, Evidence(failed={"b": (1, 2)})
+    (found,) = judged(values, against={"b": "c", "a": "a"}, evidence=evidence)
+    assert (found.baseline, found.verdict) == ("c", "cannot tell")
+    assert (found.by_ranks, found.n_failed) == (True, (2, 0))
 
 
 RANKED = st.lists(st.integers(0, 4), min_size=1, max_size=6)
@@ -183,11 +175,11 @@ def test_an_arm_that_failed_everywhere_still_corrects_the_others():
     assert awaited.high > without.high and awaited.p > without.p
 
 
-@pytest.mark.parametrize("n_seeds", [1, 2])
-def test_fewer_than_three_seeds_give_the_difference_and_no_verdict(n_seeds):
+@pytest.mark.parametrize(("n_seeds", "mean"), [(1, 1.0), (2, 1.05)])
+def test_fewer_than_three_seeds_give_the_difference_and_no_verdict(n_seeds, mean):
     values = {"a": seeded(*[1.0, 1.5][:n_seeds]), "b": seeded(*[2.0, 2.6][:n_seeds]), "c": {}}
     b, c = judged(values)
-    assert (b.mean, c.mean) == (pytest.approx(1.0 if n_seeds == 1 else 1.05), None)
+    assert (b.mean, c.mean) == (pytest.approx(mean), None)
     for difference in (b, c):
         assert difference.verdict == "no verdict"
         assert difference.sd is difference.low is difference.p is difference.detectable is None
@@ -228,6 +220,11 @@ def test_families_of_comparisons_have_the_critical_values_of_sidak_and_dunnett()
     assert -stdtrit(20, single / 2) == pytest.approx(2.54, abs=0.015)
 
 
+def most_wrong(n_studies: int) -> float:
+    """The share of studies of which five in a hundred err, at most by chance."""
+    return 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / n_studies)
+
+
 SIZES = [(2, 3), (4, 3), (4, 5), (3, 8)]
 
 
@@ -237,13 +234,13 @@ SIZES = [(2, 3), (4, 3), (4, 5), (3, 8)]
 )
 def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty(n_arms, n_seeds, correlation):
     rng = np.random.default_rng(5)
-    n_studies, wrong = 250, 0
-    for _ in range(n_studies):
+    wrong = 0
+    for _ in range(250):
         common = rng.normal(0, math.sqrt(correlation), n_seeds)
         own = rng.normal(0, math.sqrt(1 - correlation), (n_arms, n_seeds))
         values = {str(arm): seeded(*(common + own[arm])) for arm in range(n_arms)}
         wrong += any(each.verdict != "cannot tell" for each in judged(values, level=ERROR))
-    assert wrong / n_studies < 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / n_studies)
+    assert wrong / 250 < most_wrong(250)
 
 
 def test_a_fixed_number_of_seeds_spends_most_at_once_and_keeps_the_rest_for_later():
@@ -256,19 +253,15 @@ def test_a_fixed_number_of_seeds_spends_most_at_once_and_keeps_the_rest_for_late
     assert fixed(5).levels([5, 5, 8], 3) == fixed(5).levels([5, 8], 3)
 
 
-@pytest.mark.parametrize(("at_most", "looks"), [(6, (3, 6)), (30, (3, 5, 8, 12, 20, 30))])
-def test_looks_are_planned_to_the_last(at_most, looks):
-    assert until_decided(at_most).planned == looks
+def test_looks_are_planned_to_the_last_and_five_have_pococks_level():
+    assert until_decided(6).planned == (3, 6)
+    assert until_decided(30).planned == (3, 5, 8, 12, 20, 30)
     with pytest.raises(ConfigError, match="single look"):
         until_decided(3)
-
-
-def test_five_looks_have_pococks_level():
     # Pocock 1977, five equally spaced looks, 5 %: nominal 0.0158. Those here are further apart.
     looks = Looks((4, 8, 12, 16, 20), is_sequential=True)
-    (level,) = set(looks.levels((), 1).values())
+    (level,), (of_four,) = (set(looks.levels((), n).values()) for n in (1, 4))
     assert level == pytest.approx(0.0158 * ERROR / 0.05, rel=0.06)
-    (of_four,) = set(looks.levels((), 4).values())
     assert of_four < level
 
 
@@ -276,8 +269,8 @@ def test_looking_five_times_errs_in_at_most_one_study_of_twenty():
     rng = np.random.default_rng(2)
     looks = until_decided(20)
     levels = looks.levels((), 1)
-    n_studies, wrong = 250, 0
-    for _ in range(n_studies):
+    wrong = 0
+    for _ in range(250):
         values = rng.normal(size=(2, 20))
 
         def judge_at(look: int, values: np.ndarray = values) -> Judgement:
@@ -286,29 +279,24 @@ def test_looking_five_times_errs_in_at_most_one_study_of_twenty():
 
         judged = judge_looks(judge_at, looks.planned)
         wrong += any(each.verdict in DECIDED for each in judged.differences)
-    assert wrong / n_studies < 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / n_studies)
+    assert wrong / 250 < most_wrong(250)
 
 
 def test_what_a_look_has_decided_stands_with_its_interval():
-    a = [0.0, 0.01, 0.02, 9.0, 9.0]
-    b = [1.0, 1.02, 1.01, 0.0, 0.0]
+    own = {"a": seeded(0.0, 0.01, 0.02, 9.0, 9.0), "b": seeded(1.0, 1.02, 1.01, 0.0, 0.0)}
 
     def judge_at(look: int) -> Judgement:
-        values = {"a": dict(enumerate(a[:look])), "b": dict(enumerate(b[:look]))}
+        values = {name: {seed: each[seed] for seed in range(look)} for name, each in own.items()}
         return judge("a", values, BITS_PER_BYTE, planned_seeds=look)
 
     (difference,) = judge_looks(judge_at, (3, 5)).differences
-    assert difference.verdict == "worse"
-    assert difference.n_seeds == 3
+    assert (difference.verdict, difference.n_seeds) == ("worse", 3)
     assert judge_at(5).differences[0].verdict == "cannot tell"
 
 
 def test_arms_go_on_that_are_not_decided_and_what_they_are_compared_with():
-    values = {
-        "a": {0: 0.0, 1: 0.01, 2: 0.02},
-        "b": {0: 5.0, 1: 5.01, 2: 5.02},
-        "c": {0: 0.0, 1: 0.02, 2: 0.01},
-    }
+    values = {"a": seeded(0.0, 0.01, 0.02), "b": seeded(5.0, 5.01, 5.02)}
+    values["c"] = seeded(0.0, 0.02, 0.01)
     judged = judge("a", values, BITS_PER_BYTE, planned_seeds=3)
     assert undecided_arms(judged, values, ()) == {"a", "c"}
     inside = judge("a", values, BITS_PER_BYTE, planned_seeds=3, evidence=Evidence(margin=1.0))
@@ -320,10 +308,8 @@ SEQUENCE = Looking(Looks((3, 5, 8), is_sequential=True))
 
 
 def runs_of(name: str, values: dict[int, float]) -> ArmRuns:
-    outcomes = {
-        seed: Outcome(Path(f"{name}-{seed}"), {}, {"bits_per_byte": value})
-        for seed, value in values.items()
-    }
+    scores = {seed: {"bits_per_byte": value} for seed, value in values.items()}
+    outcomes = {seed: Outcome(Path(f"{name}-{seed}"), {}, test) for seed, test in scores.items()}
     return ArmRuns(MatchedArm(Arm(name, BASE, {}), {}, (), 0.0), NO_TRIAL, outcomes)
 
 
@@ -367,14 +353,10 @@ def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_on
 )
 def test_a_look_is_reached_once_all_that_go_on_have_ended(seeds, expected):
     # b is decided at once, c never.
-    means = {"a": 1.0, "b": 9.0, "c": 1.01}
-    orders = (3, 3, 5)
-    drawn = zip(means.items(), seeds, orders, strict=True)
-    runs = [runs_of(name, noise(mean, n, order)) for (name, mean), n, order in drawn]
-    assert look_reached(study_of(*means), runs, [], list(means), Seeds(), SEQUENCE) == expected
-
-
-def test_an_arm_without_a_run_lacks_all_of_the_first_look():
+    drawn = zip("abc", (1.0, 9.0, 1.01), seeds, (3, 3, 5), strict=True)
+    runs = [runs_of(name, noise(mean, n, order)) for name, mean, n, order in drawn]
+    assert look_reached(study_of(*"abc"), runs, [], [*"abc"], Seeds(), SEQUENCE) == expected
+    # An arm without a run lacks all of the first look.
     runs = [runs_of("a", noise(1.0, 3))]
     found = look_reached(study_of("a", "b"), runs, [], ["a", "b"], Seeds(), SEQUENCE)
     assert found == Reached(3, 3, is_judged=False)
@@ -414,10 +396,13 @@ def test_a_ratio_of_sums_has_the_variance_of_the_bootstrap():
 
 def test_units_are_documents_where_there_are_enough_and_stretches_elsewhere():
     many = np.repeat(np.arange(FEWEST_DOCUMENTS), 3)
-    labels, n_units = units_of(table(np.zeros(60), many))
-    assert n_units == FEWEST_DOCUMENTS and (labels == many).all()
-    labels, n_units = units_of(table(np.zeros(1000), np.zeros(1000, dtype=int)))
-    assert n_units == 100 and (labels == np.arange(1000) // 10).all()
+    stretches = np.arange(1000) // 10
+    for own, documents, expected in (
+        (np.zeros(60), many, many),
+        (np.zeros(1000), np.zeros(1000, dtype=int), stretches),
+    ):
+        labels, n_units = units_of(table(own, documents))
+        assert n_units == expected[-1] + 1 and (labels == expected).all()
     # No stretch crosses from one document to another.
     labels, n_units = units_of(table(np.zeros(64), np.repeat([0, 1], [30, 34])))
     assert labels[29] != labels[30]
@@ -439,33 +424,25 @@ def test_variance_over_items_follows_the_crossed_design():
     assert unpaired.alone == pytest.approx(spread.alone)
 
 
-def _study(rng: np.random.Generator, n_arms: int, n_seeds: int, n_items: int):
-    """Draw models without any skill: each arm has a taste of its own for items."""
-    values: dict[str, dict[int, float]] = {}
-    effects: dict[str, dict[int, np.ndarray]] = {}
-    for arm in map(str, range(n_arms)):
-        taste = rng.random(n_items)
-        values[arm], effects[arm] = {}, {}
-        for seed in range(n_seeds):
-            right = taste + 0.3 * rng.normal(size=n_items) > 0.5
-            values[arm][seed] = float(right.mean())
-            effects[arm][seed] = item_effects(table(right), SHARE).effects
-    return values, effects
-
-
 @pytest.mark.parametrize(("n_arms", "n_seeds"), rows([(2, 8), (4, 5), (2, 3)], 1))
 def test_arms_without_skill_are_not_called_different(n_arms, n_seeds):
     rng = np.random.default_rng(4)
-    n_studies, wrong, by_seeds = 150, 0, 0
-    for _ in range(n_studies):
-        values, effects = _study(rng, n_arms, n_seeds, 470)
+    wrong = by_seeds = 0
+    for _ in range(150):
+        values, effects = {}, {}
+        for arm in map(str, range(n_arms)):
+            # Models without any skill: each arm has a taste of its own for items.
+            taste = rng.random(470)
+            right = [taste + 0.3 * rng.normal(size=470) > 0.5 for _ in range(n_seeds)]
+            values[arm] = seeded(*(float(each.mean()) for each in right))
+            effects[arm] = seeded(*(item_effects(table(each), SHARE).effects for each in right))
         of_items, of_seeds = (
             judge("0", values, METRIC, planned_seeds=n_seeds, evidence=evidence).differences
             for evidence in (Evidence(effects=effects), Evidence())
         )
         wrong += any(each.verdict != "cannot tell" for each in of_items)
         by_seeds += any(each.verdict != "cannot tell" for each in of_seeds)
-    assert wrong / n_studies < 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / n_studies)
+    assert wrong / 150 < most_wrong(150)
     assert by_seeds > wrong  # items are needed
 
 
@@ -479,44 +456,36 @@ def test_a_choice_by_a_coin_or_by_luck_spreads_by_hand():
     assert choice_variance(Tuned(lucky, 1), 1e-4) == 0.0
     # Seeds that score as the trial did change nothing.
     assert choice_variance(Tuned(lucky, 1, {0: 0.0}), 0.3) == choice_variance(Tuned(lucky, 1), 0.3)
-
-
-def test_a_choice_that_every_tuning_would_make_spreads_nothing():
+    # A choice that every tuning would make spreads nothing.
     assert choice_variance(Tuned((1.0, 2.0, 3.0), 4), 0.01) == 0.0
     assert choice_variance(Tuned((1.0,), 1), 1.0) == 0.0
     few, many = (choice_variance(Tuned((1.0, 1.1), n), 0.01) for n in (1, 16))
     assert few > 5 * many
 
 
-def _verdicts(with_choice: bool, n_studies: int = 300) -> float:
-    """Tune arms that are alike by one run of each of three trials, of which one is the best."""
+def test_arms_that_are_alike_and_tuned_by_few_runs_are_not_called_different():
+    # By one run of each of three trials, of which one is the best.
     rng = np.random.default_rng(6)
     means = np.array([0.0, 0.4, 1.0])
-    wrong = 0
-    for _ in range(n_studies):
+    wrong = {True: 0, False: 0}
+    for _ in range(300):
         values, tuned = {}, {}
         for arm in "ab":
             scores = means + rng.normal(0, 0.5, 3)
-            chosen = means[scores.argmin()]
-            values[arm] = dict(enumerate(chosen + rng.normal(0, 0.5, 20)))
+            values[arm] = seeded(*(means[scores.argmin()] + rng.normal(0, 0.5, 20)))
             tuned[arm] = Tuned(tuple(scores), 1, values[arm])
-        evidence = Evidence(tuned=tuned if with_choice else None)
-        judged = judge("a", values, BITS_PER_BYTE, planned_seeds=20, evidence=evidence)
-        wrong += judged.differences[0].verdict in ("better", "worse")
-    return wrong / n_studies
-
-
-def test_arms_that_are_alike_and_tuned_by_few_runs_are_not_called_different():
-    assert _verdicts(with_choice=True) < 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 300)
-    assert _verdicts(with_choice=False) > 0.15
+        for with_choice in wrong:
+            evidence = Evidence(tuned=tuned if with_choice else None)
+            (found,) = judged(values, evidence=evidence)
+            wrong[with_choice] += found.verdict in ("better", "worse")
+    assert wrong[True] / 300 < most_wrong(300) and wrong[False] / 300 > 0.15
 
 
 def test_variance_of_tuning_widens_an_interval():
-    values = {"a": {0: 0.0, 1: 0.1, 2: 0.2}, "b": {0: 0.3, 1: 0.1, 2: 0.2}}
+    values = {"a": seeded(0.0, 0.1, 0.2), "b": seeded(0.3, 0.1, 0.2)}
     tuned = {arm: Tuned((0.0, 0.05), 1) for arm in values}
     (with_it,), (without,) = (
-        judge("a", values, BITS_PER_BYTE, planned_seeds=3, evidence=evidence).differences
-        for evidence in (Evidence(tuned=tuned), Evidence())
+        judged(values, evidence=Evidence(tuned=each)) for each in (tuned, None)
     )
     assert with_it.parts.tuning > without.parts.tuning == 0.0
     assert with_it.high - with_it.low > without.high - without.low

@@ -1,0 +1,434 @@
+"""Runs of a comparison in turn and side by side: jobs, shares of the machine, stops, displays."""
+
+import io
+import json
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from sublayer.api.training import compare
+from sublayer.cli import INTERRUPTED
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.sources import read_toml
+from sublayer.config.recipe import Recipe
+from sublayer.data.shards import workers
+from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted, TrainingError
+from sublayer.runs.items import ITEMS
+from sublayer.runs.session import prepare_data
+from sublayer.study.arms import expand
+from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.resources import PROGRAM_BYTES
+from sublayer.study.budget.sized_arm import size_arm
+from sublayer.study.execution import in_turn, shared_data, shares, side_by_side, worker
+from sublayer.study.execution import jobs as of_jobs
+from sublayer.study.execution.board import Board, PlainBoard, Tally, TerminalBoard
+from sublayer.study.execution.child import Child
+from sublayer.study.execution.company import company
+from sublayer.study.execution.in_turn import InTurn
+from sublayer.study.execution.job import (
+    DONE,
+    Job,
+    end_message,
+    read_end,
+    read_job,
+    read_status,
+    status_message,
+    write_job,
+)
+from sublayer.study.execution.jobs import check_jobs, share_threads, shared_threads
+from sublayer.study.execution.one_run import Outcome, Task
+from sublayer.study.execution.shares import describe_share
+from sublayer.training.progress import Status
+from tests.stopping import stopped_at
+from tests.study.studies import (
+    FAILING,
+    FFN,
+    TINY,
+    copied,
+    read_results,
+    same_files,
+    settings_of,
+    values,
+)
+
+
+def test_a_job_and_a_status_are_read_as_they_were_written():
+    recipe = load_recipe("multi30k-tiny", ["train.threads=3", "data.path=é\n.txt"]).recipe
+    scored = load_recipe("gpt", ["train.seed=7"]).recipe
+    job = Job("ffn=gelu, seed 3", Path("runs/é"), recipe, scored, {"test": "ab"}, "cuda:1")
+    line = write_job(job)
+    assert line.count(b"\n") == 1 and line.endswith(b"\n")
+    assert read_job(line) == job
+    status = Status(3, 5, 1.25, 1000.5)
+    assert read_status(status_message(status)) == status
+    assert read_status({"note": "evaluating"}) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (DataError("the text is gone"), DataError, "gelu, seed 2: the text is gone"),
+        (Interrupted("it is saved"), Interrupted, "gelu, seed 2: it is saved"),
+        (OSError(28, "No space left", "runs/a"), OSError, "[Errno 28] No space left: 'runs/a'"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), ConfigError, "too little mem"),
+    ],
+)
+def test_an_error_stays_of_its_kind_and_says_whose_it_is(error, kind, words):
+    message = end_message(error)
+    found = read_end(message, "gelu, seed 2")
+    assert type(found) is kind and words in str(found)
+    # What is done is no error, and what nobody can mend no message.
+    assert read_end(DONE, "gelu, seed 2") is None
+    assert end_message(KeyError("step")) is end_message(RuntimeError("shapes")) is None
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("jobs", "settings", "rule", "message"),
+    [
+        (2, "train.steps=5", "time", "--jobs 2 contradicts match = time"),
+        (3, "train.minutes=1.5", "parameters", r"--jobs 3 .* train.minutes = 1.5"),
+        (0, "train.steps=5", "none", "--jobs 0 is not between 1 and 1024"),
+    ],
+)
+def test_what_is_measured_in_time_is_made_in_turn(jobs, settings, rule, message):
+    arms, plain = (
+        expand(load_recipe("gpt", [each]), [FFN]) for each in (settings, "train.steps=5")
+    )
+    for refused in (arms, [plain[0], arms[1]]):  # also of a later arm
+        with pytest.raises(ConfigError, match=message):
+            check_jobs(jobs, refused, rule)
+    if jobs:
+        check_jobs(1, arms, rule)
+        check_jobs(2, plain, "flops")
+
+
+@pytest.mark.parametrize(("jobs", "threads"), [(2, 3), (20, 1)])
+def test_threads_are_shared_and_never_none(jobs, threads, monkeypatch):
+    monkeypatch.setattr(of_jobs, "cores", lambda: 7)
+    assert shared_threads(jobs) == threads
+    given = (["train.steps=5"], ["train.steps=5", "train.threads=9"])
+    arms = [expand(load_recipe("gpt", each), [FFN])[0] for each in given]
+    shared = share_threads(arms, jobs)
+    assert [arm.loaded.recipe.train.threads for arm in shared] == [threads, 9]
+
+
+@pytest.fixture
+def described(studies, settings):
+    """Describe the share of two arms, the second of which is wider."""
+    recipe = load_recipe("gpt", settings_of(studies.text, "train.threads=2"))
+    arms = expand(recipe, ["model.d_ff=32,1500000"])
+    data = dict.fromkeys([arm.name for arm in arms], prepare_data(arms[0].loaded.recipe))
+    matched = [MatchedArm(arm, {}, (), 0.0) for arm in arms]
+
+    def describe(jobs: int, n_runs: int = 40) -> str:
+        where = {"device": "cpu", "folder": Path()}
+        return describe_share(matched, data, n_runs=n_runs, jobs=jobs, **where)
+
+    return describe
+
+
+def test_memory_is_that_of_the_largest_arm_times_the_runs(described, monkeypatch):
+    monkeypatch.setattr(shares, "cores", lambda: 8)
+    monkeypatch.setattr(shares, "total_memory", lambda: 1 << 50)
+
+    def gibibytes(jobs: int, n_runs: int = 40) -> float:
+        said = described(jobs, n_runs)
+        return float(re.search(r"about ([\d.]+) GiB of memory together", said)[1])
+
+    # The process that starts them has a program of its own.
+    program = PROGRAM_BYTES / GIB
+    # 24 million parameters, their gradients and two states of each are 0.36 GiB, copies that are
+    # saved 0.27, the program 0.39; beside them is what a pass keeps of 32 tokens: of each 1.5
+    # million hidden units are 0.18, as they are, activated, and as two gradients.
+    each = gibibytes(1) - program
+    assert 1.02 + 4 * 0.18 < each < 1.02 + 5 * 0.18
+    assert gibibytes(4) == pytest.approx(4 * each + program, rel=0.01)
+    # Runs that there are not take nothing.
+    assert gibibytes(30, n_runs=4) == gibibytes(4)
+    assert described(4).startswith("40 runs, 4 at a time with 2 threads each; about ")
+    assert "cores" not in described(4)
+    assert described(5).endswith("; 5 x 2 threads are more than 8 cores and wait for each other")
+    # More than the machine holds is refused with what it holds.
+    for held, jobs, message in (
+        (5, 9, r"--jobs 9 needs .* GiB of memory, 5 GiB here: give --jobs [23]"),
+        (1, 2, r"--jobs 2 needs .*, 1 GiB here: leave it out"),
+    ):
+        monkeypatch.setattr(shares, "total_memory", lambda held=held: held * GIB)
+        with pytest.raises(ConfigError, match=message):
+            described(jobs)
+        if held == 5:
+            described(2)
+
+
+def test_one_that_cannot_take_steps_is_an_error(capfd):
+    settings = [*TINY, "train.steps=5", "train.precision=float32", "train.threads=1"]
+    arm, _ = expand(load_recipe("gpt", settings), [FFN])
+    impossible = replace(size_arm(arm, arm.loaded, 256), vocab_size=0)
+    with pytest.raises(ConfigError, match="of 2 processes .* one ended, .* fewer --jobs"):
+        with company(impossible, 1, "cpu"):
+            raise AssertionError("it has begun")
+
+
+def test_runs_of_arms_alternate_seed_by_seed(settings, capsys):
+    short = [each for each in settings if "steps" not in each]
+    compare("gpt", [*short, "train.steps=2"], vary=[FFN], match="time", seeds=3)
+    shown = capsys.readouterr().err
+    begun = re.findall(r"^\[\d+/\d+[^]]*\] ffn=(\w+), seed (\d): ", shown, flags=re.MULTILINE)
+    assert " ".join(arm[0] + seed for arm, seed in dict.fromkeys(begun)) == "g0 s0 s1 g1 g2 s2"
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_is_left_is_estimated_from_the_work_that_was_done_now():
+    clock = Clock()
+    tally = Tally(total=10, clock=clock)
+    tally.find()
+    tally.find()
+    tally.work(0.0)
+    assert tally.describe() == "2/10"
+    clock.now += 60.0
+    tally.work(1.0)
+    tally.work(0.5)  # of a second run at the same time
+    tally.done += 1
+    # 6.5 runs at 40 seconds each.
+    assert tally.describe() == "3/10, about 4:20 to go"
+    tally.skip(-0.5)  # which is lost
+    assert tally.describe() == "3/10, about 4:40 to go"
+
+
+def running(board: Board, clock: Clock) -> None:
+    board.begin("gelu, seed 2")
+    board.begin("relu, seed 3")
+    for step in (1, 101):
+        board.update("gelu, seed 2", Status(step, 400, loss=1.5, tokens_per_s=1000.0))
+        clock.now += 3.0 if step == 1 else 0.0
+
+
+def test_a_pipe_has_a_line_for_each_run_and_one_where_none_ends_for_long():
+    clock, stream = Clock(), io.StringIO()
+    board = PlainBoard(Tally(4, clock), stream, clock)
+    running(board, clock)
+    board.tick()
+    clock.now += 2.0
+    board.tick()
+    board.tick()
+    clock.now += 1.0
+    board.finish("gelu, seed 2", "valid loss 1.4")
+    board.stage("relu, seed 3", "reading the text")
+    clock.now += 5.0
+    board.tick()
+    for label in ("relu, seed 3", "relu, seed 4"):  # of one warning one line
+        board.warn(label, "a document is long")
+    board.drop("relu, seed 3")
+    clock.now += 50.0
+    board.tick()
+    assert stream.getvalue().splitlines() == [
+        "[0/4, about 1:15 to go] running gelu, seed 2 (step 101/400, loss 1.5000); "
+        "relu, seed 3 (starting)",
+        "[1/4, about 0:18 to go] gelu, seed 2: valid loss 1.4, after 0:06",
+        "[1/4, about 0:33 to go] running relu, seed 3 (reading the text)",
+        "relu, seed 3: a document is long",
+    ]
+
+
+def test_a_terminal_has_a_bar_for_each_run_that_is_made(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    clock, stream = Clock(), io.StringIO()
+    board = TerminalBoard(Tally(4, clock), stream, clock)
+    board.begin("post-norm, seed 1")
+    board.finish("post-norm, seed 1", "valid loss 1.4")
+    running(board, clock)
+    board.note("gelu, seed 2: a document is long")
+    with board:
+        pass
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    text = [line.strip() for line in shown.splitlines() if line.strip()]
+    assert [line.split("  ")[0] for line in text[:5]] == [
+        "gelu, seed 2: a document is long",
+        "all runs",
+        "gelu, seed 2",
+        "relu, seed 3",
+        "post-norm, seed 1: valid loss 1.4, after 0:00",
+    ]
+    assert "1/4, about 0:33 to go" in text[1]
+    assert "step 101/400, loss 1.5000, 0:09 left" in text[2]
+    assert "starting" in text[3]
+
+
+# As train says it, whose command needs an option for that.
+TRAINING = Interrupted("interrupted and saved; the same command with --resume resumes")
+
+
+@pytest.mark.parametrize("stop", [TRAINING, KeyboardInterrupt()], ids=["training", "scoring"])
+def test_a_stopped_study_says_what_is_done_and_a_warning_once(stop, tmp_path, monkeypatch, capsys):
+    def finish(task: Task, progress: Any, **_: Any) -> Outcome:
+        if task.label == "d":
+            raise stop
+        progress.warn("a document is long")
+        progress.note("resumed at step 3")
+        return Outcome(task.path)
+
+    monkeypatch.setattr(in_turn, "is_finished", lambda task: task.path.exists())
+    monkeypatch.setattr(in_turn, "describe_end", lambda task, outcome: "valid loss 1.5")
+    monkeypatch.setattr(in_turn, "finish_run", finish)
+    (tmp_path / "a").mkdir()  # which is done
+    with pytest.raises(Interrupted) as stopped:
+        InTurn(5, None)([SimpleNamespace(label=name, path=tmp_path / name) for name in "abcde"])
+    assert str(stopped.value) == (
+        "interrupted with 3 of 5 runs done, and the others saved; the same command resumes"
+    )
+    assert capsys.readouterr().err.splitlines() == [
+        "a document is long",
+        "resumed at step 3",
+        "b: a document is long",
+        "b: resumed at step 3",
+        "[2/5] b: valid loss 1.5, after 0:00",
+        "c: resumed at step 3",
+        "[3/5] c: valid loss 1.5, after 0:00",
+    ]
+
+
+def test_a_text_is_encoded_by_as_many_processes_as_the_run_has_threads(tmp_path, monkeypatch):
+    found = []
+
+    def prepare(recipe: Recipe, pretrained: object) -> Any:
+        found.append(workers.default_processes())
+        raise DataError("it is not prepared")
+
+    threads = torch.get_num_threads()
+    recipe = load_recipe("gpt", [f"train.threads={threads}"]).recipe
+    line = write_job(Job("one", tmp_path, recipe, recipe, {}, "cpu"))
+    monkeypatch.setattr(workers, "cores", lambda: 64)
+    monkeypatch.setattr(shared_data, "prepare_data", prepare)
+    end = worker._Worker(SimpleNamespace(send=lambda message: None)).attend(line, SimpleQueue())
+    assert end == {"end": "DataError", "text": "it is not prepared"}
+    assert found == [min(threads, workers.MOST_PROCESSES)]
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """The processes that are started."""
+    started = []
+
+    class Counted(Child):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            started.append(self)
+
+    monkeypatch.setattr(side_by_side, "Child", Counted)
+    return started
+
+
+def test_runs_at_a_time_give_what_runs_in_turn_give_and_failures_stop_nothing(
+    studies, settings, capfd, processes
+):
+    in_turn, known = studies.failed(), read_results(studies.failed())
+    out = copied(in_turn, "at-a-time")
+    for gone in ("0-lr=1e-3/seed-0", "0-lr=1e-3/seed-2", "2-lr=1e6/seed-1", "2-lr=1e6/seed-2"):
+        shutil.rmtree(out / "arms" / gone)
+    asked = {"vary": [FAILING], "seeds": 3, "out": out}
+    capfd.readouterr()
+    found = compare("gpt", settings, **asked, jobs=2)
+    said = capfd.readouterr().err.splitlines()
+    assert len(processes) == 2  # for four runs
+    assert (values(found), found["failures"]) == (values(known), known["failures"])
+    for name in ("model.safetensors", "test.json", ITEMS):
+        assert same_files(name, in_turn, out), name
+    # A slow machine shows the runs in between.
+    ended = [line for line in said if line.startswith("[") and "] running " not in line]
+    assert [line[:4] for line in ended] == [f"[{n}/9" for n in range(6, 10)]
+    assert any("Up to 2 runs were trained at a time" in note for note in found["notes"])
+    assert not any("at a time" in note for note in known["notes"])
+    assert "--jobs 2" in found["reproduction"]["command"]
+    assert compare("gpt", settings, **asked)["notes"] == found["notes"]
+
+
+@pytest.mark.all
+def test_trials_are_made_at_a_time_and_each_run_has_its_share_of_the_threads(
+    settings, monkeypatch, processes
+):
+    monkeypatch.setattr("sublayer.study.execution.jobs.cores", lambda: 5)
+    settings = [each for each in settings if "threads" not in each]
+    asked = {"vary": [FFN], "tune": ["optimizer.lr=1e-7,1e-2"], "seeds": 1, "jobs": 2}
+    found = compare("gpt", settings, **asked)
+    assert len(processes) == 2  # for trials and seeds
+    assert [arm["tuned"] for arm in found["arms"]] == [["optimizer.lr=0.01"]] * 2
+    records = sorted(Path("runs/gpt-ffn/arms").rglob("record.json"))
+    assert [json.loads(path.read_text())["threads"] for path in records] == [2] * 6
+    assert found["reproduction"]["environment"]["threads"] == "2"
+    settled = read_toml(Path("runs/gpt-ffn/study.toml"))["settled"]
+    assert {each["settings"]["train.threads"] for each in settled} == {2}
+
+
+def stopped(number: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Compare in a process that signals itself; return once its children, too, are gone.
+
+    They have its standard error, so that this has no end before they have theirs. It does so where
+    it has seen one of two runs end, and reads its scores.
+    """
+    words = ("compare", "gpt", *words, "--match", "none", "--seeds", "1", "--jobs", "2")
+    command = stopped_at([("open", "test.json")], number, *words)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_process_that_is_killed_ends_all_and_is_reported(settings, monkeypatch):
+    class Killed(Child):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self._process.kill()
+
+    monkeypatch.setattr(side_by_side, "Child", Killed)
+    told = r"lr=[12]e-3, seed 0: its process was ended by signal 9, .*: the same command resumes"
+    with pytest.raises(TrainingError, match=told):
+        compare("gpt", settings, vary=["optimizer.lr=1e-3,2e-3"], seeds=1, jobs=2)
+
+
+def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings):
+    settings = [each for each in settings if "steps" not in each] + ["train.evaluate_steps=200"]
+    words = [*settings, "--vary", "train.steps=3,200,4"]
+    ended = stopped(signal.SIGTERM, *words, "--out", "stopped", "--json")
+    assert ended.returncode == INTERRUPTED, ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    # The other of the first two may have ended meanwhile.
+    assert re.match(r"interrupted with [12] of 3 runs done, and the others saved", last)
+    assert "Traceback" not in ended.stderr
+    asked = {"vary": ["train.steps=3,200,4"], "match": "none", "seeds": 1}
+    resumed = compare("gpt", settings, **asked, out="stopped", jobs=2)
+    assert values(resumed) == values(compare("gpt", settings, **asked, out="unbroken"))
+
+
+@pytest.mark.all
+def test_no_run_outlasts_its_parent_nor_one_that_cannot_be_made(settings):
+    settings = [each for each in settings if "steps" not in each]
+    varied = "train.steps=3,1000000,4"
+    ended = stopped(signal.SIGKILL, *settings, "--vary", varied, "--out", "killed")
+    assert ended.returncode == -signal.SIGKILL
+    assert "Traceback" not in ended.stderr
+    done = Path("killed/arms/0-steps=3/seed-0/record.json")
+    assert list(Path("killed").rglob("record.json")) == [done]
+    damaged = Path("killed/arms/2-steps=4/seed-0")
+    damaged.mkdir(parents=True)
+    (damaged / "record.json").write_text("{")
+    asked = {"vary": [varied], "match": "none", "seeds": 1, "out": "killed", "jobs": 2}
+    with pytest.raises(CheckpointError, match=r"steps=4, seed 0: .*record.json is not JSON"):
+        compare("gpt", settings, **asked)
+    assert sorted(Path("killed").rglob("record.json")) == [done, damaged / "record.json"]
