@@ -1,7 +1,6 @@
 """Runs of tasks beside their baselines, and runs whose evaluations watch more than their text."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -23,22 +22,11 @@ from tests.evaluation.test_probes import write_tasks
 from tests.task_files import write_sst2, write_stsb
 
 SIZES = {"train": 120, "dev": 40}
-SMALL = {
-    "data.tokenizer": "wordpiece",
-    "data.vocab_size": 110,
-    "data.context": 32,
-    "model.n_layers": 1,
-    "model.d_model": 32,
-    "model.n_heads": 2,
-    "model.d_ff": 64,
-    "model.d_embed": 32,
-    "train.epochs": 8,
-    "train.batch_sequences": 16,
-    "train.precision": "float32",
-    "train.threads": 1,
-    "optimizer.kind": "adamw",
-    "optimizer.lr": 0.01,
-}
+SMALL = {"data.tokenizer": "wordpiece", "data.vocab_size": 110, "data.context": 32}
+SMALL |= {"model.n_layers": 1, "model.d_model": 32, "model.n_heads": 2, "model.d_ff": 64}
+SMALL |= {"model.d_embed": 32, "optimizer.kind": "adamw", "optimizer.lr": 0.01}
+SMALL |= {"train.epochs": 8, "train.batch_sequences": 16}
+SMALL |= {"train.precision": "float32", "train.threads": 1}
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +38,10 @@ def glue(tmp_path_factory):
         yield folder
 
 
-def finetuned(glue, out, task="sst2", n_seeds=None, resume=False, **settings):
+def finetuned(glue, out, task="sst2", n_seeds=None, **settings):
     told = {**SMALL, **{name.replace("__", "."): value for name, value in settings.items()}}
     loaded = load_finetune("albert-small", [task], str(glue), told).loaded
-    return finetune_seeds(loaded, out, n_seeds, resume=resume, device="cpu")
+    return finetune_seeds(loaded, out, n_seeds, resume=False, device="cpu")
 
 
 @pytest.mark.parametrize(("task", "least"), [("sst2", 0.9), ("stsb", 0.8)])
@@ -86,18 +74,9 @@ def test_seeds_share_the_held_out_rows_and_one_development_set(glue, tmp_path):
     assert [path.read_bytes() for path in paths] == weights
 
 
-WATCHED: dict[str, Any] = {
-    "model.n_layers": 1,
-    "model.d_model": 16,
-    "model.n_heads": 2,
-    "data.context": 32,
-    "train.steps": 6,
-    "train.evaluate_steps": 2,
-    "train.batch_sequences": 2,
-    "train.evaluate_tokens": 256,
-    "train.threads": 1,
-    "train.precision": "float32",
-}
+WATCHED = {"model.n_layers": 1, "model.d_model": 16, "model.n_heads": 2, "data.context": 32}
+WATCHED |= {"train.steps": 6, "train.evaluate_steps": 2, "train.evaluate_tokens": 256}
+WATCHED |= {"train.batch_sequences": 2, "train.threads": 1, "train.precision": "float32"}
 
 
 @pytest.fixture(scope="module")
@@ -110,36 +89,22 @@ def place(tmp_path_factory):
         yield folder
 
 
-def train(place, name, *more):
-    words = [
-        f"data.path={place / 'text.txt'}",
-        *(f"{key}={WATCHED[key]}" for key in WATCHED),
-        *more,
-    ]
-    return cli.main(["train", "gpt", *words, "--out", str(place / name)])
-
-
-def asked(place, *names):
-    inner = ", ".join(f'{name} = "{place / "tasks"}"' for name in names)
-    return f"train.probes={{ {inner} }}"
-
-
 def test_every_evaluation_asks_and_nothing_else_changes(place, capsys):
     assert tuple(PROBES) == NAMES
-    assert train(place, "plain") == 0
-    assert train(place, "probed", asked(place, "sst2", "winograd")) == 0
+    tasks = ", ".join(f'{name} = "{place / "tasks"}"' for name in ("sst2", "winograd"))
+    words = [f"data.path={place / 'text.txt'}", *(f"{key}={WATCHED[key]}" for key in WATCHED)]
+    for name, more in (("plain", []), ("probed", [f"train.probes={{ {tasks} }}"])):
+        assert cli.main(["train", "gpt", *words, *more, "--out", str(place / name)]) == 0
     assert "probes: SST-2 " in capsys.readouterr().err
     lines = [each for each in read_metrics(place / "probed" / METRICS) if each["kind"] == "valid"]
     assert [each["step"] for each in lines] == [2, 4, 6]
     assert all(0.0 <= each["probes/sst2"] <= 1.0 for each in lines)
     record = json.loads((place / "probed" / "record.json").read_text())
-    assert record["probes"]["sst2"]["examples"] == 4
-    assert record["probes"]["sst2"]["chance_error"] == pytest.approx(0.25)
+    probe = record["probes"]["sst2"]
+    assert (probe["examples"], probe["chance_error"]) == (4, pytest.approx(0.25))
     assert "probes/winograd" in record["valid"]
-    weights = [
-        (place / name / "model" / "model.safetensors").read_bytes() for name in ("plain", "probed")
-    ]
-    assert weights[0] == weights[1]
+    plain, probed = (place / name / "model/model.safetensors" for name in ("plain", "probed"))
+    assert plain.read_bytes() == probed.read_bytes()
 
 
 @pytest.fixture
@@ -147,13 +112,9 @@ def texts(tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     (tmp_path / "book.txt").write_text("The cat sat on the mat, and slept. " * 40)
     (tmp_path / "letters.txt").write_text("Another text, of which nothing is learned. " * 4)
-    return {
-        **WATCHED,
-        "data.split": "100/0/0",
-        "train.best_by": "last",
-        "data.path": str(tmp_path / "book.txt"),
-        "data.watch": {"letters": str(tmp_path / "letters.txt")},
-    }
+    watched = {"data.watch": {"letters": str(tmp_path / "letters.txt")}, "data.split": "100/0/0"}
+    own = {"data.path": str(tmp_path / "book.txt"), "train.best_by": "last"}
+    return {**WATCHED, **watched, **own}
 
 
 def test_watched_texts_are_scored_at_each_evaluation_and_the_last_model_is_kept(
@@ -164,24 +125,21 @@ def test_watched_texts_are_scored_at_each_evaluation_and_the_last_model_is_kept(
     lines = [line for line in read_metrics(run / "metrics.jsonl") if line["kind"] == "valid"]
     assert [line["step"] for line in lines] == [2, 4, 6]
     assert all("letters/loss" in line and "loss" not in line for line in lines)
-    assert record["valid"]["step"] == 6
-    assert record["valid"]["letters/loss"] == lines[-1]["letters/loss"]
-    assert record["data"]["watched"]["letters"]["documents"] == 1
-    assert "valid" not in record["data"]
+    valid, data = record["valid"], record["data"]
+    assert (valid["step"], valid["letters/loss"]) == (6, lines[-1]["letters/loss"])
+    assert data["watched"]["letters"]["documents"] == 1 and "valid" not in data
     assert "step 2/6  letters: loss" in capfd.readouterr().err
     assert RunFolder(run).record() == json.loads((run / "record.json").read_text())
-    assert load(run).tokenizer is not None
-    recipe = RunFolder(run).recipe()
     with pytest.raises(ConfigError, match="no test split"):
-        own_split(run, recipe, load(run), "test")
+        own_split(run, RunFolder(run).recipe(), load(run), "test")
     assert train_run(load_recipe("gpt", texts), run, resume=True) == record
     assert load_recipe(run).recipe.data.watch == texts["data.watch"]
 
 
 def test_a_comparison_needs_a_test_split_and_tuning_a_validation_split(tmp_path, texts):
-    out = tmp_path / "study"
+    asked = {"vary": ["model.ffn=gelu,relu"], "out": tmp_path / "study"}
     with pytest.raises(ConfigError, match="holds out no test split"):
-        compare("gpt", texts, vary=["model.ffn=gelu,relu"], out=out)
-    tuned = {"vary": ["model.ffn=gelu,relu"], "tune": ["optimizer.lr=1e-3,1e-2"], "out": out}
+        compare("gpt", texts, **asked)
+    asked["tune"] = ["optimizer.lr=1e-3,1e-2"]
     with pytest.raises(ConfigError, match="--tune chooses by a validation split"):
-        compare("gpt", {**texts, "data.split": "90/0/10"}, **tuned)
+        compare("gpt", {**texts, "data.split": "90/0/10"}, **asked)

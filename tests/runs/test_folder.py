@@ -6,7 +6,7 @@ import shlex
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from safetensors.numpy import save
 from sublayer.config.data import DataConfig
 from sublayer.config.layering.finetune import load_finetune
 from sublayer.config.layering.layers import load_recipe
-from sublayer.data.prepare import Data, prepare
+from sublayer.data.prepare import prepare
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.items import Items, ItemTable
 from sublayer.files.arrays import dump_arrays
@@ -29,12 +29,17 @@ from tests.breadth import rows
 
 def test_resuming_without_a_folder_goes_on_with_the_last_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert default_folder(load_recipe("gpt"), resume=True).as_posix() == "runs/gpt"
+    loaded = load_recipe("gpt")
+    assert default_folder(loaded, resume=True).as_posix() == "runs/gpt"
     for expected in ("gpt", "gpt.2", "gpt.3"):
-        folder = default_folder(load_recipe("gpt"), resume=False)
+        folder = default_folder(loaded, resume=False)
         folder.mkdir(parents=True)
-        assert default_folder(load_recipe("gpt"), resume=True) == folder
+        assert default_folder(loaded, resume=True) == folder
         assert folder.as_posix() == f"runs/{expected}"
+    # Several processes must be given theirs.
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="name it with --out"):
+        default_folder(loaded, resume=False)
 
 
 def test_runs_that_an_earlier_version_numbered_are_found(tmp_path, monkeypatch):
@@ -43,17 +48,10 @@ def test_runs_that_an_earlier_version_numbered_are_found(tmp_path, monkeypatch):
         run = Path("runs", name)
         run.mkdir(parents=True)
         (run / "recipe.toml").touch()
-    assert default_folder(load_recipe("gpt"), resume=True).as_posix() == "runs/gpt-2"
-    Path("runs/gpt-3").mkdir()  # an imported model, which is no run
-    assert default_folder(load_recipe("gpt"), resume=True).as_posix() == "runs/gpt-2"
-    Path("runs/gpt.2").mkdir()
-    assert default_folder(load_recipe("gpt"), resume=True).as_posix() == "runs/gpt.2"
-
-
-def test_several_processes_must_be_given_their_folder(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="name it with --out"):
-        default_folder(load_recipe("gpt"), resume=False)
+    # An imported model is no run.
+    for made, found in (("gpt-2", "gpt-2"), ("gpt-3", "gpt-2"), ("gpt.2", "gpt.2")):
+        Path("runs", made).mkdir(exist_ok=True)
+        assert default_folder(load_recipe("gpt"), resume=True).as_posix() == f"runs/{found}"
 
 
 def test_a_run_that_wrote_nothing_leaves_no_folder(tmp_path):
@@ -74,8 +72,8 @@ def text(tmp_path, monkeypatch):
     return "book.txt"
 
 
-LANGUAGES = {"source_language": "en", "target_language": "de"}
-PAIRS = {**LANGUAGES, "source_path": "train.en", "target_path": "train.de"}
+PAIRS = {"source_language": "en", "target_language": "de"}
+PAIRS |= {"source_path": "train.en", "target_path": "train.de"}
 PAIRS |= {"tokenizer": "word-bpe", "vocab_size": 60}
 VALID = {"valid_source_path": "valid.en", "valid_target_path": "valid.de"}
 TEST = {"test_source_path": "test.en", "test_target_path": "test.de"}
@@ -85,9 +83,8 @@ def rows_of(data: dict[str, Any], recipe: str) -> dict[str, str]:
     """The rows of a text; what is said of a test split stands with the row above it."""
     config = DataConfig.model_validate(data)
     found: dict[str, str] = {}
-    for name, value in text_rows(
-        load_recipe(recipe).recipe.model_copy(update={"data": config}), prepare(config)
-    ):
+    loaded = load_recipe(recipe).recipe.model_copy(update={"data": config})
+    for name, value in text_rows(loaded, prepare(config)):
         name = name or next(reversed(found))
         found[name] = f"{found.get(name, '')} {value}".strip()
     return found
@@ -114,59 +111,31 @@ def test_a_header_names_the_files_of_each_split_beside_their_sizes(text):
     assert rows["validation"] == "other.txt: 1 document, 1,300 bytes"
 
 
-def data_of(test: int, *, is_cut: bool = False, **more: Any) -> Data:
-    split = SimpleNamespace(
-        document_starts=range(test), is_cut=is_cut, read_pairs=more.get("read_pairs")
-    )
-    return cast(Data, SimpleNamespace(test=split))
-
-
 @pytest.mark.parametrize(
-    ("data", "expected"),
+    ("n_documents", "is_cut", "read_pairs", "expected"),
     [
-        (data_of(1, is_cut=True), "part of one document"),
-        (data_of(9), "9 documents"),
-        (data_of(5, read_pairs=list), "5 pairs of texts"),
+        (1, True, None, "part of one document"),
+        (9, False, None, "9 documents"),
+        (5, False, list, "5 pairs of texts"),
+        (10, False, None, None),
     ],
 )
-def test_a_small_test_split_is_noted(data, expected):
-    said = describe_small_test(data)
-    assert said.startswith(f"the test split is {expected}")
-    assert describe_small_test(data_of(10)) is None
+def test_a_small_test_split_is_noted(n_documents, is_cut, read_pairs, expected):
+    starts = {"document_starts": range(n_documents), "is_cut": is_cut, "read_pairs": read_pairs}
+    said = describe_small_test(SimpleNamespace(test=SimpleNamespace(**starts)))
+    assert said is expected or said.startswith(f"the test split is {expected}")
 
 
 DIGEST = "ab" * 32
 
 
-def some_items() -> Items:
-    windows = ItemTable(
-        unit="a window",
-        digest=DIGEST,
-        columns={"nats": np.array([1.25, 1 / 3, 7.0]), "tokens": np.array([3, 70_000, 5])},
-        documents=np.array([0, 0, 2]),
-    )
-    counts = np.arange(20, dtype=np.int64).reshape(2, 10)
-    lines = ItemTable("a line", DIGEST, {"bleu": counts}, None)
-    return Items("test", "cd" * 32, {"windows": windows, "lines": lines})
-
-
-def header_of(**changed: Any) -> dict[str, Any]:
-    table = {"unit": "a window", "digest": DIGEST, "n_items": 2, "columns": ["nats"]}
-    table |= {"has_documents": True}
-    header = {"version": 1, "split": "test", "sha256": "", "metrics": {}, "tables": {"w": table}}
-    table.update({name: value for name, value in changed.items() if name in table})
-    header.update({name: value for name, value in changed.items() if name in header})
-    return header
-
-
-def file_of(arrays: dict[str, Any] | None = None, **changed: Any) -> bytes:
-    own = {"w/nats": np.array([1.0, 2.0]), "w/documents": np.array([0, 1])}
-    return dump_arrays({**own, **(arrays or {})}, header_of(**changed))
-
-
 def test_items_are_read_as_they_were_written(tmp_path):
     assert read_items(tmp_path) is None
-    items = some_items()
+    columns = {"nats": np.array([1.25, 1 / 3, 7.0]), "tokens": np.array([3, 70_000, 5])}
+    windows = ItemTable("a window", DIGEST, columns, documents=np.array([0, 0, 2]))
+    counts = np.arange(20, dtype=np.int64).reshape(2, 10)
+    lines = ItemTable("a line", DIGEST, {"bleu": counts}, None)
+    items = Items("test", "cd" * 32, {"windows": windows, "lines": lines})
     write_items(tmp_path, items, {"loss": "windows", "sop_accuracy": "sop_pairs"})
     found = read_items(tmp_path)
     assert (found.split, found.sha256) == (items.split, items.sha256)
@@ -184,8 +153,16 @@ def test_items_are_read_as_they_were_written(tmp_path):
     assert header["metrics"] == {"loss": "windows"}
 
 
+def file_of(arrays: dict[str, Any] | None = None, *, version=1, columns=("nats",)) -> bytes:
+    table = {"unit": "a window", "digest": DIGEST, "n_items": 2, "columns": list(columns)}
+    tables = {"w": {**table, "has_documents": True}}
+    header = {"version": version, "split": "test", "sha256": "", "metrics": {}, "tables": tables}
+    own = {"w/nats": np.array([1.0, 2.0]), "w/documents": np.array([0, 1])}
+    return dump_arrays({**own, **(arrays or {})}, header)
+
+
 _LONG = (1 << 60).to_bytes(8, "little")
-HOSTILE: dict[str, tuple[bytes, str]] = {
+HOSTILE = {
     "a header that is longer than the file": (_LONG + b"{}", "no safetensors file"),
     "a file cut short": (file_of()[:-1], "is damaged"),
     "no header": (save({"w/nats": np.ones(2)}), "has no header"),
@@ -220,12 +197,14 @@ def test_a_flipped_byte_is_refused_or_changes_a_number(tmp_path, place):
 
 @pytest.fixture
 def book(tmp_path):
-    folder = tmp_path / "book"
-    folder.mkdir()
-    (folder / "recipe.toml").write_text(
-        'derived = []\n[model]\nn_layers = 2\nd_model = 32\n[data]\npath = "book.txt"\n'
+    write_recipe(
+        tmp_path, 'derived = []\nmodel = { n_layers = 2, d_model = 32 }\n[data]\npath = "b"\n'
     )
-    return str(folder)
+    return str(tmp_path)
+
+
+def write_recipe(folder: Path, text: str) -> None:
+    (folder / "recipe.toml").write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -237,42 +216,30 @@ def book(tmp_path):
     ],
 )
 def test_other_weights_are_refused_by_field_with_a_command_that_works(book, fields, named):
-    loaded = load_recipe("gpt", {"init.run": book, "train.steps": 5, **fields})
     with pytest.raises(ConfigError) as refused:
-        check_start(loaded)
+        check_start(load_recipe("gpt", {"init.run": book, "train.steps": 5, **fields}))
     message = str(refused.value)
-    for name in named:
-        assert f"model.{name} = " in message
+    assert all(f"model.{name} = " in message for name in named)
     assert message.count(" where ") == len(named)
-    _, command, _ = message.split("`")
-    program, verb, source, *settings = shlex.split(command)
+    program, verb, source, *settings = shlex.split(message.split("`")[1])
     assert (program, verb, source) == ("sublayer", "train", "gpt")
     check_start(load_recipe(source, settings))
     assert "train.steps=5" in settings
 
 
 def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(tmp_path):
-    (tmp_path / "recipe.toml").write_text(
-        "derived = []\n[model]\nn_layers = 2\nmax_len = 32\n[data]\ncontext = 32\n"
-    )
     asked = {"init.run": str(tmp_path), "model.max_len": 64, "data.context": 48, "train.steps": 5}
+    text = "derived = []\n[data]\ncontext = 32\n[model]\nn_layers = 2\nmax_len = 32\n"
+    write_recipe(tmp_path, text)
     with pytest.raises(ConfigError, match=r"model\.max_len = 64 where .* has 32") as refused:
         check_start(load_recipe("gpt", asked))
-    _, command, _ = str(refused.value).split("`")
-    *_, kept, steps = shlex.split(command)
+    *_, kept, steps = shlex.split(str(refused.value).split("`")[1])
     assert (kept, steps) == (f"init.run={tmp_path}", "train.steps=5")
-    rotary = (
-        (tmp_path / "recipe.toml").read_text().replace("max_len", 'positions="rotary"\nmax_len')
-    )
-    (tmp_path / "recipe.toml").write_text(rotary)
+    write_recipe(tmp_path, f'{text}positions = "rotary"\n')
     check_start(load_recipe("gpt", asked))
-
-
-def test_over_a_preset_fields_are_named_without_a_command(book):
-    (Path(book) / "recipe.toml").write_text(
-        "[model]\nmax_len = 32\n[data]\ncontext = 32\ntokenizer = 'bytes'\n"
-    )
-    loaded = load_finetune(book, ["rte"], "glue", {"data.context": 48}).loaded
+    # Over a preset fields are named without a command.
+    write_recipe(tmp_path, "model.max_len = 32\n[data]\ncontext = 32\ntokenizer = 'bytes'\n")
+    loaded = load_finetune(str(tmp_path), ["rte"], "glue", {"data.context": 48}).loaded
     with pytest.raises(ConfigError, match="leave out data.context") as refused:
         check_start(loaded, "finetune")
     assert "`" not in str(refused.value)
@@ -291,10 +258,8 @@ def test_fields_that_ask_for_the_same_weights_may_differ(book, fields):
 
 
 def test_more_first_blocks_than_a_stack_has_are_refused(book):
-    (Path(book) / "recipe.toml").write_text(
-        '[model]\nkind = "encoder-decoder"\nn_layers = 3\nn_decoder_layers = 2\n'
-        '[objective]\nkind = "span"\n[data]\ntokenizer = "unigram"\n'
-    )
+    model = '[model]\nkind = "encoder-decoder"\nn_layers = 3\nn_decoder_layers = 2\n'
+    write_recipe(Path(book), f'{model}[objective]\nkind = "span"\n[data]\ntokenizer = "unigram"\n')
 
     def check(**fields: int) -> None:
         given = {name.replace("__", "."): value for name, value in fields.items()}
@@ -309,8 +274,8 @@ def test_more_first_blocks_than_a_stack_has_are_refused(book):
     check(init__layers=1, model__n_layers=1, model__n_decoder_layers=4)
 
 
-def test_a_recipe_file_is_told_which_settings_to_add(book, tmp_path):
-    recipe = tmp_path / "wide.toml"
+def test_a_recipe_file_is_told_which_settings_to_add(book):
+    recipe = Path(book, "wide.toml")
     recipe.write_text(f'extends = "gpt"\n[model]\nd_model = 64\n[init]\nrun = "{book}"\n')
     with pytest.raises(ConfigError, match="leave out model.d_model, which keeps those of"):
         check_start(load_recipe(str(recipe)))

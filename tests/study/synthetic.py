@@ -17,7 +17,7 @@ def encoder_results() -> Results:
     mlm, nsp, sop, loss = FAMILIES["masked"].metrics
     rng = np.random.default_rng(3)
 
-    def draw(seeds: tuple[int, ...], mean: float, sd: float) -> dict[int, float]:
+    def draw(mean: float, sd: float) -> dict[int, float]:
         return {seed: mean + rng.normal(0, sd) for seed in seeds}
 
     made = []
@@ -28,28 +28,27 @@ def encoder_results() -> Results:
     ):
         seeds = tuple(range(4 if name == "NSP" else 5))
         plain = synthetic_results({name: 0.0}).arms[0]
-        scores = draw(seeds, order, 0.004)
+        scores = draw(order, 0.004)
         curves = [
             replace(plain.curves[0], seed=seed, values=tuple(np.linspace(0.5, scores[seed], 10)))
             for seed in seeds
         ]
         further = {
-            nsp.name: {} if name == "SOP" else draw(seeds, next_sentence, 0.004),
-            mlm.name: draw(seeds, hidden, 0.0004),
-            loss.name: draw(seeds, 2.1, 0.01),
+            nsp.name: {} if name == "SOP" else draw(next_sentence, 0.004),
+            mlm.name: draw(hidden, 0.0004),
+            loss.name: draw(2.1, 0.01),
         }
         values = {"values": tuple(scores.values()), "curves": tuple(curves), "further": further}
         made.append(replace(plain, name=name, seeds=seeds, **values))
 
     def differences(metric: Metric) -> tuple[Difference, ...]:
-        values = {arm.name: dict(arm.further[metric.name]) for arm in made}
+        own = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in made}
+        values = {arm.name: arm.further.get(metric.name, own[arm.name]) for arm in made}
         return judge("no loss", values, metric, planned_seeds=5).differences
 
-    by_order = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in made}
-    decided = judge("no loss", by_order, sop, planned_seeds=5).differences
     further = tuple(Further(metric, differences(metric)) for metric in (mlm, nsp, loss))
     named = {"metric": sop, "match": "none", "baseline": "no loss", "arms": tuple(made)}
-    return replace(synthetic_results(), **named, differences=decided, further=further)
+    return replace(synthetic_results(), **named, differences=differences(sop), further=further)
 
 
 def synthetic_results(effects=None, *, n_seeds=5, failed=None, sd=0.004):
@@ -89,17 +88,12 @@ def synthetic_results(effects=None, *, n_seeds=5, failed=None, sd=0.004):
     )
 
 
-def _arm(name, effect, by_seed, rng, sd, failed):
+def _arm(name, effect, by_seed, rng, sd, failed) -> ArmResult:
     seeds = tuple(seed for seed in range(len(by_seed)) if (name, seed) != failed)
     values = tuple(float(2.4 + by_seed[seed] + effect + rng.normal(0, sd)) for seed in seeds)
     steps = tuple(range(40, 401, 40))
-    sizes = {"total": 214_016, "training": 214_016, "non_embedding": 193_000, "executed": 214_016}
-    costs = Costs(
-        *(1_310_000, 400, 400 * 4096.0, 61_000.0, 210e6, 27.0),
-        training_seconds=25.0,
-        operations=400 * 4096.0 * 1_310_000,
-        planned_operations=400 * 4096.0 * 1_310_000,
-    )
+    operations = 400 * 4096.0 * 1_310_000
+    spent = {"operations": operations, "planned_operations": operations, "training_seconds": 25.0}
     curves = tuple(
         Curve(
             *(seed, steps, tuple(step * 4096.0 for step in steps)),
@@ -110,18 +104,23 @@ def _arm(name, effect, by_seed, rng, sd, failed):
     )
     return ArmResult(
         name=name,
-        parameters=sizes,
+        parameters={**dict.fromkeys(SIZES, 214_016), "non_embedding": 193_000},
         seeds=seeds,
         values=values,
-        costs=costs,
+        costs=Costs(*(1_310_000, 400, 400 * 4096.0, 61_000.0, 210e6, 27.0), **spent),
         matched=("model.d_ff=171",) if name == "swiglu" else (),
         curves=curves,
         recipe='[model]\nn_layers = 2\nffn = "gelu"\n',
     )
 
 
-def taking(results, name, *, parameters=1.0, operations=1.0, planned=1.0, seconds=1.0):
-    """Let an arm take so many times the budget of all arms."""
+SIZES = ("total", "training", "non_embedding", "executed")
+
+
+def taking(
+    results: Results, name: str, *, parameters=1.0, operations=1.0, planned=1.0, seconds=1.0
+) -> Results:
+    """Let an arm take so many times the budget of all arms; None: of operations not known."""
     (usual,) = (arm for arm in results.arms if arm.name == name)
     costs = replace(
         usual.costs,

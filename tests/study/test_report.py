@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -21,11 +20,11 @@ from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.study import report
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
-from sublayer.study.definition import Study, load_study
+from sublayer.study.definition import load_study
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.findings.budgets import arm_budgets
 from sublayer.study.findings.run_curves import read_curves
-from sublayer.study.findings.same_quality import SameQuality, place_of, same_quality
+from sublayer.study.findings.same_quality import place_of, same_quality
 from sublayer.study.foresight import foresee
 from sublayer.study.judgement.difference import Verdict
 from sublayer.study.judgement.judge import judge
@@ -41,8 +40,7 @@ from sublayer.study.report.probe_figures import ProbedRun, put_probes
 from sublayer.study.report.same_quality_words import problems
 from sublayer.study.report.same_quality_words import rows as rows_of
 from sublayer.study.report.spread_words import hypothesis_words
-from sublayer.study.report.text_words import text_line
-from sublayer.study.results import Curve, Results, StudyText
+from sublayer.study.results import Curve, Results
 from sublayer.study.results_json import results_to_json
 from sublayer.study.tuning import make_trials
 from tests.breadth import rows
@@ -55,92 +53,80 @@ BASELINE = (5.0, 4.0, 3.5, 3.0)
 
 def curve(seed: int, values: Sequence[float], *, step_s: float = 0.1) -> Curve:
     steps = STEPS[: len(values)]
-    return Curve(
-        seed,
-        steps,
-        tokens=tuple(10.0 * step for step in steps),
-        seconds=tuple(step_s * step for step in steps),
-        values=tuple(values),
-    )
+    tokens, seconds = ([each * step for step in steps] for each in (10.0, step_s))
+    return Curve(seed, steps, tokens=tuple(tokens), seconds=tuple(seconds), values=tuple(values))
 
 
-def with_curves(results: Results, curves: dict[str, Sequence[Curve]]) -> Results:
-    arms = [replace(arm, curves=tuple(curves[arm.name])) for arm in results.arms]
-    return replace(results, arms=tuple(arms))
-
-
-@pytest.fixture
-def two():
-    return synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=2)
+def two(*, a: Sequence[Curve] | None = None, b: Sequence[Curve]) -> Results:
+    """Two arms with these curves, the first with the baseline's."""
+    results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=2)
+    curves = ([curve(seed, BASELINE) for seed in (0, 1)] if a is None else a, b)
+    pairs = zip(results.arms, curves, strict=True)
+    return replace(results, arms=tuple(replace(arm, curves=tuple(own)) for arm, own in pairs))
 
 
 def test_the_place_between_two_evaluations_lies_on_a_line():
-    falling = curve(0, (5.0, 4.0, 2.0, 1.0))
     # 3.0 is half of the way from 4.0 at step 200 to 2.0 at step 300.
-    for value, place in ((3.0, 250.0), (4.0, 200.0), (0.5, None), (6.0, 100)):
-        assert place_of(falling, value, falling.steps, is_lower=True) == place
-    rising = curve(0, (1.0, 2.0, 4.0, 3.0))
-    assert place_of(rising, 3.5, rising.steps, is_lower=False) == 275.0
-    # The first of several crossings counts.
-    noisy = curve(0, (5.0, 2.0, 4.0, 1.0))
-    assert place_of(noisy, 3.0, noisy.steps, is_lower=True) == pytest.approx(100 + 100 * 2 / 3)
+    falling, rising = (5.0, 4.0, 2.0, 1.0), (1.0, 2.0, 4.0, 3.0)
+    for values, value, is_lower, place in (
+        *((falling, value, True, at) for value, at in ((3.0, 250.0), (4.0, 200.0), (6.0, 100))),
+        (falling, 0.5, True, None),
+        (rising, 3.5, False, 275.0),
+        # The first of several crossings counts.
+        ((5.0, 2.0, 4.0, 1.0), 3.0, True, pytest.approx(100 + 100 * 2 / 3)),
+    ):
+        assert place_of(curve(0, values), value, STEPS, is_lower=is_lower) == place
 
 
-def test_shares_are_of_the_whole_run_of_the_other(two):
+def test_shares_are_of_the_whole_run_of_the_other():
     # b reaches 3.0 at step 250 of 400, each of twice the seconds and half the operations.
     better = [curve(seed, (5.0, 4.0, 2.0, 1.0), step_s=0.2) for seed in (0, 1)]
-    results = with_curves(two, {"a": [curve(0, BASELINE), curve(1, BASELINE)], "b": better})
+    results = two(b=better)
     a, b = results.arms
     b = replace(b, costs=replace(b.costs, flops_per_token=a.costs.flops_per_token // 2))
     b = replace(b, parameters={**b.parameters, "total": a.parameters["total"] * 3})
     (found,) = same_quality(replace(results, arms=(a, b)))
     assert (found.arm, found.whose, found.parameters) == ("b", "a", 3.0)
-    for share in found.seeds:
-        assert (share.steps, share.flops, share.seconds) == (0.625, 0.3125, 1.25)
+    shares = [(share.steps, share.flops, share.seconds) for share in found.seeds]
+    assert shares == [(0.625, 0.3125, 1.25)] * 2
     # Where an arm is worse the baseline reaches what it ended with.
-    worse = [curve(seed, (6.0, 5.0, 4.5, 4.0)) for seed in (0, 1)]
-    results = with_curves(two, {"a": [curve(0, BASELINE), curve(1, BASELINE)], "b": worse})
+    results = two(b=[curve(seed, (6.0, 5.0, 4.5, 4.0)) for seed in (0, 1)])
     (found,) = same_quality(results)
     assert (found.arm, found.whose, found.summary("steps").median) == ("a", "b", 0.5)
     (row,) = rows_of(results)
     assert row.is_baseline
 
 
-def test_runs_that_do_not_reach_it_stand_above_all_that_do(two):
-    def found(*shares: float | None) -> SameQuality:
-        seeds = [replace(first, seed=seed, steps=share) for seed, share in enumerate(shares)]
-        return replace(whole, seeds=tuple(seeds))
-
-    (whole,) = same_quality(
-        with_curves(two, {"a": [curve(0, BASELINE)], "b": [curve(0, (5.0, 3.0, 2.0, 1.0))]})
-    )
-    first = whole.seeds[0]
-    most = found(0.9, 0.5, None).summary("steps")
-    assert (most.median, most.low, most.high) == (0.9, 0.5, None)
-    few = found(0.9, None, None).summary("steps")
-    assert (few.median, few.low, few.high) == (None, 0.9, None)
+def test_runs_that_do_not_reach_it_stand_above_all_that_do():
+    (whole,) = same_quality(two(a=[curve(0, BASELINE)], b=[curve(0, (5.0, 3.0, 2.0, 1.0))]))
+    for shares, expected in (
+        ((0.9, 0.5, None), (0.9, 0.5, None)),
+        ((0.9, None, None), (None, 0.9, None)),
+    ):
+        seeds = [replace(whole.seeds[0], seed=n, steps=each) for n, each in enumerate(shares)]
+        found = replace(whole, seeds=tuple(seeds)).summary("steps")
+        assert (found.median, found.low, found.high) == expected
 
 
-def test_too_few_evaluations_are_said_and_nothing_is_computed(two):
+def test_too_few_evaluations_are_said_and_nothing_is_computed():
     short = [curve(seed, (5.0, 4.0, 3.0)) for seed in (0, 1)]
-    results = with_curves(two, {"a": short, "b": short})
+    results = two(a=short, b=short)
     (found,) = same_quality(results)
-    assert not found.seeds
-    assert rows_of(results) == []
+    assert (list(found.seeds), rows_of(results)) == ([], [])
     (problem,) = problems(results)
     assert problem.startswith("a run was evaluated 3 times, and it takes 4")
 
 
 def test_arms_without_a_curve_of_the_decisive_metric_are_read_off_another():
-    nsp, sop = same_quality(encoder_results())
+    results = encoder_results()
+    nsp, sop = same_quality(results)
     assert (sop.arm, sop.whose, len(nsp.seeds)) == ("SOP", "no loss", 4)
-    median = sop.summary("steps").median
-    assert median is not None and 0.0 < median < 0.6
-    by_loss = []
-    for arm in encoder_results().arms:
-        curves = tuple(curve(seed, BASELINE) for seed in arm.seeds)
-        by_loss.append(replace(arm, curves=(), further_curves={"loss": curves}))
-    for found in same_quality(replace(encoder_results(), arms=tuple(by_loss))):
+    assert 0.0 < sop.summary("steps").median < 0.6
+    equal = {
+        arm: {"loss": tuple(curve(seed, BASELINE) for seed in arm.seeds)} for arm in results.arms
+    }
+    by_loss = [replace(arm, curves=(), further_curves=own) for arm, own in equal.items()]
+    for found in same_quality(replace(results, arms=tuple(by_loss))):
         # Equal curves: where the other ends.
         assert (found.metric.name, found.summary("steps").median) == ("loss", 1.0)
 
@@ -158,49 +144,37 @@ def test_the_training_curve_is_the_mean_of_the_steps_between_evaluations(tmp_pat
     curves = read_curves(3, tmp_path, ["loss", "bits_per_byte", "mlm_accuracy"])
     # Two steps of 4.0 and three of 3.0.
     assert curves.training.values == pytest.approx((3.4, 2.0))
+    assert curves.validation.keys() == {"loss", "bits_per_byte"}
     assert curves.validation["loss"].values == (3.5, 2.5)
     assert curves.validation["bits_per_byte"].steps == (5,)
-    assert "mlm_accuracy" not in curves.validation
 
 
 SPREAD = 0.02
 
 
-@pytest.fixture
-def two_arms():
-    return load_study("gpt", vary_texts=["model.ffn=gelu,swiglu"])
-
-
-def said(study: Study, looks: Looks, *, margin: float) -> list[str]:
+def foreseen(looks: Looks, margin: float) -> tuple[float, int | None]:
+    """The difference that would be found, and how many seeds would do where these do not."""
     question = Question(margin=f"{margin} bits per byte", spread=f"{SPREAD} bits per byte")
-    return list(foresee(replace(study, question=question), BITS_PER_BYTE, looks))
+    study = load_study("gpt", vary_texts=["model.ffn=gelu,swiglu"])
+    lines = "\n".join(foresee(replace(study, question=question), BITS_PER_BYTE, looks))
+    few = re.search(r"warning: .*about (\d+) seeds would do", lines)
+    size = re.search(r"a difference of ([\d.]+).*four times in five", lines)
+    return float(size[1]), few and int(few[1])
 
 
-def found(lines: list[str]) -> float:
-    (line,) = (each for each in lines if "four times in five" in each)
-    return float(re.search(r"a difference of ([\d.]+)", line)[1])
-
-
-def enough(lines: list[str]) -> int | None:
-    texts = [each for each in lines if each.startswith("warning: ")]
-    return int(re.search(r"about (\d+) seeds would do", texts[0])[1]) if texts else None
-
-
-@pytest.mark.parametrize("n_seeds", [3])
-def test_drawn_studies_of_a_fixed_number_of_seeds_find_it_four_times_in_five(two_arms, n_seeds):
-    size = found(said(two_arms, fixed(n_seeds), margin=1.0))
-    draws = np.random.default_rng(0).normal(0.0, SPREAD, (20_000, 2, n_seeds))
+def test_drawn_studies_of_a_fixed_number_of_seeds_find_it_four_times_in_five():
+    size, _ = foreseen(fixed(3), margin=1.0)
+    draws = np.random.default_rng(0).normal(0.0, SPREAD, (20_000, 2, 3))
     # One look spends four fifths of the error, as said where looks are planned.
     p = stats.ttest_ind(draws[:, 0] + size, draws[:, 1], axis=1).pvalue
     assert (p <= 0.8 * ERROR).mean() == pytest.approx(0.8, abs=0.02)
 
 
 @pytest.mark.parametrize(("plan", "margin"), [(fixed, 0.02), (until_decided, 0.05)])
-def test_as_many_seeds_as_would_do_are_enough_under_the_same_plan(two_arms, plan, margin):
-    few = enough(said(two_arms, plan(4), margin=margin))
-    assert few is not None and few > 4
-    assert enough(said(two_arms, plan(few), margin=margin)) is None
-    assert enough(said(two_arms, plan(few - 1), margin=margin)) == few
+def test_as_many_seeds_as_would_do_are_enough_under_the_same_plan(plan, margin):
+    _, few = foreseen(plan(4), margin)
+    assert few > 4
+    assert [foreseen(plan(n), margin)[1] for n in (few, few - 1)] == [None, few]
 
 
 def test_a_hypothesis_about_two_arms_that_are_compared_is_no_further_comparison():
@@ -215,33 +189,25 @@ def test_a_hypothesis_about_two_arms_that_are_compared_is_no_further_comparison(
         assert results.of_arms == judged.differences
 
 
-SCREENS = {"desktop": (1280, 800), "phone": (390, 844)}
-
-
 def test_the_cost_of_a_verdict_is_of_the_runs_that_it_lacks():
     results = synthetic_results({"a": 0.0, "b": 0.1, "c": 0.2}, n_seeds=1)
     first, *others = results.arms
     unknown = replace(first, costs=replace(first.costs, seconds=None))
-    two = replace(results, n_seeds=2)
     for found, trained, words in (
         # Three runs of 27 s.
         (results, [], "--seeds 3 continues from these runs with twice 3 runs of 81 s together."),
         (results, [1, 5, 3], "known. 5 seeds were trained: --seeds 5 gives an interval."),
         (replace(results, arms=(unknown, *others)), [1], "with twice 3 runs."),
         # A comparison that an earlier version made with two seeds lacks one.
-        (two, [2], "these runs with 3 runs of 81 s together."),
+        (replace(results, n_seeds=2), [2], "these runs with 3 runs of 81 s together."),
     ):
         assert plain(explain_one_seed(found, trained)).endswith(words)
 
 
-def test_names_cannot_break_the_page():
+def test_names_cannot_break_the_page_and_every_verdict_has_a_style():
     html = render_report(synthetic_results({"<script>alert(1)</script>": 0.0, 'a"b$x^$': 0.1}))
     assert html.count("<script>") == 1, "the page's own, which copies"
-    assert "<script>alert" not in html
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
-
-
-def test_every_verdict_has_a_style():
+    assert "<script>alert" not in html and "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     style = (Path(report.__file__).parent / "page" / "page.css").read_text()
     for verdict in get_args(Verdict):
         slug = verdict.replace(" ", "-")
@@ -251,31 +217,27 @@ def test_every_verdict_has_a_style():
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """Chromium of this machine, never downloaded."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    binary = next(filter(None, map(shutil.which, names)), None)
-    driver = shutil.which("chromedriver")
+    binary, driver = map(shutil.which, ("chromium", "chromedriver"))
     if binary is None or driver is None:
         pytest.skip("no browser: chromium and chromedriver are needed")
     from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     flags = ("headless=new", "no-sandbox", "disable-gpu", "no-first-run")
     for flag in (*flags, f"user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(f"--{flag}")
-    opened = webdriver.Chrome(options=options, service=Service(executable_path=driver))
-    yield opened
-    opened.quit()
+    service = webdriver.ChromeService(executable_path=driver)
+    with webdriver.Chrome(options=options, service=service) as opened:
+        yield opened
 
 
 @pytest.mark.all
-@pytest.mark.parametrize("screen", rows(SCREENS, 1))
-def test_the_first_screen_shows_the_verdict_and_nothing_overflows(browser, tmp_path, screen):
+@pytest.mark.parametrize(("width", "height"), rows([(1280, 800), (390, 844)], 1))
+def test_the_first_screen_shows_the_verdict_and_nothing_overflows(browser, tmp_path, width, height):
     block = "block=['ffn:relu*0.5','attention','ffn:{}*0.5'] positions=rotary"
     results = synthetic_results({block.format(n): n / 9 for n in range(3)})
     notes = ("An arm has one rate, " + 30 * "tuned for none, " + "x" * 200, "Few seeds.")
-    width, height = SCREENS[screen]
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     for shown in (results, encoder_results(), synthetic_results(n_seeds=1)):
@@ -346,17 +308,14 @@ def test_a_choice_at_the_edge_of_the_grid_is_noted():
 
 
 def test_a_run_is_drawn_for_the_probes_that_it_asked_alone():
-    described = {
-        name: {"title": name, "chance": 0.5, "reference": 0.9, "chance_error": 0.02}
-        for name in ("sst2", "dpr")
-    }
+    chances = {"chance": 0.5, "reference": 0.9, "chance_error": 0.02}
+    described = {name: {"title": name, **chances} for name in ("sst2", "dpr")}
     both = ProbedRun("both", described, {"sst2": [(1, 0.5), (2, 0.7)], "dpr": [(1, 0.6)]})
     one = ProbedRun("one", {"sst2": described["sst2"]}, {"sst2": [(1, 0.9)]})
     figure = Figure()
     put_probes(figure, [both, one])
     (axes,) = figure.axes
-    curves = {line.get_label(): list(line.get_ydata()) for line in axes.lines[:-1]}
-    assert curves == {
+    assert {line.get_label(): list(line.get_ydata()) for line in axes.lines[:-1]} == {
         "sst2, both": [0.0, pytest.approx(0.5)],
         "sst2, one": [pytest.approx(1.0)],
         "dpr, both": [pytest.approx(0.25)],
@@ -392,18 +351,3 @@ def test_every_key_is_documented(tmp_path):
         written = json.loads(json.dumps(content, allow_nan=False))
         # The quartiles of a number are documented with it.
         assert {key.removesuffix("_quartiles") for key in keys(written)} <= documented
-
-
-def test_the_text_is_named_with_its_size_and_what_is_not_known_is_left_out():
-    sizes = {"train": {"bytes": 2_020_000, "documents": 634}, "test": {"bytes": 112_250}}
-    text = StudyText(("a.txt", "b.txt", "c.txt", "d.txt", "e.txt"), sizes)
-    made = SimpleNamespace(text=text, date="2026-11-28T12:00:00")
-    line = text_line(SimpleNamespace(reproduction=made, split="test"))
-    assert line == (
-        "Text: a.txt, b.txt, c.txt and 2 more; trained on 634 documents, 2.02\xa0MB; "
-        "finished on 2026-11-28."
-    )
-    made.text = StudyText(("a.txt", "b.txt"), {})
-    assert text_line(SimpleNamespace(reproduction=made, split="test")).startswith(
-        "Text: a.txt and b.txt; finished"
-    )

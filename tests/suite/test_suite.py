@@ -4,7 +4,6 @@ import csv
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from unittest.mock import Mock
 
 import pytest
@@ -22,36 +21,32 @@ from tests.torchrun import in_two_processes
 TRAINING = (
     *("train.steps=2", "train.batch_sequences=2", "train.evaluate_steps=2"),
     *("train.evaluate_tokens=256", "train.precision=float32", "train.threads=1"),
-    *("model.n_layers=1", "data.vocab_size=300", "data.context=48"),
+    *("model.n_layers=1", "data.vocab_size=300", "data.context=48", "model.d_model=16"),
 )
 KINDS = {
-    "dec": ("gpt", "data.tokenizer=bpe", "model.d_model=16", "model.n_heads=2"),
-    "lstm": ("gpt", "data.tokenizer=bpe", "model.d_model=16", "model.kind=lstm"),
-    "enc": ("albert-small", "model.d_model=16", "model.d_embed=16", "model.n_heads=2"),
-    "t5": ("t5-mini", "model.d_model=16", "model.n_heads=2"),
+    "dec": ("gpt", "data.tokenizer=bpe", "model.n_heads=2"),
+    "enc": ("albert-small", "model.d_embed=16", "model.n_heads=2"),
+    "lstm": ("gpt", "data.tokenizer=bpe", "model.kind=lstm"),
+    "t5": ("t5-mini", "model.n_heads=2"),
 }
-NAMES = ["dec", "enc", "lstm", "t5"]
-Evaluate = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with the runs ``dec``, ``lstm``, ``enc`` and ``t5``, ``text.txt`` and ``glue``."""
     folder = tmp_path_factory.mktemp("suite")
-    patch = pytest.MonkeyPatch()
-    patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-    patch.chdir(folder)
-    lines = [
-        f"the {n} films of year {n % 7} were {'fine' if n % 3 else 'dull'}" for n in range(300)
-    ]
+    said = "the {} films of year {} were {}".format
+    lines = [said(n, n % 7, "fine" if n % 3 else "dull") for n in range(300)]
     (folder / "text.txt").write_text("\n".join(lines))
     (folder / "other.txt").write_text("\n".join(lines[:60]))
     sizes = {"train": 24, "dev": 8}
     write_rte(write_sst2(folder / "glue", sizes), sizes)
-    for name, words in KINDS.items():
-        assert cli.main(["train", *words, *TRAINING, "data.path=text.txt", "--out", name]) == 0
-    yield folder
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
+        patch.chdir(folder)
+        for name, words in KINDS.items():
+            assert cli.main(["train", *words, *TRAINING, "data.path=text.txt", "--out", name]) == 0
+        yield folder
 
 
 @pytest.fixture
@@ -63,8 +58,7 @@ def evaluate(place, monkeypatch, capsys, tmp_path):
         path = tmp_path / "suite.toml"
         path.write_text(suite)
         code = cli.main(["evaluate", *map(str, words), "--suite", str(path)])
-        out, err = capsys.readouterr()
-        return Result(code, out, err)
+        return Result(code, *capsys.readouterr())
 
     return run
 
@@ -72,10 +66,10 @@ def evaluate(place, monkeypatch, capsys, tmp_path):
 TEXT = '[[texts]]\npath = "other.txt"\n'
 TASK = '[[tasks]]\nnames = ["sst2"]\ndata = "glue"\n'
 PROBE = '[[probes]]\nnames = ["sst2"]\ndata = "glue"\n'
-SETTINGS = """set.train = { steps = 2, evaluate_steps = 2, batch_sequences = 4, threads = 1 }
-set.data.held_out = 0.2
-"""
-TUNED = TASK + SETTINGS
+TUNED = (
+    f"{TASK}set.train = {{ steps = 2, evaluate_steps = 2, batch_sequences = 4, threads = 1 }}\n"
+    "set.data.held_out = 0.2\n"
+)
 BITS = "bits_per_byte/other.txt"
 
 
@@ -83,43 +77,41 @@ def cells_of(found: dict, column: str) -> dict:
     return {row["name"]: row["cells"].get(column) for row in found["rows"]}
 
 
-def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
-    assert cli.main([*words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
-
-
 def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, capsys):
+    def alone(*words: str) -> dict:
+        assert cli.main(["evaluate", "dec", *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
     suite = (
         'title = "Four"\nparameters = true\nspeed = true\n'
         f'{TEXT}{TUNED}finetune = "{tmp_path}/tuned"\n{PROBE}'
     )
     files = ("--csv", tmp_path / "card.csv", "--html", tmp_path / "card.html")
-    found = evaluate(suite, *NAMES, *files, "--json").found()
+    found = evaluate(suite, *KINDS, *files, "--json").found()
     models = [row for row in found["rows"] if row["kind"] == "model"]
-    assert [row["name"] for row in models] == NAMES
-    assert [row["model"] for row in models] == ["decoder", "encoder", "lstm", "encoder-decoder"]
+    kinds = {"dec": "decoder", "enc": "encoder", "lstm": "lstm", "t5": "encoder-decoder"}
+    assert {row["name"]: row["model"] for row in models} == kinds
     columns = ["parameters", "tokens_per_second", BITS, "sst2", "probe/sst2"]
     assert [column["name"] for column in found["columns"]] == columns
     others = [row["name"] for row in found["rows"] if row["kind"] != "model"]
     assert others == ["majority", "words", "chance", "reference", "xz"]
     parameters, speeds, bits, scores, probes = (cells_of(found, column) for column in columns)
 
-    for name in NAMES:
+    for name in KINDS:
         assert parameters[name]["mean"] == sum(each.numel() for each in load(name).parameters())
         assert speeds[name]["mean"] > 0
         kept = json.loads((tmp_path / "tuned" / name / "sst2" / "scores.json").read_text())
         assert scores[name]["mean"] == kept["tasks"][0]["score"]
     assert scores["majority"]["mean"] == 0.5 and scores["words"]["error"] is not None
 
-    alone = asked(capsys, "evaluate", "dec", "--path", "other.txt")
-    assert bits["dec"]["mean"] == alone["bits_per_byte"]
+    assert bits["dec"]["mean"] == alone("--path", "other.txt")["bits_per_byte"]
     assert 0 < bits["dec"]["error"] < bits["dec"]["mean"]
     assert bits["enc"] is None and bits["t5"] is None and 0 < bits["xz"]["mean"] < 8
     reason = "an encoder predicts no text from its beginning to its end"
     assert models[1]["reasons"][BITS] == reason
 
-    alone = asked(capsys, "evaluate", "dec", "--probes", "sst2", "--path", "glue")
-    assert probes["dec"]["mean"] == alone["probes"][0]["value"]
+    probed = alone("--probes", "sst2", "--path", "glue")
+    assert probes["dec"]["mean"] == probed["probes"][0]["value"]
     assert probes["chance"] == {**probes["chance"], "mean": 0.5, "error": (0.25 / 8) ** 0.5}
     assert probes["enc"] is None and probes["t5"] is not None
 
@@ -146,12 +138,9 @@ def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, capsys):
 def test_fine_tuning_that_is_interrupted_says_that_the_same_command_resumes(
     evaluate, tmp_path, monkeypatch
 ):
-    def stopped(*_: object, **__: object):
-        raise Interrupted("interrupted and saved; the same command with --resume resumes")
-
-    monkeypatch.setattr("sublayer.suite.answering.TaskMeasure.score", stopped)
-    suite = f'{TUNED}finetune = "{tmp_path}/tuned"\n'
-    error = evaluate(suite, "dec").err.splitlines()[-1]
+    stop = Mock(side_effect=Interrupted("saved; the same command with --resume resumes"))
+    monkeypatch.setattr("sublayer.suite.answering.TaskMeasure.score", stop)
+    error = evaluate(f'{TUNED}finetune = "{tmp_path}/tuned"\n', "dec").err.splitlines()[-1]
     assert error.startswith("interrupted while scoring SST-2 of dec, ")
 
 
@@ -185,25 +174,24 @@ def test_two_processes_find_what_one_finds(evaluate, place, tmp_path):
 
 
 MISTAKES = {
-    "unknown task": (TASK.replace("sst2", "sst3"), "sst3 is no task: did you mean sst2?"),
-    "no head": (TASK, "dec has no head that answers SST-2"),
-    "empty": ('title = "Nothing"', "asks for nothing"),
-    "task twice": (TASK + TASK, "task sst2 stands there twice"),
-    "nothing downloaded": (TASK.replace('data = "glue"', ""), "a suite downloads nothing"),
-    "setting alone": (TUNED, "set is of fine-tuning"),
-    "lines": ('[[pairs]]\nsource = "text.txt"\ntarget = "other.txt"', "300 lines, other.txt 60"),
-    "runs in a file": (TASK + 'finetune = "text.txt/runs"', "text.txt is no folder"),
-    "equal words": (PROBE + 'words = ["a", " a"]', "the words 'a' and 'a' cannot be compared"),
-    "another's reference": (PROBE + "references = { cola = 0.5 }", "cola has a reference, and is"),
-    "no share": (PROBE + "references = { sst2 = 93 }", "the reference 93 of sst2 is no share"),
+    "sst3 is no task: did you mean sst2?": TASK.replace("sst2", "sst3"),
+    "dec has no head that answers SST-2": TASK,
+    "asks for nothing": 'title = "Nothing"',
+    "task sst2 stands there twice": TASK + TASK,
+    "a suite downloads nothing": TASK.replace('data = "glue"', ""),
+    "set is of fine-tuning": TUNED,
+    "300 lines, other.txt 60": '[[pairs]]\nsource = "text.txt"\ntarget = "other.txt"',
+    "text.txt is no folder": TASK + 'finetune = "text.txt/runs"',
+    "the words 'a' and 'a' cannot be compared": PROBE + 'words = ["a", " a"]',
+    "cola has a reference, and is": PROBE + "references = { cola = 0.5 }",
+    "the reference 93 of sst2 is no share": PROBE + "references = { sst2 = 93 }",
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_refused_before_anything_is_computed(name, evaluate, monkeypatch):
+@pytest.mark.parametrize("message", MISTAKES)
+def test_a_mistake_is_refused_before_anything_is_computed(message, evaluate, monkeypatch):
     monkeypatch.delattr(computing, "_measured")
-    suite, message = MISTAKES[name]
-    assert message in evaluate(suite, "dec").refusal()
+    assert message in evaluate(MISTAKES[message], "dec").refusal()
 
 
 def test_models_options_and_files_are_checked(evaluate, place, tmp_path):
@@ -240,8 +228,7 @@ def test_a_failure_of_one_measure_is_a_reason_beside_the_other_scores(
         (RuntimeError("could not create a primitive"), "too little memory"),
         (MemoryError(), "too little memory"),
     ):
-        score = Mock(side_effect=error)
-        monkeypatch.setattr(texts.BitsPerByte, "score", score)
+        monkeypatch.setattr(texts.BitsPerByte, "score", Mock(side_effect=error))
         assert message in reason_of(TEXT)
 
 
