@@ -50,9 +50,8 @@ def test_fill_gives_the_completions_of_the_command(sublayer, trained, tmp_path):
 
 
 def test_translate_gives_the_translations_of_the_command(sublayer, translator, monkeypatch):
-    lines = ["the cat sees a dog", "", "a dog runs"]
-    buffer = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=buffer))
+    lines, buffer = ["the cat sees a dog", "", "a dog runs"], b"the cat sees a dog\n\na dog runs\n"
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(buffer)))
     told = sublayer("translate", translator, "--beam", 3, "--n-best", 2, "--json").found()
     translated = package.open_run(translator).translate(lines, beam=3, n_best=2)
     assert translated == told
@@ -156,7 +155,7 @@ def test_a_run_shows_itself_in_a_shell_and_in_a_notebook(trained, tmp_path):
     shutil.copy(trained / "recipe.toml", tmp_path)
     unfinished = package.open_run(tmp_path)
     assert not unfinished.is_finished and unfinished == {}
-    assert "not finished" in repr(unfinished) and "not finished" in unfinished._repr_html_()
+    assert all("not finished" in text for text in (repr(unfinished), unfinished._repr_html_()))
 
 
 def test_compare_gives_what_the_command_prints(workplace, sublayer):

@@ -14,51 +14,36 @@ from sublayer.model.build import build
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.objective.supervised.readout import answer_logits, text_states
 from sublayer.tasks.spec import TaskSpec
+from tests.interop.folders import with_random_vectors
 
 TRAINING = [
     b"a film that the cat would not sit through; the dog ran from it, over the mat and the field.",
     b"it is the best of them all, and everyone who saw it smiled; nothing of it was wrong.",
 ] * 9
 CONTEXT = 64
-ENCODER = {
-    "kind": "encoder",
-    "norm_order": "post",
-    "embedding_norm": True,
-    "segments": "both",
-    "head": "none",
-}
+ENCODER = {"kind": "encoder", "norm_order": "post", "embedding_norm": True, "segments": "both"}
+ENCODER["head"] = "none"
+ALBERT = {**ENCODER, "share": "all", "d_embed": 6, "embedding_projection": "sum"}
+T5 = {"kind": "encoder-decoder", "norm": "rms", "positions": "relative", "bias": False}
 SHAPES = {
     "bert": ENCODER,
-    "albert": {**ENCODER, "share": "all", "d_embed": 6, "embedding_projection": "sum"},
+    "albert": ALBERT,
     "gpt2": {"head": "none"},
     "gpt1": {"norm_order": "post", "d_ff": 48},
-    "t5": {
-        "kind": "encoder-decoder",
-        "norm": "rms",
-        "positions": "relative",
-        "attention_scale": "none",
-        "bias": False,
-        "decoder_start": "pad",
-    },
+    "t5": {**T5, "attention_scale": "none", "decoder_start": "pad"},
 }
 """What models of each kind have, beside their heads."""
-TOKENIZERS = {
-    "bert": "wordpiece",
-    "albert": "unigram",
-    "gpt2": "bpe",
-    "gpt1": "bpe",
-    "t5": "unigram",
-}
+_NAMES = ("bert", "albert", "gpt2", "gpt1", "t5")
+_KINDS = ("wordpiece", "unigram", "bpe", "bpe", "unigram")
+TOKENIZERS = dict(zip(_NAMES, _KINDS, strict=True))
 FORMATS = {"bert": "pair", "albert": "pair", "gpt2": "traversal", "gpt1": "traversal", "t5": "text"}
 
 
 def tokenizer_of(name):
     """Train the tokenizer of a kind of model, with the marks of its format."""
     reads_traversals = FORMATS[name] == "traversal"
-    size = 270 if reads_traversals else 60
-    sentinels = 4 if name == "t5" else 0
-    kind = TOKENIZERS[name]
-    tokenizer = train_tokenizer(kind, TRAINING, vocab_size=size, sentinels=sentinels)
+    rules = {"vocab_size": 270 if reads_traversals else 60, "sentinels": 4 * (name == "t5")}
+    tokenizer = train_tokenizer(TOKENIZERS[name], TRAINING, **rules)
     return with_names(tokenizer, TRAVERSAL_NAMES) if reads_traversals else tokenizer
 
 
@@ -75,14 +60,9 @@ def model_for(name, task, **fields):
     config = ModelConfig.model_validate({**sizes, **SHAPES[name], **heads, **fields})
     tokenizer = tokenizer_of(name)
     model = build(resolve_model(config, vocab_size=tokenizer.vocab_size, context=CONTEXT), seed=5)
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(torch.empty_like(parameter).normal_(std=0.2, generator=generator))
     model.tokenizer = tokenizer
     model.task = TaskSpec((task,), FORMATS[name], CONTEXT, target_length=8 if name == "t5" else 0)
-    return model.eval()
+    return with_random_vectors(model, std=0.2)
 
 
 @torch.inference_mode()

@@ -2,8 +2,12 @@
 
 import json
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
+
+from sublayer.errors import CheckpointError
+from sublayer.interop.huggingface.exchange import import_huggingface
 
 WEIGHTS = "model.safetensors"
 
@@ -21,11 +25,24 @@ def change_weights(folder, change):
     save_file(change(tensors) or tensors, folder / WEIGHTS)
 
 
+def check_refused(folder, message, error=CheckpointError, by=import_huggingface):
+    """Have an import refused in one line, and leave nothing behind."""
+    out = folder.with_name("refused")
+    with pytest.raises(error, match=message) as caught:
+        by(folder, out)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
+    assert not out.exists()
+
+
 def opened(folder):
     """Open the tokenizer of a folder as transformers does."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder)
+
+
+def close(found, expected, atol=1e-9):
+    torch.testing.assert_close(found, expected, rtol=0, atol=atol)
 
 
 def assert_same_bits(one, other):
@@ -37,7 +54,6 @@ def assert_same_bits(one, other):
 def with_random_vectors(model, std=0.1):
     """Add noise to biases and norms, which are built as zeros and ones; give the model."""
     generator = torch.Generator().manual_seed(2)
-    for parameter in model.parameters():
-        if parameter.dim() == 1:
-            parameter.add_(torch.empty_like(parameter).normal_(std=std, generator=generator))
+    for each in (parameter for parameter in model.parameters() if parameter.dim() == 1):
+        each.add_(torch.empty_like(each).normal_(std=std, generator=generator))
     return model.eval()

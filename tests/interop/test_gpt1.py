@@ -1,6 +1,7 @@
 """GPT-1's released arrays and transformers' class of it: logits, tokenizers, refusals."""
 
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -24,25 +25,24 @@ from sublayer.interop.huggingface.exchange import (
 from sublayer.loading import load
 from sublayer.model.build import build, compose
 from tests.interop.exported import resolved
-from tests.interop.folders import opened
+from tests.interop.folders import check_refused, opened
 from tests.interop.tiny import ours, tiny
 
-N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS, N_HEADS = 7, 11, 24, 2, 12
+SIZES = N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS = 7, 11, 24, 2
+N_HEADS, PIECE = 12, "params_3.npy"
 
 
 def shapes_of(n_positions, vocab_size, width, n_layers):
     """List the shapes in the order of the release (facts of it: positions, tokens, blocks)."""
-    norm = [(width,), (width,)]
-    attention = [(1, width, 3 * width), (3 * width,), (1, width, width), (width,)]
-    network = [(1, width, 4 * width), (4 * width,), (1, 4 * width, width), (width,)]
-    block = [*attention, *norm, *network, *norm]
-    return [(n_positions, width), (vocab_size, width), *block * n_layers]
+    n, norm = width, [(width,), (width,)]
+    attention = [(1, n, 3 * n), (3 * n,), (1, n, n), (n,)]
+    network = [(1, n, 4 * n), (4 * n,), (1, 4 * n, n), (n,)]
+    return [(n_positions, n), (vocab_size, n), *[*attention, *norm, *network, *norm] * n_layers]
 
 
 def draw(seed=0):
     rng = np.random.default_rng(seed)
-    shapes = shapes_of(N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS)
-    return [rng.normal(0.0, 0.3, shape) for shape in shapes]
+    return [rng.normal(0.0, 0.3, shape) for shape in shapes_of(*SIZES)]
 
 
 def save(folder, arrays, n_pieces=10):
@@ -72,23 +72,19 @@ def log_p(arrays, tokens):
     n = len(tokens)
     h = matrix[tokens] + matrix[len(words) + np.arange(n)]
     for block in range(N_LAYERS):
-        (attn, attn_b, proj, proj_b, g1, b1, fc, fc_b, out, out_b, g2, b2) = rest[
-            12 * block : 12 * block + 12
-        ]
-        q, k, v = np.split(h @ attn[0] + attn_b, 3, axis=-1)
-        mixed = np.empty_like(h)
-        size = WIDTH // N_HEADS
-        for head in range(N_HEADS):
-            part = slice(head * size, (head + 1) * size)
-            scores = q[:, part] @ k[:, part].T / np.sqrt(size)
-            sees = np.tril(np.ones((n, n)))
-            mixed[:, part] = softmax(scores * sees - 1e9 * (1 - sees)) @ v[:, part]
+        weights = rest[12 * block : 12 * block + 12]
+        attn, attn_b, proj, proj_b, g1, b1, fc, fc_b, out, out_b, g2, b2 = weights
+        heads = (np.split(x, N_HEADS, 1) for x in np.split(h @ attn[0] + attn_b, 3, axis=-1))
+        mixed, sees = [], np.tril(np.ones((n, n)))
+        for q, k, v in zip(*heads, strict=True):
+            scores = q @ k.T / np.sqrt(WIDTH // N_HEADS)
+            mixed.append(softmax(scores * sees - 1e9 * (1 - sees)) @ v)
+        mixed = np.concatenate(mixed, axis=1)
         middle = norm(h + mixed @ proj[0] + proj_b, g1, b1)
         x = middle @ fc[0] + fc_b
         gelu = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
         h = norm(middle + gelu @ out[0] + out_b, g2, b2)
-    logits = h @ matrix.T
-    return np.log(softmax(logits))
+    return np.log(softmax(h @ matrix.T))
 
 
 TOKENS = [3, 10, 0, 3, 7, 5]
@@ -101,11 +97,9 @@ def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path):
     assert certificate["largest_difference"]["float64"] < 1e-9
     model = load(tmp_path / "ours")
     config = model.config
-    found = (config.softmax, config.dropout_embedding_of, config.dropout_embedding)
-    assert found == ("all", "matrix", 0.1)
+    assert (config.softmax, config.dropout_embedding_of, config.dropout) == ("all", "matrix", 0.1)
     assert (config.norm_order, config.final_norm, config.norm_eps) == ("post", "none", 1e-5)
     expected = log_p(arrays, TOKENS)
-    assert expected.shape == (len(TOKENS), VOCAB_SIZE + N_POSITIONS)
     for each in (model, read_gpt1(save(tmp_path / "one", arrays, n_pieces=1))[0]):
         with torch.inference_mode():
             logits = each.double()(torch.tensor([TOKENS])).logits[0]
@@ -113,9 +107,8 @@ def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path):
 
 
 def test_the_published_shapes_have_the_published_parameters():
-    shapes = shapes_of(512, 40478, 768, 12)
-    assert len(shapes) == 146
-    assert sum(int(np.prod(shape)) for shape in shapes) == 116_534_784
+    sizes = [int(np.prod(shape)) for shape in shapes_of(512, 40478, 768, 12)]
+    assert (len(sizes), sum(sizes)) == (146, 116_534_784)
     config = read_config(GPT1_FIELDS.read(Content("config.json", {})), {})
     # Of the class: tokens, positions and 12 blocks.
     assert count_parameters(config).total == 31_087_104 + 393_216 + 12 * 7_087_872 == 116_534_784
@@ -134,41 +127,31 @@ def write_tokenizer(folder):
     return pieces
 
 
-def test_the_tokenizer_beside_the_arrays_comes_along(tmp_path):
+def test_the_tokenizer_beside_the_arrays_comes_along_or_is_of_another_model(tmp_path):
     folder = save(tmp_path / "released", draw())
     pieces = write_tokenizer(folder)
-    assert len(pieces) == VOCAB_SIZE
-    certificate = import_gpt1(folder, tmp_path / "ours")
-    assert "tokenizer" not in certificate
+    assert "tokenizer" not in import_gpt1(folder, tmp_path / "ours")
     ids = load(tmp_path / "ours").tokenizer.encode(b"The hat")
     assert [pieces[number] for number in ids] == ["the</w>", "h", "a", "t</w>"]
+    other = save(tmp_path / "other", [np.zeros(each) for each in shapes_of(3, 5, 24, 1)])
+    write_tokenizer(other)
+    check_refused(other, "has 11 ids, the model's vocab_size is 5: they do", by=import_gpt1)
+    (other / "vocab_40000.bpe").unlink()
+    check_refused(other, "is without vocab_40000.bpe", DataError, by=import_gpt1)
 
 
-def test_a_tokenizer_of_another_model_is_refused(tmp_path):
-    folder = save(tmp_path / "released", [np.zeros(each) for each in shapes_of(3, 5, 24, 1)])
-    write_tokenizer(folder)
-    with pytest.raises(CheckpointError, match="has 11 ids, the model's vocab_size is 5: they do"):
-        import_gpt1(folder, tmp_path / "ours")
-    (folder / "vocab_40000.bpe").unlink()
-    with pytest.raises(DataError, match="is without vocab_40000.bpe"):
-        import_gpt1(folder, tmp_path / "ours")
-    assert not (tmp_path / "ours").exists()
+def piece(array):
+    return lambda folder: np.save(folder / PIECE, array, allow_pickle=True)
 
 
-def piece(content):
-    """Have the fourth piece hold an array, or bytes."""
-
-    def damage(folder):
-        path = folder / "params_3.npy"
-        path.write_bytes(content) if isinstance(content, bytes) else np.save(path, content)
-
-    return damage
+def raw(content):
+    return lambda folder: (folder / PIECE).write_bytes(content)
 
 
 def shapes(content, number=None):
     """Have the list of shapes say another one, or be other content."""
     if number is not None:
-        listed = shapes_of(N_POSITIONS, VOCAB_SIZE, WIDTH, N_LAYERS)
+        listed = shapes_of(*SIZES)
         content = [*listed[:number], content, *listed[number + 1 :]]
     return lambda folder: (folder / SHAPES).write_text(json.dumps(content))
 
@@ -177,9 +160,11 @@ def missing(name):
     return lambda folder: (folder / name).unlink()
 
 
-def cut_off(folder):
-    path = folder / "params_3.npy"
-    path.write_bytes(path.read_bytes()[:-8])
+class Touches:
+    """Leaves a file where it is unpickled."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("trap"),)
 
 
 @pytest.mark.parametrize(
@@ -198,37 +183,19 @@ def cut_off(folder):
         (piece(np.zeros((4, 5))), r"params_3.npy has a shape of \[4, 5\]"),
         (piece(np.zeros(9, dtype=np.int64)), "params_3.npy is of int64"),
         (piece(np.zeros(9, dtype=np.float32)), "of different types of numbers"),
-        (piece(b""), "params_3.npy is no array of numpy"),
-        (piece(pickle.dumps([1.0])), "params_3.npy is no array of numpy .*never read"),
+        (raw(b""), "params_3.npy is no array of numpy"),
+        (raw(pickle.dumps([1.0])), "params_3.npy is no array of numpy .*never read"),
         (piece(np.full(1488, np.nan)), "not finite"),
-        (cut_off, "params_3.npy is damaged"),
+        (piece(np.array([Touches()], dtype=object)), "objects, which are never unpickled"),
+        (lambda folder: os.truncate(folder / PIECE, 1000), "params_3.npy is damaged"),
     ],
 )
-def test_a_folder_that_is_no_release_is_refused(tmp_path, damage, message):
+def test_a_folder_that_is_no_release_is_refused(tmp_path, monkeypatch, damage, message):
+    monkeypatch.chdir(tmp_path)
     folder = save(tmp_path / "released", draw())
     damage(folder)
-    with pytest.raises(CheckpointError, match=message) as caught:
-        import_gpt1(folder, tmp_path / "ours")
-    assert "\n" not in str(caught.value) and not (tmp_path / "ours").exists()
-
-
-class Touches:
-    """Leaves a file where it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return (Path.touch, (self.path,))
-
-
-def test_nothing_is_unpickled(tmp_path):
-    folder = save(tmp_path / "released", draw())
-    trap = tmp_path / "trap"
-    np.save(folder / "params_3.npy", np.array([Touches(trap)], dtype=object), allow_pickle=True)
-    with pytest.raises(CheckpointError, match="objects, which are never unpickled"):
-        import_gpt1(folder, tmp_path / "ours")
-    assert not trap.exists()
+    check_refused(folder, message, by=import_gpt1)
+    assert [*tmp_path.iterdir()] == [folder]
 
 
 def test_a_file_a_taken_place_and_an_odd_width_are_refused(tmp_path):
@@ -236,8 +203,9 @@ def test_a_file_a_taken_place_and_an_odd_width_are_refused(tmp_path):
     with pytest.raises(CheckpointError, match="a width of 16, which the 12 heads"):
         read_gpt1(save(tmp_path / "narrow", arrays))
     folder = save(tmp_path / "released", draw())
-    with pytest.raises(CheckpointError, match="is not a folder: name the one with params_shapes"):
-        import_gpt1(folder / SHAPES, tmp_path / "ours")
+    check_refused(
+        folder / SHAPES, "is not a folder: name the one with params_shapes", by=import_gpt1
+    )
     with pytest.raises(ConfigError, match="nothing is overwritten"):
         import_gpt1(folder, folder)
 
@@ -261,11 +229,9 @@ def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(tmp
     vocabulary = {piece: number for number, piece in enumerate([*pieces, "n't</w>", "\n</w>"])}
     lines = ["#version: 0.2", "t h", "th e</w>", "n 't</w>"]
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    with pytest.raises(DataError, match=r"vocab.json is without merges.txt: .* belong together"):
-        import_huggingface(folder, tmp_path / "ours")
+    check_refused(folder, r"vocab.json is without merges.txt: .* belong together", DataError)
     (folder / "merges.txt").write_text("\n".join([*lines, ""]))
-    with pytest.raises(DataError, match=r"merges.txt, line 4: 'n' and \"'t</w>\" need"):
-        import_huggingface(folder, tmp_path / "ours")
+    check_refused(folder, r"merges.txt, line 4: 'n' and \"'t</w>\" need", DataError)
     vocabulary["'t</w>"] = 37
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("\n".join([*lines[:3], "' t</w>", lines[3], ""]))
@@ -273,8 +239,8 @@ def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(tmp
     tokenizer = load(tmp_path / "ours").tokenizer
     assert tokenizer.kind == "gpt1-bpe"
     expected = ["the</w>", "\n</w>", "d", "o</w>", "n't</w>", "<unk>"]
-    found = tokenizer.encode("The\n\ndon't \u6f22".encode()).tolist()
-    assert found == [vocabulary[piece] for piece in expected]
+    found = tokenizer.encode("The\n\ndon't \u6f22".encode())
+    assert [*found] == [vocabulary[piece] for piece in expected]
 
 
 def trained_model(text, **rules):

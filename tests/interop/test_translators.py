@@ -1,12 +1,10 @@
 """M2M100 and Marian of transformers: logits, translations and tokenizers, in and out."""
 
-import io
 import json
 
 import numpy as np
 import pytest
 import torch
-from sentencepiece import SentencePieceTrainer
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -28,9 +26,9 @@ from sublayer.interop.huggingface.exchange import (
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.context.cache import Cache
-from tests.data.sentencepiece_files import EN, write_marian
+from tests.data.sentencepiece_files import EN, spm, write_marian
 from tests.interop.exported import config_of
-from tests.interop.folders import change_json, opened, read_json
+from tests.interop.folders import change_json, check_refused, opened, read_json
 from tests.interop.tiny import tiny
 
 CLASSES = ["m2m_100", "marian"]
@@ -39,12 +37,10 @@ END = 3
 
 def oracle_of(name, **fields):
     """Build a translator of transformers with random weights and ids of its own."""
+    pad, start, more = (39, 39, {"forced_eos_token_id": END}) if name == "marian" else (1, END, {})
+    ids = {"bos_token_id": 0, "pad_token_id": pad, "decoder_start_token_id": start, **more}
     given = {"vocab_size": 40, "max_position_embeddings": 30, "eos_token_id": END, **fields}
-    pad = given["vocab_size"] - 1 if name == "marian" else 1
-    start = pad if name == "marian" else END
-    ids = {"bos_token_id": 0, "pad_token_id": pad, "decoder_start_token_id": start}
-    ids |= {"forced_eos_token_id": END} if name == "marian" else {}
-    return tiny(name, **{**given, **ids}).model()
+    return tiny(name, **given, **ids).model()
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -93,16 +89,13 @@ def test_translations_equal_those_of_transformers(tmp_path, name, beam):
     settings = BeamSettings(beam=beam, penalty=1.0, max_length_offset=longest)
     found = dict(search(ours, sources, settings, end_id=END, pad_id=pad, start_id=start))
     rules = {"num_beams": beam, "length_penalty": 1.0, "do_sample": False}
-    rules |= {"early_stopping": beam > 1}
-    n_compared = 0
+    n_compared, rules["early_stopping"] = 0, beam > 1
+    rules |= {"max_new_tokens": longest + 1, "min_new_tokens": 1, "bad_words_ids": [[pad]]}
     for number, source in enumerate(sources):
         if any(len(each.ids) >= longest for each in found[number]):
             continue
         n_compared += 1
-        given = torch.tensor([[*source, END]])
-        ids = theirs.generate(
-            given, **rules, max_new_tokens=longest + 1, min_new_tokens=1, bad_words_ids=[[pad]]
-        )[0]
+        (ids,) = theirs.generate(torch.tensor([[*source, END]]), **rules)
         assert found[number][0].ids.tolist() == ids[1 : ids.tolist().index(END, 1)].tolist()
     assert n_compared > 5
 
@@ -140,15 +133,13 @@ def vocabulary_of(kind, folder):
 
 
 def pair_of(vocabulary, *rules, **more):
-    """Give a vocabulary of English and German the same rules for both."""
     sides = (LanguageRules(language, *rules, **more) for language in ("en", "de"))
     return BilingualTokenizer(vocabulary, *sides)
 
 
 def translator_of(tokenizer, name="m2m_100", **fields):
-    given = {"vocab_size": tokenizer.vocab_size, "max_len": 96, **fields}
-    if name == "m2m_100":
-        given.setdefault("first_position", tokenizer.pad_id + 1)
+    first = {"first_position": tokenizer.pad_id + 1} if name == "m2m_100" else {}
+    given = {"vocab_size": tokenizer.vocab_size, "max_len": 96, **first, **fields}
     model = build(config_of(name, **given), seed=0).eval()
     model.tokenizer = tokenizer
     return model
@@ -160,9 +151,8 @@ def translator_of(tokenizer, name="m2m_100", **fields):
 )
 def test_transformers_makes_the_same_ids(tmp_path, kind, *, lowers):
     ours = pair_of(vocabulary_of(kind, tmp_path), lowers=lowers)
-    certificate = export_huggingface(translator_of(ours), tmp_path / "out")
+    assert "tokenizer" not in export_huggingface(translator_of(ours), tmp_path / "out")
     theirs = opened(tmp_path / "out")
-    assert "tokenizer" not in certificate
     special = (theirs.eos_token_id, theirs.pad_token_id, theirs.unk_token_id)
     assert special == (ours.sep_id, ours.pad_id, ours.unk_id)
     for line, ids in zip(LINES, ours.encode_source(LINES), strict=True):
@@ -204,34 +194,23 @@ def test_an_export_that_comes_back_translates_the_same(tmp_path, kind, moses, na
         assert ours.write(known) == back.tokenizer.write(other.ids)
 
 
-def sentencepiece_model(kind):
-    written, rules = io.BytesIO(), {"hard_vocab_limit": False, "minloglevel": 2}
-    rules |= {"vocab_size": 70, "model_type": kind}
-    text = iter(LINES[:2] * 9)
-    SentencePieceTrainer.train(sentence_iterator=text, model_writer=written, **rules)
-    return written.getvalue()
-
-
 def test_marian_is_translated_with_by_its_own_files(tmp_path):
     ids = json.loads((write_marian(tmp_path / "theirs") / "vocab.json").read_text())
     pad, end = ids["<pad>"], ids["</s>"]
     fields = {"vocab_size": len(ids), "max_position_embeddings": 60, "pad_token_id": pad}
-    ends = {"eos_token_id": end, "forced_eos_token_id": end, "decoder_start_token_id": pad}
+    fields |= {"eos_token_id": end, "forced_eos_token_id": end, "decoder_start_token_id": pad}
     fields |= {"d_model": 8, "encoder_layers": 1, "encoder_ffn_dim": 9, "decoder_ffn_dim": 9}
     fields |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    theirs = tiny("marian", dtype=torch.float32, **fields, **ends).model()
+    theirs = tiny("marian", dtype=torch.float32, **fields).model()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         theirs.final_logits_bias.zero_()
         for parameter in theirs.parameters():
             if parameter.requires_grad:
-                # So wide that translations differ.
-                parameter.normal_(generator=generator)
+                parameter.normal_(generator=generator)  # so wide that translations differ
     theirs.save_pretrained(tmp_path / "theirs")
-    certificate = import_huggingface(tmp_path / "theirs", tmp_path / "ours")
-    assert "tokenizer" not in certificate
+    import_huggingface(tmp_path / "theirs", tmp_path / "ours")
     model, tokenizer = load(tmp_path / "ours"), opened(tmp_path / "theirs")
-    assert (model.tokenizer.source.language, model.tokenizer.target.language) == ("en", "de")
     settings, texts = BeamSettings(beam=1, max_length_offset=7), []
     limits = {"min_new_tokens": 1, "max_new_tokens": 8, "bad_words_ids": [[pad]]}
     for line, found in zip(EN, translate_lines(model, EN, settings), strict=True):
@@ -244,9 +223,8 @@ def test_marian_is_translated_with_by_its_own_files(tmp_path):
     export_huggingface(model, tmp_path / "again")
     again = opened(tmp_path / "again")
     assert type(again) is type(tokenizer)
-    for line in EN:
-        assert again(line).input_ids == tokenizer(line).input_ids
-        assert again(text_target=line).input_ids == tokenizer(text_target=line).input_ids
+    for given in ({"text": EN}, {"text_target": EN}):
+        assert again(**given).input_ids == tokenizer(**given).input_ids
     import_huggingface(tmp_path / "again", tmp_path / "back")
     assert load(tmp_path / "back").tokenizer.fingerprint == model.tokenizer.fingerprint
 
@@ -272,7 +250,7 @@ def test_vocabularies_that_transformers_lacks_stay_behind_with_a_reason(tmp_path
     for vocabulary, message in (
         (apart, "its codes are of version 0.1"),
         (read_codes(codes, names), "its dictionary lacks 3 pieces"),
-        (UnigramTokenizer(sentencepiece_model("bpe")), "is not a plain unigram one"),
+        (UnigramTokenizer(spm(LINES[:2], 70, model_type="bpe")), "is not a plain unigram one"),
     ):
         out = tmp_path / message[-9:]
         certificate = export_huggingface(translator_of(pair_of(vocabulary)), out)
@@ -284,9 +262,9 @@ def test_a_tokenizer_that_no_translator_can_use_is_left_with_a_reason(tmp_path):
     ours = pair_of(vocabulary_of("word-bpe", tmp_path))
     export_huggingface(translator_of(ours), tmp_path / "out")
     file = tmp_path / "out" / "tokenizer.json"
-    content = read_json(file)
-    content["post_processor"]["single"].insert(0, {"SpecialToken": {"id": "</s>", "type_id": 0}})
-    file.write_text(json.dumps(content))
+    processor = read_json(file)["post_processor"]
+    processor["single"].insert(0, {"SpecialToken": {"id": "</s>", "type_id": 0}})
+    change_json(file, post_processor=processor)
     certificate = import_huggingface(tmp_path / "out", tmp_path / "around")
     assert "puts more around a text than an end behind it" in certificate["tokenizer"]
     assert load(tmp_path / "around").tokenizer is None
@@ -301,10 +279,7 @@ def test_damaged_rules_and_other_vocabularies_are_refused(tmp_path):
         export_huggingface(translator_of(ours, first_position=7), tmp_path / "shifted")
     export_huggingface(translator_of(ours), tmp_path / "out")
     settings = tmp_path / "out" / "tokenizer_config.json"
-    for sides, message in (
-        ([1], "is not the rules of two languages"),
-        ([{}, {}], "the rules of a language are damaged"),
-    ):
+    damaged = (([1], "is not the rules of two"), ([{}, {}], "the rules of a language are damaged"))
+    for sides, message in damaged:
         change_json(settings, sublayer_sides=sides)
-        with pytest.raises(DataError, match=f"tokenizer_config.json: .*{message}"):
-            import_huggingface(tmp_path / "out", tmp_path / "back")
+        check_refused(tmp_path / "out", f"tokenizer_config.json: .*{message}", DataError)
