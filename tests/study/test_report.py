@@ -122,10 +122,11 @@ def test_arms_without_a_curve_of_the_decisive_metric_are_read_off_another():
     nsp, sop = same_quality(results)
     assert (sop.arm, sop.whose, len(nsp.seeds)) == ("SOP", "no loss", 4)
     assert 0.0 < sop.summary("steps").median < 0.6
-    equal = {
-        arm: {"loss": tuple(curve(seed, BASELINE) for seed in arm.seeds)} for arm in results.arms
-    }
-    by_loss = [replace(arm, curves=(), further_curves=own) for arm, own in equal.items()]
+    equal = [{"loss": tuple(curve(seed, BASELINE) for seed in arm.seeds)} for arm in results.arms]
+    by_loss = [
+        replace(arm, curves=(), further_curves=own)
+        for arm, own in zip(results.arms, equal, strict=True)
+    ]
     for found in same_quality(replace(results, arms=tuple(by_loss))):
         # Equal curves: where the other ends.
         assert (found.metric.name, found.summary("steps").median) == ("loss", 1.0)
