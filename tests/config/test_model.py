@@ -56,6 +56,15 @@ def test_widths_and_dropout_follow_the_model_unless_given():
     assert given.items() <= model.model_dump().items()
 
 
+@pytest.mark.parametrize("fields, named", [
+    ({"d_model": 15, "n_heads": 3}, r"even model\.d_model, not 15"),
+    ({"d_model": 16, "d_embed": 9, "embedding_projection": "sum"}, r"even model\.d_embed, not 9"),
+])  # fmt: skip
+def test_sinusoids_take_an_even_width_of_the_field_that_sets_it(fields, named):
+    with pytest.raises(ConfigError, match=named):
+        resolved(positions="sinusoidal", **fields)
+
+
 def test_sizes_follow_the_data_and_rows_are_rounded_up_to_a_multiple():
     for fields, sizes in (({}, (11, 13)), ({"vocab_size": 17, "max_len": 19}, (17, 19))):
         assert (resolved(**fields).vocab_size, resolved(**fields).max_len) == sizes
