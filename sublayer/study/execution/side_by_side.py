@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
-from typing import Any, NamedTuple
+from typing import Any
 
 from sublayer.errors import Interrupted, SublayerError
 from sublayer.study.execution.board import Board, Tally, default_board
@@ -28,10 +28,9 @@ class SideBySide:
     """Makes runs ``at_once`` at a time, ``total`` in all, by processes that stay to the end."""
 
     def __init__(self, total: int, at_once: int, device: str | None) -> None:
-        self._at_once = at_once
         self._device = device
         self._board = default_board(Tally(total))
-        self._staff = _Staff([], Queue())
+        self._crew = _Crew(at_once, device, self._board)
 
     def __call__(self, tasks: Sequence[Task]) -> dict[Path, Outcome]:
         """Make the runs, or what is missing of them, and return their outcomes by their folders.
@@ -48,47 +47,33 @@ class SideBySide:
             else:
                 missing.append(task)
         if missing:
-            crew = _Crew(missing, self._at_once, self._device, self._board, self._staff)
-            outcomes |= crew.work()
+            outcomes |= self._crew.work(missing)
         return outcomes
 
     def close(self) -> None:
         """End the processes."""
-        for child in self._staff.idle:
-            child.wait()
-        self._staff.idle.clear()
-
-
-class _Staff(NamedTuple):
-    """The processes that wait for runs, and the messages of all."""
-
-    idle: list[Child]
-    events: Queue[_Event]
+        self._crew.leave()
 
 
 class _Crew:
-    """The processes that make some runs, and the runs that wait for one."""
+    """The processes that make runs, and the runs that wait for one."""
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        at_once: int,
-        device: str | None,
-        board: Board,
-        staff: _Staff,
-    ) -> None:
-        self._waiting = deque(tasks)
+    def __init__(self, at_once: int, device: str | None, board: Board) -> None:
+        self._waiting: deque[Task] = deque()
         self._at_once = at_once
         self._device = device
         self._board = board
         self._running: dict[Child, Task] = {}
-        self._idle, self._events = staff
+        self._idle: list[Child] = []
+        self._events: Queue[_Event] = Queue()
         self._outcomes: dict[Path, Outcome] = {}
         self._is_stopping = False
         self._error: Exception | None = None
 
-    def work(self) -> dict[Path, Outcome]:
-        """Make all runs; return their outcomes by their folders."""
+    def work(self, tasks: Sequence[Task]) -> dict[Path, Outcome]:
+        """Make runs; return their outcomes by their folders."""
+        self._waiting.extend(tasks)
+        self._outcomes = {}
         try:
             own = HeardStages(say_nothing, self._board.note)
             with GracefulStop() as watch, self._board, shown_by(own):
@@ -108,6 +93,12 @@ class _Crew:
             tally = self._board.tally
             raise interruption(tally.done, tally.total)
         return self._outcomes
+
+    def leave(self) -> None:
+        """End the processes, which have no run."""
+        for child in self._idle:
+            child.wait()
+        self._idle.clear()
 
     def _start(self) -> None:
         """Have as many runs made as there may be at a time, by processes that are there first."""

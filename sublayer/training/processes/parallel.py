@@ -22,7 +22,7 @@ def parallelise(
     if world.size == 1:
         return Alone(objective, world)
     if train.shard != "none":
-        # It takes a second to import, which few runs have use for.
+        # PyTorch's FSDP takes long to import, and few runs need it.
         from sublayer.training.processes.sharded import Sharded
 
         return Sharded(objective, world, train.shard, optimizer, train.seed)
