@@ -1,7 +1,7 @@
 """How a study scores its runs: on which split, behind how much context, how many tokens."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -22,13 +22,13 @@ class Scoring(Table):
     """``score`` of a study or of its scale: what each run is scored on, and how.
 
     ``stride`` and ``tokens`` are of decoders, whose text is scored in windows: the tokens between
-    one window and the next, of which 1 gives each token the full context; and the most tokens that
-    are scored, spread evenly, the same of all arms. Left out, every token is scored, behind at
-    least half a context.
+    one window and the next, of which 1 gives each token the full context and ``context`` none that
+    another window has; and the most tokens that are scored, spread evenly, the same of all arms.
+    Left out, every token is scored, behind at least half a context.
     """
 
     split: Literal["valid", "test"] = "test"
-    stride: int | None = Field(None, ge=1, le=LONGEST_WINDOW)
+    stride: Annotated[int, Field(ge=1, le=LONGEST_WINDOW)] | Literal["context"] | None = None
     tokens: int | None = Field(None, ge=1, le=MOST_BATCH_TOKENS)
 
     @property
@@ -51,12 +51,22 @@ class Scoring(Table):
                     f"{study}: score.stride and score.tokens are of decoders, and {arm} has "
                     f"objective.kind = {recipe.objective.kind}: give score.split alone"
                 )
-            if self.stride is not None and self.stride > recipe.data.context:
+            if isinstance(self.stride, int) and self.stride > recipe.data.context:
                 raise ConfigError(
                     f"{study}: score.stride = {self.stride} is more than data.context = "
                     f"{recipe.data.context} of {arm}, which would leave tokens out: give a smaller "
-                    "one"
+                    'one, or "context"'
                 )
+
+    def stride_of(self, recipe: Recipe) -> int:
+        """Return the tokens between one window and the next."""
+        match self.stride:
+            case None:
+                return max(1, recipe.data.context // 2)
+            case "context":
+                return recipe.data.context
+            case stride:
+                return stride
 
     def find(self, data: "Data") -> "Split | None":
         """Return the split that is scored, if the text has one."""
@@ -80,6 +90,8 @@ class Scoring(Table):
                 return f"{text}, each token behind at least half a context"
             case 1:
                 return f"{text}, each token behind the full context"
+            case "context":
+                return f"{text}, in windows that do not overlap"
             case stride:
                 return f"{text}, in windows {stride:,} tokens apart"
 

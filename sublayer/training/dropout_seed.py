@@ -16,4 +16,7 @@ def seed_dropout(seed: int, step: int, micro_batch: int, rank: int) -> None:
     number = int.from_bytes(hashed.digest(), "little")
     # Within the range of a signed integer of 64 bits.
     number >>= 1
-    torch.manual_seed(number)
+    if torch.accelerator.is_available():
+        torch.manual_seed(number)
+    else:  # for each device that is not there, torch.manual_seed formats the stack
+        torch.default_generator.manual_seed(number)

@@ -269,7 +269,7 @@ def score_run(task: Task, *, device: str | None) -> Scored:
     if scoring.stride is None and scoring.tokens is None:
         return family.score(model, split, recipe, "test", ALONE)
     assert family.score_at_stride is not None, "a study is checked before its runs"
-    stride = scoring.stride or max(1, recipe.data.context // 2)
+    stride = scoring.stride_of(recipe)
     return family.score_at_stride(model, split, recipe, stride, scoring.tokens)
 
 
