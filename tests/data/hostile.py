@@ -4,7 +4,6 @@ import base64
 import copy
 import json
 from functools import cache, reduce
-from typing import Any
 
 import numpy as np
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -19,14 +18,9 @@ CORPUS = [
     "deux petits chats dorment, 1,234 a",
 ] * 20
 TEXTS = [
-    b"",
-    b"hello World 123, 2, \xff\xfe",
+    *(b"", b"hello World 123, 2, \xff\xfe", b"a" * 3000, b" " * 3000, b"the quick " * 1500),
     "\u00dcn\u00ef \u4e2d\u6587 \U0001f389 \x00 x\r\n".encode(),
-    b"a" * 3000,
-    b" " * 3000,
-    b"the quick " * 1500,
-    bytes(range(256)),
-    "\u65e5\u672c\u8a9e".encode() * 500,
+    *(bytes(range(256)), "\u65e5\u672c\u8a9e".encode() * 500),
 ]
 FORMS = ("gpt2", "llama3", "bert", "albert", "t5", "llama")
 
@@ -34,7 +28,7 @@ FORMS = ("gpt2", "llama3", "bert", "albert", "t5", "llama")
 @cache
 def published(form):
     """Train a tokenizer of the form in which a model's is published; return its tokenizer.json."""
-    content: dict[str, Any] = json.loads(_FORMS[form]().to_str())
+    content = json.loads(_FORMS[form]().to_str())
     if form in ("albert", "t5"):
         # SentencePiece's own table of normalisation.
         charsmap = base64.b64encode(_unigram_model().charsmap).decode()
@@ -55,12 +49,11 @@ def sentencepiece_model():
 
 def check_file(path):
     """Load a tokenizer and use it; return whether it loads, else check that the error is a line."""
-    problem = None
     try:
-        tokenizer = load_tokenizer(path)
+        tokenizer, problem = load_tokenizer(path), ""
     except SublayerError as error:
-        problem = str(error)
-    if problem is not None:
+        tokenizer, problem = None, str(error)
+    if tokenizer is None:
         assert problem and "\n" not in problem
         return False
     for text in TEXTS:
@@ -85,14 +78,16 @@ def altered(random, content):
     """Alter a few values of JSON: other ones and types, left out, twice, or from elsewhere."""
     content = copy.deepcopy(content)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
-        # Of thousands of pieces one is as good as another.
         places = [place for place in _places(content) if place]
-        many = ("vocab", "merges", "pieces")
-        upper = [place for place in places if len(place) <= 2 or place[1] not in many]
+        # Of thousands of pieces one is as good as another.
+        upper = [each for each in places if len(each) <= 2 or each[1] not in _MANY]
         if places:
             place = random.choice(upper if random.random() < 0.7 else places)
             _alter(random, content, place, places)
     return content
+
+
+_MANY = ("vocab", "merges", "pieces")
 
 
 def damaged(random, data):
@@ -169,36 +164,29 @@ def _trained(model, trainer, **parts):
     return tokenizer
 
 
-def _byte_level(split, processor):
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<|endoftext|>", "<s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
+def _gpt2():
+    settings = {"special_tokens": ["<|endoftext|>", "<s>"], "show_progress": False}
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, **settings)
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library = _trained(models.BPE(), trainer, decoder=decoders.ByteLevel(), pre_tokenizer=split)
-    library.post_processor = processor
+    library.post_processor = processors.ByteLevel(trim_offsets=False)
     return library
 
 
-def _byte_levels():
-    plain = processors.ByteLevel(trim_offsets=False)
+def _llama3():
+    library = _gpt2()
     pattern = Regex(
         r"(?i:'s|'t|'re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
     )
-    steps = [
-        pre_tokenizers.Split(pattern, "isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ]
-    template = processors.TemplateProcessing(
-        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)]
-    )
-    llama3 = pre_tokenizers.Sequence(steps), processors.Sequence([plain, template])
-    return {
-        "gpt2": lambda: _byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), plain),
-        "llama3": lambda: _byte_level(*llama3),
-    }
+    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    steps = [pre_tokenizers.Split(pattern, "isolated"), last]
+    library.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    pair, ids = "<s> $A <s>:1 $B:1", [("<s>", 1)]
+    template = processors.TemplateProcessing("<s> $A", pair, ids)
+    library.post_processor = processors.Sequence([library.post_processor, template])
+    return library
 
 
 def _bert():
@@ -249,9 +237,6 @@ def _llama():
 
 
 _FORMS = {
-    **_byte_levels(),
-    "bert": _bert,
-    "albert": _albert,
+    "gpt2": _gpt2, "llama3": _llama3, "bert": _bert, "albert": _albert, "llama": _llama,
     "t5": lambda: _unigram([], ["<pad>", "</s>", "<unk>"], [f"<extra_id_{n}>" for n in range(5)]),
-    "llama": _llama,
-}
+}  # fmt: skip

@@ -1,8 +1,8 @@
-"""Batches: windows, examples packed by best fit, and every kind a function of seed and step."""
+"""Batches: windows, gaps of spans and examples packed by best fit, functions of seed and step."""
 
-from collections.abc import Callable
+import math
+from collections import Counter
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,19 +10,216 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sublayer.config.objectives.noise import spans_of
+from sublayer.config.objectives.span import SpanObjective
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.best_fit import best_fit
+from sublayer.data.counter_rng import Purpose, seeds
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.parallel.batch_plan import BatchRule
-from sublayer.data.span.batches import RandomPieces
+from sublayer.data.span.batches import EpochPieces, RandomPieces, ScoredPieces
+from sublayer.data.span.corruption import corrupt, limit_runs
+from sublayer.data.span.examples import CorruptionRule
+from sublayer.data.span.masks import MASKS
 from sublayer.data.tasks.batches import ExampleBatches
 from tests.answerers import draw_examples, rule_of, split_of
+from tests.breadth import examples
 from tests.data.test_masked import LENGTHS as TEXT_LENGTHS
 from tests.data.test_masked import batches_of as pairs_of
-from tests.data.test_span import epoch_pieces
-from tests.data.test_span import rule_of as span_rule
 from tests.packed_rows import unpack
 from tests.stories import numbered
+
+END, PAD, FIRST_TOKEN = 1, 0, 10
+SENTINELS = tuple(range(99_999, 99_899, -1))
+
+
+def restore(inputs, targets, sentinels):
+    """Put the text of an input and its target together again; neither has its end.
+
+    A sentinel of the input for which the target has nothing leaves a gap without text.
+    """
+    if not sentinels:
+        return [*inputs, *targets]
+    names, parts = set(sentinels), [[]]
+    for id_ in targets:
+        if id_ in names:
+            parts.append([])
+        else:
+            parts[-1].append(id_)
+    # Where the input begins with what is not noise, so does the target with its sentinel.
+    rest = iter(parts if inputs[:1] and inputs[0] in names else parts[1:])
+    return list(chain.from_iterable(next(rest, []) if id_ in names else [id_] for id_ in inputs))
+
+
+def draw(n_rows, length, objective):
+    return MASKS[objective.noise](seeds(0, Purpose.NOISE, 0, n_rows), length, objective)
+
+
+def runs(row):
+    """Return the lengths of a mask's runs of noise."""
+    return [len(run) for run in "".join("x" if noise else " " for noise in row).split()]
+
+
+@pytest.mark.parametrize(("length", "density", "mean_span"), [(568, 0.15, 3.0), (9, 0.9, 2.0)])
+def test_every_mask_has_exactly_its_noise_and_its_spans(length, density, mean_span):
+    objective = SpanObjective(noise_density=density, mean_span=mean_span)
+    n_noise, n_spans = spans_of(objective, length)
+    for row in draw(20, length, objective):
+        assert (sum(runs(row)), len(runs(row))) == (n_noise, n_spans)
+        assert not row[0] and row[-1]
+
+
+def test_every_division_of_the_noise_is_as_likely():
+    # Of 12 tokens 6 are noise, in 3 spans: 10 ways to divide 6 into 3 parts.
+    objective = SpanObjective(noise_density=0.5, mean_span=2.0)
+    counts = Counter(tuple(runs(row)) for row in draw(20_000, 12, objective))
+    assert len(counts) == 10
+    assert all(abs(count - 2000) < 5 * math.sqrt(2000) for count in counts.values())
+
+
+def test_chance_takes_each_token_with_the_density_and_a_prefix_has_any_length():
+    masks = draw(2000, 100, SpanObjective(noise="iid", noise_density=0.25))
+    assert abs(masks.mean() - 0.25) < 0.005
+    assert abs(masks[:, 0].mean() - 0.25) < 0.05
+    assert abs((masks[:, 1:] & masks[:, :-1]).mean() - 0.0625) < 0.005
+    masks = draw(9000, 10, SpanObjective(noise="prefix"))
+    assert (np.diff(masks.astype(int), axis=1) >= 0).all()
+    counts = Counter((~masks).sum(1).tolist())
+    assert set(counts) == set(range(1, 10))
+    assert all(abs(count - 1000) < 160 for count in counts.values())
+
+
+def test_runs_beyond_the_sentinels_are_not_noise():
+    mask = np.array([[0, 1, 0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0, 1, 1]], dtype=np.bool_)
+    limited = limit_runs(mask, 3)
+    assert limited.astype(int).tolist() == [[0, 1, 0, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 1, 1]]
+    assert limit_runs(mask, 4) is mask
+
+
+def test_inputs_and_targets_are_the_released_vectors():
+    mask, texts = np.array([[1, 1, 0, 0, 1, 0]], dtype=np.bool_), np.arange(10, 16)[None]
+    sides = [999, 12, 13, 998, 15], [10, 11, 999, 14, 998]
+    # The opposite mask gives the targets.
+    for noise, expected in ((mask, sides), (~mask, sides[::-1])):
+        rows = corrupt(texts, noise, (999, 998, 997))
+        assert [row.ids.tolist() for row in rows] == list(expected)
+
+
+@pytest.mark.parametrize("noise", MASKS)
+@examples(200)
+@given(st.integers(2, 300), st.floats(0.01, 0.99), st.floats(1.0, 40.0), st.integers(2, 200))
+def test_inputs_and_targets_give_the_text_back(noise, length, density, mean_span, n_sentinels):
+    objective = SpanObjective(noise=noise, noise_density=density, mean_span=mean_span)
+    pieces = np.arange(3 * length).reshape(3, length) + 10_000
+    sentinels = () if noise == "prefix" else tuple(range(n_sentinels, 0, -1))
+    sides = corrupt(pieces, draw(3, length, objective), sentinels)
+    divided = [np.split(side.ids, np.cumsum(side.lengths)[:-1]) for side in sides]
+    for piece, source, target in zip(pieces.tolist(), *divided, strict=True):
+        assert restore(source.tolist(), target.tolist(), sentinels) == piece
+        for row in (source, target):
+            used = [id_ for id_ in row.tolist() if id_ < 10_000]
+            # Counted down from the first, and none of them twice.
+            assert used == list(sentinels[: len(used)])
+
+
+def span_rule(context=32, **settings):
+    objective = SpanObjective(**settings).resolve(context)
+    lengths = {"raw_length": objective.raw_length, "target_length": objective.target_length}
+    ids = {"sentinels": () if objective.noise == "prefix" else SENTINELS, "end_id": END}
+    rule = {"draw": MASKS[objective.noise], "settings": objective, "context": context}
+    return CorruptionRule(**rule, **lengths, **ids, pad_id=PAD, first_id=PAD)
+
+
+@pytest.fixture
+def make_text(make_split):
+    def make(*lengths):
+        """Make a split of documents whose tokens count up through all of them."""
+        ids = range(FIRST_TOKEN, FIRST_TOKEN + sum(lengths))
+        return make_split(ids, document_starts=np.cumsum([0, *lengths[:-1]]).tolist())
+
+    return make
+
+
+def pieces_of(batch):
+    """Put the text of each row together again, and check how its row ends and is read."""
+    pieces = []
+    for number, row in enumerate(batch.read.tokens.tolist()):
+        source = row[: row.index(END)]
+        assert set(row[len(source) + 1 :]) <= {PAD}
+        *target, last = [id_ for id_ in batch.targets[number].tolist() if id_ >= 0]
+        assert last == END
+        assert batch.written.tokens[number].tolist()[: len(target) + 1] == [PAD, *target]
+        pieces.append(restore(source, target, SENTINELS))
+    return pieces
+
+
+def epoch_pieces(split, rule, **settings):
+    defaults = {"batch_sequences": 3, "seed": 0, "boundaries": "ignore", "chunk_tokens": 65_536}
+    return EpochPieces(split, rule, **{**defaults, **settings})
+
+
+def test_an_epoch_uses_every_piece_of_the_joined_documents_once(make_text):
+    lengths = [50, 7, 93, 30]
+    ends = set((FIRST_TOKEN + np.cumsum(lengths) - 1).tolist())
+    batches = epoch_pieces(make_text(*lengths), span_rule())
+    assert batches.n_pieces(0) == 5  # pieces of 34 of 180 tokens: five, and 10 left
+    used = list(chain(*(pieces_of(batches.batch(step)) for step in range(5))))
+    for pieces in (used[:5], used[5:10], used[10:]):
+        tokens = list(chain(*pieces))
+        assert len(tokens) == len(set(tokens)) == 170
+        # What follows in a document follows in its pieces.
+        for piece in pieces:
+            assert all(later == token + 1 or token in ends for token, later in pairwise(piece))
+
+
+def test_pieces_stay_within_their_documents_where_those_are_respected(make_text):
+    split = make_text(50, 3, 93, 35)  # pieces of 34, 16; 3; 34, 34, 25; 34, of 35 one is left
+    batches = epoch_pieces(split, span_rule(), boundaries="respect")
+    assert batches.n_pieces(0) == 7
+    pieces = list(chain(*(pieces_of(batches.batch(step)) for step in range(3))))
+    assert Counter(map(len, pieces[:7])) == Counter([34, 16, 3, 34, 34, 25, 34])
+    for piece in pieces:
+        assert piece == list(range(piece[0], piece[0] + len(piece)))
+
+
+def test_a_long_document_gives_an_epoch_one_of_its_chunks(make_text):
+    split = make_text(100, 40)
+    batches = epoch_pieces(split, span_rule(), boundaries="respect", chunk_tokens=40)
+    begins = Counter()
+    for epoch in range(60):
+        joined = batches._pieces(epoch).joined
+        for first, length in zip(joined.firsts, np.diff(joined.bounds), strict=True):
+            begins[int(first), int(length)] += 1
+    assert set(begins) == {(0, 40), (40, 40), (80, 20), (100, 40)}
+    assert begins[100, 40] == 60 and min(begins.values()) > 8
+    assert "each longer document: 1 of" in batches.notes()[0]
+
+
+def test_all_rows_of_spans_are_as_long_and_nothing_is_padded(make_text):
+    split, rule = make_text(700, 400), span_rule(128)
+    for batches in (
+        epoch_pieces(split, rule),
+        RandomPieces(split, rule, batch_sequences=3, seed=0),
+    ):
+        batch = batches.batch(1)
+        assert batch.read.tokens.shape == (3, 128) and batch.read.mask is None
+        assert batch.targets.shape == batch.written.tokens.shape == (3, 29)
+        assert batch.n_predicted == 3 * 29 and batches.n_tokens(1) == 3 * 128
+        assert all(len(piece) == 141 for piece in pieces_of(batch))
+
+
+def test_scored_pieces_are_the_whole_text_and_always_the_same(make_text):
+    split, settings = make_text(50, 7, 93, 30), {"boundaries": "ignore"}
+    scored, again, some = (
+        ScoredPieces(split, span_rule(), batch_sequences=n, most=most, **settings)
+        for n, most in ((2, None), (5, None), (5, 3))
+    )
+    pieces = list(chain(*(pieces_of(scored.batch(number)) for number in range(scored.n_batches))))
+    assert list(map(len, pieces)) == [34, 34, 34, 34, 34, 10]
+    assert list(chain(*pieces)) == list(range(FIRST_TOKEN, FIRST_TOKEN + 180))
+    assert scored.documents.tolist() == [0, 0, 2, 2, 2, 3]
+    assert again.batch(0).read.tokens[:2].tolist() == scored.batch(0).read.tokens.tolist()
+    assert [piece[0] for piece in pieces_of(some.batch(0))] == [10, 10 + 2 * 34, 10 + 5 * 34]
 
 
 def test_windows_come_once_an_epoch_or_from_every_position(make_split):
@@ -60,17 +257,14 @@ def test_respected_boundaries_hide_targets_in_other_documents(make_split):
     assert batch.targets[0].tolist() == [1, 2, -1, 4, 5, 6, 7, 8, 9, -1, 11, 12]
     assert batch.further[0, 0].tolist() == [2, -1, -1, 5, 6, 7, 8, 9, -1, -1, 12, 13]
     assert batch.document_ids.tolist() == [[0] * 3 + [1] * 7 + [2] * 2] * 2
-    part = batch[1:2]
-    assert (len(batch), len(part)) == (2, 1)
-    assert torch.equal(part.document_ids, batch.document_ids[1:2])
-    assert torch.equal(part.tokens, batch.tokens[1:2])
+    assert torch.equal(batch[1:2].document_ids, batch.document_ids[1:2])
     ignored = Windows(split, **settings).batch(0)
     assert ignored.targets.tolist() == [list(range(1, 13))] * 2 and ignored.document_ids is None
     one = Windows(make_split(range(14)), **settings, boundaries="respect").batch(0)
     assert one.document_ids is None, "one document has no boundaries"
 
 
-WIDTH, WRITTEN_WIDTH, PAD, FIRST = 12, 6, 0, 1
+WIDTH, WRITTEN_WIDTH, FIRST_ID = 12, 6, 1
 
 
 def with_lengths(lengths, *, writes=False, predicts=False):
@@ -91,7 +285,7 @@ def with_lengths(lengths, *, writes=False, predicts=False):
 
 def packed(examples):
     widths = {"width": WIDTH, "written_width": WRITTEN_WIDTH}
-    return pack_examples(examples, **widths, pad_id=PAD, first_id=FIRST)
+    return pack_examples(examples, **widths, pad_id=PAD, first_id=FIRST_ID)
 
 
 LENGTHS = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4), min_size=1, max_size=12)
@@ -112,9 +306,8 @@ def check(batch, examples):
         assert found.segments.tolist() == given_.segments.tolist()
         wanted = given_.targets if given_.written is None else given_.written
         if given_.written is not None:
-            assert found.written.tolist() == [FIRST, *wanted.tolist()[:-1]]
-        assert (found.targets is None) == (wanted is None)
-        assert wanted is None or found.targets.tolist() == wanted.tolist()
+            assert found.written.tolist() == [FIRST_ID, *wanted.tolist()[:-1]]
+        assert np.array_equal(found.targets, wanted)
         assert batch.read.tokens[row, column] == given_.ids[given_.readout]
         assert batch.read.tokens[row, span].tolist() == given_.ids[list(given_.span)].tolist()
     for side in (batch.read, batch.written):
@@ -145,14 +338,12 @@ def test_a_batch_and_its_slices_hold_every_example_as_it_was_given(lengths, kind
 def test_an_example_that_does_not_fit_a_row_has_one_for_each_sequence():
     batch = packed(with_lengths([[5, 7, 6], [4], [3, 2]]))
     # Three rows of the first example are a unit, the others share a row.
-    assert batch.unit_rows == (0, 3, 4)
-    assert batch.read.lengths == (5, 7, 6, 9)
+    assert (batch.unit_rows, batch.read.lengths) == ((0, 3, 4), (5, 7, 6, 9))
     assert (batch.unit_examples, batch.numbers) == ((0, 1, 3), (0, 2, 1))
     # Both sequences of an example could be read in one row, but not written.
     batch = packed(with_lengths([[5, 5], [2]], writes=True))
-    assert batch.unit_rows == (0, 2, 3)
-    assert batch.read.lengths == (5, 5, 2)
-    assert batch.written is not None and batch.written.lengths == (5, 5, 2)
+    assert (batch.unit_rows, batch.read.lengths) == ((0, 2, 3), (5, 5, 2))
+    assert batch.written.lengths == (5, 5, 2)
 
 
 ROOM = (12, 6)
@@ -188,6 +379,7 @@ def test_windows_are_runs_of_the_text_with_the_tokens_ahead(make_split, mode):
     assert (batch.targets == batch.tokens + 1).all()
     assert torch.equal(batch.further, torch.stack([batch.tokens + 2, batch.tokens + 3]))
     assert torch.equal(batch[1:3].further, batch.further[:, 1:3])
+    assert torch.equal(batch[1:3].tokens, batch.tokens[1:3])
     batch.tokens.zero_()
     assert split.ids.tolist() == list(range(500)), "a batch is a copy"
 
@@ -199,6 +391,10 @@ def windows(seed, mode, **settings):
 
 def pairs(seed, **fields):
     return pairs_of(numbered(TEXT_LENGTHS), seed, **fields)
+
+
+def sentences(seed, rule):
+    return pairs(seed, pairs="sentences", sentence="nsp", steps=rule)
 
 
 def pieces(seed, noise, boundaries=""):
@@ -213,14 +409,12 @@ def answers(seed, orders, n=5):
     return ExampleBatches(split, rule=rule_of(split), batch_sequences=n, seed=seed, orders=orders)
 
 
-KINDS: dict[str, Callable[[int], Any]] = {
+KINDS = {
     "random windows": lambda seed: windows(seed, "random"),
     "shuffled windows": lambda seed: windows(seed, "shuffled"),
     "masked texts": lambda seed: pairs(seed, sentence="none"),
     "pairs of segments": lambda seed: pairs(seed, sentence="nsp"),
-    "steps of pairs of sentences": lambda seed: pairs(
-        seed, pairs="sentences", sentence="nsp", steps=BatchRule(64, multiple=2, parts=3)
-    ),
+    "steps of pairs of sentences": lambda seed: sentences(seed, BatchRule(64, multiple=2, parts=3)),
     "random pieces": lambda seed: pieces(seed, "spans"),
     "pieces of an epoch": lambda seed: pieces(seed, "iid", "ignore"),
     "pieces of documents": lambda seed: pieces(seed, "prefix", "respect"),
@@ -235,17 +429,13 @@ def rows(batch):
     if isinstance(batch, Batch):
         sides = zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True)
         return sorted([tokens, targets] for tokens, targets in sides)
-    return sorted(
-        [part.tolist() for part in sequence if part is not None] for sequence in unpack(batch)
-    )
+    parts = ([part for part in sequence if part is not None] for sequence in unpack(batch))
+    return sorted([part.tolist() for part in each] for each in parts)
 
 
-@pytest.mark.parametrize(
-    "batches",
-    [pairs(3, pairs="sentences", sentence="nsp", steps=BatchRule(24)), answers(3, "given", n=2)],
-    ids=["pairs of sentences", "examples"],
-)
-def test_a_process_without_an_example_is_given_one_that_does_not_count(batches):
+@pytest.mark.parametrize("kind", ["pairs of sentences", "examples"])
+def test_a_process_without_an_example_is_given_one_that_does_not_count(kind):
+    batches = answers(3, "given", n=2) if kind == "examples" else sentences(3, BatchRule(24))
     n = len(batches.batch(0).labels)
     shares = [rows(batches.batch(0, rank, n + 1)) for rank in range(n)]
     assert sorted(chain(*shares)) == rows(batches.batch(0))

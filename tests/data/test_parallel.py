@@ -36,16 +36,14 @@ def test_two_files_are_paired_line_by_line(tmp_path, suffix, end):
     source = written(tmp_path / f"a{suffix}", b"\xef\xbb\xbf" + end.join([*SOURCE, ""]).encode())
     target = written(tmp_path / f"b{suffix}", end.join(TARGET).encode())
     assert list(line_pairs(source, target)) == EXPECTED
-    for n_source, n_target in ((3, 5), (4, 1), (0, 2)):
-        written(source, b"x\n" * n_source)
-        written(target, b"x\n" * n_target)
-        with pytest.raises(
-            DataError, match=f"a{suffix} has {n_source} lines and .* has {n_target}"
-        ):
-            list(line_pairs(source, target))
-    written(target, b"x\n\xff\n")
-    with pytest.raises(DataError, match=f"b{suffix}, line 2: byte 0xff is not UTF-8"):
-        list(line_pairs(written(source, b"x\ny\n"), target))
+    for texts, message in (
+        ((b"x\n" * 3, b"x\n" * 5), f"a{suffix} has 3 lines and .* has 5"),
+        ((b"x\n" * 4, b"x\n"), f"a{suffix} has 4 lines and .* has 1"),
+        ((b"x\ny\n", b"x\n\xff\n"), f"b{suffix}, line 2: byte 0xff is not UTF-8"),
+    ):
+        files = map(written, (source, target), texts)
+        with pytest.raises(DataError, match=message):
+            list(line_pairs(*files))
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -66,15 +64,10 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
 
 def test_filters_count_dropped_pairs():
     kept = PairFilter(longest=4, ratio=1.5)
-    for n, m in ((1, 1), (4, 3), (3, 2)):
-        assert kept.keeps(["x"] * n, ["y"] * m)
-    for n, m in ((0, 3), (0, 0), (5, 5), (4, 2), (2, 4)):
-        assert not kept.keeps(["x"] * n, ["y"] * m)
-    assert dict(kept.dropped) == {
-        "with an empty side": 2,
-        "with more than 4 words": 1,
-        "with more than 1.5 words to one": 2,
-    }
+    sizes = ((1, 1), (4, 3), (3, 2), (0, 3), (0, 0), (5, 5), (4, 2), (2, 4))
+    assert [kept.keeps(["x"] * n, ["y"] * m) for n, m in sizes] == [True] * 3 + [False] * 5
+    more = {"with more than 4 words": 1, "with more than 1.5 words to one": 2}
+    assert dict(kept.dropped) == {"with an empty side": 2, **more}
     assert PairFilter().keeps(["x"] * 1000, ["y"])
 
 
@@ -109,11 +102,9 @@ def test_training_is_filtered_and_scored_texts_are_whole(files, capsys):
     sources = [" ".join(data.tokenizer.words(part)[:-1]) for part in parts[::2]]
     targets = [data.tokenizer.write(part).rsplit(" ", 1)[0] for part in parts[1::2]]
     assert set(zip(sources, targets, strict=True)) == known
-    err = capsys.readouterr().err
-    assert "8 pairs with an empty side left out" in err
+    err, pairs = capsys.readouterr().err, data.test.pairs
+    assert "8 pairs with an empty side left out" in err and "without text" not in err
     assert "8 pairs with more than 3 words to one left out" in err
-    assert "without text" not in err
-    pairs = data.test.pairs
     given = list(zip([*EN, " "], [*DE, " "], strict=True))
     assert [(pair.source, pair.target) for pair in pairs] == given
     assert (pairs[0].source_words, pairs[5].target_words) == ("a man 's hat .", "")
@@ -121,12 +112,6 @@ def test_training_is_filtered_and_scored_texts_are_whole(files, capsys):
 
 
 IWSLT = {"de": "Das ist Satz {}.", "en": "This is sentence {}."}
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path))
-    return tmp_path
 
 
 def write_iwslt(folder, n_pairs=60):
@@ -146,19 +131,16 @@ def write_iwslt(folder, n_pairs=60):
             (place / f"IWSLT14.{name}.de-en.{language}.xml").write_text(body)
 
 
-def corpus_config(**fields):
-    languages = {"source_language": "de", "target_language": "en"}
-    return DataConfig(**{"corpus": "iwslt14", **languages, "tokenizer": "word-bpe", **fields})
+def test_iwslt14_is_divided_as_its_script_does(tmp_path, monkeypatch):
+    def read(source="de", target="en", **fields):
+        given_ = {"corpus": "iwslt14", "tokenizer": "word-bpe", **fields}
+        data = DataConfig(source_language=source, target_language=target, **given_)
+        texts = find_texts(data, tmp_path / "cache", is_utf8=True)
+        return {split: read_pairs(texts.ranges(split)) for split in ("train", "valid", "test")}
 
-
-def pairs_of(data, folder):
-    texts = find_texts(data, folder / "cache", is_utf8=True)
-    return {split: read_pairs(texts.ranges(split)) for split in ("train", "valid", "test")}
-
-
-def test_iwslt14_is_divided_as_its_script_does(folder):
-    write_iwslt(folder)
-    splits = pairs_of(corpus_config(), folder)
+    monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path))
+    write_iwslt(tmp_path)
+    splits = read()
     assert [len(pairs) for pairs in splits.values()] == [58, 2, 10]
     every = [IWSLT["de"].format("title"), f"TED Talk: {IWSLT['de'].format('description')}"]
     every += [IWSLT["de"].format(number) for number in range(58)]
@@ -169,10 +151,9 @@ def test_iwslt14_is_divided_as_its_script_does(folder):
     assert splits["test"][-1].source == "Das ist Satz 42. & it's"
     # Every 23rd is counted after the filters: the description has more words, so that all behind
     # it come one earlier.
-    valid = pairs_of(corpus_config(max_words=5), folder)["valid"]
+    valid = read(max_words=5)["valid"]
     assert [pair.source for pair in valid] == [IWSLT["de"].format(21), IWSLT["de"].format(44)]
-    turned = pairs_of(corpus_config(source_language="en", target_language="de"), folder)["test"]
-    sides = [(pair.target, pair.source) for pair in turned]
+    sides = [(pair.target, pair.source) for pair in read("en", "de")["test"]]
     assert sides == [(pair.source, pair.target) for pair in splits["test"]]
 
 
@@ -240,10 +221,8 @@ def test_every_pair_is_used_once_an_epoch_in_batches_of_the_epoch():
 
 
 def test_a_step_is_a_function_of_seed_and_step_shared_by_processes_and_slices():
-    one, other, another = (
-        TranslationBatches(random_split(100), context=32, batch_tokens=600, seed=seed)
-        for seed in (4, 4, 5)
-    )
+    split, settings = random_split(100), {"context": 32, "batch_tokens": 600}
+    one, other, another = (TranslationBatches(split, **settings, seed=seed) for seed in (4, 4, 5))
     whole = one.batch(11)
     one.batch(3)
     assert rows(one.batch(11)) == rows(other.batch(11)) == rows(whole) != rows(another.batch(11))
@@ -258,9 +237,8 @@ def test_a_step_is_a_function_of_seed_and_step_shared_by_processes_and_slices():
 
 
 def test_a_process_without_a_pair_is_given_one_that_does_not_count():
-    batches = TranslationBatches(
-        split_of([(9, 9), (8, 7), (9, 8)]), context=12, batch_tokens=12, seed=0
-    )
+    split = split_of([(9, 9), (8, 7), (9, 8)])
+    batches = TranslationBatches(split, context=12, batch_tokens=12, seed=0)
     own, other = batches.batch(1, 0, 2), batches.batch(1, 1, 2)
     assert rows(own) == rows(batches.batch(1)) and len(own) == 1
     assert other.n_predicted == 0 and not (other.targets >= 0).any()
@@ -268,12 +246,12 @@ def test_a_process_without_a_pair_is_given_one_that_does_not_count():
 
 
 def test_long_pairs_are_left_out_and_counted():
-    split = split_of([(3, 9), (4, 4), (10, 1), (9, 9)])
-    batches = TranslationBatches(split, context=10, batch_tokens=40, seed=0)
+    split, settings = split_of([(3, 9), (4, 4), (10, 1), (9, 9)]), {"batch_tokens": 40, "seed": 0}
+    batches = TranslationBatches(split, context=10, **settings)
     assert batches.n_left_out == 1
     assert sum(len(batches.batch(step)) for step in range(batches.n_batches(0))) == 3
     with pytest.raises(DataError, match="every pair of the train .* of more than data.context = 4"):
-        TranslationBatches(split_of([(4, 1), (1, 5)]), context=4, batch_tokens=40, seed=0)
+        TranslationBatches(split_of([(4, 1), (1, 5)]), context=4, **settings)
 
 
 def test_runs_of_a_multiple_are_those_of_fairseqs_code():
@@ -316,7 +294,7 @@ def test_a_step_of_several_batches_is_their_union(order):
     assert (set(epoch_of(one, 0)) == set(singles)) == (order == "once")
     # Batches of one length are not taken together.
     sides = side_lengths(one.split)
-    spreads = [
-        np.median([np.ptp(sides[[*places], 0]) for places in epoch]) for epoch in (singles, grouped)
-    ]
-    assert spreads[1] > 2 * spreads[0]
+    spread, wider = (
+        np.median([np.ptp(sides[[*each], 0]) for each in epoch]) for epoch in (singles, grouped)
+    )
+    assert wider > 2 * spread

@@ -10,22 +10,15 @@ import pytest
 from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import CORPORA as NAMES
 from sublayer.data import training_text
-from sublayer.data.corpora import published
-from sublayer.data.corpora.lm1b import (
-    HELD_OUT,
-    RELEASE,
-    TRAINING,
-    extract_release,
-    find_release,
-    read_release,
-)
+from sublayer.data.corpora import lm1b, published
+from sublayer.data.corpora.lm1b import HELD_OUT, RELEASE, TRAINING, extract_release
 from sublayer.data.corpora.named import CORPORA, find_sources
 from sublayer.data.corpora.published import PublishedFile, PublishedRelease
 from sublayer.data.corpora.python_docs import python_prose
 from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.documents import AS_FILES
-from sublayer.data.text.files import FileDocument, MemoryDocument
+from sublayer.data.text.files import MemoryDocument
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.data.training_text import TrainingText, sampled
 from sublayer.errors import ConfigError, DataError
@@ -37,9 +30,7 @@ from tests.data.releases import FILES, write_archive, write_release, write_zip
 from tests.data.test_text import parquet
 from tests.waiting import waits_until
 
-TEXT = b"".join(
-    b"line %d of a text that is long enough to be divided\n" % number for number in range(200)
-)
+TEXT = b"".join(b"line %d of a text that is long enough to be divided\n" % n for n in range(200))
 BYTES = train_tokenizer("bytes", ())
 BPE = {"tokenizer": "bpe", "vocab_size": 300}
 
@@ -53,11 +44,8 @@ def file(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    path = tmp_path / "folder"
-    path.mkdir()
-    for number in range(40):
-        (path / f"{number:02}.txt").write_bytes(TEXT[number * 200 : number * 200 + 200])
-    return path
+    files = {f"{number:02}.txt": TEXT[number * 200 :][:200] for number in range(40)}
+    return write_release(tmp_path / "folder", files)
 
 
 def config_of(path, **fields):
@@ -119,7 +107,7 @@ def test_a_text_that_is_read_twice_is_refused(file, folder, cache, tmp_path):
     ):
         with pytest.raises(ConfigError, match=r"(valid|test)_path = .* is also read for train"):
             prepare(config_of(path, **fields), cache=cache)
-    one, two = str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")
+    one, two = (str(tmp_path / name) for name in ("a.jsonl", "b.jsonl"))
     for path in (one, two):
         Path(path).write_text(f'{{"text": "{path}."}}\n' * 9 + '{"text": "Same."}')
     both = "b.jsonl, document at line 10, the same as .*a.jsonl, document at line 10; name other"
@@ -156,14 +144,11 @@ def test_watched_texts_change_no_split(file, cache, tmp_path):
 
 
 def test_a_text_is_prepared_once_until_it_changes(file, cache):
-    def times():
-        return {path: path.stat().st_mtime_ns for path in cache.rglob("*") if path.is_file()}
-
     first = prepare(config_of(file, **BPE), cache=cache)
     expected = [split.ids.tolist() for split in first.splits()]
-    written = times()
-    second = prepare(config_of(file, **BPE), cache=cache)
-    assert times() == written and second.checksums == first.checksums
+    written = {path: path.stat().st_mtime_ns for path in cache.rglob("*") if path.is_file()}
+    assert prepare(config_of(file, **BPE), cache=cache).checksums == first.checksums
+    assert {path: path.stat().st_mtime_ns for path in written} == written
     # A damaged cache is made again, and leftovers of a killed process do no harm.
     for path in [*(cache / "tokens").iterdir(), *(cache / "tokenizers").iterdir()]:
         path.write_bytes(path.read_bytes()[:-50])
@@ -203,60 +188,41 @@ def test_a_tokenizer_of_a_text_that_changed_is_not_kept(file, cache):
 
 
 def test_of_several_processes_one_trains_a_tokenizer_and_the_others_wait(file, cache):
-    tokenizer = prepare_tokenizer(config_of(file, **BPE), cache=cache)
-    [path] = cache.rglob("*.json")
-    saved = path.read_bytes()
+    def made():
+        return prepare_tokenizer(config_of(file, **BPE), cache=cache).fingerprint
+
+    fingerprint, [path] = made(), cache.rglob("*.json")
+    saved, trained = path.read_bytes(), []
     path.unlink()
-    said = []
-    with shown_by(HeardStages(said.append, said.append)):
-        again = waits_until(
-            lock_of(path),
-            "waiting for another process, which trains the same tokenizer",
-            lambda: prepare_tokenizer(config_of(file, **BPE), cache=cache),
-            lambda: path.write_bytes(saved),
-        )
-    assert again.fingerprint == tokenizer.fingerprint
-    assert not said, "nothing was trained"
+    waiting = "waiting for another process, which trains the same tokenizer"
+    with shown_by(HeardStages(trained.append, trained.append)):
+        again = waits_until(lock_of(path), waiting, made, lambda: path.write_bytes(saved))
+    assert (again, trained) == (fingerprint, [])
 
 
-LINES = [b"line %04d of a text\n" % number for number in range(2000)]
-WHOLE = b"".join(LINES)
-
-
-@pytest.fixture
-def _small_windows(monkeypatch):
-    monkeypatch.setattr(training_text, "_WINDOW_BYTES", 100)
-    monkeypatch.setattr(training_text, "_SEARCHED_BYTES", 50)
-
-
-def as_documents(size):
-    """The text in documents of so many lines."""
-    parts = [b"".join(LINES[low : low + size]) for low in range(0, len(LINES), size)]
-    return [DocumentRange(MemoryDocument(str(n), part)) for n, part in enumerate(parts)]
-
-
-@pytest.mark.usefixtures("_small_windows")
 def test_a_sample_is_taken_of_a_text_beyond_the_bound(monkeypatch, capsys):
-    document = MemoryDocument("a", WHOLE)
-    parts = list(sampled([DocumentRange(document, 3000, 9000)], 6000, 1000))
-    assert all(3000 <= part.start < part.stop <= 9000 for part in parts)
-    assert parts[0].start == 3000
-    bound = "_MOST_BYTES_OF_OTHERS"
-    monkeypatch.setattr(training_text, bound, 500)
-    texts = TrainingText([as_documents(2000)], "wordpiece", "lines").texts()
-    lines = b"".join(texts).splitlines(keepends=True)
-    assert set(lines) <= set(LINES) and 15 < len(lines) < 35
-    sources = [as_documents(7), as_documents(2000)]
-    monkeypatch.setattr(training_text, bound, 2 * len(WHOLE))
-    capsys.readouterr()
-    whole = TrainingText(sources, "bpe", "none")
-    assert (whole.identity, b"".join(whole.texts())) == ([], WHOLE + WHOLE)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(training_text, bound, 2 * len(WHOLE) - 1)
-    part = TrainingText(sources, "bpe", "none")
-    assert part.identity == [["sample", 2 * len(WHOLE) - 1, 1]]
-    assert 0 < len(b"".join(part.texts())) <= 2.6 * len(WHOLE)
-    assert "is trained on 0 of the 0 MB" in capsys.readouterr().err
+    def bounded(n_bytes, sources, *rules):
+        for name, value in (("WINDOW", 100), ("SEARCHED", 50), ("MOST", n_bytes)):
+            name = f"_{name}_BYTES" + "_OF_OTHERS" * (name == "MOST")
+            monkeypatch.setattr(training_text, name, value)
+        capsys.readouterr()
+        found = TrainingText(sources, *rules)
+        return found.identity, b"".join(found.texts()), capsys.readouterr().err
+
+    lines = [b"line %04d of a text\n" % number for number in range(2000)]
+    text, parts = b"".join(lines), [b"".join(lines[low : low + 7]) for low in range(0, 2000, 7)]
+    whole = [DocumentRange(MemoryDocument("a", text))]
+    _, found, _ = bounded(500, [whole], "wordpiece", "lines")
+    found = found.splitlines(keepends=True)
+    assert set(found) <= set(lines) and 15 < len(found) < 35
+    places = list(sampled([DocumentRange(whole[0].document, 3000, 9000)], 6000, 1000))
+    assert all(3000 <= part.start < part.stop <= 9000 for part in places)
+    assert places[0].start == 3000
+    sources = [[DocumentRange(MemoryDocument(str(n), part)) for n, part in enumerate(parts)], whole]
+    assert bounded(2 * len(text), sources, "bpe", "none") == ([], text + text, "")
+    identity, found, shown = bounded(2 * len(text) - 1, sources, "bpe", "none")
+    assert identity == [["sample", 2 * len(text) - 1, 1]]
+    assert 0 < len(found) <= 2.6 * len(text) and "is trained on 0 of the 0 MB" in shown
 
 
 PUBLISHED = b"some published text\n" * 50
@@ -288,11 +254,8 @@ def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cac
     write_release(tmp_path, {"a.txt": b"one", "b.txt": b"two"})
     paths = (str(tmp_path / "b.txt"), str(tmp_path / "*.txt"))
     sources = find_sources(paths, "bookcorpus", cache)
-    assert [(source.name, len(source.documents), source.weight) for source in sources] == [
-        (paths[0], 1, None),
-        (paths[1], 2, None),
-        ("bookcorpus", 1, None),
-    ]
+    found = [(source.name, len(source.documents), source.weight) for source in sources]
+    assert found == [(paths[0], 1, None), (paths[1], 2, None), ("bookcorpus", 1, None)]
     sources = find_sources({paths[0]: 2.0}, {"bookcorpus": 0.5}, cache)
     assert [source.weight for source in sources] == [2.0, 0.5]
     with pytest.raises(ConfigError, match="there is no text: give data.path, or data.corpus as"):
@@ -302,29 +265,24 @@ def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cac
 
 
 def test_c4_is_its_shards_and_its_validation_is_held_out(data_folder, cache):
-    folder = data_folder / "c4" / "en"
-    folder.mkdir(parents=True)
-    for name, pages in (
-        ("train.00000-of-01024", range(3)),
-        ("train.00001-of-01024", range(10, 13)),
-        ("validation.00000-of-00008", range(20, 25)),
-    ):
-        lines = [json.dumps({"text": f"Page {page:02}.", "url": ""}) for page in pages]
-        data = gzip.compress("\n".join(lines).encode())
-        (folder / f"c4-{name}.json.gz").write_bytes(data)
+    def written(*pages):
+        lines = [json.dumps({"text": f"Page {page}.", "url": ""}) for page in pages]
+        return gzip.compress("\n".join(lines).encode())
+
+    shards = {"train.00000-of-01024": written(1, 2), "train.00001-of-01024": written(3)}
+    shards["validation.00000-of-00008"] = written(5, 6, 7)
+    files = {f"c4-{name}.json.gz": content for name, content in shards.items()}
+    write_release(data_folder / "c4" / "en", files)
     data = prepare(DataConfig(corpus="c4", context=2), cache=cache)
-    assert [data.tokenizer.decode(split.ids).decode() for split in data.splits()] == [
-        "".join(f"Page {page:02}." for page in (0, 1, 2, 10, 11, 12)),
-        "Page 20.Page 21.",
-        "Page 22.Page 23.Page 24.",
+    assert list(map(raw, data.splits())) == [
+        b"Page 1.Page 2.Page 3.",
+        b"Page 5.",
+        b"Page 6.Page 7.",
     ]
 
 
-EXPECTED = {
-    "train": b"The first sentence .\nThe second sentence .\n",
-    "valid": b"A held-out sentence .\nAnother one .\n",
-    "test": b"A test sentence .\n",
-}
+EXPECTED = {"train": b"The first sentence .\nThe second sentence .\n"}
+EXPECTED |= {"valid": b"A held-out sentence .\nAnother one .\n", "test": b"A test sentence .\n"}
 
 ARCHIVED = {f"{RELEASE}/{name}": text for name, text in FILES.items()}
 
@@ -335,28 +293,25 @@ def joined(published):
 
 def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache):
     write_release(tmp_path / RELEASE)
-    assert find_release(tmp_path) == find_release(tmp_path / RELEASE) == tmp_path / RELEASE
-    assert find_release(tmp_path / RELEASE / TRAINING) is None
-    archives = [
-        write_archive(tmp_path / name, ARCHIVED, mode)
-        for name, mode in (("release.tar.gz", "w:gz"), ("release.tar", "w"))
+    found = [
+        lm1b.find_release(tmp_path / place) for place in ("", RELEASE, f"{RELEASE}/{TRAINING}")
     ]
-    for path in (tmp_path, *archives):
+    assert found == [tmp_path / RELEASE] * 2 + [None]
+    packed = write_archive(tmp_path / "release.tar.gz", ARCHIVED)
+    for path in (tmp_path, packed, write_archive(tmp_path / "release.tar", ARCHIVED, "w")):
         (source,) = find_sources(str(path), None, cache)
         assert not source.documents
         assert joined(source.published) == EXPECTED
-    folder = extract_release(archives[0], cache)
+    folder = extract_release(packed, cache)
     (folder / TRAINING / "news.en-00001-of-00100").write_bytes(b"Seen .\n")
-    assert extract_release(archives[0], cache) == folder, "it is extracted once"
-    assert b"Seen ." in joined(read_release(folder, cache))["train"]
+    assert extract_release(packed, cache) == folder, "it is extracted once"
+    assert b"Seen ." in joined(lm1b.read_release(folder, cache))["train"]
 
 
 def test_nothing_is_extracted_outside_of_the_cache(tmp_path, cache):
-    evil = {
-        f"../../{TRAINING}/news.en-00001-of-00100": b"climbing .\n",
-        f"/tmp/evil/{HELD_OUT}/news.en.heldout-00000-of-00050": b"absolute .\n",
-        "../evil": b"other .\n",
-    }
+    names = [f"../../{TRAINING}/news.en-00001-of-00100", "../evil"]
+    names.append(f"/tmp/evil/{HELD_OUT}/news.en.heldout-00000-of-00050")
+    evil = dict.fromkeys(names, b"climbing .\n")
     folder = extract_release(write_archive(tmp_path / "evil.tar.gz", evil), cache)
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".gz"]
     assert len(files) == 2 and all(path.is_relative_to(folder) for path in files)
@@ -400,35 +355,31 @@ def test_a_corpus_is_found_in_the_data_folder_or_the_cache(cache, tmp_path, monk
 
 
 def test_c4_of_the_hub_is_held_out_by_its_own_split(cache, monkeypatch):
-    asked = []
-
     def read_hub(data_set, cache, reading, *, in_runs=False):
-        asked.append(str(data_set))
-        return [FileDocument(Path(f"{data_set.split}-{row}"), cache) for row in range(4)]
+        return [MemoryDocument(f"{data_set}-{row}", b"") for row in range(4)]
 
     monkeypatch.setattr(published, "read_hub", read_hub)
     (source,) = find_sources(None, "c4", cache)
-    assert asked == ["hub:allenai/c4:en@train", "hub:allenai/c4:en@validation"]
     names = {split: [each.name for each in part] for split, part in source.published.items()}
-    assert names["valid"] == ["validation-0", "validation-1"]
-    assert names["test"] == ["validation-2", "validation-3"]
-    assert len(names["train"]) == 4
+    rows = {split: [f"hub:allenai/c4:en@{split}-{row}" for row in range(4)]
+            for split in ("train", "validation")}  # fmt: skip
+    valid, test = rows["validation"][:2], rows["validation"][2:]
+    assert names == {"train": rows["train"], "valid": valid, "test": test}
 
 
 def test_the_sentences_of_bookcorpus_are_joined_to_documents(data_folder, cache):
-    place = data_folder / "bookcorpus"
     files = {"a_book.txt": b"A whole\n\nbook.\n", "books_large_p1.txt": b"one row .\n" * 1500}
-    write_release(place, files)
+    place = write_release(data_folder / "bookcorpus", files)
     parquet(place / "train.parquet", {"text": ["two rows ."] * 2})
-    expected = [b"one row .\n" * 1000, b"one row .\n" * 500, b"two rows .\n" * 2]
-    assert read_all(CORPORA["bookcorpus"](cache, AS_FILES).documents) == [
-        b"A whole\n\nbook.\n",
-        *expected,
+    expected = [
+        files["a_book.txt"],
+        *(b"one row .\n" * n for n in (1000, 500)),
+        b"two rows .\n" * 2,
     ]
+    assert read_all(CORPORA["bookcorpus"](cache, AS_FILES).documents) == expected
 
 
-@pytest.fixture
-def library(tmp_path, monkeypatch):
+def test_docstrings_and_topics_are_found_cleaned_and_cached(cache, tmp_path, monkeypatch):
     monkeypatch.setattr("sublayer.data.corpora.python_docs._LEAST_BYTES", 10)
     inner = 'def f():\n    """Indented\n\n        more   \n    """\n    def g(): "inner"\n'
     files = {
@@ -441,20 +392,13 @@ def library(tmp_path, monkeypatch):
         "site-packages/x.py": b'"""Not the library."""\n',
         "pydoc_data/topics.py": b'topics = {"if": "The if\\n***\\n", "else": "Or\\n\\n  else"}\n',
     }
-    return write_release(tmp_path / "lib", files)
-
-
-def test_docstrings_and_topics_are_found_cleaned_and_cached(cache, library):
+    library = write_release(tmp_path / "lib", files)
     first = python_prose(cache, library)
     assert {document.name: document.text.decode() for document in first} == {
-        "a/__init__.py": "Twice.\n",
-        "b.py": "About b.\n\nIndented\n\nmore\n\ninner\n",
-        "c.py": "tried\n",
-        "latin.py": "café\n",
-        "surrogate.py": "lone ? one\n",
-        "topic else": "Or\n\n  else\n",
-        "topic if": "The if\n***\n",
-    }
+        "a/__init__.py": "Twice.\n", "b.py": "About b.\n\nIndented\n\nmore\n\ninner\n",
+        "c.py": "tried\n", "latin.py": "café\n", "surrogate.py": "lone ? one\n",
+        "topic else": "Or\n\n  else\n", "topic if": "The if\n***\n",
+    }  # fmt: skip
     [cached] = (cache / "prose").iterdir()
     cached.write_text(json.dumps([["only", "this"]]))
     assert [document.text for document in python_prose(cache, library)] == [b"this"]

@@ -24,10 +24,7 @@ from tests.data.sentencepiece_files import DE, EN, LINES, TEXTS, write_marian, w
 from tests.data.sentences import sentences
 from tests.sentinels import encode_with_sentinels
 
-PROSE = (
-    "It is a truth universally acknowledged, in 1813, "
-    "that a single man's fortune (naïve, or £1,000) isn't his.\n" * 20
-)
+PROSE = "It is a truth, in 1813, that a single man's fortune (naïve, or £1,000) isn't his.\n" * 20
 TRAINED = UnigramTokenizer.train([PROSE.encode()], vocab_size=120)
 ODD = st.text(st.sampled_from("ab 's19,.(\n\t\r\u00a0\u0085\u2028\x1cÉéσΣ\u0301漢"), max_size=60)
 
@@ -100,15 +97,14 @@ def test_rules_are_those_of_settings_or_of_pieces(tmp_path):
     settings.write_text("[]")
     with pytest.raises(DataError, match="tokenizer_config.json"):
         load_tokenizer(tmp_path)
-    assert Normalization.of(["▁the", "▁한국"], is_masked=True) == Normalization()
-    assert Normalization.of(["▁The"], is_masked=True).do_lower_case is False
-    assert Normalization.of(["▁é"], is_masked=False) == Normalization(True, True, False)
+    of = Normalization.of
+    assert of(["▁the", "▁한국"], is_masked=True) == Normalization()
+    assert of(["▁The"], is_masked=True).do_lower_case is False
+    assert of(["▁é"], is_masked=False) == Normalization(True, True, False)
 
 
-CASED = (
-    PROSE.encode() + "The Cat sat on the Mat (naïve, £1,000); <extra_id_7> is text.\n".encode() * 20
-)
-MARKED = train_tokenizer("unigram", [CASED], vocab_size=120, sentinels=9)
+CASED = PROSE + "The Cat sat on the Mat (naïve, £1,000); <extra_id_7> is text.\n" * 20
+MARKED = train_tokenizer("unigram", [CASED.encode()], vocab_size=120, sentinels=9)
 SPECIAL = st.sampled_from(["<extra_id_0>", "<extra_id_8>", "<extra_id_9>", "</s>", "<pad>"])
 
 
@@ -154,16 +150,10 @@ def check_t5(ours, theirs):
     assert not {*ours.sentinel_ids, 0, 1} & set(ids)
 
 
-@pytest.mark.parametrize(
-    ("rules", "n_added"),
-    [
-        ({}, 5),
-        ({"user_defined_symbols": NAMES[::-1]}, 0),
-        ({"user_defined_symbols": ["(", *NAMES]}, 0),
-        ({"control_symbols": NAMES}, 0),
-    ],
-    ids=["added", "counted down", "counted up", "control"],
-)
+@pytest.mark.parametrize("rules, n_added", [
+    ({}, 5), ({"user_defined_symbols": NAMES[::-1]}, 0),
+    ({"user_defined_symbols": ["(", *NAMES]}, 0), ({"control_symbols": NAMES}, 0),
+], ids=["added", "counted down", "counted up", "control"])  # fmt: skip
 def test_t5s_files_have_the_ids_and_texts_of_transformers(tmp_path, rules, n_added):
     transformers = pytest.importorskip("transformers")
     folder = write_t5(tmp_path / "t5", **rules)
@@ -192,10 +182,9 @@ def test_a_tokenizer_json_has_its_own_sentinels(tmp_path):
     assert isinstance(load_tokenizer(folder), UnigramTokenizer)
 
 
-@pytest.mark.parametrize(
-    ("kind", "more", "n"),
-    [("T5", {"extra_ids": 7}, 7), ("T5", {}, 100), ("Llama", {"extra_ids": 7}, 0)],
-)
+@pytest.mark.parametrize("kind, more, n", [
+    ("T5", {"extra_ids": 7}, 7), ("T5", {}, 100), ("Llama", {"extra_ids": 7}, 0),
+])  # fmt: skip
 def test_settings_beside_a_model_count_its_sentinels(tmp_path, kind, more, n):
     folder = write_t5(tmp_path / "t5")
     settings = {"tokenizer_class": f"{kind}Tokenizer", **more}
@@ -223,17 +212,18 @@ def test_marians_files_have_the_ids_and_texts_of_transformers(tmp_path, rules):
         theirs = transformers.MarianTokenizer.from_pretrained(folder)
     ids = (theirs.eos_token_id, theirs.pad_token_id, theirs.unk_token_id)
     assert (ours.sep_id, ours.pad_id, ours.unk_id) == ids
-    lines, n_unknown = [*EN, *DE, *NEW], 0
-    for line, ids in zip(lines, ours.encode_source(lines), strict=True):
-        assert theirs(line).input_ids == [*ids, ours.sep_id], line
-    for line, ids in zip(lines, ours.encode_target(lines), strict=True):
-        whole = [*ids, ours.sep_id]
-        assert theirs(text_target=line).input_ids == whole, line
-        n_unknown += int((ids == ours.unk_id).sum())
-        if ours.unk_id not in ids:
-            text = theirs.decode(whole, skip_special_tokens=True, use_source_tokenizer=False)
-            assert ours.write(whole) == " ".join(text.split()), line
-    assert n_unknown > 0
+    lines = [*EN, *DE, *NEW]
+    read, written = (
+        ours.encode_source(lines),
+        [[*ids, ours.sep_id] for ids in ours.encode_target(lines)],
+    )
+    assert theirs(lines).input_ids == [[*ids, ours.sep_id] for ids in read]
+    assert theirs(text_target=lines).input_ids == written
+    known = [ids for ids in written if ours.unk_id not in ids]
+    for ids in known:
+        text = theirs.decode(ids, skip_special_tokens=True, use_source_tokenizer=False)
+        assert ours.write(ids) == " ".join(text.split())
+    assert len(known) < len(lines)
     vocabulary.save(tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path / "tokenizer.json")
     assert (again.fingerprint, again.names) == (vocabulary.fingerprint, vocabulary.names)

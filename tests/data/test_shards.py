@@ -30,6 +30,7 @@ from sublayer.data.text.whole_documents import WholeDocuments
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
+from tests.data.releases import write_release
 
 BYTES = ByteTokenizer()
 DOCUMENTS = [DocumentRange(MemoryDocument("a", text)) for text in (b"one two", b"three\nfour")]
@@ -91,10 +92,9 @@ def test_a_chunk_border_changes_nothing(path, monkeypatch, n_bytes):
         assert store.n_bytes == 398
 
 
-@pytest.mark.parametrize(
-    ("document", "unit", "padding"),
-    [(DOCUMENTS[1].document, "none", (20, 24)), (SENTENCES, "prose", (38, 40))],
-)
+@pytest.mark.parametrize("document, unit, padding", [
+    (DOCUMENTS[1].document, "none", (20, 24)), (SENTENCES, "prose", (38, 40)),
+])  # fmt: skip
 def test_a_store_cut_or_changed_anywhere_is_not_read(path, document, unit, padding):
     assert read_store(path) is None
     write_store(path, [[DocumentRange(document)]], BYTES, unit)
@@ -108,12 +108,10 @@ def test_a_store_cut_or_changed_anywhere_is_not_read(path, document, unit, paddi
     assert read_store(path) is None
 
 
-@pytest.mark.parametrize(("most", "n_bytes", "sizes"), [(2, 99, [2, 2]), (9, 14, [2, 1, 1])])
-def test_sentences_are_encoded_in_batches_and_long_ones_alone(
-    path, monkeypatch, most, n_bytes, sizes
-):
-    monkeypatch.setattr("sublayer.data.shards.encoding._BATCH_SENTENCES", most)
-    monkeypatch.setattr("sublayer.data.shards.encoding._BATCH_BYTES", n_bytes)
+@pytest.mark.parametrize("bounds, sizes", [((2, 99), [2, 2]), ((9, 14), [2, 1, 1])])
+def test_sentences_are_encoded_in_batches_and_long_ones_alone(path, monkeypatch, bounds, sizes):
+    for name, most in zip(("SENTENCES", "BYTES"), bounds, strict=True):
+        monkeypatch.setattr(encoding, f"_BATCH_{name}", most)
     batches = list(encoding._sentence_batches(["One.", "Two three.", "Longer than that.", "Four."]))
     assert [len(batch) for batch in batches] == sizes
     blank = DocumentRange(MemoryDocument("blank", b" \n\n "))
@@ -142,11 +140,10 @@ def test_digests_of_large_files_are_remembered_until_they_change(tmp_path, cache
 def test_forks_are_the_published_generator():
     # The first outputs of SplitMix64 from state 0 and from state 1234567, as listed for the
     # reference implementation.
-    zero, other = np.zeros(1, dtype=np.uint64), np.array([1234567], dtype=np.uint64)
-    listed = ["0xe220a8397b1dcdaf", "0x6e789e6aa1b965f4", "0x6c45d188009454f"]
-    assert [hex(fork(zero, n)[0]) for n in range(3)] == listed
-    listed = [6457827717110365317, 3203168211198807973, 9817491932198370423]
-    assert fork(other, np.arange(3)).tolist() == listed
+    listed = {0: [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x6C45D188009454F]}
+    listed[1234567] = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    for state, outputs in listed.items():
+        assert fork(np.array([state], dtype=np.uint64), np.arange(3)).tolist() == outputs
 
 
 @pytest.mark.parametrize("most", [1, 1000])
@@ -162,9 +159,7 @@ def test_an_order_is_that_of_the_seeds_whatever_is_in_memory(most, monkeypatch, 
     assert not list(tmp_path.iterdir())
 
 
-PARAGRAPHS = [
-    f"Title {number}\n\nOne {number}. Two.\nThree!\n\n".encode() * 3 for number in range(60)
-]
+PARAGRAPHS = [f"Title {n}\n\nOne {n}. Two.\nThree!\n\n".encode() * 3 for n in range(60)]
 BPE = train_tokenizer("bpe", PARAGRAPHS, vocab_size=300)
 
 
@@ -176,8 +171,7 @@ def documents(folder):
     """Sources of several kinds: in memory, in files, blank ones, and records of a pack."""
     contents = {f"{number}.txt": text for number, text in enumerate(PARAGRAPHS[20:30])}
     contents["packed.txt.gz"] = gzip.compress(b"Packed. " * 100, mtime=0)
-    for name, content in contents.items():
-        (folder / name).write_bytes(content)
+    write_release(folder, contents)
     found = [DocumentRange(FileDocument(folder / name, folder / "cache")) for name in contents]
     found[0] = DocumentRange(found[0].document, 7, 30)
     records = open_pack(folder / "pack", [("records", lambda: enumerate(PARAGRAPHS[30:], 1))])
@@ -209,12 +203,8 @@ def stopped(monkeypatch, after, *arguments, **options):
 
 @pytest.mark.parametrize("unit", ["none", "prose"])
 def test_shards_give_the_file_of_the_whole(tmp_path, unit):
-    sources = documents(tmp_path)
-    for tokenizer, shard_bytes, n_processes in (
-        (ByteTokenizer(), 1, 1),
-        (BPE, 700, 1),
-        (CharacterTokenizer("One Tw.\n"), 3000, 2),
-    ):
+    sources, several = documents(tmp_path), CharacterTokenizer("One Tw.\n")
+    for tokenizer, shard_bytes, n_processes in ((BYTES, 1, 1), (BPE, 700, 1), (several, 3000, 2)):
         expected = written(tmp_path / "whole", sources, tokenizer, unit, shard_bytes=1 << 40)
         settings = {"shard_bytes": shard_bytes, "n_processes": n_processes}
         assert written(tmp_path / "a", sources, tokenizer, unit, **settings) == expected
@@ -295,10 +285,9 @@ def test_a_text_that_changes_meanwhile_is_noticed(tmp_path, monkeypatch, unit):
         os.utime(path, ns=times)  # it looks the same
         add_all(self, pieces)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(ShardEncoder, "add_all", change_and_add)
-        with pytest.raises(DataError, match=f"^{path}, or what follows it, changed while it was"):
-            write_store(tmp_path / "a", [[DocumentRange(document)]], ByteTokenizer(), unit)
+    monkeypatch.setattr(ShardEncoder, "add_all", change_and_add)
+    with pytest.raises(DataError, match=f"^{path}, or what follows it, changed while it was"):
+        write_store(tmp_path / "a", [[DocumentRange(document)]], BYTES, unit)
     assert not (tmp_path / "a").exists()
 
 
@@ -312,8 +301,7 @@ def test_a_request_holds_no_text_of_a_compressed_file(tmp_path, monkeypatch, sma
     request = write_request(shard, tmp_path / "part")
     assert len(request) < 1000
     number, part, [piece] = read_request(request)
-    assert (number, part) == (0, tmp_path / "part")
-    assert piece.part.document.read()[:] == text
+    assert (number, part, piece.part.document.read()[:]) == (0, tmp_path / "part", text)
     assert (tmp_path / "cache" / "unpacked").exists() == (small_bytes < len(text))
 
 

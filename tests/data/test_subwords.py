@@ -1,9 +1,12 @@
-"""Merges trained here and those of other programs, and files of the ``tokenizers`` library."""
+"""Merges trained here and of other programs, the library's files, and files with anything wrong."""
 
 import gzip
 import json
 import sys
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import tokenizers
@@ -16,10 +19,13 @@ from sublayer.data.subwords.bpe_training import Marks, alphabet_of, count_words,
 from sublayer.data.subwords.probe import try_file
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.subwords.whitespace_cuts import before_whitespace
-from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import DataError
 from tests.breadth import examples, rows
-from tests.data.hostile import FORMS, check_file, published
+from tests.data import hostile
+from tests.data.hostile import FORMS, check_file, damaged, published
+from tests.data.sentencepiece_files import t5_model
 
 CODES = "#version: 0.2\nl o\nlo w</w>\ne r</w>\n"
 
@@ -54,9 +60,9 @@ def applied(word, ranks, *, is_apart):
 
 @pytest.mark.parametrize("version", ["0.1", "0.2"])
 def test_every_word_is_divided_as_subword_nmt_says(write, real_data, version):
-    folder = real_data / "multi30k"
-    texts = [gzip.decompress((folder / f"train.{each}.gz").read_bytes()) for each in ("en", "de")]
-    captions = [line for text in texts for line in text.decode().splitlines()]
+    files = [real_data / "multi30k" / f"train.{each}.gz" for each in ("en", "de")]
+    texts = [gzip.decompress(file.read_bytes()).decode() for file in files]
+    captions = [line for text in texts for line in text.splitlines()]
     counts = count_words(line.split() for line in captions[::9])
     learned = train_merges(counts, alphabet_of(counts), n_merges=2000, marks=Marks(end="</w>"))
     ranks = {pair: rank for rank, pair in enumerate(learned.merges)}
@@ -109,21 +115,17 @@ def test_a_dictionary_gives_the_ids_and_is_stored_with_them(write, tmp_path):
         find_dictionary(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("codes", "dictionary", "message"),
-    [
-        ("", None, "codes has no merge"),
-        ("#version: 0.2\na b</w>\na\n", None, "codes, line 3: 'a'"),
-        (CODES, "er 9\nlow x\n", "dict.txt, line 2: 'low x'"),
-        (CODES, "er 9\nw@@ 3\ner 1\n", "dict.txt, line 3: 'er'"),
-    ],
-)
+@pytest.mark.parametrize("codes, dictionary, message", [
+    ("", None, "codes has no merge"),
+    ("#version: 0.2\na b</w>\na\n", None, "codes, line 3: 'a'"),
+    (CODES, "er 9\nlow x\n", "dict.txt, line 2: 'low x'"),
+    (CODES, "er 9\nw@@ 3\ner 1\n", "dict.txt, line 3: 'er'"),
+])  # fmt: skip
 def test_damaged_codes_and_dictionaries_are_refused_with_their_line(
     write, codes, dictionary, message
 ):
-    beside = None if dictionary is None else write(dictionary, "dict.txt")
     with pytest.raises(DataError, match=message):
-        read_codes(write(codes), beside)
+        read_codes(write(codes), dictionary and write(dictionary, "dict.txt"))
 
 
 def test_the_most_frequent_pair_of_the_most_frequent_characters_is_merged_first(monkeypatch):
@@ -142,11 +144,7 @@ def test_the_most_frequent_pair_of_the_most_frequent_characters_is_merged_first(
     assert alphabet_of({"zb": 2, "a": 1, "c": 1}) == ["b", "z"]
 
 
-PROSE = (
-    "It is a truth universally acknowledged, "
-    "that a single man's fortune — naïve, or 1,000 £ — isn't his.\n\n" * 20
-)
-
+PROSE = "It is a truth: a single man's fortune — naïve, or 1,000 £ — isn't his.\n\n" * 20
 TRAINED = SubwordTokenizer.train([PROSE.encode()], vocab_size=320)
 ODD = st.text(
     st.sampled_from("ab 's1.\n\t\r\u00a0\u3000\u0085\u2028\x1c\x1f\u200b\ufeffé漢𝄞"), max_size=60
@@ -159,18 +157,16 @@ def library_ids(tokenizer, text):
     return list(library.encode(text, add_special_tokens=False).ids)
 
 
-def byte_level(*, add_prefix_space=False):
+def byte_level(*first, add_prefix_space=False):
     library = Tokenizer.from_str(TRAINED.serialize().decode())
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    last = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space, use_regex=not first)
+    library.pre_tokenizer = pre_tokenizers.Sequence([*first, last]) if first else last
     return library
 
 
 def patterned():
-    library = byte_level()
     pattern = tokenizers.Regex(r"\p{L}+\s*|[^\p{L}]+")
-    last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    steps = [pre_tokenizers.Split(pattern, "isolated"), last]
-    library.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    library = byte_level(pre_tokenizers.Split(pattern, "isolated"))
     library.add_tokens(["a b"])
     return SubwordTokenizer(library)
 
@@ -203,12 +199,8 @@ def test_ids_are_the_librarys_in_batches_too_and_by_another_pattern(text):
 
 
 def test_cuts_fall_before_whitespace_and_training_in_parts_gives_the_same_merges():
-    for text, near, place in (
-        (b"one two\n\nthree", 13, 7),
-        (b"one two three", 6, 3),
-        (b"  onetwothree", 13, 0),
-        (b"", 0, 0),
-    ):
+    cuts = [(b"one two\n\nthree", 13, 7), (b"one two three", 6, 3), (b"  onetwothree", 13, 0)]
+    for text, near, place in (*cuts, (b"", 0, 0)):
         assert before_whitespace(text, near) == place
     data = PROSE.encode()
     place = before_whitespace(data, 700)
@@ -272,21 +264,18 @@ def test_every_published_form_is_read(write, form):
 BROKEN = {"type": "Precompiled", "precompiled_charsmap": "@"}
 MANY = {"type": "Sequence"}
 FOUR = {"type": "Replace", "pattern": {"Regex": "."}, "content": "aaaa"}
-WHOLE = {"Sequence": {"id": "A", "type_id": 0}}
-TWICE = {"type": "TemplateProcessing", "special_tokens": {}, "pair": [WHOLE] * 2}
+BOTH = [{"Sequence": {"id": "A", "type_id": 0}}] * 2
+TWICE = {"type": "TemplateProcessing", "special_tokens": {}, "pair": BOTH, "single": BOTH}
 
 
-@pytest.mark.parametrize(
-    ("form", "parts", "message"),
-    [
-        ("t5", {"normalizer": BROKEN}, "Precompiled"),
-        ("bert", {"model": {"vocab": {"a": 0, "b": 1}}, "added_tokens": []}, r"Missing \[UNK\]"),
-        ("bert", {"model": {"vocab": {"[UNK]": 0, "a": 1 << 31}}}, "greatest id is 2147483648"),
-        ("gpt2", {"normalizer": {**MANY, "normalizers": [FOUR] * 40}}, "too much memory|dies"),
-        ("gpt2", {"normalizer": {**MANY, "normalizers": [FOUR] * 3}}, "it makes .* ids of a text"),
-        ("gpt2", {"post_processor": {**TWICE, "single": [WHOLE] * 2}}, "changes the ids"),
-    ],
-)
+@pytest.mark.parametrize("form, parts, message", [
+    ("t5", {"normalizer": BROKEN}, "Precompiled"),
+    ("bert", {"model": {"vocab": {"a": 0, "b": 1}}, "added_tokens": []}, r"Missing \[UNK\]"),
+    ("bert", {"model": {"vocab": {"[UNK]": 0, "a": 1 << 31}}}, "greatest id is 2147483648"),
+    ("gpt2", {"normalizer": {**MANY, "normalizers": [FOUR] * 40}}, "too much memory|dies"),
+    ("gpt2", {"normalizer": {**MANY, "normalizers": [FOUR] * 3}}, "it makes .* ids of a text"),
+    ("gpt2", {"post_processor": TWICE}, "changes the ids"),
+])  # fmt: skip
 def test_files_that_end_the_library_are_refused(write, form, parts, message, monkeypatch):
     monkeypatch.setattr("sublayer.data.subwords.probe._BYTES", 192 << 20)
     path = write(json.dumps(changed(form, **parts)), "tokenizer.json")
@@ -305,3 +294,92 @@ def test_each_content_is_tried_once(tmp_path, monkeypatch):
     try_file("tokenizers", data, "it")
     with pytest.raises(DataError, match="it: the process that tries it cannot be started"):
         try_file("tokenizers", data + b" ", "it")
+
+
+NAMES = ["<unk>", "</s>", "<pad>", "\u2581the", "a"]
+
+
+@cache
+def own(kind):
+    """The content of a file of ours."""
+    if kind == "bilingual":
+        sides = {side: LanguageRules(side[:2]).content() for side in ("source", "target")}
+        return {**own("word-bpe"), "kind": kind, "vocabulary": own("word-bpe"), **sides}
+    if kind == "pair":
+        model = {name: own("unigram")[name] for name in ("sha256", "model")}
+        both = {"names": NAMES, "source": model, "target": model}
+        return {**own("word-bpe"), "kind": "sentencepiece-pair", **both}
+    more = {} if kind == "characters" else {"vocab_size": 80}
+    if kind == "sentinels":
+        kind, more = "unigram", {**more, "sentinels": 5}
+    return train_tokenizer(kind, [text.encode() for text in hostile.CORPUS], **more).content()
+
+
+def written(random, content, share=0.15):
+    text = json.dumps(hostile.altered(random, content)).encode()
+    return damaged(random, text) if random.random() < share else text
+
+
+def gpt(random):
+    """Files of GPT-2 or GPT-1."""
+    model, names = own("gpt1-bpe"), ("encoder_bpe_9.json", "vocab_9.bpe")
+    if random.random() < 0.5:
+        model, names = published("gpt2")["model"], ("vocab.json", "merges.txt")
+    lines = "".join(["#version: 0.2\n", *(" ".join(merge) + "\n" for merge in model["merges"])])
+    lines = lines.encode() if random.random() < 0.5 else damaged(random, lines.encode())
+    return {names[0]: written(random, model.get("vocab") or model["ids"], 0), names[1]: lines}
+
+
+def codes(random):
+    found = {"codes": damaged(random, b"#version: 0.2\nt h\nth e</w>\nq u\no w\nd o\n")}
+    if random.random() < 0.5:
+        found["dict.txt"] = damaged(random, b"the 20\nqu@@ 9\no 3\nw@@ 2\n")
+    return found
+
+
+def marian(random):
+    ids = written(random, {name: id_ for id_, name in enumerate(NAMES)}, 0.3)
+    models = dict.fromkeys(("source.spm", "target.spm"), hostile.sentencepiece_model())
+    return {**models, "vocab.json": ids}
+
+
+def with_sentinels(random):
+    model = t5_model(user_defined_symbols=[f"<extra_id_{number}>" for number in range(5)])
+    beside = written(random, {"tokenizer_class": "T5Tokenizer", "extra_ids": 5}, 0)
+    return {"spiece.model": damaged(random, model), "tokenizer_config.json": beside}
+
+
+def wordpiece(random):
+    pieces = "".join(f"{piece}\n" for piece in published("bert")["model"]["vocab"]).encode()
+    settings = [b"{}", b'{"do_lower_case": 3}', b"[" * 100_000, b'{"do_lower_case": false}']
+    return {"vocab.txt": damaged(random, pieces), "tokenizer_config.json": random.choice(settings)}
+
+
+KINDS = ("characters", "word-bpe", "gpt1-bpe", "unigram", "sentinels", "bilingual", "pair")
+MAKERS = {
+    "library": lambda random: {"tokenizer.json": written(random, published(random.choice(FORMS)))},
+    "own": lambda random: {"tokenizer.json": written(random, own(random.choice(KINDS)))},
+    "sentinels": with_sentinels, "codes": codes, "wordpiece": wordpiece, "gpt": gpt,
+    "marian": marian,
+}  # fmt: skip
+
+
+def check(files):
+    with TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        check_file(Path(folder) / "codes" if "codes" in files else Path(folder))
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@examples(75)
+@given(random=st.randoms(use_true_random=False))
+def test_files_with_anything_wrong_are_read_or_refused(kind, random):
+    check(MAKERS[kind](random))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "spiece.model", "vocab.txt", "codes"])
+def test_deep_and_empty_files_are_refused(name):
+    deep = [b"[" * 100_000, b'{"a":' * 100_000, b'{"model": ' + b"1" * 5000 + b"}"]
+    for data in (*deep, b"", b"\xff"):
+        check({name: data})

@@ -13,21 +13,13 @@ from tokenizers import decoders, models, pre_tokenizers
 from sublayer.config.data import DataConfig
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tasks import spans as decoding
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.marks import Marks
 from sublayer.data.tasks.offsets import encode_with_offsets
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
 from sublayer.data.tasks.span_examples import SpanExamples
-from sublayer.data.tasks.spans import (
-    best_starts,
-    independent_candidates,
-    independent_prediction,
-    joint_candidates,
-    joint_prediction,
-    null_score,
-    rank_spans,
-)
 from sublayer.data.tasks.windows import Window, best_windows, cut_windows, gold_places, gold_tokens
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
@@ -35,6 +27,7 @@ from sublayer.errors import ConfigError
 from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.registry import TASKS
 from tests.breadth import examples, rows
+from tests.data.releases import write_release
 
 _TEXT = (
     "The Panthers' defense gave up just 308 points, ranking sixth. Tesla's machine — “to end” — "
@@ -49,13 +42,11 @@ def _tokenizer(name):
     if name not in ("t5", "library unigram"):
         return train_tokenizer(name, [_TEXT.encode()], vocab_size=_SIZES.get(name))
     model = train_tokenizer("unigram", [_TEXT.encode()], vocab_size=150, sentinels=4)
-    if name == "t5":
-        return model
     # T5's file of the tokenizers library, in short.
     library = tokenizers.Tokenizer(models.Unigram(list(model.scores()), unk_id=model.unk_id))
     library.pre_tokenizer = pre_tokenizers.Metaspace()
     library.decoder = decoders.Metaspace()
-    return SubwordTokenizer(library)
+    return model if name == "t5" else SubwordTokenizer(library)
 
 
 @pytest.mark.parametrize("name", rows(_NAMES, 4))
@@ -85,24 +76,21 @@ def test_places_are_in_order_and_in_the_text(name, text):
     assert np.array_equal(placed.ids, _tokenizer(name).encode(text.encode("utf-8", "replace")))
     assert placed.ids.shape == placed.starts.shape == placed.ends.shape
     assert (np.diff(placed.starts) >= 0).all() and (np.diff(placed.ends) >= 0).all()
-    assert (placed.starts <= placed.ends).all()
-    assert (placed.starts >= 0).all() and (placed.ends <= len(text)).all()
+    assert (placed.starts >= 0).all() and (placed.starts <= placed.ends).all()
+    assert (placed.ends <= len(text)).all()
     if name == "bytes":
-        lengths = [len(letter.encode("utf-8", "replace")) for letter in text]
-        assert placed.starts.tolist() == [
-            n for n, length in enumerate(lengths) for _ in range(length)
-        ]
-        assert np.array_equal(placed.ends, placed.starts + 1)
+        expected = [n for n, each in enumerate(text) for _ in each.encode("utf-8", "replace")]
+        assert placed.starts.tolist() == (placed.ends - 1).tolist() == expected
 
 
 def test_windows_stand_a_stride_apart_and_the_last_ends_with_the_passage():
-    assert cut_windows(300, 200) == (Window(0, 200), Window(128, 172))
-    assert cut_windows(200, 200) == (Window(0, 200),)
-    assert cut_windows(201, 200) == (Window(0, 200), Window(128, 73))
-    assert cut_windows(10, 4, stride=3) == (Window(0, 4), Window(3, 4), Window(6, 4))
-    # A stride that is longer than a window would leave tokens out.
-    assert cut_windows(10, 4, stride=128) == (Window(0, 4), Window(4, 4), Window(8, 2))
-    assert cut_windows(0, 4) == (Window(0, 0),)
+    for settings, windows in (
+        ((300, 200), [(0, 200), (128, 172)]), ((200, 200), [(0, 200)]),
+        ((201, 200), [(0, 200), (128, 73)]), ((10, 4, 3), [(0, 4), (3, 4), (6, 4)]),
+        # A stride that is longer than a window would leave tokens out.
+        ((10, 4, 128), [(0, 4), (4, 4), (8, 2)]), ((0, 4), [(0, 0)]),
+    ):  # fmt: skip
+        assert cut_windows(*settings) == tuple(Window(*each) for each in windows)
     with pytest.raises(ConfigError, match="no room for a passage"):
         cut_windows(10, 0)
 
@@ -148,11 +136,13 @@ def _row(length, **scores):
 def _ranked(passage, candidates, windows=None, **rest):
     placed = encode_with_offsets(ByteTokenizer(), passage)
     windows = windows or (Window(0, len(passage)),)
-    return rank_spans(windows, candidates, offset=_OFFSET, placed=placed, passage=passage, **rest)
+    return decoding.rank_spans(
+        windows, candidates, offset=_OFFSET, placed=placed, passage=passage, **rest
+    )
 
 
 def _independent(passage, starts, ends, **rest):
-    return _ranked(passage, [independent_candidates(starts, ends)], **rest)
+    return _ranked(passage, [decoding.independent_candidates(starts, ends)], **rest)
 
 
 def test_an_answer_lies_in_the_passage_and_has_at_most_so_many_tokens():
@@ -166,28 +156,28 @@ def test_an_answer_lies_in_the_passage_and_has_at_most_so_many_tokens():
     assert _independent("x" * 40, starts, ends)[0].text == "x" * 30
     assert len(_independent("x" * 40, starts, ends, most_tokens=31)[0].text) == 31
     assert _independent("", np.zeros(4), np.zeros(4)) == []
-    nothing = independent_prediction([])
+    nothing = decoding.independent_prediction([])
     assert (nothing.text, nothing.start) == ("", None)
 
 
 def test_a_null_score_is_the_lowest_of_all_windows():
     starts = [np.array([3.0, 0.0]), np.array([1.0, 0.0])]
     ends = [np.array([2.0, 0.0]), np.array([1.5, 0.0])]
-    assert null_score(starts, ends) == 2.5
+    assert decoding.null_score(starts, ends) == 2.5
     spans = _independent("ab", _row(2, c3=4), _row(2, c4=4))
-    prediction = independent_prediction(spans, 2.5)
+    prediction = decoding.independent_prediction(spans, 2.5)
     assert (prediction.text, prediction.no_answer) == ("ab", 2.5 - 8)
-    assert joint_prediction(spans, [0.5, -1.0, 2.0]).no_answer == -1.0
+    assert decoding.joint_prediction(spans, [0.5, -1.0, 2.0]).no_answer == -1.0
 
 
 def test_joint_ends_are_those_of_their_starts():
     starts = np.log(np.array([0.1, 0.1, 0.1, 0.4, 0.3, 0.0 + 1e-30]))
-    columns = best_starts(starts, 2)
+    columns = decoding.best_starts(starts, 2)
     assert columns.tolist() == [3, 4]
     ends = np.full((2, 6), -1e30)
     ends[0, 3:5] = np.log([0.2, 0.8])
     ends[1, 4] = 0.0
-    spans = _ranked("ab", [joint_candidates(starts, columns, ends, n_ends=2)])
+    spans = _ranked("ab", [decoding.joint_candidates(starts, columns, ends, n_ends=2)])
     # 0.4 * 0.8 = 0.32, 0.3 * 1 and 0.4 * 0.2.
     assert [span.text for span in spans] == ["ab", "b", "a"]
     assert np.exp([span.score for span in spans]) == pytest.approx([0.32, 0.3, 0.08])
@@ -199,7 +189,7 @@ def test_decoding_equals_a_loop_over_all_pairs(n_tokens, room, stride, seed):
     passage = "".join(generator.choice(list("ab c"), n_tokens))
     windows = cut_windows(n_tokens, room, stride)
     logits = [generator.normal(size=(2, _OFFSET + window.length + 1)) for window in windows]
-    candidates = [independent_candidates(*pair, n_best=5) for pair in logits]
+    candidates = [decoding.independent_candidates(*pair, n_best=5) for pair in logits]
     spans = _ranked(passage, candidates, windows, most_tokens=4, n_best=3)
     scored_in = best_windows(windows)
     assert len(scored_in) == n_tokens
@@ -261,10 +251,9 @@ def test_a_window_teaches_the_answer_that_it_has_whole():
     assert encoded.numbers.tolist() == [0, 0, 0, 1, 1, 1]
     assert encoded.spans[:, 0].tolist() == [4, 0, 0, 0, 0, 0]
     # The first answer with a place is learned, or that there is none.
-    encoded = _encode([_example("0", "?", Answer("xyz"), Answer("c", 2))], context=40, trains=True)
-    assert encoded.spans.tolist() == [[5, 5]]
-    encoded = _encode([_example("0", "?")], context=40, trains=True, task="squad2")
-    assert encoded.spans.tolist() == [[0, 0]]
+    for answers, span in (((Answer("xyz"), Answer("c", 2)), [5, 5]), ((), [0, 0])):
+        settings = {"context": 40, "trains": True, "task": "squad2"}
+        assert _encode([_example("0", "?", *answers)], **settings).spans.tolist() == [span]
     # A question whose answer has no place teaches nothing, and is scored.
     examples = [_example("0", "?", Answer("xyz")), _example("1", "?", Answer("b", 1))]
     assert set(_encode(examples, trains=True).numbers.tolist()) == {1}
@@ -286,43 +275,35 @@ def test_rows_are_built_with_marks_and_the_columns_of_answers():
 
 
 def test_a_long_question_is_cut_and_counted_and_a_passage_may_be_empty():
-    encoded = _encode([_example("0", "?" * 70), _example("1", "?")], context=200)
-    assert _texts_of(encoded, 0)[0] == "?" * 64
-    assert (encoded.n_cut_questions, encoded.most_question_tokens) == (1, 64)
+    asked = [_example("0", "?" * 70), _example("1", "?")]
+    encoded = _encode(asked, context=200)
+    found = (_texts_of(encoded, 0)[0], encoded.n_cut_questions, encoded.most_question_tokens)
+    assert found == ("?" * 64, 1, 64)
     # In a short row it has half of the room.
-    encoded = _encode([_example("0", "?" * 70), _example("1", "?")], context=43)
-    assert [len(text) for text in _texts_of(encoded, 0)] == [20, 20]
+    assert [len(text) for text in _texts_of(_encode(asked, context=43), 0)] == [20, 20]
     encoded = _encode([_example("0", "?", passage="")], context=40)
     assert encoded.windows(0) == [Window(0, 0)] and _texts_of(encoded, 0) == ["?", ""]
     with pytest.raises(ConfigError, match="no room for a passage"):
         _encode([_example("0", "?")], context=3)
 
 
-def _prepare(tmp_path, *, context=64, **settings):
-    """Prepare twelve articles of two questions, whose answers are their first words."""
-    articles = []
+def test_a_folder_without_train_is_split_by_article_in_windows_of_a_length(tmp_path):
+    # Twelve articles of two questions, whose answers are their first words.
+    articles, found = [], []
     for number in range(12):
         question = {"question": "Which?", "answers": [{"text": f"w{number}", "answer_start": 0}]}
         texts = [" ".join([f"w{number}", *(f"x{n}y{m}" for m in range(40))]) for n in range(2)]
-        paragraphs = [
-            {"context": text, "qas": [{"id": f"{number}-{n}", **question}]}
-            for n, text in enumerate(texts)
-        ]
+        asked = [[{"id": f"{number}-{n}", **question}] for n in range(2)]
+        paragraphs = [{"context": texts[n], "qas": asked[n]} for n in range(2)]
         articles.append({"title": f"Article {number}", "paragraphs": paragraphs})
-    (tmp_path / "squad").mkdir(exist_ok=True)
-    data = {"version": "1.1", "data": articles}
-    (tmp_path / "squad" / "dev-v1.1.json").write_text(json.dumps(data))
-    config = DataConfig(tasks="squad", path=str(tmp_path / "squad"), context=context)
+    content = json.dumps({"version": "1.1", "data": articles})
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(30))]
-    (tmp_path / "vocab.txt").write_text("\n".join(names))
+    files = {"squad/dev-v1.1.json": content, "vocab.txt": "\n".join(names)}
+    write_release(tmp_path, {name: text.encode() for name, text in files.items()})
     more = {"tokenizer": load_tokenizer(tmp_path / "vocab.txt"), "cache": tmp_path / "cache"}
-    return prepare_tasks(config, SupervisedObjective(**settings), **more)
-
-
-def test_a_folder_without_train_is_split_by_article_in_windows_of_a_length(tmp_path):
-    found = []
-    for settings in ({}, {"context": 24}, {"context": 24, "doc_stride": 3}):
-        data = _prepare(tmp_path, **settings)
+    for context, settings in ((64, {}), (24, {}), (24, {"doc_stride": 3})):
+        config = DataConfig(tasks="squad", path=str(tmp_path / "squad"), context=context)
+        data = prepare_tasks(config, SupervisedObjective(**settings), **more)
         found.append((data.train.parts[0].encoded.n_rows, data.checksums["train"]))
     sources = [{example.source for example in split.parts[0].examples} for split in data.splits()]
     assert len(set.union(*sources)) == sum(map(len, sources)) == 12 and all(sources)

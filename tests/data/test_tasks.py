@@ -27,6 +27,7 @@ from sublayer.tasks.example import Example
 from sublayer.tasks.formats.outline import outline
 from sublayer.tasks.registry import TASKS
 from tests.answerers import draw_examples, rule_of, split_of
+from tests.data.releases import write_release
 from tests.packed_rows import unpack
 from tests.task_files import FIRST_MARK, write_copa, write_rte, write_sst2, write_stsb
 
@@ -57,13 +58,11 @@ def test_every_example_is_used_once_an_epoch_without_a_gap(size):
 def texts_read(batches, n_steps):
     """How often each row was read in each order, by its ids between the marks."""
     read = Counter()
-    for step in range(n_steps):
-        batch = batches.batch(step)
-        numbers = [batch.numbers[owner] for owner in batch.owners]
-        for number, sequence in zip(numbers, unpack(batch), strict=True):
+    for batch in map(batches.batch, range(n_steps)):
+        for owner, sequence in zip(batch.owners, unpack(batch), strict=True):
             n_first = int((sequence.segments == 0).sum())
-            ids = sequence.ids.tolist()
-            read[number, tuple(ids[1 : n_first - 1]), tuple(ids[n_first:-1])] += 1
+            first, second = sequence.ids[1 : n_first - 1], sequence.ids[n_first:-1]
+            read[batch.numbers[owner], tuple(first.tolist()), tuple(second.tolist())] += 1
     return read
 
 
@@ -129,25 +128,21 @@ def test_a_limit_of_sizes_bounds_the_share_of_a_large_task():
     assert all(limited.chosen(step).tolist() == plain.chosen(step).tolist() for step in range(20))
 
 
-@pytest.mark.parametrize(
-    ("format_", "context", "kind"), [("pair", 9, "encoder"), ("text", 48, "encoder-decoder")]
-)
-def test_tokens_and_cuts_are_counted_before_batches_are_made(format_, context, kind):
+@pytest.mark.parametrize("format_, context", [("pair", 9), ("text", 48)])
+def test_tokens_and_cuts_are_counted_before_batches_are_made(format_, context):
     examples = draw_examples("sst2", N)
     n_long = sum(len(each.fields["sentence"].split()) > 7 for each in examples)
     split = split_of({"sst2": examples}, format_)
-    rule = rule_of(split, context, kind=kind)
-    # A label is one token, and its end.
-    rule = replace(rule, target_length=1) if format_ == "text" else rule
+    # A label, where it is written, is one token, and its end.
+    rule = replace(rule_of(split, context), target_length=1)
     batches = ExampleBatches(split, rule=rule, batch_sequences=5, seed=1)
     for step in range(6):
         batch = batches.batch(step)
         assert batches.n_tokens(step) == batch.n_tokens
         assert batch.read.tokens.shape[1] <= context
     [note] = batches.notes()
-    assert n_long > 2 and note.startswith(
-        f"{n_long} rows of the train part" if format_ == "pair" else f"{N} targets"
-    )
+    counted = {"pair": f"{n_long} rows of the train part", "text": f"{N} targets"}
+    assert n_long > 2 and note.startswith(counted[format_])
 
 
 def mixture(weights=None, size=7, size_limit=None):
@@ -157,12 +152,10 @@ def mixture(weights=None, size=7, size_limit=None):
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(0, 100))
 def test_the_longest_text_loses_its_last_token_again_and_again(lengths, room):
-    # Of two texts: ``_truncate_seq_pair`` of BERT's run_classifier.py.
+    # Of two texts: ``_truncate_seq_pair`` of BERT's run_classifier.py; of equal ones the last.
     kept = list(lengths)
     while sum(kept) > room:
-        longest = max(kept)
-        # The last of equally long ones.
-        kept[max(index for index, length in enumerate(kept) if length == longest)] -= 1
+        kept[max(range(len(kept)), key=lambda index: (kept[index], index))] -= 1
     assert cut_lengths(lengths, room) == kept
 
 
@@ -215,17 +208,11 @@ def test_the_article_of_race_gives_way_and_the_last_tokens_of_question_and_optio
 )
 def test_the_length_of_every_row_is_known_before_it_is_built(texts, context):
     lengths = [length for row in texts for length in row]
-    n_rows = len(texts)
-    encoded = EncodedExamples(
-        ids=np.arange(sum(lengths)),
-        text_starts=np.cumsum([0, *lengths]),
-        row_starts=np.cumsum([0, *map(len, texts)]),
-        example_starts=np.arange(n_rows + 1),
-        labels=np.zeros(n_rows),
-        is_labelled=np.ones(n_rows, dtype=bool),
-        cuts=np.arange(n_rows) % 2,
-        numbers=np.arange(n_rows),
-    )
+    n_rows, places = len(texts), np.arange(len(texts) + 1)
+    starts = [np.cumsum([0, *each]) for each in (lengths, map(len, texts))]
+    labels = {"labels": np.zeros(n_rows), "is_labelled": np.ones(n_rows, dtype=bool)}
+    rest = {"cuts": places[:-1] % 2, "numbers": places[:-1]}
+    encoded = EncodedExamples(np.arange(sum(lengths)), *starts, places, **labels, **rest)
     marks = Marks(900, 901, 902, 903)
     expected = [len(build_row(encoded, row, marks, context).ids) for row in range(n_rows)]
     assert row_lengths(encoded, marks, context).tolist() == expected
@@ -247,30 +234,19 @@ def test_examples_are_selected_and_joined_with_all_that_is_theirs():
     assert len(encoded.select(np.array([], dtype=np.int64))) == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "example", "format_", "lines"),
-    [
-        # Radford et al., figure 1: entailment and multiple choice.
-        ("mnli", None, "traversal", "premise _delimiter_ hypothesis"),
-        ("story_cloze", None, "traversal", "story _delimiter_ choice1|story _delimiter_ choice2"),
-        # Devlin et al., figure 4: pairs and single sentences.
-        ("mrpc", None, "pair", "sentence1 [SEP] sentence2"),
-        ("cola", None, "pair", "sentence"),
-        # Raffel et al., figure 1; an answer that is not known is not written.
-        (
-            "stsb",
-            Example("0", {"sentence1": "A rhino.", "sentence2": "An ox."}, label=3.75),
-            "text",
-            "stsb sentence1: A rhino. sentence2: An ox.|-> 3.8",
-        ),
-        (
-            "sst2",
-            Example("0", {"sentence": "fine"}, is_labelled=False),
-            "text",
-            "sst2 sentence: fine",
-        ),
-    ],
-)
+RHINO = Example("0", {"sentence1": "A rhino.", "sentence2": "An ox."}, label=3.75)
+
+
+@pytest.mark.parametrize("name, example, format_, lines", [
+    # Radford et al., figure 1: entailment and multiple choice.
+    ("mnli", None, "traversal", "premise _delimiter_ hypothesis"),
+    ("story_cloze", None, "traversal", "story _delimiter_ choice1|story _delimiter_ choice2"),
+    # Devlin et al., figure 4: pairs and single sentences.
+    ("mrpc", None, "pair", "sentence1 [SEP] sentence2"), ("cola", None, "pair", "sentence"),
+    # Raffel et al., figure 1; an answer that is not known is not written.
+    ("stsb", RHINO, "text", "stsb sentence1: A rhino. sentence2: An ox.|-> 3.8"),
+    ("sst2", Example("0", {"sentence": "fine"}, is_labelled=False), "text", "sst2 sentence: fine"),
+])  # fmt: skip
 def test_rows_are_those_of_the_papers_figures(name, example, format_, lines):
     figures = draw_figures(TASKS[name], example or outline(TASKS[name]), None)
     [figure] = [figure for figure in figures if figure.format == format_]
@@ -290,9 +266,8 @@ def marked(tmp_path):
 
 
 def prepared(folder, cache, *, format_="pair", tasks="sst2", tokenizer="wordpiece", **settings):
-    config = DataConfig(
-        tasks=tasks, path=str(folder), tokenizer=tokenizer, vocab_size=400, **settings
-    )
+    fields = {"tokenizer": tokenizer, "vocab_size": 400, **settings}
+    config = DataConfig(tasks=tasks, path=str(folder), **fields)
     return prepare_tasks(config, SupervisedObjective(format=format_), cache=cache)
 
 
@@ -302,15 +277,10 @@ def marks_of(split):
     return {each.fields["sentence"].strip()[-1] for part in parts for each in part.examples}
 
 
-@pytest.mark.parametrize(
-    ("parts", "select"),
-    [
-        (("train", "dev"), "held-out"),
-        (("train", "dev"), "dev"),
-        (("train",), "held-out"),
-        (("dev",), "held-out"),
-    ],
-)
+@pytest.mark.parametrize("parts, select", [
+    (("train", "dev"), "held-out"), (("train", "dev"), "dev"),
+    (("train",), "held-out"), (("dev",), "held-out"),
+])  # fmt: skip
 def test_what_is_held_out_and_what_is_scored_never_meet_training(marked, cache, parts, select):
     def marks_in(text):
         return {mark for mark in marks if mark in text}
@@ -336,10 +306,9 @@ def test_what_is_held_out_and_what_is_scored_never_meet_training(marked, cache, 
 
 
 def test_rows_that_are_held_out_are_the_same_for_every_tokenizer_and_format(marked, cache):
-    numbers = [
-        of_tasks(prepared(marked, cache, **settings).valid).parts[0].encoded.numbers.tolist()
-        for settings in ({}, {"format_": "text", "tokenizer": "unigram"})
-    ]
+    texts = prepared(marked, cache, format_="text", tokenizer="unigram")
+    held = [of_tasks(data.valid).parts[0] for data in (prepared(marked, cache), texts)]
+    numbers = [part.encoded.numbers.tolist() for part in held]
     assert numbers[0] == numbers[1] and len(numbers[0]) == 6
     part = of_tasks(prepared(marked, cache, held_out=0.25).valid).parts[0]
     is_out = held_out(part.read_examples(), 0.25, 2000)
@@ -378,11 +347,12 @@ def test_a_file_that_has_changed_anywhere_is_read_again(tmp_path, cache):
     folder = write_sst2(tmp_path / "glue", {"train": 300, "dev": 4})
     config = DataConfig(tasks="sst2", path=str(folder))
     settings = {"tokenizer": prepared(folder, cache).tokenizer, "cache": cache}
-    found = [prepare_tasks(config, SupervisedObjective(), **settings).checksums]
-    for name, old, new in (("train", "n299", "n298"), ("dev", "film", "book")):
+    found = []
+    for name, old, new in (("train", "", ""), ("train", "n299", "n298"), ("dev", "film", "book")):
         path = folder / "SST-2" / f"{name}.tsv"
-        head, last = path.read_text().rsplit(old, 1)
-        path.write_text(f"{head}{new}{last}")
+        path.write_text(
+            new.join(path.read_text().rsplit(old or None, 1)) if old else path.read_text()
+        )
         found.append(prepare_tasks(config, SupervisedObjective(), **settings).checksums)
     first, second, third = found
     assert {name for name in first if second[name] != first[name]} in ({"train"}, {"valid"})
@@ -403,9 +373,8 @@ def test_a_mixture_has_a_part_of_each_task(tmp_path, cache):
 
 
 def rows_of(folder, split, *lines):
-    path = folder / "SST-2" / f"{split}.tsv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    text = "\n".join(["sentence\tlabel", *lines, ""])
+    write_release(folder, {f"SST-2/{split}.tsv": text.encode()})
 
 
 def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
@@ -420,15 +389,12 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
         assert len(test.encoded) == 1 and sum(len(s.document_starts) for s in data.splits()) == 5
 
 
-@pytest.mark.parametrize(
-    ("train", "dev", "message"),
-    [
-        (["fine\t1"], ["good\t1"], "nothing can be held out"),
-        (["fine\t-1", "bad\t-1"], ["good\t1"], "no row of SST-2, train, is left"),
-        (["fine\t1", "bad\t0"], ["good\t-1"], "no row of SST-2, dev, has a label"),
-        (["fine\t1", "good\t1", "nice\t1"], ["good\t1"], "are positive"),
-    ],
-)
+@pytest.mark.parametrize("train, dev, message", [
+    (["fine\t1"], ["good\t1"], "nothing can be held out"),
+    (["fine\t-1", "bad\t-1"], ["good\t1"], "no row of SST-2, train, is left"),
+    (["fine\t1", "bad\t0"], ["good\t-1"], "no row of SST-2, dev, has a label"),
+    (["fine\t1", "good\t1", "nice\t1"], ["good\t1"], "are positive"),
+])  # fmt: skip
 def test_rows_of_which_nothing_can_be_learned_are_refused(tmp_path, cache, train, dev, message):
     rows_of(tmp_path, "train", *train)
     rows_of(tmp_path, "dev", *dev)
@@ -438,28 +404,23 @@ def test_rows_of_which_nothing_can_be_learned_are_refused(tmp_path, cache, train
         prepared(tmp_path, cache, tokenizer=str(tmp_path / "vocab.txt"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "error", "message"),
-    [
-        ({"tokenizer": "bytes", "format_": "text"}, ConfigError, "no end of a text"),
-        ({"select": "dev-mismatched"}, DataError, "data.select=dev"),
-        ({"train_examples": 55}, DataError, "train_examples = 55 .* 54"),
-    ],
-)
+@pytest.mark.parametrize("settings, error, message", [
+    ({"tokenizer": "bytes", "format_": "text"}, ConfigError, "no end of a text"),
+    ({"select": "dev-mismatched"}, DataError, "data.select=dev"),
+    ({"train_examples": 55}, DataError, "train_examples = 55 .* 54"),
+])  # fmt: skip
 def test_settings_that_contradict_the_files_are_refused(marked, cache, settings, error, message):
     with pytest.raises(error, match=message):
         prepared(marked, cache, **settings)
 
 
 def test_wnli_is_learned_by_no_model_of_texts_but_answered_beside_another_task(tmp_path, cache):
-    folder = write_sst2(tmp_path / "glue")
+    folder, settings = write_sst2(tmp_path / "glue"), {"format_": "text", "tokenizer": "unigram"}
     texts = "Ann told Eve that she won {0} games.\tEve won {0} games."
-    lines = [f"{number}\t{texts.format(number)}\t{number % 2}" for number in range(20)]
-    (folder / "WNLI").mkdir()
+    lines = [f"{number}\t{texts.format(number)}\t{number % 2}\n" for number in range(20)]
     for split in ("train", "dev"):
-        text = "\n".join(["index\tsentence1\tsentence2\tlabel", *lines]) + "\n"
-        (folder / "WNLI" / f"{split}.tsv").write_text(text)
-    settings = {"format_": "text", "tokenizer": "unigram"}
+        text = "".join(["index\tsentence1\tsentence2\tlabel\n", *lines])
+        write_release(folder, {f"WNLI/{split}.tsv": text.encode()})
     with pytest.raises(DataError, match="nothing of WNLI is left to train on"):
         prepared(folder, cache, tasks="wnli", **settings)
     data = prepared(folder, cache, tasks={"wnli": 1.0, "sst2": 1.0}, **settings)
@@ -472,9 +433,8 @@ def test_wnli_is_learned_by_no_model_of_texts_but_answered_beside_another_task(t
 
 def test_some_examples_are_trained_on_and_more_of_them_are_these_and_others(marked, cache):
     train, valid, test = map(marks_of, prepared(marked, cache).splits())
-    (few, *others), (more, *again) = (
-        tuple(map(marks_of, prepared(marked, cache, train_examples=n).splits())) for n in (8, 20)
-    )
+    found = [prepared(marked, cache, train_examples=n).splits() for n in (8, 20)]
+    (few, *others), (more, *again) = (list(map(marks_of, splits)) for splits in found)
     assert len(few) == 8 and len(more) == 20 and few < more < train
     # What is held out and what is scored is the same, whatever is trained on.
     assert others == again == [valid, test]
