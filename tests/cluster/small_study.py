@@ -24,6 +24,7 @@ train.batch_sequences=8 train.steps=300 train.checkpoint_steps=30 train.threads=
 TIMES_AND_PLACES = {"command", "date", "environment", "peak_memory_bytes", "report", "seconds"}
 TIMES_AND_PLACES |= {"tokens_per_s", "training_seconds"}
 """Fields of results.json that tell how long something took, or where."""
+Act = Callable[[], object]
 
 
 @contextmanager
@@ -84,9 +85,6 @@ class Command:
             self.lines.append(line.decode().rstrip().replace(str(self._folder), "FOLDER"))
             if not self._is_quiet:
                 print(self.lines[-1], flush=True)
-
-
-Act = Callable[[], object]
 
 
 def refuse(folder: Path, *words: str) -> None:

@@ -1,20 +1,35 @@
-"""Generating with a cache: each step equals a forward pass over all tokens before it."""
+"""Cached steps equal forward passes; beams find the best hypotheses; gaps are filled."""
 
+from itertools import product
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
+from sublayer.data.span.corruption import corrupt
+from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode import packed_linear
+from sublayer.decode.beam import search
+from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.continuations import DrawnContinuations
 from sublayer.decode.fixed_step import FixedStepper
+from sublayer.decode.gaps.completion import FillSettings
+from sublayer.decode.gaps.fill import fill_gaps, go_on
+from sublayer.decode.gaps.prompt import prompt_with_gaps
+from sublayer.decode.gaps.written import complete, find_fills, find_unplaced
 from sublayer.decode.lstm_step import LstmStepper
 from sublayer.decode.packed_linear import pack_linear, takes_vectors
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.decode.step import Stepper
+from sublayer.decode.vocabulary_scores import top
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.context.cache import Cache, cache_bytes
+from sublayer.model.encoder_decoder import EncoderDecoder
+from tests.breadth import rows
 from tests.gpu.kinds import NothingWaits
 
 VOCAB_SIZE, CONTEXT = 13, 10
@@ -24,6 +39,29 @@ SHARED = {"positions": "sinusoidal", "norm_order": "post", "share": "all", "bloc
 RELATIVE = {"positions": "relative", "relative_buckets": 4, "relative_distance": 5}
 ALIBI = {"positions": "alibi", "n_heads": 3}
 ODD_BLOCK = ("ffn:relu*0.5", "attention*2", "ffn:geglu")
+END, PAD, LONGEST = 2, 1, 4
+
+MODELS = [
+    {},
+    {"positions": "sinusoidal", "block": "macaron", "ffn": "swiglu", "norm": "rms", "bias": False},
+    {"ffn": "swiglu", "swish_beta": "learned"},
+    {"positions": "rotary", "norm_order": "post", "share": "all", "d_embed": 6},
+    {"positions": "learned-per-layer", "tie_embeddings": False, "head_bias": True},
+    {"decoder_block": ["cross", "ffn", "attention*0.5", "cross*0.5"], "positions": "none"},
+]
+RULES = [("fairseq", 1.0), ("gnmt", 0.6), ("fairseq", 0.0)]
+SOURCE = [5, 6, 3]
+
+TEXT = (
+    "The cat sat on the mat, and the dog ran over the field. A man and a woman saw it all.\n"
+    "It rained on the town; the cat, the dog and the man were wet and unable to run.\n"
+    "The dog ran over the field, and slept. Then a man came to the door. A woman saw the cat.\n"
+) * 20
+TOKENIZER = train_tokenizer("unigram", [TEXT.encode()], vocab_size=80, sentinels=4)
+A, B, C, D = TOKENIZER.sentinel_ids
+PAD_ID, END_ID = 0, 1
+PROMPT = "The <extra_id_0> sat on the <extra_id_1>."
+FIRST = "<extra_id_0> sat on the <extra_id_1>."
 
 
 def make_model(context=CONTEXT, **fields):
@@ -60,18 +98,10 @@ def recomputed(model, prompt, n, window):
     return tokens[:, prompt.shape[1] :].tolist()
 
 
-@pytest.mark.parametrize(
-    ("n_prompt", "fields", "window"),
-    [
-        (4, ROTARY, "rolling"),
-        (CONTEXT, PER_LAYER, "exact"),
-        (4, SHARED, "rolling"),
-        (CONTEXT, RELATIVE, "rolling"),
-        (1, ALIBI, "exact"),
-        (2 * CONTEXT, {"kind": "lstm"}, "exact"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("n_prompt, fields, window", [
+    (4, ROTARY, "rolling"), (CONTEXT, PER_LAYER, "exact"), (4, SHARED, "rolling"),
+    (CONTEXT, RELATIVE, "rolling"), (1, ALIBI, "exact"), (2 * CONTEXT, {"kind": "lstm"}, "exact"),
+], ids=str)  # fmt: skip
 def test_cached_tokens_are_those_of_forward_passes(fields, window, n_prompt):
     model, prompt = make_model(**fields), draw_tokens(3, n_prompt)
     assert generated(model, prompt, 17, window=window) == recomputed(model, prompt, 17, window)
@@ -87,17 +117,12 @@ def test_sampled_tokens_are_a_function_of_the_seed_and_rows_do_not_depend_on_oth
     assert generated(model, both, 20)[1] == generated(model, prompt, 20)[0]
 
 
-@pytest.mark.parametrize(
-    ("sampling", "expected"),
-    [
-        (GREEDY, [1.0, 0.0, 0.0, 0.0]),
-        (Sampling(top_k=2), [4 / 7, 0.0, 3 / 7, 0.0]),
-        (Sampling(top_p=0.65), [4 / 7, 0.0, 3 / 7, 0.0]),
-        (Sampling(top_p=0.75), [4 / 9, 0.0, 3 / 9, 2 / 9]),
-        (Sampling(temperature=0.5, top_k=3, top_p=0.8), [16 / 25, 0.0, 9 / 25, 0.0]),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("sampling, expected", [
+    (GREEDY, [1.0, 0.0, 0.0, 0.0]), (Sampling(top_k=2), [4 / 7, 0.0, 3 / 7, 0.0]),
+    (Sampling(top_p=0.65), [4 / 7, 0.0, 3 / 7, 0.0]),
+    (Sampling(top_p=0.75), [4 / 9, 0.0, 3 / 9, 2 / 9]),
+    (Sampling(temperature=0.5, top_k=3, top_p=0.8), [16 / 25, 0.0, 9 / 25, 0.0]),
+], ids=str)  # fmt: skip
 def test_tokens_are_sampled_with_their_probabilities(sampling, expected):
     n = 40_000
     logits = torch.tensor([0.4, 0.1, 0.3, 0.2], dtype=torch.float64).log().expand(n, -1)
@@ -108,32 +133,24 @@ def test_tokens_are_sampled_with_their_probabilities(sampling, expected):
     assert [share > 0 for share in shares] == [share > 0 for share in expected]
 
 
-@pytest.mark.parametrize(
-    ("n_prompt", "is_training", "message"),
-    [(0, False, "empty"), (CONTEXT + 1, False, "11 tokens"), (1, True, "training")],
-)
+@pytest.mark.parametrize("n_prompt, is_training, message", [
+    (0, False, "empty"), (CONTEXT + 1, False, "11 tokens"), (1, True, "training"),
+])  # fmt: skip
 def test_an_unreadable_prompt_and_a_model_with_dropout_are_refused(n_prompt, is_training, message):
     model = make_model().train(is_training)
     with pytest.raises(ConfigError, match=message):
         next(generate(model, torch.zeros(1, n_prompt, dtype=torch.long), 1, GREEDY))
 
 
-@pytest.mark.parametrize(
-    ("fields", "n_rows"),
-    [
-        (ROTARY, 3),
-        (PER_LAYER, 1),
-        (SHARED, 3),
-        (ALIBI, 3),
-        # Longer than the bias that a step looks up at first.
-        ({**RELATIVE, "context": 70}, 1),
-        ({"block": ODD_BLOCK, "share": "attention", "norm": "rms", "norm_order": "post"}, 3),
-        ({"d_embed": 5, "embedding_scale": "sqrt", "output_scale": "sqrt", "head_bias": True}, 1),
-        ({"d_head": 7, "attention_scale": "none", "norm_affine": False, "norm_order": "post"}, 1),
-        ({"norm": "none", "positions": "none", "ffn": "glu", "bias": False, "gelu": "exact"}, 3),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("fields, n_rows", [
+    (ROTARY, 3), (PER_LAYER, 1), (SHARED, 3), (ALIBI, 3),
+    # Longer than the bias that a step looks up at first.
+    ({**RELATIVE, "context": 70}, 1),
+    ({"block": ODD_BLOCK, "share": "attention", "norm": "rms", "norm_order": "post"}, 3),
+    ({"d_embed": 5, "embedding_scale": "sqrt", "output_scale": "sqrt", "head_bias": True}, 1),
+    ({"d_head": 7, "attention_scale": "none", "norm_affine": False, "norm_order": "post"}, 1),
+    ({"norm": "none", "positions": "none", "ffn": "glu", "bias": False, "gelu": "exact"}, 3),
+], ids=str)  # fmt: skip
 def test_step_logits_are_those_of_a_forward_pass(fields, n_rows):
     model = make_model(**fields)
     length = fields.get("context", CONTEXT)
@@ -201,11 +218,9 @@ def fixed(monkeypatch):
     return switch
 
 
-@pytest.mark.parametrize(
-    ("fields", "n_rows", "sampling", "window"),
-    [({}, 1, Sampling(temperature=0.8, top_k=6), "exact"), (RELATIVE, 3, GREEDY, "rolling")],
-    ids=str,
-)
+@pytest.mark.parametrize("fields, n_rows, sampling, window", [
+    ({}, 1, Sampling(temperature=0.8, top_k=6), "exact"), (RELATIVE, 3, GREEDY, "rolling"),
+], ids=str)  # fmt: skip
 def test_fixed_steps_generate_the_same_tokens(fields, n_rows, sampling, window, fixed):
     model, prompt = make_model(64, **fields), draw_tokens(n_rows, 5)
     # Past the context of 40, which no room of twice the one before divides.
@@ -243,17 +258,10 @@ def test_no_fixed_step_waits_for_a_gpu(fixed, monkeypatch):
     assert rooms
 
 
-@pytest.mark.parametrize(
-    ("dtype", "n_rows", "maker"),
-    [
-        (torch.float64, 1, "AMD"),
-        (torch.float32, 64, "Intel"),
-        (torch.float32, 65, "AMD"),
-        (torch.bfloat16, 1, "Intel"),
-        (torch.bfloat16, 16, "AMD"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("dtype, n_rows, maker", [
+    (torch.float64, 1, "AMD"), (torch.float32, 64, "Intel"), (torch.float32, 65, "AMD"),
+    (torch.bfloat16, 1, "Intel"), (torch.bfloat16, 16, "AMD"),
+], ids=str)  # fmt: skip
 def test_packed_products_are_those_of_a_linear_map(monkeypatch, dtype, n_rows, maker):
     monkeypatch.setattr(packed_linear, "processor", lambda: maker)
     generator = torch.Generator().manual_seed(4)
@@ -269,3 +277,358 @@ def test_packed_products_are_those_of_a_linear_map(monkeypatch, dtype, n_rows, m
         atol = limit * expected.abs().max().item()
         torch.testing.assert_close(found.double(), expected, rtol=0, atol=atol)
         monkeypatch.setattr(packed_linear, "_packs", lambda matrix: False)
+
+
+def make_translator(vocab_size, **fields):
+    sizes = {"n_layers": 2, "d_model": 12, "n_heads": 2, "init": "normal", "init_std": 0.5}
+    config = ModelConfig(kind="encoder-decoder", **{**sizes, **fields})
+    model = build(resolve_model(config, vocab_size=vocab_size, context=24), seed=3).double().eval()
+    assert isinstance(model, EncoderDecoder)
+    return model
+
+
+def translated(model, sources, settings, **rest):
+    arrays = [np.array(source) for source in sources]
+    found = dict(search(model, arrays, settings, **{"end_id": END, "pad_id": PAD, **rest}))
+    return [found[number] for number in range(len(sources))]
+
+
+def log_p_of(model, source, texts):
+    """Compute the log-probabilities of all tokens, behind the start and each token of texts."""
+    sources = torch.tensor([[*source, END]] * len(texts))
+    with torch.no_grad():
+        output = model(sources, target=torch.tensor([[END, *ids] for ids in texts]))
+    return output.logits.log_softmax(-1)
+
+
+def total_log_p(model, source, ids):
+    (log_p,) = log_p_of(model, source, [ids])
+    return log_p[range(len(ids) + 1), [*ids, END]].sum().item()
+
+
+def all_hypotheses(model, source, settings):
+    words = [word for word in range(model.embedding.weight.shape[0]) if word not in (END, PAD)]
+    scores = {}
+    for length in range(1, LONGEST + 1):
+        texts = [list(ids) for ids in product(words, repeat=length)]
+        for ids, log_p in zip(texts, log_p_of(model, source, texts), strict=True):
+            total = log_p[range(length + 1), [*ids, END]].sum().item()
+            scores[tuple(ids)] = settings.score(total, length + 1)
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"), rows([(fields, rule) for rule in RULES for fields in MODELS], 4), ids=str
+)
+def test_a_wide_beam_finds_the_best_of_all_hypotheses(fields, rule):
+    model = make_translator(5, **fields)
+    settings = BeamSettings(130, *rule, max_length_offset=LONGEST)
+    for source in ([3, 4, 0], [4]):
+        known = all_hypotheses(model, source, settings)
+        (found,) = translated(model, [source], settings)
+        assert {tuple(each.ids): pytest.approx(each.score, abs=1e-12) for each in found} == known
+        assert tuple(found[0].ids) == max(known, key=lambda ids: known[ids])
+
+
+@pytest.mark.parametrize(("fields", "beam"), [(MODELS[4], 1), (MODELS[5], 3), (RELATIVE, 3)])
+def test_a_translation_does_not_depend_on_those_beside_it(monkeypatch, fields, beam):
+    model = make_translator(30, **fields)
+    rng = np.random.default_rng(1)
+    # Longer ones join shorter ones, whose memories become wider.
+    sources = [rng.integers(3, 30, length).tolist() for length in (2, 1, 3, 11, 4, 9)]
+    settings = BeamSettings(beam=beam, max_length_ratio=1.5, max_length_offset=2)
+    alone = [translated(model, [source], settings)[0] for source in sources]
+    # Translations outgrow the room that they begin with.
+    monkeypatch.setattr("sublayer.decode.beam_cache.FIRST_LENGTH", 4)
+    for sentences in (3, 64):
+        together = translated(model, sources, settings, sentences=sentences)
+        for one, other in zip(alone, together, strict=True):
+            assert [each.ids.tolist() for each in one] == [each.ids.tolist() for each in other]
+            scores = [each.score for each in other]
+            assert [each.score for each in one] == pytest.approx(scores, abs=1e-10)
+
+
+@pytest.mark.parametrize(("fields", "sentences"), [({}, 3), (MODELS[3], 1)])
+def test_a_beam_of_one_is_greedy(fields, sentences):
+    # One row alone is a vector, of several each is a row of a matrix.
+    model, sources = make_translator(30, **fields), [[5, 6, 7], [8]]
+    settings = BeamSettings(beam=1, penalty=0.0, max_length_offset=6)
+    found = translated(model, sources, settings, sentences=sentences)
+    for source, hypotheses in zip(sources, found, strict=True):
+        ids, log_p = greedy(model, source, 6)
+        assert hypotheses[0].ids.tolist() == ids
+        assert hypotheses[0].log_p == pytest.approx(log_p, abs=1e-10)
+
+
+def greedy(model, source, longest):
+    ids, total = [END], 0.0
+    while True:
+        with torch.no_grad():
+            target = torch.tensor([ids])
+            logits = model(torch.tensor([[*source, END]]), target=target).logits[0, -1]
+        log_p = logits.log_softmax(-1)
+        logits[[PAD, END] if len(ids) == 1 else [PAD]] = -torch.inf
+        chosen = END if len(ids) > longest else int(logits.argmax())
+        total += float(log_p[chosen])
+        if chosen == END:
+            return ids[1:], total
+        ids.append(chosen)
+
+
+@pytest.mark.parametrize(("ratio", "offset"), [(0.0, 3.0), (2.0, 1.0)])
+def test_no_translation_is_longer_than_allowed(ratio, offset):
+    settings = BeamSettings(2, max_length_ratio=ratio, max_length_offset=offset)
+    sources = [[4] * n for n in (1, 3, 9)]
+    for source, found in zip(
+        sources, translated(make_translator(30), sources, settings), strict=True
+    ):
+        longest = int(ratio * (len(source) + 1) + offset)
+        assert all(1 <= len(each.ids) <= longest for each in found)
+        assert max(len(each.ids) for each in found) == longest or ratio > 0
+
+
+def test_scores_follow_their_rule_and_dropout_and_too_many_rows_are_refused():
+    rules = (BeamSettings(penalty=0.5), BeamSettings(rule="gnmt", penalty=1.0))
+    assert [rule.score(-6.0, n) for rule, n in zip(rules, (4, 7), strict=True)] == [-3.0, -3.0]
+    assert BeamSettings(penalty=0.0).score(-6.0, 9) == -6.0
+    with pytest.raises(ConfigError, match="training mode"):
+        translated(make_translator(9).train(), [[4]], BeamSettings())
+    with pytest.raises(ConfigError, match="--batch"):
+        translated(make_translator(9), [[4]], BeamSettings(), sentences=10**12)
+
+
+@pytest.mark.parametrize(("n_tokens", "count"), [(40, 10), (2000, 1), (2063, 10)])
+def test_the_best_of_pieces_are_the_best_of_all(n_tokens, count):
+    scores = torch.randn(7, n_tokens, generator=torch.Generator().manual_seed(count))
+    scores[2] = -torch.inf
+    scores[2, -1] = 0.0  # behind the last whole piece, alone
+    scores[3, : n_tokens // 2] = 5.0  # equal ones
+    values, indices = top(scores, count)
+    assert torch.equal(values, scores.topk(count, -1).values)
+    assert torch.equal(scores.gather(1, indices), values)
+    assert all(len(set(row.tolist())) == count for row in indices)
+
+
+def drawn(model, n, sampling, *, seed=0, longest=9):
+    settings = BeamSettings(beam=1, penalty=0.0, max_length_offset=longest)
+    continuations = DrawnContinuations(sampling, seed, torch.device("cpu"))
+    more = {"continuations": continuations, "sentences": n}
+    return [found[0] for found in translated(model, [SOURCE] * n, settings, **more)]
+
+
+def test_drawn_hypotheses_have_the_probability_of_the_model_at_any_temperature():
+    model = make_translator(9)
+    ids, log_p = greedy(model, SOURCE, 9)
+    for hypothesis in drawn(model, 2, GREEDY):
+        assert hypothesis.ids.tolist() == ids
+        assert hypothesis.log_p == pytest.approx(log_p, abs=1e-12)
+    written, again, others = (
+        drawn(model, 20, Sampling(temperature=3.0, top_k=5), seed=seed) for seed in (1, 1, 2)
+    )
+    texts = [[tuple(each.ids) for each in hypotheses] for hypotheses in (written, again, others)]
+    assert texts[0] == texts[1] != texts[2] and len(set(texts[0])) > 10
+    for hypothesis in written:
+        total = total_log_p(model, SOURCE, hypothesis.ids.tolist())
+        assert hypothesis.log_p == pytest.approx(total, abs=1e-10)
+
+
+def test_first_tokens_are_drawn_with_their_probabilities():
+    model, n = make_translator(9, init_std=0.4), 2000
+    tokens = [int(each.ids[0]) for each in drawn(model, n, Sampling(), longest=1)]
+    expected = log_p_of(model, SOURCE, [[]])[0, 0].exp()
+    expected[[PAD, END]] = 0.0  # a text is neither padded nor empty
+    expected /= expected.sum()
+    shares = np.bincount(tokens, minlength=9) / n
+    # Five standard deviations at a probability of one half.
+    assert shares.tolist() == pytest.approx(expected.tolist(), abs=5 * 0.5 / n**0.5)
+    assert expected.max() - expected.min() > 0.2
+
+
+def test_all_ends_of_a_text_count_as_its_end():
+    model, other_ends = make_translator(9), [7, 8]
+    settings = BeamSettings(beam=50, penalty=0.0, max_length_offset=2)
+    (found,) = translated(model, [SOURCE], settings, other_ends=other_ends)
+    words = {0, 3, 4, 5, 6}
+    assert len(found) == len(words) + len(words) ** 2
+    for each in found:
+        ids = each.ids.tolist()
+        assert set(ids) <= words
+        (log_p,) = log_p_of(model, SOURCE, [ids])
+        ends = log_p[-1, [END, *other_ends]].logsumexp(-1)
+        total = log_p[range(len(ids)), ids].sum() + ends
+        assert each.log_p == pytest.approx(total.item(), abs=1e-10)
+
+
+def make_filler(**fields):
+    model = make_translator(TOKENIZER.vocab_size, **{"decoder_start": "pad", **fields})
+    model.tokenizer = TOKENIZER
+    return model
+
+
+def ids_of(text):
+    return TOKENIZER.encode(text.encode()).tolist()
+
+
+def test_an_encoder_reads_a_sentinel_for_each_gap_and_no_added_space():
+    prompt = prompt_with_gaps(TOKENIZER, PROMPT)
+    assert prompt.texts == ["The ", " sat on the ", "."]
+    assert prompt.source == [*ids_of("The"), A, *ids_of("sat on the"), B, *ids_of("x.")[-1:]]
+    for text, last in ((PROMPT, ["<extra_id_1>", "."]), ("The <extra_id_0> .", ["▁", "."])):
+        assert [
+            TOKENIZER.names[id_] for id_ in prompt_with_gaps(TOKENIZER, text).source[-2:]
+        ] == last
+
+
+@pytest.mark.parametrize("text, written, fills, unplaced", [
+    (PROMPT, [A, 20, A], [[20], None], []), (PROMPT, [B, 20, A, 21], [[21], [20]], []),
+    (PROMPT, [A, 20, B, 21, A, 22], [[20], [21]], [22]),
+    (PROMPT, [30, A, 20, B, 21], [[20], [21]], [30]),
+    # A gap that begins a text may be filled before the first sentinel.
+    (FIRST, [30, 31, A, 20, B, 21], [[30, 31], [20]], [21]),
+    (FIRST, [A, 20, B, 21], [[20], [21]], []),
+])  # fmt: skip
+def test_tokens_behind_a_sentinel_fill_its_gap(text, written, fills, unplaced):
+    prompt = prompt_with_gaps(TOKENIZER, text)
+    found = find_fills(written, prompt)
+    assert [None if place is None else written[place] for place in found] == fills
+    assert find_unplaced(written, prompt, found) == unplaced
+
+
+@pytest.mark.parametrize("text, fills, completed", [
+    (PROMPT, ["cat", "mat"], "The cat sat on the mat."),
+    ("The \n <extra_id_0>\n\tsat", ["cat"], "The \n cat\n\tsat"),
+    ("The<extra_id_0>at sat", ["c"], "The cat sat"),
+    ("<extra_id_0> sat<extra_id_1>", ["The cat", "on"], "The cat sat on"),
+    (PROMPT, ["", "mat"], "The sat on the mat."), ("<extra_id_0> sat", [""], "sat"),
+])  # fmt: skip
+def test_a_completed_text_keeps_the_prompt_as_it_is(text, fills, completed):
+    filled = complete(
+        TOKENIZER, prompt_with_gaps(TOKENIZER, text), [ids_of(fill) for fill in fills]
+    )
+    assert filled.text == completed
+    assert [filled.text[place] for place in filled.places] == fills
+
+
+@pytest.mark.parametrize("text, message", [
+    ("The cat", "no gap"), ("<extra_id_0> a <extra_id_0>", "gap 2 is <extra_id_0>"),
+    (" a ".join(f"<extra_id_{k}>" for k in range(5)), "5 gaps, .* 4 sentinels"),
+    ("cat " * 20 + PROMPT, "tokens, .* 24"),
+])  # fmt: skip
+def test_a_prompt_that_cannot_be_filled_is_refused(text, message):
+    model = make_filler()
+    with pytest.raises(ConfigError, match=message):
+        fill_gaps(model, text)
+    assert len(go_on(model, "cat " * 23, FillSettings(most_tokens=1))) == 1
+    with pytest.raises(ConfigError, match="25 tokens"):
+        go_on(model, "cat " * 24)
+
+
+def test_greedy_filling_is_the_most_probable_token_each_time():
+    model, ends = make_filler(decoder_start="end"), [END_ID, C, D]
+    (best,) = fill_gaps(model, PROMPT, FillSettings(most_tokens=6))
+    source = torch.tensor([[*prompt_with_gaps(TOKENIZER, PROMPT).source, END_ID]])
+    written, total = [], 0.0
+    for n_left in range(6, -1, -1):
+        with torch.no_grad():
+            logits = model(source, target=torch.tensor([[END_ID, *written]])).logits
+        log_p = logits[0, -1].log_softmax(-1)
+        p_end = log_p[ends].logsumexp(-1).item()
+        log_p[[PAD_ID, *ends]] = -torch.inf
+        chosen = int(log_p.argmax())
+        if n_left == 0 or (written and p_end > log_p[chosen]):
+            total += p_end
+            break
+        written.append(chosen)
+        total += log_p[chosen].item()
+    places = find_fills(written, prompt_with_gaps(TOKENIZER, PROMPT))
+    fills = [[] if place is None else written[place] for place in places]
+    assert (best.n_tokens, best.score) == (len(written), pytest.approx(total, abs=1e-10))
+    assert best.text == complete(TOKENIZER, prompt_with_gaps(TOKENIZER, PROMPT), fills).text
+
+
+@torch.no_grad()
+def constant_model(shares):
+    """A model that predicts the same shares of tokens whatever it reads."""
+    model = make_filler(head_bias=True)
+    matrix, bias = model.output_projection()
+    assert bias is not None
+    matrix.zero_()
+    bias.fill_(-200.0)
+    for id_, share in shares.items():
+        bias[id_] = np.log(share)
+    return model
+
+
+def test_the_score_of_a_gap_is_the_log_probability_of_its_tokens():
+    # "cat" is one token, with the space before it.
+    (word,) = ids_of("cat")
+    model = constant_model({A: 0.2, B: 0.3, word: 0.4, END_ID: 0.04, C: 0.06})
+    settings = FillSettings(sampling=Sampling(), n_drawn=40, most_tokens=9)
+    gaps = [gap for each in fill_gaps(model, PROMPT, settings) for gap in each.gaps]
+    assert {gap.n_tokens for gap in gaps} >= {0, 1, 2}
+    assert any(gap.score is None for gap in gaps)
+    for gap in gaps:
+        assert gap.text == " ".join(["cat"] * gap.n_tokens)
+        if gap.score is None:
+            assert gap.n_tokens == 0
+        else:
+            assert gap.score == pytest.approx(gap.n_tokens * np.log(0.4), abs=1e-10)
+
+
+def test_the_best_of_a_beam_comes_first_by_its_probability():
+    (word,) = ids_of("cat")
+    model = constant_model({A: 0.5, B: 0.1, word: 0.1, END_ID: 0.2, C: 0.1})
+    found = fill_gaps(model, PROMPT, FillSettings(beam=3, most_tokens=4))
+    # A, then the end, 0.2 or 0.1; A twice; B and the word alone are as probable as each other.
+    assert [each.score for each in found] == pytest.approx(
+        np.log([0.5 * 0.3, 0.5 * 0.5 * 0.3, 0.5 * 0.5 * 0.5 * 0.3]), abs=1e-10
+    )
+    assert [each.n_tokens for each in found] == [1, 2, 3]
+
+
+def test_drawing_the_most_probable_token_alone_is_greedy():
+    model = make_filler()
+    (greedy,) = fill_gaps(model, PROMPT, FillSettings(most_tokens=8))
+    found = fill_gaps(model, PROMPT, FillSettings(sampling=GREEDY, n_drawn=2, most_tokens=8))
+    assert [each.text for each in found] == [greedy.text] * 2
+    assert [each.score for each in found] == pytest.approx([greedy.score] * 2, abs=1e-10)
+    first, again, other = (
+        fill_gaps(model, PROMPT, FillSettings(sampling=Sampling(), seed=seed)) for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_a_text_is_continued_until_any_end():
+    (word,) = ids_of("cat")
+    model = constant_model({word: 0.5, END_ID: 0.1, A: 0.4})
+    (found,) = go_on(model, "The cat ", FillSettings(most_tokens=3))
+    # The end has all that sentinels have, 0.5 in all: as much as the word, which may be chosen.
+    assert found.text in ("The cat cat", "The cat cat cat", "The cat cat cat cat")
+    (gap,) = found.gaps
+    assert found.text[gap.place] == gap.text
+    assert gap.score == pytest.approx(gap.n_tokens * np.log(0.5), abs=1e-10)
+    assert found.score == pytest.approx((gap.n_tokens + 1) * np.log(0.5), abs=1e-10)
+
+
+@pytest.mark.parametrize("prompt, fills", [
+    (PROMPT, ["cat", "mat"]), ("<extra_id_0> a man came to <extra_id_1> door", ["Then", "the"]),
+])  # fmt: skip
+def test_prompts_and_completions_have_the_format_of_corruption(prompt, fills):
+    read, text = prompt_with_gaps(TOKENIZER, prompt), prompt
+    ids = list(read.ids[0])
+    is_noise = [False] * len(ids)
+    for number, (fill, after) in enumerate(zip(fills, read.ids[1:], strict=True)):
+        cut_out = ids_of(fill)
+        ids += [*cut_out, *after]
+        is_noise += [True] * len(cut_out) + [False] * len(after)
+        text = text.replace(f"<extra_id_{number}>", fill)
+    assert ids == ids_of(text)
+    corrupted = corrupt(np.array([ids]), np.array([is_noise]), TOKENIZER.sentinel_ids)
+    assert read.source == corrupted.inputs.ids.tolist()
+    # The sentinel behind the last ends what is written.
+    ends = TOKENIZER.sentinel_ids[len(fills) :]
+    written = [id_ for id_ in corrupted.targets.ids.tolist() if id_ not in ends]
+    found = [written[place] for place in find_fills(written, read) if place is not None]
+    filled = complete(TOKENIZER, read, found)
+    assert filled.text == text
+    assert [filled.text[place] for place in filled.places] == fills

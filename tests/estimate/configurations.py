@@ -1,14 +1,7 @@
-"""Configurations of models, micro-batches of them, and what is measured of these."""
+"""Configurations of models, and micro-batches of them."""
 
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
-
-import numpy as np
-import pytest
-import torch
-from torch.profiler import ProfilerActivity, profile
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
@@ -17,22 +10,17 @@ from sublayer.config.objectives.span import SpanObjective
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolve_train import resolve_optimizer, resolve_train
-from sublayer.estimate.memory import training_memory
 from sublayer.estimate.micro_batch import MicroBatch
-from sublayer.estimate.saved_by_pass import saved_activations, saved_casts
 from sublayer.model.build import build
 from sublayer.objective.families import family_of
 from sublayer.objective.supervised.synthetic import SyntheticExamples
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
-from sublayer.training.processes.world import World
-from sublayer.training.step import TrainStep
 
 VOCAB_SIZE, CONTEXT, SEQUENCES = 384, 96, 5
 PRECISIONS = ("float32", "bfloat16")
-Fields = dict[str, Any]
-MODELS: list[Fields] = [
+
+MODELS = [
     {"ffn": "geglu", "block": ("ffn:relu*0.5", "attention", "ffn*0.5"), "norm_order": "post"},
     {"ffn": "swish", "swish_beta": 1.5, "head": "transform"},
     {"ffn": "bilinear", "share": "all", "norm": "none", "positions": "learned-per-layer"},
@@ -44,11 +32,11 @@ MODELS: list[Fields] = [
     {"ffn": "relu", "dropout_attention": 0.5, "dropout_ffn": 0.5, "final_norm": "plain"},
 ]
 
-ENCODER: Fields = {"kind": "encoder", "segments": "both", "head": "transform", "dropout": 0.1}
+ENCODER = {"kind": "encoder", "segments": "both", "head": "transform", "dropout": 0.1}
 BERT = {**ENCODER, "norm_order": "post", "embedding_norm": True, "pooler": "tanh"}
 BERT |= {"sentence_classes": 2}
 ALBERT = {**BERT, "d_embed": 32, "embedding_projection": "sum", "share": "all"}
-ENCODERS: list[Fields] = [
+ENCODERS = [
     {**ALBERT, "dropout": 0.0, "norm": "rms", "head_activation": "relu"},
     BERT,
     {**BERT, "d_embed": 64, "ffn": "relu", "head_bias": True, "head_activation": "gelu"},
@@ -60,11 +48,11 @@ ENCODERS: list[Fields] = [
 TRANSLATION = {"objective.kind": "translation", "objective.label_smoothing": 0.1}
 TRANSLATION |= {"data.corpus": "iwslt14", "data.source_language": "de"}
 TRANSLATION |= {"data.target_language": "en", "data.tokenizer": "word-bpe"}
-TRANSLATOR: Fields = {"kind": "encoder-decoder", "positions": "sinusoidal", "n_layers": 3}
-T5: Fields = {"kind": "encoder-decoder", "n_layers": 3, "positions": "relative", "norm": "rms"}
+TRANSLATOR = {"kind": "encoder-decoder", "positions": "sinusoidal", "n_layers": 3}
+T5 = {"kind": "encoder-decoder", "n_layers": 3, "positions": "relative", "norm": "rms"}
 T5 |= {"bias": False, "ffn": "relu", "init": "t5", "attention_scale": "none"}
 T5 |= {"output_scale": "sqrt", "dropout_ffn": 0.1, "dropout_final": 0.1}
-TRANSLATORS: list[Fields] = [
+TRANSLATORS = [
     {**TRANSLATOR, "dropout": 0.1, "ffn": "relu"},
     {**T5, "dropout": 0.1},
     {**TRANSLATOR, "block": "macaron", "dropout_attention": 0.2, "dropout_ffn": 0.1},
@@ -75,7 +63,7 @@ TRANSLATORS: list[Fields] = [
 ANSWERER = {**ENCODER, "head": "none", "norm_order": "post"}
 TEXT = {"format": "text", "target_length": 16}
 TRAVERSAL, LABELS = {"format": "traversal"}, {"head": "none", "label_outputs": 3}
-TASK_MODELS: dict[str, tuple[Fields, Fields]] = {
+TASK_MODELS = {
     "spans": ({**ANSWERER, "span_head": "independent"}, {}),
     "text": ({**T5, "n_layers": 6, "decoder_start": "pad"}, TEXT),
     "spans of the joint head": ({**ANSWERER, "span_head": "joint"}, {}),
@@ -109,7 +97,7 @@ class Uneven(TranslationObjective):
     n_read: int
     n_written: int
 
-    def lengths(self, context: int) -> Lengths:
+    def lengths(self, context):
         return Lengths(self.n_read, self.n_written)
 
 
@@ -142,7 +130,7 @@ PASSES = {
 """What makes a pass in a precision, of all kinds of models and objectives."""
 
 
-def resolved(*, vocab_size: int = 17, context: int = 11, **fields: Any) -> ModelConfig:
+def resolved(*, vocab_size=17, context=11, **fields):
     return resolve_model(ModelConfig(**fields), vocab_size=vocab_size, context=context)
 
 
@@ -169,72 +157,3 @@ def make_batches(step, n_sequences):
     recipe = load_recipe("gpt", settings).recipe
     recipe = recipe.model_copy(update={"model": step.config, "objective": objective})
     return family_of(objective).synthetic(recipe, VOCAB_SIZE)
-
-
-@contextmanager
-def saved_storages(sizes):
-    """Collect the storages that autograd saves while entered, by address; views count once."""
-
-    def pack(tensor):
-        storage = tensor.untyped_storage()
-        sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield
-
-
-def check_saved(step: MicroBatch, rel: float = 0.03) -> None:
-    estimated = saved_activations(step) + saved_casts(step)
-    assert estimated == pytest.approx(saved_bytes(step), rel=rel)
-
-
-def saved_bytes(step: MicroBatch) -> int:
-    """Measure what autograd saves of a micro-batch beside the parameters."""
-    objective, batch = build_objective(step).train(), make_batch(step)
-    sizes: dict[int, int] = {}
-    is_narrow = step.precision == "bfloat16"
-    with saved_storages(sizes), torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_narrow):
-        total = sum(objective(batch).values(), torch.zeros(()))
-    for parameter in objective.parameters():
-        sizes.pop(parameter.untyped_storage().data_ptr(), None)
-    assert total.requires_grad
-    return sum(sizes.values())
-
-
-def check_allocated(step, optimizer, n_passes=1, *, with_onednn=False):
-    """Assert that an optimizer step allocates as much as is estimated; return the estimate."""
-    take_step = make_step(step, optimizer, n_passes)
-    take_step(0)  # makes the optimizer's state
-    estimated = training_memory(step, optimizer, n_passes=n_passes)
-    moving = estimated.tensors - estimated.weights - estimated.optimizer
-    assert moving == pytest.approx(allocated_peak(take_step, with_onednn=with_onednn), rel=0.1)
-    return estimated
-
-
-def make_step(step, optimizer, n_passes):
-    batch = step.sequences * n_passes
-    settings = {"data.context": step.context, "train.batch_sequences": batch, "train.threads": 1}
-    settings |= {"train.micro_batch_sequences": step.sequences, "train.precision": step.precision}
-    settings |= {"train.recompute": "blocks" if step.recomputes else "none"}
-    recipe = load_recipe("gpt", settings).recipe
-    train = resolve_train(recipe, steps=9, valid_tokens=step.context, is_gpu=False, threads=1)
-    filled = {"train": train, "optimizer": resolve_optimizer(optimizer, steps=9)}
-    resolved = recipe.model_copy(update={"model": step.config, **filled})
-    objective, device, world = build_objective(step), torch.device("cpu"), World(rank=0, size=1)
-    return TrainStep(resolved, objective, make_batches(step, batch), device=device, world=world)
-
-
-def allocated_peak(take_step, *, with_onednn=False):
-    """Measure the most bytes that a step holds beyond those before it.
-
-    Without what oneDNN copies for its products, which differs from processor to processor and which
-    no estimate of tensors counts; what it keeps of an LSTM is a tensor.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.backends.mkldnn, "enabled", with_onednn)
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            take_step(1)
-    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
-    events.sort(key=lambda event: event.start_ns())
-    return int(np.cumsum([event.nbytes() for event in events]).max())

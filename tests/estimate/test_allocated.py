@@ -5,30 +5,37 @@ import math
 import subprocess
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from statistics import median
 
+import numpy as np
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from sublayer.config.architecture.stacks import stacks
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.objectives.causal import CausalObjective
 from sublayer.config.optimizers.adafactor import AdafactorConfig
 from sublayer.config.optimizers.adam import AdamWConfig
-from sublayer.config.optimizers.kinds import OPTIMIZERS, OptimizerConfig
+from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
+from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.estimate import optimizer_states
 from sublayer.estimate.memory import training_memory
 from sublayer.estimate.optimizer_states import adafactor_work, matrix_shapes, n_states
 from sublayer.estimate.saved_by_blocks import score_bias, score_bias_index
-from sublayer.estimate.saved_by_pass import saved_activations
+from sublayer.estimate.saved_by_pass import saved_activations, saved_casts
+from sublayer.estimate.saved_outside_blocks import loss_activations
 from sublayer.model.positions.build import build_positions
 from sublayer.model.roles import parameter_roles
 from sublayer.training.optimizers.build import build_optimizer, optimizer_tensors
 from sublayer.training.precision import bfloat16_gain, own_clocks
+from sublayer.training.processes.world import World
+from sublayer.training.step import TrainStep
 from tests.breadth import rows
 from tests.estimate.configurations import (
     CONTEXT,
@@ -39,18 +46,163 @@ from tests.estimate.configurations import (
     PRECISIONS,
     SEQUENCES,
     TRANSLATORS,
-    Fields,
     build_objective,
-    check_allocated,
-    check_saved,
+    make_batch,
+    make_batches,
     make_pass,
-    make_step,
-    saved_bytes,
-    saved_storages,
+    make_task_pass,
 )
 
 ADAMW = load_recipe("gpt").recipe.optimizer
 SGD = SgdConfig(lr=1e-2, momentum=0.9)
+# Of the eight kinds of step a pass is measured in four, in which any two choices are met together.
+FOUR = [(1, "float32", True), (1, "bfloat16", False), (2, "float32", False), (2, "bfloat16", True)]
+OTHERS = [kind for kind in product([1, 2], PRECISIONS, [False, True]) if kind not in FOUR]
+
+STEPS = [
+    (name, *kind)
+    for number, name in enumerate(PASSES)
+    for kind in (OTHERS if number % 4 >= 2 else FOUR)
+]
+OBJECTIVES = [CausalObjective(auxiliary="layers", targets=2), CausalObjective(positions="last")]
+
+UPDATES = {
+    **{kind: table() for kind, table in OPTIMIZERS.items()},
+    "decayed": SgdConfig(lr=1e-2, momentum=0.9, weight_decay=0.1),
+    "uncorrected": AdamWConfig(bias_correction=False),
+    "gpt1": AdamWConfig(form="gpt1"),
+    "published": LambConfig(form="published"),
+    "factored": AdafactorConfig(min_factored=32),
+    "scaled": AdamWConfig(parameter_scale=True),
+    "scaled, uncorrected": AdamWConfig(parameter_scale=True, bias_correction=False),
+}
+HEADS = {"n_layers": 2, "n_heads": 16}
+
+BIASED = [
+    {**kind, **HEADS, "positions": positions}
+    for positions in ("alibi", "relative")
+    for kind in ({}, ENCODER, {"kind": "encoder-decoder"})
+]
+FACTORED = AdafactorConfig(min_factored=32)
+ALL = [{}, *MODELS, *ENCODERS, *TRANSLATORS]
+
+WHOLE = """
+import json, sys, torch
+from sublayer.study.budget.capacity import step_memory
+from sublayer.study.budget.measure import train_step
+from sublayer.study.budget.resources import find_resources
+from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.system.peak_memory import PeakMemory
+
+def prepare(smaller):
+    recipe = vary(load_recipe(sys.argv[1], sys.argv[2:]), smaller).recipe
+    return recipe, train_step(recipe, 256, torch.device("cpu"))
+
+small = ["model.n_layers=2", "model.d_model=32", "data.context=32", "train.batch_sequences=1"]
+_, warm = prepare(small)
+warm(0)  # what the program itself needs
+del warm
+recipe, take_step = prepare([])
+with PeakMemory(torch.device("cpu")) as measured:
+    for step in range(2):
+        take_step(step)
+estimated = step_memory(recipe, 256, find_resources("cpu"))
+print(json.dumps([estimated.total - estimated.weights, measured.bytes]))
+"""
+F32, BF16 = "train.precision=float32", "train.precision=bfloat16"
+GPT, WIDE = "gpt data.context=256", "model.d_model=384"
+ALBERT = (
+    "albert-base model.n_layers=8 model.d_model=256 model.n_heads=4 data.context=256 train.steps=9"
+    " train.batch_sequences=8 train.micro_batch_sequences=4 optimizer.warmup_steps=1"
+)
+CHARACTERS = (
+    "char-t64 model.n_layers=24 model.d_model=256 model.d_ff=1024 train.batch_sequences=4"
+    " train.micro_batch_sequences=2 train.recompute"
+)
+LSTM = "gpt model.kind=lstm data.context=128 train.batch_sequences=16 train.micro_batch_sequences=8"
+MODERN = "modern data.context=256 train.batch_sequences=8 train.micro_batch_sequences=4"
+
+PROCESSES = [
+    *(f"{GPT} {WIDE} train.batch_sequences={n} {F32}" for n in (4, 16)),
+    f"{GPT} model.d_model=320 train.batch_sequences=16 {BF16}",
+    f"gpt model.d_model=256 model.dropout=0.1 model.n_layers=16 {BF16}",
+    f"gpt model.n_layers=24 model.d_model=256 train.recompute=blocks {F32}",
+    *(f"{MODERN} {F32} {WIDE} model.d_ff={d_ff}" for d_ff in (384, 1024)),
+    f"{MODERN} {F32} model.d_model=512",
+    f"gpt {WIDE} optimizer.kind=lamb train.batch_sequences=1 {F32}",
+    f"{LSTM} {F32} model.n_layers=1 {WIDE}", f"{LSTM} {F32} model.n_layers=3 model.d_model=256",
+    *(f"{ALBERT} {F32} train.recompute={blocks}" for blocks in ("none", "blocks")),
+    *(f"{CHARACTERS}=blocks {precision}" for precision in (F32, BF16)), f"{CHARACTERS}=none {F32}",
+]  # fmt: skip
+
+
+@contextmanager
+def saved_storages(sizes):
+    """Collect the storages that autograd saves while entered, by address; views count once."""
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield
+
+
+def check_saved(step, rel=0.03):
+    estimated = saved_activations(step) + saved_casts(step)
+    assert estimated == pytest.approx(saved_bytes(step), rel=rel)
+
+
+def saved_bytes(step):
+    """Measure what autograd saves of a micro-batch beside the parameters."""
+    objective, batch = build_objective(step).train(), make_batch(step)
+    sizes = {}
+    is_narrow = step.precision == "bfloat16"
+    with saved_storages(sizes), torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_narrow):
+        total = sum(objective(batch).values(), torch.zeros(()))
+    for parameter in objective.parameters():
+        sizes.pop(parameter.untyped_storage().data_ptr(), None)
+    assert total.requires_grad
+    return sum(sizes.values())
+
+
+def check_allocated(step, optimizer, n_passes=1, *, with_onednn=False):
+    """Assert that an optimizer step allocates as much as is estimated; return the estimate."""
+    take_step = make_step(step, optimizer, n_passes)
+    take_step(0)  # makes the optimizer's state
+    estimated = training_memory(step, optimizer, n_passes=n_passes)
+    moving = estimated.tensors - estimated.weights - estimated.optimizer
+    assert moving == pytest.approx(allocated_peak(take_step, with_onednn=with_onednn), rel=0.1)
+    return estimated
+
+
+def make_step(step, optimizer, n_passes):
+    batch = step.sequences * n_passes
+    settings = {"data.context": step.context, "train.batch_sequences": batch, "train.threads": 1}
+    settings |= {"train.micro_batch_sequences": step.sequences, "train.precision": step.precision}
+    settings |= {"train.recompute": "blocks" if step.recomputes else "none"}
+    recipe = load_recipe("gpt", settings).recipe
+    train = resolve_train(recipe, steps=9, valid_tokens=step.context, is_gpu=False, threads=1)
+    filled = {"train": train, "optimizer": resolve_optimizer(optimizer, steps=9)}
+    resolved = recipe.model_copy(update={"model": step.config, **filled})
+    objective, device, world = build_objective(step), torch.device("cpu"), World(rank=0, size=1)
+    return TrainStep(resolved, objective, make_batches(step, batch), device=device, world=world)
+
+
+def allocated_peak(take_step, *, with_onednn=False):
+    """Measure the most bytes that a step holds beyond those before it.
+
+    Without what oneDNN copies for its products, which differs from processor to processor and which
+    no estimate of tensors counts; what it keeps of an LSTM is a tensor.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.backends.mkldnn, "enabled", with_onednn)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            take_step(1)
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    return int(np.cumsum([event.nbytes() for event in events]).max())
 
 
 @pytest.mark.parametrize(("name", "precision"), rows(product(PASSES, PRECISIONS), 18))
@@ -58,22 +210,9 @@ def test_autograd_keeps_what_is_estimated(name, precision):
     check_saved(PASSES[name](precision))
 
 
-# Of the eight kinds of step a pass is measured in four, in which any two choices are met together.
-FOUR = [(1, "float32", True), (1, "bfloat16", False), (2, "float32", False), (2, "bfloat16", True)]
-OTHERS = [kind for kind in product([1, 2], PRECISIONS, [False, True]) if kind not in FOUR]
-STEPS = [
-    (name, *kind)
-    for number, name in enumerate(PASSES)
-    for kind in (OTHERS if number % 4 >= 2 else FOUR)
-]
-
-
 @pytest.mark.parametrize(("name", "n_passes", "precision", "recomputes"), rows(STEPS, 18))
 def test_a_step_allocates_what_is_estimated(name, n_passes, precision, recomputes):
     check_allocated(replace(PASSES[name](precision), recomputes=recomputes), ADAMW, n_passes)
-
-
-OBJECTIVES = [CausalObjective(auxiliary="layers", targets=2), CausalObjective(positions="last")]
 
 
 @pytest.mark.parametrize("recomputes", [False, True])
@@ -84,21 +223,7 @@ def test_other_losses_keep_and_allocate_what_is_estimated(objective, recomputes)
     check_saved(step)
 
 
-UPDATES: dict[str, OptimizerConfig] = {
-    **{kind: table() for kind, table in OPTIMIZERS.items()},
-    "decayed": SgdConfig(lr=1e-2, momentum=0.9, weight_decay=0.1),
-    "uncorrected": AdamWConfig(bias_correction=False),
-    "gpt1": AdamWConfig(form="gpt1"),
-    "published": LambConfig(form="published"),
-    "factored": AdafactorConfig(min_factored=32),
-    "scaled": AdamWConfig(parameter_scale=True),
-    "scaled, uncorrected": AdamWConfig(parameter_scale=True, bias_correction=False),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "fields"), rows(product(UPDATES, [MODELS[6], MODELS[2]]), 8), ids=str
-)
+@pytest.mark.parametrize("name, fields", rows(product(UPDATES, [MODELS[6], MODELS[2]]), 8), ids=str)
 def test_an_update_that_outweighs_the_activations_allocates_what_is_estimated(name, fields):
     step = replace(make_pass({**fields, "share": "none"}, "float32"), sequences=1, context=8)
     estimated = check_allocated(step, UPDATES[name])
@@ -118,6 +243,14 @@ def test_an_optimizer_keeps_the_numbers_that_are_estimated(optimizer, states):
     assert estimated.optimizer == n_bytes == states * estimated.weights
 
 
+def test_a_loss_of_traversals_and_their_texts_keeps_what_both_keep():
+    step = make_task_pass("traversals and their texts", "float32")
+    # Of a token its index, its state and a gradient, beside that of the matrix; of a text its index
+    # and its state.
+    of_tokens = SEQUENCES * CONTEXT * (8 + 4 * 96 + 4 * 32) + 4 * 384 * 32
+    assert loss_activations(step) == of_tokens + SEQUENCES * (8 + 4 * 96)
+
+
 @pytest.mark.parametrize("softmax, dropped, precision, recomputes", [
     ("all", "sum", "float32", False), ("tokens", "matrix", "bfloat16", False),
     ("all", "matrix", "float32", True), ("all", "matrix", "bfloat16", False),
@@ -127,14 +260,6 @@ def test_a_large_embedding_matrix_is_counted(softmax, dropped, precision, recomp
     fields = {"softmax": softmax, "dropout_embedding_of": dropped, "dropout": 0.1}
     step = make_pass({**fields, "n_layers": 1, "max_len": 2000}, precision)
     check_allocated(replace(step, recomputes=recomputes), SGD)
-
-
-HEADS = {"n_layers": 2, "n_heads": 16}
-BIASED: list[Fields] = [
-    {**kind, **HEADS, "positions": positions}
-    for positions in ("alibi", "relative")
-    for kind in ({}, ENCODER, {"kind": "encoder-decoder"})
-]
 
 
 @pytest.mark.parametrize(("recomputes", "fields"), rows(product([False, True], BIASED), 4), ids=str)
@@ -166,7 +291,7 @@ def test_a_bias_of_rows_is_counted_for_each_of_them():
     step = make_pass({**ENCODER, "positions": "relative", "n_heads": 3}, "float32")
     (stack,) = stacks(step.config)
     places = torch.arange(CONTEXT).expand(SEQUENCES, -1)
-    sizes: dict[int, int] = {}
+    sizes = {}
     with saved_storages(sizes):
         bias = build_positions(step.config, stack).score_bias(places, places, torch.float32)
     assert bias is not None and bias.nbytes == score_bias(step, stack)
@@ -185,14 +310,10 @@ def test_dropout_after_the_final_norm_keeps_a_byte_for_each_feature(kind):
     assert saved_bytes(step) - saved_bytes(without) == pytest.approx(more, rel=0.01)
 
 
-FACTORED = AdafactorConfig(min_factored=32)
-ALL = [{}, *MODELS, *ENCODERS, *TRANSLATORS]
-
-
-def kept_numbers(fields: Fields, optimizer: OptimizerConfig) -> int:
+def kept_numbers(fields):
     objective = build_objective(make_pass(fields, "float32"))
     parameters = dict(objective.named_parameters())
-    built = build_optimizer(optimizer, parameters, parameter_roles(objective))
+    built = build_optimizer(FACTORED, parameters, parameter_roles(objective))
     for parameter in parameters.values():
         parameter.grad = torch.zeros_like(parameter)
     built.step()
@@ -204,7 +325,7 @@ def kept_numbers(fields: Fields, optimizer: OptimizerConfig) -> int:
 def test_adafactor_keeps_rows_and_columns_of_a_matrix(fields):
     step = make_pass(fields, "float32")
     estimated = n_states(step.config, step.objective, FACTORED)
-    assert estimated == kept_numbers(fields, FACTORED)
+    assert estimated == kept_numbers(fields)
     assert n_states(step.config, step.objective, AdafactorConfig(min_factored=97)) > 10 * estimated
 
 
@@ -215,10 +336,7 @@ def test_matrices_that_are_counted_exist_and_what_is_kept_is_no_more(fields):
     counted = matrix_shapes(step.config, step.objective)
     assert counted <= built
     every, sized = (sum(n * math.prod(s) for s, n in each.items()) for each in (built, counted))
-    estimated, kept = (
-        n_states(step.config, step.objective, FACTORED),
-        kept_numbers(fields, FACTORED),
-    )
+    estimated, kept = n_states(step.config, step.objective, FACTORED), kept_numbers(fields)
     assert kept <= estimated < 0.05 * sized + every - sized
     if not fields:  # A table of positions is counted as if it were not factored.
         height, width = step.config.max_len, step.config.d_model
@@ -236,54 +354,12 @@ def test_matrices_of_one_shape_that_are_updated_together_take_copies(monkeypatch
         assert work == 2 * n_together * n_arrays * size
 
 
-WHOLE = """
-import json, sys, torch
-from sublayer.study.budget.capacity import step_memory
-from sublayer.study.budget.measure import train_step
-from sublayer.study.budget.resources import find_resources
-from sublayer.config.layering.layers import load_recipe, vary
-from sublayer.system.peak_memory import PeakMemory
-
-def prepare(smaller):
-    recipe = vary(load_recipe(sys.argv[1], sys.argv[2:]), smaller).recipe
-    return recipe, train_step(recipe, 256, torch.device("cpu"))
-
-small = ["model.n_layers=2", "model.d_model=32", "data.context=32", "train.batch_sequences=1"]
-_, warm = prepare(small)
-warm(0)  # what the program itself needs
-del warm
-recipe, take_step = prepare([])
-with PeakMemory(torch.device("cpu")) as measured:
-    for step in range(2):
-        take_step(step)
-estimated = step_memory(recipe, 256, find_resources("cpu"))
-print(json.dumps([estimated.total - estimated.weights, measured.bytes]))
-"""
-
-F32, BF16 = "train.precision=float32", "train.precision=bfloat16"
-GPT, WIDE = "gpt data.context=256", "model.d_model=384"
-ALBERT = (
-    "albert-base model.n_layers=8 model.d_model=256 model.n_heads=4 data.context=256 train.steps=9"
-    " train.batch_sequences=8 train.micro_batch_sequences=4 optimizer.warmup_steps=1"
-)
-CHARACTERS = (
-    "char-t64 model.n_layers=24 model.d_model=256 model.d_ff=1024 train.batch_sequences=4"
-    " train.micro_batch_sequences=2 train.recompute"
-)
-LSTM = "gpt model.kind=lstm data.context=128 train.batch_sequences=16 train.micro_batch_sequences=8"
-MODERN = "modern data.context=256 train.batch_sequences=8 train.micro_batch_sequences=4"
-PROCESSES = [
-    *(f"{GPT} {WIDE} train.batch_sequences={n} {F32}" for n in (4, 16)),
-    f"{GPT} model.d_model=320 train.batch_sequences=16 {BF16}",
-    f"gpt model.d_model=256 model.dropout=0.1 model.n_layers=16 {BF16}",
-    f"gpt model.n_layers=24 model.d_model=256 train.recompute=blocks {F32}",
-    *(f"{MODERN} {F32} {WIDE} model.d_ff={d_ff}" for d_ff in (384, 1024)),
-    f"{MODERN} {F32} model.d_model=512",
-    f"gpt {WIDE} optimizer.kind=lamb train.batch_sequences=1 {F32}",
-    f"{LSTM} {F32} model.n_layers=1 {WIDE}", f"{LSTM} {F32} model.n_layers=3 model.d_model=256",
-    *(f"{ALBERT} {F32} train.recompute={blocks}" for blocks in ("none", "blocks")),
-    *(f"{CHARACTERS}=blocks {precision}" for precision in (F32, BF16)), f"{CHARACTERS}=none {F32}",
-]  # fmt: skip
+def measure_process(settings):
+    """Train in another process; return what it is estimated to take and what it took."""
+    # No checkpoint is written meanwhile.
+    fixed = ("train.threads=1", "train.save_in_background=false")
+    command = [sys.executable, "-c", WHOLE, *settings.split(), *fixed]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process's peak memory")
@@ -297,11 +373,3 @@ def test_a_process_takes_what_is_estimated(settings):
         # for one of these. So a process outside the limit is one of five, whose median counts.
         others = [measure_process(settings)[1] for _ in range(4)]
         assert estimated == pytest.approx(median([measured, *others]), rel=0.1)
-
-
-def measure_process(settings):
-    """Train in another process; return what it is estimated to take and what it took."""
-    # No checkpoint is written meanwhile.
-    fixed = ("train.threads=1", "train.save_in_background=false")
-    command = [sys.executable, "-c", WHOLE, *settings.split(), *fixed]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

@@ -33,6 +33,7 @@ REFERENCES = ["Der Hund läuft, schnell.", "Eine Katze schläft auf dem Sofa!"]
 REFERENCES += ["Zwei Männer (in Hüten) reden.", ""]
 TEXTS = ["Der Hund rennt, schnell.", "Eine Katze schläft auf der Couch!"]
 TEXTS += ["zwei Männer in Hüten reden .", "Nichts"]
+MEASURE = metric("sacrebleu", lowercase=False)
 
 
 def scored_by_command(folder, words, **files):
@@ -62,13 +63,11 @@ def test_tokenized_bleu_by_hand():
     (counts,) = count_lines("bleu", ["a b c x"], ["a b c d e"], lowercase=False).counts.tolist()
     # Lengths 4 and 5; shared a b c, ab bc, abc; of 4, 3, 2 and 1 n-grams.
     assert counts == [4, 5, 3, 2, 1, 0, 4, 3, 2, 1]
-    # 5 of 6 words, 3 of 5 pairs, 1 of 4 triples and none of 3 fours, not smoothed: 0; without the
-    # last word's change:
+    # 5 of 6 words, 3 of 5 pairs, 1 of 4 triples and none of 3 fours, not smoothed: 0.
     assert tokenized_bleu(["a b c d e f"], ["a b c x e f"]).value == 0.0
     # 6/6, 5/5, 4/4, 3/3, and a reference of 8 words: exp(1 - 8/6).
-    assert tokenized_bleu(["a b c d e f"], ["a b c d e f g h"]).value == pytest.approx(
-        71.6531, abs=1e-3
-    )
+    short = tokenized_bleu(["a b c d e f"], ["a b c d e f g h"]).value
+    assert short == pytest.approx(71.6531, abs=1e-3)
     assert tokenized_bleu(["A b c d"], ["a b c d"], lowercase=True).value == pytest.approx(100.0)
 
 
@@ -78,9 +77,8 @@ def lines(words):
 
 def test_compounds_are_split_as_the_released_script_does():
     # perl's s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g: what a match took begins no other.
-    found = count_translations(
-        lines("wohl-bekannt a-b-c"), lines("- x- -y z-"), lowercase=False, compounds=True
-    )
+    texts = lines("wohl-bekannt a-b-c"), lines("- x- -y z-")
+    found = count_translations(*texts, lowercase=False, compounds=True)
     ours = "wohl ##AT##-##AT## bekannt a ##AT##-##AT## b-c"
     expected = count_lines("bleu", [ours], ["- x- -y z-"], lowercase=False)
     assert found["bleu_compounds"].counts.tolist() == expected.counts.tolist()
@@ -98,19 +96,15 @@ def test_words_that_were_divided_at_hyphens_are_scored_whole():
     target = "Der wohl-bekannte Mann (aus Köln-Deutz) lacht, oder?"
     words = " ".join(side.words(target))
     assert "wohl @-@ bekannte" in words
-    tokenizer = BilingualTokenizer(
-        train_tokenizer("word-bpe", [words.encode()], vocab_size=90), side, side
-    )
-    pair = PairText("-", words, "-", target)
+    bpe = train_tokenizer("word-bpe", [words.encode()], vocab_size=90)
+    tokenizer, pair = BilingualTokenizer(bpe, side, side), PairText("-", words, "-", target)
     expected = "Der wohl-bekannte Mann ( aus Köln-Deutz ) lacht , oder ?"
     assert reference_words([pair], tokenizer) == [expected]
     (ids,) = tokenizer.encode_target([target])
     assert scored_words([ids], tokenizer) == [expected]
-    translations = translated_lines([ids], tokenizer)
-    references = reference_lines([pair], tokenizer)
-    scores = score_translations(translations, references, lowercase=False)
-    assert scores["bleu"].value == pytest.approx(100.0)
-    assert scores["bleu"].signature.endswith("|words:moses")
+    texts = translated_lines([ids], tokenizer), reference_lines([pair], tokenizer)
+    bleu = score_translations(*texts, lowercase=False)["bleu"]
+    assert bleu.value == pytest.approx(100.0) and bleu.signature.endswith("|words:moses")
 
 
 def test_the_score_of_a_corpus_is_that_of_the_sums_over_its_lines():
@@ -127,27 +121,23 @@ def test_the_score_of_a_corpus_is_that_of_the_sums_over_its_lines():
         assert alone.counts.tolist() == lines.counts[:1].tolist()
 
 
-def sentences(n, seed):
-    drawn, words = (
-        np.random.default_rng(seed),
-        "Hund Katze läuft schnell der die ein auf . dem Sofa",
-    )
-    return [" ".join(drawn.choice(words.split(), drawn.integers(5, 12))) for _ in range(n)]
+def sentences(n):
+    drawn = np.random.default_rng(1)
+    words = ["Hund", "Katze", "läuft", "schnell", "der", "die", "ein", "auf", ".", "dem", "Sofa"]
+    return [" ".join(drawn.choice(words, drawn.integers(5, 12))) for _ in range(n)]
 
 
-def damaged(lines, share, seed):
+def damaged(share, seed):
     drawn = np.random.default_rng(seed)
-    return [
-        " ".join(word if drawn.random() > share else "nichts" for word in line.split())
-        for line in lines
-    ]
+    lines = [line.split() for line in DRAWN_REFERENCES]
+    return [" ".join(w if drawn.random() > share else "nichts" for w in line) for line in lines]
 
 
-DRAWN_REFERENCES = sentences(60, 1)
+DRAWN_REFERENCES = sentences(60)
 
 
 def test_randomisation_is_that_of_the_command(tmp_path):
-    texts, others = damaged(DRAWN_REFERENCES, 0.2, 2), damaged(DRAWN_REFERENCES, 0.3, 3)
+    texts, others = damaged(0.2, 2), damaged(0.3, 3)
     found = compare_translations("sacrebleu", texts, others, DRAWN_REFERENCES)
     words = "refs -i other this -m bleu --paired-ar"
     files = {"refs": DRAWN_REFERENCES, "this": texts, "other": others}
@@ -157,7 +147,7 @@ def test_randomisation_is_that_of_the_command(tmp_path):
 
 
 def test_a_much_better_system_is_significantly_better_and_an_equal_one_is_not():
-    good, bad = damaged(DRAWN_REFERENCES, 0.05, 2), damaged(DRAWN_REFERENCES, 0.5, 3)
+    good, bad = damaged(0.05, 2), damaged(0.5, 3)
     better = compare_translations("chrf", good, bad, DRAWN_REFERENCES)
     assert better.difference > 10 and better.p_randomisation < 0.01
     assert better.interval[0] < better.difference < better.interval[1]
@@ -165,9 +155,6 @@ def test_a_much_better_system_is_significantly_better_and_an_equal_one_is_not():
     assert worse.difference == pytest.approx(-better.difference) and worse.p_randomisation < 0.01
     same = compare_translations("chrf", good, good, DRAWN_REFERENCES)
     assert (same.difference, same.interval, same.p_randomisation) == (0, (0.0, 0.0), 1.0)
-
-
-MEASURE = metric("sacrebleu", lowercase=False)
 
 
 def draw_systems(rng, n=400):

@@ -1,6 +1,8 @@
-"""Likelihood: windows, strides, units, items, and harness requests, as of every token alone."""
+"""Likelihood as of every token alone; probes, and models that know all or nothing."""
 
+import json
 import math
+import shutil
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -23,19 +25,31 @@ from sublayer.errors import ConfigError
 from sublayer.evaluation.counts import Counter, Counts
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
 from sublayer.evaluation.likelihood import Likelihood, score, windows
+from sublayer.evaluation.probes.decoder_nats import decoder_nats
+from sublayer.evaluation.probes.query import EncodedQuery, Query, encode_queries
+from sublayer.evaluation.probes.scoring import ask, read_probes
+from sublayer.evaluation.probes.table import PROBES
+from sublayer.evaluation.probes.target_nats import target_nats
 from sublayer.evaluation.requests import Requests
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
+from sublayer.tasks.example import Example
 from tests.breadth import examples
 
 TEXT = "Zwölf Boxkämpfer jagen Viktor quer über den Sylter Deich.\n Emus  füttern!".encode()
+NATS = np.array([1.0, 2.0, 4.0])
+COUNTS = np.array([[1, 0], [0, 250], [10, 250]], dtype=np.uint8)
+TABLE = ItemTable("a thing", "", {"nats": NATS, "counts": COUNTS}, None)
+CONTEXT = 12
+LONG = "a prompt that is longer than all of the context"
+PAIRS = [("the cat", " sat"), ("the cat", " ran"), ("", "on the mat"), (LONG, " and so on")]
+VOCAB_SIZE = 19
 
 
 def split_of(ids, tokenizer=None, document_starts=(0,)):
     starts = np.array(document_starts, dtype=np.int64)
-    store = TokenStore(
-        np.asarray(ids, dtype=np.uint16), starts, np.array([0]), len(ids), "", is_lossless=True
-    )
+    ids = np.asarray(ids, dtype=np.uint16)
+    store = TokenStore(ids, starts, np.array([0]), len(ids), "", is_lossless=True)
     return Split("test", store, tokenizer or ByteTokenizer(), ("text",))
 
 
@@ -81,23 +95,21 @@ def test_a_part_of_what_a_lossy_tokenizer_read_has_its_share_of_the_bytes():
     ids = tokenizer.encode(text)
     assert tokenizer.token_bytes[ids].tolist() == [2] * 60
     ended = split_of(ids, tokenizer)
-    split = replace(
-        ended, store=replace(ended.store, n_bytes=180, n_characters=180, is_lossless=False)
-    )
+    read = replace(ended.store, n_bytes=180, n_characters=180, is_lossless=False)
+    split = replace(ended, store=read)
     model = model_of()
-    whole = score(model, split, context=16, stride=16, batch_sequences=3)
+    rules = {"context": 16, "stride": 16, "batch_sequences": 3}
+    whole = score(model, split, **rules)
     # The first word is context only: 2 of the 120 bytes that are kept.
     assert (whole.tokens, whole.bytes, whole.characters, whole.words) == (59, 178, 178, 59)
-    part = score(model, split, context=16, stride=16, batch_sequences=3, max_tokens=16)
+    part = score(model, split, **rules, max_tokens=16)
     # 32 of the 118 others are 48.3 of the 178 that were read.
     assert (part.tokens, part.bytes, part.characters, part.words) == (16, 48, 48, 16)
 
 
 @examples(100)
 @given(n_tokens=st.integers(2, 90), context=st.integers(1, 20), data=st.data())
-def test_each_token_but_the_first_is_scored_once_in_order_or_a_limit_of_them(
-    n_tokens, context, data
-):
+def test_tokens_but_the_first_are_scored_once_in_order_or_a_limit_of_them(n_tokens, context, data):
     stride = data.draw(st.integers(1, context))
     found = windows(n_tokens, context=context, stride=stride)
     scored = [place for window in found for place in range(window.first, window.stop)]
@@ -149,8 +161,7 @@ def test_respected_boundaries_hide_the_document_before(model):
 def test_nothing_to_divide_by_is_not_a_number():
     nothing = Likelihood(nats=3.0, tokens=1, bytes=0, characters=0, words=0)
     assert nothing.loss == 3.0
-    assert math.isnan(nothing.bits_per_byte)
-    assert math.isnan(nothing.word_perplexity)
+    assert math.isnan(nothing.bits_per_byte) and math.isnan(nothing.word_perplexity)
     assert Likelihood(nats=1e6, tokens=1, bytes=1, characters=1, words=1).perplexity == math.inf
 
 
@@ -160,10 +171,9 @@ def counter_of(text, document_starts=(0,)):
 
 def test_a_word_counts_where_it_begins_and_ends_with_its_document():
     counter = counter_of(b"ab cd\n\tef")
-    assert counter.count(0, 9).words == 3
-    assert counter.count(1, 9).words == 2  # begins inside "ab"
-    assert counter.count(1, 4).words == 1  # ends inside "cd"
-    assert counter.count(4, 7).words == 0  # "d", and whitespace
+    # All; from inside "ab" on; till inside "cd"; "d" and whitespace.
+    found = [counter.count(*each).words for each in ((0, 9), (1, 9), (1, 4), (4, 7))]
+    assert found == [3, 2, 1, 0]
     divided = counter_of(b"abcd", document_starts=(0, 2))
     assert (divided.count(0, 4).words, divided.count(1, 4).words) == (2, 1)
 
@@ -189,22 +199,12 @@ def test_counts_add_up_and_equal_those_of_the_text(text, data):
     assert counter.count(0, cut) + counter.count(cut, len(raw)) == whole
 
 
-NATS = np.array([1.0, 2.0, 4.0])
-COUNTS = np.array([[1, 0], [0, 250], [10, 250]], dtype=np.uint8)
-TABLE = ItemTable("a thing", "", {"nats": NATS, "counts": COUNTS}, None)
-
-
 def test_items_are_added_once_or_as_often_as_they_were_drawn():
     sums = TABLE.sums()
     # 250 + 250 does not fit into the type of the counts.
     assert (float(sums["nats"]), sums["counts"].tolist()) == (7.0, [11.0, 500.0])
     drawn = TABLE.sums(np.array([0, 3, 1]))
     assert (float(drawn["nats"]), drawn["counts"].tolist()) == (10.0, [10.0, 1000.0])
-    for name, column in TABLE.sums(np.ones(3, dtype=np.int64)).items():
-        assert np.array_equal(column, sums[name])
-
-
-def test_a_metric_is_the_value_of_its_tables_sums():
     mean = FromItems("things", lambda sums: float(sums["nats"]) / 3)
     assert mean.of(Items("test", "", {"things": TABLE})) == pytest.approx(7 / 3)
     assert mean.of(Items("test", "", {"others": TABLE})) is None
@@ -228,19 +228,13 @@ def test_the_digest_is_of_numbers_and_of_where_an_item_ends(monkeypatch):
     assert digest_of(ids) == before
 
 
-CONTEXT = 12
-LONG = "a prompt that is longer than all of the context"
-PAIRS = [("the cat", " sat"), ("the cat", " ran"), ("", "on the mat"), (LONG, " and so on")]
-
-
 def drawn_model_of(kind):
     fields = {} if kind == "lstm" else {"n_heads": 2}
     config = ModelConfig(kind=kind, n_layers=1, d_model=8, **fields)
     model = build(resolve_model(config, vocab_size=256, context=CONTEXT), seed=0).double().eval()
     generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0.0, 0.5, generator=generator)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.5, generator)
     model.tokenizer = train_tokenizer("bytes", ())
     return model
 
@@ -320,3 +314,245 @@ def test_the_harness_asks_a_saved_model(tmp_path, monkeypatch):
     prompts = [SimpleNamespace(args=("the cat", settings))]
     assert harness.generate_until(prompts) == [requests.written("the cat", settings)]
     assert harness.tokenizer_name == model.tokenizer.fingerprint
+
+
+def tiny_model(vocab_size=VOCAB_SIZE, *, context=40, **fields):
+    heads = {} if fields.get("kind") == "lstm" else {"n_heads": 2}
+    config = ModelConfig(**{"n_layers": 2, "d_model": 8, **heads, **fields})
+    return build(resolve_model(config, vocab_size=vocab_size, context=context), seed=0).eval()
+
+
+def drawn_tiny_model(**fields):
+    model, generator = tiny_model(**fields).double(), torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.5, generator)
+    return model
+
+
+def queries_of(seed=0):
+    """Draw queries: prompts that several texts follow, that one follows, and short ones."""
+    rng = np.random.default_rng(seed)
+
+    def ids(n):
+        return tuple(rng.integers(0, VOCAB_SIZE, n).tolist())
+
+    prompts = [ids(length) for length in (9, 9, 9, 12, 20)]
+    queries = [EncodedQuery(prompt, ids(n)) for prompt in prompts for n in (1, 4, 2, 7)]
+    one = ids(10)
+    queries += [EncodedQuery(one, ids(1)) for _ in range(20)]  # more than go behind one at a time
+    queries += [EncodedQuery(ids(n), ids(5)) for n in (1, 3, 15)]
+    queries += [EncodedQuery(ids(4), ()), EncodedQuery((3,), ids(3)), EncodedQuery((3,), ids(6))]
+    return [queries[place] for place in rng.permutation(len(queries))]
+
+
+@torch.inference_mode()
+def slowly(predict, text):
+    """Compute the nats of each token by a forward pass of its own, without any cache."""
+    logits = [predict(text[:place]) for place in range(len(text))]
+    pairs = zip(logits, text, strict=True)
+    return [float(torch.logsumexp(each, 0) - each[token]) for each, token in pairs]
+
+
+@pytest.mark.parametrize("fields", [
+    {"positions": "rotary"}, {"positions": "relative"},
+    {"block": "macaron", "share": "all", "softmax": "all", "norm_order": "post"}, {"kind": "lstm"},
+], ids=str)  # fmt: skip
+def test_texts_behind_prompts_cost_what_they_do_token_by_token(fields):
+    model, queries, done = drawn_tiny_model(**fields), queries_of(), []
+    found = decoder_nats(model, queries, lambda *counts: done.append(counts))
+    assert done[-1] == (len(queries), len(queries)) and done == sorted(done)
+    for nats, query in zip(found, queries, strict=True):
+
+        def predict(text, query=query):
+            return model(torch.tensor([[*query.prompt, *text]])).logits[0, -1]
+
+        assert nats == pytest.approx(slowly(predict, query.text), abs=1e-9)
+
+
+def test_an_encoder_decoder_writes_the_text_behind_the_first_sentinel():
+    model = drawn_tiny_model(kind="encoder-decoder", positions="relative", decoder_start="pad")
+    queries = queries_of(1)
+    found = target_nats(model, queries, first_id=0, sentinel_id=18)
+    for nats, query in zip(found, queries, strict=True):
+
+        def predict(text, query=query):
+            source = torch.tensor([[*query.prompt, 18]])
+            return model(source, target=torch.tensor([[0, 18, *text]])).logits[0, -1]
+
+        assert nats == pytest.approx(slowly(predict, query.text), abs=1e-9)
+
+
+def test_prompts_that_several_texts_follow_are_read_once(monkeypatch):
+    model, n_read = drawn_tiny_model(), []
+    hidden = model.hidden
+
+    def counted(tokens, *rest, **settings):
+        n_read.append(tokens.numel())
+        return hidden(tokens, *rest, **settings)
+
+    monkeypatch.setattr(model, "hidden", counted)
+    decoder_nats(model, [EncodedQuery(tuple(range(10)), (n, 1, 2)) for n in range(4)])
+    # The prompt, and of each text all but the last token.
+    assert n_read == [10, 4 * 2]
+
+
+def test_the_scored_text_begins_where_the_prompt_alone_ends():
+    text = b"the film was very positive and the plot was very negative. " * 20
+    bpe = train_tokenizer("bpe", [text], vocab_size=290)
+    queries = [Query("the film was very", " positive"), Query("", "the film was")]
+    behind, alone = encode_queries(queries, bpe, 64)
+    assert bpe.decode(behind.prompt) == b"the film was very"
+    assert bpe.decode(behind.text) == b" positive"
+    assert alone.prompt == (bpe.end_id,) and bpe.decode(alone.text) == b"the film was"
+
+
+def test_a_prompt_loses_its_beginning_by_the_longest_text_behind_it():
+    raw = train_tokenizer("bytes", ())
+    queries = [Query("abcdefgh", " x"), Query("abcdefgh", " xyz"), Query("abcd", " x")]
+    first, second, third = encode_queries(queries, raw, 8)
+    # The last of 4 tokens is not read, so that 5 of the prompt go before them.
+    assert bytes(first.prompt) == bytes(second.prompt) == b"defgh"
+    assert first.is_cut and second.is_cut and not third.is_cut
+    assert bytes(third.prompt) == b"abcd"
+    # A text that is longer than the context loses its end.
+    [query] = encode_queries([Query("ab", " 23456789")], raw, 4)
+    assert (bytes(query.prompt), bytes(query.text), query.is_cut) == (b"b", b" 234", True)
+    # Of a text alone the first token is read and not scored, where nothing ends documents.
+    [query] = encode_queries([Query("", "abc")], raw, 8)
+    assert (bytes(query.prompt), bytes(query.text)) == (b"a", b"bc")
+
+
+def write_tasks(folder):
+    """Write small files of all probes' tasks, whose right answers a model can learn by heart."""
+
+    def put(path, *lines):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("".join(f"{line}\n" for line in lines))
+
+    animals = ("cat", "dog", "girl", "boy")
+    judged = [f"a\t1\t\tthe {n} came home early" for n in animals]
+    judged += [f"a\t0\t\tearly the home {n} came" for n in animals]
+    put("CoLA/train.tsv", *judged)
+    put("CoLA/dev.tsv", *judged[1:4], *judged[5:8])
+    reviews = ["a fine film\t1", "a dull film\t0", "a fine plot\t1", "a dull plot\t0"]
+    for part in ("train", "dev"):
+        put(f"SST-2/{part}.tsv", "sentence\tlabel", *reviews)
+    stories = {"cow": "barn", "fox": "wood"}
+    passages = [
+        {"id": f"middle{animal}.txt", "article": f"The {animal} lives in the {place}.",
+         "questions": [f"The {animal} lives in the _ .", f"Who lives in the {place}?"],
+         "options": [["sea", place, "sky", "house"], ["ant", "bee", animal, "owl"]],
+         "answers": ["B", "C"]} for animal, place in stories.items()
+    ]  # fmt: skip
+    put("race/race_dev_middle.jsonl", *map(json.dumps, passages))
+    texts = 2 * ["The cup fell on the rug because it was heavy."] + [
+        "The cup is here and I took it"
+    ]
+    nouns = [("The cup", 0), ("the rug", 4), ("The cup", 0)]
+    it, wsc = {"span2_text": "it", "span2_index": 7}, []
+    for number, (text, (noun, place)) in enumerate(zip(texts, nouns, strict=True)):
+        target = {"span1_text": noun, "span1_index": place, **it}
+        row = {"text": text, "target": target, "idx": number, "label": number != 1}
+        wsc.append(json.dumps(row))
+    put("WSC/val.jsonl", *wsc)
+    put("WSC/train.jsonl", *wsc[:2])
+    for part in ("test", "train"):
+        put(f"DPR/{part}.c.txt", "Ann told Eve that she won.", "she", "Ann,Eve", "Ann", "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_tasks(tmp_path_factory.mktemp("probes"))
+
+
+@pytest.fixture(scope="module")
+def probes(folder):
+    return read_probes(list(PROBES), str(folder))
+
+
+def texts(probes):
+    """Return the right prompt and text of each example, by probe."""
+    found = {}
+    for each in probes:
+        pairs = zip(each.items.examples, each.items.queries, strict=True)
+        if each.probe.name == "cola":
+            right = [queries[0] for example, queries in pairs if example.label]
+        else:
+            right = [queries[int(example.label or 0)] for example, queries in pairs]
+        found[each.probe.name] = [(query.prompt, query.text) for query in right]
+    return found
+
+
+@pytest.fixture
+def answerer(folder):
+    corpus = [path.read_bytes() for path in sorted(folder.glob("*/*"))]
+    words = train_tokenizer("bpe", corpus, vocab_size=400)
+    model = tiny_model(words.vocab_size, context=64, d_model=32)
+    model.tokenizer = words
+    return model
+
+
+def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, answerer):
+    asked = texts(probes)
+    # The queries are those of Radford et al.
+    assert asked["sst2"][0] == ("a fine film very", " positive")
+    assert asked["race"][0] == ("The cow lives in the barn. The cow lives in the", " barn")
+    assert asked["race"][1] == ("The cow lives in the barn. Who lives in the barn?", " cow")
+    assert asked["winograd"][0] == ("The cup fell on the rug because the cup", " was heavy.")
+    assert asked["dpr"] == [("Ann told Eve that Ann", " won.")]
+    [winograd] = [each for each in probes if each.probe.name == "winograd"]
+    # What training and development both have is asked once; one row has no second candidate.
+    assert winograd.items.left_out == {"its candidates are not two, of which one is right": 1}
+    model = answerer.train()
+    whole = {prompt + text: None for pairs in asked.values() for prompt, text in pairs}
+    encoded = [model.tokenizer.encode(row.encode()).astype(np.int64) for row in whole]
+    ids = [torch.from_numpy(row) for row in encoded]
+    padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+    targets = torch.nn.utils.rnn.pad_sequence([row[1:] for row in ids], True, -1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(200):
+        logits = model(padded[:, :-1]).logits.flatten(0, 1)
+        loss = torch.nn.functional.cross_entropy(logits, targets.flatten(), ignore_index=-1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    scores = {each.name: each for each in ask(model.eval(), probes, 64)}
+    values = {name: score.value for name, score in scores.items()}
+    assert values == pytest.approx(dict.fromkeys(PROBES, 1.0))
+    assert scores["sst2"].normalised == pytest.approx(0.5 / 0.432)
+    assert scores["winograd"].normalised is None
+
+
+def test_a_uniform_model_scores_at_chance(probes, answerer):
+    with torch.no_grad():
+        answerer.embedding.weight.zero_()  # of equal logits
+    scores = {each.name: each for each in ask(answerer, probes, 64)}
+    assert scores["cola"].value == 0.0 and scores["sst2"].value == 0.5
+    assert scores["sst2"].normalised == 0.0
+
+
+def test_the_threshold_is_chosen_by_the_training_part_alone(folder, answerer, tmp_path):
+    shutil.copytree(folder, tmp_path / "other")
+    dev = tmp_path / "other" / "CoLA" / "dev.tsv"
+    turned = dev.read_text().replace("\t1\t", "\tx\t").replace("\t0\t", "\t1\t")
+    dev.write_text(turned.replace("\tx\t", "\t0\t"))
+    [score] = ask(answerer, read_probes(["cola"], str(folder)), 64)
+    [other] = ask(answerer, read_probes(["cola"], str(tmp_path / "other")), 64)
+    assert (score.notes[0], score.value) == (other.notes[0], pytest.approx(-other.value))
+
+
+def test_thresholds_equal_a_slow_search():
+    rng, threshold = np.random.default_rng(3), PROBES["cola"].threshold
+
+    def matthews(is_above, labels):
+        if is_above.all() or not is_above.any() or labels.all() or not labels.any():
+            return 0.0
+        return float(np.corrcoef(is_above, labels)[0, 1])
+
+    for _ in range(30):
+        scores, labels = np.round(rng.normal(size=12), 1), rng.integers(0, 2, 12)
+        examples = [Example(str(n), {"sentence": ""}, int(label)) for n, label in enumerate(labels)]
+        found = threshold([[np.array([-each])] for each in scores], examples)
+        best = max(matthews(scores >= each, labels) for each in [-np.inf, *scores])
+        assert matthews(scores >= found, labels) == pytest.approx(best, abs=1e-12)

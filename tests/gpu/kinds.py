@@ -39,6 +39,10 @@ OPTIMIZERS = {
     "uncorrected": {"optimizer.bias_correction": False},
     "as gpt1": {"optimizer.form": "gpt1", "optimizer.warmup": "gpt1"},
 }
+_WAITING = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique2", "unique_dim"}
+_WAITING |= {"unique_consecutive", "equal", "repeat_interleave", "lift_fresh"}
+"""What would wait for a GPU: numbers read back, results as large as their content says, and what
+``torch.tensor`` makes here to be copied there."""
 
 
 def chosen(table, *names):
@@ -61,12 +65,6 @@ def gradients(session, step=0):
     loss = train_step._accumulate(step, train_step.prepare(step))
     found = {name: value.grad for name, value in train_step.parameters.items()}
     return float(loss), {name: x.detach().cpu() for name, x in found.items() if x is not None}
-
-
-_WAITING = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "unique2", "unique_dim"}
-_WAITING |= {"unique_consecutive", "equal", "repeat_interleave", "lift_fresh"}
-"""What would wait for a GPU: numbers read back, results as large as their content says, and what
-``torch.tensor`` makes here to be copied there."""
 
 
 class NothingWaits(TorchDispatchMode):

@@ -1,6 +1,8 @@
-"""What a GPU takes for attention, losses, dropout and generating, against the formulas."""
+"""What a GPU computes, against formulas and the CPU; nothing that waits, ahead, compiled."""
 
+import json
 import math
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -20,11 +22,36 @@ from sublayer.model.kernels.attention import attend
 from sublayer.model.kernels.constants import constants
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.kernels.dropout import add_branch, dropout
-from tests.breadth import rows
-from tests.gpu.kinds import KINDS, NothingWaits, chosen, gradients, open_session
+from tests.breadth import TRIES_ALL, rows
+from tests.gpu.compiled_together import CASES
+from tests.gpu.kinds import KINDS, OPTIMIZERS, NothingWaits, chosen, gradients, open_session
 from tests.made import WORDS
+from tests.torchrun import in_processes
+from tests.training.runs import weights
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+MASKS = {"all": Keys(False, None), "causal": Keys(True, None)}
+ATTENTIONS = [("documents", True, torch.float32), ("causal", False, torch.bfloat16)]
+ATTENTIONS += [("all", True, torch.bfloat16), ("padding", False, torch.float32)]
+MODELS = {
+    "learned": {},
+    "rotary": {"positions": "rotary", "norm": "rms", "ffn": "swiglu"},
+    "relative": {"positions": "relative"},
+    "alibi": {"positions": "alibi"},
+}
+
+READ = torch.tensor([3 * [0] + 4 * [1] + 2 * [2] + 2 * [-1], 11 * [0], [0] + 10 * [-1]])
+WRITTEN = torch.tensor([[0, 0, 1, 2, 2, 2, -1], [0, 0, 0, 0, 0, -1, -1], [0, 0, 0, 0, 0, 0, 0]])
+ONE_A_ROW = torch.tensor([8 * [0] + 3 * [-1], 11 * [0], [0] + 10 * [-1]])
+READERS = torch.tensor([4 * [0] + 3 * [-1], 7 * [0], 6 * [0] + [-1]])
+RAGGED = ("masked", "translation", "questions", "pair")
+"""Kinds with padding or several sequences in a row, and no bias of scores."""
+WHOLE = {"train.batch_sequences": 24, "train.micro_batch_sequences": 24}
+"""So many rows that some are shorter."""
+LOSS, GRADIENT, MOVED = 1e-5, 1e-3, 0.05
+"""Greatest relative difference: of a loss; of a parameter's gradient, and of all changes, in L2."""
+GPU = pytest.param("cuda", marks=pytest.mark.gpu)
+PLACES = ["cpu", GPU] if TRIES_ALL else [GPU]
 
 
 def draw(*shape, seed=0):
@@ -36,7 +63,6 @@ def document_mask(n_tokens):
     return (documents[:, None] == documents).tril()[None, None]
 
 
-MASKS = {"all": Keys(False, None), "causal": Keys(True, None)}
 MASKS |= {"documents": Keys(True, document_mask(17))}
 MASKS |= {"padding": Keys(False, torch.arange(17)[None, None, None] < 13)}
 
@@ -52,11 +78,7 @@ def softmax_attention(q, k, v, keys, bias, scale):
     return scores.softmax(-1) @ v
 
 
-CASES = [("documents", True, torch.float32), ("causal", False, torch.bfloat16)]
-CASES += [("all", True, torch.bfloat16), ("padding", False, torch.float32)]
-
-
-@pytest.mark.parametrize(("name", "has_bias", "dtype"), rows(CASES, 2))
+@pytest.mark.parametrize(("name", "has_bias", "dtype"), rows(ATTENTIONS, 2))
 def test_attention_and_its_gradients_are_those_of_the_formula(name, has_bias, dtype, device):
     keys = MASKS[name]
     q, k, v, weight = (draw(3, 2, 17, 8, seed=seed) for seed in range(4))
@@ -103,14 +125,6 @@ def test_dropout_keeps_its_rate_and_the_mean_and_constants_are_filled_in(device)
     assert float(added.min()) == 1.0 and float(added.mean()) == pytest.approx(1.5, abs=0.01)
     found = constants((1, 2, 30), torch.int64, ones)
     assert found.device.type == device.type and found.tolist() == [1, 2, 30]
-
-
-MODELS = {
-    "learned": {},
-    "rotary": {"positions": "rotary", "norm": "rms", "ffn": "swiglu"},
-    "relative": {"positions": "relative"},
-    "alibi": {"positions": "alibi"},
-}
 
 
 def make(name, device):
@@ -166,12 +180,6 @@ def test_the_host_never_waits_for_the_gpu_while_it_generates(name):
         list(generate(model, prompt, 30, GREEDY))
     finally:
         torch.cuda.set_sync_debug_mode("default")
-
-
-READ = torch.tensor([3 * [0] + 4 * [1] + 2 * [2] + 2 * [-1], 11 * [0], [0] + 10 * [-1]])
-WRITTEN = torch.tensor([[0, 0, 1, 2, 2, 2, -1], [0, 0, 0, 0, 0, -1, -1], [0, 0, 0, 0, 0, 0, 0]])
-ONE_A_ROW = torch.tensor([8 * [0] + 3 * [-1], 11 * [0], [0] + 10 * [-1]])
-READERS = torch.tensor([4 * [0] + 3 * [-1], 7 * [0], 6 * [0] + [-1]])
 
 
 def by_the_formula(q, k, v, ragged, *, longest, is_causal, scale):
@@ -251,12 +259,6 @@ def test_attention_without_padding_is_sdpas_under_a_mask(name, device, ragged_on
         torch.testing.assert_close(own, masked, **tolerance)
 
 
-RAGGED = ("masked", "translation", "questions", "pair")
-"""Kinds with padding or several sequences in a row, and no bias of scores."""
-WHOLE = {"train.batch_sequences": 24, "train.micro_batch_sequences": 24}
-"""So many rows that some are shorter."""
-
-
 @pytest.mark.parametrize("kind", chosen(RAGGED, "translation"))
 def test_gradients_under_masks(kind, texts, device, ragged_on_a_cpu, monkeypatch, tmp_path):
     settings = {**KINDS[kind], **WHOLE, "model.dropout": 0, "model.dropout_attention": 0}
@@ -327,3 +329,136 @@ def test_the_kernel_is_given_only_what_it_supports(device):
     assert attention_ragged.is_supported(q, q, has_bias=False, p_dropout=0.0) == has_gpu
     for other in (q.float(), q[..., :9]):
         assert not attention_ragged.is_supported(other, other, has_bias=False, p_dropout=0.0)
+
+
+def without_dropout(settings):
+    has_own = "data.tasks" in settings and settings.get("objective.format") != "text"
+    return {**settings, "model.dropout": 0.0, **({"objective.dropout": 0.0} if has_own else {})}
+
+
+def differs_by(found, expected):
+    return float((found - expected).norm() / expected.norm().clamp_min(1e-6))
+
+
+@pytest.mark.parametrize("kind", chosen(KINDS, "documents", "masked", "span", "questions, joint"))
+def test_losses_and_gradients_are_those_of_the_cpus_kernels(kind, device, texts, monkeypatch):
+    settings = without_dropout(KINDS[kind])
+    loss, found = gradients(open_session(texts, settings, device))
+    monkeypatch.undo()
+    expected_loss, expected = gradients(open_session(texts, settings, "cpu"))
+    assert loss == pytest.approx(expected_loss, rel=LOSS)
+    assert found.keys() == expected.keys()
+    largest = max(float(each.norm()) for each in expected.values())
+    for name, gradient in expected.items():
+        # What is nearly 0 in the one sum is so in the other.
+        if float(gradient.norm()) > 1e-5 * largest:
+            assert differs_by(found[name], gradient) < GRADIENT, name
+
+
+@pytest.mark.parametrize("name", chosen(OPTIMIZERS, "lamb", "factored"))
+def test_every_optimizer_moves_weights_as_on_the_cpu(name, device, texts, monkeypatch):
+    settings = without_dropout(OPTIMIZERS[name])
+    moved, losses = [], []
+    for place in (device, device, "cpu"):
+        if place == "cpu":
+            monkeypatch.undo()
+        train_step = open_session(texts, settings, place).train_step
+        before = weights(train_step)
+        losses.append([float(train_step(step).loss) for step in range(3)])
+        pairs = zip(weights(train_step).values(), before.values(), strict=True)
+        moved.append(torch.cat([(after - value).flatten().cpu() for after, value in pairs]))
+    # The same steps give the same numbers again.
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    # A change of Adam's first steps has the gradient's sign alone, however small it is: a few of
+    # those that are nearly 0 may differ in it.
+    assert differs_by(moved[0], moved[2]) < MOVED
+    assert float(moved[2].norm()) > 0
+
+
+@pytest.mark.parametrize("kind", chosen(KINDS, "translation"))
+def test_steps_prepared_ahead_are_the_same(kind, texts, device, monkeypatch):
+    settings = {**KINDS[kind], "model.dropout": 0.1, "train.micro_batch_sequences": 2}
+    found = []
+    for is_ahead in (False, True):
+        monkeypatch.setattr("sublayer.training.step.pays", lambda _, it=is_ahead: it)
+        train_step = open_session(texts, settings, device).train_step
+        results = [train_step(step) for step in range(4)]
+        found.append([(float(each.loss), each.n_tokens) for each in results])
+    # Sums of a GPU's gradients may differ in their order.
+    limit = 1e-4 if device.type == "cuda" else 0.0
+    assert found[1] == [(pytest.approx(loss, rel=limit), n) for loss, n in found[0]]
+
+
+@pytest.mark.parametrize(
+    "kind", chosen(KINDS, "auxiliary", "masked", "translation", "questions, joint")
+)
+def test_no_pass_of_an_objective_waits(kind, texts, monkeypatch):
+    train_step = open_session(texts, KINDS[kind], "cpu").train_step
+    # By the operators that a GPU takes.
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    objective = train_step.objective.train()
+    objective.begin(0, train_step.recipe.train.steps)
+    batch = train_step.batches.batch(0)
+    with NothingWaits():
+        sum(objective(batch).values()).backward()
+
+
+@pytest.mark.parametrize("name", chosen(OPTIMIZERS, "lamb", "factored"))
+def test_no_update_waits(name, texts):
+    train_step = open_session(texts, OPTIMIZERS[name], "cpu").train_step
+    train_step(0)
+    train_step._accumulate(1, train_step.prepare(1))
+    with NothingWaits():
+        train_step.optimizer.step()
+
+
+def test_operators_that_wait_are_noticed():
+    with pytest.raises(AssertionError, match="_local_scalar_dense"), NothingWaits():
+        torch.ones(1).item()
+    with pytest.raises(AssertionError, match="lift_fresh"), NothingWaits():
+        torch.tensor([1, 2])
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("name", chosen({**KINDS, **OPTIMIZERS}, "decoder"))
+def test_the_host_never_waits_for_the_gpu_in_a_step(name, texts):
+    train_step = open_session(texts, {**KINDS, **OPTIMIZERS}[name], "cuda").train_step
+    for step in range(3):
+        train_step(step)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for step in range(3, 6):
+            train_step(step)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def compiled(n_processes, place, texts, *names):
+    """Run ``compiled_together``: what differs from what is not compiled, and what was compiled."""
+    # In processes of their own: annotations that are checked cannot be compiled.
+    words = (place, texts({}), *names)
+    command = in_processes(n_processes, "tests.gpu.compiled_together", *words)
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    assert found.keys() == set(names)
+    return found.items()
+
+
+@pytest.mark.parametrize("place", ["cpu", GPU])
+def test_a_compiled_objective_computes_the_same_in_one_graph(place, texts):
+    kinds = ["auxiliary", *("decoder", "documents", "alibi", "span")[: 4 * TRIES_ALL]]
+    for kind, found in compiled(1, place, texts, *kinds):
+        assert found["worst"] < 1e-4, (kind, found)
+        assert (found["breaks"], found["graphs"]) == (0, 1), (kind, found)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_two_processes_compute_compiled_the_same(place, texts):
+    if place == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("one GPU alone")
+    for name, found in compiled(2, place, texts, *CASES):
+        assert found["worst"] < 1e-4, (name, found)
+        # Blocks are compiled as what is around them.
+        assert found["attentions"] > 0, (name, found)

@@ -33,6 +33,20 @@ from sublayer.model.model_folder import load_weights, save_model
 from sublayer.model.roles import parameter_roles
 from tests.breadth import TRIES_ALL
 
+NAMES = """kind n_decoder_layers decoder_block block ffn gelu norm norm_order norm_affine final_norm
+    positions sinusoids first_position relative_buckets relative_distance share share_groups
+    share_inner d_embed embedding_projection project_embeddings embedding_norm segments head softmax
+    head_activation pooler sentence_classes tie_embeddings embedding_scale output_scale
+    attention_scale bias head_bias dropout dropout_attention dropout_ffn dropout_embedding
+    dropout_embedding_of dropout_final init zero_padding vocab_multiple"""
+HALVES, OTHER = ("ffn*0.5", "attention", "cross", "ffn*0.5"), ("cross*0.5", "ffn:swiglu")
+OF_BLOCKS = """block norm norm_order norm_affine final_norm positions share embedding_norm
+    attention_scale dropout_attention dropout_ffn dropout_final"""
+"""What an LSTM has not."""
+VOCAB_SIZE, CONTEXT = 13, 12
+RECIPES = {"decoder": "gpt", "encoder": "bert-base", "encoder-decoder": "multi30k-tiny"}
+close = partial(torch.testing.assert_close, rtol=0, atol=1e-9)
+
 
 def cover(axes, barred, n_rows):
     """Choose combinations without barred pairs, greedily, the rarest pairs first."""
@@ -100,13 +114,6 @@ def choices(field):
     return (info.default, *(each for each in choices_of(info.annotation) if each != info.default))
 
 
-NAMES = """kind n_decoder_layers decoder_block block ffn gelu norm norm_order norm_affine final_norm
-    positions sinusoids first_position relative_buckets relative_distance share share_groups
-    share_inner d_embed embedding_projection project_embeddings embedding_norm segments head softmax
-    head_activation pooler sentence_classes tie_embeddings embedding_scale output_scale
-    attention_scale bias head_bias dropout dropout_attention dropout_ffn dropout_embedding
-    dropout_embedding_of dropout_final init zero_padding vocab_multiple"""
-HALVES, OTHER = ("ffn*0.5", "attention", "cross", "ffn*0.5"), ("cross*0.5", "ffn:swiglu")
 VALUES = {
     "n_decoder_layers": (None, 6),
     "decoder_block": (None, HALVES, (*OTHER, "attention", "cross")),
@@ -143,9 +150,6 @@ NOT_DECODERS = without(AXES["kind"], "decoder")
 NOT_SINUSOIDAL, NOT_RELATIVE, NOT_LEARNED = (
     without(POSITIONS, each) for each in ("sinusoidal", "relative", "learned")
 )
-OF_BLOCKS = """block norm norm_order norm_affine final_norm positions share embedding_norm
-    attention_scale dropout_attention dropout_ffn dropout_final"""
-"""What an LSTM has not."""
 
 WITHOUT_MEANING = [
     *each_with("norm", ["none"], "norm_order", "post"),
@@ -184,10 +188,8 @@ WITHOUT_MEANING = [
 NUMBERED = [{(name, AXES[name].index(each)) for name, each in pair} for pair in WITHOUT_MEANING]
 FORBIDDEN = with_implied(AXES, map(frozenset, NUMBERED))
 ROWS = cover(AXES, FORBIDDEN, 200)
-VOCAB_SIZE, CONTEXT = 13, 12
 PART = ROWS if TRIES_ALL else ROWS[:60]
 """The design is greedy: its first rows have more pairs of values than any others of its rows."""
-RECIPES = {"decoder": "gpt", "encoder": "bert-base", "encoder-decoder": "multi30k-tiny"}
 
 
 def pairs_in(rows):
@@ -205,9 +207,6 @@ def test_the_design_has_every_pair_of_values_and_its_part_nearly_all():
     assert len(part) > 0.98 * len(allowed)
     values = {setting for pair in part for setting in pair}
     assert values == {(name, number) for name in AXES for number in range(len(AXES[name]))}
-
-
-close = partial(torch.testing.assert_close, rtol=0, atol=1e-9)
 
 
 def draw_tokens(length):

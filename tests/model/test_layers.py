@@ -1,4 +1,6 @@
-"""Layers by hand: norms, residual steps, embeddings, feed-forward networks, shared blocks."""
+"""Layers by hand, and kernels against their definitions."""
+
+import math
 
 import pytest
 import torch
@@ -16,30 +18,44 @@ from sublayer.estimate.cost import count_parameters
 from sublayer.interop.huggingface.exchange import export_huggingface
 from sublayer.model.build import build
 from sublayer.model.context.context import Context
+from sublayer.model.context.keys import Keys, StepKeys
 from sublayer.model.context.layout import Layout
-from sublayer.model.kernels.activation import FUNCTIONS
+from sublayer.model.kernels import activation, attention, attention_blocks, attention_cpu
+from sublayer.model.kernels import cross_entropy as losses
+from sublayer.model.kernels import swish as swish_kernel
+from sublayer.model.kernels.activation import FUNCTIONS, tanh_gelu
+from sublayer.model.kernels.attention import attend
+from sublayer.model.kernels.cross_entropy import (
+    Smoothing,
+    linear_cross_entropy,
+    nats_of_targets,
+    smoothed_cross_entropy,
+)
+from sublayer.model.kernels.dropout import add_branch, dropout, random_lanes
+from sublayer.model.kernels.swish import swish
 from sublayer.model.layers.block import Sublayer
 from sublayer.model.layers.feedforward import FeedForward
 from sublayer.model.layers.norm import RMSNorm, build_norm
 from sublayer.model.roles import parameter_roles
 from tests.choices import allow_choices
 
-from .conftest import check_gradients, make_config, random_model
+from .conftest import check_gradients, close, make_config, random_model
 
 CONTEXT = Context(Layout.causal(torch.zeros(1, 1, dtype=torch.long)), None)
+POST = {"norm_order": "post", "norm_affine": False, "norm_eps": 9 / 16}
+B, H, K = 2, 3, 5
+N, E, V = 7, 3, 11
+N_DRAWS = 1 << 18
 
 
-@pytest.mark.parametrize(
-    ("kind", "eps", "weights", "x", "expected"),
-    [
-        # Mean 3, variance 4: (1 - 3) / sqrt(4 + 5) = -2/3 and (5 - 3) / 3 = 2/3.
-        ("layer", 5.0, None, [1.0, 5.0], [-2 / 3, 2 / 3]),
-        ("layer", 5.0, ([3.0, 6.0], [10.0, 20.0]), [1.0, 5.0], [8.0, 24.0]),
-        # Mean square of (1, 7) is 25: divided by sqrt(25 + 11) = 6, then times the gains.
-        ("rms", 11.0, None, [1.0, 7.0], [1 / 6, 7 / 6]),
-        ("rms", 11.0, ([6.0, 12.0],), [1.0, 7.0], [1.0, 14.0]),
-    ],
-)
+@pytest.mark.parametrize("kind, eps, weights, x, expected", [
+    # Mean 3, variance 4: (1 - 3) / sqrt(4 + 5) = -2/3 and (5 - 3) / 3 = 2/3.
+    ("layer", 5.0, None, [1.0, 5.0], [-2 / 3, 2 / 3]),
+    ("layer", 5.0, ([3.0, 6.0], [10.0, 20.0]), [1.0, 5.0], [8.0, 24.0]),
+    # Mean square of (1, 7) is 25: divided by sqrt(25 + 11) = 6, then times the gains.
+    ("rms", 11.0, None, [1.0, 7.0], [1 / 6, 7 / 6]),
+    ("rms", 11.0, ([6.0, 12.0],), [1.0, 7.0], [1.0, 14.0]),
+])  # fmt: skip
 def test_norms_by_hand(kind, eps, weights, x, expected):
     norm = build_norm(kind, 2, eps=eps, affine=weights is not None)
     for parameter, values in zip(norm.parameters(), weights or (), strict=True):
@@ -72,21 +88,15 @@ def make_sublayer(step, output=None, **fields):
     return sublayer
 
 
-POST = {"norm_order": "post", "norm_affine": False, "norm_eps": 9 / 16}
-
-
-@pytest.mark.parametrize(
-    ("fields", "step", "output", "x", "expected"),
-    [
-        ({"norm": "none"}, 1.0, [10.0, 20.0], [1.0, 2.0], [11.0, 22.0]),
-        ({"norm": "none"}, -2.0, [10.0, 20.0], [1.0, 2.0], [-19.0, -38.0]),
-        # Pre-norm leaves the residual stream as it is.
-        ({"norm_affine": False}, 0.5, [10.0, 20.0], [1.0, 2.0], [6.0, 12.0]),
-        # 1/4 + 0.5 * 2.5 = 1.5 and 1/2 + 0.5 * 6 = 3.5: mean 2.5, variance 1, and with an eps of
-        # 9/16 the divisor is 5/4.
-        (POST, 0.5, [2.5, 6.0], [0.25, 0.5], [-0.8, 0.8]),
-    ],
-)
+@pytest.mark.parametrize("fields, step, output, x, expected", [
+    ({"norm": "none"}, 1.0, [10.0, 20.0], [1.0, 2.0], [11.0, 22.0]),
+    ({"norm": "none"}, -2.0, [10.0, 20.0], [1.0, 2.0], [-19.0, -38.0]),
+    # Pre-norm leaves the residual stream as it is.
+    ({"norm_affine": False}, 0.5, [10.0, 20.0], [1.0, 2.0], [6.0, 12.0]),
+    # 1/4 + 0.5 * 2.5 = 1.5 and 1/2 + 0.5 * 6 = 3.5: mean 2.5, variance 1, and with an eps of
+    # 9/16 the divisor is 5/4.
+    (POST, 0.5, [2.5, 6.0], [0.25, 0.5], [-0.8, 0.8]),
+])  # fmt: skip
 def test_a_branch_is_added_before_or_behind_the_norm(fields, step, output, x, expected):
     found = make_sublayer(step, output, **fields)(torch.tensor([[x]]), CONTEXT)
     torch.testing.assert_close(found.flatten(), torch.tensor(expected))
@@ -114,35 +124,21 @@ def make_network(variant, **fields):
 
 # One feature, one hidden unit, W x = x, V x = 3 x, and 1 as the output's weight. With sigmoid(2) =
 # 0.880797, sigmoid(3) = 0.952574 and the normal distribution's Phi(2) = 0.977250.
-@pytest.mark.parametrize(
-    ("variant", "fields", "x", "expected"),
-    [
-        ("relu", {}, -2.0, 0.0),
-        ("gelu", {}, 2.0, 1.954500),
-        ("swish", {}, -2.0, -0.238406),
-        ("glu", {}, -2.0, -0.715218),
-        ("bilinear", {}, -2.0, 12.0),
-        ("reglu", {}, 2.0, 12.0),
-        ("geglu", {}, -2.0, 0.273000),
-        ("geglu", {"gelu": "tanh"}, 2.0, 11.727586),
-        ("swiglu", {}, -2.0, 1.430436),
-        ("swiglu", {"swish_beta": 1.5}, 2.0, 11.430889),
-    ],
-)
+@pytest.mark.parametrize("variant, fields, x, expected", [
+    ("relu", {}, -2.0, 0.0), ("gelu", {}, 2.0, 1.954500), ("swish", {}, -2.0, -0.238406),
+    ("glu", {}, -2.0, -0.715218), ("bilinear", {}, -2.0, 12.0), ("reglu", {}, 2.0, 12.0),
+    ("geglu", {}, -2.0, 0.273000), ("geglu", {"gelu": "tanh"}, 2.0, 11.727586),
+    ("swiglu", {}, -2.0, 1.430436), ("swiglu", {"swish_beta": 1.5}, 2.0, 11.430889),
+])  # fmt: skip
 def test_networks_by_hand(variant, fields, x, expected):
     found = make_network(variant, **fields)(torch.tensor([[[x]]]), CONTEXT).item()
     assert found == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("fields", "n"),
-    [
-        ({"share": "ffn"}, 1),
-        ({"block": ("ffn*0.5", "attention", "ffn:swiglu*0.5", "ffn:relu")}, 4),
-        ({"head": "transform"}, 3),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("fields, n", [
+    ({"share": "ffn"}, 1), ({"block": ("ffn*0.5", "attention", "ffn:swiglu*0.5", "ffn:relu")}, 4),
+    ({"head": "transform"}, 3),
+], ids=str)  # fmt: skip
 def test_learned_slopes_are_counted_and_not_decayed(fields, n):
     tiny = {"n_layers": 2, "d_model": 6, "n_heads": 2, "ffn": "swish", "swish_beta": "learned"}
     config = resolve_model(ModelConfig(**{**tiny, **fields}), vocab_size=11, context=8)
@@ -159,60 +155,37 @@ def test_learned_slopes_are_counted_and_not_decayed(fields, n):
     torch.testing.assert_close(model(tokens).logits, plain)
 
 
-@pytest.fixture
-def ninth(monkeypatch):
-    """Squared ReLU (So et al. 2021), a row and a function."""
-    known = tuple(FFNS)
-    monkeypatch.setitem(FFNS, "squared-relu", Ffn("squared-relu", is_gated=False))
-    monkeypatch.setitem(ACTIVATIONS, "squared-relu", "input")
-    monkeypatch.setitem(FUNCTIONS, "squared-relu", lambda x: torch.relu(x).square())
-    allow_choices("ffn", *known, "squared-relu")
-    yield
-    allow_choices("ffn", *known)
-
-
-@pytest.mark.usefixtures("ninth")
-def test_a_ninth_network_is_a_row_and_a_function(tmp_path):
-    block = {"model.block": ["ffn:squared-relu*0.5", "attention"]}
-    assert load_recipe("gpt", block).recipe.model.block == tuple(block["model.block"])
-    config = ModelConfig(n_layers=1, d_model=6, n_heads=2, ffn="squared-relu")
+def test_a_ninth_network_is_a_row_and_a_function(tmp_path, monkeypatch):
+    """Squared ReLU (So et al. 2021)."""
+    name, known = "squared-relu", tuple(FFNS)
+    monkeypatch.setitem(FFNS, name, Ffn(name, is_gated=False))
+    monkeypatch.setitem(ACTIVATIONS, name, "input")
+    monkeypatch.setitem(FUNCTIONS, name, lambda x: torch.relu(x).square())
+    allow_choices("ffn", *known, name)
+    try:
+        block = (f"ffn:{name}*0.5", "attention")
+        assert load_recipe("gpt", {"model.block": list(block)}).recipe.model.block == block
+        config = ModelConfig(n_layers=1, d_model=6, n_heads=2, ffn=name)
+    finally:
+        allow_choices("ffn", *known)
     model = build(resolve_model(config, vocab_size=9, context=8), seed=0).eval()
     assert count_parameters(model.config).total == sum(each.numel() for each in model.parameters())
-    assert make_network("squared-relu")(torch.tensor([[[3.0]]]), CONTEXT).item() == 9.0
-    with pytest.raises(ConfigError, match=r"model\.ffn = squared-relu"):
+    assert make_network(name)(torch.tensor([[[3.0]]]), CONTEXT).item() == 9.0
+    with pytest.raises(ConfigError, match=rf"model\.ffn = {name}"):
         export_huggingface(model, tmp_path / "exported")
 
 
-@pytest.mark.parametrize(
-    ("share", "groups", "inner", "attention", "ffn"),
-    [
-        ("attention", 1, 1, [0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5]),
-        ("ffn", 2, 1, [0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 1, 1]),
-        ("all", 4, 1, [0, 0, 1, 2, 2, 3], [0, 0, 1, 2, 2, 3]),
-        ("all", 2, 2, [0, 1, 0, 1, 2, 3], [0, 1, 0, 1, 2, 3]),
-    ],
-)
+@pytest.mark.parametrize("share, groups, inner, attention, ffn", [
+    ("attention", 1, 1, [0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5]),
+    ("ffn", 2, 1, [0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 1, 1]),
+    ("all", 4, 1, [0, 0, 1, 2, 2, 3], [0, 0, 1, 2, 2, 3]),
+    ("all", 2, 2, [0, 1, 0, 1, 2, 3], [0, 1, 0, 1, 2, 3]),
+])  # fmt: skip
 def test_slots_of_shared_weights_by_hand(share, groups, inner, attention, ffn):
     config = make_config(n_layers=6, share=share, share_groups=groups, share_inner=inner)
     (shape,) = stacks(config)
     for entry, expected in zip(shape.block, (attention, ffn), strict=True):
         assert [slot(config, shape, layer, entry) for layer in range(6)] == expected
-
-
-def unshared_copy(shared, **fields):
-    """Copy the weights of each slot into every block that uses it."""
-    copy = random_model(**fields)
-    weights = {}
-    for name, value in shared.state_dict().items():
-        if not name.startswith("decoder."):
-            weights[name] = value
-            continue
-        _, _, place, index, rest = name.split(".", 4)
-        for layer, slots in enumerate(shared.decoder.slots):
-            if slots[int(place)] == int(index):
-                weights[f"decoder.sublayers.{place}.{layer}.{rest}"] = value
-    copy.load_state_dict(weights)
-    return copy
 
 
 @pytest.mark.parametrize(("share", "block"), [("attention", "transformer"), ("ffn", "macaron")])
@@ -222,7 +195,15 @@ def test_gradients_of_shared_blocks_are_sums_over_unshared_copies(share, block):
     pointers = [value.data_ptr() for value in shared.state_dict().values()]
     assert len(set(pointers)) == len(pointers)
     assert len(shared.positions.tables) == 4  # never shared
-    copy = unshared_copy(shared, **fields)
+    copy, weights = random_model(**fields), {}
+    for name, value in shared.state_dict().items():
+        if name.startswith("decoder."):  # The weights of a slot are those of all its blocks.
+            _, _, place, index, rest = name.split(".", 4)
+            layers = [n for n in range(4) if shared.decoder.slots[n][int(place)] == int(index)]
+            weights |= {f"decoder.sublayers.{place}.{layer}.{rest}": value for layer in layers}
+        else:
+            weights[name] = value
+    copy.load_state_dict(weights)
     tokens = torch.arange(10).view(2, 5)
     torch.testing.assert_close(shared(tokens).logits, copy(tokens).logits, rtol=0, atol=1e-12)
     for model in (shared, copy):
@@ -238,21 +219,256 @@ def test_gradients_of_shared_blocks_are_sums_over_unshared_copies(share, block):
 
 def test_roles_follow_from_the_kind_of_a_parameter():
     model = random_model(ffn="swiglu", d_embed=5, tie_embeddings=False, head_bias=True, n_layers=1)
-    roles = parameter_roles(model)
-    matrices = {
-        "embedding.projection.weight": "matrix",
-        "embedding.weight": "embedding",
-        "positions.tables.0.weight": "embedding",
-        "decoder.sublayers.0.0.function.projection.weight": "stacked",
-        "decoder.sublayers.0.0.function.output.weight": "matrix",
-        "decoder.sublayers.1.0.function.input.weight": "stacked",
-        "decoder.sublayers.1.0.function.output.weight": "matrix",
-        "head.projection.weight": "matrix",
-        "head.weight": "matrix",
-    }
-    assert {name: role for name, role in roles.items() if role != "vector"} == matrices
+    roles, found = parameter_roles(model), {}
+    for name, role in roles.items():
+        found.setdefault(role, set()).add(name.removeprefix("decoder.sublayers."))
+    maps = {"embedding.projection.weight", "head.projection.weight", "head.weight"}
+    maps |= {f"{place}.0.function.output.weight" for place in (0, 1)}
+    stacked = {"0.0.function.projection.weight", "1.0.function.input.weight"}
+    del found["vector"]
+    tables = {"embedding.weight", "positions.tables.0.weight"}
+    assert found == {"matrix": maps, "stacked": stacked, "embedding": tables}
     assert len(roles) == len(list(model.parameters()))
     module = nn.Module()
     module.stray = nn.Parameter(torch.zeros(1))
     with pytest.raises(AssertionError, match="stray"):
         parameter_roles(module)
+
+
+def test_tanh_gelu_has_the_values_and_gradients_of_its_definition(monkeypatch):
+    monkeypatch.setattr(activation, "GELU_PART", 7)  # several parts, the last one ragged
+    x = torch.linspace(-6, 6, 102, dtype=torch.float64).view(3, 17, 2).requires_grad_()
+    defined = x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    check_gradients(tanh_gelu(x), defined, x, 1e-14)
+
+
+def test_tanh_gelu_in_bfloat16_and_beyond_the_range_is_as_good_as_the_native_one():
+    x = torch.linspace(-8, 8, 4001).bfloat16().requires_grad_()
+    exact, native = F.gelu(x.double(), approximate="tanh"), F.gelu(x, approximate="tanh")
+    assert tanh_gelu(x).dtype == torch.bfloat16
+    assert (tanh_gelu(x) - exact).abs().max() <= (native - exact).abs().max()
+    x = torch.tensor([-1e4, -30.0, 30.0, 1e4], requires_grad=True)
+    (slope,) = torch.autograd.grad(tanh_gelu(x).sum(), x)
+    assert tanh_gelu(x).tolist() == [0.0, 0.0, 30.0, 1e4]
+    assert slope.tolist() == [0.0, 0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("shape", "part"), [((3, 5, 2), 4), ((7, 3), 1 << 20)], ids=str)
+def test_both_gradients_of_swish_are_those_of_the_definition(monkeypatch, shape, part):
+    monkeypatch.setattr(swish_kernel, "SWISH_PART", part)  # several parts, the last one ragged
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    beta = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
+    check_gradients(swish(x, beta), x * torch.sigmoid(beta * x), (x, beta), 1e-13)
+
+
+@pytest.mark.parametrize("function", [tanh_gelu, lambda x: swish(x, 2.0)], ids=["gelu", "swish"])
+def test_half_of_a_wider_tensor_has_its_gradient(function):
+    x = torch.randn(3, 4, 10, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(function(x.chunk(2, dim=-1)[0]).sum(), x)
+    half = x.detach()[..., :5].contiguous().requires_grad_()
+    (expected,) = torch.autograd.grad(function(half).sum(), half)
+    close(found, F.pad(expected, (0, 5)))
+
+
+def attention_inputs(n_biases, n_queries, n_keys):
+    """Draw queries, keys, values and a bias, where there is one."""
+    shapes = [(B, H, n, K) for n in (n_queries, n_keys, n_keys)]
+    shapes += [(n_biases, H, n_queries, n_keys)] if n_biases else []
+    rules = {"dtype": torch.float64, "generator": torch.Generator().manual_seed(n_queries)}
+    return [torch.randn(shape, **rules).requires_grad_() for shape in shapes]
+
+
+def plain_attention(q, k, v, bias, seen):
+    scores = (0.7 * q @ k.transpose(2, 3) + bias).masked_fill(~seen, float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+def keys_of(kind, n_queries, n_keys):
+    """Describe the keys of a kind, and which of them each query sees."""
+    if kind in ("causal", "all"):
+        seen = torch.ones(n_queries, n_keys, dtype=torch.bool)
+        is_causal = kind == "causal"
+        return Keys(is_causal, None), seen.tril(n_keys - n_queries) if is_causal else seen
+    mask = torch.arange(n_keys) < torch.tensor([[n_keys], [2 * n_keys // 3]])
+    lay_out = Layout.causal if kind == "causal, padded" else Layout.bidirectional
+    keys = lay_out(torch.zeros(B, n_keys, dtype=torch.long), mask).keys
+    return keys, keys.mask
+
+
+@pytest.mark.parametrize("kernel, n_biases, n_queries, n_keys, kind", [
+    ("together", 0, 131, 137, "causal"), ("by sequence", 0, 257, 260, "causal"),
+    ("together", B, 257, 260, "causal"), ("by sequence", 1, 131, 137, "causal"),
+    ("fused", B, 131, 137, "causal"), ("together", B, 139, 139, "causal, padded"),
+    ("by sequence", 1, 139, 139, "padded"), ("fused", 1, 139, 139, "causal, padded"),
+    ("by sequence", B, 131, 17, "all"),
+])  # fmt: skip
+def test_attention_and_its_gradients_are_those_of_a_softmax(
+    monkeypatch, kernel, n_biases, n_queries, n_keys, kind
+):
+    monkeypatch.setattr(attention_cpu, "GRAIN", 0 if kernel == "by sequence" else 1 << 40)
+    if kernel == "fused":
+        monkeypatch.setattr(attention, "is_eager_cpu", lambda x: False)
+    inputs = attention_inputs(n_biases, n_queries, n_keys)
+    keys, seen = keys_of(kind, n_queries, n_keys)
+    bias = inputs[3] if n_biases else None
+    own = attend(*inputs[:3], keys, bias, scale=0.7)
+    expected = plain_attention(*inputs[:3], 0.0 if bias is None else bias, seen)
+    check_gradients(own, expected, inputs)
+
+
+@pytest.mark.parametrize(
+    ("n_biases", "is_padded", "p"), [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)]
+)
+def test_attention_gradients_are_finite_differences_under_dropout_and_masks(
+    monkeypatch, n_biases, is_padded, p
+):
+    monkeypatch.setattr(attention_blocks, "BLOCK_ROWS", 2)
+    mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
+    keys = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask).keys
+
+    def attended(q, k, v, bias=None):
+        torch.manual_seed(1)
+        return attend(q, k, v, keys, bias, scale=0.7, p_dropout=p)
+
+    assert torch.autograd.gradcheck(attended, attention_inputs(n_biases, 4, 4), fast_mode=True)
+
+
+def test_dropped_attention_weights_are_zero_and_the_rest_are_scaled():
+    n, p = 128, 0.25
+    q = torch.zeros(B, H, n, n, dtype=torch.float64)
+    values = torch.eye(n, dtype=torch.float64).expand(B, H, n, n).contiguous()
+    keys, seen = keys_of("causal", n, n)
+    torch.manual_seed(0)
+    # Row t: 1 / (t + 1), or dropped.
+    weights = attend(q, q, values, keys, scale=1.0, p_dropout=p)
+    shares = (weights * torch.arange(1, n + 1)[:, None])[seen.expand_as(weights)]
+    kept = shares[shares != 0]
+    close(kept, torch.full_like(kept, 4 / 3))
+    limit = 4 * (p * (1 - p) / shares.numel()) ** 0.5
+    assert abs(len(kept) / shares.numel() - (1 - p)) < limit
+    assert not weights[~seen.expand_as(weights)].any()
+    narrow = attend(q.bfloat16(), q.bfloat16(), values.bfloat16(), keys, scale=1.0, p_dropout=p)
+    rate = (narrow[seen.expand_as(narrow)] == 0).double().mean()
+    assert abs(rate - p) < limit
+
+
+def test_a_step_has_its_bias_with_its_gradient():
+    q, k, v, bias = attention_inputs(B, 4, 11)
+    hidden = torch.rand(B, 4, 11, generator=torch.Generator().manual_seed(0)) < 0.4
+    keys = StepKeys.hiding(hidden, torch.float64)
+    # One row of a bias for all queries, as where hypotheses of a slot are equally long.
+    for each in (bias, bias[:, :, :1]):
+        own = attend(q, k, v, keys, each, scale=0.7)
+        expected = plain_attention(q, k, v, each, ~hidden[:, None])
+        check_gradients(own, expected, (q, k, v, bias))
+
+
+def loss_inputs(dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(shape, dtype=dtype, generator=generator) for shape in ((N, E), (V, E), V)]
+    targets = torch.randint(0, V, (N,), generator=generator)
+    targets[2] = -1
+    hidden, matrix, bias = (each.requires_grad_() for each in drawn)
+    return hidden, matrix, bias, targets
+
+
+@pytest.mark.parametrize("chunk, has_bias, is_weighted", [
+    (1, True, False), (2 * V, False, True), (1000, True, True),
+])  # fmt: skip
+def test_the_loss_and_its_gradients_equal_the_definition(monkeypatch, chunk, has_bias, is_weighted):
+    monkeypatch.setattr(losses, "CPU_CHUNK_LOGITS", chunk)
+    hidden, matrix, bias, targets = loss_inputs()
+    wanted = [hidden, matrix, bias] if has_bias else [hidden, matrix]
+    # A weight of nothing, one of what does not count, and others.
+    weights = torch.tensor([0.5, 0.0, 9.0, 2.0, 1.0, 1 / 3, 7.0], dtype=torch.float64)
+    weights = weights if is_weighted else torch.ones(N).double()
+    given = (hidden, matrix, bias if has_bias else None, targets)
+    nats = F.cross_entropy(F.linear(*given[:3]), targets, ignore_index=-1, reduction="none")
+    expected = (nats * weights).sum()
+    rest = (weights,) if is_weighted else ()
+    actual = linear_cross_entropy(*given, *rest)
+    check_gradients(actual, expected, wanted)
+    found = nats_of_targets(*given)
+    close(found.each, nats.detach())
+    assert found.each[2] == 0
+    with torch.no_grad():
+        assert torch.equal(linear_cross_entropy(*given, *rest), actual)
+        assert found.total == linear_cross_entropy(*given)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "has_bias", "share"), [(1, True, 0.3), (2 * V, False, 0.3), (1000, True, 0.0)]
+)
+def test_smoothing_and_z_loss_equal_the_definition(monkeypatch, chunk, has_bias, share):
+    monkeypatch.setattr(losses, "CPU_CHUNK_LOGITS", chunk)
+    hidden, matrix, bias, targets = loss_inputs()
+    given = (hidden, matrix, bias if has_bias else None)
+    wanted = [each for each in given if each is not None]
+    logits, rules = F.linear(*given), {"ignore_index": -1, "reduction": "sum"}
+    smoothed = F.cross_entropy(logits, targets, **rules, label_smoothing=share)
+    expected = smoothed + 0.7 * logits.logsumexp(-1)[targets >= 0].square().sum()
+    form = Smoothing(1.0 - share, share / V, 0.7)
+    trained, nats = smoothed_cross_entropy(*given, targets, form)
+    close(nats, F.cross_entropy(logits, targets, **rules).detach())
+    check_gradients(trained, expected, wanted, 1e-11)
+
+
+def test_an_improbable_target_costs_a_finite_number_and_no_target_nothing():
+    far, matrix = torch.tensor([[1.0]]), torch.tensor([[0.0], [1000.0]])
+    assert linear_cross_entropy(far, matrix, None, torch.tensor([0])).item() == 1000.0
+    hidden, matrix, bias, targets = loss_inputs()
+    total = linear_cross_entropy(hidden, matrix, bias, torch.full_like(targets, -1))
+    assert total.item() == 0.0
+    assert not any(each.any() for each in torch.autograd.grad(total, (hidden, matrix, bias)))
+
+
+def test_losses_are_summed_in_float32_under_autocast():
+    hidden, matrix, bias, targets = loss_inputs(torch.float32)
+    plain = linear_cross_entropy(hidden, matrix, bias, targets)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        total = linear_cross_entropy(hidden, matrix, bias, targets)
+    assert total.dtype == torch.float32
+    assert total.item() == pytest.approx(plain.item(), rel=0.02)
+    gradients = torch.autograd.grad(total, (hidden, matrix, bias))
+    assert all(each.dtype == torch.float32 for each in gradients)
+
+
+def test_lanes_are_the_bits_of_splitmix64():
+    torch.manual_seed(4)
+    state = int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
+    torch.manual_seed(4)
+    draws = random_lanes(torch.Size([20])).view(torch.int64).tolist()
+    for counter, draw in enumerate(draws):
+        z = (state + counter * 0x9E3779B97F4A7C15) % 2**64
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        assert draw % 2**64 == z ^ z >> 31
+
+
+@pytest.mark.parametrize(("p", "dtype"), [(0.1, torch.float32), (0.5, torch.bfloat16)])
+def test_dropout_keeps_its_rate_its_mean_and_its_gradient(p, dtype):
+    torch.manual_seed(3)
+    x = torch.ones(N_DRAWS, dtype=dtype, requires_grad=True)
+    dropped = dropout(x, p, training=True)
+    rate = (dropped == 0).double().mean().item()
+    assert abs(rate - p) < 4 * (p * (1 - p) / N_DRAWS) ** 0.5
+    kept = dropped[dropped != 0]
+    torch.testing.assert_close(kept, torch.full_like(kept, 1 / (1 - p)), rtol=1e-3, atol=0)
+    (gradient,) = torch.autograd.grad(dropped.sum(), x)
+    assert torch.equal(gradient, dropped)
+    assert dropout(x, 0.0, training=True) is x
+    assert dropout(x, 0.5, training=False) is x
+
+
+def test_a_branch_is_dropped_scaled_and_added():
+    x = torch.zeros(N_DRAWS)
+    branch = torch.ones(N_DRAWS, dtype=torch.bfloat16, requires_grad=True)
+    torch.manual_seed(5)
+    total = add_branch(x, branch, step=0.5, p=0.75, training=True)
+    assert total.dtype == torch.float32
+    assert set(total.unique().tolist()) == {0.0, 2.0}  # 0.5 / (1 - 0.75)
+    (gradient,) = torch.autograd.grad(total.sum(), branch)
+    torch.testing.assert_close(gradient.float(), total.detach())
+    x, branch = torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0])
+    assert add_branch(x, branch, step=0.5, p=0.0, training=True).tolist() == [6.0, 12.0]
+    assert add_branch(x, branch, step=0.5, p=0.9, training=False).tolist() == [6.0, 12.0]

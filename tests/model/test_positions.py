@@ -31,6 +31,9 @@ from .conftest import check_gradients
 VOCAB_SIZE, N_TOKENS, FARTHEST = 13, 11, 3
 SMALL = {"relative": {"relative_buckets": 8, "relative_distance": 7}}
 """So few buckets that distances share them, on either side."""
+TWO_SIDED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91)
+CAUSAL = (*range(16), 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113)
+"""The least distance of each bucket of T5, as released."""
 
 
 def make_model(scheme, kind="decoder", **fields):
@@ -159,11 +162,6 @@ def test_attention_with_alibi_and_its_gradients_are_the_papers(kind):
     check_gradients(attention(x, context)[0], expected, [x, *attention.parameters()])
 
 
-TWO_SIDED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91)
-CAUSAL = (*range(16), 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113)
-"""The least distance of each bucket of T5, as released."""
-
-
 def test_the_buckets_of_t5_begin_where_they_were_released_to():
     assert bucket_starts(16, 128) == TWO_SIDED
     assert bucket_starts(32, 128) == CAUSAL
@@ -225,16 +223,11 @@ def attend_plainly(q, k, v, keys, bias=None, *, scale, **_):
     return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ v
 
 
-@pytest.mark.parametrize(
-    ("scheme", "kind", "kernel", "is_padded"),
-    [
-        ("relative", "encoder-decoder", "eager", True),
-        ("relative", "decoder", "recomputed", False),
-        ("alibi", "decoder", "eager", True),
-        ("clipped", "encoder", "recomputed", True),
-        ("rotary", "decoder", "fused", True),
-    ],
-)
+@pytest.mark.parametrize("scheme, kind, kernel, is_padded", [
+    ("relative", "encoder-decoder", "eager", True), ("relative", "decoder", "recomputed", False),
+    ("alibi", "decoder", "eager", True), ("clipped", "encoder", "recomputed", True),
+    ("rotary", "decoder", "fused", True),
+])  # fmt: skip
 def test_gradients_are_those_of_a_plain_softmax(monkeypatch, scheme, kernel, kind, is_padded):
     model, tokens = make_model(scheme, kind), draw_tokens(3)
     mask = torch.arange(N_TOKENS) >= torch.tensor([[0], [2], [5]]) if is_padded else None

@@ -23,83 +23,7 @@ from sublayer.model.model_folder import save_model
 from sublayer.model.roles import parameter_roles
 from sublayer.objective.causal.loss import Causal
 
-from .conftest import (
-    MAX_LEN,
-    VOCAB_SIZE,
-    check_gradients,
-    close,
-    make_config,
-    make_model,
-    random_model,
-)
-
-
-def seen(layout, row=0):
-    """Each query's keys: x where it may attend."""
-    return ["".join(".x"[int(allowed)] for allowed in query) for query in layout.mask[row, 0]]
-
-
-def test_padding_shifts_positions_behind_it_and_is_seen_by_itself_only():
-    tokens = torch.zeros(2, 4, dtype=torch.long)
-    layout = Layout.causal(tokens, torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0]]).bool())
-    assert layout.positions[0, 2:].tolist() == layout.positions[1, :2].tolist() == [0, 1]
-    assert seen(layout) == ["x...", ".x..", "..x.", "..xx"]
-    assert seen(layout, 1) == ["x...", "xx..", "xxx.", "xx.x"]
-
-
-def test_positions_and_attention_restart_with_each_document():
-    layout = Layout.causal(
-        torch.zeros(1, 5, dtype=torch.long), document_ids=torch.tensor([[7, 7, 3, 3, 7]])
-    )
-    assert layout.positions.tolist() == [[0, 1, 0, 1, 0]]
-    assert seen(layout) == ["x....", "xx...", "..x..", "..xx.", "....x"]
-
-
-def test_a_past_continues_positions_without_a_mask():
-    layout = Layout.causal(torch.zeros(2, 3, dtype=torch.long), past=4)
-    assert layout.positions.tolist() == [4, 5, 6]
-    assert layout.key_positions.tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert layout.mask is None and layout.keys.is_causal
-
-
-def test_a_padded_past_is_not_seen_and_not_counted():
-    past_mask = torch.tensor([[0, 1], [1, 0]]).bool()
-    tokens = torch.zeros(2, 3, dtype=torch.long)
-    layout = Layout.causal(
-        tokens, torch.tensor([[1, 1, 1], [1, 0, 1]]).bool(), past=2, past_mask=past_mask
-    )
-    assert layout.key_positions.tolist() == [[0, 0, 1, 2, 3], [0, 1, 1, 2, 2]]
-    assert torch.equal(layout.key_positions[:, 2:], layout.positions)
-    assert seen(layout) == [".xx..", ".xxx.", ".xxxx"]
-
-
-def test_a_target_sees_the_source_of_its_document_alone():
-    tokens = torch.zeros(2, 5, dtype=torch.long)
-    # Two documents and padding were read in the first row, one in the second.
-    read = torch.tensor([[0, 0, 1, 1, -1], [0, 0, 0, 0, 0]])
-    layout = Layout.reading(tokens, read >= 0, read, torch.tensor([[0, 1, 1, -1], [0, 0, -1, -1]]))
-    assert seen(layout) == ["xx...", "..xx.", "..xx.", "....x"]
-    # Padding that finds none of its own sees the row, so that no softmax is empty.
-    assert seen(layout, 1) == ["xxxxx"] * 4
-    assert not layout.keys.is_causal and layout.n_keys == 5
-
-
-def test_a_row_of_one_document_is_read_but_for_its_padding():
-    tokens = torch.zeros(2, 3, dtype=torch.long)
-    mask = torch.tensor([[1, 1, 0], [0, 0, 0]]).bool()
-    layout = Layout.reading(tokens, mask)
-    assert [seen(layout, row) for row in range(2)] == [["xx."], ["xxx"]]
-    assert Layout.reading(tokens).mask is None
-
-
-def test_documents_are_kept_apart_in_both_directions():
-    tokens = torch.zeros(1, 6, dtype=torch.long)
-    documents = torch.tensor([[0, 0, 1, 1, 1, -1]])
-    layout = Layout.bidirectional(tokens, documents >= 0, documents)
-    assert layout.positions[0, :5].tolist() == [0, 1, 0, 1, 2]
-    assert seen(layout)[:5] == ["xx....", "xx....", "..xxx.", "..xxx.", "..xxx."]
-    assert seen(layout)[5] == ".....x"
-
+from .conftest import MAX_LEN, VOCAB_SIZE, check_gradients, close, random_model
 
 MODELS = [
     {"positions": "learned", "n_layers": 4, "share": "attention", "share_inner": 2},
@@ -112,6 +36,66 @@ MODELS = [
     {"kind": "lstm"},
 ]
 each_model = pytest.mark.parametrize("fields", MODELS, ids=str)
+SHARED = {"share": "all", "share_groups": 2, "positions": "rotary"}
+BLOCK = {"decoder_block": ["attention", "ffn*0.5", "cross*2", "ffn"], "embedding_norm": True}
+TOKENS = torch.tensor([[4, 2, 3, 1], [5, 6, 0, 0]])
+MASK = torch.tensor([[True, True, True, True], [True, True, False, False]])
+INPUTS = torch.arange(20).view(2, 10) % VOCAB_SIZE
+BATCH = Batch(INPUTS, INPUTS.flip(1), None)
+P = 0.25
+MATRIX = {"dropout_embedding": P, "dropout_embedding_of": "matrix"}
+N_TOKENS = 11
+
+
+def seen(layout, row=0):
+    """Each query's keys: x where it may attend."""
+    return ["".join(".x"[int(allowed)] for allowed in query) for query in layout.mask[row, 0]]
+
+
+def zeros(*shape):
+    return torch.zeros(shape, dtype=torch.long)
+
+
+def test_padding_shifts_positions_behind_it_and_is_seen_by_itself_only():
+    layout = Layout.causal(zeros(2, 4), torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0]]).bool())
+    assert layout.positions[0, 2:].tolist() == layout.positions[1, :2].tolist() == [0, 1]
+    assert seen(layout) == ["x...", ".x..", "..x.", "..xx"]
+    assert seen(layout, 1) == ["x...", "xx..", "xxx.", "xx.x"]
+
+
+def test_positions_and_attention_restart_with_each_document():
+    layout = Layout.causal(zeros(1, 5), document_ids=torch.tensor([[7, 7, 3, 3, 7]]))
+    assert layout.positions.tolist() == [[0, 1, 0, 1, 0]]
+    assert seen(layout) == ["x....", "xx...", "..x..", "..xx.", "....x"]
+    documents = torch.tensor([[0, 0, 1, 1, 1, -1]])
+    layout = Layout.bidirectional(zeros(1, 6), documents >= 0, documents)
+    assert layout.positions[0, :5].tolist() == [0, 1, 0, 1, 2]
+    assert seen(layout) == [*["xx...."] * 2, *["..xxx."] * 3, ".....x"]
+
+
+def test_a_past_continues_positions_and_its_padding_is_not_seen_and_not_counted():
+    layout = Layout.causal(zeros(2, 3), past=4)
+    assert (layout.positions.tolist(), layout.key_positions.tolist()) == ([4, 5, 6], [*range(7)])
+    assert layout.mask is None and layout.keys.is_causal
+    mask, past_mask = (torch.tensor(m).bool() for m in ([[1, 1, 1], [1, 0, 1]], [[0, 1], [1, 0]]))
+    layout = Layout.causal(zeros(2, 3), mask, past=2, past_mask=past_mask)
+    assert layout.key_positions.tolist() == [[0, 0, 1, 2, 3], [0, 1, 1, 2, 2]]
+    assert torch.equal(layout.key_positions[:, 2:], layout.positions)
+    assert seen(layout) == [".xx..", ".xxx.", ".xxxx"]
+
+
+def test_a_target_sees_the_source_of_its_document_alone_but_for_its_padding():
+    # Two documents and padding were read in the first row, one in the second.
+    read = torch.tensor([[0, 0, 1, 1, -1], [0, 0, 0, 0, 0]])
+    written = torch.tensor([[0, 1, 1, -1], [0, 0, -1, -1]])
+    layout = Layout.reading(zeros(2, 5), read >= 0, read, written)
+    assert seen(layout) == ["xx...", "..xx.", "..xx.", "....x"]
+    # Padding that finds none of its own sees the row, so that no softmax is empty.
+    assert seen(layout, 1) == ["xxxxx"] * 4
+    assert not layout.keys.is_causal and layout.n_keys == 5
+    layout = Layout.reading(zeros(2, 3), torch.tensor([[1, 1, 0], [0, 0, 0]]).bool())
+    assert [seen(layout, row) for row in range(2)] == [["xx."], ["xxx"]]
+    assert Layout.reading(zeros(2, 3)).mask is None
 
 
 def draw_tokens(n_rows, n_tokens, seed=0):
@@ -172,13 +156,11 @@ def test_a_cache_has_an_end_and_shared_layers_have_keys_of_their_own():
         model(tokens[:, 13:14], cache=cache)
 
 
-@pytest.mark.parametrize(
-    "place", ["dropout", "dropout_attention", "dropout_embedding", "dropout_final"]
-)
+@pytest.mark.parametrize("place", ["", "_attention", "_embedding", "_final"])
 def test_dropout_acts_in_training_only_and_repeats_under_a_seed(place):
-    names = ("dropout_attention", "dropout_ffn", "dropout_embedding", "dropout")
-    model, plain = random_model(**{**dict.fromkeys(names, 0.0), place: 0.5}), random_model()
-    tokens = torch.arange(10).view(2, 5)
+    rates = {**dict.fromkeys(("_attention", "_ffn", "_embedding", ""), 0.0), place: 0.5}
+    model = random_model(**{f"dropout{of}": rate for of, rate in rates.items()})
+    plain, tokens = random_model(), torch.arange(10).view(2, 5)
     assert torch.equal(model(tokens).logits, plain(tokens).logits)
     model.train()
     torch.manual_seed(6)
@@ -194,10 +176,6 @@ def make_translator(**fields):
     config = ModelConfig(kind="encoder-decoder", **given)
     resolved = resolve_model(config, vocab_size=VOCAB_SIZE, context=20)
     return build(resolved, seed=5).double().eval()
-
-
-SHARED = {"share": "all", "share_groups": 2, "positions": "rotary"}
-BLOCK = {"decoder_block": ["attention", "ffn*0.5", "cross*2", "ffn"], "embedding_norm": True}
 
 
 @pytest.mark.parametrize("fields", [SHARED, BLOCK], ids=str)
@@ -224,10 +202,9 @@ def test_several_rows_read_one_row_of_a_memory():
     close(together, model(source.repeat_interleave(3, 0), target=target).logits)
 
 
-@pytest.mark.parametrize(
-    ("is_tied", "d_embed", "head_bias", "head"),
-    [(True, 6, False, "linear"), (False, 5, True, "transform")],
-)
+@pytest.mark.parametrize("is_tied, d_embed, head_bias, head", [
+    (True, 6, False, "linear"), (False, 5, True, "transform"),
+])  # fmt: skip
 def test_logits_are_the_output_matrix_times_the_scaled_state(is_tied, d_embed, head_bias, head):
     fields = {"tie_embeddings": is_tied, "d_embed": d_embed, "head": head}
     model = random_model(**fields, head_bias=head_bias)
@@ -241,10 +218,6 @@ def test_logits_are_the_output_matrix_times_the_scaled_state(is_tied, d_embed, h
     plain, scaled = random_model(**fields), random_model(output_scale="sqrt", **fields)
     tokens = torch.arange(6).view(2, 3)
     close(scaled(tokens).logits, plain(tokens).logits / 6**0.5)
-
-
-TOKENS = torch.tensor([[4, 2, 3, 1], [5, 6, 0, 0]])
-MASK = torch.tensor([[True, True, True, True], [True, True, False, False]])
 
 
 @pytest.mark.parametrize(("kind", "pooler"), [("encoder", "tanh"), ("decoder", "none")])
@@ -267,15 +240,14 @@ def test_labels_are_answered_by_the_state_that_stands_for_the_text(kind, pooler)
         model.logits(final)
 
 
-class Tags(nn.Module):
+class Tags(Linear):
     """Predict the kind of each token, of three."""
 
     def __init__(self, config):
-        super().__init__()
-        self.output = Linear(config.d_model, 3, bias=False)
+        super().__init__(config.d_model, 3, bias=False)
 
     def forward(self, states, table):
-        return self.output(states)
+        return super().forward(states)
 
 
 def run(model, tokens, mask=None):
@@ -294,7 +266,7 @@ def test_a_head_is_a_class_and_a_row_on_every_kind_of_model(kind, tmp_path, monk
     row["is_asked"] = lambda config: True
     monkeypatch.setitem(HEADS, "tags", HeadRow(f"{__name__}:Tags", **row))
     model = random_model(kind=kind, **fields).float()
-    assert parameter_roles(model)["tags.output.weight"] == "matrix"
+    assert parameter_roles(model)["tags.weight"] == "matrix"
     n_parameters = sum(each.numel() for each in model.parameters())
     assert count_parameters(model.config).total == n_parameters
     tokens = torch.arange(10).view(2, 5)
@@ -308,10 +280,6 @@ def test_a_head_is_a_class_and_a_row_on_every_kind_of_model(kind, tmp_path, monk
     mask = torch.tensor([[True, True, True, False, False]]).expand(2, -1)
     alone, padded = run(model, tokens[:, :3]), run(model, tokens, mask)
     close(padded.sentence_logits, alone.sentence_logits, 1e-5)
-
-
-INPUTS = torch.arange(20).view(2, 10) % VOCAB_SIZE
-BATCH = Batch(INPUTS, INPUTS.flip(1), None)
 
 
 def test_a_softmax_over_positions_too_has_the_loss_of_the_whole_matrix():
@@ -350,21 +318,11 @@ def test_positions_have_no_bias_and_are_never_generated():
     assert torch.stack(list(written)).max() < VOCAB_SIZE
 
 
-P = 0.25
-MATRIX = {"dropout_embedding": P, "dropout_embedding_of": "matrix"}
-
-
-def dropped_tables(model, seed):
-    """Return what a pass under a seed makes of the tables of tokens and of positions."""
-    torch.manual_seed(seed)
-    matrix = model.drop_matrix()
-    return matrix.tokens, matrix.positions
-
-
 def test_elements_of_the_matrix_are_dropped_one_by_one_and_the_rest_is_scaled():
     model = random_model(d_model=60, d_ff=8, **MATRIX).train()
-    tables = (model.embedding.weight, model.positions.input_table)
-    for table, original in zip(dropped_tables(model, 0), tables, strict=True):
+    torch.manual_seed(0)
+    matrix, originals = model.drop_matrix(), (model.embedding.weight, model.positions.input_table)
+    for table, original in zip((matrix.tokens, matrix.positions), originals, strict=True):
         is_kept = table != 0
         rate = 1 - is_kept.double().mean().item()
         assert abs(rate - P) < 4 * (P * (1 - P) / table.numel()) ** 0.5
@@ -378,7 +336,9 @@ def test_elements_of_the_matrix_are_dropped_one_by_one_and_the_rest_is_scaled():
 def test_lookup_and_logits_have_the_same_dropped_matrix(softmax, is_tied):
     fields = {"softmax": softmax, "tie_embeddings": is_tied}
     model = random_model(**fields, **MATRIX).train()
-    tokens, positions = dropped_tables(model, 3)
+    torch.manual_seed(3)
+    matrix = model.drop_matrix()
+    tokens, positions = matrix.tokens, matrix.positions
     # The same model of these tables, without dropout.
     plain = random_model(**fields)
     tables = {"embedding.weight": tokens, "positions.tables.0.weight": positions}
@@ -406,42 +366,27 @@ def test_passes_draw_matrices_of_their_own_and_evaluation_none():
     assert not torch.equal(one.tokens, other.tokens)
 
 
-N_TOKENS = 11
-
-
-def model_of():
-    return make_model(make_config(kind="lstm"))
-
-
-def layers_of(model):
-    return [model.stack.block(layer)[0] for layer in range(model.config.n_layers)]
-
-
 def test_a_model_equals_an_embedding_an_lstm_and_a_tied_output_of_pytorch():
-    model = model_of()
+    model, tokens = random_model(kind="lstm"), draw_tokens(3, N_TOKENS)
     table = nn.Embedding(VOCAB_SIZE, 6).double()
     lstm = nn.LSTM(6, 6, num_layers=2, batch_first=True).double()
+    pairs = [(model.embedding.weight, table.weight)]
+    for layer in range(2):
+        for name, value in model.stack.block(layer)[0].function.named_parameters():
+            pairs.append((value, getattr(lstm, name.replace("l0", f"l{layer}"))))
     with torch.no_grad():
-        table.weight.copy_(model.embedding.weight)
-        for number, layer in enumerate(layers_of(model)):
-            for name, value in layer.function.named_parameters():
-                getattr(lstm, name.replace("l0", f"l{number}")).copy_(value)
-    tokens = draw_tokens(3, N_TOKENS)
-    theirs = lstm(table(tokens))[0] @ table.weight.T
-    ours = model(tokens).logits
+        for own, other in pairs:
+            other.copy_(own)
+    ours, theirs = model(tokens).logits, lstm(table(tokens))[0] @ table.weight.T
     close(ours, theirs)
     ours.square().mean().backward()
     theirs.square().mean().backward()
-    assert model.embedding.weight.grad is not None and table.weight.grad is not None
-    close(model.embedding.weight.grad, table.weight.grad)
-    for number, layer in enumerate(layers_of(model)):
-        for name, value in layer.function.named_parameters():
-            theirs_grad = getattr(lstm, name.replace("l0", f"l{number}")).grad
-            close(value.grad, theirs_grad)
+    for own, other in pairs:
+        close(own.grad, other.grad)
 
 
 def test_rows_of_a_cache_continue_apart():
-    model, tokens = model_of(), draw_tokens(3, N_TOKENS)
+    model, tokens = random_model(kind="lstm"), draw_tokens(3, N_TOKENS)
     cache = Cache(model.config, 3, N_TOKENS, torch.float64)
     model(tokens[:, :5], cache=cache)
     rows = torch.tensor([2, 0, 0, 1])
@@ -453,7 +398,7 @@ def test_rows_of_a_cache_continue_apart():
 
 @pytest.mark.parametrize("lengths", [(11, 6, 9, 0), (11, 2, 1, 0)], ids=["whole", "packed"])
 def test_padding_behind_changes_nothing_and_gets_no_gradient(lengths):
-    model, tokens = model_of(), draw_tokens(4, N_TOKENS)
+    model, tokens = random_model(kind="lstm"), draw_tokens(4, N_TOKENS)
     mask = torch.arange(N_TOKENS) < torch.tensor(lengths)[:, None]
     layout = Layout.causal(tokens, mask)
     assert layout.runs is not None and layout.runs.is_one_a_row
@@ -473,7 +418,7 @@ def test_padding_behind_changes_nothing_and_gets_no_gradient(lengths):
 
 
 def test_documents_of_a_row_are_read_apart_and_packed_as_pytorch_packs_them():
-    model, tokens = model_of(), draw_tokens(2, N_TOKENS)
+    model, tokens = random_model(kind="lstm"), draw_tokens(2, N_TOKENS)
     ids = torch.tensor([[0] * 4 + [1] * 7, [3, 2, 2, 2, 5, 5, 5, 5, 5, 6, 6]])
     layout = Layout.causal(tokens, document_ids=ids)
     packed = model.hidden(tokens, layout).final

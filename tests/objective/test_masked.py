@@ -29,12 +29,18 @@ CONTEXT = 16
 LENGTHS = [np.random.default_rng(n).integers(1, 7, 40).tolist() for n in range(4)]
 SPLIT = numbered(LENGTHS)
 VOCAB_SIZE = SPLIT.tokenizer.vocab_size
+ALL = Scoring(CONTEXT, 8)
+OF_TOKENS = {"loss", "mlm_accuracy", "majority_accuracy", "mlm_tokens"}
 
 
 def make_batch(n=11, **fields):
     objective = MaskedObjective.model_validate({"sentence": "sop", "mask_share": 0.3, **fields})
     settings = pair_settings(objective, SPLIT.tokenizer, context=CONTEXT)
     return PairBatches(SPLIT, settings, context=CONTEXT, batch_sequences=n, seed=3).batch(0)
+
+
+def objective_of(**fields):
+    return MaskedObjective.model_validate({"sentence": "sop", **fields})
 
 
 def make_objective(encoder=None, **fields):
@@ -174,14 +180,6 @@ def test_tokenizers_without_words_or_special_ids_are_refused():
         pair_settings(MaskedObjective(), CharacterTokenizer("one tw"), context=64)
 
 
-ALL = Scoring(CONTEXT, 8)
-OF_TOKENS = {"loss", "mlm_accuracy", "majority_accuracy", "mlm_tokens"}
-
-
-def objective_of(**fields):
-    return MaskedObjective.model_validate({"sentence": "sop", **fields})
-
-
 def settings_of(split=SPLIT, **fields):
     return pair_settings(objective_of(**fields), split.tokenizer, context=CONTEXT)
 
@@ -224,10 +222,8 @@ def test_who_always_says_apart_is_right_about_the_pairs_that_are(task, sentence_
 
 
 def test_an_encoder_that_is_trained_on_one_task_is_judged_by_both():
-    found = [
-        encoder_scores(encoder_for(), SPLIT, objective_of(sentence=task), ALL)
-        for task in ("sop", "nsp", "none")
-    ]
+    tasks = ("sop", "nsp", "none")
+    found = [encoder_scores(encoder_for(), SPLIT, objective_of(sentence=t), ALL) for t in tasks]
     assert found[0]["nsp_accuracy"] == found[1]["nsp_accuracy"] == found[2]["nsp_accuracy"]
     low, high = found[0]["sop_interval"]
     assert low < found[0]["sop_accuracy"] < high

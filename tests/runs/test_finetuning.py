@@ -18,7 +18,7 @@ from sublayer.runs.folder import RunFolder
 from sublayer.runs.run import train_run
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import SilentProgress
-from tests.evaluation.test_probes import write_tasks
+from tests.evaluation.test_likelihood import write_tasks
 from tests.task_files import write_sst2, write_stsb
 
 SIZES = {"train": 120, "dev": 40}

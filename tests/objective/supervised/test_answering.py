@@ -44,6 +44,13 @@ from tests.objective.supervised.test_spans import (
 
 CLOSE = {"abs": 1e-12}
 
+SCORES = {
+    (0,): 0.70, (1,): 0.80, (2,): 0.75, (3,): 0.80,
+    (0, 1): 0.85, (1, 2): 0.82, (1, 3): 0.81, (0, 2): 0.95, (0, 3): 0.7, (2, 3): 0.7,
+    (0, 1, 2): 0.85, (0, 1, 3): 0.84, (0, 2, 3): 0.95, (1, 2, 3): 0.8,
+    (0, 1, 2, 3): 0.85,
+}  # fmt: skip
+
 
 def split_for(task, format_, n=9):
     return split_of({task: draw_examples(task, n)}, format_, trains=False)
@@ -53,9 +60,8 @@ def drawn(split, seed, **settings):
     """Build a model whose weights are those of a seed; text is ranked."""
     model = model_of(split, **{"answer": "rank", **settings})
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0.0, 0.3, generator=generator)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, 0.0, 0.3, generator)
     return model
 
 
@@ -68,10 +74,9 @@ def values(predictions):
     return [each.probabilities or (each.label,) for each in predictions]
 
 
-@pytest.mark.parametrize(
-    ("task", "format_"),
-    [("rte", "pair"), ("stsb", "pair"), ("copa", "pair"), ("rte", "traversal"), ("rte", "text")],
-)
+@pytest.mark.parametrize("task, format_", [
+    ("rte", "pair"), ("stsb", "pair"), ("copa", "pair"), ("rte", "traversal"), ("rte", "text"),
+])  # fmt: skip
 def test_answers_to_rows_and_of_copies_are_those_to_a_split(task, format_):
     split = split_for(task, format_)
     model = drawn(split, 3)
@@ -194,20 +199,17 @@ def test_members_of_other_formats_tokenizers_and_contexts_read_the_same_examples
 
 
 def test_models_that_do_not_answer_alike_are_refused():
-    rte, cola, text, numbers = (
-        split_for(*each) for each in (("rte", "pair"), ("cola", "pair"), ("rte", "text"),
-                                      ("stsb", "text"))
-    )  # fmt: skip
+    asked = (("rte", "pair"), ("cola", "pair"), ("rte", "text"), ("stsb", "text"))
+    rte, cola, text, numbers = (split_for(*each) for each in asked)
     renamed, bare = drawn(rte, 0), drawn(rte, 1)
     task = replace(renamed.task.tasks[0], labels=("no", "yes"))
     renamed.task = replace(renamed.task, tasks=(task,))
     bare.tokenizer = None
-    greedy = drawn(text, 0, answer="greedy")
     refused = [
         ([drawn(rte, 0), drawn(cola, 0)], rte, "2 does not answer rte"),
         ([drawn(rte, 0)], cola, "model 1 does not answer cola, but"),
         ([drawn(rte, 0), renamed], rte, "2 has other"),
-        ([greedy], text, "as text"),
+        ([drawn(text, 0, answer="greedy")], text, "as text"),
         ([drawn(numbers, 0)], numbers, "cannot be averaged"),
         ([drawn(rte, 0), renamed], None, "b has other labels in RTE"),
         ([drawn(rte, 0), bare], None, r"b has no tokenizer\.json"),
@@ -246,9 +248,8 @@ def test_scores_of_no_answer_are_averaged_and_a_member_without_spans_is_left_out
 
 
 def question_split(name, examples):
-    part = TaskPart(
-        TASKS[name], "dev", encoded_questions(examples, name, trains=False), lambda: examples
-    )
+    encoded = encoded_questions(examples, name, trains=False)
+    part = TaskPart(TASKS[name], "dev", encoded, lambda: examples)
     return task_split("test", [part], TOKENIZER, SupervisedObjective())
 
 
@@ -299,22 +300,11 @@ def test_scores_of_no_answer_on_different_scales_are_not_averaged():
         check_members(["a", "b"], [spec("squad"), spec("squad", has_unanswerable=True)])
 
 
-SCORES = {
-    (0,): 0.70, (1,): 0.80, (2,): 0.75, (3,): 0.80,
-    (0, 1): 0.85, (1, 2): 0.82, (1, 3): 0.81, (0, 2): 0.95, (0, 3): 0.7, (2, 3): 0.7,
-    (0, 1, 2): 0.85, (0, 1, 3): 0.84, (0, 2, 3): 0.95, (1, 2, 3): 0.8,
-    (0, 1, 2, 3): 0.85,
-}  # fmt: skip
-
-
 def test_the_greedy_choice_adds_the_best_run_and_the_whole_one_prefers_fewer():
-    def score(members):
-        return SCORES[tuple(members)]
-
     # The first of two best runs, then the run that raises it most; no third raises it.
     greedy = Choice((0, 1), 0.85, 4 + 3 + 2, (Step(1, 0.80), Step(0, 0.85)))
-    assert choose(4, score, "greedy") == greedy
-    assert choose(4, score, "all") == Choice((0, 2), 0.95, 15)
+    assert choose(4, lambda runs: SCORES[tuple(runs)], "greedy") == greedy
+    assert choose(4, lambda runs: SCORES[tuple(runs)], "all") == Choice((0, 2), 0.95, 15)
 
 
 def test_rows_that_are_scored_do_not_choose():
@@ -322,9 +312,8 @@ def test_rows_that_are_scored_do_not_choose():
         return Prediction(label=label, probabilities=(0.8, 0.2) if label == 0 else (0.2, 0.8))
 
     examples = draw_examples("rte", 8)
-    parts, scored = (
-        split_of({"rte": own}, "pair", trains=False).parts for own in (examples, examples[:6])
-    )
+    given = ({"rte": examples}, {"rte": examples[:6]})
+    parts, scored = (split_of(each, "pair", trains=False).parts for each in given)
     right, wrong = ([sure(abs(flip - each.label)) for each in examples] for flip in (0, 1))
     unseen = unseen_rows(parts, scored, "run")
     assert (unseen.n_rows, unseen.n_left_out) == (2, 6)

@@ -34,6 +34,7 @@ from sublayer.tasks.task import Task
 from tests.answerers import assembler_of, draw_examples, model_of, objective_of, split_of
 
 N = 13
+TOKENS = torch.arange(7)[None]
 
 
 def test_losses_of_labels_choices_and_numbers_by_hand():
@@ -130,10 +131,8 @@ def test_one_answer_for_all_is_a_collapse(name, label, words):
 
 
 def test_numbers_that_hardly_differ_and_one_answer_to_all_questions_are_a_collapse():
-    examples, rng = draw_examples("stsb", 40), np.random.default_rng(0)
-    near, apart = (
-        [Prediction(label=2.4 + scale * rng.random()) for _ in range(40)] for scale in (1e-3, 0.1)
-    )
+    examples, drawn = draw_examples("stsb", 40), np.random.default_rng(0).random(40)
+    near, apart = ([Prediction(label=2.4 + x) for x in scale * drawn] for scale in (1e-3, 0.1))
     assert "2.40" in collapse_of("stsb", examples, near)
     assert collapse_of("stsb", examples, apart) == ""
     fields = {"context": "a b", "question": "c"}
@@ -217,9 +216,6 @@ def test_a_setting_of_another_head_is_refused(settings, message):
         load_recipe("bert-base", {**tasks, **settings})
 
 
-TOKENS = torch.arange(7)[None]
-
-
 def imported(n_outputs, **fields):
     """Build an encoder that answers a task of another program."""
     own = {"kind": "encoder", "head": "none", "n_layers": 1, "d_model": 8, "n_heads": 2}
@@ -240,13 +236,14 @@ def test_labels_are_put_into_the_order_of_the_task_by_their_words():
     assert model.task.tasks == (TASKS["mnli"],)
     assert TASKS["mnli"].labels == ("entailment", "neutral", "contradiction")
     assert model(TOKENS)["label"][0].tolist() == before[::-1]
-    others = (("entailment", "not_entailment"), ("Not Entailment", "ENTAILMENT "),
-              ("not-entailment", "entailment"))  # fmt: skip
-    assert [label_places(words, TASKS["rte"]) for words in others] == [(0, 1), (1, 0), (1, 0)]
+    pairs = ("entailment,not_entailment", "Not Entailment,ENTAILMENT ", "not-entailment,entailment")
+    found = [label_places(words.split(","), TASKS["rte"]) for words in pairs]
+    assert found == [(0, 1), (1, 0), (1, 0)]
 
 
-@pytest.mark.parametrize("words", ["entailment neutral", "entailment Entailment",
-                                   "entailment not_entailment x"])  # fmt: skip
+@pytest.mark.parametrize("words", [
+    "entailment neutral", "entailment Entailment", "entailment not_entailment x",
+])  # fmt: skip
 def test_an_order_is_not_guessed(words):
     with pytest.raises(ConfigError, match="those of RTE entailment"):
         label_places(words.split(), TASKS["rte"])
