@@ -26,12 +26,10 @@ ENCODER["head"] = "none"
 ALBERT = {**ENCODER, "share": "all", "d_embed": 6, "embedding_projection": "sum"}
 T5 = {"kind": "encoder-decoder", "norm": "rms", "positions": "relative", "bias": False}
 SHAPES = {
-    "bert": ENCODER,
-    "albert": ALBERT,
-    "gpt2": {"head": "none"},
+    "bert": ENCODER, "albert": ALBERT, "gpt2": {"head": "none"},
     "gpt1": {"norm_order": "post", "d_ff": 48},
     "t5": {**T5, "attention_scale": "none", "decoder_start": "pad"},
-}
+}  # fmt: skip
 """What models of each kind have, beside their heads."""
 _NAMES = ("bert", "albert", "gpt2", "gpt1", "t5")
 _KINDS = ("wordpiece", "unigram", "bpe", "bpe", "unigram")

@@ -24,8 +24,7 @@ _M2M100 = {**_TRANSLATOR, "sinusoids": "fairseq", "first_position": 2}
 _MARIAN = {**_TRANSLATOR, "sinusoids": "marian", "norm_order": "post", "head_bias": True}
 CHOICE = Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",))
 EXPORTED = {
-    "gpt2": ("gpt2", _GPT2),
-    "openai-gpt": ("openai-gpt", _GPT1),
+    "gpt2": ("gpt2", _GPT2), "openai-gpt": ("openai-gpt", _GPT1),
     "openai-gpt with positions as classes": ("openai-gpt", {**_GPT1, "softmax": "all"}),
     "openai-gpt for labels": ("openai-gpt for labels", {**_GPT1, **_LABELS, "pooler": "none"}),
     "openai-gpt for choices": ("openai-gpt for choices", {**_GPT1, "label_outputs": 1}),
@@ -35,15 +34,12 @@ EXPORTED = {
     "bert for spans": ("bert for spans", {**_ENCODER, **_SPANS}),
     "albert for labels": ("albert for labels", {**_ALBERT, **_LABELS}),
     "albert for choices": ("albert for choices", {**_ALBERT, **_CHOICES}),
-    "albert for spans": ("albert for spans", {**_ALBERT, **_SPANS}),
-    "bert": ("bert", _ENCODER),
+    "albert for spans": ("albert for spans", {**_ALBERT, **_SPANS}), "bert": ("bert", _ENCODER),
     "bert that judges pairs": ("bert", {**_ENCODER, **_PAIRS}),
     "albert": ("albert", {**_ENCODER, "share": "all"}),
     "albert with another width of the table": ("albert", {**_ALBERT, **_PAIRS}),
-    "m2m_100": ("m2m_100", _M2M100),
-    "marian": ("marian", _MARIAN),
-    "t5": ("t5", _T5),
-}
+    "m2m_100": ("m2m_100", _M2M100), "marian": ("marian", _MARIAN), "t5": ("t5", _T5),
+}  # fmt: skip
 """The class that each becomes, and the fields of one that does."""
 
 

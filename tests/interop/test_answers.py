@@ -49,31 +49,23 @@ def test_labels_without_words_and_single_outputs_are_read(tmp_path):
     check_refused(folder, "of one output: it has nothing to choose")
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("bert for labels", {"num_labels": 4}, "num_labels = 4, and id2label has 3"),
-        ("bert for labels", {"id2label": {"0": "a"}}, r"\[3, 12\], config.json says \[1, 12\]"),
-        ("bert for labels", {"architectures": ["BertForTokenClassification"]}, "labels tokens"),
-        ("openai-gpt for choices", {"summary_activation": "tanh"}, "summary_activation = 'tanh'"),
-    ],
-)
+@pytest.mark.parametrize("name, changes, message", [
+    ("bert for labels", {"num_labels": 4}, "num_labels = 4, and id2label has 3"),
+    ("bert for labels", {"id2label": {"0": "a"}}, r"\[3, 12\], config.json says \[1, 12\]"),
+    ("bert for labels", {"architectures": ["BertForTokenClassification"]}, "labels tokens"),
+    ("openai-gpt for choices", {"summary_activation": "tanh"}, "summary_activation = 'tanh'"),
+])  # fmt: skip
 def test_a_head_that_no_recipe_has_is_refused_by_field(tmp_path, name, changes, message):
     folder = tiny(name).save(tmp_path / "theirs", **changes)
     check_refused(folder, message)
 
 
-@pytest.mark.parametrize(
-    ("name", "task", "title"),
-    [
-        ("albert", "stsb", "AlbertForSequenceClassification"),
-        ("albert", "copa", "AlbertForMultipleChoice"),
-        ("bert", "squad", "BertForQuestionAnswering"),
-        ("gpt2", "mnli", "GPT2ForSequenceClassification"),
-        ("gpt1", "race", "OpenAIGPTDoubleHeadsModel"),
-        ("t5", "sst2", "T5ForConditionalGeneration"),
-    ],
-)
+@pytest.mark.parametrize("name, task, title", [
+    ("albert", "stsb", "AlbertForSequenceClassification"),
+    ("albert", "copa", "AlbertForMultipleChoice"), ("bert", "squad", "BertForQuestionAnswering"),
+    ("gpt2", "mnli", "GPT2ForSequenceClassification"),
+    ("gpt1", "race", "OpenAIGPTDoubleHeadsModel"), ("t5", "sst2", "T5ForConditionalGeneration"),
+])  # fmt: skip
 def test_an_export_is_of_the_class_that_answers_and_comes_back_with_its_task(
     tmp_path, name, task, title
 ):
@@ -107,10 +99,9 @@ def test_labels_without_a_task_have_numbers_and_other_heads_are_left_out(tmp_pat
     assert read_huggingface(tmp_path / "exported").config.head == "none"
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [("gpt1", {"share": "all"}), ("gpt2", {"norm_affine": False, "final_norm": "plain"})],
-)
+@pytest.mark.parametrize("name, fields", [
+    ("gpt1", {"share": "all"}), ("gpt2", {"norm_affine": False, "final_norm": "plain"}),
+])  # fmt: skip
 def test_a_bias_of_labels_is_written_by_way_of_the_last_norm(tmp_path, name, fields):
     from transformers import AutoModelForSequenceClassification
 
@@ -142,17 +133,14 @@ def test_one_output_of_two_labels_becomes_one_of_each(tmp_path, name):
     close(answered(again, examples), answered(model, examples))
 
 
-@pytest.mark.parametrize(
-    ("name", "task", "fields", "message"),
-    [
-        ("gpt2", "qqp", {}, "both orders .* reads one row"),
-        ("gpt1", "qqp", {}, "OpenAIGPTForSequenceClassification reads one row"),
-        ("gpt2", "copa", {}, "a row for each choice"),
-        ("gpt1", "copa", {"head": "none"}, "model.head = none: .*objective.language_weight"),
-        ("bert", "mnli", {"pooler": "none"}, "model.pooler = none: .*model.pooler=tanh"),
-        ("bert", "mnli", {"norm": "rms"}, "model.norm = rms: the model cannot be exported$"),
-    ],
-)
+@pytest.mark.parametrize("name, task, fields, message", [
+    ("gpt2", "qqp", {}, "both orders .* reads one row"),
+    ("gpt1", "qqp", {}, "OpenAIGPTForSequenceClassification reads one row"),
+    ("gpt2", "copa", {}, "a row for each choice"),
+    ("gpt1", "copa", {"head": "none"}, "model.head = none: .*objective.language_weight"),
+    ("bert", "mnli", {"pooler": "none"}, "model.pooler = none: .*model.pooler=tanh"),
+    ("bert", "mnli", {"norm": "rms"}, "model.norm = rms: the model cannot be exported$"),
+])  # fmt: skip
 def test_a_task_that_no_class_answers_is_refused(tmp_path, name, task, fields, message):
     with pytest.raises(ConfigError, match=message):
         export_huggingface(model_for(name, TASKS[task], **fields), tmp_path / "exported")
@@ -169,21 +157,16 @@ def exported(tmp_path_factory):
 _TABLE = {"kind": "choice", "labels": [], "name": "table", "suite": "table"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "of_task", "message"),
-    [
-        ({"format": "traversal"}, {}, "of format traversal, which no encoder reads"),
-        ({"context": CONTEXT + 1}, {}, "65 tokens, more than 64"),
-        ({"version": [1] * 99}, {}, "of version"),
-        ({"threshold": "x"}, {}, "threshold is no number"),
-        ({"answer": "guess"}, {}, "does not say how an answer"),
-        ({}, {"labels": ["neutral", "entailment", "contradiction"]}, "labels neutral"),
-        ({}, {"labels": [1, 2, 3]}, "its labels are no texts"),
-        ({}, _TABLE, "choice, not classes"),
-        ({}, {"kind": "x"}, "is no kind of task"),
-        ({}, {"numbers": [1, 1]}, "not the lowest and the highest"),
-    ],
-)
+@pytest.mark.parametrize("changes, of_task, message", [
+    ({"format": "traversal"}, {}, "of format traversal, which no encoder reads"),
+    ({"context": CONTEXT + 1}, {}, "65 tokens, more than 64"),
+    ({"version": [1] * 99}, {}, "of version"), ({"threshold": "x"}, {}, "threshold is no number"),
+    ({"answer": "guess"}, {}, "does not say how an answer"),
+    ({}, {"labels": ["neutral", "entailment", "contradiction"]}, "labels neutral"),
+    ({}, {"labels": [1, 2, 3]}, "its labels are no texts"), ({}, _TABLE, "choice, not classes"),
+    ({}, {"kind": "x"}, "is no kind of task"),
+    ({}, {"numbers": [1, 1]}, "not the lowest and the highest"),
+])  # fmt: skip
 def test_a_damaged_or_contradicted_task_is_refused(exported, tmp_path, changes, of_task, message):
     path = shutil.copytree(exported, tmp_path / "exported") / "task.json"
     (task,) = read_json(path)["tasks"]

@@ -107,28 +107,21 @@ def test_fields_left_out_or_renamed_are_read_as_transformers_reads_them(tmp_path
 
 
 VALUES = [
-    ("gpt2", "tie_word_embeddings", 1),
-    ("gpt2", "n_layer", 0),
-    ("gpt2", "n_layer", 10**5000),
-    ("gpt2", "activation_function", "mish"),
-    ("gpt2", "attn_pdrop", 1.0),
-    ("bert", "pad_token_id", VOCAB_SIZE),
-    ("bert", "position_embedding_type", "relative_key"),
-    ("bert", "type_vocab_size", 3),
-    ("m2m_100", "scale_embedding", None),
-    ("m2m_100", "decoder_ffn_dim", 7),
-    ("m2m_100", "decoder_start_token_id", 1),
+    ("gpt2", "tie_word_embeddings", 1), ("gpt2", "n_layer", 0), ("gpt2", "n_layer", 10**5000),
+    ("gpt2", "activation_function", "mish"), ("gpt2", "attn_pdrop", 1.0),
+    ("bert", "pad_token_id", VOCAB_SIZE), ("bert", "position_embedding_type", "relative_key"),
+    ("bert", "type_vocab_size", 3), ("m2m_100", "scale_embedding", None),
+    ("m2m_100", "decoder_ffn_dim", 7), ("m2m_100", "decoder_start_token_id", 1),
     ("marian", "decoder_vocab_size", VOCAB_SIZE + 1),
     ("marian", "share_encoder_decoder_embeddings", False),
-    ("t5", "feed_forward_proj", "gated-tanh"),
-    ("t5", "relative_attention_max_distance", 4),
+    ("t5", "feed_forward_proj", "gated-tanh"), ("t5", "relative_attention_max_distance", 4),
     ("bert for labels", "id2label", {"0": "a", "2": "b"}),
     ("gpt2 for labels", "id2label", {"0": "a", "1": "a"}),
     ("albert for labels", "id2label", {"0": " "}),
     ("bert for labels", "id2label", {str(n): f"{n}" for n in range(MOST_LABELS + 1)}),
     ("bert for labels", "problem_type", "multi_label_classification"),
     ("openai-gpt for choices", "summary_type", "mean"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -278,21 +278,18 @@ def changed(**fields):
     return lambda folder: change_json(folder / "config.json", **fields)
 
 
-@pytest.mark.parametrize(
-    ("name", "damage", "message"),
-    [
-        ("bert", added("cls.predictions.decoder.bias", "cls.predictions.bias"), "that differs"),
-        ("albert", added(WORDS, f"albert.{WORDS}"), f"hold albert.{WORDS} and {WORDS}"),
-        ("bert", added(f"{NORM}.gamma", f"bert.{NORM}.weight"), f"hold {NORM}.gamma and {NORM}.w"),
-        ("albert", added("albert.encoder.extra", "predictions.bias"), "hold encoder.extra, which"),
-        ("albert", changed(pruned_heads={"0": [1]}), r"pruned_heads = {'0': \[1\]}"),
-        ("bert", changed(num_attention_heads=4), "num_attention_heads = 4 does not divide"),
-        ("bert", changed(tie_word_embeddings=False), r"the weights lack .*decoder.weight"),
-        ("albert", changed(num_hidden_groups=3), "num_hidden_groups = 3 is more than"),
-        ("albert", changed(num_hidden_layers=18, num_hidden_groups=14), "does not part num_hidden"),
-        ("albert", changed(inner_group_num=2), r"the weights lack .*albert_layers.1.*other"),
-    ],
-)
+@pytest.mark.parametrize("name, damage, message", [
+    ("bert", added("cls.predictions.decoder.bias", "cls.predictions.bias"), "that differs"),
+    ("albert", added(WORDS, f"albert.{WORDS}"), f"hold albert.{WORDS} and {WORDS}"),
+    ("bert", added(f"{NORM}.gamma", f"bert.{NORM}.weight"), f"hold {NORM}.gamma and {NORM}.w"),
+    ("albert", added("albert.encoder.extra", "predictions.bias"), "hold encoder.extra, which"),
+    ("albert", changed(pruned_heads={"0": [1]}), r"pruned_heads = {'0': \[1\]}"),
+    ("bert", changed(num_attention_heads=4), "num_attention_heads = 4 does not divide"),
+    ("bert", changed(tie_word_embeddings=False), r"the weights lack .*decoder.weight"),
+    ("albert", changed(num_hidden_groups=3), "num_hidden_groups = 3 is more than"),
+    ("albert", changed(num_hidden_layers=18, num_hidden_groups=14), "does not part num_hidden"),
+    ("albert", changed(inner_group_num=2), r"the weights lack .*albert_layers.1.*other"),
+])  # fmt: skip
 def test_a_folder_that_does_not_fit_is_refused_by_name(tmp_path, name, damage, message):
     saved(tmp_path / "theirs", name, **SMALL, **(ALBERT if name == "albert" else {}))
     damage(tmp_path / "theirs")
@@ -308,10 +305,9 @@ TRAINING = [b"the cat sat on the mat and the dog sat on the cat; over the field 
 TEXT = "the dog ran over the mat"
 
 
-@pytest.mark.parametrize(
-    ("kind", "file", "name"),
-    [("wordpiece", "vocab.txt", "albert"), ("unigram", "spiece.model", "bert")],
-)
+@pytest.mark.parametrize("kind, file, name", [
+    ("wordpiece", "vocab.txt", "albert"), ("unigram", "spiece.model", "bert"),
+])  # fmt: skip
 def test_an_exported_tokenizer_frames_the_same_ids_in_transformers(tmp_path, kind, file, name):
     from transformers import AutoConfig
 
@@ -349,19 +345,16 @@ RENAMED = [
     (r"\.attention\.dense", r"/attention_1/output/dense"),
     (r"\.attention\.LayerNorm", r"/LayerNorm"),
     (r"\.ffn_output", r"/ffn_1/intermediate/output/dense"),
-    (r"\.ffn\b", r"/ffn_1/intermediate/dense"),
-    (r"\.full_layer_layer_norm", r"/LayerNorm_1"),
+    (r"\.ffn\b", r"/ffn_1/intermediate/dense"), (r"\.full_layer_layer_norm", r"/LayerNorm_1"),
     (r"albert\.pooler", r"bert/pooler/dense"),
     (r"^predictions\.bias", r"cls/predictions/output_bias"),
     (r"^predictions", r"cls/predictions/transform"),
     (r"transform\.(dense|LayerNorm)", r"transform/\1"),
     (r"sop_classifier\.classifier\.weight", r"cls/seq_relationship/output_weights"),
     (r"sop_classifier\.classifier\.bias", r"cls/seq_relationship/output_bias"),
-    (r"(LayerNorm\w*)\.weight", r"\1/gamma"),
-    (r"(LayerNorm\w*)\.bias", r"\1/beta"),
-    (r"\.weight", r"/kernel"),
-    (r"\.bias", r"/bias"),
-]
+    (r"(LayerNorm\w*)\.weight", r"\1/gamma"), (r"(LayerNorm\w*)\.bias", r"\1/beta"),
+    (r"\.weight", r"/kernel"), (r"\.bias", r"/bias"),
+]  # fmt: skip
 
 
 def released(oracle):
@@ -441,16 +434,12 @@ def test_a_release_gives_the_logits_of_transformers_with_the_same_weights(tmp_pa
         import_albert_tf(folder, folder)
 
 
-@pytest.mark.parametrize(
-    ("fields", "change", "message"),
-    [
-        ({"hidden_act": "tanh"}, {}, "hidden_act = 'tanh' is not one of gelu, relu"),
-        ({"num_attention_heads": 7}, {}, "num_attention_heads = 7 does not divide"),
-        ({}, {"bert/extra": torch.ones(2)}, "hold extra, which ALBERT's release has not"),
-        ({}, {"pooler/dense/bias": torch.ones(2)}, "bert/pooler/dense/bias and pooler/dense/bias"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("fields, change, message", [
+    ({"hidden_act": "tanh"}, {}, "hidden_act = 'tanh' is not one of gelu, relu"),
+    ({"num_attention_heads": 7}, {}, "num_attention_heads = 7 does not divide"),
+    ({}, {"bert/extra": torch.ones(2)}, "hold extra, which ALBERT's release has not"),
+    ({}, {"pooler/dense/bias": torch.ones(2)}, "bert/pooler/dense/bias and pooler/dense/bias"),
+], ids=str)  # fmt: skip
 def test_a_release_that_does_not_fit_is_refused_by_name(tmp_path, fields, change, message):
     folder = tmp_path / "albert"
     release(folder, lambda tensors: {**tensors, **change})
@@ -493,9 +482,7 @@ def test_published_vocabularies_make_the_same_ids_in_transformers(real_data, tmp
     assert again.special_ids == tokenizer.special_ids
 
 
-@pytest.mark.parametrize(
-    ("kind", "file"), [("unigram", "spiece.model"), ("wordpiece", "vocab.txt")]
-)
+@pytest.mark.parametrize("kind, file", [("unigram", "spiece.model"), ("wordpiece", "vocab.txt")])
 def test_trained_vocabularies_make_the_same_ids_and_their_files_go_along(tmp_path, kind, file):
     tokenizer = train_tokenizer(kind, [LONG_TEXT], vocab_size=600)
     library, theirs = exported(tokenizer, tmp_path)

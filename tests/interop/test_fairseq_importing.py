@@ -203,10 +203,9 @@ def assert_equal(model, weights, shape):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("shape", "is_pre_norm", "is_tied"),
-    [(MACARON, True, True), (MACARON, False, False), (PLAIN, True, False), (PLAIN, False, True)],
-)
+@pytest.mark.parametrize("shape, is_pre_norm, is_tied", [
+    (MACARON, True, True), (MACARON, False, False), (PLAIN, True, False), (PLAIN, False, True),
+])  # fmt: skip
 def test_a_model_of_macaron_nets_fork_gives_the_logits_of_its_equations(
     tmp_path, shape, is_pre_norm, is_tied
 ):
@@ -328,35 +327,31 @@ BIAS, COPY = "encoder.layers.0.fc2.bias", "decoder.embed_tokens.weight"
 ATTENTION = "encoder.layers.0.self_attn"
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (altered(BIAS, ...), f"the weights lack {BIAS}"),
-        (altered("decoder.extra", torch.ones(2)), "hold decoder.extra, which"),
-        (altered(COPY, torch.ones(23, 10)), f"differs from {TABLE}"),
-        (altered("decoder.embed_out", torch.ones(23, 10)), "though checkpoint_best.pt says"),
-        (altered(f"{ATTENTION}.q_proj.weight", torch.ones(10, 10)), "q_proj.weight twice"),
-        (altered(f"{ATTENTION}.in_proj_bias", torch.ones(31)), r"in_proj_bias has shape \[31\]"),
-        (altered(BIAS, torch.full((10,), torch.nan)), "fc2.bias holds numbers that are not fin"),
-        (altered(BIAS, torch.ones(10).to_sparse()), "not a name of a plain tensor"),
-        (altered(BIAS, None), "not a name of a plain"),
-        ({"encoder_learned_pos": True}, "cannot say: encoder_learned_pos = True"),
-        ({"decoder_embed_dim": 12}, "decoder_embed_dim = 12: both stacks have one width"),
-        ({"encoder_embed_dim": 11, "decoder_embed_dim": 11}, "encoder_embed_dim = 11 is odd"),
-        ({"decoder_output_dim": 8}, "decoder_output_dim = 8 is not"),
-        ({"decoder_normalize_before": False}, "both stacks have one order"),
-        ({"activation_fn": "tanh"}, "activation_fn = 'tanh' is not one of relu, gelu"),
-        ({"dropout": 1.5}, "dropout = 1.5"),
-        ({"dropout": 10**5000}, "is damaged, or no checkpoint"),
-        ({"lr": torch.ones(2)}, "the setting lr holds a Tensor, not a plain value"),
-        (
-            altered(COPY, torch.ones(31, 10)) | {"share_all_embeddings": False},
-            "share_all_embeddings = False",
-        ),
-        ({"macaron": True, "activation_fn": "gelu"}, "activation_fn = 'gelu': Macaron"),
-        ({"encoder_layers": 1}, "hold encoder.layers.1.fc1.bias and 15 other"),
-    ],
-)
+@pytest.mark.parametrize("changed, message", [
+    (altered(BIAS, ...), f"the weights lack {BIAS}"),
+    (altered("decoder.extra", torch.ones(2)), "hold decoder.extra, which"),
+    (altered(COPY, torch.ones(23, 10)), f"differs from {TABLE}"),
+    (altered("decoder.embed_out", torch.ones(23, 10)), "though checkpoint_best.pt says"),
+    (altered(f"{ATTENTION}.q_proj.weight", torch.ones(10, 10)), "q_proj.weight twice"),
+    (altered(f"{ATTENTION}.in_proj_bias", torch.ones(31)), r"in_proj_bias has shape \[31\]"),
+    (altered(BIAS, torch.full((10,), torch.nan)), "fc2.bias holds numbers that are not fin"),
+    (altered(BIAS, torch.ones(10).to_sparse()), "not a name of a plain tensor"),
+    (altered(BIAS, None), "not a name of a plain"),
+    ({"encoder_learned_pos": True}, "cannot say: encoder_learned_pos = True"),
+    ({"decoder_embed_dim": 12}, "decoder_embed_dim = 12: both stacks have one width"),
+    ({"encoder_embed_dim": 11, "decoder_embed_dim": 11}, "encoder_embed_dim = 11 is odd"),
+    ({"decoder_output_dim": 8}, "decoder_output_dim = 8 is not"),
+    ({"decoder_normalize_before": False}, "both stacks have one order"),
+    ({"activation_fn": "tanh"}, "activation_fn = 'tanh' is not one of relu, gelu"),
+    ({"dropout": 1.5}, "dropout = 1.5"), ({"dropout": 10**5000}, "is damaged, or no checkpoint"),
+    ({"lr": torch.ones(2)}, "the setting lr holds a Tensor, not a plain value"),
+    (
+        altered(COPY, torch.ones(31, 10)) | {"share_all_embeddings": False},
+        "share_all_embeddings = False",
+    ),
+    ({"macaron": True, "activation_fn": "gelu"}, "activation_fn = 'gelu': Macaron"),
+    ({"encoder_layers": 1}, "hold encoder.layers.1.fc1.bias and 15 other"),
+])  # fmt: skip
 def test_weights_and_settings_that_do_not_fit_are_refused_by_name(tmp_path, changed, message):
     path = saved(tmp_path, **changed)
     check_refused(path, message, by=import_fairseq)
@@ -426,17 +421,13 @@ def tables(*shape):
     return dict.fromkeys((TABLE, COPY), torch.ones(shape))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([1, 2], "holds no model"),
-        ({"model": {}}, "it has neither args nor cfg with model"),
-        ({"model": {}, "args": argparse.Namespace()}, f"the weights lack {TABLE}"),
-        ({"model": tables(9), "args": argparse.Namespace()}, "has shape"),
-        ({"model": tables(9, 4), "args": argparse.Namespace()}, "does not say"),
-        ({"model": {2: torch.ones(1)}}, "model holds 2, which is not a name of a plain tensor"),
-    ],
-)
+@pytest.mark.parametrize("content, message", [
+    ([1, 2], "holds no model"), ({"model": {}}, "it has neither args nor cfg with model"),
+    ({"model": {}, "args": argparse.Namespace()}, f"the weights lack {TABLE}"),
+    ({"model": tables(9), "args": argparse.Namespace()}, "has shape"),
+    ({"model": tables(9, 4), "args": argparse.Namespace()}, "does not say"),
+    ({"model": {2: torch.ones(1)}}, "model holds 2, which is not a name of a plain tensor"),
+])  # fmt: skip
 def test_a_file_without_a_translation_model_is_refused(tmp_path, content, message):
     torch.save(content, tmp_path / "x.pt")
     check_refused(tmp_path / "x.pt", message, by=import_fairseq)

@@ -167,29 +167,25 @@ class Touches:
         return Path.touch, (Path("trap"),)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (missing(SHAPES), "has no params_shapes.json"),
-        (missing("params_4.npy"), "has no params_4.npy"),
-        (missing("params_9.npy"), "params_shapes.json .*: they do not belong together"),
-        (shapes({}), "is no list of shapes"),
-        (shapes([[3, 4]] * 3), "has 3 shapes"),
-        (shapes("x", 5), "array 5 has a shape of 'x'"),
-        (shapes([-3], 5), r"array 5 has a shape of \[-3\]"),
-        (shapes([True], 5), r"array 5 has a shape of \[True\]"),
-        (shapes([11, 25], 1), r"array 1 is \[11, 25\], .* of a width of 24"),
-        (shapes([24, 72], 14), r"h.1.attn.c_attn.weight .* is \[1, 24, 72\]"),
-        (piece(np.zeros((4, 5))), r"params_3.npy has a shape of \[4, 5\]"),
-        (piece(np.zeros(9, dtype=np.int64)), "params_3.npy is of int64"),
-        (piece(np.zeros(9, dtype=np.float32)), "of different types of numbers"),
-        (raw(b""), "params_3.npy is no array of numpy"),
-        (raw(pickle.dumps([1.0])), "params_3.npy is no array of numpy .*never read"),
-        (piece(np.full(1488, np.nan)), "not finite"),
-        (piece(np.array([Touches()], dtype=object)), "objects, which are never unpickled"),
-        (lambda folder: os.truncate(folder / PIECE, 1000), "params_3.npy is damaged"),
-    ],
-)
+@pytest.mark.parametrize("damage, message", [
+    (missing(SHAPES), "has no params_shapes.json"),
+    (missing("params_4.npy"), "has no params_4.npy"),
+    (missing("params_9.npy"), "params_shapes.json .*: they do not belong together"),
+    (shapes({}), "is no list of shapes"), (shapes([[3, 4]] * 3), "has 3 shapes"),
+    (shapes("x", 5), "array 5 has a shape of 'x'"),
+    (shapes([-3], 5), r"array 5 has a shape of \[-3\]"),
+    (shapes([True], 5), r"array 5 has a shape of \[True\]"),
+    (shapes([11, 25], 1), r"array 1 is \[11, 25\], .* of a width of 24"),
+    (shapes([24, 72], 14), r"h.1.attn.c_attn.weight .* is \[1, 24, 72\]"),
+    (piece(np.zeros((4, 5))), r"params_3.npy has a shape of \[4, 5\]"),
+    (piece(np.zeros(9, dtype=np.int64)), "params_3.npy is of int64"),
+    (piece(np.zeros(9, dtype=np.float32)), "of different types of numbers"),
+    (raw(b""), "params_3.npy is no array of numpy"),
+    (raw(pickle.dumps([1.0])), "params_3.npy is no array of numpy .*never read"),
+    (piece(np.full(1488, np.nan)), "not finite"),
+    (piece(np.array([Touches()], dtype=object)), "objects, which are never unpickled"),
+    (lambda folder: os.truncate(folder / PIECE, 1000), "params_3.npy is damaged"),
+])  # fmt: skip
 def test_a_folder_that_is_no_release_is_refused(tmp_path, monkeypatch, damage, message):
     monkeypatch.chdir(tmp_path)
     folder = save(tmp_path / "released", draw())

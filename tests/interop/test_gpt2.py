@@ -127,30 +127,27 @@ def index(tensor, shard):
     return damage
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (index("more", "a.safetensors"), "a.safetensors lacks more, which"),
-        (index("more", "b.safetensors"), "b.safetensors is missing"),
-        (index("wte.weight", "../b.safetensors"), "names '../b.safetensors', which is not"),
-        (config(n_layer=900), "says 900 blocks of weights"),
-        (config(n_inner=3), r"mlp.c_fc.weight has shape \[12, 10\], config.json says \[12, 3\]"),
-        (config(n_layer=5), r"the weights lack h.2.ln_1.weight and \d+ other"),
-        (config(tie_word_embeddings=False), "the weights lack lm_head.weight"),
-        (weights("gauge.weight", torch.ones(2)), r"hold gauge\.weight, which"),
-        (weights("lm_head.weight", torch.ones(23, 12)), "lm_head.weight that differs"),
-        (weights("transformer.ln_f.weight", torch.full((12,), torch.nan)), "ln_f.* not finite"),
-        (lambda folder: (folder / WEIGHTS).rename(folder / "pytorch_model.bin"), "is a pickle"),
-        (
-            lambda folder: os.truncate(folder / WEIGHTS, 999),
-            "model.safetensors is damaged or cut short",
-        ),
-        (lambda folder: (folder / WEIGHTS).unlink(), "has no model.safetensors"),
-        (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
-        (lambda folder: (folder / "config.json").unlink(), "is not a HuggingFace folder"),
-        (shutil.rmtree, "is not a folder"),
-    ],
-)
+@pytest.mark.parametrize("damage, message", [
+    (index("more", "a.safetensors"), "a.safetensors lacks more, which"),
+    (index("more", "b.safetensors"), "b.safetensors is missing"),
+    (index("wte.weight", "../b.safetensors"), "names '../b.safetensors', which is not"),
+    (config(n_layer=900), "says 900 blocks of weights"),
+    (config(n_inner=3), r"mlp.c_fc.weight has shape \[12, 10\], config.json says \[12, 3\]"),
+    (config(n_layer=5), r"the weights lack h.2.ln_1.weight and \d+ other"),
+    (config(tie_word_embeddings=False), "the weights lack lm_head.weight"),
+    (weights("gauge.weight", torch.ones(2)), r"hold gauge\.weight, which"),
+    (weights("lm_head.weight", torch.ones(23, 12)), "lm_head.weight that differs"),
+    (weights("transformer.ln_f.weight", torch.full((12,), torch.nan)), "ln_f.* not finite"),
+    (lambda folder: (folder / WEIGHTS).rename(folder / "pytorch_model.bin"), "is a pickle"),
+    (
+        lambda folder: os.truncate(folder / WEIGHTS, 999),
+        "model.safetensors is damaged or cut short",
+    ),
+    (lambda folder: (folder / WEIGHTS).unlink(), "has no model.safetensors"),
+    (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
+    (lambda folder: (folder / "config.json").unlink(), "is not a HuggingFace folder"),
+    (shutil.rmtree, "is not a folder"),
+])  # fmt: skip
 def test_a_folder_that_does_not_fit_is_refused_by_name(tmp_path, damage, message):
     saved(tmp_path / "gpt2")
     damage(tmp_path / "gpt2")

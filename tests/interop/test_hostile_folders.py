@@ -48,15 +48,11 @@ def test_a_model_is_fetched_by_name_without_its_pickles(tmp_path, monkeypatch):
     assert fetched == ["config.json", "model.safetensors"]
 
 
-@pytest.mark.parametrize(
-    ("problem", "message"),
-    [
-        (errors.RepositoryNotFoundError("none", response=Mock()), "has no model of that name"),
-        (OSError("no route\nto host"), r"\(no route to host\): .*`hf download team/none"),
-        (ValueError(""), r"\(ValueError\)"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("problem, message", [
+    (errors.RepositoryNotFoundError("none", response=Mock()), "has no model of that name"),
+    (OSError("no route\nto host"), r"\(no route to host\): .*`hf download team/none"),
+    (ValueError(""), r"\(ValueError\)"),
+], ids=str)  # fmt: skip
 def test_a_model_that_cannot_be_fetched_is_refused(tmp_path, monkeypatch, problem, message):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=problem))
     monkeypatch.chdir(tmp_path)

@@ -96,17 +96,13 @@ def test_networks_have_names_that_are_read_as_they():
 UNTIED = {"lm_head.weight": torch.ones(VOCAB_SIZE, 12)}
 
 
-@pytest.mark.parametrize(
-    ("fields", "more", "form"),
-    [
-        # v1.0 says nothing of ties and scales; v1.1 that nothing is tied.
-        ({}, {}, (True, "sqrt")),
-        ({"tie_word_embeddings": False}, UNTIED, (False, "none")),
-        # As today's transformers writes v1.1.
-        ({"tie_word_embeddings": True, "scale_decoder_outputs": False}, UNTIED, (False, "none")),
-        ({"tie_word_embeddings": False, "scale_decoder_outputs": True}, UNTIED, (False, "sqrt")),
-    ],
-)
+@pytest.mark.parametrize("fields, more, form", [
+    # v1.0 says nothing of ties and scales; v1.1 that nothing is tied.
+    ({}, {}, (True, "sqrt")), ({"tie_word_embeddings": False}, UNTIED, (False, "none")),
+    # As today's transformers writes v1.1.
+    ({"tie_word_embeddings": True, "scale_decoder_outputs": False}, UNTIED, (False, "none")),
+    ({"tie_word_embeddings": False, "scale_decoder_outputs": True}, UNTIED, (False, "sqrt")),
+])  # fmt: skip
 def test_released_forms_of_ties_and_scales_are_read(fields, more, form):
     original, family = tiny("t5"), FAMILIES["t5"]
     content = family.fields.read(Content("config.json", {**original.fields, **fields}))

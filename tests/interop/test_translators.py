@@ -103,9 +103,8 @@ def test_translations_equal_those_of_transformers(tmp_path, name, beam):
 LINES = [
     "Two  young, White males are outside near many bushes.",
     "Zwei Männer (in Hüten) hören ein Lied; „Straße“ \u00a0steht drauf!",
-    "ΟΔΟΣ, the well-known street\tof 12,345 o'clocks İstanbul.",
-    "",
-]
+    "ΟΔΟΣ, the well-known street\tof 12,345 o'clocks İstanbul.", "",
+]  # fmt: skip
 
 
 def vocabulary_of(kind, folder):
@@ -145,10 +144,9 @@ def translator_of(tokenizer, name="m2m_100", **fields):
     return model
 
 
-@pytest.mark.parametrize(
-    ("kind", "lowers"),
-    [("word-bpe", True), ("unigram", False), ("codes", False), ("library", True)],
-)
+@pytest.mark.parametrize("kind, lowers", [
+    ("word-bpe", True), ("unigram", False), ("codes", False), ("library", True),
+])  # fmt: skip
 def test_transformers_makes_the_same_ids(tmp_path, kind, *, lowers):
     ours = pair_of(vocabulary_of(kind, tmp_path), lowers=lowers)
     assert "tokenizer" not in export_huggingface(translator_of(ours), tmp_path / "out")
@@ -172,10 +170,9 @@ def test_words_of_moses_rules_are_read_one_by_one(tmp_path):
         assert theirs(" ".join(cased.source.words(line))).input_ids == [*ids, ours.sep_id], line
 
 
-@pytest.mark.parametrize(
-    ("kind", "moses", "name"),
-    [("codes", "none", "m2m_100"), ("library", "tokenize", "m2m_100"), ("unigram", "none", "t5")],
-)
+@pytest.mark.parametrize("kind, moses, name", [
+    ("codes", "none", "m2m_100"), ("library", "tokenize", "m2m_100"), ("unigram", "none", "t5"),
+])  # fmt: skip
 def test_an_export_that_comes_back_translates_the_same(tmp_path, kind, moses, name):
     ours = pair_of(vocabulary_of(kind, tmp_path), moses, lowers=True)
     model = translator_of(ours, name)

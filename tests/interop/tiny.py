@@ -27,10 +27,8 @@ def _choices(title, fields):
 
 
 CLASSES = {
-    "gpt2": ("GPT2LMHeadModel", _GPT2),
-    "openai-gpt": ("OpenAIGPTLMHeadModel", _GPT1),
-    "bert": ("BertForPreTraining", _ENCODER),
-    "albert": ("AlbertForPreTraining", _ALBERT),
+    "gpt2": ("GPT2LMHeadModel", _GPT2), "openai-gpt": ("OpenAIGPTLMHeadModel", _GPT1),
+    "bert": ("BertForPreTraining", _ENCODER), "albert": ("AlbertForPreTraining", _ALBERT),
     "bert for labels": ("BertForSequenceClassification", {**_ENCODER, **_LABELS}),
     "bert for choices": _choices("BertForMultipleChoice", _ENCODER),
     "bert for spans": ("BertForQuestionAnswering", _ENCODER),
@@ -43,7 +41,7 @@ CLASSES = {
     "m2m_100": ("M2M100ForConditionalGeneration", _TRANSLATOR),
     "t5": ("T5ForConditionalGeneration", _T5),
     "marian": ("MarianMTModel", {**_TRANSLATOR, "pad_token_id": 22, "decoder_start_token_id": 22}),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,9 @@ SETTINGS = {
     "causal": {"data.boundaries": "respect", "data.context": 16, **MANY},
     "masked": {**MASKED, "data.context": 128, **MANY},
     "translation": {**TRANSLATION, "train.best_by": "bleu", "data.context": 16, **BEAM},
-    "span": {**SPAN, "data.boundaries": "respect", "data.split": "40/30/30", **MANY},
-    "pair": PAIR,
-    "traversal": TRAVERSAL,
-    "text": TEXT,
-    "ranked": {**TEXT, "objective.answer": "rank"},
-}
+    "span": {**SPAN, "data.boundaries": "respect", "data.split": "40/30/30", **MANY}, "pair": PAIR,
+    "traversal": TRAVERSAL, "text": TEXT, "ranked": {**TEXT, "objective.answer": "rank"},
+}  # fmt: skip
 CALLS = Counter()
 _states = Transformer.states
 

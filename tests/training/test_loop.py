@@ -51,13 +51,11 @@ ACCUMULATED = {
     "some auxiliary losses": (AUXILIARY, 4, 20),
     # Rows of single examples and of several, with as many predictions as they have tokens for.
     "masked": ({**MASKED, "train.batch_sequences": 11, "objective.p_short": 0.6}, 2, 0),
-    "translation": ({**TRANSLATION, "train.recompute": "blocks"}, 1, 3),
-    "span": (SPAN, 2, 0),
-    "text": (TEXT, 1, 0),
-    "pairs": ({**PAIR, "objective.dropout": 0.0}, 1, 0),
+    "translation": ({**TRANSLATION, "train.recompute": "blocks"}, 1, 3), "span": (SPAN, 2, 0),
+    "text": (TEXT, 1, 0), "pairs": ({**PAIR, "objective.dropout": 0.0}, 1, 0),
     "traversals": ({**TRAVERSAL, "objective.dropout": 0.0}, 1, 0),
     "questions": ({**QUESTIONS, "objective.dropout": 0.0, "data.tasks": "squad2"}, 1, 0),
-}
+}  # fmt: skip
 """Settings, sequences of a micro-batch, and the step."""
 
 
@@ -241,9 +239,7 @@ def loop_of(loaded, folder, losses):
 
 
 # The checkpoint of step 20 cannot be resumed without the best one of then.
-@pytest.mark.parametrize(
-    ("losses", "best"), [([2.0, 3.0, 4.0, 1.0], 6), ([4.0, 2.0, 3.0, 1.0], 12)]
-)
+@pytest.mark.parametrize("losses, best", [([2.0, 3.0, 4.0, 1.0], 6), ([4.0, 2.0, 3.0, 1.0], 12)])
 def test_the_newest_checkpoints_and_the_best_of_each_are_kept(tiny, tmp_path, losses, best):
     loop_of(tiny(), tmp_path, losses).run(SilentProgress())
     assert saved_steps(tmp_path / "checkpoints") == [best, 20, 24]

@@ -90,16 +90,13 @@ def test_an_address_where_nothing_answers_is_named(launch, closed, address):
         reach(timedelta(0))
 
 
-@pytest.mark.parametrize(
-    ("error", "is_first", "said", "kind"),
-    [
-        (RuntimeError("Connection closed by peer [1]"), True, "was lost", TrainingError),
-        (RuntimeError("Application timeout caused pair closure"), True, "hangs", TrainingError),
-        (dist.DistNetworkError("gone"), False, "was lost", SaidElsewhere),
-        (RuntimeError("a bug"), True, "a bug", RuntimeError),
-        (ValueError("Broken pipe"), True, "Broken pipe", ValueError),
-    ],
-)
+@pytest.mark.parametrize("error, is_first, said, kind", [
+    (RuntimeError("Connection closed by peer [1]"), True, "was lost", TrainingError),
+    (RuntimeError("Application timeout caused pair closure"), True, "hangs", TrainingError),
+    (dist.DistNetworkError("gone"), False, "was lost", SaidElsewhere),
+    (RuntimeError("a bug"), True, "a bug", RuntimeError),
+    (ValueError("Broken pipe"), True, "Broken pipe", ValueError),
+])  # fmt: skip
 def test_a_lost_process_is_named_once(monkeypatch, error, is_first, said, kind):
     monkeypatch.setattr(joining, "n_launched", lambda: 2)
     monkeypatch.setattr(joining, "says_first", lambda what: is_first)

@@ -100,17 +100,14 @@ def test_an_optimizer_restored_from_the_state_of_its_table_continues_to_the_bit(
     assert all(torch.equal(value, again[name]) for name, value in parameters.items())
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({f"{ROW}/matrix": torch.zeros(2)}, rf"{ROW}/matrix .* \[2\], .* \[6\]"),
-        ({f"{ROW}/matrix": torch.zeros(6, dtype=torch.float64)}, f"{ROW}/matrix is F64 .* F32"),
-        ({"exp_avg/matrix": torch.zeros(6, 5)}, "exp_avg/matrix belongs to no parameter"),
-        ({f"{ROW}/other": torch.zeros(6)}, f"{ROW}/other belongs to no parameter"),
-        ({"step/matrix": None}, "has no step/matrix"),
-        (dict.fromkeys(ALL_OF_MATRIX), "state is missing"),
-    ],
-)
+@pytest.mark.parametrize("change, message", [
+    ({f"{ROW}/matrix": torch.zeros(2)}, rf"{ROW}/matrix .* \[2\], .* \[6\]"),
+    ({f"{ROW}/matrix": torch.zeros(6, dtype=torch.float64)}, f"{ROW}/matrix is F64 .* F32"),
+    ({"exp_avg/matrix": torch.zeros(6, 5)}, "exp_avg/matrix belongs to no parameter"),
+    ({f"{ROW}/other": torch.zeros(6)}, f"{ROW}/other belongs to no parameter"),
+    ({"step/matrix": None}, "has no step/matrix"),
+    (dict.fromkeys(ALL_OF_MATRIX), "state is missing"),
+])  # fmt: skip
 def test_state_of_another_shape_or_name_is_refused(tmp_path, change, message):
     parameters = trainable(draw({"matrix": (6, 5)}))
     optimizer = build_optimizer(FACTORED, parameters, ROLES)
@@ -185,23 +182,19 @@ def test_matrices_of_at_least_128_rows_and_columns_move_as_transformers_moves_th
 OFFSET = {"decay_offset": 1, "clip_threshold": 2.0}
 
 
-@pytest.mark.parametrize(
-    ("settings", "gradients", "expected"),
-    [
-        # RMS of (1, 7): 5. Update 1: V = g^2, u = (-1, 1) of RMS 1: w = (1, 7) - 0.6 * 5 * u = (4,
-        # 4). Update 2, whose squares have the share 1/2: V = (1 + 49) / 2 = 25, u = (-7, 7) / 5,
-        # its RMS 1.4: clipped to (-1, 1). RMS of (4, 4): 4, and w = (4, 4) - 0.6 * 4 * u.
-        ({}, [[-1.0, 1.0], [-7.0, 7.0]], [6.4, 1.6]),
-        # The second update is not clipped: w = (4, 4) - 0.6 * 4 * (-1.4, 1.4).
-        ({"clip_threshold": 2.0}, [[-1.0, 1.0], [-7.0, 7.0]], [7.36, 0.64]),
-        # Steps of 0.6 * (-1, 1), whatever the weights: (1, 7), (1.6, 6.4), (2.2, 5.8).
-        ({"parameter_scale": False}, [[-1.0, 1.0], [-7.0, 7.0]], [2.2, 5.8]),
-        # After one update before the first its squares have the share 1/2: V = g^2 / 2, u =
-        # sqrt(2) * (-1, 1), which a threshold of 2 lets be: w = (1, 7) - 0.6 * 5 * u.
-        (OFFSET, [[-2.0, 2.0]], [1 + 3 * math.sqrt(2), 7 - 3 * math.sqrt(2)]),
-    ],
-    ids=["plain", "threshold", "unscaled", "offset"],
-)
+@pytest.mark.parametrize("settings, gradients, expected", [
+    # RMS of (1, 7): 5. Update 1: V = g^2, u = (-1, 1) of RMS 1: w = (1, 7) - 0.6 * 5 * u = (4,
+    # 4). Update 2, whose squares have the share 1/2: V = (1 + 49) / 2 = 25, u = (-7, 7) / 5,
+    # its RMS 1.4: clipped to (-1, 1). RMS of (4, 4): 4, and w = (4, 4) - 0.6 * 4 * u.
+    ({}, [[-1.0, 1.0], [-7.0, 7.0]], [6.4, 1.6]),
+    # The second update is not clipped: w = (4, 4) - 0.6 * 4 * (-1.4, 1.4).
+    ({"clip_threshold": 2.0}, [[-1.0, 1.0], [-7.0, 7.0]], [7.36, 0.64]),
+    # Steps of 0.6 * (-1, 1), whatever the weights: (1, 7), (1.6, 6.4), (2.2, 5.8).
+    ({"parameter_scale": False}, [[-1.0, 1.0], [-7.0, 7.0]], [2.2, 5.8]),
+    # After one update before the first its squares have the share 1/2: V = g^2 / 2, u =
+    # sqrt(2) * (-1, 1), which a threshold of 2 lets be: w = (1, 7) - 0.6 * 5 * u.
+    (OFFSET, [[-2.0, 2.0]], [1 + 3 * math.sqrt(2), 7 - 3 * math.sqrt(2)]),
+], ids=["plain", "threshold", "unscaled", "offset"])  # fmt: skip
 def test_a_vector_moves_as_adafactor_by_hand(double, settings, gradients, expected):
     config = AdafactorConfig(lr=0.6, decay_exponent=1.0, **settings)
     assert updated(config, [1.0, 7.0], gradients)[-1] == pytest.approx(expected, abs=1e-13)
@@ -248,40 +241,26 @@ BY_HAND = {"lr": 0.75, "betas": (0.5, 0.75), "eps": 1.0, "weight_decay": 0.5}
 MOVED_BY_LAMB = [[1.75, 0], [0.9625, -1.05]]
 
 
-@pytest.mark.parametrize(
-    ("config", "first", "matrix", "vector"),
-    [
-        # Step 1, matrix: m = g/2 = (-1, 1), v = g^2/4 = (1, 1), r = m / (1 + 1) = (-1/2, 1/2), u =
-        # r + (4, 3)/2 = (3/2, 2); norms 5 and 5/2, ratio 2; w = (4, 3) - 0.75 * 2 * u = (1.75, 0).
-        # Step 2: m = (-1/2 - 1/2, 1/2 + 1/2), v = 3/4 + 1/4, r as before, u = r + (7/8, 0) = (3/8,
-        # 1/2); norms 7/4 and 5/8, ratio 2.8; w = (1.75, 0) - 0.75 * 2.8 * u = (0.9625, -1.05).
-        # Vector: r = (1/2, -1/2), then m = (1/2 + 1/2, -1/2 + 1/2) and v = 1, so that r = (1/2, 0);
-        # w -= 0.75 * r.
-        (
-            LambConfig(form="albert", **BY_HAND),
-            2.0,
-            MOVED_BY_LAMB,
-            [[1.625, -0.625], [1.25, -0.625]],
-        ),
-        # Step 1, matrix: m = g/2, divided by 1 - 1/2: (-1, 1); v = g^2/4, divided by 1 - 3/4: (1,
-        # 1). From there as above. Step 2: m = g/4 + g/2, divided by 1 - 1/4: (-1, 1); v = 3/16 +
-        # 1/4, divided by 1 - 9/16: (1, 1). As above. Vector: r = (1/2, -1/2); then m = (3/4, -1/4 +
-        # 1/2) / (3/4) = (1, 1/3), v = (1, 1), r = (1/2, 1/6).
-        (
-            LambConfig(form="published", **BY_HAND),
-            1.0,
-            MOVED_BY_LAMB,
-            [[1.625, -0.625], [1.25, -0.75]],
-        ),
-        # Step 1, matrix: u = (3/2, 2) as for LAMB; w = (4, 3) - 0.75 * u = (2.875, 1.5). Step 2: r
-        # = (-1/2, 1/2), u = r + (1.4375, 0.75) = (0.9375, 1.25); w = (2.875, 1.5) - 0.75 * u.
-        (
-            *(AdamWConfig(bias_correction=False, **BY_HAND), 2.0),
-            *([[2.875, 1.5], [2.171875, 0.5625]], [[1.625, -0.625], [1.25, -0.625]]),
-        ),
-    ],
-    ids=["albert", "published", "adamw without correction"],
-)
+@pytest.mark.parametrize("config, first, matrix, vector", [
+    # Step 1, matrix: m = g/2 = (-1, 1), v = g^2/4 = (1, 1), r = m / (1 + 1) = (-1/2, 1/2), u =
+    # r + (4, 3)/2 = (3/2, 2); norms 5 and 5/2, ratio 2; w = (4, 3) - 0.75 * 2 * u = (1.75, 0).
+    # Step 2: m = (-1/2 - 1/2, 1/2 + 1/2), v = 3/4 + 1/4, r as before, u = r + (7/8, 0) = (3/8,
+    # 1/2); norms 7/4 and 5/8, ratio 2.8; w = (1.75, 0) - 0.75 * 2.8 * u = (0.9625, -1.05).
+    # Vector: r = (1/2, -1/2), then m = (1/2 + 1/2, -1/2 + 1/2) and v = 1, so that r = (1/2, 0);
+    # w -= 0.75 * r.
+    (LambConfig(form="albert", **BY_HAND), 2.0, MOVED_BY_LAMB, [[1.625, -0.625], [1.25, -0.625]]),
+    # Step 1, matrix: m = g/2, divided by 1 - 1/2: (-1, 1); v = g^2/4, divided by 1 - 3/4: (1,
+    # 1). From there as above. Step 2: m = g/4 + g/2, divided by 1 - 1/4: (-1, 1); v = 3/16 +
+    # 1/4, divided by 1 - 9/16: (1, 1). As above. Vector: r = (1/2, -1/2); then m = (3/4, -1/4 +
+    # 1/2) / (3/4) = (1, 1/3), v = (1, 1), r = (1/2, 1/6).
+    (LambConfig(form="published", **BY_HAND), 1.0, MOVED_BY_LAMB, [[1.625, -0.625], [1.25, -0.75]]),
+    # Step 1, matrix: u = (3/2, 2) as for LAMB; w = (4, 3) - 0.75 * u = (2.875, 1.5). Step 2: r
+    # = (-1/2, 1/2), u = r + (1.4375, 0.75) = (0.9375, 1.25); w = (2.875, 1.5) - 0.75 * u.
+    (
+        *(AdamWConfig(bias_correction=False, **BY_HAND), 2.0),
+        *([[2.875, 1.5], [2.171875, 0.5625]], [[1.625, -0.625], [1.25, -0.625]]),
+    ),
+], ids=["albert", "published", "adamw without correction"])  # fmt: skip
 def test_two_steps_give_the_numbers_worked_out_by_hand(double, config, first, matrix, vector):
     gradients = [torch.diag(torch.tensor(each)).tolist() for each in ([-first, first], [-1.0, 1])]
     matrices = torch.tensor(updated(config, [[4.0, 0.0], [0.0, 3.0]], gradients, "matrix"))
@@ -293,9 +272,7 @@ def test_two_steps_give_the_numbers_worked_out_by_hand(double, config, first, ma
 OF_ALBERT = ("albert", "matrix", 0.1 / (math.sqrt(0.001) + 1e-6))
 
 
-@pytest.mark.parametrize(
-    ("form", "role", "r"), [OF_ALBERT, ("published", "stacked", 1 / (1 + 1e-6))]
-)
+@pytest.mark.parametrize("form, role, r", [OF_ALBERT, ("published", "stacked", 1 / (1 + 1e-6))])
 def test_lamb_has_the_ratio_1_for_weights_of_zero_and_updates_of_zero(form, role, r):
     zeros, ones = torch.zeros(2, 3, 5), torch.ones(2, 3, 5)
     parameters = trainable({"empty": zeros, "idle": ones})

@@ -165,17 +165,10 @@ def test_processes_that_take_steps_together_stop_together():
     assert calls == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "is_changed"),
-    [
-        ([5.0, *[1.49] * 19], False),
-        ([5.0, *[1.51] * 19], True),
-        ([5.0, *[0.49] * 19], True),
-        ([1.0, *[1.0] * 10, *[99.0] * 9], False),
-        ([1.9], False),
-        ([0.4], True),
-    ],
-)
+@pytest.mark.parametrize("seconds, is_changed", [
+    ([5.0, *[1.49] * 19], False), ([5.0, *[1.51] * 19], True), ([5.0, *[0.49] * 19], True),
+    ([1.0, *[1.0] * 10, *[99.0] * 9], False), ([1.9], False), ([0.4], True),
+])  # fmt: skip
 def test_first_steps_that_differ_by_more_than_half_are_another_pace(seconds, is_changed):
     assert has_changed(seconds, 1.0) == is_changed
 
@@ -263,17 +256,12 @@ def simulate(monkeypatch):
     return install
 
 
-@pytest.mark.parametrize(
-    ("float32", "bfloat16", "units", "gain"),
-    [
-        (60e9, 200e9, True, 200 / 60),
-        # A limit that the answer does not know, and units that it does not know.
-        (18e9, 0.4e9, True, 0.0),
-        (18e9, 60e9, False, 60 / 18),
-        (40e9, 1e6, True, 0.0),
-        (40e9, 1e8, False, 0.0),
-    ],
-)
+@pytest.mark.parametrize("float32, bfloat16, units, gain", [
+    (60e9, 200e9, True, 200 / 60),
+    # A limit that the answer does not know, and units that it does not know.
+    (18e9, 0.4e9, True, 0.0), (18e9, 60e9, False, 60 / 18), (40e9, 1e6, True, 0.0),
+    (40e9, 1e8, False, 0.0),
+])  # fmt: skip
 def test_the_product_overrules_what_the_processor_says(simulate, float32, bfloat16, units, gain):
     processor = simulate(float32=float32, bfloat16=bfloat16, units=units)
     assert bfloat16_gain(64, Clocks(processor, processor)) == pytest.approx(gain, abs=0.01)

@@ -64,23 +64,20 @@ PARTS = {
     # Steps of which two processes compute different numbers of micro-batches.
     "ragged": {"train.batch_sequences": 5, **FULL},
     "auxiliary": {**AUXILIARY, "train.recompute": "blocks", **FULL},
-    "shared in groups": {**SHARED, **GROUPS, **BARE, **OPTIMIZER},
-    "lstm": {**DOCUMENTS, **FULL},
+    "shared in groups": {**SHARED, **GROUPS, **BARE, **OPTIMIZER}, "lstm": {**DOCUMENTS, **FULL},
     "masked": {**MASKED, **LAMB, **FULL},
     "translation": {**BLEU, "model.zero_padding": True, **FULL},
     "odd, adafactor": {**ODD, **ADAFACTOR, **BARE, **FULL},
-}
+}  # fmt: skip
 PARTS = {name: {**way, **SHORT} for name, way in PARTS.items()}
 # Seven parts: no power of two, and no multiple of the processes.
 SEVEN = {"train.batch_sequences": 7, "train.micro_batch_sequences": 1}
 SEVEN |= {**SHORT, "model.dropout": 0.2, "train.exact": True}
 EXACT = {
-    "bfloat16": {"train.precision": "bfloat16", **SEVEN},
-    "masked": {**MASKED, **LAMB, **SEVEN},
-    "translation": {**BLEU, **SEVEN},
-    "span": {**SPAN, "optimizer.kind": "adafactor", **SEVEN},
+    "bfloat16": {"train.precision": "bfloat16", **SEVEN}, "masked": {**MASKED, **LAMB, **SEVEN},
+    "translation": {**BLEU, **SEVEN}, "span": {**SPAN, "optimizer.kind": "adafactor", **SEVEN},
     "text": {**TEXT, "data.tasks": ["sst2", "rte"], **SEVEN},
-}
+}  # fmt: skip
 SEVERAL = {"copies": COPIES, "parts": PARTS, "exact": EXACT}
 WHOLE = {name: {**way, "train.shard": "none"} for name, way in PARTS.items()}
 MOVED_PARTS = ("auxiliary", "shared in groups", "odd, adafactor")

@@ -88,10 +88,9 @@ def test_a_run_resumed_equals_the_unbroken_one(made, broken, tiny, kind):
     assert results(folder) == results(made(kind))
 
 
-@pytest.mark.parametrize(
-    ("kind", "number"),
-    [("causal", signal.SIGINT), ("masked", signal.SIGTERM), *rows(((v, 2) for v in VARIANTS), 0)],
-)
+@pytest.mark.parametrize("kind, number", [
+    ("causal", signal.SIGINT), ("masked", signal.SIGTERM), *rows(((v, 2) for v in VARIANTS), 0),
+])  # fmt: skip
 def test_an_interrupted_run_resumed_equals_an_unbroken_one(run, whole, tmp_path, kind, number):
     settings = {**KINDS, **VARIANTS}[kind]
     with pytest.raises(Interrupted, match="saved at step 11 of 24"):
@@ -273,15 +272,12 @@ def test_named_steps_are_kept_beside_the_newest_and_change_nothing(run, kept_run
     assert load_recipe(kept_run).recipe.train.keep_steps == (1, 7, 9, 19)
 
 
-@pytest.mark.parametrize(
-    ("steps", "length", "message"),
-    [
-        ([1, 7, 9, 11], 24, "names step 11, which .* has passed"),
-        ([1, 7], 24, r"train.keep_steps = \[1, 7, 9\], not \[1, 7\]"),
-        ([1, 7, 9, 25], 24, "names step 25, and the run has 24 steps"),
-        ([1], 16, "was started with train.keep_steps"),
-    ],
-)
+@pytest.mark.parametrize("steps, length, message", [
+    ([1, 7, 9, 11], 24, "names step 11, which .* has passed"),
+    ([1, 7], 24, r"train.keep_steps = \[1, 7, 9\], not \[1, 7\]"),
+    ([1, 7, 9, 25], 24, "names step 25, and the run has 24 steps"),
+    ([1], 16, "was started with train.keep_steps"),
+])  # fmt: skip
 def test_a_resumed_run_keeps_nothing_that_is_over(run, kept_run, steps, length, message):
     with pytest.raises(ConfigError, match=message):
         run("kept", {**KEPT, "train.keep_steps": steps, "train.steps": length}, resume=True)

@@ -35,33 +35,26 @@ OF_GPT1 = {"warmup": "gpt1", "warmup_steps": 4}
 OF_T5 = {"warmup": "constant", "warmup_steps": 10_000}
 
 
-@pytest.mark.parametrize(
-    ("schedule", "settings", "expected"),
-    [
-        ("constant", {"warmup_steps": 4}, [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]),
-        ("linear", {"warmup_steps": 2}, [0.5, 1, 1, 0.75, 0.5, 0.25]),
-        # A quarter, a half and three quarters of the way down from update 2, towards a fifth.
-        ("polynomial", TO_A_FIFTH, [0.5, 1, 1, *(0.2 + 0.8 * x**2 for x in (0.75, 0.5, 0.25))]),
-        ("inverse-sqrt", {"warmup_steps": 2}, [0.5, 1, *(math.sqrt(2 / n) for n in (3, 4, 5))]),
-        ("inverse-sqrt", FAIRSEQ, [0.2, 0.4, 0.6, 0.8, *(2 / n**0.5 for n in range(4, 17))]),
-        # ALBERT drops to a fall measured from the first update.
-        ("linear", OF_ALBERT, [0, 0.25, 0.5, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
-        (
-            "polynomial",
-            TO_A_HALF,
-            [0, 0.25, 0.5, 0.75, *(0.5 + n**2 / 200 for n in range(6, 0, -1))],
-        ),
-        ("constant", OF_GPT1, [0, 0.25, 0.5, 0.75, 1, 1]),
-        ("linear", OF_GPT1, [0, 0.2375, 0.45, 0.6375, *(1 - step / 20 for step in range(4, 20))]),
-        # The cosine is not started anew behind the warm-up.
-        ("cosine", OF_GPT1, [0, 0.25, 0.5, 0.75, 1, *(half_cosine(n / 20) for n in range(5, 20))]),
-        # A warm-up at the peak may be longer than the run, which may end on a line.
-        ("inverse-sqrt", {**OF_T5, "cooldown_share": 0.1}, [*[1.0] * 19, 0.5]),
-        ("inverse-sqrt", {**OF_T5, "warmup_steps": 1}, [1, *(n**-0.5 for n in (1, 2, 3, 4))]),
-        ("constant", COOLED, [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25]),
-        ("constant", {"warmup_steps": 2, "cooldown_share": 1.0}, [0.5, 0.75, 0.5, 0.25]),
-    ],
-)
+@pytest.mark.parametrize("schedule, settings, expected", [
+    ("constant", {"warmup_steps": 4}, [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]),
+    ("linear", {"warmup_steps": 2}, [0.5, 1, 1, 0.75, 0.5, 0.25]),
+    # A quarter, a half and three quarters of the way down from update 2, towards a fifth.
+    ("polynomial", TO_A_FIFTH, [0.5, 1, 1, *(0.2 + 0.8 * x**2 for x in (0.75, 0.5, 0.25))]),
+    ("inverse-sqrt", {"warmup_steps": 2}, [0.5, 1, *(math.sqrt(2 / n) for n in (3, 4, 5))]),
+    ("inverse-sqrt", FAIRSEQ, [0.2, 0.4, 0.6, 0.8, *(2 / n**0.5 for n in range(4, 17))]),
+    # ALBERT drops to a fall measured from the first update.
+    ("linear", OF_ALBERT, [0, 0.25, 0.5, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
+    ("polynomial", TO_A_HALF, [0, 0.25, 0.5, 0.75, *(0.5 + n**2 / 200 for n in range(6, 0, -1))]),
+    ("constant", OF_GPT1, [0, 0.25, 0.5, 0.75, 1, 1]),
+    ("linear", OF_GPT1, [0, 0.2375, 0.45, 0.6375, *(1 - step / 20 for step in range(4, 20))]),
+    # The cosine is not started anew behind the warm-up.
+    ("cosine", OF_GPT1, [0, 0.25, 0.5, 0.75, 1, *(half_cosine(n / 20) for n in range(5, 20))]),
+    # A warm-up at the peak may be longer than the run, which may end on a line.
+    ("inverse-sqrt", {**OF_T5, "cooldown_share": 0.1}, [*[1.0] * 19, 0.5]),
+    ("inverse-sqrt", {**OF_T5, "warmup_steps": 1}, [1, *(n**-0.5 for n in (1, 2, 3, 4))]),
+    ("constant", COOLED, [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25]),
+    ("constant", {"warmup_steps": 2, "cooldown_share": 1.0}, [0.5, 0.75, 0.5, 0.25]),
+])  # fmt: skip
 def test_rates_by_hand(schedule, settings, expected):
     assert rates(len(expected), schedule, **settings) == pytest.approx(expected)
 
@@ -79,16 +72,13 @@ def test_a_warm_up_share_becomes_steps_of_which_alberts_has_at_least_one():
     assert resolve_optimizer(config, steps=5).warmup_steps == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"warmup_steps": 30}, r"warmup_steps = 30 is longer .* 20 steps"),
-        ({"schedule": "inverse-sqrt", "warmup_steps": 0}, "inverse-sqrt needs .*warmup_steps"),
-        ({"warmup": "albert", "warmup_steps": 0}, "warmup = albert needs .*warmup_steps .* 1"),
-        ({"warmup": "albert", "warmup_share": 0.0}, "needs optimizer.warmup_steps"),
-        ({"warmup": "gpt1", "warmup_steps": 0}, "warmup = gpt1 needs optimizer.warmup_steps"),
-    ],
-)
+@pytest.mark.parametrize("settings, message", [
+    ({"warmup_steps": 30}, r"warmup_steps = 30 is longer .* 20 steps"),
+    ({"schedule": "inverse-sqrt", "warmup_steps": 0}, "inverse-sqrt needs .*warmup_steps"),
+    ({"warmup": "albert", "warmup_steps": 0}, "warmup = albert needs .*warmup_steps .* 1"),
+    ({"warmup": "albert", "warmup_share": 0.0}, "needs optimizer.warmup_steps"),
+    ({"warmup": "gpt1", "warmup_steps": 0}, "warmup = gpt1 needs optimizer.warmup_steps"),
+])  # fmt: skip
 def test_warm_ups_that_no_run_has_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         resolve_optimizer(AdamWConfig(**{"schedule": "linear", **settings}), steps=20)

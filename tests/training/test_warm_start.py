@@ -156,17 +156,14 @@ def test_new_tokens_have_rows_as_drawn_and_others_stay_at_their_ids(is_tied, tmp
         assert torch.equal(value[n_taken:], fresh.state_dict()[name][n_taken:])
 
 
-@pytest.mark.parametrize(
-    ("fields", "of_source", "layers", "message"),
-    [
-        ({"max_len": 11}, {}, None, r"learned 7 positions, .* give data\.context=7"),
-        ({}, {"d_ff": 12}, None, r"input.weight is \[12, 8\] there, \[32, 8\] here"),
-        ({}, {"vocab_size": 11}, None, r"embedding.weight is \[11, 8\] there, \[9, 8\] here"),
-        ({}, {"n_layers": 2}, None, r"it has no decoder.sublayers.0.2.function.output.bias"),
-        (THREE, TWO, 3, "init.layers = 3 is more than the 2 blocks of the decoder of the model of"),
-        ({**TWO, "n_layers": 2}, THREE, 3, "than the 2 blocks of the encoder of the recipe"),
-    ],
-)
+@pytest.mark.parametrize("fields, of_source, layers, message", [
+    ({"max_len": 11}, {}, None, r"learned 7 positions, .* give data\.context=7"),
+    ({}, {"d_ff": 12}, None, r"input.weight is \[12, 8\] there, \[32, 8\] here"),
+    ({}, {"vocab_size": 11}, None, r"embedding.weight is \[11, 8\] there, \[9, 8\] here"),
+    ({}, {"n_layers": 2}, None, r"it has no decoder.sublayers.0.2.function.output.bias"),
+    (THREE, TWO, 3, "init.layers = 3 is more than the 2 blocks of the decoder of the model of"),
+    ({**TWO, "n_layers": 2}, THREE, 3, "than the 2 blocks of the encoder of the recipe"),
+])  # fmt: skip
 def test_starts_that_do_not_fit_are_refused(fields, of_source, layers, message, tmp_path):
     model, source = make_model(1, **fields), make_model(2, **of_source)
     with pytest.raises((CheckpointError, ConfigError), match=message):
@@ -253,16 +250,12 @@ def test_a_frozen_run_resumed_equals_an_unbroken_one(made, run, tmp_path):
     assert results(tmp_path / "broken") == results(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(
-    ("fields", "frozen"),
-    [
-        (PER_LAYER, Frozen(True, 3)),
-        ({**JUDGED, "segments": "both", "embedding_norm": True, "d_embed": 4}, Frozen(True)),
-        ({"share": "all", "share_groups": 3, "block": "macaron"}, Frozen(False, 1)),
-        ({"kind": "lstm", "d_embed": 4}, Frozen(False, 1)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("fields, frozen", [
+    (PER_LAYER, Frozen(True, 3)),
+    ({**JUDGED, "segments": "both", "embedding_norm": True, "d_embed": 4}, Frozen(True)),
+    ({"share": "all", "share_groups": 3, "block": "macaron"}, Frozen(False, 1)),
+    ({"kind": "lstm", "d_embed": 4}, Frozen(False, 1)),
+], ids=str)  # fmt: skip
 def test_estimates_count_the_frozen_parameters(fields, frozen):
     model = make_model(1, **fields)
     found = {id(each): each.numel() for each in frozen_parameters(model, frozen)}
