@@ -1,11 +1,14 @@
-"""Every class of transformers: fields, logits in and out, what it can represent."""
+"""Every class of transformers: fields, logits in and out, heads that answer, refusals."""
 
 import dataclasses
+import json
 import re
+import shutil
 
 import pytest
 import torch
 
+from sublayer import cli
 from sublayer.config.fields.messages import choices_of
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolved import ResolvedModel
@@ -22,11 +25,23 @@ from sublayer.interop.huggingface.exchange import (
 from sublayer.interop.huggingface.representable import Rule
 from sublayer.loading import load
 from sublayer.model.build import build
+from sublayer.objective.supervised.loss import unscaled
+from sublayer.tasks.example import Example
+from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
 from tests.breadth import rows
+from tests.interop.answering import answered, model_for
 from tests.interop.exported import CONTEXT, EXPORTED, config_of, task_of
-from tests.interop.folders import check_refused, close, read_json, with_random_vectors
+from tests.interop.folders import (
+    change_json,
+    change_weights,
+    check_refused,
+    close,
+    read_json,
+    with_random_vectors,
+)
 from tests.interop.tiny import CLASSES, VOCAB_SIZE, model_type, ours, theirs, tiny
+from tests.task_files import write_rte
 
 each_class = pytest.mark.parametrize("name", list(CLASSES))
 CHOICES = {
@@ -74,30 +89,28 @@ def test_a_class_comes_in_and_goes_out_with_its_logits_and_bits(tmp_path, name):
     export_huggingface(model, tmp_path / "back")
     again = original.kind.from_pretrained(tmp_path / "back", dtype=torch.float64).state_dict()
     assert all(torch.equal(again[key], tensor) for key, tensor in original.tensors.items())
-    config = read_json(tmp_path / "back" / "config.json")
-    assert config["architectures"] == [CLASSES[name][0]]
+    assert read_json(tmp_path / "back" / "config.json")["architectures"] == [CLASSES[name][0]]
 
 
-def small_changes(name):
-    """Return values of another kind than a field's default, which fit a tiny model's tensors."""
-    if name == "t5":
-        fields = {"feed_forward_proj": "gelu_new", "layer_norm_epsilon": 0.01}
-        return fields | {"scale_decoder_outputs": False, "relative_attention_max_distance": 9}
-    labels = {"num_labels": 3} if name.endswith("labels") else {}
-    if name.startswith(("bert", "albert")):
-        return {"hidden_act": "relu", "layer_norm_eps": 0.01, **labels}
-    if name.startswith("openai-gpt"):
-        return {"afn": "silu", "layer_norm_epsilon": 0.01, **labels}
-    if name.startswith("gpt2"):
-        fields = {"scale_attn_weights": False, "layer_norm_epsilon": 0.01, **labels}
-        return {"activation_function": "relu", **fields}
-    return {"activation_function": "gelu", "scale_embedding": name == "marian"}
+OF_ENCODERS, EPS = {"hidden_act": "relu", "layer_norm_eps": 0.01}, {"layer_norm_epsilon": 0.01}
+SMALL_CHANGES = {
+    "t5": {"feed_forward_proj": "gelu_new", "scale_decoder_outputs": False,
+           "relative_attention_max_distance": 9, **EPS},
+    "bert": OF_ENCODERS, "albert": OF_ENCODERS,
+    "openai-gpt": {"afn": "silu", **EPS},
+    "gpt2": {"activation_function": "relu", "scale_attn_weights": False, **EPS},
+    "marian": {"activation_function": "gelu", "scale_embedding": True},
+    "m2m_100": {"activation_function": "gelu", "scale_embedding": False},
+}  # fmt: skip
+
+"""Values of another kind than a field's default, which fit a tiny model's tensors."""
 
 
 @each_class
 def test_fields_left_out_or_renamed_are_read_as_transformers_reads_them(tmp_path, name):
     aliases = {field: alias for alias, field in FAMILIES[name].fields.aliases.items()}
-    changed = {**CLASSES[name][1], **small_changes(name)}
+    labels = {"num_labels": 3} if name.endswith("labels") else {}
+    changed = {**CLASSES[name][1], **SMALL_CHANGES[model_type(name)], **labels}
     renamed = {aliases.get(field, field): value for field, value in changed.items()}
     fields = {"model_type": model_type(name), **renamed}
     original = dataclasses.replace(tiny(name), fields=fields)
@@ -130,7 +143,6 @@ VALUES = [
 def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(name, changed, value):
     aliases, fields = FAMILIES[name].fields.aliases, CLASSES[name][1]
     left = {key: each for key, each in fields.items() if key not in (changed, aliases.get(changed))}
-
     tensors, content = tiny(name).tensors, Content("config.json", {**left, changed: value})
     with pytest.raises(CheckpointError, match=rf"config.json.*\b({changed}|model\.\w+)\b"):
         FAMILIES[name].read_config(FAMILIES[name].fields.read(content), tensors)
@@ -139,10 +151,8 @@ def test_a_value_of_another_type_or_out_of_range_is_refused_by_name(name, change
 def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path):
     folder = tiny("gpt2").save(tmp_path / "doubled", num_attention_heads=4)
     check_refused(folder, "n_head = 3 and num_attention_heads = 4 are one")
-    check_refused(
-        tiny("gpt2").save(tmp_path / "llama", model_type="llama"),
-        "model_type = 'llama'; only 'gpt2'",
-    )
+    folder = tiny("gpt2").save(tmp_path / "llama", model_type="llama")
+    check_refused(folder, "model_type = 'llama'; only 'gpt2'")
     original, table = tiny("marian"), "model.encoder.embed_positions.weight"
     original.tensors[table] += 0.1
     check_refused(original.save(tmp_path / "other"), "holds other")
@@ -249,7 +259,6 @@ OPTIONS = [
     ("t5", {"tie_embeddings": False, "relative_buckets": 4, "relative_distance": 17}),
 ]
 
-
 REST = [(name, {}) for name in EXPORTED if name not in dict(OPTIONS)]
 
 
@@ -264,3 +273,199 @@ def test_a_model_is_exported_with_the_same_logits(tmp_path, name, fields):
     assert certificate["checked"]
     # Sinusoids and scaled tables are rounded to float32, and norms enlarge what is rounded.
     assert certificate["largest_difference"]["float64"] <= 1e-4 * certificate["largest_logit"]
+
+
+@pytest.mark.parametrize("kept", ["transformer.tokens_embed.weight", "lm_head.weight"])
+def test_two_heads_may_name_their_one_matrix_either_way(tmp_path, kept):
+    original = tiny("openai-gpt for choices")
+    (stored,) = {"transformer.tokens_embed.weight", "lm_head.weight"} & original.tensors.keys()
+    folder = original.save(tmp_path / "theirs")
+    change_weights(folder, lambda held: {kept: held.pop(stored), **held})
+    assert torch.equal(read_huggingface(folder).embedding.weight, original.tensors[stored])
+
+
+def test_labels_without_words_and_single_outputs_are_read(tmp_path):
+    folder = tiny("bert for labels").save(tmp_path / "plain", id2label=..., num_labels=3)
+    worded = tiny("bert for labels", id2label={"2": "yes", "0": "no", "1": "it may be"})
+    read = [read_huggingface(each) for each in (folder, worded.save(tmp_path / "worded"))]
+    labels = [model.task.tasks[0].labels for model in read]
+    assert labels == [("LABEL_0", "LABEL_1", "LABEL_2"), ("no", "it may be", "yes")]
+    original = tiny("bert for labels", id2label={"0": "score"})
+    for problem in (..., "regression"):
+        folder = original.save(tmp_path / "number", problem_type=problem)
+        task = read_huggingface(folder).task.tasks[0]
+        assert (task.kind, task.labels, task.is_bounded) == ("number", (), False)
+        outputs = torch.tensor([-7.5, 0.25, 1e3])
+        assert torch.equal(unscaled(task, outputs), outputs)
+    folder = original.save(tmp_path / "one", problem_type="single_label_classification")
+    check_refused(folder, "of one output: it has nothing to choose")
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"num_labels": 4}, "num_labels = 4, and id2label has 3"),
+    ({"id2label": {"0": "a"}}, r"\[3, 12\], config.json says \[1, 12\]"),
+    ({"architectures": ["BertForTokenClassification"]}, "labels tokens"),
+])  # fmt: skip
+def test_a_head_that_no_recipe_has_is_refused_by_field(tmp_path, changes, message):
+    check_refused(tiny("bert for labels").save(tmp_path / "theirs", **changes), message)
+
+
+@pytest.mark.parametrize("name, task, title", [
+    ("albert", "stsb", "AlbertForSequenceClassification"),
+    ("albert", "copa", "AlbertForMultipleChoice"), ("bert", "squad", "BertForQuestionAnswering"),
+    ("gpt2", "mnli", "GPT2ForSequenceClassification"),
+    ("gpt1", "race", "OpenAIGPTDoubleHeadsModel"), ("t5", "sst2", "T5ForConditionalGeneration"),
+])  # fmt: skip
+def test_an_export_is_of_the_class_that_answers_and_keeps_its_task(tmp_path, name, task, title):
+    model = model_for(name, TASKS[task]).double()
+    certificate = export_huggingface(model, tmp_path / "exported")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    fields = read_json(tmp_path / "exported" / "config.json")
+    settings = read_json(tmp_path / "exported" / "tokenizer_config.json")
+    assert (fields["architectures"], settings["model_max_length"]) == ([title], 64)
+    if task == "mnli":
+        words = ["entailment", "neutral", "contradiction"]
+        assert fields["id2label"] == {str(index): word for index, word in enumerate(words)}
+        assert fields["label2id"] == dict(zip(words, range(3), strict=True))
+        assert fields["problem_type"] == "single_label_classification"
+    import_huggingface(tmp_path / "exported", tmp_path / "again")
+    again = load(tmp_path / "again")
+    assert again.task == model.task
+    text = b"the cat ran over the field"
+    assert again.tokenizer.encode(text).tolist() == model.tokenizer.encode(text).tolist()
+    assert again.tokenizer.added_ids == model.tokenizer.added_ids
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt1"])
+def test_labels_without_a_task_have_numbers_and_other_heads_are_left_out(tmp_path, name):
+    model = model_for(name, TASKS["mnli"], head="transform" if name == "bert" else "linear")
+    model.task = None
+    certificate = export_huggingface(model, tmp_path / "exported")
+    assert read_json(tmp_path / "exported" / "config.json")["id2label"]["2"] == "LABEL_2"
+    assert not (tmp_path / "exported" / "task.json").exists()
+    assert "vocabulary head" in certificate["left_out"]
+    assert read_huggingface(tmp_path / "exported").config.head == "none"
+
+
+@pytest.mark.parametrize("name, fields", [
+    ("gpt1", {"share": "all"}), ("gpt2", {"norm_affine": False, "final_norm": "plain"}),
+])  # fmt: skip
+def test_a_bias_of_labels_is_written_by_way_of_the_last_norm(tmp_path, name, fields):
+    from transformers import AutoModelForSequenceClassification
+
+    model, folder = model_for(name, TASKS["mnli"], **fields).double(), tmp_path / "exported"
+    certificate = export_huggingface(model, folder)
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    oracle = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64)
+    # The padding, which the last token that counts stands before.
+    pad = oracle.config.pad_token_id
+    ids = torch.tensor([[4, 9, 7, 8, 5], [6, 3, pad, pad, pad]])
+    with torch.inference_mode():
+        close(oracle.eval()(ids).logits, model(ids, ids != pad)["label"])
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_one_output_of_two_labels_becomes_one_of_each(tmp_path, name):
+    model = model_for(name, TASKS["sst2"], label_outputs=1).double()
+    export_huggingface(model, tmp_path / "exported")
+    again = read_huggingface(tmp_path / "exported")
+    assert again.config.label_outputs == 2
+    examples = [Example("0", {"sentence": "the cat ran"})]
+    close(answered(again, examples), answered(model, examples))
+
+
+@pytest.mark.parametrize("name, task, fields, message", [
+    ("gpt1", "qqp", {}, "OpenAIGPTForSequenceClassification reads one row"),
+    ("gpt2", "copa", {}, "a row for each choice"),
+    ("gpt1", "copa", {"head": "none"}, "model.head = none: .*objective.language_weight"),
+    ("bert", "mnli", {"pooler": "none"}, "model.pooler = none: .*model.pooler=tanh"),
+    ("bert", "mnli", {"norm": "rms"}, "model.norm = rms: the model cannot be exported$"),
+])  # fmt: skip
+def test_a_task_that_no_class_answers_is_refused(tmp_path, name, task, fields, message):
+    with pytest.raises(ConfigError, match=message):
+        export_huggingface(model_for(name, TASKS[task], **fields), tmp_path / "exported")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def answering(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("answers") / "exported"
+    export_huggingface(model_for("bert", TASKS["mnli"]), folder)
+    return folder
+
+
+_TABLE = {"kind": "choice", "labels": [], "name": "table", "suite": "table"}
+
+
+@pytest.mark.parametrize("changes, of_task, message", [
+    ({"format": "traversal"}, {}, "of format traversal, which no encoder reads"),
+    ({"context": 65}, {}, "65 tokens, more than 64"),
+    ({"version": [1] * 99}, {}, "of version"), ({"threshold": "x"}, {}, "threshold is no number"),
+    ({"answer": "guess"}, {}, "does not say how an answer"),
+    ({}, {"labels": ["neutral", "entailment", "contradiction"]}, "labels neutral"),
+    ({}, {"labels": [1, 2, 3]}, "its labels are no texts"), ({}, _TABLE, "choice, not classes"),
+    ({}, {"kind": "x"}, "is no kind of task"),
+    ({}, {"numbers": [1, 1]}, "not the lowest and the highest"),
+])  # fmt: skip
+def test_a_damaged_or_contradicted_task_is_refused(answering, tmp_path, changes, of_task, message):
+    path = shutil.copytree(answering, tmp_path / "exported") / "task.json"
+    (task,) = read_json(path)["tasks"]
+    change_json(path, **{"tasks": [task | of_task], **changes})
+    check_refused(tmp_path / "exported", f"task.json.*{message}")
+
+
+def test_a_task_is_of_a_format_and_a_head_that_the_model_has(answering, tmp_path):
+    spec, no_head = read_json(answering / "task.json"), "of format traversal: the model has no such"
+    of_pair = ("t5", "pair", "of format pair, which no encoder-decoder reads")
+    for name, format_, message in (("gpt2", "traversal", no_head), of_pair):
+        path = tiny(name).save(tmp_path / name) / "task.json"
+        path.write_text(json.dumps({**spec, "format": format_, "context": 16}))
+        check_refused(path.parent, message)
+
+
+FIRST = ["the dog ran over the mat", "It is the BEST of them all!", "nothing, and wrong", "a"]
+SECOND = ["the cat", "everyone who saw it smiled", "not so", "a film that the cat would"]
+# Longer than the context.
+LONG = "the field and the cat and the mat and the dog, all of them wrong, " * 3
+SENTENCES = ([{"sentence": text} for text in (*FIRST, LONG)], [*FIRST, LONG])
+PAIRS = (
+    [{"premise": one, "hypothesis": two} for one, two in zip(FIRST, SECOND, strict=True)],
+    [{"text": one, "text_pair": two} for one, two in zip(FIRST, SECOND, strict=True)],
+)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+@pytest.mark.parametrize(("task", "fields"), [("sst2", SENTENCES), ("mnli", PAIRS)])
+def test_pipelines_of_transformers_answer_as_the_exported_model(tmp_path, name, task, fields):
+    from transformers import pipeline
+
+    model = model_for(name, TASKS[task])
+    export_huggingface(model, tmp_path / task)
+    asked = pipeline("text-classification", model=str(tmp_path / task), device="cpu")
+    expected = answered(model, [Example("0", each) for each in fields[0]])
+    assert expected.std(0).max() > 1e-3
+    found = asked(fields[1], top_k=None, truncation=True)
+    for answers, probabilities in zip(found, expected.tolist(), strict=True):
+        scores = {answer["label"]: answer["score"] for answer in answers}
+        labelled = dict(zip(TASKS[task].labels, probabilities, strict=True))
+        assert scores == pytest.approx(labelled, abs=1e-5)
+
+
+def test_a_score_depends_on_the_words_of_labels_and_not_on_their_order(tmp_path, capsys):
+    folder, tasks = tmp_path / "theirs", write_rte(tmp_path / "tasks")
+    export_huggingface(model_for("bert", TASKS["rte"]), folder)
+    (folder / "task.json").unlink()
+    import_huggingface(folder, tmp_path / "plain")
+    places = ("classifier.weight", "classifier.bias")
+    change_weights(folder, lambda held: held | {name: held[name].flip(0) for name in places})
+    change_json(folder / "config.json", id2label={"0": "NOT_ENTAILMENT", "1": "Entailment"})
+    import_huggingface(folder, tmp_path / "turned")
+
+    def evaluate(name, *options):
+        words = ["evaluate", str(tmp_path / name), "--path", str(tasks), "--json", *options]
+        return cli.main(words), capsys.readouterr().out
+
+    plain, turned = (json.loads(evaluate(name, "--task", "rte")[1]) for name in ("plain", "turned"))
+    assert plain["tasks"] == turned["tasks"]
+    assert plain["loss"] == pytest.approx(turned["loss"], abs=1e-6) and plain["loss"] > 0
+    assert [evaluate("plain", *options)[0] for options in ((), ("--task", "sst2"))] == [2, 2]

@@ -46,7 +46,6 @@ def draw(seed=0):
 
 
 def save(folder, arrays, n_pieces=10):
-    """Write arrays as they were released: pieces whose ends are no array's."""
     folder.mkdir()
     flat = np.concatenate([array.ravel() for array in arrays])
     for number, piece in enumerate(np.array_split(flat, n_pieces)):
@@ -56,8 +55,8 @@ def save(folder, arrays, n_pieces=10):
 
 
 def norm(x, gain, offset):
-    variance = x.var(-1, keepdims=True)
-    return gain * (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + 1e-5) + offset
+    centred = x - x.mean(-1, keepdims=True)
+    return gain * centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5) + offset
 
 
 def softmax(x):
@@ -112,14 +111,12 @@ def test_the_published_shapes_have_the_published_parameters():
     config = read_config(GPT1_FIELDS.read(Content("config.json", {})), {})
     # Of the class: tokens, positions and 12 blocks.
     assert count_parameters(config).total == 31_087_104 + 393_216 + 12 * 7_087_872 == 116_534_784
-    config = config.model_copy(update={"softmax": "all"})
     with torch.device("meta"):
-        model = compose(config)
+        model = compose(config.model_copy(update={"softmax": "all"}))
     assert sum(each.numel() for each in model.parameters()) == 116_534_784
 
 
 def write_tokenizer(folder):
-    """Write a vocabulary and its merges as the release names them; return the pieces."""
     pieces = ["<unk>", *"aeht", *(f"{letter}</w>" for letter in "aeht"), "th", "the</w>"]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     (folder / "encoder_bpe_40000.json").write_text(json.dumps(vocabulary))
@@ -144,12 +141,7 @@ def piece(array):
     return lambda folder: np.save(folder / PIECE, array, allow_pickle=True)
 
 
-def raw(content):
-    return lambda folder: (folder / PIECE).write_bytes(content)
-
-
 def shapes(content, number=None):
-    """Have the list of shapes say another one, or be other content."""
     if number is not None:
         listed = shapes_of(*SIZES)
         content = [*listed[:number], content, *listed[number + 1 :]]
@@ -180,8 +172,7 @@ class Touches:
     (piece(np.zeros((4, 5))), r"params_3.npy has a shape of \[4, 5\]"),
     (piece(np.zeros(9, dtype=np.int64)), "params_3.npy is of int64"),
     (piece(np.zeros(9, dtype=np.float32)), "of different types of numbers"),
-    (raw(b""), "params_3.npy is no array of numpy"),
-    (raw(pickle.dumps([1.0])), "params_3.npy is no array of numpy .*never read"),
+    (lambda folder: (folder / PIECE).write_bytes(pickle.dumps([1.0])), "no array .*never read"),
     (piece(np.full(1488, np.nan)), "not finite"),
     (piece(np.array([Touches()], dtype=object)), "objects, which are never unpickled"),
     (lambda folder: os.truncate(folder / PIECE, 1000), "params_3.npy is damaged"),
@@ -199,9 +190,7 @@ def test_a_file_a_taken_place_and_an_odd_width_are_refused(tmp_path):
     with pytest.raises(CheckpointError, match="a width of 16, which the 12 heads"):
         read_gpt1(save(tmp_path / "narrow", arrays))
     folder = save(tmp_path / "released", draw())
-    check_refused(
-        folder / SHAPES, "is not a folder: name the one with params_shapes", by=import_gpt1
-    )
+    check_refused(folder / SHAPES, "is not a folder: name the one with p", by=import_gpt1)
     with pytest.raises(ConfigError, match="nothing is overwritten"):
         import_gpt1(folder, folder)
 
@@ -237,10 +226,13 @@ def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(tmp
     expected = ["the</w>", "\n</w>", "d", "o</w>", "n't</w>", "<unk>"]
     found = tokenizer.encode("The\n\ndon't \u6f22".encode())
     assert [*found] == [vocabulary[piece] for piece in expected]
+    # Published rules are written for no other system: transformers' class would give other ids.
+    export_huggingface(trained_model("the text of the text"), tmp_path / "exported")
+    names = {path.name for path in (tmp_path / "exported").iterdir()}
+    assert names == {"certificate.json", "config.json", "model.safetensors"}
 
 
 def trained_model(text, **rules):
-    """Build a model with a tokenizer trained on a text."""
     tokenizer = train_tokenizer("gpt1-bpe", [text.encode()], merges=9, **rules)
     fields = {"norm_order": "post", "n_heads": 2, "d_model": 8, "n_layers": 1}
     model = build(resolved({**fields, "vocab_size": tokenizer.vocab_size}), seed=0)
@@ -257,12 +249,3 @@ def test_transformers_opens_a_tokenizer_trained_by_its_rules(tmp_path):
         assert opened(tmp_path / "exported")(each)["input_ids"] == ids
     import_huggingface(tmp_path / "exported", tmp_path / "again")
     assert load(tmp_path / "again").tokenizer.fingerprint == model.tokenizer.fingerprint
-
-
-def test_published_rules_are_written_for_no_other_system(tmp_path):
-    # transformers has no class with them: its own would give other ids.
-    pytest.importorskip("ftfy")
-    pytest.importorskip("spacy")
-    export_huggingface(trained_model("the text of the text"), tmp_path / "exported")
-    names = {path.name for path in (tmp_path / "exported").iterdir()}
-    assert names == {"certificate.json", "config.json", "model.safetensors"}

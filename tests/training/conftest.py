@@ -9,11 +9,6 @@ from sublayer.training.progress import SilentProgress
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session")
-def text_path(workshop):
-    return workshop.path({})
-
-
 @pytest.fixture
 def double():
     torch.set_default_dtype(torch.float64)

@@ -4,30 +4,52 @@ Each is a list, words of the command line, or an object:
 
 ``end``: train ``recipe`` with ``settings`` in ``out`` up to this step, after which all processes
     end at once, without saving;
+``lost``: carry out these words; the second process trains first, and is killed after step 7, once;
 ``into``: save what ``recipe`` begins with, or the checkpoint ``restore``, in this folder;
 ``differing``: words of the command line, to which each process adds its number as the seed;
-``found``: the folder that gets the answers of ``shared_work``, asked with ``paths``.
+``found``: the folder that gets scores of models, and what processes tell each other.
 """
 
 import json
+import os
+import signal
 import sys
+from collections import Counter
 from pathlib import Path
+from unittest.mock import patch
 
+import numpy as np
 import torch
 
 from sublayer import cli
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.errors import SublayerError
+from sublayer.evaluation.split_work import ALONE
+from sublayer.model.transformer import Transformer
+from sublayer.objective.families import family_of
+from sublayer.objective.supervised import predictions, text_predictions
 from sublayer.runs.run import train_run
 from sublayer.runs.session import Place
 from sublayer.training.checkpoints.loop_state import LoopState
 from sublayer.training.checkpoints.snapshots import Snapshots
 from sublayer.training.processes import joining
+from sublayer.training.processes.agreement import check_same
 from sublayer.training.processes.joining import join_world
 from sublayer.training.progress import SilentProgress
-from tests.training import shared_work
-from tests.training.runs import open_session
+from tests.made import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
+from tests.training.runs import SignalAt, open_session
 
 CPU = torch.device("cpu")
+BEAM, MANY = {"objective.beam": 2}, {"train.evaluate_tokens": 20000}
+SETTINGS = {
+    "causal": {"data.boundaries": "respect", "data.context": 16, **MANY},
+    "masked": {**MASKED, "data.context": 128, **MANY},
+    "translation": {**TRANSLATION, "train.best_by": "bleu", "data.context": 16, **BEAM},
+    "span": {**SPAN, "data.boundaries": "respect", "data.split": "40/30/30", **MANY}, "pair": PAIR,
+    "traversal": TRAVERSAL, "text": TEXT, "ranked": {**TEXT, "objective.answer": "rank"},
+}  # fmt: skip
+CALLS = Counter()
+_states = Transformer.states
 
 
 class EndAfter(SilentProgress):
@@ -39,51 +61,126 @@ class EndAfter(SilentProgress):
             raise EOFError
 
 
-def save_again(told):
-    loaded = load_recipe(told["recipe"], told["settings"])
+def train(task, progress):
+    loaded = load_recipe(task["recipe"], task["settings"])
+    train_run(loaded, Path(task["out"]), resume=True, progress=progress)
+
+
+def save_again(task):
+    loaded = load_recipe(task["recipe"], task["settings"])
     session = open_session(loaded, Place(CPU, join_world(CPU)))
-    snapshots = Snapshots(Path(told["into"]), session.train_step, lambda folder: None)
-    restored = told.get("restore")
+    snapshots = Snapshots(Path(task["into"]), session.train_step, lambda folder: None)
+    restored = task.get("restore")
     state = snapshots.restore(Path(restored)) if restored else LoopState()
     snapshots.saving.save(state)
     snapshots.saving.wait()
 
 
-def break_off(told):
-    loaded = load_recipe(told["recipe"], told["settings"])
+def break_off(task):
     try:
-        train_run(loaded, Path(told["out"]), resume=True, progress=EndAfter(told["end"]))
+        train(task, EndAfter(task["end"]))
     except EOFError:
         return None
-    return f"did not get to step {told['end']}"
+    return f"did not get to step {task['end']}"
 
 
-def answer(told):
-    world = join_world(CPU)
-    found = {"scores": shared_work.scores(world, told["paths"])}
-    found["agreement"] = shared_work.agreement(world)
-    (Path(told["found"]) / f"{world.rank}.json").write_text(json.dumps(found))
+def lose_a_process(task):
+    if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        train(task, SignalAt(7, signal.SIGKILL))
+    return cli.main(task["lost"])
 
 
-def differ(told):
-    words = [*told["differing"], f"train.seed={join_world(CPU).rank}"]
+def differ(task):
+    words = [*task["differing"], f"train.seed={join_world(CPU).rank}"]
     return None if cli.main(words) == 2 else "was not refused"
 
 
-def do(told):
-    kinds = {"into": save_again, "end": break_off, "found": answer, "differing": differ}
-    if isinstance(told, list):
-        return cli.main(told)
-    return next(work for kind, work in kinds.items() if kind in told)(told)
+def answer(task):
+    world = join_world(CPU)
+    found = {"scores": scores(world, task["paths"]), "agreement": agreement(world)}
+    (Path(task["found"]) / f"{world.rank}.json").write_text(json.dumps(found))
+
+
+def count_calls(self, *args, **kwargs):
+    CALLS["states"] += 1
+    return _states(self, *args, **kwargs)
+
+
+def scored(session, effort, processes):
+    CALLS.clear()
+    family, model = family_of(session.recipe.objective), session.train_step.objective.model.eval()
+    split = session.data.valid if effort == "training" else session.data.test
+    found = family.score(model, split, session.recipe, effort, processes)
+    items = {
+        f"{name}.{column}": values.tolist()
+        for name, table in ({} if found.items is None else found.items.tables).items()
+        for column, values in table.columns.items()
+    }
+    return {"scores": dict(found.scores), "items": items, "calls": CALLS["states"]}
+
+
+def few(model, context):
+    """So few examples at a time that the work of few is shared."""
+    return 2
+
+
+@patch.object(Transformer, "states", count_calls)
+@patch.object(predictions, "batch_sequences", few)
+@patch.object(text_predictions, "batch_sequences", few)
+@patch.object(text_predictions, "_AT_A_TIME", 2)
+def scores(world, paths):
+    found, places = {}, {"alone": ALONE, "together": world}
+    for (kind, settings), path in zip(SETTINGS.items(), paths, strict=True):
+        session = open_session(vary(load_recipe("gpt", {**TINY, "data.path": path}), settings))
+        for step in range(2):
+            session.train_step(step)
+        found[kind] = {
+            effort: {name: scored(session, effort, by) for name, by in places.items()}
+            for effort in ("training", "test")
+        }
+    return found
+
+
+def agreement(world):
+    def gathered(rows):
+        own = [np.array(rows[index], dtype=np.float64) for index in world.own(len(rows))]
+        return [row.tolist() for row in world.gather(own, len(rows))]
+
+    def fail():
+        raise ValueError("the disk is full")
+
+    found = {"ragged": gathered([[1.5], [], [3.0, float(2**40)], [4.0], [5.0, 6.0, 7.0]])}
+    found |= {"fewer": gathered([[8.0]]), "share": world.share([float(world.rank), 7.0])}
+    found |= {"sum": world.sum(torch.tensor([world.rank + 1.0])).tolist(), "written": []}
+    found |= {"any": [world.any(world.rank == rank) for rank in range(3)]}
+    world.by_first(lambda: found["written"].append(world.rank))
+    try:
+        check_same(world, f"text {world.rank}", "another text", "give all nodes the same files")
+    except SublayerError as error:
+        found["differing"] = str(error)
+    try:
+        world.by_first(fail)
+    except (ValueError, SublayerError) as error:
+        found["failure"] = [type(error).__name__, str(error)]
+    return found
+
+
+def do(task):
+    kinds = {"into": save_again, "end": break_off, "lost": lose_a_process}
+    kinds |= {"found": answer, "differing": differ}
+    if isinstance(task, list):
+        return cli.main(task)
+    return next(work for kind, work in kinds.items() if kind in task)(task)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    leave_world = joining.leave_world
-    # A group of processes that was left is not joined again under one launcher.
-    joining.leave_world = lambda: None
-    for told in json.loads(Path(sys.argv[1]).read_text()):
-        code = do(told)
+    tasks, leave_world = json.loads(Path(sys.argv[1]).read_text()), joining.leave_world
+    if len(tasks) > 1:
+        # A group of processes that was left is not joined again under one launcher.
+        joining.leave_world = lambda: None
+    for task in tasks:
+        code = do(task)
         if code:
-            sys.exit(f"{told} ended with {code}")
+            sys.exit(f"{task} ended with {code}")
     leave_world()

@@ -50,29 +50,28 @@ def trainable(tensors):
 
 
 def take(optimizer, parameters, gradients):
-    """Take a step with these gradients; a parameter without one has none."""
     for name, parameter in parameters.items():
         parameter.grad = gradients.get(name)
     optimizer.step()
 
 
-TABLES = {kind: table() for kind, table in OPTIMIZERS.items()}
-TABLES |= {"without momentum": SgdConfig(momentum=0.0)}
-TABLES |= {"uncorrected": AdamWConfig(bias_correction=False), "gpt1": AdamWConfig(form="gpt1")}
-TABLES |= {"published": LambConfig(form="published")}
-TABLES |= {"scaled": AdamWConfig(lr=0.1, parameter_scale=True)}
-TABLES |= {"scaled, uncorrected": AdamWConfig(lr=0.1, parameter_scale=True, bias_correction=False)}
-TABLES |= {"unscaled": AdafactorConfig(min_factored=4, parameter_scale=False)}
-TABLES |= {"factored": AdafactorConfig(min_factored=4)}
+TABLES = {
+    **{kind: table() for kind, table in OPTIMIZERS.items()},
+    "without momentum": SgdConfig(momentum=0.0), "published": LambConfig(form="published"),
+    "uncorrected": AdamWConfig(bias_correction=False), "gpt1": AdamWConfig(form="gpt1"),
+    "scaled": AdamWConfig(lr=0.1, parameter_scale=True),
+    "scaled, uncorrected": AdamWConfig(lr=0.1, parameter_scale=True, bias_correction=False),
+    "unscaled": AdafactorConfig(min_factored=4, parameter_scale=False),
+    "factored": AdafactorConfig(min_factored=4),
+}  # fmt: skip
 WRITTEN_HERE = ["lamb", "uncorrected", "gpt1", "scaled", "adafactor"]
 """Of each class one."""
-FACTORED = TABLES["factored"]
-ROW = "exp_avg_sq_row"
+FACTORED, ROW = TABLES["factored"], "exp_avg_sq_row"
 ALL_OF_MATRIX = [f"{ROW}/matrix", "exp_avg_sq_col/matrix", "step/matrix"]
 
 
-def headers_of(path):
-    return read_stored_headers(StoredTensors(path, path.parent))
+def check(config, parameters, path):
+    check_state(config, parameters, read_stored_headers(StoredTensors(path, path.parent)), path)
 
 
 @pytest.mark.parametrize("name", rows(TABLES, 8))
@@ -84,15 +83,13 @@ def test_an_optimizer_restored_from_the_state_of_its_table_continues_to_the_bit(
     for step in range(3):
         take(optimizer, parameters, draw(shapes, seed=step + 1))
     kept = optimizer_tensors(optimizer, parameters)
-    assert {name: tuple(value.shape) for name, value in kept.items()} == {
-        f"{key}/{name}": of_state
-        for name, shape in shapes.items()
-        for key, of_state in config.state_shapes(shape).items()
-    }
+    of_state = {name: config.state_shapes(shape) for name, shape in shapes.items()}
+    expected = {f"{key}/{name}": each[key] for name, each in of_state.items() for key in each}
+    assert {name: tuple(value.shape) for name, value in kept.items()} == expected
     again = trainable(parameters)
     restored = build_optimizer(config, again, roles)
     save_file(kept, tmp_path / "state")
-    check_state(config, again, headers_of(tmp_path / "state"), tmp_path / "state")
+    check(config, again, tmp_path / "state")
     restore_optimizer(restored, again, load_file(tmp_path / "state"))
     for step in range(3, 6):
         take(optimizer, parameters, draw(shapes, seed=step + 1))
@@ -116,7 +113,7 @@ def test_state_of_another_shape_or_name_is_refused(tmp_path, change, message):
     kept = {name: value for name, value in tensors.items() if value is not None}
     save_file(kept, tmp_path / "state")
     with pytest.raises(CheckpointError, match=message):
-        check_state(FACTORED, parameters, headers_of(tmp_path / "state"), tmp_path / "state")
+        check(FACTORED, parameters, tmp_path / "state")
 
 
 @pytest.mark.parametrize("name", WRITTEN_HERE)
@@ -166,9 +163,8 @@ def test_matrices_of_at_least_128_rows_and_columns_move_as_transformers_moves_th
     start = draw(shapes, scale=0.05)
     parameters, expected = trainable(start), trainable(start)
     ours = build_optimizer(AdafactorConfig(), parameters, dict.fromkeys(shapes, "matrix"))
-    theirs = TransformersAdafactor(
-        expected.values(), lr=0.01, scale_parameter=True, relative_step=False, warmup_init=False
-    )
+    rules = {"scale_parameter": True, "relative_step": False, "warmup_init": False}
+    theirs = TransformersAdafactor(expected.values(), lr=0.01, **rules)
     for step in range(8):
         # Gradients that grow are clipped, those that shrink are not.
         gradients = draw(shapes, seed=step + 1, scale=10.0 ** (step % 4 - 3))
@@ -269,10 +265,9 @@ def test_two_steps_give_the_numbers_worked_out_by_hand(double, config, first, ma
     assert (vectors - torch.tensor(vector)).abs().max() <= 1e-15
 
 
-OF_ALBERT = ("albert", "matrix", 0.1 / (math.sqrt(0.001) + 1e-6))
-
-
-@pytest.mark.parametrize("form, role, r", [OF_ALBERT, ("published", "stacked", 1 / (1 + 1e-6))])
+@pytest.mark.parametrize("form, role, r", [
+    ("albert", "matrix", 0.1 / (math.sqrt(0.001) + 1e-6)), ("published", "stacked", 1 / (1 + 1e-6))
+])  # fmt: skip
 def test_lamb_has_the_ratio_1_for_weights_of_zero_and_updates_of_zero(form, role, r):
     zeros, ones = torch.zeros(2, 3, 5), torch.ones(2, 3, 5)
     parameters = trainable({"empty": zeros, "idle": ones})
@@ -341,15 +336,11 @@ def test_each_block_has_half_the_rate_of_the_next():
         expected |= {f"decoder.sublayers.{place}.{block}.": share for place in (0, 1)}
         expected |= {f"positions.tables.{block}.": share} if block else {}
     for name, share in found.items():
-        (of_prefix,) = [value for prefix, value in expected.items() if name.startswith(prefix)]
-        assert share == of_prefix, name
-
-
-def test_what_blocks_share_has_the_rate_of_the_last_of_them():
+        assert [share] == [of for prefix, of in expected.items() if name.startswith(prefix)], name
+    # What blocks share has the rate of the last of them.
     found = shares(share="ffn", share_groups=1, positions="relative")
     assert {share for name, share in found.items() if ".sublayers.1." in name} == {THIRD}
-    assert found["positions.table.weight"] == THIRD
-    assert found["embedding.weight"] == EMBEDDINGS
+    assert (found["positions.table.weight"], found["embedding.weight"]) == (THIRD, EMBEDDINGS)
 
 
 @pytest.mark.parametrize("config", [AdamConfig(), AdamWConfig(bias_correction=False)], ids=str)
@@ -403,10 +394,6 @@ class Threads:
             return list(pool.map(work, range(self.size)))
 
 
-def axes_of(which):
-    return {name: min(which, len(shape) - 1) for name, shape in DIVIDED.items()}
-
-
 def part_of(tensor, axis, rank, size):
     """A process's part, as PyTorch divides: the last are shorter, or have nothing."""
     length = -(-tensor.shape[axis] // size)
@@ -421,11 +408,8 @@ def gradients(step):
 
 def train_part(config, axes, processes, rank):
     def divide(tensors):
-        parts = {
-            name: part_of(value, axes[name], rank, processes.size)
-            for name, value in tensors.items()
-        }
-        return {name: part.clone() for name, part in parts.items()}
+        size, all_axes = processes.size, axes.items()
+        return {k: part_of(tensors[k], axis, rank, size).clone() for k, axis in all_axes}
 
     parameters = trainable(divide(draw(DIVIDED, scale=0.1)))
     parts = {parameters[name]: Part(DIVIDED[name], axis) for name, axis in axes.items()}
@@ -436,51 +420,27 @@ def train_part(config, axes, processes, rank):
     return parameters, optimizer_tensors(optimizer, parameters)
 
 
-def train_whole(config):
-    parameters = trainable(draw(DIVIDED, scale=0.1))
-    optimizer = build_optimizer(config, parameters, DIVIDED_ROLES)
-    for step in range(3):
-        take(optimizer, parameters, gradients(step))
-    return parameters, optimizer_tensors(optimizer, parameters)
-
-
 @pytest.mark.parametrize(("name", "which", "size"), rows(WAYS, 11))
 def test_parts_move_and_are_kept_as_of_the_whole(double, monkeypatch, name, which, size):
     # Of two matrices of 5 rows one process has 3, another 2: alone it would take both at a time.
     monkeypatch.setattr(adafactor, "CPU_UPDATE_PART", 2 * 2 * 8)
-    config, axes = TABLES[name], axes_of(which)
-    whole, whole_state = train_whole(config)
-    processes = Threads(size)
+    config, axes = TABLES[name], {k: min(which, len(shape) - 1) for k, shape in DIVIDED.items()}
+    whole = trainable(draw(DIVIDED, scale=0.1))
+    optimizer, processes = build_optimizer(config, whole, DIVIDED_ROLES), Threads(size)
+    for step in range(3):
+        take(optimizer, whole, gradients(step))
+    whole_state = optimizer_tensors(optimizer, whole)
     trained = processes.run(lambda rank: train_part(config, axes, processes, rank))
+    # Along the last axis all are divided.
+    assert which < 2 or processes.n_exchanges == [3 * EXCHANGES[name]] * size
     for rank, (parameters, state) in enumerate(trained):
-        for name, value in whole.items():
-            expected = part_of(value.detach(), axes[name], rank, size)
-            torch.testing.assert_close(parameters[name].detach(), expected, rtol=1e-12, atol=1e-14)
+        for each, value in whole.items():
+            expected = part_of(value.detach(), axes[each], rank, size)
+            torch.testing.assert_close(parameters[each].detach(), expected, rtol=1e-12, atol=1e-14)
         assert state.keys() == whole_state.keys()
         for full_name, value in whole_state.items():
-            key, _, name = full_name.partition("/")
-            kept = config.state_axes(DIVIDED[name])[key]
-            if axes[name] in kept:
-                value = part_of(value, kept.index(axes[name]), rank, size)
+            key, _, each = full_name.partition("/")
+            kept = config.state_axes(DIVIDED[each])[key]
+            if axes[each] in kept:
+                value = part_of(value, kept.index(axes[each]), rank, size)
             torch.testing.assert_close(state[full_name], value, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("name", ["lamb", "scaled", "factored"])
-def test_processes_exchange_once_for_all_parameters_of_a_step(name):
-    # Twice where updates go by what was exchanged before. Along the last axis all are divided.
-    processes = Threads(2)
-    processes.run(lambda rank: train_part(TABLES[name], axes_of(2), processes, rank))
-    assert processes.n_exchanges == [3 * EXCHANGES[name]] * 2
-
-
-@pytest.mark.parametrize("name", ["lamb", "factored"])
-def test_maps_that_are_divided_one_by_one_need_no_exchange(name):
-    def total(values):
-        raise AssertionError("an exchange")
-
-    maps = {name: shape for name, shape in DIVIDED.items() if DIVIDED_ROLES[name] == "stacked"}
-    parameters = trainable(draw({name: (1, *shape[1:]) for name, shape in maps.items()}))
-    parts = {parameters[name]: Part(shape, 0) for name, shape in maps.items()}
-    division = Division(parts, total)
-    optimizer = build_optimizer(TABLES[name], parameters, DIVIDED_ROLES, division=division)
-    take(optimizer, parameters, {name: value.detach() for name, value in parameters.items()})

@@ -1,43 +1,44 @@
-"""Several processes train as one does: whole copies, parts of weights, and to the bit."""
+"""Several processes train as one does, whole copies, parts and to the bit; how they meet."""
 
 import json
 import signal
+import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 import torch
-from safetensors.torch import load_file
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from sublayer.config.layering.layers import load_recipe
-from sublayer.errors import Preempted
+from sublayer.errors import CheckpointError, ConfigError, Preempted, SaidElsewhere, TrainingError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
-from sublayer.files.tensor_parts import read_stored
+from sublayer.files.tensor_parts import StoredTensors, read_stored
 from sublayer.loading import load
 from sublayer.runs.run import train_run
 from sublayer.training.checkpoints.layout import stored_model, stored_training
+from sublayer.training.processes import joining
+from sublayer.training.processes.meeting import agree_on_start
+from sublayer.training.processes.part_files import read_parts
+from sublayer.training.processes.reaching import reach
+from sublayer.training.processes.tree import Node, TreeSum, part_range, subtrees
 from sublayer.training.progress import SilentProgress
 from tests.made import LSTM, MASKED, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION
 from tests.stopping import stopped_at
 from tests.torchrun import in_processes
 from tests.training.conftest import ROOT
-from tests.training.runs import Notes, SignalAt, figures
-from tests.training.several_trainings import save_again
-from tests.training.shared_work import SETTINGS
+from tests.training.runs import SignalAt, figures
+from tests.training.several_trainings import SETTINGS, save_again
 
-TASKS_MODULE = "tests.training.several_trainings"
 SHORT = {"train.steps": 8, "train.evaluate_steps": 8, "model.dropout": 0.0}
 AUXILIARY = {"model.n_layers": 3, "objective.auxiliary": "layers", "objective.targets": 2}
 """Losses of which some stop on the way, and leave parameters without gradients."""
-
 LAMB = {"optimizer.kind": "lamb", "optimizer.lr": 1e-2}
 SHARED = {**LAMB, "model.share": "all", "model.ffn": "swiglu"}
 SHARED |= {"optimizer.schedule": "polynomial", "optimizer.warmup": "albert"}
-"""Ratios of norms, of weights that all layers share."""
-
 ADAFACTOR = {"model.ffn": "swiglu", "optimizer.kind": "adafactor", "optimizer.min_factored": 8}
-"""Means of rows and columns, of matrices that are stored together."""
-
 DOCUMENTS = {**LSTM, "data.boundaries": "respect"}
 # No choice, start or end depends on what all logits share: the gradient of that bias is noise, of
 # which Adam would make much.
@@ -52,6 +53,7 @@ COPIES = {
     "questions": {**QUESTIONS, "data.tasks": "squad2", **SGD},
     "frozen": {"init.freeze": "embeddings"},
 }
+
 COPIES = {name: {**way, **SHORT} for name, way in COPIES.items()}
 FULL, OPTIMIZER = {"train.shard": "full"}, {"train.shard": "optimizer"}
 ODD = {"model.d_model": 27, "model.n_heads": 3, "model.d_ff": 37, "model.ffn": "swiglu"}
@@ -69,6 +71,7 @@ PARTS = {
     "translation": {**BLEU, "model.zero_padding": True, **FULL},
     "odd, adafactor": {**ODD, **ADAFACTOR, **BARE, **FULL},
 }  # fmt: skip
+
 PARTS = {name: {**way, **SHORT} for name, way in PARTS.items()}
 # Seven parts: no power of two, and no multiple of the processes.
 SEVEN = {"train.batch_sequences": 7, "train.micro_batch_sequences": 1}
@@ -78,18 +81,13 @@ EXACT = {
     "translation": {**BLEU, **SEVEN}, "span": {**SPAN, "optimizer.kind": "adafactor", **SEVEN},
     "text": {**TEXT, "data.tasks": ["sst2", "rte"], **SEVEN},
 }  # fmt: skip
+
 SEVERAL = {"copies": COPIES, "parts": PARTS, "exact": EXACT}
 WHOLE = {name: {**way, "train.shard": "none"} for name, way in PARTS.items()}
+SAME = [(mode, name) for mode, ways in SEVERAL.items() for name in ways]
 MOVED_PARTS = ("auxiliary", "shared in groups", "odd, adafactor")
 MOVED = [*(("parts", name) for name in MOVED_PARTS), ("exact", "bfloat16"), ("exact", "masked")]
 """What two processes begin and four continue."""
-
-
-def task_of(way, path, out, **more):
-    settings = {**TINY, **way, "data.path": str(path)}
-    if settings.get("model.kind") == "lstm":
-        del settings["model.n_heads"]
-    return {"recipe": "gpt", "settings": settings, "out": str(out), **more}
 
 
 def words_of(task):
@@ -110,8 +108,11 @@ class Trained:
         self.workshop = workshop
         COPIES["frozen"]["init.run"] = str(made("causal"))
 
-    def task(self, way, out, **more):
-        return task_of(way, self.workshop.path(way), out, **more)
+    def task(self, way, out="", **more):
+        settings = {**TINY, **way, "data.path": str(self.workshop.path(way))}
+        if settings.get("model.kind") == "lstm":
+            del settings["model.n_heads"]
+        return {"recipe": "gpt", "settings": settings, "out": str(out), **more}
 
     def alone(self, mode, name):
         def train(folder):
@@ -120,30 +121,29 @@ class Trained:
 
         return self.workshop.once(f"one-{mode}-{name}", train)
 
-    def launch(self, n_processes, folder, tasks):
+    def launch(self, n, folder, tasks, *options):
         folder.mkdir()
         (folder / "tasks.json").write_text(json.dumps(tasks))
-        command = in_processes(n_processes, TASKS_MODULE, folder / "tasks.json")
+        command = in_processes(n, "tests.training.several_trainings", folder / "tasks.json")
+        command[3:3] = options
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr[-6000:]
         (folder / "stdout").write_text(done.stdout)
         (folder / "stderr").write_text(done.stderr)
-        assert done.returncode == 0, done.stderr[-6000:]
+        return done.stderr
 
     def in_two(self):
-        """Give the folder of what two processes did."""
         return self.workshop.once("two", self._in_two)
 
     def _in_two(self, folder):
         tasks = [
-            words_of(self.task(way, folder / mode / name))
-            for mode, ways in SEVERAL.items()
-            for name, way in ways.items()
+            words_of(self.task(SEVERAL[mode][name], folder / mode / name)) for mode, name in SAME
         ]
         for mode, name in MOVED:
             begun = folder / f"begun {mode}" / name
             tasks.append(self.task(SEVERAL[mode][name], begun, end=5))
         for name in MOVED_PARTS:
-            tasks.append(self.task(PARTS[name], "", into=str(folder / "drawn" / name)))
+            tasks.append(self.task(PARTS[name], into=str(folder / "drawn" / name)))
         tasks.append({"differing": words_of(self.task({}, folder / "differing"))})
         tasks.append({"found": str(folder), "paths": self.texts_of_work(folder)})
         self.launch(2, folder, tasks)
@@ -152,15 +152,13 @@ class Trained:
         return [json.loads((self.in_two() / f"{rank}.json").read_text()) for rank in range(2)]
 
     def texts_of_work(self, folder):
-        words, stories = self.workshop.path({}).read_text(), self.workshop.path(MASKED)
         more = folder.parent / "more-texts"
         (more / "stories").mkdir(parents=True)
-        (more / "words.txt").write_text((words + "\n") * 4)
-        for number, path in enumerate(sorted(stories.iterdir()) * 30):
+        (more / "words.txt").write_text((self.workshop.path({}).read_text() + "\n") * 4)
+        for number, path in enumerate(sorted(self.workshop.path(MASKED).iterdir()) * 30):
             (more / "stories" / f"{number}.txt").write_text(path.read_text())
-        text, tasks = str(more / "words.txt"), str(self.workshop.path(TEXT))
-        pairs = str(self.workshop.path(TRANSLATION))
-        return [text, str(more / "stories"), pairs, text, *[tasks] * 4]
+        text, pairs = str(more / "words.txt"), str(self.workshop.path(TRANSLATION))
+        return [text, str(more / "stories"), pairs, text, *[str(self.workshop.path(TEXT))] * 4]
 
     def in_four(self):
         """Give the folder of what four processes continued, and saved as they had read it."""
@@ -171,9 +169,8 @@ class Trained:
         for mode, name in MOVED:
             tasks.append(words_of(self.task(SEVERAL[mode][name], two / f"begun {mode}" / name)))
         for name in MOVED_PARTS:
-            saved = str(last_checkpoint(two / "parts" / name))
-            into = str(folder / "again" / name)
-            tasks.append(self.task(PARTS[name], "", restore=saved, into=into))
+            saved, into = last_checkpoint(two / "parts" / name), folder / "again" / name
+            tasks.append(self.task(PARTS[name], restore=str(saved), into=str(into)))
         self.launch(4, folder, tasks)
 
 
@@ -186,18 +183,23 @@ def model_of(folder):
     return load_file(folder / "model" / "model.safetensors")
 
 
-def assert_near(folder, alone, way):
-    is_bare = way.get("model.bias") is False
-    near = {"rtol": 1e-5, "atol": 1e-6} if is_bare else {"rtol": 1e-2, "atol": 2e-3}
-    for kind in ("train", "valid"):
-        assert figures(folder, kind) == pytest.approx(figures(alone, kind), rel=1e-4)
+def assert_equal(folder, alone, mode, name):
+    way = SEVERAL[mode][name]
+    near = {"rtol": 1e-5, "atol": 1e-6} if "model.bias" in way else {"rtol": 1e-2, "atol": 2e-3}
+    losses = [[figures(each, kind) for kind in ("train", "valid")] for each in (folder, alone)]
+    if mode == "exact":
+        near = {"rtol": 0, "atol": 0}
+        assert losses[0] == losses[1]
+    for found, expected in zip(*losses, strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
     assert_close(model_of(folder), model_of(alone), **near)
 
 
-@pytest.mark.parametrize("name", COPIES)
-def test_two_processes_give_the_losses_and_weights_of_one(trained, made, name):
-    folder, alone = trained.in_two() / "copies" / name, trained.alone("copies", name)
-    assert_near(folder, alone, COPIES[name])
+@pytest.mark.parametrize("mode, name", SAME)
+def test_two_processes_give_the_losses_and_weights_of_one(trained, made, mode, name):
+    folder, alone = trained.in_two() / mode / name, trained.alone(mode, name)
+    assert_equal(folder, alone, mode, name)
+    assert load(folder).config == load(alone).config
     if name == "frozen":
         frozen = model_of(made("causal"))["embedding.weight"]
         assert torch.equal(model_of(folder)["embedding.weight"], frozen)
@@ -205,8 +207,7 @@ def test_two_processes_give_the_losses_and_weights_of_one(trained, made, name):
 
 def test_the_first_process_alone_speaks_and_no_library_warns(trained):
     two = trained.in_two()
-    n_runs = len(COPIES) + len(PARTS) + len(EXACT)
-    assert (two / "stdout").read_text().count("trained 8 steps") == n_runs
+    assert (two / "stdout").read_text().count("trained 8 steps") == len(SAME)
     errors = (two / "stderr").read_text()
     assert "arning" not in errors
     # Processes that were started differently.
@@ -215,32 +216,11 @@ def test_the_first_process_alone_speaks_and_no_library_warns(trained):
     assert not (two / "differing" / "recipe.toml").exists()
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_parts_give_the_losses_and_weights_of_whole_copies(trained, name):
-    folder, alone = trained.in_two() / "parts" / name, trained.alone("parts", name)
-    assert_near(folder, alone, PARTS[name])
-    assert load(folder).config == load(alone).config
-
-
-def assert_exact(folder, alone):
-    assert_close(model_of(folder), model_of(alone), rtol=0, atol=0)
-    for kind in ("train", "valid"):
-        assert figures(folder, kind) == figures(alone, kind)
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_exact_training_has_the_bits_of_one_process_in_two(trained, name):
-    assert_exact(trained.in_two() / "exact" / name, trained.alone("exact", name))
-
-
-@pytest.mark.parametrize(("mode", "name"), MOVED)
+@pytest.mark.parametrize("mode, name", MOVED)
 def test_runs_of_two_processes_are_resumed_by_four(trained, mode, name):
     trained.in_four()
-    folder, alone = trained.in_two() / f"begun {mode}" / name, trained.alone(mode, name)
-    if mode == "exact":
-        assert_exact(folder, alone)
-    else:
-        assert_near(folder, alone, PARTS[name])
+    folder = trained.in_two() / f"begun {mode}" / name
+    assert_equal(folder, trained.alone(mode, name), mode, name)
 
 
 def assert_same_bits(ours, theirs):
@@ -249,19 +229,15 @@ def assert_same_bits(ours, theirs):
 
 
 @pytest.mark.parametrize("name", MOVED_PARTS)
-def test_each_process_draws_its_part_of_the_weights_that_one_process_draws(trained, tmp_path, name):
-    save_again(trained.task(PARTS[name], "", into=str(tmp_path / "one")))
+def test_parts_of_weights_are_drawn_saved_and_read_as_those_of_one_process(trained, tmp_path, name):
+    save_again(trained.task(PARTS[name], into=str(tmp_path / "one")))
     folders = (tmp_path / "one", trained.in_two() / "drawn" / name)
     assert_same_bits(*(checkpoint_path(folder / "checkpoints", 0) for folder in folders))
-
-
-@pytest.mark.parametrize("name", MOVED_PARTS)
-def test_a_checkpoint_in_parts_is_a_model_of_the_same_bits_everywhere(trained, tmp_path, name):
     saved = last_checkpoint(trained.in_two() / "parts" / name)
     assert not stored_model(saved).is_whole
     assert_close(dict(load(saved).state_dict()), read_stored(stored_model(saved)), rtol=0, atol=0)
-    save_again(trained.task(PARTS[name], "", restore=str(saved), into=str(tmp_path)))
-    for again in (tmp_path, trained.in_four() / "again" / name):
+    save_again(trained.task(PARTS[name], restore=str(saved), into=str(tmp_path / "again")))
+    for again in (tmp_path / "again", trained.in_four() / "again" / name):
         assert_same_bits(saved, last_checkpoint(again))
 
 
@@ -280,7 +256,7 @@ def test_two_processes_score_what_one_does_to_the_bit_and_share_the_work(trained
 
 
 def test_two_processes_agree(trained):
-    first, second = (answer["agreement"] for answer in trained.answers())
+    first, second = (each["agreement"] for each in trained.answers())
     expected = {"ragged": [[1.5], [], [3.0, float(2**40)], [4.0], [5.0, 6.0, 7.0]]}
     expected |= {"fewer": [[8.0]], "sum": [3.0], "share": [0.0, 7.0], "any": [True, True, False]}
     for found, written in ((first, [0]), (second, [])):
@@ -291,20 +267,18 @@ def test_two_processes_agree(trained):
 
 
 @pytest.mark.all
-def test_a_process_that_is_lost_costs_one_line_and_some_steps(tmp_path, text_path):
+def test_a_process_that_is_lost_costs_one_line_and_some_steps(trained, tmp_path):
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
     way = {"train.steps": 12, "train.hang_minutes": 0.5, "train.exact": True}
-    task = task_of(way, text_path, unbroken)
-    train_run(load_recipe("gpt", task["settings"]), unbroken, progress=SilentProgress())
-    # The second process sends itself the signal after step 7, in its first start alone.
-    words = [str(signal.SIGKILL.value), *words_of(task_of(way, text_path, broken))]
-    command = in_processes(2, "tests.training.lost_process", *words)
-    command[3:3] = ["--max-restarts", "3"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert result.returncode == 0 and "Traceback" not in result.stderr, result.stderr
-    (line,) = lines_of_errors(result.stderr)
-    assert "another process was lost" in line
-    assert_exact(broken, unbroken)
+    train_run(trained.workshop.recipe(way), unbroken, progress=SilentProgress())
+    task = trained.task(way, broken)
+    tasks = [{**task, "lost": words_of(task)}]
+    errors = trained.launch(2, tmp_path / "tasks", tasks, "--max-restarts", "3")
+    (line,) = lines_of_errors(errors)
+    assert "another process was lost" in line and "Traceback" not in errors
+    assert_close(model_of(broken), model_of(unbroken), rtol=0, atol=0)
+    for kind in ("train", "valid"):
+        assert figures(broken, kind) == figures(unbroken, kind)
 
 
 def test_a_warning_saves_and_asks_to_be_started_again(run, tmp_path):
@@ -314,15 +288,121 @@ def test_a_warning_saves_and_asks_to_be_started_again(run, tmp_path):
 
 
 @pytest.mark.all
-def test_the_exit_code_of_a_warning_asks_for_another_try(tmp_path, text_path):
-    words = words_of(task_of({"train.steps": 60}, text_path, tmp_path / "run"))
+def test_the_exit_code_of_a_warning_asks_for_another_try(trained, tmp_path):
+    words = words_of(trained.task({"train.steps": 60}, tmp_path / "run"))
     # While the second checkpoint is written.
     command = stopped_at([("open", "state.json")] * 2, signal.SIGUSR1, *words)
     ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert ended.returncode == 75, ended.stderr
 
 
-def test_one_process_is_told_that_it_divides_nothing(run):
-    notes = Notes()
-    run("alone", {"train.shard": "full", "train.steps": 2}, progress=notes)
-    assert any("divides nothing" in text for text in notes.texts)
+MINUTE = timedelta(seconds=60)
+
+
+def start(store, size):
+    with ThreadPoolExecutor(size) as pool:
+        names = list(pool.map(lambda rank: agree_on_start(store, rank, size, MINUTE), range(size)))
+    assert len(set(names)) == 1
+    return names[0]
+
+
+def test_processes_agree_on_a_new_name_at_every_start_whatever_one_that_failed_has_left():
+    store = dist.HashStore()
+    assert len({start(store, 3) for _ in range(5)}) == 5
+    store = dist.HashStore()
+    for rank in (0, 1):
+        with pytest.raises(RuntimeError, match="Timed out waiting for the other processes"):
+            agree_on_start(store, rank, 2, timedelta(seconds=0.2))
+    first = start(store, 2)
+    with pytest.raises(RuntimeError, match="Timed out"):
+        agree_on_start(store, 1, 2, timedelta(seconds=0.2))
+    # The first process finds what the dead one asked, and tells it: the living one asks again.
+    with ThreadPoolExecutor(2) as pool:
+        main = pool.submit(agree_on_start, store, 0, 2, MINUTE)
+        other = pool.submit(agree_on_start, store, 1, 2, MINUTE)
+        assert main.result() == other.result() != first
+
+
+def launch(monkeypatch, rank, address, port):
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    values = {"WORLD_SIZE": 2, "RANK": rank, "MASTER_ADDR": address, "MASTER_PORT": port}
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+
+
+def test_a_port_of_another_program_is_named_and_not_asked(monkeypatch):
+    with socket.socket() as mute:
+        # It takes connections and never says a word.
+        mute.bind(("", 0))
+        mute.listen()
+        port = mute.getsockname()[1]
+        launch(monkeypatch, 0, "127.0.0.1", port)
+        with pytest.raises(ConfigError, match=f"MASTER_PORT = {port} is in use"):
+            reach(MINUTE)
+    monkeypatch.setattr(joining, "_stores", [])
+    assert joining.says_first("that it hangs for ever")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "no-such-host.invalid"])
+def test_an_address_where_nothing_answers_is_named(monkeypatch, address):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        launch(monkeypatch, 1, address, port)
+        with pytest.raises(TrainingError, match=f"MASTER_ADDR = {address}, MASTER_PORT = {port}"):
+            reach(timedelta(0))
+
+
+@pytest.mark.parametrize("error, is_first, said, kind", [
+    (RuntimeError("Connection closed by peer [1]"), True, "was lost", TrainingError),
+    (RuntimeError("Application timeout caused pair closure"), True, "hangs", TrainingError),
+    (dist.DistNetworkError("gone"), False, "was lost", SaidElsewhere),
+    (RuntimeError("a bug"), True, "a bug", RuntimeError),
+    (ValueError("Broken pipe"), True, "Broken pipe", ValueError),
+])  # fmt: skip
+def test_a_lost_process_is_named_once(monkeypatch, error, is_first, said, kind):
+    monkeypatch.setattr(joining, "n_launched", lambda: 2)
+    monkeypatch.setattr(joining, "says_first", lambda what: is_first)
+    monkeypatch.setattr(joining, "ignore_from_now_on", lambda: None)
+    with pytest.raises(kind, match=said) as caught, joining.naming_lost("step 4 is kept"):
+        raise error
+    assert type(caught.value) is kind
+    assert ("step 4 is kept" in str(caught.value)) == (caught.value is not error)
+
+
+PART = "shard-00001-model-00001-of-00001.safetensors"
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_folders_of_two_checkpoints_and_damaged_parts_are_refused(tmp_path):
+    into, whole = {"x": torch.zeros(2)}, tmp_path / "model.safetensors"
+    (tmp_path / PART).write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_parts(into, StoredTensors(whole, tmp_path))
+    save_file({"x": torch.ones(2)}, whole)
+    with pytest.raises(CheckpointError, match=f"has {PART} beside model.safetensors"):
+        read_parts(into, StoredTensors(whole, tmp_path))
+    whole.rename(tmp_path / "copy.safetensors")
+    with pytest.raises(CheckpointError, match=f"has copy.safetensors beside {PART}"):
+        read_parts(into, StoredTensors(whole, tmp_path))
+    assert torch.equal(into["x"], torch.zeros(2))
+
+
+TREES = {1: "0", 5: "(((0 1) (2 3)) 4)", 7: "(((0 1) (2 3)) ((4 5) 6))"}
+
+
+@pytest.mark.parametrize("n_parts", TREES)
+def test_any_number_of_processes_adds_the_same_tree(n_parts):
+    for size in range(1, n_parts + 1):
+        whole, taken = TreeSum("({} {})".format), []
+        for rank in range(size):
+            parts = part_range(rank, size, n_parts)
+            taken += parts
+            part_sum = TreeSum("({} {})".format)
+            for part in parts:
+                part_sum.push(Node(0, part), str(part))
+            assert [node for node, _ in part_sum.nodes] == subtrees(parts)
+            for node, value in part_sum.nodes:
+                whole.push(node, value)
+        assert taken == list(range(n_parts))
+        assert whole.total() == TREES[n_parts]
