@@ -149,15 +149,12 @@ def test_a_step_fits_up_to_the_last_byte_and_a_gpu_takes_the_batch_whole():
 RECOMPUTED = ["train.recompute=blocks", "train.micro_batch_sequences=1"]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["train.micro_batch_sequences=11"],
-        RECOMPUTED,
-        [*RECOMPUTED, "model.n_layers=3"],
-        [*RECOMPUTED, "model.d_model=24"],
-    ],
-)
+@pytest.mark.parametrize("settings", [
+    ["train.micro_batch_sequences=11"],
+    RECOMPUTED,
+    [*RECOMPUTED, "model.n_layers=3"],
+    [*RECOMPUTED, "model.d_model=24"],
+])  # fmt: skip
 def test_the_largest_value_that_fits_is_found(settings):
     loaded = load_recipe("gpt", ["train.batch_sequences=16", "train.micro_batch_sequences=16"])
     limit = step_memory(vary(loaded, settings).recipe, 256, RESOURCES).total
@@ -293,16 +290,13 @@ def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine(tmp_path, mo
         assert find_resources("cpu").has_fast_bfloat16 == expected
 
 
-@pytest.mark.parametrize(
-    ("settings", "size", "assumed"),
-    [
-        (["data.tokenizer=bpe", "data.vocab_size=500"], 500, ""),
-        (["data.tokenizer=unigram", "data.vocab_size=900", "data.sentinels=100"], 900, ""),
-        (["data.tokenizer=characters"], 256, "counted as 256"),
-        (["data.tokenizer=moses-bpe"], 32_768, "32640 merges are counted as 32768"),
-        (["data.tokenizer=gpt1-bpe", "data.merges=8000"], 8478, "8000 merges are counted as 8478"),
-    ],
-)
+@pytest.mark.parametrize("settings, size, assumed", [
+    (["data.tokenizer=bpe", "data.vocab_size=500"], 500, ""),
+    (["data.tokenizer=unigram", "data.vocab_size=900", "data.sentinels=100"], 900, ""),
+    (["data.tokenizer=characters"], 256, "counted as 256"),
+    (["data.tokenizer=moses-bpe"], 32_768, "32640 merges are counted as 32768"),
+    (["data.tokenizer=gpt1-bpe", "data.merges=8000"], 8478, "8000 merges are counted as 8478"),
+])  # fmt: skip
 def test_a_vocabulary_is_known_or_assumed_before_a_text_is_read(settings, size, assumed):
     vocabulary = expected_vocabulary(load_recipe("gpt", settings).recipe)
     assert vocabulary.size == size
@@ -367,14 +361,11 @@ def test_a_sharing_arm_is_refused_with_the_width_that_would_match():
     assert matched == pytest.approx(count_parameters(baseline).total, rel=0.005)
 
 
-@pytest.mark.parametrize(
-    ("arm", "baseline", "message"),
-    [
-        ({"share": "none"}, {"share": "attention"}, r"model\.share = attention"),
-        ({"block": ("attention",)}, {}, r"model\.block"),
-        ({"n_layers": 60}, {"n_layers": 6}, r"model\.d_ff = 1"),
-    ],
-)
+@pytest.mark.parametrize("arm, baseline, message", [
+    ({"share": "none"}, {"share": "attention"}, r"model\.share = attention"),
+    ({"block": ("attention",)}, {}, r"model\.block"),
+    ({"n_layers": 60}, {"n_layers": 6}, r"model\.d_ff = 1"),
+])  # fmt: skip
 def test_arms_that_no_width_makes_equal_are_refused(arm, baseline, message):
     with pytest.raises(ConfigError, match=message):
         match_parameters("arm", resolved(**arm), resolved(**baseline))
@@ -408,13 +399,10 @@ def test_arms_are_matched_by_parameters_operations_or_time():
     assert match_steps(900, cost=2.0, baseline_cost=2.0) == Match(("train.steps=900",), 0.0)
 
 
-@pytest.mark.parametrize(
-    ("rule", "vary", "message"),
-    [
-        ("parameters", "model.d_ff=100,200", r"arm d_ff=200 .*--match parameters"),
-        ("flops", "train.steps=100,200", r"arm steps=200 .*--match flops"),
-    ],
-)
+@pytest.mark.parametrize("rule, vary, message", [
+    ("parameters", "model.d_ff=100,200", r"arm d_ff=200 .*--match parameters"),
+    ("flops", "train.steps=100,200", r"arm steps=200 .*--match flops"),
+])  # fmt: skip
 def test_an_arm_that_sets_what_matching_solves_is_refused(rule, vary, message):
     arms, models = arms_of(vary)
     with pytest.raises(ConfigError, match=message):

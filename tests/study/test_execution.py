@@ -73,15 +73,12 @@ def test_a_job_and_a_status_are_read_as_they_were_written():
     assert read_status({"note": "evaluating"}) is None
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "words"),
-    [
-        (DataError("the text is gone"), DataError, "gelu, seed 2: the text is gone"),
-        (Interrupted("it is saved"), Interrupted, "gelu, seed 2: it is saved"),
-        (OSError(28, "No space left", "runs/a"), OSError, "[Errno 28] No space left: 'runs/a'"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), ConfigError, "too little mem"),
-    ],
-)
+@pytest.mark.parametrize("error, kind, words", [
+    (DataError("the text is gone"), DataError, "gelu, seed 2: the text is gone"),
+    (Interrupted("it is saved"), Interrupted, "gelu, seed 2: it is saved"),
+    (OSError(28, "No space left", "runs/a"), OSError, "[Errno 28] No space left: 'runs/a'"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory"), ConfigError, "too little mem"),
+])  # fmt: skip
 def test_an_error_stays_of_its_kind_and_says_whose_it_is(error, kind, words):
     message = end_message(error)
     found = read_end(message, "gelu, seed 2")
@@ -94,14 +91,11 @@ def test_an_error_stays_of_its_kind_and_says_whose_it_is(error, kind, words):
 GIB = 1 << 30
 
 
-@pytest.mark.parametrize(
-    ("jobs", "settings", "rule", "message"),
-    [
-        (2, "train.steps=5", "time", "--jobs 2 contradicts match = time"),
-        (3, "train.minutes=1.5", "parameters", r"--jobs 3 .* train.minutes = 1.5"),
-        (0, "train.steps=5", "none", "--jobs 0 is not between 1 and 1024"),
-    ],
-)
+@pytest.mark.parametrize("jobs, settings, rule, message", [
+    (2, "train.steps=5", "time", "--jobs 2 contradicts match = time"),
+    (3, "train.minutes=1.5", "parameters", r"--jobs 3 .* train.minutes = 1.5"),
+    (0, "train.steps=5", "none", "--jobs 0 is not between 1 and 1024"),
+])  # fmt: skip
 def test_what_is_measured_in_time_is_made_in_turn(jobs, settings, rule, message):
     arms, plain = (
         expand(load_recipe("gpt", [each]), [FFN]) for each in (settings, "train.steps=5")

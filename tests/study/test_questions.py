@@ -54,16 +54,13 @@ def test_a_study_of_four_arms_answers_its_hypothesis(studies):
     assert len(read_results(studies.asked())["same_quality"]) == len(others) == 3
 
 
-@pytest.mark.parametrize(
-    ("head", "message"),
-    [
-        ('also = ["bleu"]', "also"),
-        ('spread = "-1"', "spread"),
-        ('margin = "0.1 points"', "points"),
-        ('inspect = { what = "layers", beyond = 2 }', r"inspect\.beyond"),
-        ('inspect = { what = "layers", tokens = 0 }', r"inspect\.tokens"),
-    ],
-)
+@pytest.mark.parametrize("head, message", [
+    ('also = ["bleu"]', "also"),
+    ('spread = "-1"', "spread"),
+    ('margin = "0.1 points"', "points"),
+    ('inspect = { what = "layers", beyond = 2 }', r"inspect\.beyond"),
+    ('inspect = { what = "layers", tokens = 0 }', r"inspect\.tokens"),
+])  # fmt: skip
 def test_questions_that_do_not_fit_the_study_are_refused(studies, settings, head, message):
     name = head.partition(" ")[0]
     lines = [line for line in ASKED.splitlines() if not line.startswith(name)]
@@ -310,14 +307,11 @@ def test_a_study_that_broke_off_between_looks_has_the_verdicts_of_the_first_and_
     assert "unfinished: judged once all 3 seeds have ended" in str(early[0].note)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"until": None, "seeds_at_most": None, "seeds": 5}, "looked at with 3, 5 seeds"),
-        ({"seeds_at_most": 12}, "looked at with 3, 5 seeds"),
-        ({"margin": "0.25 bits per byte"}, "begun with no margin, not a margin of 0.25"),
-    ],
-)
+@pytest.mark.parametrize("changes, message", [
+    ({"until": None, "seeds_at_most": None, "seeds": 5}, "looked at with 3, 5 seeds"),
+    ({"seeds_at_most": 12}, "looked at with 3, 5 seeds"),
+    ({"margin": "0.25 bits per byte"}, "begun with no margin, not a margin of 0.25"),
+])  # fmt: skip
 def test_another_plan_of_looks_or_another_margin_is_refused_and_nothing_changes(
     studies, settings, changes, message
 ):

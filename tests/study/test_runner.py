@@ -186,18 +186,15 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings
 GRID = ("optimizer.lr=1e-3,1e-2",)
 
 
-@pytest.mark.parametrize(
-    ("options", "extra", "message"),
-    [
-        ({"seeds": None, "until": "decided", "seeds_at_most": 3}, [], "single look"),
-        ({"vary": ("model.share=none,all",)}, [], "use --match flops or --match time"),
-        ({"tune": GRID, "first_tuning_seed": 2}, [], "seed 2 would tune and be compared"),
-        ({"tune": GRID, "first_seed": 998}, [], "seed 1000 would tune and be compared"),
-        ({"tune": ("model.dropout=0,0.1",), "extend": 1}, [], "--extend"),
-        ({}, ["data.split=90/10/0"], r"data\.split"),
-        ({"tune": GRID}, ["data.split=90/0/10", "train.best_by=last"], r"--tune .*data\.split"),
-    ],
-)
+@pytest.mark.parametrize("options, extra, message", [
+    ({"seeds": None, "until": "decided", "seeds_at_most": 3}, [], "single look"),
+    ({"vary": ("model.share=none,all",)}, [], "use --match flops or --match time"),
+    ({"tune": GRID, "first_tuning_seed": 2}, [], "seed 2 would tune and be compared"),
+    ({"tune": GRID, "first_seed": 998}, [], "seed 1000 would tune and be compared"),
+    ({"tune": ("model.dropout=0,0.1",), "extend": 1}, [], "--extend"),
+    ({}, ["data.split=90/10/0"], r"data\.split"),
+    ({"tune": GRID}, ["data.split=90/0/10", "train.best_by=last"], r"--tune .*data\.split"),
+])  # fmt: skip
 def test_a_comparison_without_meaning_is_refused_before_anything_is_trained(
     studies, settings, options, extra, message
 ):
@@ -365,15 +362,12 @@ NOTES = {"data.path": "notes.txt"}
 PATHS = "data.path = 'book.txt' and 'notes.txt'"
 
 
-@pytest.mark.parametrize(
-    ("settings", "name", "message"),
-    [
-        ({**NOTES, "data.context": 64}, "train", f"training texts differ, {PATHS}"),
-        ({**BOOK, "data.split": "80/10/10"}, "train", "no data.split and data.split = '80"),
-        ({**NOTES, "data.tokenizer": "characters"}, "tokenizer", "data.tokenizer = 'bytes' and"),
-        ({**BOOK, "model.n_layers": 2}, "valid", "validation texts differ, though their settings"),
-    ],
-)
+@pytest.mark.parametrize("settings, name, message", [
+    ({**NOTES, "data.context": 64}, "train", f"training texts differ, {PATHS}"),
+    ({**BOOK, "data.split": "80/10/10"}, "train", "no data.split and data.split = '80"),
+    ({**NOTES, "data.tokenizer": "characters"}, "tokenizer", "data.tokenizer = 'bytes' and"),
+    ({**BOOK, "model.n_layers": 2}, "valid", "validation texts differ, though their settings"),
+])  # fmt: skip
 def test_settings_that_keep_two_runs_apart_are_named(settings, name, message):
     check_agree([recorded("a", BOOK), recorded("b", settings)])
     with pytest.raises(ConfigError, match="^a and b do not compare: ") as refused:

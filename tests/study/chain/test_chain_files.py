@@ -136,17 +136,14 @@ def test_a_chain_that_does_not_fit_is_refused_before_anything_is_trained(
     assert not list(out.glob("stages/*"))
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--tune", "optimizer.lr=0.1,0.2"], "write --tune finetune.optimizer.lr=0.1,0.2"),
-        (["train.seed=3"], "train.seed has no effect on a comparison"),
-        (["--tune", "finetune.objective.language_weight=0.1,0.2"], "arm no texts has its own"),
-        (["finetune.objective.language_weight=0.1"], "is what the arms of small differ in"),
-        (["--finetunings", "2000"], "finetunings"),
-        (["--until", "decided", "--seeds-at-most", "5"], "--until is of studies without stages"),
-    ],
-)
+@pytest.mark.parametrize("more, message", [
+    (["--tune", "optimizer.lr=0.1,0.2"], "write --tune finetune.optimizer.lr=0.1,0.2"),
+    (["train.seed=3"], "train.seed has no effect on a comparison"),
+    (["--tune", "finetune.objective.language_weight=0.1,0.2"], "arm no texts has its own"),
+    (["finetune.objective.language_weight=0.1"], "is what the arms of small differ in"),
+    (["--finetunings", "2000"], "finetunings"),
+    (["--until", "decided", "--seeds-at-most", "5"], "--until is of studies without stages"),
+])  # fmt: skip
 def test_options_without_effect_on_a_chain_are_refused(more, message, tmp_path, capsys):
     assert cli.main(words(write_chain(tmp_path), *more)) == 2
     assert message in capsys.readouterr().err
@@ -169,13 +166,10 @@ def test_missing_files_are_named_before_a_text_is_read(tmp_path, capsys):
 WRITTEN = {"objective": {"format": "text", "target_length": 8}}
 
 
-@pytest.mark.parametrize(
-    ("early", "late", "message"),
-    [
-        ({"data.path": "glue"}, {"data.path": "other"}, "late is scored on other rows than"),
-        (WRITTEN, WRITTEN, "objective.answer = rank has it rank the labels"),
-    ],
-)
+@pytest.mark.parametrize("early, late, message", [
+    ({"data.path": "glue"}, {"data.path": "other"}, "late is scored on other rows than"),
+    (WRITTEN, WRITTEN, "objective.answer = rank has it rank the labels"),
+])  # fmt: skip
 def test_members_that_give_no_answers_to_average_are_refused(
     early, late, message, tmp_path, monkeypatch, capsys
 ):

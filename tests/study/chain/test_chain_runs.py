@@ -140,16 +140,13 @@ def test_a_report_reads_no_texts_and_says_which_runs_are_missing(
     assert "no run of the baseline, full, has ended" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda kept: kept.update(n_seeds="2"), "n_seeds"),
-        (lambda kept: kept["chain"]["stages"].pop(), "its stages are not those of the study"),
-        (lambda kept: kept["keys"]["fresh"].pop("sst2"), "the arm fresh has no key of sst2"),
-        (lambda kept: kept["baselines"].update(sst2="../a.json"), "baselines.sst2"),
-        (None, "has no chain.json"),
-    ],
-)
+@pytest.mark.parametrize("damage, message", [
+    (lambda kept: kept.update(n_seeds="2"), "n_seeds"),
+    (lambda kept: kept["chain"]["stages"].pop(), "its stages are not those of the study"),
+    (lambda kept: kept["keys"]["fresh"].pop("sst2"), "the arm fresh has no key of sst2"),
+    (lambda kept: kept["baselines"].update(sst2="../a.json"), "baselines.sst2"),
+    (None, "has no chain.json"),
+])  # fmt: skip
 def test_a_damaged_chain_file_is_refused(done, tmp_path, damage, message):
     shutil.copy(done / "study.toml", tmp_path)
     content = json.loads((done / "chain.json").read_text())

@@ -48,15 +48,12 @@ def test_a_node_holds_as_many_tasks_as_what_it_has_least_of():
     assert Node("node", 8, None).n_tasks(Needs(2, 100 * GIB)) == 4
 
 
-@pytest.mark.parametrize(
-    ("needs", "nodes", "line"),
-    [
-        (Needs(16, GIB), NODES, r"train\.threads"),
-        (Needs(4, 65 * GIB), NODES, "make the model or the batch smaller"),
-        (Needs(1, 0, gpus=1), NODES[:1], "--device cpu"),
-        (Needs(1, GIB), [], "no node that takes tasks"),
-    ],
-)
+@pytest.mark.parametrize("needs, nodes, line", [
+    (Needs(16, GIB), NODES, r"train\.threads"),
+    (Needs(4, 65 * GIB), NODES, "make the model or the batch smaller"),
+    (Needs(1, 0, gpus=1), NODES[:1], "--device cpu"),
+    (Needs(1, GIB), [], "no node that takes tasks"),
+])  # fmt: skip
 def test_what_no_node_has_is_refused(needs, nodes, line):
     with pytest.raises(ConfigError, match=f"--on slurm: .*{line}"):
         check_needs([Needs(1, 0), needs], nodes, "slurm")
@@ -122,14 +119,11 @@ def test_places_that_name_no_cluster_are_refused(text, message):
         parse_place(text)
 
 
-@pytest.mark.parametrize(
-    ("asked", "line"),
-    [
-        ({"jobs": 2}, "--jobs 2 contradicts --on ray: it is for one machine"),
-        ({"match": "time"}, "--on ray contradicts match = time"),
-        ({"overrides": ["train.minutes=1"]}, "--on ray contradicts train.minutes = 1"),
-    ],
-)
+@pytest.mark.parametrize("asked, line", [
+    ({"jobs": 2}, "--jobs 2 contradicts --on ray: it is for one machine"),
+    ({"match": "time"}, "--on ray contradicts match = time"),
+    ({"overrides": ["train.minutes=1"]}, "--on ray contradicts train.minutes = 1"),
+])  # fmt: skip
 def test_what_contradicts_a_cluster_is_refused_before_it_is_looked_for(asked, line, tmp_path):
     given = {"overrides": ["train.steps=2"], "vary": [FFN], "out": tmp_path / "out", **asked}
     with pytest.raises(ConfigError, match=line):

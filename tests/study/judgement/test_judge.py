@@ -342,15 +342,12 @@ def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_on
     assert (judged.verdict, judged.low, judged.high) == ("worse", after.low, after.high)
 
 
-@pytest.mark.parametrize(
-    ("seeds", "expected"),
-    [
-        ((2, 3, 3), Reached(3, 1, is_judged=False)),  # before the first look
-        ((3, 3, 3), Reached(3, 4, is_judged=True)),  # a and c lack two each
-        ((5, 3, 5), Reached(5, 6, is_judged=True)),
-        ((8, 3, 8), Reached(8, 0, is_judged=True)),
-    ],
-)
+@pytest.mark.parametrize("seeds, expected", [
+    ((2, 3, 3), Reached(3, 1, is_judged=False)),  # before the first look
+    ((3, 3, 3), Reached(3, 4, is_judged=True)),  # a and c lack two each
+    ((5, 3, 5), Reached(5, 6, is_judged=True)),
+    ((8, 3, 8), Reached(8, 0, is_judged=True)),
+])  # fmt: skip
 def test_a_look_is_reached_once_all_that_go_on_have_ended(seeds, expected):
     # b is decided at once, c never.
     drawn = zip("abc", (1.0, 9.0, 1.01), seeds, (3, 3, 5), strict=True)
