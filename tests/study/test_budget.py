@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -63,9 +64,9 @@ def planned(*settings: str, vary=(), rule="parameters", seconds=()) -> Plan:
     return make_plan(study.arms, rule, PLENTY, clock if seconds else None)
 
 
-@pytest.mark.parametrize(
-    ("length", "steps"), [("train.steps=7", 7), ("train.tokens=1000", 6), ("train.epochs=2", None)]
-)
+@pytest.mark.parametrize("length, steps", [
+    ("train.steps=7", 7), ("train.tokens=1000", 6), ("train.epochs=2", None),
+])  # fmt: skip
 def test_a_length_is_given_in_steps_and_tokens(length, steps):
     (arm,) = planned(length, "train.batch_sequences=3", "data.context=64").arms
     assert (arm.steps, arm.tokens) == (steps, steps and steps * 3 * 64)
@@ -91,21 +92,22 @@ def test_what_does_not_fit_is_said_with_the_smallest_change_that_would():
         study = load_study("gpt", ["train.batch_sequences=32", *settings])
         return make_plan(study.arms, "none", replace(PLENTY, **resources)).arms[0]
 
-    micro = "train.micro_batch_sequences=16"
-    waits = "train.save_in_background=false"
+    def fitting(arm: ArmPlan):
+        return arm.fits_memory, arm.fits_disk, arm.change
+
+    micro, waits = "train.micro_batch_sequences=16", "train.save_in_background=false"
     copied, plenty = arm_of(micro), arm_of(micro, waits)
     tight = arm_of(micro, memory_bytes=copied.memory_bytes + PROGRAM_BYTES - 1)
-    assert (tight.fits_memory, tight.fits_disk, tight.change) == (False, True, (waits,))
+    assert fitting(tight) == (False, True, (waits,))
     # Weights and two moments of each parameter are copied.
     assert copied.memory_bytes - plenty.memory_bytes == 3 * 4 * copied.parameters.training
     memory_bytes = plenty.memory_bytes + PROGRAM_BYTES - 1
+    smaller = "train.micro_batch_sequences=15"
     tight = arm_of(micro, waits, memory_bytes=memory_bytes)
-    change = ("train.micro_batch_sequences=15",)
-    assert (tight.fits_memory, tight.fits_disk, tight.change) == (False, True, change)
-    assert arm_of(waits, *change, memory_bytes=memory_bytes).fits_memory
-    assert plenty.change is None
+    assert fitting(tight) == (False, True, (smaller,))
+    assert arm_of(waits, smaller, memory_bytes=memory_bytes).fits_memory and plenty.change is None
     full = arm_of(micro, waits, disk_bytes=plenty.disk_bytes - 1)
-    assert (full.fits_memory, full.fits_disk, full.change) == (True, False, ("model.n_layers=5",))
+    assert fitting(full) == (True, False, ("model.n_layers=5",))
 
 
 def test_runs_at_a_time_take_so_many_times_the_memory_and_a_part_of_the_time():
@@ -150,9 +152,7 @@ RECOMPUTED = ["train.recompute=blocks", "train.micro_batch_sequences=1"]
 
 
 @pytest.mark.parametrize("settings", [
-    ["train.micro_batch_sequences=11"],
-    RECOMPUTED,
-    [*RECOMPUTED, "model.n_layers=3"],
+    ["train.micro_batch_sequences=11"], RECOMPUTED, [*RECOMPUTED, "model.n_layers=3"],
     [*RECOMPUTED, "model.d_model=24"],
 ])  # fmt: skip
 def test_the_largest_value_that_fits_is_found(settings):
@@ -188,12 +188,6 @@ class Machine:
         self.now = 0.0
         self.steps: list[Recipe] = []
 
-    def clock(self) -> float:
-        return self.now
-
-    def probe(self, device: torch.device, precision: str, threads: int) -> float:
-        return self.product_speed
-
     def step_s(self, recipe: Recipe, vocab_size: int) -> float:
         context = recipe.data.context
         model = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
@@ -212,13 +206,9 @@ def measured(
     machine: Machine, *settings: str, shape=SHAPE, vary=(), resources=PLENTY, budget_s=55.0
 ) -> tuple[ArmPlan, ...]:
     arms = expand(load_recipe("gpt", [*shape, *FIXED, *settings]), list(vary))
-    shown: list[str] = []
-    parts = {"clock": machine.clock, "build": machine.build, "speed": machine.probe}
-    clock = Stopwatch(resources, shown.append, budget_s, **parts)
-    plans = make_plan(arms, "none", resources, clock).arms
-    names = [f"measuring {arm.name} ({n + 1} of {len(arms)})" for n, arm in enumerate(plans)]
-    assert shown == names
-    return plans
+    parts = {"clock": lambda: machine.now, "speed": lambda *given: machine.product_speed}
+    clock = Stopwatch(resources, lambda text: None, budget_s, build=machine.build, **parts)
+    return make_plan(arms, "none", resources, clock).arms
 
 
 @pytest.mark.parametrize("name", ["gpt", "albert-base"])
@@ -267,14 +257,13 @@ def test_the_budget_is_kept_however_much_slower_steps_are_than_expected(d_model,
 
 
 def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine(tmp_path, monkeypatch):
-    chosen = [
-        replace(PLENTY, has_fast_bfloat16=is_fast).precision(
-            load_recipe("gpt", [f"train.precision={precision}"]).recipe
-        )
-        for precision in ("auto", "float32", "bfloat16")
-        for is_fast in (True, False)
-    ]
-    assert chosen == ["bfloat16", "float32", "float32", "float32", "bfloat16", "bfloat16"]
+    for precision, of_fast, of_others in (
+        ("auto", "bfloat16", "float32"),
+        ("float32", "float32", "float32"),
+        ("bfloat16", "bfloat16", "bfloat16"),
+    ):
+        recipe = load_recipe("gpt", [f"train.precision={precision}"]).recipe
+        assert (PLENTY.precision(recipe), RESOURCES.precision(recipe)) == (of_fast, of_others)
     # A limit of oneDNN takes bfloat16 away.
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16\n")
     monkeypatch.setattr("sublayer.study.budget.resources._CPUINFO", tmp_path / "cpuinfo")
@@ -318,12 +307,11 @@ def resolved(**fields: Any) -> ModelConfig:
     return resolve_model(ModelConfig(**fields), vocab_size=101, context=31)
 
 
-def arms_of(*vary: str, base: str = "model.bias=false") -> tuple[list[Arm], list[ModelConfig]]:
-    arms = expand(load_recipe("gpt", [base]), vary)
+def arms_of(*vary: str) -> tuple[list[Arm], list[ModelConfig]]:
+    arms = expand(load_recipe("gpt", ["model.bias=false"]), vary)
     recipes = [arm.loaded.recipe for arm in arms]
-    return arms, [
-        resolve_model(each.model, vocab_size=256, context=each.data.context) for each in recipes
-    ]
+    size = {"vocab_size": 256}
+    return arms, [resolve_model(each.model, context=each.data.context, **size) for each in recipes]
 
 
 def test_matching_finds_the_width_of_the_nearest_number_of_parameters():
@@ -340,9 +328,7 @@ def test_matching_finds_the_width_of_the_nearest_number_of_parameters():
     # Equal arms are left alone even where blocks share weights.
     shared = [resolved(ffn=ffn, share="all") for ffn in ("relu", "gelu")]
     assert match_parameters("gelu", shared[1], shared[0]) == Match((), 0.0)
-
-
-def test_an_arm_that_differs_by_more_than_half_a_percent_is_marked():
+    # What differs by more than half a percent is marked.
     small = {"d_model": 8, "n_heads": 2}
     baseline = resolved(n_layers=1, d_ff=1, **small)
     coarse = resolved(n_layers=30, block=("ffn",), norm="none", positions="none", **small)
@@ -412,24 +398,20 @@ def test_an_arm_that_sets_what_matching_solves_is_refused(rule, vary, message):
 
 def test_a_mismatch_is_the_difference_from_the_control():
     study = load_study("macaron-translation", scale="paper")
-    models = [
-        resolve_model(arm.loaded.recipe.model, vocab_size=9000, context=64) for arm in study.arms
-    ]
+    recipes = [arm.loaded.recipe.model for arm in study.arms]
+    models = [resolve_model(each, vocab_size=9000, context=64) for each in recipes]
     sizes = [count_parameters(model).total for model in models]
-    expected = []
+    matches = match_arms(study.arms, models, "none")
     for place in (0, 2, 4):
         # 3 d_model more in each of 12 layers.
-        assert sizes[place + 1] - sizes[place] == 36 * models[place].d_model
-        expected += [0.0, pytest.approx(sizes[place + 1] / sizes[place] - 1)]
-    left = [match.mismatch for match in match_arms(study.arms, models, "none") if match is not None]
-    assert left == expected
+        more = 36 * models[place].d_model
+        assert sizes[place + 1] - sizes[place] == more
+        found = [match.mismatch for match in matches[place : place + 2]]
+        assert found == [0.0, pytest.approx(more / sizes[place])]
 
 
-STEPS = 301
-
-
-def resolve(recipe: Recipe) -> Recipe:
-    settled = {"steps": STEPS, "evaluate_steps": 31, "precision": "bfloat16", "threads": 2}
+def resolve(recipe: Recipe, **more: int) -> Recipe:
+    settled = {"steps": 301, "evaluate_steps": 31, "precision": "bfloat16", "threads": 2, **more}
     return recipe.model_copy(update={"train": recipe.train.model_copy(update=settled)})
 
 
@@ -448,7 +430,7 @@ def settled_arms(*texts: str, vary: str = "model.block=transformer,macaron") -> 
 def test_arms_have_the_baselines_steps_precision_and_threads():
     for each in match_budgets(settled_arms("train.minutes=3"), "parameters", MEASURES):
         train = each.loaded.recipe.train
-        assert (train.steps, train.minutes) == (STEPS, None)
+        assert (train.steps, train.minutes) == (301, None)
         assert (each.settings["train.precision"], each.settings["train.threads"]) == ("bfloat16", 2)
     fixed = settled_arms("train.steps=300", "train.precision=float32", "train.threads=1")
     baseline, macaron = match_budgets(fixed, "parameters", MEASURES)
@@ -461,19 +443,17 @@ def test_arms_have_the_baselines_steps_precision_and_threads():
 
 
 def test_arms_of_other_batches_have_the_tokens_and_evaluations_of_the_baselines_minutes():
-    def briefly(recipe: Recipe) -> Recipe:
-        update = {"evaluate_steps": 151, "evaluate_tokens": 999}
-        return recipe.model_copy(update={"train": resolve(recipe).train.model_copy(update=update)})
-
+    briefly = partial(resolve, evaluate_steps=151, evaluate_tokens=999)
     arms = settled_arms("train.minutes=3", vary="train.batch_sequences=16,7")
-    found = []
-    for measures in (MEASURES, replace(MEASURES, resolve=briefly)):
-        for each in match_budgets(arms, "none", measures):
-            train = each.loaded.recipe.train
-            found.append((train.steps, train.evaluate_steps, train.evaluate_tokens))
-    longer = round(STEPS * 16 / 7)
-    assert found[:2] == [(STEPS, None, None), (longer, None, None)]
-    assert found[2:] == [(STEPS, 151, 999), (longer, longer // 2, 999)]
+    longer = round(301 * 16 / 7)
+    for measures, expected in (
+        (MEASURES, [(301, None, None), (longer, None, None)]),
+        (replace(MEASURES, resolve=briefly), [(301, 151, 999), (longer, longer // 2, 999)]),
+    ):
+        found = [each.loaded.recipe.train for each in match_budgets(arms, "none", measures)]
+        assert [
+            (each.steps, each.evaluate_steps, each.evaluate_tokens) for each in found
+        ] == expected
 
 
 def test_matching_by_time_starts_from_the_steps_of_minutes_or_epochs():
@@ -481,7 +461,7 @@ def test_matching_by_time_starts_from_the_steps_of_minutes_or_epochs():
         _, macaron = match_budgets(settled_arms(length), "time", measures)
         return macaron.loaded.recipe.train.steps
 
-    assert steps_of("train.minutes=3", MEASURES) == round(STEPS * 0.2 / 0.25)
+    assert steps_of("train.minutes=3", MEASURES) == round(301 * 0.2 / 0.25)
     slow = replace(MEASURES, step_s=lambda loaded: 1.0)
     assert steps_of("train.epochs=2", slow) == pytest.approx(2 * 70_000 / (8 * 128), abs=1)
     # A machine that slows down steadily slows all arms alike.
@@ -556,14 +536,9 @@ def test_operations_that_depend_on_a_text_are_left_open_and_times_are_planned():
 
 def test_of_many_arms_the_header_has_the_largest_differences():
     widths = ",".join(str(768 + 8 * step) for step in range(9))
-    rates = ",".join("12345678")
-    for varied, start in (
-        (f"model.d_ff={widths}", "differ by up to 5.4 % in parameters and 5.2 % in operations"),
-        (f"optimizer.lr={rates}", "equal to half a percent"),
-    ):
-        arms = load_study("gpt", ["train.steps=30"], vary_texts=[varied]).arms
-        matched = match_budgets(arms, "none", MEASURES)
-        steps = [arm_steps(arm.loaded, MEASURES) for arm in matched]
-        [(label, text)] = budget_rows(matched, MEASURES, "none", steps)
-        assert label == "budgets"
-        assert text.replace("\N{NO-BREAK SPACE}", " ").startswith(f"{start}: sublayer plan")
+    arms = load_study("gpt", ["train.steps=30"], vary_texts=[f"model.d_ff={widths}"]).arms
+    matched = match_budgets(arms, "none", MEASURES)
+    steps = [arm_steps(arm.loaded, MEASURES) for arm in matched]
+    [(_, text)] = budget_rows(matched, MEASURES, "none", steps)
+    text = text.replace("\N{NO-BREAK SPACE}", " ")
+    assert text.startswith("differ by up to 5.4 % in parameters and 5.2 % in operations")

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,10 +41,7 @@ title = "Networks"
 source = "Nobody 2020"
 match = "flops"
 seeds = 5
-
-[scale.paper]
-recipe = "gpt"
-set = { "model.n_layers" = 12 }
+scale.paper = { recipe = "gpt", set.model.n_layers = 12 }
 
 [scale.cpu]
 recipe = "small.toml"
@@ -78,10 +74,10 @@ def test_a_study_has_the_arms_and_rules_of_its_file(path):
 
 
 def test_a_scale_has_seeds_and_caveats_and_tunes_otherwise_than_its_study(path):
-    head = 'seeds = 5\ncaveats = ["One text."]\ntune = { optimizer.lr = [1e-3, 2e-3] }'
+    head = 'seeds = 5\ncaveats = ["One text."]\ntune = { optimizer.lr = [1e-3, 2e-3] }\n'
     own = 'tune_by = "loss"\ncaveats = ["Few steps."]\ntune = { optimizer.lr = [1e-3, 4e-3] }'
-    text = STUDY.replace("seeds = 5", head).replace("[scale.cpu]", f"[scale.cpu]\n{own}\nseeds = 1")
-    path.write_text(text)
+    text = STUDY.replace("seeds = 5\n", head)
+    path.write_text(text.replace("[scale.cpu]", f"[scale.cpu]\n{own}\nseeds = 1"))
     found = [load_study(str(path), scale=scale) for scale in ("paper", "cpu")]
     assert [(each.n_seeds, each.tune_by, each.tune, each.caveats) for each in found] == [
         (5, "metric", ("optimizer.lr=0.001,0.002",), ("One text.",)),
@@ -94,24 +90,16 @@ def test_a_scale_has_seeds_and_caveats_and_tunes_otherwise_than_its_study(path):
 def test_the_scale_of_no_name_is_paper_then_cpu_then_the_first(path):
     text = STUDY
     for old, new, n_layers in (("paper", "paper", 12), ("paper", "long", 1), ("cpu", "short", 12)):
-        text = text.replace(f"[scale.{old}]", f"[scale.{new}]")
+        text = text.replace(f"scale.{old}", f"scale.{new}")
         path.write_text(text)
         assert load_study(str(path)).arms[0].loaded.recipe.model.n_layers == n_layers
 
 
 OWN_ARMS = """scale.paper.recipe = "gpt"
 scale.cpu.recipe = "gpt"
-scale.paper.arms = [{ name = "six" }, { name = "twelve", set = { model.n_layers = 12 } }]
-[[scale.cpu.arms]]
-name = "one"
-set = { model.n_layers = 1 }
-[[scale.cpu.arms]]
-name = "two"
-set = { model.n_layers = 2 }
-[[scale.cpu.arms]]
-name = "three"
-against = "two"
-set = { model.n_layers = 3 }
+scale.paper.arms = [{ name = "six" }, { name = "twelve", set.model.n_layers = 12 }]
+scale.cpu.arms = [{ name = "one", set.model.n_layers = 1 }, { name = "two", set.model.n_layers = 2 }
+    , { name = "three", against = "two", set.model.n_layers = 3 }]
 """
 
 
@@ -122,7 +110,7 @@ def test_a_scale_may_have_arms_of_its_own(path):
     assert [arm.loaded.recipe.model.n_layers for arm in cpu.arms] == [1, 2, 3]
     assert cpu.against == {"three": "two"}
     # An arm against itself is a control of others.
-    path.write_text(OWN_ARMS.replace('name = "two"', 'name = "two"\nagainst = "two"'))
+    path.write_text(OWN_ARMS.replace('name = "two"', 'name = "two", against = "two"'))
     assert load_study(str(path), scale="cpu").against == {"two": "two", "three": "two"}
 
 
@@ -131,9 +119,8 @@ def test_several_fields_make_every_combination():
     (arm,) = expand(loaded, [])
     assert arm.name == "gpt" and arm.loaded is loaded
     arms = expand(loaded, ["model.ffn=relu,swiglu", "model.norm=layer,rms", "model.n_layers=1,2,3"])
-    names = [arm.name for arm in arms]
-    assert (len(names), names[0]) == (12, "ffn=relu norm=layer n_layers=1")
-    assert names[-1] == "ffn=swiglu norm=rms n_layers=3"
+    assert (len(arms), arms[0].name) == (12, "ffn=relu norm=layer n_layers=1")
+    assert arms[-1].name == "ffn=swiglu norm=rms n_layers=3"
     model = arms[-1].loaded.recipe.model
     assert (model.ffn, model.norm, model.n_layers) == ("swiglu", "rms", 3)
     # Fields of one name keep their table in the label.
@@ -150,86 +137,70 @@ def test_values_are_split_at_commas_outside_brackets_and_quotes():
 
 
 def test_what_differs_beside_the_model_is_said(tmp_path):
-    other = tmp_path / "other.toml"
     changes = 'optimizer = { kind = "sgd", lr = 0.1 }\ndata.context = 64\n'
-    other.write_text(f'extends = "modern"\n{changes}')
-    (caveat,) = load_asked(["gpt", str(other)]).caveats
+    (tmp_path / "other.toml").write_text(f'extends = "modern"\n{changes}')
+    (caveat,) = load_asked(["gpt", str(tmp_path / "other.toml")]).caveats
     assert caveat.startswith("other differs from gpt in more than the model")
     for change in ("data.context = 64 (there 128)", "optimizer.kind = 'sgd' (there 'adamw')"):
         assert change in caveat
     assert "model." not in caveat and "momentum" not in caveat
 
 
-def test_names_are_kept_short_and_no_two_trials_have_one_folder():
+def test_names_are_kept_short_and_of_trials_the_lowest_loss_is_chosen():
     assert name_folder("gpt", ["model.ffn", "optimizer.lr"]) == "gpt-ffn-lr"
-    assert name_folder("gpt", []) == "gpt"
     long = name_arms(["iwslt14-small-macaron", "iwslt14-small-transformer", "multi30k-tiny"])
     assert long == "iwslt14-small-macaron-and-more"
     fields = "lr=3e-4, batch_sequences=16, warmup_share=0.1, weight_decay=0.0"
     folders = [Trial(f"{fields}{last}", {}).folder for last in "159"]
     assert len(set(folders)) == 3 and max(map(len, folders)) <= 60
     assert Trial("lr=3e-4 dropout=0.1", {}).folder == "lr=3e-4-dropout=0.1"
-
-
-def test_the_lowest_validation_loss_is_chosen_and_failures_never_are():
     trials = [Trial(name, {"optimizer.lr": 1.0}) for name in "abc"]
     assert choose_trial(trials, {"a": 2.0, "b": 1.5, "c": None}).name == "b"
     assert choose_trial(trials, {"a": None, "b": None, "c": None}).name == "a"
 
 
-CONTRAST = 'hypothesis = {{ says = "x", contrast = {{ {} }} }}'
-ONE, OTHER = 'name = "a"', 'name = "b", set = { model.d_ff = 9 }'
-REFUSED = {
-    "scale.Paper": ("[scale.cpu]", "[scale.Cpu]", "no name of a scale"),
-    "scale.cpu.seeds": ("[scale.cpu]", "[scale.cpu]\nseeds = 0", r"scale\.cpu\.seeds = 0"),
-    "a typo": ('match = "flops"', 'math = "flops"', "math .* match"),
-    "equal arms": ('set.model = { ffn = "swiglu", d_ff = 96 }', 'set.model.ffn = "relu"', "equal"),
-    "a seed of an arm": ('"model.ffn" = "relu"', '"train.seed" = 3', r"train\.seed"),
-    "tune_by without tune": ("seeds = 5", 'tune_by = "loss"', "tune_by"),
-    "tune_by": ("seeds = 5", 'tune_by = "bleu"\ntune.optimizer.lr = [1, 2]', "tune_by = 'bleu'"),
-    "against no arm": ('name = "gated"', 'name = "gated"\nagainst = "x"', "against x"),
-    "a control of none": ('name = "gated"', 'name = "gated"\nagainst = "gated"', "itself"),
-    "the first against": ('name = "relu"', 'name = "relu"\nagainst = "gated"', "is the first"),
-    "score.stride": ("seeds = 5", "score.stride = 129", r"score\.stride = 129"),
-    "no arm in a contrast": ("seeds = 5", CONTRAST.format("x = 1, relu = -1"), "about x"),
-    "no contrast": ("seeds = 5", CONTRAST.format("gated = 1, relu = -0.5"), "add up to 0.5"),
-    "an empty contrast": ("seeds = 5", CONTRAST.format("gated = 0, relu = 0"), "add up to 0"),
-    "arms twice": ("[scale.cpu]", f"[scale.cpu]\narms = [{{{ONE}}}, {{{OTHER}}}]", "arms twice"),
-}
+CPU, SEEDS, GATED = "[scale.cpu]", "seeds = 5\n", 'name = "gated"'
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_file_that_is_wrong_is_refused(path, case):
-    old, new, message = REFUSED[case]
+@pytest.mark.parametrize("old, new, message", [
+    (CPU, "[scale.Cpu]", "no name of a scale"),
+    (CPU, f"{CPU}\nseeds = 0", r"scale\.cpu\.seeds = 0"),
+    ('set.model = { ffn = "swiglu", d_ff = 96 }', 'set.model.ffn = "relu"', "equal"),
+    ('"model.ffn" = "relu"', '"train.seed" = 3', r"train\.seed"),
+    (SEEDS, 'tune_by = "loss"\n', "tune_by"),
+    (SEEDS, 'tune_by = "bleu"\ntune.optimizer.lr = [1, 2]\n', "tune_by = 'bleu'"),
+    (GATED, f'{GATED}\nagainst = "x"', "against x"),
+    (GATED, f'{GATED}\nagainst = "gated"', "itself"),
+    ('name = "relu"', 'name = "relu"\nagainst = "gated"', "is the first"),
+    (SEEDS, "score.stride = 129\n", r"score\.stride = 129"),
+    (SEEDS, 'hypothesis = { says = "x", contrast = { x = 1, relu = -1 } }\n', "about x"),
+    (SEEDS, 'hypothesis = { says = "x", contrast = { gated = 1, relu = -0.5 } }\n', r"to 0\.5"),
+    (SEEDS, 'hypothesis = { says = "x", contrast = { gated = 0, relu = 0 } }\n', "add up to 0"),
+    (CPU, f'{CPU}\narms = [{{ name = "a" }}, {{ name = "b", set.model.d_ff = 9 }}]', "arms twice"),
+])  # fmt: skip
+def test_a_file_that_is_wrong_is_refused(path, old, new, message):
     assert old in STUDY
     path.write_text(STUDY.replace(old, new))
     with pytest.raises(ConfigError, match=message):
-        load_study(str(path), scale=None if old == "[scale.cpu]" else "cpu")
+        load_study(str(path), scale=None if old == CPU else "cpu")
 
 
 def vary(*texts: str) -> object:
     return expand(load_recipe("gpt", ["model.gelu=exact"]), texts)
 
 
-MISTAKES: list[tuple[Callable[[], object], str]] = [
+@pytest.mark.parametrize("load, message", [
     (lambda: load_study("gpt", scale="cpu"), "gpt is a recipe"),
     (lambda: load_study("dmeo"), "study demo"),
     (lambda: load_study("demo", ["model.ffn=glu"]), r"model\.ffn is what the arms"),
-    (lambda: load_study("demo", scale="large"), "no scale large: it has cpu"),
     (lambda: vary("model.ffn=relu,"), "empty value"),
     (lambda: vary("model.ffn=relu,gelu", "model.ffn=glu,geglu"), "given twice"),
     (lambda: vary("title=a,b"), "title"),
     (lambda: vary("model.init_std=0.01,0.02,2e-2"), r"init_std=2e-2 is equal to arm init_std=0"),
     (lambda: vary('model.block=["ffn",transformer'), "is missing"),
-    (lambda: vary("model.gelu=exact,tanh"), r"model\.gelu is both set and"),
     (lambda: load_asked(["gpt", "demo"]), "demo is a study"),
-    (lambda: load_asked(["gpt", "modern"], scale="cpu"), "leave it out"),
-    (lambda: load_asked(["gpt", "modren"]), "did you mean modern"),
     (lambda: load_asked(["gpt"] * 1001), "too many arms"),
-]
-
-
-@pytest.mark.parametrize(("load", "message"), MISTAKES)
+])  # fmt: skip
 def test_arms_that_cannot_be_compared_are_refused(load, message):
     with pytest.raises(ConfigError, match=message):
         load()
@@ -246,17 +217,15 @@ def test_a_margin_is_a_number_or_has_the_unit_of_differences():
     ):
         assert Question(margin=written).margin_of("a study", metric) == size
         assert Question(spread=written).spread_of("a study", metric) == size
-    for written in ("0", "0.1 BLEU", "a little", "inf", "100 points"):
-        metric = accuracy if "points" in written else BITS_PER_BYTE
+    for written, metric in (("0", BITS_PER_BYTE), ("inf", BITS_PER_BYTE), ("100 points", accuracy)):
         with pytest.raises(ConfigError, match="margin = "):
             Question(margin=written).margin_of("a study", metric)
 
 
 def test_published_values_stand_with_the_arm_or_with_the_scale(path):
     def checked(scale: str, published: str) -> Study:
-        stands = 'name = "gated"\npublished = { bits_per_byte = 1.636 }'
-        text = STUDY.replace("[scale.cpu]", f"[scale.cpu]\npublished.{published}")
-        path.write_text(text.replace('name = "gated"', stands))
+        text = STUDY.replace(CPU, f"{CPU}\npublished.{published}")
+        path.write_text(text.replace(GATED, f"{GATED}\npublished.bits_per_byte = 1.636"))
         study = load_study(str(path), scale=scale)
         check_study(study, fixed(3))
         return study
@@ -273,7 +242,6 @@ def test_published_values_stand_with_the_arm_or_with_the_scale(path):
 
 
 SCALES = [(name, scale) for name in shipped_studies() for scale in study_scales(name)]
-ENCODERS = [name for name in shipped_studies() if name.startswith(("albert-", "bert-"))]
 
 
 def heads(d_model: int, d_embed: int) -> int:
@@ -319,30 +287,25 @@ ARMS: dict[str, dict[str, int]] = {
     "albert-data": {"without additional data": BASE, "with additional data": BASE},
     "albert-depth": {f"{n} layer{'s' if n > 1 else ''}": 17_847_474 for n in (1, 3, 6, 12, 24, 48)},
 }
+SHARED = ("not shared", "shared attention", "shared FFN", "all shared")
 # Millions, without heads: Lan et al. 2020, tables 4 and 5 of the draft, without the pooler there,
 # and of the widths, with it.
 SHARING = {
-    "E = 768, not shared": 108.49,
-    "E = 768, shared attention": 82.49,
-    "E = 768, shared FFN": 56.53,
-    "E = 768, all shared": 30.52,
-    "E = 128, not shared": 89.06,
-    "E = 128, shared attention": 63.06,
-    "E = 128, shared FFN": 37.10,
-    "E = 128, all shared": 11.09,
+    f"E = {width}, {shared}": millions
+    for width, row in ((768, (108.49, 82.49, 56.53, 30.52)), (128, (89.06, 63.06, 37.10, 11.09)))
+    for shared, millions in zip(SHARED, row, strict=True)
 }
 WIDTHS = {"H = 1024": 17.7, "H = 2048": 58.7, "H = 4096": 222.6, "H = 6144": 495.5}
 
 
 def test_arms_have_the_papers_parameters():
     found = totals(load_study("albert-sharing", scale="paper"))
-    widths = {arm: heads(768, 128 if "128" in arm else 768) for arm in found}
     pooler = 768 * 768 + 768
-    assert {arm: round((found[arm] - pooler - widths[arm]) / 1e6, 2) for arm in found} == SHARING
-    found = totals(load_study("albert-width", scale="paper"))
-    assert {
-        arm: round((total - heads(int(arm[4:]), 128)) / 1e6, 1) for arm, total in found.items()
-    } == WIDTHS
+    widths = {arm: pooler + heads(768, 128 if "128" in arm else 768) for arm in found}
+    assert {arm: round((found[arm] - widths[arm]) / 1e6, 2) for arm in found} == SHARING
+    totals_by_width = totals(load_study("albert-width", scale="paper")).items()
+    found = {arm: round((n - heads(int(arm[4:]), 128)) / 1e6, 1) for arm, n in totals_by_width}
+    assert found == WIDTHS
 
 
 @pytest.mark.parametrize("name", rows(ARMS, 2))
@@ -390,13 +353,10 @@ def published_average(study: Study, arm: str, average: str) -> float:
     return value_of(columns_of(study)[average], published)
 
 
-# The paper's averages, and by how much they miss what their row gives.
-AVERAGES = {
-    **dict.fromkeys(("albert-main", "albert-embedding", "albert-sentence", "albert-depth"), 0.1),
-    "albert-sharing": 0.15,
-    **dict.fromkeys(("albert-same-time", "albert-data", "albert-dropout", "albert-width"), 0.1),
-    "gpt1-ablation": 0.07,
-}
+# By how much averages of the papers miss what their row gives.
+ALBERT = ("main", "embedding", "sentence", "depth", "same-time", "data", "dropout", "width")
+AVERAGES = {**{f"albert-{name}": 0.1 for name in ALBERT}, "albert-sharing": 0.15}
+AVERAGES["gpt1-ablation"] = 0.07
 
 
 @pytest.mark.parametrize("name", rows(AVERAGES, 3))
@@ -424,21 +384,11 @@ def test_averages_of_glus_and_macarons_are_the_printed_ones():
 
 
 CHAINS = [name for name, scale in SCALES if scale == "cpu" and load_study(name, scale=scale).chain]
-SMALL = {
-    "sst2": write_sst2,
-    "stsb": write_stsb,
-    "rte": write_rte,
-    "copa": write_copa,
-    "squad": lambda folder: write_squad(folder / "squad"),
-}
+SMALL = (write_sst2, write_stsb, write_rte, write_copa)
 PUBLISHED = ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race")
-SHIPPED = Path(sublayer.__file__).parent / "studies"
 # Over what arms do not differ in.
-PRETRAINING = (
-    *("train.steps=4", "train.evaluate_steps=4", "train.batch_sequences=4"),
-    *("train.evaluate_tokens=512", "data.documents=file"),
-)
-FINETUNING = ("steps=3", "evaluate_steps=3", "batch_sequences=8")
+SHORT = ["train.steps=4", "train.evaluate_steps=4", "train.batch_sequences=4"]
+SHORT += ["train.evaluate_tokens=512", "data.documents=file"]
 
 
 @pytest.fixture(scope="module")
@@ -450,8 +400,9 @@ def place(tmp_path_factory):
     for part in range(12):
         said = (line(n, n % 7, part, "fine" if (n + part) % 3 else "dull", n) for n in range(120))
         (folder / "texts" / f"{part}.txt").write_text("\n".join(said))
-    for write in SMALL.values():
+    for write in SMALL:
         write(folder / "tasks")
+    write_squad(folder / "tasks" / "squad")
     for name in PUBLISHED:
         write_published(folder / "tasks", name)
     with pytest.MonkeyPatch.context() as patch:
@@ -459,28 +410,22 @@ def place(tmp_path_factory):
         yield folder
 
 
-def shortened(name: str, folder: Path) -> str:
-    """The study, as a file of its own where it keeps a step that a toy's training has not."""
-    text = (SHIPPED / f"{name}.toml").read_text()
-    if "keep_steps" not in text:
-        return name
-    path = folder / f"{name}.toml"
-    short = text.replace("keep_steps = [1000]", "keep_steps = [2]")
-    path.write_text(short.replace("from_step = 1000\n", "from_step = 2\n"))
-    return str(path)
-
-
 @pytest.mark.all
 @pytest.mark.parametrize("name", rows(CHAINS, 1))
 def test_a_chain_runs_from_beginning_to_end_at_the_size_of_a_toy(name, place, tmp_path):
-    study = load_study(name, scale="cpu")
-    words = ["compare", shortened(name, tmp_path), "--scale", "cpu", "--seeds", "1"]
-    words += ["--out", str(tmp_path / "out"), f"data.path={place / 'texts'}", *PRETRAINING]
+    study, path = load_study(name, scale="cpu"), tmp_path / f"{name}.toml"
+    text = (Path(sublayer.__file__).parent / "studies" / path.name).read_text()
+    # A toy's training has no step 1000.
+    text = text.replace("keep_steps = [1000]", "keep_steps = [2]")
+    path.write_text(text.replace("from_step = 1000\n", "from_step = 2\n"))
+    words = ["compare", str(path), "--scale", "cpu", "--seeds", "1", *SHORT]
+    words += ["--out", str(tmp_path / "out"), f"data.path={place / 'texts'}"]
     has_merges = study.arms[0].loaded.recipe.data.merges is not None
     words.append("data.merges=60" if has_merges else "data.vocab_size=200")
     if study.chain.finetunes:
         words += ["--finetunings", "1", "--data", str(place / "tasks")]
-        words += [f"finetune.train.{each}" for each in FINETUNING]
+        short = ("steps=3", "evaluate_steps=3", "batch_sequences=8")
+        words += [f"finetune.train.{each}" for each in short]
     else:
         words += [f"{stage.name}.train.steps=3" for stage in study.chain.stages]
     assert cli.main(words) == 0

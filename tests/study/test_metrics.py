@@ -56,21 +56,21 @@ from tests.study.studies import WORDS, settings_of
 STUDY = """
 match = "none"
 {metric}
+arms = [{{ name = "one", set = {{ {one} }} }}, {{ name = "two", set = {{ {two} }} }}]
 [scale.cpu]
 recipe = "albert-small"
 [scale.cpu.set]
 model = {{ n_layers = 1, d_model = 16, n_heads = 2, d_embed = 8 }}
 train = {{ steps = 4, batch_sequences = 4, threads = 1, precision = "float32" }}
-data = {{ sentences = "lines", documents = "blank-line", {data} }}
-[[arms]]
-name = "one"
-{one}
-[[arms]]
-name = "two"
-{two}
+[scale.cpu.set.data]
+sentences = "lines"
+documents = "blank-line"
+vocab_size = 60
+context = 32
+path = "{text}"
 """
-HEADLESS = 'set = { model.sentence_classes = 0, objective.sentence = "none" }'
-NONE, SOP = ('set = { objective.sentence = "none" }', 'set = { objective.sentence = "sop" }')
+HEADLESS = 'model.sentence_classes = 0, objective.sentence = "none"'
+NONE, SOP = 'objective.sentence = "none"', 'objective.sentence = "sop"'
 
 
 @pytest.fixture(autouse=True)
@@ -92,28 +92,29 @@ def write_documents(name: str, n_sentences: int, first: int = 0) -> None:
 
 
 def study_file(metric: str = "", *, one: str = NONE, two: str = SOP, text: str = "text.txt") -> str:
-    line = f'metric = "{metric}"' if metric else ""
-    data = f'vocab_size = 60, context = 32, path = "{Path(text).resolve()}"'
-    content = STUDY.format(metric=line, data=data, one=one, two=two)
-    Path("study_file.toml").write_text(content)
+    named = {"metric": f'metric = "{metric}"' if metric else "", "text": Path(text).resolve()}
+    Path("study_file.toml").write_text(STUDY.format(**named, one=one, two=two))
     return "study_file.toml"
 
 
-def compared(source: str) -> dict[str, Any]:
-    return compare(source, seeds=1, out="out")
-
-
 def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(folder):
+    others = ["mlm_accuracy", "nsp_accuracy", "loss"]
     for named, names in (
-        ("sop_accuracy", ["sop_accuracy", "mlm_accuracy", "nsp_accuracy", "loss"]),
-        ("", ["mlm_accuracy", "nsp_accuracy", "sop_accuracy", "loss"]),
+        ("sop_accuracy", ["sop_accuracy", *others]),
+        ("", [*others[:2], "sop_accuracy", "loss"]),
     ):
         metrics = study_metrics(load_study(study_file(named)))
         assert [metric.name for metric in metrics] == names
         assert [metric.is_lower_better for metric in metrics] == [False, False, False, True]
+    for metric, one, message in (
+        ("accuracy", NONE, "metric = 'accuracy' is not one of mlm_accuracy, nsp_accuracy.*loss"),
+        ("sop_accuracy", HEADLESS, r"sop_accuracy needs a head: one .*sentence_classes = 0"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            study_metrics(load_study(study_file(metric, one=one)))
     write_documents("single.txt", 1)
     with pytest.raises(DataError, match="no document of the test split has two sentences"):
-        compared(study_file("sop_accuracy", text="single.txt"))
+        compare(study_file("sop_accuracy", text="single.txt"), seeds=1, out="out")
     assert not list(folder.rglob("record.json"))
 
 
@@ -127,14 +128,16 @@ def test_other_text_and_other_vocabularies_are_noted():
     assert small.startswith("The test split is 4 documents: ")
     assert text.startswith("two: scored on another text")
     assert vocabulary.startswith("two: another vocabulary")
-    alike = {"one": data["one"], "two": replace(data["one"])}
-    assert list_text_caveats(alike, metric) == [small]
+    assert list_text_caveats({"one": data["one"], "two": replace(data["one"])}, metric) == [small]
     # An arm has the text of what it is compared with, a control that of itself.
     pairs = {**data, "three": replace(data["two"])}
     against = {"two": "two", "three": "two"}
     assert list_text_caveats(pairs, metric, against=against) == [small]
     crossed = list_text_caveats(pairs, metric, against={"two": "three"})
     assert [note.partition(":")[0] for note in crossed[1:]] == ["three", "three"]
+
+
+SST2 = {"data.tasks": "sst2"}
 
 
 def test_what_cannot_be_compared_is_noted_by_the_basis_of_the_metric():
@@ -174,24 +177,15 @@ def test_spread_windows_score_the_same_tokens_behind_every_context():
     assert whole == windows(41, context=4, stride=2)
 
 
-ENCODER = {**PAIR, "data.tasks": "sst2"}
-WRITER = {**TEXT, "data.tasks": "sst2"}
-DECODER = {key: value for key, value in WRITER.items() if not key.startswith("model.")}
-KINDS: dict[str, tuple[dict[str, Any], int]] = {
-    "labels": (ENCODER, 1),
-    "numbers": (PAIR, 1),
-    "choices": ({**PAIR, "data.tasks": "copa"}, 2),
-    "orders": ({**TRAVERSAL, "data.tasks": "stsb", "objective.language_weight": 0.0}, 2),
-    "traversals": (TRAVERSAL, 2),
-    "text": ({**TEXT, "data.tasks": ["sst2", "rte"]}, 1),
-    "text of a decoder": (DECODER, 1),
-}
-"""Recipes, and the rows of an example."""
+DECODER = {key: value for key, value in TEXT.items() if not key.startswith("model.")}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_plan_has_the_parameters_of_a_run_and_times_random_examples(kind, workshop):
-    settings, n_rows = KINDS[kind]
+@pytest.mark.parametrize("settings, n_rows", [
+    ({**PAIR, **SST2}, 1), (PAIR, 1), ({**PAIR, "data.tasks": "copa"}, 2), (TRAVERSAL, 2),
+    ({**TRAVERSAL, "data.tasks": "stsb", "objective.language_weight": 0.0}, 2),
+    ({**TEXT, "data.tasks": ["sst2", "rte"]}, 1), ({**DECODER, **SST2}, 1),
+], ids=["labels", "numbers", "choices", "traversals", "orders", "text", "decoder"])  # fmt: skip
+def test_a_plan_has_the_parameters_of_a_run_and_times_random_examples(settings, n_rows, workshop):
     recipe = workshop.recipe(settings).recipe
     data = prepare_data(recipe)
     resolved = resolve(recipe, data, Place(torch.device("cpu"), World(rank=0, size=1)))
@@ -208,29 +202,18 @@ def test_a_plan_has_the_parameters_of_a_run_and_times_random_examples(kind, work
     assert torch.isfinite(result.loss) and result.gradient_norm > 0
 
 
-def test_a_metric_that_no_arm_or_not_every_arm_has_is_refused():
-    for metric, one, message in (
-        ("accuracy", NONE, "metric = 'accuracy' is not one of mlm_accuracy, nsp_accuracy.*loss"),
-        ("sop_accuracy", HEADLESS, r"sop_accuracy needs a head: one .*sentence_classes = 0"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            study_metrics(load_study(study_file(metric, one=one)))
-
-
 def test_every_metric_is_scored_on_the_examples_and_with_the_tokenizer_of_the_first():
-    half = NONE.replace("}", ', data.split = "45/50/5" }')
-    whole = SOP.replace("}", ', data.split = "90/5/5" }')
-    path = study_file("sop_accuracy", one=half, two=whole)
+    one, two = f'{NONE}, data.split = "45/50/5"', f'{SOP}, data.split = "90/5/5"'
+    path = study_file("sop_accuracy", one=one, two=two)
     first, second = (prepare(arm.loaded.recipe.data).tokenizer for arm in load_study(path).arms)
     assert first.fingerprint != second.fingerprint
-    result = compared(path)
+    result = compare(path, seeds=1, out="out")
     assert (result["metric"], result["is_lower_better"]) == ("sop_accuracy", False)
-    names = ["mlm_accuracy", "nsp_accuracy", "loss"]
     further = {each["metric"]: each["is_lower_better"] for each in result["further"]}
-    assert further == dict(zip(names, (False, False, True), strict=True))
+    assert further == {"mlm_accuracy": False, "nsp_accuracy": False, "loss": True}
     for arm in result["arms"]:
         assert all(0 <= value <= 1 for value in arm["values"]) and arm["curves"]
-        assert list(arm["further"]) == names
+        assert list(arm["further"]) == list(further)
     one, two = (arm["further"]["loss"]["values"] for arm in result["arms"])
     (difference,) = result["further"][2]["differences"]
     assert difference["mean"] == pytest.approx(two[0] - one[0])
@@ -245,11 +228,11 @@ def test_every_metric_is_scored_on_the_examples_and_with_the_tokenizer_of_the_fi
     for name in ("mlm_accuracy", "loss"):
         found = result["arms"][1]["further"][name]["values"]
         assert found == pytest.approx([scores[name]], rel=1e-5)
-    assert compared(path) == result
+    assert compare(path, seeds=1, out="out") == result
 
 
 def test_metrics_that_some_arms_lack_are_missing_and_those_of_no_arm_left_out(folder):
-    result = compared(study_file(one=HEADLESS))
+    result = compare(study_file(one=HEADLESS), seeds=1, out="out")
     names = ["nsp_accuracy", "sop_accuracy", "loss"]
     assert [each["metric"] for each in result["further"]] == names
     assert result["arms"][0]["further"]["sop_accuracy"] == {"seeds": [], "values": []}
@@ -257,8 +240,8 @@ def test_metrics_that_some_arms_lack_are_missing_and_those_of_no_arm_left_out(fo
     # Arms of one text train one tokenizer.
     assert len(list((folder / "cache" / "tokenizers").iterdir())) == 1
     assert not (folder / "out/.tokenizer.json").exists()
-    wide = HEADLESS.replace("set = {", "set = { model.d_ff = 24,")
-    alike = compare(study_file(one=HEADLESS, two=wide), seeds=1, out="headless")
+    wide = study_file(one=HEADLESS, two=f"{HEADLESS}, model.d_ff = 24")
+    alike = compare(wide, seeds=1, out="headless")
     assert [each["metric"] for each in alike["further"]] == ["loss"]
 
 
@@ -298,15 +281,14 @@ def test_a_study_scores_the_split_and_the_tokens_that_it_names(studies):
 
 
 def test_an_encoder_and_a_writer_of_text_are_compared_by_the_score_of_one_task(workshop, capsys):
-    for name, settings in (("pair", ENCODER), ("text", {**WRITER, "model.positions": "learned"})):
+    learned = {**TEXT, **SST2, "model.positions": "learned"}
+    for name, settings in (("pair", {**PAIR, **SST2}), ("text", learned)):
         recipe = workshop.recipe(settings, **{"train.steps": 2, "train.evaluate_steps": 2}).recipe
         Path(f"{name}.toml").write_text(dump_recipe(recipe))
     words = ["compare", "pair.toml", "text.toml", "--match", "none", "--out", "out", "--json"]
     assert cli.main([*words, "--seeds", "3"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["differences"][0]["parts"]["items"] is None
-    assert [arm["name"] for arm in result["arms"]] == ["pair", "text"]
-    assert result["metric"] == "score"
+    assert result["differences"][0]["parts"]["items"] is None and result["metric"] == "score"
     # Both are scored on the same rows, whatever stands around them.
     assert not any("another text" in note for note in result["notes"])
     assert cli.main(["compare", *(f"out/arms/{arm}/seed-0" for arm in ("0-pair", "1-text"))]) == 2
@@ -324,8 +306,7 @@ def run_of(seed: int, n_items: int = 12, *, n_documents: int | None = 3, digest=
         "correct": rng.integers(0, 20, n_items),
     }
     table = ItemTable("a window", digest, columns, documents)
-    items = Items("test", "cd" * 32, {"windows": table})
-    return RunItems(f"arm {seed % 2}", seed, items, {"windows": 1})
+    return RunItems(f"arm {seed % 2}", seed, Items("test", "", {"windows": table}), {"windows": 1})
 
 
 def header_of(path: Path) -> dict[str, Any]:
@@ -374,10 +355,8 @@ def test_a_small_study_keeps_every_item(tmp_path):
     for run, found in zip(runs, read_study_items(path), strict=True):
         assert (found.arm, found.seed, found.added) == (run.arm, run.seed, {"windows": 1})
         before, after = run.items.tables["windows"], found.items.tables["windows"]
-        assert (after.digest, after.documents.tolist()) == (
-            before.digest,
-            before.documents.tolist(),
-        )
+        assert after.digest == before.digest
+        assert after.documents.tolist() == before.documents.tolist()
         for name in ("tokens", "bytes", "correct"):
             assert after.columns[name].tolist() == before.columns[name].tolist()
         assert np.abs(after.columns["nats"] - before.columns["nats"]).max() <= FINE
@@ -416,21 +395,16 @@ def altered(**changed: Any) -> bytes:
 
 
 JUNK = lzma.compress(b"x" * 100)
-DAMAGED = {
-    "a run that is not there": (lambda: altered(runs=[0, 7]), "it has no run 7"),
-    "a run too few": (lambda: altered(runs=[0]), "does not fit"),
-    "nothing shared": (lambda: altered(shared=[]), "does not fit"),
-    "no number": (lambda: altered(steps={"nats": "x"}), "steps"),
-    "no archive": (lambda: b"no archive", STUDY_ITEMS),
-    "cut short": (lambda: JUNK[:-20], STUDY_ITEMS),
-    "no arrays": (lambda: JUNK, STUDY_ITEMS),
-    "of 129 MiB unpacked": (lambda: lzma.compress(b"\0" * (129 << 20)), STUDY_ITEMS),
-}
 
 
-@pytest.mark.parametrize("name", DAMAGED)
-def test_damaged_files_of_items_are_refused_in_a_line(tmp_path, name):
-    data, message = DAMAGED[name]
+@pytest.mark.parametrize("data, message", [
+    (lambda: altered(runs=[0, 7]), "it has no run 7"), (lambda: altered(runs=[0]), "does not fit"),
+    (lambda: altered(shared=[]), "does not fit"), (lambda: altered(steps={"nats": "x"}), "steps"),
+    (lambda: b"no archive", STUDY_ITEMS), (lambda: JUNK[:-20], STUDY_ITEMS),
+    (lambda: JUNK, STUDY_ITEMS),
+    (lambda: lzma.compress(b"\0" * (129 << 20)), STUDY_ITEMS),  # 129 MiB
+])  # fmt: skip
+def test_damaged_files_of_items_are_refused_in_a_line(tmp_path, data, message):
     path = tmp_path / STUDY_ITEMS
     path.write_bytes(altered())
     assert len(read_study_items(path)) == 2

@@ -24,20 +24,11 @@ from sublayer.study.results_json import results_to_json
 from sublayer.tasks.metrics.score import score
 from tests.breadth import rows
 from tests.stopping import stopped_at
-from tests.study.chain.chains import (
-    DATA,
-    ENSEMBLE,
-    FINETUNE,
-    FIXED,
-    KEPT,
-    MODEL,
-    QUESTION,
-    STEPS,
-    finished,
-    words,
-    write_chain,
-)
+from tests.study.chain import chains
+from tests.study.chain.chains import ENSEMBLE, KEPT, QUESTION, finished, words, write_chain
 from tests.study.studies import copied, read_results, timeless, values
+
+ONCE = {"seeds": 1, "finetunings": 1}
 
 
 @pytest.fixture
@@ -94,9 +85,11 @@ def test_a_chain_equals_its_commands_done_by_hand(done, place, tmp_path):
         return [f"{table}.{name}={each[name]}" for table, each in tables.items() for name in each]
 
     start, run = str(tmp_path / "start"), tmp_path / "sst2"
-    sets = settings_of(model=MODEL, data=DATA, train={**STEPS, **FIXED, "seed": 1})
+    train = {**chains.STEPS, **chains.FIXED, "seed": 1}
+    sets = settings_of(model=chains.MODEL, data=chains.DATA, train=train)
     assert cli.main(["train", "gpt", *sets, f"data.path={place / 'text.txt'}", "--out", start]) == 0
-    tuned = settings_of(train={**FINETUNE, **FIXED, "seed": 1001}, data={"held_out": 0.2})
+    train = {**chains.FINETUNE, **chains.FIXED, "seed": 1001}
+    tuned = settings_of(train=train, data={"held_out": 0.2})
     command = ["finetune", start, "sst2", "--data", str(place / "glue"), *tuned]
     assert cli.main([*command, "--out", str(run)]) == 0
     [pretrained] = stage(done, "pretraining")
@@ -123,10 +116,6 @@ def test_a_report_reads_no_texts_and_says_which_runs_are_missing(
     assert early.notes[0].startswith("Unfinished: 38 of 39 runs of all stages have ended; missing")
     assert {each.verdict for each in early.differences} == {"no verdict"}
     assert any(each.mean is not None for each in early.differences)
-    (copy / "baselines").rename(tmp_path / "baselines")
-    with pytest.raises(ConfigError, match="has the baselines' scores"):
-        results_of_folder(copy)
-    (tmp_path / "baselines").rename(copy / "baselines")
     # Pre-trainings alone compare no tasks yet.
     for folder in (*stage(copy, "sst2"), *stage(copy, "copa")):
         shutil.rmtree(folder)
@@ -134,6 +123,10 @@ def test_a_report_reads_no_texts_and_says_which_runs_are_missing(
     assert cli.main(["report", str(copy)]) == 0
     page = (copy / "report.html").read_text()
     assert "3 of 39 runs of all stages have ended" in page and "18 of copa" in page
+    (copy / "baselines").rename(tmp_path / "baselines")
+    with pytest.raises(ConfigError, match="has the baselines' scores"):
+        results_of_folder(copy)
+    (tmp_path / "baselines").rename(copy / "baselines")
     shutil.rmtree(copy / "stages")
     capsys.readouterr()
     assert cli.main(["report", str(copy)]) == 2
@@ -159,7 +152,7 @@ def test_a_damaged_chain_file_is_refused(done, tmp_path, damage, message):
 
 @pytest.mark.parametrize("name", rows(["sst2-", "pretraining-"], 1))
 def test_a_chain_that_is_killed_in_any_stage_resumes_to_the_same_report(name, place, tmp_path):
-    study = write_chain(tmp_path, seeds=1, finetunings=1)
+    study = write_chain(tmp_path, **ONCE)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert cli.main(words(study, "--out", str(whole))) == 0
     # The second record of a run is what it is killed before.
@@ -174,14 +167,10 @@ def test_a_chain_that_is_killed_in_any_stage_resumes_to_the_same_report(name, pl
 
 def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(place, tmp_path):
     out = tmp_path / "out"
-    study = write_chain(
-        tmp_path,
-        seeds=1,
-        finetunings=3,
-        stages=[{"tasks": "sst2"}, {"tasks": "copa", "after": "sst2"}],
-        arms=[{"name": "a"}, {"name": "b", "finetune": {"model.dropout": 0.3}}],
-        tune_finetune={"optimizer.lr": [0.0001, 0.01]},
-    )
+    stages = [{"tasks": "sst2"}, {"tasks": "copa", "after": "sst2"}]
+    arms = [{"name": "a"}, {"name": "b", "finetune": {"model.dropout": 0.3}}]
+    asked = {"seeds": 1, "finetunings": 3, "tune_finetune": {"optimizer.lr": [0.0001, 0.01]}}
+    study = write_chain(tmp_path, stages=stages, arms=arms, **asked)
     assert cli.main(words(study, "--out", str(out))) == 0
     # Trials are another fine-tuning than those that are compared.
     tried = {path.name: path for path in stage(out, "sst2")[0].iterdir()}
@@ -195,14 +184,14 @@ def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(plac
         assert start.name == "seed-0" and start.parent.parent.name.startswith("sst2-")
     results = read_results(out)
     assert "hold for those weights alone" in " ".join(results["notes"])
-    for arm in results["arms"]:
-        assert {each.partition("=")[0] for each in arm["tuned"]} == {"finetune.optimizer.lr"}
+    tuned = {each.partition("=")[0] for arm in results["arms"] for each in arm["tuned"]}
+    assert tuned == {"finetune.optimizer.lr"}
 
 
 def test_a_mixture_is_scored_by_its_best_checkpoint_and_each_task_by_its_own(place, tmp_path):
     train = {"steps": 3, "evaluate_steps": 3, "threads": 1, "batch_sequences": 4}
     data = {"context": 32, "split": "80/10/10", "vocab_size": 300}
-    sets = {"model": {**MODEL, "d_ff": 16}, "data": data, "train": train}
+    sets = {"model": {**chains.MODEL, "d_ff": 16}, "data": data, "train": train}
     finetune = {
         "train": {"steps": 4, "evaluate_steps": 2, "batch_sequences": 8},
         "data": {"held_out": 0.2, "context": 64},
@@ -214,8 +203,7 @@ def test_a_mixture_is_scored_by_its_best_checkpoint_and_each_task_by_its_own(pla
         averages={"one checkpoint": ["mixture/sst2", "mixture/stsb:pearson"]},
         arms=ENSEMBLE["arms"],
         scale={"cpu": {"recipe": "t5-mini", "set": sets, "finetune": finetune}},
-        seeds=1,
-        finetunings=1,
+        **ONCE,
     )
     assert cli.main(words(study, "--out", str(tmp_path / "out"))) == 0
     names = {each["name"] for each in read_results(tmp_path / "out")["scorecard"]["columns"]}
@@ -228,7 +216,7 @@ def test_a_stage_goes_on_with_another_text(place, tmp_path):
     stages = [{"name": "longer", "set": {"train.steps": 5}}, {"tasks": "sst2", "after": "longer"}]
     other = {"name": "more text", "stages": {"longer": {"data.path": str(more)}}}
     changes = {"stages": stages, "arms": [{"name": "the same text"}, other], "averages": {}}
-    study = write_chain(tmp_path, **changes, seeds=1, finetunings=1)
+    study = write_chain(tmp_path, **changes, **ONCE)
     assert cli.main(words(study, "--out", str(out))) == 0
     assert len(stage(out, "pretraining")) == 1 and len(stage(out, "longer")) == 2
     # It keeps no steps of the text before.
@@ -281,17 +269,15 @@ def test_an_ensemble_resumes_side_by_side_and_fails_with_a_member(together, tmp_
     shutil.rmtree(missing)
     assert cli.main(words(study, KEPT, "--out", str(out), "--jobs", "2")) == 0
     assert (missing / "scores.json").read_bytes() == scores
-    assert {path for path, at in before.items() if path.stat().st_mtime_ns != at} == {
-        missing / "scores.json"
-    }
+    changed = [path for path, at in before.items() if path.stat().st_mtime_ns != at]
+    assert changed == [missing / "scores.json"]
     again = read_results(out)
     assert values(again) == values(report) and again["scorecard"] == report["scorecard"]
     member = members_of(missing)[1].resolve()
     (member / "failure.json").write_text('{"message": "the loss is not finite"}')
     shutil.rmtree(missing.parent)
     assert cli.main(words(study, KEPT, "--out", str(out))) == 0
-    failures = read_results(out)["failures"]
-    assert [each["message"] for each in failures if "both of them" in each["arm"]] == [
-        "late, of which it is an ensemble, failed: the loss is not finite"
-    ]
+    failed = [each for each in read_results(out)["failures"] if "both of them" in each["arm"]]
+    message = "late, of which it is an ensemble, failed: the loss is not finite"
+    assert [each["message"] for each in failed] == [message]
     assert sorted(run.name for run in missing.parent.iterdir()) == ["seed-1", "seed-2"]

@@ -1,11 +1,13 @@
 """Clusters: the needs of runs, nodes, tasks, the commands of Ray and Slurm, and the same bits."""
 
 import json
+import os
 import re
 import shutil
+import signal
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,51 +17,86 @@ from sublayer.data.shards.workers import MOST_PROCESSES, PROCESS_BYTES
 from sublayer.errors import ConfigError
 from sublayer.runs.session import prepare_data
 from sublayer.study.budget.resources import PROGRAM_BYTES
-from sublayer.study.cluster.cluster import ClusterGone, Needs, NoAnswer, Node, TaskState
+from sublayer.study.cluster.cluster import Cluster, ClusterGone, Needs, NoAnswer, Node, TaskState
 from sublayer.study.cluster.cold_cache import preparation_bytes
 from sublayer.study.cluster.computing import CLUSTERS
 from sublayer.study.cluster.needs import check_needs, needs_of, usual_threads
+from sublayer.study.cluster.node import FREE
 from sublayer.study.cluster.place import ClusterPlace, parse_place
 from sublayer.study.cluster.probe import check_nodes
 from sublayer.study.cluster.schedulers.ray_broker import _Broker
 from sublayer.study.cluster.schedulers.ray_cluster import RayCluster
 from sublayer.study.cluster.schedulers.slurm_cluster import SlurmCluster, parse_nodes
 from sublayer.study.cluster.tasks_file import Submitted, TasksFile, check_left
-from tests.study.cluster.processes import OtherDisk, OtherVersions, Processes
-from tests.study.studies import (
-    FAILING,
-    FFN,
-    copied,
-    read_results,
-    same_files,
-    settings_of,
-    values,
-    write_text,
-)
+from sublayer.system.python_process import python_command
+from tests.study.studies import FAILING, FFN, copied, read_results, same_files, values
+
+
+class Processes(Cluster):
+    """Nodes that are this machine: each task is a process that outlives who submitted it."""
+
+    patience_s = 0.2
+    grace_s = 0.5
+
+    def __init__(self, place: ClusterPlace, change=lambda command: command) -> None:
+        self.name = str(place)
+        self.submitted: list[str] = []
+        self.named: dict[str, str] = {}
+        self.change = change
+
+    def nodes(self) -> list[Node]:
+        return [Node("one", 1, 4 << 30), Node("two", 1, 4 << 30)]
+
+    def submit(self, name, words, needs, folder, node=""):
+        self.submitted.append(name)
+        command = self.change([*python_command("sublayer.study.cluster.node"), FREE, *words])
+        self.named[name] = str(os.posix_spawn(command[0], command, os.environ, setsid=True))
+        return self.named[name]
+
+    def find(self, name: str) -> str | None:
+        return next(iter(self.active([self.named.get(name, "")])), None)
+
+    def active(self, ids):
+        return {each: TaskState(is_running=True) for each in ids if is_alive(each)}
+
+    def cancel(self, ids) -> None:
+        for each in ids:
+            with suppress(ProcessLookupError, ValueError):
+                os.kill(int(each), signal.SIGTERM)
+
+    def probed(self):
+        return {node.name: node.name for node in self.nodes()}
+
+
+def is_alive(task: str) -> bool:
+    with suppress(ChildProcessError, ValueError):
+        os.waitpid(int(task), os.WNOHANG)
+    try:
+        stat = Path(f"/proc/{task or 0}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
 
 GIB = 1 << 30
 NODES = [Node("small", 2, 4 * GIB), Node("large", 8, 64 * GIB, gpus=2)]
 
 
-def test_a_node_holds_as_many_tasks_as_what_it_has_least_of():
-    node = Node("node", cores=8, memory_bytes=16 * GIB, gpus=2)
-    asked = [Needs(2, GIB), Needs(2, 8 * GIB), Needs(1, 0, gpus=1), Needs(16, GIB)]
-    assert [node.n_tasks(each) for each in asked] == [4, 2, 2, 0]
-    assert Node("node", 8, None).n_tasks(Needs(2, 100 * GIB)) == 4
-
-
 @pytest.mark.parametrize("needs, nodes, line", [
-    (Needs(16, GIB), NODES, r"train\.threads"),
+    (Needs(16, GIB), NODES, r"train\.threads"), (Needs(1, GIB), [], "no node that takes tasks"),
     (Needs(4, 65 * GIB), NODES, "make the model or the batch smaller"),
     (Needs(1, 0, gpus=1), NODES[:1], "--device cpu"),
-    (Needs(1, GIB), [], "no node that takes tasks"),
 ])  # fmt: skip
 def test_what_no_node_has_is_refused(needs, nodes, line):
     with pytest.raises(ConfigError, match=f"--on slurm: .*{line}"):
         check_needs([Needs(1, 0), needs], nodes, "slurm")
 
 
-def test_runs_share_the_cores_of_a_cluster_and_fit_its_smallest_node():
+def test_nodes_hold_tasks_by_what_they_have_least_of_and_runs_share_their_cores():
+    node = Node("node", cores=8, memory_bytes=16 * GIB, gpus=2)
+    asked = [Needs(2, GIB), Needs(2, 8 * GIB), Needs(1, 0, gpus=1), Needs(16, GIB)]
+    assert [node.n_tasks(each) for each in asked] == [4, 2, 2, 0]
+    assert Node("node", 8, None).n_tasks(Needs(2, 100 * GIB)) == 4
     assert [usual_threads(NODES, n_runs=n) for n in (5, 1, 40)] == [2, 2, 1]
     assert usual_threads([], n_runs=1) == 1
     assert check_needs([Needs(1, 3 * GIB), Needs(2, GIB)], NODES, "ray") == Needs(2, 3 * GIB)
@@ -90,9 +127,9 @@ def test_a_cache_that_all_nodes_see_is_taken_to_be_warm(tmp_path, monkeypatch):
     assert preparation_bytes(recipe, None, tmp_path) == 3 * PROCESS_BYTES
     # More processes than encode a text anywhere, and a text that one process encodes.
     assert preparation_bytes(many, None, tmp_path) == MOST_PROCESSES * PROCESS_BYTES
-    small = load_recipe("gpt", settings_of(write_text(tmp_path / "river.txt"), "train.threads=3"))
-    data = prepare_data(small.recipe)
-    assert preparation_bytes(small.recipe, data, tmp_path) == PROCESS_BYTES
+    (tmp_path / "text.txt").write_text("the reed by the river bends " * 500)
+    small = load_recipe("gpt", [f"data.path={tmp_path / 'text.txt'}", "train.threads=3"]).recipe
+    assert preparation_bytes(small, prepare_data(small), tmp_path) == PROCESS_BYTES
 
 
 def test_the_nodes_of_a_partition_are_read_as_sinfo_prints_them():
@@ -131,49 +168,51 @@ def test_what_contradicts_a_cluster_is_refused_before_it_is_looked_for(asked, li
     assert not (tmp_path / "out").exists()
 
 
-PLACE = ClusterPlace("ray")
-
-
-def test_every_node_answers_and_one_that_does_not_see_the_folder_is_an_error(tmp_path):
-    cluster = Processes(PLACE)
-    assert len(check_nodes(cluster, tmp_path, lambda: False)) == 2
-    assert all(re.fullmatch("sublayer probe [0-9a-f]{8}", each) for each in cluster.submitted)
-    assert len(set(cluster.submitted)) == 2
-    assert check_nodes(Processes(PLACE), tmp_path, lambda: True) == []
-    with pytest.raises(ConfigError, match=f"--on ray: one could not read and write in {tmp_path}"):
-        check_nodes(OtherDisk(PLACE), tmp_path, lambda: False)
-    assert not list(tmp_path.iterdir())
-
-
-def test_other_versions_on_a_node_are_a_line(tmp_path):
-    cluster = OtherVersions(PLACE)
-    cluster.packages = tmp_path / "packages"
-    found = cluster.packages / "numpy-0.0.1.dist-info"
-    for folder in (found, tmp_path / "study"):
+def test_every_node_answers_and_one_of_another_disk_or_other_versions_is_an_error(tmp_path):
+    study, packages = tmp_path / "study", tmp_path / "packages"
+    found = packages / "numpy-0.0.1.dist-info"
+    for folder in (found, study):
         folder.mkdir(parents=True)
     (found / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.0.1\n")
-    with pytest.raises(ConfigError, match=r"has numpy 0\.0\.1, and this process .*: install the"):
-        check_nodes(cluster, tmp_path / "study", lambda: False)
+
+    def elsewhere(command: list[str]) -> list[str]:
+        *words, folder, token = command
+        return [*words, f"{folder}-elsewhere", token]
+
+    def older(command: list[str]) -> list[str]:
+        *words, path = command[:5]
+        return [*words, json.dumps([str(packages), *json.loads(path)]), *command[5:]]
+
+    cluster = Processes(PLACE)
+    assert len(check_nodes(cluster, study, lambda: False)) == 2
+    assert all(re.fullmatch("sublayer probe [0-9a-f]{8}", each) for each in cluster.submitted)
+    assert len(set(cluster.submitted)) == 2
+    assert check_nodes(Processes(PLACE), study, lambda: True) == []
+    for change, line in (
+        (elsewhere, f"--on ray: one could not read and write in {study}"),
+        (older, r"has numpy 0\.0\.1, and this process .*: install the"),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            check_nodes(Processes(PLACE, change), study, lambda: False)
+    assert not list(study.iterdir())
+
+
+PLACE = ClusterPlace("ray")
 
 
 RUN = "arms/0-gelu/seed-0"
 
 
-@pytest.fixture
-def tasks_file(tmp_path):
+def test_runs_of_one_cluster_go_on_elsewhere_only_once_they_have_ended(tmp_path):
     made = TasksFile.open(tmp_path, "slurm:small", None, "cpu")
     made.hosts = ["node1"]
     made.submit(RUN, Submitted(task="12", number=2, lost=1, reached="step-00000100"))
-    return made
-
-
-def test_runs_of_one_cluster_go_on_elsewhere_only_once_they_have_ended(tasks_file, tmp_path):
     again = TasksFile.open(tmp_path, "slurm:small", None, "cuda")
-    assert (again, again.device) == (tasks_file, "cpu")  # as the study's runs were begun
+    assert (again, again.device) == (made, "cpu")  # as the study's runs were begun
     line = r"has 1 of its runs on slurm:small, arms/0-gelu/seed-0 first: join them with --on slurm"
     with pytest.raises(ConfigError, match=line):
         TasksFile.open(tmp_path, "ray", None, "cpu")
-    files = tasks_file.files(RUN)
+    files = made.files(RUN)
     files.folder.mkdir(parents=True)
     files.write_end(1, {"end": "died"})
     with pytest.raises(ConfigError, match=line):
@@ -189,21 +228,16 @@ def test_runs_of_one_cluster_go_on_elsewhere_only_once_they_have_ended(tasks_fil
 class Answering(RayCluster):
     """Ray as its broker answers."""
 
-    def __init__(self, answer: dict[str, Any] | None) -> None:
+    def __init__(self, answer) -> None:
         self.name = "ray:10.0.0.1:6379"
         self._exchange = lambda asked: answer
 
 
 def test_nodes_have_the_names_of_their_machines_and_are_probed_by_their_ids():
-    nodes = [
-        {
-            "NodeID": number * 56,
-            "NodeManagerHostname": host,
-            "Alive": host != "third",
-            "Resources": {"CPU": 4.0, "memory": 1e9},
-        }
-        for number, host in (("a", "first"), ("b", "second"), ("c", "third"))
-    ]
+    usual = {"Alive": True, "Resources": {"CPU": 4.0, "memory": 1e9}}
+    hosts = {"a" * 56: "first", "b" * 56: "second", "c" * 56: "third"}
+    nodes = [{**usual, "NodeID": one, "NodeManagerHostname": host} for one, host in hosts.items()]
+    nodes[2]["Alive"] = False
     broker = object.__new__(_Broker)
     broker._ray = SimpleNamespace(nodes=lambda: nodes)
     cluster = Answering({"answer": broker.nodes()})
@@ -235,9 +269,8 @@ class Asked(SlurmCluster):
 @pytest.fixture
 def squeue(tmp_path, monkeypatch):
     """Write a command of Slurm, which is there alone."""
-    path = tmp_path / "bin" / "squeue"
-    path.parent.mkdir()
-    monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
+    path = tmp_path / "squeue"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
     def write(body: str) -> Path:
         path.write_text(f"#!/bin/sh\n{body}\n")
@@ -249,17 +282,14 @@ def squeue(tmp_path, monkeypatch):
 
 def test_jobs_that_have_not_ended_are_found_by_the_last_word_of_their_names(squeue):
     squeue(f"cat << 'END'\n{JOBS.strip()}\nEND")
-    cluster = Asked()
-    assert cluster.active(["7", "8", "9", "11"]) == {
-        "7": TaskState(True, "None"),
-        "8": TaskState(False, "PartitionTimeLimit"),
-    }
+    active = {"7": TaskState(True, "None"), "8": TaskState(False, "PartitionTimeLimit")}
+    assert Asked().active(["7", "8", "9", "11"]) == active
     for name, job in (
         ("sublayer a_b, seed 1 1a1b2c3d", "8"),
         ("sublayer ffn=gelu, seed 2 2a1b2c3d", None),  # it has ended
         ("sublayer ffn=gelu, seed 0 ffffffff", None),
     ):
-        assert cluster.find(name) == job
+        assert Asked().find(name) == job
 
 
 def test_what_squeue_says_where_it_has_no_answer_is_passed_on(squeue, monkeypatch):
@@ -275,13 +305,8 @@ def test_what_squeue_says_where_it_has_no_answer_is_passed_on(squeue, monkeypatc
 def test_runs_on_a_cluster_are_those_of_here_and_divergence_is_tried_once(
     studies, settings, monkeypatch, capfd
 ):
-    clusters: list[Processes] = []
-
-    def connect(place: ClusterPlace) -> Processes:
-        clusters.append(Processes(place))
-        return clusters[-1]
-
-    monkeypatch.setitem(CLUSTERS, "ray", connect)
+    cluster = Processes(PLACE)
+    monkeypatch.setitem(CLUSTERS, "ray", lambda place: cluster)
     here, there = (copied(studies.failed(), name) for name in ("here", "there"))
     for gone in ("0-lr=1e-3/seed-1", "2-lr=1e6/seed-2"):
         shutil.rmtree(there / "arms" / gone)
@@ -291,7 +316,7 @@ def test_runs_on_a_cluster_are_those_of_here_and_divergence_is_tried_once(
     assert (values(found), found["failures"]) == (values(known), known["failures"])
     for name in ("model.safetensors", "test.json", "items.safetensors"):
         assert same_files(name, here, there), name
-    assert len([name for name in clusters[0].submitted if "seed" in name]) == 2
+    assert sum("seed" in name for name in cluster.submitted) == 2
     assert any(line.startswith("9 runs on ray, 2 nodes with 2 cores: each takes") for line in said)
     assert any("Runs were made on a cluster (ray)" in note for note in found["notes"])
     assert "--on ray" in found["reproduction"]["command"]
@@ -299,5 +324,5 @@ def test_runs_on_a_cluster_are_those_of_here_and_divergence_is_tried_once(
     assert (there / "cluster/progress.txt").read_text() == "done: 9/9\n"
     # The same command makes nothing again, on a cluster or here.
     assert compare("gpt", settings, **asked, on="ray")["notes"] == found["notes"]
-    assert not [name for name in clusters[1].submitted if "seed" in name]
+    assert sum("seed" in name for name in cluster.submitted) == 2
     assert compare("gpt", settings, **asked)["notes"] == found["notes"]

@@ -5,6 +5,8 @@ import json
 import re
 import signal
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,145 @@ import pytest
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import CheckpointError, ConfigError, FolderHeld, Interrupted, TrainingError
+from sublayer.runs.session import prepare_data
 from sublayer.study.cluster import node
-from sublayer.study.cluster.cluster import ClusterGone, NoAnswer, Refused, TaskState
+from sublayer.study.cluster.clock import Clock
+from sublayer.study.cluster.cluster import Cluster, ClusterGone, NoAnswer, Node, Refused, TaskState
 from sublayer.study.cluster.exchange import DIED, Progress, RunFiles
+from sublayer.study.cluster.on_cluster import OnCluster
 from sublayer.study.cluster.tasks_file import Submitted, TasksFile
 from sublayer.study.cluster.tries import MOST_TRIES
 from sublayer.study.execution.job import DONE, FOLDER_HELD, STOPPED, Job, end_message, read_end
-from sublayer.study.execution.one_run import FAILURE
+from sublayer.study.execution.one_run import FAILURE, Task
 from sublayer.system.lock import held
-from tests.study.cluster.scripted import Runs
 from tests.study.studies import settings_of, write_text
+
+
+class Scripted(Cluster):
+    """Takes all tasks, which run until they are ended, unless a test has it raise something."""
+
+    name = "slurm:small"
+    patience_s = 0.0
+    grace_s = 10.0
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        # Tasks that have not ended, by their ids, and the folder and number of each.
+        self.there: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        self.states: dict[str, TaskState] = {}
+        # When each submission was tried.
+        self.submitted: list[float] = []
+        self.refuse = self.silent = self.script = lambda: None
+        self.n_sleeps = 0
+
+    def nodes(self) -> list[Node]:
+        return [Node("one", 8, None)]
+
+    def submit(self, name, words, needs, folder, node=""):
+        self.submitted.append(self.now)
+        if (error := self.refuse()) is not None:
+            raise error
+        self.names[name] = str(len(self.submitted))
+        _, _, *where = words
+        self.there[self.names[name]] = " ".join(where)
+        return self.names[name]
+
+    def find(self, name: str) -> str | None:
+        found = self.names.get(name, "")
+        return found if found in self.there else None
+
+    def active(self, ids):
+        if (error := self.silent()) is not None:
+            raise error
+        running = TaskState(is_running=True)
+        return {each: self.states.get(each, running) for each in ids if each in self.there}
+
+    def cancel(self, ids) -> None:
+        for each in ids:
+            self.there.pop(each, None)
+
+    def probed(self):
+        return {"": "a node"}
+
+    def sleep(self, seconds: float) -> None:
+        """Let the clock go on, and the script with it."""
+        self.now += seconds
+        self.n_sleeps += 1
+        assert self.n_sleeps < 5000, "it waits for ever"
+        self.script()
+
+
+class Runs:
+    """Some runs of a study, of which the nodes say what a test has them say."""
+
+    def __init__(self, folder: Path, n_runs: int) -> None:
+        loaded = load_recipe("gpt", settings_of(write_text(folder / "river.txt")))
+        data = prepare_data(loaded.recipe)
+        self.study = folder / "study"
+        self.study.mkdir()
+        self.tasks = [
+            Task(f"run {number}", self.study / f"run-{number}", loaded, data, loaded.recipe)
+            for number in range(n_runs)
+        ]
+        self.cluster = Scripted()
+        self.cluster.script = lambda: [act() for act in self._acts.get(self.cluster.now, [])]
+        self._acts: dict[float, list[Callable[[], object]]] = {}
+        self.tasks_file = TasksFile(self.study, self.cluster.name, "cpu")
+
+    def make(self):
+        clock = Clock(lambda: self.cluster.now, self.cluster.sleep)
+        return OnCluster(len(self.tasks), self.cluster, self.tasks_file, "it", clock)(self.tasks)
+
+    def at(self, now: float, *acts: Callable[[], object]) -> None:
+        """Have something happen at a time, counted from when the runs are made."""
+        self._acts.setdefault(now, []).extend(acts)
+
+    def finish_at(self, now: float, *numbers: int) -> None:
+        self.at(now, *(partial(self.finish, number) for number in numbers))
+
+    def finish(self, number: int) -> None:
+        """Have a node make a run whose training fails, which is a result and quickly made."""
+        self.write_result(number)
+        self.end(number, DONE)
+
+    def write_result(self, number: int) -> None:
+        self.tasks[number].path.mkdir(exist_ok=True)
+        (self.tasks[number].path / FAILURE).write_text('{"message": "it diverged"}')
+
+    def end(self, number: int, end) -> None:
+        """Have a node say what the task of a run ended with."""
+        task, n_try = self.task(number)
+        self.tasks_file.files(f"run-{number}").write_end(n_try, {**end, "host": "one"})
+        self.cluster.cancel([task])
+
+    def task(self, number: int) -> tuple[str, int]:
+        """Return the id of a run's task, and the number of its try; 0 where it is not there."""
+        for each, where in self.cluster.there.items():
+            folder, _, n_try = where.rpartition(" ")
+            if folder.endswith(f"run-{number}"):
+                return each, int(n_try)
+        return "", 0
+
+
+def test_a_cluster_that_takes_no_run_at_all_is_asked_once(runs):
+    runs.cluster.refuse = lambda: Refused(LIMIT)
+    with pytest.raises(ConfigError, match="QOSMaxSubmitJobPerUserLimit"):
+        runs.make()
+    assert len(runs.cluster.submitted) == 1
+
+
+def test_a_limit_of_the_site_is_waited_for_with_pauses_that_grow(runs, capfd):
+    cluster = runs.cluster
+    cluster.refuse = lambda: Refused(LIMIT) if cluster.there else None
+    runs.finish_at(100, 0)
+    runs.finish_at(200, 1)
+    assert len(runs.make()) == 2
+    # What has ended leaves room, which is not waited for.
+    assert cluster.submitted == [0, 0, 10, 30, 70, 100]
+    assert capfd.readouterr().err.count(f"was not taken ({LIMIT}): it is tried again") == 1
+    assert kept(runs) == {}
+
 
 LIMIT = "--on slurm:small: sbatch: error: QOSMaxSubmitJobPerUserLimit"
 SILENT = "--on slurm:small: Socket timed out on send/recv operation"
@@ -44,25 +175,6 @@ def alone(tmp_path):
 
 def kept(runs: Runs) -> dict[str, Any]:
     return json.loads((runs.study / "cluster" / "tasks.json").read_text())["runs"]
-
-
-def test_a_limit_of_the_site_is_waited_for_with_pauses_that_grow(runs, capfd):
-    cluster = runs.cluster
-    cluster.refuse = lambda: Refused(LIMIT) if cluster.there else None
-    runs.finish_at(100, 0)
-    runs.finish_at(200, 1)
-    assert len(runs.make()) == 2
-    # What has ended leaves room, which is not waited for.
-    assert cluster.submitted == [0, 0, 10, 30, 70, 100]
-    assert capfd.readouterr().err.count(f"was not taken ({LIMIT}): it is tried again") == 1
-    assert kept(runs) == {}
-
-
-def test_a_cluster_that_takes_no_run_at_all_is_asked_once(runs):
-    runs.cluster.refuse = lambda: Refused(LIMIT)
-    with pytest.raises(ConfigError, match="QOSMaxSubmitJobPerUserLimit"):
-        runs.make()
-    assert len(runs.cluster.submitted) == 1
 
 
 def test_a_job_whose_id_was_not_kept_is_found_by_its_name(alone):
@@ -129,14 +241,26 @@ def test_why_runs_wait_is_shown_where_it_may_last(tmp_path, capfd):
 
 def test_a_run_whose_folder_is_held_is_never_given_up(alone):
     def script() -> None:
-        if alone.is_there(0) and len(alone.cluster.submitted) > 5:
+        if alone.task(0)[0] and len(alone.cluster.submitted) > 5:
             alone.finish(0)
-        elif alone.is_there(0):
+        elif alone.task(0)[0]:
             alone.end(0, {"end": FOLDER_HELD, "text": "it is held"})
 
     alone.cluster.script = script
-    assert len(alone.make()) == 1
-    assert len(alone.cluster.submitted) == 6
+    assert (len(alone.make()), len(alone.cluster.submitted)) == (1, 6)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Files of a run whose training failed, so that it is quickly made again."""
+    monkeypatch.setattr(node.os, "dup2", lambda one, other: None)  # the output is the tests'
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / FAILURE).write_text('{"message": "it diverged"}')
+    recipe = load_recipe("gpt", settings_of(write_text(tmp_path / "river.txt"))).recipe
+    made = RunFiles(tmp_path / "files")
+    made.write_job(Job("one", path, recipe, recipe, {}, "cpu"))
+    return made
 
 
 def test_a_cluster_that_is_gone_stops_no_run(runs):
@@ -164,45 +288,31 @@ def test_tasks_that_cannot_be_written_for_a_moment_stop_nothing(alone):
     assert kept(alone) == {}
 
 
-@pytest.fixture
-def job(tmp_path, monkeypatch):
-    """A run whose training failed, so that it is quickly made again."""
-    monkeypatch.setattr(node.os, "dup2", lambda one, other: None)  # the output is the tests'
-    path = tmp_path / "run"
-    path.mkdir()
-    (path / FAILURE).write_text('{"message": "it diverged"}')
-    recipe = load_recipe("gpt", settings_of(write_text(tmp_path / "river.txt"))).recipe
-    return Job("one", path, recipe, recipe, {}, "cpu")
-
-
 def end_of(tmp_path: Path, files: RunFiles, stopping: threading.Event) -> tuple[str, str]:
     assert node._OneRun(tmp_path, files, 1, stopping).make() == 0
-    end = files.read_end(1)
-    return end.end, end.text
+    return files.read_end(1).end, files.read_end(1).text
 
 
-def test_a_folder_that_is_held_is_waited_for_until_the_task_has_to_stop(tmp_path, job):
-    stopping = threading.Event()
+def test_a_folder_that_is_held_is_waited_for_until_the_task_has_to_stop(
+    tmp_path, files, monkeypatch
+):
+    stopping, write = threading.Event(), RunFiles.write_progress
 
-    class Stopping(RunFiles):
-        def write_progress(self, progress: Progress) -> None:
-            super().write_progress(progress)
-            if "where another process works" in progress.stage:
-                stopping.set()
+    def write_progress(self, progress: Progress) -> None:
+        write(self, progress)
+        if "where another process works" in progress.stage:
+            stopping.set()
 
-    files = Stopping(tmp_path / "files")
-    files.write_job(job)
-    with held(job.path):
+    monkeypatch.setattr(RunFiles, "write_progress", write_progress)
+    with held(tmp_path / "run"):
         assert end_of(tmp_path, files, stopping)[0] == FOLDER_HELD
-        with pytest.raises(FolderHeld) as caught, held(job.path):
+        with pytest.raises(FolderHeld) as caught, held(tmp_path / "run"):
             pass
     message = end_message(caught.value)
     assert message["end"] == FOLDER_HELD and isinstance(read_end(message, "one"), FolderHeld)
 
 
-def test_why_a_run_was_not_begun_is_kept_where_that_can_be(tmp_path, job):
-    files = RunFiles(tmp_path / "files")
-    files.write_job(job)
+def test_why_a_run_was_not_begun_is_kept_where_that_can_be(tmp_path, files):
     files.log(1).mkdir()  # which no log can replace
     end, text = end_of(tmp_path, files, threading.Event())
     assert end == DIED
@@ -241,19 +351,18 @@ def test_runs_that_are_left_go_on_and_are_joined(runs, capfd):
 
 def test_a_file_stops_runs_that_have_begun_and_takes_others_back(runs):
     begun = Progress(number=1, host="one")
-    there: list[bool] = []
+    there: list[str] = []
     runs.at(1, lambda: runs.tasks_file.files("run-0").write_progress(begun))
     runs.at(5, lambda: runs.tasks_file.stop_file.touch())
-    runs.at(9, lambda: there.extend(map(runs.is_there, range(2))), lambda: runs.end(0, STOPPED))
+    runs.at(9, lambda: there.extend(runs.cluster.there), lambda: runs.end(0, STOPPED))
     with pytest.raises(Interrupted, match=r"stopped by .*: 0 of 2 runs done"):
         runs.make()
-    assert there == [True, False] and kept(runs) == {}
+    assert there == ["1"] and kept(runs) == {}
 
 
 def test_a_run_whose_node_is_lost_is_tried_again_and_given_up_in_the_end(runs, capfd):
     def script() -> None:
-        if runs.is_there(0):
-            runs.cluster.cancel([runs.task(0)[0]])
+        runs.cluster.cancel([runs.task(0)[0]])
         if runs.cluster.now == 3:
             runs.finish(1)
 
