@@ -42,7 +42,7 @@ from sublayer.study.runner import run_study
 from tests.alterations import alterations, copy
 from tests.breadth import examples
 from tests.objective.test_items import RECIPES, write_texts
-from tests.study.studies import FAILING, FFN, copied, files, read_results, settings_of, values
+from tests.study.studies import FAILING, FFN, LR, copied, files, read_results, settings_of, values
 
 
 def again(folder: Path) -> dict[str, Any]:
@@ -183,25 +183,37 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings
         plan["initial_weights"] = rule
 
 
-GRID = ("optimizer.lr=1e-3,1e-2",)
-
-
 @pytest.mark.parametrize("options, extra, message", [
     ({"seeds": None, "until": "decided", "seeds_at_most": 3}, [], "single look"),
     ({"vary": ("model.share=none,all",)}, [], "use --match flops or --match time"),
-    ({"tune": GRID, "first_tuning_seed": 2}, [], "seed 2 would tune and be compared"),
-    ({"tune": GRID, "first_seed": 998}, [], "seed 1000 would tune and be compared"),
+    ({"tune": (f"{LR}=1e-3,1e-2",), "first_tuning_seed": 2}, [], "seed 2 would tune and be comp"),
     ({"tune": ("model.dropout=0,0.1",), "extend": 1}, [], "--extend"),
     ({}, ["data.split=90/10/0"], r"data\.split"),
-    ({"tune": GRID}, ["data.split=90/0/10", "train.best_by=last"], r"--tune .*data\.split"),
+    ({"tune": (f"{LR}=1e-3,1e-2",)}, ["data.split=90/0/10", "train.best_by=last"], r"--tune .*spl"),
 ])  # fmt: skip
-def test_a_comparison_without_meaning_is_refused_before_anything_is_trained(
+def test_what_has_no_meaning_is_refused_before_anything_is_trained(
     studies, settings, options, extra, message
 ):
     layers = settings_of(studies.text, "model.n_layers=2", *extra)
     with pytest.raises(ConfigError, match=message):
         run_study(["gpt"], layers, Options(**{"vary": (FFN,), "seeds": 3, **options}))
     assert not list(Path().rglob("record.json"))
+
+
+def test_the_mismatch_of_time_is_of_the_time_that_runs_took_and_minutes_are_equal_steps(settings):
+    result = compare("gpt", settings, vary=[FFN], match="time", seeds=1, out="time")
+    gelu, swiglu = result["arms"]
+    assert swiglu["matched"][0].startswith("train.steps=")
+    share = swiglu["training_seconds"] / gelu["training_seconds"] - 1
+    assert (gelu["mismatch"], swiglu["mismatch"]) == (0.0, pytest.approx(share))
+    assert swiglu["excess"]["realised"]["time"] == pytest.approx(share)
+    timed = [text for text in settings if "steps" not in text] + ["train.minutes=0.004"]
+    result = compare("gpt", timed, vary=[FFN], seeds=1)
+    gelu, swiglu = (arm["steps"] for arm in result["arms"])
+    assert gelu == swiglu
+    settled = read_toml(Path("runs/gpt-ffn/study.toml"))["settled"]
+    assert {each["settings"]["train.steps"] for each in settled} == {gelu}
+    assert compare("gpt", timed, vary=[FFN], seeds=1) == result
 
 
 def test_failed_runs_are_listed_and_stop_nothing(studies, settings):
@@ -223,25 +235,6 @@ def test_failed_runs_are_listed_and_stop_nothing(studies, settings):
     with pytest.raises(TrainingError, match=r"no arm has .* see .*report\.html"):
         compare("gpt", settings, vary=["optimizer.lr=1e-3,1e6"], seeds=1)
     assert "not finite" in Path("runs/gpt-lr/report.html").read_text()
-
-
-def test_the_mismatch_of_time_is_of_the_time_that_runs_took(settings):
-    result = compare("gpt", settings, vary=[FFN], match="time", seeds=1)
-    gelu, swiglu = result["arms"]
-    assert swiglu["matched"][0].startswith("train.steps=")
-    share = swiglu["training_seconds"] / gelu["training_seconds"] - 1
-    assert (gelu["mismatch"], swiglu["mismatch"]) == (0.0, pytest.approx(share))
-    assert swiglu["excess"]["realised"]["time"] == pytest.approx(share)
-
-
-def test_minutes_become_the_same_steps_for_every_arm(settings):
-    timed = [text for text in settings if "steps" not in text] + ["train.minutes=0.004"]
-    result = compare("gpt", timed, vary=[FFN], seeds=1)
-    gelu, swiglu = (arm["steps"] for arm in result["arms"])
-    assert gelu == swiglu
-    settled = read_toml(Path("runs/gpt-ffn/study.toml"))["settled"]
-    assert {each["settings"]["train.steps"] for each in settled} == {gelu}
-    assert compare("gpt", timed, vary=[FFN], seeds=1) == result
 
 
 @pytest.mark.usefixtures("settings")
@@ -268,14 +261,12 @@ BOOK = {"data.path": "book.txt"}
 @pytest.fixture
 def runs(studies, settings):
     """Copies of the plain study's runs, which were never scored on the test split."""
-    names = []
-    for arm in ("0-ffn=gelu", "1-ffn=swiglu"):
-        for seed in range(3):
-            name = f"{arm[2:].replace('=', '-')}-{seed}"
-            source = studies.plain() / "arms" / arm / f"seed-{seed}"
-            shutil.copytree(source, name, ignore=shutil.ignore_patterns("test.json", "items.*"))
-            names.append(name)
-    return names
+    names = {}
+    for source in sorted(studies.plain().glob("arms/*/seed-*")):
+        name = f"{source.parent.name[2:].replace('=', '-')}-{source.name[5:]}"
+        names[name] = source
+        shutil.copytree(source, name, ignore=shutil.ignore_patterns("test.json", "items.*"))
+    return list(names)
 
 
 def test_one_run_each_gives_the_values_of_their_study_and_no_verdict(studies, runs):
@@ -358,14 +349,11 @@ def recorded(name: str, settings: dict[str, Any], **checksums: str) -> SimpleNam
     return SimpleNamespace(path=Path(name), recipe=recipe, checksums={**equal, **checksums})
 
 
-NOTES = {"data.path": "notes.txt"}
-PATHS = "data.path = 'book.txt' and 'notes.txt'"
-
-
 @pytest.mark.parametrize("settings, name, message", [
-    ({**NOTES, "data.context": 64}, "train", f"training texts differ, {PATHS}"),
+    ({"data.path": "notes.txt", "data.context": 64}, "train",
+     "training texts differ, data.path = 'book.txt' and 'notes.txt'"),
     ({**BOOK, "data.split": "80/10/10"}, "train", "no data.split and data.split = '80"),
-    ({**NOTES, "data.tokenizer": "characters"}, "tokenizer", "data.tokenizer = 'bytes' and"),
+    ({**BOOK, "data.tokenizer": "characters"}, "tokenizer", "data.tokenizer = 'bytes' and"),
     ({**BOOK, "model.n_layers": 2}, "valid", "validation texts differ, though their settings"),
 ])  # fmt: skip
 def test_settings_that_keep_two_runs_apart_are_named(settings, name, message):
@@ -426,36 +414,27 @@ def test_a_tokenizer_is_kept_only_of_a_study_that_begins(tmp_path, begins):
     assert [each.read_bytes() for each in tmp_path.glob(".tokenizer*")] == [b"another's"]
 
 
-@pytest.fixture
-def calls(tmp_path, monkeypatch):
-    """How often data are prepared, texts found and pairs read."""
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    found = {}
-    for module, name in ((family, "prepare"), (preparing, "find_texts"), (preparing, "read_pairs")):
-        found[name] = Mock(wraps=getattr(module, name))
-        monkeypatch.setattr(module, name, found[name])
-    return found
-
-
-def tiny(kind: str, **further: Any) -> tuple[str, dict[str, Any]]:
+def tiny(kind: str) -> tuple[str, dict[str, Any]]:
     """A tiny recipe of a kind on texts that lie here, named relative to it."""
     name, settings = RECIPES[kind]
     texts = {field: Path(path).name for field, path in write_texts(Path().resolve())[kind].items()}
     train = {"train.steps": 2, "train.batch_sequences": 2, "optimizer.warmup_steps": 1}
-    fixed = {"train.precision": "float32", "train.threads": 1}
-    return name, {**settings, **texts, **train, **fixed, **further}
+    return name, {**settings, **texts, **train, "train.precision": "float32", "train.threads": 1}
 
 
+@pytest.mark.usefixtures("settings")
 @pytest.mark.parametrize(("kind", "n_pairs"), [("causal", 0), ("translation", 1)])
-def test_a_study_prepares_its_data_once(kind, n_pairs, calls):
+def test_a_study_prepares_its_data_once(kind, n_pairs, monkeypatch):
+    calls = [(family, "prepare"), (preparing, "find_texts"), (preparing, "read_pairs")]
+    mocks = [Mock(wraps=getattr(module, name)) for module, name in calls]
+    for (module, name), mock in zip(calls, mocks, strict=True):
+        monkeypatch.setattr(module, name, mock)
     compare(*tiny(kind), vary=["model.dropout=0,0.1"], seeds=1, out="study")
-    counts = {name: call.call_count for name, call in calls.items()}
     # The pairs of the test split; no run asks for the texts of another.
-    assert counts == {"prepare": 1, "find_texts": 1, "read_pairs": n_pairs}
+    assert [mock.call_count for mock in mocks] == [1, 1, n_pairs]
 
 
-@pytest.mark.usefixtures("calls")
+@pytest.mark.usefixtures("settings")
 def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_more_seeds():
     # Pieces of another length have other gaps, whatever is learned.
     name, settings = tiny("span")
