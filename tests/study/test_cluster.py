@@ -294,42 +294,6 @@ class Asked(SlurmCluster):
         self._rows = [["small*", "node1", "1", "2000", "(null)", "idle"]]
 
 
-@pytest.fixture
-def squeue(tmp_path, monkeypatch):
-    """Write a command of Slurm, which is there alone."""
-    path = tmp_path / "squeue"
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-
-    def write(body: str) -> Path:
-        path.write_text(f"#!/bin/sh\n{body}\n")
-        path.chmod(0o755)
-        return path
-
-    return write
-
-
-def test_jobs_that_have_not_ended_are_found_by_the_last_word_of_their_names(squeue):
-    squeue(f"cat << 'END'\n{JOBS.strip()}\nEND")
-    active = {"7": TaskState(True, "None"), "8": TaskState(False, "PartitionTimeLimit")}
-    assert Asked().active(["7", "8", "9", "11"]) == active
-    for name, job in (
-        ("sublayer a_b, seed 1 1a1b2c3d", "8"),
-        ("sublayer ffn=gelu, seed 2 2a1b2c3d", None),  # it has ended
-        ("sublayer ffn=gelu, seed 0 ffffffff", None),
-    ):
-        assert Asked().find(name) == job
-
-
-def test_what_squeue_says_where_it_has_no_answer_is_passed_on(squeue, monkeypatch):
-    path = squeue("echo 'error: Unable to contact controller' >&2; exit 1")
-    with pytest.raises(NoAnswer, match="--on slurm:small: error: Unable to contact controller"):
-        Asked().active(["7"])
-    path.unlink()
-    monkeypatch.setenv("PATH", str(path.parent))
-    with pytest.raises(NoAnswer, match="squeue is not there, or does not answer"):
-        Asked().find("sublayer 7")
-
-
 def test_runs_on_a_cluster_are_those_of_here_and_divergence_is_tried_once(
     studies, settings, monkeypatch, capfd
 ):
@@ -553,20 +517,6 @@ def test_a_silence_of_the_scheduler_is_announced(alone, capfd):
     assert shown.count("slurm:small answers again") == 1
 
 
-def test_why_runs_wait_is_shown_where_it_may_last(tmp_path, capfd):
-    runs, shown = Runs(tmp_path, 3), []
-    reasons = {"1": "Priority", "2": "PartitionTimeLimit", "3": "PartitionTimeLimit"}
-    runs.cluster.states = {task: TaskState(False, reason) for task, reason in reasons.items()}
-    progress = runs.study / "cluster" / "progress.txt"
-    runs.at(5, lambda: shown.extend(progress.read_text().splitlines()))
-    runs.finish_at(5, 0, 1, 2)
-    runs.make()
-    error = capfd.readouterr().err
-    assert "run-1: waiting (PartitionTimeLimit)" in shown
-    assert error.count("2 runs wait on slurm:small for PartitionTimeLimit, run 1 first") == 1
-    assert "Priority" not in error
-
-
 def test_a_run_whose_folder_is_held_is_never_given_up(alone):
     def script() -> None:
         if alone.task(0)[0] and len(alone.cluster.submitted) > 5:
@@ -709,3 +659,27 @@ def test_a_run_that_cannot_be_made_stops_the_others(runs):
     with pytest.raises(CheckpointError, match=r"run 0: record.json is not JSON"):
         runs.make()
     assert runs.tasks_file.stop_file.exists() and not runs.cluster.there
+
+
+def test_jobs_are_found_by_the_last_word_of_their_names_and_silence_is_passed_on(
+    tmp_path, monkeypatch
+):
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f"#!/bin/sh\ncat << 'END'\n{JOBS.strip()}\nEND\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    active = {"7": TaskState(True, "None"), "8": TaskState(False, "PartitionTimeLimit")}
+    assert Asked().active(["7", "8", "9", "11"]) == active
+    for name, job in (
+        ("sublayer a_b, seed 1 1a1b2c3d", "8"),
+        ("sublayer ffn=gelu, seed 2 2a1b2c3d", None),  # it has ended
+        ("sublayer ffn=gelu, seed 0 ffffffff", None),
+    ):
+        assert Asked().find(name) == job
+    squeue.write_text("#!/bin/sh\necho 'error: Unable to contact controller' >&2; exit 1\n")
+    with pytest.raises(NoAnswer, match="--on slurm:small: error: Unable to contact controller"):
+        Asked().active(["7"])
+    squeue.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoAnswer, match="squeue is not there, or does not answer"):
+        Asked().find("sublayer 7")

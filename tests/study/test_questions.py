@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from sublayer.commands.runs.comparison_row import comparison_row
 from sublayer.config.layering.sources import read_toml
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.inspection.layer_change import Spread
@@ -55,21 +54,33 @@ def test_a_study_of_four_arms_answers_its_hypothesis(studies):
 
 
 @pytest.mark.parametrize("head, message", [
-    ('also = ["bleu"]', "also"),
-    ('spread = "-1"', "spread"),
-    ('margin = "0.1 points"', "points"),
+    ('also = ["bleu"]', "also"), ('spread = "-1"', "spread"), ('margin = "0.1 points"', "points"),
     ('inspect = { what = "layers", beyond = 2 }', r"inspect\.beyond"),
     ('inspect = { what = "layers", tokens = 0 }', r"inspect\.tokens"),
 ])  # fmt: skip
 def test_questions_that_do_not_fit_the_study_are_refused(studies, settings, head, message):
     name = head.partition(" ")[0]
     lines = [line for line in ASKED.splitlines() if not line.startswith(name)]
-    Path("asked.toml").write_text(
-        "\n".join([head, *lines]).replace('share = "all"', 'share = "ffn"')
-    )
+    text = "\n".join([head, *lines]).replace('share = "all"', 'share = "ffn"')
+    Path("asked.toml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         run_study(["asked.toml"], studies.as_asked(Path("out"))[1], Options(out=Path("out")))
     assert not Path("out").exists()
+
+
+def test_blocks_are_summarized_by_hand_and_read_as_they_were_kept(tmp_path):
+    blocks = [change(1, 4.0, 30.0), change(2, 1.0, 40.0), change(3, 3.0, 20.0)]
+    assert summarize(blocks, "distance") == LayerSummary(8 / 3, 2.5, 3.0)
+    further = [*blocks, change(4, 2.0, 9.0, is_beyond=True), change(5, 2.5, 5.0, is_beyond=True)]
+    assert summarize(further, "distance") == LayerSummary(8 / 3, 2.5, 3.0, 2.0, 2.5)
+    assert summarize(further, "angle_degrees") == LayerSummary(30.0, 15.0, 20.0, 5.0, 9.0)
+    assert summarize(blocks[:1], "distance") == LayerSummary(4.0, None, 4.0)
+    nowhere = Spread(math.nan, (math.nan, 1.0, 2.0))
+    found = InspectedLayers("valid", 7, 1, [replace(blocks[0], angle_degrees=nowhere)])
+    write_json(tmp_path / LAYERS, kept_layers(INSPECTING, found))
+    assert repr(read_layers(tmp_path, INSPECTING)) == repr(found)
+    assert read_layers(tmp_path, Inspecting(what="layers", beyond=3)) is None
+    assert read_layers(tmp_path / "nowhere", INSPECTING) is None
 
 
 def test_kept_layers_are_those_of_the_model_on_the_text_that_is_scored(studies, settings):
@@ -84,9 +95,16 @@ def test_kept_layers_are_those_of_the_model_on_the_text_that_is_scored(studies, 
         assert [each.is_beyond for each in expected] == [False] * 3 + [True] * n_beyond
 
 
+def layers_shown(folder: Path) -> str:
+    page = (folder / "report.html").read_text()
+    return page.partition("<h2>What the layers do</h2>")[2].partition("</section>")[0]
+
+
 def test_missing_layers_are_measured_and_no_others_and_damaged_ones_are_an_error(studies, settings):
     folder = copied(studies.asked(), "out")
     before, runs = read_results(folder), files(folder / "arms")
+    report_again(folder)
+    assert layers_shown(folder) == layers_shown(studies.asked()) != ""
     kept = folder / "arms" / "1-shared" / "seed-0" / LAYERS
     content = kept.read_text()
     for damage in (kept.unlink, lambda: kept.write_text(content.replace("100", "99"))):
@@ -106,23 +124,6 @@ def test_missing_layers_are_measured_and_no_others_and_damaged_ones_are_an_error
             report_again(folder)
     with pytest.raises(CheckpointError, match=r"layers\.json"):
         run_study(*studies.as_asked(folder))
-
-
-def test_a_report_that_is_written_again_has_the_layers_measured_so_far(studies, settings):
-    def section() -> str:
-        page = (folder / "report.html").read_text()
-        return page.partition("<h2>What the layers do</h2>")[2].partition("</section>")[0]
-
-    folder = copied(studies.asked(), "out")
-    before = section()
-    assert before.count("<svg") == 2 and "Hollow dots" in before
-    report_again(folder)
-    assert section() == before
-    for arm in (*folder.glob("arms/1-*"), *folder.glob("arms/3-*")):
-        shutil.rmtree(arm)
-    (folder / "results.json").unlink()
-    report_again(folder)
-    assert section().count("<svg") == 2 and "Hollow" not in section()
 
 
 def test_blocks_that_are_not_shared_are_not_run_beyond(tmp_path):
@@ -147,27 +148,8 @@ def test_blocks_that_are_not_shared_are_not_run_beyond(tmp_path):
         study_of(f"score.stride = 1\n{ENCODER}set.model.d_embed = 32")
 
 
-def test_layers_are_read_as_they_were_kept(tmp_path):
-    nowhere = Spread(math.nan, (math.nan, 1.0, 2.0))
-    changes = [replace(change(1, 2.0, 3.0), angle_degrees=nowhere)]
-    found = InspectedLayers("valid", 7, 1, changes)
-    write_json(tmp_path / LAYERS, kept_layers(INSPECTING, found))
-    assert repr(read_layers(tmp_path, INSPECTING)) == repr(found)
-    assert read_layers(tmp_path, Inspecting(what="layers", beyond=3)) is None
-    assert read_layers(tmp_path / "nowhere", INSPECTING) is None
-
-
-def test_blocks_are_summarized_by_hand():
-    blocks = [change(1, 4.0, 30.0), change(2, 1.0, 40.0), change(3, 3.0, 20.0)]
-    assert summarize(blocks, "distance") == LayerSummary(8 / 3, 2.5, 3.0)
-    further = [*blocks, change(4, 2.0, 9.0, is_beyond=True), change(5, 2.5, 5.0, is_beyond=True)]
-    assert summarize(further, "distance") == LayerSummary(8 / 3, 2.5, 3.0, 2.0, 2.5)
-    assert summarize(further, "angle_degrees") == LayerSummary(30.0, 15.0, 20.0, 5.0, 9.0)
-    assert summarize(blocks[:1], "distance") == LayerSummary(4.0, None, 4.0)
-
-
-ACCURACY = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
 NOTHING, ALIKE = "lr=1e-7", "lr=4.99999e-2"
+RATES = (1e-3, 2e-3, 6e-3)
 
 
 def told(results: Results) -> dict[str, Any]:
@@ -180,32 +162,23 @@ def told(results: Results) -> dict[str, Any]:
     return timeless(content)
 
 
-def grid_of(*rates: float, field: str = LR) -> list[Trial]:
-    return [Trial(f"lr={value:g}", {field: value}) for value in rates]
-
-
-def beyond(grid: list[Trial], *chosen: int) -> list[dict[str, Any]]:
-    return [dict(each.settings) for each in beyond_edges([grid[n] for n in chosen], grid)]
-
-
-def test_a_grid_goes_on_by_the_ratio_at_its_edge():
-    grid = grid_of(1e-3, 2e-3, 6e-3)
-    assert beyond(grid, 1, 1) == []
-    assert beyond(grid, 2, 1) == [{LR: 0.018}]
-    assert beyond(grid, 0, 2) == [{LR: 0.0005}, {LR: 0.018}]
-    (trial,) = beyond_edges([grid[2]], grid)
-    assert trial.name == "lr=0.018"
+@pytest.mark.parametrize("grid, chosen, beyond", [
+    (RATES, (1, 1), []), (RATES, (2, 1), [0.018]), (RATES, (0, 2), [0.0005, 0.018]),
     # Whole numbers go on as such; half a step is none; of what was tried none is tried again.
-    steps = "optimizer.warmup_steps"
-    (beyond_steps,) = beyond(grid_of(10, 20, field=steps), 1)
-    assert beyond_steps == {steps: 40} and isinstance(beyond_steps[steps], int)
-    assert beyond(grid_of(1, 3, field=steps), 0) == beyond(grid_of(1.0, 1.0001), 1) == []
+    ((10, 20), (1,), [40]), ((1, 3), (0,), []), ((1.0, 1.0001), (1,), []),
+])  # fmt: skip
+def test_a_grid_goes_on_by_the_ratio_at_its_edge(grid, chosen, beyond):
+    trials = [Trial(f"lr={value:g}", {LR: value}) for value in grid]
+    found = list(beyond_edges([trials[n] for n in chosen], trials))
+    assert [(each.name, each.settings) for each in found] == [
+        (f"lr={value:g}", {LR: value}) for value in beyond
+    ]
+    assert [type(each.settings[LR]) for each in found] == [type(value) for value in beyond]
 
 
-@pytest.mark.parametrize(
-    ("scores", "losses"),
-    [([(1.0, 3.0), (1.8, 1.9)], [2.0, 1.85]), ([(1.0, None), (5.0, 6.0)], [None, 5.5])],
-)
+@pytest.mark.parametrize("scores, losses", [
+    ([(1.0, 3.0), (1.8, 1.9)], [2.0, 1.85]), ([(1.0, None), (5.0, 6.0)], [None, 5.5]),
+])  # fmt: skip
 def test_the_mean_over_seeds_chooses_and_a_seed_that_failed_fails_its_trial(scores, losses):
     def run(value: float | None) -> Outcome:
         if value is None:
@@ -215,9 +188,10 @@ def test_the_mean_over_seeds_chooses_and_a_seed_that_failed_fails_its_trial(scor
     found = [trial_loss([run(value) for value in of_seeds], BITS_PER_BYTE) for of_seeds in scores]
     assert found == [loss and pytest.approx(loss) for loss in losses]
     # The loss chooses where validation lacks the metric.
+    accuracy = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
     by_loss = Outcome(Path(), {"valid": {"loss": 2.0, "accuracy": 0.25}})
-    assert chosen_by([by_loss, run(None)], ACCURACY) == ACCURACY
-    assert trial_loss([by_loss], ACCURACY) == -0.25
+    assert chosen_by([by_loss, run(None)], accuracy) == accuracy
+    assert trial_loss([by_loss], accuracy) == -0.25
     assert (chosen_by([by_loss], BITS_PER_BYTE), trial_loss([by_loss], None)) == (None, 2.0)
 
 
@@ -233,8 +207,7 @@ def test_a_study_that_broke_off_beyond_the_edge_goes_on_there_and_its_loss_decid
     for gone in ("0-gelu/lr=0.1/seed-2", "1-swiglu/lr=0.1"):
         shutil.rmtree(folder / "arms" / gone)
     resumed, _ = run_study(*studies.as_tuned(folder))
-    assert made(folder) == whole
-    assert told(resumed) == told(results)
+    assert (made(folder), told(resumed)) == (whole, told(results))
     for arm, changed in (("0-gelu", "bits_per_byte"), ("1-swiglu", "loss")):
         # The second seed of the choice was far worse than the first.
         record = folder / "arms" / arm / "lr=0.1/seed-1001/record.json"
@@ -243,10 +216,8 @@ def test_a_study_that_broke_off_beyond_the_edge_goes_on_there_and_its_loss_decid
         record.write_text(json.dumps(content))
     results, _ = run_study(*studies.as_tuned(folder))
     assert [arm.tuned for arm in results.arms] == [(f"{LR}=0.1",), (f"{LR}=0.01",)]
-    again = results_of_folder(folder)
-    assert [(arm.tuned, arm.values) for arm in again.arms] == [
-        (arm.tuned, arm.values) for arm in results.arms
-    ]
+    for arm, again in zip(results.arms, results_of_folder(folder).arms, strict=True):
+        assert (arm.tuned, arm.values) == (again.tuned, again.values)
     # Another tuning is another study.
     with pytest.raises(ConfigError, match=r"with tuning seeds \[1000, 1001\], not \[1000\]"):
         run_study(*studies.as_tuned(folder, tuning_seeds=None))
@@ -264,22 +235,6 @@ def test_values_that_fit_no_recipe_are_not_tried_beyond_the_edge(settings, capsy
     assert {arm.tuned for arm in results.arms} == {("optimizer.final_lr_share=0.9",)}
     assert "final_lr_share=8.1 is not tried: " in capsys.readouterr().err
     assert "extended" not in read_toml(Path("out/study.toml"))
-
-
-def test_an_arm_stops_where_it_is_decided_and_the_others_go_on(studies):
-    folder = studies.decided()
-    results = results_of_folder(folder)
-    n_seeds = {arm.name: len(arm.seeds) for arm in results.arms}
-    assert n_seeds == {"lr=5e-2": 5, NOTHING: 3, ALIKE: 5}
-    assert [(each.arm, each.verdict, each.n_seeds) for each in results.differences] == [
-        (NOTHING, "worse", 3),
-        (ALIKE, "cannot tell", 5),
-    ]
-    assert len(made(folder)) == 13
-    assert (results.looks, results.is_sequential, results.n_seeds) == ((3, 5), True, 5)
-    row = comparison_row(folder)
-    assert (row.state, row.finished, row.planned) == ("finished", 13, 13)
-    assert told(results)["differences"] == read_results(folder)["differences"]
 
 
 def test_a_study_that_broke_off_between_looks_has_the_verdicts_of_the_first_and_goes_on(

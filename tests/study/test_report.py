@@ -32,7 +32,6 @@ from sublayer.study.judgement.looks import ERROR, Looks, fixed, until_decided
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.report import arm_names
 from sublayer.study.report.budget_words import time_caveats
-from sublayer.study.report.caveats import explain_one_seed
 from sublayer.study.report.choices import explain_choices
 from sublayer.study.report.html import render_report, write_report
 from sublayer.study.report.messages import conditions
@@ -180,18 +179,6 @@ def test_a_hypothesis_about_two_arms_that_are_compared_is_no_further_comparison(
         found = hypothesis_words(replace(results, hypothesis_of=names))
         assert found is not None and found[0] == verdict
         assert results.of_arms == judged.differences
-
-
-def test_the_cost_of_a_verdict_is_of_the_runs_that_it_lacks():
-    results = synthetic_results({"a": 0.0, "b": 0.1, "c": 0.2}, n_seeds=1)
-    for found, trained, words in (
-        # Three runs of 27 s.
-        (results, [], "--seeds 3 continues from these runs with twice 3 runs of 81 s together."),
-        (results, [1, 5, 3], "known. 5 seeds were trained: --seeds 5 gives an interval."),
-        # A comparison that an earlier version made with two seeds lacks one.
-        (replace(results, n_seeds=2), [2], "these runs with 3 runs of 81 s together."),
-    ):
-        assert explain_one_seed(found, trained).replace("\xa0", " ").endswith(words)
 
 
 def test_names_cannot_break_the_page_and_every_verdict_has_a_style():

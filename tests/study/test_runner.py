@@ -269,19 +269,6 @@ def runs(studies, settings):
     return list(names)
 
 
-def test_one_run_each_gives_the_values_of_their_study_and_no_verdict(studies, runs):
-    before = files(Path())
-    result = compare([runs[0], runs[3]])
-    assert [arm["name"] for arm in result["arms"]] == ["ffn-gelu-0", "ffn-swiglu-0"]
-    for arm, known in zip(result["arms"], read_results(studies.plain())["arms"], strict=True):
-        assert arm["values"] == pytest.approx(known["values"][:1], rel=1e-9)
-        assert arm["curves"] and arm["parameters"] == known["parameters"]
-    assert result["differences"][0]["verdict"] == "no verdict"
-    after = files(Path())
-    assert before.items() <= after.items()
-    assert all(path.startswith("runs/") for path in after.keys() - before.keys())
-
-
 def test_runs_of_one_recipe_are_the_seeds_of_an_arm(studies, runs):
     result = compare(runs, out="together")
     assert [arm["seeds"] for arm in result["arms"]] == [[0, 1, 2], [0, 1, 2]]

@@ -121,9 +121,13 @@ def test_interval_and_p_never_disagree(n_arms, n_seeds, effect, draw):
 
 def test_the_margin_and_the_resolution_of_the_metric_decide_what_matters():
     values = {"a": seeded(1.0, 1.01, 0.99), "b": seeded(1.0, 0.99, 1.01)}
-    found = [judged(values, evidence=Evidence(margin=each)) for each in (None, 0.001, 0.5)]
-    verdicts = ["cannot tell", "cannot tell", "no difference that matters"]
-    assert [each.verdict for (each,) in found] == verdicts
+    for margin, verdict in (
+        (None, "cannot tell"),
+        (0.001, "cannot tell"),
+        (0.5, "no difference that matters"),
+    ):
+        (found,) = judged(values, evidence=Evidence(margin=margin))
+        assert found.verdict == verdict
     # What is surely not 0 may still not matter.
     values["b"] = seeded(1.05, 1.06, 1.04)
     (small,) = judged(values, evidence=Evidence(margin=0.5))
@@ -149,6 +153,23 @@ def test_a_run_that_failed_counts_as_the_worst():
     (found,) = judged(values, against={"b": "c", "a": "a"}, evidence=evidence)
     assert (found.baseline, found.verdict) == ("c", "cannot tell")
     assert (found.by_ranks, found.n_failed) == (True, (2, 0))
+
+
+def test_what_a_look_has_decided_stands_and_arms_go_on_that_are_not_decided():
+    own = {"a": (0.0, 0.01, 0.02, 9.0, 9.0), "b": (1.0, 1.02, 1.01, 0.0, 0.0)}
+
+    def judge_at(look: int, margin: float | None = None) -> Judgement:
+        values = {name: seeded(*each[:look]) for name, each in own.items()}
+        evidence = Evidence(margin=margin)
+        return judge("a", values, BITS_PER_BYTE, planned_seeds=look, evidence=evidence)
+
+    (difference,) = judge_looks(judge_at, (3, 5)).differences
+    assert (difference.verdict, difference.n_seeds) == ("worse", 3)
+    assert judge_at(5).differences[0].verdict == "cannot tell"
+    # With what they are compared with.
+    own["c"] = (0.0, 0.02, 0.01)
+    assert undecided_arms(judge_at(3), own, ()) == {"a", "c"}
+    assert undecided_arms(judge_at(3, margin=0.5), own, ()) == set()
 
 
 RANKED = st.lists(st.integers(0, 4), min_size=1, max_size=6)
@@ -225,13 +246,9 @@ def most_wrong(n_studies: int) -> float:
     return 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / n_studies)
 
 
-SIZES = [(2, 3), (4, 3), (4, 5), (3, 8)]
-
-
-@pytest.mark.parametrize(
-    ("n_arms", "n_seeds", "correlation"),
-    rows([(*sizes, share) for sizes in SIZES for share in (0.0, 0.95, 0.5)], 3),
-)
+@pytest.mark.parametrize("n_arms, n_seeds, correlation", rows([
+    (*sizes, share) for sizes in [(2, 3), (4, 3), (4, 5), (3, 8)] for share in (0.0, 0.95, 0.5)
+], 3))  # fmt: skip
 def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty(n_arms, n_seeds, correlation):
     rng = np.random.default_rng(5)
     wrong = 0
@@ -274,7 +291,7 @@ def test_looking_five_times_errs_in_at_most_one_study_of_twenty():
         values = rng.normal(size=(2, 20))
 
         def judge_at(look: int, values: np.ndarray = values) -> Judgement:
-            first = {str(arm): dict(enumerate(own[:look])) for arm, own in enumerate(values)}
+            first = {str(arm): seeded(*own[:look]) for arm, own in enumerate(values)}
             return judge("0", first, BITS_PER_BYTE, planned_seeds=look, level=levels[look])
 
         judged = judge_looks(judge_at, looks.planned)
@@ -282,34 +299,11 @@ def test_looking_five_times_errs_in_at_most_one_study_of_twenty():
     assert wrong / 250 < most_wrong(250)
 
 
-def test_what_a_look_has_decided_stands_with_its_interval():
-    own = {"a": seeded(0.0, 0.01, 0.02, 9.0, 9.0), "b": seeded(1.0, 1.02, 1.01, 0.0, 0.0)}
-
-    def judge_at(look: int) -> Judgement:
-        values = {name: {seed: each[seed] for seed in range(look)} for name, each in own.items()}
-        return judge("a", values, BITS_PER_BYTE, planned_seeds=look)
-
-    (difference,) = judge_looks(judge_at, (3, 5)).differences
-    assert (difference.verdict, difference.n_seeds) == ("worse", 3)
-    assert judge_at(5).differences[0].verdict == "cannot tell"
-
-
-def test_arms_go_on_that_are_not_decided_and_what_they_are_compared_with():
-    values = {"a": seeded(0.0, 0.01, 0.02), "b": seeded(5.0, 5.01, 5.02)}
-    values["c"] = seeded(0.0, 0.02, 0.01)
-    judged = judge("a", values, BITS_PER_BYTE, planned_seeds=3)
-    assert undecided_arms(judged, values, ()) == {"a", "c"}
-    inside = judge("a", values, BITS_PER_BYTE, planned_seeds=3, evidence=Evidence(margin=1.0))
-    assert undecided_arms(inside, values, ()) == set()
-
-
 BASE = load_recipe("gpt")
-SEQUENCE = Looking(Looks((3, 5, 8), is_sequential=True))
 
 
 def runs_of(name: str, values: dict[int, float]) -> ArmRuns:
-    scores = {seed: {"bits_per_byte": value} for seed, value in values.items()}
-    outcomes = {seed: Outcome(Path(f"{name}-{seed}"), {}, test) for seed, test in scores.items()}
+    outcomes = {n: Outcome(Path(), {}, {"bits_per_byte": value}) for n, value in values.items()}
     return ArmRuns(MatchedArm(Arm(name, BASE, {}), {}, (), 0.0), NO_TRIAL, outcomes)
 
 
@@ -317,48 +311,65 @@ def study_of(*names: str) -> Study:
     return Study("a study", "", "", "none", None, tuple(Arm(name, BASE, {}) for name in names))
 
 
-def noise(mean: float, n: int, order: int = 3) -> dict[int, float]:
+def noise(mean: float, n: int, order: int = 3, first: int = 0) -> dict[int, float]:
     steps = (0.0, 0.3, 0.1, 0.2, 0.15, 0.05, 0.25, 0.12)
-    return {seed: mean + steps[(order * seed) % 8] for seed in range(n)}
+    return {first + seed: mean + steps[(order * seed) % 8] for seed in range(n)}
 
 
 def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_one_family():
     values = {"a": noise(1.0, 4), "b": noise(9.0, 4, order=5)}
     runs = [runs_of(name, own) for name, own in values.items()]
     plain = study_of(*values)
-    asking = replace(plain, question=Question(also=("loss",)))
     loss, other = (replace(BITS_PER_BYTE, name=name) for name in ("loss", "other"))
     alone, both = (
         StudyJudge(each, (BITS_PER_BYTE, loss, other), runs, [], 4, Looking(fixed(4)))
-        for each in (plain, asking)
+        for each in (plain, replace(plain, question=Question(also=("loss",))))
     )
-    (shown,), (judged,), (unasked,) = (
-        judge_.further(metric, values).differences
-        for judge_, metric in ((alone, loss), (both, loss), (both, other))
-    )
+    (shown,) = alone.further(loss, values).differences
+    (judged,) = both.further(loss, values).differences
+    (unasked,) = both.further(other, values).differences
     assert (shown.verdict, shown.p, unasked.verdict) == ("no verdict", None, "no verdict")
     (before,), (after,) = (each.first(values).differences for each in (alone, both))
     assert after.low < before.low and after.high > before.high
     assert (judged.verdict, judged.low, judged.high) == ("worse", after.low, after.high)
 
 
+def test_a_choice_by_a_coin_or_by_luck_spreads_by_hand_and_widens_an_interval():
+    # Scores 0 and d, chosen each with one half: another tuning gives d in every second case.
+    assert choice_variance(Tuned((0.0, 1e-6), 1), 1.0) == pytest.approx(0.5e-12, rel=0.05)
+    lucky = (0.0, 1.0)
+    # Its trial scored 0 and its seeds 2: nearly every other tuning takes the one that scored 1.
+    known = choice_variance(Tuned(lucky, 1, {0: 1.9, 1: 2.1}), 1e-4)
+    assert known == pytest.approx(1.0)
+    assert choice_variance(Tuned(lucky, 1), 1e-4) == 0.0
+    # Seeds that score as the trial did change nothing.
+    assert choice_variance(Tuned(lucky, 1, {0: 0.0}), 0.3) == choice_variance(Tuned(lucky, 1), 0.3)
+    # A choice that every tuning would make spreads nothing.
+    assert choice_variance(Tuned((1.0, 2.0, 3.0), 4), 0.01) == 0.0
+    assert choice_variance(Tuned((1.0,), 1), 1.0) == 0.0
+    few, many = (choice_variance(Tuned((1.0, 1.1), n), 0.01) for n in (1, 16))
+    assert few > 5 * many
+    values = {"a": seeded(0.0, 0.1, 0.2), "b": seeded(0.3, 0.1, 0.2)}
+    tuned = {arm: Tuned((0.0, 0.05), 1) for arm in values}
+    (widened,) = judged(values, evidence=Evidence(tuned=tuned))
+    (without,) = judged(values)
+    assert widened.parts.tuning > without.parts.tuning == 0.0
+    assert widened.high - widened.low > without.high - without.low
+
+
 @pytest.mark.parametrize("seeds, expected", [
     ((2, 3, 3), Reached(3, 1, is_judged=False)),  # before the first look
     ((3, 3, 3), Reached(3, 4, is_judged=True)),  # a and c lack two each
-    ((5, 3, 5), Reached(5, 6, is_judged=True)),
-    ((8, 3, 8), Reached(8, 0, is_judged=True)),
+    ((5, 3, 5), Reached(5, 6, is_judged=True)), ((8, 3, 8), Reached(8, 0, is_judged=True)),
+    ((3, 0, 3), Reached(3, 3, is_judged=False)),  # b lacks all of the first look
 ])  # fmt: skip
 def test_a_look_is_reached_once_all_that_go_on_have_ended(seeds, expected):
+    sequence = Looking(Looks((3, 5, 8), is_sequential=True))
     # b is decided at once, c never.
     drawn = zip("abc", (1.0, 9.0, 1.01), seeds, (3, 3, 5), strict=True)
-    runs = [runs_of(name, noise(mean, n, order)) for name, mean, n, order in drawn]
-    assert look_reached(study_of(*"abc"), runs, [], [*"abc"], Seeds(), SEQUENCE) == expected
-    # An arm without a run lacks all of the first look.
-    runs = [runs_of("a", noise(1.0, 3))]
-    found = look_reached(study_of("a", "b"), runs, [], ["a", "b"], Seeds(), SEQUENCE)
-    assert found == Reached(3, 3, is_judged=False)
-    later = [runs_of("a", {seed + 7: value for seed, value in noise(1.0, 3).items()})]
-    assert look_reached(study_of("a"), later, [], ["a"], Seeds(first=7), SEQUENCE).n_missing == 0
+    runs = [runs_of(name, noise(mean, n, order, first=7)) for name, mean, n, order in drawn if n]
+    found = look_reached(study_of(*"abc"), runs, [], [*"abc"], Seeds(first=7), sequence)
+    assert found == expected
 
 
 SHARE = FromItems("t", lambda sums: float(sums["right"]) / float(sums["all"]))
@@ -393,12 +404,11 @@ def test_a_ratio_of_sums_has_the_variance_of_the_bootstrap():
 
 def test_units_are_documents_where_there_are_enough_and_stretches_elsewhere():
     many = np.repeat(np.arange(FEWEST_DOCUMENTS), 3)
-    stretches = np.arange(1000) // 10
-    for own, documents, expected in (
-        (np.zeros(60), many, many),
-        (np.zeros(1000), np.zeros(1000, dtype=int), stretches),
+    for n, documents, expected in (
+        (60, many, many),
+        (1000, np.zeros(1000, dtype=int), np.arange(1000) // 10),
     ):
-        labels, n_units = units_of(table(own, documents))
+        labels, n_units = units_of(table(np.zeros(n), documents))
         assert n_units == expected[-1] + 1 and (labels == expected).all()
     # No stretch crosses from one document to another.
     labels, n_units = units_of(table(np.zeros(64), np.repeat([0, 1], [30, 34])))
@@ -443,23 +453,6 @@ def test_arms_without_skill_are_not_called_different(n_arms, n_seeds):
     assert by_seeds > wrong  # items are needed
 
 
-def test_a_choice_by_a_coin_or_by_luck_spreads_by_hand():
-    # Scores 0 and d, chosen each with one half: another tuning gives d in every second case.
-    assert choice_variance(Tuned((0.0, 1e-6), 1), 1.0) == pytest.approx(0.5e-12, rel=0.05)
-    lucky = (0.0, 1.0)
-    # Its trial scored 0 and its seeds 2: nearly every other tuning takes the one that scored 1.
-    known = choice_variance(Tuned(lucky, 1, {0: 1.9, 1: 2.1}), 1e-4)
-    assert known == pytest.approx(1.0)
-    assert choice_variance(Tuned(lucky, 1), 1e-4) == 0.0
-    # Seeds that score as the trial did change nothing.
-    assert choice_variance(Tuned(lucky, 1, {0: 0.0}), 0.3) == choice_variance(Tuned(lucky, 1), 0.3)
-    # A choice that every tuning would make spreads nothing.
-    assert choice_variance(Tuned((1.0, 2.0, 3.0), 4), 0.01) == 0.0
-    assert choice_variance(Tuned((1.0,), 1), 1.0) == 0.0
-    few, many = (choice_variance(Tuned((1.0, 1.1), n), 0.01) for n in (1, 16))
-    assert few > 5 * many
-
-
 def test_arms_that_are_alike_and_tuned_by_few_runs_are_not_called_different():
     # By one run of each of three trials, of which one is the best.
     rng = np.random.default_rng(6)
@@ -476,13 +469,3 @@ def test_arms_that_are_alike_and_tuned_by_few_runs_are_not_called_different():
             (found,) = judged(values, evidence=evidence)
             wrong[with_choice] += found.verdict in ("better", "worse")
     assert wrong[True] / 300 < most_wrong(300) and wrong[False] / 300 > 0.15
-
-
-def test_variance_of_tuning_widens_an_interval():
-    values = {"a": seeded(0.0, 0.1, 0.2), "b": seeded(0.3, 0.1, 0.2)}
-    tuned = {arm: Tuned((0.0, 0.05), 1) for arm in values}
-    (with_it,), (without,) = (
-        judged(values, evidence=Evidence(tuned=each)) for each in (tuned, None)
-    )
-    assert with_it.parts.tuning > without.parts.tuning == 0.0
-    assert with_it.high - with_it.low > without.high - without.low
