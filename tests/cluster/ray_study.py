@@ -19,17 +19,15 @@ from small_study import check_equal, leave_and_join, refuse, trial
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
 
 
-def main() -> None:
+def main():
     with trial() as folder:
         cluster = Cluster(initialize_head=True, head_node_args=NODE)
         try:
-            second = cluster.add_node(**NODE)
-            name = f"ray:{cluster.address}"
+            second, name = cluster.add_node(**NODE), f"ray:{cluster.address}"
             refuse(folder, "--on", "ray:127.0.0.1:1")
             refuse(folder, "--on", name, "train.threads=2")
             refuse(folder, "--on", name, "train.precision=float32", "--device", "cuda")
-            on = ["--on", name, "--out", "there"]
-            there = folder / "there" / "cluster"
+            on, there = ["--on", name, "--out", "there"], folder / "there" / "cluster"
             remove = partial(cluster.remove_node, second, allow_graceful=False)
             leave_and_join(folder, on, lambda: print((there / "progress.txt").read_text()), remove)
             print((there / "tasks.json").read_text())

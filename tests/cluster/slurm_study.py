@@ -11,11 +11,9 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from small_study import check_equal, leave_and_join, refuse, trial, wait_until
 
@@ -38,7 +36,7 @@ PartitionName=small Nodes=node1,node2 Default=YES MaxTime=1-00:00:00 State=UP
 CONFIGURATION = "\n".join(SETTINGS.split()) + NODES
 
 
-def main() -> None:
+def main():
     with trial() as folder:
         with slurm(folder / "slurm") as nodes:
             refuse(folder, "--on", "slurm:large")
@@ -52,7 +50,7 @@ def main() -> None:
         check_equal(folder)
 
 
-def lose(node: subprocess.Popen[bytes]) -> None:
+def lose(node):
     """Kill a node's daemon and all that it has started, as where a machine loses its power."""
     spool = Path(os.environ["SLURM_CONF"]).parent / "spool-node2"
     node.kill()
@@ -73,19 +71,17 @@ def lose(node: subprocess.Popen[bytes]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def output_of(*command: str, check: bool = True, **more: Any) -> str:
+def output_of(*command, check=True, **more):
     done = subprocess.run(command, capture_output=True, text=True, check=check, **more)
     return done.stdout.strip()
 
 
-def show(*command: str) -> None:
-    """Print what a command of Slurm prints."""
+def show(*command):
     print(f"$ {' '.join(command)}\n{output_of(*command)}\n", flush=True)
 
 
 @contextmanager
-def slurm(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Run a controller and two nodes, with their files in a folder."""
+def slurm(folder):
     (folder / "state").mkdir(parents=True)
     values = {"host": output_of("hostname", "-s"), "user": getpass.getuser(), "folder": folder}
     (folder / "slurm.conf").write_text(CONFIGURATION.format(**values))
@@ -98,7 +94,7 @@ def slurm(folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     munge += [f"--{name}-file={folder}/munge.{name}" for name in ("log", "pid", "seed")]
     commands = {"munge": munge, "slurmctld": ["slurmctld", "-D"]}
     commands |= {node: ["slurmd", "-D", "-N", node] for node in ("node1", "node2")}
-    started: dict[str, subprocess.Popen[bytes]] = {}
+    started = {}
     try:
         for name, command in commands.items():
             started[name] = subprocess.Popen(command, stderr=subprocess.DEVNULL)

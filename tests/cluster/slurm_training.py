@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 from slurm_study import output_of, show, slurm
@@ -22,7 +22,7 @@ LAUNCHER = re.compile(r"[EWI]\d{4} \d\d:\d\d:\d\d|Traceback|  File|    \S| +[~^]
 """How lines of ``torchrun`` begin."""
 
 
-def main() -> None:
+def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         write_text(folder / "book.txt")
@@ -33,17 +33,15 @@ def main() -> None:
             run_job(folder, "torchrun", "launched", "scancel", "--batch", "--signal=USR1")
         words = ["data.path=book.txt", "train.steps=200", "train.exact=true", "--out", "runs/alone"]
         output_of(sys.executable, "-m", "sublayer", "train", "gpt", *SETTINGS, *words, cwd=folder)
-        nodes, launched, alone = (
-            (folder / "runs" / run / "model" / "model.safetensors").read_bytes()
-            for run in ("nodes", "launched", "alone")
-        )
+        places = (folder / "runs" / run / "model" for run in ("nodes", "launched", "alone"))
+        nodes, launched, alone = ((at / "model.safetensors").read_bytes() for at in places)
         for run, own in (("nodes", nodes), ("launched", launched)):
             same = "the same" if own == alone else "OTHERS"
             print(f"runs/{run}, and the weights of one process: {same}")
         assert nodes == launched == alone
 
 
-def run_job(folder: Path, job: str, run: str, *warning: str) -> None:
+def run_job(folder, job, run, *warning):
     """Submit a job of the page, warn it once as Slurm does, and wait until its run is done."""
     (folder / f"{job}.sh").write_text(job_of_the_page(job))
     number = output_of("sbatch", "--parsable", "--mem-per-cpu=900", f"{job}.sh", cwd=folder)
@@ -58,21 +56,16 @@ def run_job(folder: Path, job: str, run: str, *warning: str) -> None:
     print("\n".join(shown_lines(log.read_text().replace(str(folder), "FOLDER"))), flush=True)
 
 
-def shown_lines(log: str) -> Iterator[str]:
+def shown_lines(log):
     """Yield the lines of a log without rates, and a line for what the launchers say in a row."""
-    n_of_launcher = 0
-    for line in log.splitlines():
-        if LAUNCHER.match(line):
-            n_of_launcher += 1
-            continue
-        if n_of_launcher:
-            yield f"({n_of_launcher} lines of torchrun)"
-            n_of_launcher = 0
-        if "tokens/s" not in line:
-            yield line
+    for is_launcher, group in groupby(log.splitlines(), lambda line: bool(LAUNCHER.match(line))):
+        if is_launcher:
+            yield f"({len(list(group))} lines of torchrun)"
+        else:
+            yield from (line for line in group if "tokens/s" not in line)
 
 
-def job_of_the_page(name: str) -> str:
+def job_of_the_page(name):
     """Take a job from the page, for this Python, with a model that is small."""
     blocks = [block.partition("```")[0] for block in PAGE.read_text().split("```text\n")[1:]]
     (job,) = (block for block in blocks if f"--job-name={name} " in block)

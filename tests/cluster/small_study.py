@@ -10,10 +10,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 WORDS = ["the", "reed", "by", "the", "river", "bends", "and", "does", "not", "break"]
 STUDY = """
@@ -24,11 +22,10 @@ train.batch_sequences=8 train.steps=300 train.checkpoint_steps=30 train.threads=
 TIMES_AND_PLACES = {"command", "date", "environment", "peak_memory_bytes", "report", "seconds"}
 TIMES_AND_PLACES |= {"tokens_per_s", "training_seconds"}
 """Fields of results.json that tell how long something took, or where."""
-Act = Callable[[], object]
 
 
 @contextmanager
-def trial() -> Iterator[Path]:
+def trial():
     """A folder with a text, and the study made here."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
@@ -37,8 +34,7 @@ def trial() -> Iterator[Path]:
         yield folder
 
 
-def write_text(path: Path) -> None:
-    """Write sentences that are drawn by a fixed seed."""
+def write_text(path):
     draw = random.Random(5)
     path.write_text("\n".join(" ".join(draw.choices(WORDS, k=12)) + "." for _ in range(4000)))
 
@@ -46,48 +42,41 @@ def write_text(path: Path) -> None:
 class Command:
     """A ``sublayer compare`` in the folder of the trial, whose lines are printed as they come."""
 
-    def __init__(self, folder: Path, *words: str, is_quiet: bool = False) -> None:
+    def __init__(self, folder, *words, is_quiet=False):
         given = {word.partition("=")[0] for word in words if "=" in word}
         own = [word for word in STUDY.split() if word.partition("=")[0] not in given]
         line = ["sublayer", "compare", *own, *words]
         print(f"$ {' '.join(line)}", flush=True)
-        own_path = {"PYTHONPATH": str(Path(__file__).parents[2])}
-        environment = {**os.environ, **own_path, "SUBLAYER_CACHE": str(folder / "cache")}
-        where = {"cwd": folder, "env": environment}
-        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        paths = {"PYTHONPATH": str(Path(__file__).parents[2]), "SUBLAYER_CACHE": f"{folder}/cache"}
+        more = {"cwd": folder, "env": os.environ | paths, "stderr": subprocess.STDOUT}
         self._folder, self._is_quiet = folder, is_quiet
-        self._process = subprocess.Popen([sys.executable, "-m", *line], **where, **output)
-        self.lines: list[str] = []
+        line = [sys.executable, "-m", *line]
+        self.process = subprocess.Popen(line, stdout=subprocess.PIPE, **more)
+        self.lines = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
-    def interrupt(self) -> None:
-        """Press Ctrl-C."""
-        print("^C", flush=True)
-        self._process.send_signal(signal.SIGINT)
-
-    def wait(self) -> int:
-        """Wait until it has ended, and return its exit code."""
-        code = self._process.wait()
+    def wait(self):
+        code = self.process.wait()
         self._reader.join()
         print(f"exit code {code}", flush=True)
         return code
 
-    def wait_for(self, pattern: str, n_times: int = 1) -> None:
+    def wait_for(self, pattern, n_times=1):
         """Wait until so many of its lines match; raise where it ends before."""
         while sum(bool(re.search(pattern, line)) for line in list(self.lines)) < n_times:
-            if self._process.poll() is not None:
+            if self.process.poll() is not None:
                 raise SystemExit(f"it ended without {pattern!r}")
             time.sleep(0.1)
 
-    def _read(self) -> None:
-        for line in self._process.stdout:
+    def _read(self):
+        for line in self.process.stdout:
             self.lines.append(line.decode().rstrip().replace(str(self._folder), "FOLDER"))
             if not self._is_quiet:
                 print(self.lines[-1], flush=True)
 
 
-def refuse(folder: Path, *words: str) -> None:
+def refuse(folder, *words):
     """Ask for what there is not: the command must end with a line, and leave nothing."""
     command = Command(folder, *words, "--out", "refused", is_quiet=True)
     assert command.wait() == 2, command.lines
@@ -95,12 +84,13 @@ def refuse(folder: Path, *words: str) -> None:
     assert not (folder / "refused").exists()
 
 
-def leave_and_join(folder: Path, on: list[str], show: Act, lose: Act) -> None:
+def leave_and_join(folder, on, show, lose):
     """Begin the study, leave it, join it again, and lose a node while both have a run."""
     first = Command(folder, *on)
     first.wait_for(r"^\[1/6")
     first.wait_for(r": on ", 3)
-    first.interrupt()
+    print("^C", flush=True)
+    first.process.send_signal(signal.SIGINT)
     assert first.wait() == 130
     show()
     again = Command(folder, *on)
@@ -112,13 +102,12 @@ def leave_and_join(folder: Path, on: list[str], show: Act, lose: Act) -> None:
     assert again.wait() == 0
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+def wait_until(is_so):
     while not is_so():
         time.sleep(0.1)
 
 
-def check_equal(folder: Path) -> None:
+def check_equal(folder):
     """Compare the studies here and there; raise where more than times and places differs."""
     paths = [folder / name / "results.json" for name in ("here", "there")]
     one, other = (dict(_values(json.loads(path.read_text()))) for path in paths)
@@ -129,16 +118,14 @@ def check_equal(folder: Path) -> None:
     dropped = ", ".join(sorted(TIMES_AND_PLACES))
     print(f"not compared: {dropped}, and the note on time on clusters")
     for name in ("model.safetensors", "test.json", "items.safetensors"):
-        here, there = (
-            {path.relative_to(study): path.read_bytes() for path in study.rglob(name)}
-            for study in (folder / "here", folder / "there")
-        )
+        studies = (folder / "here", folder / "there")
+        here, there = ({p.relative_to(s): p.read_bytes() for p in s.rglob(name)} for s in studies)
         if not here or here != there:
             raise SystemExit(f"{name} differs")
         print(f"{len(here)} files {name}: the same bytes")
 
 
-def _values(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+def _values(content, place=""):
     if isinstance(content, dict):
         for key in content.keys() - TIMES_AND_PLACES:
             yield from _values(content[key], f"{place}.{key}")

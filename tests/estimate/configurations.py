@@ -19,7 +19,6 @@ from sublayer.tasks.spec import TaskSpec
 
 VOCAB_SIZE, CONTEXT, SEQUENCES = 384, 96, 5
 PRECISIONS = ("float32", "bfloat16")
-
 MODELS = [
     {"ffn": "geglu", "block": ("ffn:relu*0.5", "attention", "ffn*0.5"), "norm_order": "post"},
     {"ffn": "swish", "swish_beta": 1.5, "head": "transform"},
@@ -31,7 +30,6 @@ MODELS = [
     {"dropout": 0.1, "dropout_ffn": 0.1},
     {"ffn": "relu", "dropout_attention": 0.5, "dropout_ffn": 0.5, "final_norm": "plain"},
 ]
-
 ENCODER = {"kind": "encoder", "segments": "both", "head": "transform", "dropout": 0.1}
 BERT = {**ENCODER, "norm_order": "post", "embedding_norm": True, "pooler": "tanh"}
 BERT |= {"sentence_classes": 2}
@@ -44,7 +42,6 @@ ENCODERS = [
     {"kind": "encoder", "embedding_norm": True, "tie_embeddings": False, "ffn": "swiglu"},
     {**ENCODER, "norm": "rms", "head_activation": "swish", "project_embeddings": "always"},
 ]
-
 TRANSLATION = {"objective.kind": "translation", "objective.label_smoothing": 0.1}
 TRANSLATION |= {"data.corpus": "iwslt14", "data.source_language": "de"}
 TRANSLATION |= {"data.target_language": "en", "data.tokenizer": "word-bpe"}
@@ -59,7 +56,6 @@ TRANSLATORS = [
     {**TRANSLATOR, "ffn": "swiglu", "share": "all", "d_embed": 32, "positions": "rotary"},
     {**TRANSLATOR, "norm_order": "post", "n_decoder_layers": 2, "tie_embeddings": False},
 ]
-
 ANSWERER = {**ENCODER, "head": "none", "norm_order": "post"}
 TEXT = {"format": "text", "target_length": 16}
 TRAVERSAL, LABELS = {"format": "traversal"}, {"head": "none", "label_outputs": 3}
@@ -74,7 +70,6 @@ TASK_MODELS = {
     "labels of traversals": ({**LABELS, "dropout": 0.1}, TRAVERSAL),
     "labels of pairs": ({**ANSWERER, "label_outputs": 3, "pooler": "tanh"}, {}),
 }  # fmt: skip
-"""Models that answer tasks, and the objectives."""
 
 
 def make_pass(fields, precision):
@@ -127,7 +122,6 @@ PASSES = {
     "more written than read": partial(make_uneven_pass, 40, 96),
     **{name: partial(make_task_pass, name) for name in TASK_MODELS},
 }
-"""What makes a pass in a precision, of all kinds of models and objectives."""
 
 
 def resolved(*, vocab_size=17, context=11, **fields):

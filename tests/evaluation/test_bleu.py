@@ -12,20 +12,7 @@ from sublayer.data.parallel.sources import PairText
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.evaluation.bleu import (
-    Lines,
-    chrf,
-    count_lines,
-    count_translations,
-    metric,
-    reference_lines,
-    reference_words,
-    sacre_bleu,
-    score_translations,
-    scored_words,
-    tokenized_bleu,
-    translated_lines,
-)
+from sublayer.evaluation import bleu
 from sublayer.evaluation.significance import compare_translations, randomisation_p
 from tests.breadth import rows
 
@@ -33,7 +20,7 @@ REFERENCES = ["Der Hund läuft, schnell.", "Eine Katze schläft auf dem Sofa!"]
 REFERENCES += ["Zwei Männer (in Hüten) reden.", ""]
 TEXTS = ["Der Hund rennt, schnell.", "Eine Katze schläft auf der Couch!"]
 TEXTS += ["zwei Männer in Hüten reden .", "Nichts"]
-MEASURE = metric("sacrebleu", lowercase=False)
+MEASURE = bleu.metric("sacrebleu", lowercase=False)
 
 
 def scored_by_command(folder, words, **files):
@@ -48,46 +35,47 @@ def scored_by_command(folder, words, **files):
 def test_scores_are_those_of_the_command(tmp_path, lowercase):
     lower, chrf_lower = (" -lc", " --chrf-lowercase") if lowercase else ("", "")
     for measure, options in (
-        (sacre_bleu, f"-m bleu -tok 13a{lower}"),
-        (tokenized_bleu, f"-m bleu -tok none -s none --force{lower}"),
-        (chrf, f"-m chrf{chrf_lower}"),
+        (bleu.sacre_bleu, f"-m bleu -tok 13a{lower}"),
+        (bleu.tokenized_bleu, f"-m bleu -tok none -s none --force{lower}"),
+        (bleu.chrf, f"-m chrf{chrf_lower}"),
     ):
         score = measure(TEXTS, REFERENCES, lowercase=lowercase)
         words = f"refs -i hyps -w 8 {options}"
         found = scored_by_command(tmp_path, words, refs=REFERENCES, hyps=TEXTS)
         assert score.value == pytest.approx(float(found["score"]), abs=1e-6)
-        assert score.signature == found["signature"] or measure is chrf
+        assert score.signature == found["signature"] or measure is bleu.chrf
 
 
 def test_tokenized_bleu_by_hand():
-    (counts,) = count_lines("bleu", ["a b c x"], ["a b c d e"], lowercase=False).counts.tolist()
+    counts = bleu.count_lines("bleu", ["a b c x"], ["a b c d e"], lowercase=False).counts
     # Lengths 4 and 5; shared a b c, ab bc, abc; of 4, 3, 2 and 1 n-grams.
-    assert counts == [4, 5, 3, 2, 1, 0, 4, 3, 2, 1]
+    assert counts.tolist() == [[4, 5, 3, 2, 1, 0, 4, 3, 2, 1]]
     # 5 of 6 words, 3 of 5 pairs, 1 of 4 triples and none of 3 fours, not smoothed: 0.
-    assert tokenized_bleu(["a b c d e f"], ["a b c x e f"]).value == 0.0
+    assert bleu.tokenized_bleu(["a b c d e f"], ["a b c x e f"]).value == 0.0
     # 6/6, 5/5, 4/4, 3/3, and a reference of 8 words: exp(1 - 8/6).
-    short = tokenized_bleu(["a b c d e f"], ["a b c d e f g h"]).value
+    short = bleu.tokenized_bleu(["a b c d e f"], ["a b c d e f g h"]).value
     assert short == pytest.approx(71.6531, abs=1e-3)
-    assert tokenized_bleu(["A b c d"], ["a b c d"], lowercase=True).value == pytest.approx(100.0)
+    alike = bleu.tokenized_bleu(["A b c d"], ["a b c d"], lowercase=True).value
+    assert alike == pytest.approx(100.0)
 
 
 def lines(words):
-    return Lines([words], [words], "spaces")
+    return bleu.Lines([words], [words], "spaces")
 
 
 def test_compounds_are_split_as_the_released_script_does():
     # perl's s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g: what a match took begins no other.
     texts = lines("wohl-bekannt a-b-c"), lines("- x- -y z-")
-    found = count_translations(*texts, lowercase=False, compounds=True)
+    found = bleu.count_translations(*texts, lowercase=False, compounds=True)
     ours = "wohl ##AT##-##AT## bekannt a ##AT##-##AT## b-c"
-    expected = count_lines("bleu", [ours], ["- x- -y z-"], lowercase=False)
+    expected = bleu.count_lines("bleu", [ours], ["- x- -y z-"], lowercase=False)
     assert found["bleu_compounds"].counts.tolist() == expected.counts.tolist()
     assert expected.counts[0, :2].tolist() == [6, 4]  # words of both
     texts = lines("the well-known man of to-day ."), lines("the well-known men of to-day .")
-    scores = score_translations(*texts, lowercase=False, compounds=True)
+    scores = bleu.score_translations(*texts, lowercase=False, compounds=True)
     assert scores["bleu_compounds"].value > scores["bleu"].value
     assert scores["bleu_compounds"].signature == f"{scores['bleu'].signature}|compounds:split"
-    assert "bleu_compounds" not in score_translations(*texts, lowercase=False)
+    assert "bleu_compounds" not in bleu.score_translations(*texts, lowercase=False)
 
 
 def test_words_that_were_divided_at_hyphens_are_scored_whole():
@@ -99,25 +87,26 @@ def test_words_that_were_divided_at_hyphens_are_scored_whole():
     bpe = train_tokenizer("word-bpe", [words.encode()], vocab_size=90)
     tokenizer, pair = BilingualTokenizer(bpe, side, side), PairText("-", words, "-", target)
     expected = "Der wohl-bekannte Mann ( aus Köln-Deutz ) lacht , oder ?"
-    assert reference_words([pair], tokenizer) == [expected]
+    assert bleu.reference_words([pair], tokenizer) == [expected]
     (ids,) = tokenizer.encode_target([target])
-    assert scored_words([ids], tokenizer) == [expected]
-    texts = translated_lines([ids], tokenizer), reference_lines([pair], tokenizer)
-    bleu = score_translations(*texts, lowercase=False)["bleu"]
-    assert bleu.value == pytest.approx(100.0) and bleu.signature.endswith("|words:moses")
+    assert bleu.scored_words([ids], tokenizer) == [expected]
+    texts = bleu.translated_lines([ids], tokenizer), bleu.reference_lines([pair], tokenizer)
+    found = bleu.score_translations(*texts, lowercase=False)["bleu"]
+    assert found.value == pytest.approx(100.0) and found.signature.endswith("|words:moses")
 
 
 def test_the_score_of_a_corpus_is_that_of_the_sums_over_its_lines():
     texts = [f"{line} {n}" for n, line in enumerate(TEXTS * 5)]
     references = [f"{line} {n}" for n, line in enumerate(REFERENCES * 5)]
-    for name, score in (("bleu", tokenized_bleu), ("sacrebleu", sacre_bleu), ("chrf", chrf)):
-        lines = count_lines(name, texts, references, lowercase=False)
+    for name in ("bleu", "sacrebleu", "chrf"):
+        lines = bleu.count_lines(name, texts, references, lowercase=False)
+        score = {"bleu": bleu.tokenized_bleu, "sacrebleu": bleu.sacre_bleu}.get(name, bleu.chrf)
         expected = score(texts, references, lowercase=False)
         assert 5 < expected.value < 95
         assert lines.value == expected.value
         assert lines.signature == expected.signature
         # A corpus of a line is that line.
-        alone = count_lines(name, texts[:1], references[:1], lowercase=False)
+        alone = bleu.count_lines(name, texts[:1], references[:1], lowercase=False)
         assert alone.counts.tolist() == lines.counts[:1].tolist()
 
 
@@ -158,11 +147,7 @@ def test_a_much_better_system_is_significantly_better_and_an_equal_one_is_not():
 
 
 def draw_systems(rng, n=400):
-    """Draw what BLEU is computed from, of two systems either of which could be the other's.
-
-    Of a line of 12 words some 7 are right, 4 of its pairs and 1.5 of its runs of four: a BLEU of
-    about 30. Where a line is hard, it is for both systems.
-    """
+    """Draw what BLEU is computed from, of two systems either of which could be the other's."""
     lengths, difficulty = rng.integers(5, 30, size=n), rng.beta(4, 3, size=n)
     systems = []
     for _ in range(2):

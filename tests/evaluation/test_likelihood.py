@@ -60,24 +60,8 @@ def model_of(**fields):
     return build(config, seed=3).double().eval()
 
 
-@torch.no_grad()
-def naive_nats(model, ids, target, start):
-    tokens = torch.from_numpy(ids[start:target].astype(np.int64))[None]
-    return -float(model(tokens).logits[0, -1].log_softmax(-1)[int(ids[target])])
-
-
-@pytest.fixture(scope="module")
-def model():
-    return model_of()
-
-
-@pytest.fixture(scope="module")
-def split():
-    return split_of(np.frombuffer(TEXT, dtype=np.uint8))
-
-
-def test_a_uniform_model_costs_the_logarithm_of_the_vocabulary(split):
-    uniform = model_of()
+def test_a_uniform_model_costs_the_logarithm_of_the_vocabulary():
+    uniform, split = model_of(), split_of(np.frombuffer(TEXT, dtype=np.uint8))
     with torch.no_grad():
         uniform.embedding.weight.zero_()
     found = score(uniform, split, context=16, stride=4, batch_sequences=3)
@@ -96,8 +80,7 @@ def test_a_part_of_what_a_lossy_tokenizer_read_has_its_share_of_the_bytes():
     assert tokenizer.token_bytes[ids].tolist() == [2] * 60
     ended = split_of(ids, tokenizer)
     read = replace(ended.store, n_bytes=180, n_characters=180, is_lossless=False)
-    split = replace(ended, store=read)
-    model = model_of()
+    split, model = replace(ended, store=read), model_of()
     rules = {"context": 16, "stride": 16, "batch_sequences": 3}
     whole = score(model, split, **rules)
     # The first word is context only: 2 of the 120 bytes that are kept.
@@ -129,19 +112,18 @@ def test_tokens_but_the_first_are_scored_once_in_order_or_a_limit_of_them(n_toke
 
 
 @pytest.mark.parametrize(("context", "stride", "batch"), [(16, 5, 1), (16, 16, 4), (64, 32, 8)])
-def test_scores_equal_a_loop_over_single_tokens(model, split, context, stride, batch):
-    ids = np.asarray(split.ids)
-    expected = 0.0
-    for target in range(1, len(ids)):
-        later = max(0, math.ceil((target - context) / stride))
-        expected += naive_nats(model, ids, target, later * stride)
+def test_scores_equal_a_loop_over_single_tokens(context, stride, batch):
+    model, split, expected = model_of(), split_of(np.frombuffer(TEXT, dtype=np.uint8)), 0.0
+    for target in range(1, len(TEXT)):
+        start = stride * max(0, math.ceil((target - context) / stride))
+        expected -= log_p(model, list(TEXT[start : target + 1]), target - start)[0]
     found = score(model, split, context=context, stride=stride, batch_sequences=batch)
-    assert found.tokens == len(ids) - 1
+    assert found.tokens == len(TEXT) - 1
     assert found.nats == pytest.approx(expected, rel=1e-12)
 
 
-def test_respected_boundaries_hide_the_document_before(model):
-    settings = {"context": 30, "stride": 30, "batch_sequences": 2}
+def test_respected_boundaries_hide_the_document_before():
+    model, settings = model_of(), {"context": 30, "stride": 30, "batch_sequences": 2}
 
     def nats(text, **more):
         return score(model, split_of([*text], **more), **settings).nats
@@ -229,12 +211,7 @@ def test_the_digest_is_of_numbers_and_of_where_an_item_ends(monkeypatch):
 
 
 def drawn_model_of(kind):
-    fields = {} if kind == "lstm" else {"n_heads": 2}
-    config = ModelConfig(kind=kind, n_layers=1, d_model=8, **fields)
-    model = build(resolve_model(config, vocab_size=256, context=CONTEXT), seed=0).double().eval()
-    generator = torch.Generator().manual_seed(1)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, 0.0, 0.5, generator)
+    model = drawn_tiny_model(256, context=CONTEXT, n_layers=1, kind=kind)
     model.tokenizer = train_tokenizer("bytes", ())
     return model
 
@@ -270,18 +247,15 @@ def test_whole_texts_have_every_token_once_and_a_full_last_window():
     model, text = drawn_model_of("decoder"), "it was a long text of bytes"
     ids = list(text.encode())
     # 26 tokens behind the first: 12, 12, and 2 that are read behind ten others.
-    expected = sum(
-        log_p(model, ids[start : stop + 1], first - start)[0]
-        for start, first, stop in ((0, 1, 12), (12, 13, 24), (14, 25, 26))
-    )
+    parts = ((0, 1, 12), (12, 13, 24), (14, 25, 26))
+    expected = sum(log_p(model, ids[a : stop + 1], first - a)[0] for a, first, stop in parts)
     found = Requests(model, CONTEXT, "it").wholes([text, "a"])
     assert found == [pytest.approx(expected, abs=1e-9), 0.0]
 
 
 def test_a_prompt_is_continued_up_to_a_stop():
     model = drawn_model_of("decoder")
-    requests = Requests(model, CONTEXT, "it")
-    ids = list(b"the cat")
+    requests, ids = Requests(model, CONTEXT, "it"), list(b"the cat")
     for _ in range(5):
         ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
     whole = bytes(ids[7:]).decode(errors="replace")
@@ -322,8 +296,8 @@ def tiny_model(vocab_size=VOCAB_SIZE, *, context=40, **fields):
     return build(resolve_model(config, vocab_size=vocab_size, context=context), seed=0).eval()
 
 
-def drawn_tiny_model(**fields):
-    model, generator = tiny_model(**fields).double(), torch.Generator().manual_seed(1)
+def drawn_tiny_model(vocab_size=VOCAB_SIZE, **fields):
+    model, generator = tiny_model(vocab_size, **fields).double(), torch.Generator().manual_seed(1)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0.0, 0.5, generator)
     return model
@@ -445,9 +419,8 @@ def write_tasks(folder):
          "answers": ["B", "C"]} for animal, place in stories.items()
     ]  # fmt: skip
     put("race/race_dev_middle.jsonl", *map(json.dumps, passages))
-    texts = 2 * ["The cup fell on the rug because it was heavy."] + [
-        "The cup is here and I took it"
-    ]
+    texts = 2 * ["The cup fell on the rug because it was heavy."]
+    texts.append("The cup is here and I took it")
     nouns = [("The cup", 0), ("the rug", 4), ("The cup", 0)]
     it, wsc = {"span2_text": "it", "span2_index": 7}, []
     for number, (text, (noun, place)) in enumerate(zip(texts, nouns, strict=True)):

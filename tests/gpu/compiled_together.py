@@ -42,12 +42,9 @@ def main():
             counted.clear()
         figures = [_train(each, evaluates=world.size > 1) for each in sessions]
         worst = max(abs(ours - theirs) / abs(ours) for ours, theirs in zip(*figures, strict=True))
-        n_graphs, n_breaks = (
-            counters["stats"]["unique_graphs"],
-            sum(counters["graph_break"].values()),
-        )
-        found[name] = {"worst": worst, "attentions": len(attentions)}
-        found[name] |= {"graphs": n_graphs, "breaks": n_breaks}
+        n_breaks = sum(counters["graph_break"].values())
+        found[name] = {"worst": worst, "attentions": len(attentions), "breaks": n_breaks}
+        found[name]["graphs"] = counters["stats"]["unique_graphs"]
     if world.is_main:
         print(json.dumps(found), flush=True)
     world.wait()

@@ -13,23 +13,15 @@ from tests.training.runs import open_session as open_on
 
 ALONE = World(rank=0, size=1)
 KINDS = {
-    "decoder": {},
-    "documents": {"data.boundaries": "respect", "model.positions": "rotary"},
+    "decoder": {}, "documents": {"data.boundaries": "respect", "model.positions": "rotary"},
     "alibi": {"model.positions": "alibi", "model.norm": "rms", "model.ffn": "swiglu"},
     "auxiliary": {"objective.auxiliary": "layers", "objective.targets": 2},
-    "lstm": {"model.kind": "lstm"},
-    "masked": {**MASKED, "data.context": 64},
+    "lstm": {"model.kind": "lstm"}, "masked": {**MASKED, "data.context": 64},
     "shared": {**MASKED, "data.context": 64, "model.share": "all", "model.d_embed": 12},
-    "translation": TRANSLATION,
-    "span": {**SPAN, "model.positions": "relative"},
-    "pair": PAIR,
-    "traversal": TRAVERSAL,
-    "questions": {**QUESTIONS, "data.context": 64},
-    "questions, joint": {**QUESTIONS, "data.context": 64, "data.tasks": "squad2"},
-    "text": TEXT,
-}
-"""What is laid over the tiny recipe."""
-
+    "translation": TRANSLATION, "span": {**SPAN, "model.positions": "relative"}, "pair": PAIR,
+    "traversal": TRAVERSAL, "questions": {**QUESTIONS, "data.context": 64},
+    "questions, joint": {**QUESTIONS, "data.context": 64, "data.tasks": "squad2"}, "text": TEXT,
+}  # fmt: skip
 OPTIMIZERS = {
     **{kind: {"optimizer.kind": kind} for kind in OPTIMIZER_TABLES},
     "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "optimizer.momentum": 0.9},

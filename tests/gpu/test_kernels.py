@@ -30,16 +30,16 @@ from tests.torchrun import in_processes
 from tests.training.runs import weights
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+DOCUMENTS = torch.arange(17) // 5
 MASKS = {"all": Keys(False, None), "causal": Keys(True, None)}
+MASKS |= {"documents": Keys(True, (DOCUMENTS[:, None] == DOCUMENTS).tril()[None, None])}
+MASKS |= {"padding": Keys(False, torch.arange(17)[None, None, None] < 13)}
 ATTENTIONS = [("documents", True, torch.float32), ("causal", False, torch.bfloat16)]
 ATTENTIONS += [("all", True, torch.bfloat16), ("padding", False, torch.float32)]
 MODELS = {
-    "learned": {},
-    "rotary": {"positions": "rotary", "norm": "rms", "ffn": "swiglu"},
-    "relative": {"positions": "relative"},
-    "alibi": {"positions": "alibi"},
-}
-
+    "learned": {}, "rotary": {"positions": "rotary", "norm": "rms", "ffn": "swiglu"},
+    "relative": {"positions": "relative"}, "alibi": {"positions": "alibi"},
+}  # fmt: skip
 READ = torch.tensor([3 * [0] + 4 * [1] + 2 * [2] + 2 * [-1], 11 * [0], [0] + 10 * [-1]])
 WRITTEN = torch.tensor([[0, 0, 1, 2, 2, 2, -1], [0, 0, 0, 0, 0, -1, -1], [0, 0, 0, 0, 0, 0, 0]])
 ONE_A_ROW = torch.tensor([8 * [0] + 3 * [-1], 11 * [0], [0] + 10 * [-1]])
@@ -54,28 +54,39 @@ GPU = pytest.param("cuda", marks=pytest.mark.gpu)
 PLACES = ["cpu", GPU] if TRIES_ALL else [GPU]
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request, monkeypatch):
+    """The GPU; or the CPU by the operators that a GPU takes, instead of by kernels of its own."""
+    if request.param == "cpu":
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    else:
+        # As exact as the CPU's products.
+        monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    return torch.device(request.param)
+
+
+@pytest.fixture(scope="session")
+def texts(workshop):
+    return workshop.path
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def draw(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def document_mask(n_tokens):
-    documents = torch.arange(n_tokens) // 5
-    return (documents[:, None] == documents).tril()[None, None]
-
-
-MASKS |= {"documents": Keys(True, document_mask(17))}
-MASKS |= {"padding": Keys(False, torch.arange(17)[None, None, None] < 13)}
-
-
 def softmax_attention(q, k, v, keys, bias, scale):
-    scores = scale * q @ k.mT
-    if bias is not None:
-        scores = scores + bias
-    causal = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril() if keys.is_causal else None
+    scores = scale * q @ k.mT + (0.0 if bias is None else bias)
+    causal = torch.ones(scores.shape[2:], dtype=torch.bool).tril() if keys.is_causal else None
     mask = causal if keys.mask is None else keys.mask
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    return scores.softmax(-1) @ v
+    return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1) @ v
 
 
 @pytest.mark.parametrize(("name", "has_bias", "dtype"), rows(ATTENTIONS, 2))
@@ -150,22 +161,13 @@ def test_greedy_tokens_are_those_of_the_cpu(name, device, monkeypatch):
 @pytest.mark.parametrize("name", chosen(MODELS, "rotary"))
 def test_a_cuda_graph_writes_the_tokens_of_steps_that_are_called(name, sampling, monkeypatch):
     # tests/decode/test_generate.py has the same without a graph.
-    model = make(name, "cuda")
-    prompt = torch.arange(15, device="cuda").view(3, 5)
+    model, prompt = make(name, "cuda"), torch.arange(15, device="cuda").view(3, 5)
     found = []
     for is_replayed in (False, True):
         monkeypatch.setattr("sublayer.decode.sample.pays", lambda *_, it=is_replayed: it)
         tokens = generate(model, prompt, 100, sampling, seed=2, window="rolling")
         found.append(torch.stack(list(tokens)))
     assert torch.equal(*found)
-
-
-@pytest.mark.parametrize("name", chosen(MODELS, "relative"))
-def test_no_step_of_generating_waits(name, monkeypatch):
-    model = make(name, "cpu")
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    with NothingWaits():
-        continued(model, "cpu")
 
 
 @pytest.mark.gpu
@@ -203,11 +205,8 @@ def ragged_on_a_cpu(device, monkeypatch):
     """On a CPU, the choice that a GPU has, and the formula in the place of its kernel."""
     used = []
     if device.type == "cpu":
-
-        def is_supported(q, k, *, has_bias, p_dropout):
-            return not has_bias and p_dropout == 0.0
-
-        monkeypatch.setattr(attention, "is_supported", is_supported)
+        takes = lambda q, k, *, has_bias, p_dropout: not has_bias and p_dropout == 0.0  # noqa: E731
+        monkeypatch.setattr(attention, "is_supported", takes)
         monkeypatch.setattr(attention_ragged, "attend_sequences", by_the_formula)
     kernel = attention.attend_ragged
 
@@ -231,10 +230,9 @@ def layouts(name):
 
 
 def moved(keys, device, *, is_ragged):
-    ragged, names = None, ("query_starts", "key_starts")
-    if is_ragged:
-        starts = {name: getattr(keys.ragged, name).to(device) for name in names}
-        ragged = replace(keys.ragged, **starts)
+    names = ("query_starts", "key_starts") if is_ragged else ()
+    starts = {name: getattr(keys.ragged, name).to(device) for name in names}
+    ragged = replace(keys.ragged, **starts) if is_ragged else None
     return replace(keys, mask=keys.mask.to(device), ragged=ragged)
 
 

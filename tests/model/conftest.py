@@ -30,8 +30,7 @@ def close(actual, expected, atol=1e-12):
 def check_gradients(own, expected, inputs, atol=1e-12):
     """Compare values, and their gradients with respect to the inputs."""
     close(own, expected, atol)
-    sink = torch.randn_like(own)
-    rules = {"retain_graph": True}
+    sink, rules = torch.randn_like(own), {"retain_graph": True}
     close(*(torch.autograd.grad(each, inputs, sink, **rules) for each in (own, expected)), atol)
 
 

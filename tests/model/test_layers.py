@@ -25,12 +25,6 @@ from sublayer.model.kernels import cross_entropy as losses
 from sublayer.model.kernels import swish as swish_kernel
 from sublayer.model.kernels.activation import FUNCTIONS, tanh_gelu
 from sublayer.model.kernels.attention import attend
-from sublayer.model.kernels.cross_entropy import (
-    Smoothing,
-    linear_cross_entropy,
-    nats_of_targets,
-    smoothed_cross_entropy,
-)
 from sublayer.model.kernels.dropout import add_branch, dropout, random_lanes
 from sublayer.model.kernels.swish import swish
 from sublayer.model.layers.block import Sublayer
@@ -271,7 +265,6 @@ def test_half_of_a_wider_tensor_has_its_gradient(function):
 
 
 def attention_inputs(n_biases, n_queries, n_keys):
-    """Draw queries, keys, values and a bias, where there is one."""
     shapes = [(B, H, n, K) for n in (n_queries, n_keys, n_keys)]
     shapes += [(n_biases, H, n_queries, n_keys)] if n_biases else []
     rules = {"dtype": torch.float64, "generator": torch.Generator().manual_seed(n_queries)}
@@ -284,7 +277,6 @@ def plain_attention(q, k, v, bias, seen):
 
 
 def keys_of(kind, n_queries, n_keys):
-    """Describe the keys of a kind, and which of them each query sees."""
     if kind in ("causal", "all"):
         seen = torch.ones(n_queries, n_keys, dtype=torch.bool)
         is_causal = kind == "causal"
@@ -302,9 +294,7 @@ def keys_of(kind, n_queries, n_keys):
     ("by sequence", 1, 139, 139, "padded"), ("fused", 1, 139, 139, "causal, padded"),
     ("by sequence", B, 131, 17, "all"),
 ])  # fmt: skip
-def test_attention_and_its_gradients_are_those_of_a_softmax(
-    monkeypatch, kernel, n_biases, n_queries, n_keys, kind
-):
+def test_attention_is_a_softmax(monkeypatch, kernel, n_biases, n_queries, n_keys, kind):
     monkeypatch.setattr(attention_cpu, "GRAIN", 0 if kernel == "by sequence" else 1 << 40)
     if kernel == "fused":
         monkeypatch.setattr(attention, "is_eager_cpu", lambda x: False)
@@ -319,9 +309,7 @@ def test_attention_and_its_gradients_are_those_of_a_softmax(
 @pytest.mark.parametrize(
     ("n_biases", "is_padded", "p"), [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)]
 )
-def test_attention_gradients_are_finite_differences_under_dropout_and_masks(
-    monkeypatch, n_biases, is_padded, p
-):
+def test_attention_gradients_are_finite_differences(monkeypatch, n_biases, is_padded, p):
     monkeypatch.setattr(attention_blocks, "BLOCK_ROWS", 2)
     mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
     keys = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask).keys
@@ -386,14 +374,14 @@ def test_the_loss_and_its_gradients_equal_the_definition(monkeypatch, chunk, has
     nats = F.cross_entropy(F.linear(*given[:3]), targets, ignore_index=-1, reduction="none")
     expected = (nats * weights).sum()
     rest = (weights,) if is_weighted else ()
-    actual = linear_cross_entropy(*given, *rest)
+    actual = losses.linear_cross_entropy(*given, *rest)
     check_gradients(actual, expected, wanted)
-    found = nats_of_targets(*given)
+    found = losses.nats_of_targets(*given)
     close(found.each, nats.detach())
     assert found.each[2] == 0
     with torch.no_grad():
-        assert torch.equal(linear_cross_entropy(*given, *rest), actual)
-        assert found.total == linear_cross_entropy(*given)
+        assert torch.equal(losses.linear_cross_entropy(*given, *rest), actual)
+        assert found.total == losses.linear_cross_entropy(*given)
 
 
 @pytest.mark.parametrize(
@@ -407,26 +395,26 @@ def test_smoothing_and_z_loss_equal_the_definition(monkeypatch, chunk, has_bias,
     logits, rules = F.linear(*given), {"ignore_index": -1, "reduction": "sum"}
     smoothed = F.cross_entropy(logits, targets, **rules, label_smoothing=share)
     expected = smoothed + 0.7 * logits.logsumexp(-1)[targets >= 0].square().sum()
-    form = Smoothing(1.0 - share, share / V, 0.7)
-    trained, nats = smoothed_cross_entropy(*given, targets, form)
+    form = losses.Smoothing(1.0 - share, share / V, 0.7)
+    trained, nats = losses.smoothed_cross_entropy(*given, targets, form)
     close(nats, F.cross_entropy(logits, targets, **rules).detach())
     check_gradients(trained, expected, wanted, 1e-11)
 
 
 def test_an_improbable_target_costs_a_finite_number_and_no_target_nothing():
     far, matrix = torch.tensor([[1.0]]), torch.tensor([[0.0], [1000.0]])
-    assert linear_cross_entropy(far, matrix, None, torch.tensor([0])).item() == 1000.0
+    assert losses.linear_cross_entropy(far, matrix, None, torch.tensor([0])).item() == 1000.0
     hidden, matrix, bias, targets = loss_inputs()
-    total = linear_cross_entropy(hidden, matrix, bias, torch.full_like(targets, -1))
+    total = losses.linear_cross_entropy(hidden, matrix, bias, torch.full_like(targets, -1))
     assert total.item() == 0.0
     assert not any(each.any() for each in torch.autograd.grad(total, (hidden, matrix, bias)))
 
 
 def test_losses_are_summed_in_float32_under_autocast():
     hidden, matrix, bias, targets = loss_inputs(torch.float32)
-    plain = linear_cross_entropy(hidden, matrix, bias, targets)
+    plain = losses.linear_cross_entropy(hidden, matrix, bias, targets)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        total = linear_cross_entropy(hidden, matrix, bias, targets)
+        total = losses.linear_cross_entropy(hidden, matrix, bias, targets)
     assert total.dtype == torch.float32
     assert total.item() == pytest.approx(plain.item(), rel=0.02)
     gradients = torch.autograd.grad(total, (hidden, matrix, bias))

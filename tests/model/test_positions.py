@@ -149,12 +149,10 @@ def test_attention_with_alibi_and_its_gradients_are_the_papers(kind):
     lay_out = Layout.causal if kind == "decoder" else Layout.bidirectional
     context = model.context(lay_out(torch.zeros(1, 7, dtype=torch.long)), torch.float64)
     # As the paper writes it: a query and a key have their distance, a head its slope.
-    weight, bias = attention.projection.weight, attention.projection.bias
+    at, weight, bias = torch.arange(7), attention.projection.weight, attention.projection.bias
     q, k, v = ((x[0] @ weight[part].T + bias[part]).view(7, 3, 4) for part in range(3))
-    at, steep = torch.arange(7), torch.tensor([2**-4, 2**-8, 2**-2]).double()
-    scores = (
-        torch.einsum("ihk,jhk->hij", q, k) / 2 - steep[:, None, None] * (at[:, None] - at).abs()
-    )
+    steep, apart = torch.tensor([2**-4, 2**-8, 2**-2]), at[:, None] - at
+    scores = torch.einsum("ihk,jhk->hij", q, k) / 2 - steep[:, None, None] * apart.abs()
     if kind == "decoder":
         scores = scores.masked_fill(at > at[:, None], -math.inf)
     mixed = torch.einsum("hij,jhk->ihk", scores.softmax(-1), v).flatten(1)

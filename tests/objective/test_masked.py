@@ -34,8 +34,7 @@ OF_TOKENS = {"loss", "mlm_accuracy", "majority_accuracy", "mlm_tokens"}
 
 
 def make_batch(n=11, **fields):
-    objective = MaskedObjective.model_validate({"sentence": "sop", "mask_share": 0.3, **fields})
-    settings = pair_settings(objective, SPLIT.tokenizer, context=CONTEXT)
+    settings = settings_of(**{"mask_share": 0.3, **fields})
     return PairBatches(SPLIT, settings, context=CONTEXT, batch_sequences=n, seed=3).batch(0)
 
 
@@ -93,8 +92,7 @@ def test_logits_at_hidden_places_are_those_of_the_full_forward_pass():
         nats = nats + F.cross_entropy(logits, wanted, reduction="sum")
         if label >= 0:
             sentence = sentence - output.sentence_logits[0].log_softmax(-1)[label]
-    found = make_objective(encoder)(batch)
-    expected = {"mlm": nats, "sentence": sentence}
+    found, expected = make_objective(encoder)(batch), {"mlm": nats, "sentence": sentence}
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
 
 
@@ -258,9 +256,7 @@ def test_the_interval_is_wilsons(n_correct, low, high):
     for p in found:
         gap = (p - n_correct / 10) ** 2 - 1.959963984540054**2 * p * (1 - p) / 10
         assert abs(gap) < 1e-14 and 0.0 <= p <= 1.0
-
-
-def test_nothing_scored_is_not_a_number():
+    # Nothing scored is not a number.
     nothing, pairs = MaskedScore(0.0, 0, 0, 0), PairScore(0, 0, 0)
     found = (nothing.loss, nothing.accuracy, nothing.majority, pairs.accuracy, *pairs.interval)
     assert all(map(math.isnan, found))

@@ -2,19 +2,14 @@
 
 import string
 from dataclasses import replace
-from itertools import cycle, product
-from typing import Any
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers.models.xlnet import modeling_xlnet as xlnet
 from transformers.models.xlnet.configuration_xlnet import XLNetConfig
-from transformers.models.xlnet.modeling_xlnet import (
-    XLNetPoolerAnswerClass,
-    XLNetPoolerEndLogits,
-    XLNetPoolerStartLogits,
-)
 
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.tasks.assembly import Assembler, RowRule
@@ -31,20 +26,9 @@ from sublayer.evaluation.split_work import ALONE
 from sublayer.model.context.layout import Layout
 from sublayer.model.encoder import Encoder
 from sublayer.model.encoder_decoder import EncoderDecoder
-from sublayer.objective.supervised import predictions, text_predictions
+from sublayer.objective.supervised import predictions, readout, span_predictions, text_predictions
 from sublayer.objective.supervised.predictions import answer_examples
-from sublayer.objective.supervised.readout import (
-    answer_logits,
-    packed_hidden,
-    picked_states,
-    text_states,
-)
 from sublayer.objective.supervised.span_loss import span_losses
-from sublayer.objective.supervised.span_predictions import (
-    WindowScores,
-    answer_question,
-    answer_questions,
-)
 from sublayer.objective.supervised.text import nats_of_sequences
 from sublayer.objective.supervised.text_predictions import text_loss, write_part
 from sublayer.tasks.example import Answer, Example
@@ -53,6 +37,7 @@ from sublayer.tasks.spec import TaskSpec
 from tests.answerers import assembler_of, draw_examples, model_of, objective_of, rule_of, split_of
 from tests.breadth import rows
 from tests.encoders import encoder_of
+from tests.objective.test_masked import gradients
 from tests.packed_rows import unpack
 
 CONTEXT = 20
@@ -62,15 +47,15 @@ MARKS = Marks(TOKENIZER.cls_id, TOKENIZER.sep_id, TOKENIZER.sep_id, TOKENIZER.se
 RULE = RowRule("pair", MARKS, CONTEXT)
 NAMES = ("squad", "squad2")
 _MOST = 4
-CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-9}
+CLOSE = {"rtol": 0, "atol": 1e-9}
 N = 13
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "relative", "learned-per-layer", "none")
+FORMATS = [("pair", "traversal")[place % 2] for place in range(len(POSITIONS))]
 
 
 def questions(n, seed=0, *, has_unanswerable=False):
     """Draw questions about passages of up to 30 words; every third has no answer, where asked."""
-    generator = np.random.default_rng(seed)
-    examples = []
+    generator, examples = np.random.default_rng(seed), []
     for number in range(n):
         words = generator.choice(WORDS, size=int(generator.integers(3, 30))).tolist()
         asked = generator.choice(WORDS, size=int(generator.integers(1, 6))).tolist()
@@ -115,8 +100,8 @@ def _joint(model, states, segments, start, end):
     """Compute the loss by the heads of XLNet."""
     head, width = model.joint_span_head, model.config.d_model
     config = XLNetConfig(d_model=width, n_head=1, d_inner=width, layer_norm_eps=head.end_norm.eps)
-    start_head, end_head = XLNetPoolerStartLogits(config), XLNetPoolerEndLogits(config)
-    answer_head = XLNetPoolerAnswerClass(config)
+    start_head, end_head = xlnet.XLNetPoolerStartLogits(config), xlnet.XLNetPoolerEndLogits(config)
+    answer_head = xlnet.XLNetPoolerAnswerClass(config)
     theirs = (start_head.dense, end_head.dense_0, end_head.LayerNorm, end_head.dense_1)
     theirs += (answer_head.dense_0, answer_head.dense_1)
     names = ("start", "end_hidden", "end_norm", "end", "answer_hidden", "answer")
@@ -125,8 +110,7 @@ def _joint(model, states, segments, start, end):
     # [CLS] and the passage; the question and both [SEP] are masked.
     p_mask = 1.0 - segments.double()
     p_mask[:, 0], p_mask[:, -1] = 0.0, 1.0
-    gold = torch.tensor([start])
-    start_logits = start_head(states, p_mask=p_mask)
+    gold, start_logits = torch.tensor([start]), start_head(states, p_mask=p_mask)
     end_logits = end_head(states, start_positions=gold, p_mask=p_mask)
     expected = torch.einsum("bl,blh->bh", start_logits.softmax(-1), states)
     answer = answer_head(states, start_states=expected, cls_index=torch.tensor([0]))
@@ -142,7 +126,7 @@ def test_packed_windows_cost_what_each_costs_alone_as_published(name):
     batch = Assembler(encoded, RULE).pack(np.arange(len(encoded)))
     assert batch.read.document_ids is not None and len(batch.read) < len(encoded)
     assert any(start for start, _ in encoded.spans) and not all(encoded.spans[:, 0])
-    losses = span_losses(model, batch, packed_hidden(model, batch).final, 0.0)
+    losses = span_losses(model, batch, readout.packed_hidden(model, batch).final, 0.0)
     for number, loss in zip(batch.numbers, losses, strict=True):
         _, segments, states = _alone(model, encoded, number)
         gold = encoded.span_of(number)
@@ -152,12 +136,11 @@ def test_packed_windows_cost_what_each_costs_alone_as_published(name):
 
 
 def _answered(name, examples, model):
-    """Answer questions with at most so many tokens; give the encoded windows, too."""
     encoded = encoded_questions(examples, name, trains=False)
     part = TaskPart(TASKS[name], "dev", encoded, lambda: examples, dict)
     split = task_split("test", [part], TOKENIZER, SupervisedObjective())
     spec = TaskSpec((TASKS[name],), "pair", CONTEXT, max_answer=_MOST)
-    return encoded, *answer_questions(model, split, RULE, spec, ALONE)
+    return encoded, *span_predictions.answer_questions(model, split, RULE, spec, ALONE)
 
 
 def _scored_pairs(model, name, states, may_answer):
@@ -243,8 +226,9 @@ def test_every_answer_of_the_shared_piece_comes_back_from_perfect_logits(real_da
             first, last = encoded.span_of(row)
             logits = np.zeros((2, 128))
             logits[0, first] = logits[1, last] = 10.0
-            scores.append(WindowScores(independent_candidates(*logits), sum(logits[:, 0])))
-        found = answer_question(encoded, number, passage, scores, **rule)
+            candidates, null = independent_candidates(*logits), sum(logits[:, 0])
+            scores.append(span_predictions.WindowScores(candidates, null))
+        found = span_predictions.answer_question(encoded, number, passage, scores, **rule)
         if (found.text, found.start) != (answer.text, answer.start):
             others.append((answer.text, found.text))
     # Its annotator cut one short: "7,000,000 square kilometres (2,70".
@@ -285,7 +269,7 @@ def test_heads_answer_a_packed_example_as_if_it_were_alone(format_, name, positi
     fields = {"kind": "lstm"} if positions == "lstm" else {"positions": positions}
     model, batch, kind = model_of(split, **fields), packed(assembler_of(split)), TASKS[name].kind
     vectors = vectors_alone(model, batch)
-    found = answer_logits(model, batch, text_states(model, batch), 0.0, kind)
+    found = readout.answer_logits(model, batch, readout.text_states(model, batch), 0.0, kind)
     for number in range(batch.n_examples):
         own = vectors[batch.owners == number]
         if kind == "choice":
@@ -367,20 +351,23 @@ def test_written_answers_do_not_depend_on_the_batch(monkeypatch, kind, answer):
             assert one.probabilities == pytest.approx(other.probabilities, abs=1e-9)
 
 
-def gradients(model):
-    found = {n: each.grad for n, each in model.named_parameters() if each.grad is not None}
-    model.zero_grad(set_to_none=True)
-    return found
-
-
-def check_states(task, format_, **fields):
-    """Compare states of texts, and their gradients, with those among all states of a batch."""
-    split = split_of({task: draw_examples(task, 9)}, format_)
+@pytest.mark.parametrize("format_, fields", [
+    ("traversal", {"norm_order": "post"}), ("pair", {"block": "macaron"}),
+    ("traversal", {"block": ["ffn", "attention"]}),
+    ("pair", {"block": ["attention", "ffn*0.5", "attention", "ffn"]}),
+    ("traversal", {"block": ["ffn"]}), ("pair", {"share": "all", "n_layers": 3}),
+    ("traversal", {"n_layers": 1, "d_embed": 6}),
+    ("pair", {"attention_scale": "none", "bias": False, "norm": "rms"}),
+    ("traversal", {"kind": "lstm"}),
+    *rows([(form, {"positions": by}) for form, by in zip(FORMATS, POSITIONS, strict=True)], 4),
+], ids=str)  # fmt: skip
+def test_states_that_the_last_block_computes_alone_are_those_among_all(format_, fields):
+    split = split_of({"copa": draw_examples("copa", 9)}, format_)
     model, batch = model_of(split, **fields), assembler_of(split).pack(np.arange(9))
     weights = torch.randn(len(batch.readouts), model.config.d_model, dtype=torch.float64)
-    every = picked_states(batch, packed_hidden(model, batch).final)
+    every = readout.picked_states(batch, readout.packed_hidden(model, batch).final)
     results = []
-    for states in (every, text_states(model, batch)):
+    for states in (every, readout.text_states(model, batch)):
         (states * weights).sum().backward()
         results.append((states.detach(), gradients(model)))
     (every, of_every), (alone, of_alone) = results
@@ -391,31 +378,11 @@ def check_states(task, format_, **fields):
         torch.testing.assert_close(of_alone[name], gradient, rtol=0, atol=limit)
 
 
-@pytest.mark.parametrize("format_, fields", [
-    ("traversal", {"norm_order": "post"}), ("pair", {"block": "macaron"}),
-    ("traversal", {"block": ["ffn", "attention"]}),
-    ("pair", {"block": ["attention", "ffn*0.5", "attention", "ffn"]}),
-    ("traversal", {"block": ["ffn"]}), ("pair", {"share": "all", "n_layers": 3}),
-    ("traversal", {"n_layers": 1, "d_embed": 6}),
-    ("pair", {"attention_scale": "none", "bias": False, "norm": "rms"}),
-    ("traversal", {"kind": "lstm"}),
-], ids=str)  # fmt: skip
-def test_states_that_the_last_block_computes_alone_are_those_among_all(format_, fields):
-    check_states("rte", format_, **fields)
-
-
-@pytest.mark.parametrize(
-    ("format_", "positions"), rows(zip(cycle(["pair", "traversal"]), POSITIONS), 4)
-)
-def test_so_they_are_for_all_positions(format_, positions):
-    check_states("copa", format_, positions=positions)
-
-
 @pytest.mark.parametrize("format_, positions", [("pair", "relative"), ("traversal", "alibi")])
 def test_states_of_padded_rows_of_one_text_are_those_among_all(format_, positions):
     split = split_of({"sst2": draw_examples("sst2", 40)}, format_)
     model, assembler = model_of(split, 14, positions=positions), assembler_of(split, 14)
     batch = assembler.pack(np.flatnonzero(assembler.tokens(np.arange(40)) > 8))
     assert batch.read.document_ids is None and batch.read.mask is not None and len(batch.read) > 3
-    every = picked_states(batch, packed_hidden(model, batch).final)
-    torch.testing.assert_close(text_states(model, batch), every, rtol=0, atol=1e-12)
+    every = readout.picked_states(batch, readout.packed_hidden(model, batch).final)
+    torch.testing.assert_close(readout.text_states(model, batch), every, rtol=0, atol=1e-12)
