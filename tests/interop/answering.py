@@ -30,19 +30,9 @@ SHAPES = {
     "gpt1": {"norm_order": "post", "d_ff": 48},
     "t5": {**T5, "attention_scale": "none", "decoder_start": "pad"},
 }  # fmt: skip
-"""What models of each kind have, beside their heads."""
-_NAMES = ("bert", "albert", "gpt2", "gpt1", "t5")
-_KINDS = ("wordpiece", "unigram", "bpe", "bpe", "unigram")
-TOKENIZERS = dict(zip(_NAMES, _KINDS, strict=True))
+TOKENIZERS = {"bert": "wordpiece", "gpt2": "bpe", "gpt1": "bpe"}
+TOKENIZERS |= {"albert": "unigram", "t5": "unigram"}
 FORMATS = {"bert": "pair", "albert": "pair", "gpt2": "traversal", "gpt1": "traversal", "t5": "text"}
-
-
-def tokenizer_of(name):
-    """Train the tokenizer of a kind of model, with the marks of its format."""
-    reads_traversals = FORMATS[name] == "traversal"
-    rules = {"vocab_size": 270 if reads_traversals else 60, "sentinels": 4 * (name == "t5")}
-    tokenizer = train_tokenizer(TOKENIZERS[name], TRAINING, **rules)
-    return with_names(tokenizer, TRAVERSAL_NAMES) if reads_traversals else tokenizer
 
 
 def model_for(name, task, **fields):
@@ -56,7 +46,11 @@ def model_for(name, task, **fields):
             heads["pooler"] = "tanh"
     sizes = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_ff": 17, "init_std": 0.3}
     config = ModelConfig.model_validate({**sizes, **SHAPES[name], **heads, **fields})
-    tokenizer = tokenizer_of(name)
+    reads_traversals = FORMATS[name] == "traversal"
+    rules = {"vocab_size": 270 if reads_traversals else 60, "sentinels": 4 * (name == "t5")}
+    tokenizer = train_tokenizer(TOKENIZERS[name], TRAINING, **rules)
+    if reads_traversals:
+        tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
     model = build(resolve_model(config, vocab_size=tokenizer.vocab_size, context=CONTEXT), seed=5)
     model.tokenizer = tokenizer
     model.task = TaskSpec((task,), FORMATS[name], CONTEXT, target_length=8 if name == "t5" else 0)

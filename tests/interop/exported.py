@@ -49,12 +49,10 @@ def task_of(name):
 
 
 def resolved(fields, vocab_size=VOCAB_SIZE):
-    """Build a resolved config of the fields."""
     config = ModelConfig.model_validate(fields)
     context = config.max_len or CONTEXT
     return resolve_model(config, vocab_size=config.vocab_size or vocab_size, context=context)
 
 
 def config_of(name, **changes):
-    """Build a config that is exported as a class, with changes."""
     return resolved({**EXPORTED[name][1], **changes})

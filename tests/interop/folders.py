@@ -45,11 +45,6 @@ def close(found, expected, atol=1e-9):
     torch.testing.assert_close(found, expected, rtol=0, atol=atol)
 
 
-def assert_same_bits(one, other):
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
-
-
 @torch.no_grad()
 def with_random_vectors(model, std=0.1):
     """Add noise to biases and norms, which are built as zeros and ones; give the model."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.errors import CheckpointError, DataError
 from sublayer.estimate.cost import count_parameters
 from sublayer.interop.config_reader import Content
 from sublayer.interop.gpt1.gpt1_config import read_config
@@ -66,9 +66,8 @@ def softmax(x):
 
 def log_p(arrays, tokens):
     """Compute log-probabilities over the whole matrix, as the released code's equations say."""
-    positions, words, *rest = arrays
+    (positions, words, *rest), n = arrays, len(tokens)
     matrix = np.concatenate([words, positions])  # tokens first, then positions
-    n = len(tokens)
     h = matrix[tokens] + matrix[len(words) + np.arange(n)]
     for block in range(N_LAYERS):
         weights = rest[12 * block : 12 * block + 12]
@@ -86,11 +85,8 @@ def log_p(arrays, tokens):
     return np.log(softmax(h @ matrix.T))
 
 
-TOKENS = [3, 10, 0, 3, 7, 5]
-
-
 def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path):
-    arrays = draw()
+    arrays, tokens = draw(), [3, 10, 0, 3, 7, 5]
     folder = save(tmp_path / "released", arrays)
     certificate = import_gpt1(folder, tmp_path / "ours")
     assert certificate["largest_difference"]["float64"] < 1e-9
@@ -98,10 +94,10 @@ def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path):
     config = model.config
     assert (config.softmax, config.dropout_embedding_of, config.dropout) == ("all", "matrix", 0.1)
     assert (config.norm_order, config.final_norm, config.norm_eps) == ("post", "none", 1e-5)
-    expected = log_p(arrays, TOKENS)
+    expected = log_p(arrays, tokens)
     for each in (model, read_gpt1(save(tmp_path / "one", arrays, n_pieces=1))[0]):
         with torch.inference_mode():
-            logits = each.double()(torch.tensor([TOKENS])).logits[0]
+            logits = each.double()(torch.tensor([tokens])).logits[0]
         np.testing.assert_allclose(logits.log_softmax(-1).numpy(), expected, rtol=0, atol=1e-9)
 
 
@@ -161,11 +157,9 @@ class Touches:
 
 @pytest.mark.parametrize("damage, message", [
     (missing(SHAPES), "has no params_shapes.json"),
-    (missing("params_4.npy"), "has no params_4.npy"),
     (missing("params_9.npy"), "params_shapes.json .*: they do not belong together"),
     (shapes({}), "is no list of shapes"), (shapes([[3, 4]] * 3), "has 3 shapes"),
     (shapes("x", 5), "array 5 has a shape of 'x'"),
-    (shapes([-3], 5), r"array 5 has a shape of \[-3\]"),
     (shapes([True], 5), r"array 5 has a shape of \[True\]"),
     (shapes([11, 25], 1), r"array 1 is \[11, 25\], .* of a width of 24"),
     (shapes([24, 72], 14), r"h.1.attn.c_attn.weight .* is \[1, 24, 72\]"),
@@ -185,14 +179,10 @@ def test_a_folder_that_is_no_release_is_refused(tmp_path, monkeypatch, damage, m
     assert [*tmp_path.iterdir()] == [folder]
 
 
-def test_a_file_a_taken_place_and_an_odd_width_are_refused(tmp_path):
+def test_a_width_that_heads_do_not_divide_is_refused(tmp_path):
     arrays = [np.zeros(shape) for shape in shapes_of(3, 4, 16, 1)]
     with pytest.raises(CheckpointError, match="a width of 16, which the 12 heads"):
         read_gpt1(save(tmp_path / "narrow", arrays))
-    folder = save(tmp_path / "released", draw())
-    check_refused(folder / SHAPES, "is not a folder: name the one with p", by=import_gpt1)
-    with pytest.raises(ConfigError, match="nothing is overwritten"):
-        import_gpt1(folder, folder)
 
 
 def test_masks_and_positions_of_older_versions_are_left_out(tmp_path):

@@ -48,19 +48,14 @@ from tests.interop.folders import (
 )
 from tests.interop.tiny import CLASSES, tiny
 
-N_TOKENS = 13
+TOKENS = torch.randint(23, (2, 13), generator=torch.Generator().manual_seed(5))
 
 
 def saved(folder, *, dtype=torch.float64, **fields):
-    """Save a random GPT-2 as transformers does, and return it."""
     original = tiny("gpt2", dtype=dtype, **fields)
     model = original.model(attn_implementation="eager", bos_token_id=None, eos_token_id=None)
     model.save_pretrained(folder)
     return model
-
-
-def draw_tokens(rows, n=N_TOKENS):
-    return torch.randint(23, (rows, n), generator=torch.Generator().manual_seed(5))
 
 
 DROPOUTS = {"resid_pdrop": 0.4, "embd_pdrop": 0.2, "attn_pdrop": 0.3}
@@ -74,16 +69,16 @@ def test_logits_and_gradients_equal_those_of_transformers(tmp_path, fields):
     certificate = import_huggingface(tmp_path / "gpt2", tmp_path / "imported")
     assert certificate["largest_difference"]["float64"] < 1e-9
     assert certificate == read_json(tmp_path / "imported" / "certificate.json")
-    model, tokens = load(tmp_path / "imported"), draw_tokens(2)
+    model, tokens = load(tmp_path / "imported"), TOKENS
     dropouts = [model.config.dropout, model.config.dropout_embedding, model.config.dropout_ffn]
     assert (model.tokenizer, *dropouts, model.config.dropout_attention) == (None, 0.4, 0.2, 0, 0.3)
     expected = oracle(tokens).logits
     assert expected.std() > 0.05
     close(model(tokens).logits, expected)
-    cache = Cache(model.config, 2, N_TOKENS, torch.float64)
+    cache = Cache(model.config, 2, 13, torch.float64)
     pieces = [model(each, cache=cache).logits for each in tokens.split([5, 1, 1, 6], dim=1)]
     close(torch.cat(pieces, dim=1), expected)
-    mask = torch.ones(2, N_TOKENS, dtype=torch.bool)
+    mask = torch.ones(2, 13, dtype=torch.bool)
     mask[0, :4] = False
     places = (mask.cumsum(1) - 1).clamp_min(0)
     padded = oracle(tokens, attention_mask=mask.long(), position_ids=places).logits
@@ -109,11 +104,16 @@ def test_half_precision_shards_bare_names_and_old_masks_are_read(tmp_path):
     mask = {"h.0.attn.bias": torch.ones(1, 1, 9, 9)}
     bare = lambda held: {k.removeprefix("transformer."): held[k] for k in held} | mask  # noqa: E731
     change_weights(folder, bare)
-    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": shard(folder)}))
+    places = shard(folder)
+    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": places}))
     import_huggingface(folder, tmp_path / "imported")
     assert load(tmp_path / "imported").embedding.weight.dtype == torch.float32
-    model, tokens = load(tmp_path / "imported", dtype=torch.float64), draw_tokens(3)
-    close(model(tokens).logits, oracle.double()(tokens).logits)
+    model = load(tmp_path / "imported", dtype=torch.float64)
+    close(model(TOKENS).logits, oracle.double()(TOKENS).logits)
+    shutil.copy(folder / "a.safetensors", folder / "c.safetensors")
+    places["transformer.extra"] = "c.safetensors"
+    (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": places}))
+    check_refused(folder, "which another file of model.safetensors.index.json holds too")
 
 
 def weights(name, tensor):
@@ -148,7 +148,6 @@ def index(tensor, shard):
     (lambda folder: os.truncate(folder / WEIGHTS, 999), "model.safetensors is damaged or cut s"),
     (lambda folder: (folder / WEIGHTS).unlink(), "has no model.safetensors"),
     (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
-    (lambda folder: (folder / "config.json").unlink(), "is not a HuggingFace folder"),
     (shutil.rmtree, "is not a folder"),
 ])  # fmt: skip
 def test_a_folder_that_does_not_fit_is_refused_by_name(tmp_path, damage, message):
@@ -247,7 +246,6 @@ def test_a_model_is_fetched_by_name_without_its_pickles(tmp_path, monkeypatch):
 @pytest.mark.parametrize("problem, message", [
     (errors.RepositoryNotFoundError("none", response=Mock()), "has no model of that name"),
     (OSError("no route\nto host"), r"\(no route to host\): .*`hf download team/none"),
-    (ValueError(""), r"\(ValueError\)"),
 ], ids=str)  # fmt: skip
 def test_a_model_that_cannot_be_fetched_is_refused(tmp_path, monkeypatch, problem, message):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=problem))
@@ -272,8 +270,7 @@ literals = st.one_of(
     (st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)).map(json.dumps),
 )
 
-SHARED = [HealthCheck.function_scoped_fixture]
-model_of = cache(tiny)
+SHARED, model_of = [HealthCheck.function_scoped_fixture], cache(tiny)
 
 
 def names_of(name):
@@ -293,7 +290,6 @@ def run_import(folder, out):
 
 @st.composite
 def altered(draw):
-    """Draw a class, and a config.json with up to three fields altered, or some left out."""
     name = draw(st.sampled_from(list(CLASSES)))
     fields = {key: json.dumps(value) for key, value in model_of(name).fields.items()}
     for key in draw(st.lists(st.sampled_from(names_of(name)), min_size=1, max_size=3)):
@@ -323,22 +319,12 @@ def test_an_altered_config_is_refused_in_a_line_or_read(tmp_path, drawn):
 
 
 def shard(folder):
-    """Part a folder's weights into two files; return the map of an index."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     places = dict(zip(tensors, cycle(("a.safetensors", "b.safetensors")), strict=False))
     for file in ("a.safetensors", "b.safetensors"):
         save_file({k: tensors[k] for k in tensors if places[k] == file}, folder / file)
     return places
-
-
-def test_a_tensor_that_two_shards_hold_is_refused(tmp_path):
-    folder = model_of("gpt2").save(tmp_path / "theirs")
-    places = shard(folder)
-    shutil.copy(folder / "a.safetensors", folder / "c.safetensors")
-    places["transformer.extra"] = "c.safetensors"
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    check_refused(folder, "which another file of model.safetensors.index.json holds too")
 
 
 def test_weights_of_a_format_are_converted_with_a_note_or_refused_by_name(tmp_path):

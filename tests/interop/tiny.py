@@ -67,7 +67,6 @@ class Tiny:
         return folder
 
     def model(self, **rules):
-        """Build the model of transformers of these fields and tensors."""
         model = self.kind(self.kind.config_class(**self.fields, **rules))
         model = model.to(next(iter(self.tensors.values())).dtype).eval()
         model.load_state_dict(self.tensors, strict=False)
@@ -92,19 +91,15 @@ def tiny(name, *, dtype=torch.float64, **changes):
                 parameter.add_(place.endswith("weight"))
     if name == "marian":
         model.final_logits_bias.normal_(generator=generator)
-    return Tiny(name, kind, {"model_type": model_type(name), **fields}, stored(model))
+    stored = {}
+    for key, tensor in model.state_dict().items():
+        # As transformers saves them: of those that are one, the first.
+        stored.setdefault(tensor.data_ptr(), (key, tensor.contiguous()))
+    return Tiny(name, kind, {"model_type": model_type(name), **fields}, dict(stored.values()))
 
 
 def model_type(name):
     return name.partition(" ")[0]
-
-
-def stored(model):
-    """Return the tensors that transformers saves: of those that are one, the first."""
-    found = {}
-    for key, tensor in model.state_dict().items():
-        found.setdefault(tensor.data_ptr(), (key, tensor.contiguous()))
-    return dict(found.values())
 
 
 def batch():

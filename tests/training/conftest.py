@@ -25,7 +25,6 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture
 def tiny(workshop):
-    """A loader of the tiny recipe: `tiny({"optimizer.kind": "sgd"})`."""
     return lambda settings=None: workshop.recipe(settings or {})
 
 

@@ -52,15 +52,6 @@ CALLS = Counter()
 _states = Transformer.states
 
 
-class EndAfter(SilentProgress):
-    def __init__(self, step):
-        self.step = step
-
-    def update(self, status):
-        if status.step == self.step:
-            raise EOFError
-
-
 def train(task, progress):
     loaded = load_recipe(task["recipe"], task["settings"])
     train_run(loaded, Path(task["out"]), resume=True, progress=progress)
@@ -77,8 +68,14 @@ def save_again(task):
 
 
 def break_off(task):
+    def update(status):
+        if status.step == task["end"]:
+            raise EOFError
+
+    progress = SilentProgress()
+    progress.update = update
     try:
-        train(task, EndAfter(task["end"]))
+        train(task, progress)
     except EOFError:
         return None
     return f"did not get to step {task['end']}"
@@ -165,13 +162,8 @@ def agreement(world):
     return found
 
 
-def do(task):
-    kinds = {"into": save_again, "end": break_off, "lost": lose_a_process}
-    kinds |= {"found": answer, "differing": differ}
-    if isinstance(task, list):
-        return cli.main(task)
-    return next(work for kind, work in kinds.items() if kind in task)(task)
-
+KINDS = {"into": save_again, "end": break_off, "lost": lose_a_process}
+KINDS |= {"found": answer, "differing": differ}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
@@ -180,7 +172,7 @@ if __name__ == "__main__":
         # A group of processes that was left is not joined again under one launcher.
         joining.leave_world = lambda: None
     for task in tasks:
-        code = do(task)
-        if code:
+        work = next((work for kind, work in KINDS.items() if kind in task), cli.main)
+        if code := work(task):
             sys.exit(f"{task} ended with {code}")
     leave_world()

@@ -22,7 +22,7 @@ from sublayer.training.loop import Evaluate, Loop
 from sublayer.training.processes import alone
 from sublayer.training.progress import SilentProgress
 from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION, TRAVERSAL
-from tests.training.runs import Notes, SignalAt, open_session, results, weights
+from tests.training.runs import SignalAt, open_session, results, weights
 
 
 @pytest.fixture
@@ -189,28 +189,22 @@ ROTARY = {"share": "all", "ffn": "swiglu", "positions": "rotary", "dropout": 0.1
 
 
 @pytest.mark.parametrize(("model", "precision"), [(DROPPED, "float32"), (ROTARY, "bfloat16")])
-def test_blocks_computed_again_give_the_same_gradients(session, model, precision):
+def test_blocks_computed_again_in_training_alone_give_the_same_gradients(session, model, precision):
     settings = {f"model.{name}": value for name, value in model.items()}
     settings |= {"model.n_layers": 3, "objective.auxiliary": "layers", "train.precision": precision}
     settings |= {"train.micro_batch_sequences": 4}
-    loss, kept = gradients(session(settings))
-    again_loss, again = gradients(session({**settings, "train.recompute": "blocks"}))
+    built, calls = [session(settings), session({**settings, "train.recompute": "blocks"})], []
+    for module in built[1].train_step.objective.modules():
+        if type(module).__name__ == "Sublayer":
+            module.register_forward_pre_hook(lambda *_: calls.append(1))
+    with torch.no_grad():
+        for batch in micro_batches(built[1].train_step, 0):
+            built[1].train_step.objective(batch)
+    n_without_gradients = len(calls)
+    (loss, kept), (again_loss, again) = map(gradients, built)
+    assert len(calls) == 3 * n_without_gradients
     assert torch.equal(loss, again_loss)
     assert all(torch.equal(again[name], gradient) for name, gradient in kept.items())
-
-
-def test_blocks_are_computed_again_in_training_alone(session):
-    train_step = session({"train.recompute": "blocks", "model.n_layers": 3}).train_step
-    blocks = [m for m in train_step.objective.modules() if type(m).__name__ == "Sublayer"]
-    calls = []
-    for block in blocks:
-        block.register_forward_pre_hook(lambda *_: calls.append(1))
-    train_step(0)
-    assert len(calls) == 2 * len(blocks) * len(micro_batches(train_step, 0))
-    calls.clear()
-    with torch.no_grad():
-        train_step.objective(train_step.batches.batch(0))
-    assert len(calls) == len(blocks)
 
 
 AFTER_SIX = {"train.steps": 6, "train.evaluate_steps": 6, "train.checkpoint_steps": 3}
@@ -250,18 +244,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_is_never_the_best(run, tiny
     with pytest.raises(TrainingError, match="validation loss is not finite at step 6"):
         loop.run(SilentProgress())
     assert loop.state.best is None
-
-
-def test_rows_that_the_text_does_not_fill_are_noted_before_training(run, tmp_path):
-    for number in range(40):
-        text = f"the cat sat {number}.\nthe dog ran {number}.\n" if number % 4 else " "
-        (tmp_path / f"{number:02}.txt").write_text(text)
-    settings = {"data.path": str(tmp_path / "*.txt"), "data.documents": "file", "train.steps": 1}
-    settings, notes = {**MASKED, **settings, "data.vocab_size": 5000}, Notes()
-    run("short", settings, progress=notes)
-    start = "data.vocab_size = 5000, of which the training"
-    (unfilled,) = [place for place, text in enumerate(notes.texts) if text.startswith(start)]
-    assert sum(int(text.split()[5]) for text in notes.texts[unfilled + 1 :]) == 10
 
 
 class Counted:

@@ -99,10 +99,6 @@ def last_checkpoint(folder):
     return checkpoint_path(folder / "checkpoints", saved_steps(folder / "checkpoints")[-1])
 
 
-def lines_of_errors(text):
-    return [line for line in text.splitlines() if line.startswith("error:")]
-
-
 class Trained:
     def __init__(self, workshop, made):
         self.workshop = workshop
@@ -148,8 +144,9 @@ class Trained:
         tasks.append({"found": str(folder), "paths": self.texts_of_work(folder)})
         self.launch(2, folder, tasks)
 
-    def answers(self):
-        return [json.loads((self.in_two() / f"{rank}.json").read_text()) for rank in range(2)]
+    def answers(self, kind):
+        files = (self.in_two() / f"{rank}.json" for rank in range(2))
+        return [json.loads(file.read_text())[kind] for file in files]
 
     def texts_of_work(self, folder):
         more = folder.parent / "more-texts"
@@ -161,7 +158,6 @@ class Trained:
         return [text, str(more / "stories"), pairs, text, *[str(self.workshop.path(TEXT))] * 4]
 
     def in_four(self):
-        """Give the folder of what four processes continued, and saved as they had read it."""
         return self.workshop.once("four", self._in_four)
 
     def _in_four(self, folder):
@@ -211,7 +207,7 @@ def test_the_first_process_alone_speaks_and_no_library_warns(trained):
     errors = (two / "stderr").read_text()
     assert "arning" not in errors
     # Processes that were started differently.
-    (line,) = lines_of_errors(errors)
+    (line,) = [line for line in errors.splitlines() if line.startswith("error:")]
     assert "process 1 has another recipe than the first" in line
     assert not (two / "differing" / "recipe.toml").exists()
 
@@ -243,9 +239,8 @@ def test_parts_of_weights_are_drawn_saved_and_read_as_those_of_one_process(train
 
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_two_processes_score_what_one_does_to_the_bit_and_share_the_work(trained, kind):
-    answers = trained.answers()
     for effort in ("training", "test"):
-        first, second = (each["scores"][kind][effort] for each in answers)
+        first, second = (each[kind][effort] for each in trained.answers("scores"))
         alone, together = first["alone"], [first["together"], second["together"]]
         assert "loss" in alone["scores"]
         keeps_items = kind in ("causal", "masked", "translation", "span")
@@ -256,7 +251,7 @@ def test_two_processes_score_what_one_does_to_the_bit_and_share_the_work(trained
 
 
 def test_two_processes_agree(trained):
-    first, second = (each["agreement"] for each in trained.answers())
+    first, second = trained.answers("agreement")
     expected = {"ragged": [[1.5], [], [3.0, float(2**40)], [4.0], [5.0, 6.0, 7.0]]}
     expected |= {"fewer": [[8.0]], "sum": [3.0], "share": [0.0, 7.0], "any": [True, True, False]}
     for found, written in ((first, [0]), (second, [])):
@@ -274,7 +269,7 @@ def test_a_process_that_is_lost_costs_one_line_and_some_steps(trained, tmp_path)
     task = trained.task(way, broken)
     tasks = [{**task, "lost": words_of(task)}]
     errors = trained.launch(2, tmp_path / "tasks", tasks, "--max-restarts", "3")
-    (line,) = lines_of_errors(errors)
+    (line,) = [line for line in errors.splitlines() if line.startswith("error:")]
     assert "another process was lost" in line and "Traceback" not in errors
     assert_close(model_of(broken), model_of(unbroken), rtol=0, atol=0)
     for kind in ("train", "valid"):

@@ -36,8 +36,7 @@ from tests.training.runs import ALONE, Notes, SignalAt, results
 ENCODER, SHARED = {"kind": "encoder"}, {"share": "all"}
 PER_LAYER = {"positions": "learned-per-layer"}
 POOLED = {**ENCODER, "pooler": "tanh"}
-JUDGED = {**POOLED, "sentence_classes": 2}
-ONE_CLASS = {**POOLED, "sentence_classes": 1}
+JUDGED, ONE_CLASS = ({**POOLED, "sentence_classes": n} for n in (2, 1))
 DEEP, SHALLOW = {**JUDGED, "n_layers": 4}, {**JUDGED, "n_layers": 2}
 TWO = {"kind": "encoder-decoder", "n_decoder_layers": 2}
 THREE = {**TWO, "n_decoder_layers": 3}
@@ -62,10 +61,6 @@ def stack(name, first, end, n_places=2):
     return [f"{name}.sublayers.{place}.{block}." for place in range(n_places) for block in blocks]
 
 
-def tables(prefix, first, end):
-    return [f"{prefix}positions.tables.{block}." for block in range(first, end)]
-
-
 def later(first, n_encoder=3, n_decoder=2):
     return stack("source.encoder", first, n_encoder) + stack("decoder", first, n_decoder, 3)
 
@@ -74,7 +69,8 @@ JUDGE, NO_JUDGE, NO_BIAS = ["sentence_head."], "sentence head (RUN has none)", {
 OTHERS = "sentence head (that of RUN has other weights)"
 OF_BOTH = "{} encoder blocks and {} decoder blocks".format
 LATER = [*stack("encoder", 1, 3), *JUDGE]
-RAGGED = [*later(1, 2, 4), *tables("source.", 1, 2), *tables("", 1, 4)]
+TABLE = "positions.tables.{}.".format
+RAGGED = [*later(1, 2, 4), f"source.{TABLE(1)}", TABLE(1), TABLE(2), TABLE(3)]
 STARTS = [
     (TWO, TWO, None, "", []),
     (JUDGED, ENCODER, None, f"pooler (RUN has none), {NO_JUDGE}", ["pooler.", *JUDGE]),
@@ -84,7 +80,7 @@ STARTS = [
     (DEEP, SHALLOW, 2, "2 of 4 blocks", stack("encoder", 2, 4)),
     ({**DEEP, **SHARED}, {**SHALLOW, **SHARED}, None, "", []),
     (TWO, TWO, 0, OF_BOTH("3 of 3", "2 of 2"), later(0)),
-    (WITH_TABLES, WITH_TABLES, 2, "1 of 3 encoder blocks", [*later(2), *tables("source.", 2, 3)]),
+    (WITH_TABLES, WITH_TABLES, 2, "1 of 3 encoder blocks", [*later(2), f"source.{TABLE(2)}"]),
     (WITH_TABLE, WITH_TABLE, 1, OF_BOTH("2 of 3", "1 of 2"), later(1)),
     (LOW, HIGH, 1, OF_BOTH("1 of 2", "3 of 4"), RAGGED),
     ({**WITH_TABLE, **SHARED}, {**WITH_TABLE, **SHARED}, 1, "", []),
