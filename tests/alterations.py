@@ -13,10 +13,9 @@ import tomli_w
 from sublayer.files.checkpoints import MANIFEST, _files, _sha256
 
 _VALUES = [
-    *(None, True, False, 0, 1, -1, 7, 0.5, -0.0, 1e308, 10**18, 10**30, 2**63),
-    *("", "x", "/etc/passwd", "../../x", "a" * 300, "ä", "\x00"),
-    *([], {}, [1], [[]], {"x": 1}, ["a", 3]),
-]
+    None, True, False, 0, 1, -1, 7, 0.5, -0.0, 1e308, 10**18, 10**30, 2**63, "", "x", "/etc/passwd",
+    "../../x", "a" * 300, "ä", "\x00", [], {}, [1], [[]], {"x": 1}, ["a", 3],
+]  # fmt: skip
 _CONTENTS = [
     *(b"", b"\n", b"null", b"[]", b"{}", b"3", b'"x"', b"true", b"\xff\xfe\x00", b"\x00" * 64),
     *(b"{" * 50, b"x" * 1000, b"[" * 100_000, b'{"a":' * 5000, b"1" * 5000, b'{"a": NaN}'),

@@ -55,15 +55,10 @@ _CLOZE = (
 )
 _WORDS = ("lovely", "awful", "odd")
 SUPERGLUE = {
-    "boolq": ("BoolQ", "passage"),
-    "cb": ("CB", "premise"),
-    "copa": ("COPA", "premise"),
-    "multirc": ("MultiRC", None),
-    "record": ("ReCoRD", None),
-    "sg_rte": ("RTE", "premise"),
-    "wic": ("WiC", "sentence2"),
-    "wsc": ("WSC", "text"),
-}
+    "boolq": ("BoolQ", "passage"), "cb": ("CB", "premise"), "copa": ("COPA", "premise"),
+    "multirc": ("MultiRC", None), "record": ("ReCoRD", None), "sg_rte": ("RTE", "premise"),
+    "wic": ("WiC", "sentence2"), "wsc": ("WSC", "text"),
+}  # fmt: skip
 """Its folder, and a text to whose end a word may be added; None: that of the passage."""
 _JSON_NAMES = {"train": "train", "dev": "val", "test": "test"}
 
@@ -184,15 +179,10 @@ def _race(folder, levels):
 
 
 _WRITERS = {
-    "mnli": _mnli,
-    "snli": _snli,
-    "scitail": _scitail,
-    "story_cloze": _story_cloze,
-    "dpr": _dpr,
-    "squad2": _squad2,
-    "race_high": lambda folder: _race(folder, ("high",)),
+    "mnli": _mnli, "snli": _snli, "scitail": _scitail, "story_cloze": _story_cloze, "dpr": _dpr,
+    "squad2": _squad2, "race_high": lambda folder: _race(folder, ("high",)),
     "race": lambda folder: _race(folder, ("high", "middle")),
-}
+}  # fmt: skip
 PUBLISHED = (*_GLUE, *SUPERGLUE, *_WRITERS)
 """The tasks that can be written."""
 

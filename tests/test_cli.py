@@ -38,17 +38,14 @@ def register(monkeypatch):
     return add
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ("zzzzzz", "No such command 'zzzzzz'; see `sublayer --help`"),
-        ("--zzzzzz", "No such option: --zzzzzz; see `sublayer --help`"),
-        ("recipes --zzzzzz", "No such option: --zzzzzz; see `sublayer recipes --help`"),
-        ("recipes gpt --model.d_ff=3", "there is no option --model.d_ff: settings are written"),
-        ("fields model train", "Got unexpected extra argument(s) (train); see `sublayer fields"),
-        ("recipes runs/gone", "there is no run runs/gone: sublayer runs lists"),
-    ],
-)
+@pytest.mark.parametrize("words, line", [
+    ("zzzzzz", "No such command 'zzzzzz'; see `sublayer --help`"),
+    ("--zzzzzz", "No such option: --zzzzzz; see `sublayer --help`"),
+    ("recipes --zzzzzz", "No such option: --zzzzzz; see `sublayer recipes --help`"),
+    ("recipes gpt --model.d_ff=3", "there is no option --model.d_ff: settings are written"),
+    ("fields model train", "Got unexpected extra argument(s) (train); see `sublayer fields"),
+    ("recipes runs/gone", "there is no run runs/gone: sublayer runs lists"),
+])  # fmt: skip
 def test_a_mistake_is_one_line_on_stderr(words, line, run):
     for options in ((), ("--json",)):
         code, out, err = run(*words.split(), *options)
@@ -56,21 +53,18 @@ def test_a_mistake_is_one_line_on_stderr(words, line, run):
         assert err.startswith(f"error: {line}")
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "line"),
-    [
-        (errors.DataError("a.txt is\nempty"), 2, "error: a.txt is empty"),
-        (errors.TrainingError("loss is nan at step 3"), 3, "error: loss is nan at step 3"),
-        (errors.Interrupted("interrupted at step 3"), 130, "interrupted at step 3"),
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (OSError(errno.ENOSPC, "No", "a"), 2, "error: a: the disk is full: free some space"),
-        (PermissionError(errno.EACCES, "No", "/a"), 2, "error: /a: permission denied"),
-        (FileNotFoundError(errno.ENOENT, "No", "a"), 2, "error: a: there is no such file"),
-        (OSError(errno.EIO, "Input/output error"), 2, "error: Input/output error"),
-        (OSError("written in part"), 2, "error: written in part"),
-        (ZeroDivisionError(), None, "a bug is raised as it is"),
-    ],
-)
+@pytest.mark.parametrize("error, code, line", [
+    (errors.DataError("a.txt is\nempty"), 2, "error: a.txt is empty"),
+    (errors.TrainingError("loss is nan at step 3"), 3, "error: loss is nan at step 3"),
+    (errors.Interrupted("interrupted at step 3"), 130, "interrupted at step 3"),
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (OSError(errno.ENOSPC, "No", "a"), 2, "error: a: the disk is full: free some space"),
+    (PermissionError(errno.EACCES, "No", "/a"), 2, "error: /a: permission denied"),
+    (FileNotFoundError(errno.ENOENT, "No", "a"), 2, "error: a: there is no such file"),
+    (OSError(errno.EIO, "Input/output error"), 2, "error: Input/output error"),
+    (OSError("written in part"), 2, "error: written in part"),
+    (ZeroDivisionError(), None, "a bug is raised as it is"),
+])  # fmt: skip
 def test_each_error_has_its_exit_code_and_one_line(error, code, line, register, run):
     def probe() -> None:
         raise error

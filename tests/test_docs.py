@@ -239,19 +239,15 @@ def run_python(code, folder):
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    ("page", "n_smaller", "last"),
-    [
-        ("README.md", 2, r"ffn=swiglu \S+ \S+ (better|worse|cannot tell)"),
-        ("docs/python.md", 4, "--stride 0 is too small: give at least 1"),
-    ],
-)
+@pytest.mark.parametrize("page, n_smaller, last", [
+    ("README.md", 2, r"ffn=swiglu \S+ \S+ (better|worse|cannot tell)"),
+    ("docs/python.md", 4, "--stride 0 is too small: give at least 1"),
+])  # fmt: skip
 def test_the_python_of_a_page_runs_in_order(tmp_path, page, n_smaller, last):
     sentences = (
         "It was a bright cold day, and the clocks were striking.",
-        "Nobody knew why the harbour was empty.",
-        "She read the letter twice and said nothing.",
-    )
+        "Nobody knew why the harbour was empty.", "She read the letter twice and said nothing.",
+    )  # fmt: skip
     for name in ("book.txt", "train.en", "train.de"):
         (tmp_path / name).write_text("\n".join(sentences * 200))
     write_csv(tmp_path / "my.csv", reviews(40))

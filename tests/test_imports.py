@@ -23,9 +23,8 @@ CALLED_BY_OTHERS = {
     "read_huggingface": "who reads a foreign folder without keeping a copy of it",
     "read_study_items": "who judges a kept study by what each test item scored",
     "sacre_bleu": "who scores translations of their own; the twin of `tokenized_bleu`",
-    "reset_parameters": "PyTorch's LSTM, as it is built",
-    "writable": "what prints on a stream",
-}
+    "reset_parameters": "PyTorch's LSTM, as it is built", "writable": "what prints on a stream",
+}  # fmt: skip
 """Names that nothing here refers to, and who does."""
 
 
@@ -108,16 +107,13 @@ def test_all_definitions_are_used_here_or_by_others():
     assert unused(read_package()) == set(CALLED_BY_OTHERS)
 
 
-@pytest.mark.parametrize(
-    ("code", "slow_ones"),
-    [
-        ("import sublayer", "torch pydantic numpy"),
-        ("import sublayer.runs.run", "scipy.stats matplotlib tensorboardX torch._dynamo"),
-        ("run('--help')", "torch pydantic numpy scipy rich matplotlib"),
-        ("run('runs', 'tests/golden/old', '--json')", "torch"),
-        ("os.environ['_SUBLAYER_COMPLETE'] = 'zsh'; run('compare', 'gpt', '')", "torch"),
-    ],
-)
+@pytest.mark.parametrize("code, slow_ones", [
+    ("import sublayer", "torch pydantic numpy"),
+    ("import sublayer.runs.run", "scipy.stats matplotlib tensorboardX torch._dynamo"),
+    ("run('--help')", "torch pydantic numpy scipy rich matplotlib"),
+    ("run('runs', 'tests/golden/old', '--json')", "torch"),
+    ("os.environ['_SUBLAYER_COMPLETE'] = 'zsh'; run('compare', 'gpt', '')", "torch"),
+])  # fmt: skip
 def test_slow_libraries_wait_until_they_are_needed(code, slow_ones):
     program = (
         "import os, sys; from sublayer.cli import main\n"

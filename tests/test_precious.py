@@ -64,15 +64,14 @@ def command(name, place, out):
     text, tokenized = f"data.path={place}/text.txt", ["tokenize", "--path", f"{place}/text.txt"]
     arms = ["--vary", "model.ffn=gelu,relu", "--match", "none", "--seeds", "1"]
     words = {
-        "train": train(place, out),
-        "resume": [*train(place, out), "--resume"],
+        "train": train(place, out), "resume": [*train(place, out), "--resume"],
         "refused": [*train(place, out), "train.threads=0"],
         "unreadable": ["train", "gpt", f"data.path={place / 'none.txt'}", *TINY, "--out", str(out)],
         "compare": ["compare", "gpt", text, *TINY, *arms, "--out", str(out)],
         "import": ["import", "huggingface", str(place / "gpt2"), "--out", str(out / "model")],
         "export": ["export", str(place / "run"), str(out / "out")],
         "tokenize": [*tokenized, "--vocab-size", "260", "--out", str(out)],
-    }
+    }  # fmt: skip
     return words[name]
 
 

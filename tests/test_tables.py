@@ -20,14 +20,11 @@ _ROWS = st.integers(1, 4).flatmap(
 _HEADINGS, _ARM = ["arm", "bits per byte", "FLOPs/token"], [("gpt", "4.2", "246 k")]
 
 
-@pytest.mark.parametrize(
-    ("width", "lines"),
-    [
-        (31, ["arm  bits per byte  FLOPs/token", "gpt            4.2        246 k"]),
-        (30, ["arm  bits per  FLOPs/token", "         byte", "gpt       4.2        246 k"]),
-        (25, ["arm  bits per  FLOPs/", "         byte   token", "gpt       4.2   246 k"]),
-    ],
-)
+@pytest.mark.parametrize("width, lines", [
+    (31, ["arm  bits per byte  FLOPs/token", "gpt            4.2        246 k"]),
+    (30, ["arm  bits per  FLOPs/token", "         byte", "gpt       4.2        246 k"]),
+    (25, ["arm  bits per  FLOPs/", "         byte   token", "gpt       4.2   246 k"]),
+])  # fmt: skip
 def test_headings_that_are_too_wide_are_broken_no_more_than_helps(width, lines):
     *found, dashes, last = table(_HEADINGS, _ARM, right=[1, 2], width=width).splitlines()
     assert [*found, last] == lines
@@ -81,16 +78,11 @@ def test_a_table_fits_and_loses_no_word(rows, width):
     assert all(printed.count(word) >= words.count(word) for word in words)
 
 
-@pytest.mark.parametrize(
-    ("number", "unit", "form", "text"),
-    [
-        (1, "step", ",", "1 step"),
-        (2000, "step", ",", "2,000 steps"),
-        (2, "process", ",", "2 processes"),
-        (1.004, "epoch", ".3g", "1 epoch"),
-        (0.5, "epoch", ".3g", "0.5 epochs"),
-    ],
-)
+@pytest.mark.parametrize("number, unit, form, text", [
+    (1, "step", ",", "1 step"), (2000, "step", ",", "2,000 steps"),
+    (2, "process", ",", "2 processes"), (1.004, "epoch", ".3g", "1 epoch"),
+    (0.5, "epoch", ".3g", "0.5 epochs"),
+])  # fmt: skip
 def test_a_number_of_things(number, unit, form, text):
     assert count(number, unit, form) == text
 
@@ -108,10 +100,9 @@ def test_an_error_is_one_printable_line(text):
     assert message.isprintable() and message.startswith("a file names")
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [("a\nb", "a b"), ("\x1b[2J", "\\x1b[2J"), ("\ud800", "\\ud800"), ("ä – 日本", "ä – 日本")],
-)
+@pytest.mark.parametrize("text, shown", [
+    ("a\nb", "a b"), ("\x1b[2J", "\\x1b[2J"), ("\ud800", "\\ud800"), ("ä – 日本", "ä – 日本"),
+])  # fmt: skip
 def test_characters_that_a_terminal_would_act_on_are_escaped(text, shown):
     assert str(DataError(text)) == shown
 

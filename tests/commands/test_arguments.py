@@ -119,14 +119,8 @@ def test_an_argument_that_no_file_takes_is_refused(sublayer, case, loop):
 
 
 FIELDS = (
-    "train.seed",
-    "model.block",
-    "data.path",
-    "data.corpus",
-    "data.tokenizer",
-    "init.run",
-    "title",
-)
+    "train.seed", "model.block", "data.path", "data.corpus", "data.tokenizer", "init.run", "title",
+)  # fmt: skip
 
 HOSTILE_VALUES = st.sampled_from([*HOSTILE_TEXTS, "{a=nan}", "[[1]]", "{" + "a." * 9000])
 
@@ -137,14 +131,11 @@ def test_any_setting_is_planned_or_refused(sublayer, key, value):
     check_refused(sublayer, "plan", "gpt", f"{key}={value}", may_be_accepted=True)
 
 
-@pytest.mark.parametrize(
-    ("command", "arguments", "message"),
-    [
-        ("evaluate", {"penalty": float("nan")}, "^--length-penalty nan must be finite$"),
-        ("evaluate", {"runs": [Path("a\udcff")]}, r"^RUN 'a\\udcff' is not UTF-8"),
-        ("train", {"settings": ["title=a", "title=\0"]}, r"^KEY=VALUE 'title=\\x00' has a null"),
-    ],
-)
+@pytest.mark.parametrize("command, arguments, message", [
+    ("evaluate", {"penalty": float("nan")}, "^--length-penalty nan must be finite$"),
+    ("evaluate", {"runs": [Path("a\udcff")]}, r"^RUN 'a\\udcff' is not UTF-8"),
+    ("train", {"settings": ["title=a", "title=\0"]}, r"^KEY=VALUE 'title=\\x00' has a null"),
+])  # fmt: skip
 def test_an_argument_is_named_as_the_user_wrote_it(command, arguments, message):
     with pytest.raises(ConfigError, match=message):
         check_arguments(MODULES[command].command, arguments)

@@ -273,22 +273,14 @@ def test_rows_without_a_text_and_columns_that_are_there_are_kept(predicted):
     assert [row["prediction_2"] for row in found] == STARS
 
 
-@pytest.mark.parametrize(
-    ("content", "places", "message"),
-    [
-        ("review\n", "new.csv", "new.csv has no rows"),
-        ("", "new.csv", "new.csv is empty"),
-        ("review,film\na,b,c\n", "new.csv", "new.csv:2 has more than 2 fields"),
-        ("review\n\xff", "new.csv", "is not UTF-8"),
-        (
-            "review\na\n",
-            "gone new.csv",
-            "gone does not exist: name runs, and then one file of rows",
-        ),
-        ("review\na\n", "new.csv new.csv", "new.csv is more than one file"),
-        ("review\na\n", "new.csv run", "new.csv is a file, and a run follows it"),
-    ],
-)
+@pytest.mark.parametrize("content, places, message", [
+    ("review\n", "new.csv", "new.csv has no rows"), ("", "new.csv", "new.csv is empty"),
+    ("review,film\na,b,c\n", "new.csv", "new.csv:2 has more than 2 fields"),
+    ("review\n\xff", "new.csv", "is not UTF-8"),
+    ("review\na\n", "gone new.csv", "gone does not exist: name runs, and then one file of rows"),
+    ("review\na\n", "new.csv new.csv", "new.csv is more than one file"),
+    ("review\na\n", "new.csv run", "new.csv is a file, and a run follows it"),
+])  # fmt: skip
 def test_no_table_behind_runs(sublayer, reviewer, here, content, places, message):
     (here / "new.csv").write_bytes(content.encode("latin-1"))
     (here / "run").mkdir()
@@ -378,14 +370,10 @@ def test_runs_that_answer_one_task_answer_it_together(sublayer, entailed, glue, 
     assert handed_in("RTE.tsv") == [["index", "prediction"], *expected]
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("0\tb", "test.tsv:3: an id that another row has"),
-        ("0\ta", "test.tsv:3: the same row again"),
-        ("1", "test.tsv:3: fewer than 2 fields"),
-    ],
-)
+@pytest.mark.parametrize("row, message", [
+    ("0\tb", "test.tsv:3: an id that another row has"), ("0\ta", "test.tsv:3: the same row again"),
+    ("1", "test.tsv:3: fewer than 2 fields"),
+])  # fmt: skip
 def test_every_row_of_a_test_set_is_read_or_the_set_is_refused(tmp_path, row, message):
     path = tmp_path / "test.tsv"
     path.write_text("index\tsentence\n0\ta\n1\ta\n")

@@ -78,14 +78,11 @@ def test_the_run_is_named_after_the_table(sublayer, here):
         assert sublayer("finetune", "albert-small", *words).found()["run"] == f"runs/{expected}"
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("my.csv", *COLUMNS, "--data", "glue"), "leave out --data"),
-        (("my.csv", "sst2", *COLUMNS), "which is learned alone"),
-        (("my.csv", *COLUMNS, "--group", "film", *SHORT), "which makes 1 part of them"),
-    ],
-)
+@pytest.mark.parametrize("words, message", [
+    (("my.csv", *COLUMNS, "--data", "glue"), "leave out --data"),
+    (("my.csv", "sst2", *COLUMNS), "which is learned alone"),
+    (("my.csv", *COLUMNS, "--group", "film", *SHORT), "which makes 1 part of them"),
+])  # fmt: skip
 def test_a_table_that_cannot_be_learned_is_refused(sublayer, here, words, message):
     write_csv(here / "my.csv", [{**row, "film": "one"} for row in reviews(30, seed=3)])
     code, _, err = sublayer("finetune", "albert-small", *words)
@@ -102,15 +99,12 @@ def small(here):
     return here
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (['data.tasks=["sst2", "rte"]'], "a mixture, which objective.format = pair has no one"),
-        (["data.context=3"], "data.context = 3 has no room for texts between their marks"),
-        (["data.select=dev", "data.path=odd"], "no training part of SST-2: leave it out"),
-        (["data.path=odd"], "has no column sentence"),
-    ],
-)
+@pytest.mark.parametrize("words, message", [
+    (['data.tasks=["sst2", "rte"]'], "a mixture, which objective.format = pair has no one"),
+    (["data.context=3"], "data.context = 3 has no room for texts between their marks"),
+    (["data.select=dev", "data.path=odd"], "no training part of SST-2: leave it out"),
+    (["data.path=odd"], "has no column sentence"),
+])  # fmt: skip
 def test_tasks_that_cannot_be_trained_are_refused(small, sublayer, words, message):
     code, _, err = sublayer("train", "small.toml", *words, "--out", "run")
     assert (code, (small / "run").exists()) == (2, False)

@@ -20,17 +20,12 @@ def test_a_text_ends_where_a_stop_begins(sublayer, trained):
     assert cut.rstrip("\n") == whole[:end].rstrip("\n")
 
 
-@pytest.mark.parametrize(
-    ("tokens", "stops", "shown"),
-    [
-        ("aé😀b".encode(), [], ["a", "é", "😀", "b"]),
-        (b"a\xe2\x82b\xf0", [], ["a\ufffdb\ufffd"]),
-        (b"one E two END. three", ["NOT", "END"], ["one E two "]),
-        (b"one E two END. three", ["END", "D."], ["one E two "]),
-        (b"one EN", ["END"], ["one EN"]),
-        ([*b"one", 256, *b"more"], ["stop"], ["one"]),
-    ],
-)
+@pytest.mark.parametrize("tokens, stops, shown", [
+    ("aé😀b".encode(), [], ["a", "é", "😀", "b"]), (b"a\xe2\x82b\xf0", [], ["a\ufffdb\ufffd"]),
+    (b"one E two END. three", ["NOT", "END"], ["one E two "]),
+    (b"one E two END. three", ["END", "D."], ["one E two "]), (b"one EN", ["END"], ["one EN"]),
+    ([*b"one", 256, *b"more"], ["stop"], ["one"]),
+])  # fmt: skip
 def test_a_text_is_shown_without_parts_of_characters_and_stops(monkeypatch, tokens, stops, shown):
     parts = []
     monkeypatch.setattr(continuation, "write_result", parts.append)
@@ -55,10 +50,9 @@ def span_run(folder, *words):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "text.txt").write_text(TEXT * 200)
     small = (
-        *(*SMALL, "model.d_ff=32", f"data.path={folder}/text.txt", "data.vocab_size=90"),
-        *("data.sentinels=12", "train.steps=2", "train.batch_sequences=2"),
-        *("--out", f"{folder}/run"),
-    )
+        *SMALL, "model.d_ff=32", f"data.path={folder}/text.txt", "data.vocab_size=90",
+        "data.sentinels=12", "train.steps=2", "train.batch_sequences=2", "--out", f"{folder}/run",
+    )  # fmt: skip
     assert cli.main(["train", "t5-mini", *small, *words]) == 0
     return folder / "run"
 
@@ -124,22 +118,18 @@ def test_a_prefix_model_goes_on_with_its_prompt(sublayer, prefix):
 GAPS = " a ".join(f"<extra_id_{k}>" for k in range(13))
 
 
-@pytest.mark.parametrize(
-    ("prompt", "options", "message"),
-    [
-        ("The cat", "", "has no gap"),
-        ("A <extra_id_1>", "", "number gaps in their order"),
-        (GAPS, "", "13 gaps, and the model's tokenizer has 12"),
-        ("The <extra_id_0> \N{CJK UNIFIED IDEOGRAPH-6F22}", "", "does not know"),
-        ("the " * 40 + PROMPT, "", "more than the 32 that the model reads: shorten"),
-        (PROMPT, "--tokens 5000", "--tokens 5000 is more than the model writes"),
-        (PROMPT, "--window exact", "--window exact is of decoders"),
-        (PROMPT, "--stop x", "--stop 'x' is of decoders"),
-        (PROMPT, "--beam 2 --top-p 0.5", "--beam 2 finds the most probable, and"),
-        (PROMPT, "--beam 2 --batch 3", "--batch 3 is of what is drawn"),
-        (PROMPT, "--batch 3 --temperature 0", "the same text 3 times"),
-    ],
-)
+@pytest.mark.parametrize("prompt, options, message", [
+    ("The cat", "", "has no gap"), ("A <extra_id_1>", "", "number gaps in their order"),
+    (GAPS, "", "13 gaps, and the model's tokenizer has 12"),
+    ("The <extra_id_0> \N{CJK UNIFIED IDEOGRAPH-6F22}", "", "does not know"),
+    ("the " * 40 + PROMPT, "", "more than the 32 that the model reads: shorten"),
+    (PROMPT, "--tokens 5000", "--tokens 5000 is more than the model writes"),
+    (PROMPT, "--window exact", "--window exact is of decoders"),
+    (PROMPT, "--stop x", "--stop 'x' is of decoders"),
+    (PROMPT, "--beam 2 --top-p 0.5", "--beam 2 finds the most probable, and"),
+    (PROMPT, "--beam 2 --batch 3", "--batch 3 is of what is drawn"),
+    (PROMPT, "--batch 3 --temperature 0", "the same text 3 times"),
+])  # fmt: skip
 def test_a_prompt_that_cannot_be_filled_is_refused(sublayer, spans, prompt, options, message):
     assert message in sublayer("generate", spans, "--prompt", prompt, *options.split()).refusal()
 

@@ -232,35 +232,29 @@ MY = {"data.path": "my books"}
 ALL = ("train", "valid", "test")
 
 
-@pytest.mark.parametrize(
-    ("recipe", "settings", "splits", "first", "second"),
-    [
-        ("bert-base", TASK, ALL, "evaluate a", "predict a FILE"),
-        ("gpt", BOOK, ALL[:2], "evaluate a --split valid", GENERATE),
-        ("gpt", BOOK, ALL[:1], "evaluate a --path book.txt", GENERATE),
-        ("gpt", {}, ALL[:1], "evaluate a --path FILE", GENERATE),
-        ("albert-small", MY, ALL[:1], *(f"{c} a --path 'my books'" for c in OF_ENCODERS)),
-        ("t5-mini", PREFIX, ALL, TESTED, GENERATE),
-        ("multi30k-tiny", {**PAIR, **VALID, **PACKED}, ALL, TESTED, "translate a < valid.en"),
-        ("multi30k-tiny", {"data.path": "pairs.tsv"}, ALL, TESTED, "translate a < FILE"),
-    ],
-)
+@pytest.mark.parametrize("recipe, settings, splits, first, second", [
+    ("bert-base", TASK, ALL, "evaluate a", "predict a FILE"),
+    ("gpt", BOOK, ALL[:2], "evaluate a --split valid", GENERATE),
+    ("gpt", BOOK, ALL[:1], "evaluate a --path book.txt", GENERATE),
+    ("gpt", {}, ALL[:1], "evaluate a --path FILE", GENERATE),
+    ("albert-small", MY, ALL[:1], *(f"{c} a --path 'my books'" for c in OF_ENCODERS)),
+    ("t5-mini", PREFIX, ALL, TESTED, GENERATE),
+    ("multi30k-tiny", {**PAIR, **VALID, **PACKED}, ALL, TESTED, "translate a < valid.en"),
+    ("multi30k-tiny", {"data.path": "pairs.tsv"}, ALL, TESTED, "translate a < FILE"),
+])  # fmt: skip
 def test_after_training_stand_its_commands(recipe, settings, splits, first, second):
     found = after_training("a", load_recipe(recipe, settings).recipe, splits)
     assert list(found) == [f"next: sublayer {first}", f"      sublayer {second}"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "marks", "commands"),
-    [
-        ("decoder", {}, ["evaluate m --path FILE", f'{OF_M}The "']),
-        ("encoder", {}, ["inspect layers m --path FILE"]),
-        ("encoder-decoder", {"is_translator": True}, ["translate m < FILE"]),
-        ("encoder-decoder", {"knows_gaps": True}, [f'{OF_M}The <extra_id_0> of the book."']),
-        ("encoder-decoder", {}, [f'{OF_M}The "']),
-        ("decoder", {"answers": "rte", "lacks_marks": True}, ["finetune m TASK --data DIR"]),
-    ],
-)
+@pytest.mark.parametrize("kind, marks, commands", [
+    ("decoder", {}, ["evaluate m --path FILE", f'{OF_M}The "']),
+    ("encoder", {}, ["inspect layers m --path FILE"]),
+    ("encoder-decoder", {"is_translator": True}, ["translate m < FILE"]),
+    ("encoder-decoder", {"knows_gaps": True}, [f'{OF_M}The <extra_id_0> of the book."']),
+    ("encoder-decoder", {}, [f'{OF_M}The "']),
+    ("decoder", {"answers": "rte", "lacks_marks": True}, ["finetune m TASK --data DIR"]),
+])  # fmt: skip
 def test_after_an_import_stand_its_commands(kind, marks, commands):
     found = after_import("m", kind, **{"is_translator": False, "knows_gaps": False, **marks})
     lines = [line.removeprefix("next: ").strip() for line in found]

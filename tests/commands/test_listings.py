@@ -22,16 +22,10 @@ def test_changes_of_a_recipe_leave_out_defaults_and_derived_values(sublayer):
     assert "name one, such as modern" in sublayer("recipes", "--changed").refusal()
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        ("d_ff", ["model.d_ff"]),
-        ("kind", ["model.kind", "objective.kind", "optimizer.kind"]),
-        ("learning rate", ["optimizer.lr"]),
-        ("SwiGLU", ["model.ffn"]),
-        ("train", list(keys("train"))),
-    ],
-)
+@pytest.mark.parametrize("asked, found", [
+    ("d_ff", ["model.d_ff"]), ("kind", ["model.kind", "objective.kind", "optimizer.kind"]),
+    ("learning rate", ["optimizer.lr"]), ("SwiGLU", ["model.ffn"]), ("train", list(keys("train"))),
+])  # fmt: skip
 def test_fields_are_found_by_name_by_choice_and_by_description(sublayer, asked, found):
     listed = sublayer("fields", asked, "--json").answer()["fields"]
     assert [f"{field['table']}.{field['name']}" for field in listed][: len(found)] == found
@@ -152,14 +146,11 @@ def test_time_and_price_follow_from_the_datasheet(planned):
     assert [shard["shard"] for shard in its["shards"]] == ["none", "optimizer", "full"]
 
 
-@pytest.mark.parametrize(
-    ("words", "share", "rate"),
-    [
-        # Of 8 windows one of three processes has 3.
-        ("--processes 3 --device h100", 3 / 8, DEVICES["h100"].bfloat16_per_s),
-        ("train.precision=float32 --device a100", 1, DEVICES["a100"].float32_per_s),
-    ],
-)
+@pytest.mark.parametrize("words, share, rate", [
+    # Of 8 windows one of three processes has 3.
+    ("--processes 3 --device h100", 3 / 8, DEVICES["h100"].bfloat16_per_s),
+    ("train.precision=float32 --device a100", 1, DEVICES["a100"].float32_per_s),
+])  # fmt: skip
 def test_the_slowest_process_counts_at_the_rate_of_its_precision(planned, words, share, rate):
     plan = planned(words)
     (its,) = plan["processes"]["arms"]
@@ -197,20 +188,17 @@ def test_exact_divides_nothing(planned):
     assert shard["sent_bytes"]["total"] == 2 * shard["memory"]["weights"] * 3 // 4
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--processes 8 --device h20", "did you mean h200?"),
-        ("--processes 9 --device h200", "is more than a batch has windows, 8"),
-        ("--price 2 --device cpu", "--price is of a device"),
-        ("--share 0.4 --device cpu --processes 2", "--share is of a device's peak"),
-        ("--share 0 --device h100", "--share 0 never ends"),
-        ("--link 50 --device h100", "--link is between devices"),
-        ("--link 0 --processes 2 --device h100", "--link 0 never ends"),
-        ("--measure --device h100", "--measure takes steps on this machine"),
-        ("--processes 2 --jobs 2", "--jobs 2 makes several runs at a time"),
-        (f"{EXACT} train.micro_batch_sequences=4", "less than --processes 4: give train.micro"),
-    ],
-)
+@pytest.mark.parametrize("words, message", [
+    ("--processes 8 --device h20", "did you mean h200?"),
+    ("--processes 9 --device h200", "is more than a batch has windows, 8"),
+    ("--price 2 --device cpu", "--price is of a device"),
+    ("--share 0.4 --device cpu --processes 2", "--share is of a device's peak"),
+    ("--share 0 --device h100", "--share 0 never ends"),
+    ("--link 50 --device h100", "--link is between devices"),
+    ("--link 0 --processes 2 --device h100", "--link 0 never ends"),
+    ("--measure --device h100", "--measure takes steps on this machine"),
+    ("--processes 2 --jobs 2", "--jobs 2 makes several runs at a time"),
+    (f"{EXACT} train.micro_batch_sequences=4", "less than --processes 4: give train.micro"),
+])  # fmt: skip
 def test_a_plan_that_contradicts_itself_is_refused(sublayer, words, message):
     assert message in sublayer("plan", "gpt", "train.steps=3600", *words.split()).refusal()

@@ -69,10 +69,8 @@ def test_sizes_follow_the_data_and_rows_are_rounded_up_to_a_multiple():
     for fields, sizes in (({}, (11, 13)), ({"vocab_size": 17, "max_len": 19}, (17, 19))):
         assert (resolved(**fields).vocab_size, resolved(**fields).max_len) == sizes
     multiples = (
-        {"vocab_multiple": 8},
-        {"vocab_multiple": 11},
-        {"vocab_multiple": 4, "vocab_size": 20},
-    )
+        {"vocab_multiple": 8}, {"vocab_multiple": 11}, {"vocab_multiple": 4, "vocab_size": 20},
+    )  # fmt: skip
     assert [resolved(**fields).vocab_size for fields in multiples] == [16, 11, 20]
     # T5's 32,000 pieces and 100 sentinels.
     t5 = resolve_model(ModelConfig(vocab_multiple=128), vocab_size=32_100, context=512)

@@ -41,23 +41,18 @@ def change_state(path, **changed):
     write_manifest_anew(path / "state.json")
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda path: (path / WEIGHTS).write_bytes(b"weight"), "has 6 bytes where 7 were written"),
-        (lambda path: (path / WEIGHTS).write_bytes(b"Weights"), "its checksum differs"),
-        (lambda path: (path / WEIGHTS).unlink(), "is missing"),
-        (lambda path: (path / "manifest.json").unlink(), "is not a complete checkpoint"),
-        (lambda path: (path / "manifest.json").write_text("{}"), "does not list model/model.safe"),
-        (lambda path: change_manifest(path, a={"bytes": 1}), "sha256: field required"),
-        (
-            lambda path: change_manifest(path, **{"../passwd": {"bytes": 1, "sha256": "0" * 64}}),
-            "passwd' is no file of the checkpoint",
-        ),
-        (lambda path: change_state(path, best={"step": 7, "loss": 1}), "step-00000007 is not a"),
-        (lambda path: change_state(path, step=5), "state.json is of step 5"),
-    ],
-)
+@pytest.mark.parametrize("damage, words", [
+    (lambda path: (path / WEIGHTS).write_bytes(b"weight"), "has 6 bytes where 7 were written"),
+    (lambda path: (path / WEIGHTS).write_bytes(b"Weights"), "its checksum differs"),
+    (lambda path: (path / WEIGHTS).unlink(), "is missing"),
+    (lambda path: (path / "manifest.json").unlink(), "is not a complete checkpoint"),
+    (lambda path: (path / "manifest.json").write_text("{}"), "does not list model/model.safe"),
+    (lambda path: change_manifest(path, a={"bytes": 1}), "sha256: field required"),
+    (lambda path: change_manifest(path, **{"../passwd": {"bytes": 1, "sha256": "0" * 64}}),
+     "passwd' is no file of the checkpoint"),
+    (lambda path: change_state(path, best={"step": 7, "loss": 1}), "step-00000007 is not a"),
+    (lambda path: change_state(path, step=5), "state.json is of step 5"),
+])  # fmt: skip
 def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_used(
     tmp_path, damage, words
 ):
@@ -166,15 +161,12 @@ def test_parts_are_put_together_where_there_is_no_whole_file(stored):
 OVERLAP = [(TALL[:2], [0, 0]), (TALL[3:], [3, 0]), (TALL[1:2], [1, 0])]
 
 
-@pytest.mark.parametrize(
-    ("name", "slices", "message"),
-    [
-        ("wide", [(WIDE[:2, :2], [0, 0])], "has no whole wide: a part is missing"),
-        ("wide", [(WIDE[:, :2].double(), [0, 0])], "has no whole wide"),
-        ("tall", OVERLAP, "has no whole tall"),
-        ("wide", [(WIDE[:, :2].int(), [0, 0]), (WIDE[:, 2:].int(), [0, 2])], "has wide as I32"),
-    ],
-)
+@pytest.mark.parametrize("name, slices, message", [
+    ("wide", [(WIDE[:2, :2], [0, 0])], "has no whole wide: a part is missing"),
+    ("wide", [(WIDE[:, :2].double(), [0, 0])], "has no whole wide"),
+    ("tall", OVERLAP, "has no whole tall"),
+    ("wide", [(WIDE[:, :2].int(), [0, 0]), (WIDE[:, 2:].int(), [0, 2])], "has wide as I32"),
+])  # fmt: skip
 def test_slices_that_make_no_weights_are_refused(stored, name, slices, message):
     for number, part in enumerate(slices, 1):
         write_part(stored.folder, number, **{name: part})

@@ -70,15 +70,11 @@ def by_hooks(model, tokens):
     return [(calls[first][0], calls[first + n - 1][1]) for first in range(0, len(calls), n)]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "distance", "angle"),
-    [
-        ((3.0, 4.0), (6.0, 8.0), 5.0, 0.0),
-        ((1.0, 0.0), (0.0, 2.0), math.sqrt(5.0), 90.0),
-        ((2.0, 0.0), (-1.0, 0.0), 3.0, 180.0),
-        ((1.0, 0.0), (math.cos(1e-9), math.sin(1e-9)), 1e-9, math.degrees(1e-9)),
-    ],
-)
+@pytest.mark.parametrize("before, after, distance, angle", [
+    ((3.0, 4.0), (6.0, 8.0), 5.0, 0.0), ((1.0, 0.0), (0.0, 2.0), math.sqrt(5.0), 90.0),
+    ((2.0, 0.0), (-1.0, 0.0), 3.0, 180.0),
+    ((1.0, 0.0), (math.cos(1e-9), math.sin(1e-9)), 1e-9, math.degrees(1e-9)),
+])  # fmt: skip
 def test_distances_and_angles_by_hand(before, after, distance, angle):
     pair = (torch.tensor([state], dtype=torch.float64) for state in (before, after))
     norms = (math.hypot(*before), math.hypot(*after))

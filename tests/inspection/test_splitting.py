@@ -41,16 +41,12 @@ def measured(model):
     return measure_splitting(model, *samples()[: len(model.stacks)], batch_sequences=3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields", "first"),
-    [
-        ("decoder", {"norm_order": "pre", "positions": "rotary"}, 1),
-        ("encoder-decoder", {"norm_order": "pre", "positions": "learned-per-layer"}, 1),
-        # What enters the first layer of a stack is on no sphere.
-        ("encoder", {"norm": "layer"}, 2),
-        ("encoder-decoder", {"norm": "rms"}, 2),
-    ],
-)
+@pytest.mark.parametrize("kind, fields, first", [
+    ("decoder", {"norm_order": "pre", "positions": "rotary"}, 1),
+    ("encoder-decoder", {"norm_order": "pre", "positions": "learned-per-layer"}, 1),
+    # What enters the first layer of a stack is on no sphere.
+    ("encoder", {"norm": "layer"}, 2), ("encoder-decoder", {"norm": "rms"}, 2),
+])  # fmt: skip
 def test_a_layer_takes_lies_step(kind, fields, first):
     found = measured(model_of(kind=kind, **fields))
     expected = list(product(kind.split("-"), range(first, 4)))

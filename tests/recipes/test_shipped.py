@@ -105,15 +105,12 @@ def test_the_published_settings_are_those_of_the_recipe(name):
     assert load_recipe(name, PUBLISHED[name].split()).recipe == recipe
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("macaron-bert-base", "900,000 steps at 128 tokens"),
-        ("char-t64", "diverge at the published rate"),
-        ("multi30k-tiny", "batch of one device instead of two"),
-        ("gpt1", "its tokenizer is trained on the text"),
-    ],
-)
+@pytest.mark.parametrize("name, said", [
+    ("macaron-bert-base", "900,000 steps at 128 tokens"),
+    ("char-t64", "diverge at the published rate"),
+    ("multi30k-tiny", "batch of one device instead of two"),
+    ("gpt1", "its tokenizer is trained on the text"),
+])  # fmt: skip
 def test_a_recipe_says_what_differs_from_its_source(name, said):
     assert said in load_recipe(name).recipe.source
 

@@ -111,15 +111,10 @@ def test_a_header_names_the_files_of_each_split_beside_their_sizes(text):
     assert rows["validation"] == "other.txt: 1 document, 1,300 bytes"
 
 
-@pytest.mark.parametrize(
-    ("n_documents", "is_cut", "read_pairs", "expected"),
-    [
-        (1, True, None, "part of one document"),
-        (9, False, None, "9 documents"),
-        (5, False, list, "5 pairs of texts"),
-        (10, False, None, None),
-    ],
-)
+@pytest.mark.parametrize("n_documents, is_cut, read_pairs, expected", [
+    (1, True, None, "part of one document"), (9, False, None, "9 documents"),
+    (5, False, list, "5 pairs of texts"), (10, False, None, None),
+])  # fmt: skip
 def test_a_small_test_split_is_noted(n_documents, is_cut, read_pairs, expected):
     starts = {"document_starts": range(n_documents), "is_cut": is_cut, "read_pairs": read_pairs}
     said = describe_small_test(SimpleNamespace(test=SimpleNamespace(**starts)))
@@ -207,14 +202,11 @@ def write_recipe(folder: Path, text: str) -> None:
     (folder / "recipe.toml").write_text(text)
 
 
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
-        ({"model.ffn": "swiglu", "model.norm_eps": 1e-3}, ["ffn"]),
-        ({"model.n_layers": 3, "model.bias": False}, ["n_layers", "bias"]),
-        ({"model.positions": "learned-per-layer"}, ["positions"]),
-    ],
-)
+@pytest.mark.parametrize("fields, named", [
+    ({"model.ffn": "swiglu", "model.norm_eps": 1e-3}, ["ffn"]),
+    ({"model.n_layers": 3, "model.bias": False}, ["n_layers", "bias"]),
+    ({"model.positions": "learned-per-layer"}, ["positions"]),
+])  # fmt: skip
 def test_other_weights_are_refused_by_field_with_a_command_that_works(book, fields, named):
     with pytest.raises(ConfigError) as refused:
         check_start(load_recipe("gpt", {"init.run": book, "train.steps": 5, **fields}))
@@ -245,14 +237,11 @@ def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(
     assert "`" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"model.head": "transform", "model.label_outputs": 3},
-        {"model.dropout": 0.2, "model.ffn": "relu", "model.positions": "learned"},
-        {"model.n_layers": 4, "init.layers": 2},
-    ],
-)
+@pytest.mark.parametrize("fields", [
+    {"model.head": "transform", "model.label_outputs": 3},
+    {"model.dropout": 0.2, "model.ffn": "relu", "model.positions": "learned"},
+    {"model.n_layers": 4, "init.layers": 2},
+])  # fmt: skip
 def test_fields_that_ask_for_the_same_weights_may_differ(book, fields):
     check_start(load_recipe("gpt", {"init.run": book, **fields}))
 

@@ -26,9 +26,8 @@ TRAINING = (
 KINDS = {
     "dec": ("gpt", "data.tokenizer=bpe", "model.n_heads=2"),
     "enc": ("albert-small", "model.d_embed=16", "model.n_heads=2"),
-    "lstm": ("gpt", "data.tokenizer=bpe", "model.kind=lstm"),
-    "t5": ("t5-mini", "model.n_heads=2"),
-}
+    "lstm": ("gpt", "data.tokenizer=bpe", "model.kind=lstm"), "t5": ("t5-mini", "model.n_heads=2"),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -175,17 +174,15 @@ def test_two_processes_find_what_one_finds(evaluate, place, tmp_path):
 
 MISTAKES = {
     "sst3 is no task: did you mean sst2?": TASK.replace("sst2", "sst3"),
-    "dec has no head that answers SST-2": TASK,
-    "asks for nothing": 'title = "Nothing"',
+    "dec has no head that answers SST-2": TASK, "asks for nothing": 'title = "Nothing"',
     "task sst2 stands there twice": TASK + TASK,
-    "a suite downloads nothing": TASK.replace('data = "glue"', ""),
-    "set is of fine-tuning": TUNED,
+    "a suite downloads nothing": TASK.replace('data = "glue"', ""), "set is of fine-tuning": TUNED,
     "300 lines, other.txt 60": '[[pairs]]\nsource = "text.txt"\ntarget = "other.txt"',
     "text.txt is no folder": TASK + 'finetune = "text.txt/runs"',
     "the words 'a' and 'a' cannot be compared": PROBE + 'words = ["a", " a"]',
     "cola has a reference, and is": PROBE + "references = { cola = 0.5 }",
     "the reference 93 of sst2 is no share": PROBE + "references = { sst2 = 93 }",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("message", MISTAKES)

@@ -130,17 +130,14 @@ def test_several_processes_are_numbered_and_meet_and_one_needs_nothing(launched)
     assert is_first_launched()
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "line"),
-    [
-        ("WORLD_SIZE", "0", "WORLD_SIZE = 0 is no whole number from 1 on"),
-        ("WORLD_SIZE", "9" * 5000, "WORLD_SIZE = 9{40} is no whole number from 1 on"),
-        ("RANK", "", "WORLD_SIZE = 4 needs RANK"),
-        ("RANK", "4", "RANK = 4 is none of WORLD_SIZE = 4 processes"),
-        ("MASTER_PORT", "0", "MASTER_PORT = 0 is no port, 1 to 65535"),
-        ("MASTER_PORT", "65536", "MASTER_PORT = 65536 is no port, 1 to 65535"),
-    ],
-)
+@pytest.mark.parametrize("name, value, line", [
+    ("WORLD_SIZE", "0", "WORLD_SIZE = 0 is no whole number from 1 on"),
+    ("WORLD_SIZE", "9" * 5000, "WORLD_SIZE = 9{40} is no whole number from 1 on"),
+    ("RANK", "", "WORLD_SIZE = 4 needs RANK"),
+    ("RANK", "4", "RANK = 4 is none of WORLD_SIZE = 4 processes"),
+    ("MASTER_PORT", "0", "MASTER_PORT = 0 is no port, 1 to 65535"),
+    ("MASTER_PORT", "65536", "MASTER_PORT = 65536 is no port, 1 to 65535"),
+])  # fmt: skip
 def test_a_launch_of_no_launcher_is_refused_by_name(launched, name, value, line):
     launched(**{name: value})
     with pytest.raises(ConfigError, match=f"^{line}.*: start the processes with torchrun"):

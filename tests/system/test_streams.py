@@ -164,13 +164,11 @@ def test_signals_while_the_program_is_imported(tmp_path, row):
 
 
 MOMENTS = [
-    ("import", "torch", (INT, TERM)),
-    ("os.mkdir", "run", (TERM, INT)),
-    ("open", ".sublayer-lock", (INT, TERM)),
-    ("open", "metrics.jsonl", (INT, INT, INT, TERM)),
+    ("import", "torch", (INT, TERM)), ("os.mkdir", "run", (TERM, INT)),
+    ("open", ".sublayer-lock", (INT, TERM)), ("open", "metrics.jsonl", (INT, INT, INT, TERM)),
     ("os.rename", "checkpoints/step-00000006", (TERM, TERM)),
     ("os.rename", "record.json", (TERM, INT)),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("event", "there", "row"), rows(MOMENTS, 4), ids=str)
