@@ -31,9 +31,7 @@ def alterations():
         st.builds(_flipped, st.lists(places, min_size=1, max_size=4)),
         st.builds(_truncated, st.floats(0, 0.999)),
         st.sampled_from(_CONTENTS).map(lambda content: lambda path: path.write_bytes(content)),
-        st.sampled_from(
-            [Path.unlink, _made_a_folder, _made_a_filled_folder, make_a_pipe, _doubled]
-        ),
+        st.sampled_from([Path.unlink, _made_a_folder, _made_a_filled_folder, make_a_pipe]),
         st.builds(_linked_to, st.sampled_from(("mine.txt", "nowhere", "itself", "."))),
         *[st.builds(_changed, numbers, st.sampled_from(_VALUES))] * 2,
         *[st.builds(_dropped, numbers, st.booleans())] * 2,
@@ -65,10 +63,6 @@ def _flipped(places):
 
 def _truncated(share):
     return lambda path: os.truncate(path, int(share * path.stat().st_size))
-
-
-def _doubled(path):
-    path.write_bytes(path.read_bytes() * 2)
 
 
 def _made_a_folder(path):
@@ -138,8 +132,7 @@ def _edited(text, number, edit):
 
 
 def _edit_one(content, number, edit):
-    places = []
-    level = [content]
+    places, level = [], [content]
     while level:
         container = level.pop()
         keys = list(container) if isinstance(container, dict) else list(range(len(container)))

@@ -48,8 +48,7 @@ def draw_examples(name, n, seed=0, longest=12):
 def tokenizer_of(tasks=tuple(TASKS)):
     """Know all words of the lexicon, and of what the text format writes around them."""
     words = [*LEXICON, *(str(number / 5) for number in range(26))]
-    for name in tasks:
-        task = TASKS[name]
+    for name, task in zip(tasks, map(TASKS.get, tasks), strict=True):
         words += [name, *task.labels, *(f"{field}:" for field in task.fields)]
     for number in range(1, 6):
         words += [f"choice{number}", f"choice{number}:"]
@@ -107,7 +106,6 @@ def model_of(split, context=48, *, dtype=torch.float64, answer="greedy", **field
 
 def objective_of(model, **settings):
     """Put a model into its objective, without the dropout of what its head reads."""
-    settings = {"format": model.task.format, "dropout": 0.0, **settings}
-    if model.task.format == "text":
-        del settings["dropout"]
+    dropout = {} if model.task.format == "text" else {"dropout": 0.0}
+    settings = {"format": model.task.format, **dropout, **settings}
     return FAMILIES["supervised"].build(model, SupervisedObjective(**settings), 0)

@@ -7,8 +7,7 @@ Unpacked = namedtuple("Unpacked", "ids segments written targets")
 
 
 def unpack(batch):
-    found = []
-    read, side = batch.read, batch.written or batch.read
+    found, read, side = [], batch.read, batch.written or batch.read
     for row in range(len(read)):
         for number in range(int(read.sequence_ids[row].max()) + 1):
             own = read.sequence_ids[row] == number

@@ -9,7 +9,6 @@ import json
 from tests.tasks.files import OFFICIAL
 
 SIZES = {"train": 24, "dev": 8, "test": 6}
-"""Rows, or passages, of each split."""
 _GLUE = {
     # The folder, the columns, a row, as a format of number and word, and both of the test set.
     "mrpc": (
@@ -117,23 +116,19 @@ def _snli(folder):
 
 def _scitail(folder):
     for split, size in SIZES.items():
-        labels = ("entails", "neutral")
-        lines = [
-            f'The {_WORDS[n % 2]} "cell" {n}.\tA cell {n}.\t{labels[n % 2]}' for n in range(size)
-        ]
+        row = 'The {} "cell" {}.\tA cell {}.\t{}'.format
+        lines = [row(_WORDS[n % 2], n, n, ("entails", "neutral")[n % 2]) for n in range(size)]
         _write(folder / "SciTailV1.1" / "tsv_format" / f"scitail_1.0_{split}.tsv", lines)
 
 
 def _story_cloze(folder):
-    names = ("val__spring2016 - cloze_test_ALL_val", "test__spring2016 - cloze_test_ALL_test")
-    for name in names:
+    for name in ("val", "test"):
         lines = ["\ufeff" + _CLOZE]
         for n in range(SIZES["train"]):
-            right = 1 + n % 2
-            ends = ["It was lovely.", "It was awful."][:: 1 if right == 1 else -1]
-            lines.append(f'id{n},Rick {n} grew up.,"He, too, left.",Once.,"A ""no"".",')
-            lines[-1] += f"{ends[0]},{ends[1]},{right}"
-        _write(folder / f"cloze_test_{name}.csv", lines, "\r\n")
+            ends = ("It was lovely.,It was awful.,1", "It was awful.,It was lovely.,2")[n % 2]
+            lines.append(f'id{n},Rick {n} grew up.,"He, too, left.",Once.,"A ""no"".",{ends}')
+        path = folder / f"cloze_test_{name}__spring2016 - cloze_test_ALL_{name}.csv"
+        _write(path, lines, "\r\n")
 
 
 def _dpr(folder):
@@ -161,8 +156,7 @@ def _squad2(folder):
             ]  # fmt: skip
             paragraphs = [{"context": context, "qas": asked}]
             articles.append({"title": f"{n}", "paragraphs": paragraphs})
-        content = json.dumps({"version": "v2.0", "data": articles})
-        _write(folder / f"{split}-v2.0.json", [content])
+        _write(folder / f"{split}-v2.0.json", [json.dumps({"version": "v2.0", "data": articles})])
 
 
 def _race(folder, levels):
@@ -174,8 +168,7 @@ def _race(folder, levels):
                 passage |= {"questions": ["He went home   _  .", "Why did he go?"]}
                 passage |= {"article": f"{level} {n}.\nHe went home to eat, sleep, run and swim."}
                 passage |= {"id": f"{level}{n}.txt"}
-                path = folder / "RACE" / split / level / f"{n}.txt"
-                _write(path, [json.dumps(passage)])
+                _write(folder / "RACE" / split / level / f"{n}.txt", [json.dumps(passage)])
 
 
 _WRITERS = {
@@ -184,7 +177,6 @@ _WRITERS = {
     "race": lambda folder: _race(folder, ("high", "middle")),
 }  # fmt: skip
 PUBLISHED = (*_GLUE, *SUPERGLUE, *_WRITERS)
-"""The tasks that can be written."""
 
 
 def _superglue(folder, name):
@@ -193,12 +185,8 @@ def _superglue(folder, name):
     for split, size in SIZES.items():
         lines = []
         for n in range(size):
-            row = copy.deepcopy(rows[n % len(rows)])
-            if text is None:
-                row["passage"]["text"] += f" It is {n}."
-            else:
-                row[text] += f" It is {n}."
-            row["idx"] = n
+            row = copy.deepcopy(rows[n % len(rows)]) | {"idx": n}
+            (row["passage"] if text is None else row)[text or "text"] += f" It is {n}."
             if name == "wic":
                 row["label"] = bool(n % 2)
             if split == "test":

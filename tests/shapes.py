@@ -16,8 +16,7 @@ _UNCHECKED = {"sublayer.decode.beam", "sublayer.decode.sample"}
 _MOST_CALLS = 12
 """Calls of a function that one test checks: a training of many steps repeats the same shapes."""
 
-_calls = Counter[tuple[str, str]]()
-_left_alone = []
+_calls, _left_alone = Counter(), []
 
 
 def check_shapes(project):

@@ -13,7 +13,6 @@ _SYLLABLES = (
 
 
 def write_stories(folder):
-    """Write documents of sentences, one a line, as files of a folder; give them."""
     rng = np.random.Generator(np.random.PCG64(5))
     lexicon = ["".join(rng.choice(_SYLLABLES, rng.integers(1, 4))) for _ in range(200)]
     shares = 1 / np.arange(2, 202)

@@ -7,8 +7,7 @@ import numpy as np
 GOOD, BAD = ("fine", "great", "lovely"), ("awful", "dull", "poor")
 _NOUNS = ("film", "plot", "actor", "scene", "song", "story", "ending", "joke", "cast", "idea")
 _SIZES = {"train": 60, "dev": 20}
-FIRST_MARK = 0x4E00
-"""The character that marks the first row of all; each further one has the next."""
+FIRST_MARK = 0x4E00  # of the first row of all; each further one has the next
 
 
 def write_sst2(folder, sizes=_SIZES, *, seed=0, marks=False):

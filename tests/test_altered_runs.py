@@ -25,8 +25,6 @@ COMMANDS = ("resume", "evaluate", "generate", "load", "base")
 READING_FIRST = (*COMMANDS[1:], "resume")
 KEPT = ("recipe.toml", "record.json", "model")
 """Files of a run that a command never writes anew."""
-
-
 Runs = namedtuple("Runs", "ended interrupted text altered")
 
 
@@ -101,16 +99,15 @@ def alter_and_try(runs, capsys, number, alteration, commands, *, is_ended, is_li
 _EXAMPLE = {"number": st.integers(0, 10**6), "alteration": alterations()}
 _EXAMPLE |= {"commands": st.permutations(COMMANDS).map(lambda names: tuple(names[:2]))}
 _EXAMPLE |= {"is_ended": st.booleans(), "is_listed": st.booleans()}
-_SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @given(**_EXAMPLE)
-@examples(60, suppress_health_check=_SHARED)
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_an_altered_run_is_one_line_of_error_or_goes_on(runs, capsys, **example):
     alter_and_try(runs, capsys, **example)
 
 
-@pytest.mark.parametrize("is_ended", rows([True, False], 1), ids=str)
+@pytest.mark.parametrize("is_ended", rows([True, False], 1))
 def test_no_file_of_a_run_that_became_a_pipe_is_waited_for(runs, capsys, is_ended):
     for number in range(len(files(runs.ended if is_ended else runs.interrupted))):
         alter_and_try(runs, capsys, number, make_a_pipe, READING_FIRST, is_ended=is_ended)

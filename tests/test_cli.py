@@ -5,7 +5,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -15,16 +14,12 @@ from sublayer import cli, errors
 from sublayer.commands.shared.base import JsonOption, emit
 from tests.stopping import stopped_at
 
-Run = Callable[..., tuple[int, str, str]]
 FIELDS = (sys.executable, "-m", "sublayer", "fields")
 
 
 @pytest.fixture
 def run(capsys):
-    def run_in_process(*words):
-        return (cli.main(words), *capsys.readouterr())
-
-    return run_in_process
+    return lambda *words: (cli.main(words), *capsys.readouterr())
 
 
 @pytest.fixture
@@ -99,7 +94,6 @@ def test_a_result_that_a_full_disk_does_not_take_is_one_line_and_exit_1():
 
 def test_a_reader_that_leaves_early_is_no_error():
     with subprocess.Popen(FIELDS, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert (process.stderr.read(), process.wait()) == (b"", 0)
 
@@ -111,6 +105,6 @@ def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(t
     # The run's folder is there before the text is read.
     places = [("open", "run/.sublayer-lock"), ("open", "text.txt")]
     command = stopped_at(places, number, *words, "--out", str(tmp_path / "run"))
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout, (tmp_path / "run").exists()) == (130, "", False)
     assert done.stderr.splitlines()[-1] == "interrupted" and "Traceback" not in done.stderr

@@ -1,17 +1,21 @@
-"""README, CONTRIBUTING, docs and notebook: commands, code, links and names are as they are here."""
+"""README, CONTRIBUTING, docs, notebook: commands, code, links, names, and what a reader does."""
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections import namedtuple
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import takewhile
+from pathlib import Path
+from runpy import run_path
 
 import pytest
+from tokenizers import ByteLevelBPETokenizer
 from typer.main import get_command
 
 import sublayer
@@ -22,14 +26,52 @@ from sublayer.config.fields.messages import choices_of
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.config.optimizers.kinds import OPTIMIZERS
+from sublayer.config.train import BATCHES, LENGTHS
 from sublayer.errors import SublayerError
+from sublayer.interop.huggingface.exchange import export_huggingface
 from sublayer.study.asked import is_run, load_asked, split_words
 from sublayer.study.definition import find_study, load_study
 from sublayer.suite.file import read_suite
 from sublayer.tasks.registry import TASKS
 from tests.commands.reviews import reviews, write_csv
-from tests.documentation import PAGES, PROJECT, Command, blocks, commands, inline_code
+from tests.interop.answering import model_for
+from tests.interop.tiny import tiny
+from tests.stories import write_stories
+from tests.task_files import write_rte, write_squad, write_sst2
 from tests.wrapping import unwrapped
+
+PROJECT = Path(__file__).resolve().parent.parent
+PAGES = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += sorted(PROJECT.glob("docs/*.md"))
+Command = namedtuple("Command", "page line shown")
+"""A command line of a page; ``shown`` is what the page says it prints, or None."""
+
+
+def blocks(page, language):
+    return [block for _, block in _fenced(page, language)]
+
+
+def inline_code(page):
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`\n]+)`", prose)
+
+
+def commands(*pages):
+    """Read the commands of pages, in order: lines of ``sh``, and transcripts of ``console``."""
+    for page in pages:
+        for language, block in _fenced(page, "sh|console"):
+            if language == "console":
+                first, *shown = block.splitlines()
+                yield Command(page.name, first.removeprefix("$ "), tuple(shown))
+            else:
+                for line in block.splitlines():
+                    yield Command(page.name, line.partition("  #")[0].strip(), None)
+
+
+def _fenced(page, languages):
+    found = rf"^```({languages})\n(.*?)^```$"
+    return re.findall(found, page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
 
 DOCS = PROJECT / "docs"
 NOTEBOOK = json.loads((PROJECT / "examples" / "first-hour.ipynb").read_text(encoding="utf-8"))
@@ -53,10 +95,9 @@ SMALLER = {
     ),
 }
 """Lengths and sizes that the pages show, and what takes seconds."""
-_WITH_LINKS = ("*.md", "docs/*.md", "benchmarks/**/*.md", "records/*/*.md", "tests/**/*.md")
-LINKED = [page for pattern in _WITH_LINKS for page in sorted(PROJECT.glob(pattern))]
-_REFERENCE = ("fields", "commands", "devices", "records", "tasks")
-GENERATED = [f"reference/{name}.md" for name in _REFERENCE]
+WITH_LINKS = ("*.md", "docs/*.md", "benchmarks/**/*.md", "records/*/*.md", "tests/**/*.md")
+REFERENCE = ("fields", "commands", "devices", "records", "tasks")
+GENERATED = [f"reference/{name}.md" for name in REFERENCE]
 """What ``docs/generate.py`` writes; the build of the site checks links to it."""
 
 
@@ -125,9 +166,7 @@ def check(words, *, is_transcript):
         load_recipe(source, settings)
 
 
-@pytest.mark.parametrize(
-    "command", TRANSCRIPTS, ids=lambda command: f"{command.page}: {command.line}"
-)
+@pytest.mark.parametrize("command", TRANSCRIPTS, ids="{0.page}: {0.line}".format)
 def test_a_command_prints_what_is_shown(command, workplace, capsys):
     cli.main(shlex.split(command.line)[1:])
     out, err = capsys.readouterr()
@@ -194,24 +233,16 @@ def test_the_pages_name_every_choice_package_and_public_name():
     assert set(sublayer.__all__) - words == {"__version__"}
 
 
-def generator():
-    spec = spec_from_file_location("generate", DOCS / "generate.py")
-    assert spec and spec.loader
-    generate = module_from_spec(spec)
-    spec.loader.exec_module(generate)
-    return generate
-
-
 def test_the_reference_has_every_field_command_task_and_record():
-    generate = generator()
-    fields, shown, tasks = generate.fields_page(), generate.commands_page(), generate.tasks_page()
+    page = run_path(DOCS / "generate.py")
+    fields, shown, tasks = (page[f"{name}_page"]() for name in ("fields", "commands", "tasks"))
     assert [key for key in keys() if f"### `{key}`\n" not in fields] == []
     assert [name for name in cli.COMMANDS if f"## {name}\n" not in shown] == []
     assert [task.title for task in TASKS.values() if f" | {task.title} | " not in tasks] == []
     pages = "\n".join(path.read_text() for path in PROJECT.glob("docs/*.md"))
     for record in sorted(PROJECT.glob("records/*/")):
         assert f"](reference/records.md#{record.name})" in pages, record
-        section = generate.records_page().partition(f"\n## {record.name}\n")[2]
+        section = page["records_page"]().partition(f"\n## {record.name}\n")[2]
         section = section.partition("\n## ")[0]
         assert re.search(r"^\| .*\d", section, flags=re.MULTILINE), f"no result of {record}"
         assert "### What does not follow" in section, record
@@ -272,8 +303,7 @@ def test_the_cells_of_the_notebook_run_in_order(tmp_path):
 
 def test_the_notebook_is_kept_as_it_ran():
     assert [cell["execution_count"] for cell in CELLS] == list(range(1, len(CELLS) + 1))
-    shown = [output for cell in CELLS for output in cell["outputs"]]
-    assert any("text/html" in output.get("data", {}) for output in shown)
+    assert '"text/html"' in json.dumps([cell["outputs"] for cell in CELLS])
     assert not re.search(r"/(?:home|root|tmp|work)/", json.dumps(NOTEBOOK))
 
 
@@ -304,11 +334,202 @@ def broken(page):
 
 
 def test_every_link_leads_to_a_file_and_a_heading():
-    found = {page.relative_to(PROJECT).as_posix(): broken(page) for page in LINKED}
-    assert {page: links for page, links in found.items() if links} == {}
+    linked = (page for pattern in WITH_LINKS for page in PROJECT.glob(pattern))
+    assert [(page, links) for page in linked if (links := broken(page))] == []
 
 
 def test_the_menu_of_the_documentation_names_every_page_once():
     menu = json.dumps(tomllib.loads((PROJECT / "zensical.toml").read_text())["project"]["nav"])
     pages = [path.relative_to(DOCS).as_posix() for path in DOCS.glob("*.md")]
     assert sorted(re.findall(r'"([\w/-]+\.md)"', menu)) == sorted([*pages, *GENERATED])
+
+
+TRAINING = ("train", "compare")
+_STEPS = 4
+_LENGTHS = tuple(f"train.{name}=" for name in LENGTHS)
+_MODEL = {"n_layers": 2, "n_decoder_layers": 2, "d_model": 32, "n_heads": 2, "d_head": 16}
+_TUNED = {"n_layers": 1, "d_model": 32, "n_heads": 2}
+_WIDTHS = {"d_ff": 48, "d_embed": 16}
+
+
+def shrink(words):
+    """Return a command's words with a length, a model and a batch that take a moment."""
+    if words[0] == "demo":
+        return ["compare", "demo", *_shortened([]), "--seeds", "1"]
+    if words[0] == "finetune":
+        return _tuned(words)
+    if words[0] not in TRAINING:
+        return list(words)
+    names = list(takewhile(lambda word: "=" not in word and not word.startswith("-"), words[1:]))
+    if len(names) > 1 and names[0].startswith("runs/"):
+        return list(words)  # runs that have ended are compared as they are
+    kept, settings, options = [words[0], *names], [], []
+    for word in words[len(kept) :]:
+        is_value = options[-1:] in (["--vary"], ["--tune"])
+        is_setting = "." in word.partition("=")[0] and "=" in word and not is_value
+        (settings if is_setting else options).append(word)
+    if words[0] == "compare" and find_study(words[1]) is not None:
+        few = [] if "--seeds" in options else ["--seeds", "1"]
+        scale = options[options.index("--scale") + 1] if "--scale" in options else None
+        if load_study(words[1], scale=scale).chain is not None:
+            few += ["--finetunings", "1", f"finetune.train.steps={_STEPS}"]
+        return [*kept, *_shortened(settings), "train.batch_sequences=4", *options, *few]
+    if words[1].startswith("runs/") and "--resume" in options:
+        others = [each for each in settings if not each.startswith(_LENGTHS)]
+        return [*kept, *others, *([f"train.steps={2 * _STEPS}"] if settings else []), *options]
+    if words[1].startswith("runs/") or any(each.startswith("init.run") for each in settings):
+        return [*kept, *_shortened(settings), *options]
+    loaded = load_recipe(words[1], settings)
+    return [*kept, *_shortened(settings), *_small_model(loaded, settings), *options]
+
+
+def _tuned(words):
+    settings = [word for word in words[1:] if "=" in word]
+    others = [word for word in words[1:] if "=" not in word]
+    small = [] if others[0].startswith("runs/") else [f"model.{k}={v}" for k, v in _TUNED.items()]
+    # A preset may have a warm-up of more steps than these.
+    warmup = ["optimizer.warmup_steps=1"] if "--preset" in others else []
+    return ["finetune", *others, *_shortened([*settings, *warmup]), *small]
+
+
+def _shortened(settings):
+    few = {"train.steps": _STEPS, "train.evaluate_steps": _STEPS, "train.checkpoint_steps": 1}
+    few |= {"train.threads": 1, "train.precision": "float32", "train.evaluate_tokens": 1024}
+    if any(each.startswith("optimizer.warmup_steps=") for each in settings):
+        few["optimizer.warmup_steps"] = 1
+    others = [each for each in settings if not each.startswith(_LENGTHS)]
+    kept = [each for each in others if each.partition("=")[0] not in few]
+    return [*kept, *(f"{key}={value}" for key, value in few.items())]
+
+
+def _small_model(loaded, settings):
+    recipe = loaded.recipe
+    small = {}
+    for name, value in {**_MODEL, **_WIDTHS}.items():
+        current = getattr(recipe.model, name)
+        if current is not None and current > value:
+            small[f"model.{name}"] = value
+    if (getattr(recipe.optimizer, "warmup_steps", None) or 0) > _STEPS:
+        small["optimizer.warmup_steps"] = 1
+    small["data.context"] = min(recipe.data.context, 32)
+    if recipe.data.vocab_size is not None:
+        small["data.vocab_size"] = min(recipe.data.vocab_size, 400)
+    for name in BATCHES:
+        if getattr(recipe.train, name) is not None:
+            small[f"train.{name}"] = 4 if name == "batch_sequences" else 256
+    given = {each.partition("=")[0] for each in settings}
+    return [f"{key}={value}" for key, value in small.items() if key not in given]
+
+
+NOT_HERE = (
+    "sublayer import albert-tf downloads/albert_base", "sublayer import gpt1-numpy downloads/",
+    "sublayer import fairseq downloads/", "sublayer tokenize data/bpe.codes",
+    # Up to 64 layers, each arm at four rates; a cluster.
+    "sublayer compare char-depth", "sublayer plan char-depth --scale cpu --measure",
+    "sublayer compare --on",
+)  # fmt: skip
+"""Beginnings of commands that need published files, what else this project cannot make, or long."""
+_BOOK = "sublayer train gpt data.path=book.txt train.steps=200 --out runs/book"
+_LETTERS = "sublayer train albert-small data.path=letters"
+BEFORE = {
+    **dict.fromkeys(("data.md", "evaluating.md", "runs.md"), (_BOOK,)),
+    "exchanging.md": ("sublayer train gpt train.steps=200 --out runs/first",),
+    "finetuning.md": (f"{_LETTERS} train.steps=200 --out runs/albert-small",),
+    "generating.md": (_BOOK, "sublayer train t5-mini data.path=books --out runs/t5"),
+    "inspecting.md": (
+        _BOOK,
+        f"{_LETTERS} model.share=none --out runs/apart",
+        f"{_LETTERS} --out runs/shared",
+    ),
+}
+"""What the reader of a page has done before, on the page that it names."""
+_EVERY_LETTER = "The quick brown fox jumps over the lazy dog. She said nothing."
+_SHOWN = [page for page in PAGES if page.name not in ("CONTRIBUTING.md", "CHANGELOG.md")]
+
+
+@pytest.fixture
+def readers_folder(workplace, monkeypatch):
+    """A folder with the files that the pages speak of, and a cache of its own."""
+    tmp_path, letters = workplace, workplace / "letters"
+    letters.mkdir()
+    documents = write_stories(letters)
+    book = "\n\n".join("\n".join(document) for document in documents)
+    (tmp_path / "book.txt").write_text(f"{book}\nIt was the end.\n")
+    (tmp_path / "notes.txt").write_text(f"{book[: len(book) // 2]}\n")
+    (tmp_path / "race").mkdir()
+    for name, field in (("letters.jsonl", "text"), ("race/test.jsonl", "article")):
+        lines = (json.dumps({field: " ".join(document)}) for document in documents)
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    write_rte(tmp_path / "glue")
+    write_sst2(tmp_path / "glue", {"train": 60, "dev": 20, "test": 8})
+    write_squad(tmp_path / "squad")
+    write_csv(tmp_path / "my.csv", reviews(60))
+    write_csv(tmp_path / "new.csv", reviews(5, seed=1))
+    shutil.copytree(letters, tmp_path / "books")
+    for path in (tmp_path / "books").iterdir():
+        path.write_text(f"{path.read_text()}{_EVERY_LETTER}\n")
+    lines = [sentence for document in documents for sentence in document]
+    for name, text in {"train.en": lines, "train.de": lines, "captions.en": lines[:5]}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in text))
+    _save_downloads(tmp_path / "downloads")
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+
+
+def _save_downloads(folder):
+    for name in ("gpt2", "bert-base-uncased", "albert-base-v2"):
+        tiny(name.partition("-")[0], vocab_size=256).save(folder / name)
+    export_huggingface(model_for("bert", TASKS["rte"]), folder / "bert-base-rte")
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator([], vocab_size=256, show_progress=False)
+    tokenizer.save(str(folder / "gpt2" / "tokenizer.json"))
+
+
+@pytest.mark.pages
+@pytest.mark.parametrize("page", _SHOWN, ids=lambda page: page.name)
+@pytest.mark.usefixtures("readers_folder")
+def test_the_commands_of_a_page_run_in_their_order(page, capsys):
+    lines = [command.line for command in commands(page) if command.shown is None]
+    for line in (*BEFORE.get(page.name, ()), *lines):
+        if line.startswith(("sublayer ", "torchrun ")) and not line.startswith(NOT_HERE):
+            _run(line, capsys)
+
+
+def _run(line, capsys):
+    words = shlex.split(line)
+    if words[0] == "sublayer" and not {"<", ">"} & set(words):
+        code = cli.main(shrink(words[1:]))
+        printed = capsys.readouterr()
+        assert code == cli.DONE, f"{shlex.join(shrink(words[1:]))}\n{printed.out}\n{printed.err}"
+        return
+    streams = {}
+    for sign in {"<", ">"} & set(words):
+        at = words.index(sign)
+        streams[sign] = words[at + 1]
+        del words[at : at + 2]
+    at = words.index("sublayer")
+    launcher = ["torch.distributed.run", *words[1:at]] if words[0] == "torchrun" else []
+    command = [sys.executable, "-m", *launcher, "sublayer", *shrink(words[at + 1 :])]
+    with Path(streams.get("<", os.devnull)).open("rb") as given:
+        ended = subprocess.run(command, stdin=given, capture_output=True, check=False)
+    if ">" in streams:
+        Path(streams[">"]).write_bytes(ended.stdout)
+    said = f"{shlex.join(command)}\n{ended.stdout.decode()}\n{ended.stderr.decode()}"
+    assert ended.returncode == cli.DONE, said
+
+
+@pytest.mark.pages
+@pytest.mark.usefixtures("readers_folder")
+def test_the_examples_of_the_commands_run_in_an_order(capsys):
+    examples = {example.page: example.line for example in EXAMPLES}
+    del examples["completion"]  # which changes the shell of whoever runs this
+    first = ("train", "compare", "recipes", "fields", "plan", "tokenize", "import")
+    _run("sublayer train multi30k-tiny data.source_path=train.en data.target_path=train.de", capsys)
+    _run(_LETTERS, capsys)
+    _run("sublayer finetune albert-small my.csv --text review --label stars", capsys)
+    for name in (*first, *(name for name in examples if name not in first)):
+        _run(examples[name], capsys)
+
+
+def test_what_cannot_be_run_here_is_on_a_page():
+    lines = [command.line for command in commands(*_SHOWN)]
+    assert all(any(line.startswith(each) for line in lines) for each in NOT_HERE)

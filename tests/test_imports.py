@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -49,21 +49,12 @@ def imported(text, modules):
     return found & set(modules)
 
 
-def find_circle(texts):
-    """Return modules of which each imports the one before it, the first of them the last's."""
-    imports = {module: imported(text, texts) - {module} for module, text in texts.items()}
-    try:
-        TopologicalSorter(imports).prepare()
-    except CycleError as error:
-        return list(error.args[1])
-    return []
-
-
 def test_no_files_import_each_other():
     texts = read_package()
     attention = "sublayer.model.layers.attention"
     assert attention in imported(texts["sublayer.model.layers.block"], texts)
-    assert not find_circle(texts)
+    imports = {module: imported(text, texts) - {module} for module, text in texts.items()}
+    TopologicalSorter(imports).prepare()  # raises CycleError
 
 
 def definitions(tree):
@@ -97,14 +88,11 @@ def uses(tree):
             yield node.value.rpartition(":")[2]
 
 
-def unused(sources):
-    trees = [ast.parse(source) for source in sources.values()]
-    known = {use for tree in trees for use in uses(tree)}
-    return {name for tree in trees for name in definitions(tree)} - known
-
-
 def test_all_definitions_are_used_here_or_by_others():
-    assert unused(read_package()) == set(CALLED_BY_OTHERS)
+    trees = [ast.parse(source) for source in read_package().values()]
+    known = {use for tree in trees for use in uses(tree)}
+    defined = {name for tree in trees for name in definitions(tree)}
+    assert defined - known == set(CALLED_BY_OTHERS)
 
 
 @pytest.mark.parametrize("code, slow_ones", [
@@ -115,20 +103,21 @@ def test_all_definitions_are_used_here_or_by_others():
     ("os.environ['_SUBLAYER_COMPLETE'] = 'zsh'; run('compare', 'gpt', '')", "torch"),
 ])  # fmt: skip
 def test_slow_libraries_wait_until_they_are_needed(code, slow_ones):
-    program = (
-        "import os, sys; from sublayer.cli import main\n"
-        "def run(*words): assert main(words) == 0\n"
-        f"{code}; print(set({slow_ones.split()}) & set(sys.modules), file=sys.stderr)"
-    )
-    words = [sys.executable, "-c", program]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=PROJECT)
-    assert done.stderr == "set()\n"
+    program = "import os, sys; from sublayer.cli import main\n"
+    program += "def run(*words): assert main(words) == 0\n"
+    program += f"{code}; print(set({slow_ones.split()}) & set(sys.modules), file=sys.stderr)"
+    assert run_program(program).stderr == "set()\n"
+
+
+def run_program(code):
+    words = [sys.executable, "-c", code]
+    return subprocess.run(words, capture_output=True, text=True, check=True, cwd=PROJECT)
 
 
 def test_every_library_that_is_imported_is_declared():
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    extras = {key: rows for key, rows in project["optional-dependencies"].items() if key != "dev"}
-    declared = [*project["dependencies"], *(row for rows in extras.values() for row in rows)]
+    extras = project["optional-dependencies"]
+    declared = sum((extras[key] for key in extras if key != "dev"), project["dependencies"])
     names = {canonical_name(re.match(r"[\w.-]+", row)[0]) for row in declared}
     known = packages_distributions()
     found = {name for text in read_package().values() for name in libraries(text)}
@@ -174,10 +163,8 @@ for function in [*functions, sublayer.load, sublayer.from_recipe, sublayer.train
     except TypeError as error:
         print(str(error).partition(" missing ")[0])
 """
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    assert done.stdout.split() == ["load()", "from_recipe()", "train()", "compare()"] * 2
+    named = ["load()", "from_recipe()", "train()", "compare()"]
+    assert run_program(code).stdout.split() == named * 2
 
 
 def test_public_names_are_listed_and_others_are_refused():

@@ -88,12 +88,9 @@ def test_a_model_is_in_evaluation_mode_with_config_and_tokenizer(tmp_path):
     assert all(each.requires_grad and not each.is_meta for each in model.parameters())
     tokens = torch.tensor([[1, 2, 3]])
     assert torch.equal(model(tokens).logits, model_of(2).eval()(tokens).logits)
-
-
-def test_a_type_converts_the_weights(tmp_path):
-    save_model(tmp_path / "model", model_of(2).double(), {})
+    save_model(tmp_path / "bare", model_of(2).double(), {})
     for asked, dtype in ((None, torch.float64), (torch.bfloat16, torch.bfloat16)):
-        model = load(tmp_path / "model", dtype=asked)
+        model = load(tmp_path / "bare", dtype=asked)
         assert (model.embedding.weight.dtype, model.tokenizer) == (dtype, None)
 
 
@@ -129,7 +126,6 @@ def test_a_damaged_model_is_refused(tmp_path):
     assert "is not JSON" in refusal(tmp_path / "other")
 
 
-@pytest.mark.parametrize("name", ["nosuch", "cuda:97"])
-def test_a_device_that_is_not_there_is_refused(tmp_path, name):
-    with pytest.raises(ConfigError, match=f"device '{name}' is not there"):
-        load(save(tmp_path / "model"), device=name)
+def test_a_device_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="device 'cuda:97' is not there"):
+        load(save(tmp_path / "model"), device="cuda:97")

@@ -111,8 +111,7 @@ def nothing_is_lost(name, things, where, place, capsys):
         inside = out / "checkpoints" if where == "checkpoints" and name == "resume" else out
         put(inside / variant(base, number), kind, elsewhere)
     before = {path: what for path, what in inventory(out, elsewhere).items() if path not in own}
-    code = cli.main(command(name, place, out))
-    said = capsys.readouterr().err
+    code, said = cli.main(command(name, place, out)), capsys.readouterr().err
     assert code in (cli.DONE, cli.MISTAKE) and "Traceback" not in said
     after = inventory(out, elsewhere)
     assert {path: after.get(path) for path in before} == before
@@ -125,19 +124,15 @@ def nothing_is_lost(name, things, where, place, capsys):
 _THING = st.tuples(st.sampled_from(NAMES), st.integers(0, len(FORMS)), st.sampled_from(KINDS))
 _EXAMPLE = {"name": st.sampled_from(COMMANDS), "things": st.lists(_THING, min_size=1, max_size=5)}
 _EXAMPLE |= {"where": st.sampled_from(["top", "checkpoints"])}
-_SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @given(**_EXAMPLE)
-@examples(125, suppress_health_check=_SHARED)
+@examples(125, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_nothing_that_a_user_has_is_lost(place, capsys, name, things, where):
     nothing_is_lost(name, things, where, place, capsys)
 
 
-LOCKED = rows(product(["train", "resume", "unreadable"], KINDS), 7)
-
-
-@pytest.mark.parametrize(("name", "kind"), LOCKED)
+@pytest.mark.parametrize("name, kind", rows(product(["train", "resume", "unreadable"], KINDS), 7))
 def test_a_lock_of_the_users_stays(place, capsys, name, kind):
     nothing_is_lost(name, [("sublayer-lock", 1, kind)], "top", place, capsys)
 

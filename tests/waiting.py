@@ -9,13 +9,9 @@ from sublayer.system.stages import shown_by
 
 def waits_until(folder, line, waits, meanwhile):
     """Return what ``waits`` returns, which says ``line`` while ``folder`` is held."""
-    is_waiting = threading.Event()
-    results = []
+    is_waiting, results = threading.Event(), []
 
-    def hear(text):
-        if text == line:
-            is_waiting.set()
-
+    hear = lambda text: is_waiting.set() if text == line else None  # noqa: E731
     waiting = threading.Thread(target=lambda: results.append(waits()))
     with shown_by(HeardStages(hear, hear)):
         with held(folder):

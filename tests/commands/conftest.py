@@ -14,11 +14,10 @@ from tests.task_files import write_rte
 TEXT = "The cat sat on the mät. Another dog ran over the green fields while it rained.\n"
 PLAIN = ("model.n_layers=1", "model.n_heads=2", "train.precision=float32", "train.threads=1")
 SMALL = (*PLAIN, "model.d_model=16", "data.context=32")
-SHORT = [
-    *(*PLAIN, "model.d_model=32", "model.d_embed=32", "data.tokenizer=wordpiece"),
-    *("data.vocab_size=120", "data.context=24", "optimizer.kind=adamw", "optimizer.lr=1e-2"),
-    "train.batch_sequences=16",
-]
+SHORT = (
+    *PLAIN, "model.d_model=32", "model.d_embed=32", "data.tokenizer=wordpiece", "data.context=24",
+    "data.vocab_size=120", "optimizer.kind=adamw", "optimizer.lr=1e-2", "train.batch_sequences=16",
+)  # fmt: skip
 TINY = (*SHORT, "train.steps=60", "train.evaluate_steps=30")
 """What makes ``albert-small`` learn the table in a second; ``SHORT`` is without a length."""
 

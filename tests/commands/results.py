@@ -1,15 +1,10 @@
 """What a command did: its exit code, and what it printed."""
 
 import json
-from collections.abc import Callable
-from typing import NamedTuple
+from collections import namedtuple
 
 
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
+class Result(namedtuple("Result", "code out err")):
     def found(self):
         """Return the object that the last line of a command that succeeded is."""
         assert self.code == 0, self.err
@@ -17,8 +12,7 @@ class Result(NamedTuple):
 
     def answer(self):
         """Return the object that is all that a command said."""
-        assert self.err == ""
-        assert self.out.count("\n") == 1
+        assert (self.err, self.out.count("\n")) == ("", 1)
         return self.found()
 
     def shown(self):
@@ -28,10 +22,5 @@ class Result(NamedTuple):
 
     def refusal(self):
         """Return the one line by which a command refused the user's mistake."""
-        assert (self.code, self.out) == (2, "")
-        assert self.err.count("\n") == 1
+        assert (self.code, self.out, self.err.count("\n")) == (2, "", 1)
         return self.err
-
-
-Sublayer = Callable[..., Result]
-"""Runs a command line in this process."""

@@ -23,7 +23,6 @@ def reviews(n, seed=0):
 
 def write_csv(path, rows):
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+        writer = csv.writer(file)
+        writer.writerows([rows[0], *(row.values() for row in rows)])
     return path

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import get_args, get_origin
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from typer.models import OptionInfo
 
 from sublayer import cli
@@ -48,7 +46,6 @@ TEXTS = [
     if (list in map(get_origin, option.types) or {str, Path} & {*option.types})
     and option.command != "demo"  # which trains, wherever its results go
 ]
-
 BEFORE = dict.fromkeys(("plan", "train", "compare"), "gpt data.path=/nowhere/text")
 BEFORE |= {**dict.fromkeys(("evaluate", "translate"), "/nowhere/run"), "inspect": "layers /nowhere"}
 BEFORE |= dict.fromkeys(("export", "import"), "huggingface /nowhere/run")
@@ -118,17 +115,10 @@ def test_an_argument_that_no_file_takes_is_refused(sublayer, case, loop):
     assert list(Path().iterdir()) == [loop]
 
 
-FIELDS = (
-    "train.seed", "model.block", "data.path", "data.corpus", "data.tokenizer", "init.run", "title",
-)  # fmt: skip
-
-HOSTILE_VALUES = st.sampled_from([*HOSTILE_TEXTS, "{a=nan}", "[[1]]", "{" + "a." * 9000])
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sampled_from(FIELDS), st.text(st.characters(), max_size=8) | HOSTILE_VALUES)
-def test_any_setting_is_planned_or_refused(sublayer, key, value):
-    check_refused(sublayer, "plan", "gpt", f"{key}={value}", may_be_accepted=True)
+@pytest.mark.parametrize("value", [*HOSTILE_TEXTS, "{a=nan}", "[[1]]", "{" + "a." * 9000], ids=len)
+def test_any_setting_is_planned_or_refused(sublayer, value):
+    for key in ("train.seed", "model.block", "data.path", "data.tokenizer", "init.run", "title"):
+        check_refused(sublayer, "plan", "gpt", f"{key}={value}", may_be_accepted=True)
 
 
 @pytest.mark.parametrize("command, arguments, message", [
@@ -149,13 +139,9 @@ def test_a_comparison_of_too_many_values_is_refused_uncounted(sublayer):
 
 
 @pytest.fixture(params=SHELLS)
-def shell(request):
-    return request.param
-
-
-@pytest.fixture
-def ask(shell, sublayer, monkeypatch):
+def ask(request, sublayer, monkeypatch):
     """Ask what the last word of a line becomes, as a shell does; return whole words."""
+    shell = request.param
 
     def replies(line):
         length = len(f"sublayer {line}".encode())
@@ -175,27 +161,22 @@ def ask(shell, sublayer, monkeypatch):
 
 def test_commands_options_and_their_choices_are_completed(ask):
     assert ask("") == list(cli.COMMANDS)
-    assert ask("tr") == ["train", "translate"]
-    assert ask("--v") == ["--version"]
-    assert ask("nothing a") == []
+    assert (ask("tr"), ask("--v"), ask("nothing a")) == (["train", "translate"], ["--version"], [])
     assert ask("evaluate runs/a --str") == ["--stride"]
     assert "--resume" in ask("train gpt --")
     assert "--resume" not in ask("train gpt --resume --")
     assert "--vary" in ask("compare gpt --vary model.ffn=gelu,relu --")
     assert ask("evaluate runs/a --split ") == ["valid", "test"]
     assert ask("evaluate runs/a --split=te") == ["--split=test"]
-    assert ask("import f") == ["fairseq"]
-    assert ask("plan gpt --device cu") == ["cuda"]
-    assert ask("tokenize --corpus en") == ["enwik8"]
+    assert (ask("import f"), ask("plan gpt --device cu")) == (["fairseq"], ["cuda"])
+    assert (ask("tokenize --corpus en"), ask("completion fi")) == (["enwik8"], ["fish"])
     assert ask("plan char-depth --scale ") == list(study_scales("char-depth"))
-    assert ask("completion fi") == ["fish"]
 
 
 def test_recipes_fields_and_their_choices_are_completed(ask):
     assert ask("train ") == list(shipped_recipes())
     assert set(ask("compare ")) == {*shipped_recipes(), *shipped_studies()}
-    macarons = [name for name in shipped_recipes() if name.startswith("mac")]
-    assert ask("compare gpt mac") == macarons
+    assert ask("compare gpt mac") == [name for name in shipped_recipes() if name[:3] == "mac"]
     assert ask("train gpt model.d_f") == ["model.d_ff="]
     assert ask("train gpt ") == [f"{key}=" for key in keys()]
     assert ask("train gpt model.ffn=") == [f"model.ffn={name}" for name in FFNS]
@@ -203,8 +184,8 @@ def test_recipes_fields_and_their_choices_are_completed(ask):
     assert ask("compare gpt model.n_layers=2 data.tokenizer=by") == ["data.tokenizer=bytes"]
     assert ask("train gpt optimizer.kind=la") == ["optimizer.kind=lamb"]
     assert ask("compare gpt --vary model.ff") == ["model.ffn="]
-    varied = ["model.ffn=gelu,swish", "model.ffn=gelu,swiglu"]
-    assert ask("compare gpt --vary model.ffn=gelu,sw") == varied
+    varied = "model.ffn=gelu,sw"
+    assert ask(f"compare gpt --vary {varied}") == [f"{varied}ish", f"{varied}iglu"]
     assert ask("fields model.d_f") == ["model.d_ff"]
     # Files are left to the shell.
     assert ask("train gpt data.path=") == ask("train gpt --out ") == ask("export runs/a ") == []

@@ -1,6 +1,5 @@
 """``sublayer finetune`` and ``train`` on tasks, from the files to the score and what follows."""
 
-import json
 import re
 from itertools import product
 
@@ -48,8 +47,7 @@ def test_a_task_is_read_learned_scored_and_handed_in(sublayer, tmp_path, here, r
     [seed] = sublayer("finetune", recipe, *words).found()["seeds"]
     assert len(seed["tasks"]) == (2 if name == "mnli" else 1)
     for task in seed["tasks"]:
-        assert task["examples"] > 0 and "words" in task["baselines"]
-        assert 0.0 <= task["baselines"]["majority"]["score"] <= 1.0
+        assert task["examples"] > 0 and task["baselines"].keys() == {"majority", "words"}
     again = sublayer("evaluate", run, "--json").found()
     for field in ("score", "metrics", "baselines"):
         assert [each[field] for each in again["tasks"]] == [each[field] for each in seed["tasks"]]
@@ -78,15 +76,13 @@ def test_the_run_is_named_after_the_table(sublayer, here):
         assert sublayer("finetune", "albert-small", *words).found()["run"] == f"runs/{expected}"
 
 
-@pytest.mark.parametrize("words, message", [
-    (("my.csv", *COLUMNS, "--data", "glue"), "leave out --data"),
-    (("my.csv", "sst2", *COLUMNS), "which is learned alone"),
-    (("my.csv", *COLUMNS, "--group", "film", *SHORT), "which makes 1 part of them"),
-])  # fmt: skip
-def test_a_table_that_cannot_be_learned_is_refused(sublayer, here, words, message):
+def test_a_table_that_cannot_be_learned_is_refused(sublayer, here):
     write_csv(here / "my.csv", [{**row, "film": "one"} for row in reviews(30, seed=3)])
-    code, _, err = sublayer("finetune", "albert-small", *words)
-    assert (code, (here / "runs").exists(), message in err.splitlines()[-1]) == (2, False, True)
+    words = ("finetune", "albert-small", "my.csv", *COLUMNS, *SHORT)
+    assert "leave out --data" in sublayer(*words, "--data", "glue").refusal()
+    code, _, err = sublayer(*words, "--group", "film")
+    assert (code, (here / "runs").exists()) == (2, False)
+    assert "which makes 1 part of them" in err.splitlines()[-1]
 
 
 @pytest.fixture
@@ -100,13 +96,12 @@ def small(here):
 
 
 @pytest.mark.parametrize("words, message", [
-    (['data.tasks=["sst2", "rte"]'], "a mixture, which objective.format = pair has no one"),
-    (["data.context=3"], "data.context = 3 has no room for texts between their marks"),
-    (["data.select=dev", "data.path=odd"], "no training part of SST-2: leave it out"),
-    (["data.path=odd"], "has no column sentence"),
+    ("data.context=3", "data.context = 3 has no room for texts between their marks"),
+    ("data.select=dev data.path=odd", "no training part of SST-2: leave it out"),
+    ("data.path=odd", "has no column sentence"),
 ])  # fmt: skip
 def test_tasks_that_cannot_be_trained_are_refused(small, sublayer, words, message):
-    code, _, err = sublayer("train", "small.toml", *words, "--out", "run")
+    code, _, err = sublayer("train", "small.toml", *words.split(), "--out", "run")
     assert (code, (small / "run").exists()) == (2, False)
     errors = [line for line in err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and message in errors[0]
@@ -116,7 +111,6 @@ def test_a_run_is_scored_on_the_published_set_or_on_what_was_held_out(small, sub
     assert sublayer("train", "small.toml", "--out", "run").code == 0
     [task] = sublayer("evaluate", "run", "--json").found()["tasks"]
     assert (task["task"], task["split"], task["examples"]) == ("sst2", "dev", 20)
-    assert set(task["baselines"]) == {"majority", "words"}
     held_out = sublayer("evaluate", "run", "--split", "valid", "--json").found()
     assert held_out["tasks"][0]["examples"] == 6
     shown = sublayer("evaluate", "run", "--split", "valid").out
@@ -132,11 +126,9 @@ def test_a_run_is_scored_on_the_published_set_or_on_what_was_held_out(small, sub
 def test_the_gap_is_to_the_mean_of_the_steps_since_the_evaluation_before(tmp_path):
     # The last line is of a step alone.
     losses = [("train", 10, 9.0), ("valid", 10, 5.0), ("train", 20, 2.0)]
-    lines = [
-        json.dumps({"kind": kind, "step": step, "loss": loss, "tokens": step, "seconds": step})
-        for kind, step, loss in (*losses, ("train", 21, 4.2), ("valid", 21, 2.5))
-    ]
-    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, ""]))
+    line = '{{"kind": "{0}", "step": {1}, "loss": {2}, "tokens": {1}, "seconds": {1}}}\n'.format
+    lines = [line(*each) for each in (*losses, ("train", 21, 4.2), ("valid", 21, 2.5))]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines))
     # (10 x 2 + 1 x 4.2) / 11
     (found,) = _last_losses(tmp_path, 2.25)
     assert re.findall(r"[\d.]+", found) == ["2.5000", "0.2500", "2.2000", "0.3000"]

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from sublayer.api.training import compare
 from sublayer.commands.demo import announce
 from sublayer.commands.shared.comparison import summarize
 from sublayer.study.from_folder import results_of_folder
-from sublayer.study.results import StudyText
 from sublayer.system.lock import held
 from tests.commands.conftest import SMALL
 from tests.study.studies import FFN, files, settings_of, write_text
@@ -147,9 +145,7 @@ def test_a_comparison_is_one_row_with_the_command_that_resumes_it(place, sublaye
 
 def test_a_summary_of_many_arms_has_fifteen_lines_and_says_how_many_are_left_out():
     results = synthetic_results({f"arm{n}": n * 0.01 for n in range(20)})
-    sizes = {"train": {"bytes": 9000, "documents": 634}, "test": {"bytes": 500, "documents": 52}}
-    made = replace(results.reproduction, text=StudyText(("python",), sizes))
-    lines = summarize(replace(results, reproduction=made), Path("/report.html")).splitlines()
+    lines = summarize(results, Path("/report.html")).splitlines()
     n_shown = sum(line.startswith("  arm") for line in lines)
     assert len(lines) == 15 and n_shown >= 4
     assert f"  and {19 - n_shown} more: in the report, or by --details" in lines
@@ -157,9 +153,8 @@ def test_a_summary_of_many_arms_has_fifteen_lines_and_says_how_many_are_left_out
 
 def test_the_demo_says_what_it_will_do_and_how_long_that_takes(tmp_path, capsys):
     for name in ("lr=0.004/seed-1000", "seed-0"):
-        run = tmp_path / "arms" / "0-transformer" / name
-        run.mkdir(parents=True)
-        (run / "record.json").touch()
+        (tmp_path / "arms" / "0-transformer" / name).mkdir(parents=True)
+        (tmp_path / "arms" / "0-transformer" / name / "record.json").touch()
     announce(tmp_path / "elsewhere", 2)
     announce(tmp_path, 4)
     whole, rest = unwrapped(capsys.readouterr().err).split("Tiny decoders")[1:]
@@ -203,8 +198,7 @@ def test_the_report_of_a_comparison_is_written_again(sublayer, study):
     # A report that a command wrote may be written again.
     for _ in range(2):
         assert sublayer("report", study, "--out", "copy.html").code == 0
-    for written in (page, Path("copy.html")):
-        assert kept.findall(written.read_text())[0] == before[0]
+    assert all(kept.findall(each.read_text()) == before for each in (page, Path("copy.html")))
     assert files(study / "arms") == runs
     page.write_text("what somebody wrote")
     assert "is no report of this folder" in sublayer("report", study).refusal()

@@ -18,7 +18,6 @@ from sublayer.config.objectives.span import SpanObjective
 from sublayer.config.resolve_model import DECODER_FIELDS, resolve_model
 from sublayer.config.resolve_train import Length, length_in, resolve_train, run_steps
 from sublayer.config.selection import is_better
-from sublayer.config.text.corpora import source_names
 from sublayer.config.text.split import parse_split
 from sublayer.errors import ConfigError
 
@@ -68,18 +67,12 @@ def test_sinusoids_take_an_even_width_of_the_field_that_sets_it(fields, named):
 def test_sizes_follow_the_data_and_rows_are_rounded_up_to_a_multiple():
     for fields, sizes in (({}, (11, 13)), ({"vocab_size": 17, "max_len": 19}, (17, 19))):
         assert (resolved(**fields).vocab_size, resolved(**fields).max_len) == sizes
-    multiples = (
-        {"vocab_multiple": 8}, {"vocab_multiple": 11}, {"vocab_multiple": 4, "vocab_size": 20},
-    )  # fmt: skip
-    assert [resolved(**fields).vocab_size for fields in multiples] == [16, 11, 20]
-    # T5's 32,000 pieces and 100 sentinels.
-    t5 = resolve_model(ModelConfig(vocab_multiple=128), vocab_size=32_100, context=512)
-    assert t5.vocab_size == 32_128
+    for size, multiple, rounded in ((11, 8, 16), (11, 11, 11), (32_100, 128, 32_128)):  # T5's last
+        config = ModelConfig(vocab_multiple=multiple)
+        assert resolve_model(config, vocab_size=size, context=13).vocab_size == rounded
 
 
-def test_sources_have_names_and_shares_are_exact():
-    assert (source_names(None), source_names("a")) == ((), ("a",))
-    assert source_names(("a", "b")) == source_names({"a": 1.0, "b": 2.0}) == ("a", "b")
+def test_shares_are_exact():
     assert parse_split("99.8 / 0.1 / 0.1") == tuple(Fraction(n, 1000) for n in (998, 1, 1))
 
 
@@ -190,11 +183,11 @@ def test_too_little_is_refused_with_what_would_be_enough(n_processes, settings, 
     check(n_processes, remedy, *settings[1:])
 
 
-def test_one_process_and_batches_that_do_not_divide_evenly_are_taken():
-    for is_gpu in (False, True):
-        check(1, "train.batch_sequences=1", "train.exact=true", is_gpu=is_gpu)
-        check(4, "train.batch_sequences=7", is_gpu=is_gpu)
-        check(4, "train.batch_sequences=7", "train.exact=true", is_gpu=is_gpu)
+@pytest.mark.parametrize("is_gpu", [False, True])
+def test_one_process_and_batches_that_do_not_divide_evenly_are_taken(is_gpu):
+    check(1, "train.batch_sequences=1", "train.exact=true", is_gpu=is_gpu)
+    for more in ((), ("train.exact=true",)):
+        check(4, "train.batch_sequences=7", *more, is_gpu=is_gpu)
 
 
 def test_all_blocks_of_the_start_may_stay(tmp_path):

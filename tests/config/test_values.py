@@ -30,18 +30,6 @@ def refusal(recipe, setting):
     return str(error.value)
 
 
-@pytest.mark.parametrize("override, rule", [
-    ("optimizer.lr=true", "is not a number"), ("optimizer.lr=0", "must be more than 0"),
-    ("model.block=[1]", "is not text or a list of texts"), ("data.path=1984", "put it in quotes"),
-    ("optimizer.betas=[0.9, 1.0]", "must be less than 1"),
-    ("model.sentence_classes=3", "is not one of 0, 1, 2"),
-    ("data.split=90/5/4", "must be three shares"),
-])  # fmt: skip
-def test_a_wrong_value_is_refused_by_field_and_rule(override, rule):
-    message = refusal("gpt", [override])
-    assert message.startswith(override.partition("=")[0] + " = ") and rule in message
-
-
 TASK = {"objective.kind": "supervised", "data.tasks": "sst2", "data.path": "glue"}
 TEXT = {**TASK, "objective.format": "text"}
 TRAVERSAL = {**TASK, "objective.format": "traversal"}
@@ -52,17 +40,16 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
 
 
 @pytest.mark.parametrize("recipe, setting, fields", [
-    ("gpt", {"optimizer.kind": "sgd", "optimizer.min_factored": 8},
-     ["optimizer.min_factored is a field of optimizer.kind = adafactor, not of sgd"]),
+    ("gpt", {"optimizer.lr": True}, ["optimizer.lr = ", "is not a number"]),
+    ("gpt", {"optimizer.lr": 0}, ["optimizer.lr = ", "must be more than 0"]),
+    ("gpt", {"data.path": 1984}, ["data.path = ", "put it in quotes"]),
+    ("gpt", {"data.split": "90/5/4"}, ["data.split = ", "must be three shares"]),
     ("gpt", {"model.share": "all", "model.share_groups": 7},
      ["model.share_groups", "model.n_layers = 6"]),
     ("gpt", {"model.max_len": 100, "data.context": 101}, ["model.max_len = 100", "context"]),
-    ("gpt", {"optimizer.warmup_steps": 9, "train.steps": 8}, ["warmup_steps = 9", "8 steps"]),
     ("gpt", {"optimizer.schedule": "inverse-sqrt", **WARMLESS},
      ["optimizer.schedule = inverse-sqrt", "optimizer.warmup_steps"]),
-    ("gpt", {"model.block": ["fnn"]}, ["model.block", "not one of attention, cross, ffn"]),
     ("gpt", {"model.block": ["ffn*inf"]}, ["model.block", "must be finite and not 0"]),
-    ("gpt", {"data.corpus": ("python", "novels")}, ["data.corpus = 'novels'"]),
     ("gpt", {"data.path": {"a": 0.0}}, ["the weight 0 of 'a'"]),
     ("gpt", {"data.corpus": "albert-intrinsic"}, ["needs data.path"]),
     ("gpt", {"data.corpus": ("albert-intrinsic", "c4"), "data.path": "a"},
@@ -81,7 +68,6 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
      ["train.batch_tokens", "objective.pairs = sentences"]),
     ("bert-base", {"train.batch_tokens": 4096, "data.batch_parts": 2},
      ["data.batch_parts = 2 has no effect"]),
-    ("t5-mini", {"objective.mean_span": 10.0, "data.context": 32}, ["mean_span = 10;"]),
     ("t5-mini", {"data.context": 4}, ["data.context = 4 has no room for a span"]),
     ("t5-mini", {"objective.noise_density": 0.001}, ["noise_density = 0.001 makes 0 noise"]),
     ("gpt", {"init.run": "b", "init.freeze": "layers:5"}, ["5 is more than the 4 blocks"]),
@@ -94,15 +80,13 @@ SPAN = {"model.kind": "encoder-decoder", "objective.kind": "span"}
     ("gpt", {"init.run": "b", "init.freeze": "layers:1", **SPAN},
      ["model.kind = encoder-decoder"]),
     ("gpt", {"init.freeze": "embeddings"}, ["init.freeze = 'embeddings' has no effect"]),
-    ("gpt", {"init.run": "b", "init.freeze": "layers:0"}, ["neither embeddings nor layers:K"]),
     ("gpt", {"init.run": "b", "init.freeze": ("layers:1", "layers:2")}, ["names layers twice"]),
     # Beyond what any number or text may be.
     ("gpt", {"train.seed": 2**63}, ["train.seed", "at most 9,223,372,036,854,775,807"]),
-    ("gpt", {"data.path": {"a\udcff": 1.0}}, ["data.path"]),
     ("gpt", {"data.path": {"a": 1e308}}, ["weight 1e+308 of 'a'"]),
     ("gpt", {"model.block": ["ffn"] * 101}, ["model.block has 101 entries"]),
     ("gpt", ["model.n_layers=" + "9" * 5000], ["model.n_layers"]),
-], ids=range(39))  # fmt: skip
+], ids=str)  # fmt: skip
 def test_contradictions_are_refused_by_name(recipe, setting, fields, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "b").mkdir()
@@ -117,18 +101,15 @@ COLUMNS = {"text": "a", "label": "b"}
 
 @pytest.mark.parametrize("more, columns, words", [
     ({}, {"text": "a", "lable": "b"}, "lable is not one of text"),
-    ({}, {**COLUMNS, "number": "b"}, "label and number"),
+    ({}, {**COLUMNS, "number": "b"}, "label and number"), ({}, 5, "data.columns = 5"),
     ({}, {**COLUMNS, "choices": "c"}, "choices is a list"),
     ({}, {**COLUMNS, "text": ["a", "b"]}, "text is one column"),
-    ({}, 5, "data.columns = 5"), ({}, None, "needs data.columns"),
-    ({"data.path": None}, COLUMNS, "needs data.path"),
     ({"data.tasks": "sst2"}, COLUMNS, "data.tasks is table"),
     ({"data.tasks": ["table", "sst2"]}, COLUMNS, "stands in no mixture"),
 ])  # fmt: skip
 def test_columns_of_a_table_that_contradict_are_refused(more, columns, words):
-    setting = {**TABLE, **more, "data.columns": columns}
-    given = {key: value for key, value in setting.items() if value is not None}
-    assert words in refusal("bert-base", given)
+    assert words in refusal("bert-base", {**TABLE, **more, "data.columns": columns})
+    assert "needs data.columns" in refusal("bert-base", TABLE)
 
 
 def test_values_keep_their_types_and_defaults_follow_the_kind():
@@ -191,18 +172,12 @@ def check_planned_or_refused(name, overrides):
     assert 0 < len(said) < 2000
 
 
-FIELDS = st.sampled_from([*keys(), "title"])
+FIELDS = st.sampled_from([*keys(), "title", "", "\0", "\udcff", "model.", "a" * 10_000])
 
 
 @examples(3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RECIPES, st.dictionaries(FIELDS, NUMBERS | VALUES, min_size=1, max_size=4))
 def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(name, overrides):
-    check_planned_or_refused(name, overrides)
-
-
-@settings(max_examples=50)
-@given(RECIPES, st.dictionaries(TEXTS, VALUES, min_size=1, max_size=3))
-def test_any_keys_are_refused_in_a_line(name, overrides):
     check_planned_or_refused(name, overrides)
 
 
@@ -224,10 +199,6 @@ def test_every_bound_itself_is_planned_or_refused_in_a_line(name, key, data):
 def test_any_value_is_shown_in_a_short_line(value):
     shown = show(expand(value))
     assert len(shown) <= LONGEST_VALUE and "\n" not in shown
-
-
-def test_numbers_of_thousands_of_digits_are_shown_by_their_length():
-    assert show(HUGE) == show(-HUGE) == "a whole number of 5,000 digits"
     assert show([HUGE]) == "[a whole number of 5,000 digits]"
 
 

@@ -10,16 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 from sublayer.errors import CheckpointError, DataError
+from sublayer.files import checkpoints
 from sublayer.files.arrays import dump_arrays, load_arrays
-from sublayer.files.checkpoints import (
-    checkpoint_path,
-    new_checkpoint,
-    newest_checkpoint,
-    prune_checkpoints,
-    saved_steps,
-    set_aside,
-    verify_parts,
-)
+from sublayer.files.checkpoints import checkpoint_path, new_checkpoint, newest_checkpoint
 from sublayer.files.tensor_headers import Header
 from sublayer.files.tensor_parts import StoredTensors, read_stored, read_stored_headers
 from tests.alterations import write_manifest_anew
@@ -53,9 +46,7 @@ def change_state(path, **changed):
     (lambda path: change_state(path, best={"step": 7, "loss": 1}), "step-00000007 is not a"),
     (lambda path: change_state(path, step=5), "state.json is of step 5"),
 ])  # fmt: skip
-def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_used(
-    tmp_path, damage, words
-):
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, damage, words):
     assert newest_checkpoint(tmp_path / "missing", pytest.fail) is None
     write(tmp_path, 5)
     damaged = write(tmp_path, 10)
@@ -65,27 +56,19 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_used(
     assert newest_checkpoint(tmp_path, notes.append) == checkpoint_path(tmp_path, 5)
     [note] = notes
     assert "step-00000010 is refused" in note and words in note
-
-
-def test_a_checkpoint_whose_best_is_damaged_is_refused_too(tmp_path):
-    write(tmp_path, 5)
-    best = write(tmp_path, 10)
+    # So is one whose best is damaged.
     write(tmp_path, 15, best=10)
-    (best / "state.json").write_text("{}")
-    notes = []
     assert newest_checkpoint(tmp_path, notes.append) == checkpoint_path(tmp_path, 5)
-    assert len(notes) == 2
+    assert len(notes) == 3
 
 
 def test_refused_checkpoints_are_kept(tmp_path):
-    set_aside(write(tmp_path, 5, content=b"first"))
-    write(tmp_path, 5, content=b"second")
+    checkpoints.set_aside(write(tmp_path, 5, content=b"1"))
+    write(tmp_path, 5, content=b"2")
     write(tmp_path, 5, content=b"third")
-    assert {path.name: (path / WEIGHTS).read_bytes() for path in tmp_path.iterdir()} == {
-        "refused-step-00000005-1": b"first",
-        "refused-step-00000005-2": b"second",
-        "step-00000005": b"third",
-    }
+    kept = {path.name: (path / WEIGHTS).read_bytes() for path in tmp_path.iterdir()}
+    assert kept.pop("step-00000005") == b"third"
+    assert kept == {f"refused-step-00000005-{n}": str(n).encode() for n in (1, 2)}
 
 
 def test_pruning_keeps_the_steps_asked_for_and_all_that_is_no_checkpoint(tmp_path):
@@ -94,26 +77,24 @@ def test_pruning_keeps_the_steps_asked_for_and_all_that_is_no_checkpoint(tmp_pat
     kept = {"step-00000007", "step-8", "step-²", "step-" + "9" * 190, "notes", ".partial-00000005"}
     for name in kept:
         (tmp_path / name).mkdir()
-    prune_checkpoints(tmp_path, [5, 10])
+    checkpoints.prune_checkpoints(tmp_path, [5, 10])
     assert {path.name for path in tmp_path.iterdir()} == kept | {"step-00000005", "step-00000010"}
-    assert saved_steps(tmp_path) == [5, 7, 10]
+    assert checkpoints.saved_steps(tmp_path) == [5, 7, 10]
 
 
 def test_a_part_of_another_checkpoint_is_refused(tmp_path):
-    parts = []
     for step in (1, 2):
         with new_checkpoint(tmp_path, step) as folder:
-            (folder / "model").mkdir()
             for rank in (1, 2):
-                (folder / "model" / f"shard-{rank}.safetensors").write_text(f"{step} {rank}")
-        parts.append(sorted((checkpoint_path(tmp_path, step) / "model").iterdir()))
-    first, second = parts
-    verify_parts(first)
+                (folder / f"shard-{rank}.safetensors").write_text(f"{step} {rank}")
+    paths = (checkpoint_path(tmp_path, step) for step in (1, 2))
+    first, second = (sorted(path.glob("shard-*")) for path in paths)
+    checkpoints.verify_parts(first)
     shutil.copy(second[1], first[1])
     with pytest.raises(CheckpointError, match=r"shard-2.safetensors is not what was written"):
-        verify_parts(first)
+        checkpoints.verify_parts(first)
     (checkpoint_path(tmp_path, 1) / "manifest.json").unlink()
-    verify_parts(first)
+    checkpoints.verify_parts(first)
 
 
 def change_manifest(path, **entries):
@@ -126,7 +107,6 @@ TALL = torch.arange(10.0).reshape(5, 2)
 
 
 def write_part(folder, number, **slices):
-    """Write slices, each with where it begins."""
     offsets = {name: {"saved_offsets": start} for name, (_, start) in slices.items()}
     tensors = {name: value.contiguous() for name, (value, _) in slices.items()}
     path = folder / f"shard-{number:05d}-model-00001-of-00001.safetensors"
@@ -143,8 +123,7 @@ def stored(tmp_path):
 
 
 def test_parts_are_put_together_where_there_is_no_whole_file(stored):
-    assert not stored.is_whole
-    assert stored.described == f"{stored.folder}, in 2 parts,"
+    assert (stored.is_whole, stored.described) == (False, f"{stored.folder}, in 2 parts,")
     wide = Header([3, 4], "F32")
     assert read_stored_headers(stored) == {"wide": wide, "tall": Header([5, 2], "F32")}
     found = read_stored(stored)
@@ -176,12 +155,11 @@ def test_slices_that_make_no_weights_are_refused(stored, name, slices, message):
 
 
 def test_a_damaged_part_is_named(stored):
-    path = stored.folder / "shard-00001-model-00001-of-00001.safetensors"
+    path, second = sorted(stored.folder.glob("shard-*"))
     save_file({"wide": WIDE}, path, metadata={"DCP_SHARDING_INFO": '{"wide": {}}'})
     with pytest.raises(CheckpointError, match=r"shard-00001\S+ "):
         read_stored(stored)
     save_file({"wide": WIDE}, path)
-    (second,) = stored.folder.glob("shard-00002*")
     second.write_bytes(second.read_bytes()[:-1])
     for read in (read_stored_headers, read_stored):
         with pytest.raises(CheckpointError, match=r"shard-00002\S+ is damaged or cut short"):

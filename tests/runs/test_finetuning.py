@@ -21,7 +21,6 @@ from sublayer.training.progress import SilentProgress
 from tests.evaluation.test_likelihood import write_tasks
 from tests.task_files import write_sst2, write_stsb
 
-SIZES = {"train": 120, "dev": 40}
 SMALL = {"data.tokenizer": "wordpiece", "data.vocab_size": 110, "data.context": 32}
 SMALL |= {"model.n_layers": 1, "model.d_model": 32, "model.n_heads": 2, "model.d_ff": 64}
 SMALL |= {"model.d_embed": 32, "optimizer.kind": "adamw", "optimizer.lr": 0.01}
@@ -34,7 +33,8 @@ def glue(tmp_path_factory):
     folder = tmp_path_factory.mktemp("glue")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-        write_stsb(write_sst2(folder, SIZES), SIZES)
+        sizes = {"train": 120, "dev": 40}
+        write_stsb(write_sst2(folder, sizes), sizes)
         yield folder
 
 
@@ -44,10 +44,8 @@ def finetuned(glue, out, task="sst2", n_seeds=None, **settings):
     return finetune_seeds(loaded, out, n_seeds, resume=False, device="cpu")
 
 
-@pytest.mark.parametrize(("task", "least"), [("sst2", 0.9), ("stsb", 0.8)])
-def test_a_healthy_run_has_not_collapsed_and_one_of_a_far_too_high_rate_has(
-    glue, tmp_path, task, least
-):
+@pytest.mark.parametrize("task, least", [("sst2", 0.9), ("stsb", 0.8)])
+def test_a_run_of_a_far_too_high_rate_has_collapsed(glue, tmp_path, task, least):
     [result] = finetuned(glue, tmp_path / "run", task)
     [report] = result.reports
     assert report.score.value > least and not result.has_collapsed
@@ -62,10 +60,10 @@ def test_a_healthy_run_has_not_collapsed_and_one_of_a_far_too_high_rate_has(
 def test_seeds_share_the_held_out_rows_and_one_development_set(glue, tmp_path):
     results = finetuned(glue, tmp_path / "runs", n_seeds=2, train__epochs=1)
     assert [each.seed for each in results] == [0, 1]
-    assert results[0].record["data"]["checksums"] == results[1].record["data"]["checksums"]
+    one, other = (each.record["data"]["checksums"] for each in results)
     paths = [each.folder / "model" / "model.safetensors" for each in results]
     weights = [path.read_bytes() for path in paths]
-    assert weights[0] != weights[1]
+    assert one == other and weights[0] != weights[1]
     scores = [json.loads((each.folder / SCORES).read_text()) for each in results]
     assert scores[0]["tasks"][0]["baselines"] == scores[1]["tasks"][0]["baselines"]
     # The same command again trains nothing anew, and finds the same.
@@ -79,18 +77,12 @@ WATCHED |= {"train.steps": 6, "train.evaluate_steps": 2, "train.evaluate_tokens"
 WATCHED |= {"train.batch_sequences": 2, "train.threads": 1, "train.precision": "float32"}
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("probed")
-    write_tasks(folder / "tasks")
-    (folder / "text.txt").write_text("\n".join(f"line {n} of a small text" for n in range(300)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-        yield folder
-
-
-def test_every_evaluation_asks_and_nothing_else_changes(place, capsys):
+def test_every_evaluation_asks_and_nothing_else_changes(tmp_path, monkeypatch, capsys):
     assert tuple(PROBES) == NAMES
+    place = tmp_path
+    monkeypatch.setenv("SUBLAYER_CACHE", str(place / "cache"))
+    write_tasks(place / "tasks")
+    (place / "text.txt").write_text("\n".join(f"line {n} of a small text" for n in range(300)))
     tasks = ", ".join(f'{name} = "{place / "tasks"}"' for name in ("sst2", "winograd"))
     words = [f"data.path={place / 'text.txt'}", *(f"{key}={WATCHED[key]}" for key in WATCHED)]
     for name, more in (("plain", []), ("probed", [f"train.probes={{ {tasks} }}"])):
@@ -117,9 +109,7 @@ def texts(tmp_path, monkeypatch):
     return {**WATCHED, **watched, **own}
 
 
-def test_watched_texts_are_scored_at_each_evaluation_and_the_last_model_is_kept(
-    tmp_path, texts, capfd
-):
+def test_watched_texts_are_scored_and_the_last_model_is_kept(tmp_path, texts, capfd):
     run = tmp_path / "run"
     record = train_run(load_recipe("gpt", texts), run, progress=SilentProgress())
     lines = [line for line in read_metrics(run / "metrics.jsonl") if line["kind"] == "valid"]

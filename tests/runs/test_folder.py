@@ -6,7 +6,6 @@ import shlex
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -55,9 +54,8 @@ def test_runs_that_an_earlier_version_numbered_are_found(tmp_path, monkeypatch):
 
 
 def test_a_run_that_wrote_nothing_leaves_no_folder(tmp_path):
-    with pytest.raises(KeyError):
-        with RunFolder(tmp_path / "run").held():
-            raise KeyError
+    with pytest.raises(KeyError), RunFolder(tmp_path / "run").held():
+        raise KeyError
     assert not (tmp_path / "run").exists()
     with RunFolder(tmp_path / "run").held():
         (tmp_path / "run" / "recipe.toml").write_text("")
@@ -72,17 +70,15 @@ def text(tmp_path, monkeypatch):
     return "book.txt"
 
 
-PAIRS = {"source_language": "en", "target_language": "de"}
-PAIRS |= {"source_path": "train.en", "target_path": "train.de"}
-PAIRS |= {"tokenizer": "word-bpe", "vocab_size": 60}
+PAIRS = {"source_language": "en", "target_language": "de", "tokenizer": "word-bpe"}
+PAIRS |= {"source_path": "train.en", "target_path": "train.de", "vocab_size": 60}
 VALID = {"valid_source_path": "valid.en", "valid_target_path": "valid.de"}
 TEST = {"test_source_path": "test.en", "test_target_path": "test.de"}
 
 
-def rows_of(data: dict[str, Any], recipe: str) -> dict[str, str]:
+def rows_of(data, recipe):
     """The rows of a text; what is said of a test split stands with the row above it."""
-    config = DataConfig.model_validate(data)
-    found: dict[str, str] = {}
+    config, found = DataConfig.model_validate(data), {}
     loaded = load_recipe(recipe).recipe.model_copy(update={"data": config})
     for name, value in text_rows(loaded, prepare(config)):
         name = name or next(reversed(found))
@@ -135,8 +131,7 @@ def test_items_are_read_as_they_were_written(tmp_path):
     found = read_items(tmp_path)
     assert (found.split, found.sha256) == (items.split, items.sha256)
     assert list(found.tables) == list(items.tables)
-    for name, table in items.tables.items():
-        read = found.tables[name]
+    for read, table in zip(found.tables.values(), items.tables.values(), strict=True):
         assert (read.unit, read.digest, read.n_items) == (table.unit, table.digest, table.n_items)
         assert np.array_equal(read.documents, table.documents)
         for column, values in table.columns.items():
@@ -148,7 +143,7 @@ def test_items_are_read_as_they_were_written(tmp_path):
     assert header["metrics"] == {"loss": "windows"}
 
 
-def file_of(arrays: dict[str, Any] | None = None, *, version=1, columns=("nats",)) -> bytes:
+def file_of(arrays=None, *, version=1, columns=("nats",)):
     table = {"unit": "a window", "digest": DIGEST, "n_items": 2, "columns": list(columns)}
     tables = {"w": {**table, "has_documents": True}}
     header = {"version": version, "split": "test", "sha256": "", "metrics": {}, "tables": tables}
@@ -190,16 +185,15 @@ def test_a_flipped_byte_is_refused_or_changes_a_number(tmp_path, place):
         read_items(tmp_path)
 
 
+def write_recipe(folder, text):
+    Path(folder, "recipe.toml").write_text(text)
+
+
 @pytest.fixture
 def book(tmp_path):
-    write_recipe(
-        tmp_path, 'derived = []\nmodel = { n_layers = 2, d_model = 32 }\n[data]\npath = "b"\n'
-    )
+    text = 'derived = []\nmodel = { n_layers = 2, d_model = 32 }\n[data]\npath = "b"\n'
+    write_recipe(tmp_path, text)
     return str(tmp_path)
-
-
-def write_recipe(folder: Path, text: str) -> None:
-    (folder / "recipe.toml").write_text(text)
 
 
 @pytest.mark.parametrize("fields, named", [
@@ -248,19 +242,18 @@ def test_fields_that_ask_for_the_same_weights_may_differ(book, fields):
 
 def test_more_first_blocks_than_a_stack_has_are_refused(book):
     model = '[model]\nkind = "encoder-decoder"\nn_layers = 3\nn_decoder_layers = 2\n'
-    write_recipe(Path(book), f'{model}[objective]\nkind = "span"\n[data]\ntokenizer = "unigram"\n')
+    write_recipe(book, f'{model}[objective]\nkind = "span"\n[data]\ntokenizer = "unigram"\n')
 
-    def check(**fields: int) -> None:
-        given = {name.replace("__", "."): value for name, value in fields.items()}
-        check_start(load_recipe("t5-mini", {"init.run": book, **given}))
+    def check(*settings):
+        check_start(load_recipe("t5-mini", [f"init.run={book}", *settings]))
 
     words = f"3 is more than the 2 blocks of the decoder of {book}"
     with pytest.raises(ConfigError, match=re.escape(words)):
-        check(init__layers=3)
+        check("init.layers=3")
     with pytest.raises(ConfigError, match="2 is more than the 1 block of the encoder of the rec"):
-        check(init__layers=2, model__n_layers=1)
-    check(init__layers=2)
-    check(init__layers=1, model__n_layers=1, model__n_decoder_layers=4)
+        check("init.layers=2", "model.n_layers=1")
+    check("init.layers=2")
+    check("init.layers=1", "model.n_layers=1", "model.n_decoder_layers=4")
 
 
 def test_a_recipe_file_is_told_which_settings_to_add(book):

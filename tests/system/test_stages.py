@@ -12,8 +12,7 @@ from sublayer.system.stage_displays import HeardStages, PlainStages
 from sublayer.system.stages import display, note, shown_by, stage
 from sublayer.system.status_line import StatusLine, columns_of
 
-CHOOSE = stages._choose
-"""Replaced in all other tests."""
+CHOOSE = stages._choose  # replaced in all other tests
 
 
 class Shown:
@@ -112,13 +111,12 @@ def test_a_thread_moves_the_line_and_ends_with_the_stage(monkeypatch):
 
 def test_a_terminal_is_recognized_and_a_dumb_one_is_not(monkeypatch):
     leader, follower = pty.openpty()
+    monkeypatch.setattr(stages, "_choose", CHOOSE)
     with os.fdopen(follower, "w") as stream, os.fdopen(leader, "rb", buffering=0) as screen:
         monkeypatch.setattr("sys.stderr", stream)
-        monkeypatch.setattr(stages, "_choose", CHOOSE)
         monkeypatch.setenv("TERM", "xterm")
         with stage("reading"):
-            assert isinstance(display(), StatusLine)
-            assert b"reading" in screen.read(1000)
+            assert isinstance(display(), StatusLine) and b"reading" in screen.read(1000)
         monkeypatch.setenv("TERM", "dumb")
         monkeypatch.setattr(stages, "_own", None)
         assert isinstance(display(), PlainStages)

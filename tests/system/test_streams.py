@@ -16,6 +16,7 @@ from sublayer.system import signals
 from sublayer.system.signals import interruptible
 from sublayer.system.streams import OutputLost, Stream, lasting_streams
 from tests.breadth import rows
+from tests.stopping import stopped_at
 
 
 def ran(words, cwd):
@@ -123,43 +124,13 @@ def place(tmp_path_factory):
 
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
-# Signals itself when it comes to a place: an event of Python's audit hooks and the end of what it
-# is about.
-PROGRAM = """
-import os, sys
-
-event_there, there = sys.argv[1:3]
-numbers = [int(number) for number in sys.argv[3].split(",")]
-
-def signal_there(event, arguments):
-    if event == event_there and any(str(each).endswith(there) for each in arguments[:2]):
-        signal_now()
-
-def signal_now(kill=os.kill, me=os.getpid()):
-    due = numbers[:]
-    numbers.clear()
-    for number in due:
-        kill(me, number)
-
-sys.addaudithook(signal_there)
-sys.argv[1:] = sys.argv[4:]
-from sublayer.__main__ import run
-
-sys.exit(run())
-"""
-
 TRAIN = ["train", "gpt", *TINY, "train.steps=6", "--out", "run"]
-
-
-def ended(event, there, row, words, cwd):
-    numbers = ",".join(str(int(number)) for number in row)
-    return ran([sys.executable, "-c", PROGRAM, event, there, numbers, *words], cwd)
 
 
 @pytest.mark.parametrize("row", [(INT,), (TERM, INT), (INT, INT, INT, TERM)], ids=str)
 def test_signals_while_the_program_is_imported(tmp_path, row):
     place = "sublayer.cli" if len(row) > 2 else "typer.main"
-    done = ended("import", place, row, ["--version"], tmp_path)
+    done = ran(stopped_at([("import", place)], row, "--version"), tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
@@ -173,9 +144,8 @@ MOMENTS = [
 
 @pytest.mark.parametrize(("event", "there", "row"), rows(MOMENTS, 4), ids=str)
 def test_signals_while_a_run_is_set_up_trained_and_saved(tmp_path, event, there, row):
-    done = ended(event, there, row, TRAIN, tmp_path)
-    assert done.returncode == 130, done.stderr
-    assert "Traceback" not in done.stderr
+    done = ran(stopped_at([(event, there)], row, *TRAIN), tmp_path)
+    assert done.returncode == 130 and "Traceback" not in done.stderr, done.stderr
     assert done.stderr.splitlines()[-1].startswith("interrupted")
     again = ran([sys.executable, "-m", "sublayer", *TRAIN, "--resume"], tmp_path)
     assert again.returncode == 0, again.stderr
