@@ -33,12 +33,12 @@ from sublayer.study.asked import is_run, load_asked, split_words
 from sublayer.study.definition import find_study, load_study
 from sublayer.suite.file import read_suite
 from sublayer.tasks.registry import TASKS
+from tests.commands.results import unwrapped
 from tests.commands.reviews import reviews, write_csv
 from tests.interop.answering import model_for
 from tests.interop.tiny import tiny
 from tests.stories import write_stories
 from tests.task_files import write_rte, write_squad, write_sst2
-from tests.wrapping import unwrapped
 
 PROJECT = Path(__file__).resolve().parent.parent
 PAGES = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]

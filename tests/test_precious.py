@@ -1,7 +1,9 @@
-"""What a user has in a folder stays, to the byte, whatever a command does there or refuses."""
+"""Runs altered, and what a user has: one line of error, the checkpoint before, nothing lost."""
 
 import os
 import shutil
+from collections import namedtuple
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
@@ -10,11 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given
 
 from sublayer import cli
+from sublayer.config.layering.layers import load_recipe
+from sublayer.errors import Interrupted, SublayerError
 from sublayer.files.storage import temporary_path
+from sublayer.loading import load
+from sublayer.runs.run import train_run
 from sublayer.system.lock import LOCK
+from sublayer.training.progress import SilentProgress
+from tests.alterations import alterations, copy, make_a_pipe, write_manifest_anew
 from tests.breadth import TRIES_ALL, examples, rows
 from tests.commands.conftest import SMALL
+from tests.training.runs import SignalAt
 
+_SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 NAMES = [
     *("recipe.toml", "record.json", "model", "checkpoints", "metrics.jsonl", "tensorboard"),
     *("test.json", "items.safetensors", "failure.json", "study.toml", "results.json"),
@@ -46,8 +56,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("precious")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-        text = "The cat sat on the mat. Another dog ran over the fields.\n" * 40
-        (folder / "text.txt").write_text(text)
+        (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran.\n" * 60)
         assert cli.main(train(folder, folder / "run")) == 0
         shutil.copytree(folder / "run", folder / "killed")
         shutil.rmtree(folder / "killed" / "model")
@@ -127,7 +136,7 @@ _EXAMPLE |= {"where": st.sampled_from(["top", "checkpoints"])}
 
 
 @given(**_EXAMPLE)
-@examples(125, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(125, suppress_health_check=_SHARED)
 def test_nothing_that_a_user_has_is_lost(place, capsys, name, things, where):
     nothing_is_lost(name, things, where, place, capsys)
 
@@ -141,3 +150,94 @@ def test_a_refused_command_leaves_no_folder(place, capsys):
     for name in ("refused", "unreadable"):
         assert cli.main(command(name, place, place / "new" / "inner" / "run")) == cli.MISTAKE
         assert not (place / "new").exists()
+
+
+SETTINGS = {"model.n_layers": 1, "model.d_model": 8, "model.n_heads": 2, "data.context": 16}
+SETTINGS |= {"train.steps": 8, "train.batch_sequences": 2, "train.precision": "float32"}
+SETTINGS |= {"train.threads": 1, "train.evaluate_steps": 3, "train.checkpoint_steps": 2}
+SETTINGS |= {"train.evaluate_tokens": 64, "optimizer.warmup_steps": 2}
+ASKING = ("resume", "evaluate", "generate", "load", "base")
+READING_FIRST = (*ASKING[1:], "resume")
+KEPT = ("recipe.toml", "record.json", "model")
+"""Files of a run that a command never writes anew."""
+Runs = namedtuple("Runs", "ended interrupted text altered")
+
+
+@pytest.fixture(scope="module")
+def runs(place):
+    found = Runs(*(place / name for name in ("ended", "interrupted", "text.txt", "altered")))
+    loaded = load_recipe("gpt", {**SETTINGS, "data.path": str(found.text)})
+    train_run(loaded, found.ended, progress=SilentProgress())
+    with suppress(Interrupted):
+        train_run(loaded, found.interrupted, progress=SignalAt(7))
+    return found
+
+
+def words(command, runs):
+    run = str(runs.altered)
+    given = [f"{key}={value}" for key, value in SETTINGS.items()]
+    return {
+        "resume": ["train", "gpt", *given, f"data.path={runs.text}", "--out", run, "--resume"],
+        "base": ["recipes", run],
+        "evaluate": ["evaluate", run, "--split", "valid"],
+        "generate": ["generate", run, "--prompt", "The ", "--tokens", "2"],
+    }[command]
+
+
+def files(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+
+
+def contents(folder, names):
+    paths = [folder / name for name in names]
+    return {path.read_bytes() for path in paths if path.is_file() and not path.is_symlink()}
+
+
+def tried(command, runs, capsys):
+    """Run a command on the altered run: it ends well or in a line, and what is the user's stays."""
+    if command == "load":
+        with suppress(SublayerError):
+            load(runs.altered)
+        return
+    code, said = cli.main(words(command, runs)), capsys.readouterr().err
+    assert code in (cli.DONE, cli.MISTAKE, cli.FAILED) and "Traceback" not in said, said
+    errors = [line for line in said.splitlines() if line.startswith("error: ")]
+    assert errors == ([] if code == cli.DONE else said.splitlines()[-1:])
+
+
+def alter_and_try(runs, capsys, number, alteration, commands, *, is_ended, is_listed=False):
+    copy(runs.ended if is_ended else runs.interrupted, runs.altered)
+    places = [runs.altered / name for name in ("mine.txt", ".mine", "checkpoints/mine.txt")]
+    mine = {path: f"mine: {path.name}".encode() for path in places}
+    for path, content in mine.items():
+        path.write_bytes(content)
+    names = [name for name in files(runs.altered) if "mine" not in name.name]
+    altered = runs.altered / names[number % len(names)]
+    alteration(altered)
+    if is_listed:
+        write_manifest_anew(altered)
+    names = [path for path in files(runs.altered) if path.parts[0] in KEPT]
+    if "step-00000007" in altered.parts:
+        names.append(altered.relative_to(runs.altered))
+    kept = contents(runs.altered, names)
+    for command in commands:
+        tried(command, runs, capsys)
+        assert {path: path.read_bytes() for path in mine} == mine
+    assert kept <= contents(runs.altered, files(runs.altered))
+
+
+_ALTERED = {"number": st.integers(0, 10**6), "alteration": alterations()}
+_ALTERED |= {"commands": st.permutations(ASKING).map(lambda names: tuple(names[:2]))}
+_ALTERED |= {"is_ended": st.booleans(), "is_listed": st.booleans()}
+
+
+@given(**_ALTERED)
+@examples(60, suppress_health_check=_SHARED)
+def test_an_altered_run_is_one_line_of_error_or_goes_on(runs, capsys, **example):
+    alter_and_try(runs, capsys, **example)
+
+
+@pytest.mark.parametrize("is_ended", rows([True, False], 1))
+def test_no_file_of_a_run_that_became_a_pipe_is_waited_for(runs, capsys, is_ended):
+    for number in range(len(files(runs.ended if is_ended else runs.interrupted))):
+        alter_and_try(runs, capsys, number, make_a_pipe, READING_FIRST, is_ended=is_ended)

@@ -9,6 +9,7 @@ import pytest
 from sublayer import cli
 from tests.commands.results import Result
 from tests.commands.reviews import reviews, write_csv
+from tests.commands.translators import sentences, train_translator, write_pair
 from tests.task_files import write_rte
 
 TEXT = "The cat sat on the mät. Another dog ran over the green fields while it rained.\n"
@@ -86,3 +87,22 @@ def entailed(tmp_path_factory, own_cache):
     folder = tmp_path_factory.mktemp("entailed")
     write_rte(folder / "glue")
     return finetuned(folder, "rte", "--data", "glue", *SHORT, "train.steps=1", "--out", "rte")
+
+
+@pytest.fixture(scope="session")
+def translator(tmp_path_factory):
+    """The folder of a run whose last three checkpoints are kept, beside its texts."""
+    folder = tmp_path_factory.mktemp("translator")
+    words = ("a cat dog sees the and runs", "ein Kater Hund sieht der und rennt")
+    write_pair(folder, *(sentences(each.split(), 240, longest=6) for each in words))
+    settings = {"data__lowercase": False, "data__vocab_size": 60, "train__evaluate_steps": 25}
+    return train_translator(folder, **settings, train__best_by="bleu", train__keep_checkpoints=3)
+
+
+@pytest.fixture
+def translate(sublayer, standard_input):
+    def run(model, given, *options):
+        standard_input(given)
+        return sublayer("translate", model, *options)
+
+    return run

@@ -24,3 +24,8 @@ class Result(namedtuple("Result", "code out err")):
         """Return the one line by which a command refused the user's mistake."""
         assert (self.code, self.out, self.err.count("\n")) == (2, "", 1)
         return self.err
+
+
+def unwrapped(text):
+    """Make one line again of what was wrapped for a terminal."""
+    return " ".join(text.split())

@@ -79,18 +79,15 @@ def test_a_number_out_of_its_range_is_refused(sublayer, option):
         check_refused(sublayer, *words)
 
 
-HOSTILE_TEXTS = [
-    *("\udcff", "a/\udc80/b", "\0", "x" * 70_000),
-    *("~nobody-here/x", "/dev/null/x", "n" * 300, "loop/x", ""),
-]
+HOSTILE_TEXTS = ["\udcff", "a/\udc80/b", "\0", "x" * 70_000]
+HOSTILE_TEXTS += ["~nobody-here/x", "/dev/null/x", "n" * 300, "loop/x", ""]
 
 
 @pytest.fixture
 def loop(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    link = Path("loop")
-    link.symlink_to(link)
-    return link
+    Path("loop").symlink_to("loop")
+    return Path("loop")
 
 
 @pytest.mark.parametrize("option", rows(TEXTS, 8), ids=NAMED)
@@ -107,9 +104,8 @@ COMMANDS = ("plan", "train", "compare", "evaluate", "generate", "translate", "to
 AFTER = {"generate": ["--prompt", "a"], "tokenize": ["--text", "a"], "export": ["--out", "new"]}
 
 
-@pytest.mark.parametrize("case", rows(product(COMMANDS, HOSTILE_TEXTS), 10), ids=lambda c: c[0])
-def test_an_argument_that_no_file_takes_is_refused(sublayer, case, loop):
-    command, value = case
+@pytest.mark.parametrize("command, value", rows(product(COMMANDS, HOSTILE_TEXTS), 10), ids=len)
+def test_an_argument_that_no_file_takes_is_refused(sublayer, command, value, loop):
     before = ["huggingface"] if command == "export" else []
     check_refused(sublayer, command, *before, value, *AFTER.get(command, []))
     assert list(Path().iterdir()) == [loop]
@@ -121,14 +117,14 @@ def test_any_setting_is_planned_or_refused(sublayer, value):
         check_refused(sublayer, "plan", "gpt", f"{key}={value}", may_be_accepted=True)
 
 
-@pytest.mark.parametrize("command, arguments, message", [
-    ("evaluate", {"penalty": float("nan")}, "^--length-penalty nan must be finite$"),
-    ("evaluate", {"runs": [Path("a\udcff")]}, r"^RUN 'a\\udcff' is not UTF-8"),
-    ("train", {"settings": ["title=a", "title=\0"]}, r"^KEY=VALUE 'title=\\x00' has a null"),
+@pytest.mark.parametrize("arguments, message", [
+    ({"penalty": float("nan")}, "^--length-penalty nan must be finite$"),
+    ({"runs": [Path("a\udcff")]}, r"^RUN 'a\\udcff' is not UTF-8"),
+    ({"runs": ["a", "b\0"]}, r"^RUN 'b\\x00' has a null"),
 ])  # fmt: skip
-def test_an_argument_is_named_as_the_user_wrote_it(command, arguments, message):
+def test_an_argument_is_named_as_the_user_wrote_it(arguments, message):
     with pytest.raises(ConfigError, match=message):
-        check_arguments(MODULES[command].command, arguments)
+        check_arguments(MODULES["evaluate"].command, arguments)
 
 
 def test_a_comparison_of_too_many_values_is_refused_uncounted(sublayer):

@@ -37,9 +37,8 @@ def test_a_run_its_checkpoint_and_its_model_are_scored_alike(sublayer, trained):
     valid = json.loads((trained / "record.json").read_text())["valid"]
     as_in_training = evaluated(sublayer, trained, "--stride", 32)["loss"]
     assert as_in_training == pytest.approx(valid["loss"], rel=1e-6)
-    loss = evaluated(sublayer, trained)["loss"]
-    for part in ("model", f"checkpoints/step-{valid['step']:08d}"):
-        assert evaluated(sublayer, trained / part)["loss"] == loss
+    parts = ("", "model", f"checkpoints/step-{valid['step']:08d}")
+    assert len({evaluated(sublayer, trained / part)["loss"] for part in parts}) == 1
     corpus = ("--corpus", "python", "--stride", 32)
     named = [evaluated(sublayer, trained, *corpus, "--split", name) for name in ("valid", "test")]
     assert [found["split"] for found in named] == ["valid", "test"]
@@ -47,17 +46,14 @@ def test_a_run_its_checkpoint_and_its_model_are_scored_alike(sublayer, trained):
 
 
 def test_a_model_outside_its_run_scores_a_text_that_is_named(sublayer, trained, tmp_path):
-    text = tmp_path / "ten.txt"
+    model, text = tmp_path / "model", tmp_path / "text.txt"
     text.write_bytes(b"ten bytes!")
     copied = shutil.copytree(trained / "model", tmp_path / "copied")
     found = evaluated(sublayer, copied, "--path", text)
     names = ("tokens", "bytes", "words", "split")
     assert [found[name] for name in names] == [9, 9, 1, None]
     assert "does not belong to a run" in sublayer("evaluate", copied).refusal()
-
-
-def test_a_lossy_tokenizer_is_marked_and_divided_by_what_was_read(sublayer, trained, tmp_path):
-    model, text = tmp_path / "model", tmp_path / "text.txt"
+    # A lossy tokenizer is marked, and divided by what was read.
     # The text's € is unknown to it.
     known = train_tokenizer("characters", ["abcü ".encode()])
     save_model(model, load(trained), {"tokenizer.json": known.serialize()})
@@ -83,17 +79,6 @@ def test_the_batch_changes_no_count(sublayer, encoder, reviewer):
         one, several = (evaluated(sublayer, run, "--batch", n, *options) for n in (1, 7))
         assert one.pop("loss") == pytest.approx(several.pop("loss"), rel=1e-5)
         assert one == several
-
-
-def test_the_passages_of_race_can_be_scored(sublayer, encoder, tmp_path):
-    text = "Ba den fi. Gor ka lu mer. No pe ri sto. Tan ul wex zy ba. Den fi gor. Ka lu mer no pe."
-    asked = {"questions": [], "options": [], "answers": []}
-    passages = [json.dumps({"article": f"{text} {n}.", **asked}) for n in ("ba", "den", "fi", "go")]
-    (tmp_path / "race.jsonl").write_text("\n".join(passages))
-    where = ("--corpus", "albert-intrinsic", "--path", tmp_path / "race.jsonl")
-    found = evaluated(sublayer, encoder, *where, "--pairs", 10)
-    assert (found["documents"], found["nsp_negatives"]) == (4, "other documents")
-    assert found["sop_pairs"] > 0
 
 
 def test_rows_that_were_trained_on_are_counted(sublayer, reviewer, tmp_path):
@@ -135,17 +120,6 @@ def runs(reviewer):
     return found
 
 
-def test_copies_of_a_run_score_as_it_does(sublayer, runs, tmp_path):
-    copies = [shutil.copytree(runs[0], tmp_path / name) for name in ("one", "two")]
-    found = evaluated(sublayer, runs[0], *copies)
-    alone = evaluated(sublayer, runs[0])["tasks"]
-    assert found["tasks"] == alone
-    assert [member["run"] for member in found["members"]] == [str(runs[0]), *map(str, copies)]
-    for task in alone:
-        del task["baselines"]
-    assert [member["tasks"] for member in found["members"]] == [alone] * 3
-
-
 def test_members_are_chosen_by_what_was_held_out(sublayer, reviewer, runs):
     asked = (runs[2], reviewer)
     held_out = [evaluated(sublayer, run, "--split", "valid")["tasks"][0]["score"] for run in asked]
@@ -174,8 +148,7 @@ def test_rows_are_answered_by_the_average(sublayer, runs, tmp_path):
 
 
 def test_an_ensemble_is_compared_with_a_run_row_by_row(sublayer, reviewer, runs):
-    found = evaluated(sublayer, reviewer, "--against", runs[2])
-    [table] = found["against"]["tasks"]
+    [table] = evaluated(sublayer, reviewer, "--against", runs[2])["against"]["tasks"]
     value, other = (evaluated(sublayer, run)["tasks"][0]["score"] for run in (reviewer, runs[2]))
     assert (table["value"], table["other"]) == (value, other)
     assert table["difference"] == value - other
@@ -231,17 +204,15 @@ def test_quotes_in_tsv_stay_text(sublayer, reviewer, here):
     assert row.split("\t")[:3] == [review, '"', "good"]
 
 
-@pytest.mark.parametrize("name", ["new.jsonl", "new.json"])
-def test_json_keeps_its_values_and_has_probabilities_by_label(sublayer, reviewer, here, name):
+def test_json_keeps_its_values_and_has_probabilities_by_label(sublayer, reviewer, here):
     rows = [{"n": number, "tags": ["ü"], **row} for number, row in enumerate(ROWS)]
-    text = "\n".join(json.dumps(row) for row in rows)
-    (here / name).write_text(json.dumps(rows) if name == "new.json" else text)
-    out = sublayer("predict", reviewer, name).out
-    found = json.loads(out) if name == "new.json" else list(map(json.loads, out.splitlines()))
+    (here / "new.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (here / "new.json").write_text(json.dumps(rows))
+    found = [*map(json.loads, sublayer("predict", reviewer, "new.jsonl").out.splitlines())]
+    assert found == json.loads(sublayer("predict", reviewer, "new.json").out)
     for row, answered in zip(rows, found, strict=True):
-        assert {key: answered[key] for key in row} == row
-        assert answered["prediction"] == row["stars"]
-        assert set(answered["probabilities"]) == {"bad", "good"}
+        assert set(answered.pop("probabilities")) == {"bad", "good"}
+        assert answered == {**row, "prediction": row["stars"]}
 
 
 def test_parquet_keeps_its_types(sublayer, reviewer, here):
@@ -286,18 +257,14 @@ def test_each_line_is_answered_and_an_empty_one_stays_empty(sublayer, reviewer, 
     assert [answer[0] for answer in answers] == ["good", "", "bad", "", "bad", ""]
     assert all(0.5 < float(each[1]) <= 1 for each in answers if each[1:])
     assert "not answered: 2 of 5 lines" in err
+    standard_input(b"The lovely film is great.\n\xff\nThe dull plot is awful.\n")
+    code, out, err = sublayer("predict", reviewer)
+    assert (code, out[:5], out.count("\n")) == (2, "good\t", 1)
+    assert "standard input, line 2: byte 0xff" in err and "answered before it: 1 line" in err
     standard_input(given)
     first, second, *_ = map(json.loads, sublayer("predict", reviewer, "--json").out.splitlines())
     assert (first["prediction"], set(first["probabilities"])) == ("good", {"bad", "good"})
     assert second == {"prediction": None}
-
-
-def test_bytes_that_are_no_text_end_the_answers(sublayer, reviewer, standard_input):
-    standard_input(b"The lovely film is great.\n\xff\nThe dull plot is awful.\n")
-    code, out, err = sublayer("predict", reviewer)
-    assert (code, out[:5], out.count("\n")) == (2, "good\t", 1)
-    assert "standard input, line 2: byte 0xff" in err
-    assert "answered before it: 1 line" in err
 
 
 def test_an_answer_is_printed_before_the_next_line_comes(reviewer, monkeypatch):

@@ -18,11 +18,11 @@ from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import spec_files
+from tests.commands.results import unwrapped
 from tests.interop.answering import model_for
 from tests.interop.test_encoders import MAX_LEN, VOCAB_SIZE, random_encoder, released, write_bundle
 from tests.interop.test_gpt1 import draw as draw_arrays
 from tests.interop.test_gpt1 import save as save_arrays
-from tests.wrapping import unwrapped
 
 VOCABULARY = {"tokenizer.json": ByteTokenizer().serialize()}
 

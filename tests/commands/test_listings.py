@@ -10,7 +10,7 @@ from sublayer.config.fields.catalog import keys
 from sublayer.config.fields.listing import json_schema
 from sublayer.estimate.cluster.devices import DEVICES
 from sublayer.tasks.registry import TASKS
-from tests.wrapping import unwrapped
+from tests.commands.results import unwrapped
 
 
 def test_changes_of_a_recipe_leave_out_defaults_and_derived_values(sublayer):
@@ -37,9 +37,7 @@ def test_all_fields_and_their_schema_are_listed(sublayer):
     assert sublayer("fields", "--schema", "--json").answer() == json_schema()
 
 
-@pytest.fixture
-def folder(here, monkeypatch):
-    """A folder with a task of which some rows are odd, and one that cannot be read."""
+def test_rows_that_are_left_out_are_named_with_their_place(sublayer, here, trained):
     files = {"SST-2/train.tsv": "sentence\tlabel\nfine\t1\nshort\nbad\t0\nalso short\n?\t-1"}
     files |= {"SST-2/test.tsv": "index\tsentence\n0\tfine"}
     files |= {"RTE/dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tperhaps"}
@@ -47,10 +45,6 @@ def folder(here, monkeypatch):
         path = here / "glue" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return here
-
-
-def test_rows_that_are_left_out_are_named_with_their_place(sublayer, folder, trained):
     words = unwrapped(sublayer("tasks", "glue").shown())
     shown = ("tasks", "sst2", "--show", "--data", "glue", "--tokenizer", trained, "--json")
     found = sublayer(*shown).found()["formats"]["traversal"]
@@ -135,27 +129,24 @@ def test_time_and_price_follow_from_the_datasheet(planned):
     assert [shard["shard"] for shard in its["shards"]] == ["none", "optimizer", "full"]
 
 
-@pytest.mark.parametrize("words, share, rate", [
-    # Of 8 windows one of three processes has 3.
-    ("--processes 3 --device h100", 3 / 8, DEVICES["h100"].bfloat16_per_s),
-    ("train.precision=float32 --device a100", 1, DEVICES["a100"].float32_per_s),
-])  # fmt: skip
-def test_the_slowest_process_counts_at_the_rate_of_its_precision(planned, words, share, rate):
-    plan = planned(words)
-    (its,) = plan["processes"]["arms"]
-    operations = plan["arms"][0]["flops_per_token"] * its["tokens_per_step"]
-    assert its["shards"][0]["computing_seconds"] == pytest.approx(operations * share / rate)
+def test_the_slowest_process_counts_at_the_rate_of_its_precision(planned):
+    for words, share, rate in (
+        ("--processes 3 --device h100", 3 / 8, DEVICES["h100"].bfloat16_per_s),  # of 8 windows 3
+        ("train.precision=float32 --device a100", 1, DEVICES["a100"].float32_per_s),
+    ):
+        plan = planned(words)
+        (its,) = plan["processes"]["arms"]
+        operations = plan["arms"][0]["flops_per_token"] * its["tokens_per_step"]
+        assert its["shards"][0]["computing_seconds"] == pytest.approx(operations * share / rate)
 
 
 def test_between_machines_a_link_has_to_be_given(planned):
     words = "train.batch_sequences=16 --processes 16 --device h100"
-    found = planned(words)["processes"]
+    found, given = (planned(words + more)["processes"] for more in ("", " --link 50"))
     assert [each["sending_seconds"] for each in found["arms"][0]["shards"]] == [None] * 3
-    assert any("give --link" in note for note in found["notes"])
-    given = planned(f"{words} --link 50")["processes"]
+    assert ["give --link" in str(each["notes"]) for each in (found, given)] == [True, False]
     for shard in given["arms"][0]["shards"]:
         assert shard["sending_seconds"] == pytest.approx(shard["sent_bytes"]["total"] / 50e9)
-    assert not any("give --link" in note for note in given["notes"])
 
 
 def test_processes_of_this_machine_share_its_memory(planned):

@@ -15,9 +15,9 @@ from sublayer.commands.shared.comparison import summarize
 from sublayer.study.from_folder import results_of_folder
 from sublayer.system.lock import held
 from tests.commands.conftest import SMALL
+from tests.commands.results import unwrapped
 from tests.study.studies import FFN, files, settings_of, write_text
 from tests.study.synthetic import synthetic_results
-from tests.wrapping import unwrapped
 
 
 @pytest.fixture

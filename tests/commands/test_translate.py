@@ -16,7 +16,7 @@ from sublayer.errors import ConfigError
 from sublayer.interop.huggingface.exchange import read_huggingface
 from sublayer.loading import load
 from sublayer.training.metrics import METRICS, read_metrics
-from tests.translators import sentences, train_translator, write_lines, write_pair
+from tests.commands.translators import sentences, train_translator, write_lines, write_pair
 
 MEASURES = ("bleu", "sacrebleu", "chrf")
 ENGLISH = ["the cat sees a dog", "a dog runs", "the dog and the cat", "a cat sees the Dog and runs"]
