@@ -17,12 +17,11 @@ _VALUES = [
     "../../x", "a" * 300, "ä", "\x00", [], {}, [1], [[]], {"x": 1}, ["a", 3],
 ]  # fmt: skip
 _CONTENTS = [
-    *(b"", b"\n", b"null", b"[]", b"{}", b"3", b'"x"', b"true", b"\xff\xfe\x00", b"\x00" * 64),
-    *(b"{" * 50, b"x" * 1000, b"[" * 100_000, b'{"a":' * 5000, b"1" * 5000, b'{"a": NaN}'),
-    *(b'{"a": 1e999}', b'{"a": 1, "a": 2}', b"a = 1", b"a = [" * 500, b"a = " + b"9" * 5000),
-    *(b"a." * 40_000 + b"a = 1", b"[model]\nd_model = 8\nnothing = 3\n", b"[train]\nsteps = 3\n"),
-    *(b'{"a": "\\ud800"}', b"\xef\xbb\xbf{}", b"[[[]]]", b'{"x": ' + b"7" * 39 + b"}"),
-]
+    b"", b"\n", b"null", b"[]", b"3", b'"x"', b"\xff\xfe\x00", b"\x00" * 64, b"x" * 1000, b"[[[]]]",
+    b"[" * 100_000, b'{"a":' * 5000, b"1" * 5000, b'{"a": NaN}', b'{"a": 1e999}', b"a = 1",
+    b'{"a": 1, "a": 2}', b"a = [" * 500, b"a = " + b"9" * 5000, b"a." * 40_000 + b"a = 1",
+    b"[model]\nd_model = 8\nnothing = 3\n", b'{"a": "\\ud800"}', b"\xef\xbb\xbf{}",
+]  # fmt: skip
 
 
 def alterations():

@@ -67,9 +67,8 @@ def split_of(examples, format_, tokenizer=None, weights=None, *, trains=True, si
 
 
 def rule_of(split, context=48, kind="", **settings):
-    objective = SupervisedObjective(
-        format=split.format, **{"target_length": TARGET_LENGTH, **settings}
-    )
+    settings = {"target_length": TARGET_LENGTH, **settings}
+    objective = SupervisedObjective(format=split.format, **settings)
     kind = kind or KINDS[split.format]
     return row_rule(objective, split, context=context, kind=kind, starts_with_pad=True)
 

@@ -21,14 +21,10 @@ _calls, _left_alone = Counter(), []
 
 def check_shapes(project):
     """Check the functions of every module that names shapes, from its import on."""
-    named = [
-        ".".join(path.relative_to(project).with_suffix("").parts)
-        for path in (project / "sublayer").rglob("*.py")
-        if "from jaxtyping import" in path.read_text(encoding="utf-8")
-    ]
-    jaxtyping.install_import_hook(
-        [name for name in named if name not in _UNCHECKED], "tests.shapes.check"
-    )
+    files = (project / "sublayer").rglob("*.py")
+    paths = [path for path in files if "from jaxtyping import" in path.read_text(encoding="utf-8")]
+    names = {".".join(path.relative_to(project).with_suffix("").parts) for path in paths}
+    jaxtyping.install_import_hook(sorted(names - _UNCHECKED), "tests.shapes.check")
 
 
 def check_again():

@@ -16,13 +16,12 @@ def write_stories(folder):
     rng = np.random.Generator(np.random.PCG64(5))
     lexicon = ["".join(rng.choice(_SYLLABLES, rng.integers(1, 4))) for _ in range(200)]
     shares = 1 / np.arange(2, 202)
-    documents = [
-        [
-            " ".join(rng.choice(lexicon, rng.integers(3, 13), p=shares / shares.sum())) + "."
-            for _ in range(rng.integers(4, 30))
-        ]
-        for _ in range(N_DOCUMENTS)
-    ]
+
+    def sentence():
+        words = rng.choice(lexicon, rng.integers(3, 13), p=shares / shares.sum())
+        return f"{' '.join(words)}."
+
+    documents = [[sentence() for _ in range(rng.integers(4, 30))] for _ in range(N_DOCUMENTS)]
     for number, sentences in enumerate(documents):
         (folder / f"story{number:02}.txt").write_text("\n".join(sentences) + "\n")
     return documents

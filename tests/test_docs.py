@@ -90,9 +90,7 @@ SMALLER = {
     'settings = {"model.n_layers": 2': 'settings = {"data.path": "book.txt", "model.n_layers": 2',
     '"book.txt", "train.minutes": 2}': f'"book.txt", "data.vocab_size": 150, {FEW_ROWS}}}',
     '{"train.epochs": 1}': f"{{{ONE_LAYER}, {FEW}}}",
-    '"train.minutes": 2, "optimizer.warmup_share"': (
-        f'"data.vocab_size": 100, "train.batch_tokens": 512, {FEW}, "optimizer.warmup_share"'
-    ),
+    '"train.minutes": 2, "optim': f'"data.vocab_size": 100, "train.batch_tokens": 512, {FEW}, "optim',
 }
 """Lengths and sizes that the pages show, and what takes seconds."""
 WITH_LINKS = ("*.md", "docs/*.md", "benchmarks/**/*.md", "records/*/*.md", "tests/**/*.md")
@@ -431,16 +429,13 @@ NOT_HERE = (
 """Beginnings of commands that need published files, what else this project cannot make, or long."""
 _BOOK = "sublayer train gpt data.path=book.txt train.steps=200 --out runs/book"
 _LETTERS = "sublayer train albert-small data.path=letters"
+_APART = f"{_LETTERS} model.share=none --out runs/apart"
 BEFORE = {
     **dict.fromkeys(("data.md", "evaluating.md", "runs.md"), (_BOOK,)),
     "exchanging.md": ("sublayer train gpt train.steps=200 --out runs/first",),
     "finetuning.md": (f"{_LETTERS} train.steps=200 --out runs/albert-small",),
     "generating.md": (_BOOK, "sublayer train t5-mini data.path=books --out runs/t5"),
-    "inspecting.md": (
-        _BOOK,
-        f"{_LETTERS} model.share=none --out runs/apart",
-        f"{_LETTERS} --out runs/shared",
-    ),
+    "inspecting.md": (_BOOK, _APART, f"{_LETTERS} --out runs/shared"),
 }
 """What the reader of a page has done before, on the page that it names."""
 _EVERY_LETTER = "The quick brown fox jumps over the lazy dog. She said nothing."

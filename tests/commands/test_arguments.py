@@ -23,9 +23,8 @@ from sublayer.errors import ConfigError
 from sublayer.study.definition import shipped_studies, study_scales
 from tests.breadth import rows
 
-MODULES = {
-    name: import_module(f"sublayer.commands.{module}") for name, (module, _) in cli.COMMANDS.items()
-}
+PLACES = {name: f"sublayer.commands.{module}" for name, (module, _) in cli.COMMANDS.items()}
+MODULES = {name: import_module(place) for name, place in PLACES.items()}
 Option = namedtuple("Option", "command name types info")
 
 

@@ -41,9 +41,7 @@ def test_every_field_is_listed_once_with_type_and_description():
     assert all(each.description and each.type and each.default for each in listed)
     assert {each.table for each in field_rows("optimizer")} == {"optimizer"}
     assert {name for each in listed for name in each.set_by} == set(shipped_recipes())
-
-
-def test_numbers_have_a_unit_or_are_pure():
+    # Numbers have a unit or are pure.
     names = {row.name for row in field_rows() if "number" in row.type and not row.unit}
     assert [name for name in names if not name.endswith(PURE)] == []
     assert [end for end in PURE if not any(name.endswith(end) for name in names)] == []
@@ -203,7 +201,6 @@ def test_figures_are_within_what_the_model_has():
 
 
 @pytest.mark.parametrize("name, tasks, message", [
-    ("alberto", "rte", "no preset: did you mean albert"),
     ("gpt1", "rte", "is for objective.format = traversal .* give albert or default"),
     ("albert", "boolq", "no figures for boolq, only for cola, .* --preset default"),
     ("macaron", "sst2 cola", "macaron has no figures for a mixture"),

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sublayer.config.architecture.block import Entry, parse_block
 from sublayer.config.architecture.stacks import stacks
 from sublayer.config.batch_shares import check_shares
-from sublayer.config.freezing import Frozen
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.noise import spans_of
@@ -94,8 +93,7 @@ def test_lengths_are_those_of_the_released_code(density, mean_span, released):
 
 
 def test_spans_and_noise_are_at_least_one_and_at_most_what_a_short_piece_holds():
-    objective = SpanObjective()
-    assert [spans_of(objective, n) for n in (568, 2, 10)] == [(85, 28), (1, 1), (2, 1)]
+    assert [spans_of(SpanObjective(), n) for n in (568, 2, 10)] == [(85, 28), (1, 1), (2, 1)]
     assert spans_of(SpanObjective(noise_density=0.9, mean_span=1.0), 10) == (9, 1)
     with pytest.raises(ConfigError, match="50 spans, between which there are 13"):
         SpanObjective(noise_density=0.8, mean_span=1.0).resolve(64)
@@ -188,13 +186,6 @@ def test_one_process_and_batches_that_do_not_divide_evenly_are_taken(is_gpu):
     check(1, "train.batch_sequences=1", "train.exact=true", is_gpu=is_gpu)
     for more in ((), ("train.exact=true",)):
         check(4, "train.batch_sequences=7", *more, is_gpu=is_gpu)
-
-
-def test_all_blocks_of_the_start_may_stay(tmp_path):
-    (tmp_path / "recipe.toml").write_text("[model]\nn_layers = 4\n")
-    settings = {"init.run": str(tmp_path), "init.freeze": ("layers:4", "embeddings")}
-    frozen = load_recipe("gpt", settings).recipe.init.frozen
-    assert frozen == Frozen(embeddings=True, n_layers=4)
 
 
 @pytest.mark.parametrize("values, best, better", [

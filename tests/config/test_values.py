@@ -122,10 +122,14 @@ def test_values_keep_their_types_and_defaults_follow_the_kind():
     assert (optimizer.clip_norm, optimizer.lr) == (0.0, 0.01)
 
 
-def test_the_last_settings_before_a_contradiction_load():
+def test_the_last_settings_before_a_contradiction_load(tmp_path):
     load_recipe("albert-small", {"data.context": 5, "objective.p_mask": 0.9})
     load_recipe("albert-small", {"objective.pairs": "sentences", "objective.sentence": "nsp"})
     load_recipe("gpt", {"optimizer.warmup_steps": 8, "train.steps": 8, "model.max_len": 256})
+    (tmp_path / "recipe.toml").write_text("[model]\nn_layers = 4\n")
+    start = {"init.run": str(tmp_path), "init.freeze": ("layers:4", "embeddings")}
+    frozen = load_recipe("gpt", start).recipe.init.frozen
+    assert (frozen.embeddings, frozen.n_layers) == (True, 4)
 
 
 HUGE = int("7" * 1000) ** 5
@@ -140,15 +144,12 @@ NUMBERS = st.integers() | st.floats() | st.sampled_from(
     [*HUGE_INTEGERS, *(-each for each in HUGE_INTEGERS), 1e308, -1e308, 5e-324, 1e-12,
      float("nan"), float("inf"), -float("inf")]
 )  # fmt: skip
-TEXTS = st.text(max_size=6) | st.sampled_from(
-    ["", "\0", "\udcff", "a/\ud800", "~nobody-here/x", "1e999999999/1/1", "ffn*1e308", *LONG]
-)
+ODD = ["", "\0", "\udcff", "a/\ud800", "~nobody-here/x", "1e999999999/1/1", "ffn*1e308"]
+TEXTS = st.text(max_size=6) | st.sampled_from([*ODD, *LONG])
 SCALARS = NUMBERS | TEXTS | st.booleans() | st.none()
 VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.just([[[[[[["x"]]]]]]])
 VALUES |= st.dictionaries(TEXTS, SCALARS, max_size=3)
-RECIPES = st.sampled_from(
-    ("gpt", "modern", "bert-base", "albert-base", "iwslt14-small-transformer")
-)
+RECIPES = st.sampled_from(("gpt", "modern", "albert-base", "iwslt14-small-transformer"))
 SMALL = Resources("cpu", memory_bytes=1 << 30, disk_bytes=1 << 30, has_fast_bfloat16=False, cores=2)
 
 
@@ -185,10 +186,8 @@ def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(name, override
 @given(name=RECIPES, key=st.sampled_from(keys()), data=st.data())
 def test_every_bound_itself_is_planned_or_refused_in_a_line(name, key, data):
     table, _, field = key.partition(".")
-    fields = [
-        cls.model_fields[field] for cls in TABLES[table].values() if field in cls.model_fields
-    ]
-    rules = [rule for each in fields for rule in each.metadata]
+    kinds = [cls.model_fields for cls in TABLES[table].values() if field in cls.model_fields]
+    rules = [rule for each in kinds for rule in each[field].metadata]
     found = {getattr(rule, side, None) for rule in rules for side in ("ge", "gt", "le", "lt")}
     if bounds := sorted(found - {None}):
         check_planned_or_refused(name, {key: data.draw(st.sampled_from(bounds))})

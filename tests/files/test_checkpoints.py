@@ -56,10 +56,15 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, damage, words):
     assert newest_checkpoint(tmp_path, notes.append) == checkpoint_path(tmp_path, 5)
     [note] = notes
     assert "step-00000010 is refused" in note and words in note
-    # So is one whose best is damaged.
+
+
+def test_a_checkpoint_whose_best_is_damaged_is_refused_too(tmp_path):
+    write(tmp_path, 5)
+    best, notes = write(tmp_path, 10), []
     write(tmp_path, 15, best=10)
+    (best / "state.json").write_text("{}")
     assert newest_checkpoint(tmp_path, notes.append) == checkpoint_path(tmp_path, 5)
-    assert len(notes) == 3
+    assert len(notes) == 2
 
 
 def test_refused_checkpoints_are_kept(tmp_path):
@@ -85,10 +90,11 @@ def test_pruning_keeps_the_steps_asked_for_and_all_that_is_no_checkpoint(tmp_pat
 def test_a_part_of_another_checkpoint_is_refused(tmp_path):
     for step in (1, 2):
         with new_checkpoint(tmp_path, step) as folder:
+            (folder / "model").mkdir()
             for rank in (1, 2):
-                (folder / f"shard-{rank}.safetensors").write_text(f"{step} {rank}")
+                (folder / "model" / f"shard-{rank}.safetensors").write_text(f"{step} {rank}")
     paths = (checkpoint_path(tmp_path, step) for step in (1, 2))
-    first, second = (sorted(path.glob("shard-*")) for path in paths)
+    first, second = (sorted(path.glob("model/shard-*")) for path in paths)
     checkpoints.verify_parts(first)
     shutil.copy(second[1], first[1])
     with pytest.raises(CheckpointError, match=r"shard-2.safetensors is not what was written"):

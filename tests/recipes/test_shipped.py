@@ -146,14 +146,13 @@ def test_depth_is_tried_at_tuned_rates_with_norms_after_and_from_a_plain_start()
 @pytest.mark.parametrize("scale", ["paper", "cpu", "cpu-all"])
 def test_depth_is_decided_by_the_interaction_of_losses_and_depth(scale):
     study = load_study("char-depth", scale=scale)
-    hypothesis = study.question.hypothesis
+    contrast = study.question.hypothesis.contrast
     recipes = {arm.name: arm.loaded.recipe for arm in study.arms}
-    deepest = max(recipes[name].model.n_layers for name in hypothesis.contrast)
-    for name, weight in hypothesis.contrast.items():
-        recipe = recipes[name]
-        is_deep, has_losses = recipe.model.n_layers == deepest, recipe.objective.auxiliary
-        assert weight == (1 if is_deep == (has_losses == "layers") else -1)
-        assert recipe.model.norm_order == "post"
+    deepest = max(recipes[name].model.n_layers for name in contrast)
+    for name, weight in contrast.items():
+        model, has_losses = recipes[name].model, recipes[name].objective.auxiliary == "layers"
+        assert weight == (1 if (model.n_layers == deepest) == has_losses else -1)
+        assert model.norm_order == "post"
 
 
 @pytest.mark.parametrize(("scale", "widths"), [("paper", (2048, 1024)), ("released", (1024, 512))])
@@ -182,7 +181,5 @@ def test_no_width_of_splitting_is_an_accident_of_matching(scale):
         expected = width / 2 if "FFN outside" in arm.name else width
         assert 0.7 * expected < widths[arm.name] < 1.25 * expected, arm.name
     # Each is compared with the same list in whole steps.
-    assert len(study.against) >= 3
-    for split, whole in study.against.items():
-        assert whole.endswith("whole steps")
-        assert widths[split] == widths[whole]
+    pairs = [(widths[split], widths[whole]) for split, whole in study.against.items()]
+    assert len(pairs) >= 3 and all(one == other for one, other in pairs)

@@ -65,10 +65,8 @@ def evaluate(place, monkeypatch, capsys, tmp_path):
 TEXT = '[[texts]]\npath = "other.txt"\n'
 TASK = '[[tasks]]\nnames = ["sst2"]\ndata = "glue"\n'
 PROBE = '[[probes]]\nnames = ["sst2"]\ndata = "glue"\n'
-TUNED = (
-    f"{TASK}set.train = {{ steps = 2, evaluate_steps = 2, batch_sequences = 4, threads = 1 }}\n"
-    "set.data.held_out = 0.2\n"
-)
+TUNED = f"{TASK}set.data.held_out = 0.2\n"
+TUNED += "set.train = { steps = 2, evaluate_steps = 2, batch_sequences = 4, threads = 1 }\n"
 BITS = "bits_per_byte/other.txt"
 
 
@@ -92,37 +90,31 @@ def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, capsys):
     others = [row["name"] for row in found["rows"] if row["kind"] != "model"]
     assert others == ["majority", "words", "chance", "reference", "xz"]
     parameters, speeds, bits, scores, probes = (cells_of(found, column) for column in columns)
-
     for name in KINDS:
         assert parameters[name]["mean"] == sum(each.numel() for each in load(name).parameters())
         assert speeds[name]["mean"] > 0
         kept = json.loads((tmp_path / "tuned" / name / "sst2" / "scores.json").read_text())
         assert scores[name]["mean"] == kept["tasks"][0]["score"]
     assert scores["majority"]["mean"] == 0.5 and scores["words"]["error"] is not None
-
     assert bits["dec"]["mean"] == alone("--path", "other.txt")["bits_per_byte"]
     assert 0 < bits["dec"]["error"] < bits["dec"]["mean"]
     assert bits["enc"] is None and bits["t5"] is None and 0 < bits["xz"]["mean"] < 8
     reason = "an encoder predicts no text from its beginning to its end"
     assert models[1]["reasons"][BITS] == reason
-
     probed = alone("--probes", "sst2", "--path", "glue")
     assert probes["dec"]["mean"] == probed["probes"][0]["value"]
     assert probes["chance"] == {**probes["chance"], "mean": 0.5, "error": (0.25 / 8) ** 0.5}
     assert probes["enc"] is None and probes["t5"] is not None
-
     with (tmp_path / "card.csv").open() as file:
         rows = {(row["row"], row["column"]): row for row in csv.DictReader(file)}
     dash = rows["enc", "probe/sst2"]
     assert dash["value"] == "" and "predicts no text" in dash["reason"]
     assert reason in (tmp_path / "card.html").read_text()
-
     # A second time nothing is fine-tuned.
     record = tmp_path / "tuned" / "dec" / "sst2" / "record.json"
     kept = record.read_text()
     evaluate(suite.replace("speed = true", ""), "dec", "enc")
     assert record.read_text() == kept
-
     # A run that was fine-tuned is scored as it is, beside one that answers another task.
     plain = '[[tasks]]\nnames = ["sst2", "rte"]\ndata = "glue"\n'
     found = evaluate(plain, record.parent, "--json").found()
@@ -131,14 +123,7 @@ def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, capsys):
     assert row["reasons"]["rte"].startswith("it answers sst2, and the suite fine-tunes nothing")
 
 
-def test_an_interruption_names_what_was_scored(evaluate, tmp_path, monkeypatch):
-    stop = Mock(side_effect=Interrupted("saved; the same command with --resume resumes"))
-    monkeypatch.setattr("sublayer.suite.answering.TaskMeasure.score", stop)
-    error = evaluate(f'{TUNED}finetune = "{tmp_path}/tuned"\n', "dec").err.splitlines()[-1]
-    assert error.startswith("interrupted while scoring SST-2 of dec, ")
-
-
-def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate, tmp_path):
+def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate, tmp_path, monkeypatch):
     suite = f'{TUNED}finetune = "{tmp_path}/tuned"\nseeds = 2\n'
     cell = cells_of(evaluate(suite, "dec", "--json").found(), "sst2")["dec"]
     places = [tmp_path / f"tuned/dec/sst2/seed-{seed}/scores.json" for seed in range(2)]
@@ -148,6 +133,10 @@ def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate, tmp_path):
     refused = evaluate(suite.replace("seeds = 2\n", ""), "dec").refusal()
     assert "holds a run of another number of seeds" in refused
     assert evaluate(suite.replace("batch_sequences = 4", "seed = 7"), "dec").code == 2
+    stop = Mock(side_effect=Interrupted("saved; the same command with --resume resumes"))
+    monkeypatch.setattr("sublayer.suite.answering.TaskMeasure.score", stop)
+    error = evaluate(suite, "dec").err.splitlines()[-1]
+    assert error.startswith("interrupted while scoring SST-2 of dec, ")
 
 
 @pytest.mark.all
@@ -167,7 +156,7 @@ def test_two_processes_find_what_one_finds(evaluate, place, tmp_path):
     assert found[0] == found[1]
 
 
-MISTAKES = {
+@pytest.mark.parametrize("message, suite", {
     "sst3 is no task: did you mean sst2?": TASK.replace("sst2", "sst3"),
     "dec has no head that answers SST-2": TASK, "asks for nothing": 'title = "Nothing"',
     "task sst2 stands there twice": TASK + TASK,
@@ -177,13 +166,10 @@ MISTAKES = {
     "the words 'a' and 'a' cannot be compared": PROBE + 'words = ["a", " a"]',
     "cola has a reference, and is": PROBE + "references = { cola = 0.5 }",
     "the reference 93 of sst2 is no share": PROBE + "references = { sst2 = 93 }",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("message", MISTAKES)
-def test_a_mistake_is_refused_before_anything_is_computed(message, evaluate, monkeypatch):
+}.items())  # fmt: skip
+def test_a_mistake_is_refused_before_anything_is_computed(message, suite, evaluate, monkeypatch):
     monkeypatch.delattr(computing, "_measured")
-    assert message in evaluate(MISTAKES[message], "dec").refusal()
+    assert message in evaluate(suite, "dec").refusal()
 
 
 def test_models_options_and_files_are_checked(evaluate, place, tmp_path):
