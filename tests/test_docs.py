@@ -90,7 +90,7 @@ SMALLER = {
     'settings = {"model.n_layers": 2': 'settings = {"data.path": "book.txt", "model.n_layers": 2',
     '"book.txt", "train.minutes": 2}': f'"book.txt", "data.vocab_size": 150, {FEW_ROWS}}}',
     '{"train.epochs": 1}': f"{{{ONE_LAYER}, {FEW}}}",
-    '"train.minutes": 2, "optim': f'"data.vocab_size": 100, "train.batch_tokens": 512, {FEW}, "optim',
+    '"train.minutes": 2, "opt': f'"data.vocab_size": 100, "train.batch_tokens": 512, {FEW}, "opt',
 }
 """Lengths and sizes that the pages show, and what takes seconds."""
 WITH_LINKS = ("*.md", "docs/*.md", "benchmarks/**/*.md", "records/*/*.md", "tests/**/*.md")

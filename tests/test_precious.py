@@ -25,10 +25,10 @@ from tests.commands.conftest import SMALL
 from tests.training.runs import SignalAt
 
 _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-NAMES = """recipe.toml record.json model checkpoints metrics.jsonl tensorboard test.json lock run out
+NAMES = """recipe.toml record.json model checkpoints metrics.jsonl tensorboard test.json lock run
     items.safetensors failure.json study.toml results.json items.safetensors.xz report.html arms
     tokenizer.json manifest.json state.json config.json model.safetensors training.safetensors
-    certificate.json step-00000002 sublayer-lock refused-model-1 partial-00000002 notes.txt"""
+    certificate.json step-00000002 sublayer-lock refused-model-1 partial-00000002 notes.txt out"""
 FORMS = ["{}", ".{}", ".{}", ".{}.partial", "{}.partial", ".{}.tmp", "{}.tmp", "{}~", ".{}.lock"]
 FORMS += [f".{{}}.partial-{os.getpid()}", f".{{}}-{os.getpid()}"]
 
@@ -124,9 +124,7 @@ def nothing_is_lost(name, things, where, place, capsys):
         assert not os.path.lexists(out / LOCK) or out / LOCK in before
 
 
-_THING = st.tuples(
-    st.sampled_from(NAMES.split()), st.integers(0, len(FORMS)), st.sampled_from(KINDS)
-)
+_THING = st.tuples(st.sampled_from(NAMES), st.integers(0, len(FORMS)), st.sampled_from(KINDS))
 _EXAMPLE = {"name": st.sampled_from(COMMANDS), "things": st.lists(_THING, min_size=1, max_size=5)}
 _EXAMPLE |= {"where": st.sampled_from(["top", "checkpoints"])}
 
