@@ -134,9 +134,13 @@ def test_a_comparison_of_too_many_values_is_refused_uncounted(sublayer):
 
 
 @pytest.fixture(params=SHELLS)
-def ask(request, sublayer, monkeypatch):
+def shell(request):
+    return request.param
+
+
+@pytest.fixture
+def ask(shell, sublayer, monkeypatch):
     """Ask what the last word of a line becomes, as a shell does; return whole words."""
-    shell = request.param
 
     def replies(line):
         length = len(f"sublayer {line}".encode())
