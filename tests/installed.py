@@ -77,18 +77,15 @@ def main():
             if interpreter is None:
                 print(f"Python {python}: skipped, as it is not here")
                 continue
-            environment = folder / "environment"
-            install(interpreter, environment, wheel, constraints)
-            (folder / "use").mkdir()
-            use(environment, folder / "use")
-            check_types(environment, folder / "use")
+            place = folder / f"use-{python.replace('/', '-')}"
+            install(interpreter, place / "environment", wheel, constraints)
+            use(place / "environment", place)
+            check_types(place / "environment", place)
             print(f"Python {python}: all {len(COMMANDS)} commands and mypy --strict passed")
-            shutil.rmtree(environment)
-            shutil.rmtree(folder / "use")
+            shutil.rmtree(place)
 
 
 def bounds(versions):
-    """Return the constraints on what is installed."""
     if versions == "lowest":
         project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
         names = project["dependencies"]
@@ -98,7 +95,6 @@ def bounds(versions):
 
 
 def find(python):
-    """Return the interpreter of a version, on the path or of pyenv."""
     root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
     pyenvs = sorted(root.glob(f"versions/{python}.*/bin/python"))
     for each in (python, f"python{python}", *map(str, pyenvs)):

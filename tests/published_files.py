@@ -11,43 +11,28 @@ from tests.tasks.files import OFFICIAL
 SIZES = {"train": 24, "dev": 8, "test": 6}
 _GLUE = {
     # The folder, the columns, a row, as a format of number and word, and both of the test set.
-    "mrpc": (
-        *("MRPC", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"),
-        '{label}\t{n}\t1{n}\tHe "saw" {word} {n}.\tSaw {word} he.',
-        "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
-        '{n}\t{n}\t1{n}\tHe "saw {word}.\tSaw {word} he.',
-    ),
-    "qqp": (
-        *("QQP", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"),
-        "{n}\t1{n}\t2{n}\tHow is {word} {n}?\tHow?\t{label}",
-        *("id\tquestion1\tquestion2", "{n}\tHow is {word} {n}?\tHow?"),
-    ),
-    "qnli": (
-        *("QNLI", "index\tquestion\tsentence\tlabel"),
-        "{n}\tWho is {n}?\tHe is {word}.\t{entailed}",
-        *("index\tquestion\tsentence", "{n}\tWho is {n}?\tHe is {word}."),
-    ),
-    "wnli": (
-        *("WNLI", "index\tsentence1\tsentence2\tlabel"),
-        "{n}\tAnn met Bo {n}; she was {word}.\tBo was {word}.\t{label}",
-        "index\tsentence1\tsentence2",
-        "{n}\tAnn met Bo {n}; she was {word}.\tBo was {word}.",
-    ),
-    "cola": (
-        *("CoLA", "", "gj04\t{label}\t{star}\tHe left {word} {n}."),
-        *("index\tsentence", "{n}\tHe left {word} {n}."),
-    ),
-}
-_MNLI = (
-    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
-    "sentence1_parse\tsentence2_parse\tsentence1\tsentence2"
-)
+    "mrpc": ("MRPC", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+             '{label}\t{n}\t1{n}\tHe "saw" {word} {n}.\tSaw {word} he.',
+             "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
+             '{n}\t{n}\t1{n}\tHe "saw {word}.\tSaw {word} he.'),
+    "qqp": ("QQP", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+            "{n}\t1{n}\t2{n}\tHow is {word} {n}?\tHow?\t{label}",
+            "id\tquestion1\tquestion2", "{n}\tHow is {word} {n}?\tHow?"),
+    "qnli": ("QNLI", "index\tquestion\tsentence\tlabel",
+             "{n}\tWho is {n}?\tHe is {word}.\t{entailed}",
+             "index\tquestion\tsentence", "{n}\tWho is {n}?\tHe is {word}."),
+    "wnli": ("WNLI", "index\tsentence1\tsentence2\tlabel",
+             "{n}\tAnn met Bo {n}; she was {word}.\tBo was {word}.\t{label}",
+             "index\tsentence1\tsentence2", "{n}\tAnn met Bo {n}; she was {word}.\tBo was {word}."),
+    "cola": ("CoLA", "", "gj04\t{label}\t{star}\tHe left {word} {n}.",
+             "index\tsentence", "{n}\tHe left {word} {n}."),
+}  # fmt: skip
+_PARSES = "sentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
+_MNLI = f"index\tpromptID\tpairID\tgenre\t{_PARSES}\tsentence1\tsentence2"
 _MNLI_ROW = "{n}\t{n}\t{n}n\tslate\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tIt is {word} {n}.\tIs it?"
 _NLI = ("entailment", "neutral", "contradiction")
-_SNLI = (
-    "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
-    "sentence1\tsentence2\tcaptionID\tpairID\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5"
-)
+_SNLI = f"gold_label\t{_PARSES}\tsentence1\tsentence2\tcaptionID\tpairID\t"
+_SNLI += "label1\tlabel2\tlabel3\tlabel4\tlabel5"
 _CLOZE = (
     "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,"
     "RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding"

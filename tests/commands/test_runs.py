@@ -99,11 +99,10 @@ def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(place,
 
 def test_a_folder_that_cannot_be_read_is_named_in_its_row(place, sublayer):
     damaged = {"no-record/record.json": b"{", "no-recipe/recipe.toml": b"= 3"}
-    for path, content in {**damaged, "binary/recipe.toml": b"\xff\x00"}.items():
+    damaged |= {"binary/recipe.toml": b"\xff\x00", "study/study.toml": b"asked = 3"}
+    for path, content in damaged.items():
         shutil.copytree("runs/book", Path("runs", path).parent)
         Path("runs", path).write_bytes(content)
-    Path("runs/study").mkdir()
-    Path("runs/study/study.toml").write_text("asked = 3")
     cut_short(place / "runs" / "book")
     Path("runs/book/failure.json").write_text('{"message": "the loss is not finite at step 3"}')
     listed = rows(sublayer)

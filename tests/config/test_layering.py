@@ -50,8 +50,7 @@ def test_an_arm_is_one_more_layer():
     arm = vary(loaded, ["train.steps=7", "model.positions=rotary", "model.rotary_base=500"])
     train, model = arm.recipe.train, arm.recipe.model
     assert (train.steps, train.minutes, model.d_ff, arm.name) == (7, None, 64, loaded.name)
-    assert arm.origins["train.steps"] == "vary"
-    assert loaded.recipe.train.minutes == 3
+    assert (arm.origins["train.steps"], loaded.recipe.train.minutes) == ("vary", 3)
     model = vary(arm, {"model.positions": "none"}).recipe.model
     assert (model.positions, model.rotary_base) == ("none", 10000.0)
 
@@ -101,8 +100,7 @@ def test_an_unknown_key_names_the_nearest_and_its_layer(key, meant):
 
 
 def test_a_layer_restores_a_default_that_an_earlier_one_changed():
-    changed = Layer("recipe a", {"model.share_groups": 2})
-    restored = Layer("vary", {"model.share_groups": 1})
+    changed, restored = (Layer("recipe a", {"model.share_groups": n}) for n in (2, 1))
     layers = ([changed, restored], [changed, restored, restored], [restored], [changed])
     found = [merge(each)["model.share_groups"].restores for each in layers]
     assert found == [True, True, False, False]
@@ -351,20 +349,20 @@ def test_the_recipe_of_a_run_that_had_a_start_is_whole_without_it(run, tmp_path)
     assert load_recipe(later).recipe.model == second.model
 
 
-@pytest.mark.parametrize("part", ["model", "checkpoints/step-3/model"])
-def test_a_checkpoint_and_a_model_of_a_run_are_that_run(run, part):
-    folder = Path(run()) / part
-    folder.mkdir(parents=True, exist_ok=True)
-    start = read_start(str(folder))
-    assert (start.model.d_ff, start.data.path) == (48, "book.txt")
-
-
-def test_an_imported_model_gives_its_model_and_a_context_that_it_has(run):
+def test_a_start_is_a_run_its_checkpoint_or_a_model(run):
     folder = Path(run())
+    for part in ("model", "checkpoints/step-3/model"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        start = read_start(str(folder / part))
+        assert (start.model.d_ff, start.data.path) == (48, "book.txt")
+    # What cannot be read is left to the loading of its weights.
+    for damage in ("not toml [", "[model]\nno = 1"):
+        (folder / "recipe.toml").write_text(damage)
+        assert read_start(str(folder)) is read_start(str(folder / "nothing")) is None
+    # An imported model gives a context that it has, and no text.
     (folder / "recipe.toml").unlink()
-    loaded = load_recipe("gpt", {"init.run": str(folder / "model")})
-    assert (loaded.recipe.model.d_ff, loaded.recipe.data.context) == (48, 64)
-    assert loaded.recipe.data.corpus == "python"  # the recipe's: the model brings no text
+    loaded = load_recipe("gpt", {"init.run": str(folder / "model")}).recipe
+    assert (loaded.model.d_ff, loaded.data.context, loaded.data.corpus) == (48, 64, "python")
 
 
 @pytest.mark.parametrize("name", rows(shipped_recipes(), 2))
@@ -374,13 +372,6 @@ def test_every_shipped_model_is_kept_as_it_is(run, name):
     sizes = {"vocab_size": 256, "context": before.data.context}
     kept, given = (resolve_model(each.model, **sizes) for each in (after, before))
     assert kept.model_dump() == given.model_dump()
-
-
-def test_a_start_that_cannot_be_read_is_left_to_the_loading_of_its_weights(run):
-    folder = Path(run())
-    for damage in ("not toml [", "[model]\nno = 1"):
-        (folder / "recipe.toml").write_text(damage)
-        assert read_start(str(folder)) is read_start(str(folder / "nothing")) is None
 
 
 def test_a_start_of_another_kind_is_refused_by_name(run):
