@@ -17,10 +17,12 @@ import hypothesis
 import pytest
 import torch
 
+from sublayer.cli import main
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.system import stages
 from sublayer.system.stage_displays import HeardStages, say_nothing
 from tests.breadth import TRIES_ALL
+from tests.commands.results import Result
 from tests.made import Workshop
 from tests.stories import write_stories
 
@@ -92,6 +94,22 @@ def workshop(tmp_path_factory):
 def made(workshop):
     """Finished runs by their kind (``tests/made.py``), which nothing alters."""
     return workshop.run
+
+
+@pytest.fixture(scope="session")
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBLAYER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def sublayer(capsys, own_cache):
+    def run(*words):
+        capsys.readouterr()  # of what made the files
+        return Result(main([str(word) for word in words]), *capsys.readouterr())
+
+    return run
 
 
 class _Quiet(SimpleHTTPRequestHandler):

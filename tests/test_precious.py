@@ -46,17 +46,15 @@ TINY = [*SMALL, "train.batch_sequences=2", "train.steps=2"]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(tmp_path_factory, own_cache):
     folder = tmp_path_factory.mktemp("precious")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-        (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran.\n" * 60)
-        assert cli.main(train(folder, folder / "run")) == 0
-        shutil.copytree(folder / "run", folder / "killed")
-        shutil.rmtree(folder / "killed" / "model")
-        (folder / "killed" / "record.json").unlink()
-        assert cli.main(["export", str(folder / "run"), str(folder / "gpt2")]) == 0
-        yield folder
+    (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran.\n" * 60)
+    assert cli.main(train(folder, folder / "run")) == 0
+    shutil.copytree(folder / "run", folder / "killed")
+    shutil.rmtree(folder / "killed" / "model")
+    (folder / "killed" / "record.json").unlink()
+    assert cli.main(["export", str(folder / "run"), str(folder / "gpt2")]) == 0
+    return folder
 
 
 def train(place, out):

@@ -1,5 +1,5 @@
-"""The runs and the command line of the tests of commands."""
+"""The runs of the tests of commands."""
 
-from tests.commands.conftest import own_cache, reviewer, sublayer, trained, translator
+from tests.commands.conftest import reviewer, trained, translator
 
-__all__ = ["own_cache", "reviewer", "sublayer", "trained", "translator"]
+__all__ = ["reviewer", "trained", "translator"]

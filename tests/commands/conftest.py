@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from sublayer import cli
-from tests.commands.results import Result
 from tests.commands.reviews import reviews, write_csv
 from tests.commands.translators import sentences, train_translator, write_pair
 from tests.task_files import write_rte
@@ -30,13 +29,6 @@ def finetuned(folder, *words):
 
 
 @pytest.fixture(scope="session")
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUBLAYER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(scope="session")
 def trained(tmp_path_factory, own_cache):
     """The folder of a run on bytes, beside its text ``text.txt``."""
     folder = tmp_path_factory.mktemp("trained")
@@ -44,16 +36,6 @@ def trained(tmp_path_factory, own_cache):
     words = (*SMALL, "train.steps=4", "train.batch_sequences=2", f"data.path={folder}/text.txt")
     assert cli.main(["train", "gpt", *words, "--out", f"{folder}/run"]) == 0
     return folder / "run"
-
-
-@pytest.fixture
-def sublayer(capsys, own_cache):
-    def run(*words):
-        capsys.readouterr()  # of what made the files
-        code = cli.main([str(word) for word in words])
-        return Result(code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

@@ -169,19 +169,15 @@ def test_a_study_that_can_compare_nothing_exits_as_failed_training(sublayer, tra
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
+def compared(tmp_path_factory, own_cache):
     place = tmp_path_factory.mktemp("report")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUBLAYER_CACHE", str(place / "cache"))
-        text = write_text(place / "river.txt")
-        compare("gpt", settings_of(text), vary=[FFN], seeds=3, out=place / "study")
+    text = write_text(place / "river.txt")
+    compare("gpt", settings_of(text), vary=[FFN], seeds=3, out=place / "study")
     return place / "study"
 
 
 @pytest.fixture
-def study(compared, tmp_path, monkeypatch):
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+def study(compared, here):
     return Path(shutil.copytree(compared, "study"))
 
 

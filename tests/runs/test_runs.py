@@ -87,9 +87,8 @@ def rows_of(data, recipe):
     return found
 
 
-def test_a_header_names_the_files_of_each_split_beside_their_sizes(tmp_path, monkeypatch):
+def test_a_header_names_the_files_of_each_split(tmp_path, monkeypatch, own_cache):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     for name, n_pairs in (("train", 200), ("valid", 30), ("test", 40)):
         for language in ("en", "de"):
             lines = (f"a cat sat on mat {n:03}\n" for n in range(n_pairs))
@@ -253,13 +252,9 @@ SMALL |= {"train.precision": "float32", "train.threads": 1}
 
 
 @pytest.fixture(scope="module")
-def glue(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("glue")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-        sizes = {"train": 120, "dev": 40}
-        write_stsb(write_sst2(folder, sizes), sizes)
-        yield folder
+def glue(tmp_path_factory, own_cache):
+    sizes = {"train": 120, "dev": 40}
+    return write_stsb(write_sst2(tmp_path_factory.mktemp("glue"), sizes), sizes)
 
 
 def finetuned(glue, out, task="sst2", n_seeds=None, **settings):
@@ -301,10 +296,9 @@ WATCHED |= {"train.steps": 6, "train.evaluate_steps": 2, "train.evaluate_tokens"
 WATCHED |= {"train.batch_sequences": 2, "train.threads": 1, "train.precision": "float32"}
 
 
-def test_every_evaluation_asks_and_nothing_else_changes(tmp_path, monkeypatch, capsys):
+def test_every_evaluation_asks_and_nothing_else_changes(tmp_path, own_cache, capsys):
     assert tuple(PROBES) == NAMES
     place = tmp_path
-    monkeypatch.setenv("SUBLAYER_CACHE", str(place / "cache"))
     write_tasks(place / "tasks")
     (place / "text.txt").write_text("\n".join(f"line {n} of a small text" for n in range(300)))
     tasks = ", ".join(f'{name} = "{place / "tasks"}"' for name in ("sst2", "winograd"))
@@ -324,8 +318,7 @@ def test_every_evaluation_asks_and_nothing_else_changes(tmp_path, monkeypatch, c
 
 
 @pytest.fixture
-def texts(tmp_path, monkeypatch):
-    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+def texts(tmp_path, own_cache):
     (tmp_path / "book.txt").write_text("The cat sat on the mat, and slept. " * 40)
     (tmp_path / "letters.txt").write_text("Another text, of which nothing is learned. " * 4)
     watched = {"data.watch": {"letters": str(tmp_path / "letters.txt")}, "data.split": "100/0/0"}

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import subprocess
+from contextlib import chdir
 from unittest.mock import Mock
 
 import pytest
@@ -14,7 +15,6 @@ from sublayer.loading import load
 from sublayer.suite import evaluate as computing
 from sublayer.suite import texts
 from sublayer.suite.candidate import find_candidates
-from tests.commands.results import Result
 from tests.task_files import write_rte, write_sst2
 from tests.torchrun import in_two_processes
 
@@ -31,7 +31,7 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(tmp_path_factory, own_cache):
     """A folder with the runs ``dec``, ``lstm``, ``enc`` and ``t5``, ``text.txt`` and ``glue``."""
     folder = tmp_path_factory.mktemp("suite")
     said = "the {} films of year {} were {}".format
@@ -40,24 +40,20 @@ def place(tmp_path_factory):
     (folder / "other.txt").write_text("\n".join(lines[:60]))
     sizes = {"train": 24, "dev": 8}
     write_rte(write_sst2(folder / "glue", sizes), sizes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
-        patch.chdir(folder)
+    with chdir(folder):
         for name, words in KINDS.items():
             assert cli.main(["train", *words, *TRAINING, "--out", name]) == 0
-        yield folder
+    return folder
 
 
 @pytest.fixture
-def evaluate(place, monkeypatch, capsys, tmp_path):
+def evaluate(place, monkeypatch, sublayer, tmp_path):
     """Evaluate runs by a suite of a text, in the folder of the runs."""
     monkeypatch.chdir(place)
 
     def run(suite, *words):
-        path = tmp_path / "suite.toml"
-        path.write_text(suite)
-        code = cli.main(["evaluate", *map(str, words), "--suite", str(path)])
-        return Result(code, *capsys.readouterr())
+        (tmp_path / "suite.toml").write_text(suite)
+        return sublayer("evaluate", *words, "--suite", tmp_path / "suite.toml")
 
     return run
 
@@ -74,10 +70,9 @@ def cells_of(found, column):
     return {row["name"]: row["cells"].get(column) for row in found["rows"]}
 
 
-def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, capsys):
+def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, sublayer):
     def alone(*words):
-        assert cli.main(["evaluate", "dec", *words, "--json"]) == 0
-        return json.loads(capsys.readouterr().out.splitlines()[-1])
+        return sublayer("evaluate", "dec", *words, "--json").found()
 
     suite = f'parameters = true\nspeed = true\n{TEXT}{TUNED}finetune = "{tmp_path}/tuned"\n{PROBE}'
     files = ("--csv", tmp_path / "card.csv", "--html", tmp_path / "card.html")
