@@ -5,8 +5,7 @@ import os
 from hypothesis import settings
 
 TRIES_ALL = os.environ.get("TESTS_ALL") == "1"
-_PART = 5
-"""Hypothesis tries a fifth of its examples each time, always the same ones."""
+_PART = 5  # a fifth of Hypothesis's examples, always the same ones
 
 
 def rows(cases, keep):

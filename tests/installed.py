@@ -148,7 +148,6 @@ def run(environment, folder, arguments):
 
 
 def outside(folder):
-    """Return the process's environment without what could lead back into the checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return {**kept, "SUBLAYER_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
 

@@ -1,8 +1,7 @@
 """Tiny runs of every kind of objective, made once a run of pytest and asked by many tests.
 
-All are the recipe ``gpt`` with a few settings laid over it, and ``made`` (a fixture of
-``tests/conftest.py``) gives the folder of one: made by the first test that asks, whichever of
-pytest's processes that is in, and read by all others. A test that alters a run copies it.
+All are the recipe ``gpt`` with a few settings over it. The fixture ``made`` gives the folder of
+one, made by the first test of any process that asks. A test that alters a run copies it.
 """
 
 from collections.abc import Callable
@@ -34,7 +33,6 @@ MASKED = {"model.kind": "encoder", "model.segments": "both", "model.head": "tran
 MASKED |= {"model.pooler": "tanh", "model.sentence_classes": 2, "objective.kind": "masked"}
 MASKED |= {"objective.masking": "word", "objective.sentence": "sop", "data.sentences": "lines"}
 MASKED |= {"data.tokenizer": "wordpiece", "data.vocab_size": 90}
-"""An encoder that is pre-trained on pairs of sentences."""
 TRANSLATION = {"model.kind": "encoder-decoder", "objective.kind": "translation"}
 TRANSLATION |= {"objective.label_smoothing": 0.1, "data.source_language": "en"}
 TRANSLATION |= {"data.target_language": "de", "data.tokenizer": "word-bpe", "data.vocab_size": 120}
@@ -45,20 +43,16 @@ SPAN |= {"data.vocab_size": 90, "data.sentinels": 20, "data.windows": "shuffled"
 PAIR = {"model.kind": "encoder", "model.segments": "both", "model.pooler": "tanh"}
 PAIR |= {"objective.kind": "supervised", "objective.orders": "random", "data.tasks": "stsb"}
 PAIR |= {"data.tokenizer": "wordpiece", "data.vocab_size": 90}
-"""An encoder that learns a number of two texts."""
 TRAVERSAL = {"objective.kind": "supervised", "objective.format": "traversal"}
 TRAVERSAL |= {"objective.language_weight": 0.5, "data.tasks": "copa", "data.tokenizer": "unigram"}
 TRAVERSAL |= {"data.vocab_size": 90}
-"""A decoder that learns to choose, and the texts themselves."""
 QUESTIONS = {"model.kind": "encoder", "model.segments": "both", "objective.kind": "supervised"}
 QUESTIONS |= {"objective.doc_stride": 4, "data.tasks": "squad", "data.tokenizer": "wordpiece"}
 QUESTIONS |= {"data.vocab_size": 90}
-"""An encoder that finds answers in windows of passages."""
 TEXT = {"model.kind": "encoder-decoder", "model.decoder_start": "pad"}
 TEXT |= {"model.positions": "relative", "objective.kind": "supervised", "objective.format": "text"}
 TEXT |= {"objective.target_length": 8, "data.tasks": {"sst2": 1.0, "rte": 2.0}}
 TEXT |= {"data.tokenizer": "unigram", "data.vocab_size": 90}
-"""An encoder-decoder that writes the answers of a mixture."""
 KINDS = {"causal": {}, "lstm": LSTM, "character": CHARACTER, "masked": MASKED}
 KINDS |= {"translation": TRANSLATION, "span": SPAN, "pair": PAIR, "traversal": TRAVERSAL}
 KINDS |= {"questions": QUESTIONS, "text": TEXT}

@@ -9,13 +9,10 @@ from beartype import BeartypeConf, beartype
 
 _beartype = beartype(conf=BeartypeConf(is_pep484_tower=True))
 """A number may be whole where the annotation says ``float``."""
-
 _UNCHECKED = {"sublayer.decode.beam", "sublayer.decode.sample"}
 """Their generators are in inference mode, which PyTorch would not see once they are wrapped."""
-
 _MOST_CALLS = 12
 """Calls of a function that one test checks: a training of many steps repeats the same shapes."""
-
 _calls, _left_alone = Counter(), []
 
 

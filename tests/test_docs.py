@@ -93,8 +93,7 @@ SMALLER = {
 }
 """Lengths and sizes that the pages show, and what takes seconds."""
 WITH_LINKS = ("*.md", "docs/*.md", "benchmarks/**/*.md", "records/*/*.md", "tests/**/*.md")
-REFERENCE = ("fields", "commands", "devices", "records", "tasks")
-GENERATED = [f"reference/{name}.md" for name in REFERENCE]
+GENERATED = [f"reference/{it}.md" for it in ("fields", "commands", "devices", "records", "tasks")]
 """What ``docs/generate.py`` writes; the build of the site checks links to it."""
 
 

@@ -16,7 +16,7 @@ from sublayer.files.checkpoints import checkpoint_path, new_checkpoint
 from sublayer.loading import find_recipe, load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
-from tests.checkpoints import state
+from tests.alterations import state
 
 TOKENIZER = {"tokenizer.json": train_tokenizer("bytes", ()).serialize()}
 
@@ -91,6 +91,8 @@ def test_a_model_is_in_evaluation_mode_with_config_and_tokenizer(tmp_path):
     for asked, dtype in ((None, torch.float64), (torch.bfloat16, torch.bfloat16)):
         model = load(tmp_path / "bare", dtype=asked)
         assert (model.embedding.weight.dtype, model.tokenizer) == (dtype, None)
+    with pytest.raises(ConfigError, match="device 'cuda:97' is not there"):
+        load(tmp_path / "bare", device="cuda:97")
 
 
 def test_ids_that_only_the_tokenizer_has_are_refused_and_others_seen(tmp_path):
@@ -102,16 +104,13 @@ def test_ids_that_only_the_tokenizer_has_are_refused_and_others_seen(tmp_path):
     assert tokenizer.decode([1, 255, 2, 2, 7, 8]).decode() == "a\ufffdbb\ufffd\ufffd"
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path):
+def test_a_folder_without_a_model_or_with_a_damaged_one_is_refused(tmp_path):
     (tmp_path / "file").touch()
     assert "file is a file, not a folder" in refusal(tmp_path / "file")
     run = write_run(tmp_path / "empty", best=None)
     assert "has no model and no whole checkpoint" in refusal(run)
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     assert "sublayer import huggingface" in refusal(tmp_path)
-
-
-def test_a_damaged_model_is_refused(tmp_path):
     weights = save(tmp_path / "model") / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:200])
     assert "damaged or cut short" in refusal(tmp_path / "model")
@@ -121,8 +120,3 @@ def test_a_damaged_model_is_refused(tmp_path):
     assert "shape [24, 6], its config asks for [5, 6]" in refusal(tmp_path / "other")
     config.write_text("{")
     assert "is not JSON" in refusal(tmp_path / "other")
-
-
-def test_a_device_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="device 'cuda:97' is not there"):
-        load(save(tmp_path / "model"), device="cuda:97")

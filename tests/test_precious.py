@@ -150,8 +150,7 @@ SETTINGS |= {"train.threads": 1, "train.evaluate_steps": 3, "train.checkpoint_st
 SETTINGS |= {"train.evaluate_tokens": 64, "optimizer.warmup_steps": 2}
 ASKING = ("resume", "evaluate", "generate", "load", "base")
 READING_FIRST = (*ASKING[1:], "resume")
-KEPT = ("recipe.toml", "record.json", "model")
-"""Files of a run that a command never writes anew."""
+KEPT = ("recipe.toml", "record.json", "model")  # which a command never writes anew
 Runs = namedtuple("Runs", "ended interrupted text altered")
 
 

@@ -67,7 +67,6 @@ def test_a_number_of_things():
     found = [count(1, "step", ","), count(2000, "step", ","), count(2, "process", ",")]
     assert found == ["1 step", "2,000 steps", "2 processes"]
     assert [count(n, "epoch", ".3g") for n in (1.004, 0.5)] == ["1 epoch", "0.5 epochs"]
-    # A name is no number.
     numbers = _FORMS.keys() - {"model.positions", "data.tokenizer"}
     named = [name_setting(field, 1) for field in numbers]
     assert [text for text in named if re.search(r"\b1 \w+s\b", text)] == []

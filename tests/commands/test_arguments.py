@@ -110,12 +110,6 @@ def test_an_argument_that_no_file_takes_is_refused(sublayer, command, value, loo
     assert list(Path().iterdir()) == [loop]
 
 
-@pytest.mark.parametrize("value", [*HOSTILE_TEXTS, "{a=nan}", "[[1]]", "{" + "a." * 9000], ids=len)
-def test_any_setting_is_planned_or_refused(sublayer, value):
-    for key in ("train.seed", "model.block", "data.path", "data.tokenizer", "init.run", "title"):
-        check_refused(sublayer, "plan", "gpt", f"{key}={value}", may_be_accepted=True)
-
-
 @pytest.mark.parametrize("arguments, message", [
     ({"penalty": float("nan")}, "^--length-penalty nan must be finite$"),
     ({"runs": [Path("a\udcff")]}, r"^RUN 'a\\udcff' is not UTF-8"),
@@ -204,10 +198,8 @@ def test_runs_below_runs_are_completed(ask, trained, tmp_path, monkeypatch):
 
 
 def test_bash_replaces_the_part_behind_its_word_breaks(sublayer, monkeypatch):
-    for line, words in (
-        ("train gpt model.ffn=sw", "swish \nswiglu \n"),
-        ("recipes 'mod", "modern \n"),
-    ):
+    expected = {"train gpt model.ffn=sw": "swish \nswiglu \n", "recipes 'mod": "modern \n"}
+    for line, words in expected.items():
         asked = {"COMP_LINE": f"sublayer {line}", "COMP_POINT": str(len(line) + 9)}
         for name, value in {VARIABLE: "bash", "COMP_WORDBREAKS": " \t\n=:", **asked}.items():
             monkeypatch.setenv(name, value)

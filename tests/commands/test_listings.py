@@ -13,15 +13,6 @@ from sublayer.tasks.registry import TASKS
 from tests.commands.results import unwrapped
 
 
-def test_changes_of_a_recipe_leave_out_defaults_and_derived_values(sublayer):
-    words = ("recipes", "modern", "model.n_heads=2", "--json")
-    every, changed = (sublayer(*words, *o).answer()["fields"] for o in ((), ("--changed",)))
-    assert changed.items() <= every.items()
-    origins = {field["origin"] for field in changed.values()}
-    assert origins == {"command line", "recipe gpt", "recipe modern"}
-    assert "name one, such as modern" in sublayer("recipes", "--changed").refusal()
-
-
 @pytest.mark.parametrize("asked, found", [
     ("d_ff", ["model.d_ff"]), ("kind", ["model.kind", "objective.kind", "optimizer.kind"]),
     ("learning rate", ["optimizer.lr"]), ("SwiGLU", ["model.ffn"]), ("train", list(keys("train"))),
@@ -31,8 +22,7 @@ def test_fields_are_found_by_name_by_choice_and_by_description(sublayer, asked, 
     assert [f"{field['table']}.{field['name']}" for field in listed][: len(found)] == found
 
 
-def test_all_fields_and_their_schema_are_listed(sublayer):
-    assert set(keys()) <= set(sublayer("fields").shown().splitlines())
+def test_the_schema_of_all_fields_is_printed(sublayer):
     assert json.loads(sublayer("fields", "--schema").shown()) == json_schema()
     assert sublayer("fields", "--schema", "--json").answer() == json_schema()
 
@@ -104,11 +94,8 @@ def test_a_plan_counts_trials_and_looks_at_the_disk_that_is_named(sublayer, tmp_
 
 @pytest.fixture
 def planned(sublayer):
-    def plan(words):
-        asked = ("plan", "gpt", "model.vocab_size=1000", "train.steps=3600", *words.split())
-        return sublayer(*asked, "--json").found()
-
-    return plan
+    asked = ("plan", "gpt", "model.vocab_size=1000", "train.steps=3600", "--json")
+    return lambda words: sublayer(*asked, *words.split()).found()
 
 
 def test_time_and_price_follow_from_the_datasheet(planned):

@@ -80,8 +80,7 @@ def test_a_run_is_scored_on_its_splits(sublayer, translator):
 def test_a_run_is_tested_against_another_and_against_a_file(sublayer, translator, tmp_path):
     earliest = checkpoints(translator)[0]
     found = evaluated(sublayer, translator, "--against", earliest)
-    alone = evaluated(sublayer, earliest)
-    measures = found["against"]["measures"]
+    alone, measures = evaluated(sublayer, earliest), found["against"]["measures"]
     for name in MEASURES:
         paired, expected = measures[name], pytest.approx((found[name], alone[name]))
         assert (paired["value"], paired["other"]) == expected

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sublayer.config.fields.catalog import TABLES, keys
 from sublayer.config.fields.messages import LONGEST_VALUE, show
 from sublayer.config.layering.layers import load_recipe
-from sublayer.config.layering.overrides import override_layer
 from sublayer.config.recipe import Recipe
 from sublayer.config.table import Table
 from sublayer.errors import ConfigError, SublayerError
@@ -201,15 +200,7 @@ def test_any_value_is_shown_in_a_short_line(value):
     assert show([HUGE]) == "[a whole number of 5,000 digits]"
 
 
-def test_texts_of_brackets_and_of_thousands_of_parts_are_texts(monkeypatch):
-    assert load_recipe("gpt", ["data.path=" + "[" * 5000]).recipe.data.path == "[" * 5000
-    text = "{" + "a." * 30_000 + "b = 1.0}"
-    monkeypatch.delattr("sublayer.files.parsing.tomllib.loads")
-    assert override_layer([f"data.path={text}"], "command line").values == {"data.path": text}
-
-
 def numbers(annotation, metadata=()):
-    """Give the constraints on each number that an annotation takes."""
     if get_origin(annotation) is Annotated:
         yield from numbers(get_args(annotation)[0], (*metadata, *get_args(annotation)[1:]))
     elif get_origin(annotation) in (Union, types.UnionType, tuple):

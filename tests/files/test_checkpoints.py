@@ -15,8 +15,7 @@ from sublayer.files.arrays import dump_arrays, load_arrays
 from sublayer.files.checkpoints import checkpoint_path, new_checkpoint, newest_checkpoint
 from sublayer.files.tensor_headers import Header
 from sublayer.files.tensor_parts import StoredTensors, read_stored, read_stored_headers
-from tests.alterations import write_manifest_anew
-from tests.checkpoints import state
+from tests.alterations import state, write_manifest_anew
 
 WEIGHTS = Path("model", "model.safetensors")
 

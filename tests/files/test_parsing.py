@@ -1,7 +1,6 @@
 """Small files: values of JSON and TOML, measurements among them, and a line of error for others."""
 
 import json
-import math
 import os
 
 import pytest
@@ -65,12 +64,6 @@ def test_files_are_limited_in_bytes_and_their_errors_name_them(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match="pipe cannot be read: it is no file that stays"):
         read_json(tmp_path / "pipe", DataError)
-
-
-def test_a_setting_that_is_no_value_of_toml_is_a_text():
-    texts = ("9" * 5000, "-inf", "1\nb = 2", "{a = [1, 'x']}")
-    values = ["9" * 5000, -math.inf, "1\nb = 2", {"a": [1, "x"]}]
-    assert list(map(parsing.parse_toml_value, texts)) == values
 
 
 @pytest.fixture

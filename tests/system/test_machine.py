@@ -25,7 +25,6 @@ from tests.waiting import waits_until
 
 
 def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
-    # Without /proc, /sys, affinity and the C library's own calls.
     files = [(machine, "_CPUINFO"), (resources, "_CPUINFO"), (memory, "_MEMINFO")]
     for module, name in (*files, (peak_memory, "_STATUS"), (peak_memory, "_CLEAR")):
         monkeypatch.setattr(module, name, tmp_path / "missing" / name)

@@ -59,7 +59,6 @@ def test_in_a_pipe_a_stage_has_a_line_after_a_second_and_then_every_ten():
 
 def test_on_a_terminal_the_innermost_stage_is_a_line_below_all_notes(monkeypatch):
     def seen():
-        """The lines of a terminal after all that was written."""
         return [line.split("\x1b[K")[-1] for line in stream.getvalue().split("\n")]
 
     monkeypatch.setenv("COLUMNS", "40")
