@@ -94,9 +94,7 @@ def test_a_result_that_cannot_be_printed_is_one_line_and_exit_1(place, state, li
 
 def test_files_never_take_the_place_of_closed_streams(tmp_path):
     program = "from sublayer.system.streams import lasting_streams\n"
-    program += (
-        "with lasting_streams(), open('number', 'w') as file: print(file.fileno(), file=file)"
-    )
+    program += "with lasting_streams(), open('n', 'w') as file: print(file.fileno(), file=file)"
     (tmp_path / "probe.py").write_text(program)
     assert shell(f"{sys.executable} probe.py <&- >&- 2>&-", tmp_path).returncode == 0
     assert int((tmp_path / "n").read_text()) > 2
