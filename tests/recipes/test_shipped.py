@@ -94,7 +94,7 @@ PUBLISHED = {
         train.batch_sequences=64 train.epochs=100 model.dropout_embedding_of=matrix
         optimizer.form=gpt1 optimizer.betas=[0.9,0.999] optimizer.eps=1e-8 optimizer.clip_norm=1
         optimizer.weight_decay=0.01 optimizer.decay_vectors=false model.norm_order=post
-        model.norm_eps=1e-5 model.init=normal model.init_std=0.02 model.softmax=all""",
+        model.init=normal model.init_std=0.02 model.softmax=all""",
 }
 
 
@@ -110,7 +110,8 @@ def test_gpt1_has_the_parameters_and_rates_of_its_release():
     # Tokens, positions and 12 blocks (openai/finetune-transformer-lm).
     assert count_parameters(model).total == 31_087_104 + 393_216 + 85_054_464 == 116_534_784
     assert (model.d_head, model.d_ff, model.max_len) == (64, 3072, 512)
-    assert (model.ffn, model.gelu, model.positions) == ("gelu", "tanh", "learned")
+    assert (model.final_norm, model.norm_eps, model.positions) == ("none", 1e-5, "learned")
+    assert (model.ffn, model.gelu, model.head_bias) == ("gelu", "tanh", False)
     assert model.dropout == model.dropout_attention == model.dropout_embedding == 0.1
     steps = (0, 1000, 2000, 100_000, 200_000)
     rates = [learning_rate(recipe.optimizer, step, 200_000) for step in steps]
