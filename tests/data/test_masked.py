@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -124,11 +124,11 @@ def test_pairs_are_distributed_as_by_the_published_procedure(task, alone, target
 
 
 def test_pairs_do_not_depend_on_how_many_documents_are_planned_at_once(monkeypatch):
-    documents = [[3, 4, 2] * (n % 5 + 1) for n in range(40)]
-    whole = rows(made(documents, task="nsp"))
-    for size in (1, 7, 50):
+    documents, found = [[3, 4, 2] * (n % 5 + 1) for n in range(40)], []
+    for size in (1, 7, 50, 10_000):
         monkeypatch.setattr(pairs_module, "_BLOCK_SENTENCES", size)
-        assert rows(made(documents, task="nsp")) == whole
+        found.append(rows(made(documents, task="nsp")))
+    assert found[1:] == found[:1] * 3
 
 
 DOCUMENT = st.lists(st.integers(1, 30), min_size=1, max_size=12)
@@ -233,21 +233,22 @@ def test_the_longer_sentence_is_cut_first_and_then_both_by_a_coin():
     assert chisquare(counts, binom.pmf(np.arange(8), 7, 0.5) * 2000).pvalue > P_LOW
 
 
+def philox(seed=0):
+    return np.random.Generator(np.random.Philox(seed))
+
+
 CLS, SEP, MASK, N_SPECIAL, VOCAB_SIZE = 2, 3, 4, 5, 50
 VOCABULARY = MaskVocabulary(MASK, np.arange(VOCAB_SIZE) >= N_SPECIAL)
 
 
 def sequence(n_words, generator):
     """[CLS] words of one to three pieces [SEP], with another [SEP] in the middle."""
-    ids, starts = [CLS], [True]
-    for word in range(n_words):
-        if word == n_words // 2:
-            ids.append(SEP)
-            starts.append(True)
-        for piece in range(int(generator.integers(1, 4))):
-            ids.append(int(generator.integers(N_SPECIAL, VOCAB_SIZE)))
-            starts.append(piece == 0)
-    return np.array([*ids, SEP]), np.array([*starts, True])
+    lengths = generator.integers(1, 4, n_words).tolist()
+    words = [generator.integers(N_SPECIAL, VOCAB_SIZE, length).tolist() for length in lengths]
+    half = n_words // 2
+    words = [[CLS], *words[:half], [SEP], *words[half:], [SEP]]
+    starts = [place == 0 for word in words for place in range(len(word))]
+    return np.array([*chain(*words)]), np.array(starts)
 
 
 def positions_of(ids, starts, generator, **rule):
@@ -255,21 +256,15 @@ def positions_of(ids, starts, generator, **rule):
     return masked.positions.tolist()
 
 
-def runs(positions):
-    """Lengths of what is contiguous."""
-    groups = groupby(enumerate(positions), key=lambda pair: pair[1] - pair[0])
-    return [len(list(group)) for _, group in groups]
-
-
 def test_the_number_of_predictions_is_the_rounded_share():
     # 0.15 * 512 = 76.8; 0.15 * 30 = 4.5 and 0.15 * 50 = 7.5 go to the even neighbour; 0.15 * 3 =
     # 0.45 is raised to 1.
-    rule = MaskRule()
-    assert [rule.n_predictions(n, n - 2) for n in (512, 30, 50, 3)] == [77, 4, 8, 1]
-    assert MaskRule(most=20).n_predictions(512, 509) == 20
-    assert MaskRule(most=100).n_predictions(512, 509) == 77
-    assert MaskRule(counts="maskable").n_predictions(512, 100) == 15
-    assert MaskRule(share=1.0).n_predictions(10, 7) == 7
+    for rule, sizes, expected in (
+        (MaskRule(), [(512, 510), (30, 28), (50, 48), (3, 1)], [77, 4, 8, 1]),
+        (MaskRule(most=20), [(512, 509), (100, 98)], [20, 15]),
+        (MaskRule(counts="maskable"), [(512, 100)], [15]), (MaskRule(share=1.0), [(10, 7)], [7]),
+    ):  # fmt: skip
+        assert [rule.n_predictions(*each) for each in sizes] == expected
 
 
 RULE = st.builds(
@@ -302,19 +297,18 @@ def test_words_are_predicted_whole_and_what_is_masked_keeps_its_target(n_words, 
 
 
 def test_predictions_become_masks_random_tokens_or_themselves_by_eighty_ten_ten():
-    ids, generator, rule = np.full(400, 20), philox(), MaskRule(share=0.5)
-    masked = [mask_tokens(ids, None, rule, VOCABULARY, generator) for _ in range(200)]
-    seen = np.concatenate([each.ids[each.positions] for each in masked])
+    def counted(n, rule, **more):
+        vocabulary = MaskVocabulary(MASK, VOCABULARY.is_maskable, **more)
+        masked = mask_tokens(np.full(n, 20), None, rule, vocabulary, philox())
+        return np.bincount(masked.ids[masked.positions], minlength=VOCAB_SIZE)
+
     # A random token is uniform over all 50 ids, specials, the mask and the token itself included.
     expected = np.full(VOCAB_SIZE, 0.1 / VOCAB_SIZE)
     expected[[MASK, 20]] += [0.8, 0.1]
-    counts = np.bincount(seen, minlength=VOCAB_SIZE)
-    assert chisquare(counts, expected * 200 * 200).pvalue > P_LOW
+    assert chisquare(counted(80_000, MaskRule(share=0.5)), expected * 40_000).pvalue > P_LOW
     # Random tokens begin where they may.
-    vocabulary = MaskVocabulary(MASK, VOCABULARY.is_maskable, random_low=N_SPECIAL)
     rule = MaskRule(share=1.0, p_mask=0.0, p_random=1.0)
-    seen = mask_tokens(np.full(45_000, 20), None, rule, vocabulary, philox()).ids
-    counts = np.bincount(seen, minlength=VOCAB_SIZE)
+    counts = counted(45_000, rule, random_low=N_SPECIAL)
     assert counts[:N_SPECIAL].sum() == 0 and chisquare(counts[N_SPECIAL:]).pvalue > P_LOW
 
 
@@ -331,23 +325,7 @@ def test_a_piece_after_a_special_token_begins_a_word():
         positions_of(ids, None, philox(), unit="word")
 
 
-def test_lengths_of_ngrams_follow_their_probabilities():
-    ids, starts = np.full(1000, 10), np.ones(1000, dtype=bool)
-    counts = np.zeros(3)
-    rule = {"unit": "ngram", "favours": "long"}
-    for seed in range(2000):
-        lengths = runs(positions_of(ids, starts, philox(seed), most=3, **rule))
-        assert sum(lengths) == 3
-        counts[len(lengths) - 1] += 1
-    # Three predictions: 3; 2 and 1; 1 and, made shorter where it is 3, 2; 1, 1 and 1. Few touch in
-    # 1,000 words.
-    p1, p2, p3 = 2 / 11, 3 / 11, 6 / 11
-    assert chisquare(counts, np.array([p3, p2 + p1 * (1 - p1), p1 * p1]) * 2000).pvalue > P_LOW
-    drawn = [positions_of(ids, starts, philox(n), most=5, longest=5, **rule) for n in range(40)]
-    assert max(max(runs(positions)) for positions in drawn) == 5
-
-
-def released_ngrams(words, n_predictions, rng):
+def released_ngrams(words, n_predictions, weights, rng):
     """Follow the published procedure step by step, as a set of positions."""
     candidates = [[[*chain(*words[at : at + n])] for n in (1, 2, 3)] for at in range(len(words))]
     rng.shuffle(candidates)
@@ -355,7 +333,7 @@ def released_ngrams(words, n_predictions, rng):
     for ngrams in candidates:
         if len(covered) >= n_predictions:
             break
-        n = rng.choices((1, 2, 3), (6, 3, 2))[0]
+        n = rng.choices((1, 2, 3), weights)[0]
         while n > 1 and len(covered) + len(ngrams[n - 1]) > n_predictions:
             n -= 1
         positions = ngrams[n - 1]
@@ -364,19 +342,24 @@ def released_ngrams(words, n_predictions, rng):
     return tuple(sorted(covered))
 
 
-def test_ngrams_are_distributed_as_by_the_published_procedure():
+@pytest.mark.parametrize("favours, weights", [("short", (6, 3, 2)), ("long", (2, 3, 6))])
+def test_ngrams_are_distributed_as_by_the_published_procedure(favours, weights):
     # Seven words of 1 to 3 pieces, with a separator after the third; 6 of 13 pieces.
     words = [[1], [2, 3], [4, 5, 6], [8], [9, 10, 11], [12], [13, 14]]
     ids = np.array([CLS, *[10] * 6, SEP, *[10] * 7, SEP])
     starts = np.isin(np.arange(16), [0, 7, 15, *(word[0] for word in words)])
-    rng = random.Random(0)
-    theirs = Counter(released_ngrams(words, 6, rng) for _ in range(20_000))
-    rule = {"unit": "ngram", "share": 6 / 16}
+    rng, rule = random.Random(0), {"unit": "ngram", "share": 6 / 16, "favours": favours}
+    theirs = Counter(released_ngrams(words, 6, weights, rng) for _ in range(20_000))
     ours = Counter(tuple(positions_of(ids, starts, philox(n), **rule)) for n in range(5000))
     common = [positions for positions in theirs if theirs[positions] + ours[positions] >= 25]
     table = [[counts[positions] for positions in common] for counts in (theirs, ours)]
     assert sum(map(sum, table)) > 0.98 * 25_000
     assert chi2_contingency(table).pvalue > P_LOW
+    # Of five predictions among many words, some are one n-gram.
+    ids, starts = np.full(1000, 10), np.ones(1000, dtype=bool)
+    rule = {"unit": "ngram", "most": 5, "longest": 5, "favours": favours}
+    drawn = [np.diff(positions_of(ids, starts, philox(n), **rule)).tolist() for n in range(40)]
+    assert [1] * 4 in drawn
 
 
 def examples_of(lengths):
@@ -455,9 +438,9 @@ def test_static_copies_repeat_after_so_many_passes():
     (source,) = batches._sources
     ends = np.cumsum([0, *map(source.count, range(5))]).tolist()
     passes = [used(batches, start, stop - start) for start, stop in pairwise(ends)]
-    assert sorted(passes[0]) == sorted(passes[2]) == sorted(passes[4])
-    assert sorted(passes[1]) == sorted(passes[3])
-    assert not set(passes[0]) & set(passes[1])
+    first, second = sorted(passes[0]), sorted(passes[1])
+    assert list(map(sorted, passes)) == [first, second, first, second, first]
+    assert not set(first) & set(second)
     assert passes[0] != passes[2], "each pass has an order of its own"
 
 
@@ -466,13 +449,11 @@ def test_a_mixture_gives_its_shares_in_every_stretch_and_passes_through_each_sou
     # Two documents a source, of 4, 6 and 8 examples in all.
     documents = [[7] * 3 * (number // 2 + 2) for number in range(6)]
     split = numbered(documents, source_starts=[0, 2, 4], weights=weights)
-    firsts = split.store.source_starts.tolist()
-    texts = [[] for _ in weights]
-    sources = []
-    for row in used(batches_of(split, **UNMASKED, p_short=0.0), 0, 240):
-        text = text_of(row)
-        sources.append(int(np.searchsorted(firsts, text[0], side="right")) - 1)
-        texts[sources[-1]].append(text)
+    firsts, texts = split.store.source_starts.tolist(), [[] for _ in weights]
+    rows = list(map(text_of, used(batches_of(split, **UNMASKED, p_short=0.0), 0, 240)))
+    sources = [int(np.searchsorted(firsts, text[0], side="right")) - 1 for text in rows]
+    for number, text in zip(sources, rows, strict=True):
+        texts[number].append(text)
     for start, n in ((0, 20), (60, 100), (131, 20)):
         counts = Counter(sources[start : start + n])
         for number, weight in enumerate(weights):
@@ -509,8 +490,9 @@ def test_steps_are_filled_with_pairs_of_similar_length_each_once_a_pass():
 def test_texts_and_tokenizers_without_examples_are_refused():
     bpe = train_tokenizer("bpe", [b"one two three"], vocab_size=260)
     settings = pair_settings(MaskedObjective(), numbered(LENGTHS).tokenizer, context=CONTEXT)
+    more = {"context": CONTEXT, "batch_sequences": 1, "seed": 0}
     with pytest.raises(ConfigError, match=r"source 0 has no \[PAD\], no \[CLS"):
-        PairBatches(split_of([["one"]], bpe), settings, context=CONTEXT, batch_sequences=1, seed=0)
+        PairBatches(split_of([["one"]], bpe), settings, **more)
     with pytest.raises(DataError, match="two documents"):
         batches_of(numbered([[3, 4, 5]]), sentence="nsp").batch(0)
     with pytest.raises(DataError, match="no document gives a pair of sentences"):
@@ -518,7 +500,3 @@ def test_texts_and_tokenizers_without_examples_are_refused():
     # Two documents whose short examples, one pass in a few, leave nothing but single sentences.
     batches = batches_of(numbered([[10, 10], [9, 8]]), single_sentence="drop", p_short=0.5)
     assert all(len(batches.batch(step).labels) > 0 for step in range(100))
-
-
-def philox(seed=0):
-    return np.random.Generator(np.random.Philox(seed))

@@ -20,6 +20,7 @@ from sublayer.data.store import TokenStore
 from sublayer.data.texts import find_texts
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.errors import DataError
+from tests.data.releases import write_release
 
 FIELDS = Fields("en", "de")
 SOURCE, TARGET = ["a cat .", "", "two\u2028dogs"], ["eine Katze .", "leer", "zwei Hunde"]
@@ -71,31 +72,22 @@ def test_filters_count_dropped_pairs():
     assert PairFilter().keeps(["x"] * 1000, ["y"])
 
 
-LONG = "One very long sentence about nothing at all here"
-EN = ["A man's hat.", "Two dogs, running!", "", LONG, "A hat"]
+EN = ["A man's hat.", "Two dogs, running!", "", "One very long sentence about nothing at all here"]
+EN += ["A hat"]
 DE = ["Der Hut eines Mannes.", "Zwei Hunde rennen!", "leer", "kurz", "Ein Hut"]
 
 
-@pytest.fixture
-def files(tmp_path):
+def test_training_is_filtered_and_scored_texts_are_whole(tmp_path, capsys):
+    fields = {"source_language": "en", "target_language": "de", "moses": "tokenize"}
     for language, lines in (("en", EN), ("de", DE)):
         # Equal pairs would all be in one split.
         train = [f"{line} {number}" if line else "" for number in range(8) for line in lines]
-        (tmp_path / f"train.{language}").write_text("\n".join([*train, ""]))
-        (tmp_path / f"test.{language}").write_text("\n".join([*lines, " ", ""]))
-    return tmp_path
-
-
-def prepared(files, **fields):
-    paths = {"source_path": str(files / "train.en"), "target_path": str(files / "train.de")}
-    languages = {"source_language": "en", "target_language": "de", "moses": "tokenize"}
-    given = {**paths, **languages, "tokenizer": "word-bpe", "vocab_size": 90, **fields}
-    return prepare(DataConfig(**given), cache=files / "cache")
-
-
-def test_training_is_filtered_and_scored_texts_are_whole(files, capsys):
-    held = {"test_source_path": str(files / "test.en"), "test_target_path": str(files / "test.de")}
-    data = prepared(files, max_words_ratio=3.0, lowercase=True, **held)
+        for split, text in (("train", [*train, ""]), ("test", [*lines, " ", ""])):
+            (tmp_path / f"{split}.{language}").write_text("\n".join(text))
+            side = "source_path" if language == "en" else "target_path"
+            fields["test_" * (split == "test") + side] = str(tmp_path / f"{split}.{language}")
+    rules = {"max_words_ratio": 3.0, "lowercase": True, "tokenizer": "word-bpe", "vocab_size": 90}
+    data = prepare(DataConfig(**fields, **rules), cache=tmp_path / "cache")
     known = {("a man 's hat .", DE[0].lower()), ("two dogs , running !", DE[1].lower())}
     known.add(("a hat", "ein hut"))
     parts = np.split(data.train.ids, data.train.sentence_starts[1:])
@@ -114,23 +106,6 @@ def test_training_is_filtered_and_scored_texts_are_whole(files, capsys):
 IWSLT = {"de": "Das ist Satz {}.", "en": "This is sentence {}."}
 
 
-def write_iwslt(folder, n_pairs=60):
-    place = folder / "iwslt14" / "de-en"
-    place.mkdir(parents=True)
-    sets = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
-    for language, text in IWSLT.items():
-        lines = ["<url>http://www.ted.com/talks/x</url>", f"<title>{text.format('title')}</title>"]
-        lines += [f"<description>TED Talk: {text.format('description')}</description>"]
-        lines += [f" {text.format(number)} " for number in range(n_pairs - 2)]
-        (place / f"train.tags.de-en.{language}").write_text("\n".join(lines) + "\n")
-        end = "&amp; it\N{RIGHT SINGLE QUOTATION MARK}s </seg>\n"
-        for number, name in enumerate(sets):
-            texts = [text.format(10 * number + id_) for id_ in (1, 2)]
-            body = "".join(f'<seg id="{id_}"> {each} {end}' for id_, each in enumerate(texts, 1))
-            body = f"<srcset><doc>\n<title>no segment</title>\n{body}</doc></srcset>"
-            (place / f"IWSLT14.{name}.de-en.{language}.xml").write_text(body)
-
-
 def test_iwslt14_is_divided_as_its_script_does(tmp_path, monkeypatch):
     def read(source="de", target="en", **fields):
         given_ = {"corpus": "iwslt14", "tokenizer": "word-bpe", **fields}
@@ -139,7 +114,21 @@ def test_iwslt14_is_divided_as_its_script_does(tmp_path, monkeypatch):
         return {split: read_pairs(texts.ranges(split)) for split in ("train", "valid", "test")}
 
     monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path))
-    write_iwslt(tmp_path)
+    names = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
+    files, url = {}, "<url>http://www.ted.com/talks/x</url>"
+    for language, text in IWSLT.items():
+        lines = [url, f"<title>{text.format('title')}</title>"]
+        lines += [f"<description>TED Talk: {text.format('description')}</description>"]
+        lines += [f" {text.format(number)} " for number in range(58)]
+        files[f"train.tags.de-en.{language}"] = "\n".join(lines) + "\n"
+        end = "&amp; it\N{RIGHT SINGLE QUOTATION MARK}s </seg>\n"
+        for first, name in enumerate(names):
+            texts = [(id_, text.format(10 * first + id_)) for id_ in (1, 2)]
+            body = "".join(f'<seg id="{id_}"> {each} {end}' for id_, each in texts)
+            body = f"<srcset><doc>\n<title>no segment</title>\n{body}</doc></srcset>"
+            files[f"IWSLT14.{name}.de-en.{language}.xml"] = body
+    files = {name: content.encode() for name, content in files.items()}
+    write_release(tmp_path / "iwslt14" / "de-en", files)
     splits = read()
     assert [len(pairs) for pairs in splits.values()] == [58, 2, 10]
     every = [IWSLT["de"].format("title"), f"TED Talk: {IWSLT['de'].format('description')}"]
@@ -196,14 +185,10 @@ def rows(batch):
     return found
 
 
-def pairs_in(split):
-    starts = [*split.store.sentence_starts.tolist(), len(split.ids)]
-    texts = [tuple(split.ids[low:high].tolist()) for low, high in pairwise(starts)]
-    return list(zip(texts[::2], texts[1::2], strict=True))
-
-
 def test_every_pair_is_used_once_an_epoch_in_batches_of_the_epoch():
     split = random_split(400)
+    starts = [*split.store.sentence_starts.tolist(), len(split.ids)]
+    texts = [tuple(split.ids[low:high].tolist()) for low, high in pairwise(starts)]
     batches = TranslationBatches(split, context=32, batch_tokens=256, seed=1)
     step, seen = 0, []
     for epoch in range(3):
@@ -214,7 +199,8 @@ def test_every_pair_is_used_once_an_epoch_in_batches_of_the_epoch():
             assert batches.n_tokens(step) == batch.n_predicted
             found.append(rows(batch))
             step += 1
-        assert sorted(pair for batch in found for pair in batch) == sorted(pairs_in(split))
+        used = sorted(pair for batch in found for pair in batch)
+        assert used == sorted(zip(texts[::2], texts[1::2], strict=True))
         seen.append({frozenset(batch) for batch in found})
     assert seen[0] != seen[1] != seen[2]
     assert batches.steps(2) == batches.n_batches(0) + batches.n_batches(1)

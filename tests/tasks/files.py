@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sublayer.tasks.example import Answer
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.registry import TASKS, find_files, read_split
 
@@ -39,6 +40,10 @@ def ids(split: ReadSplit) -> list[str]:
 
 def texts(split: ReadSplit) -> list[list[str]]:
     return [list(example.fields.values()) for example in split.examples]
+
+
+def answers(split: ReadSplit) -> list[tuple[Answer, ...]]:
+    return [example.answers for example in split.examples]
 
 
 PASSAGE = "(CNN) Ann Lee met Bo Lee in Rome.\n@highlight\nRome was warm\n@highlight\nAnn left"

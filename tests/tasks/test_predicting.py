@@ -1,4 +1,4 @@
-"""Models' descriptions of tasks, rows to be answered, and files that are handed in."""
+"""Tasks as pairs, traversals and texts; answers read from texts; rows to be answered, handed in."""
 
 import csv
 import json
@@ -8,6 +8,12 @@ import pytest
 
 from sublayer.errors import CheckpointError, DataError
 from sublayer.tasks.example import Answer, Example
+from sublayer.tasks.formats.pair import PairRow, pair_rows
+from sublayer.tasks.formats.pronoun import mark_first, mark_word
+from sublayer.tasks.formats.text import text_input, text_target, text_targets, training_texts
+from sublayer.tasks.formats.traversal import traversal_rows
+from sublayer.tasks.formats.wnli import as_pronoun
+from sublayer.tasks.formats.written import names_referent, read_answer
 from sublayer.tasks.predicting.columns import ToldColumns, example_of, find_columns
 from sublayer.tasks.predicting.files import read_asked
 from sublayer.tasks.predicting.named import name_prediction
@@ -21,24 +27,179 @@ from sublayer.tasks.submissions.race import write_race
 from sublayer.tasks.submissions.squad import write_squad
 from sublayer.tasks.submissions.superglue import write_superglue
 from sublayer.tasks.submissions.table import SUBMISSIONS
-from tests.tasks.files import write
+from tests.tasks.files import OFFICIAL, write
+
+
+def _example(name, texts, label=None, **more):
+    fields = dict(zip(TASKS[name].fields, texts.split("|"), strict=True))
+    return Example("0", fields, label, **more)
+
+
+_TWO = {"choices": ("X.", "Y.")}
+_WSC = {"extra": {"span1_index": 2, "span2_index": 4}}
+_TOM = "Mitchell asked Tom if he could lend some money."
+_MARKED = "Mitchell asked Tom if *he* could lend some money."
+_RECORD = 'He said "no"\n@highlight\nOne line\n@highlight\nAnother.'
+_EMPLOYEE = "Bob asked Tom if he can lend some money."
+FORMATTED = {
+    # Its texts, its label and more, as pairs, as traversals, as T5's input and target.
+    "cola": (("He left.", 0), [PairRow("He left.")], [("He left.",)],
+             "cola sentence: He left.", "unacceptable"),
+    "mnli": (("P p.|H h.", 2), [PairRow("P p.", "H h.")], [("P p.", "H h.")],
+             "mnli hypothesis: H h. premise: P p.", "contradiction"),
+    "axb": (("A b.|C d.", 0), [PairRow("A b.", "C d.")], [("A b.", "C d.")],
+            "rte hypothesis: C d. premise: A b.", "entailment"),
+    "stsb": (("A b.|C d.", 2.5), [PairRow("A b.", "C d.")], [("A b.", "C d."), ("C d.", "A b.")],
+             "stsb sentence1: A b. sentence2: C d.", "2.4"),
+    "boolq": (("P.|is it", 1), [PairRow("is it", "P.")], [("P.", "is it")],
+              "boolq passage: P. question: is it", "True"),
+    "multirc": (("<b>Sent 1: </b>P.<br>R.|Q?|A", 0),
+                [PairRow("Sent 1: P. R.", "Q? A", cut="first")], [("Sent 1: P. R. Q?", "A")],
+                "multirc question: Q? answer: A paragraph: Sent 1: P. R.", "False"),
+    "wic": (("A b.|C d.|b", 1), [PairRow("b A b.", "C d.")], [("A b.", "C d.", "b")],
+            "wic sentence1: A b. sentence2: C d. word: b", "True"),
+    "copa": (("P.|effect", 1, _TWO),
+             [PairRow("P. What happened as a result?", each) for each in ("X.", "Y.")],
+             [("P. What happened as a result?", each) for each in ("X.", "Y.")],
+             "copa choice1: X. choice2: Y. premise: P. question: effect", "choice2"),
+    "race_middle": (("A.|The _ and _ .", 1, _TWO),
+                    [PairRow("A.", "The X. and X. .", cut="first", second_tokens=128),
+                     PairRow("A.", "The Y. and Y. .", cut="first", second_tokens=128)],
+                    [("A. The _ and _ .", "X."), ("A. The _ and _ .", "Y.")],
+                    "race question: The _ and _ . choice1: X. choice2: Y. article: A.", "choice2"),
+    # T5's own test.
+    "dpr": ((f"{_EMPLOYEE}|he", 1, _TWO),
+            [PairRow("Bob asked Tom if *he* can lend some money.", each) for each in ("X.", "Y.")],
+            [("Bob asked Tom if *he* can lend some money.", each) for each in ("X.", "Y.")],
+            "wsc: Bob asked Tom if *he* can lend some money.", "Y."),
+    "record": ((f"{_RECORD}|A @placeholder won.", 1, _TWO),
+               [PairRow(_RECORD, "A X. won."), PairRow(_RECORD, "A Y. won.")],
+               [(_RECORD, "A X. won."), (_RECORD, "A Y. won.")],
+               'record query: A @placeholder won. entities: X., Y. passage: He said "no" One line. '
+               "Another.", None),
+    "wsc": ((f"{_TOM}|Tom|he", 1, _WSC), [PairRow(_MARKED, "Tom")], [(_MARKED, "Tom")],
+            f"wsc: {_MARKED}", "Tom"),
+    # T5's own test, its spaces at the end included.
+    "squad": (("Some context.|A question?", None, {"answers": (Answer("The answer."),)}),
+              [PairRow("A question?", "Some context.", cut="windows", first_tokens=64)],
+              [("A question?", "Some context.")],
+              "question: A question ? context: Some context . ", "The answer . "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMATTED)
+def test_a_task_is_formatted_as_published(name):
+    (texts, *label), pairs, traversals, read, target = FORMATTED[name]
+    more = label[1] if len(label) > 1 else {}
+    task, example = TASKS[name], _example(name, texts, *label[:1], **more)
+    assert pair_rows(task, example) == tuple(pairs)
+    assert traversal_rows(task, example) == tuple(traversals)
+    assert text_input(task, example) == read
+    assert text_target(task, example) == target
+    assert training_texts(task, example) == (() if target is None else ((read, target),))
+    unlabelled = _example(name, texts, is_labelled=False, **more)
+    assert text_input(task, unlabelled) == read
+    assert training_texts(task, unlabelled) == ()
+    if task.kind == "classes" and name != "wsc":
+        assert text_targets(task, example) == task.labels
+
+
+def test_questions_of_copa_and_race_are_in_words():
+    (row,) = pair_rows(TASKS["copa"], _example("copa", "It broke.|cause", choices=("It fell.",)))
+    assert row == PairRow("It broke. What was the cause of this?", "It fell.")
+    (row,) = pair_rows(TASKS["race"], _example("race", "A|Why?", choices=("x",)))
+    assert row.second == "Why? x"
+
+
+@pytest.mark.parametrize("text, index, marked", [
+    # T5 repairs these two of the published texts by hand.
+    ('"Good for he," he said.', 2, '"Good for *he* ," he said.'),
+    ("might want to use he , but", 3, "might want to use *he* , but"),
+    ("he and he and he", 2, "he and *he* and he"),
+])  # fmt: skip
+def test_a_pronoun_is_marked_in_its_place_or_where_it_first_stands_alone(text, index, marked):
+    assert mark_word(text, "he", index) == marked
+    assert mark_first("the hero said he, he won", "he") == "the hero said *he*, he won"
+    assert mark_first("He won; is it he?", "he") == "*He* won; is it he?"
+    for mark in (mark_first, lambda text, word: mark_word(text, word, 0)):
+        with pytest.raises(DataError, match="'he' is no word of 'the end'"):
+            mark("the end", "he")
+
+
+def test_each_answer_of_record_is_a_row_and_only_right_nouns_of_wsc_are_learned():
+    task, right = TASKS["record"], {"answers": (Answer("penguin"), Answer("pigeon"))}
+    choices = ("penguin", "potato", "pigeon")
+    example = _example("record", "P|A @placeholder.", choices=choices, **right)
+    read = "record query: A @placeholder. entities: penguin, potato, pigeon passage: P"
+    assert training_texts(task, example) == ((read, "penguin"), (read, "pigeon"))
+    assert text_target(task, example) == "penguin"
+    assert text_targets(task, example) == example.choices
+    example = _example("wsc", f"{_TOM}|Tom|he", 0, **_WSC)
+    assert text_target(TASKS["wsc"], example) == "Tom"
+    assert training_texts(TASKS["wsc"], example) == text_targets(TASKS["wsc"], example) == ()
+
+
+@pytest.mark.parametrize("premise, hypothesis, marked, referent", [
+    # T5's own tests.
+    ("Lily spoke to Donna breaking her silence.",
+     "Lily spoke to Donna breaking Donna's silence.",
+     "Lily spoke to Donna breaking *her* silence.", "Donna"),
+    ("Al stole Bob's wallet and car, and then he was driving it really fast to get away.",
+     "He was driving the car really fast to get away.",
+     "Al stole Bob's wallet and car, and then he was driving *it* really fast to get away.",
+     "the car"),
+    # Ours.
+    ("Then it (that is all", "Then he (that is all", "Then *it* (that is all", "he"),
+])  # fmt: skip
+def test_wnlis_pair_becomes_a_pronoun(premise, hypothesis, marked, referent):
+    found = as_pronoun(premise, hypothesis)
+    assert (found.text, found.referent) == (marked, referent)
+    task, example = TASKS["wnli"], _example("wnli", f"{premise}|{hypothesis}", 1)
+    assert (text_input(task, example), text_target(task, example)) == (f"wsc: {marked}", referent)
+    assert training_texts(task, example) == ()
+
+
+def test_similarities_are_fifths_with_halves_to_even_and_punctuation_has_spaces_on_both_sides():
+    for score, written in ((3.5, "3.6"), (4.077, "4.0")):
+        assert text_target(TASKS["stsb"], _example("stsb", "A|B", score)) == written
+    example = _example("squad", '"This  is a string with "punctuation (1845-1986) ".|Q_1')
+    padded = 'question: Q _ 1 context: " This is a string with " punctuation ( 1845 - 1986 ) " . '
+    assert text_input(TASKS["squad"], example) == padded
+
+
+_THE_GIRL = ("Ann told Eve she won|the girl|she", {"extra": {"span2_index": 3}})
+_DOGS, _CAT = ({"choices": (noun, "the big dog")} for noun in ("the small dog", "the cat"))
+_BARKED = "The cat fled the dog as it barked.|it"
+_USA = "Made in the U.S. for $5 (about).|Where?"
+
+
+_WORM = "The fish ate the worm. It was tasty.|The worm was tasty."
+
+
+@pytest.mark.parametrize("name, texts, more, written, read", [
+    ("sst2", "fine", {}, "positive ", {"label": 1}), ("stsb", "A|B", {}, "nan", {}),
+    ("copa", "P|cause", _TWO, "choice2", {"label": 1}), ("record", "P|Q", _TWO, "Rob", {}),
+    ("wsc", *_THE_GIRL, "Girl", {"label": 1}), ("wsc", *_THE_GIRL, "the", {}),
+    ("wnli", _WORM, {}, "the worm", {"label": 1}), ("wnli", _WORM, {}, "the fish", {"label": 0}),
+    ("dpr", _BARKED, _CAT, "Dog", {"label": 1}), ("dpr", _BARKED, _CAT, "fox", {}),
+    ("dpr", _BARKED, _DOGS, "dog", {}),
+    ("squad2", _USA, {}, "the U . S . ", {"text": "the U.S.", "start": 8}),
+    ("squad2", _USA, {}, "The u . s", {"text": "the U.S", "start": 8}),
+    ("squad2", _USA, {}, "the moon", {}), ("squad2", _USA, {}, "", {}),
+    ("squad2", _USA, {}, "Unanswerable", {"text": "", "no_answer": 1.0}),
+])  # fmt: skip
+def test_a_written_answer_is_read_as_its_label(name, texts, more, written, read):
+    found = read_answer(TASKS[name], _example(name, texts, **more), written)
+    assert found == Prediction(**{"text": written.strip(), **read})
+
+
+@pytest.mark.parametrize("written, referent", [("the cat", "cat"), ("Bunny", "fuzzy bunny")])
+def test_a_noun_is_named_by_the_words_of_either(written, referent):
+    assert names_referent(written, referent)  # T5's own tests
+
 
 COLUMNS = {"text": "a", "choices": ("b", "c"), "label": "d"}
 SPEC = TaskSpec((TASKS["rte"], TASKS["squad2"]), "pair", 64, columns=COLUMNS)
-
-
-def _written():
-    return json.loads(json.dumps(SPEC.to_json()))
-
-
-def test_a_saved_description_is_read():
-    content = _written()
-    assert read_spec(content, "task.json") == SPEC
-    del content["columns"]  # as earlier versions wrote it
-    assert read_spec(content, "task.json").columns == {}
-    del content["context"]
-    with pytest.raises(CheckpointError, match=r"task\.json does not describe a task"):
-        read_spec(content, "task.json")
 
 
 @pytest.mark.parametrize("changes, of_task, field", [
@@ -50,10 +211,16 @@ def test_a_saved_description_is_read():
     ({}, {"has_unanswerable": True}, "questions without an answer"),
     ({}, {"name": "own"}, "no task own"), ({}, {"metrics": ["accuracy", "x"]}, "metrics are x"),
 ])  # fmt: skip
-def test_a_damaged_description_is_refused(changes, of_task, field):
-    content = {**_written(), **changes}
+def test_a_saved_description_is_read_and_a_damaged_one_refused(changes, of_task, field):
+    content = json.loads(json.dumps(SPEC.to_json()))
+    assert read_spec(content, "task.json") == SPEC
+    columns = content.pop("columns")  # earlier versions wrote none
+    assert read_spec(content, "task.json").columns == {}
     content["tasks"][0] |= of_task
     with pytest.raises(CheckpointError, match=rf"task\.json.* .*{field}"):
+        read_spec({**content, "columns": columns, **changes}, "task.json")
+    del content["context"]
+    with pytest.raises(CheckpointError, match=r"task\.json does not describe a task"):
         read_spec(content, "task.json")
 
 
@@ -265,52 +432,30 @@ def test_a_refusal_leaves_nothing_behind_and_overwrites_nothing(tmp_path, answer
     assert not list((tmp_path / "out").iterdir())
 
 
-_BOTH = [{"text": "A", "idx": 20}, {"text": "B", "idx": 21}]
-_ASKED = [{"question": "Q", "idx": 7, "answers": _BOTH},
-          {"question": "R", "idx": 8, "answers": [{"text": "C", "idx": 22}]}]  # fmt: skip
-_MULTIRC = {"idx": 3, "version": 1.1, "passage": {"text": "P", "questions": _ASKED}}
-_ENTITIES = [{"start": 0, "end": 2}, {"start": 8, "end": 10}]
-_QUERIES = [{"query": "@placeholder met", "idx": 5}, {"query": "met @placeholder", "idx": 6}]
-_PASSAGE = {"text": "Ann met Bob.", "entities": _ENTITIES}
-_RECORD = {"idx": 2, "passage": _PASSAGE, "qas": _QUERIES}
-
-
-def _nested(folder, name, row, predictions):
-    path = write(folder / f"{name}.jsonl", row)
-    return _answers(name, predictions, rows=read_split(TASKS[name], "test", (path,)).examples)
-
-
 def test_a_submission_to_superglue_is_written_as_each_task_asks(tmp_path):
-    answers = [
-        _nested(tmp_path, "multirc", _MULTIRC, [1, 0, 1]),
-        _nested(tmp_path, "record", _RECORD, [1, Prediction(None, text="Ann's mother")]),
-        *(_answers(name, [1, 0]) for name in ("boolq", "wic", "wsc", "cb", "copa")),
-        _answers("axg", [1, 0], "dev"),
-    ]
-    submission = write_superglue(tmp_path / "out", answers)
-    found = {
-        name.removesuffix(".jsonl"): list(
-            map(json.loads, (submission.path / name).read_text().splitlines())
-        )
-        for name in submission.files
-    }
+    given = {"multirc": [1, 0, 1], "record": [1, Prediction(None, text="Ann's mother")]}
+    paths = {name: write(tmp_path / f"{name}.jsonl", OFFICIAL[folder])
+             for name, folder in (("multirc", "MultiRC"), ("record", "ReCoRD"))}  # fmt: skip
+    read = {name: read_split(TASKS[name], "test", (paths[name],)).examples for name in given}
+    answers = [_answers(name, given[name], rows=read[name]) for name in given]
+    answers += [_answers(name, [1, 0]) for name in ("boolq", "wic", "wsc", "cb", "copa")]
+    submission = write_superglue(tmp_path / "out", [*answers, _answers("axg", [1, 0], "dev")])
+    lines = {file: (submission.path / file).read_text().splitlines() for file in submission.files}
+    found = {file.removesuffix(".jsonl"): list(map(json.loads, lines[file])) for file in lines}
     questions = [{"idx": 7, "answers": [{"idx": 20, "label": 1}, {"idx": 21, "label": 0}]},
                  {"idx": 8, "answers": [{"idx": 22, "label": 1}]}]  # fmt: skip
     assert found.pop("MultiRC") == [{"idx": 3, "passage": {"questions": questions}}]
-    record = [{"idx": 5, "label": "Bob"}, {"idx": 6, "label": "Ann's mother"}]
+    record = [{"idx": 9, "label": "Bo Lee"}, {"idx": 10, "label": "Ann's mother"}]
     assert found.pop("ReCoRD") == record
     for rows in found.values():
         assert [row["idx"] for row in rows] == list(range(len(rows)))
     labels = {name: [row["label"] for row in rows] for name, rows in found.items()}
     assert set(labels.pop("RTE")) == {"entailment"} and len(labels.pop("AX-b")) == 1104
     assert labels == {
-        "BoolQ": ["true", "false"],
-        "WiC": ["true", "false"],
-        "WSC": ["True", "False"],
-        "CB": ["contradiction", "entailment"],
-        "COPA": [1, 0],
+        "BoolQ": ["true", "false"], "WiC": ["true", "false"], "WSC": ["True", "False"],
+        "CB": ["contradiction", "entailment"], "COPA": [1, 0],
         "AX-g": ["not_entailment", "entailment"],
-    }
+    }  # fmt: skip
     assert any(note.startswith("RTE.jsonl: not trained") for note in submission.notes)
     with zipfile.ZipFile(submission.path / ARCHIVE) as archive:
         assert set(archive.namelist()) == set(submission.files)
@@ -327,16 +472,17 @@ QUESTIONS = [Example("q1", {}, answers=(Answer("the cat"), Answer("a big cat")))
 
 def test_submissions_to_squad_are_texts_by_id_and_scores_of_no_answer(tmp_path):
     predictions = [Prediction(text="Big Cat", no_answer=-2.5), Prediction(text="", no_answer=1.0)]
-    one, two = ([_answers(name, predictions, "dev", QUESTIONS)] for name in ("squad", "squad2"))
-    found = []
-    for name, answers in (("1", one), ("2", two)):
-        folder = write_squad(tmp_path / name, answers).path
-        found.append({path.name: json.loads(path.read_text()) for path in folder.iterdir()})
-    texts = {"predictions.json": {"q1": "Big Cat", "q2": ""}}
-    assert found == [texts, {**texts, "null_odds.json": {"q1": -2.5, "q2": 1.0}}]
-    names = ["squad-dev-predictions", "squad2-dev-predictions", "squad2-dev-null_odds"]
-    files = write_squad(tmp_path / "both", [*one, *two]).files
-    assert files == tuple(f"{name}.json" for name in names)
+    one, two = (_answers(name, predictions, "dev", QUESTIONS) for name in ("squad", "squad2"))
+    texts, odds = {"q1": "Big Cat", "q2": ""}, {"q1": -2.5, "q2": 1.0}
+    both = {"squad-dev-predictions": texts, "squad2-dev-predictions": texts}
+    for answers, files in (
+        ([one], {"predictions": texts}), ([two], {"predictions": texts, "null_odds": odds}),
+        ([one, two], {**both, "squad2-dev-null_odds": odds}),
+    ):  # fmt: skip
+        found = write_squad(tmp_path / f"{len(list(tmp_path.iterdir()))}", answers)
+        assert found.files == tuple(f"{name}.json" for name in files)
+        read = [json.loads((found.path / name).read_text()) for name in found.files]
+        assert read == list(files.values())
 
 
 def test_answers_of_race_are_letters(tmp_path):
@@ -347,10 +493,7 @@ def test_answers_of_race_are_letters(tmp_path):
         assert {row["id"]: row["answer"] for row in csv.DictReader(file)} == letters
     note = "RACE middle (test): 1 question answered with none of the options; A is written"
     assert submission.notes == (note,)
-
-
-@pytest.mark.parametrize("name", ["squad", "race"])
-def test_a_set_without_predictions_is_refused(name, tmp_path):
-    with pytest.raises(DataError, match="has no predictions"):
-        SUBMISSIONS[name](tmp_path / "out", [Answers(TASKS[name], "dev", QUESTIONS)])
-    assert not list(tmp_path.iterdir())
+    for name in ("squad", "race"):
+        with pytest.raises(DataError, match="has no predictions"):
+            SUBMISSIONS[name](tmp_path / name, [Answers(TASKS[name], "dev", QUESTIONS)])
+        assert not (tmp_path / name).exists()

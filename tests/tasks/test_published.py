@@ -1,10 +1,7 @@
 """Every task read as its publisher writes it, from the hub's copies and from downloads."""
 
 import hashlib
-import io
 import re
-import tarfile
-import zipfile
 from dataclasses import replace
 from itertools import product
 
@@ -17,6 +14,7 @@ from sublayer.tasks.fetching import cached_folder
 from sublayer.tasks.registry import SUITES, TASKS, find_files, locate_files, read_split
 from sublayer.tasks.releases import RELEASES, Release
 from tests.breadth import rows
+from tests.data.releases import write_archive, write_zip
 from tests.published_files import PUBLISHED, write_published
 from tests.task_files import write_rte, write_sst2, write_stsb
 from tests.tasks.files import BROWN, OFFICIAL, PASSAGE, ids, labels, read, texts, write
@@ -116,13 +114,8 @@ FILES = [
     "{hub}_{split}.jsonl", "{hub}/{split}.json",
     "{hub}/{split}.csv", "{suite}/{hub}_{split}.csv", "{suite}/{hub}/{split}.tsv",
 ]  # fmt: skip
-
-ON_THE_HUB = [
-    (task.name, file)
-    for suite, files in (("glue", FILES), ("superglue", FILES[:6]))
-    for task, file in product(SUITES[suite].tasks, files)
-    if task.name != "ax"
-]
+ON_THE_HUB = [*product(SUITES["glue"].tasks, FILES), *product(SUITES["superglue"].tasks, FILES[:6])]
+ON_THE_HUB = [(task.name, file) for task, file in ON_THE_HUB if task.name != "ax"]
 
 
 @pytest.mark.parametrize(("name", "file"), rows(ON_THE_HUB, 10))
@@ -160,70 +153,46 @@ def test_published_files_have_their_published_sizes(real_data, name, split, n_ro
             assert example.fields["context"][answer.start :].startswith(answer.text)
 
 
-_TSV = b"sentence\tlabel\nfine\t1\n"
-
-
-def _zip(members):
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return whole.getvalue()
-
-
-def _tar(members):
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w:gz") as archive:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return whole.getvalue()
-
-
-def _serve(site, monkeypatch, name, content):
-    (site[0] / name).write_bytes(content)
-    checksum = hashlib.sha256(content).hexdigest()
-    download = Download(f"{site[1]}/{name}", None, "sha256", checksum, may_differ=True)
+def _serve(monkeypatch, url, path):
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    download = Download(f"{url}/{path.name}", None, "sha256", checksum, may_differ=True)
     monkeypatch.setitem(RELEASES, "sst2", Release("sst2", (download,)))
 
 
-def test_a_task_is_downloaded_once(site, tmp_path, monkeypatch):
-    members = dict.fromkeys(("SST-2/train.tsv", "SST-2/dev.tsv"), _TSV)
+@pytest.mark.parametrize("name", ["SST-2.zip", "SST-2.tar.gz"])
+def test_a_task_is_downloaded_once(site, tmp_path, monkeypatch, name):
+    members = dict.fromkeys(("SST-2/train.tsv", "SST-2/dev.tsv"), b"sentence\tlabel\nfine\t1\n")
     others = ("SST-2/original/dev.tsv", "__MACOSX/._dev.tsv", "../evil.tsv", "SST-2/README.md")
-    _serve(site, monkeypatch, "SST-2.zip", _zip({**members, **dict.fromkeys(others, b"no")}))
+    write_packed = write_zip if name.endswith("zip") else write_archive
+    path = write_packed(
+        site[0] / name, {**members, **dict.fromkeys((*others, "/SST-2/dev.tsv"), b"no")}
+    )
+    _serve(monkeypatch, site[1], path)
     task, cache = TASKS["sst2"], tmp_path / "cache"
     assert cached_folder(task, cache) is None
     found = locate_files(task, cache=cache)
     assert read_split(task, "dev", found["dev"]).examples[0].label == 1
     files = sorted(path.name for path in cache.rglob("*") if path.is_file())
     assert files == ["dev.tsv", "train.tsv"]
-    (site[0] / "SST-2.zip").unlink()
+    path.unlink()
     assert locate_files(task, cache=cache) == found
     assert cached_folder(task, cache) == cache / "tasks" / "sst2"
 
 
-def test_an_archive_of_tar_is_extracted_too(site, tmp_path, monkeypatch):
-    archive = _tar({"SST-2/dev.tsv": _TSV, "/SST-2/dev.tsv": b"no", "SST-2/x.py": b"no"})
-    _serve(site, monkeypatch, "SST-2.tar.gz", archive)
-    assert list(locate_files(TASKS["sst2"], cache=tmp_path / "cache")) == ["dev"]
-
-
-@pytest.mark.parametrize("content, message", [
-    (b"PK", "SST-2.zip is a damaged archive"),
-    (_zip({"README": b"moved"}), "SST-2.zip holds none of the files that it is known for"),
+@pytest.mark.parametrize("members, message", [
+    (None, "SST-2.zip is a damaged archive"),
+    ({"README": b"moved"}, "SST-2.zip holds none of the files that it is known for"),
 ])  # fmt: skip
-def test_another_archive_is_refused_and_not_kept(site, tmp_path, monkeypatch, content, message):
-    _serve(site, monkeypatch, "SST-2.zip", content)
+def test_another_archive_is_refused_and_not_kept(site, tmp_path, monkeypatch, members, message):
+    path = write_zip(site[0] / "SST-2.zip", members or {})
+    path.write_bytes(path.read_bytes() if members else b"PK")
+    _serve(monkeypatch, site[1], path)
     with pytest.raises(DataError, match=message):
         locate_files(TASKS["sst2"], cache=tmp_path / "cache")
     assert cached_folder(TASKS["sst2"], tmp_path / "cache") is None
-
-
-def test_a_refusal_names_the_file_to_fetch_and_how_to_give_it(tmp_path, monkeypatch):
-    url = "http://127.0.0.1:1/SST-2.zip"
-    download = Download(url, None, "sha256", "0", may_differ=True)
-    monkeypatch.setitem(RELEASES, "sst2", Release("sst2", (download,)))
+    # Without one, the file to fetch is named, and how to give it.
+    path.unlink()
+    url = f"{site[1]}/SST-2.zip"
     with pytest.raises(DataError, match=rf"SST-2.zip cannot be .* fetch {url}, .*--data DIR$"):
         locate_files(TASKS["sst2"], cache=tmp_path)
     with pytest.raises(DataError, match=r"Story Cloze is not served for download: .*--data DIR"):

@@ -12,7 +12,7 @@ from sublayer.tasks.example import Answer
 from sublayer.tasks.gold_spans import MOVED, NOT_FOUND, SPACED, place_answer
 from sublayer.tasks.registry import TASKS, find_files, read_split
 from sublayer.tasks.suites.squad import CONTRADICTORY, UNANSWERABLE
-from tests.tasks.files import OFFICIAL, ids, labels, read, texts, write
+from tests.tasks.files import OFFICIAL, answers, ids, labels, read, texts, write
 
 _ASKED = "index\tsentence1\tsentence2\n0\tA.\tB.\n"
 
@@ -40,24 +40,20 @@ def test_parts_of_a_split_are_read_in_order_and_a_missing_one_is_named(tmp_path)
         read("sst2", tmp_path, "train")
 
 
-def test_a_score_in_single_precision_is_the_published_one_and_a_text_of_null_counted(tmp_path):
-    row = {"sentence1": "A.", "sentence2": "B.", "label": 3.799999952316284, "idx": 0}
-    write(tmp_path / "stsb" / "train.jsonl", [row, {**row, "sentence1": None}])
-    found = read("stsb", tmp_path, "train")
-    assert (labels(found), found.skipped) == ([3.8], {"no text (null)": 1})
-
-
 @pytest.mark.parametrize("name, asked", [("stsb", "test"), ("mnli", "test_mismatched")])
-def test_rows_without_a_label_are_counted_in_training_and_kept_in_test(tmp_path, name, asked):
-    rows = [dict.fromkeys(TASKS[name].fields, str(n)) | {"label": 1 - 2 * n} for n in range(2)]
+def test_rows_without_a_label_or_a_text_are_counted_in_training(tmp_path, name, asked):
+    # A score in single precision is the published one.
+    rows = [dict.fromkeys(TASKS[name].fields, "A") | {"label": label} for label in (1, -1)]
+    rows.append({**rows[0], "label": 3.799999952316284} if name == "stsb" else rows[0])
     for split in ("train", asked):
-        write(tmp_path / name / f"{split}.jsonl", rows)
+        write(tmp_path / name / f"{split}.jsonl", [*rows, dict.fromkeys(rows[0])])
     found, reason = read(name, tmp_path, "train"), "no label (-1 or empty)"
-    assert (len(found.examples), found.skipped) == (1, {reason: 1})
+    assert labels(found) == ([1, 3.8] if name == "stsb" else [1, 1])
+    assert found.skipped == {reason: 1, "no text (null)": 1}
     assert found.firsts[reason].endswith("train.jsonl:2")
     found = read(name, tmp_path, asked)
-    known = [(example.is_labelled, example.label is None) for example in found.examples]
-    assert (known, found.skipped) == ([(True, False), (False, True)], {})
+    assert [example.is_labelled for example in found.examples] == [True, False, True]
+    assert (found.examples[1].label, found.skipped) == (None, {"no text (null)": 1})
 
 
 @pytest.mark.parametrize("name, file, lines, first", [
@@ -80,22 +76,21 @@ def test_the_original_of_mrpc_is_divided_by_its_ids(tmp_path):
     # Without ids there is no development set.
     assert list(find_files(TASKS["mrpc"], tmp_path)) == ["train", "test"]
     assert len(read("mrpc", tmp_path, "train").examples) == 3
+    assert len(read("mrpc", tmp_path, "test").examples) == 1
     write(tmp_path / "MRPC/mrpc_dev_ids.tsv", "3\t4\n9\t9\n")
     assert texts(read("mrpc", tmp_path, "train")) == [['"A" b', "B a"], ["E", "F"]]
     dev, reason = read("mrpc", tmp_path), "a pair of ids that the training file lacks"
     assert (texts(dev), labels(dev), dev.skipped) == ([["C", "D"]], [0], {reason: 1})
     assert dev.firsts[reason].endswith("dev_ids.tsv:2")
-    assert len(read("mrpc", tmp_path, "test").examples) == 1
     write(tmp_path / "MRPC/mrpc_dev_ids.tsv", "3\t4\t5\n")
     with pytest.raises(DataError, match=r"mrpc_dev_ids.tsv:1: '3 4 5' is no pair of ids"):
         read("mrpc", tmp_path)
 
 
-@pytest.mark.parametrize(
-    "lines", ["sentence\tlabel\nHe left.\t1\n", "source\tlabel\tmark\tsentence\nx\t1\t\tHe left.\n"]
-)
-def test_cola_may_have_a_header_and_files_may_be_packed(tmp_path, lines):
-    write(tmp_path / "CoLA" / "train.tsv.gz", gzip.compress(lines.encode()))
+@pytest.mark.parametrize("head", ["sentence\tlabel\nHe left.", "source\tlabel\tmark\tsentence\nx"])
+def test_cola_may_have_a_header_and_files_may_be_packed(tmp_path, head):
+    text = f"{head}\t1" + ("\n" if "left" in head else "\t\tHe left.\n")
+    write(tmp_path / "CoLA" / "train.tsv.gz", gzip.compress(text.encode()))
     found = read("cola", tmp_path, "train")
     assert (texts(found), labels(found)) == ([["He left."]], [1])
 
@@ -138,30 +133,31 @@ def test_rows_without_a_label_are_read_to_be_answered_only(tmp_path, name):
 
 
 def _wsc(folder, text, spans, split="dev"):
-    (first, place1), (second, place2) = spans
-    target = {"span1_index": place1, "span1_text": first, "span2_index": place2}
-    row = {"text": text, "idx": 0, "label": True, "target": {**target, "span2_text": second}}
+    target = {}
+    for n, (written, place) in enumerate(spans, 1):
+        target |= {f"span{n}_index": place, f"span{n}_text": written}
+    row = {"text": text, "idx": 0, "label": True, "target": target}
     return _read_rows(folder, "wsc", [row], split)
 
 
-@pytest.mark.parametrize("text, spans, found, n_repaired", [
+@pytest.mark.parametrize("text, spans, found", [
     # Its text's first letter, a full stop, a line break: as TFDS's wsc.fixed has it.
-    ("Up the hill it ran", [("The hill", 1), ("it", 3)], [("the hill", 1), ("it", 3)], 1),
-    ("The hill was high", [("the hill", 0), ("was", 2)], [("The hill", 0), ("was", 2)], 1),
-    ("Ask Mr. Lee if he can", [("Mr. Lee.", 1), ("he", 4)], [("Mr. Lee", 1), ("he", 4)], 1),
+    ("Up the hill it ran", [("The hill", 1), ("it", 3)], [("the hill", 1), ("it", 3)]),
+    ("The hill was high", [("the hill", 0), ("was", 2)], [("The hill", 0), ("was", 2)]),
+    ("Ask Mr. Lee if he can", [("Mr. Lee.", 1), ("he", 4)], [("Mr. Lee", 1), ("he", 4)]),
     # The nearest place where its words stand.
-    ("It might use it , but it was late", [("It", 0), ("it", 2)], [("It", 0), ("it", 3)], 1),
+    ("It might use it , but it was late", [("It", 0), ("it", 2)], [("It", 0), ("it", 3)]),
     # What stands there as it is written is kept, its full stop too.
-    ("Ask Mr. Lee or go", [("Lee", 2), ("Mr.", 1)], [("Lee", 2), ("Mr.", 1)], 0),
+    ("Ask Mr. Lee or go", [("Lee", 2), ("Mr.", 1)], [("Lee", 2), ("Mr.", 1)]),
     # Punctuation that sticks to a span is not its.
-    ('"Good for him," said Bo.', [("Bo", 4), ("him", 2)], [("Bo", 4), ("him", 2)], 0),
+    ('"Good for him," said Bo.', [("Bo", 4), ("him", 2)], [("Bo", 4), ("him", 2)]),
 ])  # fmt: skip
-def test_a_span_of_wsc_is_written_as_in_its_text(tmp_path, text, spans, found, n_repaired):
+def test_a_span_of_wsc_is_written_as_in_its_text(tmp_path, text, spans, found):
     split = _wsc(tmp_path, text, spans)
     (example,) = split.examples
-    for span, expected in zip(("span1", "span2"), found, strict=True):
-        assert (example.fields[f"{span}_text"], example.extra[f"{span}_index"]) == expected
-    assert split.repaired.total() == n_repaired
+    names = ("span1", "span2")
+    assert [(example.fields[f"{n}_text"], example.extra[f"{n}_index"]) for n in names] == found
+    assert split.repaired.total() == (found != spans)
 
 
 def test_a_span_that_its_text_does_not_have_is_left_out_and_counted(tmp_path):
@@ -170,8 +166,8 @@ def test_a_span_that_its_text_does_not_have_is_left_out_and_counted(tmp_path):
     train, dev = (_wsc(tmp_path, text, nouns, split) for split in ("train", "dev"))
     assert (train.examples, train.skipped) == ([], {reason: 1})
     assert train.firsts[reason].endswith("train.jsonl:1")
-    assert dev.examples[0].fields["span1_text"] == "Kamenev and Zinoviev"
-    assert dev.kept == {reason: 1}
+    fields = dev.examples[0].fields
+    assert (fields["span1_text"], dev.kept) == ("Kamenev and Zinoviev", {reason: 1})
     for split in ("train", "dev"):
         found = _wsc(tmp_path, text, [("Lev", 0), ("her", 6)], split)
         assert found.skipped == {"a pronoun that is not in its text": 1}
@@ -192,7 +188,7 @@ def test_queries_of_record_that_cannot_be_learned_are_counted(tmp_path):
     assert found.skipped == {"no entities to choose from": 2}
 
 
-def test_rows_are_numbered_and_duplicates_are_counted(tmp_path):
+def test_rows_are_numbered_and_duplicates_counted(tmp_path):
     first, second = copy.deepcopy(OFFICIAL["CB"])
     found = _read_rows(tmp_path, "cb", [first, {**second, "idx": 0}, first])
     assert ids(found) == ["0", f"0 at {tmp_path}/CB/dev.jsonl:2"]
@@ -232,9 +228,9 @@ _WINTER = "cloze_test_val__winter2018-cloze_test_ALL_val - 1 - 1.csv"
 @pytest.mark.parametrize("name, header", [
     (_WINTER, _HEADER), (f"story_cloze/{_VAL}", "a,b,c,d,e,f,g,h"),
 ])  # fmt: skip
-def test_story_cloze_is_read_by_name_or_by_place(tmp_path, name, header):
+def test_story_cloze_is_read_by_name_or_by_place_and_may_lack_answers(tmp_path, name, header):
     lines = [header, _ROWS[0], "c,short", _ROWS[1], _ROWS[1]]
-    write(tmp_path / name, "\ufeff" + "\r\n".join(lines))
+    path = write(tmp_path / name, "\ufeff" + "\r\n".join(lines))
     found = read("story_cloze", tmp_path)
     story = 'Rick grew up. He, too, left. Once. He said "no".'
     assert texts(found) == [[story], ["One. Two. Three. Four."]]
@@ -242,24 +238,16 @@ def test_story_cloze_is_read_by_name_or_by_place(tmp_path, name, header):
     assert (labels(found), ids(found)) == ([0, 1], ["a1", "b2"])
     assert found.skipped == {"fewer than 8 fields": 1, "the same row again": 1}
     assert found.firsts["the same row again"].endswith(":5")
-
-
-def test_a_test_without_answers_has_no_labels(tmp_path):
-    for name in (_TEST, _VAL):
-        lines = [line.rpartition(",")[0] for line in (_HEADER, *_ROWS)]
-        write(tmp_path / name, "\n".join(lines))
+    for place in (path, path.with_name(_TEST)):
+        write(place, "\n".join(line.rpartition(",")[0] for line in (_HEADER, *_ROWS)))
     found = read("story_cloze", tmp_path, "test")
     assert [example.is_labelled for example in found.examples] == [False, False]
     found = read("story_cloze", tmp_path)
     assert (found.examples, found.skipped) == ([], {"no label (-1 or empty)": 2})
 
 
-_TWINS = [
-    *("The bee landed on the flower because it had pollen.", "it", "The bee,the flower"),
-    *("the flower", ""),
-    *("The bee landed on the flower because it wanted pollen.", "it", "The bee,the flower"),
-    *("The bee", ""),
-]
+_TWINS = ["The bee saw the flower as it had pollen.", "it", "The bee,the flower", "the flower", ""]
+_TWINS += ["The bee saw the flower as it ate.", "it", "The bee,the flower", "The bee", ""]
 
 
 def test_the_hubs_rows_of_dpr_are_read_and_capitals_that_differ_repaired(tmp_path):
@@ -289,22 +277,18 @@ def test_a_block_without_meaning_is_counted_with_its_place(tmp_path, block, reas
     assert found.firsts[reason].endswith("train.c.txt:11")
 
 
-_SNLI_HEADER = (
-    "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\t"
-    "sentence1\tsentence2\tcaptionID\tpairID\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5"
-)
-
-_PARSES = "( a )\t( b )\t(ROOT a)\t(ROOT b)"
-_SNLI_ROWS = [
-    f'neutral\t{_PARSES}\tA "man".\tB.\t1.jpg#4\t1.jpg#4r1n\tneutral\t\t\t\t',
-    f"-\t{_PARSES}\tA.\tC.\t1.jpg#4\t1.jpg#4r1c\tneutral\tentailment\t\t\t",
-    f"contradiction\t{_PARSES}\tA.\tD.\t1.jpg#4\t1.jpg#4r1e\tneutral",
-    "neutral\t( a )",
-]
-
-
 def test_snli_is_read_from_its_tables(tmp_path):
-    write(tmp_path / "snli_1.0/snli_1.0_test.txt", "\n".join([_SNLI_HEADER, *_SNLI_ROWS]))
+    parses = [f"sentence{n}_{kind}parse" for kind in ("binary_", "") for n in (1, 2)]
+    names = ["gold_label", *parses, "sentence1", "sentence2", "captionID", "pairID"]
+    parsed = "( a )\t( b )\t(ROOT a)\t(ROOT b)"
+    lines = [
+        "\t".join([*names, *(f"label{n}" for n in range(1, 6))]),
+        f'neutral\t{parsed}\tA "man".\tB.\t1.jpg#4\t1.jpg#4r1n\tneutral\t\t\t\t',
+        f"-\t{parsed}\tA.\tC.\t1.jpg#4\t1.jpg#4r1c\tneutral\tentailment\t\t\t",
+        f"contradiction\t{parsed}\tA.\tD.\t1.jpg#4\t1.jpg#4r1e\tneutral",
+        "neutral\t( a )",
+    ]
+    write(tmp_path / "snli_1.0/snli_1.0_test.txt", "\n".join(lines))
     found = read("snli", tmp_path, "test")
     # The third row lacks columns that nothing is read from, the last its texts.
     assert texts(found) == [['A "man".', "B."], ["A.", "D."]]
@@ -318,8 +302,7 @@ _PLUTO = ['Pluto "rotates.\tPluto rotates.\tentails', "Pluto rotates.\tIt is far
 
 
 def _scitail_json(entails, **more):
-    rows = (('Pluto "rotates.', "Pluto rotates.", entails),
-            ("Pluto rotates.", "It is far.", "neutral"))  # fmt: skip
+    rows = [line.replace("entails", entails).split("\t") for line in _PLUTO]
     names = ("sentence1", "sentence2", "gold_label")
     return [json.dumps({**dict(zip(names, row, strict=True)), **more}) for row in rows]
 
@@ -398,7 +381,7 @@ def test_the_hubs_rows_of_race_are_the_same_examples(tmp_path):
         write(file, _flat(*names))
     found = {name: read(name, tmp_path) for name in _NAMES}
     assert {name: each.examples for name, each in found.items()} == official
-    # The folder that joins both is read where there is no other.
+    # The folder of both is read where there is no other.
     assert {path for each in found.values() for path in each.paths} == set(files[:2])
     for file in files[:2]:
         file.unlink()
@@ -411,8 +394,8 @@ def test_the_level_is_that_of_the_files_name_or_of_the_ids(tmp_path):
     # One level is not the whole of RACE.
     assert not any(find_files(TASKS[name], tmp_path) for name in ("race_high", "race"))
     write(tmp_path / "dev.jsonl", [_passage("middle1.txt"), _passage("high1.txt")])
-    assert ids(read("race_high", tmp_path)) == ["high1.txt.0", "high1.txt.1"]
-    assert len(read("race", tmp_path).examples) == 4
+    found = ids(read("race", tmp_path))
+    assert (len(found), ids(read("race_high", tmp_path))) == (4, ["high1.txt.0", "high1.txt.1"])
     write(tmp_path / "race" / "dev.jsonl", [_passage("1.txt")])
     with pytest.raises(DataError, match="'1.txt' begins with neither of middle, high"):
         read("race_middle", tmp_path / "race")
@@ -454,10 +437,6 @@ def _read(path, content, name="squad", split="dev"):
     return read_split(TASKS[name], split, (write(path, content),))
 
 
-def _answers(split):
-    return [example.answers for example in split.examples]
-
-
 @pytest.mark.parametrize("name", ["squad", "squad2"])
 def test_the_hubs_rows_of_squad_are_the_same_examples(tmp_path, name):
     rows = [_flat_squad("q1"), _flat_squad("q2", ("Normandy", "name"), (39, 31))]
@@ -478,7 +457,7 @@ def test_unanswerable_questions_are_labelled_and_have_no_answer_not_even_a_plaus
     nested = _nested(_question("yes", is_impossible=False), no)
     found = _read(tmp_path / "train-v2.0.json", nested, "squad2", "train")
     flat = _read(tmp_path / "a.jsonl", [_flat_squad("no", (), ())], "squad2", "train")
-    assert (_answers(found), _answers(flat)) == ([(GOLD,), ()], [()])
+    assert (answers(found), answers(flat)) == ([(GOLD,), ()], [()])
     assert all(example.is_labelled for example in (*found.examples, *flat.examples))
     # SQuAD 1.1 has none, and none has an answer.
     found = _read(tmp_path / "a.json", _nested(no))
@@ -499,10 +478,10 @@ def test_an_answer_that_is_not_in_its_place_trains_nothing_and_is_scored_all_the
     rows = [_flat_squad("q0", ("Normans",), (14,)), _flat_squad("q1", ("Vikings",), (12,))]
     rows.append(_flat_squad("q2", ("Vikings", "Normans"), (12, 12)))
     found = _read(tmp_path / "a.jsonl", rows, split="train")
-    assert _answers(found) == [(GOLD,)] * 2
+    assert answers(found) == [(GOLD,)] * 2
     assert (found.skipped, found.repaired) == ({NOT_FOUND: 1}, {MOVED: 1})
     found = _read(tmp_path / "a.jsonl", rows)
-    assert _answers(found) == [(GOLD,), (Answer("Vikings"),), (Answer("Vikings"), GOLD)]
+    assert answers(found) == [(GOLD,), (Answer("Vikings"),), (Answer("Vikings"), GOLD)]
     assert found.kept == {NOT_FOUND: 2}
 
 
@@ -538,11 +517,8 @@ def test_the_version_is_that_of_the_name_or_of_the_file(tmp_path, name, version,
 
 
 _LABELLED_2 = {"sentence": "it", "pronoun": "it", "candidates": ["a", "b"], "label": 2}
-_RACE = _passage("high1.txt")
+_RACE, _SST2 = _passage("high1.txt"), {"sentence": "a", "label": 1}
 _BEYOND = [_flat_squad("q", ("Normans",), (12, 13))]
-
-
-_SST2 = {"sentence": "a", "label": 1}
 
 
 @pytest.mark.parametrize("name, file, content, message", [
