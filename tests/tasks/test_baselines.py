@@ -39,14 +39,13 @@ def _rows(texts, labels):
 def test_the_majority_is_the_most_frequent_label_the_mean_or_the_first_sentence():
     train = _rows("abcd", [1, 0, 1, 2])
     predictions = MAJORITY.predict(CLASSES, train, train[:2])
-    assert [(each.label, each.probabilities) for each in predictions] == [
-        (1, (0.25, 0.5, 0.25))
-    ] * 2
+    found = [(each.label, each.probabilities) for each in predictions]
+    assert found == [(1, (0.25, 0.5, 0.25))] * 2
     numbers = _rows("abc", [1.0, 2.0, 6.0])
     assert MAJORITY.predict(NUMBER, numbers, numbers[:1])[0].label == 3
     example = Example("0", {"context": "He left. She came.", "question": "Who?"})
-    assert MAJORITY.predict(TASKS["squad"], [], [example])[0].text == "He left."
-    assert MAJORITY.predict(TASKS["squad2"], [], [example])[0].text == ""
+    for task, text in (("squad", "He left."), ("squad2", "")):
+        assert MAJORITY.predict(TASKS[task], [], [example])[0].text == text
     # Of choices it is the place that is right most often.
     train = [Example(str(n), {"text": ""}, n, choices=("a", "b", "c")) for n in (2, 0, 2)]
     train.append(Example("3", {"text": ""}, choices=("a", "b"), answers=(Answer("b"),)))
@@ -91,7 +90,7 @@ RARE, COMMON, UNKNOWN = np.log(3 / 2) + 1, np.log(3 / 3) + 1, np.log(3) + 1
 """Weights of a word of one of two texts, of both and of none."""
 
 
-@pytest.mark.parametrize("first, second, features", [
+OVERLAPS = [
     ("the cat sat the", "the cat ran",
      {"shared words, of the second's": 2 / 3, "shared words, of the first's": 2 / 3,
       "shared words, of both's": 2 / 4, "shared word pairs, of the second's": 1 / 2,
@@ -106,21 +105,18 @@ RARE, COMMON, UNKNOWN = np.log(3 / 2) + 1, np.log(3 / 3) + 1, np.log(3) + 1
     ("the cat never sat", "the cat sat",
      {"negation in the first": 1, "negation in the second": 0, "negation in one alone": 1}),
     ("", "", dict.fromkeys(FEATURES, 0)),
-])  # fmt: skip
-def test_the_overlap_of_two_texts_by_hand(first, second, features):
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("most_rows", [2, 100])
+def test_the_overlap_of_two_texts_by_hand(monkeypatch, most_rows):
+    monkeypatch.setattr(module, "_MOST_ROWS", most_rows)
     overlap = Overlap([["the", "cat", "sat"], ["the", "dog"]])
-    row = overlap.features([first.split()], [second.split()])[0]
-    found = dict(zip(FEATURES, row.tolist(), strict=True))
-    assert {name: found[name] for name in features} == pytest.approx(features)
-
-
-def test_pairs_in_parts_are_as_together(monkeypatch):
-    firsts = [["the", "cat"], [], ["a", "dog", "a"], ["x"]]
-    seconds = [["cat"], ["the"], ["a", "dog"], ["y", "x"]]
-    overlap = Overlap([*firsts, *seconds])
-    together = overlap.features(firsts, seconds)
-    monkeypatch.setattr(module, "_MOST_ROWS", 3)
-    np.testing.assert_allclose(overlap.features(firsts, seconds), together)
+    firsts, seconds = ([each[n].split() for each in OVERLAPS] for n in (0, 1))
+    rows = overlap.features(firsts, seconds).tolist()
+    for row, (*_, features) in zip(rows, OVERLAPS, strict=True):
+        found = dict(zip(FEATURES, row, strict=True))
+        assert {name: found[name] for name in features} == pytest.approx(features)
 
 
 PASSAGE = (
@@ -198,11 +194,13 @@ def test_tf_idf_is_scikit_learns_column_by_column(n_words):
 
 def test_words_are_in_lower_case_and_no_feature_reaches_into_the_next_text():
     assert split_words("Don't go, Zoë!") == ["don", "'", "t", "go", ",", "zoë", "!"]
-    tfidf, rows = fit_tfidf([["a", "b"], ["c"]], n_words=2)
-    assert rows.shape == (2, 4)  # a, b, c and "a b"
-    assert tfidf.transform([["b", "c"]]).nnz == 2
-    tfidf, rows = fit_tfidf([[], []], n_words=3)
-    assert (rows.shape, tfidf.transform([["a"]]).shape) == ((2, 0), (1, 0))
+    for texts, n_words, shape, other, n_known in (
+        ([["a", "b"], ["c"]], 2, (2, 4), ["b", "c"], 2),  # a, b, c and "a b"
+        ([[], []], 3, (2, 0), ["a"], 0),
+    ):
+        tfidf, rows = fit_tfidf(texts, n_words=n_words)
+        found = tfidf.transform([other])
+        assert (rows.shape, found.shape, found.nnz) == (shape, (1, shape[1]), n_known)
 
 
 def _drawn(n_classes, n=130, n_features=7):
@@ -230,13 +228,12 @@ def test_logistic_regression_is_scikit_learns(n_classes, weight):
 
 def test_a_label_that_was_never_seen_is_never_predicted():
     features, labels = _drawn(2)
-    model = fit_logistic(features, np.array([1, 4])[labels], n_classes=6, inverse_penalty=1)
-    plain = fit_logistic(features, labels, n_classes=2, inverse_penalty=1)
-    probabilities = model.probabilities(features)
-    np.testing.assert_array_equal(probabilities[:, [1, 4]], plain.probabilities(features))
-    assert (probabilities[:, [0, 2, 3, 5]] == 0).all()
-    alone = fit_logistic(features, np.ones_like(labels), n_classes=2, inverse_penalty=1)
-    assert (alone.probabilities(features) == [0, 1]).all()
+    found, plain, alone = (
+        fit_logistic(features, each, n_classes=n, inverse_penalty=1).probabilities(features)
+        for each, n in ((np.array([1, 4])[labels], 6), (labels, 2), (np.ones_like(labels), 2))
+    )
+    np.testing.assert_array_equal(found[:, [1, 4]], plain)
+    assert (found[:, [0, 2, 3, 5]] == 0).all() and (alone == [0, 1]).all()
 
 
 @pytest.mark.parametrize("penalty", [0.1, 30])
@@ -253,8 +250,8 @@ def test_ridge_regression_is_scikit_learns(penalty):
 def _examples(n, *, n_labels=2, n_sources=None):
     labels = [int(row % 10 >= 7) if n_labels == 2 else row % n_labels for row in range(n)]
     sources = ["" if n_sources is None else f"article {row % n_sources}" for row in range(n)]
-    return [Example(str(row), {"sentence": f"sentence {row}"}, labels[row], source=sources[row])
-            for row in range(n)]  # fmt: skip
+    texts = [{"sentence": f"sentence {row}"} for row in range(n)]
+    return [Example(str(row), texts[row], labels[row], source=sources[row]) for row in range(n)]
 
 
 def test_classes_keep_their_shares_and_rare_labels_and_numbers_are_held_out_too():
@@ -266,31 +263,26 @@ def test_classes_keep_their_shares_and_rare_labels_and_numbers_are_held_out_too(
     assert held_out(numbers, 0.1, 1000).sum() == 10
 
 
-def test_neither_the_order_of_rows_nor_their_ids_decide():
-    examples = _examples(200, n_sources=40)
-    taken = held_out(examples, 0.2, 200)
-    order = np.random.default_rng(3).permutation(200)
-    shuffled = [replace(examples[row], id=f"x{row}") for row in order]
-    assert np.array_equal(held_out(shuffled, 0.2, 200), taken[order])
-
-
 @pytest.mark.parametrize("share", [0.05, 0.5])
-def test_a_marked_source_and_repeated_texts_stand_on_one_side(share):
+def test_a_marked_source_and_repeated_texts_stand_on_one_side_in_any_order(share):
     # The same text in two articles binds both; a pair in either order is one text.
+    left, right = ({f"sentence{n}": text for n, text in enumerate(texts, 1)}
+                   for texts in (("left", "right"), ("right", "left")))  # fmt: skip
     examples = [
         *_examples(300, n_sources=30),
-        Example("a", {"sentence": "twice"}, 0, source="article 1"),
-        Example("b", {"sentence": "twice"}, 1, source="article 2"),
-        Example("c", {"sentence1": "left", "sentence2": "right"}, 0),
-        Example("d", {"sentence1": "right", "sentence2": "left"}, 1),
-        Example("e", {"sentence": "unlike c"}, 1, group="one"),
-        Example("f", {"sentence": "unlike d"}, 1, group="one"),
+        *(Example("a", {"sentence": "twice"}, n, source=f"article {n + 1}") for n in (0, 1)),
+        *(Example("c", fields, n) for n, fields in enumerate((left, right))),
+        *(Example("e", {"sentence": f"e{n}"}, 1, group="one") for n in (0, 1)),
     ]
     taken = held_out(examples, share, 1000)
     sides = {(each.source, bool(out)) for each, out in zip(examples, taken, strict=True)}
     assert len({side for side in sides if side[0]}) == 30
     assert taken[300::2].tolist() == taken[301::2].tolist()
     assert abs(taken.sum() - share * 306) <= 10
+    # Neither the order of rows nor their ids decide.
+    order = np.random.default_rng(3).permutation(306)
+    shuffled = [replace(examples[row], id=f"x{row}") for row in order]
+    assert np.array_equal(held_out(shuffled, share, 1000), taken[order])
 
 
 @pytest.mark.parametrize("n, n_sources, at_most, expected", [

@@ -1,5 +1,7 @@
 """Metrics against scikit-learn, scipy, T5 and SQuAD's scripts; their errors; models in pairs."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest, bootstrap, pearsonr, spearmanr
@@ -33,26 +35,25 @@ def _scored(gold, predicted, *names, groups=()):
     return score(labelled(gold, groups), said(predicted), names)
 
 
-def _value(name, gold, predicted):
-    return _scored(gold, predicted, name).value
+def _values(gold, predicted, *names):
+    found = _scored(gold, predicted, *names).metrics
+    return {name: each.value for name, each in found.items()}
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 def test_metrics_of_classes_are_scikit_learns(n_classes):
     generator = np.random.default_rng(n_classes)
-    for n in (2, 3, 7, 40, 500):
-        for p_right in (0.0, 0.3, 0.9):
-            gold, other = generator.integers(n_classes, size=(2, n))
-            predicted = np.where(generator.random(n) < p_right, gold, other)
-            both = gold.tolist(), predicted.tolist()
-            assert _value("accuracy", *both) == pytest.approx(accuracy_score(*both))
-            macro = f1_score(*both, average="macro", zero_division=0)
-            assert _value("macro_f1", *both) == pytest.approx(macro)
-            if len({*gold}) > 1 and len({*predicted}) > 1:
-                assert _value("matthews", *both) == pytest.approx(matthews_corrcoef(*both))
-            if n_classes == 2:
-                assert _value("f1", *both) == pytest.approx(f1_score(*both, zero_division=0))
+    for n, p_right in product((2, 3, 7, 40, 500), (0.0, 0.3, 0.9)):
+        gold, other = generator.integers(n_classes, size=(2, n))
+        both = gold.tolist(), np.where(generator.random(n) < p_right, gold, other).tolist()
+        expected = {"accuracy": accuracy_score(*both)}
+        expected["macro_f1"] = f1_score(*both, average="macro", zero_division=0)
+        if all(len({*each}) > 1 for each in both):
+            expected["matthews"] = matthews_corrcoef(*both)
+        if n_classes == 2:
+            expected["f1"] = f1_score(*both, zero_division=0)
+        assert _values(*both, *expected) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name, gold, predicted, groups, value", [
@@ -84,16 +85,14 @@ def test_values_by_hand(name, gold, predicted, groups, value):
 @pytest.mark.parametrize(("times", "more"), [(-3, 1e6), (1e-9, 5), (1e200, 0)])
 def test_correlations_are_scipys_with_ties_at_any_scale(times, more):
     generator = np.random.default_rng(0)
-    for n in (5, 60, 700):
-        for decimals in (0, 1, 9):
-            x = generator.normal(size=n).round(decimals)
-            y = (x + generator.normal(size=n)).round(decimals)
-            moved = (times * y + more).tolist()
-            # What is left of 1e-9 beside 5 has seven digits.
-            pearson = np.sign(times) * pearsonr(x, y).statistic
-            assert _value("pearson", x.tolist(), moved) == pytest.approx(pearson, abs=1e-6)
-            rank = np.sign(times) * spearmanr(x, y).statistic
-            assert _value("spearman", x.tolist(), moved) == pytest.approx(rank)
+    for n, decimals in product((5, 60, 700), (0, 1, 9)):
+        x = generator.normal(size=n).round(decimals)
+        y = (x + generator.normal(size=n)).round(decimals)
+        found = _values(x.tolist(), (times * y + more).tolist(), "pearson", "spearman")
+        # What is left of 1e-9 beside 5 has seven digits.
+        pearson, rank = (np.sign(times) * of(x, y).statistic for of in (pearsonr, spearmanr))
+        assert found["pearson"] == pytest.approx(pearson, abs=1e-6)
+        assert found["spearman"] == pytest.approx(rank)
 
 
 @pytest.mark.parametrize("name, gold, predicted, reason", [
@@ -143,11 +142,14 @@ def asked(golds):
     return [Example(str(n), {}, answers=tuple(map(Answer, each))) for n, each in enumerate(golds)]
 
 
-@pytest.mark.parametrize("text, expected", [
-    ("The-Cat", "thecat"), ("  An  apple,\ta\u00a0day ", "apple day"), ("‘the’ “a”", "‘ ’ “ ”"),
-])  # fmt: skip
-def test_an_answer_is_normalised_in_the_scripts_order(text, expected):
-    assert normalise(text) == expected
+def test_an_answer_is_normalised_in_the_scripts_order_and_of_a_choice_its_text_is_scored():
+    texts = {"The-Cat": "thecat", "  An  apple,\ta\u00a0day ": "apple day", "‘the’ “a”": "‘ ’ “ ”"}
+    assert {text: normalise(text) for text in texts} == texts
+    golds = (Answer("the new york"), Answer("NY"))
+    example = Example("0", {}, choices=("New York", "Iran"), answers=golds)
+    found = score([example] * 3, [*said([0, 1]), Prediction(text="york")], V1)
+    values = [each.value for each in found.metrics.values()]
+    assert values == pytest.approx([1 / 3, (1 + 2 / 3) / 3]) and found.n_outside == 1
 
 
 _T5 = [["big moose", "hippo"], ["correct1"], ["correct2.1", "correct2.2"], ["a", "b"]]
@@ -173,14 +175,6 @@ def test_answers_score_as_in_squads_scripts(golds, texts, metrics, values):
     predictions = [None if text is None else Prediction(text=text) for text in texts]
     found = score(asked(golds), predictions, metrics)
     assert [each.value for each in found.metrics.values()] == pytest.approx(values)
-
-
-def test_of_a_choice_its_text_is_scored():
-    golds = (Answer("the new york"), Answer("NY"))
-    example = Example("0", {}, choices=("New York", "Iran"), answers=golds)
-    found = score([example] * 3, [*said([0, 1]), Prediction(text="york")], V1)
-    values = [each.value for each in found.metrics.values()]
-    assert values == pytest.approx([1 / 3, (1 + 2 / 3) / 3]) and found.n_outside == 1
 
 
 def _told(*answers):
@@ -241,6 +235,12 @@ def test_the_error_of_accuracy_is_that_of_a_proportion():
     assert (points(found.value), points(found.standard_error)) == ("82.0", "1.3")
     assert found.standard_error == np.sqrt(715 / 872 * 157 / 872 / 872)
     assert _scored([1], [1], "accuracy").standard_error is None
+    # Examples without labels are neither scored nor compared.
+    with pytest.raises(DataError, match="2 of 2 examples have no label"):
+        score([Example("0", {}, is_labelled=False)] * 2, said([0, 1]), ["accuracy"])
+    for arguments in ((score, [], []), (paired, [], [], [])):
+        with pytest.raises(DataError, match="no examples"):
+            arguments[0](*arguments[1:], ["accuracy"])
 
 
 @pytest.mark.parametrize("name", ["matthews", "spearman"])
@@ -271,14 +271,6 @@ def test_the_error_of_a_mean_knows_that_its_metrics_agree_and_that_groups_are_dr
     assert four.standard_error == pytest.approx(once.standard_error, rel=0.01)
 
 
-def test_examples_without_labels_are_neither_scored_nor_compared():
-    with pytest.raises(DataError, match="2 of 2 examples have no label"):
-        score([Example("0", {}, is_labelled=False)] * 2, said([0, 1]), ["accuracy"])
-    for arguments in ((score, [], []), (paired, [], [], [])):
-        with pytest.raises(DataError, match="no examples"):
-            arguments[0](*arguments[1:], ["accuracy"])
-
-
 def test_mcnemars_p_is_that_of_rows_that_one_alone_has_right():
     ours, theirs = [1] * 15 + [0] * 5, [1] * 8 + [0] * 9 + [1] * 3
     found = paired(labelled([1] * 20), said(ours), said(theirs), ["accuracy"])
@@ -286,9 +278,7 @@ def test_mcnemars_p_is_that_of_rows_that_one_alone_has_right():
     # Seven of ten heads or a rarer number: 2 * (120 + 45 + 10 + 1) / 1024.
     assert found.p_mcnemar == pytest.approx(352 / 1024) == binomtest(7, 10).pvalue
     assert found.difference == pytest.approx(0.2)
-
-
-def test_equal_predictions_do_not_differ():
+    # Equal predictions do not differ.
     gold, ours = _drawn(50, 1)
     for name in ("accuracy", "f1", "matthews", "spearman"):
         found = paired(labelled(gold), said(ours), said(ours), [name])
