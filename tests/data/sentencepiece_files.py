@@ -15,17 +15,11 @@ LINES = [
 ]
 
 TEXTS = [
-    "The <extra_id_0> sat on the <extra_id_1>.",
-    "a<extra_id_0>b",
-    " <extra_id_2>  <extra_id_1>\n x",
-    "<extra_id_4><extra_id_4>",
-    "<extra_id_00> is text, and so is <extra_id>",
-    "日本 men\tx\r\n\r\ny ½ ﬁne Ａ ｂ",
+    *("The <extra_id_0> sat on the <extra_id_1>.", "a<extra_id_0>b", "  the  dog ", " \n", ""),
+    *(" <extra_id_2>  <extra_id_1>\n x", "<extra_id_4><extra_id_4>"),
+    *("<extra_id_00> is text, and so is <extra_id>", "日本 men\tx\r\n\r\ny ½ ﬁne Ａ ｂ"),
     "cafe\u0301 \u1112\u1161\u11ab a\u00a0b a\u2028b \u0085 \u3000x",
     "\ufeffa\u200bb \x00 \x7f \u2581the \u2581 aaaaaaa",
-    "  the  dog ",
-    " \n",
-    "",
 ]
 """With five sentinels at least; the names of other special ids are in none."""
 

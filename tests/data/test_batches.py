@@ -17,27 +17,38 @@ from sublayer.data.best_fit import best_fit
 from sublayer.data.counter_rng import Purpose, seeds
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.parallel.batch_plan import BatchRule
+from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.span.batches import EpochPieces, RandomPieces, ScoredPieces
 from sublayer.data.span.corruption import corrupt, limit_runs
 from sublayer.data.span.examples import CorruptionRule
 from sublayer.data.span.masks import MASKS
+from sublayer.data.split import Split
+from sublayer.data.store import TokenStore
 from sublayer.data.tasks.batches import ExampleBatches
+from sublayer.data.tokenizers.characters import ByteTokenizer
 from tests.answerers import draw_examples, rule_of, split_of
 from tests.breadth import examples
 from tests.data.test_masked import LENGTHS as TEXT_LENGTHS
 from tests.data.test_masked import batches_of as pairs_of
+from tests.data.test_parallel import random_split
 from tests.packed_rows import unpack
 from tests.stories import numbered
+
+
+def make_split(ids, *, document_starts=(0,), source_starts=(0,), weights=None):
+    starts = [np.array(each) for each in (document_starts, source_starts)]
+    rest = {"n_bytes": len(ids), "sha256": "0" * 64, "is_lossless": True}
+    store = TokenStore(np.array(ids, dtype=np.uint16), *starts, **rest)
+    names = tuple(f"source {index}" for index in range(len(source_starts)))
+    return Split("train", store, ByteTokenizer(), names, weights)
+
 
 END, PAD, FIRST_TOKEN = 1, 0, 10
 SENTINELS = tuple(range(99_999, 99_899, -1))
 
 
 def restore(inputs, targets, sentinels):
-    """Put the text of an input and its target together again; neither has its end.
-
-    A sentinel of the input for which the target has nothing leaves a gap without text.
-    """
+    """Put the text of an input and its target, both without their ends, together again."""
     if not sentinels:
         return [*inputs, *targets]
     names, parts = set(sentinels), [[]]
@@ -56,7 +67,6 @@ def draw(n_rows, length, objective):
 
 
 def runs(row):
-    """Return the lengths of a mask's runs of noise."""
     return [len(run) for run in "".join("x" if noise else " " for noise in row).split()]
 
 
@@ -69,15 +79,13 @@ def test_every_mask_has_exactly_its_noise_and_its_spans(length, density, mean_sp
         assert not row[0] and row[-1]
 
 
-def test_every_division_of_the_noise_is_as_likely():
+def test_noise_is_drawn_evenly():
     # Of 12 tokens 6 are noise, in 3 spans: 10 ways to divide 6 into 3 parts.
     objective = SpanObjective(noise_density=0.5, mean_span=2.0)
     counts = Counter(tuple(runs(row)) for row in draw(20_000, 12, objective))
     assert len(counts) == 10
     assert all(abs(count - 2000) < 5 * math.sqrt(2000) for count in counts.values())
-
-
-def test_chance_takes_each_token_with_the_density_and_a_prefix_has_any_length():
+    # Chance takes each token with the density, and a prefix has any length.
     masks = draw(2000, 100, SpanObjective(noise="iid", noise_density=0.25))
     assert abs(masks.mean() - 0.25) < 0.005
     assert abs(masks[:, 0].mean() - 0.25) < 0.05
@@ -89,13 +97,6 @@ def test_chance_takes_each_token_with_the_density_and_a_prefix_has_any_length():
     assert all(abs(count - 1000) < 160 for count in counts.values())
 
 
-def test_runs_beyond_the_sentinels_are_not_noise():
-    mask = np.array([[0, 1, 0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0, 1, 1]], dtype=np.bool_)
-    limited = limit_runs(mask, 3)
-    assert limited.astype(int).tolist() == [[0, 1, 0, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 1, 1]]
-    assert limit_runs(mask, 4) is mask
-
-
 def test_inputs_and_targets_are_the_released_vectors():
     mask, texts = np.array([[1, 1, 0, 0, 1, 0]], dtype=np.bool_), np.arange(10, 16)[None]
     sides = [999, 12, 13, 998, 15], [10, 11, 999, 14, 998]
@@ -103,6 +104,11 @@ def test_inputs_and_targets_are_the_released_vectors():
     for noise, expected in ((mask, sides), (~mask, sides[::-1])):
         rows = corrupt(texts, noise, (999, 998, 997))
         assert [row.ids.tolist() for row in rows] == list(expected)
+    # Runs beyond the sentinels are no noise.
+    mask = np.array([[0, 1, 0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0, 1, 1]], dtype=np.bool_)
+    limited = limit_runs(mask, 3)
+    assert limited.astype(int).tolist() == [[0, 1, 0, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0, 1, 1]]
+    assert limit_runs(mask, 4) is mask
 
 
 @pytest.mark.parametrize("noise", MASKS)
@@ -130,14 +136,10 @@ def span_rule(context=32, **settings):
     return CorruptionRule(**rule, **lengths, **ids, pad_id=PAD, first_id=PAD)
 
 
-@pytest.fixture
-def make_text(make_split):
-    def make(*lengths):
-        """Make a split of documents whose tokens count up through all of them."""
-        ids = range(FIRST_TOKEN, FIRST_TOKEN + sum(lengths))
-        return make_split(ids, document_starts=np.cumsum([0, *lengths[:-1]]).tolist())
-
-    return make
+def make_text(*lengths):
+    """Make a split of documents whose tokens count up through all of them."""
+    ids = range(FIRST_TOKEN, FIRST_TOKEN + sum(lengths))
+    return make_split(ids, document_starts=np.cumsum([0, *lengths[:-1]]).tolist())
 
 
 def pieces_of(batch):
@@ -158,7 +160,7 @@ def epoch_pieces(split, rule, **settings):
     return EpochPieces(split, rule, **{**defaults, **settings})
 
 
-def test_an_epoch_uses_every_piece_of_the_joined_documents_once(make_text):
+def test_an_epoch_uses_every_piece_of_the_joined_documents_once():
     lengths = [50, 7, 93, 30]
     ends = set((FIRST_TOKEN + np.cumsum(lengths) - 1).tolist())
     batches = epoch_pieces(make_text(*lengths), span_rule())
@@ -172,7 +174,7 @@ def test_an_epoch_uses_every_piece_of_the_joined_documents_once(make_text):
             assert all(later == token + 1 or token in ends for token, later in pairwise(piece))
 
 
-def test_pieces_stay_within_their_documents_where_those_are_respected(make_text):
+def test_pieces_stay_within_their_documents_where_those_are_respected():
     split = make_text(50, 3, 93, 35)  # pieces of 34, 16; 3; 34, 34, 25; 34, of 35 one is left
     batches = epoch_pieces(split, span_rule(), boundaries="respect")
     assert batches.n_pieces(0) == 7
@@ -180,9 +182,7 @@ def test_pieces_stay_within_their_documents_where_those_are_respected(make_text)
     assert Counter(map(len, pieces[:7])) == Counter([34, 16, 3, 34, 34, 25, 34])
     for piece in pieces:
         assert piece == list(range(piece[0], piece[0] + len(piece)))
-
-
-def test_a_long_document_gives_an_epoch_one_of_its_chunks(make_text):
+    # A long document gives an epoch one of its chunks.
     split = make_text(100, 40)
     batches = epoch_pieces(split, span_rule(), boundaries="respect", chunk_tokens=40)
     begins = Counter()
@@ -195,20 +195,7 @@ def test_a_long_document_gives_an_epoch_one_of_its_chunks(make_text):
     assert "each longer document: 1 of" in batches.notes()[0]
 
 
-def test_all_rows_of_spans_are_as_long_and_nothing_is_padded(make_text):
-    split, rule = make_text(700, 400), span_rule(128)
-    for batches in (
-        epoch_pieces(split, rule),
-        RandomPieces(split, rule, batch_sequences=3, seed=0),
-    ):
-        batch = batches.batch(1)
-        assert batch.read.tokens.shape == (3, 128) and batch.read.mask is None
-        assert batch.targets.shape == batch.written.tokens.shape == (3, 29)
-        assert batch.n_predicted == 3 * 29 and batches.n_tokens(1) == 3 * 128
-        assert all(len(piece) == 141 for piece in pieces_of(batch))
-
-
-def test_scored_pieces_are_the_whole_text_and_always_the_same(make_text):
+def test_scored_pieces_are_the_whole_text_and_always_the_same():
     split, settings = make_text(50, 7, 93, 30), {"boundaries": "ignore"}
     scored, again, some = (
         ScoredPieces(split, span_rule(), batch_sequences=n, most=most, **settings)
@@ -222,7 +209,7 @@ def test_scored_pieces_are_the_whole_text_and_always_the_same(make_text):
     assert [piece[0] for piece in pieces_of(some.batch(0))] == [10, 10 + 2 * 34, 10 + 5 * 34]
 
 
-def test_windows_come_once_an_epoch_or_from_every_position(make_split):
+def test_windows_come_once_an_epoch_or_from_every_position():
     # 101 tokens hold 14 windows of 7 tokens with a target for each; 3 tokens are left over.
     windows = Windows(make_split(range(102)), context=7, batch_sequences=4, seed=5, mode="shuffled")
     assert windows.n_windows == 14
@@ -240,7 +227,7 @@ def test_windows_come_once_an_epoch_or_from_every_position(make_split):
 
 
 @pytest.mark.parametrize("weights", [(1.0, 3.0), None])
-def test_sources_are_drawn_by_weight_or_by_size(make_split, weights):
+def test_sources_are_drawn_by_weight_or_by_size(weights):
     ids = [*range(100), *range(1000, 1030)] if weights else [0] * 100 + [1000] * 300
     split = make_split(ids, source_starts=(0, 100), weights=weights)
     batch = Windows(split, context=7, batch_sequences=4000, seed=0).batch(0)
@@ -250,7 +237,7 @@ def test_sources_are_drawn_by_weight_or_by_size(make_split, weights):
     assert weights is None or (batch.targets - batch.tokens == 1).all()
 
 
-def test_respected_boundaries_hide_targets_in_other_documents(make_split):
+def test_respected_boundaries_hide_targets_in_other_documents():
     split = make_split(range(14), document_starts=(0, 3, 10))
     settings = {"context": 12, "batch_sequences": 2, "seed": 0, "mode": "shuffled"}
     batch = Windows(split, **settings, boundaries="respect", n_ahead=2).batch(0)
@@ -364,15 +351,8 @@ def test_every_item_stands_in_one_row_within_its_room_the_fullest_first(sizes):
         assert sum(sizes[index][0] for index in one + other) > ROOM[0]
 
 
-def test_an_item_goes_where_it_leaves_the_least_room():
-    # 7 and 6 begin rows, which leave 5 and 6; 5 fits the first exactly, 4 then the second.
-    assert best_fit([(4, 0), (6, 0), (5, 0), (7, 0)], ROOM) == [[3, 2], [1, 0]]
-    # Where what is written would not fit, the next row is taken.
-    assert best_fit([(7, 5), (6, 1), (5, 4)], ROOM) == [[0], [1, 2]]
-
-
 @pytest.mark.parametrize("mode", ["random", "shuffled"])
-def test_windows_are_runs_of_the_text_with_the_tokens_ahead(make_split, mode):
+def test_windows_are_runs_of_the_text_with_the_tokens_ahead(mode):
     split = make_split(range(500))
     batch = Windows(split, context=7, batch_sequences=11, seed=3, mode=mode, n_ahead=3).batch(5)
     assert (batch.tokens == batch.tokens[:, :1] + torch.arange(7)).all()
@@ -397,6 +377,11 @@ def sentences(seed, rule):
     return pairs(seed, pairs="sentences", sentence="nsp", steps=rule)
 
 
+def translations(seed, batch_tokens=600):
+    settings = {"context": 32, "batch_tokens": batch_tokens}
+    return TranslationBatches(random_split(400), seed=seed, **settings)
+
+
 def pieces(seed, noise, boundaries=""):
     split, rule = numbered([[50], [70], [93], [30]]), span_rule(noise=noise)
     if not boundaries:
@@ -415,6 +400,7 @@ KINDS = {
     "masked texts": lambda seed: pairs(seed, sentence="none"),
     "pairs of segments": lambda seed: pairs(seed, sentence="nsp"),
     "steps of pairs of sentences": lambda seed: sentences(seed, BatchRule(64, multiple=2, parts=3)),
+    "pairs of languages": translations,
     "random pieces": lambda seed: pieces(seed, "spans"),
     "pieces of an epoch": lambda seed: pieces(seed, "iid", "ignore"),
     "pieces of documents": lambda seed: pieces(seed, "prefix", "respect"),
@@ -433,18 +419,19 @@ def rows(batch):
     return sorted([part.tolist() for part in each] for each in parts)
 
 
-@pytest.mark.parametrize("kind", ["pairs of sentences", "examples"])
-def test_a_process_without_an_example_is_given_one_that_does_not_count(kind):
-    batches = answers(3, "given", n=2) if kind == "examples" else sentences(3, BatchRule(24))
+@pytest.mark.parametrize("kind, label", [("sentences", -1), ("languages", 0), ("answers", None)])
+def test_a_process_without_an_example_is_given_one_that_does_not_count(kind, label):
+    made = {"sentences": sentences(3, BatchRule(24)), "languages": translations(3, 70)}
+    batches = made.get(kind) or answers(3, "given", n=2)
     n = len(batches.batch(0).labels)
     shares = [rows(batches.batch(0, rank, n + 1)) for rank in range(n)]
     assert sorted(chain(*shares)) == rows(batches.batch(0))
     spare = batches.batch(0, n, n + 1)
     assert len(spare.labels) == 1
-    if spare.targets is None:
+    if label is None:
         assert spare.weights.tolist() == [0.0]
     else:
-        assert spare.labels.tolist() == [-1] and (spare.targets == -1).all()
+        assert spare.labels.tolist() == [label] and (spare.targets == -1).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,6 +20,7 @@ from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import ConfigError, DataError
 from tests.breadth import examples
+from tests.data.test_subwords import joined, merged
 
 ftfy = pytest.importorskip("ftfy")
 spacy = pytest.importorskip("spacy")
@@ -44,23 +45,10 @@ def released_words(text):
     return [each.text.lower() for each in ENGLISH(released_standard(ftfy.fix_text(text)))]
 
 
-def joined(symbols, pair):
-    found, at = [], 0
-    while at < len(symbols):
-        is_pair = tuple(symbols[at : at + 2]) == pair
-        found.append("".join(symbols[at : at + 1 + is_pair]))
-        at += 1 + is_pair
-    return found
-
-
 def released_encode(text, ids, merges):
-    """Merge all of a pair's occurrences, from the left, for the pair that was merged first."""
-    ranks = {pair: rank for rank, pair in enumerate(merges)}
-    found = []
+    ranks, found = {pair: rank for rank, pair in enumerate(merges)}, []
     for word in released_words(text):
-        symbols = [*word[:-1], word[-1] + END]
-        while ranked := [(ranks[pair], pair) for pair in pairwise(symbols) if pair in ranks]:
-            symbols = joined(symbols, min(ranked)[1])
+        symbols = merged([*word[:-1], word[-1] + END], ranks)
         # The special case: an end of line with the space behind it.
         found += ["\n" + END] if symbols == ["\n", " " + END] else symbols
     return [ids.get(symbol, 0) for symbol in found]

@@ -46,25 +46,18 @@ def rows(pairs):
 
 
 def released_pairs(documents, number, rule, rng):
-    """Follow the published procedure of a document step by step, one token at a time, in lists.
-
-    ``documents`` are lists of sentences, which are lists of tokens. Chunks of one sentence are as
-    ``rule.alone`` says.
-    """
-    document, examples = documents[number], []
-    budget = rule.max_len - 3
+    """Follow the published procedure of a document, a list of lists of tokens, step by step."""
+    document, examples, budget = documents[number], [], rule.max_len - 3
 
     def draw_target():
         return rng.randint(2, budget) if rng.random() < rule.p_short else budget
 
-    target = draw_target()
-    chunk, i = [], 0
+    target, chunk, i = draw_target(), [], 0
     while i < len(document):
         chunk.append(document[i])
         if i == len(document) - 1 or sum(map(len, chunk)) >= target:
             a_end = rng.randint(1, len(chunk) - 1) if len(chunk) > 1 else 1
-            a = [token for sentence in chunk[:a_end] for token in sentence]
-            b, label = [token for sentence in chunk[a_end:] for token in sentence], 0
+            a, b, label = [*chain(*chunk[:a_end])], [*chain(*chunk[a_end:])], 0
             is_random = len(chunk) > 1 and rule.task == "nsp" and rng.random() < 0.5
             if is_random or (len(chunk) == 1 and rule.alone == "negative"):
                 other = rng.choice([n for n in range(len(documents)) if n != number])
@@ -79,13 +72,10 @@ def released_pairs(documents, number, rule, rng):
             elif rule.task == "sop" and rng.random() < 0.5:
                 a, b, label = b, a, 1
             while len(a) + len(b) > budget:
-                longer = a if len(a) > len(b) else b
-                longer.pop(0 if rng.random() < 0.5 else -1)
+                (a if len(a) > len(b) else b).pop(0 if rng.random() < 0.5 else -1)
             if len(chunk) > 1 or rule.alone != "drop":
                 examples.append((a, b, label))
-            chunk = []
-            if rule.target_per == "example":
-                target = draw_target()
+            chunk, target = [], draw_target() if rule.target_per == "example" else target
         i += 1
     return examples
 
@@ -216,8 +206,7 @@ def test_every_sentence_is_first_once_and_second_once_and_labelled_by_what_it_fo
     with pytest.raises(DataError, match="two sentences"):
         paired([7])
 
-
-def test_the_longer_sentence_is_cut_first_and_then_both_by_a_coin():
+    # The longer sentence is cut first, and then both by a coin.
     def kept(lengths, **settings):
         pairs = paired(lengths, **settings)
         return (pairs.a_stop - pairs.a_start).item(), (pairs.b_stop - pairs.b_start).item()
@@ -265,15 +254,22 @@ def test_the_number_of_predictions_is_the_rounded_share():
         (MaskRule(counts="maskable"), [(512, 100)], [15]), (MaskRule(share=1.0), [(10, 7)], [7]),
     ):  # fmt: skip
         assert [rule.n_predictions(*each) for each in sizes] == expected
+    # A piece after a special token begins a word.
+    # 0.15 * 7 rounds to 1: the continuation at place 4 is one piece of its own, and so is the one
+    # at place 1.
+    ids = [CLS, 10, 11, SEP, 12, SEP, SEP]
+    starts = np.array([True, False, False, True, False, True, True])
+    for share, expected in ((0.15, {(4,)}), (0.3, {(4,), (1, 2)})):
+        rule = {"unit": "word", "share": share}
+        seen = {tuple(positions_of(ids, starts, philox(seed), **rule)) for seed in range(20)}
+        assert seen == expected
+    with pytest.raises(ConfigError, match="word boundar"):
+        positions_of(ids, None, philox(), unit="word")
 
 
-RULE = st.builds(
-    MaskRule,
-    unit=st.sampled_from(["token", "word", "ngram"]),
-    share=st.floats(0.01, 1.0),
-    most=st.none() | st.integers(1, 12),
-    favours=st.sampled_from(["short", "long"]),
-)
+UNITS, FAVOURS = st.sampled_from(["token", "word", "ngram"]), st.sampled_from(["short", "long"])
+NUMBERS = {"share": st.floats(0.01, 1.0), "most": st.none() | st.integers(1, 12)}
+RULE = st.builds(MaskRule, unit=UNITS, favours=FAVOURS, **NUMBERS)
 
 
 @given(st.integers(0, 40), RULE, st.integers(0, 1000))
@@ -310,19 +306,6 @@ def test_predictions_become_masks_random_tokens_or_themselves_by_eighty_ten_ten(
     rule = MaskRule(share=1.0, p_mask=0.0, p_random=1.0)
     counts = counted(45_000, rule, random_low=N_SPECIAL)
     assert counts[:N_SPECIAL].sum() == 0 and chisquare(counts[N_SPECIAL:]).pvalue > P_LOW
-
-
-def test_a_piece_after_a_special_token_begins_a_word():
-    # 0.15 * 7 rounds to 1: the continuation at place 4 is one piece of its own, and so is the one
-    # at place 1.
-    ids = [CLS, 10, 11, SEP, 12, SEP, SEP]
-    starts = np.array([True, False, False, True, False, True, True])
-    for share, expected in ((0.15, {(4,)}), (0.3, {(4,), (1, 2)})):
-        rule = {"unit": "word", "share": share}
-        seen = {tuple(positions_of(ids, starts, philox(seed), **rule)) for seed in range(20)}
-        assert seen == expected
-    with pytest.raises(ConfigError, match="word boundar"):
-        positions_of(ids, None, philox(), unit="word")
 
 
 def released_ngrams(words, n_predictions, weights, rng):
@@ -413,7 +396,6 @@ def used(batches, first, n):
 
 
 def text_of(row):
-    """Give the positions in the text of what is not special."""
     return [id_ - Numbers.first for id_ in row[0] if id_ >= Numbers.first]
 
 

@@ -206,41 +206,13 @@ def test_every_pair_is_used_once_an_epoch_in_batches_of_the_epoch():
     assert batches.steps(2) == batches.n_batches(0) + batches.n_batches(1)
 
 
-def test_a_step_is_a_function_of_seed_and_step_shared_by_processes_and_slices():
-    split, settings = random_split(100), {"context": 32, "batch_tokens": 600}
-    one, other, another = (TranslationBatches(split, **settings, seed=seed) for seed in (4, 4, 5))
-    whole = one.batch(11)
-    one.batch(3)
-    assert rows(one.batch(11)) == rows(other.batch(11)) == rows(whole) != rows(another.batch(11))
-    shares = [rows(one.batch(11, rank=rank, world=3)) for rank in range(3)]
-    assert sorted(pair for share in shares for pair in share) == sorted(rows(whole))
-    parts = [whole[start : start + 4] for start in range(0, len(whole), 4)]
-    assert [pair for part in parts for pair in rows(part)] == rows(whole)
-    assert sum(part.n_predicted for part in parts) == whole.n_predicted
-    for part in parts:
-        widths = [max(len(side) + 1 for side in sides) for sides in zip(*rows(part), strict=True)]
-        assert [part.read.tokens.shape[1], part.written.tokens.shape[1]] == widths
-
-
-def test_a_process_without_a_pair_is_given_one_that_does_not_count():
-    split = split_of([(9, 9), (8, 7), (9, 8)])
-    batches = TranslationBatches(split, context=12, batch_tokens=12, seed=0)
-    own, other = batches.batch(1, 0, 2), batches.batch(1, 1, 2)
-    assert rows(own) == rows(batches.batch(1)) and len(own) == 1
-    assert other.n_predicted == 0 and not (other.targets >= 0).any()
-    assert len(other[0:1]) == 1 and other[0:1].written.tokens.shape[1] >= 1
-
-
-def test_long_pairs_are_left_out_and_counted():
+def test_long_pairs_are_left_out_and_runs_of_a_multiple_those_of_fairseqs_code():
     split, settings = split_of([(3, 9), (4, 4), (10, 1), (9, 9)]), {"batch_tokens": 40, "seed": 0}
     batches = TranslationBatches(split, context=10, **settings)
     assert batches.n_left_out == 1
     assert sum(len(batches.batch(step)) for step in range(batches.n_batches(0))) == 3
     with pytest.raises(DataError, match="every pair of the train .* of more than data.context = 4"):
         TranslationBatches(split_of([(4, 1), (1, 5)]), context=4, **settings)
-
-
-def test_runs_of_a_multiple_are_those_of_fairseqs_code():
     # Worked out by hand from batch_by_size with required_batch_size_multiple = 2: three pairs of 2
     # tokens fill 7, two stay, and the third begins the next run with the pair of 3.
     assert fill(np.array([2, 2, 2, 3, 3, 9]), 7, 2) == [(0, 2), (2, 4), (4, 5), (5, 6)]

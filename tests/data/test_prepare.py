@@ -10,7 +10,7 @@ import pytest
 from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import CORPORA as NAMES
 from sublayer.data import training_text
-from sublayer.data.corpora import lm1b, published
+from sublayer.data.corpora import lm1b
 from sublayer.data.corpora.lm1b import HELD_OUT, RELEASE, TRAINING, extract_release
 from sublayer.data.corpora.named import CORPORA, find_sources
 from sublayer.data.corpora.published import PublishedFile, PublishedRelease
@@ -75,7 +75,7 @@ def test_the_splits_of_a_file_are_its_bytes_in_order(tmp_path, cache, tokenizer)
     assert whole.checksums.keys() == {"train", "tokenizer"} and whole.sizes().keys() == {"train"}
 
 
-def test_other_files_replace_a_split(file, folder, cache, tmp_path):
+def test_other_files_replace_a_split_and_a_published_one_is_kept(file, folder, cache, tmp_path):
     (tmp_path / "valid.txt").write_bytes(b"validation")
     fields = {"valid_path": str(tmp_path / "valid.txt")}
     one = prepare(config_of(file, **fields), cache=cache)
@@ -85,9 +85,6 @@ def test_other_files_replace_a_split(file, folder, cache, tmp_path):
     both = prepare(config_of(file, **fields, test_path=tests), cache=cache)
     assert (raw(both.train), raw(both.valid)) == (TEXT, b"validation")
     assert len(both.test.document_starts) == 10
-
-
-def test_a_published_split_is_kept(tmp_path, cache, file):
     release = write_release(tmp_path / "release")
     data = prepare(config_of(release, context=8), cache=cache)
     assert raw(data.train) == b"The first sentence .\nThe second sentence .\n"
@@ -177,17 +174,7 @@ def test_a_tokenizer_is_trained_on_the_training_split_alone(file, cache, kind):
     assert prepare(config, cache=cache).checksums == given.checksums == data.checksums
 
 
-def test_a_tokenizer_of_a_text_that_changed_is_not_kept(file, cache):
-    def change(text):
-        if text.startswith("training a bpe tokenizer"):
-            file.write_bytes(b"another text, and another text\n" * 99)
-
-    with shown_by(HeardStages(change, change)), pytest.raises(DataError, match="changed while it"):
-        prepare_tokenizer(config_of(file, **BPE), cache=cache)
-    assert not list(cache.rglob("*.json"))
-
-
-def test_of_several_processes_one_trains_a_tokenizer_and_the_others_wait(file, cache):
+def test_of_several_processes_one_trains_a_tokenizer_which_is_that_of_its_text(file, cache):
     def made():
         return prepare_tokenizer(config_of(file, **BPE), cache=cache).fingerprint
 
@@ -198,6 +185,14 @@ def test_of_several_processes_one_trains_a_tokenizer_and_the_others_wait(file, c
     with shown_by(HeardStages(trained.append, trained.append)):
         again = waits_until(lock_of(path), waiting, made, lambda: path.write_bytes(saved))
     assert (again, trained) == (fingerprint, [])
+
+    def change(text):
+        if text.startswith("training a bpe tokenizer"):
+            file.write_bytes(b"another text, and another text\n" * 99)
+
+    with shown_by(HeardStages(change, change)), pytest.raises(DataError, match="changed while it"):
+        prepare_tokenizer(config_of(file, **BPE), cache=cache)
+    assert not list(cache.rglob("*.json"))
 
 
 def test_a_sample_is_taken_of_a_text_beyond_the_bound(monkeypatch, capsys):
@@ -264,7 +259,9 @@ def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cac
         find_sources(None, "albert-intrinsic", cache)
 
 
-def test_c4_is_its_shards_and_its_validation_is_held_out(data_folder, cache):
+def test_c4_is_its_shards_and_the_sentences_of_bookcorpus_are_joined_to_documents(
+    data_folder, cache
+):
     def written(*pages):
         lines = [json.dumps({"text": f"Page {page}.", "url": ""}) for page in pages]
         return gzip.compress("\n".join(lines).encode())
@@ -279,6 +276,15 @@ def test_c4_is_its_shards_and_its_validation_is_held_out(data_folder, cache):
         b"Page 5.",
         b"Page 6.Page 7.",
     ]
+    files = {"a_book.txt": b"A whole\n\nbook.\n", "books_large_p1.txt": b"one row .\n" * 1500}
+    place = write_release(data_folder / "bookcorpus", files)
+    parquet(place / "train.parquet", {"text": ["two rows ."] * 2})
+    expected = [
+        files["a_book.txt"],
+        *(b"one row .\n" * n for n in (1000, 500)),
+        b"two rows .\n" * 2,
+    ]
+    assert read_all(CORPORA["bookcorpus"](cache, AS_FILES).documents) == expected
 
 
 EXPECTED = {"train": b"The first sentence .\nThe second sentence .\n"}
@@ -306,9 +312,7 @@ def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache)
     (folder / TRAINING / "news.en-00001-of-00100").write_bytes(b"Seen .\n")
     assert extract_release(packed, cache) == folder, "it is extracted once"
     assert b"Seen ." in joined(lm1b.read_release(folder, cache))["train"]
-
-
-def test_nothing_is_extracted_outside_of_the_cache(tmp_path, cache):
+    # Nothing is extracted outside of the cache.
     names = [f"../../{TRAINING}/news.en-00001-of-00100", "../evil"]
     names.append(f"/tmp/evil/{HELD_OUT}/news.en.heldout-00000-of-00050")
     evil = dict.fromkeys(names, b"climbing .\n")
@@ -352,31 +356,6 @@ def test_a_corpus_is_found_in_the_data_folder_or_the_cache(cache, tmp_path, monk
     for place in (data / "other" / "small", data / "small" / "small"):
         write_release(place.parent, {"small": PUBLISHED})
     assert [document.name for document in small()(cache).documents] == [str(data / "small/small")]
-
-
-def test_c4_of_the_hub_is_held_out_by_its_own_split(cache, monkeypatch):
-    def read_hub(data_set, cache, reading, *, in_runs=False):
-        return [MemoryDocument(f"{data_set}-{row}", b"") for row in range(4)]
-
-    monkeypatch.setattr(published, "read_hub", read_hub)
-    (source,) = find_sources(None, "c4", cache)
-    names = {split: [each.name for each in part] for split, part in source.published.items()}
-    rows = {split: [f"hub:allenai/c4:en@{split}-{row}" for row in range(4)]
-            for split in ("train", "validation")}  # fmt: skip
-    valid, test = rows["validation"][:2], rows["validation"][2:]
-    assert names == {"train": rows["train"], "valid": valid, "test": test}
-
-
-def test_the_sentences_of_bookcorpus_are_joined_to_documents(data_folder, cache):
-    files = {"a_book.txt": b"A whole\n\nbook.\n", "books_large_p1.txt": b"one row .\n" * 1500}
-    place = write_release(data_folder / "bookcorpus", files)
-    parquet(place / "train.parquet", {"text": ["two rows ."] * 2})
-    expected = [
-        files["a_book.txt"],
-        *(b"one row .\n" * n for n in (1000, 500)),
-        b"two rows .\n" * 2,
-    ]
-    assert read_all(CORPORA["bookcorpus"](cache, AS_FILES).documents) == expected
 
 
 def test_docstrings_and_topics_are_found_cleaned_and_cached(cache, tmp_path, monkeypatch):

@@ -21,12 +21,11 @@ from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import ConfigError, DataError
 from tests.breadth import examples
 from tests.data.sentencepiece_files import DE, EN, LINES, TEXTS, write_marian, write_t5
-from tests.data.sentences import sentences
+from tests.data.sentences import ODD, sentences
 from tests.sentinels import encode_with_sentinels
 
 PROSE = "It is a truth, in 1813, that a single man's fortune (naïve, or £1,000) isn't his.\n" * 20
 TRAINED = UnigramTokenizer.train([PROSE.encode()], vocab_size=120)
-ODD = st.text(st.sampled_from("ab 's19,.(\n\t\r\u00a0\u0085\u2028\x1cÉéσΣ\u0301漢"), max_size=60)
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +58,6 @@ def test_alberts_model_gives_the_ids_of_the_release(albert, real_data):
     assert [albert.encode(line.encode()).tolist() for line in lines] == expected
     # Lines are encoded one by one.
     assert albert.encode("\n".join(lines).encode()).tolist() == list(chain(*expected))
-
-
-def test_alberts_model_has_its_ids_and_rules(albert):
     ids = [getattr(albert, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask", "end")]
     assert ids == [0, 1, 2, 3, 4, None] and albert.special_ids == (0, 1, 2, 3, 4)
     assert albert.normalization == Normalization(True, False, True)
@@ -75,9 +71,7 @@ def test_alberts_model_has_its_ids_and_rules(albert):
 
 def test_trained_ids_have_alberts_order_in_parts_too():
     first = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", *'()"-.', "–", "£", "€"]
-    assert TRAINED.names[:13] == first
-    assert 13 < TRAINED.vocab_size <= 120
-    assert TRAINED.has_words and not TRAINED.is_lossless
+    assert (TRAINED.names[:13], TRAINED.is_lossless) == (first, False)
     data = PROSE.encode()
     place = TRAINED.cut(data, 700)
     parts = UnigramTokenizer.train([data[:place], data[place:]], vocab_size=120)

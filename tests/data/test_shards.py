@@ -70,9 +70,7 @@ def test_ids_documents_and_sources_are_kept(path):
     write_store(path, [[*DOCUMENTS, five]], BYTES)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert digest == "d208c34cd96dd1e011fca5e00e3f1ea62cc1d4c7aa9d7c88e824eed6c5174c32"
-
-
-def test_large_vocabularies_and_lost_text_are_marked(path):
+    # Large vocabularies and lost text are marked.
     characters = "".join(map(chr, [*range(32, 0xD800), *range(0xE000, 0x12000)]))
     text = DocumentRange(MemoryDocument("a", characters.encode()))
     store = stored(path, [[text]], CharacterTokenizer(characters))

@@ -26,6 +26,7 @@ from tests.breadth import examples, rows
 from tests.data import hostile
 from tests.data.hostile import FORMS, check_file, damaged, published
 from tests.data.sentencepiece_files import t5_model
+from tests.data.sentences import ODD
 
 CODES = "#version: 0.2\nl o\nlo w</w>\ne r</w>\n"
 
@@ -44,17 +45,26 @@ def names_of(tokenizer):
     return [*tokenizer.specials, *tokenizer.content()["pieces"]]
 
 
-def applied(word, ranks, *, is_apart):
-    """Divide a word by subword-nmt's rule: the pair of the earliest merge until there is none."""
-    symbols = [*word, "</w>"] if is_apart else [*word[:-1], f"{word[-1]}</w>"]
+def joined(symbols, pair):
+    found, at = [], 0
+    while at < len(symbols):
+        is_pair = tuple(symbols[at : at + 2]) == pair
+        found.append("".join(symbols[at : at + 1 + is_pair]))
+        at += 1 + is_pair
+    return found
+
+
+def merged(symbols, ranks):
+    """Join the pair of the earliest merge, all of it from the left, until there is none."""
     while pairs := [pair for pair in pairwise(symbols) if pair in ranks]:
-        best = min(pairs, key=ranks.__getitem__)
-        merged, place = [], 0
-        while place < len(symbols):
-            is_pair = tuple(symbols[place : place + 2]) == best
-            merged.append("".join(symbols[place : place + 1 + is_pair]))
-            place += 1 + is_pair
-        symbols = merged
+        symbols = joined(symbols, min(pairs, key=ranks.__getitem__))
+    return symbols
+
+
+def applied(word, ranks, *, is_apart):
+    """Divide a word by subword-nmt's rule."""
+    symbols = [*word, "</w>"] if is_apart else [*word[:-1], f"{word[-1]}</w>"]
+    symbols = merged(symbols, ranks)
     return [*symbols[:-2], f"{symbols[-2]}</w>"] if symbols[-1] == "</w>" else symbols
 
 
@@ -146,9 +156,6 @@ def test_the_most_frequent_pair_of_the_most_frequent_characters_is_merged_first(
 
 PROSE = "It is a truth: a single man's fortune — naïve, or 1,000 £ — isn't his.\n\n" * 20
 TRAINED = SubwordTokenizer.train([PROSE.encode()], vocab_size=320)
-ODD = st.text(
-    st.sampled_from("ab 's1.\n\t\r\u00a0\u3000\u0085\u2028\x1c\x1f\u200b\ufeffé漢𝄞"), max_size=60
-)
 
 
 def library_ids(tokenizer, text):
@@ -301,7 +308,6 @@ NAMES = ["<unk>", "</s>", "<pad>", "\u2581the", "a"]
 
 @cache
 def own(kind):
-    """The content of a file of ours."""
     if kind == "bilingual":
         sides = {side: LanguageRules(side[:2]).content() for side in ("source", "target")}
         return {**own("word-bpe"), "kind": kind, "vocabulary": own("word-bpe"), **sides}
@@ -321,7 +327,6 @@ def written(random, content, share=0.15):
 
 
 def gpt(random):
-    """Files of GPT-2 or GPT-1."""
     model, names = own("gpt1-bpe"), ("encoder_bpe_9.json", "vocab_9.bpe")
     if random.random() < 0.5:
         model, names = published("gpt2")["model"], ("vocab.json", "merges.txt")

@@ -95,22 +95,17 @@ def test_windows_stand_a_stride_apart_and_the_last_ends_with_the_passage():
         cut_windows(10, 0)
 
 
-def test_a_token_is_scored_where_its_poorer_side_has_most_context():
+def test_a_token_is_scored_where_its_poorer_side_has_most_context_and_an_answer_whole():
     # Tokens 3 to 5 stand in both: by their poorer sides 2, 1, 0 in the first, 0, 1, 2 in the
     # second, which is longer: +0.06 against +0.07.
     windows = (Window(0, 6), Window(3, 7))
     assert best_windows(windows).tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
     # Of equals the first: token 2 has 1 on its poorer side in both.
     assert best_windows((Window(0, 4), Window(1, 4))).tolist() == [0, 0, 0, 1, 1]
-
-
-def test_an_answer_that_a_window_has_only_in_part_is_cls():
+    # An answer that a window has in part alone is [CLS].
     answers = ((10, 14), (12, 12), (9, 12), (12, 15), None)
     places = [gold_places(Window(10, 5), answer, offset=7) for answer in answers]
     assert places == [(7, 11), (9, 9), (0, 0), (0, 0), (0, 0)]
-
-
-def test_the_first_gold_answer_is_found_by_its_place_or_else_by_its_text():
     passage = "aab ab"
     placed = encode_with_offsets(ByteTokenizer(), passage)
     for answers, tokens in (
@@ -160,7 +155,7 @@ def test_an_answer_lies_in_the_passage_and_has_at_most_so_many_tokens():
     assert (nothing.text, nothing.start) == ("", None)
 
 
-def test_a_null_score_is_the_lowest_of_all_windows():
+def test_a_null_score_is_the_lowest_of_all_windows_and_joint_ends_are_of_their_starts():
     starts = [np.array([3.0, 0.0]), np.array([1.0, 0.0])]
     ends = [np.array([2.0, 0.0]), np.array([1.5, 0.0])]
     assert decoding.null_score(starts, ends) == 2.5
@@ -168,9 +163,6 @@ def test_a_null_score_is_the_lowest_of_all_windows():
     prediction = decoding.independent_prediction(spans, 2.5)
     assert (prediction.text, prediction.no_answer) == ("ab", 2.5 - 8)
     assert decoding.joint_prediction(spans, [0.5, -1.0, 2.0]).no_answer == -1.0
-
-
-def test_joint_ends_are_those_of_their_starts():
     starts = np.log(np.array([0.1, 0.1, 0.1, 0.4, 0.3, 0.0 + 1e-30]))
     columns = decoding.best_starts(starts, 2)
     assert columns.tolist() == [3, 4]
@@ -242,6 +234,16 @@ def test_a_passage_is_read_in_windows_each_behind_the_question():
     again = SpanExamples.of_arrays(encoded.arrays()).select(np.array([1]))
     for name, array in _encode(examples[1:]).arrays().items():
         assert name == "numbers" or np.array_equal(again.arrays()[name], array), name
+    # Rows are built with marks and the columns of answers.
+    encoded = _encode([_example("0", "?!", Answer("klm", 10))], trains=True)
+    marks = Marks(first=256, between=257, last=257, pad=258)
+    batch = Assembler(encoded, RowRule("pair", marks, 15)).pack(np.arange(3))
+    found = []
+    for (first, last), (row, start) in zip(batch.spans, batch.readouts, strict=True):
+        assert batch.read.tokens[row, start] == 256
+        answer = batch.read.tokens[row, first : last + 1].tolist()
+        found.append([256] if first == start else answer)
+    assert sorted(found) == [[*b"klm"], [*b"klm"], [256]]
 
 
 def test_a_window_teaches_the_answer_that_it_has_whole():
@@ -260,18 +262,6 @@ def test_a_window_teaches_the_answer_that_it_has_whole():
     scored = _encode(examples)
     assert scored.numbers.tolist() == [0, 1]
     assert not scored.spans[scored.rows_of(0)].any()
-
-
-def test_rows_are_built_with_marks_and_the_columns_of_answers():
-    encoded = _encode([_example("0", "?!", Answer("klm", 10))], trains=True)
-    marks = Marks(first=256, between=257, last=257, pad=258)
-    batch = Assembler(encoded, RowRule("pair", marks, 15)).pack(np.arange(3))
-    found = []
-    for (first, last), (row, start) in zip(batch.spans, batch.readouts, strict=True):
-        assert batch.read.tokens[row, start] == 256
-        answer = batch.read.tokens[row, first : last + 1].tolist()
-        found.append([256] if first == start else answer)
-    assert sorted(found) == [[*b"klm"], [*b"klm"], [256]]
 
 
 def test_a_long_question_is_cut_and_counted_and_a_passage_may_be_empty():

@@ -15,7 +15,6 @@ from sublayer.data.tasks import encoding, prepare
 from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.data.tasks.encoded import EncodedExamples, cut_lengths, joined
 from sublayer.data.tasks.encoding import encode_examples
-from sublayer.data.tasks.figure import draw_figures
 from sublayer.data.tasks.marks import Marks, find_marks
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tasks.rows import build_row, n_cut, row_lengths
@@ -24,12 +23,11 @@ from sublayer.data.tasks.word_tokens import WordTokens
 from sublayer.errors import ConfigError, DataError
 from sublayer.tasks.division import held_out
 from sublayer.tasks.example import Example
-from sublayer.tasks.formats.outline import outline
 from sublayer.tasks.registry import TASKS
 from tests.answerers import draw_examples, rule_of, split_of
 from tests.data.releases import write_release
 from tests.packed_rows import unpack
-from tests.task_files import FIRST_MARK, write_copa, write_rte, write_sst2, write_stsb
+from tests.task_files import FIRST_MARK, write_sst2
 
 N = 23
 
@@ -66,7 +64,7 @@ def texts_read(batches, n_steps):
     return read
 
 
-def test_both_orders_are_two_examples_of_an_epoch_of_a_symmetric_task():
+def test_both_orders_are_two_examples_of_an_epoch_or_one_is_drawn_for_every_use():
     examples = {"mrpc": draw_examples("mrpc", N)}
     # A weight of one task alone changes nothing.
     batches = batches_of(examples, orders="both", size=2, weights={"mrpc": 3.0})
@@ -78,9 +76,7 @@ def test_both_orders_are_two_examples_of_an_epoch_of_a_symmetric_task():
     batches = batches_of(examples, orders="both", size=1)
     assert batches.n_epoch == N
     assert texts_read(batches, N) == texts_read(batches_of(examples, size=1), N)
-
-
-def test_an_order_by_chance_is_drawn_anew_for_every_use():
+    # By chance, an order is drawn anew for every use.
     batches, n_epochs = batches_of(orders="random", size=10), 20
     assert batches.n_epoch == N
     given = texts_read(batches_of(size=1), N).keys()
@@ -95,13 +91,12 @@ MIXTURE = {"sst2": 40, "rte": 10, "cb": 6}
 
 
 def drawn(batches, n_steps):
-    """How often each example of each task was drawn."""
     counts = Counter(number for step in range(n_steps) for number in batches.chosen(step).tolist())
     bounds = np.cumsum([0, *MIXTURE.values()]).tolist()
     return [[counts[n] for n in range(*pair)] for pair in pairwise(bounds)]
 
 
-def test_a_mixture_draws_each_task_by_its_size_or_in_proportion_to_its_weight():
+def test_a_mixture_draws_each_task_by_its_size_up_to_a_limit_or_by_its_weight():
     found = drawn(mixture(), 8)  # 56 examples, an epoch
     assert found == [[1] * n for n in MIXTURE.values()]
     batches = mixture({"sst2": 1.0, "rte": 2.0, "cb": 1.0})
@@ -111,9 +106,7 @@ def test_a_mixture_draws_each_task_by_its_size_or_in_proportion_to_its_weight():
         assert [sum(times) for times in found] == [14 * n_epochs, 28 * n_epochs, 14 * n_epochs]
         # In turn: no example is drawn a second time more than another.
         assert all(max(times) - min(times) <= 1 for times in found)
-
-
-def test_a_limit_of_sizes_bounds_the_share_of_a_large_task():
+    # A limit of sizes bounds the share of a large task:
     # 8 of 40, 8 of 10 and all 6: shares of 8/22, 8/22 and 6/22.
     batches = mixture(size_limit=8, size=11)
     assert batches.n_epoch == 22
@@ -176,19 +169,16 @@ def text(letter, n):
     return " ".join(f"{letter}{number}" for number in range(n))
 
 
-def test_the_longer_text_of_a_pair_gives_way_at_its_end():
+def test_the_longer_text_or_the_article_gives_way_at_its_end():
     example = Example("0", {"sentence1": text("a", 9), "sentence2": text("b", 4)}, label=0)
     encoded, marks, words = words_of("mrpc", [example])
     assert " ".join(*words(10)) == "[CLS] a0 a1 a2 a3 [SEP] b0 b1 b2 [SEP]"
     assert build_row(encoded, 0, marks, 10).segments.tolist() == [0] * 6 + [1] * 4
     # Exchanged, the same tokens are kept of either text, but for what is equal.
-    swapped = " ".join(*words(10, is_swapped=True))
-    assert swapped == "[CLS] b0 b1 b2 b3 [SEP] a0 a1 a2 [SEP]"
+    assert " ".join(*words(10, is_swapped=True)) == "[CLS] b0 b1 b2 b3 [SEP] a0 a1 a2 [SEP]"
     assert row_lengths(encoded, marks, 10).tolist() == [10]
     assert [n_cut(encoded, marks, context) for context in (10, 15, 16)] == [1, 1, 0]
-
-
-def test_the_article_of_race_gives_way_and_the_last_tokens_of_question_and_option_are_read():
+    # The article of RACE gives way, and the last tokens of question and option are read.
     fields = {"article": text("a", 30), "question": text("q", 126)}
     example = Example("0", fields, label=0, choices=(text("x", 4), "y0"))
     _, _, words = words_of("race_high", [example])
@@ -232,29 +222,6 @@ def test_examples_are_selected_and_joined_with_all_that_is_theirs():
     for found in (both, EncodedExamples.of_arrays(both.arrays())):
         assert words(30, found) == [*whole[6:9], *whole[:2], *whole[9:]]
     assert len(encoded.select(np.array([], dtype=np.int64))) == 0
-
-
-RHINO = Example("0", {"sentence1": "A rhino.", "sentence2": "An ox."}, label=3.75)
-
-
-@pytest.mark.parametrize("name, example, format_, lines", [
-    # Radford et al., figure 1: entailment and multiple choice.
-    ("mnli", None, "traversal", "premise _delimiter_ hypothesis"),
-    ("story_cloze", None, "traversal", "story _delimiter_ choice1|story _delimiter_ choice2"),
-    # Devlin et al., figure 4: pairs and single sentences.
-    ("mrpc", None, "pair", "sentence1 [SEP] sentence2"), ("cola", None, "pair", "sentence"),
-    # Raffel et al., figure 1; an answer that is not known is not written.
-    ("stsb", RHINO, "text", "stsb sentence1: A rhino. sentence2: An ox.|-> 3.8"),
-    ("sst2", Example("0", {"sentence": "fine"}, is_labelled=False), "text", "sst2 sentence: fine"),
-])  # fmt: skip
-def test_rows_are_those_of_the_papers_figures(name, example, format_, lines):
-    figures = draw_figures(TASKS[name], example or outline(TASKS[name]), None)
-    [figure] = [figure for figure in figures if figure.format == format_]
-    found = [" ".join(token.text for token in row) for row in figure.rows]
-    if figure.target:
-        found.append("-> " + " ".join(token.text for token in figure.target))
-    marks = {"traversal": "_start_ {} _classify_", "pair": "[CLS] {} [SEP]", "text": "{} </s>"}
-    assert found == [marks[format_].format(line) for line in lines.split("|")]
 
 
 N_TRAIN, N_DEV = 60, 20
@@ -305,14 +272,20 @@ def test_what_is_held_out_and_what_is_scored_never_meet_training(marked, cache, 
         assert of_tasks(data.test).parts[0].published == parts[0]
 
 
-def test_rows_that_are_held_out_are_the_same_for_every_tokenizer_and_format(marked, cache):
+def test_rows_that_are_held_out_are_the_same_for_every_tokenizer_format_and_number(marked, cache):
     texts = prepared(marked, cache, format_="text", tokenizer="unigram")
-    held = [of_tasks(data.valid).parts[0] for data in (prepared(marked, cache), texts)]
-    numbers = [part.encoded.numbers.tolist() for part in held]
+    plain = prepared(marked, cache)
+    numbers = [of_tasks(data.valid).parts[0].encoded.numbers.tolist() for data in (plain, texts)]
     assert numbers[0] == numbers[1] and len(numbers[0]) == 6
     part = of_tasks(prepared(marked, cache, held_out=0.25).valid).parts[0]
     is_out = held_out(part.read_examples(), 0.25, 2000)
     assert part.encoded.numbers.tolist() == np.flatnonzero(is_out).tolist()
+    # Of more examples that are trained on, some are those of fewer.
+    found = [prepared(marked, cache, train_examples=n).splits() for n in (8, 20)]
+    (few, *others), (more, *again) = (list(map(marks_of, splits)) for splits in found)
+    train, *held = map(marks_of, plain.splits())
+    assert len(few) == 8 and len(more) == 20 and few < more < train
+    assert others == again == held
 
 
 def test_what_was_encoded_is_kept_and_what_is_damaged_is_made_again(marked, cache, monkeypatch):
@@ -359,19 +332,6 @@ def test_a_file_that_has_changed_anywhere_is_read_again(tmp_path, cache):
     assert {name for name in first if third[name] != second[name]} == {"test"}
 
 
-def test_a_mixture_has_a_part_of_each_task(tmp_path, cache):
-    folder = write_rte(write_sst2(tmp_path / "glue", {"train": 30, "dev": 10}))
-    write_stsb(folder), write_copa(folder)
-    tasks = {"sst2": 1.0, "stsb": 2.0, "copa": 0.5, "rte": 1.0}
-    data = prepared(folder, cache, format_="text", tokenizer="unigram", tasks=tasks)
-    train = of_tasks(data.train)
-    assert {part.task.name: part.weight for part in train.parts} == tasks
-    assert [part.task.name for part in of_tasks(data.valid).parts] == list(tasks)
-    assert train.n_examples == sum(len(part.encoded) for part in train.parts) == 27 + 3 * 54
-    ids = np.concatenate([part.encoded.ids for part in train.parts])
-    assert train.encoded.ids.tolist() == ids.tolist()
-
-
 def rows_of(folder, split, *lines):
     text = "\n".join(["sentence\tlabel", *lines, ""])
     write_release(folder, {f"SST-2/{split}.tsv": text.encode()})
@@ -398,10 +358,8 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
 def test_rows_of_which_nothing_can_be_learned_are_refused(tmp_path, cache, train, dev, message):
     rows_of(tmp_path, "train", *train)
     rows_of(tmp_path, "dev", *dev)
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop"]
-    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
     with pytest.raises(DataError, match=message):
-        prepared(tmp_path, cache, tokenizer=str(tmp_path / "vocab.txt"))
+        prepared(tmp_path, cache, tokenizer="bytes")
 
 
 @pytest.mark.parametrize("settings, error, message", [
@@ -429,12 +387,3 @@ def test_wnli_is_learned_by_no_model_of_texts_but_answered_beside_another_task(t
     split = of_tasks(data.train)
     batches = ExampleBatches(split, rule=rule_of(split), batch_sequences=8, seed=1)
     assert sorted(n for step in range(27) for n in batches.chosen(step)) == sorted([*range(54)] * 4)
-
-
-def test_some_examples_are_trained_on_and_more_of_them_are_these_and_others(marked, cache):
-    train, valid, test = map(marks_of, prepared(marked, cache).splits())
-    found = [prepared(marked, cache, train_examples=n).splits() for n in (8, 20)]
-    (few, *others), (more, *again) = (list(map(marks_of, splits)) for splits in found)
-    assert len(few) == 8 and len(more) == 20 and few < more < train
-    # What is held out and what is scored is the same, whatever is trained on.
-    assert others == again == [valid, test]

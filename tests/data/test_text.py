@@ -88,9 +88,8 @@ def test_unpacked_text_is_of_the_file_that_was_digested(tmp_path, cache, monkeyp
 
 
 def parquet(path, table, **settings):
-    pytest.importorskip("pyarrow.parquet").write_table(
-        pytest.importorskip("pyarrow").table(table), path, **settings
-    )
+    arrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet").write_table(arrow.table(table), path, **settings)
     return path
 
 
@@ -134,7 +133,7 @@ def test_a_row_of_parquet_is_a_document_whatever_its_columns_type(tmp_path):
         list(records.parquet_rows(path, "text"))
 
 
-def test_blank_lines_stand_between_documents(tmp_path):
+def test_blank_lines_stand_between_documents_none_of_which_is_without_end(tmp_path, monkeypatch):
     mark = b"*** %s OF THE PROJECT GUTENBERG EBOOK A ***\r\n"
     body = b" \r\none\r\ntwo\r\n\t\r\n\r\nthr\xffee\r\n\r\n"
     (tmp_path / "a.txt").write_bytes(mark % b"START" + body + mark % b"END" + b"\r\nLegal.\r\n")
@@ -142,6 +141,14 @@ def test_blank_lines_stand_between_documents(tmp_path):
     clean = list(records.blank_line_texts(file, is_clean=True))
     assert clean == [(3, b"one\r\ntwo\r\n"), (7, b"thr\xffee\r\n")]
     assert [line for line, _ in records.blank_line_texts(file, is_clean=False)] == [1, 3, 7, 9, 11]
+    monkeypatch.setattr(records, "_LONGEST_DOCUMENT", 20)
+    monkeypatch.setattr("sublayer.files.lines._LONGEST_LINE", 25)
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"short\n\n12345678\n12345678\n1234\n" + b" " * 25)
+    with pytest.raises(DataError, match=r"a.txt, document at line 3: longer than 0 MiB without a"):
+        list(records.blank_line_texts(FileDocument(path, tmp_path), is_clean=False))
+    with pytest.raises(DataError, match=r"a.txt, line 6: longer than 0 MiB"):
+        list(read_lines(path))
 
 
 def test_articles_of_wikipedia_are_extracted_without_titles(tmp_path):
@@ -160,17 +167,6 @@ def test_articles_of_wikipedia_are_extracted_without_titles(tmp_path):
         path.write_bytes(text)
         with pytest.raises(DataError, match=f"wiki_00, {message}"):
             list(records.extracted_articles(path))
-
-
-def test_lines_and_documents_without_end_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_LONGEST_DOCUMENT", 20)
-    monkeypatch.setattr("sublayer.files.lines._LONGEST_LINE", 25)
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"short\n\n12345678\n12345678\n1234\n" + b" " * 25)
-    with pytest.raises(DataError, match=r"a.txt, document at line 3: longer than 0 MiB without a"):
-        list(records.blank_line_texts(FileDocument(path, tmp_path), is_clean=False))
-    with pytest.raises(DataError, match=r"a.txt, line 6: longer than 0 MiB"):
-        list(read_lines(path))
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zstd.compress)])
@@ -226,15 +222,12 @@ def test_files_are_documents_unless_a_rule_or_their_suffix_divides_them(tmp_path
     assert texts(tmp_path, cache, "json") == found
 
 
-def test_published_files_are_told_apart_by_their_content(tmp_path):
+def test_published_files_are_told_apart_by_their_content_and_sets_of_the_hub_named(tmp_path):
     kinds = {b'\n{"text": 1}': "json", b'<doc id="1">': "articles", b"words": "file"}
     for text, kind in kinds.items():
         (tmp_path / "a.gz").write_bytes(gzip.compress(text))
         assert sniffed_kind(tmp_path / "a.gz") == kind
     assert sniffed_kind(tmp_path / "a.parquet") == "parquet"
-
-
-def test_data_sets_of_the_hub_are_named():
     assert parse_hub("hub:a/b@train[:10%]") == HubSet("a/b", split="train[:10%]")
     named = HubSet("a-b/c.d_e", "20231101.en", "validation")
     assert parse_hub("hub:a-b/c.d_e:20231101.en@validation") == named
@@ -249,9 +242,8 @@ def test_a_data_set_of_the_hub_is_fetched_once(tmp_path, monkeypatch, cache):
     datasets.disable_progress_bars()
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "owner" / "name"
-    folder.mkdir(parents=True)
-    parquet(folder / "train.parquet", {"text": ["one", "", "two"], "id": [1, 2, 3]})
+    path = write_release(tmp_path / "owner" / "name", {"train.parquet": b""}) / "train.parquet"
+    parquet(path, {"text": ["one", "", "two"], "id": [1, 2, 3]})
     with pytest.raises(DataError, match="owner/name@train has no field 'body': .* text, id"):
         texts("hub:owner/name", cache, text_field="body")
     with pytest.raises(DataError, match=r"hub:owner/name@dev cannot be fetched from the hub \("):
@@ -261,7 +253,7 @@ def test_a_data_set_of_the_hub_is_fetched_once(tmp_path, monkeypatch, cache):
     documents = read_documents("hub:owner/name", cache)
     assert [document.read() for document in documents] == [b"one", b"two"]
     assert documents[1].name == "hub:owner/name@train, document at line 3"
-    (folder / "train.parquet").unlink()
+    path.unlink()
     assert texts("hub:owner/name", cache, "json") == [b"one", b"two"]
 
 
@@ -490,7 +482,6 @@ def test_few_documents_give_the_smallest_to_the_small_splits():
 
 
 def drawn_texts(n_documents, seed=0):
-    """Draw texts, a third of which are copies of others."""
     random = np.random.default_rng(seed)
     sizes = random.integers(1, 40, n_documents)
     names = random.integers(0, n_documents * 2 // 3, n_documents)

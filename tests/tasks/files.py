@@ -1,15 +1,11 @@
-"""Files of tasks, written by their endings and read by a name; SuperGLUE's rows as documented."""
+"""Files of tasks, written by their endings and read by a name; SuperGLUE's rows by folder."""
 
 import json
-from pathlib import Path
-from typing import Any
 
-from sublayer.tasks.example import Answer
-from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.registry import TASKS, find_files, read_split
 
 
-def write(path: Path, content: Any) -> Path:
+def write(path, content):
     """Write a table's rows, as lines of JSON or as Parquet; a text or bytes as they are."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet" and isinstance(content, list):
@@ -18,31 +14,30 @@ def write(path: Path, content: Any) -> Path:
 
         write_table(Table.from_pylist(content), path)
         return path
-    if isinstance(content, dict):
-        content = json.dumps(content)
-    elif isinstance(content, list):
-        content = "\n".join(map(json.dumps, content))
+    if isinstance(content, dict | list):
+        rows = content if isinstance(content, list) else [content]
+        content = "\n".join(map(json.dumps, rows))
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
-def read(name: str, folder: Path, split: str = "dev") -> ReadSplit:
+def read(name, folder, split="dev"):
     return read_split(TASKS[name], split, find_files(TASKS[name], folder)[split])
 
 
-def labels(split: ReadSplit) -> list[Any]:
+def labels(split):
     return [example.label for example in split.examples]
 
 
-def ids(split: ReadSplit) -> list[str]:
+def ids(split):
     return [example.id for example in split.examples]
 
 
-def texts(split: ReadSplit) -> list[list[str]]:
+def texts(split):
     return [list(example.fields.values()) for example in split.examples]
 
 
-def answers(split: ReadSplit) -> list[tuple[Answer, ...]]:
+def answers(split):
     return [example.answers for example in split.examples]
 
 
@@ -91,4 +86,3 @@ OFFICIAL = {
     "AX-g": [{"premise": f"{who} won.", "hypothesis": "A.", "label": "entailment", "idx": n,
               "pair_id": 5} for n, who in enumerate(("He", "She"))],
 }  # fmt: skip
-"""By folder."""

@@ -211,9 +211,7 @@ def test_the_best_score_is_the_best_of_all_thresholds():
     }
     best = best_thresholds(examples, predictions).exact
     assert best.score == pytest.approx(max(scores.values())) == scores[best.threshold]
-
-
-def test_questions_with_and_without_an_answer_are_scored_apart():
+    # Questions with and without an answer are scored apart.
     # "the" is an answer, by which nothing but an empty one is right.
     examples = asked([["big cat"], ["the"], [], []])
     predictions = _told(("cat", 0), ("", 0), ("", 0), ("dog", 0))
@@ -241,6 +239,19 @@ def test_the_error_of_accuracy_is_that_of_a_proportion():
     for arguments in ((score, [], []), (paired, [], [], [])):
         with pytest.raises(DataError, match="no examples"):
             arguments[0](*arguments[1:], ["accuracy"])
+    # That of a mean knows that its metrics agree, and that groups are drawn whole.
+    gold, predicted = _drawn(200, 3)
+    alone = _scored(gold, predicted, "macro_f1")
+    mean = _scored(gold, predicted, "macro_f1", "accuracy")
+    both = [each.value for each in mean.metrics.values()]
+    assert mean.value == pytest.approx(np.mean(both))
+    assert mean.standard_error == pytest.approx(alone.standard_error, rel=0.05)
+    # Every example four times is no more than it is once.
+    repeated = [np.repeat(each, 4).tolist() for each in (gold, predicted)]
+    groups = [str(index) for index in range(200) for _ in range(4)]
+    once, four = _scored(gold, predicted, "f1"), _scored(*repeated, "f1", groups=groups)
+    assert four.value == once.value
+    assert four.standard_error == pytest.approx(once.standard_error, rel=0.01)
 
 
 @pytest.mark.parametrize("name", ["matthews", "spearman"])
@@ -256,22 +267,7 @@ def test_the_error_of_others_is_how_far_they_spread_over_sets(name):
     assert np.mean([each.standard_error for each in found]) == pytest.approx(spread, rel=0.13)
 
 
-def test_the_error_of_a_mean_knows_that_its_metrics_agree_and_that_groups_are_drawn_whole():
-    gold, predicted = _drawn(200, 3)
-    alone = _scored(gold, predicted, "macro_f1")
-    mean = _scored(gold, predicted, "macro_f1", "accuracy")
-    both = [each.value for each in mean.metrics.values()]
-    assert mean.value == pytest.approx(np.mean(both))
-    assert mean.standard_error == pytest.approx(alone.standard_error, rel=0.05)
-    # Every example four times is no more than it is once.
-    repeated = [np.repeat(each, 4).tolist() for each in (gold, predicted)]
-    groups = [str(index) for index in range(200) for _ in range(4)]
-    once, four = _scored(gold, predicted, "f1"), _scored(*repeated, "f1", groups=groups)
-    assert four.value == once.value
-    assert four.standard_error == pytest.approx(once.standard_error, rel=0.01)
-
-
-def test_mcnemars_p_is_that_of_rows_that_one_alone_has_right():
+def test_mcnemars_p_is_that_of_rows_that_one_alone_has_right_and_the_interval_scipys():
     ours, theirs = [1] * 15 + [0] * 5, [1] * 8 + [0] * 9 + [1] * 3
     found = paired(labelled([1] * 20), said(ours), said(theirs), ["accuracy"])
     assert (found.n_only_first, found.n_only_other, found.is_decided) == (7, 3, False)
@@ -284,9 +280,7 @@ def test_mcnemars_p_is_that_of_rows_that_one_alone_has_right():
         found = paired(labelled(gold), said(ours), said(ours), [name])
         assert (found.difference, found.interval) == (0, (0, 0))
         assert found.p_mcnemar == (1 if name == "accuracy" else None)
-
-
-def test_the_interval_is_scipys_and_groups_are_drawn_whole():
+    # The interval is SciPy's, and groups are drawn whole.
     draws = ((0.8, 1), (0.7, 2))
     both = [(np.random.default_rng(seed).random(300) < p).astype(int) for p, seed in draws]
     found = paired(labelled([1] * 300), *(said(each.tolist()) for each in both), ["accuracy"])

@@ -15,20 +15,9 @@ from sublayer.tasks.own_table.task import LONE, read_rows, read_table
 from sublayer.tasks.records import read_records
 from tests.tasks.files import answers, ids, labels, texts, write
 
-ROWS = [{"text": 'a "quote", and more', "label": 1}, {"text": "two\nlines", "label": 0}]
-LINES = "\r\n".join(map(json.dumps, ROWS))
-
 
 def _records(path, content):
     return [(each.line, dict(each.values)) for each in read_records(write(path, content))]
-
-
-@pytest.mark.parametrize("name, content", [
-    ("a.jsonl", f"\ufeff{LINES}\n\n"), ("a.jsonl.gz", gzip.compress(LINES.encode())),
-    ("a.json", json.dumps(ROWS, indent=1)), ("a.parquet", ROWS),
-])  # fmt: skip
-def test_every_kind_of_file_has_the_same_rows(tmp_path, name, content):
-    assert _records(tmp_path / name, content) == [*enumerate(ROWS, 1)]
 
 
 A_B = {"a": "1", "b": "2"}
@@ -60,19 +49,11 @@ def test_a_damaged_file_is_refused_with_its_place(tmp_path, name, content, place
     assert place in str(caught.value)
 
 
-@pytest.mark.parametrize("name, message", [
-    ("c", " has no c: it has a, b"), ("a", ": a is int, not a text"),
-    ("b", ": b is null, not a text"),
-])  # fmt: skip
-def test_a_value_that_is_not_there_or_no_text_is_refused_with_its_place(tmp_path, name, message):
-    (record,) = read_records(write(tmp_path / "a.jsonl", '{"a": 1, "b": null}'))
-    with pytest.raises(DataError, match=rf"a\.jsonl:1{message}"):
-        record.text(name)
-
-
+PASSAGE = "The cat sat on the mat."
 FILM = 'a "fine" film, really'
 STARS = {FILM: 10, "two\nlines": 2, "dull": 2, "fine": 10}
 REVIEWS = [{"review": text, "stars": stars} for text, stars in STARS.items()]
+LINES = "\r\n".join(map(json.dumps, REVIEWS))
 CSV = 'review,stars\n"a ""fine"" film, really",10\n"two\nlines",2\ndull,2\nfine,10\n'
 
 
@@ -83,7 +64,10 @@ def _read(path, content, **more):
 @pytest.mark.parametrize("name, content, film, lines", [
     ("a.csv", CSV, FILM, "two\nlines"), ("a.csv", CSV.replace("\n", "\r\n"), FILM, "two\r\nlines"),
     ("a.tsv", CSV.replace(",", "\t"), 'a "fine" film\t really', "two\nlines"),
-    ("a.jsonl", REVIEWS, FILM, "two\nlines"), ("a.parquet", REVIEWS, FILM, "two\nlines"),
+    ("a.jsonl", f"\ufeff{LINES}\n\n", FILM, "two\nlines"),
+    ("a.parquet", REVIEWS, FILM, "two\nlines"),
+    ("a.jsonl.gz", gzip.compress(LINES.encode()), FILM, "two\nlines"),
+    ("a.json", json.dumps(REVIEWS, indent=1), FILM, "two\nlines"),
 ])  # fmt: skip
 def test_every_kind_of_file_is_the_same_task(tmp_path, name, content, film, lines):
     task, splits = _read(tmp_path / name, content)
@@ -94,7 +78,7 @@ def test_every_kind_of_file_is_the_same_task(tmp_path, name, content, film, line
     assert (texts(train), train.skipped) == ([[film], [lines], ["dull"], ["fine"]], {})
 
 
-def test_labels_are_words_in_order(tmp_path):
+def test_labels_are_words_in_order_or_numbers_where_they_are_asked_for(tmp_path):
     task, splits = _read(tmp_path / "a.csv", "review,stars\na,good\nb,bad\nc, good\nd,bad\n")
     assert (task.labels, labels(splits["train"])) == (("bad", "good"), [1, 0, 1, 0])
     rows = [{"review": str(n), "stars": n % 2 == 0} for n in range(4)]
@@ -102,9 +86,6 @@ def test_labels_are_words_in_order(tmp_path):
     # What pandas makes of whole numbers beside an empty field.
     rows = [{"review": str(n), "stars": each} for n, each in enumerate((0.0, 1.0, 0.0, 1.0, None))]
     assert _read(tmp_path / "b.jsonl", rows)[0].labels == ("0", "1")
-
-
-def test_numbers_are_read_where_they_are_asked_for(tmp_path):
     task, splits = _read(tmp_path / "a.csv", "review,stars\na,3\nb,1.5\nc,-2e0\n", is_number=True)
     assert (task.kind, task.numbers) == ("number", (-2.0, 3.0))
     assert labels(splits["train"]) == [3.0, 1.5, -2.0]
@@ -113,7 +94,7 @@ def test_numbers_are_read_where_they_are_asked_for(tmp_path):
             _read(tmp_path / "a.csv", f"review,stars\na,3\nb,{written}\n", is_number=True)
 
 
-def test_pairs_have_two_texts_and_groups_are_sources(tmp_path):
+def test_pairs_have_two_texts_groups_are_sources_and_choices_are_named(tmp_path):
     path = write(tmp_path / "a.csv", "a,b,stars,author\nA,B,x,ann\nC,D,y,\nE,F,x,ann\nG,H,y,bob\n")
     table = Table(path, "a", text_pair="b", label="stars", group="author", id="b")
     task, splits = read_table(table)
@@ -121,6 +102,14 @@ def test_pairs_have_two_texts_and_groups_are_sources(tmp_path):
     assert (task.fields, train.examples[0].fields) == (("a", "b"), {"a": "A", "b": "B"})
     assert [example.source for example in train.examples] == ["ann", "", "ann", "bob"]
     assert ids(train) == ["B", "D", "F", "H"]
+    # A choice is named by its text, its column, a letter or a number.
+    rows = [f"red,green,blue,{written}" for written in ("red", "ending2", "C", "1", "")]
+    path = write(tmp_path / "a.csv", _ENDINGS + "\nIt was,".join(rows))
+    task, splits = read_table(Table(path, **_STORY))
+    assert (task.kind, task.fields, task.labels) == ("choice", ("story",), ())
+    found = splits["train"]
+    assert {example.choices for example in found.examples} == {("red", "green", "blue")}
+    assert (labels(found), found.skipped.total()) == ([0, 1, 2, 1], 1)
 
 
 def test_rows_without_a_text_a_label_or_a_field_are_counted(tmp_path):
@@ -140,28 +129,46 @@ def test_rows_without_a_text_a_label_or_a_field_are_counted(tmp_path):
     assert found.firsts[LONE].endswith("a.csv:3")
 
 
-@pytest.mark.parametrize("name, content, message", [
-    ("a.csv", "review,stars\n,x\n ,y\n", "a.csv has 2 rows, all to be left out"),
-    ("a.csv", "review,star\na,x\n", "no column 'stars'"),
-    ("a.csv", "review,stars\na,x\nb,x\n", "'stars' is 'x' in all rows"),
-    ("a.csv", "review,stars\na,\nb,\n", "'stars' is empty in all rows"),
-    ("a.csv", "review,stars\na,x\nb,y\nc,z\n", "'stars' has another label in each of 3 rows"),
-    ("a.csv", "review,stars\na,3\nb,1.5\nc,2\n", "the column 'stars' has numbers such as 1.5"),
-    ("a.xlsx", CSV, "a.xlsx"),
-    ("a.jsonl", [{"review": 3, "stars": 1}], "a.jsonl:1: review is int"),
-    ("a.jsonl", [{"review": "a", "stars": ["x"]}], "a.jsonl:1: the label ['x']"),
+_REVIEW = {"text": "review", "label": "stars"}
+_STORY = {"text": "story", "label": "right", "choices": ("ending1", "ending2", "ending3")}
+_ASKED = {"text": "passage", "text_pair": "question", "answer": "answer"}
+_ENDINGS = "story,ending1,ending2,ending3,right\nIt was,"
+
+
+def _asked(answer):
+    return [{"passage": PASSAGE, "question": "Where?", "answer": answer, "at": "9th"}]
+
+
+@pytest.mark.parametrize("columns, name, content, message", [
+    (_REVIEW, "a.csv", "review,stars\n,x\n ,y\n", "a.csv has 2 rows, all to be left out"),
+    (_REVIEW, "a.csv", "review,star\na,x\n", "no column 'stars'"),
+    (_REVIEW, "a.csv", "review,stars\na,x\nb,x\n", "'stars' is 'x' in all rows"),
+    (_REVIEW, "a.csv", "review,stars\na,\nb,\n", "'stars' is empty in all rows"),
+    (_REVIEW, "a.csv", "review,stars\na,x\nb,y\nc,z\n",
+     "'stars' has another label in each of 3 rows"),
+    (_REVIEW, "a.csv", "review,stars\na,3\nb,1.5\nc,2\n",
+     "the column 'stars' has numbers such as 1.5"),
+    (_REVIEW, "a.xlsx", CSV, "a.xlsx"),
+    (_REVIEW, "a.jsonl", [{"review": 3, "stars": 1}], "a.jsonl:1: review is int"),
+    (_REVIEW, "a.jsonl", [{"review": "a", "stars": ["x"]}], "a.jsonl:1: the label ['x']"),
+    # A choice beyond the last; the number 2 is the third, the text 2 the second.
+    (_STORY, "a.csv", f"{_ENDINGS}x,y,z,3\n", "a.csv:2: the label '3'"),
+    (_STORY, "a.csv", f"{_ENDINGS}1,2,3,2\n", "a.csv:2: the label '2'"),
+    (_ASKED, "a.jsonl", _asked(3), "a.jsonl:1: "),
+    (_ASKED, "a.jsonl", _asked({"text": ["at"], "answer_start": []}), "a.jsonl:1: "),
+    ({**_ASKED, "answer_start": "at"}, "a.jsonl", _asked("at"),
+     "begins at '9th', which is no whole"),
 ])  # fmt: skip
-def test_a_table_that_teaches_nothing_is_refused(tmp_path, name, content, message):
+def test_a_table_that_teaches_nothing_is_refused(tmp_path, columns, name, content, message):
     with pytest.raises(DataError) as refused:
-        _read(tmp_path / name, content)
+        read_table(Table(write(tmp_path / name, content), **columns))
     assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("columns, message", [
     ({"choices": ("b", "c"), "label": "d", "is_number": True}, "is no number"),
     ({"answer": "b", "label": "c", "text_pair": "d"}, "exclude a label"),
-    ({"answer": "b"}, "text_pair"),
-    ({"label": "b", "answer_start": "c"}, "answer_start"),
+    ({"answer": "b"}, "text_pair"), ({"label": "b", "answer_start": "c"}, "answer_start"),
     ({}, "column of labels"),
 ])  # fmt: skip
 def test_columns_that_exclude_each_other_are_refused(tmp_path, columns, message):
@@ -191,31 +198,6 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
         read_table(table)
 
 
-CHOICES = ("ending1", "ending2", "ending3")
-
-
-def test_a_choice_is_named_by_its_text_column_letter_or_number(tmp_path):
-    rows = [f"red,green,blue,{written}" for written in ("red", "ending2", "C", "1", "")]
-    lines = "\n".join([f"story,{','.join(CHOICES)},right", *(f"It was,{row}" for row in rows)])
-    path = write(tmp_path / "a.csv", lines)
-    task, splits = read_table(Table(path, "story", label="right", choices=CHOICES))
-    assert (task.kind, task.fields, task.labels) == ("choice", ("story",), ())
-    found = splits["train"]
-    assert {example.choices for example in found.examples} == {("red", "green", "blue")}
-    assert (labels(found), found.skipped.total()) == ([0, 1, 2, 1], 1)
-
-
-# The number 2 is the third, the text 2 the second.
-@pytest.mark.parametrize("row", ["x,y,z,3", "1,2,3,2"])
-def test_a_choice_beyond_the_last_or_of_two_meanings_is_refused(tmp_path, row):
-    path = write(tmp_path / "a.csv", f"story,{','.join(CHOICES)},right\nIt was,{row}\n")
-    with pytest.raises(DataError, match=rf"a\.csv:2: the label '{row[-1]}'"):
-        read_table(Table(path, "story", label="right", choices=CHOICES))
-
-
-PASSAGE = "The cat sat on the mat."
-
-
 def _spans(folder, written, split="train", places=(), **more):
     rows = [{"passage": PASSAGE, "question": "Where?", "answer": answer} for answer in written]
     for row, place in zip(rows, places, strict=False):
@@ -241,9 +223,7 @@ def test_answers_are_spans_of_the_text(tmp_path):
     assert {example.source for example in found.examples} == {PASSAGE}
     _, found = _spans(tmp_path, ["cat", "a dog"], "dev")
     assert (answers(found)[1], found.kept) == ((Answer("a dog"),), {NOT_FOUND: 1})
-
-
-def test_answers_may_have_places_and_questions_none(tmp_path):
+    # Answers may have places, and questions none.
     _, found = _spans(tmp_path, ["at", "at", "cat"], places=[9, "20", 5], answer_start="at")
     assert (_starts(found), found.repaired) == ([[9], [20], [4]], {MOVED: 1})
     # As the hub has SQuAD, and as plain lists.
@@ -252,16 +232,6 @@ def test_answers_may_have_places_and_questions_none(tmp_path):
     assert task.has_unanswerable and task.metrics == ("exact_match_v2", "token_f1_v2")
     assert _starts(found) == [[9, 4], [], [4, 19], []]
     assert all(example.is_labelled for example in found.examples)
-
-
-@pytest.mark.parametrize("answer, more, message", [
-    (3, {}, "a.jsonl:1: "),
-    ({"text": ["at"], "answer_start": []}, {}, "a.jsonl:1: "),
-    ("at", {"places": ["9th"], "answer_start": "at"}, "begins at '9th', which is no whole"),
-])  # fmt: skip
-def test_an_answer_of_another_type_is_refused(tmp_path, answer, more, message):
-    with pytest.raises(DataError, match=message):
-        _spans(tmp_path, [answer], **more)
 
 
 SURROUNDED = "quotes stand around fields, as in CSV"

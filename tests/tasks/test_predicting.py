@@ -104,11 +104,28 @@ def test_a_task_is_formatted_as_published(name):
         assert text_targets(task, example) == task.labels
 
 
-def test_questions_of_copa_and_race_are_in_words():
+def test_questions_numbers_and_several_answers_are_written_in_words():
     (row,) = pair_rows(TASKS["copa"], _example("copa", "It broke.|cause", choices=("It fell.",)))
     assert row == PairRow("It broke. What was the cause of this?", "It fell.")
     (row,) = pair_rows(TASKS["race"], _example("race", "A|Why?", choices=("x",)))
     assert row.second == "Why? x"
+    # Similarities are fifths, with halves to even; punctuation has spaces on both sides.
+    for score, written in ((3.5, "3.6"), (4.077, "4.0")):
+        assert text_target(TASKS["stsb"], _example("stsb", "A|B", score)) == written
+    example = _example("squad", '"This  is a string with "punctuation (1845-1986) ".|Q_1')
+    padded = 'question: Q _ 1 context: " This is a string with " punctuation ( 1845 - 1986 ) " . '
+    assert text_input(TASKS["squad"], example) == padded
+    # Of ReCoRD each answer is a row, and of WSC right nouns alone are learned.
+    task, right = TASKS["record"], {"answers": (Answer("penguin"), Answer("pigeon"))}
+    choices = ("penguin", "potato", "pigeon")
+    example = _example("record", "P|A @placeholder.", choices=choices, **right)
+    read = "record query: A @placeholder. entities: penguin, potato, pigeon passage: P"
+    assert training_texts(task, example) == ((read, "penguin"), (read, "pigeon"))
+    assert text_target(task, example) == "penguin"
+    assert text_targets(task, example) == example.choices
+    example = _example("wsc", f"{_TOM}|Tom|he", 0, **_WSC)
+    assert text_target(TASKS["wsc"], example) == "Tom"
+    assert training_texts(TASKS["wsc"], example) == text_targets(TASKS["wsc"], example) == ()
 
 
 @pytest.mark.parametrize("text, index, marked", [
@@ -124,19 +141,6 @@ def test_a_pronoun_is_marked_in_its_place_or_where_it_first_stands_alone(text, i
     for mark in (mark_first, lambda text, word: mark_word(text, word, 0)):
         with pytest.raises(DataError, match="'he' is no word of 'the end'"):
             mark("the end", "he")
-
-
-def test_each_answer_of_record_is_a_row_and_only_right_nouns_of_wsc_are_learned():
-    task, right = TASKS["record"], {"answers": (Answer("penguin"), Answer("pigeon"))}
-    choices = ("penguin", "potato", "pigeon")
-    example = _example("record", "P|A @placeholder.", choices=choices, **right)
-    read = "record query: A @placeholder. entities: penguin, potato, pigeon passage: P"
-    assert training_texts(task, example) == ((read, "penguin"), (read, "pigeon"))
-    assert text_target(task, example) == "penguin"
-    assert text_targets(task, example) == example.choices
-    example = _example("wsc", f"{_TOM}|Tom|he", 0, **_WSC)
-    assert text_target(TASKS["wsc"], example) == "Tom"
-    assert training_texts(TASKS["wsc"], example) == text_targets(TASKS["wsc"], example) == ()
 
 
 @pytest.mark.parametrize("premise, hypothesis, marked, referent", [
@@ -157,14 +161,6 @@ def test_wnlis_pair_becomes_a_pronoun(premise, hypothesis, marked, referent):
     task, example = TASKS["wnli"], _example("wnli", f"{premise}|{hypothesis}", 1)
     assert (text_input(task, example), text_target(task, example)) == (f"wsc: {marked}", referent)
     assert training_texts(task, example) == ()
-
-
-def test_similarities_are_fifths_with_halves_to_even_and_punctuation_has_spaces_on_both_sides():
-    for score, written in ((3.5, "3.6"), (4.077, "4.0")):
-        assert text_target(TASKS["stsb"], _example("stsb", "A|B", score)) == written
-    example = _example("squad", '"This  is a string with "punctuation (1845-1986) ".|Q_1')
-    padded = 'question: Q _ 1 context: " This is a string with " punctuation ( 1845 - 1986 ) " . '
-    assert text_input(TASKS["squad"], example) == padded
 
 
 _THE_GIRL = ("Ann told Eve she won|the girl|she", {"extra": {"span2_index": 3}})
@@ -228,18 +224,6 @@ NOTHING = ToldColumns()
 PRONOUN = {"text": "Ann said she won.", "span1_text": "Ann", "span2_text": "she"}
 COPA = {"premise": "a", "question": "cause"}
 OWN = {"text": "a", "choices": ("one", "two"), "label": "c"}
-
-
-@pytest.mark.parametrize("task, own, told, columns, message", [
-    ("rte", {}, NOTHING, ["sentence1", "sentense2"],
-     "x.csv has no column 'sentence2': .*did you mean sentense2"),
-    ("copa", {}, NOTHING, [*COPA, "choice1"], "x.csv has no columns choice1, choice2"),
-    ("copa", OWN, NOTHING, [*COPA, "two"], "no column 'one'"),
-    ("sst2", {}, ToldColumns("a", "b"), ["a", "b"], "no second text: leave out --text-pair"),
-])  # fmt: skip
-def test_columns_that_are_not_there_or_not_the_tasks_are_refused(task, own, told, columns, message):
-    with pytest.raises(DataError, match=message):
-        find_columns(TASKS[task], own, told, columns, "x.csv")
 
 
 def _example_of(task, row, own=None, told=NOTHING):
@@ -312,6 +296,12 @@ def test_tables_are_read_by_their_header_and_keep_their_columns(tmp_path):
     found = _asked("cola", cola)
     assert found.names == ("source", "label", "mark", "sentence")
     assert _values(found, "sentence") == [["It rains."], ["It rain."]]
+    # Of a folder, the test set.
+    path = write(tmp_path / "RTE" / "test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n")
+    assert len(list(_asked("rte", tmp_path).rows)) == 1
+    path.rename(path.with_name("dev.tsv"))
+    with pytest.raises(DataError, match="has dev of RTE, and not one test set"):
+        _asked("rte", tmp_path)
 
 
 def test_nested_files_are_read_as_their_publisher_wrote_them(tmp_path):
@@ -334,23 +324,21 @@ def test_nested_files_are_read_as_their_publisher_wrote_them(tmp_path):
         _asked("race_middle", tmp_path, ToldColumns("article"))
 
 
-def test_a_folder_has_the_test_set(tmp_path):
-    path = write(tmp_path / "RTE" / "test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n")
-    assert len(list(_asked("rte", tmp_path).rows)) == 1
-    path.rename(path.with_name("dev.tsv"))
-    with pytest.raises(DataError, match="has dev of RTE, and not one test set"):
-        _asked("rte", tmp_path)
-
-
-@pytest.mark.parametrize("task, told, message", [
-    ("sst2", NOTHING, r"test\.tsv:3 has more than 2 fields"),
-    ("mnli", NOTHING, "no column 'premise' or 'sentence1' or 'Premise'"),
-    ("sst2", ToldColumns("said"), "no column 'said'"),
+@pytest.mark.parametrize("task, own, told, columns, message", [
+    ("rte", {}, NOTHING, "sentence1 sentense2",
+     r"x\.tsv has no column 'sentence2': .*did you mean sentense2"),
+    ("copa", {}, NOTHING, "premise question choice1", r"x\.tsv has no columns choice1, choice2"),
+    ("copa", OWN, NOTHING, "premise question two", "no column 'one'"),
+    ("sst2", {}, ToldColumns("a", "b"), "a b", "no second text: leave out --text-pair"),
+    ("sst2", {}, NOTHING, "index sentence", r"x\.tsv:3 has more than 2 fields"),
+    ("mnli", {}, NOTHING, "index sentence", "no column 'premise' or 'sentence1' or 'Premise'"),
+    ("sst2", {}, ToldColumns("said"), "index sentence", "no column 'said'"),
 ])  # fmt: skip
-def test_a_file_without_a_place_for_answers_is_refused(tmp_path, task, told, message):
-    path = write(tmp_path / "test.tsv", "index\tsentence\n0\ta\n1\tb\tc\n")
+def test_a_file_without_a_place_for_answers_is_refused(tmp_path, task, own, told, columns, message):
+    header = columns.replace(" ", "\t")
+    path = write(tmp_path / "x.tsv", f"{header}\n0\ta\n1\tb\tc\n")
     with pytest.raises(DataError, match=message):
-        list(_asked(task, path, told).rows)
+        list(read_asked(TASKS[task], own, told, path).rows)
 
 
 ROWS = [Example(each, {"sentence": each}, is_labelled=False) for each in ("0", "1", "2")]

@@ -14,8 +14,6 @@ from sublayer.tasks.registry import TASKS, find_files, read_split
 from sublayer.tasks.suites.squad import CONTRADICTORY, UNANSWERABLE
 from tests.tasks.files import OFFICIAL, answers, ids, labels, read, texts, write
 
-_ASKED = "index\tsentence1\tsentence2\n0\tA.\tB.\n"
-
 
 @pytest.mark.parametrize("place", ["RTE", "my texts"])
 def test_a_folder_of_another_task_is_not_taken_for_the_task(tmp_path, place):
@@ -56,15 +54,11 @@ def test_rows_without_a_label_or_a_text_are_counted_in_training(tmp_path, name, 
     assert (found.examples[1].label, found.skipped) == (None, {"no text (null)": 1})
 
 
-@pytest.mark.parametrize("name, file, lines, first", [
-    ("cola", "CoLA/test.tsv", "index\tsentence\n0\tfine\n", ["fine"]),
-    ("ax", "glue/AX.tsv", _ASKED, ["A.", "B."]),
-    ("ax", "glue/MNLI/diagnostic.tsv", _ASKED, ["A.", "B."]),
-])  # fmt: skip
-def test_test_files_have_no_label(tmp_path, name, file, lines, first):
-    write(tmp_path / file, lines)
-    found = read(name, tmp_path, "test")
-    assert (texts(found), labels(found), ids(found)) == ([first], [None], ["0"])
+@pytest.mark.parametrize("file", ["glue/AX.tsv", "glue/MNLI/diagnostic.tsv"])
+def test_the_diagnostic_set_of_glue_has_no_label(tmp_path, file):
+    write(tmp_path / file, "index\tsentence1\tsentence2\n0\tA.\tB.\n")
+    found = read("ax", tmp_path, "test")
+    assert (texts(found), labels(found), ids(found)) == ([["A.", "B."]], [None], ["0"])
     assert not found.examples[0].is_labelled
 
 
@@ -197,24 +191,6 @@ def test_rows_are_numbered_and_duplicates_counted(tmp_path):
     assert ids(_read_rows(tmp_path, "cb", [first, second])) == ["0", "1"]
 
 
-@pytest.mark.parametrize("name, change, place", [
-    ("boolq", lambda rows: rows[1].update(label="yes"), "dev.jsonl:2: 'yes'"),
-    ("cb", lambda rows: rows[1].pop("premise"), "dev.jsonl:2 has no premise"),
-    ("copa", lambda rows: rows[0].update(label=2), "dev.jsonl:1: 2"),
-    ("multirc", lambda rows: rows[0]["passage"]["questions"][0]["answers"].append("Bo"),
-     "dev.jsonl:1: passage.questions[0].answers[2]"),
-    ("record", lambda rows: rows[0]["passage"]["entities"][1].update(end=500),
-     "dev.jsonl:1: passage.entities[1]"),
-    ("wic", lambda rows: rows[0].update(version=1.0), "dev.jsonl:1 is of version 1.0"),
-])  # fmt: skip
-def test_another_format_of_superglue_is_refused_with_its_place(tmp_path, name, change, place):
-    content = copy.deepcopy(OFFICIAL[FOLDERS[name]])
-    change(content)
-    with pytest.raises(DataError) as caught:
-        _read_rows(tmp_path, name, content)
-    assert place in str(caught.value)
-
-
 _HEADER = "InputStoryid,1,2,3,4,RandomFifthSentenceQuiz1,RandomFifthSentenceQuiz2,AnswerRightEnding"
 _ROWS = [
     'a1,Rick grew up.,"He, too, left.",Once.,"He said ""no"".",He is happy.,He joined a gang.,1',
@@ -277,27 +253,6 @@ def test_a_block_without_meaning_is_counted_with_its_place(tmp_path, block, reas
     assert found.firsts[reason].endswith("train.c.txt:11")
 
 
-def test_snli_is_read_from_its_tables(tmp_path):
-    parses = [f"sentence{n}_{kind}parse" for kind in ("binary_", "") for n in (1, 2)]
-    names = ["gold_label", *parses, "sentence1", "sentence2", "captionID", "pairID"]
-    parsed = "( a )\t( b )\t(ROOT a)\t(ROOT b)"
-    lines = [
-        "\t".join([*names, *(f"label{n}" for n in range(1, 6))]),
-        f'neutral\t{parsed}\tA "man".\tB.\t1.jpg#4\t1.jpg#4r1n\tneutral\t\t\t\t',
-        f"-\t{parsed}\tA.\tC.\t1.jpg#4\t1.jpg#4r1c\tneutral\tentailment\t\t\t",
-        f"contradiction\t{parsed}\tA.\tD.\t1.jpg#4\t1.jpg#4r1e\tneutral",
-        "neutral\t( a )",
-    ]
-    write(tmp_path / "snli_1.0/snli_1.0_test.txt", "\n".join(lines))
-    found = read("snli", tmp_path, "test")
-    # The third row lacks columns that nothing is read from, the last its texts.
-    assert texts(found) == [['A "man".', "B."], ["A.", "D."]]
-    assert (labels(found), ids(found)) == ([1, 2], ["1.jpg#4r1n", "1.jpg#4r1e"])
-    no_majority = "no label that most annotators gave (-)"
-    assert found.skipped == {no_majority: 1, "fewer than 14 fields": 1}
-    assert found.firsts[no_majority].endswith("snli_1.0_test.txt:3")
-
-
 _PLUTO = ['Pluto "rotates.\tPluto rotates.\tentails', "Pluto rotates.\tIt is far.\tneutral"]
 
 
@@ -356,6 +311,23 @@ def test_passages_are_in_the_order_of_their_numbers_and_both_levels_are_one_task
         both = read("race", place, "test").examples
         assert [example.id[0] for example in both] == list("mmmmhhhh")
         assert read("race_high", place, "test").examples == both[4:]
+    # The level is that of the name of a file, or of the ids.
+    folder = tmp_path / "others"
+    write(folder / "race_dev_middle.jsonl", [_passage("1.txt")])
+    assert ids(read("race_middle", folder)) == ["1.txt.0", "1.txt.1"]
+    # One level is not the whole of RACE.
+    assert not any(find_files(TASKS[name], folder) for name in ("race_high", "race"))
+    write(folder / "dev.jsonl", [_passage("middle1.txt"), _passage("high1.txt")])
+    found = ids(read("race", folder))
+    assert (len(found), ids(read("race_high", folder))) == (4, ["high1.txt.0", "high1.txt.1"])
+    write(folder / "race" / "dev.jsonl", [_passage("1.txt")])
+    with pytest.raises(DataError, match="'1.txt' begins with neither of middle, high"):
+        read("race_middle", folder / "race")
+    # Rows of a passage that stand apart are numbered on.
+    rows = _flat("high1.txt", "high2.txt")
+    write(folder / "apart/race_dev_high.jsonl", [rows[index] for index in (0, 2, 1, 3)])
+    names = ["high1.txt.0", "high2.txt.0", "high1.txt.1", "high2.txt.1"]
+    assert ids(read("race_high", folder / "apart")) == names
 
 
 @pytest.mark.parametrize("between", ["", " \n\n"])
@@ -386,32 +358,6 @@ def test_the_hubs_rows_of_race_are_the_same_examples(tmp_path):
     for file in files[:2]:
         file.unlink()
     assert {name: read(name, tmp_path).examples for name in _NAMES} == official
-
-
-def test_the_level_is_that_of_the_files_name_or_of_the_ids(tmp_path):
-    write(tmp_path / "race_dev_middle.jsonl", [_passage("1.txt")])
-    assert ids(read("race_middle", tmp_path)) == ["1.txt.0", "1.txt.1"]
-    # One level is not the whole of RACE.
-    assert not any(find_files(TASKS[name], tmp_path) for name in ("race_high", "race"))
-    write(tmp_path / "dev.jsonl", [_passage("middle1.txt"), _passage("high1.txt")])
-    found = ids(read("race", tmp_path))
-    assert (len(found), ids(read("race_high", tmp_path))) == (4, ["high1.txt.0", "high1.txt.1"])
-    write(tmp_path / "race" / "dev.jsonl", [_passage("1.txt")])
-    with pytest.raises(DataError, match="'1.txt' begins with neither of middle, high"):
-        read("race_middle", tmp_path / "race")
-    # Rows of a passage that stand apart are numbered on.
-    rows = _flat("high1.txt", "high2.txt")
-    write(tmp_path / "apart/race_dev_high.jsonl", [rows[index] for index in (0, 2, 1, 3)])
-    names = ["high1.txt.0", "high2.txt.0", "high1.txt.1", "high2.txt.1"]
-    assert ids(read("race_high", tmp_path / "apart")) == names
-
-
-def test_an_unfinished_passage_is_refused_with_its_line(tmp_path):
-    passage = json.dumps(_passage("high1.txt"))
-    for text, place in ((f"{passage}\n{passage[:50]}", ":2"), ("[1]", ":1"), ("\n", " is empty")):
-        write(tmp_path / "RACE" / "dev" / "high" / "all.txt", text)
-        with pytest.raises(DataError, match=rf"all\.txt{place}"):
-            read("race_high", tmp_path)
 
 
 CONTEXT = "Caf\u00e9 \U0001f600: the Normans gave their name to Normandy."
@@ -516,8 +462,15 @@ def test_the_version_is_that_of_the_name_or_of_the_file(tmp_path, name, version,
         assert found == tasks or (place != tmp_path and not tasks)
 
 
+def _changed(name, change):
+    content = copy.deepcopy(OFFICIAL[name])
+    change(content)
+    return content
+
+
 _LABELLED_2 = {"sentence": "it", "pronoun": "it", "candidates": ["a", "b"], "label": 2}
 _RACE, _SST2 = _passage("high1.txt"), {"sentence": "a", "label": 1}
+_ALL = "RACE/dev/high/all.txt"
 _BEYOND = [_flat_squad("q", ("Normans",), (12, 13))]
 
 
@@ -531,6 +484,20 @@ _BEYOND = [_flat_squad("q", ("Normans",), (12, 13))]
     ("sst2", "sst2/dev.jsonl", {**_SST2, "sentence": 7}, "sentence is int, not a text"),
     ("sst2", "sst2/dev.jsonl", [_SST2, {"text": "b", "label": 1}],
      "dev.jsonl:2 has no sentence: it has text, label"),
+    ("boolq", "BoolQ/dev.jsonl", _changed("BoolQ", lambda rows: rows[1].update(label="yes")),
+     "dev.jsonl:2: 'yes'"),
+    ("cb", "CB/dev.jsonl", _changed("CB", lambda rows: rows[1].pop("premise")),
+     "dev.jsonl:2 has no premise"),
+    ("copa", "COPA/dev.jsonl", _changed("COPA", lambda rows: rows[0].update(label=2)),
+     "dev.jsonl:1: 2"),
+    ("multirc", "MultiRC/dev.jsonl", _changed(
+        "MultiRC", lambda rows: rows[0]["passage"]["questions"][0]["answers"].append("Bo")),
+     "dev.jsonl:1: passage.questions[0].answers[2]"),
+    ("record", "ReCoRD/dev.jsonl", _changed(
+        "ReCoRD", lambda rows: rows[0]["passage"]["entities"][1].update(end=500)),
+     "dev.jsonl:1: passage.entities[1]"),
+    ("wic", "WiC/dev.jsonl", _changed("WiC", lambda rows: rows[0].update(version=1.0)),
+     "dev.jsonl:1 is of version 1.0"),
     ("story_cloze", _TEST, _HEADER, "has no rows"),
     ("story_cloze", _TEST, f"{_HEADER}\n{_ROWS[1][:-1]}3", ":2: '3' is no right ending"),
     ("dpr", "test.c.txt", "\n", "c.txt has no rows of DPR"),
@@ -540,6 +507,8 @@ _BEYOND = [_flat_squad("q", ("Normans",), (12, 13))]
      "1 has questions, options and answers of 2, 2 and 1"),
     ("race_high", "race_dev_high.jsonl", {**_RACE, "answers": ["A", "E"]}, "1: 'E'"),
     ("race_high", "race_dev_high.jsonl", {**_RACE, "options": ["A", "B"]}, "1: options[0]"),
+    ("race_high", _ALL, f"{json.dumps(_RACE)}\n{json.dumps(_RACE)[:50]}", "all.txt:2"),
+    ("race_high", _ALL, "[1]", "all.txt:1"), ("race_high", _ALL, "\n", "all.txt is empty"),
     ("squad", "dev-v1.1.json", {"data": []}, "1.json has no questions"),
     ("squad", "dev-v1.1.json", _nested({"id": "q", "answers": []}),
      "data[0].paragraphs[0].qas[0] has no question"),
