@@ -331,6 +331,8 @@ def test_an_example_that_does_not_fit_a_row_has_one_for_each_sequence():
     batch = packed(with_lengths([[5, 5], [2]], writes=True))
     assert (batch.unit_rows, batch.read.lengths) == ((0, 2, 3), (5, 5, 2))
     assert batch.written.lengths == (5, 5, 2)
+    # 7 and 6 begin rows, which leave 5 and 6; 5 fits the first exactly, 4 then the second.
+    assert best_fit([(4, 0), (6, 0), (5, 0), (7, 0)], ROOM) == [[3, 2], [1, 0]]
 
 
 ROOM = (12, 6)
