@@ -7,7 +7,6 @@ from tests.study.studies import Studies
 
 @pytest.fixture(scope="session")
 def studies(workshop):
-    """Finished studies by name (``tests/study/studies.py``), which nothing alters."""
     return Studies(workshop)
 
 

@@ -2,16 +2,13 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sublayer.api.training import compare
 from sublayer.study.options import Options
 from sublayer.study.runner import run_study
-from tests.made import Workshop
 
 _SENTENCE = "the reed by the river bends and does not break while oaks fall"
 WORDS = _SENTENCE.split(" ")
@@ -25,13 +22,8 @@ FAILING = f"{LR}=1e-3,1e-2,1e6"
 TUNED = f"""
 tune = {{ {LR} = [1e-3, 1e-2] }}
 tune_by = "loss"
-[scale.cpu]
-recipe = "gpt"
-[[arms]]
-name = "gelu"
-[[arms]]
-name = "swiglu"
-set = {{ model.ffn = "swiglu" }}
+scale.cpu.recipe = "gpt"
+arms = [{{ name = "gelu" }}, {{ name = "swiglu", set.model.ffn = "swiglu" }}]
 """
 SAYS = "Sharing costs more where the model is wide."
 ASKED = f"""
@@ -77,14 +69,11 @@ def write_text(path: Path) -> Path:
 
 def files(folder: Path) -> dict[str, tuple[int, int]]:
     """Size and time of every file below a folder."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {
-        str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
-        for path in found
-    }
+    found = ((path, path.stat()) for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): (its.st_size, its.st_mtime_ns) for path, its in found}
 
 
-def values(result: dict[str, Any]) -> list[list[float]]:
+def values(result) -> list[list[float]]:
     return [arm["values"] for arm in result["arms"]]
 
 
@@ -97,11 +86,11 @@ def same_files(name: str, folder: Path | str, other: Path | str) -> bool:
     return bool(one) and one == its
 
 
-def read_results(folder: Path) -> dict[str, Any]:
+def read_results(folder: Path):
     return json.loads((folder / "results.json").read_text())
 
 
-def timeless(content: dict[str, Any]) -> dict[str, Any]:
+def timeless(content):
     """Leave places, dates and the speed of the machine out of results.json."""
     for name in ("report", "reproduction", "same_quality"):
         del content[name]
@@ -114,7 +103,7 @@ def timeless(content: dict[str, Any]) -> dict[str, Any]:
 class Studies:
     """Folders of finished studies, by name; their text, settings and cache."""
 
-    def __init__(self, workshop: Workshop) -> None:
+    def __init__(self, workshop) -> None:
         self._once = workshop.once
         self.place = workshop.once("studies", _write)
         self.text = self.place / "river.txt"
@@ -122,19 +111,20 @@ class Studies:
 
     def plain(self) -> Path:
         """Two arms of three seeds."""
-        asked = {"vary": [FFN], "seeds": 3}
-        return self._made("plain", lambda out: compare("gpt", self.settings, **asked, out=out))
+        return self._made("plain", self._compare(FFN))
 
     def failed(self) -> Path:
         """Three arms of three seeds, of which one fails everywhere."""
-        asked = {"vary": [FAILING], "seeds": 3}
-        return self._made("failed", lambda out: compare("gpt", self.settings, **asked, out=out))
+        return self._made("failed", self._compare(FAILING))
+
+    def _compare(self, vary: str):
+        return lambda out: compare("gpt", self.settings, vary=[vary], seeds=3, out=out)
 
     def tuned(self) -> Path:
         """Two arms of a study's file, tuned by the loss over two seeds, beyond the edge once."""
         return self._made("tuned", lambda out: run_study(*self.as_tuned(out)))
 
-    def as_tuned(self, out: Path, **changes: Any) -> tuple[list[str], list[str], Options]:
+    def as_tuned(self, out: Path, **changes) -> tuple[list[str], list[str], Options]:
         asked = {"seeds": 1, "first_seed": 2, "tuning_seeds": 2, "extend": 1, **changes}
         return [str(self.place / "tuned.toml")], self.settings, Options(out=out, **asked)
 
@@ -142,7 +132,7 @@ class Studies:
         """Three arms; the second is decided at its first look, the third never."""
         return self._made("decided", lambda out: run_study(*self.as_decided(out)))
 
-    def as_decided(self, out: Path, **changes: Any) -> tuple[list[str], list[str], Options]:
+    def as_decided(self, out: Path, **changes) -> tuple[list[str], list[str], Options]:
         plan = {"until": "decided", "seeds_at_most": 5, "match": "none", **changes}
         return ["gpt"], self.settings, Options(vary=(RATES,), out=out, **plan)
 
@@ -153,7 +143,7 @@ class Studies:
     def as_asked(self, out: Path) -> tuple[list[str], list[str], Options]:
         return [str(self.place / "asked.toml")], [f"data.path={self.text}"], Options(out=out)
 
-    def _made(self, name: str, make: Callable[[Path], object]) -> Path:
+    def _made(self, name: str, make) -> Path:
         def in_cache(folder: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("SUBLAYER_CACHE", str(self.place / "cache"))

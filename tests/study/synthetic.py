@@ -6,7 +6,6 @@ import numpy as np
 
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.families import FAMILIES
-from sublayer.objective.metric import Metric
 from sublayer.study.judgement.difference import FEWEST_SEEDS, Difference
 from sublayer.study.judgement.judge import Evidence, judge
 from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
@@ -29,10 +28,8 @@ def encoder_results() -> Results:
         seeds = tuple(range(4 if name == "NSP" else 5))
         plain = synthetic_results({name: 0.0}).arms[0]
         scores = draw(order, 0.004)
-        curves = [
-            replace(plain.curves[0], seed=seed, values=tuple(np.linspace(0.5, scores[seed], 10)))
-            for seed in seeds
-        ]
+        rising = {seed: tuple(np.linspace(0.5, scores[seed], 10)) for seed in seeds}
+        curves = (replace(plain.curves[0], seed=seed, values=rising[seed]) for seed in seeds)
         further = {
             nsp.name: {} if name == "SOP" else draw(next_sentence, 0.004),
             mlm.name: draw(hidden, 0.0004),
@@ -41,7 +38,7 @@ def encoder_results() -> Results:
         values = {"values": tuple(scores.values()), "curves": tuple(curves), "further": further}
         made.append(replace(plain, name=name, seeds=seeds, **values))
 
-    def differences(metric: Metric) -> tuple[Difference, ...]:
+    def differences(metric) -> tuple[Difference, ...]:
         own = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in made}
         values = {arm.name: arm.further.get(metric.name, own[arm.name]) for arm in made}
         return judge("no loss", values, metric, planned_seeds=5).differences
@@ -62,6 +59,7 @@ def synthetic_results(effects=None, *, n_seeds=5, failed=None, sd=0.004):
     values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in arms}
     evidence = Evidence(failed={failed[0]: [failed[1]]} if failed else {}, resolution=1e-4)
     judged = judge(baseline, values, BITS_PER_BYTE, planned_seeds=n_seeds, evidence=evidence)
+    versions = {"sublayer": "0.1.0", "python": "3.11.2", "torch": "2.13.0"}
     return Results(
         name="demo",
         title="Four tiny decoders on the prose of the Python installation",
@@ -77,12 +75,7 @@ def synthetic_results(effects=None, *, n_seeds=5, failed=None, sd=0.004):
         failures=(Failure(*failed, "the loss is not finite at step 41"),) if failed else (),
         reproduction=Reproduction(
             "sublayer compare gpt --vary model.ffn=gelu,swiglu --seeds 5",
-            {
-                "sublayer": "0.1.0",
-                "python": "3.11.2",
-                "torch": "2.13.0",
-                "processor": "x86-64, 2 threads",
-            },
+            {**versions, "processor": "x86-64, 2 threads"},
             {"train": "4d3f0c" * 10, "test": "77ab01" * 10},
         ),
     )
@@ -117,9 +110,7 @@ def _arm(name, effect, by_seed, rng, sd, failed) -> ArmResult:
 SIZES = ("total", "training", "non_embedding", "executed")
 
 
-def taking(
-    results: Results, name: str, *, parameters=1.0, operations=1.0, planned=1.0, seconds=1.0
-) -> Results:
+def taking(results, name, *, parameters=1.0, operations=1.0, planned=1.0, seconds=1.0) -> Results:
     """Let an arm take so many times the budget of all arms; None: of operations not known."""
     (usual,) = (arm for arm in results.arms if arm.name == name)
     costs = replace(

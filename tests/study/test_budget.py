@@ -1,24 +1,21 @@
 """Budgets and plans of arms: matched, given to all, their excess, and whether and when they fit."""
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.config.model import ModelConfig
-from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import batch_sequences
 from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.study.arms import Arm, expand
-from sublayer.study.budget.budget import Measures, arm_steps, match_budgets
+from sublayer.study.budget.budget import Measures, match_budgets
 from sublayer.study.budget.capacity import (
     batches,
     fits_memory,
@@ -47,17 +44,24 @@ from sublayer.study.budget.measure import Stopwatch, train_step
 from sublayer.study.budget.plan import ArmPlan, Plan, make_plan
 from sublayer.study.budget.plan_json import plan_to_json
 from sublayer.study.budget.resources import PROGRAM_BYTES, Resources, find_resources
-from sublayer.study.budget.sized_arm import Sized, StepTime
+from sublayer.study.budget.sized_arm import StepTime
 from sublayer.study.budget.vocabulary import expected_vocabulary
 from sublayer.study.definition import load_study
-from sublayer.study.header import budget_rows
 from tests.study.studies import FFN
 
 PLENTY = Resources("cpu", memory_bytes=1 << 50, disk_bytes=1 << 50, has_fast_bfloat16=True, cores=1)
+RESOURCES = replace(PLENTY, has_fast_bfloat16=False)
+GPU = replace(PLENTY, device="cuda")
+RECOMPUTED = ["train.recompute=blocks", "train.micro_batch_sequences=1"]
+SHAPE = ("model.n_layers=4", "model.d_model=32", "data.context=32")
+FIXED = ("train.threads=1", "train.precision=float32")
+BLOCK = 12 * 64**2
+"""Weights of a block of width 64 in products: four of attention, and a network of four times it."""
+SIZES = ("model.d_model=64", "model.n_heads=2", "data.context=128", "model.vocab_size=256")
 
 
 def planned(*settings: str, vary=(), rule="parameters", seconds=()) -> Plan:
-    def clock(arms: Sequence[Sized]) -> list[StepTime]:
+    def clock(arms) -> list[StepTime]:
         return [StepTime(each, is_measured=True) for each, _ in zip(seconds, arms, strict=True)]
 
     study = load_study("gpt", settings, vary_texts=vary)
@@ -72,7 +76,7 @@ def test_a_length_is_given_in_steps_and_tokens(length, steps):
     assert (arm.steps, arm.tokens) == (steps, steps and steps * 3 * 64)
 
 
-def test_measured_seconds_turn_minutes_into_steps_and_steps_into_hours():
+def test_hours_follow_from_measured_seconds_and_the_runs_at_a_time():
     # Of 180 s 1 % goes to checkpoints; ten times 32,768 tokens are scored at a third of what
     # training on them takes.
     scoring_s = 10 * 32_768 / (3 * 8 * 128) * 0.1
@@ -85,6 +89,24 @@ def test_measured_seconds_turn_minutes_into_steps_and_steps_into_hours():
     first, second = planned("train.minutes=10", **asked).arms
     assert second.steps == round(first.steps / 2)
     assert second.hours == pytest.approx(0.9 * first.hours, rel=0.01)
+    asked = {"vary": ["model.d_ff=512,1024"], "rule": "none", "seconds": [0.5, 1.75]}
+    plan = planned("train.steps=7200", **asked)
+    short, long = (arm.hours for arm in plan.arms)
+    largest = plan.arms[1].memory_bytes + PROGRAM_BYTES
+    in_turn, two, fifty = (plan_to_json(plan, PLENTY, 3, jobs=jobs)["total"] for jobs in (1, 2, 50))
+    assert (in_turn["jobs"], in_turn["memory_bytes"]) == (1, largest)
+    assert in_turn["hours"] == pytest.approx(3 * (short + long))
+    # Each run keeps its model, and the one that is being trained has its checkpoints beside it.
+    models = 3 * sum(4 * arm.parameters.total for arm in plan.arms)
+    assert in_turn["disk_bytes"] == models + plan.arms[1].disk_bytes
+    assert two["disk_bytes"] == models + 2 * plan.arms[1].disk_bytes
+    assert (two["runs"], two["jobs"], two["memory_bytes"]) == (6, 2, 2 * largest)
+    # Whoever is free takes the next: one has short, short, long, the other long, short, long.
+    assert two["hours"] == pytest.approx(2 * long + short, rel=1e-9)
+    tight = replace(PLENTY, memory_bytes=2 * largest - 1)
+    assert two["fits_memory"] and not plan_to_json(plan, tight, 3, jobs=2)["total"]["fits_memory"]
+    # There are six runs to make at a time.
+    assert (fifty["jobs"], fifty["hours"]) == (6, long)
 
 
 def test_what_does_not_fit_is_said_with_the_smallest_change_that_would():
@@ -110,32 +132,7 @@ def test_what_does_not_fit_is_said_with_the_smallest_change_that_would():
     assert fitting(full) == (True, False, ("model.n_layers=5",))
 
 
-def test_runs_at_a_time_take_so_many_times_the_memory_and_a_part_of_the_time():
-    asked = {"vary": ["model.d_ff=512,1024"], "rule": "none", "seconds": [0.5, 1.75]}
-    plan = planned("train.steps=7200", **asked)
-    short, long = (arm.hours for arm in plan.arms)
-    largest = plan.arms[1].memory_bytes + PROGRAM_BYTES
-    in_turn, two, fifty = (plan_to_json(plan, PLENTY, 3, jobs=jobs)["total"] for jobs in (1, 2, 50))
-    assert (in_turn["jobs"], in_turn["memory_bytes"]) == (1, largest)
-    assert in_turn["hours"] == pytest.approx(3 * (short + long))
-    # Each run keeps its model, and the one that is being trained has its checkpoints beside it.
-    models = 3 * sum(4 * arm.parameters.total for arm in plan.arms)
-    assert in_turn["disk_bytes"] == models + plan.arms[1].disk_bytes
-    assert two["disk_bytes"] == models + 2 * plan.arms[1].disk_bytes
-    assert (two["runs"], two["jobs"], two["memory_bytes"]) == (6, 2, 2 * largest)
-    # Whoever is free takes the next: one has short, short, long, the other long, short, long.
-    assert two["hours"] == pytest.approx(2 * long + short, rel=1e-9)
-    tight = replace(PLENTY, memory_bytes=2 * largest - 1)
-    assert two["fits_memory"] and not plan_to_json(plan, tight, 3, jobs=2)["total"]["fits_memory"]
-    # There are six runs to make at a time.
-    assert (fifty["jobs"], fifty["hours"]) == (6, long)
-
-
-RESOURCES = replace(PLENTY, has_fast_bfloat16=False)
-GPU = replace(PLENTY, device="cuda")
-
-
-def test_a_step_fits_up_to_the_last_byte_and_a_gpu_takes_the_batch_whole():
+def test_memory_and_disk_hold_a_step_and_checkpoints_up_to_the_last_byte():
     recipe = load_recipe("gpt").recipe
     total = step_memory(recipe, 256, RESOURCES).total + PROGRAM_BYTES
     machines = [replace(RESOURCES, memory_bytes=size) for size in (total, total - 1, None)]
@@ -146,9 +143,15 @@ def test_a_step_fits_up_to_the_last_byte_and_a_gpu_takes_the_batch_whole():
     # Which holds no program.
     total = step_memory(recipe, 256, GPU).total
     assert fits_memory(recipe, 256, replace(GPU, memory_bytes=total))
-
-
-RECOMPUTED = ["train.recompute=blocks", "train.micro_batch_sequences=1"]
+    model = 4 * 2_743_296
+    for settings, states in (([], 2), (["optimizer.kind=sgd"], 1)):
+        recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
+        assert run_disk(recipe, 256) == (4 + 3) * model * (1 + states)
+    # Those that are kept by their steps take disk also once a run is scored.
+    recipe = load_recipe("gpt", ["train.keep_steps=[10, 20]"]).recipe
+    assert run_disk(recipe, 256) == (2 + 2 + 3) * 3 * model
+    assert scored_disk(recipe, 256) == model + 2 * 3 * model
+    assert scored_disk(load_recipe("gpt").recipe, 256) == model
 
 
 @pytest.mark.parametrize("settings", [
@@ -163,22 +166,6 @@ def test_the_largest_value_that_fits_is_found(settings):
     assert found == tuple(settings)
 
 
-def test_a_runs_disk_is_of_the_checkpoints_that_it_keeps():
-    model = 4 * 2_743_296
-    for settings, states in (([], 2), (["optimizer.kind=sgd"], 1)):
-        recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
-        assert run_disk(recipe, 256) == (4 + 3) * model * (1 + states)
-    # Those that are kept by their steps take disk also once a run is scored.
-    recipe = load_recipe("gpt", ["train.keep_steps=[10, 20]"]).recipe
-    assert run_disk(recipe, 256) == (2 + 2 + 3) * 3 * model
-    assert scored_disk(recipe, 256) == model + 2 * 3 * model
-    assert scored_disk(load_recipe("gpt").recipe, 256) == model
-
-
-SHAPE = ("model.n_layers=4", "model.d_model=32", "data.context=32")
-FIXED = ("train.threads=1", "train.precision=float32")
-
-
 class Machine:
     """A machine on a clock of its own: steps take what their operations take at its speed."""
 
@@ -186,15 +173,15 @@ class Machine:
         self.speed = speed
         self.product_speed = product_speed or 4 * speed
         self.now = 0.0
-        self.steps: list[Recipe] = []
+        self.steps = []
 
-    def step_s(self, recipe: Recipe, vocab_size: int) -> float:
+    def step_s(self, recipe, vocab_size: int) -> float:
         context = recipe.data.context
         model = resolve_model(recipe.model, vocab_size=vocab_size, context=context)
         n_tokens = batch_sequences(recipe) * context
         return flops_per_token(model, context, recipe.objective) * n_tokens / self.speed
 
-    def build(self, recipe: Recipe, vocab_size: int, device: torch.device) -> Callable[[int], None]:
+    def build(self, recipe, vocab_size: int, device: torch.device):
         def take_step(step: int) -> None:
             self.steps.append(recipe)
             self.now += self.step_s(recipe, vocab_size)
@@ -202,9 +189,7 @@ class Machine:
         return take_step
 
 
-def measured(
-    machine: Machine, *settings: str, shape=SHAPE, vary=(), resources=PLENTY, budget_s=55.0
-) -> tuple[ArmPlan, ...]:
+def measured(machine, *settings, shape=SHAPE, vary=(), resources=PLENTY, budget_s=55.0):
     arms = expand(load_recipe("gpt", [*shape, *FIXED, *settings]), list(vary))
     parts = {"clock": lambda: machine.now, "speed": lambda *given: machine.product_speed}
     clock = Stopwatch(resources, lambda text: None, budget_s, build=machine.build, **parts)
@@ -218,7 +203,7 @@ def test_a_real_step_is_taken(name):
     arms = expand(load_recipe(name, [*SHAPE, *FIXED, *small]), [])
     steps = []
 
-    def build(*given) -> Callable[[int], None]:
+    def build(*given):
         take_step = train_step(*given)
         return lambda step: steps.append(take_step(step))
 
@@ -257,13 +242,10 @@ def test_the_budget_is_kept_however_much_slower_steps_are_than_expected(d_model,
 
 
 def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine(tmp_path, monkeypatch):
-    for precision, of_fast, of_others in (
-        ("auto", "bfloat16", "float32"),
-        ("float32", "float32", "float32"),
-        ("bfloat16", "bfloat16", "bfloat16"),
-    ):
-        recipe = load_recipe("gpt", [f"train.precision={precision}"]).recipe
-        assert (PLENTY.precision(recipe), RESOURCES.precision(recipe)) == (of_fast, of_others)
+    settings = [f"train.precision={each}" for each in ("auto", "bfloat16", "float32")]
+    recipes = [load_recipe("gpt", [each]).recipe for each in settings]
+    assert [PLENTY.precision(each) for each in recipes] == ["bfloat16", "bfloat16", "float32"]
+    assert [RESOURCES.precision(each) for each in recipes] == ["float32", "bfloat16", "float32"]
     # A limit of oneDNN takes bfloat16 away.
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16\n")
     monkeypatch.setattr("sublayer.study.budget.resources._CPUINFO", tmp_path / "cpuinfo")
@@ -271,10 +253,9 @@ def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine(tmp_path, mo
         monkeypatch.delenv(name, raising=False)
     assert find_resources("cpu").has_fast_bfloat16
     for name, limit, expected in (
-        ("DNNL_MAX_CPU_ISA", "avx512_core", False),
-        ("DNNL_MAX_CPU_ISA", "AVX512_CORE_AMX", True),
+        ("DNNL_MAX_CPU_ISA", "avx512_core", False), ("DNNL_MAX_CPU_ISA", "AVX512_CORE_AMX", True),
         ("ONEDNN_MAX_CPU_ISA", "AVX2", False),
-    ):
+    ):  # fmt: skip
         monkeypatch.setenv(name, limit)
         assert find_resources("cpu").has_fast_bfloat16 == expected
 
@@ -303,7 +284,7 @@ def test_the_vocabulary_is_of_a_tokenizers_file_or_of_a_run(tmp_path, place):
     assert expected_vocabulary(of_run).size == expected_vocabulary(of_file).size == 6
 
 
-def resolved(**fields: Any) -> ModelConfig:
+def resolved(**fields) -> ModelConfig:
     return resolve_model(ModelConfig(**fields), vocab_size=101, context=31)
 
 
@@ -314,7 +295,7 @@ def arms_of(*vary: str) -> tuple[list[Arm], list[ModelConfig]]:
     return arms, [resolve_model(each.model, context=each.data.context, **size) for each in recipes]
 
 
-def test_matching_finds_the_width_of_the_nearest_number_of_parameters():
+def test_matching_finds_the_width_of_the_nearest_number_of_parameters_or_names_it():
     sizes = {"d_model": 768, "n_heads": 12, "d_ff": 3072, "bias": False}
     relu, swiglu = (resolved(**sizes, ffn=ffn) for ffn in ("relu", "swiglu"))
     assert match_parameters("swiglu", swiglu, relu) == Match(("model.d_ff=2048",), 0.0)
@@ -335,9 +316,6 @@ def test_matching_finds_the_width_of_the_nearest_number_of_parameters():
     assert leave_unmatched(coarse, baseline).is_unequal
     assert match_parameters("coarse", coarse, baseline).is_unequal
     assert not leave_unmatched(baseline, baseline).is_unequal
-
-
-def test_a_sharing_arm_is_refused_with_the_width_that_would_match():
     baseline = resolved(n_layers=6, d_model=32, n_heads=2, d_ff=128)
     arm = baseline.model_copy(update={"share": "all"})
     with pytest.raises(ConfigError, match=r"model\.d_ff = \d+ instead of 128") as error:
@@ -357,7 +335,7 @@ def test_arms_that_no_width_makes_equal_are_refused(arm, baseline, message):
         match_parameters("arm", resolved(**arm), resolved(**baseline))
 
 
-def test_arms_are_matched_by_parameters_operations_or_time():
+def test_arms_are_matched_by_parameters_operations_or_time_to_their_controls():
     arms, models = arms_of("model.ffn=relu,swiglu", "model.n_layers=2,3")
     matches = match_arms(arms, models, "parameters")
     assert (matches[0], matches[2]) == (Match((), 0.0), Match(("model.d_ff=512",), 0.0))
@@ -383,20 +361,6 @@ def test_arms_are_matched_by_parameters_operations_or_time():
     assert (match.overrides, match.is_unequal) == (("train.steps=7",), True)
     assert match.mismatch == pytest.approx(1 / 20)
     assert match_steps(900, cost=2.0, baseline_cost=2.0) == Match(("train.steps=900",), 0.0)
-
-
-@pytest.mark.parametrize("rule, vary, message", [
-    ("parameters", "model.d_ff=100,200", r"arm d_ff=200 .*--match parameters"),
-    ("flops", "train.steps=100,200", r"arm steps=200 .*--match flops"),
-])  # fmt: skip
-def test_an_arm_that_sets_what_matching_solves_is_refused(rule, vary, message):
-    arms, models = arms_of(vary)
-    with pytest.raises(ConfigError, match=message):
-        match_arms(arms, models, rule, steps=100)
-    assert match_arms(arms, models, "none")[0] == Match((), 0.0)
-
-
-def test_a_mismatch_is_the_difference_from_the_control():
     study = load_study("macaron-translation", scale="paper")
     recipes = [arm.loaded.recipe.model for arm in study.arms]
     models = [resolve_model(each, vocab_size=9000, context=64) for each in recipes]
@@ -410,7 +374,18 @@ def test_a_mismatch_is_the_difference_from_the_control():
         assert found == [0.0, pytest.approx(more / sizes[place])]
 
 
-def resolve(recipe: Recipe, **more: int) -> Recipe:
+@pytest.mark.parametrize("rule, vary, message", [
+    ("parameters", "model.d_ff=100,200", r"arm d_ff=200 .*--match parameters"),
+    ("flops", "train.steps=100,200", r"arm steps=200 .*--match flops"),
+])  # fmt: skip
+def test_an_arm_that_sets_what_matching_solves_is_refused(rule, vary, message):
+    arms, models = arms_of(vary)
+    with pytest.raises(ConfigError, match=message):
+        match_arms(arms, models, rule, steps=100)
+    assert match_arms(arms, models, "none")[0] == Match((), 0.0)
+
+
+def resolve(recipe, **more: int):
     settled = {"steps": 301, "evaluate_steps": 31, "precision": "bfloat16", "threads": 2, **more}
     return recipe.model_copy(update={"train": recipe.train.model_copy(update=settled)})
 
@@ -427,7 +402,7 @@ def settled_arms(*texts: str, vary: str = "model.block=transformer,macaron") -> 
     return expand(load_recipe("gpt", list(texts)), [vary])
 
 
-def test_arms_have_the_baselines_steps_precision_and_threads():
+def test_arms_have_the_baselines_steps_precision_threads_and_tokens():
     for each in match_budgets(settled_arms("train.minutes=3"), "parameters", MEASURES):
         train = each.loaded.recipe.train
         assert (train.steps, train.minutes) == (301, None)
@@ -440,9 +415,6 @@ def test_arms_have_the_baselines_steps_precision_and_threads():
     # A length of an arm stays.
     _, longer = match_budgets(settled_arms(vary="train.steps=11,13"), "none", MEASURES)
     assert longer.loaded.recipe.train.steps == 13
-
-
-def test_arms_of_other_batches_have_the_tokens_and_evaluations_of_the_baselines_minutes():
     briefly = partial(resolve, evaluate_steps=151, evaluate_tokens=999)
     arms = settled_arms("train.minutes=3", vary="train.batch_sequences=16,7")
     longer = round(301 * 16 / 7)
@@ -450,10 +422,9 @@ def test_arms_of_other_batches_have_the_tokens_and_evaluations_of_the_baselines_
         (MEASURES, [(301, None, None), (longer, None, None)]),
         (replace(MEASURES, resolve=briefly), [(301, 151, 999), (longer, longer // 2, 999)]),
     ):
-        found = [each.loaded.recipe.train for each in match_budgets(arms, "none", measures)]
-        assert [
-            (each.steps, each.evaluate_steps, each.evaluate_tokens) for each in found
-        ] == expected
+        trains = [each.loaded.recipe.train for each in match_budgets(arms, "none", measures)]
+        found = [(each.steps, each.evaluate_steps, each.evaluate_tokens) for each in trains]
+        assert found == expected
 
 
 def test_matching_by_time_starts_from_the_steps_of_minutes_or_epochs():
@@ -475,17 +446,12 @@ def test_matching_by_time_starts_from_the_steps_of_minutes_or_epochs():
     assert timed == ["transformer", "macaron", "macaron", "transformer"]
 
 
-BLOCK = 12 * 64**2
-"""Weights of a block of width 64 in products: four of attention, and a network of four times it."""
-SIZES = ("model.d_model=64", "model.n_heads=2", "data.context=128", "model.vocab_size=256")
-
-
-def planned_budgets(*settings: str, vary: str, **options: Any) -> tuple[ArmBudget, ...]:
+def planned_budgets(*settings: str, vary: str, **options) -> tuple[ArmBudget, ...]:
     plan = planned(*SIZES, *settings, vary=[vary], **{"rule": "none", **options})
     return tuple(arm.budget for arm in plan.arms)
 
 
-def test_an_excess_is_a_share_of_what_the_other_takes_or_unknown_and_is_kept():
+def test_an_excess_is_a_share_of_what_the_other_takes_worked_out_by_hand_or_unknown():
     excess = excess_over(Budget(103, 50.0, 9.8), Budget(100, 200.0, 10.0))
     shares = (excess.parameters, excess.operations, excess.time)
     assert shares == pytest.approx((0.03, -0.75, -0.02))
@@ -498,9 +464,6 @@ def test_an_excess_is_a_share_of_what_the_other_takes_or_unknown_and_is_kept():
         assert excess_over(Budget(10, one), Budget(10, other)) == Excess(0.0, None, None)
     budget = ArmBudget("b", "a", Excess(0.1, None), Excess(0.1, -0.2, 0.3))
     assert read_budget("b", json.loads(json.dumps(budget_to_json(budget)))) == budget
-
-
-def test_planned_budgets_are_those_worked_out_by_hand():
     first, second = planned_budgets(vary="train.steps=100,200")
     assert first == ArmBudget("steps=100", None)
     assert second == ArmBudget("steps=200", "steps=100", Excess(0.0, 1.0))
@@ -511,16 +474,11 @@ def test_planned_budgets_are_those_worked_out_by_hand():
     weights = BLOCK + 13 * 64  # with biases, and two norms
     total = 2 * weights + (256 + 128 + 2) * 64
     assert deeper.planned.parameters == pytest.approx(weights / total, rel=1e-12)
-
-
-def test_operations_that_depend_on_a_text_are_left_open_and_times_are_planned():
     # Lengths that will be the same are taken as equal.
     for length in ("train.minutes=3", "train.epochs=2"):
-        known, later = (
-            planned_budgets(each, vary="model.d_ff=100,300")[1].planned
-            for each in ("train.steps=70", length)
-        )
-        assert later == known
+        _, known = planned_budgets("train.steps=70", vary="model.d_ff=100,300")
+        _, later = planned_budgets(length, vary="model.d_ff=100,300")
+        assert later.planned == known.planned
     for settings, varied, rule in (
         ([], "train.epochs=1,2", "none"),
         (["train.epochs=1"], "data.split=90/5/5,80/10/10", "none"),
@@ -532,13 +490,3 @@ def test_operations_that_depend_on_a_text_are_left_open_and_times_are_planned():
     _, other = planned_budgets("train.steps=10", vary=FFN, **timed)
     assert other.planned.time == pytest.approx(4 * 0.7 / (10 * 0.3) - 1)
     assert "time" in other.planned.beyond
-
-
-def test_of_many_arms_the_header_has_the_largest_differences():
-    widths = ",".join(str(768 + 8 * step) for step in range(9))
-    arms = load_study("gpt", ["train.steps=30"], vary_texts=[f"model.d_ff={widths}"]).arms
-    matched = match_budgets(arms, "none", MEASURES)
-    steps = [arm_steps(arm.loaded, MEASURES) for arm in matched]
-    [(_, text)] = budget_rows(matched, MEASURES, "none", steps)
-    text = text.replace("\N{NO-BREAK SPACE}", " ")
-    assert text.startswith("differ by up to 5.4 % in parameters and 5.2 % in operations")

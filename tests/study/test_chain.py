@@ -7,13 +7,13 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import tomli_w
 
 import sublayer
 from sublayer import cli
+from sublayer.commands.runs.comparison_row import comparison_row
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.data import prepare as preparing
@@ -47,8 +47,7 @@ from tests.study.studies import copied, read_results, timeless, values
 from tests.study.test_budget import PLENTY
 from tests.task_files import write_copa, write_sst2, write_stsb
 
-SAYS = "Texts help as much as pre-training."
-ARMS: list[dict[str, Any]] = [
+ARMS = [
     {"name": "full", "published": {"sst2": 91.3, "mnli": 81.8}},
     {"name": "no texts", "finetune": {"objective": {"language_weight": 0.0}}},
     {"name": "fresh", "pretrain": False},
@@ -63,7 +62,7 @@ SCALE = {
     "set": {"model": MODEL, "data": DATA, "train": {**STEPS, **FIXED}},
     "finetune": {"train": FINETUNE, "data": {"held_out": 0.2}},
 }
-STUDY: dict[str, Any] = {
+STUDY = {
     "match": "none",
     "seeds": 3,
     "finetunings": 2,
@@ -73,11 +72,11 @@ STUDY: dict[str, Any] = {
     "arms": ARMS,
 }
 QUESTION = {"margin": "99 points", "margin_reason": "for the test"}
-QUESTION["hypothesis"] = {"says": SAYS, "contrast": {"no texts": 1.0, "fresh": -1.0}}
+QUESTION["hypothesis"] = {"says": "x", "contrast": {"no texts": 1.0, "fresh": -1.0}}
 EARLY = {"tasks": "sst2", "name": "early", "from_step": 4}
 LATE = {"tasks": "sst2", "name": "late"}
 TOGETHER = {"name": "both of them", "ensemble": ["early", "late"]}
-ENSEMBLE: dict[str, Any] = {
+ENSEMBLE = {
     "stages": [TOGETHER, EARLY, LATE],
     "arms": [{"name": "a"}, {"name": "b", "set": {"model": {"ffn": "swiglu"}}}],
     "averages": {},
@@ -85,9 +84,23 @@ ENSEMBLE: dict[str, Any] = {
     "finetunings": 3,
 }
 KEPT = "train.keep_steps=[4]"
+COPA = {"tasks": "copa", "after": "sst2"}
+UNTRAINED = [{"name": n, "pretrain": False, "set": {"model.ffn": n}} for n in ("gelu", "relu")]
+WRITTEN = {"set": {"objective": {"format": "text", "target_length": 8}}}
+OTHER = {"set": {"data.path": "other"}}
+MNLI, RTE = Stage("mnli", PRETRAINING, ("mnli",)), Stage("rte", "mnli", ("rte",))
+CHAIN = Chain((MNLI, RTE, Stage("both", PRETRAINING, ("rte",), ensemble=("rte",) * 2)), n_seeds=3)
+PARTS = {
+    "mrpc": [Part("mrpc", TASKS["mrpc"])],
+    "mnli": [Part(f"mnli_{each}", TASKS["mnli"]) for each in ("matched", "mismatched")],
+}
+KEYS = {PRETRAINING: "f" * 64, "mnli": "0" * 64, "rte": "1" * 64}
+TRIALS = (Trial("lr=1", {"optimizer.lr": 1}), Trial("lr=2", {"optimizer.lr": 2}))
+COLUMN = Column(points_metric("sst2", "SST-2"), "sst2", key="sst2", part="sst2")
+ONCE = {"seeds": 1, "finetunings": 1}
 
 
-def write_chain(folder: Path, **changes: Any) -> Path:
+def write_chain(folder: Path, **changes) -> Path:
     """Write the study with some of its keys replaced, its text and its tasks, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "text.txt").exists():
@@ -110,7 +123,7 @@ def words(study: Path, *more: str) -> list[str]:
 def finished(workshop, monkeypatch):
     """Give the folder of a chain, its text and tasks; its finished study is ``out`` therein."""
 
-    def find(name: str, *more: str, **changes: Any) -> Path:
+    def find(name: str, *more: str, **changes) -> Path:
         def make(folder: Path) -> None:
             monkeypatch.setenv("SUBLAYER_CACHE", str(folder / "cache"))
             study = write_chain(folder, **changes)
@@ -144,22 +157,16 @@ def test_settings_are_laid_over_each_other_from_the_scale_to_the_command_line(tm
         load_study(str(path), ["sst2.optimizer.lr=0.125"])
 
 
-def stages_of(*stages: dict[str, Any], **more: Any) -> dict[str, Any]:
+def stages_of(*stages, **more):
     return {"stages": list(stages), "averages": {}, **more}
 
 
-def arms_of(**changes: Any) -> dict[str, Any]:
+def arms_of(**changes):
     return {"arms": [{"name": "a"}, {"name": "b", **changes}]}
 
 
-def sst2(**changes: Any) -> dict[str, Any]:
+def sst2(**changes):
     return stages_of({"tasks": "sst2", **changes})
-
-
-COPA = {"tasks": "copa", "after": "sst2"}
-UNTRAINED = [
-    {"name": ffn, "pretrain": False, "set": {"model.ffn": ffn}} for ffn in ("gelu", "relu")
-]
 
 
 @pytest.mark.parametrize("changes, message", [
@@ -191,9 +198,7 @@ UNTRAINED = [
     ({"tune_finetune": {"optimizer.lr": [0.1, 0.2]}, "finetunings": 1000}, "between 1 and 999"),
     ({"margin": "0.1 bits per byte"}, "in points, not in bits per byte"),
 ])  # fmt: skip
-def test_a_chain_that_does_not_fit_is_refused_before_anything_is_trained(
-    changes, message, tmp_path, capsys
-):
+def test_a_chain_that_does_not_fit_is_refused(changes, message, tmp_path, capsys):
     out = tmp_path / "out"
     assert cli.main(words(write_chain(tmp_path, **changes), "--out", str(out))) == 2
     assert message in capsys.readouterr().err.strip().splitlines()[-1]
@@ -212,8 +217,13 @@ def test_options_without_effect_on_a_chain_are_refused(more, message, tmp_path, 
     assert message in capsys.readouterr().err
 
 
-def test_missing_files_are_named_before_a_text_is_read(tmp_path, capsys):
+def test_a_full_disk_and_missing_files_are_named_first(tmp_path, monkeypatch, capsys):
     path, out = write_chain(tmp_path), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+        assert cli.main(words(path, "--out", str(tmp_path / "full"))) == 2
+    assert "the models of all runs take" in capsys.readouterr().err
+    assert not list(tmp_path.glob("full/stages/*"))
     for gone, message in (("SST-2", "has no files of SST-2"), ("", "is no folder")):
         (tmp_path / "glue" / gone).rename(tmp_path / f"elsewhere{gone}")
         assert cli.main(words(path, "--out", str(out))) == 2
@@ -226,11 +236,7 @@ def test_missing_files_are_named_before_a_text_is_read(tmp_path, capsys):
     assert "--data is of stages of published tasks" in capsys.readouterr().err
 
 
-WRITTEN = {"set": {"objective": {"format": "text", "target_length": 8}}}
-OTHER = {"set": {"data.path": "other"}}
-
-
-def of_members(*members: str) -> dict[str, Any]:
+def of_members(*members: str):
     return {"name": "c", "ensemble": list(members)}
 
 
@@ -245,9 +251,7 @@ def of_members(*members: str) -> dict[str, Any]:
     ([TOGETHER, EARLY, {**LATE, **OTHER}], {}, "late is scored on other rows than"),
     ([TOGETHER, {**EARLY, **WRITTEN}, {**LATE, **WRITTEN}], {}, "= rank has it rank the labels"),
 ])  # fmt: skip
-def test_members_that_make_no_ensemble_are_refused(
-    stages, arms, message, tmp_path, monkeypatch, capsys
-):
+def test_wrong_ensembles_are_refused(stages, arms, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     path = write_chain(tmp_path, **{**ENSEMBLE, **arms, "stages": stages})
     other = shutil.copytree("glue", "other") / Path("SST-2/dev.tsv")
@@ -255,14 +259,6 @@ def test_members_that_make_no_ensemble_are_refused(
     assert cli.main(words(path, KEPT, "--out", "out")) == 2
     assert message in capsys.readouterr().err
     assert not list(Path("out").glob("stages/*"))
-
-
-def test_a_disk_that_the_models_would_fill_is_refused_first(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-    out = tmp_path / "out"
-    assert cli.main(words(write_chain(tmp_path), "--out", str(out))) == 2
-    assert "the models of all runs take" in capsys.readouterr().err
-    assert not list(out.glob("stages/*"))
 
 
 def test_differences_of_two_chains_are_named_and_the_place_of_files_is_none(tmp_path):
@@ -284,12 +280,6 @@ def test_differences_of_two_chains_are_named_and_the_place_of_files_is_none(tmp_
     assert differing_stages(first, described(arms=arms)) == "settings of its arm no texts"
 
 
-def test_a_stage_is_found_by_the_checkpoint_that_it_starts_from():
-    recipe = load_recipe("gpt").recipe
-    keys = [stage_key(recipe, "before", [], from_step=step) for step in (None, 3, 4)]
-    assert len(set(keys)) == 3
-
-
 @pytest.mark.parametrize("stage", ["../../up", "..", "a\0b", "x" * 300])
 def test_the_folder_of_a_stage_is_one_of_the_studys_stages(tmp_path, stage):
     folder = Keys({("full", stage): "0123456789abcdef"}).folder(tmp_path, "full", stage)
@@ -298,7 +288,7 @@ def test_the_folder_of_a_stage_is_one_of_the_studys_stages(tmp_path, stage):
     assert folder.resolve().parent == (tmp_path / "stages").resolve()
 
 
-def test_a_plan_counts_kept_checkpoints_and_an_ensemble_as_no_training(tmp_path, capsys):
+def test_a_plan_counts_kept_checkpoints_and_no_training_of_an_ensemble(tmp_path, capsys):
     path, plans, disks = write_chain(tmp_path, **ENSEMBLE), [], []
     for kept in ("[2, 4]", "[4]"):
         asked = words(path, f"train.keep_steps={kept}", "--json")[1:]
@@ -314,10 +304,9 @@ def test_a_plan_counts_kept_checkpoints_and_an_ensemble_as_no_training(tmp_path,
     expected = ["both of them", "early, late", 3, 0, 0.0, 0]
     assert [[each[name] for name in fields] for each in stages[-2:]] == [expected] * 2
     assert plans[0]["total"]["runs"] == 20
-
-
-MNLI, RTE = Stage("mnli", PRETRAINING, ("mnli",)), Stage("rte", "mnli", ("rte",))
-CHAIN = Chain((MNLI, RTE, Stage("both", PRETRAINING, ("rte",), ensemble=("rte",) * 2)), n_seeds=3)
+    recipe = load_recipe("gpt").recipe
+    keys = [stage_key(recipe, "before", [], from_step=step) for step in (None, 3, 4)]
+    assert len(set(keys)) == 3
 
 
 def trained(tokens: int, flops_per_token: int | None) -> Outcome:
@@ -325,7 +314,7 @@ def trained(tokens: int, flops_per_token: int | None) -> Outcome:
     return Outcome(Path("run"), record, {"": 0.5})
 
 
-def test_operations_are_those_of_a_pre_training_and_one_run_of_each_stage():
+def test_operations_are_those_of_all_stages_or_unknown(tmp_path):
     outcomes = {
         PRETRAINING: [trained(1000, 7)],
         "mnli": [trained(10, 5), trained(12, 5), trained(50, 5)],
@@ -340,8 +329,6 @@ def test_operations_are_those_of_a_pre_training_and_one_run_of_each_stage():
         runs["mnli"] = StageRuns("mnli", "0" * 64, {0: unknown})
         assert trained_operations(CHAIN, runs) is None
 
-
-def test_planned_operations_are_of_all_stages_or_unknown(tmp_path):
     def operations_beyond(*settings: str) -> tuple[list[StagePlan], dict[str, float | None]]:
         """Return the stages, and how the operations of all of them exceed the first arm's."""
         study = load_study(str(path), [f"data.path={tmp_path / 'text.txt'}", *settings])
@@ -363,12 +350,6 @@ def test_planned_operations_are_of_all_stages_or_unknown(tmp_path):
     # Both of the others are pre-trained alike, and what is unknown is left out of both.
     _, beyond = operations_beyond("finetune.train.epochs=3")
     assert beyond == {"full": None, "no texts": 0.0, "fresh": None}
-
-
-PARTS = {
-    "mrpc": [Part("mrpc", TASKS["mrpc"])],
-    "mnli": [Part(f"mnli_{each}", TASKS["mnli"]) for each in ("matched", "mismatched")],
-}
 
 
 def test_a_metric_stands_for_the_score_with_its_own_error_and_several_beside_it():
@@ -394,10 +375,6 @@ def test_a_metric_stands_for_the_score_with_its_own_error_and_several_beside_it(
     assert value_of(columns[0], scores) == pytest.approx(0.75)
 
 
-KEYS = {PRETRAINING: "f" * 64, "mnli": "0" * 64, "rte": "1" * 64}
-TRIALS = (Trial("lr=1", {"optimizer.lr": 1}), Trial("lr=2", {"optimizer.lr": 2}))
-
-
 def gathered(outcomes: dict[str, Outcome], **trials) -> Gathering:
     folders = {f"{name}-{key[:10]}": name for name, key in KEYS.items()}
 
@@ -419,21 +396,17 @@ def ended(score: float) -> Outcome:
     return Outcome(Path(f"{score}"), {"valid": {"score": score}}, {"": score})
 
 
-def test_what_follows_on_a_failure_has_ended_and_what_is_not_there_has_not():
+def test_what_follows_on_a_failure_has_ended_and_nothing_is_chosen_before_all_trials_have():
     failed = gathered({f"{PRETRAINING}/seed-0": Outcome(Path("p"), failure="diverged")})
     runs = failed.gathered()
     [first, _] = runs["a", "rte"].outcomes[0]
-    assert first.failure == (
-        "mnli, which it starts from, failed: pretraining, which it starts from, failed: diverged"
-    )
+    after = "which it starts from, failed"
+    assert first.failure == f"mnli, {after}: pretraining, {after}: diverged"
     assert failed.n_ended() == {PRETRAINING: 1, "mnli": 2, "rte": 2}
     nothing = gathered({f"{PRETRAINING}/seed-0": ended(0.5)})
     [first, _] = nothing.gathered()["a", "mnli"].outcomes[0]
     assert (first.test, first.failure) == (None, "")
     assert nothing.n_ended() == {PRETRAINING: 1}
-
-
-def test_nothing_is_chosen_before_all_trials_have_ended():
     outcomes = {f"{PRETRAINING}/seed-0": ended(0.5), "mnli/lr=1/seed-0": ended(0.6)}
     part = gathered(outcomes, mnli=TRIALS)
     runs = part.gathered()["a", "mnli"]
@@ -444,9 +417,6 @@ def test_nothing_is_chosen_before_all_trials_have_ended():
     assert (runs.trial, runs.tried) == (TRIALS[1], {"lr=1": 0.6, "lr=2": 0.7})
     outcomes["mnli/lr=2/seed-0"] = Outcome(Path("t"), failure="diverged")
     assert gathered(outcomes, mnli=TRIALS).gathered()["a", "mnli"].trial == TRIALS[0]
-
-
-COLUMN = Column(points_metric("sst2", "SST-2"), "sst2", key="sst2", part="sst2")
 
 
 def nested(scores: dict[int, list[float]], n_seeds: int, *columns: Column, within=False, **options):
@@ -462,7 +432,7 @@ def nested(scores: dict[int, list[float]], n_seeds: int, *columns: Column, withi
     return arm_scores(chain, runs, [*columns, COLUMN], within=within)
 
 
-def test_the_mean_or_the_median_of_fine_tunings_stands_for_their_pre_training():
+def test_fine_tunings_stand_for_their_pre_training_by_mean_or_median_and_averages():
     scores = {0: [0.5, 0.7, 0.9], 1: [0.2, 0.2, 0.8]}
     mean = nested(scores, 3)
     assert mean.by_seed["sst2"] == pytest.approx({0: 0.7, 1: 0.4})
@@ -476,26 +446,15 @@ def test_the_mean_or_the_median_of_fine_tunings_stands_for_their_pre_training():
     assert found.by_seed["sst2"] == pytest.approx({0: 0.5, 1: 0.7})
     within = nested({0: [0.5, 0.7, 0.9]}, 3, within=True)
     assert within.by_seed["sst2"] == {0: 0.5, 1: 0.7, 2: 0.9}
-
-
-def test_an_average_is_taken_under_each_pre_training_and_missing_where_a_member_is():
     both = Column(points_metric("both", "both"), "", members=("sst2", ("sst2", "sst2:f1")))
     found = nested({0: [0.5], 1: [0.7]}, 1, both)
     assert found.by_seed["both"] == pytest.approx({0: (0.5 + (0.5 + 0.1) / 2) / 2})
-
-
-ONCE = {"seeds": 1, "finetunings": 1}
 
 
 @pytest.fixture
 def place(finished):
     """A chain of three arms on two tasks, its text and tasks; its study is ``out``."""
     return finished("plain", **QUESTION)
-
-
-@pytest.fixture
-def done(place):
-    return place / "out"
 
 
 @pytest.fixture
@@ -512,28 +471,19 @@ def weights(run: Path) -> bytes:
     return (run / "model" / "model.safetensors").read_bytes()
 
 
-def listed(out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, int, int]:
-    capsys.readouterr()
-    assert cli.main(["runs", str(out.parent), "--json"]) == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    [row] = [each for each in found[0].get("runs", found) if each["folder"] == str(out)]
-    return row["state"], row["finished"], row["planned"]
-
-
-def test_a_stage_that_arms_share_is_trained_once(done, capsys):
+def test_a_stage_that_arms_share_is_trained_once_and_as_by_hand(place, tmp_path):
     # The arms with and without the loss of texts share a pre-training; the third has none.
-    [pretrained] = stage(done, "pretraining")
+    [pretrained] = stage(place / "out", "pretraining")
     assert [run.name for run in sorted(pretrained.iterdir())] == ["seed-0", "seed-1", "seed-2"]
-    assert len(stage(done, "sst2")) == len(stage(done, "copa")) == 3
-    for folder in stage(done, "sst2"):
+    assert len(stage(place / "out", "sst2")) == len(stage(place / "out", "copa")) == 3
+    for folder in stage(place / "out", "sst2"):
         seeds = sorted(run.name for run in folder.iterdir())
         assert seeds == [f"seed-{seed}" for seed in (0, 1, 1000, 1001, 2000, 2001)]
     # Three pre-trainings for two arms; three arms on two tasks, twice under each of three.
-    assert listed(done, capsys) == ("finished", 39, 39)
+    row = comparison_row(place / "out")
+    assert (row.state, row.finished, row.planned) == ("finished", 39, 39)
 
-
-def test_a_chain_equals_its_commands_done_by_hand(done, place, tmp_path):
-    def settings_of(**tables: dict[str, Any]) -> list[str]:
+    def settings_of(**tables) -> list[str]:
         return [f"{table}.{name}={each[name]}" for table, each in tables.items() for name in each]
 
     start, run = str(tmp_path / "start"), tmp_path / "sst2"
@@ -544,25 +494,21 @@ def test_a_chain_equals_its_commands_done_by_hand(done, place, tmp_path):
     tuned = settings_of(train=train, data={"held_out": 0.2})
     command = ["finetune", start, "sst2", "--data", str(place / "glue"), *tuned]
     assert cli.main([*command, "--out", str(run)]) == 0
-    [pretrained] = stage(done, "pretraining")
+    [pretrained] = stage(place / "out", "pretraining")
     assert weights(Path(start)) == weights(pretrained / "seed-1")
     # The arm with the loss of texts, which is the preset's.
-    [same] = [each for each in stage(done, "sst2") if weights(each / "seed-1001") == weights(run)]
-    own, of_chain = (
-        [task["score"] for task in json.loads((each / "scores.json").read_text())["tasks"]]
-        for each in (run, same / "seed-1001")
-    )
-    assert own == of_chain
+    tuned = [each / "seed-1001" for each in stage(place / "out", "sst2")]
+    [same] = [each for each in tuned if weights(each) == weights(run)]
+    scores = [json.loads((each / "scores.json").read_text())["tasks"] for each in (run, same)]
+    assert [task["score"] for task in scores[0]] == [task["score"] for task in scores[1]]
 
 
-def test_a_report_reads_no_texts_and_says_which_runs_are_missing(
-    done, tmp_path, monkeypatch, capsys
-):
+def test_a_report_reads_no_texts_and_names_missing_runs(place, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(preparing, "find_texts", None)
     monkeypatch.setattr(family, "prepare", None)
-    copy = copied(done, tmp_path / "copy")
+    copy = copied(place / "out", tmp_path / "copy")
     again = json.loads(json.dumps(results_to_json(results_of_folder(copy), Path("r.html"))))
-    assert again == {**read_results(done), "report": again["report"]}
+    assert again == {**read_results(place / "out"), "report": again["report"]}
     shutil.rmtree(stage(copy, "sst2")[0] / "seed-1001")
     early = results_of_folder(copy)
     assert early.notes[0].startswith("Unfinished: 38 of 39 runs of all stages have ended; missing")
@@ -592,9 +538,9 @@ def test_a_report_reads_no_texts_and_says_which_runs_are_missing(
     (lambda kept: kept["baselines"].update(sst2="../a.json"), "baselines.sst2"),
     (None, "has no chain.json"),
 ])  # fmt: skip
-def test_a_damaged_chain_file_is_refused(done, tmp_path, damage, message):
-    shutil.copy(done / "study.toml", tmp_path)
-    content = json.loads((done / "chain.json").read_text())
+def test_a_damaged_chain_file_is_refused(place, tmp_path, damage, message):
+    shutil.copy(place / "out" / "study.toml", tmp_path)
+    content = json.loads((place / "out" / "chain.json").read_text())
     if damage is not None:
         damage(content)
         (tmp_path / "chain.json").write_text(json.dumps(content))
@@ -640,28 +586,6 @@ def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(plac
     assert tuned == {"finetune.optimizer.lr"}
 
 
-def test_a_mixture_is_scored_by_its_best_checkpoint_and_each_task_by_its_own(place, tmp_path):
-    train = {"steps": 3, "evaluate_steps": 3, "threads": 1, "batch_sequences": 4}
-    data = {"context": 32, "split": "80/10/10", "vocab_size": 300}
-    sets = {"model": {**MODEL, "d_ff": 16}, "data": data, "train": train}
-    finetune = {
-        "train": {"steps": 4, "evaluate_steps": 2, "batch_sequences": 8},
-        "data": {"held_out": 0.2, "context": 64},
-        "objective": {"target_length": 8},
-    }
-    study = write_chain(
-        tmp_path,
-        stages=[{"name": "mixture", "tasks": ["sst2", "stsb"]}],
-        averages={"one checkpoint": ["mixture/sst2", "mixture/stsb:pearson"]},
-        arms=ENSEMBLE["arms"],
-        scale={"cpu": {"recipe": "t5-mini", "set": sets, "finetune": finetune}},
-        **ONCE,
-    )
-    assert cli.main(words(study, "--out", str(tmp_path / "out"))) == 0
-    names = {each["name"] for each in read_results(tmp_path / "out")["scorecard"]["columns"]}
-    assert {"one checkpoint", "mixture", "mixture/sst2", "mixture/best/stsb"} <= names
-
-
 def test_a_stage_goes_on_with_another_text(place, tmp_path):
     more, out = tmp_path / "more.txt", tmp_path / "out"
     more.write_text("\n".join(f"{n} reviews of {n} plays, all of them new" for n in range(300)))
@@ -675,16 +599,13 @@ def test_a_stage_goes_on_with_another_text(place, tmp_path):
     assert cli.main(["plan", *words(study, "train.keep_steps=[5]")[1:]]) == 0
 
 
-def members_of(run: Path) -> list[Path]:
-    return [run / each for each in json.loads((run / "ensemble.json").read_text())["members"]]
-
-
-def test_an_ensemble_scores_the_average_of_the_answers_of_equal_seeds(together, capsys):
+def test_an_ensemble_scores_the_average_of_answers_of_equal_seeds(together, capsys):
     out = together / "out"
     runs = sorted(out.glob("stages/both-of-them-*/seed-*"))
     assert [run.name for run in runs] == ["seed-0", "seed-1", "seed-2"] * 2
     for run in runs:
-        members = members_of(run)
+        listed = json.loads((run / "ensemble.json").read_text())["members"]
+        members = [run / each for each in listed]
         names = [member.resolve().parent.name.partition("-")[0] for member in members]
         assert (names, {member.name for member in members}) == (["early", "late"], {run.name})
         [part] = of_tasks(prepare_data(read_run_recipe(members[0] / "recipe.toml")).test).parts
@@ -695,17 +616,13 @@ def test_an_ensemble_scores_the_average_of_the_answers_of_equal_seeds(together, 
     cells = {row["name"]: row["cells"] for row in read_results(out)["scorecard"]["rows"]}
     assert cells["a"]["both of them"]["n_runs"] == 3
     assert cells["words"]["both of them"]["mean"] == cells["words"]["early"]["mean"]
-    assert listed(out, capsys) == ("finished", 20, 20)
-
-
-def test_a_stage_starts_from_a_checkpoint_that_the_one_before_keeps(together):
+    row = comparison_row(out)
+    assert (row.state, row.finished, row.planned) == ("finished", 20, 20)
     out = together / "out"
     pretrained = sorted(out.glob("stages/pretraining-*/seed-0"))
     assert [saved_steps(run / "checkpoints") for run in pretrained] == [[4], [4]]
-    early, late = (
-        {read_run_recipe(run / "recipe.toml").init.run for run in out.glob(f"stages/{name}-*/*")}
-        for name in ("early", "late")
-    )
+    recipes = [out.glob(f"stages/{name}-*/*/recipe.toml") for name in ("early", "late")]
+    early, late = ({read_run_recipe(path).init.run for path in paths} for paths in recipes)
     assert early == {str(checkpoint_path(run / "checkpoints", 4).absolute()) for run in pretrained}
     assert late == {str(run.absolute()) for run in pretrained}
     assert not list(out.glob("stages/early-*/*/checkpoints"))
@@ -725,7 +642,7 @@ def test_an_ensemble_resumes_side_by_side_and_fails_with_a_member(together, tmp_
     assert changed == [missing / "scores.json"]
     again = read_results(out)
     assert values(again) == values(report) and again["scorecard"] == report["scorecard"]
-    member = members_of(missing)[1].resolve()
+    member = missing / json.loads((missing / "ensemble.json").read_text())["members"][1]
     (member / "failure.json").write_text('{"message": "the loss is not finite"}')
     shutil.rmtree(missing.parent)
     assert cli.main(words(study, KEPT, "--out", str(out))) == 0

@@ -7,12 +7,10 @@ import re
 import shutil
 import signal
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -61,6 +59,13 @@ from tests.study.studies import (
     write_text,
 )
 
+GIB = 1 << 30
+NODES = [Node("small", 2, 4 * GIB), Node("large", 8, 64 * GIB, gpus=2)]
+PLACE = ClusterPlace("ray")
+RUN = "arms/0-gelu/seed-0"
+LIMIT = "--on slurm:small: sbatch: error: QOSMaxSubmitJobPerUserLimit"
+SILENT = "--on slurm:small: Socket timed out on send/recv operation"
+
 
 class Processes(Cluster):
     """Nodes that are this machine: each task is a process that outlives who submitted it."""
@@ -108,10 +113,6 @@ def is_alive(task: str) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-GIB = 1 << 30
-NODES = [Node("small", 2, 4 * GIB), Node("large", 8, 64 * GIB, gpus=2)]
-
-
 @pytest.mark.parametrize("needs, nodes, line", [
     (Needs(16, GIB), NODES, r"train\.threads"), (Needs(1, GIB), [], "no node that takes tasks"),
     (Needs(4, 65 * GIB), NODES, "make the model or the batch smaller"),
@@ -122,7 +123,7 @@ def test_what_no_node_has_is_refused(needs, nodes, line):
         check_needs([Needs(1, 0), needs], nodes, "slurm")
 
 
-def test_nodes_hold_tasks_by_what_they_have_least_of_and_runs_share_their_cores():
+def test_needs_are_memory_and_cores_and_a_cache_that_all_nodes_see_is_warm(tmp_path, monkeypatch):
     node = Node("node", cores=8, memory_bytes=16 * GIB, gpus=2)
     asked = [Needs(2, GIB), Needs(2, 8 * GIB), Needs(1, 0, gpus=1), Needs(16, GIB)]
     assert [node.n_tasks(each) for each in asked] == [4, 2, 2, 0]
@@ -131,8 +132,6 @@ def test_nodes_hold_tasks_by_what_they_have_least_of_and_runs_share_their_cores(
     assert usual_threads([], n_runs=1) == 1
     assert check_needs([Needs(1, 3 * GIB), Needs(2, GIB)], NODES, "ray") == Needs(2, 3 * GIB)
 
-
-def test_needs_are_the_memory_of_the_model_and_of_a_text_to_prepare_or_a_gpu():
     def needs(n_layers: int, device: str = "cpu", **preparing: int) -> Needs:
         recipe = load_recipe("gpt", [f"model.n_layers={n_layers}", "train.threads=3"]).recipe
         return needs_of(recipe, 256, device, **preparing)
@@ -142,9 +141,6 @@ def test_needs_are_the_memory_of_the_model_and_of_a_text_to_prepare_or_a_gpu():
     assert PROGRAM_BYTES < small.memory_bytes < large.memory_bytes
     assert preparing.memory_bytes == int(1.25 * (PROGRAM_BYTES + GIB)) > small.memory_bytes
     assert needs(2, "cuda", preparing_bytes=GIB) == Needs(3, 0, gpus=1)
-
-
-def test_a_cache_that_all_nodes_see_is_taken_to_be_warm(tmp_path, monkeypatch):
     (tmp_path / "cache").mkdir()
     recipe, many = (load_recipe("gpt", [f"train.threads={n}"]).recipe for n in (3, 64))
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
@@ -162,7 +158,7 @@ def test_a_cache_that_all_nodes_see_is_taken_to_be_warm(tmp_path, monkeypatch):
     assert preparation_bytes(small, prepare_data(small), tmp_path) == PROCESS_BYTES
 
 
-def test_the_nodes_of_a_partition_are_read_as_sinfo_prints_them():
+def test_nodes_and_jobs_of_slurm_are_read_as_its_commands_print_them(tmp_path, monkeypatch):
     lines = """\
 gpu|a1|64|515000|gpu:a100:4(S:0-1),shard:8|mix
 gpu|a2|64|515000|gpu:2,gpu:h100:1|idle~
@@ -173,6 +169,35 @@ cpu*|b1|32|1|(null)|alloc"""
     gpus = [Node("a1", 64, 515000 << 20, gpus=4), Node("a2", 64, 515000 << 20, gpus=3)]
     assert parse_nodes(rows, "gpu") == gpus
     assert parse_nodes(rows, "cpu") == [Node("b1", 32, None)]
+    squeue = tmp_path / "squeue"
+    squeue.write_text("""#!/bin/sh
+cat << 'END'
+7|RUNNING|None|sublayer ffn=gelu, seed 0 0a1b2c3d
+8|PENDING|PartitionTimeLimit|sublayer a|b, seed 1 1a1b2c3d
+9|NODE_FAIL|None|sublayer ffn=gelu, seed 2 2a1b2c3d
+10|RUNNING|None|of somebody else's
+END
+""")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    cluster = object.__new__(SlurmCluster)
+    cluster.name, cluster._partition = "slurm:small", "small"
+    cluster._rows = [["small*", "node1", "1", "2000", "(null)", "idle"]]
+    active = {"7": TaskState(True, "None"), "8": TaskState(False, "PartitionTimeLimit")}
+    assert cluster.active(["7", "8", "9", "11"]) == active
+    for name, job in (
+        ("sublayer a_b, seed 1 1a1b2c3d", "8"),
+        ("sublayer ffn=gelu, seed 2 2a1b2c3d", None),  # it has ended
+        ("sublayer ffn=gelu, seed 0 ffffffff", None),
+    ):
+        assert cluster.find(name) == job
+    squeue.write_text("#!/bin/sh\necho 'error: Unable to contact controller' >&2; exit 1\n")
+    with pytest.raises(NoAnswer, match="--on slurm:small: error: Unable to contact controller"):
+        cluster.active(["7"])
+    squeue.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoAnswer, match="squeue is not there, or does not answer"):
+        cluster.find("sublayer 7")
 
 
 @pytest.mark.parametrize(
@@ -227,10 +252,6 @@ def test_every_node_answers_and_one_of_another_disk_or_other_versions_is_an_erro
     assert not list(study.iterdir())
 
 
-PLACE = ClusterPlace("ray")
-RUN = "arms/0-gelu/seed-0"
-
-
 def test_runs_of_one_cluster_go_on_elsewhere_only_once_they_have_ended(tmp_path):
     made = TasksFile.open(tmp_path, "slurm:small", None, "cpu")
     made.hosts = ["node1"]
@@ -253,12 +274,10 @@ def test_runs_of_one_cluster_go_on_elsewhere_only_once_they_have_ended(tmp_path)
         check_left(tmp_path)
 
 
-class Answering(RayCluster):
-    """Ray as its broker answers."""
-
-    def __init__(self, answer) -> None:
-        self.name = "ray:10.0.0.1:6379"
-        self._exchange = lambda asked: answer
+def answering(answer) -> RayCluster:
+    cluster = object.__new__(RayCluster)
+    cluster.name, cluster._exchange = "ray:10.0.0.1:6379", lambda asked: answer
+    return cluster
 
 
 def test_nodes_have_the_names_of_their_machines_and_are_probed_by_their_ids():
@@ -268,35 +287,16 @@ def test_nodes_have_the_names_of_their_machines_and_are_probed_by_their_ids():
     nodes[2]["Alive"] = False
     broker = object.__new__(_Broker)
     broker._ray = SimpleNamespace(nodes=lambda: nodes)
-    cluster = Answering({"answer": broker.nodes()})
+    cluster = answering({"answer": broker.nodes()})
     assert cluster.nodes()[0] == Node("first", 4, 10**9, identity="a" * 56)
     assert cluster.probed() == {"a" * 56: "first", "b" * 56: "second"}
-    assert Answering({"answer": ["sublayer one"]}).find("sublayer one") == "sublayer one"
-    assert Answering({"answer": []}).find("sublayer one") is None
+    assert answering({"answer": ["sublayer one"]}).find("sublayer one") == "sublayer one"
+    assert answering({"answer": []}).find("sublayer one") is None
     with pytest.raises(ClusterGone, match="the cluster is gone .its connection was lost.; what"):
-        Answering(None).active(["sublayer one"])
+        answering(None).active(["sublayer one"])
 
 
-JOBS = """
-7|RUNNING|None|sublayer ffn=gelu, seed 0 0a1b2c3d
-8|PENDING|PartitionTimeLimit|sublayer a|b, seed 1 1a1b2c3d
-9|NODE_FAIL|None|sublayer ffn=gelu, seed 2 2a1b2c3d
-10|RUNNING|None|of somebody else's
-"""
-
-
-class Asked(SlurmCluster):
-    """Slurm as its commands in a folder have it."""
-
-    def __init__(self) -> None:
-        self.name = "slurm:small"
-        self._partition = "small"
-        self._rows = [["small*", "node1", "1", "2000", "(null)", "idle"]]
-
-
-def test_runs_on_a_cluster_are_those_of_here_and_divergence_is_tried_once(
-    studies, settings, monkeypatch, capfd
-):
+def test_runs_on_a_cluster_are_those_of_here(studies, settings, monkeypatch, capfd):
     cluster = Processes(PLACE)
     monkeypatch.setitem(CLUSTERS, "ray", lambda place: cluster)
     here, there = (copied(studies.failed(), name) for name in ("here", "there"))
@@ -389,14 +389,14 @@ class Runs:
         ]
         self.cluster = Scripted()
         self.cluster.script = lambda: [act() for act in self._acts.get(self.cluster.now, [])]
-        self._acts: dict[float, list[Callable[[], object]]] = {}
+        self._acts = {}
         self.tasks_file = TasksFile(self.study, self.cluster.name, "cpu")
 
     def make(self):
         clock = Clock(lambda: self.cluster.now, self.cluster.sleep)
         return OnCluster(len(self.tasks), self.cluster, self.tasks_file, "it", clock)(self.tasks)
 
-    def at(self, now: float, *acts: Callable[[], object]) -> None:
+    def at(self, now: float, *acts) -> None:
         """Have something happen at a time, counted from when the runs are made."""
         self._acts.setdefault(now, []).extend(acts)
 
@@ -446,10 +446,6 @@ def test_a_limit_of_the_site_is_waited_for_with_pauses_that_grow(runs, capfd):
     assert kept(runs) == {}
 
 
-LIMIT = "--on slurm:small: sbatch: error: QOSMaxSubmitJobPerUserLimit"
-SILENT = "--on slurm:small: Socket timed out on send/recv operation"
-
-
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
@@ -465,7 +461,7 @@ def alone(tmp_path):
     return Runs(tmp_path, 1)
 
 
-def kept(runs: Runs) -> dict[str, Any]:
+def kept(runs: Runs):
     return json.loads((runs.study / "cluster" / "tasks.json").read_text())["runs"]
 
 
@@ -493,9 +489,7 @@ def test_files_that_cannot_be_read_for_a_moment_stop_nothing(runs):
     assert (runs.cluster.now, len(runs.cluster.submitted)) == (80, 2)
 
 
-def test_a_result_that_is_not_seen_yet_holds_nobody_up_and_one_never_seen_is_an_error(
-    tmp_path, capfd
-):
+def test_a_result_that_is_not_seen_yet_holds_nobody_up(tmp_path, capfd):
     runs, shown = Runs(tmp_path, 3), []
     runs.at(1, lambda: runs.end(0, DONE), lambda: runs.end(2, DONE))
     runs.finish_at(2, 1)
@@ -571,9 +565,7 @@ def end_of(tmp_path: Path, files: RunFiles, stopping: threading.Event) -> tuple[
     return files.read_end(1).end, files.read_end(1).text
 
 
-def test_a_folder_that_is_held_is_waited_for_until_the_task_has_to_stop(
-    tmp_path, files, monkeypatch
-):
+def test_a_folder_that_is_held_is_waited_for(tmp_path, files, monkeypatch):
     stopping, write = threading.Event(), RunFiles.write_progress
 
     def write_progress(self, progress: Progress) -> None:
@@ -659,27 +651,3 @@ def test_a_run_that_cannot_be_made_stops_the_others(runs):
     with pytest.raises(CheckpointError, match=r"run 0: record.json is not JSON"):
         runs.make()
     assert runs.tasks_file.stop_file.exists() and not runs.cluster.there
-
-
-def test_jobs_are_found_by_the_last_word_of_their_names_and_silence_is_passed_on(
-    tmp_path, monkeypatch
-):
-    squeue = tmp_path / "squeue"
-    squeue.write_text(f"#!/bin/sh\ncat << 'END'\n{JOBS.strip()}\nEND\n")
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    active = {"7": TaskState(True, "None"), "8": TaskState(False, "PartitionTimeLimit")}
-    assert Asked().active(["7", "8", "9", "11"]) == active
-    for name, job in (
-        ("sublayer a_b, seed 1 1a1b2c3d", "8"),
-        ("sublayer ffn=gelu, seed 2 2a1b2c3d", None),  # it has ended
-        ("sublayer ffn=gelu, seed 0 ffffffff", None),
-    ):
-        assert Asked().find(name) == job
-    squeue.write_text("#!/bin/sh\necho 'error: Unable to contact controller' >&2; exit 1\n")
-    with pytest.raises(NoAnswer, match="--on slurm:small: error: Unable to contact controller"):
-        Asked().active(["7"])
-    squeue.unlink()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NoAnswer, match="squeue is not there, or does not answer"):
-        Asked().find("sublayer 7")

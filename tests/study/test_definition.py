@@ -54,6 +54,45 @@ set = { "model.ffn" = "relu" }
 name = "gated"
 set.model = { ffn = "swiglu", d_ff = 96 }
 """
+OWN_ARMS = """scale.paper.recipe = "gpt"
+scale.cpu.recipe = "gpt"
+scale.paper.arms = [{ name = "six" }, { name = "twelve", set.model.n_layers = 12 }]
+scale.cpu.arms = [
+    { name = "one", set.model.n_layers = 1 }, { name = "two", set.model.n_layers = 2 },
+    { name = "three", against = "two", set.model.n_layers = 3 }
+]
+"""
+CPU, SEEDS, GATED = "[scale.cpu]", "seeds = 5\n", 'name = "gated"'
+SCALES = [(name, scale) for name in shipped_studies() for scale in study_scales(name)]
+LARGE, XXLARGE, BASE = 335_691_058, 223_158_450, 11_813_810
+ARMS: dict[str, dict[str, int]] = {
+    "albert-same-time": {"BERT-large": LARGE, "ALBERT-xxlarge": XXLARGE},
+    "albert-layers": {"BERT-large": LARGE, "ALBERT-large": 17_847_474},
+    "bert-width": {"BERT-large": LARGE, "BERT-xlarge": 1_279_526_194},
+    "albert-dropout": {"with dropout": XXLARGE, "without dropout": XXLARGE},
+    "albert-sentence": {"no sentence loss, untrained head": BASE, "NSP": BASE, "SOP": BASE},
+    "albert-data": {"without additional data": BASE, "with additional data": BASE},
+    "albert-depth": {f"{n} layer{'s' if n > 1 else ''}": 17_847_474 for n in (1, 3, 6, 12, 24, 48)},
+}
+SHARED = ("not shared", "shared attention", "shared FFN", "all shared")
+# Millions, without heads: Lan et al. 2020, tables 4 and 5 of the draft, without the pooler there,
+# and of the widths, with it.
+SHARING = {
+    f"E = {width}, {shared}": millions
+    for width, row in ((768, (108.49, 82.49, 56.53, 30.52)), (128, (89.06, 63.06, 37.10, 11.09)))
+    for shared, millions in zip(SHARED, row, strict=True)
+}
+WIDTHS = {"H = 1024": 17.7, "H = 2048": 58.7, "H = 4096": 222.6, "H = 6144": 495.5}
+# By how much averages of the papers miss what their row gives.
+ALBERT = ("main", "embedding", "sentence", "depth", "same-time", "data", "dropout", "width")
+AVERAGES = {**{f"albert-{name}": 0.1 for name in ALBERT}, "albert-sharing": 0.15}
+AVERAGES["gpt1-ablation"] = 0.07
+CHAINS = [name for name, scale in SCALES if scale == "cpu" and load_study(name, scale=scale).chain]
+SMALL = (write_sst2, write_stsb, write_rte, write_copa)
+PUBLISHED = ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race")
+# Over what arms do not differ in.
+SHORT = ["train.steps=4", "train.evaluate_steps=4", "train.batch_sequences=4"]
+SHORT += ["train.evaluate_tokens=512", "data.documents=file"]
 
 
 @pytest.fixture
@@ -64,16 +103,21 @@ def path(tmp_path):
     return path
 
 
-def test_a_study_has_the_arms_and_rules_of_its_file(path):
+def test_a_study_has_the_arms_of_its_file_and_the_scale_paper_then_cpu_then_the_first(path):
     study = load_study(str(path))
     assert (study.name, study.title, study.source) == ("networks", "Networks", "Nobody 2020")
     assert (study.match, study.n_seeds) == ("flops", 5)
     models = {arm.name: arm.loaded.recipe.model for arm in study.arms}
     found = {name: (model.ffn, model.d_ff) for name, model in models.items()}
     assert found == {"relu": ("relu", None), "gated": ("swiglu", 96)}
+    text = STUDY
+    for old, new, n_layers in (("paper", "paper", 12), ("paper", "long", 1), ("cpu", "short", 12)):
+        text = text.replace(f"scale.{old}", f"scale.{new}")
+        path.write_text(text)
+        assert load_study(str(path)).arms[0].loaded.recipe.model.n_layers == n_layers
 
 
-def test_a_scale_has_seeds_and_caveats_and_tunes_otherwise_than_its_study(path):
+def test_a_scale_may_have_seeds_caveats_tuning_and_arms_of_its_own(path):
     head = 'seeds = 5\ncaveats = ["One text."]\ntune = { optimizer.lr = [1e-3, 2e-3] }\n'
     own = 'tune_by = "loss"\ncaveats = ["Few steps."]\ntune = { optimizer.lr = [1e-3, 4e-3] }'
     text = STUDY.replace("seeds = 5\n", head)
@@ -85,25 +129,6 @@ def test_a_scale_has_seeds_and_caveats_and_tunes_otherwise_than_its_study(path):
     ]
     # It is not tuned where it is set.
     assert load_study(str(path), ["optimizer.lr=3e-3"]).tune == ()
-
-
-def test_the_scale_of_no_name_is_paper_then_cpu_then_the_first(path):
-    text = STUDY
-    for old, new, n_layers in (("paper", "paper", 12), ("paper", "long", 1), ("cpu", "short", 12)):
-        text = text.replace(f"scale.{old}", f"scale.{new}")
-        path.write_text(text)
-        assert load_study(str(path)).arms[0].loaded.recipe.model.n_layers == n_layers
-
-
-OWN_ARMS = """scale.paper.recipe = "gpt"
-scale.cpu.recipe = "gpt"
-scale.paper.arms = [{ name = "six" }, { name = "twelve", set.model.n_layers = 12 }]
-scale.cpu.arms = [{ name = "one", set.model.n_layers = 1 }, { name = "two", set.model.n_layers = 2 }
-    , { name = "three", against = "two", set.model.n_layers = 3 }]
-"""
-
-
-def test_a_scale_may_have_arms_of_its_own(path):
     path.write_text(OWN_ARMS)
     assert [arm.name for arm in load_study(str(path)).arms] == ["six", "twelve"]
     cpu = load_study(str(path), scale="cpu")
@@ -114,7 +139,7 @@ def test_a_scale_may_have_arms_of_its_own(path):
     assert load_study(str(path), scale="cpu").against == {"two": "two", "three": "two"}
 
 
-def test_several_fields_make_every_combination():
+def test_several_fields_make_every_combination_and_commas_in_brackets_split_nothing():
     loaded = load_recipe("gpt")
     (arm,) = expand(loaded, [])
     assert arm.name == "gpt" and arm.loaded is loaded
@@ -129,21 +154,8 @@ def test_several_fields_make_every_combination():
     # A value that is derived is the same arm.
     with pytest.raises(ConfigError, match="arm d_ff=768 is equal to the baseline"):
         check_distinct([arm, make_arm("d_ff=768", loaded, {"model.d_ff": 4 * 192})])
-
-
-def test_values_are_split_at_commas_outside_brackets_and_quotes():
     values = ['["ffn","attention"]', '"a,b"', "c", "{a = [2, 3]}", "'x]'", "transformer"]
     assert split_values(",".join(values)) == values
-
-
-def test_what_differs_beside_the_model_is_said(tmp_path):
-    changes = 'optimizer = { kind = "sgd", lr = 0.1 }\ndata.context = 64\n'
-    (tmp_path / "other.toml").write_text(f'extends = "modern"\n{changes}')
-    (caveat,) = load_asked(["gpt", str(tmp_path / "other.toml")]).caveats
-    assert caveat.startswith("other differs from gpt in more than the model")
-    for change in ("data.context = 64 (there 128)", "optimizer.kind = 'sgd' (there 'adamw')"):
-        assert change in caveat
-    assert "model." not in caveat and "momentum" not in caveat
 
 
 def test_names_are_kept_short_and_of_trials_the_lowest_loss_is_chosen():
@@ -157,9 +169,6 @@ def test_names_are_kept_short_and_of_trials_the_lowest_loss_is_chosen():
     trials = [Trial(name, {"optimizer.lr": 1.0}) for name in "abc"]
     assert choose_trial(trials, {"a": 2.0, "b": 1.5, "c": None}).name == "b"
     assert choose_trial(trials, {"a": None, "b": None, "c": None}).name == "a"
-
-
-CPU, SEEDS, GATED = "[scale.cpu]", "seeds = 5\n", 'name = "gated"'
 
 
 @pytest.mark.parametrize("old, new, message", [
@@ -209,12 +218,9 @@ def test_arms_that_cannot_be_compared_are_refused(load, message):
 def test_a_margin_is_a_number_or_has_the_unit_of_differences():
     accuracy = points_metric("sst2", "SST-2")
     for written, metric, size in (
-        (0.01, BITS_PER_BYTE, 0.01),
-        ("0.01 bits per byte", BITS_PER_BYTE, 0.01),
-        ("", BITS_PER_BYTE, None),
-        ("0.5 points", accuracy, 0.005),
-        ("1", accuracy, 0.01),
-    ):
+        (0.01, BITS_PER_BYTE, 0.01), ("0.01 bits per byte", BITS_PER_BYTE, 0.01),
+        ("", BITS_PER_BYTE, None), ("0.5 points", accuracy, 0.005), ("1", accuracy, 0.01),
+    ):  # fmt: skip
         assert Question(margin=written).margin_of("a study", metric) == size
         assert Question(spread=written).spread_of("a study", metric) == size
     for written, metric in (("0", BITS_PER_BYTE), ("inf", BITS_PER_BYTE), ("100 points", accuracy)):
@@ -234,14 +240,10 @@ def test_published_values_stand_with_the_arm_or_with_the_scale(path):
         published = checked(name, "gated.bits_per_byte = 1.944").published
         assert published == {"gated": {"bits_per_byte": value}}
     for wrong, message in (
-        ("x.bits_per_byte = 1.0", "published"),
-        ("gated.accuracy = 1.0", "of g"),
-    ):
+        ("x.bits_per_byte = 1.0", "published"), ("gated.accuracy = 1.0", "of g"),
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             checked("cpu", wrong)
-
-
-SCALES = [(name, scale) for name in shipped_studies() for scale in study_scales(name)]
 
 
 def heads(d_model: int, d_embed: int) -> int:
@@ -275,27 +277,6 @@ def test_a_shipped_study_is_planned(name, scale):
     columns = columns_of(study)
     assert primary_column(study.name, list(columns.values()), study.metric)
     assert len({column.metric.label for column in columns.values()}) == len(columns)
-
-
-LARGE, XXLARGE, BASE = 335_691_058, 223_158_450, 11_813_810
-ARMS: dict[str, dict[str, int]] = {
-    "albert-same-time": {"BERT-large": LARGE, "ALBERT-xxlarge": XXLARGE},
-    "albert-layers": {"BERT-large": LARGE, "ALBERT-large": 17_847_474},
-    "bert-width": {"BERT-large": LARGE, "BERT-xlarge": 1_279_526_194},
-    "albert-dropout": {"with dropout": XXLARGE, "without dropout": XXLARGE},
-    "albert-sentence": {"no sentence loss, untrained head": BASE, "NSP": BASE, "SOP": BASE},
-    "albert-data": {"without additional data": BASE, "with additional data": BASE},
-    "albert-depth": {f"{n} layer{'s' if n > 1 else ''}": 17_847_474 for n in (1, 3, 6, 12, 24, 48)},
-}
-SHARED = ("not shared", "shared attention", "shared FFN", "all shared")
-# Millions, without heads: Lan et al. 2020, tables 4 and 5 of the draft, without the pooler there,
-# and of the widths, with it.
-SHARING = {
-    f"E = {width}, {shared}": millions
-    for width, row in ((768, (108.49, 82.49, 56.53, 30.52)), (128, (89.06, 63.06, 37.10, 11.09)))
-    for shared, millions in zip(SHARED, row, strict=True)
-}
-WIDTHS = {"H = 1024": 17.7, "H = 2048": 58.7, "H = 4096": 222.6, "H = 6144": 495.5}
 
 
 def test_arms_have_the_papers_parameters():
@@ -353,12 +334,6 @@ def published_average(study: Study, arm: str, average: str) -> float:
     return value_of(columns_of(study)[average], published)
 
 
-# By how much averages of the papers miss what their row gives.
-ALBERT = ("main", "embedding", "sentence", "depth", "same-time", "data", "dropout", "width")
-AVERAGES = {**{f"albert-{name}": 0.1 for name in ALBERT}, "albert-sharing": 0.15}
-AVERAGES["gpt1-ablation"] = 0.07
-
-
 @pytest.mark.parametrize("name", rows(AVERAGES, 3))
 def test_averages_are_taken_as_the_paper_takes_them(name):
     study = load_study(name, scale="paper")
@@ -381,14 +356,6 @@ def test_averages_of_glus_and_macarons_are_the_printed_ones():
         of_eight = published_average(study, arm, "GLUE without WNLI")
         # With WNLI's majority.
         assert (8 * of_eight + 65.1) / 9 == pytest.approx(printed, abs=0.05)
-
-
-CHAINS = [name for name, scale in SCALES if scale == "cpu" and load_study(name, scale=scale).chain]
-SMALL = (write_sst2, write_stsb, write_rte, write_copa)
-PUBLISHED = ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race")
-# Over what arms do not differ in.
-SHORT = ["train.steps=4", "train.evaluate_steps=4", "train.batch_sequences=4"]
-SHORT += ["train.evaluate_tokens=512", "data.documents=file"]
 
 
 @pytest.fixture(scope="module")

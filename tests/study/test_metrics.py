@@ -5,7 +5,6 @@ import lzma
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +70,16 @@ path = "{text}"
 """
 HEADLESS = 'model.sentence_classes = 0, objective.sentence = "none"'
 NONE, SOP = 'objective.sentence = "none"', 'objective.sentence = "sop"'
+SST2 = {"data.tasks": "sst2"}
+DECODER = {key: value for key, value in TEXT.items() if not key.startswith("model.")}
+DECODERS = """
+seeds = 1
+match = "none"
+score = { split = "valid", stride = 1, tokens = 50 }
+scale.cpu = { recipe = "gpt", set.data.context = 16 }
+arms = [{ name = "long" }, { name = "short", set = { data.context = 8 } }]
+"""
+JUNK = lzma.compress(b"x" * 100)
 
 
 @pytest.fixture(autouse=True)
@@ -100,9 +109,8 @@ def study_file(metric: str = "", *, one: str = NONE, two: str = SOP, text: str =
 def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(folder):
     others = ["mlm_accuracy", "nsp_accuracy", "loss"]
     for named, names in (
-        ("sop_accuracy", ["sop_accuracy", *others]),
-        ("", [*others[:2], "sop_accuracy", "loss"]),
-    ):
+        ("sop_accuracy", ["sop_accuracy", *others]), ("", [*others[:2], "sop_accuracy", "loss"]),
+    ):  # fmt: skip
         metrics = study_metrics(load_study(study_file(named)))
         assert [metric.name for metric in metrics] == names
         assert [metric.is_lower_better for metric in metrics] == [False, False, False, True]
@@ -118,7 +126,7 @@ def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(f
     assert not list(folder.rglob("record.json"))
 
 
-def test_other_text_and_other_vocabularies_are_noted():
+def test_other_texts_vocabularies_and_items_are_noted_by_the_basis_of_the_metric():
     write_documents("other.txt", 5, first=3)
     arm = load_study(study_file()).arms[0]
     other = vary(arm.loaded, {"data.path": "other.txt", "data.vocab_size": 50})
@@ -135,16 +143,10 @@ def test_other_text_and_other_vocabularies_are_noted():
     assert list_text_caveats(pairs, metric, against=against) == [small]
     crossed = list_text_caveats(pairs, metric, against={"two": "three"})
     assert [note.partition(":")[0] for note in crossed[1:]] == ["three", "three"]
-
-
-SST2 = {"data.tasks": "sst2"}
-
-
-def test_what_cannot_be_compared_is_noted_by_the_basis_of_the_metric():
     data = prepare(load_study(study_file()).arms[0].loaded.recipe.data)
     lossy = replace(data.test, store=replace(data.test.store, is_lossless=False))
 
-    def notes(basis: str, split: Any, *elsewhere: str) -> list[str]:
+    def notes(basis: str, split, *elsewhere: str) -> list[str]:
         metric = Metric("x", "nats", is_lower_better=True, from_items=None, basis=basis)
         texts = list_text_caveats({"one": replace(data, test=split)}, metric)
         _, *others = list_caveats(texts, metric=metric, elsewhere=elsewhere)
@@ -153,9 +155,6 @@ def test_what_cannot_be_compared_is_noted_by_the_basis_of_the_metric():
     assert notes("items", data.test, "two") == ["two: scored on other"]
     assert notes("bytes", lossy, "two") == ["The tokenizer of one"]
     assert notes("items", lossy) == notes("scores", lossy, "two") == []
-
-
-def test_arms_whose_items_differ_from_the_baselines_are_found():
     metric = Metric("x", "nats", is_lower_better=True, from_items=FromItems("pieces", len))
     kept = [
         RunItems(arm, 0, Items("", "", {"pieces": ItemTable("", digest, {}, None)}), {"pieces": 1})
@@ -166,7 +165,7 @@ def test_arms_whose_items_differ_from_the_baselines_are_found():
         assert scored_elsewhere(kept, "one", metric, against) == expected
 
 
-def test_spread_windows_score_the_same_tokens_behind_every_context():
+def test_windows_score_the_tokens_and_the_split_that_a_study_names(studies):
     # 40 targets in 20 parts of 2: the middles of 3 equal shares are parts 3, 10 and 16.
     for context, starts in ((4, [4, 18, 30]), (9, [0, 13, 25])):
         plan = spread_windows(41, context=context, stride=2, max_tokens=7)
@@ -175,9 +174,29 @@ def test_spread_windows_score_the_same_tokens_behind_every_context():
         assert [window.start for window in plan] == starts
     whole = spread_windows(41, context=4, stride=2, max_tokens=40)
     assert whole == windows(41, context=4, stride=2)
-
-
-DECODER = {key: value for key, value in TEXT.items() if not key.startswith("model.")}
+    Path("study.toml").write_text(DECODERS)
+    short = settings_of(studies.text, "train.steps=3")
+    settings = [each for each in short if not each.startswith("data.context")]
+    results, _ = run_study(["study.toml"], settings, Options(out=Path("out")))
+    assert results.split == "valid"
+    assert any("also chose the checkpoint of each run:" in note for note in results.notes)
+    for position, arm in enumerate(load_study("study.toml", settings).arms):
+        recipe, run = arm.loaded.recipe, Path(f"out/arms/{position}-{arm.name}/seed-0")
+        ids = np.asarray(prepare_data(recipe).valid.ids)
+        plan = spread_windows(len(ids), context=recipe.data.context, stride=1, max_tokens=50)
+        assert len(plan) == 50
+        # Each token by itself, at the end of a window that is a text of its own.
+        model, nats = load(run), []
+        for window in plan:
+            tokens = torch.tensor([ids[window.start : window.stop].tolist()])
+            logits = model(tokens[:, :-1]).logits[0, -1]
+            nats.append(-logits.log_softmax(-1)[tokens[0, -1]].item())
+        expected = sum(nats) / math.log(2) / 50
+        assert results.arms[position].values[0] == pytest.approx(expected, rel=1e-4)
+        items = read_items(run)
+        assert items.split == "valid"
+        assert items.tables["windows"].columns["nats"] == pytest.approx(nats, rel=1e-4)
+        assert (run / "valid.json").exists() and not (run / "test.json").exists()
 
 
 @pytest.mark.parametrize("settings, n_rows", [
@@ -245,41 +264,6 @@ def test_metrics_that_some_arms_lack_are_missing_and_those_of_no_arm_left_out(fo
     assert [each["metric"] for each in alike["further"]] == ["loss"]
 
 
-DECODERS = """
-seeds = 1
-match = "none"
-score = { split = "valid", stride = 1, tokens = 50 }
-scale.cpu = { recipe = "gpt", set.data.context = 16 }
-arms = [{ name = "long" }, { name = "short", set = { data.context = 8 } }]
-"""
-
-
-def test_a_study_scores_the_split_and_the_tokens_that_it_names(studies):
-    Path("study.toml").write_text(DECODERS)
-    short = settings_of(studies.text, "train.steps=3")
-    settings = [each for each in short if not each.startswith("data.context")]
-    results, _ = run_study(["study.toml"], settings, Options(out=Path("out")))
-    assert results.split == "valid"
-    assert any("also chose the checkpoint of each run:" in note for note in results.notes)
-    for position, arm in enumerate(load_study("study.toml", settings).arms):
-        recipe, run = arm.loaded.recipe, Path(f"out/arms/{position}-{arm.name}/seed-0")
-        ids = np.asarray(prepare_data(recipe).valid.ids)
-        plan = spread_windows(len(ids), context=recipe.data.context, stride=1, max_tokens=50)
-        assert len(plan) == 50
-        # Each token by itself, at the end of a window that is a text of its own.
-        model, nats = load(run), []
-        for window in plan:
-            tokens = torch.tensor([ids[window.start : window.stop].tolist()])
-            logits = model(tokens[:, :-1]).logits[0, -1]
-            nats.append(-logits.log_softmax(-1)[tokens[0, -1]].item())
-        expected = sum(nats) / math.log(2) / 50
-        assert results.arms[position].values[0] == pytest.approx(expected, rel=1e-4)
-        items = read_items(run)
-        assert items.split == "valid"
-        assert items.tables["windows"].columns["nats"] == pytest.approx(nats, rel=1e-4)
-        assert (run / "valid.json").exists() and not (run / "test.json").exists()
-
-
 def test_an_encoder_and_a_writer_of_text_are_compared_by_the_score_of_one_task(workshop, capsys):
     learned = {**TEXT, **SST2, "model.positions": "learned"}
     for name, settings in (("pair", {**PAIR, **SST2}), ("text", learned)):
@@ -309,13 +293,13 @@ def run_of(seed: int, n_items: int = 12, *, n_documents: int | None = 3, digest=
     return RunItems(f"arm {seed % 2}", seed, Items("test", "", {"windows": table}), {"windows": 1})
 
 
-def header_of(path: Path) -> dict[str, Any]:
+def header_of(path: Path):
     data = lzma.decompress(path.read_bytes())
     entries = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return json.loads(entries["__metadata__"]["header"])
 
 
-def test_neighbours_of_a_document_are_added_worked_out_by_hand():
+def test_neighbours_are_added_and_rounded_by_hand():
     columns = {"nats": np.array([[1.0, 2, 4, 8, 16]]), "counts": np.ones((1, 5, 2), dtype=np.uint8)}
     # Documents 0 and 1 take turns, as the examples of a pass do.
     stack = Stack(columns, np.array([0, 1, 0, 1, 0]))
@@ -333,9 +317,6 @@ def test_neighbours_of_a_document_are_added_worked_out_by_hand():
     # Counts are added beyond their type.
     many = Stack({"counts": np.full((1, 4), 200, dtype=np.uint8)}, None)
     assert add_neighbours(many, Compaction(added=4)).columns["counts"].tolist() == [[800]]
-
-
-def test_rounding_is_within_a_step_and_of_a_sum_within_half():
     column = np.random.default_rng(0).normal(200, 30, (3, 5000))
     found = round_column(column, 0.25) * 0.25
     assert np.abs(found - column).max() <= 0.25 * (1 + 1e-9)
@@ -383,7 +364,7 @@ def test_any_limit_is_held_as_long_as_an_item_is_left(tmp_path, n_documents):
     assert group["across_documents"] is (n_documents == 300)
 
 
-def altered(**changed: Any) -> bytes:
+def altered(**changed) -> bytes:
     path = Path("whole")
     write_study_items(path, "demo", [run_of(0), run_of(1)], {"loss": "windows"})
     header = header_of(path)
@@ -392,9 +373,6 @@ def altered(**changed: Any) -> bytes:
     arrays = {f"0/{name}": np.ones((n, 12)) for name, n in n_rows.items()}
     arrays["0/documents"] = np.zeros(12, dtype=np.int64)
     return lzma.compress(dump_arrays(arrays, header))
-
-
-JUNK = lzma.compress(b"x" * 100)
 
 
 @pytest.mark.parametrize("data, message", [

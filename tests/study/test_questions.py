@@ -5,7 +5,6 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,6 @@ from sublayer.study.from_folder import results_of_folder
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.inspection.kept import LAYERS, InspectedLayers, kept_layers, read_layers
 from sublayer.study.options import Options
-from sublayer.study.results import Results
 from sublayer.study.results_json import results_to_json, write_json
 from sublayer.study.runner import run_study
 from sublayer.study.tuning import Trial, beyond_edges
@@ -37,9 +35,11 @@ from tests.study.studies import ASKED, FFN, LR, SAYS, copied, files, read_result
 
 INSPECTING = Inspecting(what="layers")
 ENCODER = '[scale.cpu]\nrecipe = "albert-small"\n[[arms]]\nname = "a"\n[[arms]]\nname = "b"\n'
+NOTHING, ALIKE = "lr=1e-7", "lr=4.99999e-2"
+RATES = (1e-3, 2e-3, 6e-3)
 
 
-def test_a_study_of_four_arms_answers_its_hypothesis(studies):
+def test_a_study_answers_its_hypothesis_and_keeps_layers_of_its_models(studies, settings):
     results = results_of_folder(studies.asked())
     means = {arm.name: arm.mean for arm in results.arms}
     expected = means["wide and shared"] - means["wide"] - means["shared"] + means["plain"]
@@ -51,6 +51,15 @@ def test_a_study_of_four_arms_answers_its_hypothesis(studies):
     assert found.parts.items is not None
     # The same quality is of two arms.
     assert len(read_results(studies.asked())["same_quality"]) == len(others) == 3
+    for arm, n_beyond in (("0-plain", 0), ("1-shared", 3)):
+        run = studies.asked() / "arms" / arm / "seed-1"
+        found = read_layers(run, Inspecting(what="layers", tokens=100))
+        test = prepare_data(RunFolder(run).recipe()).test
+        sample = spread_windows(test, context=16, max_tokens=100)
+        assert (found.split, found.n_tokens, found.n_windows) == ("test", 96, 6)
+        expected = measure_layers(load(run), sample, batch_sequences=256, beyond=n_beyond)
+        assert found.changes == expected
+        assert [each.is_beyond for each in expected] == [False] * 3 + [True] * n_beyond
 
 
 @pytest.mark.parametrize("head, message", [
@@ -81,18 +90,6 @@ def test_blocks_are_summarized_by_hand_and_read_as_they_were_kept(tmp_path):
     assert repr(read_layers(tmp_path, INSPECTING)) == repr(found)
     assert read_layers(tmp_path, Inspecting(what="layers", beyond=3)) is None
     assert read_layers(tmp_path / "nowhere", INSPECTING) is None
-
-
-def test_kept_layers_are_those_of_the_model_on_the_text_that_is_scored(studies, settings):
-    for arm, n_beyond in (("0-plain", 0), ("1-shared", 3)):
-        run = studies.asked() / "arms" / arm / "seed-1"
-        found = read_layers(run, Inspecting(what="layers", tokens=100))
-        test = prepare_data(RunFolder(run).recipe()).test
-        sample = spread_windows(test, context=16, max_tokens=100)
-        assert (found.split, found.n_tokens, found.n_windows) == ("test", 96, 6)
-        expected = measure_layers(load(run), sample, batch_sequences=256, beyond=n_beyond)
-        assert found.changes == expected
-        assert [each.is_beyond for each in expected] == [False] * 3 + [True] * n_beyond
 
 
 def layers_shown(folder: Path) -> str:
@@ -148,11 +145,7 @@ def test_blocks_that_are_not_shared_are_not_run_beyond(tmp_path):
         study_of(f"score.stride = 1\n{ENCODER}set.model.d_embed = 32")
 
 
-NOTHING, ALIKE = "lr=1e-7", "lr=4.99999e-2"
-RATES = (1e-3, 2e-3, 6e-3)
-
-
-def told(results: Results) -> dict[str, Any]:
+def told(results):
     """The JSON of results without times and places."""
     content = json.loads(json.dumps(results_to_json(results, Path("report.html"))))
     for arm in content["arms"]:
@@ -170,9 +163,8 @@ def told(results: Results) -> dict[str, Any]:
 def test_a_grid_goes_on_by_the_ratio_at_its_edge(grid, chosen, beyond):
     trials = [Trial(f"lr={value:g}", {LR: value}) for value in grid]
     found = list(beyond_edges([trials[n] for n in chosen], trials))
-    assert [(each.name, each.settings) for each in found] == [
-        (f"lr={value:g}", {LR: value}) for value in beyond
-    ]
+    expected = [(f"lr={value:g}", {LR: value}) for value in beyond]
+    assert [(each.name, each.settings) for each in found] == expected
     assert [type(each.settings[LR]) for each in found] == [type(value) for value in beyond]
 
 
@@ -199,9 +191,7 @@ def made(folder: Path) -> set[str]:
     return {str(path.parent.relative_to(folder)) for path in folder.rglob("record.json")}
 
 
-def test_a_study_that_broke_off_beyond_the_edge_goes_on_there_and_its_loss_decides(
-    studies, settings
-):
+def test_a_study_that_broke_off_beyond_the_edge_goes_on_there(studies, settings):
     folder = copied(studies.tuned(), "out")
     whole, results = made(folder), results_of_folder(folder)
     for gone in ("0-gelu/lr=0.1/seed-2", "1-swiglu/lr=0.1"):
@@ -237,9 +227,7 @@ def test_values_that_fit_no_recipe_are_not_tried_beyond_the_edge(settings, capsy
     assert "extended" not in read_toml(Path("out/study.toml"))
 
 
-def test_a_study_that_broke_off_between_looks_has_the_verdicts_of_the_first_and_goes_on(
-    studies, settings
-):
+def test_a_study_that_broke_off_between_looks_has_verdicts_of_the_first(studies, settings):
     folder = copied(studies.decided(), "study")
     for run in (f"2-{ALIKE}/seed-4", "0-lr=5e-2/seed-4"):
         shutil.rmtree(folder / "arms" / run)
@@ -267,9 +255,7 @@ def test_a_study_that_broke_off_between_looks_has_the_verdicts_of_the_first_and_
     ({"seeds_at_most": 12}, "looked at with 3, 5 seeds"),
     ({"margin": "0.25 bits per byte"}, "begun with no margin, not a margin of 0.25"),
 ])  # fmt: skip
-def test_another_plan_of_looks_or_another_margin_is_refused_and_nothing_changes(
-    studies, settings, changes, message
-):
+def test_other_looks_or_another_margin_are_refused(studies, settings, changes, message):
     folder = copied(studies.decided(), "study")
     before = files(folder)
     with pytest.raises(ConfigError, match=message):

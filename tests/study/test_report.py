@@ -15,13 +15,9 @@ from scipy import stats
 
 from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.layering.layers import load_recipe
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.study import report
-from sublayer.study.arms import Arm
-from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.definition import load_study
-from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.findings.budgets import arm_budgets
 from sublayer.study.findings.run_curves import read_curves
 from sublayer.study.findings.same_quality import place_of, same_quality
@@ -32,7 +28,6 @@ from sublayer.study.judgement.looks import ERROR, Looks, fixed, until_decided
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.report import arm_names
 from sublayer.study.report.budget_words import time_caveats
-from sublayer.study.report.choices import explain_choices
 from sublayer.study.report.html import render_report, write_report
 from sublayer.study.report.messages import conditions
 from sublayer.study.report.probe_figures import ProbedRun, put_probes
@@ -41,13 +36,16 @@ from sublayer.study.report.same_quality_words import rows as rows_of
 from sublayer.study.report.spread_words import hypothesis_words
 from sublayer.study.results import Curve, Results
 from sublayer.study.results_json import results_to_json
-from sublayer.study.tuning import make_trials
 from tests.breadth import rows
 from tests.golden.test_reports import complete, one_seed
 from tests.study.synthetic import encoder_results, synthetic_results, taking
 
 STEPS = (100, 200, 300, 400)
 BASELINE = (5.0, 4.0, 3.5, 3.0)
+SPREAD = 0.02
+BY_NAME = {"parameters", "environment", "checksums", "sizes", "counts", "differing", "settings"}
+BY_NAME |= {"further_curves", "probes", "published"}
+"""Objects whose keys are names of the study's own."""
 
 
 def curve(seed: int, values: Sequence[float], *, step_s: float = 0.1) -> Curve:
@@ -64,20 +62,30 @@ def two(*, a: Sequence[Curve] | None = None, b: Sequence[Curve]) -> Results:
     return replace(results, arms=tuple(replace(arm, curves=tuple(own)) for arm, own in pairs))
 
 
-def test_the_place_between_two_evaluations_lies_on_a_line():
+def test_the_same_quality_lies_on_a_line_between_evaluations_or_is_never_reached():
     # 3.0 is half of the way from 4.0 at step 200 to 2.0 at step 300.
     falling, rising = (5.0, 4.0, 2.0, 1.0), (1.0, 2.0, 4.0, 3.0)
     for values, value, is_lower, place in (
         *((falling, value, True, at) for value, at in ((3.0, 250.0), (4.0, 200.0), (6.0, 100))),
-        (falling, 0.5, True, None),
-        (rising, 3.5, False, 275.0),
+        (falling, 0.5, True, None), (rising, 3.5, False, 275.0),
         # The first of several crossings counts.
         ((5.0, 2.0, 4.0, 1.0), 3.0, True, pytest.approx(100 + 100 * 2 / 3)),
-    ):
+    ):  # fmt: skip
         assert place_of(curve(0, values), value, STEPS, is_lower=is_lower) == place
+    (whole,) = same_quality(two(a=[curve(0, BASELINE)], b=[curve(0, (5.0, 3.0, 2.0, 1.0))]))
+    for shares, expected in (((0.9, 0.5, None), (0.9, 0.5)), ((0.9, None, None), (None, 0.9))):
+        seeds = [replace(whole.seeds[0], seed=n, steps=each) for n, each in enumerate(shares)]
+        found = replace(whole, seeds=tuple(seeds)).summary("steps")
+        assert (found.median, found.low, found.high) == (*expected, None)
+    short = [curve(seed, (5.0, 4.0, 3.0)) for seed in (0, 1)]
+    results = two(a=short, b=short)
+    (found,) = same_quality(results)
+    assert (list(found.seeds), rows_of(results)) == ([], [])
+    (problem,) = problems(results)
+    assert problem.startswith("a run was evaluated 3 times, and it takes 4")
 
 
-def test_shares_are_of_the_whole_run_of_the_other():
+def test_shares_are_of_the_whole_run_of_the_other_by_any_metric_with_curves():
     # b reaches 3.0 at step 250 of 400, each of twice the seconds and half the operations.
     better = [curve(seed, (5.0, 4.0, 2.0, 1.0), step_s=0.2) for seed in (0, 1)]
     results = two(b=better)
@@ -94,26 +102,6 @@ def test_shares_are_of_the_whole_run_of_the_other():
     assert (found.arm, found.whose, found.summary("steps").median) == ("a", "b", 0.5)
     (row,) = rows_of(results)
     assert row.is_baseline
-
-
-def test_runs_that_do_not_reach_it_stand_above_all_that_do():
-    (whole,) = same_quality(two(a=[curve(0, BASELINE)], b=[curve(0, (5.0, 3.0, 2.0, 1.0))]))
-    for shares, expected in (((0.9, 0.5, None), (0.9, 0.5)), ((0.9, None, None), (None, 0.9))):
-        seeds = [replace(whole.seeds[0], seed=n, steps=each) for n, each in enumerate(shares)]
-        found = replace(whole, seeds=tuple(seeds)).summary("steps")
-        assert (found.median, found.low, found.high) == (*expected, None)
-
-
-def test_too_few_evaluations_are_said_and_nothing_is_computed():
-    short = [curve(seed, (5.0, 4.0, 3.0)) for seed in (0, 1)]
-    results = two(a=short, b=short)
-    (found,) = same_quality(results)
-    assert (list(found.seeds), rows_of(results)) == ([], [])
-    (problem,) = problems(results)
-    assert problem.startswith("a run was evaluated 3 times, and it takes 4")
-
-
-def test_arms_without_a_curve_of_the_decisive_metric_are_read_off_another():
     results = encoder_results()
     nsp, sop = same_quality(results)
     assert (sop.arm, sop.whose, len(nsp.seeds)) == ("SOP", "no loss", 4)
@@ -139,9 +127,6 @@ def test_the_training_curve_is_the_mean_of_the_steps_between_evaluations(tmp_pat
     assert curves.validation.keys() == {"loss", "bits_per_byte"}
     assert curves.validation["loss"].values == (3.5, 2.5)
     assert curves.validation["bits_per_byte"].steps == (5,)
-
-
-SPREAD = 0.02
 
 
 def foreseen(looks: Looks, margin: float) -> tuple[float, int | None]:
@@ -181,7 +166,7 @@ def test_a_hypothesis_about_two_arms_that_are_compared_is_no_further_comparison(
         assert results.of_arms == judged.differences
 
 
-def test_names_cannot_break_the_page_and_every_verdict_has_a_style():
+def test_names_cannot_break_the_page_and_verdicts_and_networks_have_styles_and_words():
     html = render_report(synthetic_results({"<script>alert(1)</script>": 0.0, 'a"b$x^$': 0.1}))
     assert html.count("<script>") == 1, "the page's own, which copies"
     assert "<script>alert" not in html and "&lt;script&gt;alert(1)&lt;/script&gt;" in html
@@ -189,6 +174,8 @@ def test_names_cannot_break_the_page_and_every_verdict_has_a_style():
     for verdict in get_args(Verdict):
         slug = verdict.replace(" ", "-")
         assert re.search(rf"\.{slug}\b[^}}]*background:", style), verdict
+    assert arm_names._PHRASES["model.ffn"].keys() == FFNS.keys()
+    assert arm_names._PHRASES["model.positions"].keys() == POSITIONS.keys()
 
 
 @pytest.mark.all
@@ -238,27 +225,6 @@ def test_arms_are_at_equal_budgets_up_to_the_clocks_noise_and_that_of_widths():
     assert found == pytest.approx(0.062)
 
 
-def test_networks_and_position_schemes_have_words_of_theirs():
-    assert arm_names._PHRASES["model.ffn"].keys() == FFNS.keys()
-    assert arm_names._PHRASES["model.positions"].keys() == POSITIONS.keys()
-
-
-def test_a_choice_at_the_edge_of_the_grid_is_noted():
-    arm = Arm("gpt", load_recipe("gpt"), {})
-    trials = make_trials([arm], ["optimizer.lr=1e-3,2e-3,4e-3"])
-    for losses, chosen, words in (
-        ((2.5, 2.25, 2.75), 1, ""),
-        ((2.0, 2.25, 2.75), 0, "optimizer.lr = 0.001 is the lowest that was tried"),
-        ((2.5, None, 2.25), 2, "optimizer.lr = 0.004 is the highest that was tried"),
-    ):
-        by_name = {trial.name: loss for trial, loss in zip(trials, losses, strict=True)}
-        runs = ArmRuns(MatchedArm(arm, {}, (), 0.0), trials[chosen], {}, by_name)
-        (note,) = explain_choices([runs], trials)
-        assert note.startswith(f"gpt chose {trials[chosen].name} by its validation loss: lr=1e-3 ")
-        assert ("lr=2e-3 failed" in note) == (None in losses)
-        assert ("edge of the grid" in note) == bool(words) and words in note
-
-
 def test_a_run_is_drawn_for_the_probes_that_it_asked_alone():
     described = {"title": "t", "chance": 0.5, "reference": 0.9, "chance_error": 0.02}
     asked = {"sst2": [(1, 0.5), (2, 0.7)], "dpr": [(1, 0.6)]}
@@ -268,11 +234,6 @@ def test_a_run_is_drawn_for_the_probes_that_it_asked_alone():
     (axes,) = figure.axes
     found = [list(line.get_ydata()) for line in axes.lines[:-1]]
     assert found == [[0.0, pytest.approx(0.5)], [pytest.approx(1.0)], [pytest.approx(0.25)]]
-
-
-BY_NAME = {"parameters", "environment", "checksums", "sizes", "counts", "differing", "settings"}
-BY_NAME |= {"further_curves", "probes", "published"}
-"""Objects whose keys are names of the study's own."""
 
 
 def keys(content: Any, name: str = "") -> Iterator[str]:

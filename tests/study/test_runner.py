@@ -6,7 +6,6 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import hypothesis
@@ -44,14 +43,16 @@ from tests.breadth import examples
 from tests.objective.test_items import RECIPES, write_texts
 from tests.study.studies import FAILING, FFN, LR, copied, files, read_results, settings_of, values
 
+BOOK = {"data.path": "book.txt"}
 
-def again(folder: Path) -> dict[str, Any]:
+
+def again(folder: Path):
     """The results of a folder, read from its runs."""
     page = folder.resolve() / "report.html"
     return json.loads(json.dumps(results_to_json(results_of_folder(folder), page)))
 
 
-def test_values_are_those_of_the_models_on_the_test_split(studies, settings):
+def test_values_are_those_of_the_models_and_items_on_the_test_split(studies, settings):
     run = studies.plain() / "arms/1-ffn=swiglu/seed-1"
     test = prepare_data(RunFolder(run).recipe()).test
     likelihood = score(load(run), test, context=16, stride=8, batch_sequences=4)
@@ -61,9 +62,6 @@ def test_values_are_those_of_the_models_on_the_test_split(studies, settings):
     (difference,) = result["differences"]
     assert difference["mean"] == pytest.approx((sum(swiglu) - sum(gelu)) / 3)
     assert again(studies.plain())["differences"] == result["differences"]
-
-
-def test_runs_and_study_keep_the_items_that_values_follow_from(studies):
     of_items = BITS_PER_BYTE.from_items.of
     folder = studies.plain()
     arms = read_results(folder)["arms"]
@@ -118,7 +116,16 @@ def test_the_same_command_again_shows_what_there_is(studies, settings):
         shutil.rmtree(folder)
 
 
-def test_added_seeds_keep_the_runs_and_widen_the_intervals_for_the_second_look(studies, settings):
+def test_one_seed_is_no_look_and_added_seeds_widen_the_intervals_for_the_second(studies, settings):
+    one = compare("gpt", settings, vary=[FFN], seeds=1, first_seed=2)
+    assert values(one) == [each[2:] for each in values(read_results(studies.plain()))]
+    (difference,) = one["differences"]
+    assert difference["verdict"] == "no verdict"
+    assert difference["p"] is difference["low"] is difference["high"] is None
+    assert (one["planned_seeds"], one["looks"]) == (1, [])
+    with pytest.raises(ConfigError, match="with first seed 2, not 0"):
+        compare("gpt", settings, vary=[FFN], seeds=1, out="runs/gpt-ffn")
+    shutil.rmtree("runs")
     first = read_results(studies.plain())
     folder = copied(studies.plain(), "runs/gpt-ffn")
     five = compare("gpt", settings, vary=[FFN], seeds=5)
@@ -139,17 +146,6 @@ def test_added_seeds_keep_the_runs_and_widen_the_intervals_for_the_second_look(s
     found = compare("gpt", settings, vary=[FFN], seeds=3)
     assert found["differences"] == first["differences"]
     assert again(folder)["arms"] == found["arms"]
-
-
-def test_one_seed_gives_no_verdict_and_is_no_look(studies, settings):
-    one = compare("gpt", settings, vary=[FFN], seeds=1, first_seed=2)
-    assert values(one) == [each[2:] for each in values(read_results(studies.plain()))]
-    (difference,) = one["differences"]
-    assert difference["verdict"] == "no verdict"
-    assert difference["p"] is difference["low"] is difference["high"] is None
-    assert (one["planned_seeds"], one["looks"]) == (1, [])
-    with pytest.raises(ConfigError, match="with first seed 2, not 0"):
-        compare("gpt", settings, vary=[FFN], seeds=1, out="runs/gpt-ffn")
 
 
 def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings):
@@ -191,9 +187,7 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings
     ({}, ["data.split=90/10/0"], r"data\.split"),
     ({"tune": (f"{LR}=1e-3,1e-2",)}, ["data.split=90/0/10", "train.best_by=last"], r"--tune .*spl"),
 ])  # fmt: skip
-def test_what_has_no_meaning_is_refused_before_anything_is_trained(
-    studies, settings, options, extra, message
-):
+def test_what_has_no_meaning_is_refused_first(studies, settings, options, extra, message):
     layers = settings_of(studies.text, "model.n_layers=2", *extra)
     with pytest.raises(ConfigError, match=message):
         run_study(["gpt"], layers, Options(**{"vary": (FFN,), "seeds": 3, **options}))
@@ -240,9 +234,7 @@ def test_failed_runs_are_listed_and_stop_nothing(studies, settings):
 @pytest.mark.usefixtures("settings")
 @hypothesis.given(number=st.integers(0, 10**6), alteration=alterations())
 @hypothesis.settings(examples(10), suppress_health_check=list(hypothesis.HealthCheck))
-def test_an_altered_study_is_one_line_of_error_or_goes_on(
-    studies, capsys, tmp_path_factory, number, alteration
-):
+def test_an_altered_study_fails_or_goes_on(studies, capsys, tmp_path_factory, number, alteration):
     altered = copy(studies.plain(), tmp_path_factory.mktemp("altered") / "study")
     paths = sorted(path for path in altered.rglob("*") if path.is_file())
     paths = [path for path in paths if "tensorboard" not in path.parts]
@@ -253,9 +245,6 @@ def test_an_altered_study_is_one_line_of_error_or_goes_on(
     assert code in (cli.DONE, cli.MISTAKE, cli.FAILED) and "Traceback" not in "".join(lines)
     errors = [line for line in lines if line.startswith("error: ")]
     assert errors == ([] if code == cli.DONE else lines[-1:])
-
-
-BOOK = {"data.path": "book.txt"}
 
 
 @pytest.fixture
@@ -315,21 +304,18 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
     content["data"]["checksums"]["test"] = "0123456789abcdef"
     record.write_text(json.dumps(content))
     for other, options, message in (
-        (runs[4], {}, "their test texts differ"),
-        (runs[3], {"seeds": 3}, "leave out --seeds 3"),
+        (runs[4], {}, "their test texts differ"), (runs[3], {"seeds": 3}, "leave out --seeds 3"),
         (runs[3], {"overrides": ["train.steps=3"]}, r"leave out train\.steps=3"),
-        ("modern", {}, "is a run and modern is not"),
-        ("both", {}, "both is a comparison"),
-        ("copy", {}, "of one recipe with one seed, 0"),
-        (runs[1], {}, f"{runs[1]} has not ended"),
+        ("modern", {}, "is a run and modern is not"), ("both", {}, "both is a comparison"),
+        ("copy", {}, "of one recipe with one seed, 0"), (runs[1], {}, f"{runs[1]} has not ended"),
         (runs[3], {"out": "mine"}, "mine holds other files"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             compare([runs[0], other], **options)
     assert files(Path("mine")).keys() == {"thesis.txt"} and not Path("runs").exists()
 
 
-def recorded(name: str, settings: dict[str, Any], **checksums: str) -> SimpleNamespace:
+def recorded(name: str, settings, **checksums: str) -> SimpleNamespace:
     """A run whose text and tokenizer have the checksums of others, but for those given."""
     equal = dict.fromkeys(("train", "valid", "test", "tokenizer"), "0")
     recipe = load_recipe("gpt", settings).recipe
@@ -350,11 +336,10 @@ def test_settings_that_keep_two_runs_apart_are_named(settings, name, message):
     assert message in str(refused.value)
 
 
-def request_of(**settings: Any) -> Request:
+def request_of(**settings) -> Request:
     base = load_recipe("gpt", {"train.steps": 5, **BOOK, **settings})
-    arms = [
-        Arm(ffn, vary(base, {"model.ffn": ffn}), {"model.ffn": ffn}) for ffn in ("relu", "gelu")
-    ]
+    changes = {ffn: {"model.ffn": ffn} for ffn in ("relu", "gelu")}
+    arms = (Arm(ffn, vary(base, change), change) for ffn, change in changes.items())
     return Request(tuple(arms), "parameters", ())
 
 
@@ -401,7 +386,7 @@ def test_a_tokenizer_is_kept_only_of_a_study_that_begins(tmp_path, begins):
     assert [each.read_bytes() for each in tmp_path.glob(".tokenizer*")] == [b"another's"]
 
 
-def tiny(kind: str) -> tuple[str, dict[str, Any]]:
+def tiny(kind: str):
     """A tiny recipe of a kind on texts that lie here, named relative to it."""
     name, settings = RECIPES[kind]
     texts = {field: Path(path).name for field, path in write_texts(Path().resolve())[kind].items()}

@@ -41,6 +41,11 @@ from sublayer.study.tuning import NO_TRIAL
 from tests.breadth import rows
 
 ACCURACY = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
+SEEDS = st.lists(st.floats(-9, 9), min_size=3, max_size=9)
+RANKED = st.lists(st.integers(0, 4), min_size=1, max_size=6)
+BASE = load_recipe("gpt")
+SHARE = FromItems("t", lambda sums: float(sums["right"]) / float(sums["all"]))
+METRIC = Metric("share", "share", is_lower_better=False, from_items=SHARE)
 
 
 def seeded(*values: float) -> dict[int, float]:
@@ -51,9 +56,6 @@ def judged(values: dict[str, dict[int, float]], metric: Metric = BITS_PER_BYTE, 
     n_seeds = options.pop("planned_seeds", max(map(len, values.values())))
     baseline = next(iter(values))
     return judge(baseline, values, metric, planned_seeds=n_seeds, **options).differences
-
-
-SEEDS = st.lists(st.floats(-9, 9), min_size=3, max_size=9)
 
 
 @given(SEEDS, SEEDS)
@@ -70,7 +72,7 @@ def test_two_arms_whose_seeds_do_not_vary_together_have_welchs_test(own, others)
     assert (found.low, found.high) == pytest.approx(ends, rel=1e-4, abs=1e-6)
 
 
-def test_arms_that_vary_together_are_compared_seed_by_seed():
+def test_arms_that_vary_together_are_compared_by_seed_and_unequal_spreads_move_to_their_mean():
     # differences 1, 2, 3, 2: mean 2, sd sqrt(2/3), t(1 - 0.04 / 2, 3) = 3.4819
     values = {"a": seeded(100, 200, 300, 250), "b": seeded(101, 202, 303, 252)}
     judgement = judge("a", values, BITS_PER_BYTE, planned_seeds=4, level=ERROR)
@@ -79,9 +81,6 @@ def test_arms_that_vary_together_are_compared_seed_by_seed():
     assert (difference.mean, difference.high - 2.0) == (2.0, pytest.approx(half, rel=1e-3))
     assert judgement.pairing.is_paired
     assert judgement.pairing.correlation == pytest.approx(1.0, abs=0.001)
-
-
-def test_unequal_spreads_move_towards_their_mean_and_no_further():
     # Variances 0.01 and 1, 1, 1: the first moves up, the others down, and their order stays.
     values = {"calm": seeded(0.0, 0.1, 0.2), "x": seeded(0.0, 1.0, 2.0)}
     values |= {"y": seeded(2.0, 0.0, 1.0), "z": seeded(1.0, 2.0, 0.0)}
@@ -122,10 +121,8 @@ def test_interval_and_p_never_disagree(n_arms, n_seeds, effect, draw):
 def test_the_margin_and_the_resolution_of_the_metric_decide_what_matters():
     values = {"a": seeded(1.0, 1.01, 0.99), "b": seeded(1.0, 0.99, 1.01)}
     for margin, verdict in (
-        (None, "cannot tell"),
-        (0.001, "cannot tell"),
-        (0.5, "no difference that matters"),
-    ):
+        (None, "cannot tell"), (0.001, "cannot tell"), (0.5, "no difference that matters"),
+    ):  # fmt: skip
         (found,) = judged(values, evidence=Evidence(margin=margin))
         assert found.verdict == verdict
     # What is surely not 0 may still not matter.
@@ -139,7 +136,7 @@ def test_the_margin_and_the_resolution_of_the_metric_decide_what_matters():
         assert difference.verdict == verdict
 
 
-def test_a_run_that_failed_counts_as_the_worst():
+def test_a_run_that_failed_counts_as_the_worst_and_its_arm_still_corrects_the_others():
     fine = {seed: 2.0 + seed / 100 for seed in range(5)}
     # One that survived is far better.
     evidence = Evidence(failed={"b": (1, 2, 3, 4)})
@@ -153,6 +150,13 @@ def test_a_run_that_failed_counts_as_the_worst():
     (found,) = judged(values, against={"b": "c", "a": "a"}, evidence=evidence)
     assert (found.baseline, found.verdict) == ("c", "cannot tell")
     assert (found.by_ranks, found.n_failed) == (True, (2, 0))
+    alone = {"a": seeded(1.0, 1.2, 1.1), "b": seeded(2.0, 2.3, 2.2)}
+    (without,) = judged(alone)
+    failed, beside = judged({"a": alone["a"], "c": {}, "b": alone["b"]})
+    assert (failed.verdict, failed.mean, failed.low, failed.p) == ("cannot tell", None, None, None)
+    assert beside.high > without.high
+    (awaited,) = judged(alone, n_awaited=2)
+    assert awaited.high > without.high and awaited.p > without.p
 
 
 def test_what_a_look_has_decided_stands_and_arms_go_on_that_are_not_decided():
@@ -172,9 +176,6 @@ def test_what_a_look_has_decided_stands_and_arms_go_on_that_are_not_decided():
     assert undecided_arms(judge_at(3, margin=0.5), own, ()) == set()
 
 
-RANKED = st.lists(st.integers(0, 4), min_size=1, max_size=6)
-
-
 @given(RANKED, RANKED)
 def test_the_rank_test_is_the_exact_permutation_test(own, others):
     p, surplus = rank_p(own, others, 0, 0, is_lower_better=False)
@@ -184,16 +185,6 @@ def test_the_rank_test_is_the_exact_permutation_test(own, others):
     assert (p, surplus) == pytest.approx((worse, -opposite))
     # Failures of both are tied as the worst: ranks 4, 1.5 and 3, 1.5.
     assert rank_p([2.0], [1.0], 1, 1, is_lower_better=False) == (1.0, pytest.approx(0.5))
-
-
-def test_an_arm_that_failed_everywhere_still_corrects_the_others():
-    alone = {"a": seeded(1.0, 1.2, 1.1), "b": seeded(2.0, 2.3, 2.2)}
-    (without,) = judged(alone)
-    failed, beside = judged({"a": alone["a"], "c": {}, "b": alone["b"]})
-    assert (failed.verdict, failed.mean, failed.low, failed.p) == ("cannot tell", None, None, None)
-    assert beside.high > without.high
-    (awaited,) = judged(alone, n_awaited=2)
-    assert awaited.high > without.high and awaited.p > without.p
 
 
 @pytest.mark.parametrize(("n_seeds", "mean"), [(1, 1.0), (2, 1.05)])
@@ -218,7 +209,15 @@ def test_a_contrast_of_four_arms_is_their_weighted_sum():
     assert interaction.low < expected < interaction.high
 
 
-def test_the_detectable_difference_is_found_four_times_in_five():
+def test_critical_values_are_those_of_sidak_and_dunnett_and_power_is_four_in_five():
+    alone, independent = Family(np.eye(1), [4.0]), Family(np.eye(4), [1e6] * 4)
+    assert (alone.adjusted(0.03), alone.single(0.045)) == (0.03, 0.045)
+    assert independent.adjusted(0.02) == pytest.approx(1 - 0.98**4, abs=0.002)
+    assert independent.single(0.05) == pytest.approx(1 - 0.95**0.25, rel=0.03)
+    # Dunnett's table, two-sided 5 %, 3 treatments, 20 degrees of freedom: 2.54
+    correlation = np.full((3, 3), 0.5) + 0.5 * np.eye(3)
+    single = Family(correlation, [20.0] * 3).single(0.05)
+    assert -stdtrit(20, single / 2) == pytest.approx(2.54, abs=0.015)
     freedom, level = 18, 0.045
     shift = detectable_effect(float(freedom), level)
     rng = np.random.default_rng(3)
@@ -228,17 +227,6 @@ def test_the_detectable_difference_is_found_four_times_in_five():
     assert seeds_for(lambda n: 1.0, 0.5) is None
     # The interval of a spread: 2 / 7.378 and 2 / 0.05064 are (0.5207, 6.285) squared.
     assert spread_interval(1.0, 2) == pytest.approx((0.5207, 6.285), rel=1e-3)
-
-
-def test_families_of_comparisons_have_the_critical_values_of_sidak_and_dunnett():
-    alone, independent = Family(np.eye(1), [4.0]), Family(np.eye(4), [1e6] * 4)
-    assert (alone.adjusted(0.03), alone.single(0.045)) == (0.03, 0.045)
-    assert independent.adjusted(0.02) == pytest.approx(1 - 0.98**4, abs=0.002)
-    assert independent.single(0.05) == pytest.approx(1 - 0.95**0.25, rel=0.03)
-    # Dunnett's table, two-sided 5 %, 3 treatments, 20 degrees of freedom: 2.54
-    correlation = np.full((3, 3), 0.5) + 0.5 * np.eye(3)
-    single = Family(correlation, [20.0] * 3).single(0.05)
-    assert -stdtrit(20, single / 2) == pytest.approx(2.54, abs=0.015)
 
 
 def most_wrong(n_studies: int) -> float:
@@ -260,7 +248,7 @@ def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty(n_arms, n_s
     assert wrong / 250 < most_wrong(250)
 
 
-def test_a_fixed_number_of_seeds_spends_most_at_once_and_keeps_the_rest_for_later():
+def test_looks_spend_the_error_and_five_have_pococks_level():
     levels = fixed(5).levels([5, 8, 12], 3)
     assert levels[5] == AT_FIRST * ERROR
     assert levels[8] == pytest.approx((1 - AT_FIRST) * ERROR / 2)
@@ -268,9 +256,6 @@ def test_a_fixed_number_of_seeds_spends_most_at_once_and_keeps_the_rest_for_late
     assert sum(fixed(5).levels(range(5, 200), 1).values()) <= ERROR
     # A look that is repeated spends what it has spent.
     assert fixed(5).levels([5, 5, 8], 3) == fixed(5).levels([5, 8], 3)
-
-
-def test_looks_are_planned_to_the_last_and_five_have_pococks_level():
     assert until_decided(6).planned == (3, 6)
     assert until_decided(30).planned == (3, 5, 8, 12, 20, 30)
     with pytest.raises(ConfigError, match="single look"):
@@ -299,9 +284,6 @@ def test_looking_five_times_errs_in_at_most_one_study_of_twenty():
     assert wrong / 250 < most_wrong(250)
 
 
-BASE = load_recipe("gpt")
-
-
 def runs_of(name: str, values: dict[int, float]) -> ArmRuns:
     outcomes = {n: Outcome(Path(), {}, {"bits_per_byte": value}) for n, value in values.items()}
     return ArmRuns(MatchedArm(Arm(name, BASE, {}), {}, (), 0.0), NO_TRIAL, outcomes)
@@ -321,10 +303,9 @@ def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_on
     runs = [runs_of(name, own) for name, own in values.items()]
     plain = study_of(*values)
     loss, other = (replace(BITS_PER_BYTE, name=name) for name in ("loss", "other"))
-    alone, both = (
-        StudyJudge(each, (BITS_PER_BYTE, loss, other), runs, [], 4, Looking(fixed(4)))
-        for each in (plain, replace(plain, question=Question(also=("loss",))))
-    )
+    asked = ((BITS_PER_BYTE, loss, other), runs, [], 4, Looking(fixed(4)))
+    asking = replace(plain, question=Question(also=("loss",)))
+    alone, both = (StudyJudge(each, *asked) for each in (plain, asking))
     (shown,) = alone.further(loss, values).differences
     (judged,) = both.further(loss, values).differences
     (unasked,) = both.further(other, values).differences
@@ -372,16 +353,12 @@ def test_a_look_is_reached_once_all_that_go_on_have_ended(seeds, expected):
     assert found == expected
 
 
-SHARE = FromItems("t", lambda sums: float(sums["right"]) / float(sums["all"]))
-METRIC = Metric("share", "share", is_lower_better=False, from_items=SHARE)
-
-
 def table(right, documents=None) -> ItemTable:
     right = np.asarray(right, dtype=np.int64)
     return ItemTable("an item", "d", {"right": right, "all": np.ones_like(right)}, documents)
 
 
-def test_the_effect_of_an_item_on_a_share_is_its_distance_from_it():
+def test_effects_of_items_are_their_distances_and_those_of_ratios_vary_as_the_bootstrap():
     # d(r / n) = (x - r / n) / n of each item
     right = np.array([1, 0, 1, 1, 0, 0, 0, 0, 0, 0])
     units = item_effects(table(right), SHARE)
@@ -389,9 +366,6 @@ def test_the_effect_of_an_item_on_a_share_is_its_distance_from_it():
     assert units.step == pytest.approx(0.1, rel=0.2)
     variance = 0.3 * 0.7 / 10 * 10 / 9
     assert (units.effects**2).sum() * 10 / 9 == pytest.approx(variance, rel=0.05)
-
-
-def test_a_ratio_of_sums_has_the_variance_of_the_bootstrap():
     rng = np.random.default_rng(0)
     nats, lengths = rng.gamma(2, 10, 400), rng.integers(5, 40, 400)
     ratio = FromItems("t", lambda sums: float(sums["nats"]) / float(sums["tokens"]))
@@ -402,12 +376,11 @@ def test_a_ratio_of_sums_has_the_variance_of_the_bootstrap():
     assert math.sqrt((effects**2).sum()) == pytest.approx(values.std(), rel=0.06)
 
 
-def test_units_are_documents_where_there_are_enough_and_stretches_elsewhere():
+def test_units_are_documents_or_stretches_and_their_variance_follows_the_crossed_design():
     many = np.repeat(np.arange(FEWEST_DOCUMENTS), 3)
     for n, documents, expected in (
-        (60, many, many),
-        (1000, np.zeros(1000, dtype=int), np.arange(1000) // 10),
-    ):
+        (60, many, many), (1000, np.zeros(1000, dtype=int), np.arange(1000) // 10),
+    ):  # fmt: skip
         labels, n_units = units_of(table(np.zeros(n), documents))
         assert n_units == expected[-1] + 1 and (labels == expected).all()
     # No stretch crosses from one document to another.
@@ -416,9 +389,6 @@ def test_units_are_documents_where_there_are_enough_and_stretches_elsewhere():
     assert units_of(table(np.zeros(12)))[1] == 12
     # Too few units have no effects.
     assert item_effects(table([1, 0, 1]), SHARE) is None
-
-
-def test_variance_over_items_follows_the_crossed_design():
     # Two seeds, differences of items d + or - e: d varies over items, e is of both.
     d = np.array([1.0, -1.0, 2.0, -2.0])
     e = np.array([0.5, 0.5, -0.5, -0.5])
@@ -443,10 +413,8 @@ def test_arms_without_skill_are_not_called_different(n_arms, n_seeds):
             right = [taste + 0.3 * rng.normal(size=470) > 0.5 for _ in range(n_seeds)]
             values[arm] = seeded(*(float(each.mean()) for each in right))
             effects[arm] = seeded(*(item_effects(table(each), SHARE).effects for each in right))
-        of_items, of_seeds = (
-            judge("0", values, METRIC, planned_seeds=n_seeds, evidence=evidence).differences
-            for evidence in (Evidence(effects=effects), Evidence())
-        )
+        of_items = judged(values, METRIC, evidence=Evidence(effects=effects))
+        of_seeds = judged(values, METRIC)
         wrong += any(each.verdict != "cannot tell" for each in of_items)
         by_seeds += any(each.verdict != "cannot tell" for each in of_seeds)
     assert wrong / 150 < most_wrong(150)
