@@ -259,23 +259,18 @@ def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cac
         find_sources(None, "albert-intrinsic", cache)
 
 
-def test_c4_is_its_shards_and_the_sentences_of_bookcorpus_are_joined_to_documents(
-    data_folder, cache
-):
+def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined_to_documents(data_folder, cache):
     def written(*pages):
         lines = [json.dumps({"text": f"Page {page}.", "url": ""}) for page in pages]
         return gzip.compress("\n".join(lines).encode())
 
     shards = {"train.00000-of-01024": written(1, 2), "train.00001-of-01024": written(3)}
-    shards["validation.00000-of-00008"] = written(5, 6, 7)
+    shards["validation.00000-of-00008"] = written(5, 6, 7, 8, 9)
     files = {f"c4-{name}.json.gz": content for name, content in shards.items()}
     write_release(data_folder / "c4" / "en", files)
     data = prepare(DataConfig(corpus="c4", context=2), cache=cache)
-    assert list(map(raw, data.splits())) == [
-        b"Page 1.Page 2.Page 3.",
-        b"Page 5.",
-        b"Page 6.Page 7.",
-    ]
+    expected = [b"Page 1.Page 2.Page 3.", b"Page 5.Page 6.", b"Page 7.Page 8.Page 9."]
+    assert list(map(raw, data.splits())) == expected
     files = {"a_book.txt": b"A whole\n\nbook.\n", "books_large_p1.txt": b"one row .\n" * 1500}
     place = write_release(data_folder / "bookcorpus", files)
     parquet(place / "train.parquet", {"text": ["two rows ."] * 2})
