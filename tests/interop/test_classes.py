@@ -126,7 +126,7 @@ VALUES = [
     ("bert", "pad_token_id", VOCAB_SIZE), ("bert", "position_embedding_type", "relative_key"),
     ("bert", "type_vocab_size", 3), ("m2m_100", "scale_embedding", None),
     ("m2m_100", "decoder_ffn_dim", 7), ("m2m_100", "decoder_start_token_id", 1),
-    ("marian", "decoder_vocab_size", VOCAB_SIZE + 1),
+    ("marian", "decoder_vocab_size", VOCAB_SIZE + 1), ("marian", "decoder_start_token_id", 3),
     ("marian", "share_encoder_decoder_embeddings", False),
     ("t5", "feed_forward_proj", "gated-tanh"), ("t5", "relative_attention_max_distance", 4),
     ("bert for labels", "id2label", {"0": "a", "2": "b"}),

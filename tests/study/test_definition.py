@@ -29,6 +29,7 @@ from sublayer.study.judgement.looks import fixed
 from sublayer.study.metrics import study_metrics
 from sublayer.study.names import name_arms, name_folder
 from sublayer.study.question import Question
+from sublayer.study.scoring import Scoring
 from sublayer.study.tuning import Trial, choose_trial
 from sublayer.tasks.registry import TASKS
 from tests.breadth import rows
@@ -192,6 +193,13 @@ def test_a_file_that_is_wrong_is_refused(path, old, new, message):
     path.write_text(STUDY.replace(old, new))
     with pytest.raises(ConfigError, match=message):
         load_study(str(path), scale=None if old == CPU else "cpu")
+
+
+@pytest.mark.parametrize("stride, tokens", [(None, 24), ("context", 49), (7, 7)])
+def test_windows_are_apart_by_a_number_the_context_or_half_of_it(stride, tokens):
+    assert (
+        Scoring(stride=stride).stride_of(load_recipe("gpt", ["data.context=49"]).recipe) == tokens
+    )
 
 
 def vary(*texts: str) -> object:
