@@ -253,6 +253,18 @@ def test_joined_shards_are_not_encoded_again_nor_those_of_another_text(tmp_path,
     assert joined.n_shards >= 19
 
 
+def test_a_text_without_a_place_to_cut_is_refused_with_its_line(monkeypatch):
+    monkeypatch.setattr(document_range, "_CHUNK_BYTES", 8)
+    monkeypatch.setattr(document_range, "_LONGEST_BYTES", 32)
+    source = ranges(b"one\ntwo\nthree\n" + b"x" * 99)
+    # BPE cuts before the end of a line, sentences are cut behind it.
+    for unit, line in (("none", 3), ("lines", 4)):
+        with pytest.raises(DataError, match=f", line {line}: 0 MiB without a place where the text"):
+            list(cut_shards([source], BPE.cut, unit))
+    [shard] = cut_shards([source], BYTES.cut, "none")
+    assert shard.text.n_bytes == 113
+
+
 def test_a_bad_byte_and_a_full_disk_are_refused(tmp_path, monkeypatch):
     (tmp_path / "bad.txt").write_bytes(b"one\ntwo\n\xff\n")
     bad = DocumentRange(FileDocument(tmp_path / "bad.txt", tmp_path / "cache"))
