@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
 from sublayer.data.subwords.bpe_training import Marks, alphabet_of, count_words, train_merges
+from sublayer.data.subwords.library_files import call_library
 from sublayer.data.subwords.probe import try_file
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.subwords.whitespace_cuts import before_whitespace
@@ -269,6 +270,16 @@ def test_every_published_form_is_read(write, form):
 
 
 BROKEN = {"type": "Precompiled", "precompiled_charsmap": "@"}
+
+
+def test_a_panic_of_the_library_is_an_error_of_ours():
+    content = json.dumps(changed("t5", normalizer=BROKEN))
+    with pytest.raises(DataError, match="reading fails: Precompiled"):
+        call_library(lambda: Tokenizer.from_str(content), "reading fails")
+    with pytest.raises(KeyboardInterrupt):
+        call_library(lambda: (_ for _ in ()).throw(KeyboardInterrupt), "reading fails")
+
+
 MANY = {"type": "Sequence"}
 FOUR = {"type": "Replace", "pattern": {"Regex": "."}, "content": "aaaa"}
 BOTH = [{"Sequence": {"id": "A", "type_id": 0}}] * 2

@@ -15,6 +15,7 @@ from sublayer.config.resolved import ResolvedModel
 from sublayer.config.table import field
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.answers.label_fields import MOST_LABELS
+from sublayer.interop.certificate import Batch
 from sublayer.interop.config_reader import Content
 from sublayer.interop.huggingface.classes import FAMILIES, family_for
 from sublayer.interop.huggingface.exchange import (
@@ -50,6 +51,13 @@ CHOICES = {
     if field.annotation is bool or choices_of(field.annotation)
 }
 NEW = [(name, each) for name in FAMILIES for each in CHOICES if each != "kind"]
+
+
+@pytest.mark.parametrize("name, pad_id, n_rows", [("gpt2", None, 2), ("gpt2 for labels", None, 1),
+    ("gpt2 for labels", 0, 2), ("bert", None, 2)])  # fmt: skip
+def test_a_certificate_compares_two_rows_or_one_where_nothing_pads_answers(name, pad_id, n_rows):
+    drawn = Batch.draw(config_of(name), pad_id)
+    assert len(drawn.tokens) == n_rows and (pad_id is None or not (drawn.tokens == pad_id).any())
 
 
 @each_class
