@@ -31,7 +31,7 @@ def checkpoints(run):
     return sorted((run / "checkpoints").glob("step-*"))
 
 
-def test_lines_are_translated_in_order(translate, translator):
+def test_lines_are_translated_in_order(translate, translator, sublayer):
     lines = ["the cat sees a dog", "", "a dog runs", "the dog and the cat", "cat"]
     text = "\n".join(lines).encode()
     out = translate(translator, text).shown()
@@ -39,6 +39,8 @@ def test_lines_are_translated_in_order(translate, translator):
     assert "".join(alone) == out
     assert alone[1] == "\n"
     assert translate(translator, text, "--window", 2, "--batch", 2).out == out
+    refused = sublayer("generate", translator, "--prompt", "a cat").refusal()
+    assert "is a translator, which completes no text" in refused
     # A line that is too long is empty.
     code, out, err = translate(translator, b"a cat\n" + b"a cat and " * 40 + b"\na dog\n")
     assert (code, [bool(line) for line in out.split("\n")]) == (0, [True, False, True, False])

@@ -85,6 +85,9 @@ def test_unpacked_text_is_of_the_file_that_was_digested(tmp_path, cache, monkeyp
     assert not list(cache.rglob("unpacked/*"))
     path.write_bytes(zstd.compress(b"the first text"))
     assert FileDocument(path, cache).read()[:] == b"the first text"
+    for read in (FileDocument.read, FileDocument.digest):
+        with pytest.raises(DataError, match=r"cannot read .*gone.txt"):
+            read(FileDocument(tmp_path / "gone.txt", cache))
 
 
 def parquet(path, table, **settings):

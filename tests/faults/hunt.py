@@ -180,6 +180,8 @@ def run_tests(tree: Path, tests: list[str], work: Path) -> tuple[int, str]:
         check=False,
     )
     named = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", ended.stdout, re.MULTILINE)
+    if ended.returncode == 4 and (lost := re.search("ERROR: not found: .*", ended.stderr)):
+        return 4, lost[0]
     return ended.returncode, named[1] if named else ended.stdout.strip()[-200:]
 
 
@@ -217,6 +219,8 @@ def hunt(
         tests = within(tests, seconds, limit_s)
         for chunk in chunks(tests, seconds):
             code, by = run_tests(mine, chunk, mine)
+            if code == 4 and "::" in by:
+                raise SystemExit(f"fault {fault.number}: {by}")
             if code not in (0, 5):
                 row |= {"found": True, "by": by}
                 break
