@@ -152,7 +152,7 @@ def test_the_demo_says_what_it_will_do_and_how_long_that_takes(tmp_path, capsys)
         (tmp_path / "arms" / "0-transformer" / name / "record.json").touch()
     announce(tmp_path, 4)
     said = unwrapped(capsys.readouterr().err)
-    assert "for 30 missing runs" in said and "about 1:22 on a processor" in said
+    assert "for 30 missing runs" in said and "about 1:08 on a processor" in said
 
 
 def test_a_study_that_can_compare_nothing_exits_as_failed_training(sublayer, trained, here):
