@@ -395,7 +395,7 @@ def test_cuts_fall_between_sentences_of_the_body():
     assert sentence_cut(b"one\n\ntwo\nthree\nfour", 16, 5) == 15
     assert sentence_cut("one éé".encode(), 7, 0) == 6
     assert sentence_cut(b"one", 3, 0) == 3
-    assert sentence_cut(b"\n\none two", 6, 0) == 2
+    assert sentence_cut(b"\none two", 6, 0) == 1
 
 
 BODY = b"CHAPTER I\n\nIt was a dark night.\n\nFINIS\n"
