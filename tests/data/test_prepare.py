@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -313,6 +314,38 @@ def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache)
     folder = extract_release(path, cache)
     files = [path for path in {*tmp_path.rglob("*")} - known if path.is_file()]
     assert len(files) == 2 and all(path.is_relative_to(folder) for path in files)
+
+
+def test_other_archives_than_lm1b_and_damaged_ones_are_refused_and_leave_nothing(
+    tmp_path, cache, monkeypatch
+):
+    def refused(path, message):
+        with pytest.raises(DataError, match=message):
+            extract_release(path, cache)
+        assert not list(cache.rglob("*lm1b*"))
+
+    held_out = {f"{HELD_OUT}/news.en.heldout-00000-of-00050": b"a .\n"}
+    linked = write_archive(tmp_path / "link.tar", held_out, "w")
+    with tarfile.open(linked, "a") as opened:
+        link = tarfile.TarInfo(f"{TRAINING}/news.en-00001-of-00100")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        opened.addfile(link)
+    refused(linked, "link.tar is an archive and not the lm1b release: unpack it")
+    whole = write_archive(tmp_path / "whole.tar.gz", ARCHIVED)
+    cut = tmp_path / "cut.tar.gz"
+    for n_bytes in (10, 200):
+        cut.write_bytes(whole.read_bytes()[:n_bytes])
+        refused(cut, "cut.tar.gz is a damaged archive")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(lm1b, "_extract", full)
+    refused(whole, "cannot extract .*whole.tar.gz to .*: No space left on device")
+    folder = write_release(tmp_path / RELEASE, held_out)
+    (folder / TRAINING).mkdir()
+    with pytest.raises(DataError, match="lacks the train files of lm1b"):
+        lm1b.read_release(folder, cache)
 
 
 def test_a_corpus_is_downloaded_once_or_unpacked(cache, site):
