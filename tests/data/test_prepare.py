@@ -5,6 +5,7 @@ import hashlib
 import json
 import tarfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from sublayer.data.corpora.lm1b import HELD_OUT, RELEASE, TRAINING, extract_rele
 from sublayer.data.corpora.named import CORPORA, find_sources
 from sublayer.data.corpora.published import PublishedFile, PublishedRelease
 from sublayer.data.corpora.python_docs import python_prose
+from sublayer.data.corpora.watched import fetched
 from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.documents import AS_FILES
@@ -116,7 +118,7 @@ def test_a_text_that_is_read_twice_is_refused(file, folder, cache, tmp_path):
             prepare(config_of(paths, documents=rule), cache=cache)
 
 
-def test_watched_texts_change_no_split(file, cache, tmp_path):
+def test_watched_texts_change_no_split(file, cache, tmp_path, monkeypatch):
     # Small files of SQuAD and RACE stand where those that are fetched are kept.
     squad = {"data": [{"paragraphs": [{"context": "One passage.", "qas": []}] * 2}]}
     write_release(cache / "corpora", {"dev-v1.1.json": json.dumps(squad).encode()})
@@ -139,6 +141,15 @@ def test_watched_texts_change_no_split(file, cache, tmp_path):
     data = prepare(config_of(file, **held_out), cache=cache)
     assert [raw(split) for split in data.splits()] == [TEXT, race, squad + race]
     assert data.test.sizes()["documents"] == 2
+    (cache / "corpora" / "dev-v1.1.json").unlink()
+    refuse = Mock(side_effect=DataError("dev-v1.1.json cannot be downloaded"))
+    monkeypatch.setattr("sublayer.data.corpora.watched.fetch", refuse)
+    for field, remedy in (
+        ("data.watch", "give its file or folder, data.watch = {squad = PATH}, or train without"),
+        ("data.test_path", "give another text, data.test_path = PATH"),
+    ):
+        with pytest.raises(DataError, match=f"^{field} = squad-dev: dev-v1.*ed; {remedy}"):
+            fetched("squad-dev", cache, field=field)
 
 
 def test_a_text_is_prepared_once_until_it_changes(file, cache):

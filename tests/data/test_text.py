@@ -6,6 +6,8 @@ import json
 import os
 import re
 from fractions import Fraction
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -239,6 +241,14 @@ def test_published_files_are_told_apart_by_their_content_and_sets_of_the_hub_nam
 
 
 @pytest.mark.all
+def test_a_data_set_that_the_hub_does_not_give_is_named_on_one_line(monkeypatch):
+    errors, refused = SimpleNamespace(DatasetsError=KeyError), Mock(side_effect=OSError("not\nnow"))
+    library = SimpleNamespace(load_dataset=refused, exceptions=errors)
+    monkeypatch.setattr("sublayer.data.text.hub.extra_module", lambda *_: library)
+    with pytest.raises(DataError, match=r"^hub:a/b@train cannot be fetched .*\(not now\)"):
+        HubSet("a/b").load()
+
+
 def test_a_data_set_of_the_hub_is_fetched_once(tmp_path, monkeypatch, cache):
     # A data set in a folder of the working directory, which the library takes for the hub's.
     datasets = pytest.importorskip("datasets")

@@ -5,12 +5,14 @@ import logging
 import math
 import os
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -331,7 +333,7 @@ def test_weights_of_another_format_are_converted_or_refused(tmp_path, caplog, dt
 
 
 @pytest.mark.parametrize("is_in_parts", [False, True])
-def test_a_copy_has_all_weights_in_one_file(tmp_path, is_in_parts):
+def test_a_copy_has_all_weights_in_one_file(tmp_path, is_in_parts, monkeypatch):
     original, copied = tmp_path / "original", tmp_path / "copied"
     original.mkdir()
     copied.mkdir()
@@ -353,3 +355,9 @@ def test_a_copy_has_all_weights_in_one_file(tmp_path, is_in_parts):
     assert not is_copy(copied, original)
     shutil.rmtree(copied)
     assert not is_copy(copied, original)
+    if is_in_parts:
+        copied.mkdir()
+        full = Mock(side_effect=SafetensorError("No space left on device"))
+        monkeypatch.setattr("sublayer.model.model_copy.save_file", full)
+        with pytest.raises(CheckpointError, match="cannot write .*: No space left on device"):
+            copy_model(original, copied)

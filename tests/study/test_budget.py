@@ -17,6 +17,7 @@ from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.study.arms import Arm, expand
 from sublayer.study.budget.budget import Measures, match_budgets
 from sublayer.study.budget.capacity import (
+    _first,
     batches,
     fits_memory,
     run_disk,
@@ -164,6 +165,13 @@ def test_the_largest_value_that_fits_is_found(settings):
     resources = replace(RESOURCES, memory_bytes=limit + PROGRAM_BYTES)
     found = smallest_change(loaded, 16, lambda recipe: fits_memory(recipe, 256, resources))
     assert found == tuple(settings)
+
+
+def test_values_that_other_settings_do_not_take_are_passed_over():
+    def is_enough(value):
+        return None if value % 3 else value <= 7
+
+    assert [_first(range(20, last, -1), is_enough) for last in (0, 4, 5, 7)] == [6, 6, 6, None]
 
 
 class Machine:

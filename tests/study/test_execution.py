@@ -271,6 +271,17 @@ def test_a_text_is_encoded_by_as_many_processes_as_the_run_has_threads(tmp_path,
     assert found == [min(threads, workers.MOST_PROCESSES)]
 
 
+def test_of_prepared_data_those_asked_for_last_are_kept(monkeypatch):
+    monkeypatch.setattr(shared_data, "prepare_data", lambda *_: object())
+    shared = shared_data.SharedData(most=2)
+    recipes = [load_recipe("gpt", [f"data.context={n}"]).recipe for n in (16, 32, 48)]
+    first, second = map(shared.of, recipes[:2])
+    assert shared.of(recipes[0]) is first
+    third = shared.of(recipes[2])
+    assert (shared.of(recipes[2]), shared.of(recipes[0])) == (third, first)
+    assert shared.of(recipes[1]) is not second
+
+
 @pytest.fixture
 def started(monkeypatch):
     made = Mock(side_effect=Child)

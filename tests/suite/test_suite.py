@@ -128,6 +128,8 @@ def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate, tmp_path, monkey
     refused = evaluate(suite.replace("seeds = 2\n", ""), "dec").refusal()
     assert "holds a run of another number of seeds" in refused
     assert evaluate(suite.replace("batch_sequences = 4", "seed = 7"), "dec").code == 2
+    refused = evaluate(suite.replace("set.data.held_out = 0.2", "set.model.n_heads = 3"), "dec")
+    assert "n_heads" in refused.refusal()
     stop = Mock(side_effect=Interrupted("saved; the same command with --resume resumes"))
     monkeypatch.setattr("sublayer.suite.answering.TaskMeasure.score", stop)
     error = evaluate(suite, "dec").err.splitlines()[-1]

@@ -61,6 +61,14 @@ def _read(path, content, **more):
     return read_table(Table(write(path, content), "review", label="stars", **more))
 
 
+def test_bytes_of_parquet_that_are_no_text_are_named_with_the_row_before(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    bad = arrow.Array.from_buffers(arrow.string(), 2, arrow.array([b"one", b"t\xffwo"]).buffers())
+    parquet.write_table(arrow.table({"text": bad}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="a.parquet: a text behind row 0 has byte 0xff, which is"):
+        list(read_records(tmp_path / "a.parquet"))
+
+
 @pytest.mark.parametrize("name, content, film, lines", [
     ("a.csv", CSV, FILM, "two\nlines"), ("a.csv", CSV.replace("\n", "\r\n"), FILM, "two\r\nlines"),
     ("a.tsv", CSV.replace(",", "\t"), 'a "fine" film\t really', "two\nlines"),
