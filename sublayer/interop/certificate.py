@@ -228,7 +228,17 @@ def _build(kind: Any, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
     with _quiet():
         config = kind.config_class(**settings)
         reading = {"state_dict": dict(tensors), "dtype": dtype, "local_files_only": True}
-        return kind.from_pretrained(None, config=config, **reading).eval()
+        try:
+            return kind.from_pretrained(None, config=config, **reading).eval()
+        except RuntimeError as error:
+            expected = kind(config).state_dict()
+            for name in sorted(expected.keys() & tensors.keys()):
+                shape = tensors[name].shape
+                if shape != expected[name].shape:
+                    raise CheckpointError(
+                        f"{name} has the shape {list(shape)}, and another by config.json"
+                    ) from error
+            raise
 
 
 def _compare(computed: Tensor, expected: Tensor) -> float:

@@ -318,6 +318,12 @@ def test_an_altered_config_is_refused_in_a_line_or_read(tmp_path, drawn):
         assert certificate["largest_difference"]["float64"] < 1e-12
 
 
+def test_a_table_of_sinusoids_of_another_length_is_refused_in_a_line(tmp_path):
+    folder = model_of("marian").save(tmp_path / "theirs", max_position_embeddings=99)
+    code, err = run_import(folder, tmp_path / "ours")
+    assert code == 2 and "has the shape [16, 12], and another by config.json" in err
+
+
 def shard(folder):
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
