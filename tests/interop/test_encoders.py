@@ -10,6 +10,8 @@ import torch
 
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.bert import encoder_names
+from sublayer.interop.bert.encoder_weights import leave_out_identity
 from sublayer.interop.huggingface.exchange import (
     export_huggingface,
     import_huggingface,
@@ -430,3 +432,17 @@ def test_published_vocabularies_make_the_same_ids_in_transformers(real_data, tmp
     again, whole = load_tokenizer(tmp_path), "\n".join(found).encode()
     assert again.encode(whole).tolist() == tokenizer.encode(whole).tolist()
     assert again.special_ids == tokenizer.special_ids
+
+
+EYE, ZERO = torch.eye(2), torch.zeros(2)
+
+
+@pytest.mark.parametrize("weight, bias, n_left", [
+    (EYE, ZERO, 0), (None, ZERO, 1), (EYE, None, 1), (EYE, ZERO + 1, 2), (2 * EYE, ZERO, 2),
+])  # fmt: skip
+def test_a_projection_that_is_there_and_changes_nothing_is_left_out(weight, bias, n_left):
+    given = zip(encoder_names.ALBERT.linear, (weight, bias), strict=True)
+    place = encoder_names.ALBERT.projection
+    weights = {place + end: each for end, each in given if each is not None}
+    leave_out_identity(weights, encoder_names.ALBERT)
+    assert len(weights) == n_left
