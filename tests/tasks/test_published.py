@@ -199,6 +199,13 @@ def test_another_archive_is_refused_and_not_kept(site, tmp_path, monkeypatch, me
         locate_files(TASKS["story_cloze"], cache=tmp_path)
 
 
+@pytest.mark.parametrize("name", RELEASES)
+def test_files_of_a_release_have_an_address_and_a_checksum(name):
+    for file in RELEASES[name].files:
+        assert file.url.startswith(("http://", "https://"))
+        assert file.algorithm == "sha256" and re.fullmatch("[0-9a-f]{64}", file.checksum)
+
+
 @pytest.mark.parametrize("name, files", [
     ("mnli", "MNLI/dev_matched.tsv"), ("ax", "AX.tsv"), ("sg_rte", "RTE/train.jsonl"),
     ("race", "RACE/test/middle/1.txt RACE/test/high/1.txt"),
