@@ -144,11 +144,11 @@ def test_forks_are_the_published_generator():
         assert fork(np.array([state], dtype=np.uint64), np.arange(3)).tolist() == outputs
 
 
-@pytest.mark.parametrize("most", [1, 1000])
-def test_an_order_is_that_of_the_seeds_whatever_is_in_memory(most, monkeypatch, tmp_path):
+@pytest.mark.parametrize("most, block", [(1, 64), (1, module._BLOCK), (1000, 64)])
+def test_an_order_is_that_of_the_seeds_whatever_is_in_memory(most, block, monkeypatch, tmp_path):
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path))
     monkeypatch.setattr(module, "_MOST", most)
-    monkeypatch.setattr(module, "_BLOCK", 64)
+    monkeypatch.setattr(module, "_BLOCK", block)
     expected = np.argsort(seeds(3, Purpose.WINDOW_ORDER, 2, 1000), kind="stable")
     found = random_order(3, Purpose.WINDOW_ORDER, 2, 1000)
     assert found.tolist() == expected.tolist()

@@ -30,6 +30,7 @@ from sublayer.study.report import arm_names
 from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.html import render_report, write_report
 from sublayer.study.report.messages import conditions
+from sublayer.study.report.number_format import format_quantity
 from sublayer.study.report.probe_figures import ProbedRun, put_probes
 from sublayer.study.report.same_quality_words import problems
 from sublayer.study.report.same_quality_words import rows as rows_of
@@ -260,3 +261,9 @@ def test_every_key_is_documented(tmp_path):
         written = json.loads(json.dumps(content, allow_nan=False))
         # The quartiles of a number are documented with it.
         assert {key.removesuffix("_quartiles") for key in keys(written)} <= documented
+
+
+@pytest.mark.parametrize("value, text", [(None, "–"), (0, "0 B"), (999, "999 B"), (1000, "1.00 kB"),
+    (1234, "1.23 kB"), (1e6, "1.00 MB"), (0.5, "0.500 B"), (12.34, "12.3 B")])  # fmt: skip
+def test_quantities_have_three_figures_and_a_prefix(value, text):
+    assert format_quantity(value, "B").replace("\xa0", " ") == text
