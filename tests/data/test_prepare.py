@@ -13,6 +13,7 @@ from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import CORPORA as NAMES
 from sublayer.data import training_text
 from sublayer.data.corpora import lm1b
+from sublayer.data.corpora.albert_intrinsic import read_passages
 from sublayer.data.corpora.lm1b import HELD_OUT, RELEASE, TRAINING, extract_release
 from sublayer.data.corpora.named import CORPORA, find_sources
 from sublayer.data.corpora.published import PublishedFile, PublishedRelease
@@ -150,6 +151,28 @@ def test_watched_texts_change_no_split(file, cache, tmp_path, monkeypatch):
     ):
         with pytest.raises(DataError, match=f"^{field} = squad-dev: dev-v1.*ed; {remedy}"):
             fetched("squad-dev", cache, field=field)
+
+
+def test_passages_are_read_from_lines_and_each_once(tmp_path, cache):
+    (tmp_path / "a.jsonl").write_text('{"article": "One."}\n\n{"article": "Zwölf."}\n')
+    one = {"paragraphs": [{"context": "One."}, {"context": "Two."}]}
+    (tmp_path / "b.json").write_text(json.dumps({"data": [one, one]}))
+    found = read_passages([str(tmp_path)], cache)
+    assert [each.read() for each in found] == [b"One.", "Zwölf.".encode(), b"Two."]
+    assert found[1].name == f"{tmp_path}/a.jsonl, document at line 3"
+
+
+@pytest.mark.parametrize("text, message", [
+    ("plain words", "line 1: not JSON: Expecting value"), ('{"text": "a"}', "line 1: no article"),
+    ('{"data": [{"paragraphs": [{"text": "a"}]}]}', "line 1: data without paragraphs that have a"),
+    ('{"data": [3]}', "line 1: data without paragraphs"), ("[]", "line 1: no article"),
+    ('{"article": "a"}\n{"article": 3}', "line 2: no article"),
+    ('{"article": "a"}\n{"article": "b"', "line 2: not JSON"),
+])  # fmt: skip
+def test_a_file_that_is_neither_of_squad_nor_of_race_is_named(tmp_path, cache, text, message):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_passages([str(tmp_path / "a.json")], cache)
 
 
 def test_a_text_is_prepared_once_until_it_changes(file, cache):
