@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import subprocess
 from fractions import Fraction
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -25,6 +26,7 @@ from sublayer.data.text.gutenberg import BOM, body_range
 from sublayer.data.text.hub import HubSet, parse_hub
 from sublayer.data.text.sentence_ends import split_sentences
 from sublayer.data.text.sentences import RULES, by_prose, by_spacy, sentence_cut, sentences_of
+from sublayer.data.text.sniffing import describe_encoding, describe_records
 from sublayer.data.text.splitting import SPLITS, divide
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.file_text import FileText
@@ -240,7 +242,39 @@ def test_published_files_are_told_apart_by_their_content_and_sets_of_the_hub_nam
         parse_hub("hub:a/b:c:d")
 
 
-@pytest.mark.all
+STORY = "Once upon a time there was a café by the sea.\n" * 40
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_wide_text_is_refused_with_the_command_that_converts_it(tmp_path, encoding):
+    (tmp_path / "book.txt").write_bytes(STORY.encode(encoding))
+    with pytest.raises(DataError, match="is text in UTF-") as refused:
+        read_path(str(tmp_path / "book.txt"), tmp_path)
+    command = re.search("`(.*)`", str(refused.value))[1]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    (converted,) = tmp_path.glob("utf8-*")
+    assert converted.read_text().lstrip("\ufeff") == STORY
+
+
+def test_text_that_is_not_utf8_is_said_with_its_first_such_byte(tmp_path):
+    latin, whole = tmp_path / "latin.txt", tmp_path / "whole.txt"
+    latin.write_bytes(STORY.encode("latin-1"))
+    whole.write_text("é" * 40_000)  # of which the first 64 KiB end within a character
+    assert f"{latin} is not UTF-8: byte 32 is 0xe9." in describe_encoding(latin)
+    assert describe_encoding(whole) is None
+
+
+@pytest.mark.parametrize("line, settings", [
+    ('{"text": "Of rivers.", "title": "A longer string"}', "data.documents=json reads"),
+    ('{"id": "7", "the body": "Of rivers."}', "json data.text_field='the body' reads"),
+    ('{"id": 7}', None), ('["Of rivers."]', None), ("{Of rivers.}", None),
+])  # fmt: skip
+def test_lines_of_json_that_are_read_as_they_are_are_said(tmp_path, line, settings):
+    (tmp_path / "rivers.jsonl").write_text(f"{line}\n{line}\n")
+    note = describe_records(tmp_path / "rivers.jsonl")
+    assert (note is None) if settings is None else (settings in note)
+
+
 def test_a_data_set_that_the_hub_does_not_give_is_named_on_one_line(monkeypatch):
     errors, refused = SimpleNamespace(DatasetsError=KeyError), Mock(side_effect=OSError("not\nnow"))
     library = SimpleNamespace(load_dataset=refused, exceptions=errors)
@@ -249,6 +283,7 @@ def test_a_data_set_that_the_hub_does_not_give_is_named_on_one_line(monkeypatch)
         HubSet("a/b").load()
 
 
+@pytest.mark.all
 def test_a_data_set_of_the_hub_is_fetched_once(tmp_path, monkeypatch, cache):
     # A data set in a folder of the working directory, which the library takes for the hub's.
     datasets = pytest.importorskip("datasets")
