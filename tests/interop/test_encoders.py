@@ -19,7 +19,7 @@ from sublayer.interop.huggingface.exchange import (
 )
 from sublayer.interop.huggingface.tokenizer_files import export_files
 from sublayer.interop.tensorflow.albert_tf import import_albert_tf
-from sublayer.interop.tensorflow.bundle_slices import _ordered
+from sublayer.interop.tensorflow.bundle_slices import _ordered, slice_key
 from sublayer.interop.tensorflow.crc32c import masked_crc32c
 from sublayer.interop.tensorflow.tensor_bundle import read_bundle
 from sublayer.loading import load
@@ -97,7 +97,7 @@ def field(number, value):
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def write_bundle(prefix, tensors, *, n_shards=2):
+def write_bundle(prefix, tensors, *, n_shards=2, more=()):
     """Write tensors in turn into shards, behind some unused bytes, and their index."""
     shards = [bytearray(b"unused") for _ in range(n_shards)]
     rows = [(b"", field(1, n_shards) + field(3, field(1, 1)))]
@@ -107,11 +107,23 @@ def write_bundle(prefix, tensors, *, n_shards=2):
         entry = field(1, DTYPES[tensor.dtype]) + field(2, shape) + field(3, shard)
         entry += field(4, len(shards[shard])) + field(5, len(raw))
         entry += varint(6 << 3 | 5) + masked_crc32c(raw).to_bytes(4, "little")
-        rows.append((name.encode(), entry))
+        rows.append((name if isinstance(name, bytes) else name.encode(), entry))
         shards[shard] += raw
     for number, content in enumerate(shards):
         Path(f"{prefix}.data-{number:05d}-of-{n_shards:05d}").write_bytes(content)
-    Path(f"{prefix}.index").write_bytes(sorted_table(rows))
+    Path(f"{prefix}.index").write_bytes(sorted_table([*rows, *more]))
+
+
+def write_sliced(prefix, whole, cuts):
+    """Write a tensor as the slices of some extents, each under TensorFlow's key."""
+    entry = field(1, 1) + field(2, b"".join(field(2, field(1, size)) for size in whole.shape))
+    pieces = {}
+    for extents in cuts:
+        places = [slice(start, None if n is None else start + n) for start, n in extents]
+        pieces[slice_key(b"w", tuple(extents))] = whole[tuple(places)]
+        sized = [field(1, start) + (b"" if n is None else field(2, n)) for start, n in extents]
+        entry += field(7, b"".join(field(1, each) for each in sized))
+    write_bundle(prefix, pieces, more=[(b"w", entry)])
 
 
 def sorted_table(rows):
@@ -352,6 +364,43 @@ def test_slices_are_sorted_by_numbers_of_as_many_bytes_as_they_take():
     codes = {-65: "3fbf", -64: "40", -1: "7f", 0: "80", 63: "bf", 64: "c040", 8191: "dfff"}
     codes[8192] = "e02000"
     assert {value: _ordered(value).hex() for value in codes} == codes
+
+
+@pytest.mark.parametrize("name, extents, key", [  # as TensorFlow 2.21 wrote them
+    (b"part1", ((0, 4), (4500, 4500)), b"\0part1\0\x01\x01\x02\x80\x84\xd1\x94\xd1\x94"),
+    (b"partTrue", ((667, 333), (0, 5)), b"\0partTrue\0\x01\x01\x02\xc2\x9b\xc1M\x80\x85"),
+    (b"big", ((9999999999, 1), (0, None)), b"\0big\0\x01\x01\x02\xfaT\x0b\xe3\xff\x81\x80\x7f"),
+])  # fmt: skip
+def test_slices_have_the_keys_that_tensorflow_gives_them(name, extents, key):
+    assert slice_key(name, extents) == key
+
+
+@pytest.mark.parametrize("cuts", [
+    [[(0, 2), (0, 5)], [(2, 1), (0, 5)], [(3, 4), (0, 5)]], [[(0, 7), (0, 3)], [(0, 7), (3, 2)]],
+    [[(3, 4), (0, None)], [(0, 3), (0, None)]], [[(0, None), (4, 1)], [(0, 7), (0, 4)]],
+    [[(0, 7), (0, 5)]],
+])  # fmt: skip
+def test_a_tensor_in_slices_along_an_axis_is_joined(tmp_path, cuts):
+    whole = torch.arange(35.0).view(7, 5)
+    write_sliced(tmp_path / "m", whole, cuts)
+    found = read_bundle(tmp_path / "m")
+    assert list(found) == ["w"] and torch.equal(found["w"], whole)
+
+
+FIRST, LAST = [(0, 3), (0, 5)], [(3, 4), (0, 5)]
+
+
+@pytest.mark.parametrize("cuts, message", [
+    ([FIRST, [(3, 4), (0, 2)], [(3, 4), (2, 3)]], r"they cut the axes \[0, 1\]"),
+    ([FIRST], "they end at element 3 of 7 of axis 0"), ([[(0, 7)]], "they do not have the 2 axes"),
+    ([FIRST, [(4, 3), (0, 5)]], "the one at element 4 of axis 0 does not fit"),
+    ([FIRST, [(2, 5), (0, 5)]], "the one at element 2 of axis 0 does not fit"),
+    ([FIRST, FIRST, LAST], "the one at element 0 of axis 0 does not fit"),
+])  # fmt: skip
+def test_slices_that_do_not_follow_each_other_are_refused(tmp_path, cuts, message):
+    write_sliced(tmp_path / "m", torch.ones(7, 5), cuts)
+    with pytest.raises(CheckpointError, match=f"'w' in slices that cannot be joined: {message}"):
+        read_bundle(tmp_path / "m")
 
 
 def test_a_checkpoint_of_tensorflow_is_read_and_every_byte_of_its_index_guarded(tmp_path):
