@@ -22,9 +22,9 @@ class Scoring(Table):
     """``score`` of a study or of its scale: what each run is scored on, and how.
 
     ``stride`` and ``tokens`` are of decoders, whose text is scored in windows: the tokens between
-    one window and the next, of which 1 gives each token the full context and ``context`` none that
-    another window has; and the most tokens that are scored, spread evenly, the same of all arms.
-    Left out, every token is scored, behind at least half a context.
+    one window and the next (1 gives each token the full context; with ``context`` windows do not
+    overlap), and the most tokens that are scored, spread evenly, the same of all arms. Left out,
+    every token is scored, behind at least half a context.
     """
 
     split: Literal["valid", "test"] = "test"
