@@ -101,23 +101,24 @@ def _in_turn(maps: list[packed_linear.PackedLinear], x: Tensor) -> Work:
     return lambda: next(every)(x)
 
 
-def attentions(n_tokens: int) -> dict[str, Work]:
-    """Causal attention of 4 heads of 64, 2,048 tokens, forward and backward.
+def attentions(n_tokens: int, d_head: int) -> dict[str, Work]:
+    """Causal attention of 4 heads, 2,048 tokens, forward and backward.
 
     By sequence, together, flash.
     """
-    projected = torch.randn(2048 // n_tokens, n_tokens, 3 * 256, requires_grad=True)
+    projected = torch.randn(2048 // n_tokens, n_tokens, 3 * 4 * d_head, requires_grad=True)
 
     def own(grain: int) -> None:
         with having(attention_cpu, "GRAIN", grain):
             q, k, v = split_heads(projected, 4)
             mixed: Tensor = attend_blockwise(
-                q, k, v, is_causal=True, mask=None, scale=0.125, p_dropout=0.0
+                q, k, v, is_causal=True, mask=None, scale=d_head**-0.5, p_dropout=0.0
             )
             mixed.sum().backward()  # type: ignore[no-untyped-call]
 
     def flash() -> None:
-        q, k, v = projected.view(*projected.shape[:2], 3, 4, 64).permute(2, 0, 3, 1, 4).unbind()
+        by_head = projected.view(*projected.shape[:2], 3, 4, d_head)
+        q, k, v = by_head.permute(2, 0, 3, 1, 4).unbind()
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         torch.autograd.backward(mixed.sum())
 
@@ -177,7 +178,11 @@ def main() -> None:
             for n, d in ((256, 256), (1024, 256), (256, 1024), (2048, 512), (8000, 256))
             for rows in (1, 4, 16, 64)
         ),
-        *((f"attention, T {n}", attentions(n)) for n in (64, 128, 256, 512, 1024)),
+        *(
+            (f"attention, heads of {d}, T {n}", attentions(n, d))
+            for d in (16, 32, 64)
+            for n in (64, 128, 256, 512, 1024)
+        ),
         *(
             (f"LSTM of {n} units, {share:.0%} real tokens", recurrences(n, share))
             for n in (128, 384, 1024)

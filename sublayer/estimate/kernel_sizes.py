@@ -20,6 +20,12 @@ Of fewer, the many small operations show, most where threads wait for each other
 programs.
 """
 
+NARROW_HEAD = 32
+"""Features of a head up to which PyTorch's fused attention is the faster one on a CPU in float32.
+
+Wider heads are faster by products of their own; benchmarks/kernel_choices.py.
+"""
+
 CPU_CHUNK_LOGITS = 1 << 22
 """Logits that the cross-entropy holds at a time.
 

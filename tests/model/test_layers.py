@@ -293,7 +293,7 @@ def keys_of(kind, n_queries, n_keys):
     ("together", B, 257, 260, "causal"), ("by sequence", 1, 131, 137, "causal"),
     ("fused", B, 131, 137, "causal"), ("together", B, 139, 139, "causal, padded"),
     ("by sequence", 1, 139, 139, "padded"), ("fused", 1, 139, 139, "causal, padded"),
-    ("by sequence", B, 131, 17, "all"),
+    ("by sequence", B, 131, 17, "all"), ("narrow", 0, 257, 257, "causal"),
 ])  # fmt: skip
 def test_attention_is_a_softmax(monkeypatch, kernel, n_biases, n_queries, n_keys, kind):
     monkeypatch.setattr(attention_cpu, "GRAIN", 0 if kernel == "by sequence" else 1 << 40)

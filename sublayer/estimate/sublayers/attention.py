@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.architecture.stacks import StackShape
-from sublayer.estimate.kernel_sizes import BLOCK_ROWS, GRAIN
+from sublayer.estimate.kernel_sizes import BLOCK_ROWS, GRAIN, NARROW_HEAD
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 from sublayer.estimate.sublayers.base import SublayerEstimate
 
@@ -47,7 +47,9 @@ class AttentionEstimate(SublayerEstimate):
         keys = step.sequences * length * 2 * self.width
         per_query = 2 * self.width + self.config.d_model
         queries = step.sequences * n_queries * per_query
-        weights = self.saved_weights(replace(step, context=n_queries), stack, n_queries * length)
+        is_fused = step.device != "cpu"
+        few = replace(step, context=n_queries)
+        weights = self.saved_weights(few, stack, n_queries * length, is_fused=is_fused)
         return step.narrow * (keys + queries) + weights
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
@@ -56,17 +58,19 @@ class AttentionEstimate(SublayerEstimate):
         features = step.narrow * n_projected * self.width
         length = stack_length(stack, step.lengths)
         n_seen = _n_causal(length) if stack.is_causal else length**2
-        weights = self.saved_weights(step, stack, n_seen)
+        weights = self.saved_weights(step, stack, n_seen, is_fused=self.is_fused(step, stack))
         return step.n_tokens(stack) * features + weights
 
-    def saved_weights(self, step: MicroBatch, stack: StackShape, n_seen: int) -> int:
-        """Sum the bytes of an example's ``n_seen`` attention weights; on a GPU of statistics.
+    def saved_weights(
+        self, step: MicroBatch, stack: StackShape, n_seen: int, *, is_fused: bool
+    ) -> int:
+        """Sum the bytes of an example's ``n_seen`` attention weights, or of their statistics.
 
-        The fused kernels there save the log of each query's partition function alone.
+        Fused kernels save the log of each query's partition function alone.
         """
         n_heads = self.config.n_heads
         n_tokens = step.n_tokens(stack)
-        if step.device == "cuda":
+        if is_fused:
             return n_tokens * FLOAT32_BYTES * n_heads
         length = stack_length(stack, step.lengths)
         n_per_token = n_heads * n_seen // length
@@ -88,13 +92,23 @@ class AttentionEstimate(SublayerEstimate):
         """Count gradients of queries, keys, values and their mix, and of a block's scores."""
         length = stack_length(stack, step.lengths)
         features = 4 * self.width  # queries, keys, values, their mix
-        scores = self.scores_per_key(step, length, length)
+        scores = 0 if self.is_fused(step, stack) else self.scores_per_key(step, length, length)
         return step.n_tokens(stack) * (features + scores)
+
+    def is_fused(self, step: MicroBatch, stack: StackShape) -> bool:
+        """Check whether a fused kernel attends, which keeps no weights, as ``attend`` chooses."""
+        config = step.config
+        is_narrow = self.d_head <= NARROW_HEAD and step.precision == "float32"
+        is_plain = stack.is_causal and not (config.dropout_attention or step.keeps_documents_apart)
+        is_biased = POSITIONS[config.positions].in_attention == "bias"
+        has_no_mask = step.objective.kind in ("causal", "translation")
+        on_cpu = is_narrow and is_plain and not is_biased and has_no_mask
+        return step.device != "cpu" or on_cpu
 
     def scores_per_key(self, step: MicroBatch, n_queries: int, n_keys: int) -> int:
         """Count what a backward pass holds of a block's scores, for each key of a micro-batch.
 
-        It goes by ``BLOCK_ROWS`` queries at a time on a CPU; the fused kernels of a GPU hold none.
+        It goes by ``BLOCK_ROWS`` queries at a time on a CPU; fused kernels hold none.
         """
         config = step.config
         if step.device != "cpu":
@@ -128,11 +142,15 @@ class CrossAttentionEstimate(AttentionEstimate):
         n_projected = 2 * step.n_tokens(stack) + 2 * step.n_read
         projected = step.narrow * n_projected * self.width
         n_seen = step.lengths.written * step.lengths.read
-        weights = self.saved_weights(step, stack, n_seen)
+        weights = self.saved_weights(step, stack, n_seen, is_fused=self.is_fused(step, stack))
         if step.precision == "float32":
             return projected + weights
         memory_cast = step.n_read * step.narrow * step.config.d_model
         return projected + weights + memory_cast
+
+    def is_fused(self, step: MicroBatch, stack: StackShape) -> bool:
+        """Check for a GPU: on a CPU a memory is masked, or may be."""
+        return step.device != "cpu"
 
     def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum nothing."""

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from sublayer.estimate.kernel_sizes import NARROW_HEAD
 from sublayer.model.context.keys import Keys, StepKeys
 from sublayer.model.kernels.attention_cpu import attend_blockwise
 from sublayer.model.kernels.attention_ragged import attend_ragged, is_supported
@@ -27,15 +28,15 @@ def attend(
     Weights are dropped with probability ``p_dropout``, and those kept scaled by
     ``1 / (1 - p_dropout)``; a step drops none. Every query sees a key at least.
 
-    On a CPU several queries take our own kernel (faster than SDPA's at every length measured, two
-    to four times in training, and SDPA has no fast dropout there); one query, a GPU and the
-    compiler take SDPA, and a GPU in the place of a mask the kernel without padding, where it has
-    what is asked (``attention_ragged.py``). A decoding step takes plain matrix products, which on
-    few rows are faster than either.
+    On a CPU several queries take our own kernel, faster than SDPA's with heads wider than
+    ``NARROW_HEAD``, in bfloat16, and under dropout, which SDPA has no fast kernel for there. Narrow
+    heads under causality alone, one query, a GPU and the compiler take SDPA, and a GPU in the place
+    of a mask the kernel without padding, where it has what is asked (``attention_ragged.py``). A
+    decoding step takes plain matrix products, which on few rows are faster than either.
     """
     if isinstance(keys, StepKeys):
         return _attend_by_softmax(q, k, v, keys.hidden, bias, scale)
-    if q.shape[2] > 1 and is_eager_cpu(q):
+    if q.shape[2] > 1 and is_eager_cpu(q) and not _is_narrow(q, k, keys, bias, p_dropout):
         return attend_blockwise(
             q,
             k,
@@ -68,6 +69,14 @@ def hide(bias: Float[Tensor, "N H T S"], keys: Keys) -> Float[Tensor, "B H T S"]
     if mask is None:
         return bias
     return bias.masked_fill(~mask, -torch.inf)
+
+
+def _is_narrow(q: Tensor, k: Tensor, keys: Keys, bias: Tensor | None, p_dropout: float) -> bool:
+    """Check for narrow heads of float32 or float64 under causality alone."""
+    is_plain = bias is None and keys.mask is None and not p_dropout
+    is_square = keys.is_causal and q.shape[2] == k.shape[2]
+    is_wide = q.dtype in (torch.float32, torch.float64)
+    return is_plain and is_square and is_wide and q.shape[3] <= NARROW_HEAD
 
 
 def _attend_fused(
