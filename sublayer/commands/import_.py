@@ -19,7 +19,7 @@ EXAMPLE = "sublayer import huggingface downloads/gpt2 --out runs/gpt2"
 SystemArgument = Annotated[
     Literal["huggingface", "albert-tf", "gpt1-numpy", "fairseq"],
     typer.Argument(
-        metavar="huggingface|albert-tf|gpt1-numpy|fairseq",
+        metavar="SYSTEM",
         help="The system whose format it has: huggingface for transformers' GPT-1, GPT-2, BERT, "
         "ALBERT, M2M100, Marian and T5, albert-tf for ALBERT's release in TensorFlow, "
         "gpt1-numpy for the arrays of GPT-1's release, "

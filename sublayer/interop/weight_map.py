@@ -1,6 +1,6 @@
 """Tensors by another system's names and ours, read and written with names and shapes checked."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,11 @@ from sublayer.estimate.cost import n_copies
 from sublayer.model.build import compose
 from sublayer.model.transformer import Transformer
 from sublayer.model.weights import check_float, computed_dtype, usable
+
+_WRAPPED = "module"
+"""What distributed training puts before the names of a model."""
+_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
+"""What other wrappers put into them, at any place."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +185,43 @@ def strip_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor
     for name, tensor in tensors.items():
         stripped[name.removeprefix(prefix)] = tensor
     return stripped
+
+
+def unwrap(
+    tensors: Mapping[str, Tensor], prefixes: Collection[str]
+) -> tuple[dict[str, Tensor], str | None]:
+    """Strip what wrappers of a model put into names; return the tensors, and a note of that.
+
+    Of ``torch.compile``, distributed training and FSDP the names are known; any other that begins
+    every name is stripped where it is none of ``prefixes``, those of known classes.
+
+    Raises CheckpointError where that makes two names one.
+    """
+    stripped: dict[str, Tensor] = {}
+    removed: dict[str, None] = {}
+    for name, tensor in tensors.items():
+        parts = name.split(".")
+        while parts[0] == _WRAPPED:
+            removed[parts.pop(0)] = None
+        kept = [part for part in parts if part not in _WRAPPERS]
+        removed |= dict.fromkeys(part for part in parts if part in _WRAPPERS)
+        short = ".".join(kept)
+        if short in stripped:
+            raise CheckpointError(
+                f"the weights hold {short} twice, as {name} too: leave one of them out"
+            )
+        stripped[short] = tensor
+    while len(first := {name.partition(".")[0] for name in stripped}) == 1:
+        (outer,) = first
+        prefix = f"{outer}."
+        if prefix in prefixes or not all(name.startswith(prefix) for name in stripped):
+            break
+        removed[outer] = None
+        stripped = strip_prefix(stripped, prefix)
+    if not removed:
+        return stripped, None
+    listed = ", ".join(f"{name}." for name in removed)
+    return stripped, f"{listed} in the names of tensors, of what wrapped the model, was stripped"
 
 
 def check_tied(tensors: Mapping[str, Tensor], copy: str, source: str) -> None:

@@ -370,6 +370,8 @@ def test_a_file_that_was_cut_is_refused(tmp_path, is_old):
     for length in range(0, len(content), len(content) // 9):
         cut.write_bytes(content[:length])
         check_refused(cut, "is damaged", by=import_fairseq)
+    cut.write_text("text,label\n")
+    check_refused(cut, "not a file that torch.save wrote", by=import_fairseq)
 
 
 def test_a_byte_that_was_changed_in_a_weight_is_noticed(tmp_path):

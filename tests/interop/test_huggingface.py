@@ -49,6 +49,8 @@ from tests.interop.folders import (
 from tests.interop.tiny import CLASSES, tiny
 
 TOKENS = torch.randint(23, (2, 13), generator=torch.Generator().manual_seed(5))
+SHARED, model_of = [HealthCheck.function_scoped_fixture], cache(tiny)
+WRAPPERS = ["module.", "_orig_mod.", "_forward_module.", "net."]
 
 
 def saved(folder, *, dtype=torch.float64, **fields):
@@ -133,6 +135,16 @@ def index(tensor, shard):
     return damage
 
 
+def adapter(folder):
+    (folder / "config.json").unlink()
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "a/b"}')
+
+
+def nested(folder):
+    (folder / "checkpoint-9").mkdir()
+    (folder / "config.json").rename(folder / "checkpoint-9" / "config.json")
+
+
 @pytest.mark.parametrize("damage, message", [
     (index("more", "a.safetensors"), "a.safetensors lacks more, which"),
     (index("more", "b.safetensors"), "b.safetensors is missing"),
@@ -144,7 +156,14 @@ def index(tensor, shard):
     (weights("gauge.weight", torch.ones(2)), r"hold gauge\.weight, which"),
     (weights("lm_head.weight", torch.ones(23, 12)), "lm_head.weight that differs"),
     (weights("transformer.ln_f.weight", torch.full((12,), torch.nan)), "ln_f.* not finite"),
-    (lambda folder: (folder / WEIGHTS).rename(folder / "pytorch_model.bin"), "is a pickle"),
+    (lambda folder: (folder / WEIGHTS).rename(folder / "pytorch_model.bin"), "a pickle.*load it"),
+    (lambda folder: (folder / WEIGHTS).rename(folder / "tf_model.h5"), "TensorFlow.*from_tf=True"),
+    (lambda folder: (folder / WEIGHTS).rename(folder / "model.fp16.safetensors"), "call it model"),
+    (lambda folder: (folder / WEIGHTS).write_text("version https://git-lfs.x/v1"), "git lfs pull"),
+    (adapter, "it is an adapter.*of 'a/b'.*merge_and_unload"),
+    (lambda folder: (folder / "config.json").rename(folder / "albert_config.json"), "albert-tf"),
+    (nested, "checkpoint-9 has: name that folder"),
+    (weights("module.wte.weight", torch.ones(23, 12)), "hold wte.weight twice|leave one of them"),
     (lambda folder: os.truncate(folder / WEIGHTS, 999), "model.safetensors is damaged or cut s"),
     (lambda folder: (folder / WEIGHTS).unlink(), "has no model.safetensors"),
     (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
@@ -154,6 +173,27 @@ def test_a_folder_that_does_not_fit_is_refused_by_name(tmp_path, damage, message
     saved(tmp_path / "gpt2")
     damage(tmp_path / "gpt2")
     check_refused(tmp_path / "gpt2", message)
+
+
+@settings(examples(12), suppress_health_check=SHARED)
+@given(st.sampled_from(list(CLASSES)), st.lists(st.sampled_from(WRAPPERS), min_size=1, max_size=3))
+def test_names_of_a_wrapped_model_are_stripped_with_a_note(tmp_path, name, wrappers):
+    place = tmp_path / "case"
+    shutil.rmtree(place, ignore_errors=True)
+    folder, prefix = model_of(name).save(place / "theirs"), "".join(wrappers)
+    change_weights(folder, lambda held: {prefix + each: held[each] for each in held})
+    certificate = import_huggingface(folder, place / "ours")
+    assert certificate["largest_difference"]["float64"] < 1e-9
+    assert all(each in certificate["weights"] for each in wrappers)
+
+
+def test_float64_judges_where_float32_rounds_by_more_than_is_allowed(tmp_path):
+    folder = saved(tmp_path / "gpt2", initializer_range=0.3) and tmp_path / "gpt2"
+    # Large offsets that cancel lose most digits of float32.
+    name = "transformer.ln_f.bias"
+    change_weights(folder, lambda held: held | {name: held[name] + 1e8})
+    certificate = import_huggingface(folder, tmp_path / "imported")["largest_difference"]
+    assert certificate["float64"] < 1e-4
 
 
 def test_without_transformers_nothing_is_compared_or_overwritten(tmp_path, monkeypatch):
@@ -269,8 +309,6 @@ literals = st.one_of(
     st.sampled_from(LITERALS),
     (st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)).map(json.dumps),
 )
-
-SHARED, model_of = [HealthCheck.function_scoped_fixture], cache(tiny)
 
 
 def names_of(name):

@@ -16,7 +16,9 @@ EXAMPLE = "sublayer completion bash --install"
 def command(
     shell: Annotated[
         Literal["bash", "zsh", "fish"] | None,
-        typer.Argument(metavar="bash|zsh|fish", help="Default: the shell that SHELL names."),
+        typer.Argument(
+            metavar="SHELL", help="bash, zsh or fish. Default: as the variable SHELL names it."
+        ),
     ] = None,
     install: Annotated[
         bool,

@@ -28,6 +28,7 @@ _METERS = tuple(
     f"fairseq.meters.{name}" for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
 )
 _ARCHIVE = b"PK\x03\x04"
+_PICKLE = b"\x80"
 # What reading a file that was cut or changed raises, beside what says so.
 _DAMAGES = (
     RuntimeError,
@@ -121,6 +122,12 @@ def _load(path: Path) -> Any:
             f"{path} is damaged, or no checkpoint of fairseq: it does not hold tensors"
         ) from None
     except _DAMAGES as error:
+        with open_file(path) as file:
+            first = file.read(len(_ARCHIVE))
+            if len(first) == len(_ARCHIVE) and not first.startswith((_ARCHIVE, _PICKLE)):
+                raise CheckpointError(
+                    f"{path} is no checkpoint of fairseq: it is not a file that torch.save wrote"
+                ) from None
         raise CheckpointError(f"{path} is damaged or cut short: {_first_line(error)}") from None
 
 

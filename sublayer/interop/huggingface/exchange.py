@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,13 @@ from sublayer.interop.huggingface.folder import (
 from sublayer.interop.huggingface.hub_models import fetch_model, is_hub_name
 from sublayer.interop.seq2seq.translator_tokenizer import describe_text
 from sublayer.interop.values import format_value
-from sublayer.interop.weight_map import read_pairs, strip_prefix, with_weights, write_pairs
+from sublayer.interop.weight_map import (
+    read_pairs,
+    strip_prefix,
+    unwrap,
+    with_weights,
+    write_pairs,
+)
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import Transformer
 from sublayer.model.weights import describe_conversion
@@ -55,6 +61,8 @@ class _Read:
     family: Family
     config: ClassConfig
     tensors: Mapping[str, Tensor]
+    unwrapped: str | None
+    """What was stripped off their names in the folder; None: nothing."""
 
 
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
@@ -85,7 +93,8 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     conversion = describe_conversion(read.tensors, model.embedding.weight.dtype)
     unknown = _describe_unknown(read.config, read.family)
     unread = read.family.describe_unread(folder)
-    certificate |= _noted("weights", conversion)
+    of_weights = [note for note in (read.unwrapped, conversion) if note]
+    certificate |= _noted("weights", "; ".join(of_weights) or None)
     certificate |= _noted("ignored", unknown)
     certificate |= _noted("tokenizer", unread)
     save_imported(model, out, certificate)
@@ -103,10 +112,11 @@ def read_huggingface(folder: Path) -> Transformer:
 def _read(folder: Path) -> _Read:
     content = read_content(folder / CONFIG)
     families = families_of(content)
-    held = read_tensors(folder)
+    prefixes = {family.prefix for family in families.values()}
+    held, unwrapped = unwrap(read_tensors(folder), prefixes)
     family = choose_family(families, content, held)
     try:
-        return _read_as(family, folder, content, held)
+        return replace(_read_as(family, folder, content, held), unwrapped=unwrapped)
     except CheckpointError as error:
         described = describe_class(families, content)
         if described is None:
@@ -128,7 +138,7 @@ def _read_as(family: Family, folder: Path, content: Content, held: Mapping[str, 
     model = with_weights(config, own if task is None else from_numbers(own, task.tasks[0]))
     model.task = task
     model.tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
-    return _Read(model, family, settings, tensors)
+    return _Read(model, family, settings, tensors, None)
 
 
 def save_imported(model: Transformer, out: Path, certificate: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,67 @@ from torch import Tensor
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.estimate.capacity import check_memory
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import check_file, check_name
+from sublayer.files.storage import check_file, check_name, open_file
 from sublayer.interop.config_reader import Content
 from sublayer.interop.values import format_value
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_SAFELY = (
+    "where transformers is installed, load it and save it again: "
+    "AutoModel.from_pretrained(FOLDER).save_pretrained(NEW), with the class that it is of, "
+    f"writes {WEIGHTS}"
+)
+_WITH_TRANSFORMERS_4 = (
+    "in an environment with transformers below 5 and {library}, "
+    "AutoModel.from_pretrained(FOLDER, {option}=True).save_pretrained(NEW), with the class that "
+    f"it is of, writes {WEIGHTS}"
+)
+_PICKLE = f"a pickle, which can run code and is never read: {_SAFELY}"
+_TENSORFLOW = _WITH_TRANSFORMERS_4.format(library="tensorflow", option="from_tf")
+_FLAX = _WITH_TRANSFORMERS_4.format(library="flax", option="from_flax")
+_FOREIGN_WEIGHTS = (
+    ("adapter_model.safetensors", "weights of an adapter alone: merge it into its model first"),
+    ("pytorch_model*.bin", _PICKLE),
+    ("tf_model*.h5", f"weights of TensorFlow: {_TENSORFLOW}"),
+    ("flax_model*.msgpack", f"weights of Flax: {_FLAX}"),
+    (
+        "*.gguf",
+        "weights of llama.cpp: load them by transformers' "
+        "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained(NEW)",
+    ),
+    ("*.onnx", "a graph of ONNX: name the folder of the model that it was made of"),
+    ("*.ckpt.index", "a checkpoint of TensorFlow: `sublayer import albert-tf` reads ALBERT's"),
+    (
+        "*.safetensors",
+        f"under a name that no index names: if it is the whole model, call it {WEIGHTS}",
+    ),
+    ("*.bin", _PICKLE),
+    ("*.pt", _PICKLE),
+    ("*.pth", _PICKLE),
+    ("*.ckpt", _PICKLE),
+    ("*.h5", f"weights of TensorFlow: {_TENSORFLOW}"),
+)
+"""Files that hold weights in another form, what they are, and the way on; the likeliest first."""
+_NO_WEIGHTS = ("training_args.bin", "optimizer.*", "scheduler.*", "rng_state*", "scaler.*")
+_FOREIGN_FOLDERS = (
+    (
+        "params_shapes.json",
+        "the arrays of GPT-1's release: `sublayer import gpt1-numpy` reads them",
+    ),
+    ("albert_config.json", "ALBERT's release in TensorFlow: `sublayer import albert-tf` reads it"),
+    ("*.ckpt.index", "a checkpoint of TensorFlow: `sublayer import albert-tf` reads ALBERT's"),
+    ("dict*.txt", "a checkpoint of fairseq: `sublayer import fairseq` reads its translators"),
+    ("model_index.json", "a pipeline of diffusers: name the folder within it that holds the model"),
+    ("*/config.json", ""),
+    ("snapshots/*/config.json", ""),
+    (
+        "*.gguf",
+        "a file of llama.cpp: load it by transformers' "
+        "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained(NEW)",
+    ),
+)
+"""Files of folders that are no model's of transformers, and what these are; else the one meant."""
+_POINTER = b"version https://git-lfs"
 _SHARD = re.compile(r"[^/\\\0]+\.safetensors")
 # What a checkpoint may hold: weights, and masks and numbers of positions that older versions saved
 # with them.
@@ -30,12 +86,45 @@ def read_json(path: Path) -> dict[str, Any]:
 
     Raises CheckpointError where the file is missing or is something else.
     """
+    check_no_pointer(path)
     try:
         return read_json_object(path, CheckpointError)
     except FileNotFoundError:
+        foreign = _describe_folder(path.parent)
         raise CheckpointError(
-            f"{path.parent} is not a HuggingFace folder: it has no {path.name}"
+            f"{path.parent} is not a HuggingFace folder: it has no {path.name}{foreign}"
         ) from None
+
+
+def check_no_pointer(path: Path) -> None:
+    """Raise CheckpointError where a file is what Git keeps in the place of a large one."""
+    if not path.is_file():
+        return
+    with suppress(OSError), open_file(path) as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise CheckpointError(
+                f"{path} is a pointer of Git LFS, not the file: fetch it with `git lfs pull` there"
+            )
+
+
+def _describe_folder(folder: Path) -> str:
+    """Say which foreign state a folder without a config is in; nothing where it is none known."""
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file():
+        base = format_value(read_json(adapter).get("base_model_name_or_path"))
+        return (
+            f", but an {adapter.name}: it is an adapter (LoRA) of {base}, not a model. Merge it "
+            f"first with peft: AutoPeftModelForCausalLM.from_pretrained({str(folder)!r})"
+            ".merge_and_unload().save_pretrained(NEW), or another task's class; then import NEW"
+        )
+    for pattern, what in _FOREIGN_FOLDERS:
+        found = sorted(folder.glob(pattern))
+        if not found:
+            continue
+        if what:
+            return f", but {found[0].name}: it is {what}"
+        return f"; {found[-1].parent} has: name that folder"
+    return ""
 
 
 def read_content(path: Path) -> Content:
@@ -50,24 +139,18 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Read all tensors of a folder, from ``model.safetensors`` or its shards, onto the CPU.
 
     They are of the types that they have there. Raises CheckpointError where a file is missing or
-    damaged, and where there are only pickles, which are never read; ConfigError where they are
-    larger than the memory.
+    damaged, and where there are weights of another form alone, with the way on; ConfigError where
+    they are larger than the memory.
     """
     if (folder / WEIGHTS).is_file():
         _check_sizes([folder / WEIGHTS])
         return _load(folder / WEIGHTS)
     if (folder / INDEX).is_file():
         return _read_shards(folder)
-    pickles: list[str] = []
-    for pattern in _PICKLES:
-        pickles.extend(path.name for path in folder.glob(pattern))
-    pickles.sort()
-    if pickles:
-        raise CheckpointError(
-            f"{folder / pickles[0]} is a pickle, which can run code and is never read: "
-            "save the model again with transformers' "
-            f"save_pretrained(..., safe_serialization=True), which writes {WEIGHTS}"
-        )
+    for pattern, what in _FOREIGN_WEIGHTS:
+        for path in sorted(folder.glob(pattern)):
+            if not any(path.match(name) for name in _NO_WEIGHTS):
+                raise CheckpointError(f"{folder} has no {WEIGHTS}, but {path.name}: it is {what}")
     raise CheckpointError(f"{folder} has no {WEIGHTS}")
 
 
@@ -137,6 +220,7 @@ def _check_sizes(paths: Sequence[Path]) -> None:
 
 
 def _load(path: Path) -> dict[str, Tensor]:
+    check_no_pointer(path)
     try:
         check_file(path)
         with safe_open(path, framework="pt") as file:
