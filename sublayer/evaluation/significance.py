@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sublayer.config.objectives.translation import BleuTokenizer
 from sublayer.evaluation.bleu import check_lines, count_lines, metric
 
 SEED = 12345
@@ -41,12 +42,14 @@ def compare_translations(
     references: Sequence[str],
     *,
     lowercase: bool = False,
+    tokens: BleuTokenizer = "13a",
 ) -> Paired:
     """Compare two systems' translations of the same lines by a measure.
 
     The measures are bleu, of words, and sacrebleu and chrf, of texts. Lines are resampled 1,000
     times for the interval (paired bootstrap), and exchanged between the systems 10,000 times for p
-    (approximate randomisation). ``lowercase``: all in lower case.
+    (approximate randomisation). ``lowercase``: all in lower case. ``tokens``: sacreBLEU's
+    tokenizer of sacrebleu.
 
     Raises DataError where numbers of lines differ or there are none, ConfigError where sacrebleu
     is not installed. Source: Koehn 2004; Riezler and Maxwell 2005.
@@ -58,9 +61,9 @@ def compare_translations(
     """
     for lines in (texts, others):
         check_lines(lines, references)
-    measure = metric(name, lowercase=lowercase)
-    counts = count_lines(name, texts, references, lowercase=lowercase)
-    other_counts = count_lines(name, others, references, lowercase=lowercase)
+    measure = metric(name, lowercase=lowercase, tokens=tokens)
+    counts = count_lines(name, texts, references, lowercase=lowercase, tokens=tokens)
+    other_counts = count_lines(name, others, references, lowercase=lowercase, tokens=tokens)
     ours = counts.counts.astype(np.float64)
     theirs = other_counts.counts.astype(np.float64)
     value = _score(measure, ours.sum(0))

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 
 from sublayer.config.fields.file_tables import first_problem
 from sublayer.config.layering.sources import read_toml
+from sublayer.config.objectives.translation import BleuTokenizer
 from sublayer.config.presets import DEFAULT, preset_names
 from sublayer.config.probes import check_names
 from sublayer.config.table import Table
@@ -61,12 +62,16 @@ class TextTable(Table):
 
 
 class PairsTable(Table):
-    """An entry of ``[[pairs]]``: lines to translate, and a translation of each."""
+    """An entry of ``[[pairs]]``: lines to translate, and a translation of each.
+
+    ``bleu_tokenizer`` is sacreBLEU's, by default that of each translator's target language.
+    """
 
     source: str = Field(min_length=1)
     target: str = Field(min_length=1)
     name: str | None = Field(None, min_length=1)
     lowercase: bool = False
+    bleu_tokenizer: BleuTokenizer | None = None
 
     @property
     def label(self) -> str:

@@ -5,11 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from sublayer.config.objectives.translation import BleuTokenizer, bleu_tokenizer_of
 from sublayer.counts import count
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.decode.translate import translate_lines
 from sublayer.errors import DataError
-from sublayer.evaluation.bleu import LineCounts, count_lines, metric, score_of_counts
+from sublayer.evaluation.bleu import (
+    LineCounts,
+    check_bleu_tokenizer,
+    count_lines,
+    score_of_counts,
+)
 from sublayer.evaluation.significance import N_RESAMPLES, SEED
 from sublayer.files.lines import decoded, read_lines
 from sublayer.files.paths import expanded
@@ -34,7 +40,7 @@ class Bleu(Measure):
     """
 
     def __init__(self, pairs: PairsTable) -> None:
-        metric(_MEASURE, lowercase=pairs.lowercase)
+        check_bleu_tokenizer(pairs.bleu_tokenizer or "13a")
         self._pairs = pairs
         self._sources = _lines(pairs.source)
         self._references = _lines(pairs.target)
@@ -71,13 +77,21 @@ class Bleu(Measure):
                 f"{candidate.name}, {column.label}: {count(n_long, 'line')} longer than the model "
                 "reads, scored as empty"
             )
-        others = {COPIED: {column.name: self._scored(self._sources)}}
-        return Found(self.columns, {column.name: self._scored(texts)}, others, notes)
+        tokens = self._pairs.bleu_tokenizer
+        tokens = tokens or bleu_tokenizer_of(model.tokenizer.target.language)
+        counted = self._counted(texts, tokens)
+        if tokens != "13a":
+            notes.append(f"{candidate.name}, {column.label}: {counted.signature}")
+        others = {COPIED: {column.name: _cell(self._counted(self._sources, tokens))}}
+        return Found(self.columns, {column.name: _cell(counted)}, others, notes)
 
-    def _scored(self, texts: Sequence[str]) -> Cell:
+    def _counted(self, texts: Sequence[str], tokens: BleuTokenizer) -> LineCounts:
         lowercase = self._pairs.lowercase
-        counts = count_lines(_MEASURE, texts, self._references, lowercase=lowercase)
-        return Cell(counts.value, error=bootstrap_error(counts))
+        return count_lines(_MEASURE, texts, self._references, lowercase=lowercase, tokens=tokens)
+
+
+def _cell(counts: LineCounts) -> Cell:
+    return Cell(counts.value, error=bootstrap_error(counts))
 
 
 def bootstrap_error(counts: LineCounts) -> float | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sublayer.commands.evaluate.options import (
     AgainstOption,
     AnswerOption,
+    BleuTokenizerOption,
     ChooseOption,
     CompoundsOption,
     CorpusOption,
@@ -70,6 +71,7 @@ def command(
     average: AverageOption = None,
     lowercase: LowercaseOption = False,
     compounds: CompoundsOption = False,
+    bleu_tokenizer: BleuTokenizerOption = None,
     against: AgainstOption = None,
     answer: AnswerOption = None,
     task: TaskOption = None,
@@ -105,6 +107,7 @@ def command(
         **beam_options(beam, rule, penalty, max_length_ratio, max_length_offset),
         "lowercase": lowercase or None,
         "compounds": compounds or None,
+        "bleu_tokenizer": bleu_tokenizer,
         "against": against,
         "answer": answer,
         "task": task,

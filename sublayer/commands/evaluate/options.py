@@ -7,6 +7,7 @@ import typer
 
 from sublayer.commands.shared import candidates
 from sublayer.config.limits import LONGEST_WINDOW
+from sublayer.config.objectives.translation import BleuTokenizer
 
 SuiteOption = Annotated[
     Path | None,
@@ -122,6 +123,14 @@ CompoundsOption = Annotated[
         "--compounds",
         help="Also score a translator's words after every hyphen within a word was made one of "
         "its own (WMT14): higher than BLEU otherwise is.",
+    ),
+]
+BleuTokenizerOption = Annotated[
+    BleuTokenizer | None,
+    typer.Option(
+        "--bleu-tokenizer",
+        help="sacreBLEU's tokenizer of a translator's BLEU. Default: the run's "
+        "(see `sublayer fields objective.bleu_tokenizer`).",
     ),
 ]
 AgainstOption = Annotated[

@@ -9,6 +9,24 @@ from sublayer.config.table import field
 from sublayer.config.text.corpora import PARALLEL_CORPORA, source_names
 from sublayer.errors import ConfigError
 
+BleuTokenizer = Literal["13a", "zh", "ja-mecab", "ko-mecab", "intl", "char", "flores200"]
+"""sacreBLEU's tokenizers, by its names."""
+BLEU_LANGUAGES: dict[BleuTokenizer, tuple[str, ...]] = {
+    "zh": ("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh", "cn"),
+    "ja-mecab": ("ja", "jpn", "jp"),
+    "ko-mecab": ("ko", "kor", "kr"),
+    # Written without spaces between words: Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha.
+    "char": ("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib", "dz"),
+}
+"""The languages, by their codes, that are not scored with 13a."""
+
+
+def bleu_tokenizer_of(language: str) -> BleuTokenizer:
+    """Return sacreBLEU's tokenizer for a target language, by its code, such as zh or zh-CN."""
+    code = language.lower().replace("_", "-").split("-")[0]
+    return next((name for name, codes in BLEU_LANGUAGES.items() if code in codes), "13a")
+
+
 _WITHOUT_END = ("bytes", "characters", "bpe")
 
 
@@ -39,6 +57,14 @@ class TranslationObjective(ObjectiveTable):
         "denominator of its softmax (T5: 1e-4).",
         ge=0.0,
         le=LARGEST_FACTOR,
+    )
+    bleu_tokenizer: BleuTokenizer | None = field(
+        None,
+        "sacreBLEU's tokenizer of BLEU: 13a and intl divide punctuation from words between spaces; "
+        "zh, ja-mecab and ko-mecab find the words of Chinese, Japanese and Korean; char takes each "
+        "character as one. flores200 needs its model in sacreBLEU's folder.",
+        derived="zh, ja-mecab and ko-mecab by data.target_language; char of Thai, Lao, Khmer, "
+        "Burmese and Tibetan; 13a of others",
     )
     beam: int = field(
         5,

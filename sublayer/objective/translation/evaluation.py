@@ -5,7 +5,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.objectives.translation import TranslationObjective
+from sublayer.config.objectives.translation import (
+    BleuTokenizer,
+    TranslationObjective,
+    bleu_tokenizer_of,
+)
 from sublayer.config.recipe import Recipe
 from sublayer.counts import count
 from sublayer.data.parallel.sources import PairText
@@ -16,8 +20,9 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.bleu import (
     COMPOUNDS,
     Lines,
+    check_bleu_tokenizer,
+    count_translations,
     reference_lines,
-    score_translations,
     translated_lines,
 )
 from sublayer.evaluation.significance import compare_translations
@@ -39,6 +44,8 @@ BEAM_OPTIONS = {
 }
 """Options of commands that translate, and the settings of the beam that they give."""
 _DEFAULT_SENTENCES = 32
+_FEWEST_WORDS = 2
+"""Words of a reference, in the mean, below which BLEU says little."""
 _LABELS = {
     "bleu": "BLEU of words",
     "sacrebleu": "BLEU of text",
@@ -71,6 +78,7 @@ def evaluate_translator(asked: Evaluation) -> dict[str, Any]:
 
     With the option ``lowercase`` capitals do not count; of a model that knows none they never do.
     ``against`` is another translator, or a file with a translation on each line, to compare with;
+    ``bleu_tokenizer`` is sacreBLEU's, of which the run's objective or its language has another;
     ``compounds`` adds BLEU with compounds split, which a run whose words are divided at hyphens has
     in any case, and those of ``BEAM_OPTIONS`` change the beam.
 
@@ -86,19 +94,25 @@ def evaluate_translator(asked: Evaluation) -> dict[str, Any]:
             f"{asked.run} does not belong to a run, so it has no text of its own: "
             "use `sublayer translate`"
         )
+    objective = recipe.objective
+    assert isinstance(objective, TranslationObjective), "the row is of translation"
+    tokens = options.get("bleu_tokenizer") or objective.bleu_tokenizer
+    tokens = tokens or bleu_tokenizer_of(model.tokenizer.target.language)
+    check_bleu_tokenizer(tokens)
     keep_freed_memory()
     pairs = asked.own_text().pairs
     settings = beam_settings(recipe, options)
     against = options.get("against")
-    other = None if against is None else _other(against, asked, pairs, settings)
+    other = None if against is None else _other(against, asked, pairs, settings, tokens)
     translations = _translate(model, asked, pairs, settings, "translated")
-    ours = translated_lines([each.ids for each in translations], model.tokenizer)
-    references = reference_lines(pairs, model.tokenizer)
-    lowercase = "lowercase" in options or recipe.data.lowercase
+    ours = translated_lines([each.ids for each in translations], model.tokenizer, tokens)
+    references = reference_lines(pairs, model.tokenizer, tokens)
+    lowercase = "lowercase" in options or bool(recipe.data.lowercase)
     compounds = "compounds" in options or recipe.data.moses_hyphens
-    scores = score_translations(ours, references, lowercase=lowercase, compounds=compounds)
-    values = {name: score.value for name, score in scores.items()}
-    signatures = {name: score.signature for name, score in scores.items()}
+    counted = count_translations(ours, references, lowercase=lowercase, compounds=compounds)
+    values = {name: lines.value for name, lines in counted.items()}
+    signatures = {name: lines.signature for name, lines in counted.items()}
+    n_words = int(counted["sacrebleu"].counts[:, 1].sum())
     result: dict[str, Any] = {
         **values,
         "signature": signatures,
@@ -107,6 +121,7 @@ def evaluate_translator(asked: Evaluation) -> dict[str, Any]:
         "unknown_tokens": sum(each.n_unknown for each in translations),
         "empty_sources": sum(not pair.source_words for pair in pairs),
         "empty_references": sum(not pair.target_words for pair in pairs),
+        "reference_words": n_words,
         "beam": settings.beam,
         "length_rule": settings.rule,
         "length_penalty": settings.penalty,
@@ -136,7 +151,11 @@ def _translate(
 
 
 def _other(
-    against: Path, asked: Evaluation, pairs: Sequence[PairText], settings: BeamSettings
+    against: Path,
+    asked: Evaluation,
+    pairs: Sequence[PairText],
+    settings: BeamSettings,
+    tokens: BleuTokenizer,
 ) -> tuple[Sequence[str], Sequence[str] | None]:
     """Return another's translations as texts and, where it divides words as ours does, as words."""
     if against.is_file():
@@ -155,7 +174,7 @@ def _other(
         # What the run's rules divided the other was not trained on.
         pairs = [_with_source_words(pair, theirs.source) for pair in pairs]
     translations = _translate(other, asked, pairs, settings, f"translated by {against}")
-    lines = translated_lines([each.ids for each in translations], theirs)
+    lines = translated_lines([each.ids for each in translations], theirs, tokens)
     divides_alike = theirs.target.content() == mine.target.content()
     return lines.texts, lines.words if divides_alike else None
 
@@ -193,7 +212,12 @@ def _compare(
         )
     for name in ("sacrebleu", "chrf"):
         compared[name] = compare_translations(
-            name, ours.texts, texts, references.texts, lowercase=lowercase
+            name,
+            ours.texts,
+            texts,
+            references.texts,
+            lowercase=lowercase,
+            tokens=references.tokens,
         )
     return {name: asdict(paired) for name, paired in compared.items()}
 
@@ -235,6 +259,12 @@ def _caveats(result: Mapping[str, Any]) -> list[str]:
     if result["too_long"]:
         lines.append(
             f"{count(result['too_long'], 'line')} longer than the model reads, scored as empty"
+        )
+    if result["reference_words"] < _FEWEST_WORDS * result["lines"]:
+        lines.append(
+            f"BLEU finds {count(result['reference_words'], 'word')} in "
+            f"{count(result['lines'], 'reference')}, too few for its 4-grams: of text without "
+            "spaces give --bleu-tokenizer char, or the language's own; chrF reads characters"
         )
     for side in ("sources", "references"):
         n_empty = result[f"empty_{side}"]

@@ -5,14 +5,18 @@ from dataclasses import replace
 
 import torch
 
-from sublayer.config.objectives.translation import TranslationObjective
+from sublayer.config.objectives.translation import (
+    BleuTokenizer,
+    TranslationObjective,
+    bleu_tokenizer_of,
+)
 from sublayer.config.recipe import Recipe
 from sublayer.data.split import Split
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.evaluation.bleu import (
     COMPOUNDS,
+    check_bleu_tokenizer,
     count_translations,
-    metric,
     reference_lines,
     reference_words,
     scored_words,
@@ -56,8 +60,14 @@ def _build(model: Transformer, config: TranslationObjective, seed: int) -> Trans
 
 
 def _check_scoring(recipe: Recipe) -> None:
-    if recipe.train.best_by == "bleu":
-        metric("bleu", lowercase=False)
+    tokens = _bleu_tokenizer(recipe)
+    if recipe.train.best_by == "bleu" or tokens is not None:
+        check_bleu_tokenizer(tokens or bleu_tokenizer_of(recipe.data.target_language or ""))
+
+
+def _bleu_tokenizer(recipe: Recipe) -> BleuTokenizer | None:
+    assert isinstance(recipe.objective, TranslationObjective), "the row is of translation"
+    return recipe.objective.bleu_tokenizer
 
 
 def _score(
@@ -84,10 +94,11 @@ def _score_test(
 ) -> Scored:
     assert isinstance(recipe.objective, TranslationObjective), "the row is of translation"
     translations = translate_ids(model, split.pairs, BeamSettings.of(recipe.objective), processes)
+    tokens = _bleu_tokenizer(recipe)
     counted = count_translations(
-        translated_lines(translations, model.tokenizer),
-        reference_lines(split.pairs, model.tokenizer),
-        lowercase=recipe.data.lowercase,
+        translated_lines(translations, model.tokenizer, tokens),
+        reference_lines(split.pairs, model.tokenizer, tokens),
+        lowercase=bool(recipe.data.lowercase),
         compounds=recipe.data.moses_hyphens,
     )
     nats = nats_of_pairs(model, scoring_batches(recipe, split), processes)
@@ -106,8 +117,9 @@ def _greedy_bleu(
     device = model.embedding.weight.device.type
     with evaluating(model), torch.autocast(device, enabled=False):
         translations = translate(model, split.pairs, GREEDY, processes)
-    words = scored_words(translations, model.tokenizer)
-    return tokenized_bleu(words, reference_words(split.pairs, model.tokenizer)).value
+    tokens = _bleu_tokenizer(recipe)
+    words = scored_words(translations, model.tokenizer, tokens)
+    return tokenized_bleu(words, reference_words(split.pairs, model.tokenizer, tokens)).value
 
 
 def _bleu(name: str, label: str, unit: str) -> Metric:
@@ -139,7 +151,7 @@ TRANSLATION = Family(
         ),
         Metric("loss", "nats per token", is_lower_better=True, from_items=LOSS_OF_ITEMS),
     ),
-    options=(*BEAM_OPTIONS, "lowercase", "compounds", "against"),
+    options=(*BEAM_OPTIONS, "lowercase", "compounds", "bleu_tokenizer", "against"),
     evaluation=evaluate_translator,
     rendering=render_translator,
     description=describe_translator,
