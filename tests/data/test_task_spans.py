@@ -60,6 +60,16 @@ def test_a_word_is_found_in_its_tokens(name):
         assert word in found and found.strip("'s,.") in (word, word.strip("s"))
 
 
+def test_each_word_of_a_run_of_unknown_ones_is_found():
+    text = "the 東京 京都, 大阪 points"
+    for name in ("unigram", "t5", "library unigram", "wordpiece", "word-bpe"):
+        placed = encode_with_offsets(_tokenizer(name), text)
+        for word in ("東京", "大阪"):
+            start = text.index(word)
+            touched = placed.covering(start, start + len(word))
+            assert text[placed.slice(*touched, text)] == word, name
+
+
 def _texts():
     letters = ("½", "ﬁ", "İ", "ß", "Σ", "ς", "a\u0301", "\u200b", "\u00ad", "東京", "😀", "▁")
     not_letters = ("\ud800", "\uffff", "\ufffd", "“", "’", "…", "''", "3,", "\u2028", "\n", " ")

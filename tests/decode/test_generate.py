@@ -457,6 +457,18 @@ def test_an_encoder_reads_a_sentinel_for_each_gap_and_no_added_space():
         assert [TOKENIZER.names[id_] for id_ in source[-2:]] == last
 
 
+def test_text_behind_a_gap_inside_a_word_begins_no_word():
+    for text, pieces in (
+        ("be<extra_id_0>her", ["h", "er"]), ("a<extra_id_0>the cat", ["the", "▁cat"]),
+        ("<extra_id_0>Ж her", ["<unk>", "▁her"]), ("a <extra_id_0> her", ["▁her"]),
+    ):  # fmt: skip
+        words = train_tokenizer(
+            "unigram", [b"the mother and her other cat; there"], vocab_size=60, sentinels=3
+        )
+        _, after = prompt_with_gaps(words, text).ids
+        assert "".join(words.names[id_] for id_ in after) == "".join(pieces), text
+
+
 @pytest.mark.parametrize("text, written, fills, unplaced", [
     (PROMPT, [A, 20, A], [[20], None], []), (PROMPT, [B, 20, A, 21], [[21], [20]], []),
     (PROMPT, [A, 20, B, 21, A, 22], [[20], [21]], [22]),

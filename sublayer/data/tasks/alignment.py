@@ -1,5 +1,6 @@
 """Pieces aligned with the text that they were made of, whatever was done to it before."""
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
@@ -7,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sublayer.data.arrays import Ints, TokenIds
+from sublayer.data.arrays import Bools, Ints, TokenIds
 from sublayer.data.tokenizers.base import Tokenizer
 
 _ANYTHING = "\uffff"
@@ -31,7 +32,8 @@ def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
 
     Text and pieces are compared character by character, without capitals, accents, whitespace,
     marks of width and kinds of quotes, so that they are mostly equal. A token of which no character
-    is found, as none is of the unknown one, stands for what lies between its neighbours.
+    is found, as none is of the unknown one, stands for what lies between its neighbours; of several
+    each for a word of that, or a character, where there are as many.
     """
     texts = _texts.setdefault(tokenizer, {})
     for id_ in set(ids.tolist()) - texts.keys():
@@ -51,10 +53,33 @@ def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
     is_found[tokens] = True
     ends_before = np.maximum.accumulate(ends)
     starts_behind = np.minimum.accumulate(starts[::-1])[::-1]
-    return (
-        np.where(is_found, starts, np.minimum(ends_before, starts_behind)),
-        np.where(is_found, ends, np.maximum(ends_before, starts_behind)),
-    )
+    starts = np.where(is_found, starts, np.minimum(ends_before, starts_behind))
+    ends = np.where(is_found, ends, np.maximum(ends_before, starts_behind))
+    is_unknown = np.array([piece == _ANYTHING for piece in pieces], dtype=np.bool_)
+    _divide_unknown(text, is_found, is_unknown, starts, ends)
+    return starts, ends
+
+
+def _divide_unknown(
+    text: str, is_found: Bools, is_unknown: Bools, starts: Ints, ends: Ints
+) -> None:
+    """Give each unknown token of a run its word, or its character, where there are as many."""
+    bounds = np.flatnonzero(np.diff(np.concatenate(([True], is_found, [True]))))
+    for first, stop in bounds.reshape(-1, 2).tolist():
+        unknown = first + np.flatnonzero(is_unknown[first:stop])
+        if not len(unknown):
+            continue
+        at, end = int(starts[first]), int(ends[first])
+        for pattern in (r"\S+", r"\S"):
+            spans = [match.span() for match in re.compile(pattern).finditer(text, at, end)]
+            if len(spans) == len(unknown):
+                starts[unknown], ends[unknown] = np.array(spans).T
+                # A mark of a space has no characters, and stands where what follows begins.
+                behind = np.searchsorted(unknown, np.arange(first, stop))
+                edges = np.append(starts[unknown], end)[behind]
+                is_space = ~is_unknown[first:stop]
+                starts[first:stop][is_space] = ends[first:stop][is_space] = edges[is_space]
+                break
 
 
 def _piece(tokenizer: Tokenizer, id_: int) -> str:

@@ -111,7 +111,7 @@ def _start_of(path: Path) -> bytes:
 def _wide_encoding(start: bytes) -> str | None:
     if start.startswith(_UTF_32):
         return "UTF-32"
-    if start.startswith(_UTF_16):
+    if start.startswith(_UTF_16) and _has_wide_spaces(start):
         return "UTF-16"
     # Without a mark: of Latin letters every second byte is zero, on one side alone.
     even, odd = start[::2], start[1::2]
@@ -122,6 +122,15 @@ def _wide_encoding(start: bytes) -> str | None:
     if _share_of_zeros(even) > 0.8 and _share_of_zeros(odd) < 0.1:
         return "UTF-16BE"
     return None
+
+
+def _has_wide_spaces(start: bytes) -> bool:
+    """Return whether bytes are UTF-16 with a space, an end of a line, or a wide mark: as text is.
+
+    Bytes of anything else may begin as UTF-16 does.
+    """
+    text = start.decode("utf-16", "ignore")
+    return bool(set(text) & set(" \r\n\u3000\u3001\u3002")) or (bool(text) and text.isascii())
 
 
 def _share_of_zeros(values: bytes) -> float:

@@ -7,6 +7,8 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.sentinels import sentinel_name, split_at_gaps
 from sublayer.errors import ConfigError
 
+_BEFORE = ("\U000f0000".encode(), b".", b"0")
+"""Characters that few pieces hold together with the text behind them; the first is unknown."""
 _SHOWN = 32
 """Characters of a sentinel's name that an error shows."""
 
@@ -39,8 +41,8 @@ def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
     """Read a text in which ``<extra_id_0>``, ``<extra_id_1>`` ... stand for its gaps.
 
     Text is encoded as it was in training, where gaps were cut out of ids: a space before a gap was
-    part of what was cut out, and is not read; text that follows a gap without whitespace has no
-    piece for a space before it, as a tokenizer puts before a text.
+    part of what was cut out, and is not read; text that follows a gap without whitespace begins no
+    word, as it has no piece for the space that a tokenizer puts before a text.
 
     Raises ConfigError where the gaps are not numbered in their order from 0, or there is none, or
     the tokenizer has fewer sentinels; DataError as the tokenizer does.
@@ -48,10 +50,8 @@ def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
     parts, names = split_at_gaps(text.encode("utf-8", "surrogateescape"))
     _check_gaps(names, len(tokenizer.sentinel_ids))
     ids = [_encode_before_gap(tokenizer, parts[0])]
-    for part in parts[1:-1]:
-        ids.append(_without_space(tokenizer, part, _encode_before_gap(tokenizer, part)))
-    last = tokenizer.encode(parts[-1]).tolist()
-    ids.append(_without_space(tokenizer, parts[-1], last))
+    ids += [_encode_behind_gap(tokenizer, part.rstrip(b" ")) for part in parts[1:-1]]
+    ids.append(_encode_behind_gap(tokenizer, parts[-1]))
     texts = [part.decode("utf-8", "surrogateescape") for part in parts]
     return Prompt(texts, ids, tokenizer.sentinel_ids[: len(names)])
 
@@ -86,12 +86,20 @@ def _encode_before_gap(tokenizer: Tokenizer, part: bytes) -> list[int]:
     return ids
 
 
-def _without_space(tokenizer: Tokenizer, part: bytes, ids: list[int]) -> list[int]:
-    """Leave out the piece for a space with which the ids of a text begin that has none there."""
-    has_space = part[:1].isspace()
-    if not has_space and len(ids) > 1 and _is_space(tokenizer, ids[0]):
-        return ids[1:]
-    return ids
+def _encode_behind_gap(tokenizer: Tokenizer, part: bytes) -> list[int]:
+    """Encode text that follows a gap: where no space does, behind a character that is cut off."""
+    ids: list[int] = tokenizer.encode(part).tolist()
+    if not part or part[:1].isspace():
+        return ids
+    first = part.decode("utf-8", "surrogateescape")[0].encode("utf-8", "surrogateescape")
+    for character in _BEFORE:
+        before = tokenizer.encode(character).tolist()
+        if tokenizer.unk_id in before and tokenizer.unk_id in tokenizer.encode(first):
+            continue  # both would be one unknown
+        both: list[int] = tokenizer.encode(character + part).tolist()
+        if before and both[: len(before)] == before and len(both) > len(before):
+            return both[len(before) :]
+    return ids[1:] if len(ids) > 1 and _is_space(tokenizer, ids[0]) else ids
 
 
 def _is_space(tokenizer: Tokenizer, id_: int) -> bool:
