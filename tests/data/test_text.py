@@ -245,6 +245,12 @@ def test_published_files_are_told_apart_by_their_content_and_sets_of_the_hub_nam
 STORY = "Once upon a time there was a café by the sea.\n" * 40
 
 
+def test_bytes_that_begin_as_wide_text_and_are_none_are_read(tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"\xff\xfe some bytes\n" * 9)
+    (document,) = read_path(str(tmp_path / "a.bin"), tmp_path)
+    assert document.read()[:] == b"\xff\xfe some bytes\n" * 9
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_wide_text_is_refused_with_the_command_that_converts_it(tmp_path, encoding):
     (tmp_path / "book.txt").write_bytes(STORY.encode(encoding))
@@ -357,6 +363,9 @@ CASES = [
     "I wonder... perhaps not. | Well... | He left. | I… I do not know. | He paused… | She waited.",
     "Wait . . . what? | Well . . . . | He left. | Really?—yes. | Come! come along.--Mr. Long left.",
     "2. The second point. | IV. The Fourth. | So are plums, etc. | Eat.",
+    "今天很好。 | 好吗？！ | “好。” | 他说“好。”，走了。 | ３．５元。",
+    "「はい。」と言った。 | 次！",
+    "हिन्दी है। | क्या? | كيف حالك؟ | بخير۔ | ደህና። | Gut. | 안녕하세요. | 네!",
     "(b). The first. | Il est là. | Élan est parti. | The end. | * * *",
 ]
 
@@ -365,6 +374,9 @@ CASES = [
 def test_sentences_end_where_a_reader_ends_them(case):
     sentences = case.split(" | ")
     assert split_sentences(" ".join(sentences)) == sentences
+    if not case.isascii() and case[0] in "今「":
+        assert split_sentences("".join(sentences)) == sentences
+        assert by_prose("".join(sentences)[:3] + "\n" + "".join(sentences)[3:]) == sentences
 
 
 BOOK = """THE BOOK

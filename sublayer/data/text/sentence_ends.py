@@ -13,11 +13,23 @@ brackets that close there; whitespace follows. It continues where
 - what follows is no word, number, or quote or bracket that opens.
 
 A full stop within a word or a number (3.14, U.S.A, a.m) has no whitespace after it, so it never
-counts.
+counts. The marks of other scripts (``OTHER_ENDS``: 。 ！ ？ । ؟ ۔ ። ...) end a sentence, with what
+closes there, whether a space follows or not, unless
+
+- a particle of Japanese or a comma follows what closes: 「はい。」と言った;
+- the mark is a wide full stop between digits.
 """
 
 import re
 
+from sublayer.files.lines import OTHER_ENDS
+
+_OTHER_CLOSERS = "\"'”’»)\\]}」』）】》〉〕〗］｝"
+_OTHER = re.compile(
+    rf"(?:[{OTHER_ENDS.replace('．', '')}]|．(?![0-9０-９]))[.!?…{OTHER_ENDS}]*"
+    rf"(?P<close>[{_OTHER_CLOSERS}]*)\ ?"
+)
+_GOES_ON = re.compile(r"[\u3041-\u309f,、，]")
 _CLOSERS = "\"'”’»)\\]}_*"
 _OPENERS = "\"'“‘«(\\[{_*—–-"
 _END = re.compile(
@@ -56,6 +68,26 @@ def split_sentences(text: str) -> list[str]:
 
     No other character is lost.
     """
+    return [sentence for part in split_other_scripts(text) for sentence in _split_spaced(part)]
+
+
+def split_other_scripts(text: str) -> list[str]:
+    """Split a paragraph behind the marks of ``OTHER_ENDS`` alone, and what closes there."""
+    if text.isascii():
+        return [text]
+    parts = []
+    start = 0
+    for end in _OTHER.finditer(text):
+        is_quoted = bool(end["close"]) and not end[0].endswith(" ")
+        if is_quoted and _GOES_ON.match(text, end.end()):
+            continue
+        parts.append(text[start : end.end()].rstrip(" "))
+        start = end.end()
+    return [*parts, text[start:]] if start < len(text) else parts
+
+
+def _split_spaced(text: str) -> list[str]:
+    """Split at the marks that a space follows."""
     sentences = []
     start = 0
     for end in _END.finditer(text):

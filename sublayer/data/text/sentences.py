@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from typing import Any, Literal
 
 from sublayer.config.text.text_fields import SentenceRule
@@ -16,11 +17,12 @@ from sublayer.data.text.document_range import (
 )
 from sublayer.data.text.files import Text
 from sublayer.data.text.gutenberg import body_range
-from sublayer.data.text.sentence_ends import split_sentences
+from sublayer.data.text.sentence_ends import split_other_scripts, split_sentences
 from sublayer.data.tokenizers.characters import character_start
+from sublayer.files.lines import UNSPACED
 from sublayer.system.extras import extra_module
 
-VERSION = 1
+VERSION = 2
 """Changes whenever equal text would be cut into other sentences."""
 
 _BLANK = re.compile(r"\n[^\S\n]*\n\s*")
@@ -34,6 +36,7 @@ _NUMBERED = rf"(?:{_PARTS})\s+(?:[ivxlcdm]+|\d+|{_NUMBER_WORDS})"
 _HEADING_LINE = re.compile(rf"{_NUMBERED}[.:]?", re.IGNORECASE)
 _HEADING = re.compile(rf"{_NUMBERED}(?:\.|:| ?[—–-]|$)", re.IGNORECASE)
 _HEADING_CHARACTERS = 120
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _BLOCK_BYTES = 1 << 20
 
 
@@ -144,14 +147,15 @@ def by_prose(text: str) -> list[str]:
 def by_spacy(text: str) -> list[str]:
     """Split each paragraph, its lines joined by a space, with the rule-based sentencizer of spaCy.
 
-    Source: ``spacy.blank("en")`` with ``sentencizer``, which needs no model. Raises DataError where
-    it is missing.
+    Source: ``spacy.blank("en")`` with ``sentencizer``, which needs no model. Its words are English:
+    where other scripts have none between spaces, sentences end as ``sentence_ends`` says. Raises
+    DataError where it is missing.
     """
     pipeline = _pipeline()
     sentences: list[str] = []
     for paragraph in _paragraphs(text):
-        document = pipeline(paragraph)
-        sentences.extend(sentence.text.strip() for sentence in document.sents)
+        for part in split_other_scripts(paragraph):
+            sentences.extend(sentence.text.strip() for sentence in pipeline(part).sents)
     return [sentence for sentence in sentences if sentence]
 
 
@@ -180,13 +184,25 @@ def _unheaded(lines: list[str]) -> Iterator[str]:
         words = line.split()
         if _is_heading_line(words):
             if paragraph:
-                yield " ".join(paragraph)
+                yield _joined(paragraph)
             yield " ".join(words)
             paragraph = []
-        else:
-            paragraph.extend(words)
+        elif words:
+            paragraph.append(" ".join(words))
     if paragraph:
-        yield " ".join(paragraph)
+        yield _joined(paragraph)
+
+
+def _joined(lines: list[str]) -> str:
+    """Join the lines of a paragraph by spaces, but where the script has none between words."""
+    text = " ".join(lines)
+    if text.isascii():
+        return text
+    parts = [lines[0]]
+    for before, line in pairwise(lines):
+        is_unspaced = _UNSPACED.match(before[-1]) and _UNSPACED.match(line[0])
+        parts.append(line if is_unspaced else f" {line}")
+    return "".join(parts)
 
 
 def _is_heading_line(words: list[str]) -> bool:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sublayer.files.lines import OTHER_ENDS
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.thresholds import best_thresholds, with_threshold
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.task import Task
 
 _TOKEN = re.compile(r"\w+(?:[-'’.,]\w+)*|[^\w\s]")
-_ENDS = frozenset(".!?")
+_ENDS = frozenset(".!?" + OTHER_ENDS)
 _MOST_FOR_THRESHOLD = 2000
 _NAMES = frozenset({"who", "whom", "whose", "where"})
 _COUNTS = frozenset({"when", "many", "much", "year", "percentage", "date"})

@@ -1,13 +1,28 @@
 """Texts as words, as the baselines read them."""
 
 import re
+from functools import cache
+from unicodedata import category
+
+from sublayer.files.lines import UNSPACED
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def split_words(text: str) -> list[str]:
-    """Return words and marks in lower case: "Don't go." is don ' t go . of them."""
-    return _TOKEN.findall(text.lower())
+    """Return words and marks in lower case: "Don't go." is don ' t go . of them.
+
+    Vowel signs and accents belong to their words; each character of a script without spaces between
+    words is one.
+    """
+    pattern = _TOKEN if text.isascii() else _token_of_any_script()
+    return pattern.findall(text.lower())
+
+
+@cache
+def _token_of_any_script() -> re.Pattern[str]:
+    signs = "".join(each for each in map(chr, range(0x300, 0x10000)) if category(each)[0] == "M")
+    return re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[\w{signs}])+|[^\w\s]")
 
 
 class Words:
