@@ -1,6 +1,6 @@
 """``[data]``: texts, tasks and pairs, whose fields stand in ``text``; tokenizers and windows."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import field_validator, model_validator
 
@@ -11,11 +11,13 @@ from sublayer.config.limits import (
     MOST_WINDOWS,
 )
 from sublayer.config.table import field
+from sublayer.config.text.corpora import VOCABULARY_CORPORA, source_names
 from sublayer.config.text.pair_fields import PairFields
 from sublayer.config.text.task_fields import TaskFields
 from sublayer.config.text.text_fields import TextFields
 from sublayer.config.text.tokenizers import (
     GPT1,
+    LETTERED_TOKENIZERS,
     Normalization,
     check_sentinels,
     check_tokenizer,
@@ -80,6 +82,15 @@ class DataConfig(PairFields, TaskFields, TextFields):
         "of GPT-1 has them: faster, and other ids.",
         derived="published; a tokenizer.json's own",
     )
+    keep_accents: bool | None = field(
+        None,
+        "Whether the vocabulary that is trained keeps the characters of a text as they are "
+        "written; false, as ALBERT and BERT were published, makes é e, ば は and １ 1: marks are "
+        "stripped, and unigram reads by SentencePiece's NFKC.",
+        derived="true; published rules of wikipedia, bookcorpus and c4, where no path and no task "
+        "is named",
+        needs={"tokenizer": LETTERED_TOKENIZERS},
+    )
     sentinels: int = field(
         0,
         "Ids that stand for the gaps of a text, <extra_id_0> to the last, behind all others and "
@@ -101,6 +112,36 @@ class DataConfig(PairFields, TaskFields, TextFields):
         "ignore",
         "Whether attention and positions cross from one document into the next within a window.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _others_lower_nothing(cls, values: Any) -> Any:
+        # As recipes had it when the field was of pairs alone.
+        if not isinstance(values, dict) or values.get("lowercase") is not None:
+            return values
+        is_lettered = values.get("tokenizer") in LETTERED_TOKENIZERS
+        if is_lettered and values.get("source_language") is None:
+            return values
+        return {**values, "lowercase": False}
+
+    def letter_rules(self) -> dict[str, bool | None]:
+        """Return ``keep_accents`` and ``lowercase`` of a vocabulary that is trained on this text.
+
+        Both are None where the vocabulary is trained as published, on the corpora of the papers.
+        """
+        corpora = source_names(self.corpus)
+        is_of_papers = bool(corpora) and all(name in VOCABULARY_CORPORA for name in corpora)
+        has_others = self.path is not None or self.tasks is not None or self.is_parallel
+        keeps, lowers = self.keep_accents, self.lowercase
+        if self.is_parallel:
+            lowers = False  # what is lowered is lowered before
+        if is_of_papers and not has_others and keeps is None and lowers is None:
+            return {"keep_accents": None, "lowercase": None}
+        is_published_alike = is_of_papers and not has_others and not self.sentinels
+        return {
+            "keep_accents": not is_published_alike if keeps is None else keeps,
+            "lowercase": not self.sentinels if lowers is None else lowers,
+        }
 
     @field_validator("tokenizer")
     @classmethod

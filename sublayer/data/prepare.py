@@ -9,7 +9,7 @@ from typing import Any
 from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import INTRINSIC, PUBLISHED_SPLITS, Sources
 from sublayer.config.text.text_fields import DocumentRule, SentenceRule
-from sublayer.config.text.tokenizers import GPT1, TOKENIZERS
+from sublayer.config.text.tokenizers import GPT1, LETTERED_TOKENIZERS, TOKENIZERS
 from sublayer.config.text.watched import watched_texts
 from sublayer.counts import count
 from sublayer.data.cache import content_key
@@ -26,7 +26,7 @@ from sublayer.data.texts import Texts, find_texts, reading_of, whole_texts
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer, trainer_version
-from sublayer.data.training_text import TrainingText
+from sublayer.data.training_text import TrainingText, note_losses, samples_of
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, held_in_cache, lock_of, replacing
 from sublayer.files.paths import expanded
@@ -125,7 +125,9 @@ def prepare_tokenizer(config: DataConfig, *, cache: Path | None = None) -> Token
         return _of_file(config)
     with stage(f"reading {_described(config)}"):
         texts = find_texts(config, folder, is_utf8=config.tokenizer != "bytes")
-    return _tokenizer(config, texts, folder)
+    tokenizer = _tokenizer(config, texts, folder)
+    note_losses("the text", samples_of(texts.ranges("train")), tokenizer, trains=True)
+    return tokenizer
 
 
 def prepare_text(
@@ -188,6 +190,9 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
     asked: list[Any] = [["sentinels", config.sentinels]] if config.sentinels else []
     if config.merges is not None:
         asked.append(["merges", config.merges])
+    letters = config.letter_rules()
+    if kind in LETTERED_TOKENIZERS and set(letters.values()) != {None}:
+        asked.append(["letters", letters, 1])
     if kind == GPT1:
         asked.append(["normalization", config.normalization or "published"])
     identity = [VERSION, kind, config.vocab_size, version, text, *languages, *asked]
@@ -214,7 +219,7 @@ def _train(config: DataConfig, training: TrainingText, path: Path) -> None:
             kind,
             training.texts(),
             vocab_size=config.vocab_size,
-            keeps_text=config.is_parallel,
+            **config.letter_rules(),
             merges=config.merges,
             sentinels=config.sentinels,
             normalization=config.normalization,
@@ -275,6 +280,8 @@ def _split(
             f"{called} has {count(store.n_tokens, 'token')}; "
             "2 are the least that can be scored: give a longer text"
         )
+    whose = shown or f"{' and '.join(names)}, {name} split"
+    note_losses(whose, samples_of(texts.ranges(name)), tokenizer, trains=name == "train")
     weights: list[float] = []
     if name == "train":
         for source in texts.sources(name):

@@ -1,14 +1,16 @@
-"""What a tokenizer is trained on: the training split, or of a large one a part of bounded size."""
+"""Text that tokenizers are trained on, whole or sampled, and how much of a text they keep."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
+from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS
 from sublayer.data.subwords.whitespace_cuts import before_whitespace
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.sentences import TextUnit, sentence_cut, sentences_of
 from sublayer.data.text.whole_documents import check_unchanged, count_bytes
-from sublayer.data.tokenizers.base import after_newline
+from sublayer.data.tokenizers.base import Tokenizer, after_newline
 from sublayer.data.tokenizers.characters import character_start
 from sublayer.system.stages import note
 
@@ -19,6 +21,11 @@ _MOST_BYTES_OF_OTHERS = 256 << 20
 _WINDOW_BYTES = 1 << 20
 """Bytes of the text that are taken at a time, from places that are spread evenly."""
 _SEARCHED_BYTES = 64 << 10
+_SAMPLES, _SAMPLE_BYTES = 16, 4096
+"""Parts of a text, and bytes of each, that are encoded to see what a tokenizer keeps."""
+_WORD_CHARACTERS = 16
+_KNOWN = 999 / 1000
+"""Share of a text's characters that a tokenizer knows at least without a word."""
 _VERSION = 1
 """Changes whenever another part of equal text would be taken."""
 
@@ -127,3 +134,67 @@ def _chunks(ranges: Iterable[DocumentRange], kind: str) -> Iterator[bytes]:
                 except UnicodeDecodeError as error:
                     raise part.not_utf8(start + error.start) from error
             yield chunk
+
+
+def samples_of(sources: Sequence[Sequence[DocumentRange]]) -> list[bytes]:
+    """Return up to some 64 kB of a text, from places that are spread evenly over it."""
+    ranges = list(chain.from_iterable(_spread(each, _SAMPLES) for each in sources))
+    parts = []
+    for part in _spread(ranges, _SAMPLES):
+        text = part.document.read()
+        stop = len(text) if part.stop is None else part.stop
+        n_windows = -(-_SAMPLES // min(len(ranges), _SAMPLES))
+        step = max(_SAMPLE_BYTES, (stop - part.start) // n_windows)
+        parts += [text[at : min(at + _SAMPLE_BYTES, stop)] for at in range(part.start, stop, step)]
+    return parts
+
+
+def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, trains: bool) -> None:
+    """Say where a tokenizer knows less than 999 of 1,000 characters of a text.
+
+    Of a text that it trains on, also what share of the words its rules write otherwise, and what
+    share so that they are another word of the text: both of what ``texts`` hold.
+    """
+    if tokenizer.is_lossless:
+        return
+    words: Counter[str] = Counter()
+    for text in texts:
+        for chunk in text.decode(errors="ignore").split():
+            for at in range(0, len(chunk), _WORD_CHARACTERS):
+                words[chunk[at : at + _WORD_CHARACTERS]] += 1
+    unknown: Counter[str] = Counter()
+    written: dict[str, str] = {}
+    rows = tokenizer.encode_many([word.encode() for word in words])
+    for (word, n_times), ids in zip(words.items(), rows, strict=True):
+        is_known = ids != (-1 if tokenizer.unk_id is None else tokenizer.unk_id)
+        found = "".join(tokenizer.decode(ids[is_known]).decode(errors="replace").split())
+        if is_known.all():
+            written[word] = found
+        else:
+            unknown[word] = n_times * max(1, len(word) - len(found))
+    n_characters = sum(len(word) * n_times for word, n_times in words.items())
+    known = 1 - unknown.total() / max(1, n_characters)
+    if known < _KNOWN:
+        first = ", ".join(word for word, _ in unknown.most_common(3))
+        note(
+            f"{shown}: the {tokenizer.kind} tokenizer knows {known:.1%} of the characters: "
+            f"the others, as in {first}, are one unknown id. A larger vocabulary that is trained "
+            "on such text, or data.tokenizer = bytes or bpe, knows them"
+        )
+    changed = Counter({word: words[word] for word, form in written.items() if form != word})
+    if not trains or not changed:
+        return
+    forms = Counter(written.values())
+    n_merged = sum(n for word, n in changed.items() if forms[written[word]] > 1)
+    [(example, _)] = changed.most_common(1)
+    is_choice = tokenizer.kind in LETTERED_TOKENIZERS
+    note(
+        f"{shown}: the {tokenizer.kind} tokenizer writes {changed.total() / words.total():.1%} of "
+        f"the words otherwise ({example} as {written[example]}), and "
+        f"{n_merged / words.total():.1%} as another word of the text"
+        f"{': data.keep_accents and data.lowercase of a vocabulary that is trained' * is_choice}"
+    )
+
+
+def _spread(ranges: Sequence[DocumentRange], most: int) -> Sequence[DocumentRange]:
+    return ranges[:: max(1, -(-len(ranges) // most))]

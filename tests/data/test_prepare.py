@@ -199,7 +199,8 @@ def test_a_tokenizer_is_trained_on_the_training_split_alone(file, cache, kind):
     config = config_of(file, tokenizer=kind, vocab_size=300 if kind == "bpe" else 120)
     data = prepare(config, cache=cache)
     n = len(TEXT)
-    trained = train_tokenizer(kind, [TEXT[: n * 90 // 100]], vocab_size=config.vocab_size)
+    rules = {"vocab_size": config.vocab_size, **config.letter_rules()}
+    trained = train_tokenizer(kind, [TEXT[: n * 90 // 100]], **rules)
     assert data.tokenizer.fingerprint == trained.fingerprint
     assert data.valid.ids.tolist() == trained.encode(TEXT[n * 90 // 100 : n * 95 // 100]).tolist()
     trained.save(cache / "file.json")

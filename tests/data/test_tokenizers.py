@@ -20,8 +20,10 @@ from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.data.tokenizers.wordpiece import SPECIALS
-from sublayer.data.tokenizers.words import WordCache, begins_word
+from sublayer.data.tokenizers.words import WordCache, begins_any_word, begins_word
+from sublayer.data.training_text import note_losses
 from sublayer.errors import ConfigError, DataError
+from sublayer.interop.huggingface.tokenizer_files import export_files
 from tests.breadth import examples
 from tests.data.sentencepiece_files import spm
 from tests.data.sentences import ODD, sentences
@@ -190,6 +192,9 @@ def test_cuts_move_back_to_the_start_of_a_character_and_pieces_begin_words_as_re
     begin = ("▁the", "▁", "<unk>", ",", "(", "'", "'s", "–", "€", "9", "a9", "é", "漢")
     assert all(map(begins_word, begin))
     assert not any(map(begins_word, ("the", "A", "..", "ing.")))
+    inside = ("the", "A", "..", "ing.", "ön", "ская", "습니다", "ि", "é.")
+    assert not any(map(begins_any_word, inside))
+    assert all(map(begins_any_word, ("▁é", ",", "–", "a9", "漢字", "ばら", "ไทย", "。")))
 
 
 @pytest.mark.parametrize(("most", "most_characters"), [(1, 99), (99, 9), (99, 99)])
@@ -297,3 +302,93 @@ def test_a_vocabulary_is_trained_or_gets_the_rules_of_the_recipe(tmp_path, pairs
         model = UnigramTokenizer(spm([*EN, *DE], 90, **missing))
         with pytest.raises(ConfigError, match="</s> and <pad> or <s>"):
             BilingualTokenizer(model, found.source, found.target)
+
+
+LANGUAGES = {
+    "Chinese": "今天天气很好，我们去公园吧！“好的，”他说：（笑）２０２４年３５％；龍與鳳……",
+    "Japanese": "ばらとはら、パパとハハとババ。「ガラス」と言った！ﾊﾝｶｸ ＡＢＣ１２３ ㍻㈱①",
+    "Korean": "값이 없다, 닭을 삶다. 안녕하세요, 만나서 반갑습니다! 서울은 수도이다?",
+    "Vietnamese": "Tiếng Việt có sáu thanh điệu: ma, má, mà, mả, mã, mạ. Năm 97, 1997.",
+    "German": "Schön ist schon der Bär bar: „Größe“ – ja! Die Masse, die Maße; 97, 12, 345,6.",
+    "Hindi": "हिन्दी पढ़ना ज़रूर है। क्या आप ठीक हैं?",
+    "Thai": "ภาษาไทยมีความไพเราะและเป็นเอกลักษณ์ที่คนไทยทุกคนควรรักษาไว้" * 3,
+    "Persian, Hebrew": "می\u200cخواهم کتاب‌ها را ۱۲۳ ؟ שָׁלוֹם עוֹלָם!",
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_character_of_a_language_is_lost_unless_asked(tmp_path, language):
+    text = LANGUAGES[language]
+    for kind in ("bytes", "characters", "bpe", "word-bpe", "unigram", "sentinels", "wordpiece"):
+        name, size = NAMED.get(kind, kind), None if kind in ("bytes", "characters") else 700
+        sentinels = {"sentinels": 9} if kind == "sentinels" else {}
+        for lowers in {False, name in ("unigram", "wordpiece")}:
+            rules = {"keep_accents": True, "lowercase": lowers, **sentinels}
+            tokenizer = train_tokenizer(name, [text.encode()], vocab_size=size, **rules)
+            ids = tokenizer.encode(text.encode())
+            assert tokenizer.unk_id is None or tokenizer.unk_id not in ids
+            written = "".join(tokenizer.decode(ids).decode().split())
+            assert written == "".join((text.lower() if lowers else text).split())
+            if name not in ("unigram", "wordpiece") or sentinels:
+                continue
+            folder = tmp_path / f"{kind}-{lowers}"
+            for file, content in export_files(tokenizer).items():
+                (folder / file).parent.mkdir(exist_ok=True)
+                (folder / file).write_bytes(content)
+            library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+            assert library.encode(text, add_special_tokens=False).ids == ids.tolist()
+            assert load_tokenizer(folder).encode(text.encode()).tolist() == ids.tolist()
+
+
+def test_marks_are_stripped_on_the_papers_corpora_or_where_it_is_asked():
+    text = {"tokenizer": "unigram", "path": "a.txt"}
+    papers = {"tokenizer": "wordpiece", "corpus": ("wikipedia", "bookcorpus")}
+    own, capitals, stripped = (True, True), (True, False), (False, True)
+    for fields, rules in (
+        (text, own), ({**text, "keep_accents": False}, stripped),
+        ({**text, "sentinels": 5}, capitals),
+        ({**text, "lowercase": False}, capitals), (papers, (None, None)),
+        ({**papers, "lowercase": False}, (False, False)), ({**papers, "path": "a.txt"}, own),
+        ({**text, "corpus": "python", "path": None}, own), ({**text, "tasks": "table"}, own),
+        ({**text, "source_language": "de", "target_language": "en"}, capitals),
+    ):  # fmt: skip
+        assert tuple(DataConfig(**fields).letter_rules().values()) == rules
+    for asked, pieces in ({}, b"schon ros"), ({"keep_accents": True}, "schön ros".encode()):
+        for kind in ("unigram", "wordpiece"):
+            data = "Schön schön Ros ros ".encode() * 9
+            tokenizer = train_tokenizer(kind, [data], vocab_size=60, **asked)
+            assert tokenizer.decode(tokenizer.encode("Schön Ros".encode())) == pieces
+
+
+def test_a_text_of_marks_and_controls_alone_has_nothing_to_train_on():
+    for kind in ("unigram", "sentinels", "wordpiece"):
+        for text in ("\ufeff\ufeff", "\x01\x02\x07\n", "\u200b \n", "\u2585"):
+            for keeps in (None, True):
+                rules = {**KINDS[kind], "keep_accents": keeps}
+                if text == "\u2585" and kind == "wordpiece":
+                    continue  # a character as any other
+                with pytest.raises(DataError, match="no text to train"):
+                    train_tokenizer(NAMED.get(kind, kind), [text.encode()], **rules)
+
+
+def test_digits_before_a_comma_are_known_and_rare_characters_make_room(capsys):
+    text = "97, 97, 1997, 12, 9 7 " * 20
+    tokenizer = train_tokenizer("unigram", [text.encode()], vocab_size=40, keep_accents=True)
+    assert tokenizer.unk_id not in tokenizer.encode(b"97,1, 79,97, 2,")
+    rare = "ab ba " * 40_000 + "".join(map(chr, range(0x4E00, 0x4E04)))
+    few = train_tokenizer("unigram", [rare.encode()], vocab_size=18, keep_accents=True)
+    assert few.vocab_size <= 18 and few.unk_id in few.encode("一".encode())
+    assert "has no room for every character" in capsys.readouterr().err
+
+
+def test_what_a_tokenizer_does_not_keep_of_a_text_is_said(capsys):
+    texts = ["Schön schön. Ein Bär, ein Bar. 漢字".encode() * 9]
+    for keeps, said in (True, ""), (False, "Bär as bar"):
+        tokenizer = train_tokenizer("wordpiece", texts, vocab_size=99, keep_accents=keeps)
+        note_losses("it", texts, tokenizer, trains=True)
+        assert said in capsys.readouterr().err or keeps
+    note_losses("it", ["Schön, д".encode() * 99], tokenizer, trains=False)
+    assert "of the characters" in capsys.readouterr().err
+    note_losses("it", texts, tokenizer, trains=False)
+    note_losses("it", ["д".encode()], train("bpe"), trains=True)
+    assert not capsys.readouterr().err

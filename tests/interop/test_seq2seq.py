@@ -286,7 +286,7 @@ SENTENCES = [
 def vocabulary_of(kind, folder):
     text = "\n".join(SENTENCES * 4).encode()
     if kind == "unigram":
-        return train_tokenizer(kind, [text], vocab_size=300, keeps_text=True)
+        return train_tokenizer(kind, [text], vocab_size=300, keep_accents=True, lowercase=False)
     trained = train_tokenizer("word-bpe", [text], vocab_size=600)
     if kind == "word-bpe":
         return trained

@@ -16,7 +16,7 @@ from sublayer.commands.tokenize.differences import count_differences, render_dif
 from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
 from sublayer.config.text.text_fields import DocumentRule
-from sublayer.config.text.tokenizers import Normalization
+from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS, Normalization
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.tables import table
@@ -96,6 +96,22 @@ NormalizationOption = Annotated[
         "they replace those of its tokenizer, and --out keeps that.",
     ),
 ]
+KeepAccentsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--keep-accents/--strip-accents",
+        help="Whether unigram and wordpiece keep characters as they are written, or é becomes e. "
+        "Default: kept (see `sublayer fields data.keep_accents`).",
+    ),
+]
+LowercaseOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--lowercase/--keep-capitals",
+        help="Whether unigram and wordpiece lower capitals. Default: as ALBERT and BERT do, they "
+        "do, and with --sentinels they do not.",
+    ),
+]
 DifferencesOption = Annotated[
     bool,
     typer.Option(
@@ -120,6 +136,8 @@ def command(
     kind: KindOption = "bpe",
     vocab_size: VocabSizeOption = None,
     sentinels: SentinelsOption = 0,
+    keep_accents: KeepAccentsOption = None,
+    lowercase: LowercaseOption = None,
     normalization: NormalizationOption = None,
     out: OutOption = None,
     text: TextOption = None,
@@ -136,7 +154,7 @@ def command(
             "give either a run or a tokenizer to use, or --path or --corpus to train one"
         )
     if source is not None:
-        _check_training_options(out, documents, normalization)
+        _check_training_options(out, documents, normalization, keep_accents, lowercase)
         if differences:
             counted = count_differences(source, normalization, _text(text))
             emit(counted, as_json, render_differences)
@@ -148,6 +166,11 @@ def command(
         return
     if differences:
         raise ConfigError("--differences are of a tokenizer of GPT-1's kind: name it, or a run")
+    if kind not in LETTERED_TOKENIZERS and not (keep_accents is lowercase is None):
+        raise ConfigError(
+            f"--keep-accents and --lowercase are of {' and '.join(LETTERED_TOKENIZERS)}, and "
+            f"--kind is {kind}: leave them out"
+        )
     target = _new_file(out)
     config = DataConfig(
         path=path,
@@ -156,6 +179,8 @@ def command(
         tokenizer=kind,
         vocab_size=vocab_size,
         sentinels=sentinels,
+        keep_accents=keep_accents,
+        lowercase=lowercase,
         normalization=normalization,
     )
     trained = _train(config, target, text)
@@ -163,13 +188,21 @@ def command(
 
 
 def _check_training_options(
-    out: Path | None, documents: DocumentRule | None, normalization: Normalization | None
+    out: Path | None,
+    documents: DocumentRule | None,
+    normalization: Normalization | None,
+    *letters: bool | None,
 ) -> None:
     """Raise ConfigError for options of training where nothing is trained."""
     if out is not None and normalization is None:
         raise ConfigError(
             "--out keeps a tokenizer that is trained: give --path or --corpus; or --normalization, "
             "to keep one of GPT-1's kind with these text rules"
+        )
+    if any(each is not None for each in letters):
+        raise ConfigError(
+            "--keep-accents and --lowercase say how a vocabulary is trained, and a tokenizer that "
+            "exists has its own rules: give a --path, or leave them out"
         )
     if documents is not None:
         raise ConfigError(

@@ -15,6 +15,7 @@ from sublayer.config.text.task_fields import TaskFields
 from sublayer.config.text.tokenizers import (
     GPT1,
     GPT1_SUFFIXES,
+    LETTERED_TOKENIZERS,
     SENTINEL_SUFFIXES,
     TRAINED_TOKENIZERS,
 )
@@ -65,6 +66,12 @@ def _has_trained_tokenizer(recipe: Recipe) -> bool:
     return recipe.data.tokenizer in TRAINED_TOKENIZERS
 
 
+def _has_letters(recipe: Recipe) -> bool:
+    if recipe.objective.text == "pairs" or not recipe.data.lowercase:
+        return True
+    return recipe.data.tokenizer in LETTERED_TOKENIZERS and recipe.init.run is None
+
+
 def _may_have_sentinels(recipe: Recipe) -> bool:
     tokenizer = recipe.data.tokenizer
     return tokenizer == "unigram" or tokenizer.endswith(SENTINEL_SUFFIXES)
@@ -89,6 +96,11 @@ _FILLED = Use(
     f"{_PAIRS.when}, or objective.pairs is sentences and train.batch_tokens is given",
     fills_steps,
     (*_PAIRS.deciders, "objective.pairs", "train.batch_tokens"),
+)
+_LETTERS = Use(
+    f"{_PAIRS.when}, or data.tokenizer is {' or '.join(LETTERED_TOKENIZERS)} and is trained",
+    _has_letters,
+    (*_PAIRS.deciders, "data.tokenizer", "init.run"),
 )
 _TEXT = text_use("windows", "sentences")
 _TASKS = text_use("tasks")
@@ -135,6 +147,8 @@ _WITH_NORMALIZATION = Use(
 
 DATA_USES: dict[str, tuple[Use, ...]] = {
     **{f"data.{name}": (_PAIRS,) for name in PairFields.model_fields},
+    "data.lowercase": (_LETTERS,),
+    "data.keep_accents": (_OWN_TOKENIZER,),
     "data.batch_multiple": (_FILLED,),
     "data.batch_parts": (_FILLED,),
     "data.sentences": (_TEXT,),

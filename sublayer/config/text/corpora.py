@@ -39,6 +39,8 @@ CORPORA = {
 """By name; how each is read is in ``CORPORA`` of ``sublayer/data/corpora/named.py``."""
 PARALLEL_CORPORA = ("iwslt14", "wmt14")
 """Corpora of translations, with published splits."""
+VOCABULARY_CORPORA = ("wikipedia", "bookcorpus", "c4")
+"""English corpora that ALBERT's, BERT's, Macaron BERT's and T5's vocabularies were trained on."""
 PUBLISHED_SPLITS = tuple(name for name, corpus in CORPORA.items() if corpus.has_split)
 RECORD_CORPORA = tuple(name for name, corpus in CORPORA.items() if corpus.has_records)
 HUB = "hub:"

@@ -51,7 +51,13 @@ class PairFields(Table):
         "them, as Moses' tokenizer does unless told otherwise. Translations are text again.",
         needs={"moses": ("tokenize", "normalize")},
     )
-    lowercase: bool = field(False, "Whether both languages are read in lower case.")
+    lowercase: bool | None = field(
+        None,
+        "Whether capitals are lowered: of pairs in both languages, of any other text by the "
+        "vocabulary of unigram or wordpiece that is trained.",
+        derived="false of pairs and of a vocabulary with sentinels (T5's); true, as ALBERT and "
+        "BERT were published, of others",
+    )
     max_words: int | None = field(
         None,
         "Pairs with a longer side are left out of training.",

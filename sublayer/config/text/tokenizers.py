@@ -24,6 +24,9 @@ TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
 TRAINED_TOKENIZERS = tuple(name for name in TOKENIZERS if name != "bytes")
 """Those that learn their vocabulary from the training split."""
 
+LETTERED_TOKENIZERS = ("unigram", "wordpiece")
+"""Those that are trained with or without marks and capitals."""
+
 Normalization = Literal["published", "transformers"]
 """The text rules of GPT-1's tokenizer."""
 GPT1_SUFFIXES = (".json", ".bpe")

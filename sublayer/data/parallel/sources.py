@@ -73,7 +73,7 @@ def sides_of(data: DataConfig) -> tuple[LanguageRules, LanguageRules]:
 
 def _rules(language: str, data: DataConfig) -> LanguageRules:
     return LanguageRules(
-        language, data.moses, data.moses_hyphens, data.lowercase, data.moses_escapes
+        language, data.moses, data.moses_hyphens, bool(data.lowercase), data.moses_escapes
     )
 
 

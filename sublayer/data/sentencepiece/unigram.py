@@ -25,7 +25,7 @@ from sublayer.data.tokenizers.base import (
 )
 from sublayer.data.tokenizers.normalization import AS_WRITTEN, Normalization
 from sublayer.data.tokenizers.sentinels import names_behind
-from sublayer.data.tokenizers.words import SPACE, Ragged, begins_word
+from sublayer.data.tokenizers.words import SPACE, Ragged, begins_any_word, begins_word
 from sublayer.errors import DataError
 
 
@@ -78,20 +78,31 @@ class UnigramTokenizer(Tokenizer):
         texts: Iterable[bytes],
         *,
         vocab_size: int,
-        normalization: Normalization | None = None,
+        keep_accents: bool | None = None,
+        lowercase: bool | None = None,
         sentinels: int = 0,
     ) -> "UnigramTokenizer":
         """Train ALBERT's vocabulary, or T5's with its ``sentinels``; ``vocab_size`` counts all ids.
 
-        Short texts may hold fewer pieces. ``normalization`` replaces the rules for text: ALBERT's,
-        or with sentinels none.
+        Short texts may hold fewer pieces. ``keep_accents`` and ``lowercase`` replace the rules for
+        text, which are ALBERT's, or with sentinels none. With ``keep_accents`` True the model reads
+        characters as they are written, without SentencePiece's NFKC, and has all of the text's
+        where its size has room for them; a note says where it has not.
 
         Raises ConfigError where the characters of the text do not fit in; NotUtf8, a DataError,
         where a text is not UTF-8; DataError where there is no text.
         """
-        rules = normalization or (AS_WRITTEN if sentinels else Normalization())
+        published = AS_WRITTEN if sentinels else Normalization()
+        rules = Normalization(
+            do_lower_case=published.do_lower_case if lowercase is None else lowercase,
+            keep_accents=published.keep_accents if keep_accents is None else keep_accents,
+            # The release's division leaves digits unknown that are no pieces without the comma.
+            divide_digit_commas=published.divide_digit_commas and keep_accents is None,
+        )
         lines = (line for text in texts for line in rules.lines(decode_utf8(text)))
-        model = train_pieces(lines, vocab_size=vocab_size, sentinels=sentinels)
+        model = train_pieces(
+            lines, vocab_size=vocab_size, sentinels=sentinels, keeps_characters=bool(keep_accents)
+        )
         return cls(model, rules, sentinels=sentinels)
 
     @classmethod
@@ -178,7 +189,10 @@ class UnigramTokenizer(Tokenizer):
         return after_newline(text, near)
 
     def starts_word(self, ids: AnyInts) -> Bools:
-        """Return which ids begin a word: after a space, punctuation, and what is not all a to z."""
+        """Return which ids begin a word: after a space, punctuation, and what is not all letters.
+
+        Letters are a to z in ALBERT's vocabularies, and of scripts with spaces in others.
+        """
         begins: Bools = self._begins_word[ids]
         return begins
 
@@ -196,7 +210,10 @@ class UnigramTokenizer(Tokenizer):
 
     @cached_property
     def _begins_word(self) -> Bools:
-        begins = np.array([begins_word(name) for name in self.names])
+        # ALBERT's rule is for letters a to z.
+        is_any = self.normalization.keep_accents and not self.normalization.divide_digit_commas
+        begins_one = begins_any_word if is_any else begins_word
+        begins = np.array([begins_one(name) for name in self.names])
         begins[list(self.special_ids)] = True
         return begins
 

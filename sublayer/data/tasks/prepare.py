@@ -27,10 +27,15 @@ from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.training_text import note_losses
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.paths import expanded
 from sublayer.system.stages import stage
+from sublayer.tasks.own_table.task import NAME
+
+_SAMPLED_ROWS = 500
+"""Rows of a table that are encoded to see what a tokenizer keeps of it."""
 
 
 def prepare_tasks(
@@ -56,6 +61,8 @@ def prepare_tasks(
         tokenizer = _tokenizer(config, files, divisions)
     if objective.format == "traversal":
         tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
+    if config.task_names == (NAME,):
+        _note_losses(files[0], divisions[0], tokenizer)
     weights = config.tasks if isinstance(config.tasks, dict) else {}
     train, valid, test = [], [], []
     for each, division in zip(files, divisions, strict=True):
@@ -187,6 +194,20 @@ def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) ->
         )
 
 
+def _note_losses(files: TaskFiles, division: Division, tokenizer: Tokenizer) -> None:
+    split, chosen = division.trained
+    n_rows = len(files.read(split).examples)
+    numbers = np.arange(n_rows) if chosen is None else np.flatnonzero(chosen)
+    some = numbers[:: max(1, len(numbers) // _SAMPLED_ROWS)].tolist()
+    note_losses("the table", _texts(files, split, some), tokenizer, trains=True)
+
+
+def _texts(files: TaskFiles, split: str, numbers: Sequence[int]) -> list[bytes]:
+    examples = [files.read(split).examples[number] for number in numbers]
+    texts = ((*example.fields.values(), *example.choices) for example in examples)
+    return [f"{text}\n".encode() for row in texts for text in row]
+
+
 def _tokenizer(
     config: DataConfig, files: Sequence[TaskFiles], divisions: Sequence[Division]
 ) -> Tokenizer:
@@ -199,15 +220,13 @@ def _tokenizer(
     for own_files, division in zip(files, divisions, strict=True):
         split, chosen = division.trained
         assert chosen is not None, "what is trained on is chosen"
-        examples = own_files.read(split).examples
-        for number in np.flatnonzero(chosen).tolist():
-            example = examples[number]
-            texts += [f"{text}\n".encode() for text in (*example.fields.values(), *example.choices)]
+        texts += _texts(own_files, split, np.flatnonzero(chosen).tolist())
     with stage(f"training a {kind} tokenizer on the training examples"):
         return train_tokenizer(
             kind,
             texts,
             vocab_size=config.vocab_size,
+            **config.letter_rules(),
             merges=config.merges,
             sentinels=config.sentinels,
             normalization=config.normalization,

@@ -30,6 +30,7 @@ SPECIAL_NAMES = {
 }
 """Special tokens that masked objectives need, and their usual names, first choice first."""
 
+NO_TEXT = "there is no text to train a tokenizer on: give one with letters, and a longer one"
 _LACKING = "\ufffd".encode()
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 _UNUSED = re.compile(r"\[unused\d+\]")

@@ -24,7 +24,6 @@ from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenize
 from sublayer.data.tokenizers.extended import ExtendedTokenizer, check_names
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.moses import MosesTokenizer
-from sublayer.data.tokenizers.normalization import AS_WRITTEN
 from sublayer.data.tokenizers.wordpiece import read_wordpiece, train_wordpiece
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.parsing import parse_json
@@ -48,7 +47,8 @@ def train_tokenizer(
     texts: Iterable[bytes],
     *,
     vocab_size: int | None = None,
-    keeps_text: bool = False,
+    keep_accents: bool | None = None,
+    lowercase: bool | None = None,
     merges: int | None = None,
     sentinels: int = 0,
     normalization: Normalization | None = None,
@@ -59,9 +59,10 @@ def train_tokenizer(
     counts every id; unset, it is 8192 for bpe, 10,000 for word-bpe, 30,000 for unigram and
     wordpiece, what 32,640 merges make for moses-bpe and 40,000 for gpt1-bpe, and every character
     for characters. ``merges`` counts those of word-bpe, moses-bpe and gpt1-bpe instead, where no
-    size is given. ``keeps_text``: unigram keeps capitals and accents, which what a model writes
-    needs, and ALBERT's does not; with ``sentinels``, which other kinds do not have, it does in any
-    case. ``normalization`` names the text rules of gpt1-bpe, the published ones unless set.
+    size is given. ``keep_accents`` and ``lowercase`` are of unigram and wordpiece, where None means
+    as published: ALBERT's and BERT's strip marks and lower capitals, T5's, with ``sentinels``,
+    which other kinds do not have, does neither. Other kinds ignore both. ``normalization`` names
+    the text rules of gpt1-bpe, the published ones unless set.
 
     Raises ConfigError for an unknown kind, a size that is too small or a library that is not
     installed; DataError for texts that are not UTF-8 where the kind is neither bytes nor bpe, and
@@ -86,11 +87,14 @@ def train_tokenizer(
         return UnigramTokenizer.train(
             texts,
             vocab_size=size,
-            normalization=AS_WRITTEN if keeps_text else None,
+            keep_accents=keep_accents,
+            lowercase=lowercase,
             sentinels=sentinels,
         )
     if kind == "wordpiece":
-        return train_wordpiece(texts, vocab_size=size)
+        return train_wordpiece(
+            texts, vocab_size=size, keep_accents=keep_accents, lowercase=lowercase
+        )
     if kind == "word-bpe":
         if merges is not None:
             return WordBpeTokenizer.train(texts, n_merges=merges)

@@ -56,7 +56,7 @@ class Normalization:
             {
                 "do_lower_case": settings.get("do_lower_case", True),
                 "keep_accents": settings.get("keep_accents", False),
-                "divide_digit_commas": True,
+                "divide_digit_commas": settings.get("divide_digit_commas", True),
             }
         )
 

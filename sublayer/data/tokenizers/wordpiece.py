@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -11,13 +12,15 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from sublayer.data.subwords.bpe_training import Marks, alphabet_of, train_merges
 from sublayer.data.subwords.library_files import read_file
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tokenizers.base import NotUtf8, decode_utf8, is_unused
+from sublayer.data.tokenizers.base import NO_TEXT, NotUtf8, decode_utf8, is_unused
 from sublayer.data.tokenizers.normalization import CONFIG_NAME, read_settings
 from sublayer.errors import ConfigError, DataError
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _CONTINUES = "##"
+_LONGEST_WORD, _LONGEST_KEPT = 100, 1000
+"""Characters of a word at most; a longer one is unknown."""
 _UNKNOWNS = ("[UNK]", "<unk>")
 _NAMES = (*SPECIALS, "<pad>", "<unk>", "<cls>", "<sep>", "<mask>", "<s>", "</s>")
 _RULES = {
@@ -27,11 +30,20 @@ _RULES = {
 }
 
 
-def train_wordpiece(texts: Iterable[bytes], *, vocab_size: int) -> SubwordTokenizer:
+def train_wordpiece(
+    texts: Iterable[bytes],
+    *,
+    vocab_size: int,
+    keep_accents: bool | None = None,
+    lowercase: bool | None = None,
+) -> SubwordTokenizer:
     """Train BERT's uncased vocabulary; ``vocab_size`` counts every id.
 
-    Short texts may hold fewer pieces. Ids: ``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]``,
-    characters, those that continue a word, merges.
+    ``keep_accents`` and ``lowercase`` replace its rules for text. With ``keep_accents`` True no
+    character is dropped, nor a word of up to 1,000 characters unknown for its length: BERT's are
+    beyond 100, which languages without spaces exceed. Short texts may hold fewer pieces.
+    Ids: ``[PAD]``, ``[UNK]``, ``[CLS]``, ``[SEP]``, ``[MASK]``, characters, those that continue a
+    word, merges.
 
     Raises ConfigError where the characters of the text do not fit in; NotUtf8, a DataError, where a
     text is not UTF-8; DataError where there is no text.
@@ -39,7 +51,15 @@ def train_wordpiece(texts: Iterable[bytes], *, vocab_size: int) -> SubwordTokeni
     Source: Devlin et al. 2019, sec. 3; the ``tokenizers`` library's normaliser, division into words
     and merges.
     """
-    library = _library({name: id_ for id_, name in enumerate(SPECIALS)}, {})
+    rules: dict[str, Any] = {}
+    if keep_accents is not None:
+        rules["strip_accents"] = not keep_accents
+    if keep_accents:
+        rules["clean_text"] = False
+    if lowercase is not None:
+        rules["lowercase"] = lowercase
+    longest = _LONGEST_KEPT if keep_accents else _LONGEST_WORD
+    library = _library({name: id_ for id_, name in enumerate(SPECIALS)}, rules, longest)
     words = count_words(texts, library)
     alphabet = alphabet_of(words)
     # Each character is a piece, and another where it continues a word.
@@ -49,13 +69,13 @@ def train_wordpiece(texts: Iterable[bytes], *, vocab_size: int) -> SubwordTokeni
             f"data.vocab_size = {vocab_size} is too small for wordpiece: "
             f"{least} are the text's characters and the special ids"
         )
-    if not alphabet:
-        raise DataError("there is no text to train a tokenizer on: give a longer one")
+    if all(category(each)[0] in "CZ" for each in alphabet):
+        raise DataError(NO_TEXT)
     n_merges = vocab_size - least
     trained = train_merges(words, alphabet, n_merges=n_merges, marks=Marks(inner=_CONTINUES))
     pieces = (*SPECIALS, *trained.pieces)
     vocabulary = {piece: id_ for id_, piece in enumerate(pieces)}
-    return SubwordTokenizer(_library(vocabulary, {}))
+    return SubwordTokenizer(_library(vocabulary, rules, longest))
 
 
 def read_wordpiece(path: Path) -> SubwordTokenizer:
@@ -111,9 +131,11 @@ def _rules(folder: Path, vocabulary: dict[str, int]) -> dict[str, Any]:
     return rules
 
 
-def _library(vocabulary: dict[str, int], rules: dict[str, Any]) -> tokenizers.Tokenizer:
+def _library(
+    vocabulary: dict[str, int], rules: dict[str, Any], longest: int = _LONGEST_WORD
+) -> tokenizers.Tokenizer:
     unknown = next(name for name in _UNKNOWNS if name in vocabulary)
-    model = models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=100)
+    model = models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=longest)
     library = tokenizers.Tokenizer(model)
     library.normalizer = normalizers.BertNormalizer(**rules)
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from threading import Lock
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 
 from sublayer.data.arrays import AnyInts, TokenIds
 from sublayer.data.subwords.library_content import is_gpt1
+from sublayer.files.lines import UNSPACED
 
 SPACE = "▁"
 """The character that stands for a space in a piece."""
@@ -23,6 +25,7 @@ _MOST_WORDS = 1 << 18
 _MOST_CHARACTERS = 1 << 22
 """Words, and their characters, that a cache knows before it forgets some."""
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+_OF_UNSPACED = re.compile(f"[{UNSPACED}]")
 _INSIDE_WORDS = _PUNCTUATION | frozenset(string.ascii_letters)
 
 Rows = Sequence[Sequence[int]]
@@ -148,6 +151,19 @@ def begins_word(piece: str) -> bool:
     if piece.startswith((SPACE, "<")) or piece in _PUNCTUATION:
         return True
     return not _INSIDE_WORDS.issuperset(piece)
+
+
+def begins_any_word(piece: str) -> bool:
+    """Return whether a piece begins a word, in a vocabulary of any language.
+
+    As ``begins_word``, but for letters of scripts with spaces between words, which begin none
+    inside: ``ön``, ``ская``, ``습니다``. Characters of Chinese, Japanese and Thai do.
+    """
+    if piece.isascii():
+        return begins_word(piece)
+    if piece.startswith(SPACE) or _OF_UNSPACED.match(piece):
+        return True
+    return begins_word("".join("a" if category(each)[0] in "LM" else each for each in piece))
 
 
 def word_starts(content: dict[str, Any]) -> Callable[[str], bool] | None:

@@ -44,6 +44,8 @@ def export_files(tokenizer: Tokenizer) -> dict[str, bytes]:
             "do_lower_case": rules.do_lower_case,
             "keep_accents": rules.keep_accents,
         }
+        if not rules.divide_digit_commas:
+            settings["divide_digit_commas"] = False
     elif isinstance(tokenizer, SubwordTokenizer):
         names = tokenizer.names
         files = {"tokenizer.json": _with_template(tokenizer, names)}
@@ -162,4 +164,7 @@ def _bert_settings(tokenizer: SubwordTokenizer) -> dict[str, Any]:
     normalizer = tokenizer.content()["normalizer"] or {}
     if normalizer.get("type") != "BertNormalizer":
         return {}
-    return {"do_lower_case": normalizer["lowercase"]}
+    settings = {"do_lower_case": normalizer["lowercase"]}
+    if normalizer["strip_accents"] is not None:
+        settings["strip_accents"] = normalizer["strip_accents"]
+    return settings

@@ -159,6 +159,10 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         return loaded
 
 
+_CAME_LATER = (("data", "keep_accents"), ("objective", "bleu_tokenizer"))
+"""Fields without which, where they are unset, the runs of a stage are found as before them."""
+
+
 def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None = None) -> str:
     """Return what the runs of a stage are found by: its recipe, what it starts from, its data.
 
@@ -173,6 +177,9 @@ def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None 
     if not recipe.train.keep_steps:
         # As runs were found before there were any.
         content["train"].pop("keep_steps")
+    for table, name in _CAME_LATER:
+        if content[table].get(name) is None:
+            content[table].pop(name, None)
     for name in list(content["data"]):
         if name == "path" or name.endswith("_path"):
             content["data"].pop(name)
