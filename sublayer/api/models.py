@@ -210,6 +210,12 @@ def predict(
     rows: Iterable[Any],
     *,
     task: str | None = None,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
     average: int | None = None,
     batch: int | None = None,
     device: str | None = None,
@@ -219,14 +225,23 @@ def predict(
 
     Of several models, given as a list, the average of their probabilities, numbers or scores of
     spans answers. ``task`` names one of several tasks; ``batch`` rows are computed at a time, in
-    ``dtype``, as ``load`` takes it. A row with an empty text is not answered. Raises ConfigError
-    for a model that answers no task, or not the same as another, and DataError for a row that is
-    none of these.
+    ``dtype``, as ``load`` takes it. A model that writes decodes greedily, by a ``beam``, or samples
+    by ``temperature``, ``top_k``, ``top_p`` and ``seed``. A row with an empty text is not answered.
+    Raises ConfigError for a model that answers no task, or not the same as another, and DataError
+    for a row that is none of these.
     """
     from sublayer.commands.predict.answerer import load_answerer
     from sublayer.objective.supervised.predicting import predict_rows_by
 
-    answerer = load_answerer(as_paths(run), task, device, average, batch, dtype)
+    writing = {
+        "beam": beam,
+        "length_penalty": length_penalty,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+    }
+    answerer = load_answerer(as_paths(run), task, device, average, batch, dtype, writing)
     return predict_rows_by(answerer, rows)
 
 

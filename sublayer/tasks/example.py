@@ -30,8 +30,8 @@ class Example:
     choices: tuple[str, ...] = ()
     """The answers to choose from; none where the labels are the same for all examples."""
     answers: tuple[Answer, ...] = ()
-    """Gold answers of a question, any of which is right; none where the question has none, or
-    where it is not known."""
+    """Gold answers of a question, or references of a text, any of which is right; none where the
+    question has none, or where it is not known."""
     is_labelled: bool = True
     """Whether it is known what is right."""
     group: str = ""

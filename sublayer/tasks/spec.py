@@ -3,17 +3,17 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.own_table.table import table_of
 from sublayer.tasks.registry import SUITES, TASKS
-from sublayer.tasks.task import Task
+from sublayer.tasks.task import Kind, Task
 
 FILE_NAME = "task.json"
 VERSION = 1
-_KINDS = ("classes", "choice", "number", "span")
+_KINDS = get_args(Kind)
 _FORMATS = ("pair", "traversal", "text")
 _ANSWERS = ("greedy", "rank")
 _LEAST = {"context": 1, "target_length": 0, "doc_stride": 1, "max_answer": 1}

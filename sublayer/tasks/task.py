@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["classes", "choice", "number", "span"]
-"""What is asked: one of the labels, one of the example's own choices, a number, or a span of the
-passage."""
+Kind = Literal["classes", "choice", "number", "span", "text"]
+"""What is asked: one of the labels, one of the example's own choices, a number, a span of the
+passage, or a text that is written."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Task:
     """The names of its texts, in the order in which they are read: of a pair the first text, and
     then the second; of a question about a passage the passage first."""
     metrics: tuple[str, ...]
-    """Names of ``METRICS``; the task's score is their mean."""
+    """Names of ``METRICS``; the task's score is the mean of those that are part of
+    one."""
     labels: tuple[str, ...] = ()
     """Of ``classes``: the words of the labels, by index."""
     is_symmetric: bool = False

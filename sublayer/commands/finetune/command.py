@@ -15,6 +15,7 @@ from sublayer.commands.finetune.options import (
     ResumeOption,
     SeedsOption,
     StartArgument,
+    TargetOption,
     TextOption,
     WordsArgument,
 )
@@ -45,6 +46,7 @@ def command(
     choices: ChoicesOption = None,
     answer: AnswerOption = None,
     answer_start: AnswerStartOption = None,
+    target: TargetOption = None,
     group: GroupOption = None,
     id_: IdOption = None,
     preset: PresetOption = DEFAULT,
@@ -63,7 +65,7 @@ def command(
     All settings are those of a recipe: `sublayer train RUN` takes the folder's recipe, too.
     """
     options = ColumnOptions(
-        text, text_pair, label, number, choices, answer, answer_start, group, id_
+        text, text_pair, label, number, choices, answer, answer_start, target, group, id_
     )
     names = [word for word in words if not is_setting(word)]
     settings = [word for word in words if is_setting(word)]

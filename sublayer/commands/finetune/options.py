@@ -64,6 +64,15 @@ AnswerStartOption = Annotated[
         help="Where the answer begins in the text, in characters. Default: where it first stands.",
     ),
 ]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="COLUMN",
+        help="The column of texts that a T5 or a decoder learns to write: any words, such as a "
+        "summary.",
+    ),
+]
 GroupOption = Annotated[
     str | None,
     typer.Option(

@@ -25,6 +25,7 @@ class ColumnOptions:
     choices: str | None = None
     answer: str | None = None
     answer_start: str | None = None
+    target: str | None = None
     group: str | None = None
     id: str | None = None
 
@@ -40,13 +41,13 @@ class ColumnOptions:
 
         Raises ConfigError where they do not say what the text is and what is right.
         """
-        if not self.text or not (self.label or self.answer):
+        if not self.text or not (self.label or self.answer or self.target):
             raise ConfigError(
                 f"{path} has the columns {named(columns_of(path))}: say which is the text and "
                 "which what is right, such as --text review --label stars"
             )
         columns: OwnColumns = {}
-        for role in ("text", "text_pair", "answer", "answer_start", "group", "id"):
+        for role in ("text", "text_pair", "answer", "answer_start", "target", "group", "id"):
             value = getattr(self, role)
             if value:
                 columns[role] = value

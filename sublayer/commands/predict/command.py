@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 
 import typer
 
+from sublayer.commands.generate.options import SeedOption, TemperatureOption, TopKOption, TopPOption
 from sublayer.commands.predict.answerer import as_dtype, load_answerer
 from sublayer.commands.predict.file import predict_file
 from sublayer.commands.predict.lines import predict_lines
 from sublayer.commands.predict.submission import render_submission, submit_runs
 from sublayer.commands.shared.base import AverageOption, DeviceOption, RunArgument, emit
 from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption, names_among
-from sublayer.config.limits import MOST_ROWS
+from sublayer.config.limits import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.system.allocator import keep_freed_memory
 from sublayer.tasks.predicting.columns import ToldColumns
@@ -82,6 +83,26 @@ RowsOption = Annotated[
         help="Rows computed at a time; affects speed and memory only.",
     ),
 ]
+BeamOption = Annotated[
+    int | None,
+    typer.Option(
+        "--beam",
+        min=1,
+        max=WIDEST_BEAM,
+        help="Of an encoder-decoder that writes: beam size. Default: 1, greedy, unless a sampling "
+        "option is given.",
+    ),
+]
+PenaltyOption = Annotated[
+    float | None,
+    typer.Option(
+        "--length-penalty",
+        min=-LARGEST_PENALTY,
+        max=LARGEST_PENALTY,
+        help="Of a beam, the exponent p of n^p, which divides the log probability of n tokens: 0 "
+        "favours short texts, more longer ones. Default: 1.",
+    ),
+]
 PrecisionOption = Annotated[
     Literal["float32", "bfloat16"],
     typer.Option(
@@ -111,6 +132,12 @@ def command(
     submission: SubmissionOption = None,
     data: DataOption = None,
     suite: SuiteOption = None,
+    beam: BeamOption = None,
+    length_penalty: PenaltyOption = None,
+    temperature: TemperatureOption = None,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    seed: SeedOption = None,
     average: AverageOption = None,
     batch: RowsOption = None,
     precision: PrecisionOption = "float32",
@@ -120,14 +147,23 @@ def command(
     """Answer rows by a fine-tuned model: the same rows, in order, with the answers beside them.
 
     A class has its label and the probability of each, a choice its text and its number, a number
-    itself, a question the part of its passage and where that begins. Columns are found by the names
-    that they had in training, or that the task's fields have. A row without a text is not answered:
-    its added columns stay empty, and it is counted. Without a file each line of standard input is
-    answered as it comes. Several runs of one task answer as one, by the average of what they say.
+    itself, a question the part of its passage and where that begins, a written text itself. Columns
+    are found by the names that they had in training, or that the task's fields have. A row without
+    a text is not answered: its added columns stay empty, and it is counted. Without a file each
+    line of standard input is answered as it comes. Several runs of one task answer as one, by the
+    average of what they say.
     """
+    writing = {
+        "beam": beam,
+        "length_penalty": length_penalty,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+    }
     if submission is not None:
         rounded = precision if precision != "float32" else None
-        _check_alone(text, text_pair, choices, task, out, average, rounded)
+        _check_alone(text, text_pair, choices, task, out, average, rounded, *writing.values())
         runs = [run, *(places or ())]
         result = submit_runs(runs, submission, suite, data, batch, device)
         emit(result, as_json, render_submission)
@@ -141,7 +177,7 @@ def command(
     if file is None and told != ToldColumns():
         raise ConfigError("lines of standard input have no columns: leave their names out")
     keep_freed_memory()
-    answerer = load_answerer(runs, task, device, average, batch, as_dtype(precision))
+    answerer = load_answerer(runs, task, device, average, batch, as_dtype(precision), writing)
     if file is None:
         predict_lines(answerer, sys.stdin.buffer, as_json=as_json)
     else:
@@ -149,7 +185,10 @@ def command(
 
 
 def _check_alone(*others: object) -> None:
-    names = ("--text", "--text-pair", "--choices", "--task", "--out", "--average", "--precision")
+    names = (
+        *("--text", "--text-pair", "--choices", "--task", "--out", "--average", "--precision"),
+        *("--beam", "--length-penalty", "--temperature", "--top-k", "--top-p", "--seed"),
+    )
     for name, value in zip(names, others, strict=True):
         if value is not None:
             raise ConfigError(f"--submission answers whole test sets: leave out {name}")

@@ -74,7 +74,7 @@ def load_finetune(
         "source": "sublayer finetune",
         "cost": "",
         "objective.kind": "supervised",
-        "objective.format": format_of(source),
+        "objective.format": format_of(source, writes=bool(columns and "target" in columns)),
         "data.tasks": names if len(names) > 1 else names[0],
     }
     if columns is not None:
@@ -200,9 +200,20 @@ def kind_of(source: str | LoadedRecipe) -> str:
     return start.model.kind
 
 
-def format_of(source: str | LoadedRecipe) -> Format:
-    """Return the format in which a model reads tasks, unless told. Raises as ``kind_of`` does."""
+def format_of(source: str | LoadedRecipe, *, writes: bool = False) -> Format:
+    """Return the format in which a model reads tasks, unless told.
+
+    ``writes``: the answers are texts of any words. Raises as ``kind_of`` does, and ConfigError
+    where the model writes none.
+    """
     kind = kind_of(source)
+    if writes and kind == "encoder":
+        raise ConfigError(
+            f"{_named(source)} is an encoder, which writes no text: start from a T5 or a decoder, "
+            "or name classes (--label) or parts of the text (--answer)"
+        )
+    if writes and kind in _FORMATS:
+        return "text"
     if kind not in _FORMATS:
         raise ConfigError(f"a model.kind = {kind} answers no task")
     return _FORMATS[kind]

@@ -147,6 +147,19 @@ class SupervisedObjective(ObjectiveTable):
                 "objective.format = traversal, whose tokens see only what is before them, knows "
                 "no end: give objective.format=text, or start from an encoder"
             )
+        if kind == "text" and self.format != "text":
+            start = (
+                "a T5 or a decoder" if recipe.model.kind == "encoder" else "objective.format=text"
+            )
+            raise ConfigError(
+                f"data.columns has a target, a text to be written, which objective.format = "
+                f"{self.format} does not: give {start}"
+            )
+        if kind == "text" and self.answer == "rank":
+            raise ConfigError(
+                "objective.answer = rank chooses among labels, and a target is a text that is "
+                "written: leave it out"
+            )
         if recipe.model.head == "none" and (self.format == "text" or self.language_weight > 0):
             asked = "format = text" if self.format == "text" else "language_weight"
             advice = "" if self.format == "text" else "set objective.language_weight=0, or "

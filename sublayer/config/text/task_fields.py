@@ -44,7 +44,8 @@ class TaskFields(Table):
             "Which columns of a table of your own are what: text; text_pair, a second text, or the "
             "question about it; label, the class, or number, a label that is one; choices, a list "
             "of columns, of which label says the right one; answer, a part of the text, and "
-            "answer_start, where it begins; group, a document's rows, which stay together; id."
+            "answer_start, where it begins; target, a text to write; group, a document's rows, "
+            "which stay together; id."
         ),
     )
     select: Literal["held-out", "dev", "dev-mismatched"] = field(

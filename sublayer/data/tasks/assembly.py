@@ -74,11 +74,20 @@ class Assembler:
     @cached_property
     def n_cut_targets(self) -> int:
         """Count the targets that are longer than they may be."""
+        return int((self._target_lengths > self._rule.target_length).sum())
+
+    @property
+    def longest_target(self) -> int:
+        """Return the tokens of the longest target, its end included."""
+        return int(self._target_lengths.max(initial=0))
+
+    @property
+    def _target_lengths(self) -> Ints:
         if self._rule.format != "text":
-            return 0
+            return np.zeros(0, dtype=np.int64)
         firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
-        rest = self._encoded.row_tokens - firsts
-        return int((rest + 1 > self._rule.target_length).sum())
+        lengths: Ints = self._encoded.row_tokens - firsts + 1
+        return lengths
 
     @property
     def _room(self) -> int:

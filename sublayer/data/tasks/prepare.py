@@ -204,8 +204,10 @@ def _note_losses(files: TaskFiles, division: Division, tokenizer: Tokenizer) -> 
 
 def _texts(files: TaskFiles, split: str, numbers: Sequence[int]) -> list[bytes]:
     examples = [files.read(split).examples[number] for number in numbers]
-    texts = ((*example.fields.values(), *example.choices) for example in examples)
-    return [f"{text}\n".encode() for row in texts for text in row]
+    texts = [text for each in examples for text in (*each.fields.values(), *each.choices)]
+    if files.task.kind == "text":
+        texts += [answer.text for each in examples for answer in each.answers]
+    return [f"{text}\n".encode() for text in texts]
 
 
 def _tokenizer(

@@ -16,10 +16,11 @@ def describe_cuts(split: TaskSplit, rule: RowRule) -> list[str]:
             f"{rule.context}, cut to it"
         )
     if assembler.n_cut_targets:
+        longest = assembler.longest_target
         notes.append(
             f"{count(assembler.n_cut_targets, 'target')} of the {split.name} part, longer than "
             f"objective.target_length = {rule.target_length}, cut to it: no such answer can be "
-            "written whole"
+            f"written whole; objective.target_length={longest} has room for all"
         )
     return notes
 

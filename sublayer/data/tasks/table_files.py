@@ -39,6 +39,8 @@ class TableFiles(TaskFiles):
     def identity(self, split: str) -> list[Any]:
         """Return what examples follow from: also the columns, and what the rows say of the task."""
         columns = {**asdict(self.table), "path": ""}
+        if not self.table.target:
+            del columns["target"]  # as identities were before there were targets
         return [*super().identity(split), columns, asdict(self.task)]
 
 

@@ -17,6 +17,7 @@ from sublayer.objective.evaluation import Progress
 from sublayer.objective.supervised.batches import row_rule
 from sublayer.objective.supervised.objective_of import objective_of
 from sublayer.objective.supervised.scores import answer_split
+from sublayer.objective.supervised.text import GREEDILY, Writing, check_beam
 from sublayer.tasks.example import Example
 from sublayer.tasks.formats.text import has_ranks
 from sublayer.tasks.prediction import Prediction
@@ -29,14 +30,20 @@ class Answerer:
     """Answers examples of one task by a model.
 
     ``name`` is that of the task: one that the model was trained on, or one that is answered like
-    it; None: the only one.
+    it; None: the only one. ``writing`` is how answers are decoded that are written.
 
-    Raises ConfigError where the model answers no task, several and none is named, or another; and
+    Raises ConfigError where the model answers no task, several and none is named, or another, or
+    ``writing`` has no effect; and
     CheckpointError where it has no tokenizer.
     """
 
     def __init__(
-        self, model: Transformer, name: str | None = None, *, batch: int | None = None
+        self,
+        model: Transformer,
+        name: str | None = None,
+        *,
+        batch: int | None = None,
+        writing: Writing | None = None,
     ) -> None:
         spec: TaskSpec | None = model.task
         if spec is None:
@@ -50,6 +57,13 @@ class Answerer:
         self.spec = replace(spec, tasks=(self.task,))
         self._model = model
         self._batch = batch
+        self._writing = writing or GREEDILY
+        if writing is not None and not self.is_written:
+            raise ConfigError(
+                f"{self.task.title} is answered with probabilities, and nothing is written: leave "
+                "out --beam, --temperature, --top-k, --top-p and --seed"
+            )
+        check_beam(model, self._writing)
 
     @property
     def is_written(self) -> bool:
@@ -77,7 +91,7 @@ class Answerer:
         part = unprepared_part(model, self.task, examples, "test")
         split = task_split("test", [part], model.tokenizer, objective_of(self.spec))
         rule = replace(model_rule(model, split), n_rows=self._batch)
-        return answer_split(model, split, rule, self.spec, ALONE, progress)[0]
+        return answer_split(model, split, rule, self.spec, ALONE, progress, self._writing)[0]
 
 
 def unprepared_part(

@@ -46,7 +46,8 @@ class BaselineScores:
     def _computed(self, part: TaskPart) -> Mapping[str, Score]:
         train = self.learned_from(part)
         scores = {}
-        for baseline in BASELINES.values() if train and self._are_scored else ():
+        asked = BASELINES.values() if train and self._are_scored else ()
+        for baseline in (each for each in asked if part.task.kind in each.kinds):
             with stage(f"scoring the baseline {baseline.name} of {part.task.title}"):
                 predictions = baseline.predict(part.task, train, part.examples)
             scores[baseline.name] = score(part.examples, predictions, part.task.metrics)

@@ -54,10 +54,14 @@ def _gold(example: Example) -> float | str | None:
 def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:
     if len(predictions) < 2:
         return ""
-    if task.kind == "span":
+    if task.kind in ("span", "text"):
         text, *others = {each.text for each in predictions}
         cut = text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")
-        return "" if others else f"it answers {cut!r} to all questions"
+        return (
+            ""
+            if others
+            else f"it answers {cut!r} to all {'questions' if task.kind == 'span' else 'examples'}"
+        )
     labels = {each.label for each in predictions}
     known = [label for label in labels if label is not None]
     if not known:

@@ -53,5 +53,6 @@ def _described(task: Task) -> str:
         "choice": "choices",
         "number": "a number",
         "span": "spans",
+        "text": "texts",
     }
     return f"{kinds[task.kind]}{', or that there is none' if task.has_unanswerable else ''}"

@@ -101,6 +101,9 @@ def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
     """Format reports, as ``to_json`` gives them, as a table and what follows from it."""
     rows = []
     notes = []
+    beside = [name for name in BASELINES if any(name in each["baselines"] for each in reports)]
+    # Without baselines the columns say that they are missing.
+    beside = beside or ["majority", "words"]
     for each in reports:
         parts = [
             f"{METRICS[name].title} {points(found['value'])}"
@@ -113,12 +116,12 @@ def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
                 f"{each['examples']:,}",
                 with_error(each["score"], each["standard_error"]),
                 ", ".join(parts),
-                *(points(baselines[name]) if baselines else "" for name in BASELINES),
+                *(points(baselines[name]) if name in baselines else "" for name in beside),
             )
         )
-        notes += _notes(each, baselines.get("words"))
-    header = ["task", "examples", "score", "metrics", *BASELINES]
-    return "\n".join([table(header, rows, right=[1, 2, 4, 5]), *notes])
+        notes += _notes(each, *_strongest(baselines))
+    header = ["task", "examples", "score", "metrics", *beside]
+    return "\n".join([table(header, rows, right=[1, 2, *range(4, len(header))]), *notes])
 
 
 def render_baselines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -136,7 +139,14 @@ def render_baselines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _notes(each: Mapping[str, Any], words: float | None) -> list[str]:
+def _strongest(baselines: Mapping[str, float]) -> tuple[str, float | None]:
+    """Return the baseline that a score is judged by, with its own: words, or of texts copying."""
+    if "copy" in baselines:
+        return "copy, which returns the text unchanged", baselines["copy"]
+    return "words, which knows nothing but words", baselines.get("words")
+
+
+def _notes(each: Mapping[str, Any], beside: str, words: float | None) -> list[str]:
     notes = []
     title = each["title"]
     if each["collapse"]:
@@ -145,10 +155,11 @@ def _notes(each: Mapping[str, Any], words: float | None) -> list[str]:
     if words is None:
         notes.append(f"{title}: no training rows are here, from which the baselines would learn")
     elif each["score"] < words:
-        notes.append(f"{title}: below words, which knows nothing but words")
+        notes.append(f"{title}: below {beside}")
     elif each["score"] - words < 2 * error:
         notes.append(
-            f"{title}: less than two standard errors above words: too few examples to tell"
+            f"{title}: less than two standard errors above {beside.partition(',')[0]}: too few "
+            "examples to tell"
         )
     if each["outside"]:
         notes.append(f"{title}: {each['outside']:,} answers are none of the labels, and wrong")

@@ -15,6 +15,7 @@ from sublayer.objective.family import Effort, Scored
 from sublayer.objective.supervised.batches import rule_of_model
 from sublayer.objective.supervised.predictions import answer_examples
 from sublayer.objective.supervised.span_predictions import answer_questions
+from sublayer.objective.supervised.text import GREEDILY, Writing
 from sublayer.objective.supervised.text_predictions import text_loss, write_part
 from sublayer.tasks.metrics.score import score
 from sublayer.tasks.metrics.thresholds import best_thresholds, with_threshold
@@ -52,6 +53,7 @@ def answer_split(
     spec: TaskSpec,
     processes: Processes,
     progress: Progress = lambda n_done, n_all: None,
+    writing: Writing = GREEDILY,
 ) -> tuple[list[Prediction], float]:
     """Answer all examples of a split, in its order; return the answers and the mean loss."""
     task = split.parts[0].task
@@ -66,7 +68,7 @@ def answer_split(
     written: list[Prediction] = []
     nats, n_tokens = 0.0, 0
     for part in split.parts:
-        written += write_part(model, part, rule, spec, processes, progress)
+        written += write_part(model, part, rule, spec, processes, progress, writing)
         own_nats, own_tokens = text_loss(model, part, rule, processes)
         nats += own_nats
         n_tokens += own_tokens

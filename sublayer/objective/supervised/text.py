@@ -1,6 +1,7 @@
 """Answers as text: the loss of targets, what a model writes, and which label is the likeliest."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,7 +15,9 @@ from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.decode.beam import search
 from sublayer.decode.beam_settings import BeamSettings
-from sublayer.decode.sample import GREEDY, generate
+from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
+from sublayer.decode.sample import GREEDY, Sampling, generate
+from sublayer.errors import ConfigError
 from sublayer.model.body import Hidden
 from sublayer.model.context.layout import Layout
 from sublayer.model.decoder import Decoder
@@ -23,6 +26,37 @@ from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_t
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.targets.loss import target_hidden
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Decoding of written answers: greedy, the best of a beam, or sampled.
+
+    Raises ConfigError for a beam beside a sampling, and for a length penalty without a beam.
+    """
+
+    beam: int = 1
+    penalty: float | None = None
+    """Exponent of the length in tokens, by which the log probability is divided. None: 1."""
+    sampling: Sampling | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sampling is not None and self.beam > 1:
+            raise ConfigError(
+                f"--beam {self.beam} finds the most probable text, and sampling draws one: leave "
+                "out one"
+            )
+        if self.penalty is not None and self.beam == 1:
+            raise ConfigError("--length-penalty has no effect without a beam: give --beam, too")
+
+    def settings(self, most_tokens: int) -> BeamSettings:
+        """Return the settings of a search for texts of so many tokens at most."""
+        penalty = 0.0 if self.beam == 1 else 1.0 if self.penalty is None else self.penalty
+        return BeamSettings(self.beam, "fairseq", penalty, max_length_offset=most_tokens)
+
+
+GREEDILY = Writing()
 
 
 class TextAnswers(Objective):
@@ -101,32 +135,48 @@ def with_targets(encoded: EncodedExamples, targets: Sequence[Sequence[Ints]]) ->
 
 
 def write_answers(
-    model: Transformer, sources: Sequence[Ints], rule: RowRule
+    model: Transformer, sources: Sequence[Ints], rule: RowRule, writing: Writing = GREEDILY
 ) -> Iterator[tuple[int, Ints]]:
-    """Write an answer to each source greedily, token by token; yield its number and its ids.
+    """Write an answer to each source, token by token; yield its number and its ids.
 
     A source has its end. Answers come in the order in which they are done, without their ends.
+    Raises ConfigError for a beam of a decoder.
     """
     most = max(1, rule.target_length - 1)
     if isinstance(model, EncoderDecoder):
         assert rule.first_id is not None, "the decoder reads something first"
+        continuations: Continue = best_continuations
+        if writing.sampling is not None:
+            device = model.embedding.weight.device
+            continuations = DrawnContinuations(writing.sampling, writing.seed, device)
         found = search(
             model,
             [source[:-1] for source in sources],
-            BeamSettings(beam=1, penalty=0.0, max_length_offset=most),
+            writing.settings(most),
             end_id=rule.marks.last,
             pad_id=rule.marks.pad,
             start_id=rule.first_id,
+            continuations=continuations,
         )
         for number, hypotheses in found:
             yield number, hypotheses[0].ids
         return
     assert isinstance(model, Decoder), "an encoder writes nothing"
-    yield from _continued(model, sources, rule, most)
+    check_beam(model, writing)
+    yield from _continued(model, sources, rule, most, writing)
+
+
+def check_beam(model: Transformer, writing: Writing) -> None:
+    """Raise ConfigError where a beam is asked of a model without an encoder."""
+    if writing.beam > 1 and not isinstance(model, EncoderDecoder):
+        raise ConfigError(
+            f"--beam {writing.beam} is of encoder-decoders, and the model is a "
+            f"{model.config.kind}: leave it out, or sample (--temperature)"
+        )
 
 
 def _continued(
-    model: Decoder, sources: Sequence[Ints], rule: RowRule, most: int
+    model: Decoder, sources: Sequence[Ints], rule: RowRule, most: int, writing: Writing
 ) -> Iterator[tuple[int, Ints]]:
     """Continue sources of one length at a time."""
     by_length: dict[int, list[int]] = {}
@@ -140,7 +190,15 @@ def _continued(
             prompt = torch.from_numpy(np.stack([sources[number] for number in some])).to(device)
             has_ended = torch.zeros(len(some), dtype=torch.bool, device=device)
             columns = []
-            for chosen in generate(model, prompt, most, GREEDY, context=rule.context):
+            steps = generate(
+                model,
+                prompt,
+                most,
+                writing.sampling or GREEDY,
+                seed=writing.seed,
+                context=rule.context,
+            )
+            for chosen in steps:
                 columns.append(chosen)
                 has_ended |= chosen == rule.marks.last
                 if bool(has_ended.all()):

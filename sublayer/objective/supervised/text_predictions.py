@@ -15,7 +15,13 @@ from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Progress, batch_sequences
 from sublayer.objective.supervised.similar import similar_batches
-from sublayer.objective.supervised.text import nats_of_sequences, with_targets, write_answers
+from sublayer.objective.supervised.text import (
+    GREEDILY,
+    Writing,
+    nats_of_sequences,
+    with_targets,
+    write_answers,
+)
 from sublayer.tasks.formats.text import text_targets
 from sublayer.tasks.formats.written import read_answer
 from sublayer.tasks.prediction import Prediction
@@ -33,6 +39,7 @@ def write_part(
     spec: TaskSpec,
     processes: Processes,
     progress: Progress = lambda n_done, n_all: None,
+    writing: Writing = GREEDILY,
 ) -> list[Prediction]:
     """Answer every example of a task, in its order, as the spec says: written, or ranked.
 
@@ -43,7 +50,7 @@ def write_part(
     with evaluating(model):
         if spec.answer == "rank" and all(targets):
             return _ranked(model, part, rule, targets, processes, progress)
-        return _written(model, part, rule, processes, progress)
+        return _written(model, part, rule, processes, progress, writing)
 
 
 @torch.inference_mode()
@@ -80,6 +87,7 @@ def _written(
     rule: RowRule,
     processes: Processes,
     progress: Progress,
+    writing: Writing,
 ) -> list[Prediction]:
     tokenizer: Tokenizer = model.tokenizer
     assembler = Assembler(part.encoded, rule)
@@ -98,7 +106,7 @@ def _written(
         row: list[float] = []
         # In the precision of the weights, as answers are written after training.
         with torch.autocast(device, enabled=False):
-            for place, ids in write_answers(model, sources, rule):
+            for place, ids in write_answers(model, sources, rule, writing):
                 row += [float(numbers[place]), float(len(ids)), *map(float, ids.tolist())]
         n_done += 1
         progress(n_done, len(groups))

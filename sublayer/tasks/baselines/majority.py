@@ -21,6 +21,8 @@ def describe_majority(task: Task) -> str:
         return "the most frequent label of the training rows"
     if task.kind == "number":
         return "the mean of the training rows"
+    if task.kind == "text":
+        return "the most frequent text of the training rows"
     if task.kind == "choice":
         return "the place where the right choice of the training rows stands most often"
     return "no answer" if task.has_unanswerable else "the passage's first sentence"
@@ -35,6 +37,9 @@ def majority(task: Task, train: Sequence[Example], scored: Sequence[Example]) ->
     if task.kind == "span":
         return [_trivial_span(task, example) for example in scored]
     rows = labelled_rows(task, train)
+    if task.kind == "text":
+        texts = Counter(answer.text for example in rows for answer in example.answers)
+        return [Prediction(text=texts.most_common(1)[0][0])] * len(scored)
     if task.kind == "number":
         mean = float(np.mean([example.label for example in rows]))
         return [Prediction(mean)] * len(scored)

@@ -89,7 +89,7 @@ def text_target(task: Task, example: Example) -> str | None:
         return None
     if task.kind == "span":
         return _pad(example.answers[0].text) if example.answers else UNANSWERABLE
-    if task.name == "record":
+    if task.name == "record" or task.kind == "text":
         return example.answers[0].text if example.answers else None
     if example.label is None:
         return None
@@ -101,9 +101,9 @@ def text_target(task: Task, example: Example) -> str | None:
 def text_targets(task: Task, example: Example) -> tuple[str, ...]:
     """Return the texts of all labels or choices, by index, to be ranked.
 
-    None for numbers and spans, and for WSC and WNLI: one noun alone has no rank.
+    None for numbers, spans and texts, and for WSC and WNLI: one noun alone has no rank.
     """
-    if task.name in UNRANKED:
+    if task.name in UNRANKED or task.kind == "text":
         return ()
     if task.kind == "classes":
         return task.labels
@@ -120,15 +120,15 @@ def has_ranks(task: Task) -> bool:
 def training_texts(task: Task, example: Example) -> tuple[tuple[str, str], ...]:
     """Return the rows that are trained on, input and target of each.
 
-    One, but: ReCoRD's are one for each gold answer; of WSC only right nouns are learned; WNLI is
-    only evaluated, by a model of WSC or DPR; what has no label is no row.
+    One, but: ReCoRD's and those of texts are one for each gold answer; of WSC only right nouns are
+    learned; WNLI is only evaluated, by a model of WSC or DPR; what has no label is no row.
     """
     if task.name == "wnli" or not example.is_labelled:
         return ()
     if task.name == "wsc" and example.label != 1:
         return ()
     read = text_input(task, example)
-    if task.name == "record":
+    if task.name == "record" or task.kind == "text":
         return tuple((read, answer.text) for answer in example.answers)
     target = text_target(task, example)
     return () if target is None else ((read, target),)

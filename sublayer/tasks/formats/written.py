@@ -28,6 +28,8 @@ def read_answer(task: Task, example: Example, written: str) -> Prediction:
     text = written.strip()
     if task.kind == "number":
         return Prediction(_number(text), text=text)
+    if task.kind == "text":
+        return Prediction(text=text)
     if task.kind == "span":
         return _span(task, example, text)
     if task.name in REFERENTS:

@@ -82,6 +82,8 @@ class Metric:
     """As tables head it."""
     contributions: Callable[[Sequence[Example], Predictions, Units], Contributions]
     """Computes what each unit contributes. Examples are labelled, and there are some."""
+    is_beside: bool = False
+    """Whether it is reported beside a task's score, and is no part of that."""
 
 
 def quotient(above: Numbers, below: Numbers) -> Numbers:

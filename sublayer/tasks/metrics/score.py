@@ -41,7 +41,7 @@ class Score:
 
 
 def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequence[str]) -> Score:
-    """Compute metrics of predictions, and their mean.
+    """Compute metrics of predictions, and the mean of those that are part of a score.
 
     The standard error of accuracy is that of a proportion, sqrt(p (1 - p) / n); of others, of
     means, and wherever examples have groups, it is the jackknife's over examples or groups. Raises
@@ -60,18 +60,19 @@ def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequen
         values[name] = MetricValue(
             each.value, _standard_error(name, each, influences[row], units), each.reason
         )
-    errors = [each.standard_error for each in values.values()]
-    if len(metrics) == 1:
-        error = errors[0]
-    else:
-        error = None if None in errors else _jackknife(influences.mean(0))
+    is_part = np.array([not METRICS[name].is_beside for name in metrics])
+    parts = [values[name] for name, part in zip(metrics, is_part, strict=True) if part]
+    errors = [each.standard_error for each in parts]
+    mean = influences[is_part].mean(0)
+    error = None if None in errors else _jackknife(mean)
+    error = errors[0] if len(parts) == 1 else error
     return Score(
-        value=float(np.mean([each.value for each in values.values()])),
+        value=float(np.mean([each.value for each in parts])),
         standard_error=error,
         metrics=values,
         n_examples=len(examples),
         n_outside=_n_outside(examples, predictions),
-        influences={"": influences.mean(0), **dict(zip(contributions, influences, strict=True))},
+        influences={"": mean, **dict(zip(contributions, influences, strict=True))},
     )
 
 

@@ -1,15 +1,19 @@
-"""Metrics of answers as texts: exact match and F1 of words, as SQuAD's scripts compute them.
+"""Metrics of answers as texts: exact match and F1 of words, as SQuAD's scripts compute them; chrF,
+ROUGE and equality of texts that are written.
 
 ReCoRD's script computes the same as SQuAD 1.1's, of the entity that was chosen.
 """
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
+from sublayer.system.extras import extra_module
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.metric import Numbers, Predictions, Sums, quotient
 from sublayer.tasks.metrics.units import Units
@@ -17,6 +21,11 @@ from sublayer.tasks.prediction import Prediction
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_SCORED = "the metrics of written texts"
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Thai and Lao, Burmese, Khmer, kana, Chinese characters."""
 Compare = Callable[[str, str], float]
 """Scores a text against a gold answer, from 0 to 1."""
 
@@ -65,6 +74,82 @@ def exact_scores_v2(examples: Sequence[Example], predictions: Predictions) -> Nu
 def f1_scores_v2(examples: Sequence[Example], predictions: Predictions) -> Numbers:
     """Return what ``token_f1_v2`` is the mean of; NaN where there is no prediction."""
     return _scores_v2(examples, predictions, _f1_v2)
+
+
+class RougeWords:
+    """The tokenizer of ROUGE: words in lower case, in scripts without spaces single characters.
+
+    Equal to the default of rouge-score on ASCII, which drops all other letters; no stemming.
+    """
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return the words of a text."""
+        words = "".join(map(_rouge_character, unicodedata.normalize("NFC", text.lower())))
+        return words.split()
+
+
+def _rouge_character(character: str) -> str:
+    category = unicodedata.category(character)
+    if category[0] not in "LMN":
+        return "" if category == "Cf" else " "
+    return f" {character} " if _UNSPACED.match(character) else character
+
+
+def check_text_metrics() -> None:
+    """Raise DataError where a library is missing by which texts that are written are scored."""
+    extra_module("rouge_score.rouge_scorer", _SCORED, "text")
+    extra_module("sacrebleu", _SCORED, "text")
+
+
+def chrf(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compute sacreBLEU's chrF2 of all texts, from 0 to 1; of several references the best.
+
+    Source: Popovic 2015.
+    """
+    measure = extra_module("sacrebleu", _SCORED, "text").CHRF()
+    most = max(len(example.answers) for example in examples)
+    streams = [
+        [each.answers[n].text if n < len(each.answers) else None for each in examples]
+        for n in range(most)
+    ]
+    counts = measure._extract_corpus_statistics(_written(predictions), streams)
+
+    def from_sums(sums: Numbers) -> Numbers:
+        rows = np.atleast_2d(sums)
+        scores = [measure._compute_score_from_stats(row.tolist()).score for row in rows]
+        return np.array(scores) / 100
+
+    return Sums(units.sums(np.asarray(counts, dtype=np.float64)), from_sums)
+
+
+def rouge(name: str, examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compute the mean F1 of rouge-score, by its name; of several references the best.
+
+    Source: Lin 2004.
+    """
+    library = extra_module("rouge_score.rouge_scorer", _SCORED, "text")
+    scorer = library.RougeScorer([name], tokenizer=RougeWords())
+    scores = [
+        scorer.score_multi([answer.text for answer in example.answers], text)[name].fmeasure
+        for example, text in zip(examples, _written(predictions), strict=True)
+    ]
+    return _mean(np.array(scores, dtype=np.float64), units)
+
+
+def exact_text(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compare texts as they are written, but for white space, with each reference."""
+    scores = [
+        float(" ".join(text.split()) in {" ".join(gold.text.split()) for gold in example.answers})
+        for example, text in zip(examples, _written(predictions), strict=True)
+    ]
+    return _mean(np.array(scores), units)
+
+
+rouge1, rouge2, rouge_l = (partial(rouge, name) for name in ("rouge1", "rouge2", "rougeL"))
+
+
+def _written(predictions: Predictions) -> list[str]:
+    return ["" if prediction is None else prediction.text for prediction in predictions]
 
 
 def answer_text(example: Example, prediction: Prediction) -> str:

@@ -4,7 +4,17 @@ from sublayer.tasks.metrics.classes import accuracy, f1, macro_f1, matthews
 from sublayer.tasks.metrics.groups import gender_parity, group_exact_match
 from sublayer.tasks.metrics.metric import Metric
 from sublayer.tasks.metrics.numbers import pearson, spearman
-from sublayer.tasks.metrics.spans import exact_match, exact_match_v2, token_f1, token_f1_v2
+from sublayer.tasks.metrics.spans import (
+    chrf,
+    exact_match,
+    exact_match_v2,
+    exact_text,
+    rouge1,
+    rouge2,
+    rouge_l,
+    token_f1,
+    token_f1_v2,
+)
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -22,6 +32,11 @@ METRICS: dict[str, Metric] = {
         Metric("f1a", "F1a", f1),
         Metric("group_exact_match", "EM", group_exact_match),
         Metric("gender_parity", "parity", gender_parity),
+        Metric("chrf", "chrF", chrf),
+        Metric("rouge1", "ROUGE-1", rouge1, is_beside=True),
+        Metric("rouge2", "ROUGE-2", rouge2, is_beside=True),
+        Metric("rougeL", "ROUGE-L", rouge_l, is_beside=True),
+        Metric("exact_text", "exact", exact_text, is_beside=True),
     )
 }
 """In the order in which the documentation lists them."""

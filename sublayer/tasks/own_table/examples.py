@@ -4,9 +4,16 @@ from collections.abc import Callable
 
 from sublayer.errors import DataError
 from sublayer.nearest import nearest_hint
-from sublayer.tasks.example import Example
+from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.gold_spans import NOT_FOUND
-from sublayer.tasks.own_table.labels import choice_of, is_blank, number_of, spans_of, word_of
+from sublayer.tasks.own_table.labels import (
+    choice_of,
+    is_blank,
+    number_of,
+    spans_of,
+    texts_of,
+    word_of,
+)
 from sublayer.tasks.own_table.rows import Row, Rows
 from sublayer.tasks.own_table.table import Table
 from sublayer.tasks.reading import ReadSplit
@@ -27,7 +34,7 @@ def add_examples(task: Task, rows: Rows) -> ReadSplit:
         if example.is_labelled or result.name == "test":
             result.add(example, row)
         else:
-            result.skip(f"nothing in the column {table.answer or table.label!r}", row.place)
+            result.skip(f"nothing in the column {table.is_right!r}", row.place)
     return result
 
 
@@ -73,11 +80,23 @@ def _span(task: Task, table: Table, row: Row, result: ReadSplit) -> Example | No
     )
 
 
+def _text(task: Task, table: Table, row: Row, result: ReadSplit) -> Example:
+    texts = texts_of(row.record.values.get(table.target), table.target, row.place)
+    return Example(
+        id=_id(table, row),
+        fields=row.fields,
+        answers=tuple(map(Answer, texts)),
+        is_labelled=bool(texts),
+        source=_source(table, row),
+    )
+
+
 _READERS: dict[Kind, Callable[[Task, Table, Row, ReadSplit], Example | None]] = {
     "classes": _class,
     "number": _number,
     "choice": _choice,
     "span": _span,
+    "text": _text,
 }
 
 

@@ -124,6 +124,18 @@ def spans_of(answers: Any, start: Any, passage: str, place: str) -> list[Placed]
     return [_placed(text, at, passage, place) for text, at in zip(texts, starts, strict=True)]
 
 
+def texts_of(value: Any, column: str, place: str) -> list[str]:
+    """Return the texts of a column that has one in each row, or a list; none where it is blank.
+
+    Raises DataError for what is neither.
+    """
+    listed = value if isinstance(value, list | tuple) else [value]
+    found = [text for text in listed if not is_blank(text)]
+    if not all(isinstance(text, str) for text in found):
+        raise DataError(f"{place}: {column} is {value!r:.60}, neither a text nor a list of texts")
+    return found
+
+
 def _placed(text: str, start: Any, passage: str, place: str) -> Placed:
     if not is_blank(start):
         number = None if isinstance(start, bool) else _number(start)

@@ -117,7 +117,7 @@ def _records(path: Path, result: ReadSplit) -> Iterable[Record]:
 def _check_columns(table: Table, split: str, path: Path, columns: Mapping[str, None]) -> None:
     names = [*table.texts, *table.choices, table.group, table.id]
     if split != "test":
-        names += [table.label, table.answer, table.answer_start]
+        names += [table.is_right, table.answer_start]
     for name in filter(None, names):
         if name not in columns:
             raise DataError(

@@ -11,7 +11,8 @@ from sublayer.nearest import nearest_hint
 from sublayer.tasks.task import Kind
 
 ROLES = (
-    "text", "text_pair", "label", "number", "choices", "answer", "answer_start", "group", "id",
+    "text", "text_pair", "label", "number", "choices", "answer", "answer_start", "target", "group",
+    "id",
 )  # fmt: skip
 """What ``data.columns`` says which columns are; ``number`` is a label that is a number."""
 
@@ -36,6 +37,8 @@ class Table:
     """That of an answer that is a span of the passage."""
     answer_start: str = ""
     """That of the place where the answer begins, in characters."""
+    target: str = ""
+    """That of a text to be written, or of a list of them, all of which are right."""
     is_number: bool = False
     """Whether the label is a number to be predicted, and no class."""
     group: str = ""
@@ -44,13 +47,19 @@ class Table:
     """That of the rows' ids; empty: they are numbered from 0, those left out included."""
 
     def __post_init__(self) -> None:
-        columns = [*self.texts, *filter(None, (self.label, self.answer)), *self.choices]
+        asked = filter(None, (self.label, self.answer, self.target))
+        columns = [*self.texts, *asked, *self.choices]
         twice = [name for name, n in Counter(columns).items() if n > 1]
         if twice:
             raise ConfigError(f"the column {twice[0]!r} is given twice: a column is one thing")
         if self.answer and (self.label or self.choices or self.is_number):
             raise ConfigError(
                 "answers that are spans of the text exclude a label, choices and numbers: give "
+                "the columns of one kind of task"
+            )
+        if self.target and (self.label or self.choices or self.is_number or self.answer):
+            raise ConfigError(
+                "a target that is written excludes a label, choices, numbers and answers: give "
                 "the columns of one kind of task"
             )
         if self.answer and not self.text_pair:
@@ -70,9 +79,16 @@ class Table:
         """Return what is asked."""
         if self.answer:
             return "span"
+        if self.target:
+            return "text"
         if self.choices:
             return "choice"
         return "number" if self.is_number else "classes"
+
+    @property
+    def is_right(self) -> str:
+        """Return the column of the answers: the label's, the spans' or the target's."""
+        return self.label or self.answer or self.target
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sublayer.errors import ConfigError, DataError
+from sublayer.tasks.metrics.spans import check_text_metrics
 from sublayer.tasks.own_table.examples import add_examples
 from sublayer.tasks.own_table.labels import (
     is_unanswerable,
     number_of,
     sorted_words,
+    texts_of,
     word_of,
 )
 from sublayer.tasks.own_table.rows import Rows, find_table, rows_of
@@ -27,6 +29,7 @@ METRICS: dict[Kind, tuple[str, ...]] = {
     "number": ("pearson", "spearman"),
     "choice": ("accuracy",),
     "span": ("exact_match", "token_f1"),
+    "text": ("chrf", "rouge1", "rouge2", "rougeL", "exact_text"),
 }
 """Of tasks that no publisher scores."""
 _UNANSWERABLE_METRICS = ("exact_match_v2", "token_f1_v2")
@@ -42,8 +45,10 @@ def read_table(table: Table) -> tuple[Task, dict[str, ReadSplit]]:
     label that cannot be read or that the training split has not, and for labels that teach
     nothing: one alone, or as many as rows.
     """
-    if not (table.label or table.answer):
+    if not table.is_right:
         raise ConfigError(f"nothing says what is right in {table.path}: give the column of labels")
+    if table.kind == "text":
+        check_text_metrics()
     found = find_table(table.path)
     splits = {split: rows_of(table, split, paths) for split, paths in found.items()}
     learned = [splits["train"]] if "train" in splits else list(splits.values())
@@ -67,6 +72,11 @@ def _task(table: Table, learned: Sequence[Rows], splits: tuple[str, ...]) -> Tas
         labels = _labels(table, learned)
     elif table.kind == "number":
         numbers = _range(table, learned)
+    elif table.kind == "text":
+        rows = [row for each in learned for row in each.rows]
+        values = [(row.record.values.get(table.target), row.place) for row in rows]
+        found = [texts_of(value, table.target, place) for value, place in values]
+        _check_several(table, sorted({text for texts in found for text in texts}))
     elif table.kind == "span":
         answers = [row.record.values.get(table.answer) for rows in learned for row in rows.rows]
         has_unanswerable = any(is_unanswerable(each) for each in answers)
@@ -113,10 +123,10 @@ def _range(table: Table, learned: Sequence[Rows]) -> tuple[float, float]:
 
 def _check_several(table: Table, values: Sequence[object]) -> None:
     if not values:
-        raise DataError(f"{_where(table)} is empty in all rows: no label is given")
+        raise DataError(f"{_where(table)} is empty in all rows: nothing says what is right")
     if len(values) == 1:
         raise DataError(f"{_where(table)} is {values[0]!r} in all rows: there is nothing to learn")
 
 
 def _where(table: Table) -> str:
-    return f"{table.path}: the column {table.label!r}"
+    return f"{table.path}: the column {table.is_right!r}"

@@ -55,7 +55,7 @@ def answer_columns(
         labels = task.labels if task.kind == "classes" else choice_names
         if not labels:
             names.append("probability")
-    if is_written and task.kind != "span":  # whose prediction is what was written
+    if is_written and task.kind not in ("span", "text"):  # whose prediction is what was written
         names.append("written")
     taken = set(there)
     own = {name: _free(name, taken) for name in names}

@@ -16,9 +16,9 @@ class NamedPrediction:
     """What a model answers to a row."""
 
     label: str | float | None = None
-    """The word of the class, the text of the choice, the number, or the part of the passage, empty
-    where the answer is that there is none. None: what was written is no answer, or the row has a
-    text that is empty, and was not answered."""
+    """The word of the class, the text of the choice, the number, the text that was written, or the
+    part of the passage, empty where the answer is that there is none. None: what was written is no
+    answer, or the row has a text that is empty, and was not answered."""
     probabilities: Mapping[str, float] = field(default_factory=dict)
     """By the words of the labels, or the names of the choices; empty where the model gives none."""
     probability: float | None = None
@@ -68,6 +68,8 @@ def name_prediction(
             start=prediction.start if prediction.text else None,
             no_answer=prediction.no_answer if task.has_unanswerable else None,
         )
+    if task.kind == "text":
+        return NamedPrediction(prediction.text)
     if task.kind == "number":
         return NamedPrediction(prediction.label, written=written)
     index = None if prediction.label is None else int(prediction.label)
