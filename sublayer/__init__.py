@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sublayer.api.harness import harness_model
     from sublayer.api.loading import load
     from sublayer.api.models import (
+        embed,
         evaluate,
         fill,
         generate,
@@ -43,6 +44,7 @@ __all__ = [
     "Run",
     "compare",
     "draw",
+    "embed",
     "evaluate",
     "fill",
     "finetune",
@@ -83,6 +85,7 @@ _LAZY = {
     "compare": "sublayer.api.training",
     "finetune": "sublayer.api.training",
     "evaluate": "sublayer.api.models",
+    "embed": "sublayer.api.models",
     "fill": "sublayer.api.models",
     "generate": "sublayer.api.models",
     "harness_model": "sublayer.api.harness",

@@ -54,6 +54,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Measure what the blocks of models do to the embeddings of a text.",
     ),
     "generate": ("generate.command", "Continue a prompt, or fill the gaps of a text."),
+    "fill": ("fill", "Fill the masks of a text by an encoder or a T5, with probabilities."),
+    "embed": ("embed", "Write a vector of each line of a file: pooled hidden states."),
     "predict": ("predict.command", "Answer rows by a fine-tuned model, or hand predictions in."),
     "translate": ("translate.command", "Translate a text line by line."),
     "tokenize": ("tokenize.command", "Train a tokenizer, or show the tokens of a text."),

@@ -23,14 +23,17 @@ def load(
     evaluation, or else the newest whole one. ``average`` gives the mean of a run's newest
     checkpoints, so many, instead (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights;
     None makes them float32, but where all were saved as float64. ``.tokenizer`` is None where the
-    folder has none; ``predict`` answers rows where the model was fine-tuned.
+    folder has none; ``predict`` answers rows where the model was fine-tuned, ``fill`` fills masks
+    and ``embed`` gives vectors of texts.
 
     Raises CheckpointError where there is no such model, or it is damaged, or of another format;
     ConfigError for a device that is not there, or fewer checkpoints than are asked for.
     """
+    from sublayer.decode.gaps.masks import fill_masks
+    from sublayer.evaluation.vectors import embed_all
     from sublayer.loading import load as load_model
     from sublayer.objective.supervised.predicting import predict_rows
 
     model = load_model(fspath(path), device=device, dtype=dtype, average=average)
-    model.answers_rows = predict_rows
+    model.functions = {"predict": predict_rows, "fill": fill_masks, "embed": embed_all}
     return model

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sublayer.api.ask import PathOrText, as_path, as_paths, ask, kept
 from sublayer.api.results import (
     Completions,
+    Fillings,
     Result,
     Scores,
     Texts,
@@ -16,7 +17,9 @@ from sublayer.api.results import (
 from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
     from sublayer.tasks.predicting.named import NamedPrediction
 
@@ -138,17 +141,31 @@ def fill(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
-    n: int = 1,
+    n: int | None = None,
     device: str | None = None,
-) -> Completions:
-    """Fill the gaps of a text, ``<extra_id_0>`` and so on, by an encoder-decoder.
+) -> Completions | Fillings:
+    """Fill the masks of a text by an encoder, or its gaps by an encoder-decoder.
 
-    Greedy, by a ``beam`` of hypotheses, whose best come first, or drawn, ``n`` times. ``tokens``
-    are written at most. A score is a mean log probability in nats. Raises ConfigError for a model
-    that fills none.
+    An encoder's masks are ``[MASK]``: the ``n`` (5) likeliest fillings of each, with probabilities.
+    Of an encoder-decoder gaps are ``<extra_id_0>`` and so on, and there are whole completions.
+
+    Those are greedy, by a ``beam`` of hypotheses, whose best come first, or drawn, ``n`` times.
+    ``tokens`` are written at most. A score is a mean log probability in nats. Raises ConfigError
+    for a model that fills none.
     """
+    from sublayer.commands import fill as masks
     from sublayer.commands.generate.command import command
+    from sublayer.loading import find_model
+    from sublayer.model.model_folder import read_config
 
+    if read_config(find_model(as_path(run))).kind == "encoder":
+        given = (beam, tokens, temperature, top_k, top_p, seed)
+        if any(each is not None for each in given):
+            raise ConfigError(
+                f"{as_path(run)} is an encoder, which gives the probability of each filling, and "
+                "searches or draws none: leave out all but n"
+            )
+        return Fillings(ask(masks.command, run=as_path(run), text=text, n=n, device=device))
     answer = ask(
         command,
         run=as_path(run),
@@ -159,12 +176,34 @@ def fill(
         top_k=top_k,
         top_p=top_p,
         seed=seed,
-        batch=n,
+        batch=1 if n is None else n,
         device=device,
     )
     if "completions" not in answer.result:
         raise ConfigError(f"{as_path(run)} is a decoder, which fills no gaps: use generate")
     return Completions(answer)
+
+
+def embed(
+    run: PathOrText,
+    texts: Iterable[str],
+    *,
+    pool: Literal["mean", "first", "last"] = "mean",
+    normalize: bool = False,
+    batch: int | None = None,
+    device: str | None = None,
+) -> "NDArray[np.float32]":
+    """Return a vector of each text, ``[N, D]``: the final hidden states of its tokens, pooled.
+
+    Their mean, special tokens included, or the state of the first or the last; ``normalize``
+    scales each to a length of 1; ``batch`` texts are computed at a time. Raises ConfigError as
+    ``model.embed`` does.
+    """
+    from sublayer.api.loading import load
+    from sublayer.system.machine import choose_device
+
+    model = load(as_path(run), choose_device(device))
+    return model.embed(texts, pool=pool, normalize=normalize, batch=batch)
 
 
 def translate(

@@ -85,6 +85,22 @@ class Completions(Result):
         return page(table(["text", "score"], rows))
 
 
+class Fillings(Result):
+    """The likeliest fillings of each mask of a text; ``texts`` has the text with those of one."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The text with each filling of its first mask, the likeliest first."""
+        return [each["completed"] for each in self["masks"][0]]
+
+    def _repr_html_(self) -> str:
+        shown = []
+        for mask in self["masks"]:
+            rows = [[each["text"], f"{each['probability']:.4f}"] for each in mask]
+            shown.append(table(["filling", "probability"], rows))
+        return page(*shown)
+
+
 class Translations(Result):
     """Translations of lines; ``texts`` has the best of each line."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sublayer.api import models
 from sublayer.api.html import figure, number, page, prose, table
-from sublayer.api.results import Completions, Result, Scores, Texts, Translations
+from sublayer.api.results import Completions, Fillings, Result, Scores, Texts, Translations
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.counts import count
@@ -15,6 +15,9 @@ from sublayer.files.saved_record import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from sublayer.model.transformer import Transformer
     from sublayer.tasks.predicting.named import NamedPrediction
@@ -71,9 +74,13 @@ class Run(dict[str, Any]):
         """Continue a prompt by a decoder: ``sublayer.generate``."""
         return models.generate(self, prompt, **options)
 
-    def fill(self, text: str, **options: Any) -> Completions:
-        """Fill the gaps of a text by an encoder-decoder: ``sublayer.fill``."""
+    def fill(self, text: str, **options: Any) -> Completions | Fillings:
+        """Fill the masks of a text, or its gaps by an encoder-decoder: ``sublayer.fill``."""
         return models.fill(self, text, **options)
+
+    def embed(self, texts: "Iterable[str]", **options: Any) -> "NDArray[np.float32]":
+        """Give a vector of each text: ``sublayer.embed``."""
+        return models.embed(self, texts, **options)
 
     def translate(self, lines: "Iterable[str]", **options: Any) -> Translations:
         """Translate lines: ``sublayer.translate``."""

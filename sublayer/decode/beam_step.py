@@ -97,7 +97,7 @@ class BeamStepper:
         """
         model = self._model
         positions = cache.positions()[:, None]  # [R, 1]
-        x = model.embed(tokens[:, None], positions)[:, 0]  # [R, D]
+        x = model.embed_tokens(tokens[:, None], positions)[:, 0]  # [R, D]
         rotation = model.positions.rotation(positions, x.dtype)
         hidden = cache.begin(tokens)  # [N, beam, L, beam]
         own = _ALL if hidden is None else StepKeys.hiding(hidden.flatten(2), x.dtype)

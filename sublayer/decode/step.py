@@ -96,7 +96,7 @@ class Stepper:
         ``bias`` is added to scores; ``key_values`` are those of an entry of a block.
         """
         model = self._model
-        x = model.embed(tokens[:, None], positions)[:, 0]  # [B, D]
+        x = model.embed_tokens(tokens[:, None], positions)[:, 0]  # [B, D]
         rotation = model.positions.rotation(positions, x.dtype)
         if self._is_vector:
             x = x[0]

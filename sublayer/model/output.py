@@ -1,4 +1,7 @@
-"""What calling a model returns: the output of each of its heads, by the head's name."""
+"""What calling a model returns: the output of each of its heads, by the head's name; fillings."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
@@ -22,3 +25,21 @@ class Output(dict[str, Tensor]):
         Of two classes the second says that it does not; of one, a positive logit.
         """
         return self.get("sentence")
+
+
+@dataclass(frozen=True)
+class Filling:
+    """A filling of one mask."""
+
+    text: str
+    """What stands in the mask's place, without white space around it."""
+    probability: float
+    """Of an encoder: of the token among all of the vocabulary, the other masks unfilled. Of a T5:
+    of the tokens that it wrote for this gap, given those before."""
+    completed: str
+    """The whole text: by an encoder with the likeliest fillings of all other masks, by a T5 with
+    those that it wrote beside this one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return asdict(self)

@@ -351,7 +351,7 @@ def test_lookup_and_logits_have_the_same_dropped_matrix(softmax, is_tied):
         assert torch.equal(model.embedding.weight.grad != 0, tokens != 0)
         assert torch.equal(model.positions.input_table.grad != 0, positions != 0)
     torch.manual_seed(3)
-    entered = model.embed(INPUTS, torch.arange(10))
+    entered = model.embed_tokens(INPUTS, torch.arange(10))
     close(entered, F.embedding(INPUTS, tokens) + positions[:10])
 
 

@@ -49,7 +49,7 @@ def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
     """
     parts, names = split_at_gaps(text.encode("utf-8", "surrogateescape"))
     _check_gaps(names, len(tokenizer.sentinel_ids))
-    ids = [_encode_before_gap(tokenizer, parts[0])]
+    ids = [encode_before_gap(tokenizer, parts[0])]
     ids += [_encode_behind_gap(tokenizer, part.rstrip(b" ")) for part in parts[1:-1]]
     ids.append(_encode_behind_gap(tokenizer, parts[-1]))
     texts = [part.decode("utf-8", "surrogateescape") for part in parts]
@@ -58,7 +58,7 @@ def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
 
 def prompt_to_go_on(tokenizer: Tokenizer, text: str) -> Prompt:
     """Read a text whose one gap is all that follows it. Raises DataError as the tokenizer does."""
-    ids = _encode_before_gap(tokenizer, text.encode("utf-8", "surrogateescape"))
+    ids = encode_before_gap(tokenizer, text.encode("utf-8", "surrogateescape"))
     return Prompt([text, ""], [ids, []], ())
 
 
@@ -81,7 +81,8 @@ def _check_gaps(names: list[str], n_sentinels: int) -> None:
         )
 
 
-def _encode_before_gap(tokenizer: Tokenizer, part: bytes) -> list[int]:
+def encode_before_gap(tokenizer: Tokenizer, part: bytes) -> list[int]:
+    """Encode the text before a gap, without the spaces that end it."""
     ids: list[int] = tokenizer.encode(part.rstrip(b" ")).tolist()
     return ids
 

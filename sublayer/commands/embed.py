@@ -1,0 +1,159 @@
+"""``sublayer embed``: a vector of each line of a file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sublayer.commands.shared.base import (
+    DeviceOption,
+    JsonObject,
+    JsonOption,
+    RunArgument,
+    emit,
+    say,
+)
+from sublayer.config.limits import MOST_ROWS
+from sublayer.counts import count
+from sublayer.errors import ConfigError, DataError
+from sublayer.files.lines import decoded, read_lines
+from sublayer.files.paths import as_typed, expanded
+from sublayer.files.storage import new_file
+from sublayer.system.stages import display, stage
+
+if TYPE_CHECKING:
+    from sublayer.evaluation.vectors import Pooling
+    from sublayer.model.transformer import Transformer
+
+EXAMPLE = "sublayer embed runs/albert-small lines.txt --out vectors.npy"
+
+FileArgument = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="A file of texts, one on a line, packed or not."),
+]
+OutOption = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        metavar="FILE.npy",
+        help="The new file of the vectors, which numpy.load reads: float32, a row for each line.",
+    ),
+]
+PoolOption = Annotated[
+    Literal["mean", "first", "last"],
+    typer.Option(
+        "--pool",
+        help="The mean of the hidden states of a line's tokens, special ones included, or the "
+        "state of the first token or the last.",
+    ),
+]
+NormalizeOption = Annotated[
+    bool, typer.Option("--normalize", help="Scale each vector to a length of 1.")
+]
+BatchOption = Annotated[
+    int,
+    typer.Option(
+        "--batch",
+        min=1,
+        max=MOST_ROWS,
+        metavar="N",
+        help="Lines computed at a time; affects speed and memory only.",
+    ),
+]
+
+
+def command(
+    run: RunArgument,
+    file: FileArgument,
+    out: OutOption,
+    pool: PoolOption = "mean",
+    normalize: NormalizeOption = False,
+    batch: BatchOption = 32,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a vector of each line of a file: the final hidden states of its tokens, pooled.
+
+    Encoders, decoders, LSTMs and the encoders of encoder-decoders have them, fine-tuned or not. A
+    line that is longer than the model reads is cut, and said; an empty one without a token has
+    zeros.
+    """
+    check_out(out)
+    lines = _lines(file)
+
+    with stage("starting PyTorch"):
+        from sublayer.loading import load
+        from sublayer.system.machine import choose_device
+
+    model = load(run, device=choose_device(device))
+    result = embed_lines(model, lines, out, pool, normalize=normalize, batch=batch)
+    emit({"run": str(run), "path": str(file), **result}, as_json, _render)
+
+
+def check_out(out: Path) -> None:
+    """Raise ConfigError where the vectors cannot be written to a file."""
+    if out.exists():
+        raise ConfigError(f"{out} exists, and nothing is overwritten: name another file")
+    if out.suffix != ".npy":
+        raise ConfigError(f"{out} does not end in .npy, as arrays of NumPy do: name one that does")
+    if not out.parent.is_dir():
+        raise ConfigError(f"the folder {out.parent} is not there: make it, or name another file")
+
+
+def _lines(file: Path) -> list[str]:
+    path = expanded(file)
+    if path.is_dir():
+        raise DataError(f"{file} is a folder: name a file of lines")
+    lines = [decoded(path, line, data).rstrip("\r\n") for line, data in read_lines(path)]
+    if not lines:
+        raise DataError(f"{file} has no lines: there is nothing to embed")
+    return lines
+
+
+def embed_lines(
+    model: "Transformer",
+    lines: list[str],
+    out: Path,
+    pool: "Pooling",
+    *,
+    normalize: bool,
+    batch: int,
+) -> dict[str, Any]:
+    """Write the vectors of lines to a new file, and say what of them was not read."""
+    import numpy as np
+
+    from sublayer.evaluation.vectors import describe_unread, embed_texts
+
+    def show(n_done: int) -> None:
+        display().change_innermost(
+            f"embedding {n_done:,} of {count(len(lines), 'line')}", n_done / len(lines)
+        )
+
+    width = model.config.d_model
+    found = []
+    blocks = embed_texts(model, lines, pool=pool, normalize=normalize, batch=batch, progress=show)
+    with stage("embedding"), new_file(out) as stream:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (len(lines), width)}
+        np.lib.format.write_array_header_1_0(stream, header)
+        for block in blocks:
+            stream.write(block.values.astype("<f4", copy=False).tobytes())
+            found.append(block)
+    unread = describe_unread(found, "line")
+    for line in unread:
+        say(line)
+    return {
+        "out": str(out),
+        "lines": len(lines),
+        "width": width,
+        "pool": pool,
+        "normalized": normalize,
+        "cut": sum(int(each.is_cut.sum()) for each in found),
+        "empty": sum(int(each.is_empty.sum()) for each in found),
+    }
+
+
+def _render(result: JsonObject) -> str:
+    return (
+        f"{count(result['lines'], 'vector')} of {result['width']:,} numbers written to "
+        f"{as_typed(result['out'])}"
+    )

@@ -1,0 +1,211 @@
+"""Vectors of texts: the final hidden states of a model, pooled over the tokens of each text."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sublayer.counts import count
+from sublayer.data.arrays import TokenIds
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.errors import ConfigError
+from sublayer.model.context.layout import Layout
+from sublayer.model.encoder import Encoder
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.eval_mode import evaluating
+from sublayer.model.transformer import Transformer
+from sublayer.system.stages import note
+
+Pooling = Literal["mean", "first", "last"]
+BATCH = 32
+"""Texts computed at a time, unless given."""
+_WINDOW = 2048
+"""Texts that are sorted by length together."""
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of some texts, one behind another, and what of the texts was not read."""
+
+    values: NDArray[np.float32]
+    """``[N, D]``; zeros for a text without a token."""
+    is_cut: NDArray[np.bool_]
+    """``[N]``: texts of more tokens than the model reads, of which the first were read."""
+    is_empty: NDArray[np.bool_]
+    """``[N]``: texts without a token."""
+    n_tokens: int
+    """Tokens of the texts, special ones aside, uncut."""
+    n_unknown: int
+    """How many of them stand for what the vocabulary does not know."""
+
+
+def embed_texts(
+    model: Transformer,
+    texts: Sequence[str],
+    *,
+    pool: Pooling = "mean",
+    normalize: bool = False,
+    batch: int = BATCH,
+    progress: Callable[[int], None] = lambda n_done: None,
+) -> Iterator[Vectors]:
+    """Compute the vector of each text, in order; yield those of some 2,000 texts at a time.
+
+    A vector is the mean of the final hidden states of all tokens that the model reads of the text,
+    its special tokens included, or the state of the first or the last one. An encoder reads
+    ``[CLS] text [SEP]``, an encoder-decoder's encoder the text and its end, a decoder or LSTM the
+    text alone. With ``normalize`` its Euclidean norm is 1. ``batch`` texts are computed at a time,
+    which changes speed and memory only; ``progress`` hears how many texts are done.
+
+    Raises ConfigError where the model has no tokenizer or not the marks that it reads, and for the
+    first token of a decoder, whose state is the same whatever follows.
+    """
+    reader = _Reader(model, pool)
+    for start in range(0, len(texts), _WINDOW):
+        yield reader.vectors(
+            texts[start : start + _WINDOW],
+            normalize,
+            batch,
+            lambda n_done, start=start: progress(start + n_done),  # type: ignore[misc]
+        )
+
+
+def embed_all(
+    model: Transformer,
+    texts: Iterable[str],
+    *,
+    pool: Pooling = "mean",
+    normalize: bool = False,
+    batch: int | None = None,
+) -> NDArray[np.float32]:
+    """Return the vectors of all texts, ``[N, D]``, as ``embed_texts`` gives them; say what is cut.
+
+    Raises as that does, and ConfigError where the texts are one text.
+    """
+    if isinstance(texts, str):
+        raise ConfigError("texts is one text: give a list of them")
+    found = list(
+        embed_texts(model, list(texts), pool=pool, normalize=normalize, batch=batch or BATCH)
+    )
+    for line in describe_unread(found, "text"):
+        note(line)
+    empty = np.zeros((0, model.config.d_model), dtype=np.float32)
+    return np.concatenate([empty, *(each.values for each in found)])
+
+
+def describe_unread(found: Sequence[Vectors], unit: str) -> list[str]:
+    """Say in lines what of texts was cut, was empty, or is unknown to the vocabulary."""
+    if not found:
+        return []
+    n_all = count(sum(len(each.values) for each in found), unit)
+    is_cut, is_empty = (
+        np.concatenate([getattr(each, name) for each in found]) for name in ("is_cut", "is_empty")
+    )
+    lines = []
+    for which, what in (
+        (is_cut, "longer than the model reads, cut"),
+        (is_empty, "without a token"),
+    ):
+        if which.any():
+            first = int(which.argmax()) + 1
+            lines.append(f"{what}: {int(which.sum()):,} of {n_all}, the first is {unit} {first:,}")
+    n_unknown = sum(each.n_unknown for each in found)
+    if n_unknown:
+        n_tokens = count(sum(each.n_tokens for each in found), "token")
+        lines.append(f"unknown to the vocabulary: {n_unknown:,} of {n_tokens}")
+    return lines
+
+
+class _Reader:
+    """Reads texts as a model does, and pools its states."""
+
+    def __init__(self, model: Transformer, pool: Pooling) -> None:
+        tokenizer: Tokenizer | None = model.tokenizer
+        if tokenizer is None:
+            raise ConfigError(
+                "the model has no tokenizer, so it cannot read a text: import it from a folder "
+                "that has one"
+            )
+        self._model, self._tokenizer, self._pool = model, tokenizer, pool
+        self._first: list[int] = []
+        self._last: list[int] = []
+        if isinstance(model, Encoder):
+            if tokenizer.cls_id is None or tokenizer.sep_id is None:
+                raise ConfigError(
+                    f"the model's tokenizer, of kind {tokenizer.kind}, has no [CLS] or [SEP], "
+                    "which an encoder reads around a text: name another model"
+                )
+            self._first, self._last = [tokenizer.cls_id], [tokenizer.sep_id]
+        elif isinstance(model, EncoderDecoder):
+            end = tokenizer.end_id if tokenizer.sep_id is None else tokenizer.sep_id
+            self._last = [] if end is None else [end]
+        elif pool == "first":
+            raise ConfigError(
+                f"the model is a {model.config.kind}, whose first token sees none of the others: "
+                "pool their mean, or take the last"
+            )
+
+    def vectors(
+        self, texts: Sequence[str], normalize: bool, batch: int, progress: Callable[[int], None]
+    ) -> Vectors:
+        encoded = self._encoded(texts)
+        n_special = len(self._first) + len(self._last)
+        room = self._model.config.max_len - n_special
+        lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
+        rows = [[*self._first, *ids[:room].tolist(), *self._last] for ids in encoded]
+        values = np.zeros((len(rows), self._model.config.d_model), dtype=np.float32)
+        # Similar lengths together, so that little is computed on padding.
+        order = [int(n) for n in np.argsort(lengths, kind="stable") if rows[int(n)]]
+        for start in range(0, len(order), batch):
+            some = order[start : start + batch]
+            values[some] = self._pooled([rows[number] for number in some], normalize)
+            progress(min(start + batch, len(order)))
+        unknown = self._tokenizer.unk_id
+        n_unknown = 0 if unknown is None else sum(int((ids == unknown).sum()) for ids in encoded)
+        return Vectors(values, lengths > room, lengths == 0, int(lengths.sum()), n_unknown)
+
+    def _encoded(self, texts: Sequence[str]) -> Sequence[TokenIds]:
+        if isinstance(self._tokenizer, BilingualTokenizer):
+            return self._tokenizer.encode_source(texts)
+        return self._tokenizer.encode_many(
+            [text.encode("utf-8", "surrogateescape") for text in texts]
+        )
+
+    @torch.inference_mode()
+    def _pooled(self, rows: Sequence[Sequence[int]], normalize: bool) -> NDArray[np.float32]:
+        model = self._model
+        lengths = torch.tensor([len(row) for row in rows])
+        tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
+        for number, row in enumerate(rows):
+            tokens[number, : len(row)] = torch.tensor(row)
+        mask = torch.arange(tokens.shape[1]) < lengths[:, None]
+        device = model.embedding.weight.device
+        with evaluating(model):
+            states = _states(model, tokens.to(device), mask.to(device)).float()
+        if self._pool == "mean":
+            counted = mask.to(device).float()[:, :, None]
+            vectors = (states * counted).sum(1) / counted.sum(1)
+        else:
+            places = torch.zeros_like(lengths) if self._pool == "first" else lengths - 1
+            vectors = states[torch.arange(len(rows), device=device), places.to(device)]
+        if normalize:
+            vectors = F.normalize(vectors, dim=-1)
+        found: NDArray[np.float32] = vectors.cpu().numpy()
+        return found
+
+
+def _states(
+    model: Transformer, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T D"]:
+    """Compute final hidden states; padding, behind the texts, is seen by none of them."""
+    if isinstance(model, EncoderDecoder):
+        return model.encode(tokens, mask).states
+    if isinstance(model, Encoder):
+        return model.hidden(tokens, Layout.bidirectional(tokens, mask)).final
+    return model.hidden(tokens, Layout.causal(tokens, None)).final
