@@ -63,5 +63,9 @@ def render(result: JsonObject) -> str:
     for number, mask in enumerate(result["masks"], start=1):
         rows = [(each["text"], f"{each['probability']:.4f}", each["completed"]) for each in mask]
         name = "filling" if len(result["masks"]) == 1 else f"mask {number}"
-        shown.append(table([name, "probability", "text"], rows, right=[1]))
+        shown.append(
+            table([name, "probability", "text"], rows, right=[1])
+            if rows
+            else f"{name}: none of what the model wrote fills it, as a T5 that was trained on gaps does"
+        )
     return "\n\n".join(shown)

@@ -10,7 +10,7 @@ from sublayer.data.tokenizers.sentinels import sentinel_name, split_at_gaps
 from sublayer.data.tokenizers.shown import special_names
 from sublayer.decode.gaps.completion import FillSettings
 from sublayer.decode.gaps.fill import fill_gaps
-from sublayer.decode.gaps.prompt import Prompt, encode_before_gap, without_space
+from sublayer.decode.gaps.prompt import Prompt, encode_before_gap
 from sublayer.decode.gaps.written import complete
 from sublayer.errors import ConfigError
 from sublayer.model.context.layout import Layout
@@ -117,15 +117,16 @@ def _by_masks(model: Encoder, tokenizer: Tokenizer, text: str, n: int) -> list[l
 
 
 def _masked_prompt(tokenizer: Tokenizer, text: str, mask_id: int) -> Prompt:
-    """Read a text around its masks: white space before one is a part of what fills it."""
+    """Read a text around its masks, each part apart, as transformers does.
+
+    White space before a mask is a part of what fills it.
+    """
     parts = _mask_names(tokenizer).split(text)
     if len(parts) == 1:
         raise ConfigError(_no_mask(special_names(tokenizer)[mask_id]))
     data = [part.encode("utf-8", "surrogateescape") for part in parts]
-    ids = [encode_before_gap(tokenizer, data[0])]
-    for part in data[1:-1]:
-        ids.append(without_space(tokenizer, part, encode_before_gap(tokenizer, part)))
-    ids.append(without_space(tokenizer, data[-1], tokenizer.encode(data[-1]).tolist()))
+    ids = [encode_before_gap(tokenizer, part) for part in data[:-1]]
+    ids.append(tokenizer.encode(data[-1]).tolist())
     return Prompt(parts, ids, (mask_id,) * (len(parts) - 1))
 
 
