@@ -66,6 +66,6 @@ def render(result: JsonObject) -> str:
         shown.append(
             table([name, "probability", "text"], rows, right=[1])
             if rows
-            else f"{name}: none of what the model wrote fills it, as a T5 that was trained on gaps does"
+            else f"{name}: nothing of what the model wrote fills it, as a T5 trained on gaps does"
         )
     return "\n\n".join(shown)

@@ -1,10 +1,13 @@
-"""Plain, gzip and zstd files, decompressed while they are read: by line, or whole within memory."""
+"""Plain and packed files, decompressed while they are read: by line, or whole within memory."""
 
+import bz2
 import codecs
 import gzip
 import hashlib
 import io
+import lzma
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,8 +42,17 @@ UNSPACED = (
 """Ranges of characters, for a regular expression, that are written without spaces between words.
 
 Thai, Lao, Tibetan, Burmese, Khmer; Chinese and Japanese with their punctuation; not Hangul."""
+_KINDS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz", ".zip": "zip"}
+PACKED = tuple(name for name in _KINDS if name != ".zip")
+"""Suffixes of files that are one packed file, read as what is in it."""
+PACKED_TABLES = tuple(_KINDS)
+"""Of tables also an archive of one file."""
 _LONGEST_LINE = 256 << 20
 _BLOCK_BYTES = 1 << 20
+_DAMAGED = (
+    *(EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError, lzma.LZMAError, zipfile.BadZipFile),
+    NotImplementedError,  # a zip of a method that is not there
+)
 # `zstd --long=31` needs the longest window that there is, of 2 GiB.
 _WINDOW = zstd.DecompressionParameter.window_log_max
 _LONGEST_WINDOW: dict[int, int] = {_WINDOW: _WINDOW.bounds()[1]}
@@ -49,7 +61,7 @@ _LONGEST_WINDOW: dict[int, int] = {_WINDOW: _WINDOW.bounds()[1]}
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield each line with its number, from 1, its end included.
 
-    Files are plain, gzip or zstd, by their suffix.
+    Files are plain, gzip, zstd, bzip2, xz or a zip archive of one file, by their suffix.
 
     Raises DataError where the file cannot be read, is damaged or truncated, or has a line of 256
     MiB or more.
@@ -153,25 +165,65 @@ def decoded(path: Path | str, line: int, text: bytes) -> str:
 @contextmanager
 def _opened(path: Path, hear: Callable[[bytes], None] | None = None) -> Iterator[IO[bytes]]:
     """Open a file by its suffix; ``hear`` is given what is read of it, packed as it is."""
-    kind = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix.lower(), "plain")
+    kind = _KINDS.get(path.suffix.lower(), "plain")
     try:
         with (
             _Heard(path, hear) as stored,
             io.BufferedReader(stored) as packed,
-            _reader(packed, kind) as file,
+            _reader(packed, kind, path) as file,
         ):
             yield file
-    except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
+    except _DAMAGED as error:
         raise DataError(
             f"{path} is damaged {kind} ({error}): fetch or compress it again"
         ) from error
     except OSError as error:
+        if kind == "bzip2" and error.errno is None:
+            raise DataError(
+                f"{path} is damaged {kind} ({error}): fetch or compress it again"
+            ) from error
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _reader(packed: "io.BufferedReader[_Heard]", kind: str) -> IO[bytes]:
+def archived_name(path: Path) -> str:
+    """Return the name of the one file of a zip archive.
+
+    Raises DataError where it has none or several, is encrypted, or is no such archive.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _only_member(archive, path).filename
+    except (zipfile.BadZipFile, NotImplementedError) as error:
+        raise DataError(f"{path} is damaged zip ({error}): fetch or compress it again") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
+    members = [
+        each
+        for each in archive.infolist()
+        if not each.is_dir() and not each.filename.startswith("__MACOSX/")
+    ]
+    if len(members) != 1:
+        raise DataError(
+            f"{path} has {len(members):,} files, and one is read: unpack it, and name the file"
+        )
+    if members[0].flag_bits & 1:
+        raise DataError(f"{path} is encrypted: unpack it, and name the file")
+    return members[0]
+
+
+def _reader(packed: "io.BufferedReader[_Heard]", kind: str, path: Path) -> IO[bytes]:
     if kind == "gzip":
         return cast(IO[bytes], gzip.open(packed))
+    if kind == "bzip2":
+        return cast(IO[bytes], bz2.open(packed))
+    if kind == "xz":
+        return cast(IO[bytes], lzma.open(packed))
+    if kind == "zip":
+        archive = zipfile.ZipFile(packed)
+        return archive.open(_only_member(archive, path))
     # A file of no bytes is one of no frames; to the library it is truncated.
     if kind == "zstd" and packed.peek(1):
         frames: Any = zstd.ZstdFile(packed, options=_LONGEST_WINDOW)

@@ -4,11 +4,13 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
+from sublayer.files.lines import PACKED_TABLES, archived_name
+
 _SPLITS = {
     "train": "train", "training": "train", "test": "test",
     "dev": "dev", "val": "dev", "valid": "dev", "validation": "dev",
 }  # fmt: skip
-_PACKED = re.compile(r"\.(gz|zst)$")
+_PACKED = re.compile(f"({'|'.join(map(re.escape, PACKED_TABLES))})$")
 
 
 def words_of(name: str) -> list[str]:
@@ -18,7 +20,10 @@ def words_of(name: str) -> list[str]:
 
 def unpacked_name(path: Path) -> str:
     """Return a file's name in small letters, without what it ends in for being packed."""
-    return _PACKED.sub("", path.name.lower())
+    name = _PACKED.sub("", path.name.lower())
+    if path.suffix.lower() == ".zip" and not Path(name).suffix and path.is_file():
+        return name + Path(archived_name(path).lower()).suffix
+    return name
 
 
 def split_in_name(path: Path, suffixes: Collection[str]) -> str:

@@ -1,19 +1,23 @@
-"""Files of records with named values: JSON lines, CSV, TSV and Parquet, each with its line."""
+"""Files of records with named values: JSON lines, CSV, TSV, Parquet and Excel, with their lines."""
 
 import csv
+import warnings
+import zipfile
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sublayer.errors import DataError
-from sublayer.files.lines import decoded, read_lines, read_start
+from sublayer.files.lines import PACKED_TABLES, archived_name, decoded, read_lines, read_start
 from sublayer.files.parquet import parquet_file
 from sublayer.files.parsing import parse_json
+from sublayer.system.extras import extra_module
+from sublayer.system.memory import total_memory
 from sublayer.tasks.tsv import read_tsv
 
-_PACKED = (".gz", ".zst")
 _LONGEST_FIELD = 16 << 20
 _PARQUET_ROWS = 8192
 _SHOWN_NAMES = 16
@@ -68,7 +72,8 @@ def read_records(path: Path, kind: str = "") -> Iterator[Record]:
     """
     reader = _READERS.get(kind or suffix_of(path))
     if reader is None:
-        raise DataError(f"{path} is of no kind that is read: {', '.join(_READERS)}")
+        advice = "; save it as .xlsx" if suffix_of(path) in (".xls", ".ods") else ""
+        raise DataError(f"{path} is of no kind that is read: {', '.join(_READERS)}{advice}")
     return reader(path)
 
 
@@ -109,8 +114,10 @@ def read_tsv_records(
 def suffix_of(path: Path) -> str:
     """Return what the name of a file ends in, in small letters, unpacked: ``.tsv``."""
     name = path.name.lower()
-    for suffix in _PACKED:
+    for suffix in PACKED_TABLES:
         name = name.removesuffix(suffix)
+    if path.suffix.lower() == ".zip" and not Path(name).suffix and path.is_file():
+        return Path(archived_name(path).lower()).suffix
     return Path(name).suffix
 
 
@@ -243,6 +250,83 @@ def _values(column: Any, path: Path, before: int) -> list[Any]:
         ) from None
 
 
+@contextmanager
+def _workbook(path: Path) -> Iterator[Any]:
+    """Open a workbook; raise DataError where openpyxl is missing, or the file is damaged."""
+    library = extra_module("openpyxl", "tables of Excel", "xlsx")
+    most = (total_memory() or 8 << 30) // 2
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(each.file_size for each in archive.infolist()) > most:
+                raise DataError(f"{path} is larger than half of the memory here: save it as .csv")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of styles, which are not read
+            with closing(library.load_workbook(path, read_only=True, data_only=True)) as workbook:
+                yield workbook
+    except _NO_WORKBOOK as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise DataError(
+            f"{path} is no whole .xlsx file ({reason}): save it again, or as .csv"
+        ) from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _filled(sheet: Any) -> Iterator[tuple[int, list[str]]]:
+    for row, values in enumerate(sheet.iter_rows(values_only=True), start=1):
+        cells = [_cell(value) for value in values]
+        while cells and not cells[-1]:
+            cells.pop()
+        if cells:
+            yield row, cells
+
+
+def _cell(value: Any) -> str:
+    """Return a cell as CSV would have it: whole numbers without a point, dates as ISO 8601."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return str(int(value))
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat()).removesuffix("T00:00:00")
+    return str(value)
+
+
+def read_xlsx(path: Path) -> Iterator[Record]:
+    """Read the rows of a workbook's first sheet that has any; all cells are texts.
+
+    Raises as ``read_records`` does.
+    """
+    with _workbook(path) as workbook:
+        for sheet in workbook.worksheets:
+            names: list[str] = []
+            for row, cells in _filled(sheet):
+                if not names:
+                    names = _columns(path, [name.strip() for name in cells])
+                    continue
+                # Empty cells at the end of a row are not kept by every program.
+                yield _row(path, row, names, cells + [""] * (len(names) - len(cells)))
+            if names:
+                return
+    raise DataError(f"{path} has no sheet with rows")
+
+
+def sheets_note(path: Path) -> str:
+    """Say which sheet of a workbook is read where several have rows; empty where one has."""
+    with _workbook(path) as workbook:
+        titles = [each.title for each in workbook.worksheets if any(True for _ in _filled(each))]
+    if len(titles) < 2:
+        return ""
+    return f"{path}: the sheet {titles[0]!r} is read, and not {named(titles[1:])}"
+
+
+_NO_WORKBOOK = (
+    *(zipfile.BadZipFile, KeyError, ValueError, TypeError, IndexError, AttributeError),
+    *(SyntaxError, EOFError, NotImplementedError, RuntimeError),
+)
+"""Errors of openpyxl for what is damaged; of XML they are syntax errors."""
 _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".jsonl": _json,
     ".json": _json,
@@ -250,5 +334,6 @@ _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".csv": read_csv,
     ".tsv": read_tsv_records,
     ".parquet": _parquet,
+    ".xlsx": read_xlsx,
 }
 """By what a file's name ends in."""

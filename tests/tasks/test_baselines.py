@@ -73,7 +73,7 @@ def test_rows_without_words_are_answered_and_those_without_labels_teach_nothing(
     assert len(WORDS.predict(task, train, train)) == 3
     assert WORDS.predict(task, train, []) == []
     train = [Example("0", {"text": "x"}, is_labelled=False)]
-    for baseline in BASELINES.values():
+    for baseline in (each for each in BASELINES.values() if task.kind in each.kinds):
         with pytest.raises(DataError, match="no training rows with a label"):
             baseline.predict(task, train, train)
 

@@ -51,8 +51,9 @@ def predict_file(
     asked = read_asked(answerer.task, answerer.spec.columns, told, file)
     if out is None:
         kind = "jsonl" if as_json else asked.kind
-        if kind == "parquet":
-            raise ConfigError(f"{file} is Parquet, which is not printed: give --out, or --json")
+        if kind in ("parquet", "xlsx"):
+            named = "Parquet" if kind == "parquet" else "of Excel"
+            raise ConfigError(f"{file} is {named}, which is not printed: give --out, or --json")
     for note in asked.notes:
         say(note)
     columns = answer_columns(

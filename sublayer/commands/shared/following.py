@@ -5,13 +5,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sublayer.config.recipe import Recipe
+from sublayer.files.lines import PACKED
 from sublayer.files.paths import as_typed
 from sublayer.tasks.registry import TASKS
 
 PROMPT, GAPS = '"The "', '"The <extra_id_0> of the book."'
 _FILE = "FILE"
 """Stands for a text of the user's, where none is known."""
-_PACKED = (".gz", ".zst")
 _BEGINNING = "next: "
 
 
@@ -89,6 +89,6 @@ def _source(recipe: Recipe) -> str:
     """Name a file of lines to translate: what was held out, or else what was trained on."""
     data = recipe.data
     for path in (data.test_source_path, data.valid_source_path, data.source_path):
-        if path is not None and Path(path).suffix not in _PACKED:
+        if path is not None and Path(path).suffix not in PACKED:
             return shlex.quote(as_typed(path))
     return _FILE

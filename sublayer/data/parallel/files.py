@@ -17,6 +17,7 @@ from sublayer.data.text.records import (
 from sublayer.errors import DataError
 from sublayer.files.lines import decoded, read_lines
 from sublayer.files.parquet import parquet_file, python_value
+from sublayer.tasks.records import read_records
 
 Pair = tuple[int, str, str]
 """The line or row of a pair, from 1, its source and its target, without line ends."""
@@ -80,6 +81,17 @@ def json_pairs(path: Path, fields: Fields) -> Iterator[Pair]:
     """
     for line, record in json_objects(path):
         yield line, *_texts(record, fields, f"{path}, line {line}")
+
+
+def row_pairs(path: Path, fields: Fields) -> Iterator[Pair]:
+    """Read a pair a row of CSV or of a workbook, from the two columns of a header.
+
+    Texts are as in ``json_pairs``. Raises DataError with file and line where a row has not both.
+    """
+    for record in read_records(path):
+        if record.problem:
+            raise DataError(f"{record.place} has {record.problem}: mend it")
+        yield record.line, *_texts(dict(record.values), fields, record.place)
 
 
 def parquet_pairs(path: Path, fields: Fields) -> Iterator[Pair]:

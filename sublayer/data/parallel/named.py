@@ -17,13 +17,13 @@ from sublayer.data.parallel.files import Pair, line_pairs
 from sublayer.data.text.files import FileDocument, read_unchanged
 from sublayer.data.text.splitting import SplitName
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.lines import decoded, read_lines
+from sublayer.files.lines import PACKED, decoded, read_lines
 from sublayer.files.paths import expanded
 
 _LEFT_OUT = ("<url>", "<talkid>", "<keywords>")
 _TAGS = re.compile(r"</?(?:title|description)>")
 _SEGMENT = re.compile(r"""<seg id="?[^">]*"?>\s*(.*?)\s*</seg>""", re.IGNORECASE)
-_PACKED = ("", ".gz", ".zst")
+_PACKED = ("", *PACKED)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from sublayer.data.parallel.files import (
     json_pairs,
     line_pairs,
     parquet_pairs,
+    row_pairs,
     tab_pairs,
 )
 from sublayer.data.parallel.filter import PairFilter
@@ -31,6 +32,7 @@ from sublayer.data.text.sniffing import check_text
 from sublayer.data.text.splitting import SplitName
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.lines import PACKED
 from sublayer.files.paths import expanded
 
 VERSION = 3
@@ -38,12 +40,13 @@ VERSION = 3
 
 _READERS = {
     ".tsv": "tab",
+    ".csv": "rows",
+    ".xlsx": "rows",
     ".json": "json",
     ".jsonl": "json",
     ".ndjson": "json",
     ".parquet": "parquet",
 }
-_PACKED_SUFFIXES = (".gz", ".zst")
 
 Limits = tuple[int | None, float | None]
 """The words of a side at most, and how many times the shorter side's words the longer may have."""
@@ -228,7 +231,7 @@ def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
             f"{path} is not a file of pairs; "
             "two files are named by data.source_path and data.target_path"
         )
-    suffixes = [suffix for suffix in path.suffixes if suffix not in _PACKED_SUFFIXES]
+    suffixes = [suffix for suffix in path.suffixes if suffix not in PACKED]
     last = suffixes[-1].lower() if suffixes else ""
     kind = _READERS.get(last)
     if kind is None:
@@ -239,6 +242,7 @@ def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
     readers: dict[str, Callable[[], Iterator[Pair]]] = {
         "tab": partial(tab_pairs, path),
         "json": partial(json_pairs, path, fields),
+        "rows": partial(row_pairs, path, fields),
         "parquet": partial(parquet_pairs, path, fields),
     }
     file = FileDocument(path, cache)

@@ -19,14 +19,14 @@ from sublayer.data.text.files import (
 from sublayer.data.text.hub import HubSet, parse_hub
 from sublayer.data.text.records import READERS, row_runs
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.lines import read_lines
+from sublayer.files.lines import PACKED, read_lines
 from sublayer.files.paths import expanded
 
 VERSION = 1
 """Changes whenever equal files would give other documents."""
 
 _JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
-_PACKED_SUFFIXES = (".gz", ".zst")
+_PACKED_SUFFIXES = PACKED
 
 
 @dataclass(frozen=True)

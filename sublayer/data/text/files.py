@@ -13,7 +13,7 @@ from sublayer.data.cache import content_key, file_digest
 from sublayer.data.text.sniffing import check_text, is_text
 from sublayer.errors import DataError
 from sublayer.files.file_text import FileText
-from sublayer.files.lines import changed, unpack
+from sublayer.files.lines import PACKED, changed, unpack
 from sublayer.files.paths import expanded
 
 Text = bytes | FileText
@@ -28,12 +28,11 @@ PARQUET = ".parquet"
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HUB_NAME = re.compile(r"[\w-]+/[\w-]+")
-_PACKED = (".gz", ".zst")
 _SMALL_BYTES = 4 << 20
 """A compressed file that becomes no more is unpacked in memory each time."""
 _DOCUMENTS = (".doc", ".docx", ".epub", ".odt", ".pdf", ".rtf")
 """What word processors and readers keep, which other programs save as text."""
-_ARCHIVES = (*_DOCUMENTS, ".7z", ".bz2", PARQUET, ".rar", ".xz", ".zip")
+_ARCHIVES = (*_DOCUMENTS, ".7z", PARQUET, ".rar", ".zip")
 _TARS = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
@@ -108,7 +107,7 @@ class FileDocument:
             raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
 
     def _read(self) -> Text:
-        if self.path.suffix.lower() not in _PACKED:
+        if self.path.suffix.lower() not in PACKED:
             return FileText(self.path)
         unpacked = self.cache / "unpacked" / content_key(self.digest(), self.path.suffix.lower())
         if not unpacked.is_file():
@@ -199,7 +198,8 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
         ) from error
     if not files:
         raise DataError(
-            f"{entry} has no text: name a folder or a glob with text files, plain, .gz or .zst"
+            f"{entry} has no text: name a folder or a glob with text files, plain or packed"
+            f" ({', '.join(PACKED)})"
         )
     return tuple(files)
 
@@ -274,7 +274,7 @@ def _is_text(path: Path, has_parquet: bool) -> bool:
         return has_parquet
     if suffix in _ARCHIVES or is_tar(path):
         return False
-    if suffix in _PACKED:
+    if suffix in PACKED:
         return True
     return is_text(path)
 
@@ -290,6 +290,7 @@ def _check_file(path: Path, *, has_parquet: bool) -> None:
         )
     if suffix in _ARCHIVES or is_tar(path):
         raise DataError(
-            f"{path} is packed, not text: unpack it first (.gz and .zst are read as they are)"
+            f"{path} is packed, not text: unpack it first ({', '.join(PACKED)} are read as they "
+            "are)"
         )
     check_text(path)

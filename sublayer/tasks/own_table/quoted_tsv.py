@@ -1,11 +1,11 @@
-"""TSV of anyone's, whose quotes stand around fields, as in CSV, or are text."""
+"""TSV of anyone's, whose quotes stand around fields, as in CSV, or are text; workbooks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sublayer.errors import DataError
-from sublayer.tasks.records import Record, read_csv, read_records
+from sublayer.tasks.records import Record, read_csv, read_records, read_xlsx, sheets_note, suffix_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +14,13 @@ class OwnTsv:
 
     records: Sequence[Record]
     note: str = ""
-    """How quotes were read; empty where no field begins with one."""
+    """How quotes were read, or which sheet; empty where there is no choice."""
     is_quoted: bool = False
     """Whether they stand around fields."""
 
 
 def read_own_tsv(path: Path) -> OwnTsv:
-    """Read the rows of a file of TSV.
+    """Read the rows of a file of TSV, or of a workbook.
 
     Quotes are those of CSV, around fields, where all rows have their columns so; unless all have
     them too where quotes are text, and there are more rows: then a quote would have joined lines
@@ -28,6 +28,8 @@ def read_own_tsv(path: Path) -> OwnTsv:
 
     Raises DataError where the file cannot be read.
     """
+    if suffix_of(path) == ".xlsx":
+        return OwnTsv(list(read_xlsx(path)), sheets_note(path))
     as_text = list(read_records(path, ".tsv"))
     if not any(_begins_quoted(record) for record in as_text):
         return OwnTsv(as_text)

@@ -17,7 +17,7 @@ from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import Record, named, read_records
 from sublayer.tasks.suite import Found
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def rows_of(table: Table, split: str, paths: tuple[Path, ...]) -> Rows:
 
 
 def _records(path: Path, result: ReadSplit) -> Iterable[Record]:
-    if not unpacked_name(path).endswith(".tsv"):
+    if not unpacked_name(path).endswith((".tsv", ".xlsx")):
         return read_records(path)
     read = read_own_tsv(path)
     if read.note:

@@ -22,7 +22,7 @@ from sublayer.tasks.records import Record, delimiter_of, is_json_list, read_reco
 from sublayer.tasks.registry import SUITES, find_files, read_split
 from sublayer.tasks.task import Task
 
-Kind = Literal["csv", "tsv", "jsonl", "json", "parquet"]
+Kind = Literal["csv", "tsv", "jsonl", "json", "parquet", "xlsx"]
 _KINDS: dict[str, Kind] = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -31,6 +31,7 @@ _KINDS: dict[str, Kind] = {
     ".ndjson": "jsonl",
     ".json": "json",
     ".parquet": "parquet",
+    ".xlsx": "xlsx",
 }
 
 
@@ -136,7 +137,7 @@ def _read_rows(
     suite = SUITES.get(task.suite)
     if kind == "tsv" and suite is not None and task.name in suite.columns:
         records = suite.columns[task.name].records(path)
-    elif kind == "tsv":
+    elif kind in ("tsv", "xlsx"):
         read = read_own_tsv(path)
         records = iter(read.records)
         notes += [read.note] if read.note else []

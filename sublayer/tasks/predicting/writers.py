@@ -1,4 +1,4 @@
-"""Rows and their answers written as a file of a kind: CSV, TSV, JSON or Parquet."""
+"""Rows and their answers written as a file of a kind: CSV, TSV, JSON, Parquet or Excel."""
 
 import csv
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.lines import PACKED_TABLES
 from sublayer.files.parquet import parquet_file
 from sublayer.system.extras import extra_module
 from sublayer.tasks.predicting.answer_columns import AnswerColumns
@@ -143,6 +144,34 @@ class ParquetWriter(RowWriter):
         self._parquet.write_table(table, self._stream)
 
 
+class XlsxWriter(RowWriter):
+    """A workbook of one sheet."""
+
+    def __init__(self, stream: IO[bytes], asked: AskedFile, columns: AnswerColumns) -> None:
+        super().__init__(stream, asked, columns)
+        library = extra_module("openpyxl", "tables of Excel", "xlsx")
+        self._workbook = library.Workbook(write_only=True)
+        self._sheet = self._workbook.create_sheet()
+        self._sheet.append(self._header)
+
+    def add(self, row: AskedRow, named: NamedPrediction) -> None:
+        """Add a row; raise DataError for a control character, which a cell has not."""
+        cells = [
+            each if isinstance(each, int | float) else _plain(each)
+            for each in self._cells(row, named)
+        ]
+        try:
+            self._sheet.append([None if cell == "" else cell for cell in cells])
+        except ValueError as error:
+            raise DataError(
+                f"{row.place} has a character that Excel does not keep ({error}): write .csv"
+            ) from None
+
+    def finish(self) -> None:
+        """Write all rows."""
+        self._workbook.save(self._stream)
+
+
 def beside(
     values: Mapping[str, Any], named: NamedPrediction, columns: AnswerColumns
 ) -> dict[str, Any]:
@@ -159,6 +188,7 @@ WRITERS: dict[Kind, Callable[[IO[bytes], AskedFile, AnswerColumns], RowWriter]] 
     "jsonl": JsonLinesWriter,
     "json": JsonListWriter,
     "parquet": ParquetWriter,
+    "xlsx": XlsxWriter,
 }
 
 
@@ -166,7 +196,7 @@ def check_out(out: Path, kind: Kind | None) -> Kind:
     """Return of which kind a new file is to be. Raises ConfigError where it cannot be written."""
     if out.exists():
         raise ConfigError(f"{out} exists: name a file that does not")
-    if kind is None or out.suffix in (".gz", ".zst"):
+    if kind is None or out.suffix in PACKED_TABLES:
         raise ConfigError(f"{out} is of no kind that is written: {', '.join(WRITERS)}")
     return kind
 
