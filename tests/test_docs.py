@@ -443,6 +443,9 @@ def readers_folder(workplace, monkeypatch):
     write_squad(tmp_path / "squad")
     write_csv(tmp_path / "my.csv", reviews(60))
     write_csv(tmp_path / "new.csv", reviews(5, seed=1))
+    pairs = [f"{n} a letter\t{n} ein Brief\n" for n in range(60)]
+    (tmp_path / "pairs.tsv").write_text("en\tde\n" + "".join(pairs))
+    (tmp_path / "new.tsv").write_text("en\na letter\n")
     shutil.copytree(letters, tmp_path / "books")
     for path in (tmp_path / "books").iterdir():
         path.write_text(f"{path.read_text()}{_EVERY_LETTER}\n")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sublayer.evaluation.vectors import Pooling
     from sublayer.model.transformer import Transformer
 
-EXAMPLE = "sublayer embed runs/albert-small lines.txt --out vectors.npy"
+EXAMPLE = "sublayer embed runs/albert-small book.txt --out vectors.npy"
 
 FileArgument = Annotated[
     Path,

@@ -60,6 +60,8 @@ STORIES = {
         sublayer export encoder exported
         sublayer import huggingface exported --out imported
         sublayer evaluate imported --path other.txt --pairs 20 --json
+        sublayer fill imported --text "The [MASK] is great, the [MASK] is dull." --n 3
+        sublayer embed imported lines.txt --out vectors.npy --normalize --json
         """,
     "translator": """
         sublayer train translator.toml --out translator
@@ -86,6 +88,9 @@ STORIES = {
         sublayer evaluate sst2 --json
         sublayer predict sst2 < lines.txt
         sublayer export gaps exported
+        sublayer fill gaps --text "The [MASK] is great." --n 2 --json
+        sublayer finetune gaps my.csv --text review --target film {_TUNE} --out written
+        sublayer predict written new.csv --beam 2
         """,
     "classes": f"""
         {_ENCODER}
@@ -186,6 +191,8 @@ STORIES = {
         sublayer evaluate --help
         sublayer inspect --help
         sublayer generate --help
+        sublayer fill --help
+        sublayer embed --help
         sublayer predict --help
         sublayer translate --help
         sublayer tokenize --help

@@ -11,9 +11,9 @@ class PairFields(Table):
 
     source_path: str | None = field(
         None,
-        "Text to translate, one piece a line (plain, .gz, .zst); line i of target_path is the "
-        "translation of line i. Instead, path names pairs: .tsv, JSON lines, .parquet, or a data "
-        "set of the hub.",
+        "Text to translate, one piece a line (plain, .gz, .zst, .bz2, .xz); line i of target_path "
+        "is the translation of line i. Instead, path names pairs: .tsv, .csv, JSON lines, .xlsx, "
+        ".parquet, or a data set of the hub.",
     )
     target_path: str | None = field(None, "The translations of source_path, line by line.")
     valid_source_path: str | None = field(

@@ -26,10 +26,10 @@ class TextFields(Table):
     path: Sources | None = field(
         None,
         (
-            "Local text: a file (plain, .gz, .zst, .parquet), a folder or a glob; a list; or {path "
-            "= weight}. The files of a folder or a glob are documents; each entry of a list is "
-            "split on its own. hub:owner/name, with :config and @split, is a data set of the "
-            "Hugging Face hub."
+            "Local text: a file (plain, .gz, .zst, .bz2, .xz, .parquet), a folder or a glob; a "
+            "list; or {path = weight}. The files of a folder or a glob are documents; each entry of a "
+            "list is split on its own. hub:owner/name, with :config and @split, is a data set of "
+            "the Hugging Face hub."
         ),
     )
     corpus: Sources | None = field(
