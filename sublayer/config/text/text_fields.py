@@ -27,9 +27,9 @@ class TextFields(Table):
         None,
         (
             "Local text: a file (plain, .gz, .zst, .bz2, .xz, .parquet), a folder or a glob; a "
-            "list; or {path = weight}. The files of a folder or a glob are documents; each entry of a "
-            "list is split on its own. hub:owner/name, with :config and @split, is a data set of "
-            "the Hugging Face hub."
+            "list; or {path = weight}. The files of a folder or a glob are documents; each entry "
+            "of a list is split on its own. hub:owner/name, with :config and @split, is a data "
+            "set of the Hugging Face hub."
         ),
     )
     corpus: Sources | None = field(
