@@ -6,13 +6,21 @@ from sublayer.tasks.registry import TASKS, find_files, read_split
 
 
 def write(path, content):
-    """Write a table's rows, as lines of JSON or as Parquet; a text or bytes as they are."""
+    """Write a table's rows, as lines of JSON, Parquet or Excel; a text or bytes as they are."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet" and isinstance(content, list):
         from pyarrow import Table
         from pyarrow.parquet import write_table
 
         write_table(Table.from_pylist(content), path)
+        return path
+    if path.suffix == ".xlsx" and isinstance(content, list):
+        from openpyxl import Workbook
+
+        workbook = Workbook()
+        for row in [[*content[0]], *([*row.values()] for row in content)]:
+            workbook.active.append(row)
+        workbook.save(path)
         return path
     if isinstance(content, dict | list):
         rows = content if isinstance(content, list) else [content]

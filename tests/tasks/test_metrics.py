@@ -4,6 +4,10 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
+from sacrebleu.metrics import CHRF
 from scipy.stats import binomtest, bootstrap, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
@@ -14,12 +18,15 @@ from sublayer.tasks.metrics.numbers import spearman
 from sublayer.tasks.metrics.paired import paired
 from sublayer.tasks.metrics.points import points
 from sublayer.tasks.metrics.score import score
-from sublayer.tasks.metrics.spans import normalise
+from sublayer.tasks.metrics.spans import RougeWords, normalise
 from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.metrics.thresholds import best_thresholds, by_answerable, with_threshold
 from sublayer.tasks.metrics.units import find_units
+from sublayer.tasks.own_table.task import METRICS as OF_KINDS
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.registry import TASKS
+
+METRICS_OF_TEXTS = OF_KINDS["text"]
 
 
 def labelled(labels, groups=()):
@@ -38,6 +45,33 @@ def _scored(gold, predicted, *names, groups=()):
 def _values(gold, predicted, *names):
     found = _scored(gold, predicted, *names).metrics
     return {name: each.value for name, each in found.items()}
+
+
+WORDS = st.lists(st.sampled_from(["the", "cat", "a", "Matte,", "Größe", "猫", "!"]), max_size=9)
+
+
+@given(st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=3), WORDS), min_size=1, max_size=5))
+@settings(max_examples=30, deadline=None)
+def test_metrics_of_written_texts_are_sacrebleus_and_rouge_scores(rows):
+    texts = [([" ".join(each) for each in golds], " ".join(said)) for golds, said in rows]
+    examples = [Example("", {}, answers=tuple(map(Answer, golds))) for golds, _ in texts]
+    found = score(examples, [Prediction(text=text) for _, text in texts], METRICS_OF_TEXTS)
+    most = max(len(golds) for golds, _ in texts)
+    streams = [[g[n] if n < len(g) else None for g, _ in texts] for n in range(most)]
+    chrf = CHRF().corpus_score([text for _, text in texts], streams).score / 100
+    assert found.value == found.metrics["chrf"].value == pytest.approx(chrf, abs=1e-12)
+    same = [any(text.split() == gold.split() for gold in golds) for golds, text in texts]
+    assert found.metrics["exact_text"].value == pytest.approx(np.mean(same))
+    if all(text.isascii() for golds, said in texts for text in (*golds, said)):
+        for name in ("rouge1", "rouge2", "rougeL"):
+            scorer = RougeScorer([name])
+            each = [scorer.score_multi(golds, text)[name].fmeasure for golds, text in texts]
+            assert found.metrics[name].value == pytest.approx(np.mean(each))
+
+
+def test_rouge_has_letters_of_all_scripts():
+    found = RougeWords().tokenize("Größe_x: naïve, हिन्दी में 猫が")
+    assert found == ["größe", "x", "naïve", "हिन्दी", "में", "猫", "が"]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")

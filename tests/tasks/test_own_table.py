@@ -1,7 +1,12 @@
 """Records and tables of one's own, in every kind of file."""
 
+import bz2
 import gzip
+import io
 import json
+import lzma
+import zipfile
+from datetime import datetime
 
 import pytest
 
@@ -42,6 +47,8 @@ def test_fields_are_divided_and_lines_counted(tmp_path, name, content, records):
     ("a.jsonl", '{"a": NaN}\n', "a.jsonl:1"), ("a.jsonl", b'{"a": 1}\n\xff\n', "line 2: byte 0xff"),
     ("a.json", '[{"a": 1}, 2]', "a.json:2"), ("a.csv", 'a,b\n1,2\n"never ends,3\n4,5\n', "a.csv:3"),
     ("a.csv", "a,b\n1\r2,3\n", "a.csv:2"), ("a.parquet", b"PAR1", "a.parquet"),
+    *((f"a.csv{each}", b"BZh9 no archive", "damaged") for each in (".bz2", ".xz", ".zip")),
+    ("a.xlsx", b"PK\3\4", "no whole .xlsx"), ("a.xls", b"", "save it as .xlsx"),
 ])  # fmt: skip
 def test_a_damaged_file_is_refused_with_its_place(tmp_path, name, content, place):
     with pytest.raises(DataError) as caught:
@@ -55,6 +62,13 @@ STARS = {FILM: 10, "two\nlines": 2, "dull": 2, "fine": 10}
 REVIEWS = [{"review": text, "stars": stars} for text, stars in STARS.items()]
 LINES = "\r\n".join(map(json.dumps, REVIEWS))
 CSV = 'review,stars\n"a ""fine"" film, really",10\n"two\nlines",2\ndull,2\nfine,10\n'
+
+
+def zipped(files):
+    with zipfile.ZipFile(packed := io.BytesIO(), "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
 
 
 def _read(path, content, **more):
@@ -73,7 +87,10 @@ def test_bytes_of_parquet_that_are_no_text_are_named_with_the_row_before(tmp_pat
     ("a.csv", CSV, FILM, "two\nlines"), ("a.csv", CSV.replace("\n", "\r\n"), FILM, "two\r\nlines"),
     ("a.tsv", CSV.replace(",", "\t"), 'a "fine" film\t really', "two\nlines"),
     ("a.jsonl", f"\ufeff{LINES}\n\n", FILM, "two\nlines"),
-    ("a.parquet", REVIEWS, FILM, "two\nlines"),
+    ("a.parquet", REVIEWS, FILM, "two\nlines"), ("a.xlsx", REVIEWS, FILM, "two\nlines"),
+    ("a.csv.bz2", bz2.compress(CSV.encode()), FILM, "two\nlines"),
+    ("a.jsonl.xz", lzma.compress(LINES.encode()), FILM, "two\nlines"),
+    ("a.zip", zipped({"b/a.csv": CSV}), FILM, "two\nlines"),
     ("a.jsonl.gz", gzip.compress(LINES.encode(), mtime=0), FILM, "two\nlines"),
     ("a.json", json.dumps(REVIEWS, indent=1), FILM, "two\nlines"),
 ])  # fmt: skip
@@ -156,7 +173,9 @@ def _asked(answer):
      "'stars' has another label in each of 3 rows"),
     (_REVIEW, "a.csv", "review,stars\na,3\nb,1.5\nc,2\n",
      "the column 'stars' has numbers such as 1.5"),
-    (_REVIEW, "a.xlsx", CSV, "a.xlsx"),
+    (_REVIEW, "a.xlsx", CSV, "a.xlsx"), ({"text": "review", "target": "stars"}, "a.jsonl",
+     [{"review": "a", "stars": [3]}], "a.jsonl:1: stars is [3], neither a text nor a list"),
+    ({"text": "review", "target": "stars"}, "a.csv", "review,stars\na,x\nb,x\n", "in all rows"),
     (_REVIEW, "a.jsonl", [{"review": 3, "stars": 1}], "a.jsonl:1: review is int"),
     (_REVIEW, "a.jsonl", [{"review": "a", "stars": ["x"]}], "a.jsonl:1: the label ['x']"),
     # A choice beyond the last; the number 2 is the third, the text 2 the second.
@@ -177,7 +196,7 @@ def test_a_table_that_teaches_nothing_is_refused(tmp_path, columns, name, conten
     ({"choices": ("b", "c"), "label": "d", "is_number": True}, "is no number"),
     ({"answer": "b", "label": "c", "text_pair": "d"}, "exclude a label"),
     ({"answer": "b"}, "text_pair"), ({"label": "b", "answer_start": "c"}, "answer_start"),
-    ({}, "column of labels"),
+    ({"target": "b", "label": "c"}, "a target that is written excludes"), ({}, "column of labels"),
 ])  # fmt: skip
 def test_columns_that_exclude_each_other_are_refused(tmp_path, columns, message):
     with pytest.raises(ConfigError, match=message):
@@ -240,6 +259,28 @@ def test_answers_are_spans_of_the_text(tmp_path):
     assert task.has_unanswerable and task.metrics == ("exact_match_v2", "token_f1_v2")
     assert _starts(found) == [[9, 4], [], [4, 19], []]
     assert all(example.is_labelled for example in found.examples)
+
+
+def test_a_target_is_a_text_or_several_and_a_row_without_one_teaches_nothing(tmp_path):
+    rows = [{"en": "a", "de": ["x", "y"]}, {"en": "b", "de": "z"}, {"en": "c", "de": " "}]
+    task, splits = read_table(Table(write(tmp_path / "a.jsonl", rows), "en", target="de"))
+    assert (task.kind, task.metrics[0], task.labels) == ("text", "chrf", ())
+    assert answers(splits["train"]) == [(Answer("x"), Answer("y")), (Answer("z"),)]
+    assert splits["train"].skipped == {"nothing in the column 'de'": 1}
+
+
+def test_cells_of_a_workbook_are_texts_of_its_first_sheet_with_rows(tmp_path):
+    from openpyxl import Workbook
+
+    workbook = Workbook()
+    sheet = workbook.create_sheet("Rows")
+    for row in [[None], [" a ", "b", None], [1.0, True], [], [datetime(2020, 1, 2), None], [0.5]]:
+        sheet.append(row)
+    workbook.create_sheet("Other").append(["x"])
+    workbook.save(tmp_path / "a.xlsx")
+    found = [(each.line, [*each.values.values()]) for each in read_records(tmp_path / "a.xlsx")]
+    assert found == [(3, ["1", "TRUE"]), (5, ["2020-01-02", ""]), (6, ["0.5", ""])]
+    assert "'Rows' is read, and not Other" in read_own_tsv(tmp_path / "a.xlsx").note
 
 
 SURROUNDED = "quotes stand around fields, as in CSV"

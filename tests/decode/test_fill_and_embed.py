@@ -1,0 +1,105 @@
+"""Fillings of masks and vectors of texts, against transformers."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sublayer.api.loading import load
+from sublayer.errors import ConfigError
+from sublayer.evaluation.vectors import describe_unread, embed_texts
+from sublayer.interop.huggingface.exchange import import_huggingface
+
+transformers = pytest.importorskip("transformers")
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["the", "cat", "##s", "sat", "on", "mat", ".", ",", "un", "##able"]
+SIZES = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
+SIZES |= {"intermediate_size": 10, "max_position_embeddings": 16}
+TEXTS = st.lists(st.sampled_from([*WORDS[:2], "cats", "sat", ".", "[MASK]", "dog"]), max_size=14)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A BERT and a GPT-2 of transformers with their tokenizers, and both imported."""
+    found = {}
+    for name in ("bert", "gpt2"):
+        folder = tmp_path_factory.mktemp(name)
+        torch.manual_seed(3)
+        if name == "bert":
+            (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]))
+            tokenizer = transformers.BertTokenizer.from_pretrained(folder)
+            config = transformers.BertConfig(vocab_size=len(tokenizer), **SIZES)
+            model = transformers.BertForMaskedLM(config)
+        else:
+            letters = {letter: n for n, letter in enumerate("thecasonmd.,ublĠ")} | {"</s>": 16}
+            (folder / "vocab.json").write_text(json.dumps(letters))
+            (folder / "merges.txt").write_text("#version: 0.2\n")
+            marks = dict.fromkeys(("unk_token", "bos_token", "eos_token"), "</s>")
+            tokenizer = transformers.GPT2Tokenizer.from_pretrained(folder, **marks)
+            config = transformers.GPT2Config(17, 16, 12, 2, 3, bos_token_id=16, eos_token_id=16)
+            model = transformers.GPT2LMHeadModel(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.normal_(std=0.3)
+        model.eval().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        import_huggingface(folder, folder / "imported")
+        found[name] = model, tokenizer, load(folder / "imported")
+    return found
+
+
+@given(TEXTS.filter(lambda words: "[MASK]" in words))
+@settings(max_examples=25, deadline=None)
+def test_fillings_have_the_probabilities_of_transformers(models, words):
+    theirs, tokenizer, ours = models["bert"]
+    text = " ".join(words)
+    encoded = tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        logits = theirs(**encoded).logits[encoded.input_ids == tokenizer.mask_token_id]
+    masks = ours.fill(text, 4)
+    assert len(masks) == len(logits) == words.count("[MASK]")
+    for fillings, row in zip(masks, logits.double().softmax(-1), strict=True):
+        best = sorted(row[len(SPECIAL) :].tolist(), reverse=True)[:4]
+        np.testing.assert_allclose([each.probability for each in fillings], best, rtol=1e-4)
+        top = tokenizer.decode([len(SPECIAL) + int(row[len(SPECIAL) :].argmax())])
+        assert fillings[0].text == top.removeprefix("##")
+        assert "[MASK]" not in fillings[0].completed
+
+
+@pytest.mark.parametrize(
+    "name, pools", [("bert", ("mean", "first", "last")), ("gpt2", ("mean", "last"))]
+)
+@given(rows=st.lists(TEXTS.filter(bool), min_size=1, max_size=6))
+@settings(max_examples=10, deadline=None)
+def test_vectors_are_the_pooled_states_of_transformers(models, name, rows):
+    theirs, tokenizer, ours = models[name]
+    texts = [" ".join(words).replace("[MASK]", "on") for words in rows]
+    for pool in ("mean", "last", *(["first"] if name == "bert" else [])):
+        found = ours.embed(texts, pool=pool, batch=2)
+        for text, vector in zip(texts, found, strict=True):
+            encoded = tokenizer(text, return_tensors="pt", truncation=True, max_length=16)
+            with torch.no_grad():
+                states = theirs.base_model(**encoded).last_hidden_state[0]
+            expected = {"mean": states.mean(0), "first": states[0], "last": states[-1]}[pool]
+            np.testing.assert_allclose(vector, expected, atol=2e-5)
+    unit = ours.embed(texts, normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-5)
+
+
+def test_what_is_not_read_is_said_and_what_a_model_cannot_is_refused(models):
+    encoder, decoder = models["bert"][2], models["gpt2"][2]
+    found = list(embed_texts(decoder, ["the", "", "the cat " * 9]))
+    assert (found[0].is_cut.tolist(), found[0].is_empty.tolist()) == ([0, 0, 1], [0, 1, 0])
+    assert not found[0].values[1].any() and len(describe_unread(found, "line")) == 2
+    for call, message in (
+        (lambda: decoder.embed(["the"], pool="first"), "sees none of the others"),
+        (lambda: decoder.fill("the [MASK]"), "fills no masks"),
+        (lambda: encoder.fill("the cat"), "write \\[MASK\\]"),
+        (lambda: encoder.fill("[MASK] " * 20), "shorten it"),
+        (lambda: encoder.embed("the cat"), "give a list"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            call()
