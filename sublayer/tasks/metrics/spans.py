@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from sublayer.files.lines import UNSPACED
 from sublayer.system.extras import extra_module
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.metric import Numbers, Predictions, Sums, quotient
@@ -22,10 +23,7 @@ from sublayer.tasks.prediction import Prediction
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _SCORED = "the metrics of written texts"
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
-"""Thai and Lao, Burmese, Khmer, kana, Chinese characters."""
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 Compare = Callable[[str, str], float]
 """Scores a text against a gold answer, from 0 to 1."""
 
