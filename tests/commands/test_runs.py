@@ -11,6 +11,7 @@ import pytest
 
 from sublayer.api.training import compare
 from sublayer.commands.demo import announce
+from sublayer.commands.runs import rendering
 from sublayer.commands.shared.comparison import summarize
 from sublayer.study.from_folder import results_of_folder
 from sublayer.system.lock import held
@@ -215,3 +216,13 @@ def test_an_unfinished_comparison_says_what_is_missing(sublayer, study):
     assert "How large" not in text and "seeds are few" not in text
     shutil.rmtree(study / "arms/0-ffn=gelu")
     assert "no run of the baseline, ffn=gelu, has ended" in sublayer("report", study).refusal()
+
+
+def test_a_long_command_is_copied_as_it_is(monkeypatch):
+    monkeypatch.setattr(rendering, "page_width", lambda: 40)
+    command = "cd 'a folder' && sublayer train gpt --resume " + " ".join(
+        f"--set=x{n}" for n in range(9)
+    )
+    lines = rendering._command(command).split("\n")
+    assert all(line.endswith(" \\") for line in lines[:-1]) and max(map(len, lines)) <= 40
+    assert shlex.split(" ".join(line.removesuffix("\\") for line in lines)) == shlex.split(command)

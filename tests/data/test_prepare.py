@@ -12,7 +12,7 @@ import pytest
 from sublayer.config.data import DataConfig
 from sublayer.config.text.corpora import CORPORA as NAMES
 from sublayer.data import training_text
-from sublayer.data.corpora import lm1b
+from sublayer.data.corpora import lm1b, published
 from sublayer.data.corpora.albert_intrinsic import read_passages
 from sublayer.data.corpora.lm1b import HELD_OUT, RELEASE, TRAINING, extract_release
 from sublayer.data.corpora.named import CORPORA, find_sources
@@ -448,3 +448,9 @@ def test_docstrings_and_topics_are_found_cleaned_and_cached(cache, tmp_path, mon
     (library / "b.py").write_text('"""Something else about b."""\n')
     texts = [document.text for document in python_prose(cache, library)]
     assert b"Something else about b.\n" in texts
+
+
+def test_the_held_out_split_of_the_hub_validates_with_its_first_half(monkeypatch, tmp_path):
+    monkeypatch.setattr(published, "read_hub", lambda hub, *args, **kwargs: [hub.split, 1, 2, 3, 4])
+    c4 = CORPORA["c4"](tmp_path).published
+    assert c4 == {"train": ["train", 1, 2, 3, 4], "valid": ["validation", 1], "test": [2, 3, 4]}

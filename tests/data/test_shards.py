@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from sublayer.data.shards.encoding import ShardEncoder
 from sublayer.data.shards.joined import JoinedIds
 from sublayer.data.shards.progress import Progress
 from sublayer.data.shards.request import read_request, write_request
+from sublayer.data.shards.unfinished import note_unfinished
 from sublayer.data.store import read_store, write_store
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.text import document_range, files
@@ -30,6 +32,8 @@ from sublayer.data.text.whole_documents import WholeDocuments
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
+from sublayer.system.stage_displays import HeardStages
+from sublayer.system.stages import shown_by
 from tests.data.releases import write_release
 
 BYTES = ByteTokenizer()
@@ -332,3 +336,16 @@ def test_encoded_text_is_summed_as_it_was_cut(monkeypatch, unit, shard_bytes):
         assert encoder.text == shard.text
         n_bytes += shard.text.n_bytes
     assert n_bytes == 2 * len(book) - 5 + 6 + 4
+
+
+def test_stopped_preparations_of_other_texts_are_said_with_size_and_age(tmp_path):
+    for name in ("a.9.unfinished", *(f"b{n}.9.unfinished" for n in range(7))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shard").write_bytes(bytes(2_000_000))
+        for path in (tmp_path / name / "shard", tmp_path / name):
+            os.utime(path, (0, time.time() - 2.5 * 24 * 3600))
+    notes = []
+    with shown_by(HeardStages(print, notes.append)):
+        note_unfinished(tmp_path / "a")
+    assert "b0.9.unfinished (2 MB, 2 days old); b1" in notes[0] and "a.9" not in notes[0]
+    assert "and 2 others" in notes[0]

@@ -13,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from sublayer.config.data import DataConfig
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tasks import alignment
 from sublayer.data.tasks import spans as decoding
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.marks import Marks
@@ -310,3 +311,16 @@ def test_a_folder_without_train_is_split_by_article_in_windows_of_a_length(tmp_p
     assert sum(split.parts[0].encoded.n_questions for split in data.splits()) == 24
     assert found == sorted(found, key=lambda pair: pair[0])
     assert len({n_rows for n_rows, _ in found}) == len({checksum for _, checksum in found}) == 3
+
+
+# Which characters of pieces and text are paired; \uffff stands for any text.
+@pytest.mark.parametrize("pieces, text, in_pieces, in_text", [
+    ("abcdXefgh", "abcdefgh", "01235678", "01234567"),
+    ("abcdefgh", "abcdXXefgh", "01234567", "01236789"),
+    ("abcdX", "abcdY", "0123", "0123"),
+    ("ab\uffff\uffffefgh", "abXefgh", "014567", "013456"),
+    ("ab\uffffefgh", "abefgh", "013456", "012345"),
+])  # fmt: skip
+def test_equal_characters_are_paired_in_order(pieces, text, in_pieces, in_text):
+    pairs = zip(*alignment._matches(pieces, text), strict=True)
+    assert ["".join(map(str, places)) for places in pairs] == [in_pieces, in_text]

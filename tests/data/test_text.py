@@ -585,6 +585,10 @@ def test_a_division_does_not_depend_on_how_many_documents_are_in_memory(
         parts = divide(documents, shares_of("60/30/10"), name="a", is_utf8=False)
         found = [[piece.document.read() for piece in parts[split]] for split in SPLITS]
         assert [parts[split].n_bytes for split in SPLITS] == [sum(map(len, part)) for part in found]
+        backwards = [piece.document.read() for piece in parts["train"][::-1]]
+        assert backwards == found[0][::-1] and parts["train"][-1].document.read() == backwards[0]
+        with pytest.raises(IndexError):
+            parts["train"][len(found[0])]
         assert [sorted(part) for part in found] == by_hand(contents)
         names = [piece.document.name for piece in parts["train"]]
         assert names == sorted(names, key=lambda name: int(name.split()[-1]))

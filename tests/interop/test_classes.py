@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from tokenizers import processors
 
 from sublayer import cli
 from sublayer.config.fields.messages import choices_of
@@ -14,6 +15,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolved import ResolvedModel
 from sublayer.config.table import field
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.answers import traversal_tokenizer
 from sublayer.interop.answers.label_fields import MOST_LABELS
 from sublayer.interop.certificate import Batch
 from sublayer.interop.config_reader import Content
@@ -446,3 +448,12 @@ def test_a_score_depends_on_the_words_of_labels_and_not_on_their_order(tmp_path,
     assert plain["tasks"] == turned["tasks"]
     assert plain["loss"] == pytest.approx(turned["loss"], abs=1e-6) and plain["loss"] > 0
     assert [evaluate("plain", *options)[0] for options in ((), ("--task", "sst2"))] == [2, 2]
+
+
+@pytest.mark.parametrize("own", [
+    None, processors.ByteLevel(), processors.Sequence([processors.ByteLevel()] * 2)
+])  # fmt: skip
+def test_marks_of_traversals_go_beside_what_a_tokenizer_adds_and_come_off_again(own):
+    names = dict(zip(traversal_tokenizer.TRAVERSAL_NAMES, range(3), strict=True))
+    marked = json.loads(traversal_tokenizer._with_marks(own, names).__getstate__())
+    assert traversal_tokenizer._without_marks(marked) == (own and json.loads(own.__getstate__()))

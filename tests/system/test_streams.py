@@ -42,6 +42,11 @@ class Broken(io.StringIO):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
+class Closing(io.StringIO):
+    def flush(self):
+        raise ValueError("I/O operation on closed file")
+
+
 def test_a_stream_that_fails_loses_what_is_written_and_remembers_why():
     for behind in (Broken(), None):
         stream = Stream(behind, "standard output")
@@ -50,6 +55,12 @@ def test_a_stream_that_fails_loses_what_is_written_and_remembers_why():
         assert stream.failure is not None and stream.is_gone == (behind is not None)
         with pytest.raises(OutputLost):
             stream.require()
+    stream = Stream(Closing(), "standard output")
+    stream.flush()
+    assert stream.failure.errno == errno.EBADF and not stream.is_gone
+    closed = io.StringIO()
+    closed.close()
+    assert not Stream(closed, "standard output").isatty()
     stream = Stream(io.StringIO(), "standard output")
     stream.write("text")
     stream.require()

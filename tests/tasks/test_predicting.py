@@ -8,6 +8,7 @@ import pytest
 
 from sublayer.errors import CheckpointError, DataError
 from sublayer.tasks.example import Answer, Example
+from sublayer.tasks.formats.outline import outline
 from sublayer.tasks.formats.pair import PairRow, pair_rows
 from sublayer.tasks.formats.pronoun import mark_first, mark_word
 from sublayer.tasks.formats.text import text_input, text_target, text_targets, training_texts
@@ -485,3 +486,17 @@ def test_answers_of_race_are_letters(tmp_path):
         with pytest.raises(DataError, match="has no predictions"):
             SUBMISSIONS[name](tmp_path / name, [Answers(TASKS[name], "dev", QUESTIONS)])
         assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("name, label, choices", [
+    ("squad", None, ()), ("stsb", 2.5, ()), ("rte", 1, ()), ("wsc", 1, ()),
+    ("record", None, ("entity1", "entity2")), ("dpr", 1, ("Ann", "Eve")),
+])  # fmt: skip
+def test_an_outline_names_the_parts_of_an_example(name, label, choices):
+    example = outline(TASKS[name])
+    assert (example.label, example.choices) == (label, choices)
+    assert set(TASKS[name].fields) <= {*example.fields, "choice1", "choice2"}
+    words = example.fields.get("text", "").split()
+    assert [words[at] for at in example.extra.values()] == ["Eve", "she"] * (name == "wsc")
+    for answer in example.answers if name == "squad" else ():
+        assert example.fields["context"][answer.start :].startswith(answer.text)
