@@ -43,6 +43,7 @@ SETTINGS = [
 
 
 def command(recipe: str, folder: Path) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)  # where nothing is, nothing is resumed
     settings = [*SETTINGS, *RECIPES[recipe]]
     if recipe == "macaron":
         settings.append("model.d_ff=128")

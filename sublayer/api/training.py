@@ -28,11 +28,12 @@ def train(
     ``cuda`` and the like; None: the GPU where there is one. Raises the errors of
     :mod:`sublayer.errors`.
     """
-    from sublayer.runs.folder import default_folder
+    from sublayer.runs.folder import chosen_folder
     from sublayer.runs.run import train_run
 
     loaded = load_recipe(source, overrides or {})
-    folder = Path(fspath(out)) if out is not None else default_folder(loaded, resume=resume)
+    named = None if out is None else Path(fspath(out))
+    folder = chosen_folder(named, loaded, resume=resume)
     train_run(loaded, folder, resume=resume, device=device)
     return Run(folder)
 

@@ -57,12 +57,12 @@ def command(
     loaded = load_recipe(recipe, settings or [])
 
     with stage("starting PyTorch"):
-        from sublayer.runs.folder import RunFolder, default_folder
+        from sublayer.runs.folder import RunFolder, chosen_folder
         from sublayer.runs.run import train_run
         from sublayer.training.processes.joining import leave_world
 
     try:
-        folder = out or default_folder(loaded, resume=resume)
+        folder = chosen_folder(out, loaded, resume=resume)
         before = RunFolder(folder).record() if resume else None
         record = train_run(loaded, folder, resume=resume, device=device)
     finally:

@@ -49,6 +49,9 @@ class Data:
     are; by ``tokenizer`` its fingerprint."""
     watched: Mapping[str, Split] = field(default_factory=dict)
     """Texts that are scored on the way and choose nothing, by the name that their scores have."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """By split, and by ``watch.NAME``, the key of all that its examples follow from: the texts,
+    how they were divided and cut, and their ids."""
 
     def sizes(self) -> dict[str, dict[str, int]]:
         """Return by split its bytes, tokens, documents and what was left out, for a record."""
@@ -94,15 +97,24 @@ def prepare(
             for name in SPLITS[1:]
         )
         watched = {}
+        watched_digests = {}
         for name, documents in watched_documents.items():
             whole = whole_texts({name: documents}, "valid", config.sentences)
             shown = f"{name}, which is watched,"
             watched[name] = _split("valid", whole, tokenizer, folder, shown=shown)
+            watched_digests[f"watch.{name}"] = _digest("valid", whole, watched[name])
     checksums: dict[str, str] = {"tokenizer": tokenizer.fingerprint}
-    for split in (train, valid, test):
+    digests: dict[str, str] = {}
+    for split_name, split in zip(SPLITS, (train, valid, test), strict=True):
         if split is not None:
-            checksums[split.name] = split.store.sha256
-    return Data(tokenizer, train, valid, test, checksums, watched)
+            checksums[split_name] = split.store.sha256
+            digests[split_name] = _digest(split_name, texts, split)
+    digests |= watched_digests
+    return Data(tokenizer, train, valid, test, checksums, watched, digests)
+
+
+def _digest(name: SplitName, texts: Texts, split: Split) -> str:
+    return content_key(texts.identity(name), split.store.crc32s)
 
 
 def _described(config: DataConfig) -> str:

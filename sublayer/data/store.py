@@ -55,6 +55,8 @@ class TokenStore:
     n_characters: int | None = None
     """Unicode's in the bytes that ``n_bytes`` counts; None where the ids, which stand for them,
     tell."""
+    crc32s: tuple[int, ...] = ()
+    """CRC-32 of the ids and of all starts, as they are stored; none of what is in memory alone."""
 
     @property
     def n_tokens(self) -> int:
@@ -124,6 +126,7 @@ def read_store(path: Path) -> TokenStore | None:
             sha256=meta["sha256"],
             is_lossless=meta["is_lossless"],
             n_characters=None if meta["is_lossless"] else meta["n_characters"],
+            crc32s=(meta["crc32"], meta["starts_crc32"]),
         )
         if "n_sentences" not in meta:
             return store

@@ -21,8 +21,38 @@ class Evaluation(Typed):
     step: Count
 
 
+class Input(Typed):
+    """An input of a run or a study: a split by its name, ``tokenizer``, ``init.run``,
+    ``watch.NAME``, ``probes.NAME``.
+
+    ``value`` is shown to people; inputs are equal where their ``digest`` is.
+    """
+
+    name: str
+    value: str
+    digest: str
+
+
 class _Data(Typed):
     checksums: dict[str, str]
+    tokenizer: str = ""
+    vocab_size: Count = 0
+    train: dict[str, Count] = {}
+    valid: dict[str, Count] = {}
+    test: dict[str, Count] = {}
+    watched: dict[str, dict[str, Count]] = {}
+
+
+class _Minutes(Typed):
+    asked: Number
+    used: Number
+    note: str | None = None
+
+
+class _Lengthening(Typed):
+    at_step: Count
+    from_steps: Count
+    to_steps: Count
 
 
 class _Record(Typed):
@@ -30,7 +60,15 @@ class _Record(Typed):
     step: Count
     tokens: Count
     tokens_per_s: Number
+    title: str = ""
     valid: Evaluation
+    task_bests: dict[str, Evaluation] = {}
+    probes: dict[str, dict[str, Any]] = {}
+    lengthened: list[_Lengthening] = []
+    minutes: _Minutes | None = None
+    parameters: dict[str, Count | None] = {}
+    date: str = ""
+    processes: Count = 1
     seconds: Number
     peak_memory_bytes: Count | None = None
     flops_per_token: Count | None = None
@@ -52,5 +90,10 @@ def read_record(run: Path) -> dict[str, Any] | None:
         content = read_json_object(path, CheckpointError)
     except FileNotFoundError:
         return None
+    return check_record(content, path)
+
+
+def check_record(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return a record's content; raise CheckpointError where a field has another type."""
     check_typed(content, _Record, str(path), CheckpointError)
     return content

@@ -11,6 +11,7 @@ from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data, prepare
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.errors import CheckpointError
 from sublayer.evaluation.items import Items
 from sublayer.evaluation.probes.table import PROBES
 from sublayer.evaluation.split_work import ALONE, Processes
@@ -140,10 +141,15 @@ class Family:
         return tables
 
     def describe(self, scores: Scores) -> str:
-        """Format the scores of training as one line."""
-        if self.description is not None:
-            return self.description(scores)
-        return f"loss {scores['loss']:.4f} nats"
+        """Format the scores of training as one line; raise CheckpointError where one is missing."""
+        try:
+            if self.description is not None:
+                return self.description(scores)
+            return f"loss {scores['loss']:.4f} nats"
+        except KeyError as missing:
+            raise CheckpointError(
+                f"an evaluation lacks {missing}: the run's record.json or metrics.jsonl is damaged"
+            ) from None
 
     def render(self, result: Mapping[str, Any]) -> str:
         """Format for the terminal what ``evaluate`` returned."""

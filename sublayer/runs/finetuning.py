@@ -24,6 +24,7 @@ from sublayer.objective.supervised.items import task_items
 from sublayer.objective.supervised.report import PartReport, report_split
 from sublayer.objective.supervised.scores import answer_split
 from sublayer.objective.supervised.scoring import trained_examples
+from sublayer.runs.inputs import trained_tokenizer
 from sublayer.runs.items import write_items
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
@@ -125,7 +126,10 @@ def finetune_seeds(
 
     What is held out is the same for all. Raises as ``train_run`` does.
     """
-    data = prepare_data(loaded.recipe, Pretrained(loaded.recipe.init))
+    recipe = loaded.recipe
+    begun = folder if n_seeds is None else folder / "seed-0"
+    tokenizer = trained_tokenizer(begun, recipe)
+    data = prepare_data(recipe, Pretrained(recipe.init), tokenizer)
     baselines = BaselineScores(lambda: trained_examples(data))
     if n_seeds is None:
         return [finetune_seed(loaded, folder, data, baselines, resume=resume, device=device)]

@@ -19,11 +19,19 @@ from sublayer.config.train import LENGTHS
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import checkpoint_path, set_aside
 from sublayer.files.saved_record import RECORD, read_record
-from sublayer.files.storage import check_name, new_folder, temporary_path, write_file
-from sublayer.system.launch import n_launched
+from sublayer.files.storage import (
+    check_name,
+    new_folder,
+    remove_abandoned,
+    temporary_path,
+    write_file,
+)
+from sublayer.system.launch import is_first_launched, is_launched, n_launched
 from sublayer.system.lock import held
+from sublayer.system.stages import note
 
-RECIPE, MODEL = "recipe.toml", "model"
+RECIPE, MODEL, INPUTS = "recipe.toml", "model", "inputs.json"
+_CHECKPOINTS = "checkpoints"
 
 
 def folders_named(name: str) -> Iterator[Path]:
@@ -48,6 +56,26 @@ def earlier_folders_named(name: str) -> Iterator[Path]:
 def free_folder(name: str) -> Path:
     """Return the first of ``runs/name``, ``runs/name.2`` and so on that does not exist yet."""
     return next(folder for folder in folders_named(name) if not os.path.lexists(folder))
+
+
+def chosen_folder(out: Path | None, loaded: LoadedRecipe, *, resume: bool) -> Path:
+    """Return the folder of a run: ``out``, or without it ``default_folder``.
+
+    Raises ConfigError where there is none to resume. Under a launcher, which gives one command for
+    the first start and all others, the run begins there, and it is said.
+    """
+    folder = out or default_folder(loaded, resume=resume)
+    runs = (folder, *folder.glob("seed-*"))
+    if not resume or any(os.path.lexists(run / RECIPE) for run in runs):
+        return folder
+    if not os.path.lexists(folder) and not is_launched():
+        raise ConfigError(
+            f"there is no run {folder} to resume: leave out --resume to begin one, or name the "
+            "folder of yours, which `sublayer runs` lists"
+        )
+    if is_first_launched():
+        note(f"{folder} holds no run that could be resumed: one begins there, at step 0")
+    return folder
 
 
 def default_folder(loaded: LoadedRecipe, *, resume: bool) -> Path:
@@ -85,12 +113,15 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Hold the folder against every other process that would train in it.
 
-        A folder that was made for a run that then wrote nothing is taken away again. Raises
+        What a killed process was writing into it is removed; a folder that was made for a run that
+        then wrote nothing is taken away again. Raises
         ConfigError if another process holds it, and if the path is not a folder or has a name that
         is not text.
         """
         check_name(self.path, ConfigError)
         with held(self.path):
+            for folder in (self.path, self.path / _CHECKPOINTS):
+                remove_abandoned(folder, older_s=0.0)
             yield
 
     def check_free(self) -> None:
@@ -149,7 +180,7 @@ class RunFolder:
         target = self.path / MODEL
         if not os.path.lexists(target):
             return
-        saved = (self.path / "checkpoints").glob(f"step-*/{MODEL}")
+        saved = (self.path / _CHECKPOINTS).glob(f"step-*/{MODEL}")
         originals = [each for each in saved if each.is_dir()]
         if not any(is_copy(target, each) for each in originals):
             raise ConfigError(
@@ -213,7 +244,7 @@ class RunFolder:
         from sublayer.model.model_copy import copy_model, is_copy
 
         step = int(record["valid"]["step"])
-        best = checkpoint_path(self.path / "checkpoints", step) / MODEL
+        best = checkpoint_path(self.path / _CHECKPOINTS, step) / MODEL
         target = self.path / MODEL
         if not is_copy(target, best):
             if os.path.lexists(target):
@@ -226,7 +257,9 @@ class RunFolder:
     def _is_occupied(self) -> bool:
         if not self.path.is_dir():
             return False
-        return any(not path.name.startswith(".") for path in self.path.iterdir())
+        # A run that was killed while it began may have left its inputs.
+        others = (path.name for path in self.path.iterdir() if path.name != INPUTS)
+        return any(not name.startswith(".") for name in others)
 
     def _compare(self, table: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         fields = before.keys() | now.keys()

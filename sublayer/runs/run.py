@@ -22,8 +22,9 @@ from sublayer.model.model_folder import describe_model
 from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
 from sublayer.objective.family import keep_model
-from sublayer.runs.folder import RECIPE, RunFolder
+from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
 from sublayer.runs.header import list_header
+from sublayer.runs.inputs import check_inputs, keep_inputs, list_inputs, trained_tokenizer
 from sublayer.runs.lengthening import earlier_ends, is_cut_off, lengthen
 from sublayer.runs.pace import PACE_LIVES_S, keep_run_pace
 from sublayer.runs.record import describe_run
@@ -108,6 +109,9 @@ def train_run(
         given = absolute_paths(loaded.recipe)
         if record is not None and not is_cut_off(folder, given, record):
             folder.check_recipe(given, lambda: _shape(given, data))
+            if data is not None:  # the caller scores the run's model on them
+                for note in check_inputs(folder.path, given, folder.recipe(), data, None):
+                    shown.note(note)
             world.part()
             return record
         with PeakMemory(chosen) as memory:
@@ -180,17 +184,24 @@ def _open_session(
     say = shown.note if place.world.is_main else say_nothing
     # Asked before the first process can write it, so that all answer alike.
     is_new = is_again or not folder.has_recipe()
+    tokenizer = None if is_new else trained_tokenizer(folder.path, given)
 
     def prepare_first() -> None:
         nonlocal data
         if not is_again:
             folder.check_recipe(given, lambda: _shape(given, data, pretrained))
             folder.check_model()
-        data = prepare_data(given, pretrained) if data is None else data
+        data = data or prepare_data(given, pretrained, tokenizer)
+        if not is_new:
+            resolved = folder.recipe()
+            for note in check_inputs(folder.path, given, resolved, data, pretrained):
+                shown.warn(note)
+            if not (folder.path / INPUTS).is_file():
+                keep_inputs(folder.path, resolved, list_inputs(given, data, pretrained))
 
     place.world.by_first(prepare_first, long="the text is prepared")
     # The other processes open what the first has stored.
-    data = prepare_data(given, pretrained=pretrained) if data is None else data
+    data = data or prepare_data(given, pretrained, tokenizer)
     checksums = json.dumps(data.checksums, sort_keys=True)
     check_same(place.world, checksums, "another text", "give all nodes the same files")
     if is_new:
@@ -201,7 +212,13 @@ def _open_session(
         found = resolve_run(given, data, place, oldest_s=oldest_s, say=say, pretrained=pretrained)
         pace = found.pace
         derived = derived_fields(given, found.recipe)
-        place.world.by_first(lambda: folder.write_recipe(found.recipe, derived))
+        known = data
+
+        def begin() -> None:
+            keep_inputs(folder.path, found.recipe, list_inputs(given, known, pretrained))
+            folder.write_recipe(found.recipe, derived)
+
+        place.world.by_first(begin)
     else:
         place.world.by_first(lambda: _lengthen(folder, given, data, say))
     recipe = folder.recipe()

@@ -13,6 +13,7 @@ from sublayer.config.resolved import ResolvedRecipe
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.split import Split
+from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
 from sublayer.estimate.micro_batch import DeviceKind
 from sublayer.estimate.training_capacity import check_training
@@ -122,14 +123,16 @@ class Session:
             return family.score(model, split, self.recipe, "training", place.world).scores
 
 
-def prepare_data(recipe: Recipe, pretrained: Pretrained | None = None) -> Data:
+def prepare_data(
+    recipe: Recipe, pretrained: Pretrained | None = None, tokenizer: Tokenizer | None = None
+) -> Data:
     """Prepare a recipe's data, with the tokenizer of the model that it starts from, if any.
 
-    ``pretrained`` is that model, where the caller continues to use it. Raises ConfigError,
-    DataError and CheckpointError.
+    ``pretrained`` is that model, where the caller continues to use it; ``tokenizer`` the one that
+    the run that resumes has trained. Raises ConfigError, DataError and CheckpointError.
     """
     pretrained = pretrained or Pretrained(recipe.init)
-    data = family_of(recipe.objective).prepare(recipe, pretrained.tokenizer)
+    data = family_of(recipe.objective).prepare(recipe, tokenizer or pretrained.tokenizer)
     if data.valid is None and recipe.train.best_by != "last":
         raise ConfigError(
             f"train.best_by = {recipe.train.best_by} needs a validation split, and nothing is held "

@@ -10,18 +10,30 @@ import tomli_w
 
 from sublayer.config.fields.catalog import HEADINGS
 from sublayer.config.layering.run_recipe import dump_recipe, recipe_of
-from sublayer.errors import ConfigError, DataError
+from sublayer.data.prepare import Data
+from sublayer.errors import ConfigError
 from sublayer.files.parsing import parse_toml, read_toml
+from sublayer.files.saved_record import Input
 from sublayer.files.storage import write_file
 from sublayer.files.typed import check_typed
 from sublayer.model.init import DRAWING_RULE
 from sublayer.runs.folder import RunFolder
+from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.shared_tokenizer import kept_tokenizers
 from sublayer.study.chain.stages import differing_stages
 from sublayer.study.names import LONGEST_PART, folder_part, in_path
 from sublayer.study.plan_file import PLAN, About, Plan, Request
+from sublayer.system.stages import note
+from sublayer.training.warm_start import Pretrained
+
+_WAY_ON = "give another --out"
+
+
+def _inputs(arm: Arm, data: Mapping[str, Data]) -> list[Input]:
+    recipe = arm.loaded.recipe
+    return list_inputs(recipe, data[arm.name], Pretrained(recipe.init))
 
 
 def arm_folder(study: Path, position: int, name: str) -> Path:
@@ -146,25 +158,43 @@ class StudyFolder:
         """Return whether the study has begun here."""
         return self._plan is not None
 
-    def begin(self, matched_arms: Sequence[MatchedArm], checksums: Mapping[str, str]) -> None:
-        """Write what was settled, and the checksums of the text that it was settled for."""
+    def begin(self, matched_arms: Sequence[MatchedArm], data: Mapping[str, Data]) -> None:
+        """Write what was settled, and the inputs that it was settled for."""
         arms = [_settled(each) for each in matched_arms]
+        inputs = {}
+        for arm in (each.arm for each in matched_arms if each.arm.name in data):
+            inputs[arm.name] = _inputs(arm, data)
         plan = {
             "asked": self._request,
             "settled": arms,
-            "checksums": dict(checksums),
+            "checksums": dict(next(iter(data.values())).checksums) if data else {},
+            "inputs": {name: [x.model_dump() for x in own] for name, own in inputs.items()},
             "reported_seeds": [],
             "initial_weights": DRAWING_RULE,
         }
         self._write(plan)
 
-    def check_text(self, checksums: Mapping[str, str]) -> None:
-        """Raise DataError if the text has changed since the study began."""
-        if self._plan is not None and self._plan["checksums"] != dict(checksums):
-            raise DataError(
-                f"the text has changed since {self.path} began: bring it back, or give another "
-                "--out"
+    def check_inputs(self, arms: Sequence[Arm], data: Mapping[str, Data]) -> None:
+        """Raise DataError, with both values, where an arm's inputs changed since the study began.
+
+        Of a study that an earlier version began the first arm's checksums are compared.
+        """
+        if self._plan is None:
+            return
+        known = self._plan.get("inputs") or {}
+        if not known:
+            first = arms[0]
+            recipe, before = first.loaded.recipe, of_checksums(self._plan["checksums"], {})
+            now = of_checksums(data[first.name].checksums, {})
+            check_same_inputs(str(self.path), recipe, before, now, _WAY_ON)
+            note(
+                f"{self.path} was begun by an earlier version: of its data the checksums of "
+                f"{first.name} alone are compared with what it began with"
             )
+        for arm in arms if known else ():
+            before = [Input(**each) for each in known.get(arm.name, ())]
+            what = f"{self.path}, arm {arm.name},"
+            check_same_inputs(what, arm.loaded.recipe, before, _inputs(arm, data), _WAY_ON)
 
     def reported_seeds(self) -> list[int]:
         """Return the numbers of seeds that a report was written for, in order."""

@@ -9,6 +9,7 @@ from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.layering.run_recipe import dump_recipe
 from sublayer.errors import ConfigError
 from sublayer.files.parsing import read_toml
+from sublayer.files.saved_record import Input
 from sublayer.files.typed import Count, Number, Typed, check_typed
 from sublayer.study.arms import Arm
 from sublayer.study.budget.match import Rule
@@ -144,6 +145,9 @@ class Plan(Typed):
     asked: _Asked
     settled: list[_Settled]
     checksums: dict[str, str]
+    """Of the first arm's data."""
+    inputs: dict[str, list[Input]] = {}
+    """By arm; studies of before they were kept have none."""
     reported_seeds: list[Count]
     jobs: list[Count] = []
     """The numbers of runs that were made at a time, where it was more than one."""

@@ -254,8 +254,7 @@ def _settle(
     is_announced: bool,
 ) -> list[MatchedArm]:
     """Return what the study settled for its arms when it began, or settle it now."""
-    checksums = data[study.arms[0].name].checksums
-    folder.check_text(checksums)
+    folder.check_inputs(study.arms, data)
     settled = folder.matched_arms(study.arms)
     matched_arms = settled
     if matched_arms is None:
@@ -266,6 +265,6 @@ def _settle(
     computing.check(matched_arms, data, asked.n_runs, is_announced=is_announced)
     # Nothing is settled by what is refused.
     if settled is None:
-        folder.begin(matched_arms, checksums)
+        folder.begin(matched_arms, data)
     folder.add_computing(computing.jobs, computing.cluster)
     return matched_arms

@@ -17,6 +17,11 @@ def n_launched() -> int:
     return _number("WORLD_SIZE", "1", least=1)
 
 
+def is_launched() -> bool:
+    """Return whether a launcher started this process, which starts it again where it fails."""
+    return "WORLD_SIZE" in os.environ
+
+
 def own_gpu_number() -> int:
     """Return the number of this process among those of its machine: that of its GPU, too."""
     return _number("LOCAL_RANK", "0")

@@ -39,20 +39,21 @@ class Pretrained:
     @cached_property
     def model(self) -> Transformer | None:
         """The model with its weights, not its tokenizer; None where training starts from none."""
-        return None if self._folder is None else load_untokenized(self._folder)
+        return None if self.folder is None else load_untokenized(self.folder)
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         """Its tokenizer; None where it has none."""
-        return None if self._folder is None else load_model_tokenizer(self._folder)
+        return None if self.folder is None else load_model_tokenizer(self.folder)
 
     @cached_property
     def task(self) -> TaskSpec | None:
         """What it answers; None where that is no task."""
-        return None if self._folder is None else load_task(self._folder)
+        return None if self.folder is None else load_task(self.folder)
 
     @cached_property
-    def _folder(self) -> Path | None:
+    def folder(self) -> Path | None:
+        """Its model folder; None where training starts from none."""
         if self.init.run is None:
             return None
         return find_model(Path(self.init.run))

@@ -83,11 +83,11 @@ def command(
 
     with stage("starting PyTorch"):
         from sublayer.runs.finetuning import finetune_seeds
-        from sublayer.runs.folder import default_folder
+        from sublayer.runs.folder import chosen_folder
         from sublayer.training.processes.joining import leave_world
 
     try:
-        folder = out or default_folder(loaded, resume=resume)
+        folder = chosen_folder(out, loaded, resume=resume)
         results = finetune_seeds(loaded, folder, seeds, resume=resume, device=device)
     finally:
         leave_world()

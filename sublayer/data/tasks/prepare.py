@@ -77,9 +77,11 @@ def prepare_tasks(
         for name, own in (("train", train), ("valid", valid), ("test", test))
     ]
     checksums = {"tokenizer": tokenizer.fingerprint}
+    digests = {}
     for split in splits:
         checksums[split.name] = split.store.sha256
-    return Data(tokenizer, splits[0], splits[1], splits[2], checksums)
+        digests[split.name] = content_key(split.store.sha256, [part.digest for part in split.parts])
+    return Data(tokenizer, splits[0], splits[1], splits[2], checksums, digests=digests)
 
 
 def task_split(

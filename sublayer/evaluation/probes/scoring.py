@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sublayer.config.probes import check_names
@@ -101,6 +102,12 @@ def read_probes(
     check_names(list(settings.references))
     settings.check_asked(names)
     return [_read(PROBES[name], folder, settings) for name in names]
+
+
+def probe_files(name: str, folder: str | None) -> list[Path]:
+    """List the files of a probe in a folder, or else in the cache; raise as ``read_probes``."""
+    _, found = _find(PROBES[name], folder)
+    return sorted(path for paths in found.values() for path in paths)
 
 
 def check_model(model: Transformer, what: str) -> None:

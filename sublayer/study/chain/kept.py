@@ -12,10 +12,13 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.files.parsing import read_json
 from sublayer.files.paths import expanded
+from sublayer.files.saved_record import Input
 from sublayer.files.typed import Count, Number, Typed, check_typed
 from sublayer.objective.families import FAMILIES
+from sublayer.runs.inputs import check_same_inputs
 from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
 from sublayer.study.chain.keys import Keys, ScoredPart
+from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.stages import (
     PRETRAINING,
     TUNING_NUMBER,
@@ -26,6 +29,7 @@ from sublayer.study.chain.stages import (
 from sublayer.study.plan_file import Plan
 from sublayer.study.results_json import write_json
 from sublayer.study.tuning import Trial
+from sublayer.system.stages import note
 from sublayer.tasks.metrics.table import METRICS
 
 CHAIN = "chain.json"
@@ -73,6 +77,9 @@ class Kept(Typed):
     """Of the arms' objectives."""
     keys: dict[str, dict[str, _Key]]
     """By arm and stage."""
+    inputs: dict[str, dict[str, list[Input]]] = {}
+    """By arm and stage the files and texts of the key; studies of before they were kept have none.
+    """
     parts: dict[str, tuple[KeptPart, ...]]
     """Of each stage of tasks."""
     trials: dict[str, tuple[Trial, ...]]
@@ -104,6 +111,9 @@ def describe_chain(
     by_arm: dict[str, dict[str, str]] = {arm.arm.name: {} for arm in arms}
     for (arm_name, stage), key in keys.by_stage.items():
         by_arm[arm_name][stage] = key
+    inputs: dict[str, dict[str, list[Input]]] = {}
+    for (arm_name, stage), own in keys.inputs.items():
+        inputs.setdefault(arm_name, {})[stage] = own
     data = None if chain.data is None else str(expanded(chain.data).absolute())
     return Kept(
         chain=replace(chain, data=data),
@@ -112,6 +122,7 @@ def describe_chain(
         arms=tuple(_facts(chain, arm, measures) for arm in arms),
         kinds=tuple(arm.loaded.recipe.objective.kind for arm in arms),
         keys=by_arm,
+        inputs=inputs,
         parts={stage: tuple(map(_part, own)) for stage, own in parts.items()},
         trials={stage: tuple(own) for stage, own in trials.items()},
         tuning_number=TUNING_NUMBER,
@@ -143,14 +154,41 @@ def keep_chain(folder: Path, kept: Kept) -> None:
     write_json(folder / CHAIN, kept.model_dump(mode="json"))
 
 
-def with_baselines_of(folder: Path, kept: Kept) -> Kept:
-    """Return what is kept of a chain, with the baselines that an earlier command scored for it."""
+def check_same_stages(folder: Path, kept: Kept, recipes: StageRecipes) -> None:
+    """Raise DataError, with both values, where a stage's files changed since the study began.
+
+    A stage that is found by another key for another reason is noted: it is made anew.
+    """
+    earlier = _earlier(folder)
+    if earlier is None:
+        return
+    for arm, stages in kept.keys.items():
+        for stage, key in stages.items():
+            known = earlier.inputs.get(arm, {}).get(stage)
+            if known is not None:
+                what, recipe = f"{folder}, stage {stage} of {arm},", recipes.planned(arm, stage)
+                now = kept.inputs[arm][stage]
+                check_same_inputs(what, recipe.recipe, known, now, "give another --out")
+            before = earlier.keys.get(arm, {}).get(stage)
+            if before not in (None, key):
+                note(
+                    f"stage {stage} of {arm} began with other data, or in another version of "
+                    "sublayer: it is made anew"
+                )
+
+
+def _earlier(folder: Path) -> Kept | None:
     try:
         content = read_json(folder / CHAIN, ConfigError)
-        earlier = check_typed(content, Kept, CHAIN, ConfigError, has_tuples=True)
+        return check_typed(content, Kept, CHAIN, ConfigError, has_tuples=True)
     except (FileNotFoundError, ConfigError):
-        return kept  # what is damaged is written anew
-    if earlier.keys != kept.keys:
+        return None  # what is damaged is written anew
+
+
+def with_baselines_of(folder: Path, kept: Kept) -> Kept:
+    """Return what is kept of a chain, with the baselines that an earlier command scored for it."""
+    earlier = _earlier(folder)
+    if earlier is None or earlier.keys != kept.keys:
         return kept
     # What was tuned is chosen again by the runs that chose it.
     same = {"baselines": earlier.baselines, "tuning_number": earlier.tuning_number}

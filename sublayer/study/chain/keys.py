@@ -1,7 +1,7 @@
 """What the runs of stages are found by, and what tasks their files score: before any is trained."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,8 +17,10 @@ from sublayer.data.text.splitting import SPLITS
 from sublayer.data.texts import find_texts
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.files.cache_folder import cache_folder
+from sublayer.files.saved_record import Input
 from sublayer.objective.families import family_of
 from sublayer.objective.supervised.scores import name_part
+from sublayer.runs.inputs import of_identity
 from sublayer.study.chain.recipes import StageRecipes, ensemble_key, stage_key
 from sublayer.study.chain.stages import PRETRAINING, Stage
 from sublayer.study.names import LONGEST_PART, in_path
@@ -30,6 +32,8 @@ class Keys:
     """What the stages of arms are found by: by arm and stage."""
 
     by_stage: Mapping[tuple[str, str], str]
+    inputs: Mapping[tuple[str, str], list[Input]] = field(default_factory=dict)
+    """The files and texts of each stage but pre-trainings, whose data are prepared."""
 
     def of(self, arm: str, stage: str) -> str:
         """Return the key of an arm's stage."""
@@ -85,6 +89,7 @@ def find_keys(
     do not fit together and tasks without files.
     """
     by_stage: dict[tuple[str, str], str] = {}
+    inputs: dict[tuple[str, str], list[Input]] = {}
     parts: dict[str, list[Part]] = {}
     chain = recipes.chain
     for arm in arms:
@@ -104,15 +109,21 @@ def find_keys(
             fresh = recipes.starts_fresh(arm, stage.name)
             parent = "" if fresh else by_stage[arm, stage.after]
             texts = _tokenizer(recipe) if fresh else []
+            own = inputs[arm, stage.name] = [of_identity("tokenizer", each) for each in texts]
             if stage.finetunes:
                 files = _files(recipe, stage)
                 parts[stage.name] = _parts(recipe, files, stage)
                 texts += [[each.identity(split) for split in each.found] for each in files]
+                for each in files:
+                    for split in each.found:
+                        own.append(of_identity(f"{each.task.name}.{split}", each.identity(split)))
             else:
-                texts += _identity(recipe, stage)
+                identities = _identity(recipe, stage)
+                texts += identities.values()
+                own += [of_identity(name, each) for name, each in identities.items()]
             step = None if fresh else stage.from_step
             by_stage[arm, stage.name] = stage_key(recipe, parent, texts, from_step=step)
-    return Keys(by_stage), parts
+    return Keys(by_stage, inputs), parts
 
 
 def _check_kept(recipe: Recipe, data: Data) -> None:
@@ -158,13 +169,13 @@ def _scored(recipe: Recipe, stage: Stage) -> list[Any]:
     return rows
 
 
-def _identity(recipe: Recipe, stage: Stage) -> list[Any]:
-    """Return what tells the text of a stage that goes on with one."""
+def _identity(recipe: Recipe, stage: Stage) -> dict[str, list[Any]]:
+    """Return by split what tells the text of a stage that goes on with one."""
     try:
         texts = find_texts(recipe.data, cache_folder(), is_utf8=recipe.data.tokenizer != "bytes")
     except SublayerError as error:
         raise type(error)(f"stage {stage.name}: {error}") from None
-    return [texts.identity(name) for name in SPLITS if texts.has(name)]
+    return {name: texts.identity(name) for name in SPLITS if texts.has(name)}
 
 
 def _files(recipe: Recipe, stage: Stage) -> list[TaskFiles]:

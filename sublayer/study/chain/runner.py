@@ -18,7 +18,13 @@ from sublayer.study.chain.asked import as_asked, check_options
 from sublayer.study.chain.baselines import score_baselines
 from sublayer.study.chain.checks import check_chain, check_disk, check_question, planned_recipes
 from sublayer.study.chain.collect import Runs
-from sublayer.study.chain.kept import Kept, describe_chain, keep_chain, with_baselines_of
+from sublayer.study.chain.kept import (
+    Kept,
+    check_same_stages,
+    describe_chain,
+    keep_chain,
+    with_baselines_of,
+)
 from sublayer.study.chain.keys import Keys, find_keys
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.reporting import chain_results, find_columns
@@ -72,6 +78,7 @@ def run_chain(
         matched = _settle(folder, study, rule, facts, data, computing, n_seeds)
         with _recipes(study, matched, data, folder.path) as recipes:
             kept = _describe(study, recipes, matched, data, facts, n_seeds)
+            check_same_stages(folder.path, kept, recipes)
             columns, primary = find_columns(study, kept)  # refused before anything is trained
             check_question(study, columns, primary)
             margin = study.question.margin_of(study.name, primary.metric)
@@ -130,7 +137,7 @@ def _begin(
 ) -> Kept:
     """Write what the study is into its folder; return what is kept, earlier baselines with it."""
     if not folder.is_begun():
-        folder.begin(arms, data[study.arms[0].name].checksums)
+        folder.begin(arms, data)
     folder.add_computing(computing.jobs, computing.cluster)
     about = About.of(study, arm_notes(study.arms), ())
     n_runs = sum(kept.n_runs.values())
@@ -176,7 +183,7 @@ def _settle(
     n_seeds: int,
 ) -> list[MatchedArm]:
     """Return what was settled when the study began, or what is settled now."""
-    folder.check_text(data[study.arms[0].name].checksums)
+    folder.check_inputs(study.arms, data)
     settled = folder.matched_arms(study.arms)
     if settled is not None:
         return settled

@@ -158,7 +158,8 @@ def _costs(record: Mapping[str, Any]) -> dict[str, str]:
 
 def _text(record: Mapping[str, Any]) -> dict[str, str]:
     data = record["data"]
-    rows = {"tokenizer": f"{data['tokenizer']}, {data['vocab_size']:,} tokens"}
+    size = data.get("vocab_size", 0)
+    rows = {"tokenizer": f"{data.get('tokenizer', 'unknown')}, {size:,} tokens"}
     for split in ("train", "valid", "test"):
         if split not in record["data"]:
             continue

@@ -1,0 +1,267 @@
+"""Inputs of a run: what its result depends on, kept when it begins and compared when it resumes.
+
+``inputs.json``, beside ``recipe.toml``, holds the digest of each input and the recipe as the run
+began with it. Everything that resumes compares here: runs, fine-tunings and studies. Digests are
+those of the prepared data, so that comparing reads nothing.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.fields.messages import setting_in_words, show, show_path
+from sublayer.config.layering.run_recipe import dump_recipe, recipe_of
+from sublayer.config.probes import probe_folders
+from sublayer.config.recipe import Recipe
+from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.config.train import LENGTHS
+from sublayer.counts import count
+from sublayer.data.cache import content_key, file_digest
+from sublayer.data.prepare import Data
+from sublayer.data.tasks.task_split import TaskSplit
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.evaluation.probes.scoring import probe_files
+from sublayer.files.cache_folder import cache_folder
+from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_parts
+from sublayer.files.parsing import parse_toml, read_json_object
+from sublayer.files.paths import as_typed
+from sublayer.files.saved_record import Input, check_record, read_record
+from sublayer.files.storage import write_file
+from sublayer.files.typed import Count, Typed, read_typed
+from sublayer.runs.folder import INPUTS
+from sublayer.training.checkpoints.layout import CHECKPOINTS, MODEL
+from sublayer.training.warm_start import Pretrained
+
+FORMAT = 1
+"""Changes whenever a resumed run would train otherwise than it began: the order of batches, what
+is drawn, what an optimizer keeps."""
+_TOKENIZER, _START = "tokenizer", "init.run"
+_SHOWN_DIGITS = 12
+
+
+class _Kept(Typed):
+    format: Count
+    recipe: str
+    """As TOML."""
+    inputs: list[Input]
+
+
+def list_inputs(recipe: Recipe, data: Data, pretrained: Pretrained | None = None) -> list[Input]:
+    """List the inputs of a recipe, whose data are prepared; without ``pretrained`` not the start.
+
+    Raises DataError where the files of a probe are missing.
+    """
+    sizes = _sizes_of(data)
+    inputs = [_input(name, sizes.get(name), digest) for name, digest in data.digests.items()]
+    size = {"ids": data.tokenizer.vocab_size}
+    inputs.append(_input(_TOKENIZER, size, data.tokenizer.fingerprint))
+    cache = cache_folder()
+    for name, folder in probe_folders(recipe.train.probes).items():
+        digest = content_key([file_digest(path, cache) for path in probe_files(name, folder)])
+        inputs.append(_input(f"probes.{name}", None, digest))
+    if pretrained is not None and pretrained.folder is not None:
+        model = pretrained.folder
+        files = [model / "config.json", *sorted(model.rglob("*.safetensors"))]
+        digest = content_key([file_digest(path, cache) for path in files])
+        inputs.append(_input(_START, None, digest))
+    return inputs
+
+
+def keep_inputs(folder: Path, recipe: Recipe, inputs: list[Input]) -> None:
+    """Write the inputs of a run that begins in a folder, with its resolved recipe."""
+    kept = _Kept(format=FORMAT, recipe=dump_recipe(recipe), inputs=inputs)
+    write_file(folder / INPUTS, json.dumps(kept.model_dump(), indent=1) + "\n")
+
+
+def trained_tokenizer(folder: Path, recipe: Recipe) -> Tokenizer | None:
+    """Read the tokenizer of a run's checkpoint, where the recipe trains one; else None."""
+    kind = recipe.data.tokenizer
+    if recipe.init.run is not None or kind not in TOKENIZERS or kind == "bytes":
+        return None
+    return _saved_tokenizer(folder)
+
+
+def _saved_tokenizer(folder: Path) -> Tokenizer | None:
+    """Read the tokenizer of a run's newest whole checkpoint; None without one."""
+    for step in reversed(saved_steps(folder / CHECKPOINTS)):
+        path = checkpoint_path(folder / CHECKPOINTS, step) / MODEL / "tokenizer.json"
+        try:
+            verify_parts([path])
+            return load_tokenizer(path)
+        except (CheckpointError, DataError, OSError):
+            continue  # a damaged checkpoint is refused, and said, where it is restored
+    return None
+
+
+def check_inputs(
+    folder: Path, recipe: Recipe, resolved: Recipe, data: Data, pretrained: Pretrained | None
+) -> list[str]:
+    """Check that a run's inputs are those that it began with; return notes.
+
+    ``recipe`` is as it was given, ``resolved`` the run's as its folder has it now. A start that
+    changed is noted alone where a checkpoint has replaced its weights. Of a run that an earlier
+    version began the checksums of its record and the tokenizer of its checkpoint are compared, and
+    it is noted that no more was; from then on its inputs are kept.
+
+    Raises ConfigError and DataError with the field, both values and the way on.
+    """
+    has_checkpoint = bool(saved_steps(folder / CHECKPOINTS))
+    way_on = "give another --out"
+    if has_checkpoint:
+        name = shlex.quote(as_typed(str(folder)))
+        way_on = (
+            f"start a new run from its weights: sublayer train {name} init.run={name} --out NEW"
+        )
+    try:
+        kept = read_typed(folder / INPUTS, _Kept, CheckpointError)
+    except FileNotFoundError:
+        return _check_earlier(folder, recipe, data, way_on)
+    if kept.format != FORMAT:
+        raise ConfigError(
+            f"{folder} was begun by a version of sublayer that trains by other rules (format "
+            f"{kept.format}, this is {FORMAT}): resume it with that version, or {way_on}"
+        )
+    _check_recipe(folder, kept, resolved, way_on)
+    before, now = kept.inputs, list_inputs(recipe, data, pretrained)
+    notes = []
+    if pretrained is None or (has_checkpoint and _START in differing(before, now)):
+        # What a checkpoint has replaced decides nothing any more.
+        before, now = ([each for each in some if each.name != _START] for some in (before, now))
+        if pretrained is not None:
+            notes.append(
+                f"init.run = {show(recipe.init.run)} has other weights now than {folder} began "
+                "with; its checkpoint's are trained on"
+            )
+    check_same_inputs(str(folder), recipe, before, now, way_on)
+    return notes
+
+
+def differing(before: Sequence[Input], now: Sequence[Input]) -> list[str]:
+    """Return the names of inputs that are not the same, in order; those that came or went too."""
+    digests, others = ({each.name: each.digest for each in some} for some in (before, now))
+    return [name for name in {**digests, **others} if digests.get(name) != others.get(name)]
+
+
+def of_checksums(checksums: Mapping[str, str], sizes: Mapping[str, Any]) -> list[Input]:
+    """Build inputs from the checksums of a record, and their sizes by unit, where they are known.
+
+    All that a version before there were digests kept of them.
+    """
+    return [_input(name, sizes.get(name), value) for name, value in checksums.items()]
+
+
+def of_identity(name: str, identity: Any) -> Input:
+    """Build an input from JSON that identifies its content."""
+    return _input(name, None, content_key(identity))
+
+
+def check_same_inputs(
+    what: str, recipe: Recipe, before: Sequence[Input], now: Sequence[Input], way_on: str
+) -> None:
+    """Raise DataError with field, values and ``way_on`` where inputs are not those of before.
+
+    ``what`` says what began with them.
+    """
+    names = differing(before, now)
+    if not names:
+        return
+    values, others = ({each.name: each.value for each in some} for some in (before, now))
+    first = names[0]
+    rest = ", ".join(names[1:])
+    beside = f" (also: {rest})" if rest else ""
+    raise DataError(
+        f"{what} began with other data: {_label(first, recipe)} was {values.get(first, 'none')} "
+        f"and is {others.get(first, 'none')}{beside}: bring back what it was, or {way_on}"
+    )
+
+
+def _check_recipe(folder: Path, kept: _Kept, resolved: Recipe, way_on: str) -> None:
+    """Raise ConfigError where a run's recipe file was changed in what a resume may not change."""
+    origin = str(folder / INPUTS)
+    before = recipe_of(parse_toml(kept.recipe, origin, CheckpointError), origin).model_dump()
+    for table, fields in resolved.model_dump().items():
+        if not isinstance(fields, dict):
+            continue
+        for name, value in fields.items():
+            is_length = table == "train" and name in (*LENGTHS, "keep_steps")
+            if not is_length and value != before[table].get(name):
+                raise ConfigError(
+                    f"{folder} began with {table}.{name} = {show(before[table].get(name))}, and "
+                    f"its recipe.toml says {show(value)}: write it back, or {way_on}"
+                )
+
+
+def _check_earlier(folder: Path, recipe: Recipe, data: Data, way_on: str) -> list[str]:
+    """Compare what an earlier version kept: checksums of a record, a checkpoint's tokenizer."""
+    record = _last_record(folder)
+    known: Mapping[str, str] = {} if record is None else record["data"]["checksums"]
+    if _TOKENIZER not in known and (saved := _saved_tokenizer(folder)) is not None:
+        known = {**known, _TOKENIZER: saved.fingerprint}
+    sizes: Mapping[str, Any] = {} if record is None else record["data"]
+    now = {name: digest for name, digest in data.checksums.items() if name in known}
+    before, after = of_checksums(known, sizes), of_checksums(now, _sizes_of(data))
+    check_same_inputs(str(folder), recipe, before, after, way_on)
+    others = [name for name in data.checksums if name not in known]
+    return [
+        f"{folder} was begun by an earlier version, which kept no {INPUTS}: "
+        f"{', '.join([*others, 'recipe'])} could not be compared with what it began with"
+    ]
+
+
+def _last_record(folder: Path) -> dict[str, Any] | None:
+    """Read a run's record, or of one that was made longer since the last that it had."""
+    record = read_record(folder)
+    earlier = sorted(folder.glob("record-step-*.json"))
+    if record is None and earlier:
+        return check_record(read_json_object(earlier[-1], CheckpointError), earlier[-1])
+    return record
+
+
+def _sizes_of(data: Data) -> dict[str, Any]:
+    sizes: dict[str, Any] = dict(data.sizes())
+    for name, split in data.watched.items():
+        sizes[f"watch.{name}"] = split.sizes()
+    for split in data.splits():
+        if isinstance(split, TaskSplit):
+            labels = [label for part in split.parts for label in part.task.labels]
+            sizes[split.name] = {**sizes[split.name], "labels": labels}
+    return sizes
+
+
+def _input(name: str, sizes: Any, digest: str) -> Input:
+    """Build an input from its sizes by unit, if any, and its digest."""
+    units = ("bytes", "examples", "documents", "ids")
+    known = sizes if isinstance(sizes, Mapping) else {}
+    counted = [count(known[unit], unit.removesuffix("s")) for unit in units if known.get(unit)]
+    labels = known.get("labels", ())
+    if labels:
+        counted.append(f"labels {show(list(labels))}")
+    value = ", ".join([*counted, f"SHA-256 {digest[:_SHOWN_DIGITS]}"])
+    return Input(name=name, value=value, digest=digest)
+
+
+def _label(name: str, recipe: Recipe) -> str:
+    """Format an input with the field that names it: ``data.path = 'book.txt', its train split``."""
+    data = recipe.data.model_dump()
+    table, _, part = name.partition(".")
+    if name == _START:
+        return f"the model of {setting_in_words(_START, recipe.init.run)}"
+    if name == _TOKENIZER:
+        if recipe.init.run is not None:
+            return f"the tokenizer of {setting_in_words(_START, recipe.init.run)}"
+        return setting_in_words("data.tokenizer", data["tokenizer"])
+    if table in ("watch", "probes"):
+        field = "data.watch" if table == "watch" else "train.probes"
+        return f"{part} of {field}"
+    kinds = ("source_path", "target_path", "path", "corpus", "tasks")
+    prefixes = ("", f"{name}_") if name != "train" else ("",)
+    named: list[str] = []
+    for prefix in prefixes:
+        fields = [f"{prefix}{kind}" for kind in kinds]
+        found = [f"data.{x} = {show_path(data[x])}" for x in fields if data.get(x) is not None]
+        named = found or named
+    return f"the {name} split of {' and '.join(named)}"
