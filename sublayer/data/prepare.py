@@ -1,6 +1,6 @@
 """From the ``[data]`` table to splits of token ids: located, divided, encoded, stored."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -67,11 +67,13 @@ def prepare(
     *,
     tokenizer: Tokenizer | None = None,
     cache: Path | None = None,
+    check: Callable[[Texts], None] = lambda texts: None,
 ) -> Data:
     """Find, split, encode and store the text that a recipe names, or open what is stored.
 
     ``tokenizer`` replaces the recipe's (continuing from a run); one that is trained sees the
     training split alone. ``cache`` is the folder of stored data, by default ``cache_folder()``.
+    ``check`` raises for texts that do not serve, before anything is made of them.
 
     Raises ConfigError where settings contradict each other, DataError where a text is missing,
     damaged, too short or not of the encoding that the tokenizer needs, or the disk is full.
@@ -86,6 +88,7 @@ def prepare(
             watched_documents[name] = read_watched(text, folder, reading)
     with stage(f"reading {_described(config)}"):
         texts = find_texts(config, folder, is_utf8=kind != "bytes")
+        check(texts)
     if tokenizer is None:
         tokenizer = _tokenizer(config, texts, folder)
     else:

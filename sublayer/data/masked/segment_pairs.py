@@ -69,7 +69,8 @@ def _check_negatives(rule: PairRule) -> None:
     else:
         return
     raise DataError(
-        f"{what} need two documents, and the text is one: separate its documents or add files"
+        f"{what} need two documents, and the training split has one with sentences: separate its "
+        "documents or add files"
     )
 
 

@@ -1,10 +1,16 @@
 """The row of masked objectives."""
 
 from dataclasses import replace
+from functools import partial
 
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.config.recipe import Recipe
+from sublayer.data.prepare import Data, prepare
 from sublayer.data.split import Split
+from sublayer.data.text.splitting import SPLITS
+from sublayer.data.texts import Texts
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.errors import DataError
 from sublayer.evaluation.items import FromItems
 from sublayer.evaluation.split_work import Processes
 from sublayer.model.encoder import Encoder
@@ -25,6 +31,30 @@ from sublayer.objective.masked.scores import encoder_scores
 from sublayer.objective.metric import Metric
 
 _BATCH_TOKENS = 4096
+
+
+def _prepare(recipe: Recipe, tokenizer: Tokenizer | None) -> Data:
+    return prepare(recipe.data, tokenizer=tokenizer, check=partial(_check_documents, recipe))
+
+
+def _check_documents(recipe: Recipe, texts: Texts) -> None:
+    """Raise DataError where a sentence's pair is of another document, and one is trained on."""
+    objective = recipe.objective
+    assert isinstance(objective, MaskedObjective), "the row is of masked objectives"
+    is_alone = objective.sentence == "sop" and objective.single_sentence == "negative"
+    if objective.sentence != "nsp" and not is_alone:
+        return
+    n_documents = {
+        split: sum(map(len, texts.ranges(split))) for split in SPLITS if texts.has(split)
+    }
+    if n_documents["train"] == 1:
+        needing = "single_sentence = negative" if is_alone else "sentence = nsp"
+        raise DataError(
+            f"objective.{needing} pairs sentences of two documents, and the training split has 1 "
+            f"of the text's {sum(n_documents.values())}: give more documents, a data.split that "
+            "leaves it two (data.valid_path names a text to validate on), or "
+            "objective.sentence=none"
+        )
 
 
 def _build(model: Transformer, config: MaskedObjective, seed: int) -> Masked:
@@ -82,6 +112,7 @@ MASKED = Family(
     synthetic=synthetic_pairs,
     epoch_tokens=stored_tokens,
     score=_score,
+    prepare=_prepare,
     metrics=(
         _accuracy("mlm_accuracy", "MLM accuracy", ACCURACY_OF_ITEMS),
         _judgement("nsp"),
