@@ -70,6 +70,8 @@ class Lines:
     sacreBLEU's tokenizers."""
     tokens: BleuTokenizer = "13a"
     """sacreBLEU's tokenizer of the texts."""
+    more: tuple["Lines", ...] = ()
+    """Of references: further ones of each line; a blank one is none."""
 
 
 def translated_lines(
@@ -124,7 +126,8 @@ def count_translations(
 ) -> dict[str, LineCounts]:
     """Count by lines what ``score_translations`` computes its scores from; raise as it does."""
     ours, theirs = translations.words, references.words
-    counts = {"bleu": _count_words("bleu", ours, theirs, references.rule, lowercase)}
+    more = [each.words for each in references.more]
+    counts = {"bleu": _count_words("bleu", ours, theirs, references.rule, lowercase, more)}
     for name in ("sacrebleu", "chrf"):
         counts[name] = count_lines(
             name,
@@ -132,18 +135,25 @@ def count_translations(
             references.texts,
             lowercase=lowercase,
             tokens=references.tokens,
+            more=[each.texts for each in references.more],
         )
     if compounds:
         split, split_references = _split_compounds(ours), _split_compounds(theirs)
-        counted = _count_words(COMPOUNDS, split, split_references, references.rule, lowercase)
+        more = [_split_compounds(each.words) for each in references.more]
+        counted = _count_words(COMPOUNDS, split, split_references, references.rule, lowercase, more)
         counts[COMPOUNDS] = replace(counted, signature=f"{counted.signature}|compounds:split")
     return counts
 
 
 def _count_words(
-    name: str, words: Sequence[str], references: Sequence[str], rule: str, lowercase: bool
+    name: str,
+    words: Sequence[str],
+    references: Sequence[str],
+    rule: str,
+    lowercase: bool,
+    more: Sequence[Sequence[str]] = (),
 ) -> LineCounts:
-    counted = count_lines(name, words, references, lowercase=lowercase)
+    counted = count_lines(name, words, references, lowercase=lowercase, more=more)
     # sacreBLEU's signature cannot say what divided the words.
     return replace(counted, signature=f"{counted.signature}|words:{rule}")
 
@@ -308,16 +318,20 @@ def count_lines(
     *,
     lowercase: bool,
     tokens: BleuTokenizer = "13a",
+    more: Sequence[Sequence[str]] = (),
 ) -> LineCounts:
-    """Count what a measure is computed from, line by line.
+    """Count what a measure is computed from, line by line; ``more`` are further references.
 
-    Raises DataError as ``check_lines`` does.
+    Of these a blank one is none. Raises DataError as ``check_lines`` does.
     """
-    check_lines(texts, references)
+    for each in (references, *more):
+        check_lines(texts, each)
     measure = metric(name, lowercase=lowercase, tokens=tokens)
+    streams: list[list[str | None]] = [list(references)]
+    streams += [[line if line.strip() else None for line in each] for each in more]
     # What sacreBLEU's own tests add up: the n-grams of each line, and those that it shares with the
     # reference.
-    counts = measure._extract_corpus_statistics(list(texts), [list(references)])
+    counts = measure._extract_corpus_statistics(list(texts), streams)
     columns = np.asarray(counts, dtype=np.int64)
     return LineCounts(name, columns, str(measure.get_signature()))
 

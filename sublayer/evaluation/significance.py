@@ -43,13 +43,14 @@ def compare_translations(
     *,
     lowercase: bool = False,
     tokens: BleuTokenizer = "13a",
+    more: Sequence[Sequence[str]] = (),
 ) -> Paired:
     """Compare two systems' translations of the same lines by a measure.
 
     The measures are bleu, of words, and sacrebleu and chrf, of texts. Lines are resampled 1,000
     times for the interval (paired bootstrap), and exchanged between the systems 10,000 times for p
     (approximate randomisation). ``lowercase``: all in lower case. ``tokens``: sacreBLEU's
-    tokenizer of sacrebleu.
+    tokenizer of sacrebleu; ``more``: further references, as ``count_lines`` takes them.
 
     Raises DataError where numbers of lines differ or there are none, ConfigError where sacrebleu
     is not installed. Source: Koehn 2004; Riezler and Maxwell 2005.
@@ -62,8 +63,10 @@ def compare_translations(
     for lines in (texts, others):
         check_lines(lines, references)
     measure = metric(name, lowercase=lowercase, tokens=tokens)
-    counts = count_lines(name, texts, references, lowercase=lowercase, tokens=tokens)
-    other_counts = count_lines(name, others, references, lowercase=lowercase, tokens=tokens)
+    counts, other_counts = (
+        count_lines(name, lines, references, lowercase=lowercase, tokens=tokens, more=more)
+        for lines in (texts, others)
+    )
     ours = counts.counts.astype(np.float64)
     theirs = other_counts.counts.astype(np.float64)
     value = _score(measure, ours.sum(0))

@@ -152,6 +152,12 @@ def test_the_score_of_a_corpus_is_that_of_the_sums_over_its_lines():
         assert 5 < expected.value < 95
         assert lines.value == expected.value
         assert lines.signature == expected.signature
+        # Of several references a blank one is none.
+        more = [line[:9] if n % 3 else " " for n, line in enumerate(texts)]
+        found = bleu.count_lines(name, texts, references, lowercase=False, more=[more])
+        streams = [references, [(line.strip() and line) or None for line in more]]
+        of_both = bleu.metric(name, lowercase=False).corpus_score(texts, streams)
+        assert found.value == of_both.score != lines.value and "nrefs:var" in found.signature
         # A corpus of a line is that line.
         alone = bleu.count_lines(name, texts[:1], references[:1], lowercase=False)
         assert alone.counts.tolist() == lines.counts[:1].tolist()

@@ -133,6 +133,15 @@ BleuTokenizerOption = Annotated[
         "(see `sublayer fields objective.bleu_tokenizer`).",
     ),
 ]
+ReferencesOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--references",
+        metavar="FILE",
+        help="Of a translator: a file with a further reference of each line of the split, of which "
+        "a blank one is none. Repeatable.",
+    ),
+]
 AgainstOption = Annotated[
     Path | None,
     typer.Option(

@@ -78,12 +78,13 @@ def evaluate_translator(asked: Evaluation) -> dict[str, Any]:
 
     With the option ``lowercase`` capitals do not count; of a model that knows none they never do.
     ``against`` is another translator, or a file with a translation on each line, to compare with;
+    ``references`` are files of further references, a line for each of the split's;
     ``bleu_tokenizer`` is sacreBLEU's, of which the run's objective or its language has another;
     ``compounds`` adds BLEU with compounds split, which a run whose words are divided at hyphens has
     in any case, and those of ``BEAM_OPTIONS`` change the beam.
 
     Raises ConfigError where the model belongs to no run, an option has no meaning, or ``against``
-    is a model that translates nothing; DataError where its file has another number of lines.
+    is a model that translates nothing; DataError where a file has another number of lines.
     """
     model = asked.model
     recipe = asked.recipe
@@ -103,10 +104,15 @@ def evaluate_translator(asked: Evaluation) -> dict[str, Any]:
     pairs = asked.own_text().pairs
     settings = beam_settings(recipe, options)
     against = options.get("against")
+    more = [
+        reference_lines(_with_targets(pairs, path, model.tokenizer.target), model.tokenizer, tokens)
+        for path in options.get("references", ())
+    ]
     other = None if against is None else _other(against, asked, pairs, settings, tokens)
     translations = _translate(model, asked, pairs, settings, "translated")
     ours = translated_lines([each.ids for each in translations], model.tokenizer, tokens)
     references = reference_lines(pairs, model.tokenizer, tokens)
+    references = replace(references, more=tuple(more))
     lowercase = "lowercase" in options or bool(recipe.data.lowercase)
     compounds = "compounds" in options or recipe.data.moses_hyphens
     counted = count_translations(ours, references, lowercase=lowercase, compounds=compounds)
@@ -122,6 +128,7 @@ def evaluate_translator(asked: Evaluation) -> dict[str, Any]:
         "empty_sources": sum(not pair.source_words for pair in pairs),
         "empty_references": sum(not pair.target_words for pair in pairs),
         "reference_words": n_words,
+        "references": 1 + len(more),
         "beam": settings.beam,
         "length_rule": settings.rule,
         "length_penalty": settings.penalty,
@@ -179,6 +186,15 @@ def _other(
     return lines.texts, lines.words if divides_alike else None
 
 
+def _with_targets(pairs: Sequence[PairText], path: Path, rules: LanguageRules) -> list[PairText]:
+    """Return pairs with the lines of a file as their references."""
+    texts = _read_translations(path, len(pairs))
+    return [
+        pair._replace(target=text, target_words=" ".join(rules.words(text)))
+        for pair, text in zip(pairs, texts, strict=True)
+    ]
+
+
 def _with_source_words(pair: PairText, rules: LanguageRules) -> PairText:
     words = rules.words(pair.source)
     return pair._replace(source_words=" ".join(words))
@@ -192,7 +208,7 @@ def _read_translations(path: Path, n_lines: int) -> list[str]:
     if len(texts) != n_lines:
         raise DataError(
             f"{path} has {count(len(texts), 'line')}, the split has {n_lines:,}: "
-            "give a translation of each line"
+            "give one for each line"
         )
     return texts
 
@@ -208,7 +224,12 @@ def _compare(
     compared = {}
     if words is not None:
         compared["bleu"] = compare_translations(
-            "bleu", ours.words, words, references.words, lowercase=lowercase
+            "bleu",
+            ours.words,
+            words,
+            references.words,
+            lowercase=lowercase,
+            more=[each.words for each in references.more],
         )
     for name in ("sacrebleu", "chrf"):
         compared[name] = compare_translations(
@@ -218,6 +239,7 @@ def _compare(
             references.texts,
             lowercase=lowercase,
             tokens=references.tokens,
+            more=[each.texts for each in references.more],
         )
     return {name: asdict(paired) for name, paired in compared.items()}
 
@@ -240,7 +262,8 @@ def render_translator(result: Mapping[str, Any]) -> str:
             rows.append((label, value, signatures[name]))
     lines = [
         f"translated {count(result['lines'], 'line')} of the {result['split']} split "
-        f"with a beam of {result['beam']}",
+        f"with a beam of {result['beam']}"
+        + (f", {result['references']} references" if result["references"] > 1 else ""),
         table(["measure", "value", "signature"], rows, right=[1], width=terminal_width()),
         *_caveats(result),
     ]

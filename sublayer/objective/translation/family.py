@@ -151,7 +151,7 @@ TRANSLATION = Family(
         ),
         Metric("loss", "nats per token", is_lower_better=True, from_items=LOSS_OF_ITEMS),
     ),
-    options=(*BEAM_OPTIONS, "lowercase", "compounds", "bleu_tokenizer", "against"),
+    options=(*BEAM_OPTIONS, "lowercase", "compounds", "bleu_tokenizer", "references", "against"),
     evaluation=evaluate_translator,
     rendering=render_translator,
     description=describe_translator,
