@@ -26,7 +26,8 @@ from sublayer.decode.continuations import Continuations, Continue, best_continua
 from sublayer.decode.vocabulary_scores import log_sum_exp
 from sublayer.errors import ConfigError
 from sublayer.estimate.capacity import check_memory
-from sublayer.model.context.cache import cache_bytes
+from sublayer.model.context.cache import Cache, cache_bytes
+from sublayer.model.decoder import Decoder
 from sublayer.model.encoder_decoder import EncoderDecoder
 
 _REFILL = 0.75
@@ -93,6 +94,69 @@ def search(
         if not batch.n_sentences:
             return
         yield from batch.step()
+
+
+@torch.inference_mode()
+def search_behind(
+    model: Decoder,
+    prompts: Int[Tensor, "N P"],
+    settings: BeamSettings,
+    *,
+    end_id: int,
+    pad_id: int,
+) -> list[list[Hypothesis]]:
+    """Search for continuations of prompts by a decoder, by the rules of ``search``.
+
+    Returns the hypotheses of each prompt, the best first. The longest length is that of a source of
+    as many tokens as the prompts.
+
+    Raises ConfigError where this machine cannot hold the cache, or the text becomes longer than the
+    positions.
+    """
+    n, length = prompts.shape
+    beam, device = settings.beam, prompts.device
+    longest = max(1, settings.max_length(length))
+    dtype = torch.promote_types(model.embedding.weight.dtype, torch.float32)
+    cache = Cache(model.config, n, length + longest, dtype, device)
+    first_rows = torch.arange(n, device=device)[:, None] * beam  # [N, 1]
+    logits = model.last_logits(prompts, cache).repeat_interleave(beam, 0)
+    cache.take_rows(torch.arange(n, device=device).repeat_interleave(beam))
+    log_p = torch.full((n, beam), -torch.inf, dtype=dtype, device=device)
+    log_p[:, 0] = 0.0
+    written = torch.zeros(n, beam, 0, dtype=torch.long, device=device)
+    closed: list[list[Hypothesis]] = [[] for _ in range(n)]
+    for n_written in range(longest + 1):
+        logits = logits.to(dtype)
+        partition = log_sum_exp(logits)
+        if pad_id != end_id:
+            logits[:, pad_id] = -torch.inf
+        end_logits = logits[:, end_id].clone()
+        if n_written == longest:
+            logits.fill_(-torch.inf)
+        logits[:, end_id] = -torch.inf if n_written == 0 else end_logits
+        best = best_continuations(logits, partition, log_p)
+        is_end, is_possible = best.tokens == end_id, np.isfinite(best.log_p)
+        for slot, rank in np.argwhere((is_end & is_possible)[:, :beam]).tolist():
+            if len(closed[slot]) < beam:
+                value = float(best.log_p[slot, rank])
+                ids = written[slot, int(best.origins[slot, rank])].cpu().numpy()
+                closed[slot].append(Hypothesis(ids, value, settings.score(value, n_written + 1)))
+        order = np.argsort(is_end, axis=1, kind="stable")[:, :beam]
+        is_open = np.array([len(each) < beam for each in closed])[:, None]
+        goes_on = np.take_along_axis(~is_end & is_possible, order, 1) & is_open
+        if not goes_on.any():
+            break
+        chosen = best.take(order)
+        values = np.where(goes_on, chosen.log_p, -np.inf)
+        log_p = torch.from_numpy(values).to(device, dtype)
+        origins, tokens = (
+            torch.from_numpy(each).to(device) for each in (chosen.origins, chosen.tokens)
+        )
+        before = written.gather(1, origins[:, :, None].expand(-1, -1, n_written))
+        written = torch.cat([before, tokens[:, :, None]], 2)
+        cache.take_rows((origins + first_rows).flatten())
+        logits = model.last_logits(tokens.flatten()[:, None], cache)
+    return [sorted(each, key=lambda found: found.score, reverse=True) for each in closed]
 
 
 def _check_rows(model: EncoderDecoder, sentences: int, beam: int) -> None:

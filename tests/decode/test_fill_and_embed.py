@@ -1,4 +1,4 @@
-"""Fillings of masks and vectors of texts, against transformers."""
+"""Fillings of masks and vectors of texts, against transformers; beams of decoders by hand."""
 
 import json
 
@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublayer.api.loading import load
+from sublayer.decode.beam import search_behind
+from sublayer.decode.beam_settings import BeamSettings
 from sublayer.errors import ConfigError
 from sublayer.evaluation.vectors import describe_unread, embed_texts
 from sublayer.interop.huggingface.exchange import import_huggingface
@@ -103,3 +105,25 @@ def test_what_is_not_read_is_said_and_what_a_model_cannot_is_refused(models):
     ):
         with pytest.raises(ConfigError, match=message):
             call()
+
+
+def test_a_beam_behind_prompts_finds_the_best_of_all_texts(models):
+    model, end, pad = models["gpt2"][2], 3, 4
+    prompts, settings = torch.tensor([[1, 2, 5], [7, 8, 2]]), BeamSettings(300, max_length_offset=2)
+    found = search_behind(model, prompts, settings, end_id=end, pad_id=pad)
+
+    def log_p(ids):
+        with torch.no_grad():
+            return model(torch.tensor([ids])).logits[0, -1].log_softmax(-1).tolist()
+
+    letters = [each for each in range(17) if each not in (end, pad)]
+    for prompt, hypotheses in zip(prompts.tolist(), found, strict=True):
+        first, scores = log_p(prompt), {}
+        for a in letters:
+            second = log_p([*prompt, a])
+            scores[a,] = (first[a] + second[end]) / 2
+            for b in letters:
+                scores[a, b] = (first[a] + second[b] + log_p([*prompt, a, b])[end]) / 3
+        best = sorted(scores, key=scores.get, reverse=True)[:5]
+        assert [tuple(each.ids.tolist()) for each in hypotheses[:5]] == best
+        assert hypotheses[0].score == pytest.approx(scores[best[0]], abs=1e-5)

@@ -89,8 +89,8 @@ BeamOption = Annotated[
         "--beam",
         min=1,
         max=WIDEST_BEAM,
-        help="Of an encoder-decoder that writes: beam size. Default: 1, greedy, unless a sampling "
-        "option is given.",
+        help="Of a model that writes: beam size. Default: 1, greedy, unless a sampling option is "
+        "given.",
     ),
 ]
 PenaltyOption = Annotated[

@@ -17,7 +17,7 @@ from sublayer.objective.evaluation import Progress
 from sublayer.objective.supervised.batches import row_rule
 from sublayer.objective.supervised.objective_of import objective_of
 from sublayer.objective.supervised.scores import answer_split
-from sublayer.objective.supervised.text import GREEDILY, Writing, check_beam
+from sublayer.objective.supervised.text import GREEDILY, Writing
 from sublayer.tasks.example import Example
 from sublayer.tasks.formats.text import has_ranks
 from sublayer.tasks.prediction import Prediction
@@ -63,7 +63,6 @@ class Answerer:
                 f"{self.task.title} is answered with probabilities, and nothing is written: leave "
                 "out --beam, --temperature, --top-k, --top-p and --seed"
             )
-        check_beam(model, self._writing)
 
     @property
     def is_written(self) -> bool:

@@ -13,7 +13,7 @@ from sublayer.data.arrays import Ints
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.encoded import EncodedExamples
-from sublayer.decode.beam import search
+from sublayer.decode.beam import search, search_behind
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
 from sublayer.decode.sample import GREEDY, Sampling, generate
@@ -140,7 +140,6 @@ def write_answers(
     """Write an answer to each source, token by token; yield its number and its ids.
 
     A source has its end. Answers come in the order in which they are done, without their ends.
-    Raises ConfigError for a beam of a decoder.
     """
     most = max(1, rule.target_length - 1)
     if isinstance(model, EncoderDecoder):
@@ -162,17 +161,7 @@ def write_answers(
             yield number, hypotheses[0].ids
         return
     assert isinstance(model, Decoder), "an encoder writes nothing"
-    check_beam(model, writing)
     yield from _continued(model, sources, rule, most, writing)
-
-
-def check_beam(model: Transformer, writing: Writing) -> None:
-    """Raise ConfigError where a beam is asked of a model without an encoder."""
-    if writing.beam > 1 and not isinstance(model, EncoderDecoder):
-        raise ConfigError(
-            f"--beam {writing.beam} is of encoder-decoders, and the model is a "
-            f"{model.config.kind}: leave it out, or sample (--temperature)"
-        )
 
 
 def _continued(
@@ -184,10 +173,20 @@ def _continued(
         by_length.setdefault(len(source), []).append(number)
     device = model.embedding.weight.device
     for length, numbers in sorted(by_length.items()):
-        n_rows = max(1, 8192 // (length + most))
+        n_rows = max(1, 8192 // ((length + most) * writing.beam))
         for first in range(0, len(numbers), n_rows):
             some = numbers[first : first + n_rows]
             prompt = torch.from_numpy(np.stack([sources[number] for number in some])).to(device)
+            if writing.beam > 1:
+                found = search_behind(
+                    model,
+                    prompt,
+                    writing.settings(most),
+                    end_id=rule.marks.last,
+                    pad_id=rule.marks.pad,
+                )
+                yield from ((n, best[0].ids) for n, best in zip(some, found, strict=True))
+                continue
             has_ended = torch.zeros(len(some), dtype=torch.bool, device=device)
             columns = []
             steps = generate(
