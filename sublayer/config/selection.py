@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from sublayer.tasks.own_table.task import METRICS
 from sublayer.tasks.registry import TASKS
 
 LAST = "last"
@@ -9,6 +10,7 @@ LAST = "last"
 LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte")
 """Of all others more is better."""
 _OF_TASKS = tuple(dict.fromkeys(name for task in TASKS.values() for name in task.metrics))
+_OF_TEXTS = METRICS["text"]
 SELECTORS = (
     *LOWER_IS_BETTER,
     "bleu",
@@ -17,6 +19,7 @@ SELECTORS = (
     "sop_accuracy",
     "score",
     *_OF_TASKS,
+    *_OF_TEXTS,
     LAST,
 )
 """All choices of ``train.best_by``; an objective has some of them."""

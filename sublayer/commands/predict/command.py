@@ -80,7 +80,7 @@ RowsOption = Annotated[
         min=1,
         max=MOST_ROWS,
         metavar="N",
-        help="Rows computed at a time; affects speed and memory only.",
+        help="Rows computed at a time; affects speed and memory, and what sampling draws.",
     ),
 ]
 BeamOption = Annotated[

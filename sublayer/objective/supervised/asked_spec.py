@@ -7,6 +7,7 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.known_task import answer_known
+from sublayer.tasks.formats.text import has_ranks
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
 
@@ -30,6 +31,11 @@ def asked_spec(asked: Evaluation) -> TaskSpec:
             raise ConfigError(
                 f"--answer is for models that read tasks as text to text, and this one reads them "
                 f"in format {spec.format}: leave it out"
+            )
+        if answer == "rank" and not any(map(has_ranks, spec.tasks)):
+            raise ConfigError(
+                "--answer rank chooses among labels or choices, of which "
+                f"{', '.join(task.title for task in spec.tasks)} has none: leave it out"
             )
         spec = replace(spec, answer=answer)
     if model.tokenizer is None:

@@ -8,7 +8,7 @@ import numpy as np
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.metric import Contributions, Numbers, Predictions, Sums
 from sublayer.tasks.metrics.score import check_labelled
-from sublayer.tasks.metrics.table import METRICS
+from sublayer.tasks.metrics.table import METRICS, parts_of_score
 from sublayer.tasks.metrics.units import find_units
 
 SEED = 12345
@@ -50,13 +50,14 @@ def paired(
     others: Predictions,
     metrics: Sequence[str],
 ) -> Paired:
-    """Compare two models' predictions for the same examples by the mean of metrics.
+    """Compare two models' predictions for the same examples by their score, the mean of metrics.
 
     Examples, or groups of them, are drawn 1,000 times with replacement, the same for both models
     and every metric; the interval is from the 2.5th to the 97.5th percentile. Of accuracy
     McNemar's exact test is computed, too. Raises DataError as ``score`` does.
     """
     check_labelled(examples)
+    metrics = parts_of_score(metrics)
     units = find_units(examples)
     ours = [METRICS[name].contributions(examples, predictions, units) for name in metrics]
     theirs = [METRICS[name].contributions(examples, others, units) for name in metrics]

@@ -8,7 +8,7 @@ import numpy as np
 from sublayer.errors import DataError
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.metric import Contributions, Numbers, Predictions
-from sublayer.tasks.metrics.table import METRICS
+from sublayer.tasks.metrics.table import METRICS, parts_of_score
 from sublayer.tasks.metrics.units import Units, find_units
 
 
@@ -60,10 +60,10 @@ def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequen
         values[name] = MetricValue(
             each.value, _standard_error(name, each, influences[row], units), each.reason
         )
-    is_part = np.array([not METRICS[name].is_beside for name in metrics])
-    parts = [values[name] for name, part in zip(metrics, is_part, strict=True) if part]
+    of_score = parts_of_score(metrics)
+    parts = [values[name] for name in of_score]
     errors = [each.standard_error for each in parts]
-    mean = influences[is_part].mean(0)
+    mean = influences[[name in of_score for name in metrics]].mean(0)
     error = None if None in errors else _jackknife(mean)
     error = errors[0] if len(parts) == 1 else error
     return Score(

@@ -1,5 +1,7 @@
 """The metrics of tasks, by name."""
 
+from collections.abc import Sequence
+
 from sublayer.tasks.metrics.classes import accuracy, f1, macro_f1, matthews
 from sublayer.tasks.metrics.groups import gender_parity, group_exact_match
 from sublayer.tasks.metrics.metric import Metric
@@ -40,3 +42,8 @@ METRICS: dict[str, Metric] = {
     )
 }
 """In the order in which the documentation lists them."""
+
+
+def parts_of_score(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return those of a task's metrics whose mean is its score."""
+    return tuple(name for name in metrics if not METRICS[name].is_beside)
