@@ -19,7 +19,7 @@ from sublayer import __version__
 from sublayer.commands.completion.scripts import VARIABLE
 from sublayer.commands.shared.arguments import check_arguments
 from sublayer.commands.shared.base import only_results_on_stdout
-from sublayer.commands.shared.usage import show_words, wrong_value
+from sublayer.commands.shared.usage import refuse_repeats, show_words, wrong_value
 from sublayer.errors import (
     ConfigError,
     Interrupted,
@@ -166,6 +166,7 @@ def _run(words: list[str]) -> int:
     command = getattr(group, "commands", {}).get(wanted)
     if isinstance(command, TyperCommand):
         show_words(command)
+        refuse_repeats(command)
     code = DONE
     try:
         with group.make_context("sublayer", words) as context:

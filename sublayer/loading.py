@@ -171,6 +171,9 @@ def _averaged(run: Path, n: int, device: str) -> tuple[Path, ResolvedModel, dict
     Returns the folder of one of them, its config and the mean.
     """
     root = run / CHECKPOINTS_NAME
+    if not root.is_dir():
+        what = "has no folder of checkpoints" if run.is_dir() else "does not exist"
+        raise CheckpointError(f"{run} {what}, of which the newest are averaged: name a run")
     steps = _newest_steps(run)
     if n < 1 or len(steps) < n:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ def register(monkeypatch):
     ("--zzzzzz", "No such option: --zzzzzz; see `sublayer --help`"),
     ("recipes --zzzzzz", "No such option: --zzzzzz; see `sublayer recipes --help`"),
     ("fields model train", "Got unexpected extra argument(s) (train); see `sublayer fields"),
+    ("evaluate runs/a --path a --split test --path b", "--path is given 2 times, and takes one"),
     ("recipes runs/gone", "there is no run runs/gone: sublayer runs lists"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line_on_stderr(words, line, run):
@@ -79,6 +81,17 @@ def test_with_json_only_the_object_is_on_stdout(register, run):
     assert (code, err) == (0, "a library that talks\n")
     assert json.loads(out) == {"loss": None, "steps": [1, 2.5], "path": "a"}
     assert run("probe") == (0, "a library that talks\ntext\n", "")
+
+
+@pytest.mark.parametrize("environment", [
+    {"PYTHONIOENCODING": "cp1252"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+])  # fmt: skip
+def test_arguments_and_what_is_kept_are_utf8_under_any_locale(tmp_path, environment):
+    name = tmp_path / "日本 ü"
+    name.mkdir()
+    command = [sys.executable, "-m", "sublayer", "tasks", str(name)]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True)
+    assert "日本 ü" in done.stdout.decode("utf-8") and done.returncode == 0
 
 
 def test_a_reader_that_leaves_early_is_no_error():

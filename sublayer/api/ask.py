@@ -1,5 +1,6 @@
 """A command asked from Python: its options checked as the command line's, its result returned."""
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
@@ -8,6 +9,12 @@ from typing import Any
 
 from sublayer.commands.shared.arguments import check_arguments, check_values
 from sublayer.commands.shared.base import Answer, answers_kept
+from sublayer.config.layering.overrides import as_setting
+from sublayer.counts import count
+from sublayer.errors import ConfigError, DataError
+from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.system.stages import note
+from sublayer.values import is_missing, plain, table_rows
 
 PathOrText = str | PathLike[str]
 """A run, a checkpoint or a folder: its path, or the run itself."""
@@ -21,7 +28,7 @@ def ask(command: Callable[..., None], **values: Any) -> Answer:
 
     Settings may be a mapping of fields to values. Raises the errors of :mod:`sublayer.errors`.
     """
-    given = {name: value for name, value in values.items() if value is not None}
+    given = {name: as_option(value) for name, value in values.items() if value is not None}
     settings = given.pop("settings", None)
     check_arguments(command, given)
     check_values(command, given)
@@ -38,24 +45,59 @@ def kept(function: Callable[..., None], *arguments: Any, **values: Any) -> Answe
     return answer
 
 
+def as_option(value: Any) -> Any:
+    """Return an option's value: numpy's numbers and lists are plain ones, paths stay paths."""
+    if isinstance(value, list):
+        return [as_option(each) for each in value]
+    return value if isinstance(value, PathLike) else plain(value)
+
+
+def as_text(target: Any, what: str = "a path") -> str:
+    """Return a path or a name as text; raise ConfigError for what is neither."""
+    if isinstance(target, str | PathLike):
+        return str(fspath(target))
+    raise ConfigError(f"{type(target).__name__} is given for {what}: name a file or a folder")
+
+
+def as_source(target: Any) -> str:
+    """Return the path of a table: a file's, or where a DataFrame's rows are kept.
+
+    They are kept as lines of JSON in the cache, by their content, so that what was trained on them
+    can be resumed. Raises as ``as_text`` does.
+    """
+    rows = None if isinstance(target, str | PathLike) else table_rows(target)
+    if rows is None:
+        return as_text(target, "a path or a table")
+    if not rows:
+        raise DataError("the table has no rows")
+    lines = [json.dumps(plain(_without_nan(row)), ensure_ascii=False, default=str) for row in rows]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    path = cache_folder() / "tables" / f"{hashlib.sha256(data).hexdigest()[:16]}.jsonl"
+    if not path.is_file():
+        with replacing(path) as file:
+            file.write(data)
+    note(f"the table of {count(len(rows), 'row')} is kept as {path}")
+    return str(path)
+
+
+def _without_nan(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(name): None if is_missing(value) else value for name, value in row.items()}
+
+
 def as_path(target: PathOrText) -> Path:
-    """Return the path of a run, checkpoint or folder."""
-    return Path(fspath(target))
+    """Return the path of a run, checkpoint or folder; raise as ``as_text`` does."""
+    return Path(as_text(target, "a run, a checkpoint or a folder"))
 
 
 def as_paths(targets: PathOrText | Sequence[PathOrText]) -> list[Path]:
     """Return the paths of one run, checkpoint or folder, or of several."""
-    if isinstance(targets, str | PathLike):
-        return [as_path(targets)]
-    return [as_path(target) for target in targets]
+    if isinstance(targets, list | tuple):
+        return [as_path(target) for target in targets]
+    return [as_path(targets)]  # type: ignore[arg-type]
 
 
 def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:
     """Return settings as the ``field=value`` texts of a command line."""
     if not isinstance(overrides, Mapping):
         return list(overrides or ())
-    words = []
-    for key, value in overrides.items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        words.append(f"{key}={text}")
-    return words
+    return [f"{key}={as_setting(value)}" for key, value in overrides.items()]

@@ -1,8 +1,9 @@
 """Loading as the public name does it: a model that also answers rows of its task."""
 
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING
 
+from sublayer.api.ask import as_text
 from sublayer.model.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -34,6 +35,6 @@ def load(
     from sublayer.loading import load as load_model
     from sublayer.objective.supervised.predicting import predict_rows
 
-    model = load_model(fspath(path), device=device, dtype=dtype, average=average)
+    model = load_model(as_text(path), device=device, dtype=dtype, average=average)
     model.functions = {"predict": predict_rows, "fill": fill_masks, "embed": embed_all}
     return model

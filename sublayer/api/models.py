@@ -1,11 +1,9 @@
 """The commands on models, as functions that return what ``--json`` prints."""
 
 from collections.abc import Iterable, Sequence
-from os import fspath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sublayer.api.ask import PathOrText, as_path, as_paths, ask, kept
+from sublayer.api.ask import PathOrText, as_path, as_paths, as_source, as_text, ask, kept
 from sublayer.api.results import (
     Completions,
     Fillings,
@@ -30,9 +28,10 @@ def evaluate(
     run: PathOrText | Sequence[PathOrText],
     split: SplitName | None = None,
     *,
-    path: PathOrText | None = None,
+    path: PathOrText | Any = None,
     corpus: str | None = None,
     documents: Any = None,
+    text_field: str | None = None,
     stride: int | None = None,
     pairs: int | None = None,
     beam: int | None = None,
@@ -66,9 +65,10 @@ def evaluate(
         command,
         runs=as_paths(run),
         split=split,
-        path=None if path is None else fspath(path),
+        path=None if path is None else as_source(path),
         corpus=corpus,
         documents=documents,
+        text_field=text_field,
         stride=stride,
         pairs=pairs,
         beam=beam,
@@ -248,7 +248,7 @@ def translate(
 
 def predict(
     run: PathOrText | Sequence[PathOrText],
-    rows: Iterable[Any],
+    rows: Any,
     *,
     task: str | None = None,
     beam: int | None = None,
@@ -264,8 +264,9 @@ def predict(
 ) -> "list[NamedPrediction]":
     """Answer rows by a fine-tuned model: texts, tuples of texts, or mappings by the fields' names.
 
-    Of several models, given as a list, the average of their probabilities, numbers or scores of
-    spans answers. ``task`` names one of several tasks; ``batch`` rows are computed at a time, in
+    A DataFrame, an Arrow table or a dict of columns is its rows; None and NaN are rows without a
+    text. Of several models, given as a list, the average of their probabilities, numbers or scores
+    of spans answers. ``task`` names one of several tasks; ``batch`` rows are computed at a time, in
     ``dtype``, as ``load`` takes it. A model that writes decodes greedily, by a ``beam``, or samples
     by ``temperature``, ``top_k``, ``top_p`` and ``seed``. A row with an empty text is not answered.
     Raises ConfigError for a model that answers no task, or not the same as another, and DataError
@@ -350,8 +351,8 @@ def _inspect(
     answer = ask(
         command,
         what=what,
-        runs=[Path(fspath(run)) for run in runs],
-        path=None if path is None else fspath(path),
+        runs=[as_path(run) for run in runs],
+        path=None if path is None else as_text(path),
         tokens=tokens,
         beyond=beyond,
         out=None if out is None else as_path(out),

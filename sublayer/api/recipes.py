@@ -1,11 +1,11 @@
 """The commands on recipes, studies and folders, as functions that return what ``--json`` prints."""
 
 from collections.abc import Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Literal
 
-from sublayer.api.ask import Overrides, PathOrText, as_path, as_words, ask
+from sublayer.api.ask import Overrides, PathOrText, as_path, as_text, as_words, ask
 from sublayer.api.results import Diagram, Listing, Plan, Result, Rows
 
 
@@ -38,7 +38,7 @@ def plan(
     from sublayer.commands.plan.command import command
 
     sources = [source] if isinstance(source, str | PathLike) else source
-    first, *others = [fspath(each) for each in sources]
+    first, *others = [as_text(each, "a recipe") for each in sources]
     answer = ask(
         command,
         source=first,
@@ -100,7 +100,7 @@ def recipe(source: PathOrText, overrides: Overrides | None = None) -> Result:
     """
     from sublayer.commands.recipes import command
 
-    return Result(ask(command, recipe=fspath(source), settings=overrides))
+    return Result(ask(command, recipe=as_text(source, "a recipe"), settings=overrides))
 
 
 def draw(
@@ -119,7 +119,7 @@ def draw(
     file = None if out is None else as_path(out)
     if file is not None:
         check_new(file)
-    name = fspath(source)
+    name = as_text(source, "a recipe")
     answer = ask(command, recipe=name, settings=overrides, diagram=True)
     svg = draw_svg(describe(load_recipe(name, overrides or {})))
     if file is not None:

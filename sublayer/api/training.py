@@ -1,11 +1,11 @@
 """Training and comparing from Python."""
 
 from collections.abc import Mapping, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from sublayer.api.ask import Overrides, as_words, ask, kept
+from sublayer.api.ask import Overrides, as_option, as_source, as_text, as_words, ask, kept
 from sublayer.api.results import Comparison, Result
 from sublayer.api.run import Run
 from sublayer.config.layering.layers import load_recipe
@@ -31,8 +31,8 @@ def train(
     from sublayer.runs.folder import chosen_folder
     from sublayer.runs.run import train_run
 
-    loaded = load_recipe(source, overrides or {})
-    named = None if out is None else Path(fspath(out))
+    loaded = load_recipe(as_text(source, "a recipe"), overrides or {})
+    named = None if out is None else Path(as_text(out))
     folder = chosen_folder(named, loaded, resume=resume)
     train_run(loaded, folder, resume=resume, device=device)
     return Run(folder)
@@ -40,7 +40,7 @@ def train(
 
 def finetune(
     source: str | PathLike[str],
-    tasks: str | PathLike[str] | Sequence[str],
+    tasks: str | PathLike[str] | Sequence[str] | Any,
     overrides: Overrides | None = None,
     *,
     data: str | PathLike[str] | None = None,
@@ -54,10 +54,10 @@ def finetune(
     """Fine-tune a model on tasks, or a table of one's own, and score it beside the baselines.
 
     ``source`` is a run, a checkpoint, an imported folder, or a recipe. ``tasks`` are one or several
-    by name, whose files are in the folder ``data``; or the path of a table, of which ``columns``
-    says what they are, as ``data.columns`` does: ``{"text": "review", "label": "stars"}``. Other
-    arguments are the options of ``sublayer finetune``. Returns a dict of what ``--json`` prints.
-    Raises the errors of :mod:`sublayer.errors`.
+    by name, whose files are in the folder ``data``; or a table, by its path or as a DataFrame, of
+    which ``columns`` says what they are, as ``data.columns`` does: ``{"text": "review", "label":
+    "stars"}``. Other arguments are the options of ``sublayer finetune``. Returns a dict of what
+    ``--json`` prints. Raises the errors of :mod:`sublayer.errors`.
     """
     from sublayer.commands.finetune.command import command
 
@@ -70,16 +70,17 @@ def finetune(
         given["choices"] = ",".join(given["choices"])
     if "id" in given:
         given["id_"] = given.pop("id")
-    names = [fspath(tasks)] if isinstance(tasks, str | PathLike) else list(tasks)
+    is_named = isinstance(tasks, list | tuple) and all(isinstance(each, str) for each in tasks)
+    names: list[str] = [*tasks] if is_named else [as_source(tasks)]  # type: ignore[misc]
     return Result(
         ask(
             command,
-            run=fspath(source),
+            run=as_text(source, "a run or a recipe"),
             words=[*names, *as_words(overrides)],
-            data=None if data is None else fspath(data),
+            data=None if data is None else as_text(data),
             preset=preset,
             seeds=seeds,
-            out=None if out is None else Path(fspath(out)),
+            out=None if out is None else Path(as_text(out)),
             resume=resume,
             device=device,
             **given,
@@ -130,8 +131,8 @@ def compare(
     from sublayer.study.options import Options
     from sublayer.study.runner import run_study
 
-    folder = None if out is None else Path(fspath(out))
-    checked = {
+    folder = None if out is None else Path(as_text(out))
+    checked: dict[str, Any] = {
         "match": match,
         "seeds": seeds,
         "seeds_at_most": seeds_at_most,
@@ -145,28 +146,18 @@ def compare(
         "on": on,
         "device": device,
     }
+    checked = {name: as_option(value) for name, value in checked.items()}
     check_values(command, checked)
     options = Options(
+        **checked,
         vary=tuple(vary),
-        match=match,
-        seeds=seeds,
         tune=tuple(tune),
-        scale=scale,
         out=folder,
-        device=device,
-        jobs=jobs,
-        on=on,
-        finetunings=finetunings,
-        data=None if data is None else fspath(data),
+        data=None if data is None else as_text(data),
         margin=None if margin is None else str(margin),
         until=until,
-        seeds_at_most=seeds_at_most,
-        first_seed=first_seed,
-        tuning_seeds=tuning_seeds,
-        first_tuning_seed=first_tuning_seed,
-        extend=extend,
     )
     sources = [source] if isinstance(source, str | PathLike) else source
-    names = [fspath(each) for each in sources]
+    names = [as_text(each, "a recipe") for each in sources]
     results, report = run_study(names, overrides or (), options)
     return Comparison(kept(show, results, report, as_json=True))

@@ -186,6 +186,8 @@ def prepare_text(
         for source in find_sources(path, corpus, folder, reading):
             by_source[source.name] = source.documents or source.published[split]
         texts = whole_texts(by_source, split, sentences)
+        shown = f"the text of {path}" if isinstance(path, str) else None
+        return _split(split, texts, tokenizer, folder, shown=shown)
     return _split(split, texts, tokenizer, folder)
 
 

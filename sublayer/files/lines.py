@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import shlex
 import sys
 import zipfile
 import zlib
@@ -18,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
+from sublayer.files.paths import as_typed
 from sublayer.system.memory import total_memory
 
 if sys.version_info >= (3, 14):
@@ -48,6 +50,11 @@ PACKED = tuple(name for name in _KINDS if name != ".zip")
 PACKED_TABLES = tuple(_KINDS)
 """Of tables also an archive of one file."""
 _LONGEST_LINE = 256 << 20
+_POINTER = b"version https://git-lfs.github.com/spec/"
+"""What the file begins with that Git LFS leaves where another was not fetched."""
+_FEWEST_BYTES = 8
+"""Of fewer no encoding is guessed."""
+_UNPACKERS = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
 _BLOCK_BYTES = 1 << 20
 _DAMAGED = (
     *(EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError, lzma.LZMAError, zipfile.BadZipFile),
@@ -82,11 +89,59 @@ def read_start(path: Path, n_bytes: int) -> bytes:
         return file.read(n_bytes)
 
 
+def check_no_pointer(path: Path, start: bytes) -> None:
+    """Raise DataError where a file begins as what Git LFS leaves in place of another."""
+    if start.startswith(_POINTER):
+        raise DataError(
+            f"{path} is a pointer of Git LFS, not the file itself: fetch that by `git lfs pull` in "
+            "its repository"
+        )
+
+
+def wide_encoding(start: bytes) -> str | None:
+    """Return the encoding of a text that begins as UTF-16 or UTF-32 does; None for any other."""
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and _has_wide_spaces(start):
+        return "UTF-16"
+    # Without a mark: of Latin letters every second byte is zero, on one side alone.
+    if len(start) < _FEWEST_BYTES:
+        return None
+    even, odd = (part.count(0) / len(part) for part in (start[::2], start[1::2]))
+    if odd > 0.8 and even < 0.1:
+        return "UTF-16LE"
+    return "UTF-16BE" if even > 0.8 and odd < 0.1 else None
+
+
+def _has_wide_spaces(start: bytes) -> bool:
+    """Return whether bytes are UTF-16 with a space, an end of a line, or a wide mark: as text is.
+
+    Bytes of anything else may begin as UTF-16 does.
+    """
+    text = start.decode("utf-16", "ignore")
+    return bool(set(text) & set(" \r\n\u3000\u3001\u3002")) or (bool(text) and text.isascii())
+
+
+def conversion(path: Path, encoding: str, suffix: str | None = None) -> str:
+    """Return the command that converts a file, packed or not, from an encoding to UTF-8.
+
+    What it writes ends in ``suffix``; None: in that of the file.
+    """
+    unpacker = _UNPACKERS.get(path.suffix.lower())
+    name = path.stem if unpacker else path.name
+    target = f"utf8-{name if suffix is None else Path(name).stem + suffix}"
+    convert = f"iconv -f {encoding} -t UTF-8"
+    source, target = shlex.quote(as_typed(str(path))), shlex.quote(target)
+    if unpacker:
+        return f"`{unpacker} {source} | {convert} > {target}`"
+    return f"`{convert} {source} > {target}`"
+
+
 def unpacked(path: Path) -> bytes:
     """Decompress a file; raise DataError as ``read_lines`` does, or where memory cannot hold it."""
     most = _most_bytes()
     whole = io.BytesIO()
-    for block in _blocks(path):
+    for block in read_blocks(path):
         whole.write(block)
         if whole.tell() > most:
             raise DataError(
@@ -106,7 +161,7 @@ def unpack(path: Path, target: Path, *, sha256: str, most_in_memory: int) -> byt
     where it becomes more than half of what is free beside ``target``, or that cannot be written.
     """
     packed = hashlib.sha256()
-    blocks = _blocks(path, packed.update)
+    blocks = read_blocks(path, packed.update)
     start = io.BytesIO()
     for block in blocks:
         start.write(block)
@@ -141,7 +196,8 @@ def changed(name: Path | str) -> DataError:
     )
 
 
-def _blocks(path: Path, hear: Callable[[bytes], None] | None = None) -> Iterator[bytes]:
+def read_blocks(path: Path, hear: Callable[[bytes], None] | None = None) -> Iterator[bytes]:
+    """Yield a file in blocks of at most 1 MiB, decompressed; raise as ``read_lines`` does."""
     with _opened(path, hear) as file:
         while block := file.read(_BLOCK_BYTES):
             yield block
@@ -154,12 +210,20 @@ def decoded(path: Path | str, line: int, text: bytes) -> str:
     """
     if line == 1:
         text = text.removeprefix(codecs.BOM_UTF8)
+    encoding = wide_encoding(text) if line == 1 else None
+    if encoding is not None and isinstance(path, Path):
+        raise DataError(
+            f"{path} is text in {encoding}, of which UTF-8 is read: convert it, as in "
+            f"{conversion(path, encoding)}"
+        )
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}, line {line}: byte 0x{text[error.start]:02x} is not UTF-8: mend or convert it"
-        ) from error
+        byte = text[error.start]
+        remedy = "convert it to UTF-8"
+        if isinstance(path, Path):
+            remedy = f"if the file is Latin-1, {conversion(path, 'LATIN1')} converts it"
+        raise DataError(f"{path}, line {line}: byte 0x{byte:02x} is not UTF-8: {remedy}") from error
 
 
 @contextmanager
@@ -215,6 +279,7 @@ def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
 
 
 def _reader(packed: "io.BufferedReader[_Heard]", kind: str, path: Path) -> IO[bytes]:
+    check_no_pointer(path, packed.peek(len(_POINTER)))
     if kind == "gzip":
         return cast(IO[bytes], gzip.open(packed))
     if kind == "bzip2":

@@ -1,12 +1,13 @@
 """Parquet files, opened and their values converted."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from sublayer.errors import DataError
+from sublayer.files.lines import check_no_pointer
 from sublayer.system.extras import extra_module
 
 _SHOWN_REASON = 200
@@ -23,6 +24,8 @@ def parquet_file(path: Path) -> Iterator[Any]:
     """
     parquet = extra_module("pyarrow.parquet", "Parquet files")
     arrow = import_module("pyarrow")
+    with suppress(OSError), path.open("rb") as raw:
+        check_no_pointer(path, raw.read(64))
     try:
         with parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
             yield file
@@ -41,5 +44,6 @@ def python_value(value: Any, path: Path, row: int) -> Any:
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         raise DataError(
-            f"{path}, row {row}: byte 0x{byte:02x} is not UTF-8: mend or convert it"
+            f"{path}, row {row}: byte 0x{byte:02x} is not UTF-8: write the file again with texts "
+            "in UTF-8"
         ) from None

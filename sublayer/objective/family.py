@@ -38,7 +38,7 @@ class Scored:
     a test says that nothing can be judged later but the scores themselves."""
 
 
-TEXT_OPTIONS = ("path", "corpus", "documents")
+TEXT_OPTIONS = ("path", "corpus", "documents", "text_field")
 """Options of ``sublayer evaluate`` that name another text than the run's own, or how to read it."""
 
 

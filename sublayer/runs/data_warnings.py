@@ -1,8 +1,6 @@
 """Warn of what is left out of a text, and of a vocabulary that does not fit it."""
 
-import glob
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -17,9 +15,8 @@ from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.data.tasks.split_notes import describe_cuts
 from sublayer.data.tasks.task_split import TaskSplit, of_tasks
-from sublayer.data.text.files import is_parquet, list_files_left_out
-from sublayer.data.text.sniffing import describe_encoding, describe_records
-from sublayer.files.paths import expanded
+from sublayer.data.text.files import list_files_left_out
+from sublayer.data.text.sniffing import describe_files
 
 _UNKNOWN_SHARE = 1e-3
 """Of the train split's tokens: more than these are not rare characters alone."""
@@ -56,12 +53,8 @@ def _files(data: DataConfig) -> Iterator[str]:
             first = ", ".join(path.name for path in left_out[:_MOST_NAMED])
             more = f" and {len(left_out) - _MOST_NAMED:,} more" if left_out[_MOST_NAMED:] else ""
             yield f"left out of {entry}, for they hold no text: {first}{more}"
-        path = expanded(entry)
-        if path.is_file() and not is_parquet(path):
-            others += [note for note in [describe_encoding(path)] if note]
-        first_file = _first_file(path)
-        if data.documents is None and data.corpus is None and first_file is not None:
-            others += [note for note in [describe_records(first_file)] if note]
+        is_as_it_is = data.documents is None and data.corpus is None
+        others += describe_files(entry, seeks_records=is_as_it_is)
     yield from others
 
 
@@ -83,17 +76,6 @@ def _tasks(data: Data) -> Iterator[str]:
                 f"there is no {missing} of {part.task.title}: {count(len(part.encoded), 'row')} of "
                 f"{part.published} are left out of training, to be scored in the end"
             )
-
-
-def _first_file(path: Path) -> Path | None:
-    """Return the first file that a path names, a folder or a glob; None where it is Parquet."""
-    found = [path]
-    if path.is_dir():
-        found = sorted(path.rglob("*"))
-    elif not path.is_file():
-        found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True))]
-    first = next((each for each in found if each.is_file()), None)
-    return None if first is None or is_parquet(first) else first
 
 
 def _unfilled(recipe: Recipe, n_ids: int) -> Iterator[str]:

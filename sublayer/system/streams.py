@@ -123,7 +123,10 @@ def lasting_streams() -> Iterator[tuple[Stream, Stream]]:
     before = sys.stdin, sys.stdout, sys.stderr
     for stream in before[1:]:
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without some character shows another
+            # A terminal without some character shows another; what is kept is UTF-8 everywhere.
+            stream.reconfigure(errors="replace")
+            if not Stream(stream, "").isatty():
+                stream.reconfigure(encoding="utf-8")
     output = Stream(before[1], "standard output")
     error = Stream(before[2], "standard error")
     sys.stdout, sys.stderr = output, error

@@ -7,11 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.errors import DataError
+from sublayer.files.lines import read_start
 from sublayer.tasks.example import Example
 from sublayer.tasks.finding import check_shards
 from sublayer.tasks.labels import read_class, read_number
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.records import Record, is_json, named, read_records, read_tsv_records, suffix_of
+from sublayer.tasks.records import (
+    Record,
+    is_json,
+    missing_column,
+    named,
+    read_csv,
+    read_records,
+    read_tsv_records,
+    suffix_of,
+)
 from sublayer.tasks.task import Task
 
 UNLABELLED = "no label (-1 or empty)"
@@ -19,6 +29,7 @@ UNLABELLED = "no label (-1 or empty)"
 NO_TEXT = "no text (null)"
 
 _JUDGED_ROWS = 8
+_START_BYTES = 1 << 14
 _IDS = ("idx", "index", "id")
 
 
@@ -38,12 +49,18 @@ class Columns:
     """What is written in place of a label, and why the row is left out then."""
     synonyms: Mapping[str, str] = field(default_factory=dict)
     """Labels that some files call otherwise."""
+    quoted: tuple[str, ...] = ()
+    """Files of TSV whose quotes stand around fields, as in CSV."""
     may_end_early: bool = False
     """Whether rows may lack what stands behind the columns that are read."""
 
     def records(self, path: Path) -> Iterator[Record]:
         """Read the rows of a file of any kind; ``.txt`` is TSV, or else JSON lines."""
         suffix = suffix_of(path)
+        if path.name.lower() in self.quoted:
+            return read_csv(path, "\t")
+        if suffix == ".csv" and self.without_header and _has_tabs(path):
+            suffix = ".tsv"
         if suffix == ".txt" and is_json(path):
             return read_records(path, ".jsonl")
         if suffix in (".tsv", ".txt"):
@@ -61,6 +78,11 @@ class Columns:
         """Return whether columns of these names hold all texts."""
         there = set(names)
         return all(there.intersection(known) for known in self.texts.values())
+
+
+def _has_tabs(path: Path) -> bool:
+    """Return whether the first line of a file has tabs."""
+    return b"\t" in read_start(path, _START_BYTES).partition(b"\n")[0]
 
 
 def may_be_of(task: Task, columns: Columns) -> Callable[[str, Path], bool]:
@@ -188,6 +210,5 @@ def _column(first: Record, names: tuple[str, ...]) -> str | None:
 def _needed(first: Record, names: tuple[str, ...]) -> str:
     name = _column(first, names)
     if name is None:
-        wanted = " or ".join(names)
-        raise DataError(f"{first.path} has no column {wanted}: it has {named(first.values)}")
+        raise missing_column(first.path, names, first.values)
     return name

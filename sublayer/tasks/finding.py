@@ -37,7 +37,18 @@ class Layout:
     at."""
     own: Mapping[str, str] = field(default_factory=dict)
     """The splits of files that have names of their own, in small letters."""
+    joint: Mapping[str, str] = field(default_factory=dict)
+    """The splits of files that are one split together where there are several, by their names."""
     suffixes: tuple[str, ...] = SUFFIXES
+
+    def described(self) -> str:
+        """Say by which names files are found."""
+        others = ", ".join([*self.joint, *self.own])
+        kinds = ", ".join(self.suffixes)
+        return (
+            f"{self.names[0]}/train, dev or validation, and test, ending in {kinds}, also "
+            f"{self.names[-1]}_train and so on{f'; or {others}' if others else ''}"
+        )
 
     def is_named(self, name: str) -> bool:
         """Return whether a name is the task's: SST-2, sst2 and glue_sst2 are one."""
@@ -131,7 +142,8 @@ def _splits(place: Path, layout: Layout, *, is_own: bool) -> dict[str, tuple[Pat
             files.setdefault((split, ranks.index(suffix)), []).append(file)
     found: dict[str, tuple[Path, ...]] = {}
     for split, rank in sorted(files):
-        found.setdefault(split, one_copy(files[split, rank]))
+        joint = [path for path in files[split, rank] if path.name.lower() in layout.joint]
+        found.setdefault(split, tuple(joint) or one_copy(files[split, rank]))
     return found
 
 
@@ -146,7 +158,7 @@ def _candidates(path: Path, layout: Layout, *, is_own: bool) -> Iterator[tuple[s
                 yield split, ".parquet", part
         return
     stem, suffix = Path(name).stem, Path(name).suffix
-    split = layout.own.get(name, "")
+    split = layout.own.get(name, "") or layout.joint.get(name, "")
     if not split and suffix in layout.suffixes:
         split = _split_of(_SHARD.sub("", stem), layout, is_own=is_own)
     if split:

@@ -43,7 +43,9 @@ def read_labelled_table(table: Table, task: Task) -> ReadSplit:
     Raises DataError where no row has a label, and for labels that the task has not.
     """
     found = find_table(table.path)
-    name = next(name for name in ("dev", "test", "train") if name in found)
+    # Of three parts the development set selected.
+    order = ("test", "dev", "train") if len(found) == 3 else ("dev", "test", "train")
+    name = next(name for name in order if name in found)
     read = read_rows(table, task, "dev", found[name])
     if not read.examples:
         raise DataError(f"no row of {table.path} has a label to score by: answer it, by predict")

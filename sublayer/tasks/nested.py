@@ -1,6 +1,6 @@
 """Objects within each other, as JSON and Parquet have them, each with its place in the file."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,9 +10,11 @@ from sublayer.tasks.columns import UNLABELLED
 from sublayer.tasks.example import Example
 from sublayer.tasks.finding import check_shards
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.records import named, read_records
+from sublayer.tasks.records import Record, named, read_records
 
 _T = TypeVar("_T")
+_LABELS = {"label", "answer", "answers", "qas"}
+"""Fields in any of which files say what is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,10 @@ class Nested:
 
 
 def read_nested(
-    split: str, paths: tuple[Path, ...], read_row: Callable[[Nested, ReadSplit], None]
+    split: str,
+    paths: tuple[Path, ...],
+    read_row: Callable[[Nested, ReadSplit], None],
+    records: Callable[[Path], Iterator[Record]] = read_records,
 ) -> ReadSplit:
     """Read the rows of a split's files, each of which adds its examples.
 
@@ -117,7 +122,7 @@ def read_nested(
     result = ReadSplit(split, paths)
     for path in paths:
         is_empty = True
-        for record in read_records(path):
+        for record in records(path):
             is_empty = False
             if record.problem:
                 result.skip(record.problem, record.place)
@@ -132,5 +137,7 @@ def add_known(result: ReadSplit, example: Example, row: Nested) -> None:
     """Keep an example, or leave it out if nobody knows what is right, though it is no test's."""
     if example.is_labelled or result.name.startswith("test"):
         result.add(example, row)
+    elif _LABELS.isdisjoint(row.values):
+        result.skip(f"no field label: it has {named(row.values)}", row.place)
     else:
         result.skip(UNLABELLED, row.place)

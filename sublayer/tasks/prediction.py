@@ -16,5 +16,7 @@ class Prediction:
     """Of ``span`` the answer, empty for none; of text to text what was written."""
     start: int | None = None
     """Of ``span``: where it begins in the passage, in characters."""
+    is_cut: bool = False
+    """Whether the example is longer than the model reads, and was cut."""
     no_answer: float = 0.0
     """Of ``span`` with unanswerable questions: the score of no answer, more the likelier."""

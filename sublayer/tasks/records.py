@@ -1,10 +1,11 @@
 """Files of records with named values: JSON lines, CSV, TSV, Parquet and Excel, with their lines."""
 
 import csv
+import shlex
 import warnings
 import zipfile
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from sublayer.errors import DataError
 from sublayer.files.lines import PACKED_TABLES, archived_name, decoded, read_lines, read_start
 from sublayer.files.parquet import parquet_file
 from sublayer.files.parsing import parse_json
+from sublayer.files.paths import as_typed
+from sublayer.nearest import nearest_hint
 from sublayer.system.extras import extra_module
 from sublayer.system.memory import total_memory
 from sublayer.tasks.tsv import read_tsv
@@ -23,6 +26,8 @@ _PARQUET_ROWS = 8192
 _SHOWN_NAMES = 16
 _DELIMITERS = (",", ";", "\t")
 _BEGINNING = 64
+_LONGEST_NAME, _MOST_SPACES = 40, 3
+"""Characters and spaces that the name of a column has at most, or else looks like a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +219,41 @@ def _delimiter(header: str) -> str:
     return max(_DELIMITERS, key=n_columns)
 
 
+def missing_column(where: Path | str, known: Sequence[str], there: Iterable[str]) -> DataError:
+    """Build the error of rows that lack a column, by any of its known names.
+
+    It lists the columns there are, the nearest of them, and, where these look like the values of a
+    first row, how a row of names is put before it.
+    """
+    names = list(there)
+    wanted = " or ".join(map(repr, known))
+    message = (
+        f"{where} has no column {wanted}: it has {named(names)}{nearest_hint(known[0], names)}"
+    )
+    is_table = isinstance(where, Path) and suffix_of(where) in (".csv", ".tsv")
+    if is_table and any(map(_is_value, names)):
+        path = Path(where)
+        mark = "," if suffix_of(path) == ".csv" else "\\t"
+        header = mark.join([known[0], *(f"column{n}" for n in range(2, len(names) + 1))])
+        message += (
+            "; if its first row is no header, put one before it, as in "
+            f"`(printf '{header}\\n'; cat {shlex.quote(as_typed(str(path)))}) > "
+            f"{shlex.quote(f'with-header-{path.name}')}`"
+        )
+    return DataError(message)
+
+
+def _is_value(name: str) -> bool:
+    """Return whether what should be the name of a column looks like what stands in one."""
+    if len(name) > _LONGEST_NAME or name.count(" ") > _MOST_SPACES:
+        return True
+    return name.strip().replace(".", "", 1).removeprefix("-").isdigit()
+
+
 def _columns(path: Path, names: list[str]) -> list[str]:
+    if names.count("") > 1:
+        # So Excel leaves columns without anything in them.
+        names = [name or f"column {number}" for number, name in enumerate(names, 1)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"{path} has several columns {', '.join(map(repr, twice))}: rename them")
@@ -246,7 +285,7 @@ def _values(column: Any, path: Path, before: int) -> list[Any]:
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}: a text behind row {before} has byte 0x{error.object[error.start]:02x}, "
-            "which is not UTF-8: mend or convert it"
+            "which is not UTF-8: write the file again with texts in UTF-8"
         ) from None
 
 

@@ -26,5 +26,7 @@ class Suite:
     """Reads a split's files. Rows that have no meaning are left out and counted.
 
     Raises DataError, with file and line, where a file is not of the format."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """By the task, the names that its files are found by."""
     columns: Mapping[str, Columns] = field(default_factory=dict)
     """By the task, what the columns of its files are called; of others, as its fields are."""

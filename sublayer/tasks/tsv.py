@@ -4,10 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sublayer.errors import DataError
-from sublayer.files.lines import read_lines
-
-_BOM = "\ufeff"
+from sublayer.files.lines import decoded, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +23,5 @@ def read_tsv(path: Path) -> Iterator[TsvRow]:
     """
     # str.splitlines would cut at line separators inside a text, too.
     for number, data in read_lines(path):
-        try:
-            line = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            byte = data[error.start]
-            raise DataError(f"{path}:{number}: byte 0x{byte:02x} is not UTF-8") from None
-        if number == 1:
-            line = line.removeprefix(_BOM)
+        line = decoded(path, number, data)
         yield TsvRow(number, line.removesuffix("\n").removesuffix("\r").split("\t"))

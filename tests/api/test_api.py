@@ -6,10 +6,11 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import sublayer as package
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, DataError
 from tests import made
 from tests.commands.conftest import TINY
 from tests.commands.reviews import reviews, write_csv
@@ -109,6 +110,24 @@ def test_answers_are_those_of_the_command(sublayer, reviewer, tmp_path):
     assert package.load(reviewer).predict([row["review"] for row in rows]) == found
 
 
+def test_rows_are_what_they_look_like(reviewer):
+    pandas = pytest.importorskip("pandas")
+    text, other = "The film is dull.", "A fine story."
+    texts = pandas.Series([text, None, float("nan"), pandas.NA, other])
+    frame = pandas.DataFrame({"id": range(5), "review": texts})
+    asked = [frame, {"review": [*texts]}, texts, [*texts], texts.to_numpy(), frame["review"]]
+    asked += [frame.itertuples(index=False), [row for _, row in frame.iterrows()]]
+    if pyarrow := pytest.importorskip("pyarrow"):
+        asked.append(pyarrow.table({"review": [text, None, "", " ", other]}))
+    for rows in asked:
+        answers = package.predict(reviewer, rows)
+        assert [each.is_answered for each in answers] == [True, False, False, False, True]
+    twice = pandas.DataFrame([[1, 2]], columns=["review", "review"])
+    for rows in [text, 5, None, twice, {"review": text}, {"a": [1], "b": []}, [text, 5], [b"x"]]:
+        with pytest.raises(DataError):
+            package.predict(reviewer, rows)
+
+
 def test_a_table_is_learned_from_python(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = write_csv(tmp_path / "my.csv", reviews(60))
@@ -119,6 +138,11 @@ def test_a_table_is_learned_from_python(tmp_path, monkeypatch):
     assert set(found["seeds"][0]["tasks"][0]["metrics"]) == {"pearson", "spearman"}
     [answer] = package.predict(found["run"], ["The film is dull."])
     assert isinstance(answer.label, float)
+    frame = pytest.importorskip("pandas").read_csv(rows)
+    same = package.finetune("albert-small", frame, settings, columns=columns, out="runs/frame")
+    assert same["seeds"][0]["tasks"][0]["metrics"] == found["seeds"][0]["tasks"][0]["metrics"]
+    scored = package.evaluate(found["run"], path=frame)
+    assert scored["tasks"][0]["metrics"].keys() == {"pearson", "spearman"}
 
 
 SMALL = {**made.TINY, "data.path": "text.txt", "train.steps": 4, "train.evaluate_steps": 2}
@@ -129,6 +153,23 @@ def workplace(tmp_path, own_cache, monkeypatch):
     (tmp_path / "text.txt").write_text("The cat sat on the mat while it rained.\n" * 300)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_numbers_of_numpy_are_settings(workplace):
+    given = {
+        "train.steps": np.int64(2),
+        "optimizer.lr": np.float32(0.25),
+        "data.path": Path("text.txt"),
+    }
+    run = package.train("gpt", {**SMALL, **given, "train.evaluate_steps": np.array(2).item()})
+    assert (run.recipe.train.steps, run.recipe.optimizer.lr) == (2, 0.25)
+    result = package.evaluate(run, stride=np.int64(8))
+    assert result == package.evaluate(run, stride=8)
+    for refused in (object(), float("nan"), [np.nan], pytest):
+        with pytest.raises(ConfigError):
+            package.train("gpt", {**SMALL, "train.steps": refused})
+        with pytest.raises(ConfigError):
+            package.evaluate(refused)
 
 
 def test_train_returns_the_run_as_a_dict_of_its_record(workplace):

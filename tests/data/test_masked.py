@@ -2,8 +2,10 @@
 
 import random
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2_contingency, chisquare
 
+from sublayer.config.data import DataConfig
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.data.masked import segment_pairs as pairs_module
 from sublayer.data.masked.batches import PairBatches
@@ -23,7 +26,7 @@ from sublayer.data.masked.sentence_pairs import pairs_of_sentences
 from sublayer.data.parallel.batch_plan import BatchRule
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.objective.masked.batches import pair_settings
+from sublayer.objective.masked.batches import check_sentences, pair_settings
 from tests.packed_rows import masked_rows
 from tests.stories import Numbers, numbered, split_of
 
@@ -479,6 +482,14 @@ def test_texts_and_tokenizers_without_examples_are_refused():
         batches_of(numbered([[3, 4, 5]]), sentence="nsp").batch(0)
     with pytest.raises(DataError, match="no document gives a pair of sentences"):
         batches_of(numbered([[3], [4]]), single_sentence="drop").batch(0)
+    for lengths, has_pairs in (([[3], [4]], False), ([[3], [4, 2]], True)):
+        for task in ("sop", "nsp"):
+            split, objective = numbered(lengths), MaskedObjective(sentence=task)
+            recipe = SimpleNamespace(objective=objective, data=DataConfig(sentences="prose"))
+            with nullcontext() if has_pairs else pytest.raises(DataError, match="all 2 documents"):
+                check_sentences(recipe, split)
+        [note] = batches_of(numbered(lengths), sentence="sop").notes()
+        assert note.startswith(f"{2 - has_pairs} of 2 documents")
     # Two documents whose short examples, one pass in a few, leave nothing but single sentences.
     batches = batches_of(numbered([[10, 10], [9, 8]]), single_sentence="drop", p_short=0.5)
     assert all(len(batches.batch(step).labels) > 0 for step in range(100))

@@ -58,9 +58,20 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     assert list(parquet_pairs(tmp_path / "a.parquet", FIELDS)) == EXPECTED
     lines = ["a cat .\teine Katze .\tby whom", "\tleer", "two\u2028dogs\tzwei Hunde"]
-    assert list(tab_pairs(written(tmp_path / "a.tsv", "\n".join(lines).encode()))) == EXPECTED
+    fields = Fields("en", "de")
+    path = written(tmp_path / "a.tsv", "\n".join(lines).encode())
+    assert list(tab_pairs(path, fields, [])) == EXPECTED
     with pytest.raises(DataError, match="b.tsv, line 2: no tab"):
-        list(tab_pairs(written(tmp_path / "b.tsv", b"a\tb\nc\n")))
+        list(tab_pairs(written(tmp_path / "b.tsv", b"a\tb\nc\n"), fields, []))
+    named = {
+        "id\tde\ten": ["1\tHaus\thouse", "2\tBaum\ttree"],
+        "source\tTarget": ["house\tHaus", "tree\tBaum\tx"],
+    }
+    for header, rows in named.items():
+        notes = []
+        path = written(tmp_path / "c.tsv", "\n".join([header, *rows]).encode())
+        assert list(tab_pairs(path, fields, notes)) == [(2, "house", "Haus"), (3, "tree", "Baum")]
+        assert "names columns" in notes[0] and "of more than two columns" in notes[1]
 
 
 def test_filters_count_dropped_pairs():

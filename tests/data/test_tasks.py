@@ -17,12 +17,13 @@ from sublayer.data.tasks.encoded import EncodedExamples, cut_lengths, joined
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.marks import Marks, find_marks
 from sublayer.data.tasks.prepare import prepare_tasks
-from sublayer.data.tasks.rows import build_row, n_cut, row_lengths
+from sublayer.data.tasks.rows import build_row, row_lengths, whole_lengths
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.data.tasks.word_tokens import WordTokens
 from sublayer.errors import ConfigError, DataError
 from sublayer.tasks.division import held_out
 from sublayer.tasks.example import Example
+from sublayer.tasks.own_table.rows import find_parts
 from sublayer.tasks.registry import TASKS
 from tests.answerers import draw_examples, rule_of, split_of
 from tests.data.releases import write_release
@@ -134,7 +135,7 @@ def test_tokens_and_cuts_are_counted_before_batches_are_made(format_, context):
         assert batches.n_tokens(step) == batch.n_tokens
         assert batch.read.tokens.shape[1] <= context
     [note] = batches.notes()
-    counted = {"pair": f"{n_long} rows of the train part", "text": f"{N} targets"}
+    counted = {"pair": f"{n_long} of {N} rows", "text": f"{N} targets"}
     assert n_long > 2 and note.startswith(counted[format_])
 
 
@@ -177,7 +178,7 @@ def test_the_longer_text_or_the_article_gives_way_at_its_end():
     # Exchanged, the same tokens are kept of either text, but for what is equal.
     assert " ".join(*words(10, is_swapped=True)) == "[CLS] b0 b1 b2 b3 [SEP] a0 a1 a2 [SEP]"
     assert row_lengths(encoded, marks, 10).tolist() == [10]
-    assert [n_cut(encoded, marks, context) for context in (10, 15, 16)] == [1, 1, 0]
+    assert whole_lengths(encoded, marks).tolist() == [16]
     # The article of RACE gives way, and the last tokens of question and option are read.
     fields = {"article": text("a", 30), "question": text("q", 126)}
     example = Example("0", fields, label=0, choices=(text("x", 4), "y0"))
@@ -270,6 +271,27 @@ def test_what_is_held_out_and_what_is_scored_never_meet_training(marked, cache, 
         assert test == set(marks[N_TRAIN:])
     else:
         assert of_tasks(data.test).parts[0].published == parts[0]
+
+
+def test_a_table_in_three_files_is_not_divided(tmp_path, cache):
+    def sizes(**settings):
+        options = {"tasks": "table", "vocab_size": 250, "columns": columns, **settings}
+        data = prepared(tmp_path, cache, **options)
+        notes = [note for note in of_tasks(data.train).parts[0].notes if "not used" in note]
+        return [of_tasks(split).n_examples for split in data.splits()], notes
+
+    columns = {"text": "text", "label": "label"}
+    for name, n_rows in (("train", 40), ("validation", 6), ("test", 8)):
+        rows = [f"{name} {number},{number % 2}" for number in range(n_rows)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *rows]))
+    assert find_parts(tmp_path) == {"train", "dev", "test"}
+    assert sizes(select="parts") == ([40, 6, 8], [])
+    for select, expected in (("held-out", [36, 4, 6]), ("dev", [40, 6, 6])):
+        found, [note] = sizes(select=select)
+        assert found == expected and "test.csv is not used" in note
+    (tmp_path / "test.csv").write_text("text,label\nnew,\n")
+    found, [note] = sizes(select="parts")
+    assert found == [36, 4, 6] and "1 row without a label" in note
 
 
 def test_rows_that_are_held_out_are_the_same_for_every_tokenizer_format_and_number(marked, cache):

@@ -26,11 +26,12 @@ from sublayer.data.text.gutenberg import BOM, body_range
 from sublayer.data.text.hub import HubSet, parse_hub
 from sublayer.data.text.sentence_ends import split_sentences
 from sublayer.data.text.sentences import RULES, by_prose, by_spacy, sentence_cut, sentences_of
-from sublayer.data.text.sniffing import describe_encoding, describe_records
+from sublayer.data.text.sniffing import describe_encoding, describe_files, describe_records
 from sublayer.data.text.splitting import SPLITS, divide
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.file_text import FileText
 from sublayer.files.lines import read_lines, unpacked, zstd
+from sublayer.tasks.records import read_records
 from tests.breadth import examples
 from tests.data.releases import write_release
 
@@ -111,7 +112,7 @@ def test_a_line_of_json_is_a_document(tmp_path):
 @pytest.mark.parametrize("line, message", [
     (b'{"text" "a"}', r"not JSON \(Expecting ':' delimiter\)"),
     (b'["text"]', "not a JSON object"),
-    (b'{"title": "a", "body": "b"}', "no field 'text': set data.text_field to title, body"),
+    (b'{"title": "a", "body": "b"}', "no field 'text': set data.text_field .* to title, body"),
     (b'{"text": 3}', "field 'text' is int, not text"),
     (b'{"text": "\\ud800"}', r"'\\ud800' is half a surrogate pair"),
 ])  # fmt: skip
@@ -131,7 +132,7 @@ def test_a_row_of_parquet_is_a_document_whatever_its_columns_type(tmp_path):
     for name in "abcd":
         rows = list(records.parquet_rows(path, name))
         assert rows == [(1, b"one"), (2, b""), (3, "zw\u00e9i".encode())]
-    with pytest.raises(DataError, match="has no column 'text': set data.text_field to a, b"):
+    with pytest.raises(DataError, match="has no column 'text': set data.text_field .* to a, b"):
         list(records.parquet_rows(path, "text"))
     with pytest.raises(DataError, match="a.parquet: column 'id' is int64, not text"):
         list(records.parquet_rows(path, "id"))
@@ -211,7 +212,7 @@ def test_files_are_documents_unless_a_rule_or_their_suffix_divides_them(tmp_path
         texts(path, cache, "json")
     path.unlink()
     (tmp_path / "a.txt").write_bytes(b"whole\n\ntext")
-    with pytest.raises(DataError, match="has no files of JSON lines or Parquet"):
+    with pytest.raises(DataError, match="has no files that end in .json"):
         texts(tmp_path, cache, "json")
     # Of a folder, by the names of files.
     packed = parquet(tmp_path / "b.parquet", {"text": ["one", "two"], "body": ["1", "2"]})
@@ -266,8 +267,47 @@ def test_text_that_is_not_utf8_is_said_with_its_first_such_byte(tmp_path):
     latin, whole = tmp_path / "latin.txt", tmp_path / "whole.txt"
     latin.write_bytes(STORY.encode("latin-1"))
     whole.write_text("é" * 40_000)  # of which the first 64 KiB end within a character
-    assert f"{latin} is not UTF-8: byte 32 is 0xe9." in describe_encoding(latin)
-    assert describe_encoding(whole) is None
+    late = tmp_path / "late.txt"
+    late.write_bytes((STORY * 2000).encode() + b"caf\xe9")
+    assert f"{latin} is not UTF-8: byte 32 is 0xe9." in describe_encoding([whole, latin])
+    assert f"byte {late.stat().st_size - 1:,} is 0xe9" in describe_encoding([late])
+    assert describe_encoding([whole]) is None
+    [note] = describe_files(str(tmp_path), seeks_records=True)
+    command = re.search("`(.*)`", note.replace("2 files, the first of which is ", ""))[1]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "utf8-late.txt").read_text().endswith("café")
+
+
+def test_a_pointer_of_git_lfs_is_no_file(tmp_path):
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12345\n"
+    for name in ("book.txt", "rows.csv", "book.txt.gz", "rows.parquet", "lines.jsonl"):
+        path = tmp_path / name
+        path.write_bytes(pointer)
+        with pytest.raises(DataError, match="pointer of Git LFS"):
+            FileDocument(path, tmp_path).read() if ".txt" in name else next(read_records(path))
+    with pytest.raises(DataError, match="pointer of Git LFS"):
+        texts(tmp_path, tmp_path, "file")
+
+
+RECORDS = {
+    "list.json": json.dumps([{"text": "one", "n": 1}, {"text": "two\nlines"}], indent=1),
+    "texts.json": json.dumps(["one", "two\nlines"]),
+    "rows.csv": '\ufefftext,n\none,1\n"two\nlines",2\n',
+    "rows.tsv": "text\tn\none\t1\ntwo\\nlines\t2\n",
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_lists_of_json_and_tables_are_said_and_read_by_the_remedy(tmp_path, cache, name):
+    path = tmp_path / name
+    path.write_text(RECORDS[name].replace("text", "body"))
+    [note] = describe_files(str(path), seeks_records=True)
+    settings = dict(re.findall(r"data\.(documents|text_field)=(\w+)", note))
+    found = texts(path, cache, settings["documents"], text_field=settings.get("text_field", "text"))
+    assert found == [b"one", b"two\\nlines" if name == "rows.tsv" else b"two\nlines"]
+    if name != "texts.json":
+        with pytest.raises(DataError, match=r"--text-field\) to .*body"):
+            texts(path, cache, settings["documents"], text_field="other")
 
 
 @pytest.mark.parametrize("line, settings", [

@@ -5,6 +5,8 @@ import gzip
 import io
 import json
 import lzma
+import re
+import subprocess
 import zipfile
 from datetime import datetime
 
@@ -15,6 +17,7 @@ from sublayer.tasks.example import Answer
 from sublayer.tasks.gold_spans import MOVED, NOT_FOUND
 from sublayer.tasks.own_table.labels import SEVERAL
 from sublayer.tasks.own_table.quoted_tsv import read_own_tsv
+from sublayer.tasks.own_table.rows import describe_left_out, find_table
 from sublayer.tasks.own_table.table import Table
 from sublayer.tasks.own_table.task import LONE, read_rows, read_table
 from sublayer.tasks.records import read_records
@@ -215,6 +218,10 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
     found = {split: labels(splits[split]) for split in task.splits}
     assert found == {"train": [0, 1, 0, 1], "dev": [1], "test": [None]}
     assert not splits["test"].examples[0].is_labelled
+    write(tmp_path / "train-old.csv", "review,stars\na,x\n")
+    [note] = describe_left_out(tmp_path, find_table(tmp_path))
+    assert "train-old.csv" not in note and "reviews_train.csv" in note, "the shorter name is read"
+    (tmp_path / "train-old.csv").unlink()
     # Rows of a known task are read by its labels, or to be answered only.
     path = write(tmp_path / "new.csv", "stars,review\ny,new\n")
     found = read_rows(Table(path, "review", label="stars"), task, "dev", (path,))
@@ -223,6 +230,28 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
     write(tmp_path / "reviews-validation.jsonl", [{"review": "e", "stars": "yy"}])
     with pytest.raises(DataError, match=r"validation\.jsonl:1: 'yy' is not among the labels: x, y"):
         read_table(table)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
+def test_a_table_of_another_encoding_is_converted_by_the_command_that_is_named(tmp_path, encoding):
+    path = tmp_path / "my spam.csv"
+    path.write_bytes("v1,v2,,\nham,caf\xe9,,\nspam,\xa35 prize,,\n".encode(encoding))
+    with pytest.raises(DataError) as refused:
+        list(read_records(path))
+    command = re.search("`(.*)`", str(refused.value))[1]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    [first, _] = read_records(tmp_path / "utf8-my spam.csv")
+    assert [*first.values] == ["v1", "v2", "column 3", "column 4"] and first.values["v2"] == "café"
+
+
+def test_a_table_without_a_header_is_refused_with_the_command_that_gives_it_one(tmp_path):
+    path = write(tmp_path / "my.csv", "Free prize now at my place,spam\nSee you,ham\n")
+    with pytest.raises(DataError, match="has no column 'text'") as refused:
+        read_table(Table(path, "text", label="column2"))
+    command = re.search("`(.*)`", str(refused.value))[1]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    task, _ = read_table(Table(tmp_path / "with-header-my.csv", "text", label="column2"))
+    assert task.labels == ("ham", "spam")
 
 
 def _spans(folder, written, split="train", places=(), **more):

@@ -138,6 +138,44 @@ def test_every_task_is_read_as_the_hub_has_it(tmp_path, name, file):
     assert len(set(ids(found))) == len(published)
 
 
+EARLIER = {
+    # Files as they were published before a suite had them: texts and label of the second example.
+    "cola": ({"in_domain_train.tsv": "gj04\t0\t*\tA b.\ngj04\t1\t\tC d.\n",
+              "in_domain_dev.tsv": "a\t1\t\tE.\n", "out_of_domain_dev.tsv": "a\t1\t\tF.\n"},
+             {"train": 2, "dev": 2}, ["C d."], 1),
+    "stsb": ({"sts-train.csv": 'm\tM\t2012\t1\t2.5\tA "b.\tC d.\tLicence\tLicence\n'
+                               "m\tM\t2012\t2\t5.0\tE.\tF.\n"}, {"train": 2}, ["E.", "F."], 5.0),
+    "qqp": ({"quora_duplicate_questions.tsv":
+             "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n0\t1\t2\tWho?\tWhat?\t0\n"
+             '1\t3\t4\tWho?\t"What\nis ""x""?"\t1\n'}, {"train": 2}, ["Who?", 'What\nis "x"?'], 1),
+    "copa": ({"copa-dev.xml": "<copa-corpus>" + "".join(
+        f'<item id="{n}" asks-for="cause" most-plausible-alternative="{n}"><p>It {n}.</p>'
+        "<a1>Rain.</a1><a2>Snow.</a2></item>" for n in (1, 2)) + "</copa-corpus>"},
+        {"dev": 2}, ["It 2.", "cause"], 1),
+    "wic": ({"dev.data.txt": "go\tV\t0-1\tGo on .\tI go .\n"
+                             "place\tN\t2-0\tIn my place .\tPlace it .\n",
+             "dev.gold.txt": "T\nF\n"}, {"dev": 2}, ["In my place .", "Place it .", "place"], 0),
+    "boolq": ({"train.jsonl": '{"question": "is it", "passage": "It is.", "answer": true}\n'
+                              '{"question": "is he", "passage": "He is.", "answer": false}\n'},
+              {"train": 2}, ["He is.", "is he"], 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_files_of_a_task_are_read_as_published_before_its_suite(tmp_path, name):
+    files, sizes, fields, label = EARLIER[name]
+    for file, content in files.items():
+        write(tmp_path / name / file, content)
+    found = find_files(TASKS[name], tmp_path)
+    splits = {split: read_split(TASKS[name], split, paths) for split, paths in found.items()}
+    assert {split: len(read.examples) for split, read in splits.items()} == sizes
+    read = next(iter(splits.values()))
+    example = read.examples[1]
+    assert ([*example.fields.values()], example.label) == (fields, label)
+    assert not read.skipped and not read.kept
+    assert all(file in SUITES[TASKS[name].suite].files[name] for file in files if "_" in file)
+
+
 @pytest.mark.parametrize("name, split, n_rows, n_sources", [
     ("cola", "dev", 1043, 1043), ("multirc", "dev", 4848, 83), ("wsc", "dev", 104, 41),
     ("race_middle", "test", 1436, 362), ("squad", "dev", 1190, 48),

@@ -475,11 +475,11 @@ _BEYOND = [_flat_squad("q", ("Normans",), (12, 13))]
 
 
 @pytest.mark.parametrize("name, file, content, message", [
-    ("sst2", "SST-2/dev.tsv", "index\tsentence\n0\tfine\n", "column label"),
+    ("sst2", "SST-2/dev.tsv", "index\tsentence\n0\tfine\n", "column 'label'"),
     ("sst2", "SST-2/dev.tsv", "sentence\tlabel\nfine\t1\nso so\t2\n", "dev.tsv:3: '2'"),
     ("cola", "CoLA/dev.tsv", "gj04\tyes\t\tHe left.\n", "dev.tsv:1: 'yes'"),
     ("stsb", "STS-B/dev.tsv", "sentence1\tsentence2\tscore\nA\tB\t5.2\n", ":2: '5.2'"),
-    ("sst2", "SST-2/dev.tsv", b"sentence\tlabel\n\xff\t1\n", "dev.tsv:2: byte 0xff"),
+    ("sst2", "SST-2/dev.tsv", b"sentence\tlabel\n\xff\t1\n", "dev.tsv, line 2: byte 0xff"),
     ("sst2", "sst2/dev.jsonl", {**_SST2, "label": True}, "is no label of SST-2"),
     ("sst2", "sst2/dev.jsonl", {**_SST2, "sentence": 7}, "sentence is int, not a text"),
     ("sst2", "sst2/dev.jsonl", [_SST2, {"text": "b", "label": 1}],

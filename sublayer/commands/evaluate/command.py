@@ -44,7 +44,12 @@ from sublayer.commands.shared.beam_options import (
     RuleOption,
     beam_options,
 )
-from sublayer.commands.shared.text_options import DocumentsOption, TokenProgress, recipe_of
+from sublayer.commands.shared.text_options import (
+    DocumentsOption,
+    TextFieldOption,
+    TokenProgress,
+    recipe_of,
+)
 from sublayer.errors import ConfigError
 from sublayer.system.stages import stage
 
@@ -62,6 +67,7 @@ def command(
     path: PathOption = None,
     corpus: CorpusOption = None,
     documents: DocumentsOption = None,
+    text_field: TextFieldOption = None,
     stride: StrideOption = None,
     pairs: PairsOption = None,
     beam: BeamOption = None,
@@ -104,6 +110,7 @@ def command(
         "path": path,
         "corpus": corpus,
         "documents": documents,
+        "text_field": text_field,
         "stride": stride,
         "pairs": pairs,
         **beam_options(beam, rule, penalty, max_length_ratio, max_length_offset),
@@ -131,7 +138,7 @@ def command(
         evaluate_probes(asked, device=device, average=average, as_json=as_json)
         return
     _check_without_probes(words, reference)
-    texts = [ScoredText(run, split, path, corpus, documents) for run in runs]
+    texts = [ScoredText(run, split, path, corpus, documents, text_field) for run in runs]
     computation = _Computation(device, batch, average)
     if len(runs) > 1:
         _evaluate_together(texts, given, computation, choose, as_json=as_json)

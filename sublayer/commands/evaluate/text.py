@@ -25,6 +25,7 @@ class ScoredText:
     path: str | None
     corpus: str | None
     documents: DocumentRule | None
+    text_field: str | None = None
 
     @property
     def split_name(self) -> Literal["valid", "test"]:
@@ -39,11 +40,12 @@ class ScoredText:
             superfluous = "--split" if self.split else "--corpus"
             raise ConfigError(f"--path scores all of a text: leave out {superfluous}")
         is_path_alone = self.path is not None and self.corpus is None
-        if self.documents is not None and not is_path_alone:
-            raise ConfigError(
-                "--documents says how the text of --path is read: "
-                "give a --path alone, or leave it out"
-            )
+        for name, value in (("--documents", self.documents), ("--text-field", self.text_field)):
+            if value is not None and not is_path_alone:
+                raise ConfigError(
+                    f"{name} says how the text of --path is read: give a --path alone, or leave it "
+                    "out"
+                )
 
     def read_own(self, model: "Transformer", recipe: "Recipe | None") -> "Split":
         """Read the split of the run's own text. Raises as ``own_split`` does."""
@@ -68,6 +70,6 @@ class ScoredText:
             self.split_name,
             sentences=sentences,
             documents=self.documents or data.documents,
-            text_field=data.text_field,
+            text_field=self.text_field or data.text_field,
             shares=data.split,
         )

@@ -85,9 +85,10 @@ def _answer(
     answerer: "Answerer", asked: AskedFile, writer: RowWriter, stream: IO[bytes]
 ) -> Counter[str]:
     """Write all rows; count them, those that are not answered, and where the first of these is."""
-    from sublayer.objective.supervised.predicting import answer_rows
+    from sublayer.objective.supervised.predicting import CutRows, answer_rows
 
     counted: Counter[str] = Counter(rows=0, unanswered=0, outside=0)
+    cut = CutRows(answerer)
 
     def show(done: int, total: int) -> None:
         display().change_innermost(
@@ -97,6 +98,7 @@ def _answer(
     try:
         for row, named in answer_rows(answerer, asked.rows, asked.choice_names, show):
             writer.add(row, named)
+            cut.hear(row, named)
             counted["rows"] += 1
             if not named.is_answered:
                 counted["unanswered"] += 1
@@ -108,6 +110,7 @@ def _answer(
         stream.flush()
         raise Interrupted(f"interrupted after {count(counted['rows'], 'row')}") from None
     writer.finish()
+    cut.say()
     return counted
 
 

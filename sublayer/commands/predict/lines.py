@@ -36,13 +36,19 @@ def predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> N
     A line that is empty, or has other texts than the task, is answered with an empty line, and
     said. Raises DataError at a line that is not UTF-8, after those before it.
     """
+    from sublayer.objective.supervised.predicting import CutRows
+
     n_lines = n_unanswered = 0
+    cut = CutRows(answerer)
     problem: DataError | None = None
     try:
         for lines in blocks_of_lines(stream):
             texts, problem = _texts(lines, n_lines)
             rows = [_row(answerer, text, n_lines + place) for place, text in enumerate(texts, 1)]
             answers = _answered(answerer, rows)
+            for row, each in zip(rows, answers, strict=True):
+                if row is not None:
+                    cut.hear(row, each)
             write_result("".join(f"{_written(each, as_json)}\n" for each in answers))
             n_lines += len(answers)
             n_unanswered += sum(not each.is_answered for each in answers)
@@ -50,6 +56,7 @@ def predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> N
                 break
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted after {count(n_lines, 'line')}") from None
+    cut.say()
     if n_unanswered:
         say(f"not answered: {n_unanswered:,} of {count(n_lines, 'line')}")
     if problem is not None:

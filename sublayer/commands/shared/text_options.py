@@ -7,6 +7,7 @@ import typer
 
 from sublayer.commands.shared.base import say
 from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.text.corpora import HUB
 from sublayer.config.text.text_fields import DocumentRule, SentenceRule
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.saved_record import read_record
@@ -21,8 +22,17 @@ DocumentsOption = Annotated[
     DocumentRule | None,
     typer.Option(
         "--documents",
-        help="What counts as one document of --path: each file, each block between blank lines, or "
-        "each JSON record (the field data.documents).",
+        help="What counts as one document of --path: each file, each block between blank lines, "
+        "each JSON record, or each row of CSV (the field data.documents).",
+    ),
+]
+TextFieldOption = Annotated[
+    str | None,
+    typer.Option(
+        "--text-field",
+        metavar="NAME",
+        help="The field of JSON, or the column of CSV or Parquet, that holds the text of --path "
+        "(the field data.text_field).",
     ),
 ]
 
@@ -108,6 +118,7 @@ def other_text(
             f"{run} has no tokenizer.json, without which text cannot be turned into its tokens"
         )
     with stage("reading the text"):
+        say_about_files(path if corpus is None else None, documents)
         return prepare_text(
             model.tokenizer,
             path=path,
@@ -118,6 +129,15 @@ def other_text(
             text_field=text_field,
             shares=shares,
         )
+
+
+def say_about_files(path: str | None, documents: DocumentRule | None) -> None:
+    """Say of the files of a text which are not UTF-8, and if they are read as what they are not."""
+    from sublayer.data.text.sniffing import describe_files
+
+    if path is not None and not path.startswith(HUB):
+        for line in describe_files(path, seeks_records=documents is None, as_options=True):
+            say(line)
 
 
 class TokenProgress:

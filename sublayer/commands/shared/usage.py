@@ -5,6 +5,8 @@ from typing import Any
 
 from typer.core import TyperArgument, TyperCommand, TyperOption
 
+from sublayer.errors import ConfigError
+
 _RULES = (
     (r"Input should be a valid integer.*", "must be a whole number"),
     (r"Input should be a valid number.*", "must be a number"),
@@ -27,6 +29,35 @@ def show_words(command: TyperCommand) -> None:
                 parameter.metavar = _in_words(parameter)
             limits = _limits(parameter.min, parameter.max)
             _replace(parameter, "_get_number_range_help_str", limits)
+
+
+def refuse_repeats(command: TyperCommand) -> None:
+    """Let a command refuse an option that takes one value and is given twice.
+
+    The parser would take the last, and leave out the others in silence.
+    """
+    make = command.make_parser
+
+    def make_parser(context: Any) -> Any:
+        parser: Any = make(context)
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> Any:
+            parsed = parse(args=args)
+            given = [each for each in parsed[2] if isinstance(each, TyperOption)]
+            for option in given:
+                is_single = not (option.multiple or option.is_flag or option.count)
+                if is_single and (n_times := given.count(option)) > 1:
+                    raise ConfigError(
+                        f"{option.opts[0]} is given {n_times} times, and takes one value: give it "
+                        "once"
+                    )
+            return parsed
+
+        parser.parse_args = parse_args
+        return parser
+
+    command.make_parser = make_parser  # type: ignore[method-assign,assignment]
 
 
 def wrong_value(name: str, message: str) -> str:

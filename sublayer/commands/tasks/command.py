@@ -18,6 +18,8 @@ from sublayer.nearest import nearest_hint
 if TYPE_CHECKING:
     from sublayer.tasks.task import Task
 
+_MOST_ENTRIES = 8
+"""Files of a folder that are listed where none is known."""
 EXAMPLE = "sublayer tasks rte --show"
 
 
@@ -44,7 +46,9 @@ def command(
         folder = None if asked is None else _folder(asked)
         rows = [_row(each, folder, reads=folder is not None) for each in TASKS.values()]
         render = render_tasks if asked is None else render_found
-        emit({"folder": asked, "tasks": rows}, as_json, render)
+        entries = [] if folder is None else sorted(each.name for each in folder.iterdir())
+        result = {"folder": asked, "entries": entries[:_MOST_ENTRIES], "tasks": rows}
+        emit(result, as_json, render)
     elif show:
         from sublayer.commands.shared.tokenizers import read_tokenizer
         from sublayer.commands.tasks.show import render_shown, show_task
@@ -88,6 +92,7 @@ def _check_shown(tokenizer: Path | None, row: int) -> None:
 def _row(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, Any]:
     from sublayer.commands.tasks.found import find_task
     from sublayer.tasks.metrics.table import METRICS
+    from sublayer.tasks.registry import SUITES
     from sublayer.tasks.releases import RELEASES
 
     release = RELEASES.get(task.name)
@@ -103,6 +108,7 @@ def _row(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, Any]:
         "metrics": [METRICS[name].title for name in task.metrics],
         "published": task.splits,
         "trained_as": task.trained_as,
+        "files": SUITES[task.suite].files.get(task.name, ""),
         "urls": [file.url for file in release.files] if release else [],
         "splits": {split: asdict(each) for split, each in found.items()},
     }

@@ -37,9 +37,11 @@ def render_found(result: JsonObject) -> str:
     """Render what was found in a folder: the tasks that are there, and what is wrong with them."""
     there = [task for task in result["tasks"] if task["splits"]]
     if not there:
+        listed = ", ".join(result["entries"]) or "nothing"
         return (
             f"no files of a task in {result['folder']}, by the names that their publishers or "
-            "the hub give them, such as SST-2/train.tsv or sst2/train-00000-of-00001.parquet"
+            "the hub give them, such as SST-2/train.tsv or sst2/train-00000-of-00001.parquet: it "
+            f"has {listed}. `sublayer tasks NAME` lists the names of a task's files"
         )
     absent = [task["name"] for task in result["tasks"] if not task["splits"]]
     parts = [
@@ -59,6 +61,7 @@ def render_task(result: JsonObject) -> str:
         "score": " and ".join(task["metrics"]),
         "splits": ", ".join(task["published"]),
         "answered by": f"a model of {task['trained_as']}" if task["trained_as"] else "",
+        "files": task["files"],
         "served at": ", ".join(task["urls"]) or "nowhere without asking",
         "found": _found(task) if task["splits"] else "nothing",
     }

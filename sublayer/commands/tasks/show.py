@@ -53,7 +53,9 @@ def show_task(
 def _find_example(task: Task, folder: str, row: int) -> tuple[Example, str]:
     found = find_files(task, folder)
     if not found:
-        raise DataError(f"{folder} has no files of {task.title}: `sublayer tasks {folder}` lists")
+        raise DataError(
+            f"{folder} has no files of {task.title}: `sublayer tasks {folder}` lists what it has"
+        )
     split = next(name for name in task.splits if name in found)
     examples = read_split(task, split, found[split]).examples
     if row >= len(examples):

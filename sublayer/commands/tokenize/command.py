@@ -10,7 +10,7 @@ import typer
 
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit, say
-from sublayer.commands.shared.text_options import DocumentsOption
+from sublayer.commands.shared.text_options import DocumentsOption, TextFieldOption, say_about_files
 from sublayer.commands.shared.tokenizers import read_tokenizer
 from sublayer.commands.tokenize.differences import count_differences, render_differences
 from sublayer.config.data import DataConfig
@@ -133,6 +133,7 @@ def command(
     path: PathOption = None,
     corpus: CorpusOption = None,
     documents: DocumentsOption = None,
+    text_field: TextFieldOption = None,
     kind: KindOption = "bpe",
     vocab_size: VocabSizeOption = None,
     sentinels: SentinelsOption = 0,
@@ -154,7 +155,7 @@ def command(
             "give either a run or a tokenizer to use, or --path or --corpus to train one"
         )
     if source is not None:
-        _check_training_options(out, documents, normalization, keep_accents, lowercase)
+        _check_training_options(out, documents, text_field, normalization, keep_accents, lowercase)
         if differences:
             counted = count_differences(source, normalization, _text(text))
             emit(counted, as_json, render_differences)
@@ -176,6 +177,7 @@ def command(
         path=path,
         corpus=corpus,
         documents=documents,
+        text_field=text_field or "text",
         tokenizer=kind,
         vocab_size=vocab_size,
         sentinels=sentinels,
@@ -183,6 +185,7 @@ def command(
         lowercase=lowercase,
         normalization=normalization,
     )
+    say_about_files(path if corpus is None else None, documents)
     trained = _train(config, target, text)
     emit(trained, as_json, _render_trained)
 
@@ -190,6 +193,7 @@ def command(
 def _check_training_options(
     out: Path | None,
     documents: DocumentRule | None,
+    text_field: str | None,
     normalization: Normalization | None,
     *letters: bool | None,
 ) -> None:
@@ -204,10 +208,11 @@ def _check_training_options(
             "--keep-accents and --lowercase say how a vocabulary is trained, and a tokenizer that "
             "exists has its own rules: give a --path, or leave them out"
         )
-    if documents is not None:
-        raise ConfigError(
-            "--documents says how the text of --path is read: give a --path, or leave it out"
-        )
+    for name, value in (("--documents", documents), ("--text-field", text_field)):
+        if value is not None:
+            raise ConfigError(
+                f"{name} says how the text of --path is read: give a --path, or leave it out"
+            )
 
 
 def _new_file(out: Path | None) -> Path:

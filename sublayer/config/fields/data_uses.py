@@ -56,7 +56,7 @@ def _is_record_path(path: str) -> bool:
 def _has_fields(recipe: Recipe) -> bool:
     data = recipe.data
     if data.documents is not None:
-        return data.documents == "json"
+        return data.documents in ("json", "csv")
     paths = (*source_names(data.path), data.valid_path, data.test_path)
     has_records = any(_is_record_path(path) for path in paths if path)
     return has_records or _has_record_corpus(recipe)

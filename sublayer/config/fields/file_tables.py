@@ -37,17 +37,37 @@ def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
         return f"{place} is missing"
     if value in ("", []) or (kind == "too_short" and not value):
         return f"{place} is empty"
+    if kind in ("too_short", "too_long"):
+        context = detail["ctx"]
+        least, most = context.get("min_length"), context.get("max_length")
+        bound = f"at least {least:,}" if kind == "too_short" else f"at most {most:,}"
+        return f"{place}: {len(value):,} given, and {bound} needed"
+    # Of a value that may be of several types there is an error for each.
+    expectations = [
+        _expected(each)
+        for each in error.errors(include_url=False)
+        if _in_words(_walked(each["loc"], file)[0]) == place and each["input"] is value
+    ]
+    if len(expectations) > 1 and all(expectations):
+        return f"{place} = {show(value)} is not {' or '.join(dict.fromkeys(expectations))}"
     if kind == "literal_error":
         return f"{place} = {show(value)} is not {detail['ctx']['expected']}"
     rule = rule_in_words(detail)
     if rule:
         return f"{place} = {show(value)} {rule}"
-    expected = _TYPES.get(kind.split("_")[0])
-    if expected is None:
+    expected = _expected(detail)
+    if not expected:
         return f"{place} = {show(value)}: {detail['msg']}"
     if expected == "a list" and isinstance(value, Mapping):
         return f"{place} is one table: write [[{steps[-1]}]], of which there may be several"
     return f"{place} = {show(value)} is not {expected}"
+
+
+def _expected(detail: Any) -> str:
+    """Say what a value should have been, by one of pydantic's errors; empty for a rule."""
+    if detail["type"] == "literal_error":
+        return str(detail["ctx"]["expected"])
+    return "" if rule_in_words(detail) else _TYPES.get(detail["type"].split("_")[0], "")
 
 
 _UNION = object()

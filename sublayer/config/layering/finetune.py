@@ -21,6 +21,7 @@ from sublayer.config.text.own_table import OwnColumns
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
+from sublayer.tasks.own_table.rows import find_parts
 from sublayer.tasks.own_table.task import NAME
 
 _FORMATS: dict[str, Format] = {
@@ -77,6 +78,8 @@ def load_finetune(
         "objective.format": format_of(source, writes=bool(columns and "target" in columns)),
         "data.tasks": names if len(names) > 1 else names[0],
     }
+    if columns is not None and find_parts(folder or "") == {"train", "dev", "test"}:
+        words["data.select"] = "parts"
     if columns is not None:
         words["data.columns"] = columns
     if folder is not None:

@@ -10,6 +10,7 @@ from sublayer.config.layering.settings import Layer
 from sublayer.config.limits import LONGEST_TEXT
 from sublayer.errors import ConfigError
 from sublayer.files import parsing
+from sublayer.values import plain
 
 
 def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) -> Layer:
@@ -19,7 +20,7 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
     ``=`` and for a key given twice.
     """
     if isinstance(overrides, Mapping):
-        return Layer(origin, dict(overrides))
+        return Layer(origin, {key: plain(value) for key, value in overrides.items()})
     values: dict[str, Any] = {}
     for text in overrides:
         written_key, equals, written_value = text.partition("=")
@@ -37,9 +38,14 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
 
 def as_setting(value: Any) -> str:
     """Write a value as the text after ``key=`` that ``override_layer`` reads as it."""
+    value = plain(value)
     if isinstance(value, str):
         return value
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=True)
+    except TypeError:
+        kind = type(value).__name__
+        raise ConfigError(f"{show(value)} is {kind}, which no field takes") from None
 
 
 def _parse_value(text: str) -> Any:

@@ -10,6 +10,8 @@ from sublayer.config.text.corpora import Sources, source_names
 from sublayer.config.text.own_table import OwnColumns, check_columns
 from sublayer.config.text.tasks import check_tasks
 
+DEFAULT_HELD_OUT = 0.1
+
 
 class TaskFields(Table):
     """The tasks of a model that answers, or the columns of a table of one's own."""
@@ -48,19 +50,20 @@ class TaskFields(Table):
             "which stay together; id."
         ),
     )
-    select: Literal["held-out", "dev", "dev-mismatched"] = field(
+    select: Literal["held-out", "dev", "dev-mismatched", "parts"] = field(
         "held-out",
         (
             "Which examples choose the checkpoint: some that are held out of the training part, or "
             "the published development set, as in the papers, which is what is scored, too; of "
-            "MNLI that is the matched one, and dev-mismatched the other."
+            "MNLI that is the matched one, and dev-mismatched the other. parts: of a table in "
+            "three files (train, dev, test) dev chooses, and test is scored, as finetune has it."
         ),
     )
     held_out: float = field(
-        0.1,
+        DEFAULT_HELD_OUT,
         "Share of the training part that is held out; at most 2,000 examples.",
         unit="share of examples",
-        needs={"select": ("held-out",)},
+        needs={"select": ("held-out", "parts")},
         gt=0.0,
         le=0.5,
     )

@@ -16,7 +16,7 @@ from sublayer.config.text.split import parse_split
 from sublayer.config.text.watched import Watched, check_watched
 from sublayer.errors import ConfigError
 
-DocumentRule = Literal["file", "blank-line", "json"]
+DocumentRule = Literal["file", "blank-line", "json", "csv"]
 SentenceRule = Literal["none", "lines", "prose", "spacy"]
 
 
@@ -44,8 +44,8 @@ class TextFields(Table):
     documents: DocumentRule | None = field(
         None,
         (
-            "What a document is: each file; what stands between blank lines; or each line of JSON, "
-            "and each row of a Parquet file."
+            "What a document is: each file; what stands between blank lines; each line of JSON or "
+            "member of a list, and each row of a Parquet file; or each row of CSV or TSV."
         ),
         derived=(
             "each file; each row of what is Parquet by its suffix, or on the hub; "
@@ -53,7 +53,8 @@ class TextFields(Table):
         ),
     )
     text_field: str = field(
-        "text", "The field of JSON, or the column of Parquet or of the hub, that holds the text."
+        "text",
+        "The field of JSON, or the column of CSV, Parquet or the hub, that holds the text.",
     )
     sentences: SentenceRule = field(
         "none",

@@ -7,12 +7,24 @@ from typing import ClassVar
 
 import numpy as np
 
+from sublayer.counts import count
 from sublayer.data.masked.examples import ExampleSource, PairSettings
 from sublayer.data.masked.packing import Example, pack
 from sublayer.data.masked.segments import UNLABELLED
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import check_masking
+
+_MANY_SINGLE = 0.1
+"""Share of the documents that is said to have a single sentence."""
+
+
+def count_single_sentences(split: Split) -> tuple[int, int]:
+    """Count the documents of a split that have one sentence, and all."""
+    assert split.sentence_starts is not None, "the text was stored as sentences"
+    firsts = np.searchsorted(split.sentence_starts, split.document_starts)
+    n_sentences = np.diff(firsts, append=len(split.sentence_starts))
+    return int((n_sentences == 1).sum()), len(split.document_starts)
 
 
 class PairBatches:
@@ -39,6 +51,8 @@ class PairBatches:
         self.context = context
         self.batch_sequences = batch_sequences
         self._pad_id = pad_id
+        self._rule = settings.pairs
+        self._is_of_sentences = settings.unit == "sentences"
         self._fills_steps = settings.steps is not None
         starts = [0]
         weights = np.ones(1)
@@ -74,8 +88,18 @@ class PairBatches:
         return sum(lengths)
 
     def notes(self) -> list[str]:
-        """Return what of the split is left out: nothing that a batch knows of."""
-        return []
+        """Say how many documents have a single sentence, where these are many or left out."""
+        if self._rule.task == "none" or self._is_of_sentences:
+            return []
+        n_single, n_documents = count_single_sentences(self.split)
+        is_dropped = self._rule.alone == "drop"
+        if not n_single or (not is_dropped and n_single < _MANY_SINGLE * n_documents):
+            return []
+        happens = "are left out" if is_dropped else "give no pair in order"
+        return [
+            f"{n_single:,} of {count(n_documents, 'document')} of the train split have one "
+            f"sentence, and {happens}"
+        ]
 
     def examples(self, positions: range) -> PackedBatch:
         """Return the examples at positions of the endless row of passes."""

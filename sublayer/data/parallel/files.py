@@ -22,6 +22,13 @@ from sublayer.tasks.records import read_records
 Pair = tuple[int, str, str]
 """The line or row of a pair, from 1, its source and its target, without line ends."""
 
+_HEADERS = {
+    *("source", "target", "src", "tgt", "trg", "source_text", "target_text", "src_text"),
+    *("tgt_text", "source_sentence", "target_sentence", "text", "translation", "input", "output"),
+    *("english", "german", "french", "spanish", "italian", "dutch", "portuguese", "russian"),
+    *("chinese", "japanese", "korean", "arabic", "turkish", "polish", "czech", "vietnamese"),
+}
+"""Words that name a column of texts, not all of which are a field's."""
 _TRANSLATION = "translation"
 """The field under which the hub's data sets hold an object of a text per language."""
 
@@ -30,7 +37,7 @@ _TRANSLATION = "translation"
 class Fields:
     """The JSON fields, or columns of Parquet and of the hub, that hold a pair.
 
-    Of a TSV file they are the first two columns.
+    Of a TSV file without a line that names them they are the first two columns.
     """
 
     source: str
@@ -60,16 +67,46 @@ def _count_lines(path: Path) -> int:
     return sum(1 for _ in read_lines(path))
 
 
-def tab_pairs(path: Path) -> Iterator[Pair]:
-    """Read a pair a line, its texts divided by a tab; further columns are left out.
+def tab_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
+    """Read a pair a line, its texts divided by a tab.
+
+    A first line that names columns is no pair: by the fields, which then say which columns are
+    read, or by words such as ``source`` and ``target``. Other columns than two are left out. Both
+    are added to ``notes``.
 
     Raises DataError with file and line where there is no tab, or a line is not UTF-8.
     """
+    places = (0, 1)
+    first_longer = n_longer = 0
     for line, data in read_lines(path):
         columns = _line(path, line, data).split("\t")
         if len(columns) < 2:
             raise DataError(f"{path}, line {line}: no tab between a text and its translation")
-        yield line, columns[0], columns[1]
+        if line == 1 and (found := _named_columns(columns, fields)) is not None:
+            places = found
+            read = " and ".join(repr(columns[place].strip()) for place in places)
+            notes.append(f"{path}: its first line names columns, and is no pair: {read} are read")
+            continue
+        if max(places) >= len(columns):
+            raise DataError(f"{path}, line {line}: fewer columns than the first line names")
+        if len(columns) > 2:
+            n_longer += 1
+            first_longer = first_longer or line
+        yield line, columns[places[0]], columns[places[1]]
+    if n_longer:
+        notes.append(
+            f"{path}: {count(n_longer, 'line')} of more than two columns, of which two are read; "
+            f"the first is line {first_longer}"
+        )
+
+
+def _named_columns(columns: list[str], fields: Fields) -> tuple[int, int] | None:
+    """Return the places of source and target where a first line names columns; else None."""
+    names = [column.strip().casefold() for column in columns]
+    wanted = [fields.source.casefold(), fields.target.casefold()]
+    if all(name in names for name in wanted):
+        return names.index(wanted[0]), names.index(wanted[1])
+    return (0, 1) if all(name in _HEADERS for name in names[:2]) and names[0] != names[1] else None
 
 
 def json_pairs(path: Path, fields: Fields) -> Iterator[Pair]:

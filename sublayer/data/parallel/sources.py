@@ -1,8 +1,8 @@
 """The pairs of a recipe before encoding: where each split's are read, and how they are cleaned."""
 
-import sys
+import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,8 +32,11 @@ from sublayer.data.text.sniffing import check_text
 from sublayer.data.text.splitting import SplitName
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.cache_folder import replacing
 from sublayer.files.lines import PACKED
+from sublayer.files.parsing import read_json
 from sublayer.files.paths import expanded
+from sublayer.system.stages import note
 
 VERSION = 3
 """Changes whenever equal files would give other pairs."""
@@ -64,6 +67,8 @@ class PairSource:
     """Whether a split has the pair of a number, from 1, of those that the filters leave."""
     count: int | None = None
     """The number of pairs that the split is known to have."""
+    notes: list[str] = field(default_factory=list)
+    """What is said of the files, after they were read."""
     is_filtered: bool = False
     """Whether the filters of training are its own too, since it is a part of the same files."""
 
@@ -138,9 +143,17 @@ def pack_pairs(
     """
     key = content_key(VERSION, source.identity, [side.content() for side in sides], limits)
     path = cache / "pairs" / key
-    records = open_pack(
-        path, [(source.name, partial(_documents, source, sides, limits))], keeps_blank=True
-    )
+    said = path.with_name(f"{key}.notes.json")
+    notes: list[str] = []
+    read = partial(_documents, source, sides, limits, notes)
+    records = open_pack(path, [(source.name, read)], keeps_blank=True)
+    if notes:
+        with replacing(said) as file:
+            file.write(json.dumps(notes).encode())
+    elif said.is_file():
+        notes = read_json(said, DataError)
+    for line in notes:
+        note(line)
     if not records:
         raise DataError(f"{source.name} has no pair of texts: name another file")
     return records
@@ -171,7 +184,10 @@ def read_pairs(ranges: Sequence[Sequence[DocumentRange]]) -> list[PairText]:
 
 
 def _documents(
-    source: PairSource, sides: tuple[LanguageRules, LanguageRules], limits: Limits | None
+    source: PairSource,
+    sides: tuple[LanguageRules, LanguageRules],
+    limits: Limits | None,
+    notes: list[str],
 ) -> Iterator[RawDocument]:
     source_rules, target_rules = sides
     longest, ratio = limits or (None, None)
@@ -189,11 +205,12 @@ def _documents(
             lines = (" ".join(source_words), " ".join(target_words), source_text, target_text)
             yield line, "\n".join(lines).encode()
     for reason, n_dropped in filter_.dropped.most_common():
-        sys.stderr.write(f"{source.name}: {count(n_dropped, 'pair')} {reason} left out\n")
+        notes.append(f"{source.name}: {count(n_dropped, 'pair')} {reason} left out")
     if source.count not in (None, n_taken):
-        sys.stderr.write(
-            f"{source.name}: {count(n_taken, 'pair')}, where its papers have {source.count:,}\n"
+        notes.append(
+            f"{source.name}: {count(n_taken, 'pair')}, where its papers have {source.count:,}"
         )
+    notes += source.notes
 
 
 def _of_corpus(name: str, data: DataConfig, cache: Path, split: SplitName) -> PairSource:
@@ -239,12 +256,19 @@ def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
             f"{path}: pairs are read from {', '.join(_READERS)}; "
             "two files of lines are named by data.source_path and data.target_path"
         )
+    notes: list[str] = []
     readers: dict[str, Callable[[], Iterator[Pair]]] = {
-        "tab": partial(tab_pairs, path),
+        "tab": partial(tab_pairs, path, fields, notes),
         "json": partial(json_pairs, path, fields),
         "rows": partial(row_pairs, path, fields),
         "parquet": partial(parquet_pairs, path, fields),
     }
     file = FileDocument(path, cache)
-    identity = (kind, file.digest(), fields.source, fields.target)
-    return PairSource(entry, identity, partial(read_unchanged, [file], readers[kind]))
+    identity = (
+        "tab, named" if kind == "tab" else kind,
+        file.digest(),
+        fields.source,
+        fields.target,
+    )
+    read = partial(read_unchanged, [file], readers[kind])
+    return PairSource(entry, identity, read, notes=notes)

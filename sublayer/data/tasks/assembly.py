@@ -7,13 +7,13 @@ from functools import cached_property
 import numpy as np
 
 from sublayer.config.objectives.supervised import Format
-from sublayer.data.arrays import AnyInts, Ints
+from sublayer.data.arrays import AnyInts, Bools, Ints
 from sublayer.data.batches import IGNORED
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.data.tasks.marks import Marks
-from sublayer.data.tasks.rows import build_row, n_cut, row_lengths
+from sublayer.data.tasks.rows import build_row, row_lengths, whole_lengths
 
 _ROW_TOKENS = 128
 """Tokens of a row into which shorter examples are packed, where none is longer."""
@@ -64,12 +64,40 @@ class Assembler:
         return bounds
 
     @cached_property
+    def _whole_lengths(self) -> Ints:
+        """Tokens of every row, or every source of text to text, before it is cut: [R]."""
+        if self._rule.format != "text":
+            return whole_lengths(self._encoded, self._rule.marks)
+        firsts: Ints = self._encoded.text_lengths[self._encoded.row_starts[:-1]] + 1
+        return firsts
+
+    @property
+    def _most_tokens(self) -> int:
+        return self._room if self._rule.format == "text" else self._rule.context
+
+    @property
+    def n_rows(self) -> int:
+        """Count the rows."""
+        return len(self._whole_lengths)
+
+    @property
     def n_cut(self) -> int:
         """Count the rows that are longer than the context."""
-        if self._rule.format != "text":
-            return n_cut(self._encoded, self._rule.marks, self._rule.context)
-        firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
-        return int((firsts + 1 > self._room).sum())
+        return int((self._whole_lengths > self._most_tokens).sum())
+
+    @property
+    def share_read(self) -> float:
+        """Share of the tokens of the rows that are cut which is read, from 0 to 1."""
+        lengths = self._whole_lengths
+        cut = lengths[lengths > self._most_tokens]
+        return len(cut) * self._most_tokens / int(cut.sum()) if len(cut) else 1.0
+
+    def cut_examples(self) -> Bools:
+        """Return which examples have a row that is cut: ``[N]``."""
+        starts = self._encoded.example_starts
+        n_before = np.concatenate([[0], np.cumsum(self._whole_lengths > self._most_tokens)])
+        is_cut: Bools = n_before[starts[1:]] > n_before[starts[:-1]]
+        return is_cut
 
     @cached_property
     def n_cut_targets(self) -> int:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sublayer.config.data import DataConfig
+from sublayer.config.text.task_fields import DEFAULT_HELD_OUT
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.cache import content_key
@@ -13,6 +14,7 @@ from sublayer.data.tasks.task_files import Kept, TaskFiles
 from sublayer.errors import DataError
 from sublayer.tasks.division import count_bundles, held_out
 from sublayer.tasks.example import Example
+from sublayer.tasks.own_table.task import NAME
 
 MOST_HELD_OUT = 2000
 """Examples that are held out of the training part at most."""
@@ -36,7 +38,8 @@ class Division:
     """The division of one task's examples.
 
     Where there is a training part and a development set, the latter is scored, and either selects
-    (``data.select``). Where there is one of both alone, its examples are divided in three.
+    (``data.select``). Where there is one of both alone, its examples are divided in three. A table
+    in three parts is not divided.
 
     Raises DataError where nothing is left for one of the three.
     """
@@ -48,7 +51,17 @@ class Division:
         self._has_train = "train" in files.found
         self._source = "train" if self._has_train else self._devs[0]
         self._is_published = self._has_train and bool(self._devs)
-        self._selects_by_dev = config.select != "held-out"
+        self._selects_by_dev = config.select.startswith("dev")
+        if config.select == "parts" and files.task.name != NAME:
+            raise DataError(
+                "data.select = parts is of a table of your own in three files, and "
+                f"{files.task.title} is none: leave it out"
+            )
+        if files.selecting_split and config.held_out != DEFAULT_HELD_OUT:
+            raise DataError(
+                f"data.held_out has no effect: {files.selecting_split} of {files.task.title} "
+                "selects, and nothing is held out of the training part: leave it out"
+            )
         if self._selects_by_dev and not self._is_published:
             missing = "development set" if self._has_train else "training part"
             raise DataError(
@@ -81,13 +94,15 @@ class Division:
         if not chosen.any():
             raise DataError(
                 f"no row of {self._files.task.title}, {self._source}, is left to train on: "
-                f"{self._n_usable} with a label"
+                f"{self._reasons(self._source) or f'{self._n_usable} with a label'}"
             )
         return Chosen(self._source, chosen)
 
     @property
     def selecting(self) -> list[Chosen]:
         """What selects."""
+        if self._files.selecting_split:
+            return self._published([self._files.selecting_split])
         if self._selects_by_dev:
             return self._published([self._selecting_dev])
         if not self._is_held_out.any():
@@ -95,6 +110,7 @@ class Division:
             raise DataError(
                 f"nothing can be held out of {self._files.task.title}, {self._source}, which has "
                 f"{self._n_usable} with a label: give more{otherwise}{self._bound}"
+                f"{_after_colon(self._reasons(self._source))}"
             )
         return [Chosen(self._source, self._is_held_out)]
 
@@ -112,7 +128,7 @@ class Division:
             raise DataError(
                 f"{self._files.task.title} has no development set, and nothing of its "
                 f"{self._n_usable} with a label can be left out to be scored: give "
-                f"more{self._bound}"
+                f"more{self._bound}{_after_colon(self._reasons(self._source))}"
             )
         return [Chosen(self._source, self._is_test)]
 
@@ -121,8 +137,13 @@ class Division:
             if not self._files.usable(split).any():
                 raise DataError(
                     f"no row of {self._files.task.title}, {split}, has a label to score by"
+                    f"{_after_colon(self._reasons(split))}"
                 )
         return [Chosen(split) for split in splits]
+
+    def _reasons(self, split: str) -> str:
+        """Say why rows were left out; empty where none was."""
+        return "; ".join(note for note in self._files.notes(split) if " left out: " in note)
 
     @property
     def _n_usable(self) -> str:
@@ -156,7 +177,7 @@ class Division:
 
     @cached_property
     def _is_held_out(self) -> Bools:
-        if self._selects_by_dev:
+        if self._selects_by_dev or self._files.selecting_split:
             return np.zeros(len(self._is_usable), dtype=np.bool_)
         usable = self._is_usable & ~self._is_test
         return self._divided(self._config.held_out, MOST_HELD_OUT, usable)
@@ -173,3 +194,7 @@ class Division:
         arrays, _ = self._files.kept(key, compute)
         is_out: Bools = arrays["out"].astype(np.bool_)
         return is_out
+
+
+def _after_colon(reasons: str) -> str:
+    return f": {reasons}" if reasons else ""

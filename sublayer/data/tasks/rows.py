@@ -18,17 +18,14 @@ class Row(NamedTuple):
 
 def row_lengths(encoded: EncodedExamples, marks: Marks, context: int) -> Ints:
     """Count the tokens of every row, marks included, cut to ``context``: ``[R]``."""
-    n_marks = encoded.row_texts + (marks.first is not None)
-    lengths = encoded.row_tokens + n_marks
-    cut: Ints = np.minimum(lengths, context)
+    cut: Ints = np.minimum(whole_lengths(encoded, marks), context)
     return cut
 
 
-def n_cut(encoded: EncodedExamples, marks: Marks, context: int) -> int:
-    """Count the rows that are longer than ``context`` and are cut."""
-    n_marks = encoded.row_texts + (marks.first is not None)
-    is_longer = encoded.row_tokens + n_marks > context
-    return int(is_longer.sum())
+def whole_lengths(encoded: EncodedExamples, marks: Marks) -> Ints:
+    """Count the tokens that every row would have uncut, marks included: ``[R]``."""
+    lengths: Ints = encoded.row_tokens + encoded.row_texts + (marks.first is not None)
+    return lengths
 
 
 def build_row(

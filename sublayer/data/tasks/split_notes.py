@@ -11,9 +11,11 @@ def describe_cuts(split: TaskSplit, rule: RowRule) -> list[str]:
     assembler = Assembler(split.encoded, rule)
     notes = []
     if assembler.n_cut:
+        n_rows = assembler.n_rows
         notes.append(
-            f"{count(assembler.n_cut, 'row')} of the {split.name} part, longer than data.context = "
-            f"{rule.context}, cut to it"
+            f"{assembler.n_cut:,} of {count(n_rows, 'row')} ({assembler.n_cut / n_rows:.0%}) of "
+            f"the {split.name} part, longer than data.context = {rule.context}, cut to it: "
+            f"{assembler.share_read:.0%} of their tokens are read"
         )
     if assembler.n_cut_targets:
         longest = assembler.longest_target

@@ -47,6 +47,11 @@ class TaskFiles:
         """The splits that are scored in the end: those of the published development set."""
         return [name for name in self.task.dev_splits if name in self.found]
 
+    @property
+    def selecting_split(self) -> str:
+        """The split that selects beside the one that is scored; empty: there is none."""
+        return ""
+
     def usable(self, split: str) -> Bools:
         """Return which examples of a split have labels: ``[N]``."""
         arrays, _ = self._summary(split)
@@ -66,7 +71,7 @@ class TaskFiles:
             return {"usable": usable}, {"notes": read.described()}
 
         names = [path.name for path in self.found[split]]
-        key = content_key("read, with places", [names, self.identity(split)])
+        key = content_key("read, with places, fields", [names, self.identity(split)])
         return self.kept(key, compute)
 
     def identity(self, split: str) -> list[Any]:

@@ -10,6 +10,7 @@ from sublayer.config.text.text_fields import DocumentRule
 from sublayer.data.cache import content_key
 from sublayer.data.text.document_store import Origin, RawDocument, Records, open_pack
 from sublayer.data.text.files import (
+    PARQUET,
     Document,
     FileDocument,
     is_parquet,
@@ -19,14 +20,18 @@ from sublayer.data.text.files import (
 from sublayer.data.text.hub import HubSet, parse_hub
 from sublayer.data.text.records import READERS, row_runs
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.lines import PACKED, read_lines
+from sublayer.files.lines import read_lines
 from sublayer.files.paths import expanded
+from sublayer.tasks.records import suffix_of
 
 VERSION = 1
 """Changes whenever equal files would give other documents."""
 
-_JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
-_PACKED_SUFFIXES = PACKED
+_SUFFIXES: dict[DocumentRule | None, tuple[str, ...]] = {
+    "json": (".json", ".jsonl", ".ndjson", PARQUET),
+    "csv": (".csv", ".tsv"),
+}
+"""Of the files of a folder that a rule reads."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ def read_documents(entry: str, cache: Path, reading: Reading = AS_FILES) -> Sequ
     """Find the documents that an entry of ``data.path`` names, by ``data.documents``.
 
     Unset, each file is one, and each row of Parquet files, known by their suffix, and of data sets
-    of the hub. Of a folder, ``json`` reads the files with a suffix of JSON or Parquet.
+    of the hub. Of a folder, ``json`` reads the files with a suffix of JSON or Parquet, ``csv``
+    those with one of CSV or TSV.
 
     Raises DataError where there are none, ConfigError for a rule that contradicts rows of the hub.
     """
@@ -61,12 +67,13 @@ def read_documents(entry: str, cache: Path, reading: Reading = AS_FILES) -> Sequ
             )
         return read_hub(parse_hub(entry), cache, reading)
     files = read_path(entry, cache, has_parquet=reading.rule in (None, "json"))
-    if reading.rule == "json" and expanded(entry).is_dir():
-        files = tuple(file for file in files if _has_records(file.path))
+    if reading.rule in _SUFFIXES and expanded(entry).is_dir():
+        suffixes = _SUFFIXES[reading.rule]
+        files = tuple(file for file in files if suffix_of(file.path) in suffixes)
         if not files:
             raise DataError(
-                f"{entry} has no files of JSON lines or Parquet: "
-                "name others, or unset data.documents"
+                f"{entry} has no files that end in {', '.join(suffixes)}: name others, or unset "
+                "data.documents"
             )
     kinds = [_kind(file, reading.rule) for file in files]
     return read_files(entry, files, kinds, cache, reading)
@@ -140,11 +147,3 @@ def _kind(file: FileDocument, rule: DocumentRule | None) -> str:
     if rule in (None, "json") and is_parquet(file.path):
         return "parquet"
     return rule or "file"
-
-
-def _has_records(path: Path) -> bool:
-    """Return whether a file is of JSON lines, compressed or not, or Parquet, by its name."""
-    if is_parquet(path):
-        return True
-    name = Path(path.stem) if path.suffix.lower() in _PACKED_SUFFIXES else path
-    return name.suffix.lower() in _JSON_SUFFIXES

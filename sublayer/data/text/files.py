@@ -13,7 +13,7 @@ from sublayer.data.cache import content_key, file_digest
 from sublayer.data.text.sniffing import check_text, is_text
 from sublayer.errors import DataError
 from sublayer.files.file_text import FileText
-from sublayer.files.lines import PACKED, changed, unpack
+from sublayer.files.lines import PACKED, changed, check_no_pointer, unpack
 from sublayer.files.paths import expanded
 
 Text = bytes | FileText
@@ -122,6 +122,7 @@ class FileDocument:
             return
         if len(text) == 0:
             raise DataError(f"{self.path} is empty: name a file with text")
+        check_no_pointer(self.path, text[:64])
         at = text.find(b"\0")
         if at >= 0:
             raise DataError(

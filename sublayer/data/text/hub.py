@@ -59,7 +59,7 @@ class HubSet:
         if field not in data_set.column_names:
             raise DataError(
                 f"{self} has no field {field!r}: "
-                f"set data.text_field to {shown_fields(data_set.column_names)}"
+                f"set data.text_field (--text-field) to {shown_fields(data_set.column_names)}"
             )
         for row, values in enumerate(data_set.select_columns([field]), 1):
             text = values[field]

@@ -1,7 +1,8 @@
-"""Files of many documents: JSON lines, Parquet, blank-line text, WikiExtractor's output."""
+"""Files of many documents: JSON, CSV, Parquet, blank-line text, WikiExtractor's output."""
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -12,14 +13,17 @@ from sublayer.data.text.files import FileDocument, Text
 from sublayer.data.text.gutenberg import body_range
 from sublayer.errors import DataError
 from sublayer.files.file_text import count_line_ends
-from sublayer.files.lines import decoded, read_lines
+from sublayer.files.lines import decoded, read_lines, read_start, unpacked
 from sublayer.files.parquet import parquet_file, python_value
+from sublayer.files.parsing import parse_json
+from sublayer.tasks.records import read_records, suffix_of
 
 ROWS_PER_DOCUMENT = 1000
 """Sentences per document, of a corpus published as sentences without document boundaries."""
 
 _SHOWN_FIELDS = 8
 _BLOCK_BYTES = 1 << 20
+_BEGINNING = 64
 _LONGEST_DOCUMENT = 256 << 20
 PARQUET_ROWS = 64
 """Rows that are read at a time: a book each are no more than a few dozen megabytes."""
@@ -27,14 +31,39 @@ _START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
 
 
 def json_lines(path: Path, field: str) -> Iterator[RawDocument]:
-    """Read one document per line of JSON: the text in ``field``, which may be null.
+    """Read one document per line of JSON, or per member of a list: the text in ``field``.
 
-    Blank lines are skipped. Raises DataError with file and line where a line is broken or has no
-    such text.
+    It may be null; a member of a list may be the text itself. Blank lines are skipped. Raises
+    DataError with file and line, or member from 1, where one is broken or has no such text.
     """
-    for line, record in json_objects(path):
-        text = _field(record, field, path, line)
+    if read_start(path, _BEGINNING).removeprefix(BOM_UTF8).lstrip().startswith(b"["):
+        members: Iterable[tuple[int, Any]] = enumerate(_json_list(path), 1)
+    else:
+        members = json_objects(path)
+    for line, record in members:
+        text = record if isinstance(record, str) else _field(record, field, path, line)
         yield line, encoded(text, path, line)
+
+
+def _json_list(path: Path) -> Iterator[Any]:
+    members = parse_json(unpacked(path), str(path), DataError)
+    for number, member in enumerate(members, 1):
+        if not isinstance(member, str | dict):
+            kind = type(member).__name__
+            raise DataError(f"{path}, member {number} is {kind}, not an object with a text")
+        yield member
+
+
+def csv_rows(path: Path, field: str) -> Iterator[RawDocument]:
+    """Read one document per row of CSV, or of TSV by its suffix: the text in a column.
+
+    Raises DataError where there is no such column, and at a row of too many or few fields.
+    """
+    for record in read_records(path, ".tsv" if suffix_of(path) == ".tsv" else ".csv"):
+        if record.problem:
+            raise DataError(f"{record.place} has {record.problem}: mend the row, or remove it")
+        text = _field(dict(record.values), field, path, record.line)
+        yield record.line, encoded(text, path, record.line)
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -199,12 +228,24 @@ def _object(text: str, path: Path, line: int) -> dict[str, Any]:
 
 def _field(record: dict[str, Any], field: str, path: Path, line: int) -> str | None:
     if field not in record:
-        names = shown_fields(record)
-        raise DataError(f"{path}, line {line}: no field {field!r}: set data.text_field to {names}")
+        texts = [name for name, value in record.items() if isinstance(value, str)]
+        raise DataError(f"{path}, line {line}: no field {field!r}: {_field_remedy(texts)}")
     text = record[field]
     if text is not None and not isinstance(text, str):
-        raise DataError(f"{path}, line {line}: field {field!r} is {type(text).__name__}, not text")
+        texts = [name for name, value in record.items() if isinstance(value, str)]
+        kind = type(text).__name__
+        raise DataError(
+            f"{path}, line {line}: field {field!r} is {kind}, not text: {_field_remedy(texts)}"
+        )
     return text
+
+
+def _field_remedy(texts: Iterable[str]) -> str:
+    """Say how a field of text is named, by a recipe's field and by the option of commands."""
+    fields = list(texts)
+    if not fields:
+        return "no field of it holds a text"
+    return f"set data.text_field (--text-field) to {shown_fields(fields)}"
 
 
 def encoded(text: str | None, name: Path | str, line: int) -> bytes:
@@ -222,15 +263,19 @@ def encoded(text: str | None, name: Path | str, line: int) -> bytes:
 
 def _check_column(schema: Any, field: str, path: Path, types: Any) -> None:
     if field not in schema.names:
-        names = shown_fields(schema.names)
-        raise DataError(f"{path} has no column {field!r}: set data.text_field to {names}")
+        texts = [each.name for each in schema if _holds_text(each.type, types)]
+        raise DataError(f"{path} has no column {field!r}: {_field_remedy(texts)}")
     check_single(schema, field, path)
     kind = schema.field(field).type
+    if not _holds_text(kind, types):
+        raise DataError(f"{path}: column {field!r} is {kind}, not text")
+
+
+def _holds_text(kind: Any, types: Any) -> bool:
     text = kind.value_type if types.is_dictionary(kind) else kind
     # A column that is null from end to end has no other type.
     checks = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
-    if not any(is_text(text) for is_text in checks):
-        raise DataError(f"{path}: column {field!r} is {kind}, not text")
+    return any(is_text(text) for is_text in checks)
 
 
 def check_single(schema: Any, name: str, path: Path) -> None:
@@ -255,6 +300,7 @@ READERS: dict[str, Callable[[FileDocument, str, bool], Iterator[RawDocument]]] =
     "file": lambda file, field, is_clean: whole_file(file),
     "blank-line": lambda file, field, is_clean: blank_line_texts(file, is_clean=is_clean),
     "json": lambda file, field, is_clean: json_lines(file.path, field),
+    "csv": lambda file, field, is_clean: csv_rows(file.path, field),
     "parquet": lambda file, field, is_clean: parquet_rows(file.path, field),
     "articles": lambda file, field, is_clean: extracted_articles(file.path),
     "json runs": lambda file, field, is_clean: row_runs(json_lines(file.path, field)),

@@ -1,20 +1,26 @@
 """What a file's first bytes tell: whether it is text, and in which encoding."""
 
-import codecs
+import csv
+import glob
+import io
+import json
 import shlex
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from sublayer.counts import count
+from sublayer.data.cache import content_key
 from sublayer.errors import DataError
-from sublayer.files.lines import read_start
-from sublayer.files.parsing import parse_json
+from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.files.lines import PACKED, conversion, read_blocks, read_start, wide_encoding
+from sublayer.files.paths import expanded
 
 _SNIFFED_BYTES = 8000
 """As many as git reads to tell text from binary files."""
 _READ_BYTES = 1 << 16
-_FEWEST_BYTES = 8
-"""Of fewer nothing is guessed."""
-_UTF_32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_LARGE_BYTES = 64 << 20
 _KINDS: dict[bytes, str] = {
     b"%PDF-": "a PDF file",
     b"PK\x03\x04": "a zip archive, as .docx, .epub and .odt are",
@@ -45,11 +51,11 @@ def check_text(path: Path) -> None:
     Compressed files are judged by what is in them.
     """
     start = _start_of(path)[:_SNIFFED_BYTES]
-    encoding = _wide_encoding(start)
+    encoding = wide_encoding(start)
     if encoding is not None:
         raise DataError(
             f"{path} is text in {encoding}, of which UTF-8 is read: convert it, as in "
-            f"`iconv -f {encoding} -t UTF-8 {path.name} > utf8-{path.stem}.txt`"
+            f"{conversion(path, encoding, '.txt')}"
         )
     for magic, kind in _KINDS.items():
         if start.startswith(magic):
@@ -61,80 +67,141 @@ def check_text(path: Path) -> None:
         )
 
 
-def describe_encoding(path: Path) -> str | None:
-    """Say in a line that a file is not UTF-8, as its first 64 KiB show; None where they are.
+def describe_files(entry: str, *, seeks_records: bool, as_options: bool = False) -> list[str]:
+    """Say of the files of a path, a folder or a glob which are not UTF-8, and if they hold records.
 
-    Raises DataError where it cannot be read.
+    Parquet is no text. ``as_options`` names settings as options of commands. Raises DataError where
+    one cannot be read.
+    """
+    path = expanded(entry)
+    found = [path]
+    if path.is_dir():
+        found = sorted(each for each in path.rglob("*") if not _is_hidden(each, path))
+    elif not path.is_file():
+        found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True))]
+    files = [each for each in found if each.is_file() and each.suffix.lower() != ".parquet"]
+    texts = [each for each in files if each.suffix.lower() in PACKED or is_text(each)]
+    notes = [describe_encoding(texts)]
+    if seeks_records:
+        found_records = (describe_records(each, as_options=as_options) for each in texts)
+        notes += [next(filter(None, found_records), None)]
+    return [note for note in notes if note]
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def describe_encoding(paths: Sequence[Path]) -> str | None:
+    """Say in a line that files are not UTF-8, and where first; None where all are.
+
+    Raises DataError where one cannot be read.
+    """
+    bad = {path: at for path in paths if (at := _first_bad_byte(path)) is not None}
+    if not bad:
+        return None
+    path, (place, byte) = next(iter(bad.items()))
+    which = path if len(bad) == 1 else f"{count(len(bad), 'file')}, the first of which is {path},"
+    verb = "is" if len(bad) == 1 else "are"
+    return (
+        f"{which} {verb} not UTF-8: byte {place:,} is 0x{byte:02x}. Bytes are read as they are; if "
+        f"it is Latin-1, {conversion(path, 'LATIN1', '.txt')} converts it"
+    )
+
+
+def _first_bad_byte(path: Path) -> tuple[int, int] | None:
+    """Return where a file, unpacked, is first not UTF-8, and the byte there; None: nowhere.
+
+    Of a large file, once for each version of it.
+    """
+    status = path.stat()
+    if status.st_size < _LARGE_BYTES:
+        return _find_bad_byte(path)
+    key = content_key("utf-8", str(path.resolve()), status.st_size, status.st_mtime_ns)
+    known = cache_folder() / "encodings" / key
+    if not known.is_file():
+        with replacing(known) as file:
+            file.write(json.dumps(_find_bad_byte(path)).encode())
+    try:
+        place, byte = json.loads(known.read_bytes())
+    except (TypeError, ValueError):
+        return None
+    return place, byte
+
+
+def _find_bad_byte(path: Path) -> tuple[int, int] | None:
+    place = 0
+    rest = b""
+    for block in read_blocks(path):
+        data = rest + block
+        try:
+            data.decode()
+            rest = b""
+        except UnicodeDecodeError as error:
+            if not error.reason.startswith("unexpected end"):
+                return place + error.start, data[error.start]
+            rest = data[error.start :]  # a character that the next block ends
+        place += len(data) - len(rest)
+    return (place, rest[0]) if rest else None
+
+
+def describe_records(path: Path, *, as_options: bool = False) -> str | None:
+    """Say in a line that a file holds records, read as they are; None where it does not.
+
+    They are lines or a list of JSON with a text, or a table, known by its suffix. Raises DataError
+    where it cannot be read.
     """
     start = _start_of(path)
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    try:
-        decoder.decode(start)  # a character may be cut at the end
-    except UnicodeDecodeError as error:
-        byte = start[error.start]
-        return (
-            f"{path} is not UTF-8: byte {error.start:,} is 0x{byte:02x}. Its bytes are read as "
-            "they are; if it is Latin-1, "
-            f"`iconv -f LATIN1 -t UTF-8 {path.name} > utf8-{path.stem}.txt` converts it"
-        )
-    return None
-
-
-def describe_records(path: Path) -> str | None:
-    """Say in a line that a file is of lines of JSON, read as they are; None where it is not.
-
-    Its first line tells, if it is an object that has a text. Raises DataError where it cannot be
-    read.
-    """
-    line, _, _ = _start_of(path).partition(b"\n")
-    try:
-        first = parse_json(line, str(path), DataError)
-    except DataError:
-        return None
-    if not isinstance(first, dict):
-        return None
-    texts = [name for name, value in first.items() if isinstance(value, str)]
-    if not texts:
-        return None
-    longest = max(texts, key=lambda name: len(first[name]))
-    field = "" if "text" in texts else f" data.text_field={shlex.quote(longest)}"
+    fields: list[str] = []
+    likeliest = ""
+    suffix = Path(path.stem).suffix if path.suffix.lower() in PACKED else path.suffix
+    if suffix.lower() in (".csv", ".tsv"):
+        text = start.decode("utf-8", "replace").lstrip("\ufeff")
+        header = text.partition("\n")[0]
+        rows = list(csv.reader(io.StringIO(text), delimiter=max(",;\t", key=header.count)))[:2]
+        fields = [name.strip() for name in rows[0]] if rows else []
+        longest = max(zip(map(len, rows[-1]), fields, strict=False), default=(0, ""))
+        if not fields:
+            return None
+        what, beside, rule, likeliest = "a table", "its header and all columns", "csv", longest[1]
+    else:
+        is_list = start.lstrip()[:1] == b"["
+        what, beside, rule = "lines of JSON", "field names and brackets", "json"
+        try:
+            first = _first_record(start, is_list=is_list)
+        except (ValueError, RecursionError):
+            return None
+        if is_list:
+            what, beside = "a list of JSON", "brackets and quotes"
+        if isinstance(first, dict):
+            texts = {name: value for name, value in first.items() if isinstance(value, str)}
+            fields = [*texts]
+            likeliest = max(texts, key=lambda name: len(texts[name]), default="")
+        if not fields and not (is_list and isinstance(first, str)):
+            return None
+    field = "" if "text" in fields or not fields else shlex.quote(likeliest)
+    option = f" --text-field {field}" if as_options else f" data.text_field={field}"
+    setting = f"--documents {rule}" if as_options else f"data.documents={rule}"
     return (
-        f"{path} holds lines of JSON, which are read as they are, field names and brackets too: "
-        f"data.documents=json{field} reads the text of each line alone"
+        f"{path} holds {what}, read as they are, {beside} too: {setting}{option if field else ''} "
+        "reads the texts alone"
     )
+
+
+def _first_record(start: bytes, *, is_list: bool) -> Any:
+    text = start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    line, _, rest = text.partition("\n")
+    if not is_list:
+        return json.loads(line)
+    with suppress(ValueError):
+        if json.loads(line) and rest.strip():
+            return None  # lines of lists, of which none is read
+    value, _ = json.JSONDecoder().raw_decode(text[1:].lstrip())
+    return value
 
 
 def _start_of(path: Path) -> bytes:
     return read_start(path, _READ_BYTES)
-
-
-def _wide_encoding(start: bytes) -> str | None:
-    if start.startswith(_UTF_32):
-        return "UTF-32"
-    if start.startswith(_UTF_16) and _has_wide_spaces(start):
-        return "UTF-16"
-    # Without a mark: of Latin letters every second byte is zero, on one side alone.
-    even, odd = start[::2], start[1::2]
-    if len(start) < _FEWEST_BYTES:
-        return None
-    if _share_of_zeros(odd) > 0.8 and _share_of_zeros(even) < 0.1:
-        return "UTF-16LE"
-    if _share_of_zeros(even) > 0.8 and _share_of_zeros(odd) < 0.1:
-        return "UTF-16BE"
-    return None
-
-
-def _has_wide_spaces(start: bytes) -> bool:
-    """Return whether bytes are UTF-16 with a space, an end of a line, or a wide mark: as text is.
-
-    Bytes of anything else may begin as UTF-16 does.
-    """
-    text = start.decode("utf-16", "ignore")
-    return bool(set(text) & set(" \r\n\u3000\u3001\u3002")) or (bool(text) and text.isascii())
-
-
-def _share_of_zeros(values: bytes) -> float:
-    return values.count(0) / len(values)
 
 
 def _advice(kind: str) -> str:

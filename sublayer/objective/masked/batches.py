@@ -8,14 +8,15 @@ from sublayer.config.fields.data_uses import fills_steps
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
-from sublayer.data.masked.batches import PairBatches
+from sublayer.counts import count
+from sublayer.data.masked.batches import PairBatches, count_single_sentences
 from sublayer.data.masked.examples import PairSettings
 from sublayer.data.masked.masking import MaskRule, MaskVocabulary
 from sublayer.data.masked.segments import PairRule
 from sublayer.data.parallel.batch_plan import BatchRule
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer, check_masking
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, DataError
 from sublayer.objective.masked.synthetic import SyntheticPairs
 
 
@@ -39,6 +40,25 @@ def masked_batches(recipe: Recipe, split: Split) -> PairBatches:
         batch_sequences=batch_sequences(recipe),
         seed=recipe.train.seed,
     )
+
+
+def check_sentences(recipe: Recipe, split: Split) -> None:
+    """Raise DataError where pairs of sentences are to be judged, and no document has two.
+
+    Pairs of single sentences (``objective.pairs``) are of the whole text.
+    """
+    objective = recipe.objective
+    assert isinstance(objective, MaskedObjective), "the row is of masked objectives"
+    if objective.sentence == "none" or objective.pairs == "sentences":
+        return
+    n_single, n_documents = count_single_sentences(split)
+    if n_single == n_documents:
+        raise DataError(
+            f"objective.sentence = {objective.sentence} needs documents of two sentences or more, "
+            f"and {'all ' if n_documents > 1 else ''}{count(n_documents, 'document')} of the train "
+            f"split have one by data.sentences = {recipe.data.sentences}: divide them otherwise "
+            "(data.sentences, data.documents), or train without (objective.sentence=none)"
+        )
 
 
 def _step_rule(recipe: Recipe, batch_tokens: int) -> BatchRule:

@@ -16,7 +16,7 @@ from sublayer.evaluation.split_work import Processes
 from sublayer.model.encoder import Encoder
 from sublayer.model.transformer import Transformer
 from sublayer.objective.family import TEXT_OPTIONS, Effort, Family, Scored, stored_tokens
-from sublayer.objective.masked.batches import masked_batches, synthetic_pairs
+from sublayer.objective.masked.batches import check_sentences, masked_batches, synthetic_pairs
 from sublayer.objective.masked.evaluation import describe_encoder, evaluate_encoder, render_encoder
 from sublayer.objective.masked.items import (
     ACCURACY_OF_ITEMS,
@@ -109,6 +109,7 @@ def _judgement(task: str) -> Metric:
 MASKED = Family(
     build=_build,
     batches=masked_batches,
+    check_text=check_sentences,
     synthetic=synthetic_pairs,
     epoch_tokens=stored_tokens,
     score=_score,

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sublayer.data.tasks.assembly import RowRule
+import numpy as np
+
+from sublayer.data.arrays import Bools
+from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.marks import find_marks
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.span_encoding import WindowRule
+from sublayer.data.tasks.span_examples import SpanExamples
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.split_work import ALONE
@@ -90,7 +94,22 @@ class Answerer:
         part = unprepared_part(model, self.task, examples, "test")
         split = task_split("test", [part], model.tokenizer, objective_of(self.spec))
         rule = replace(model_rule(model, split), n_rows=self._batch)
-        return answer_split(model, split, rule, self.spec, ALONE, progress, self._writing)[0]
+        answers = answer_split(model, split, rule, self.spec, ALONE, progress, self._writing)[0]
+        return mark_cut(answers, cut_examples(split, rule))
+
+
+def cut_examples(split: TaskSplit, rule: RowRule) -> Bools:
+    """Return which examples of a split are cut to what a model reads: ``[N]``."""
+    encoded = split.encoded
+    if isinstance(encoded, SpanExamples):
+        return np.zeros(split.n_examples, dtype=np.bool_)
+    return Assembler(encoded, rule).cut_examples()
+
+
+def mark_cut(predictions: Sequence[Prediction], is_cut: Bools) -> list[Prediction]:
+    """Return predictions that say which examples were cut."""
+    pairs = zip(predictions, is_cut.tolist(), strict=True)
+    return [replace(each, is_cut=True) if cut else each for each, cut in pairs]
 
 
 def unprepared_part(

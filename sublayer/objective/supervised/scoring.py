@@ -6,6 +6,7 @@ from typing import Any
 
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.prepare import prepare_tasks, task_split
+from sublayer.data.tasks.split_notes import describe_cuts
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit, of_tasks
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE
@@ -22,6 +23,7 @@ from sublayer.tasks.labelled_files import read_labelled, read_labelled_table
 from sublayer.tasks.own_table.table import table_of
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.reading import ReadSplit
+from sublayer.tasks.records import named
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Task
@@ -57,7 +59,8 @@ def answer_asked(asked: Evaluation) -> Answered:
     rule = replace(model_rule(asked.model, scoring.split), n_rows=asked.batch)
     progress = asked.progress("answered", "batches")
     predictions, loss = answer_split(asked.model, scoring.split, rule, spec, ALONE, progress)
-    return Answered(scoring, predictions, loss)
+    cuts = describe_cuts(scoring.split, rule)
+    return Answered(replace(scoring, notes=(*scoring.notes, *cuts)), predictions, loss)
 
 
 def asked_scoring(asked: Evaluation) -> Scoring:
@@ -100,19 +103,30 @@ def _own_data(asked: Evaluation) -> Data:
     return prepare_tasks(config, objective_of(spec), tokenizer=asked.model.tokenizer)
 
 
-def _check_unchanged(asked: Evaluation, data: Data) -> None:
+def _check_unchanged(asked: Evaluation, data: Data, split: str = "") -> None:
     """Raise DataError where the examples that are scored are others than the run's record knows."""
     recipe = find_recipe(asked.run)
     record = None if recipe is None else read_record(recipe.parent)
     # Another task is asked of a model that was not trained on it.
     if record is None or asked.options.get("task") is not None:
         return
-    recorded = record["data"]["checksums"].get(asked.split)
-    if recorded not in (None, data.checksums[asked.split]):
-        raise DataError(
-            f"the examples of {asked.run} are no longer what it was trained with: restore them, or "
-            "name their folder by --path"
-        )
+    name = split or asked.split
+    if record["data"]["checksums"].get(name) in (None, data.checksums[name]):
+        return
+    asked_tasks = {task.name: task for task in asked.model.task.tasks}
+    for part in of_tasks(data.train).parts:
+        known = asked_tasks.get(part.task.name)
+        if known is not None and known.labels != part.task.labels:
+            raise DataError(
+                f"the labels in {asked.recipe.data.path} are now {named(part.task.labels)}, and "  # type: ignore[union-attr]
+                f"those that {asked.run} answers {named(known.labels)}: write these into the file "
+                "again"
+            )
+    raise DataError(
+        f"the examples of {asked.run} are no longer what it was trained with: restore "
+        f"{asked.recipe.data.path}, or score a copy of it, under another name, by --path: all of "  # type: ignore[union-attr]
+        "its rows that have a label"
+    )
 
 
 def _is_same(path: str, own: Any) -> bool:
@@ -142,7 +156,13 @@ def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
     split = task_split("test", parts, model.tokenizer, objective_of(spec))
     if asked.recipe is None:
         return Scoring(split, train, tuple(notes))
-    own = trained_examples(_own_data(asked))
+    own: dict[str, list[Example]] = {}
+    try:
+        data = _own_data(asked)
+        _check_unchanged(asked, data, "train")
+        own = trained_examples(data)
+    except DataError as error:
+        notes.append(f"not known what it was trained on, nor the baselines of that: {error}")
     return Scoring(split, {**own, **train}, (*notes, *_trained_notes(parts, own)))
 
 

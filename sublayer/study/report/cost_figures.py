@@ -7,6 +7,7 @@ from typing import Any
 from sublayer.plot import MUTED, page_svg
 from sublayer.study.budget.match import TOLERANCE
 from sublayer.study.report.figures import looks, unit_of
+from sublayer.study.report.text_words import is_scored_on_text
 from sublayer.study.results import ArmResult, Results
 
 _SIZE = (3.6, 3.0)  # inches of 72 units
@@ -87,7 +88,8 @@ def _draw(results: Results, cost: Cost) -> str:
             axes.plot([place], [mean], marker, color=style.placeholder, markersize=6, zorder=3)
         axes.margins(0.12)
         axes.set_xlabel(f"{cost.label}{unit}")
-        axes.set_ylabel(f"{results.split}, {results.metric.label}")
+        split = f"{results.split}, " if is_scored_on_text(results) else ""
+        axes.set_ylabel(f"{split}{results.metric.label}")
         axes.grid(axis="y")
         axes.set_axisbelow(True)
 

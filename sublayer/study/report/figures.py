@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from sublayer.plot import INK, RULE, Look, look, page_svg
+from sublayer.study.report.text_words import is_scored_on_text
 from sublayer.study.results import Results
 
 SIZE = (4.8, 3.1)  # inches of 72 units: legible both on a phone and at twice its width
@@ -61,7 +62,8 @@ def draw_seeds(results: Results) -> str | None:
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.set_ylim(len(arms) - 0.5, -0.5)
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel(f"{results.split} split, {results.metric.label}")
+        split = f"{results.split} split, " if is_scored_on_text(results) else ""
+        axes.set_xlabel(f"{split}{results.metric.label}")
 
     title = f"{results.metric.label} of every seed"
     return page_svg(draw, (SIZE[0], height), title, "seeds")

@@ -15,10 +15,15 @@ def text_line(results: Results) -> str:
     if text is not None and text.names:
         parts.append(f"Text: {_name(text)}")
     if text is not None:
-        parts += _sizes(text, results.split)
+        parts += _sizes(text, results.split if is_scored_on_text(results) else "")
     if reproduction.date:
         parts.append(f"finished on {reproduction.date[:10]}")
     return f"{'; '.join(parts)}." if parts else ""
+
+
+def is_scored_on_text(results: Results) -> bool:
+    """Return whether values are of a split of the text, as those of a chain's tasks are not."""
+    return not results.scored_on or "split" in results.scored_on
 
 
 def _name(text: StudyText) -> str:
@@ -31,7 +36,8 @@ def _name(text: StudyText) -> str:
 
 def _sizes(text: StudyText, scored: str) -> list[str]:
     said = []
-    for split, verb in (("train", "trained on"), (scored, f"scored on the {scored} split’s")):
+    trained = "trained on" if scored else "pre-trained on"
+    for split, verb in (("train", trained), (scored, f"scored on the {scored} split’s")):
         sizes = text.sizes.get(split, {})
         if "bytes" not in sizes or "documents" not in sizes:
             continue

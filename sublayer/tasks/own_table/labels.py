@@ -8,6 +8,7 @@ from typing import Any
 from sublayer.errors import DataError
 from sublayer.tasks.example import Answer
 from sublayer.tasks.gold_spans import Placed, place_answer
+from sublayer.values import is_missing
 
 SEVERAL = "an answer that its passage has in several places: the first of them"
 """What is repaired of an answer without a place."""
@@ -15,9 +16,7 @@ SEVERAL = "an answer that its passage has in several places: the first of them"
 
 def is_blank(value: Any) -> bool:
     """Return whether a field has nothing in it: a blank text, null, or no number."""
-    if isinstance(value, str):
-        return not value.strip()
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    return not value.strip() if isinstance(value, str) else is_missing(value)
 
 
 def word_of(value: Any, place: str) -> str:

@@ -7,16 +7,17 @@ from pathlib import Path
 from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.paths import expanded
-from sublayer.nearest import nearest_hint
 from sublayer.tasks.finding import check_shards, entries, one_copy
 from sublayer.tasks.name_words import split_in_name, unpacked_name
 from sublayer.tasks.own_table.labels import is_blank
 from sublayer.tasks.own_table.quoted_tsv import read_own_tsv
 from sublayer.tasks.own_table.table import Table
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.records import Record, named, read_records
+from sublayer.tasks.records import Record, missing_column, read_records
 from sublayer.tasks.suite import Found
 
+_SPLITS = ("train", "dev", "test")
+_SHOWN_FILES = 4
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 
 
@@ -55,17 +56,40 @@ def find_table(path: str | Path) -> Found:
         return {"train": (place,)}
     if not place.is_dir():
         raise DataError(f"{path} is not there: name the file of a table, or a folder of them")
-    found = {}
-    for split in ("train", "dev", "test"):
-        paths = [each for each in entries(place) if split_in_name(each, SUFFIXES) == split]
-        if paths:
-            found[split] = one_copy(paths)
+    paths = {split: _paths_of(place, split) for split in _SPLITS}
+    found = {split: one_copy(of_split) for split, of_split in paths.items() if of_split}
     if not found:
         raise DataError(
             f"{path} has no table with train, dev or test in its name: name a file that ends in "
             f"{', '.join(SUFFIXES)}"
         )
     return found
+
+
+def find_parts(path: str | Path) -> set[str]:
+    """Return the splits of which a folder has tables; of anything else none."""
+    place = expanded(path)
+    return {split for split in _SPLITS if place.is_dir() and _paths_of(place, split)}
+
+
+def _paths_of(folder: Path, split: str) -> list[Path]:
+    return [each for each in entries(folder) if split_in_name(each, SUFFIXES) == split]
+
+
+def describe_left_out(path: str | Path, found: Found) -> list[str]:
+    """Say of a folder which of its tables are of no split, or of one that another file has."""
+    place = expanded(path)
+    read = {each for paths in found.values() for each in paths}
+    tables = [each for each in entries(place) if each.is_file()] if place.is_dir() else []
+    others = [
+        each for each in tables if each not in read and Path(unpacked_name(each)).suffix in SUFFIXES
+    ]
+    if not others:
+        return []
+    listed = ", ".join(each.name for each in others[:_SHOWN_FILES])
+    more = f" and {len(others) - _SHOWN_FILES:,} more" if len(others) > _SHOWN_FILES else ""
+    parts = "of the same part as another file, or without train, dev or test in its name"
+    return [f"{count(len(others), 'table')} of {path} not read ({parts}): {listed}{more}"]
 
 
 def columns_of(path: str | Path) -> tuple[str, ...]:
@@ -120,10 +144,7 @@ def _check_columns(table: Table, split: str, path: Path, columns: Mapping[str, N
         names += [table.is_right, table.answer_start]
     for name in filter(None, names):
         if name not in columns:
-            raise DataError(
-                f"{path} has no column {name!r}: it has {named(columns)}"
-                f"{nearest_hint(name, columns)}"
-            )
+            raise missing_column(path, [name], columns)
 
 
 def _add(rows: Rows, record: Record, number: int) -> None:

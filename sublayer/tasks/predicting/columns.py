@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sublayer.errors import DataError
-from sublayer.nearest import nearest_hint
 from sublayer.tasks.example import Example
 from sublayer.tasks.nested import Nested
 from sublayer.tasks.own_table.labels import is_blank
-from sublayer.tasks.records import named
+from sublayer.tasks.records import missing_column, named
 from sublayer.tasks.registry import SUITES
 from sublayer.tasks.task import Task
 
@@ -46,7 +46,7 @@ def find_columns(
     own: Mapping[str, str | Sequence[str]],
     told: ToldColumns,
     there: Sequence[str] | Mapping[str, Any],
-    where: str,
+    where: Path | str,
 ) -> RowColumns:
     """Find the columns of a task's texts and choices among those that rows have.
 
@@ -88,14 +88,13 @@ def _aliases(task: Task, field: str) -> tuple[str, ...]:
     return (field,) if columns is None else columns.texts[field]
 
 
-def _found(known: tuple[str, ...], there: Sequence[str] | Mapping[str, Any], where: str) -> str:
+def _found(
+    known: tuple[str, ...], there: Sequence[str] | Mapping[str, Any], where: Path | str
+) -> str:
     for name in known:
         if name in there:
             return name
-    listed = " or ".join(repr(name) for name in known)
-    raise DataError(
-        f"{where} has no column {listed}: it has {named(there)}{nearest_hint(known[0], there)}"
-    )
+    raise missing_column(where, known, there)
 
 
 def example_of(

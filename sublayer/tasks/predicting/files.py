@@ -1,5 +1,6 @@
 """Files of rows that ask: of a table of one's own, or a task's own as its publisher wrote them."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sublayer.errors import DataError
-from sublayer.files.paths import expanded
+from sublayer.files.paths import as_typed, expanded
 from sublayer.tasks.example import Example
 from sublayer.tasks.name_words import unpacked_name
 from sublayer.tasks.own_table.quoted_tsv import read_own_tsv
@@ -152,7 +153,15 @@ def _read_rows(
     first = next(records, None)
     if first is None:
         raise DataError(f"{path} has no rows")
-    columns = find_columns(task, own, told, first.values, str(path))
+    try:
+        columns = find_columns(task, own, told, first.values, path)
+    except DataError as error:
+        if Path(unpacked_name(path)).suffix != ".txt":
+            raise
+        raise DataError(
+            f"{error}; .txt is read as a table, whose first line names the columns: lines of text "
+            f"are answered by `sublayer predict RUN < {shlex.quote(as_typed(str(path)))}`"
+        ) from None
     return AskedFile(
         path,
         kind,

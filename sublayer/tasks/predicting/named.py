@@ -33,6 +33,8 @@ class NamedPrediction:
     written: str | None = None
     """Of a model that writes its answers: what it wrote."""
     is_answered: bool = True
+    is_cut: bool = False
+    """Whether the row is longer than the model reads, and was cut."""
 
     def to_json(self) -> dict[str, Any]:
         """Return what is known of it as JSON, ``prediction`` always."""

@@ -123,5 +123,6 @@ CLOZE = Suite(
              splits=("dev", "test")),
     ),
     find=_find,
+    files={"story_cloze": f"cloze_test_val__spring2016.csv and so on; or {_LAYOUT.described()}"},
     read=_read,
 )  # fmt: skip

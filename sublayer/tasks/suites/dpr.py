@@ -143,5 +143,6 @@ DPR = Suite(
              splits=("train", "test")),
     ),
     find=_find,
+    files={"dpr": _LAYOUT.described()},
     read=_read,
 )  # fmt: skip

@@ -20,6 +20,8 @@ _INFERENCE = {
     "hypothesis": ("hypothesis", "sentence2", "Hypothesis"),
 }
 
+_QUORA = "quora_duplicate_questions.tsv"
+
 _COLUMNS = {
     "cola": Columns(
         {"sentence": ("sentence",)},
@@ -31,8 +33,18 @@ _COLUMNS = {
     "qqp": Columns(
         {"question1": ("question1",), "question2": ("question2",)},
         label=("is_duplicate", "label"),
+        quoted=(_QUORA,),
     ),
-    "stsb": Columns(_PAIR, label=("score", "label")),
+    "stsb": Columns(
+        _PAIR,
+        label=("score", "label"),
+        # Source: the STS benchmark's own archive, in which some rows end with two licences.
+        without_header=(
+            *("genre", "filename", "year", "old_index", "score", "sentence1", "sentence2"),
+            *("licence1", "licence2"),
+        ),
+        may_end_early=True,
+    ),
     "mnli": Columns(
         _INFERENCE,
         label=("gold_label", "label"),
@@ -51,11 +63,20 @@ _COLUMNS = {
 
 _DIAGNOSTIC = {"ax.tsv": "test", "diagnostic.tsv": "test", "diagnostic-full.tsv": "dev"}
 _LAYOUTS = {
-    "cola": Layout(("CoLA",), _SUITE),
+    "cola": Layout(
+        ("CoLA", "cola_public", "cola_public_1.1"),
+        _SUITE,
+        below=("", "data", "default", "raw"),
+        joint={
+            "in_domain_train.tsv": "train",
+            "in_domain_dev.tsv": "dev",
+            "out_of_domain_dev.tsv": "dev",
+        },
+    ),
     "sst2": Layout(("SST-2",), _SUITE),
     "mrpc": Layout(("MRPC",), _SUITE, own=ORIGINAL),
-    "qqp": Layout(("QQP", "QQP-clean"), _SUITE),
-    "stsb": Layout(("STS-B",), _SUITE),
+    "qqp": Layout(("QQP", "QQP-clean"), _SUITE, own={_QUORA: "train"}),
+    "stsb": Layout(("STS-B", "sts", "stsbenchmark"), _SUITE),
     "mnli": Layout(("MNLI", "multinli", "multinli_1.0"), _SUITE, suffixes=(*SUFFIXES, ".txt")),
     "qnli": Layout(("QNLI", "QNLIv2"), _SUITE),
     "rte": Layout(("RTE",), _SUITE),
@@ -124,4 +145,5 @@ GLUE = Suite(
     find=_find,
     read=_read,
     columns=_COLUMNS,
+    files={name: layout.described() for name, layout in _LAYOUTS.items()},
 )  # fmt: skip

@@ -64,4 +64,5 @@ NLI = Suite(
     find=_find,
     read=_read,
     columns=_COLUMNS,
+    files={name: layout.described() for name, layout in _LAYOUTS.items()},
 )  # fmt: skip

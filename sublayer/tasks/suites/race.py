@@ -126,5 +126,10 @@ RACE = Suite(
         Task("race", "RACE", "race", "choice", _FIELDS, ("accuracy",)),
     ),
     find=find_race,
+    files=dict.fromkeys(
+        ("race_middle", "race_high", "race"),
+        "RACE/train, dev and test, with folders middle and high of .txt; or files of JSON, JSON "
+        "lines or Parquet with train, dev or validation, and test in their names",
+    ),
     read=_read,
 )  # fmt: skip

@@ -139,5 +139,10 @@ SQUAD = Suite(
              ("exact_match_v2", "token_f1_v2"), has_unanswerable=True, splits=("train", "dev")),
     ),
     find=find_squad,
+    files={
+        name: f"train-v{version}.json and dev-v{version}.json; or files of JSON, JSON lines or "
+        "Parquet with train, and dev or validation in their names"
+        for name, version in (("squad", "1.1"), ("squad2", "2.0"))
+    },
     read=_read,
 )  # fmt: skip

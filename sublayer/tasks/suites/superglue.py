@@ -7,11 +7,11 @@ from sublayer.errors import DataError
 from sublayer.tasks.finding import Layout, find_splits
 from sublayer.tasks.nested import Nested, read_nested
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.records import Record, read_records
+from sublayer.tasks.records import Record
 from sublayer.tasks.suite import Found, Suite
 from sublayer.tasks.suites.multirc import read_multirc
 from sublayer.tasks.suites.record import read_record
-from sublayer.tasks.suites.superglue_rows import read_row
+from sublayer.tasks.suites.superglue_rows import read_row, superglue_records
 from sublayer.tasks.suites.wic import read_wic
 from sublayer.tasks.suites.wsc import read_wsc
 from sublayer.tasks.task import Task
@@ -23,11 +23,20 @@ _TRUTH = ("False", "True")
 _LAYOUTS = {
     "boolq": Layout(("BoolQ",), _SUITE),
     "cb": Layout(("CB",), _SUITE),
-    "copa": Layout(("COPA",), _SUITE),
+    "copa": Layout(
+        ("COPA",),
+        _SUITE,
+        own={"copa-dev.xml": "dev", "copa-test.xml": "test"},
+        below=("", "data", "default", "datasets"),
+    ),
     "multirc": Layout(("MultiRC",), _SUITE),
     "record": Layout(("ReCoRD",), _SUITE),
     "sg_rte": Layout(("RTE", "sg_rte"), _SUITE),
-    "wic": Layout(("WiC",), _SUITE),
+    "wic": Layout(
+        ("WiC", "WiC_dataset"),
+        _SUITE,
+        own={f"{split}.data.txt": split for split in ("train", "dev", "test")},
+    ),
     "wsc": Layout(("WSC", "wsc.fixed"), _SUITE),
     "axb": Layout(("AX-b",), _SUITE, own={"ax-b.jsonl": "dev"}),
     "axg": Layout(("AX-g",), _SUITE, own={"ax-g.jsonl": "dev"}),
@@ -60,7 +69,7 @@ def _find(task: Task, folder: Path) -> Found:
 def _may_be(task: Task, path: Path) -> bool:
     """Return whether a file's first row has what a task's rows have."""
     try:
-        first = next(read_records(path), None)
+        first = next(superglue_records(path), None)
     except DataError:
         return False
     return first is not None and _has_keys(task, first)
@@ -73,7 +82,7 @@ def _has_keys(task: Task, record: Record) -> bool:
 
 def _read(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
     read = _READERS.get(task.name, read_row)
-    return read_nested(split, paths, lambda row, result: read(task, row, result))
+    return read_nested(split, paths, lambda row, result: read(task, row, result), superglue_records)
 
 
 SUPERGLUE = Suite(
@@ -102,4 +111,5 @@ SUPERGLUE = Suite(
     ),
     find=_find,
     read=_read,
+    files={name: layout.described() for name, layout in _LAYOUTS.items()},
 )  # fmt: skip

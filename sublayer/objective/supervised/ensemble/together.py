@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from sublayer.data.arrays import Bools
 from sublayer.data.tasks.marks import find_marks
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.task_split import TaskPart
@@ -12,6 +15,8 @@ from sublayer.objective.evaluation import Progress
 from sublayer.objective.supervised.answering import (
     Answerer,
     chosen_task,
+    cut_examples,
+    mark_cut,
     model_rule,
     unprepared_part,
 )
@@ -48,8 +53,10 @@ def answer_together(
     called = names or [f"model {number}" for number, _ in enumerate(models, 1)]
     for part in parts:
         _check_same(models, called, part.task.name)
-    answers = [_answers(model, parts, batch, progress) for model in models]
-    return combine(parts, answers, mean_threshold(answers))
+    found = [_answers(model, parts, batch, progress) for model in models]
+    answers = [each for each, _ in found]
+    is_cut = np.logical_or.reduce([cut for _, cut in found])
+    return mark_cut(combine(parts, answers, mean_threshold(answers)), is_cut)
 
 
 class TogetherAnswerer(Answerer):
@@ -101,9 +108,10 @@ def _check_same(models: Sequence[Transformer], names: Sequence[str], name: str |
 
 def _answers(
     model: Transformer, parts: Sequence[TaskPart], batch: int | None, progress: Progress
-) -> MemberAnswers:
+) -> tuple[MemberAnswers, Bools]:
+    """Return the answers of a model, and which examples were cut to what it reads."""
     own = [unprepared_part(model, part.task, part.examples, part.published) for part in parts]
     spec = replace(model.task, tasks=tuple(dict.fromkeys(part.task for part in parts)))
     split = task_split("test", own, model.tokenizer, objective_of(spec))
     rule = replace(model_rule(model, split), n_rows=batch)
-    return answers_of(model, split, rule, spec, progress)
+    return answers_of(model, split, rule, spec, progress), cut_examples(split, rule)

@@ -1,0 +1,121 @@
+"""Values as Python's libraries hold them (numpy, pandas, polars, pyarrow), as plain ones."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
+from os import PathLike, fspath
+from typing import Any
+
+from sublayer.errors import DataError
+
+_MISSING = ("NAType", "NaTType")
+"""The types of pandas' missing values, which are in no comparison equal or unequal."""
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is none: None, NaN of any type, or pandas' NA and NaT."""
+    if isinstance(value, Real | Decimal):
+        return math.isnan(value)
+    return value is None or type(value).__name__ in _MISSING
+
+
+def plain(value: Any) -> Any:
+    """Return a value as numbers, texts, lists and dicts: numpy's, pandas' and paths are converted.
+
+    Missing values of pandas become None; what is of no such kind is returned unchanged.
+    """
+    if isinstance(value, str):
+        return str(value)  # numpy's texts are a subclass
+    if isinstance(value, PathLike):
+        return fspath(value)
+    if isinstance(value, Mapping):
+        return {plain(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+    if type(value).__name__ in _MISSING:
+        return None
+    convert = getattr(value, "tolist", None) or getattr(value, "as_py", None)
+    return plain(convert()) if callable(convert) else value
+
+
+def table_rows(table: Any) -> list[Mapping[str, Any]] | None:
+    """Return the rows of a DataFrame, an Arrow table, a dict of columns or a list of mappings.
+
+    None for what is none of these. Raises DataError for columns of one name, or of other lengths.
+    """
+    if isinstance(table, PathLike):
+        return None
+    if hasattr(table, "to_dicts"):  # polars
+        return list(table.to_dicts())
+    if hasattr(table, "to_pylist") and hasattr(table, "schema"):
+        names = list(table.schema.names)
+        _check_names(names)
+        return list(table.to_pylist())
+    if hasattr(table, "to_dict") and hasattr(table, "columns"):  # pandas
+        names = [str(name) for name in table.columns]
+        _check_names(names)
+        columns = (table.iloc[:, at].tolist() for at in range(len(names)))
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    if isinstance(table, Mapping):
+        return _rows_of_columns(table)
+    if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
+        return list(table)
+    return None
+
+
+def given_rows(rows: Any) -> Iterable[Any]:
+    """Return rows one by one, of a table of :func:`table_rows`, a Series, an array or any iterable.
+
+    A row is a text, a list, a mapping, or None for a missing value. Raises DataError for what holds
+    no rows.
+    """
+    if isinstance(rows, str | bytes | PathLike):
+        what = "one text" if isinstance(rows, str) else type(rows).__name__
+        raise DataError(f"rows is {what}: give a list of texts, such as [text]")
+    table = table_rows(rows)
+    if table is not None:
+        return map(plain, table)
+    try:
+        return map(_row, rows)
+    except TypeError:
+        raise DataError(
+            f"rows is {type(rows).__name__}, which holds no rows: give a list of texts, of tuples "
+            "or of mappings, or a DataFrame"
+        ) from None
+
+
+def _row(row: Any) -> Any:
+    if isinstance(row, tuple) and hasattr(row, "_asdict"):
+        return plain(row._asdict())
+    if hasattr(row, "to_dict") and hasattr(row, "index"):  # a row of a DataFrame
+        values = row.to_dict()
+        return plain(values if all(isinstance(key, str) for key in values) else [*values.values()])
+    if hasattr(row, "keys") and not isinstance(row, Mapping):  # of a database
+        row = dict(row)
+    return None if is_missing(row) else plain(row)
+
+
+def _rows_of_columns(columns: Mapping[Any, Any]) -> list[Mapping[str, Any]]:
+    lists: dict[str, Sequence[Any]] = {}
+    for name, values in columns.items():
+        listed = plain(values)
+        if hasattr(listed, "__iter__") and not isinstance(listed, str | bytes | Mapping):
+            listed = list(listed)
+        if not isinstance(listed, list):
+            raise DataError(
+                f"rows is a mapping whose {name!r} is {type(values).__name__}, not a column: give "
+                "a list of mappings, such as [row], or a mapping of names to lists"
+            )
+        lists[str(name)] = listed
+    lengths = {name: len(values) for name, values in lists.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} {n:,}" for name, n in lengths.items())
+        raise DataError(f"the columns are of different lengths: {listed}: give one value a row")
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def _check_names(names: Sequence[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"the table has several columns {twice!r}: rename all but one")
