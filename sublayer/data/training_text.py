@@ -23,7 +23,7 @@ _WINDOW_BYTES = 1 << 20
 _SEARCHED_BYTES = 64 << 10
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
 """Parts of a text, and bytes of each, that are encoded to see what a tokenizer keeps."""
-_WORD_CHARACTERS = 16
+_WORD_CHARACTERS, _SHOWN_CHARACTERS = 16, 8
 _KNOWN = 999 / 1000
 """Share of a text's characters that a tokenizer knows at least without a word."""
 _VERSION = 1
@@ -175,11 +175,11 @@ def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, tra
     n_characters = sum(len(word) * n_times for word, n_times in words.items())
     known = 1 - unknown.total() / max(1, n_characters)
     if known < _KNOWN:
-        first = ", ".join(word for word, _ in unknown.most_common(3))
+        first = ", ".join(word[:_SHOWN_CHARACTERS] for word, _ in unknown.most_common(3))
         note(
             f"{shown}: the {tokenizer.kind} tokenizer knows {known:.1%} of the characters: "
-            f"the others, as in {first}, are one unknown id. A larger vocabulary that is trained "
-            "on such text, or data.tokenizer = bytes or bpe, knows them"
+            f"others, as in {first}, are one unknown id. A larger vocabulary that is trained on "
+            "such text, or data.tokenizer = bytes or bpe, knows them"
         )
     changed = Counter({word: words[word] for word, form in written.items() if form != word})
     if not trains or not changed:

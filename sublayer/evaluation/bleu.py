@@ -99,10 +99,10 @@ def reference_lines(
     return Lines(texts, words, _word_rule(tokenizer, tokens), _tokens(tokenizer, tokens))
 
 
-def score_translations(
+def count_translations(
     translations: Lines, references: Lines, *, lowercase: bool, compounds: bool = False
-) -> dict[str, Score]:
-    """Score translations by all that is reported.
+) -> dict[str, LineCounts]:
+    """Count by lines what all reported scores of translations are computed from.
 
     bleu: of words after the rules of the target's language, or between spaces where it has none, as
     its signature says beside sacreBLEU's own; of a language without spaces those of sacreBLEU's
@@ -114,17 +114,6 @@ def score_translations(
 
     Raises DataError as ``check_lines`` does, ConfigError where sacrebleu is not installed.
     """
-    counted = count_translations(translations, references, lowercase=lowercase, compounds=compounds)
-    scores = {}
-    for name, counts in counted.items():
-        scores[name] = Score(counts.value, counts.signature)
-    return scores
-
-
-def count_translations(
-    translations: Lines, references: Lines, *, lowercase: bool, compounds: bool = False
-) -> dict[str, LineCounts]:
-    """Count by lines what ``score_translations`` computes its scores from; raise as it does."""
     ours, theirs = translations.words, references.words
     more = [each.words for each in references.more]
     counts = {"bleu": _count_words("bleu", ours, theirs, references.rule, lowercase, more)}

@@ -66,7 +66,7 @@ def test_bleu_has_the_words_of_the_target_language(tmp_path, language):
     tokenizer = BilingualTokenizer(words, LanguageRules("en"), side)
     pairs = [PairText("-", text, "-", text) for text in references]
     lines = bleu.translated_lines(tokenizer.encode_target(texts), tokenizer, asked)
-    found = bleu.score_translations(
+    found = bleu.count_translations(
         lines, bleu.reference_lines(pairs, tokenizer, asked), lowercase=False
     )
     score = found["sacrebleu"]
@@ -119,10 +119,10 @@ def test_compounds_are_split_as_the_released_script_does():
     assert found["bleu_compounds"].counts.tolist() == expected.counts.tolist()
     assert expected.counts[0, :2].tolist() == [6, 4]  # words of both
     texts = lines("the well-known man of to-day ."), lines("the well-known men of to-day .")
-    scores = bleu.score_translations(*texts, lowercase=False, compounds=True)
+    scores = bleu.count_translations(*texts, lowercase=False, compounds=True)
     assert scores["bleu_compounds"].value > scores["bleu"].value
     assert scores["bleu_compounds"].signature == f"{scores['bleu'].signature}|compounds:split"
-    assert "bleu_compounds" not in bleu.score_translations(*texts, lowercase=False)
+    assert "bleu_compounds" not in bleu.count_translations(*texts, lowercase=False)
 
 
 def test_words_that_were_divided_at_hyphens_are_scored_whole():
@@ -138,7 +138,7 @@ def test_words_that_were_divided_at_hyphens_are_scored_whole():
     (ids,) = tokenizer.encode_target([target])
     assert bleu.scored_words([ids], tokenizer) == [expected]
     texts = bleu.translated_lines([ids], tokenizer), bleu.reference_lines([pair], tokenizer)
-    found = bleu.score_translations(*texts, lowercase=False)["bleu"]
+    found = bleu.count_translations(*texts, lowercase=False)["bleu"]
     assert found.value == pytest.approx(100.0) and found.signature.endswith("|words:moses")
 
 

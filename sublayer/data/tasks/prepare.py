@@ -1,7 +1,7 @@
 """From the tasks that ``[data]`` names to splits: located, read, divided, encoded, stored."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,11 @@ from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.paths import expanded
 from sublayer.system.stages import stage
+from sublayer.tasks.example import Example
 from sublayer.tasks.own_table.task import NAME
 
-_SAMPLED_ROWS = 500
-"""Rows of a table that are encoded to see what a tokenizer keeps of it."""
+SAMPLED_ROWS = 500
+"""Rows of a table, about, that are encoded to see what a tokenizer keeps of it."""
 
 
 def prepare_tasks(
@@ -200,15 +201,19 @@ def _note_losses(files: TaskFiles, division: Division, tokenizer: Tokenizer) -> 
     split, chosen = division.trained
     n_rows = len(files.read(split).examples)
     numbers = np.arange(n_rows) if chosen is None else np.flatnonzero(chosen)
-    some = numbers[:: max(1, len(numbers) // _SAMPLED_ROWS)].tolist()
-    note_losses("the table", _texts(files, split, some), tokenizer, trains=True)
+    examples = files.read(split).examples
+    some = [examples[n] for n in numbers[:: max(1, len(numbers) // SAMPLED_ROWS)].tolist()]
+    texts = texts_of(some, has_answers=files.task.kind == "text")
+    note_losses("the table", texts, tokenizer, trains=True)
 
 
-def _texts(files: TaskFiles, split: str, numbers: Sequence[int]) -> list[bytes]:
-    examples = [files.read(split).examples[number] for number in numbers]
-    texts = [text for each in examples for text in (*each.fields.values(), *each.choices)]
-    if files.task.kind == "text":
-        texts += [answer.text for each in examples for answer in each.answers]
+def texts_of(examples: Iterable[Example], *, has_answers: bool = False) -> list[bytes]:
+    """Return the texts of examples, a line each: fields, choices, and answers if they are read."""
+    texts = []
+    for example in examples:
+        texts += [*example.fields.values(), *example.choices]
+        if has_answers:
+            texts += [answer.text for answer in example.answers]
     return [f"{text}\n".encode() for text in texts]
 
 
@@ -224,7 +229,11 @@ def _tokenizer(
     for own_files, division in zip(files, divisions, strict=True):
         split, chosen = division.trained
         assert chosen is not None, "what is trained on is chosen"
-        texts += _texts(own_files, split, np.flatnonzero(chosen).tolist())
+        examples = own_files.read(split).examples
+        texts += texts_of(
+            (examples[number] for number in np.flatnonzero(chosen).tolist()),
+            has_answers=own_files.task.kind == "text",
+        )
     with stage(f"training a {kind} tokenizer on the training examples"):
         return train_tokenizer(
             kind,

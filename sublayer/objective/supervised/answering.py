@@ -9,10 +9,11 @@ from sublayer.data.arrays import Bools
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.marks import find_marks
-from sublayer.data.tasks.prepare import task_split
+from sublayer.data.tasks.prepare import SAMPLED_ROWS, task_split, texts_of
 from sublayer.data.tasks.span_encoding import WindowRule
 from sublayer.data.tasks.span_examples import SpanExamples
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
+from sublayer.data.training_text import note_losses
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.transformer import Transformer
@@ -67,6 +68,7 @@ class Answerer:
                 f"{self.task.title} is answered with probabilities, and nothing is written: leave "
                 "out --beam, --temperature, --top-k, --top-p and --seed"
             )
+        self._has_read = False
 
     @property
     def is_written(self) -> bool:
@@ -91,6 +93,10 @@ class Answerer:
         if not examples:
             return []
         model = self._model
+        if not self._has_read:
+            self._has_read = True
+            some = examples[:: max(1, len(examples) // SAMPLED_ROWS)]
+            note_losses("the rows", texts_of(some), model.tokenizer, trains=False)
         part = unprepared_part(model, self.task, examples, "test")
         split = task_split("test", [part], model.tokenizer, objective_of(self.spec))
         rule = replace(model_rule(model, split), n_rows=self._batch)
