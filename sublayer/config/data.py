@@ -86,7 +86,8 @@ class DataConfig(PairFields, TaskFields, TextFields):
         None,
         "Whether the vocabulary that is trained keeps the characters of a text as they are "
         "written; false, as ALBERT and BERT were published, makes é e, ば は and １ 1: marks are "
-        "stripped, and unigram reads by SentencePiece's NFKC.",
+        "stripped, and unigram reads by SentencePiece's NFKC; moses-bpe, as Macaron BERT's, "
+        "makes punctuation plain.",
         derived="true; published rules of wikipedia, bookcorpus and c4, where no path and no task "
         "is named",
         needs={"tokenizer": LETTERED_TOKENIZERS},

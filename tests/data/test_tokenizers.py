@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.config.data import DataConfig
+from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS
 from sublayer.data.prepare import prepare, prepare_tokenizer
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES
@@ -319,10 +320,10 @@ LANGUAGES = {
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_character_of_a_language_is_lost_unless_asked(tmp_path, language):
     text = LANGUAGES[language]
-    for kind in ("bytes", "characters", "bpe", "word-bpe", "unigram", "sentinels", "wordpiece"):
+    for kind in KINDS.keys() - {"gpt1-bpe", "transformers"}:
         name, size = NAMED.get(kind, kind), None if kind in ("bytes", "characters") else 700
         sentinels = {"sentinels": 9} if kind == "sentinels" else {}
-        for lowers in {False, name in ("unigram", "wordpiece")}:
+        for lowers in {False, name in LETTERED_TOKENIZERS}:
             rules = {"keep_accents": True, "lowercase": lowers, **sentinels}
             tokenizer = train_tokenizer(name, [text.encode()], vocab_size=size, **rules)
             ids = tokenizer.encode(text.encode())

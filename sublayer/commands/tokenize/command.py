@@ -100,7 +100,8 @@ KeepAccentsOption = Annotated[
     bool | None,
     typer.Option(
         "--keep-accents/--strip-accents",
-        help="Whether unigram and wordpiece keep characters as they are written, or é becomes e. "
+        help="Whether unigram, wordpiece and moses-bpe keep characters as they are written, or é "
+        'becomes e and “ ". '
         "Default: kept (see `sublayer fields data.keep_accents`).",
     ),
 ]
@@ -108,7 +109,7 @@ LowercaseOption = Annotated[
     bool | None,
     typer.Option(
         "--lowercase/--keep-capitals",
-        help="Whether unigram and wordpiece lower capitals. Default: as ALBERT and BERT do, they "
+        help="Whether unigram, wordpiece and moses-bpe lower capitals. Default: as published, they "
         "do, and with --sentinels they do not.",
     ),
 ]
@@ -169,7 +170,7 @@ def command(
         raise ConfigError("--differences are of a tokenizer of GPT-1's kind: name it, or a run")
     if kind not in LETTERED_TOKENIZERS and not (keep_accents is lowercase is None):
         raise ConfigError(
-            f"--keep-accents and --lowercase are of {' and '.join(LETTERED_TOKENIZERS)}, and "
+            f"--keep-accents and --lowercase are of {', '.join(LETTERED_TOKENIZERS)}, and "
             f"--kind is {kind}: leave them out"
         )
     target = _new_file(out)

@@ -54,7 +54,7 @@ class PairFields(Table):
     lowercase: bool | None = field(
         None,
         "Whether capitals are lowered: of pairs in both languages, of any other text by the "
-        "vocabulary of unigram or wordpiece that is trained.",
+        "vocabulary of unigram, wordpiece or moses-bpe that is trained.",
         derived="false of pairs and of a vocabulary with sentinels (T5's); true, as ALBERT and "
         "BERT were published, of others",
     )

@@ -24,7 +24,7 @@ TOKENIZER_SUFFIXES = (".json", ".model", ".txt")
 TRAINED_TOKENIZERS = tuple(name for name in TOKENIZERS if name != "bytes")
 """Those that learn their vocabulary from the training split."""
 
-LETTERED_TOKENIZERS = ("unigram", "wordpiece")
+LETTERED_TOKENIZERS = ("unigram", "wordpiece", "moses-bpe")
 """Those that are trained with or without marks and capitals."""
 
 Normalization = Literal["published", "transformers"]

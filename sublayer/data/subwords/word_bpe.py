@@ -1,8 +1,9 @@
 """BPE with end-of-word pieces on whitespace-separated words: subword-nmt's kind of vocabulary."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from sublayer.data.tokenizers.base import (
 from sublayer.data.tokenizers.words import encode_words
 from sublayer.errors import ConfigError, DataError
 
+NO_RULES: Mapping[str, bool] = MappingProxyType({})
 SplitWords = Callable[[str], list[list[str]]]
 
 APART = "0.1"
@@ -50,12 +52,17 @@ class WordBpeTokenizer(Tokenizer):
 
     kind = "word-bpe"
     specials: ClassVar[tuple[str, ...]] = ("<s>", "<pad>", "</s>", "<unk>")
+    rule_names: ClassVar[tuple[str, ...]] = ()
+    """Rules for text that a vocabulary may be trained with."""
     is_lossless = False
     has_words = True
 
-    def __init__(self, merges: Merges, codes: str | None = None) -> None:
+    def __init__(
+        self, merges: Merges, codes: str | None = None, rules: Mapping[str, bool] = NO_RULES
+    ) -> None:
         self._merges = merges
         self._codes = codes
+        self._rules = dict(rules)
         n_specials = len(self.specials)
         self.vocab_size = n_specials + len(merges.pieces)
         self.special_ids = tuple(range(n_specials))
@@ -81,14 +88,20 @@ class WordBpeTokenizer(Tokenizer):
 
     @classmethod
     def train(
-        cls, texts: Iterable[bytes], *, vocab_size: int | None = None, n_merges: int | None = None
+        cls,
+        texts: Iterable[bytes],
+        *,
+        vocab_size: int | None = None,
+        n_merges: int | None = None,
+        rules: Mapping[str, bool] = NO_RULES,
     ) -> Self:
         """Train ``n_merges``, or as many as ``vocab_size``, which counts every id, allows.
 
-        Short texts may hold fewer. Raises ConfigError where the characters of the text do not fit
+        ``rules``, by the names of ``rule_names``, replace those for text. Short texts may hold
+        fewer. Raises ConfigError where the characters of the text do not fit
         in; NotUtf8, a DataError, where a text is not UTF-8; DataError where there is no text.
         """
-        divide = cls.words_of()
+        divide = cls.words_of(rules)
         words = count_words(line for text in texts for line in divide(decode_utf8(text)))
         alphabet = alphabet_of(words)
         if not alphabet:
@@ -103,7 +116,7 @@ class WordBpeTokenizer(Tokenizer):
             n_merges = vocab_size - least
         assert n_merges is not None, "the number of merges is given, or follows from the size"
         merges = train_merges(words, alphabet, n_merges=n_merges, marks=Marks(end=END))
-        return cls(merges)
+        return cls(merges, rules=rules)
 
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> Self:
@@ -124,7 +137,10 @@ class WordBpeTokenizer(Tokenizer):
         if len(distinct) < len(pieces) or not has_all:
             raise DataError("its merges do not make its pieces: it is damaged")
         pairs = tuple((left, right) for left, right in merges)
-        return cls(Merges(tuple(pieces), pairs), codes)
+        rules = {name: content[name] for name in cls.rule_names if name in content}
+        if not all(isinstance(value, bool) for value in rules.values()):
+            raise DataError(f"its {' and '.join(rules)} must be true or false: it is damaged")
+        return cls(Merges(tuple(pieces), pairs), codes, rules)
 
     def encode(self, text: bytes) -> TokenIds:
         """Encode UTF-8; raise NotUtf8, a DataError, at the first byte that is not."""
@@ -157,6 +173,7 @@ class WordBpeTokenizer(Tokenizer):
             "version": VERSION,
             "kind": self.kind,
             **codes,
+            **self._rules,
             "pieces": list(self._merges.pieces),
             "merges": [list(merge) for merge in self._merges.merges],
         }
@@ -182,13 +199,13 @@ class WordBpeTokenizer(Tokenizer):
         return self._codes == APART
 
     @classmethod
-    def words_of(cls) -> SplitWords:
+    def words_of(cls, rules: Mapping[str, bool] = NO_RULES) -> SplitWords:
         """Return what splits a text into the words of its lines."""
         return _by_whitespace
 
     @cached_property
     def _divide(self) -> SplitWords:
-        return self.words_of()
+        return self.words_of(self._rules)
 
 
 def _by_whitespace(text: str) -> list[list[str]]:

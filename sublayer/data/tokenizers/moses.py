@@ -1,11 +1,11 @@
 """Moses' rules for text, and Macaron BERT's vocabulary, which is made of what they give."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import ClassVar
 from unicodedata import category
 
-from sublayer.data.subwords.word_bpe import SplitWords, WordBpeTokenizer
+from sublayer.data.subwords.word_bpe import NO_RULES, SplitWords, WordBpeTokenizer
 from sublayer.errors import ConfigError
 
 SPECIALS = ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")
@@ -15,7 +15,8 @@ SPECIALS = ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")
 class MosesTokenizer(WordBpeTokenizer):
     """BPE with end-of-word pieces on Moses tokens, line by line; lower case alone.
 
-    Punctuation is normalised and divided from words by Moses' rules for English, without escapes.
+    Punctuation is normalised and divided from words by Moses' rules for English, without escapes;
+    with the rule ``keep_accents`` it is divided alone, without ``lowercase`` capitals stay.
     Source: Lu et al. 2019, as released (zhuohan123/macaron-net, ``bert``).
 
     Training and encoding raise ConfigError without sacremoses; decoding does not.
@@ -23,11 +24,13 @@ class MosesTokenizer(WordBpeTokenizer):
 
     kind = "moses-bpe"
     specials: ClassVar[tuple[str, ...]] = SPECIALS
+    rule_names: ClassVar[tuple[str, ...]] = ("keep_accents", "lowercase")
 
     @classmethod
-    def words_of(cls) -> SplitWords:
+    def words_of(cls, rules: Mapping[str, bool] = NO_RULES) -> SplitWords:
         """Return what splits a text into the words of its lines."""
-        moses = Moses("en", normalizes=True, lowers=True)
+        keeps, lowers = rules.get("keep_accents", False), rules.get("lowercase", True)
+        moses = Moses("en", normalizes=not keeps, lowers=lowers)
         return lambda text: [moses.tokens(line) for line in text.split("\n")]
 
 

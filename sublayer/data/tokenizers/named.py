@@ -59,10 +59,11 @@ def train_tokenizer(
     counts every id; unset, it is 8192 for bpe, 10,000 for word-bpe, 30,000 for unigram and
     wordpiece, what 32,640 merges make for moses-bpe and 40,000 for gpt1-bpe, and every character
     for characters. ``merges`` counts those of word-bpe, moses-bpe and gpt1-bpe instead, where no
-    size is given. ``keep_accents`` and ``lowercase`` are of unigram and wordpiece, where None means
-    as published: ALBERT's and BERT's strip marks and lower capitals, T5's, with ``sentinels``,
-    which other kinds do not have, does neither. Other kinds ignore both. ``normalization`` names
-    the text rules of gpt1-bpe, the published ones unless set.
+    size is given. ``keep_accents`` and ``lowercase`` are of unigram, wordpiece and moses-bpe, where
+    None means as published: ALBERT's and BERT's strip marks and lower capitals, Macaron BERT's
+    makes punctuation plain and lowers them, T5's, with ``sentinels``, which other kinds do not
+    have, does neither. Other kinds ignore both. ``normalization`` names the text rules of gpt1-bpe,
+    the published ones unless set.
 
     Raises ConfigError for an unknown kind, a size that is too small or a library that is not
     installed; DataError for texts that are not UTF-8 where the kind is neither bytes nor bpe, and
@@ -101,7 +102,9 @@ def train_tokenizer(
         return WordBpeTokenizer.train(texts, vocab_size=size)
     if kind == "moses-bpe":
         n_merges = DEFAULT_MERGES[kind] if merges is None else merges
-        return MosesTokenizer.train(texts, vocab_size=vocab_size, n_merges=n_merges)
+        letters = {"keep_accents": keep_accents, "lowercase": lowercase}
+        rules = {name: value for name, value in letters.items() if value is not None}
+        return MosesTokenizer.train(texts, vocab_size=vocab_size, n_merges=n_merges, rules=rules)
     if kind == GPT1:
         return train_gpt1(
             texts,

@@ -44,7 +44,7 @@ BEAM_OPTIONS = {
 }
 """Options of commands that translate, and the settings of the beam that they give."""
 _DEFAULT_SENTENCES = 32
-_FEWEST_WORDS = 2
+_FEWEST_WORDS = 3
 """Words of a reference, in the mean, below which BLEU says little."""
 _LABELS = {
     "bleu": "BLEU of words",
