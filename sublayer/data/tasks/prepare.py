@@ -199,9 +199,8 @@ def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) ->
 
 def _note_losses(files: TaskFiles, division: Division, tokenizer: Tokenizer) -> None:
     split, chosen = division.trained
-    n_rows = len(files.read(split).examples)
-    numbers = np.arange(n_rows) if chosen is None else np.flatnonzero(chosen)
     examples = files.read(split).examples
+    numbers = np.arange(len(examples)) if chosen is None else np.flatnonzero(chosen)
     some = [examples[n] for n in numbers[:: max(1, len(numbers) // SAMPLED_ROWS)].tolist()]
     texts = texts_of(some, has_answers=files.task.kind == "text")
     note_losses("the table", texts, tokenizer, trains=True)
