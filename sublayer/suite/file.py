@@ -124,8 +124,8 @@ def _check_group(path: Path, group: TasksTable) -> None:
     for name in group.names:
         if name not in TASKS:
             raise ConfigError(
-                f"suite {path}: {name:.60} is no task{nearest_hint(name, tuple(TASKS))}: "
-                "`sublayer tasks` lists them"
+                f"suite {path}: {name:.60} is no task; `sublayer tasks` lists them"
+                f"{nearest_hint(name, tuple(TASKS))}"
             )
     if group.preset not in preset_names():
         raise ConfigError(

@@ -105,8 +105,8 @@ def check_tasks(tasks: Sequence[str]) -> None:
     for name in tasks:
         if name not in TASKS:
             raise ConfigError(
-                f"{name} is no task, and no file or folder is there of that name; `sublayer tasks` "
-                f"lists the tasks{nearest_hint(name, tuple(TASKS))}"
+                f"{name} is no task, and no table is there of that name; `sublayer tasks` lists "
+                f"the tasks{nearest_hint(name, tuple(TASKS))}"
             )
     if not tasks:
         raise ConfigError(

@@ -143,8 +143,8 @@ def _stages(
     for name in _names(table):
         if name not in TASKS:
             raise ConfigError(
-                f"{path.stem}: {name} is no task{nearest_hint(name, tuple(TASKS))}: "
-                "`sublayer tasks` lists them"
+                f"{path.stem}: {name} is no task; `sublayer tasks` lists them"
+                f"{nearest_hint(name, tuple(TASKS))}"
             )
     if not kinds and not table.name:
         raise ConfigError(f"{path.stem}: a stage that goes on with a text needs a name")
