@@ -154,7 +154,7 @@ def test_two_processes_find_what_one_finds(evaluate, place, tmp_path):
 
 
 @pytest.mark.parametrize("message, suite", {
-    "sst3 is no task; `sublayer tasks` lists them: did you mean sst2?": TASK.replace("sst2", "sst3"),
+    "`sublayer tasks` lists them: did you mean sst2?": TASK.replace("sst2", "sst3"),
     "dec has no head that answers SST-2": TASK, "asks for nothing": 'title = "Nothing"',
     "task sst2 stands there twice": TASK + TASK,
     "a suite downloads nothing": TASK.replace('data = "glue"', ""), "set is of fine-tuning": TUNED,
