@@ -35,7 +35,7 @@ class Filling:
     """What stands in the mask's place, without white space around it."""
     probability: float
     """Of an encoder: of the token among all of the vocabulary, the other masks unfilled. Of a T5:
-    of the tokens that it wrote for this gap, given those before."""
+    of all that hypotheses of a beam write which fill the gap so, at least."""
     completed: str
     """The whole text: by an encoder with the likeliest fillings of all other masks, by a T5 with
     those that it wrote beside this one."""

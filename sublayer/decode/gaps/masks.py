@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import torch
 
@@ -29,8 +30,8 @@ def fill_masks(model: Transformer, text: str, n: int = 5) -> list[list[Filling]]
     A mask is written ``[MASK]``, ``<mask>`` or as the model's vocabulary calls it. An encoder
     fills each with one token, given all others masked (Devlin et al. 2019, sec. 3.1), never with a
     special one. A T5 (Raffel et al. 2020, sec. 3.1.4) fills each with any number of tokens, also
-    where the text has ``<extra_id_0>`` and so on: a beam of ``n`` is searched, and fillings that
-    several hypotheses share are listed once.
+    where the text has ``<extra_id_0>`` and so on: a beam of ``n`` is searched, and the
+    probability is that of all its hypotheses that fill the gap so.
 
     Raises ConfigError where the text has no mask or is longer than the model reads, the model is of
     another kind, has no tokenizer or its tokenizer no mask, or predicts no tokens.
@@ -71,11 +72,15 @@ def _by_gaps(model: EncoderDecoder, tokenizer: Tokenizer, text: str, n: int) -> 
         text = parts[0] + "".join(map("".join, zip(gaps, parts[1:], strict=True)))
     completions = fill_gaps(model, text, FillSettings(beam=n))
     found: list[dict[str, Filling]] = [{} for _ in completions[0].gaps]
-    for completion in completions:
+    for completion in completions:  # the likeliest first
         for fillings, gap in zip(found, completion.gaps, strict=True):
-            if gap.score is not None:
-                filling = Filling(gap.text.strip(), math.exp(gap.score), completion.text)
-                fillings.setdefault(filling.text, filling)
+            if gap.score is None:
+                continue
+            filling = fillings.get(gap.text.strip())
+            if filling is None:
+                filling = Filling(gap.text.strip(), 0.0, completion.text)
+            probability = filling.probability + math.exp(completion.score)
+            fillings[filling.text] = replace(filling, probability=probability)
     return [sorted(each.values(), key=lambda filling: -filling.probability) for each in found]
 
 
