@@ -23,6 +23,7 @@ from sublayer.files.checkpoints import (
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
 from sublayer.model.build import compose
+from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_config
 from sublayer.model.transformer import Transformer
 from sublayer.system.machine import check_device
@@ -36,6 +37,7 @@ RECIPE_NAME, MODEL_NAME, CHECKPOINTS_NAME, TOKENIZER_NAME = (
     "tokenizer.json",
 )
 
+_TRIED_TOKENS = 8
 _log = logging.getLogger(__name__)
 
 
@@ -57,6 +59,7 @@ def load(
 
     Raises CheckpointError where there is no such model, or it is damaged, or of another format;
     ConfigError for a device that is not there, or fewer checkpoints than are asked for.
+    CheckpointError also where what it computes is not finite (``check_outputs``).
     """
     with stage(f"loading {path}"):
         if average is None:
@@ -69,7 +72,8 @@ def load(
             model = model.to(dtype)
         model.tokenizer = _tokenizer_in(folder, model.config)
         model.task = load_task(folder)
-    return model.eval()
+        check_outputs(model.eval(), str(path))
+    return model
 
 
 def load_untokenized(folder: Path, device: str | torch.device = "cpu") -> Transformer:
@@ -80,6 +84,26 @@ def load_untokenized(folder: Path, device: str | torch.device = "cpu") -> Transf
     """
     config, tensors = load_weights(folder, device=str(check_device(device)))
     return _with_weights(config, tensors).eval()
+
+
+@torch.inference_mode()
+def check_outputs(model: Transformer, name: str) -> None:
+    """Raise CheckpointError where a model's outputs for a few tokens are not finite.
+
+    So they are where weights are so large that products overflow. ``name`` is the model's.
+    """
+    device = model.embedding.weight.device
+    n_tokens = min(_TRIED_TOKENS, model.config.max_len or _TRIED_TOKENS)
+    tokens = torch.arange(n_tokens, device=device)[None] % model.config.vocab_size
+    target = {"target": tokens} if isinstance(model, EncoderDecoder) else {}
+    if all(output.isfinite().all() for output in model(tokens, **target).values()):
+        return
+    largest = {key: float(value.abs().max()) for key, value in model.named_parameters()}
+    key = max(largest, key=largest.__getitem__)
+    raise CheckpointError(
+        f"{name}: what the model computes is not finite, with numbers up to {largest[key]:.3g} in "
+        f"{key}: its run failed, or the file is damaged; take another checkpoint"
+    )
 
 
 def load_model_tokenizer(folder: Path) -> Tokenizer | None:

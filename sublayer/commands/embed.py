@@ -16,7 +16,7 @@ from sublayer.commands.shared.base import (
 from sublayer.config.limits import MOST_ROWS
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.lines import decoded, read_lines
+from sublayer.files.lines import text_lines
 from sublayer.files.paths import as_typed, expanded
 from sublayer.files.storage import new_file
 from sublayer.system.stages import display, stage
@@ -104,7 +104,7 @@ def _lines(file: Path) -> list[str]:
     path = expanded(file)
     if path.is_dir():
         raise DataError(f"{file} is a folder: name a file of lines")
-    lines = [decoded(path, line, data).rstrip("\r\n") for line, data in read_lines(path)]
+    lines = text_lines(path)
     if not lines:
         raise DataError(f"{file} has no lines: there is nothing to embed")
     return lines

@@ -7,6 +7,7 @@ from typing import Any
 
 from sublayer.files.cache_folder import replacing
 from sublayer.files.paths import resolved
+from sublayer.files.storage import open_file
 
 _LARGE_BYTES = 64 << 20
 _DIGEST_CHARACTERS = 64
@@ -44,5 +45,5 @@ def file_digest(path: Path, cache: Path) -> str:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,7 +12,7 @@ from sublayer.decode.fixed_step import FixedStepper
 from sublayer.decode.lstm_step import LstmStepper
 from sublayer.decode.replay import pays, record
 from sublayer.decode.step import Stepper
-from sublayer.errors import ConfigError
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.context.cache import Cache
 from sublayer.model.decoder import Decoder
 from sublayer.model.lstm import Lstm
@@ -54,12 +54,19 @@ class Sampling:
         """Sample a token for each row, or take the most probable one.
 
         Probabilities are computed in float64. The generator is on the device of the logits; greedy
-        choices leave it as it is.
+        choices leave it as it is. Raises CheckpointError where logits on a CPU are not finite.
         """
+        top = logits.amax(-1, keepdim=True)
+        # Another device is not waited for: models that overflow everywhere are not loaded.
+        if top.device.type == "cpu" and not top.isfinite().all():
+            raise CheckpointError(
+                "the model's logits are not finite behind this text: its weights are too large; "
+                "take another checkpoint"
+            )
         if self.temperature == 0.0:
             return logits.argmax(-1)
         # At most 0, so that no temperature overflows.
-        logits = logits.double() - logits.amax(-1, keepdim=True)
+        logits = logits.double() - top
         logits = self._keep_top_k(logits / self.temperature)
         probabilities = self._keep_top_p(torch.softmax(logits, -1))
         return torch.multinomial(probabilities, 1, generator=generator)[:, 0]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import overload
 
 from sublayer.errors import DataError
+from sublayer.files.storage import open_regular
 
 _BLOCK_BYTES = 1 << 20
 
@@ -22,7 +23,7 @@ class FileText:
         self._path = path
         self._start = start
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-        self._descriptor = os.open(path, flags)
+        self._descriptor = open_regular(path, flags)
         end = os.fstat(self._descriptor).st_size if stop is None else stop
         self._n_bytes = end - start
 

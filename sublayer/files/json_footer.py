@@ -10,6 +10,8 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from sublayer.files.storage import open_file
+
 _MAGIC = b"SUBLAYER"
 _TAIL = struct.Struct("<Q32s8s")
 """What a file ends in: the description's length in bytes, its SHA-256, and the magic word."""
@@ -33,7 +35,7 @@ def read_description(path: Path) -> tuple[dict[str, Any], int]:
     anything else, or has a description that differs from its checksum; OSError without a file.
     """
     size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_file(path) as file:
         tail_start = max(0, size - _TAIL.size)
         file.seek(tail_start)
         tail = file.read()

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from shutil import disk_usage
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
 from sublayer.files.paths import as_typed
+from sublayer.files.storage import RegularFile, open_file
 from sublayer.system.memory import total_memory
 
 if sys.version_info >= (3, 14):
@@ -56,6 +57,8 @@ _FEWEST_BYTES = 8
 """Of fewer no encoding is guessed."""
 _UNPACKERS = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
 _BLOCK_BYTES = 1 << 20
+_HELD_LINE_BYTES = 1000
+"""What a line takes beside its bytes where all are held, as a row of a table."""
 _DAMAGED = (
     *(EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError, lzma.LZMAError, zipfile.BadZipFile),
     NotImplementedError,  # a zip of a method that is not there
@@ -81,6 +84,32 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     f"{path}, line {line}: longer than {_LONGEST_LINE >> 20} MiB, which no line is"
                 )
             yield line, data
+
+
+def held_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield lines as ``read_lines`` does, to who holds them all.
+
+    Raises DataError also where those of a compressed file take more than half of the memory.
+    """
+    most = _most_bytes() if path.suffix.lower() in _KINDS else sys.maxsize
+    held = 0
+    for line, data in read_lines(path):
+        held += len(data) + _HELD_LINE_BYTES
+        if held > most:
+            raise DataError(
+                f"{path} becomes more lines than half of the memory here holds, from line {line:,} "
+                "on: decompress it, and divide it into several"
+            )
+        yield line, data
+
+
+def text_lines(path: Path, most: int | None = None) -> list[str]:
+    """Return a file's lines, at most so many, as text without their ends.
+
+    Raises DataError as ``held_lines`` and ``decoded`` do.
+    """
+    lines = islice(held_lines(path), most)
+    return [decoded(path, line, data).rstrip("\r\n") for line, data in lines]
 
 
 def read_start(path: Path, n_bytes: int) -> bytes:
@@ -255,7 +284,7 @@ def archived_name(path: Path) -> str:
     Raises DataError where it has none or several, is encrypted, or is no such archive.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
             return _only_member(archive, path).filename
     except (zipfile.BadZipFile, NotImplementedError) as error:
         raise DataError(f"{path} is damaged zip ({error}): fetch or compress it again") from error
@@ -305,7 +334,7 @@ def _most_on_disk(folder: Path) -> int:
     return disk_usage(folder).free // 2
 
 
-class _Heard(io.FileIO):
+class _Heard(RegularFile):
     """A file, whose bytes are heard as they are read."""
 
     def __init__(self, path: Path, hear: Callable[[bytes], None] | None) -> None:

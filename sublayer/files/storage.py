@@ -9,12 +9,16 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import BufferedReader
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from sublayer.errors import SublayerError
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer as Buffer
+
+_NO_FILE = "it is a pipe or a device, not a file: write what it gives into a file"
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 _ABANDONED_S = 24 * 3600.0
 
@@ -28,17 +32,34 @@ def check_name(path: Path, error: type[SublayerError]) -> None:
         raise error(f"{shown} is not UTF-8: give another name") from None
 
 
-def open_file(path: Path) -> BufferedReader:
-    """Open a file for reading bytes, without waiting for anybody to write it.
+class RegularFile(FileIO):
+    """The bytes of a regular file, read without waiting for anybody to write it.
 
-    Raises OSError, also for pipes and devices, which may never end.
+    Raises OSError, also for pipes and devices, which may never end, and where the system has
+    nothing to give now, as of ``/proc/kmsg``.
     """
-    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115, the caller closes it
-    mode = os.fstat(file.fileno()).st_mode
-    if not stat.S_ISREG(mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is no file that stays", str(path))
-    return file
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, opener=open_regular)
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read at most ``size`` bytes, or all."""
+        data = super().read(size)
+        if data is None:
+            raise OSError(errno.EAGAIN, _NO_FILE, str(self.name))
+        return data
+
+    def readinto(self, buffer: "Buffer") -> int:
+        """Read into a buffer; return the number of bytes."""
+        n_bytes = super().readinto(buffer)
+        if n_bytes is None:
+            raise OSError(errno.EAGAIN, _NO_FILE, str(self.name))
+        return n_bytes
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a regular file for reading bytes; raise OSError as ``RegularFile`` does."""
+    return BufferedReader(RegularFile(path))
 
 
 def check_file(path: Path) -> None:
@@ -46,9 +67,14 @@ def check_file(path: Path) -> None:
     open_file(path).close()
 
 
-def _open_at_once(path: str, flags: int) -> int:
+def open_regular(path: str | Path, flags: int) -> int:
+    """Open a regular file; return its descriptor, or raise OSError as ``RegularFile`` does."""
     # Not waiting: of a pipe that nobody writes into, opening would never end.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, _NO_FILE, str(path))
+    return descriptor
 
 
 def temporary_path(path: Path) -> Path:

@@ -242,6 +242,11 @@ def _build(kind: Any, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
 
 
 def _compare(computed: Tensor, expected: Tensor, dtype: torch.dtype, judged: torch.dtype) -> float:
+    if not expected.isfinite().all():
+        raise CheckpointError(
+            f"the logits of these weights are not finite in {str(dtype).removeprefix('torch.')}: "
+            "they are damaged or too large, and nothing was written"
+        )
     difference = float((computed - expected).abs().max())
     largest = max(1.0, float(expected.abs().max()))
     # In a narrower type than the one that judges, rounding may differ by any amount that is finite.

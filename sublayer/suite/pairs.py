@@ -17,7 +17,7 @@ from sublayer.evaluation.bleu import (
     score_of_counts,
 )
 from sublayer.evaluation.significance import N_RESAMPLES, SEED
-from sublayer.files.lines import decoded, read_lines
+from sublayer.files.lines import text_lines
 from sublayer.files.paths import expanded
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.objective.translation.evaluation import beam_settings
@@ -108,5 +108,4 @@ def bootstrap_error(counts: LineCounts) -> float | None:
 
 
 def _lines(path: str) -> list[str]:
-    lines = read_lines(expanded(path))
-    return [decoded(path, number, line).rstrip("\r\n") for number, line in lines]
+    return text_lines(expanded(path))

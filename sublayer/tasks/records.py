@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.errors import DataError
-from sublayer.files.lines import PACKED_TABLES, archived_name, decoded, read_lines, read_start
+from sublayer.files.lines import (
+    PACKED_TABLES,
+    archived_name,
+    decoded,
+    held_lines,
+    read_lines,
+    read_start,
+)
 from sublayer.files.parquet import parquet_file
 from sublayer.files.parsing import parse_json
 from sublayer.files.paths import as_typed
@@ -137,7 +144,7 @@ def named(names: Sequence[str] | Mapping[str, Any]) -> str:
 
 def _json(path: Path) -> Iterator[Record]:
     is_first = True
-    for line, data in read_lines(path):
+    for line, data in held_lines(path):
         if is_first and data.strip():
             is_first = False
             if decoded(path, line, data).lstrip().startswith("["):
@@ -150,7 +157,7 @@ def _json(path: Path) -> Iterator[Record]:
 
 
 def _json_list(path: Path) -> Iterator[Record]:
-    whole = b"".join(data for _, data in read_lines(path))
+    whole = b"".join(data for _, data in held_lines(path))
     for row, value in enumerate(parse_json(whole, str(path), DataError), start=1):
         yield _object(path, row, value)
 
@@ -167,7 +174,7 @@ def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
     Without ``delimiter`` it is a comma, a semicolon or a tab: that which gives the header most
     columns. Raises as ``read_records`` does.
     """
-    lines = (decoded(path, line, data) for line, data in read_lines(path))
+    lines = (decoded(path, line, data) for line, data in held_lines(path))
     header = next(lines, "")
     if not header.strip():
         raise DataError(f"{path} is empty, or its first line is: that names the columns")

@@ -103,6 +103,9 @@ def test_shares_are_of_the_whole_run_of_the_other_by_any_metric_with_curves():
     assert (found.arm, found.whose, found.summary("steps").median) == ("a", "b", 0.5)
     (row,) = rows_of(results)
     assert row.is_baseline
+    mixed = [curve(0, (5.0, 3.0, 2.0, 0.0)), curve(1, (5.0, 4.5, 4.0, 3.5))]
+    (row,) = rows_of(two(b=mixed))
+    assert "b reaches the quality that a ends with in only 1 of 2 runs, with" in row.sentence
     results = encoder_results()
     nsp, sop = same_quality(results)
     assert (sop.arm, sop.whose, len(nsp.seeds)) == ("SOP", "no loss", 4)

@@ -85,17 +85,14 @@ def _pairs(
 def _lines(model: "EncoderDecoder", path: str, tokens: int) -> StackSamples:
     """Sample what a translator's encoder reads of the lines of a file."""
     from sublayer.decode.translate import tokenizer_of
-    from sublayer.files.lines import decoded, read_lines
+    from sublayer.files.lines import text_lines
     from sublayer.inspection.sample import spread_rows
 
     tokenizer = tokenizer_of(model)
     longest = context_of(model, None)
     assert tokenizer.sep_id is not None, "the vocabulary was checked"
     assert tokenizer.pad_id is not None, "the vocabulary was checked"
-    lines = []
-    for number, line in read_lines(Path(path)):
-        lines.append(decoded(path, number, line))
-    rows = tokenizer.encode_source(lines)
+    rows = tokenizer.encode_source(text_lines(Path(path)))
     kept = []
     for row in rows:
         if 0 < len(row) < longest:

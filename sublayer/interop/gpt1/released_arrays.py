@@ -16,6 +16,7 @@ from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.estimate.capacity import check_memory
 from sublayer.files.parsing import read_json
+from sublayer.files.storage import open_file
 from sublayer.interop.values import format_value
 
 SHAPES = "params_shapes.json"
@@ -168,7 +169,7 @@ def read_piece(path: Path) -> NDArray[np.floating[Any]]:
     Raises CheckpointError where it is no row of floating-point numbers.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise CheckpointError(
                     f"{path} is no array of numpy (.npy): pickles are never read; get the "

@@ -26,7 +26,7 @@ from sublayer.evaluation.bleu import (
     translated_lines,
 )
 from sublayer.evaluation.significance import compare_translations
-from sublayer.files.lines import decoded, read_lines
+from sublayer.files.lines import text_lines
 from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.objective.evaluation import Evaluation
@@ -201,15 +201,10 @@ def _with_source_words(pair: PairText, rules: LanguageRules) -> PairText:
 
 
 def _read_translations(path: Path, n_lines: int) -> list[str]:
-    texts = []
-    for number, line in read_lines(path):
-        text = decoded(path, number, line)
-        texts.append(text.rstrip("\r\n"))
+    texts = text_lines(path, n_lines + 1)
     if len(texts) != n_lines:
-        raise DataError(
-            f"{path} has {count(len(texts), 'line')}, the split has {n_lines:,}: "
-            "give one for each line"
-        )
+        found = count(len(texts), "line") if len(texts) < n_lines else "more lines"
+        raise DataError(f"{path} has {found}, the split has {n_lines:,}: give one for each line")
     return texts
 
 

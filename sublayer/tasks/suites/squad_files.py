@@ -5,6 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from sublayer.files.lines import read_start
+from sublayer.files.storage import open_file
 from sublayer.tasks.finding import entries, one_copy
 from sublayer.tasks.name_words import split_in_name, unpacked_name, words_of
 from sublayer.tasks.records import read_records
@@ -85,7 +86,7 @@ def _may_be_squad(path: Path) -> bool:
 
 
 def _end(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - _READ_BYTES))
         return file.read()
