@@ -86,7 +86,7 @@ def load_untokenized(folder: Path, device: str | torch.device = "cpu") -> Transf
     return _with_weights(config, tensors).eval()
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def check_outputs(model: Transformer, name: str) -> None:
     """Raise CheckpointError where a model's outputs for a few tokens are not finite.
 
@@ -135,7 +135,9 @@ def find_model(path: Path) -> Path:
     if not path.is_dir():
         if path.parent.name == CHECKPOINTS_NAME and (path.parent.parent / RECIPE_NAME).is_file():
             raise CheckpointError(_no_checkpoint(path))
-        what = "is a file, not a folder" if path.exists() else "does not exist"
+        what = "does not exist"
+        if path.exists():
+            what = "is a file, not a folder" if path.is_file() else "is a pipe or a device"
         raise CheckpointError(f"{path} {what}: name a run, a checkpoint or a model folder")
     if (path / MANIFEST).is_file():
         verify_checkpoint(path)

@@ -11,6 +11,7 @@ from sublayer.config.layering.run_recipe import dump_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import checkpoint_path, new_checkpoint
 from sublayer.loading import find_recipe, load
@@ -120,3 +121,19 @@ def test_a_folder_without_a_model_or_with_a_damaged_one_is_refused(tmp_path):
     assert "shape [24, 6], its config asks for [5, 6]" in refusal(tmp_path / "other")
     config.write_text("{")
     assert "is not JSON" in refusal(tmp_path / "other")
+
+
+@pytest.mark.parametrize("factor", [1e20, 3e38])
+def test_a_model_whose_outputs_overflow_is_refused(tmp_path, factor):
+    model = model_of(2)
+    for parameter in model.parameters():
+        parameter.data = (parameter.data * factor).clamp(-3e38, 3e38)
+    save_model(tmp_path / "model", model, TOKENIZER)
+    assert "what the model computes is not finite, with numbers up to" in refusal(
+        tmp_path / "model"
+    )
+    logits = torch.tensor([[1.0, torch.nan], [torch.inf, 0.0]])
+    for row in logits[:, None]:
+        for temperature in (0.0, 1.0):
+            with pytest.raises(CheckpointError, match="not finite"):
+                Sampling(temperature).choose(row, torch.Generator())

@@ -79,8 +79,6 @@ def read_bytes(path: Path, error: type[SublayerError], *, max_bytes: int) -> byt
         raise
     except OSError as problem:
         raise error(f"{path} cannot be read: {problem.strerror or problem}") from None
-    if data is None:  # of a device that has nothing now
-        raise error(f"{path} cannot be read: it is no file, but a device without anything to read")
     if len(data) > max_bytes:
         raise error(f"{path} is larger than {max_bytes:,} bytes, too large for such a file")
     return data

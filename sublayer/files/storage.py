@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sublayer.errors import SublayerError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-_NO_FILE = "it is a pipe or a device, not a file: write what it gives into a file"
+_NO_FILE = "it is a pipe or a device: write what it gives into a file"
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 _ABANDONED_S = 24 * 3600.0
 
@@ -44,17 +44,28 @@ class RegularFile(FileIO):
 
     def read(self, size: int | None = -1) -> bytes:
         """Read at most ``size`` bytes, or all."""
-        data = super().read(size)
-        if data is None:
-            raise OSError(errno.EAGAIN, _NO_FILE, str(self.name))
+        data: bytes = self._there(super().read(size))
+        return data
+
+    def readall(self) -> bytes:
+        """Read all bytes."""
+        data: bytes = self._there(super().readall())
         return data
 
     def readinto(self, buffer: "Buffer") -> int:
         """Read into a buffer; return the number of bytes."""
-        n_bytes = super().readinto(buffer)
-        if n_bytes is None:
-            raise OSError(errno.EAGAIN, _NO_FILE, str(self.name))
+        n_bytes: int = self._there(super().readinto(buffer))
         return n_bytes
+
+    def _there(self, read: Any) -> Any:
+        if read is None:
+            raise OSError(errno.EAGAIN, _NO_FILE, str(self.name))
+        return read
+
+
+def describe_absence(path: Path) -> str:
+    """Say what stands where a file should: nothing, or what is none."""
+    return "is a pipe or a device" if path.exists() else "is not there"
 
 
 def open_file(path: Path) -> BufferedReader:

@@ -2,8 +2,6 @@
 
 import json
 import os
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 import tomli_w
@@ -64,15 +62,8 @@ def test_files_are_limited_in_bytes_and_their_errors_name_them(tmp_path):
     with pytest.raises(DataError, match=r"large\.json is not UTF-8 text \(byte 5\)"):
         read_toml(path, DataError)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DataError, match="pipe cannot be read: it is no file that stays"):
+    with pytest.raises(DataError, match="pipe cannot be read: it is a pipe or a device"):
         read_json(tmp_path / "pipe", DataError)
-
-
-def test_a_device_without_anything_to_read_is_refused(tmp_path, monkeypatch):
-    nothing = SimpleNamespace(read=lambda n: None)
-    monkeypatch.setattr(parsing, "open_file", lambda path: nullcontext(nothing))
-    with pytest.raises(DataError, match="kmsg cannot be read: it is no file"):
-        read_json(tmp_path / "kmsg", DataError)
 
 
 @pytest.fixture

@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from platformdirs import user_cache_path
 
+from sublayer.data.cache import file_digest
 from sublayer.errors import DataError
-from sublayer.files import file_text, storage
+from sublayer.files import file_text, lines, storage
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.files.download import Download, fetch, unzip
-from sublayer.files.lines import decoded, read_lines, zstd
+from sublayer.files.json_footer import read_description
+from sublayer.files.lines import archived_name, decoded, read_lines, text_lines, zstd
 from sublayer.files.paths import as_typed
 from sublayer.files.storage import new_file, new_folder, remove_abandoned, temporary_path
 from sublayer.system.stage_displays import HeardStages, say_nothing
@@ -236,3 +238,39 @@ def test_a_mark_is_found_wherever_a_block_ends(tmp_path_factory, content, mark):
         for start in range(len(content)):
             for stop in range(start, len(content) + 1):
                 assert text.rfind(mark, start, stop) == content.rfind(mark, start, stop)
+
+
+def read_whole(path):
+    with storage.open_file(path) as file:
+        return file.read()
+
+
+@pytest.mark.parametrize("read", [
+    lambda path: [*read_lines(path)], lambda path: file_digest(path, path), archived_name,
+    read_description, read_whole,
+])  # fmt: skip
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "/dev/tty", "/proc/kmsg"])
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path, kind, read):
+    path = tmp_path / "a.zip"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif os.access(kind, os.R_OK):
+        path.symlink_to(kind)
+    else:
+        pytest.skip(f"{kind} cannot be read here")
+    with pytest.raises((OSError, DataError)):
+        read(path)
+    if kind != "/proc/kmsg":  # of which nothing is known before it is read
+        with pytest.raises(OSError):
+            file_text.FileText(path)
+
+
+def test_lines_of_a_compressed_file_are_held_within_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_most_bytes", lambda: 5000)
+    for name, n_bytes, stop in (("a.gz", 1, 5), ("b.gz", 2000, 2)):
+        (tmp_path / name).write_bytes(gzip.compress((b"a" * n_bytes + b"\n") * 9))
+        with pytest.raises(DataError, match=f"{name} becomes more lines .* from line {stop} on"):
+            text_lines(tmp_path / name)
+        assert text_lines(tmp_path / name, stop - 1) == ["a" * n_bytes] * (stop - 1)
+    (tmp_path / "c").write_bytes(b"a\r\n" * 9)
+    assert text_lines(tmp_path / "c") == ["a"] * 9

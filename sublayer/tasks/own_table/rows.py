@@ -7,6 +7,7 @@ from pathlib import Path
 from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.paths import expanded
+from sublayer.files.storage import describe_absence
 from sublayer.tasks.finding import check_shards, entries, one_copy
 from sublayer.tasks.name_words import split_in_name, unpacked_name
 from sublayer.tasks.own_table.labels import is_blank
@@ -55,7 +56,9 @@ def find_table(path: str | Path) -> Found:
     if place.is_file():
         return {"train": (place,)}
     if not place.is_dir():
-        raise DataError(f"{path} is not there: name the file of a table, or a folder of them")
+        raise DataError(
+            f"{path} {describe_absence(place)}: name the file of a table, or a folder of them"
+        )
     paths = {split: _paths_of(place, split) for split in _SPLITS}
     found = {split: one_copy(of_split) for split, of_split in paths.items() if of_split}
     if not found:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from sublayer.errors import DataError
 from sublayer.files.paths import as_typed, expanded
+from sublayer.files.storage import describe_absence
 from sublayer.tasks.example import Example
 from sublayer.tasks.name_words import unpacked_name
 from sublayer.tasks.own_table.quoted_tsv import read_own_tsv
@@ -112,7 +113,7 @@ def _test_set(task: Task, given: Path) -> tuple[Path, ...]:
     if path.is_file():
         return (path,)
     if not path.is_dir():
-        raise DataError(f"{given} is not there: name a file of rows")
+        raise DataError(f"{given} {describe_absence(path)}: name a file of rows")
     if task.suite not in SUITES:
         raise DataError(f"{given} is a folder: name a file of rows")
     found = find_files(task, path)
