@@ -1,8 +1,22 @@
 """How long a task is trained on, by how many examples it has."""
 
+from typing import Self
+
 _EPOCHS = 3.0
 _FEWEST_EXAMPLES, _MOST_EPOCHS = 24_000, 20.0
 _MOST_EXAMPLES, _FEWEST_EPOCHS = 200_000, 1.0
+
+
+class TaskEpoch(int):
+    """Tokens of an epoch of tasks, as steps count them, that knows its number of examples."""
+
+    n_examples: int
+
+    def __new__(cls, tokens: int, n_examples: int) -> Self:
+        """Make a number of tokens."""
+        epoch = super().__new__(cls, tokens)
+        epoch.n_examples = n_examples
+        return epoch
 
 
 def default_epochs(n_examples: int) -> float:

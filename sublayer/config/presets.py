@@ -60,11 +60,13 @@ def load_preset(
     *,
     positions: int | None = None,
     has_start: bool = True,
+    is_imported: bool = False,
 ) -> Preset:
     """Load what a preset sets for tasks in a format.
 
     A model that has learned ``positions`` for so many tokens reads no longer texts than that; None
-    is no limit. Without ``has_start`` what the preset says of a start is left out.
+    is no limit. Without ``has_start`` what the preset says of a start is left out. Weights that
+    began elsewhere, ``is_imported``, may have figures of their own.
 
     Raises ConfigError for a preset that there is not, one of another format, and tasks for which it
     has no figures.
@@ -76,7 +78,7 @@ def load_preset(
         )
     content = parsing.read_toml(SHIPPED / f"{name}.toml", ConfigError)
     _check_format(name, content, format_)
-    tables = _tables(name, content, format_, tasks)
+    tables = _tables(name, content, format_, tasks, is_imported=is_imported)
     figures: dict[str, Figure] = {}
     differs: list[str] = []
     for table in tables:
@@ -111,11 +113,22 @@ def _of_format(format_: Format) -> str:
 
 
 def _tables(
-    name: str, content: Mapping[str, Any], format_: Format, tasks: Sequence[str]
+    name: str,
+    content: Mapping[str, Any],
+    format_: Format,
+    tasks: Sequence[str],
+    *,
+    is_imported: bool,
 ) -> list[Mapping[str, Any]]:
     """Return the tables of a preset that count for tasks, the most general first."""
     if "format" not in content:
-        return [content[format_]]
+        table = dict(content[format_])
+        imported = table.pop("imported")
+        if not is_imported:
+            return [table]
+        # Their rate is another, and nothing is to be said of a larger model's.
+        table.pop("differs", None)
+        return [table, imported]
     general = [content[part] for part in ("common", "any") if part in content]
     if len(tasks) > 1:
         own = [content["mixture"]] if "mixture" in content else []

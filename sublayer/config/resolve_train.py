@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from sublayer.config.epochs import default_epochs
+from sublayer.config.epochs import TaskEpoch, default_epochs
 from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedTrain
@@ -67,7 +67,10 @@ def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
     if recipe.objective.text == "tasks":
         if train_tokens is None:
             return None
-        epochs = default_epochs(train_tokens // recipe.data.context)
+        n_examples = train_tokens // recipe.data.context
+        if isinstance(train_tokens, TaskEpoch):
+            n_examples = train_tokens.n_examples
+        epochs = default_epochs(n_examples)
         return max(1, math.ceil(epochs * train_tokens / tokens_per_step))
     raise ConfigError(
         f"the run has no length: give one of {', '.join(f'train.{name}' for name in LENGTHS)}"

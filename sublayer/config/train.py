@@ -69,7 +69,8 @@ class TrainConfig(Table):
     )
     batch_tokens: int | None = field(
         None,
-        "Tokens per optimizer step, rounded to whole windows; excludes batch_sequences.",
+        "Tokens per optimizer step, rounded to whole windows; of tasks, rows of data.context that "
+        "examples are packed into; excludes batch_sequences.",
         unit="tokens",
         ge=1,
         le=MOST_BATCH_TOKENS,

@@ -1,7 +1,67 @@
 """Which items stand together in a row, so that few rows hold them all."""
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Sequence
+
+import numpy as np
+
+from sublayer.data.arrays import Ints
+
+
+def n_that_fit(sizes: Ints, n_pieces: Ints, n_rows: int, width: int) -> int:
+    """Count the items, from the first on, that best fit puts into ``n_rows`` rows of ``width``.
+
+    An item is one at least. One that is larger than a row has as many rows as pieces.
+    """
+    is_larger = sizes > width
+    taken = np.cumsum(np.where(is_larger, n_pieces * width, sizes))
+    n_items = max(1, int(np.searchsorted(taken, n_rows * width, side="right")))
+    while n_items > 1:
+        larger = is_larger[:n_items]
+        needed = int(n_pieces[:n_items][larger].sum())
+        needed += n_best_fit(sizes[:n_items][~larger], width)
+        if needed <= n_rows:
+            break
+        n_items = max(1, min(n_items - 1, n_items * n_rows // needed))
+    return n_items
+
+
+def n_best_fit(sizes: Ints, width: int) -> int:
+    """Count the rows of ``best_fit`` for items of one side, none of which is larger than a row.
+
+    Items of one size are put in together: a row that one fits best takes the next ones too.
+    """
+    n_rows = 0
+    rooms: list[int] = []
+    n_with: Counter[int] = Counter()
+    """How many rows have so much room left."""
+
+    def add(room: int, n: int) -> None:
+        if room and n:
+            if not n_with[room]:
+                insort(rooms, room)
+            n_with[room] += n
+
+    values, counts = np.unique(sizes, return_counts=True)
+    for size, n_left in zip(values[::-1].tolist(), counts[::-1].tolist(), strict=True):
+        while n_left:
+            place = bisect_left(rooms, size)
+            if place < len(rooms):
+                room = rooms.pop(place)
+                n_open = n_with.pop(room)
+            else:
+                room = width
+                n_open = -(-n_left // (width // size))
+                n_rows += n_open
+            n_each = room // size
+            n_full = min(n_open, n_left // n_each)
+            n_last = n_left - n_full * n_each if n_full < n_open else 0
+            n_left -= n_full * n_each + n_last
+            add(room - n_each * size, n_full)
+            add(room - n_last * size, 1 if n_last else 0)
+            add(room, n_open - n_full - (1 if n_last else 0))
+    return n_rows
 
 
 def best_fit(sizes: Sequence[tuple[int, int]], room: tuple[int, int]) -> list[list[int]]:

@@ -38,13 +38,20 @@ class Unpacked(NamedTuple):
 
 
 def pack_examples(
-    examples: Sequence[Unpacked], *, width: int, written_width: int, pad_id: int, first_id: int = 0
+    examples: Sequence[Unpacked],
+    *,
+    width: int,
+    written_width: int,
+    pad_id: int,
+    first_id: int = 0,
+    filling: Sequence[int] | None = None,
 ) -> PackedBatch:
     """Pack examples into rows of at most ``width`` tokens by best fit, the longest first.
 
     An example whose sequences do not stand in one row has a row for each of them. What a decoder
     beside an encoder writes is packed into rows of at most ``written_width``, beside what it
-    belongs to; it reads ``first_id`` first. No sequence is longer than either.
+    belongs to; it reads ``first_id`` first. No sequence is longer than either. ``filling`` is what
+    each example takes of a row where that is counted for both sides at once.
     """
     sizes = []
     for example in examples:
@@ -53,7 +60,8 @@ def pack_examples(
         for each in example.sequences:
             n_written += 0 if each.written is None else len(each.written)
         sizes.append((n_read, n_written))
-    units = best_fit(sizes, (width, written_width))
+    counted = sizes if filling is None else [(size, 0) for size in filling]
+    units = best_fit(counted, (width, written_width))
     # Only what is alone can have more than rows hold.
     fits = [n_read <= width and n_written <= written_width for n_read, n_written in sizes]
     return _laid_out(examples, units, fits, pad_id=pad_id, first_id=first_id)

@@ -10,6 +10,7 @@ from sublayer.config.text.watched import watched_texts
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.split import Split
+from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.estimate.cost import count_parameters
@@ -148,6 +149,11 @@ def _batch(session: Session) -> str:
     train = recipe.train
     context = recipe.data.context
     n_tokens = train.batch_sequences * context
+    batches = session.train_step.batches
+    if isinstance(batches, ExampleBatches) and batches.rule.fills_rows:
+        rows = f"{count(train.batch_sequences, 'row')} of {context:,}"
+        n_first = len(batches.chosen(0))
+        return f"{n_tokens:,} tokens a step: {rows}, {count(n_first, 'example')} in the first"
     if recipe.data.tasks is not None:
         return f"{count(train.batch_sequences, 'example')} a step, of up to {context:,} tokens each"
     if fills_steps(recipe):

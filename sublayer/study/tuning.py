@@ -1,6 +1,7 @@
 """Tuning trials of settings, the same for every arm, and the choice by the validation split."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -147,28 +148,28 @@ def check_extensible(trials: Sequence[Trial]) -> None:
         )
 
 
-def choose_best(trials: Sequence[Trial], scores: Mapping[str, float | None]) -> Trial:
-    """Choose the trial with the highest score on what is held out; the first where none finished.
-
-    Of equal ones the earlier is chosen.
-    """
-    return choose_trial(
-        trials, {name: None if score is None else -score for name, score in scores.items()}
-    )
-
-
-def choose_trial(trials: Sequence[Trial], losses: Mapping[str, float | None]) -> Trial:
+def choose_trial(
+    trials: Sequence[Trial],
+    losses: Mapping[str, float | None],
+    *,
+    ties: Mapping[str, float | None] | None = None,
+    compared: Collection[str] = (),
+) -> Trial:
     """Choose the trial with the lowest validation loss; the first where none finished.
 
-    ``losses`` are by trial's name, None for one that failed. Of equal ones the earlier is chosen.
+    ``losses`` are by trial's name, None for one that failed, or what stands for a loss, lower the
+    better. Of equal ones that is chosen of which there are runs already, ``compared`` by name, then
+    the lowest of ``ties``, then the earliest.
     """
-    best = trials[0]
-    lowest = None
-    for trial in trials:
+
+    def rank(trial: Trial) -> tuple[float, bool, float]:
         loss = losses.get(trial.name)
-        if loss is None:
-            continue
-        if lowest is None or loss < lowest:
-            best = trial
-            lowest = loss
-    return best
+        tie = (ties or {}).get(trial.name)
+        return (
+            math.inf if loss is None else loss,
+            trial.name not in compared,
+            math.inf if tie is None else tie,
+        )
+
+    finished = [trial for trial in trials if losses.get(trial.name) is not None]
+    return min(finished or trials[:1], key=rank)

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from itertools import chain, pairwise
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from sublayer.config.objectives.noise import spans_of
 from sublayer.config.objectives.span import SpanObjective
 from sublayer.data.batches import Batch, Windows
-from sublayer.data.best_fit import best_fit
+from sublayer.data.best_fit import best_fit, n_best_fit
 from sublayer.data.counter_rng import Purpose, seeds
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.parallel.batch_plan import BatchRule
@@ -348,6 +349,8 @@ def test_every_item_stands_in_one_row_within_its_room_the_fullest_first(sizes):
         assert all(len(row) == 1 or sum(sizes[i][side] for i in row) <= room for row in rows)
     keys = [(len(row) > 1, -sum(sizes[index][0] for index in row)) for row in rows]
     assert keys == sorted(keys)
+    reads = np.array([min(read, ROOM[0]) for read, _ in sizes])
+    assert n_best_fit(reads, ROOM[0]) == len(best_fit([(read, 0) for read in reads], ROOM))
     # Whatever was begun later did not fit into a row that was there.
     for one, other in pairwise(best_fit([(read, 0) for read, _ in sizes], ROOM)):
         assert sum(sizes[index][0] for index in one + other) > ROOM[0]
@@ -391,9 +394,10 @@ def pieces(seed, noise, boundaries=""):
     return epoch_pieces(split, rule, batch_sequences=4, seed=seed, boundaries=boundaries)
 
 
-def answers(seed, orders, n=5):
+def answers(seed, orders, n=5, *, fills_rows=False):
     split = split_of({"mrpc": draw_examples("mrpc", 23)}, "pair")
-    return ExampleBatches(split, rule=rule_of(split), batch_sequences=n, seed=seed, orders=orders)
+    rule = replace(rule_of(split), fills_rows=fills_rows)
+    return ExampleBatches(split, rule=rule, batch_sequences=n, seed=seed, orders=orders)
 
 
 KINDS = {
@@ -409,6 +413,7 @@ KINDS = {
     "examples in given orders": lambda seed: answers(seed, "given"),
     "examples in random orders": lambda seed: answers(seed, "random"),
     "examples in both orders": lambda seed: answers(seed, "both"),
+    "rows of examples": lambda seed: answers(seed, "both", fills_rows=True),
 }
 
 

@@ -54,6 +54,38 @@ def test_every_example_is_used_once_an_epoch_without_a_gap(size):
     assert len(set(orders)) == 3
 
 
+@pytest.mark.parametrize(
+    "format_, kind, tasks",
+    [
+        ("pair", "", ["mrpc"]),
+        ("pair", "", ["copa"]),
+        ("traversal", "", ["sst2"]),
+        ("text", "", ["sst2", "mrpc", "stsb"]),
+        ("text", "decoder", ["sst2", "mrpc"]),
+    ],
+)
+def test_a_step_of_tokens_is_the_next_examples_that_its_rows_hold(format_, kind, tasks):
+    n_rows, context = 6, 128 if tasks == ["copa"] else 64
+    split = split_of({name: draw_examples(name, 40) for name in tasks}, format_)
+    rule = replace(rule_of(split, context, kind), fills_rows=True)
+    plan = {"rule": rule, "batch_sequences": n_rows, "seed": 1}
+    batches, used, shares = ExampleBatches(split, **plan), [], []
+    for step in range(12):
+        batch = batches.batch(step)
+        used += batches.chosen(step).tolist()
+        assert len(batch.read) <= n_rows and batch.read.tokens.shape[1] <= context
+        assert batches.n_tokens(step) == batch.n_tokens
+        shares.append(sum(batch.read.lengths) / (n_rows * context))
+    assert np.mean(shares) > 0.85
+    n_epoch = batches.n_epoch
+    whole = [used[first : first + n_epoch] for first in range(0, len(used), n_epoch)]
+    assert len(whole) > 1 and sorted(whole[0]) == list(range(n_epoch)) and whole[0] != whole[1]
+    ends = np.cumsum([len(batches.chosen(step)) for step in range(12)])
+    assert int(batches.n_epoch_steps) == (ends <= n_epoch).sum()
+    again = ExampleBatches(split, **plan)
+    assert again.chosen(11).tolist() == batches.chosen(11).tolist()
+
+
 def texts_read(batches, n_steps):
     """How often each row was read in each order, by its ids between the marks."""
     read = Counter()

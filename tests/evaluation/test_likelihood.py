@@ -346,11 +346,11 @@ def test_texts_behind_prompts_cost_what_they_do_token_by_token(fields):
 def test_an_encoder_decoder_writes_the_text_behind_the_first_sentinel():
     model = drawn_tiny_model(kind="encoder-decoder", positions="relative", decoder_start="pad")
     queries = queries_of(1)
-    found = target_nats(model, queries, first_id=0, sentinel_id=18)
+    found = target_nats(model, queries, first_id=0, sentinel_id=18, end_id=3)
     for nats, query in zip(found, queries, strict=True):
 
         def predict(text, query=query):
-            source = torch.tensor([[*query.prompt, 18]])
+            source = torch.tensor([[*query.prompt, 18, 3]])
             return model(source, target=torch.tensor([[0, 18, *text]])).logits[0, -1]
 
         assert nats == pytest.approx(slowly(predict, query.text), abs=1e-9)

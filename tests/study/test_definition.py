@@ -30,8 +30,11 @@ from sublayer.study.judgement.looks import fixed
 from sublayer.study.metrics import study_metrics
 from sublayer.study.names import name_arms, name_folder
 from sublayer.study.question import Question
+from sublayer.study.report.choices import edges
+from sublayer.study.report.number_format import format_signed
 from sublayer.study.scoring import Scoring
 from sublayer.study.tuning import Trial, choose_trial
+from sublayer.tasks.metrics.points import points, signed_points
 from sublayer.tasks.registry import TASKS
 from tests.breadth import rows
 from tests.published_files import write_published
@@ -171,6 +174,19 @@ def test_names_are_kept_short_and_of_trials_the_lowest_loss_is_chosen():
     trials = [Trial(name, {"optimizer.lr": 1.0}) for name in "abc"]
     assert choose_trial(trials, {"a": 2.0, "b": 1.5, "c": None}).name == "b"
     assert choose_trial(trials, {"a": None, "b": None, "c": None}).name == "a"
+    # Of equal scores the lower loss decides, unless there are runs already; none is at an edge.
+    trials = [Trial(name, {"optimizer.lr": value}) for value, name in enumerate("abcd", 1)]
+    scores, ties = {"a": -0.5, "b": -0.5, "c": -0.2, "d": None}, {"a": 1.0, "b": 0.9, "c": 0.1}
+    assert choose_trial(trials, scores, ties=ties).name == "b"
+    assert choose_trial(trials, scores, ties=ties, compared=["a"]).name == "a"
+    [said] = edges(trials[0], trials, scores)
+    assert "a and b" in said and "edge" not in said
+    assert "edge" in next(edges(trials[0], trials, {"a": -0.5, "b": -0.4}))
+    assert (points(-1e-5), signed_points(-0.0), format_signed(-0.001, 2)) == (
+        "0.0",
+        "+0.0",
+        "+0.00",
+    )
 
 
 @pytest.mark.parametrize("old, new, message", [

@@ -99,7 +99,12 @@ def load_finetune(
     chosen = None
     if format_ in KINDS:
         chosen = load_preset(
-            preset, format_, names, positions=positions, has_start=start is not None
+            preset,
+            format_,
+            names,
+            positions=positions,
+            has_start=start is not None,
+            is_imported=start is not None and start.is_imported,
         )
         model = start.model if start is not None else _of_kind(kind_of(source))
         layers.append(Layer(f"preset {preset}", _with_effect(chosen.settings, model)))

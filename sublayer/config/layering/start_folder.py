@@ -19,6 +19,8 @@ from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
 
 _CONFIG = "config.json"
+_LONGEST_LINE = 20
+"""Of trainings, each of which starts from the one before."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,18 @@ class Start:
     """Its architecture, without what follows from the rest."""
     data: DataConfig | None
     """The text that it was trained on; None of an imported model."""
+    init: str | None = None
+    """What that training started from."""
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether its weights began as those of an imported model, however long they trained on."""
+        start: Start | None = self
+        for _ in range(_LONGEST_LINE):
+            if start is None or start.data is None:
+                return start is not None
+            start = read_start(start.init)
+        return False
 
 
 def read_start(run: Any) -> Start | None:
@@ -42,7 +56,8 @@ def read_start(run: Any) -> Start | None:
         recipe_path = _recipe_of(folder)
         if recipe_path is not None:
             recipe = read_recipe(recipe_path)
-            return Start(run, _shortest(recipe.model, recipe.data.context), recipe.data)
+            model = _shortest(recipe.model, recipe.data.context)
+            return Start(run, model, recipe.data, recipe.init.run)
         described = read_json_object(folder / _CONFIG, ConfigError)
         model = ModelConfig.model_validate(_model_fields(described.get("model")))
         return Start(run, _shortest(model, 1), None)

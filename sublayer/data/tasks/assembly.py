@@ -33,6 +33,8 @@ class RowRule:
     """Of text to text: tokens that a target has at most, its end included."""
     first_id: int | None = None
     """What a decoder beside an encoder reads first; None where there is none."""
+    fills_rows: bool = False
+    """Whether a batch is as many examples as full rows of the context hold."""
     n_rows: int | None = None
     """Rows of so many tokens that are computed at a time where nothing is learned; None: what the
     device is quick with."""
@@ -117,6 +119,28 @@ class Assembler:
         lengths: Ints = self._encoded.row_tokens - firsts + 1
         return lengths
 
+    @cached_property
+    def filling(self) -> Ints:
+        """What each example takes of a row of the context, in tokens, and its sequences: [E, 2].
+
+        That is what it takes of the side that it fills more: of ``written_width`` tokens a written
+        one, and the share of it a read one.
+        """
+        starts = self._encoded.example_starts
+        read = self.tokens(np.arange(len(self._encoded)))
+        n_sequences = np.diff(starts)
+        if self._rule.first_id is not None:
+            firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
+            read = np.minimum(firsts + 1, self._room)
+            written = self._row_lengths - read
+            read = np.maximum(read, -(-written * self._rule.context // self.written_width))
+        return np.stack([np.maximum(read, 1), n_sequences], axis=1)
+
+    @property
+    def written_width(self) -> int:
+        """Tokens of a row of targets at most."""
+        return max(_ROW_TOKENS, self._rule.target_length)
+
     @property
     def _room(self) -> int:
         """Tokens of an input at most, its end included."""
@@ -148,10 +172,13 @@ class Assembler:
             label = float(self._encoded.labels[number])
             examples.append(Unpacked(sequences, label, weight, number))
         longest = max(len(each.ids) for one in examples for each in one.sequences)
+        width = min(self._rule.context, max(_ROW_TOKENS, longest))
+        is_filled = self._rule.fills_rows and width == self._rule.context
         return pack_examples(
             examples,
-            width=min(self._rule.context, max(_ROW_TOKENS, longest)),
-            written_width=max(_ROW_TOKENS, self._rule.target_length),
+            width=width,
+            written_width=self.written_width,
+            filling=self.filling[numbers, 0].tolist() if is_filled else None,
             pad_id=self._rule.marks.pad,
             first_id=self._rule.first_id or 0,
         )

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from sublayer.data.arrays import Ints
+from sublayer.data.best_fit import n_that_fit
 from sublayer.data.counter_rng import Purpose, fork, seeds
 from sublayer.data.epochs import LastEpochs
 from sublayer.data.packed_batch import PackedBatch
@@ -19,6 +20,9 @@ Orders = Literal["given", "random", "both"]
 
 class ExampleBatches:
     """Batches of ``batch_sequences`` examples, each of which an epoch uses once.
+
+    Where the rule fills rows, a batch is as many of the next examples as ``batch_sequences`` rows
+    of the context hold by best fit, counted by the side that they fill more.
 
     An epoch follows the other without a gap: a batch may have the last examples of one and the
     first of the next. In a mixture with weights an epoch has as many examples as all tasks
@@ -56,6 +60,8 @@ class ExampleBatches:
         self._times = 2 if orders == "both" and self._is_symmetric.any() else 1
         self._sizes = np.array([len(part.encoded) for part in split.parts])
         self._shares = self._times * self._sizes
+        self._starts = [0]
+        """Where steps of rows begin among the examples of all epochs, as far as was asked."""
         self._is_drawn = False
         """Whether an epoch has not each example once."""
         if len(split.parts) > 1:
@@ -69,6 +75,17 @@ class ExampleBatches:
     def n_epoch(self) -> int:
         """Count the examples of an epoch, those read in both orders twice."""
         return int(self._shares.sum())
+
+    @property
+    def n_epoch_steps(self) -> float:
+        """Count the steps of the first epoch, of the last of which it may have a part."""
+        if not self.rule.fills_rows:
+            return self.n_epoch / self._batch_sequences
+        step = 0
+        while self._bounds(step)[1] < self.n_epoch:
+            step += 1
+        first, stop = self._bounds(step)
+        return step + (self.n_epoch - first) / (stop - first)
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return examples ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
@@ -110,8 +127,32 @@ class ExampleBatches:
 
         Numbers from the split's number of examples on are the same ones with their texts exchanged.
         """
-        first = step * self._batch_sequences
-        positions = np.arange(first, first + self._batch_sequences)
+        return self._at(*self._bounds(step))
+
+    def _bounds(self, step: int) -> tuple[int, int]:
+        """Return which examples of all epochs, one behind another, a step has: first and stop."""
+        if not self.rule.fills_rows:
+            first = step * self._batch_sequences
+            return first, first + self._batch_sequences
+        starts = self._starts
+        while len(starts) < step + 2:
+            starts.append(starts[-1] + self._n_that_fit(starts[-1]))
+        return starts[step], starts[step + 1]
+
+    def _n_that_fit(self, first: int) -> int:
+        """Count the examples from ``first`` on that the rows of a step hold."""
+        n_rows, context = self._batch_sequences, self.rule.context
+        filling = self._assembler.filling
+        n_asked = 16 + int(1.25 * n_rows * context / filling[:, 0].mean())
+        while True:
+            found = filling[self._at(first, first + n_asked) % self.split.n_examples]
+            n_items = n_that_fit(found[:, 0], found[:, 1], n_rows, context)
+            if n_items < n_asked:
+                return n_items
+            n_asked *= 2
+
+    def _at(self, first: int, stop: int) -> Ints:
+        positions = np.arange(first, stop)
         epochs = positions // self.n_epoch
         found = np.empty(len(positions), dtype=np.int64)
         for epoch in np.unique(epochs).tolist():

@@ -236,16 +236,19 @@ def _nats(
 ) -> tuple[list[list[Nats]], int]:
     """Return the nats of the queries of each example, and how many examples were cut."""
     assert model.tokenizer is not None, "a model without a tokenizer is refused"
-    encoded = read.encoded(items, model.tokenizer, context)
     if isinstance(model, EncoderDecoder):
+        # A source has a sentinel and an end, too.
+        encoded = read.encoded(items, model.tokenizer, max(1, context - 2))
         first = model.tokenizer.pad_id
         if model.config.decoder_start != "pad":
             first = model.tokenizer.end_id
         assert first is not None, "a target starts with an id that the tokenizer has"
-        sentinel = model.tokenizer.sentinel_ids[0]
-        nats = target_nats(model, encoded, first, sentinel, said)
+        sentinel, end = model.tokenizer.sentinel_ids[0], model.tokenizer.sep_id
+        assert end is not None, "sources of span corruption end"
+        nats = target_nats(model, encoded, first, sentinel, end, said)
     else:
         assert isinstance(model, Decoder), "other kinds are refused"
+        encoded = read.encoded(items, model.tokenizer, context)
         nats = decoder_nats(model, encoded, said)
     by_example = []
     n_cut = 0

@@ -20,13 +20,14 @@ def target_nats(
     queries: Sequence[EncodedQuery],
     first_id: int,
     sentinel_id: int,
+    end_id: int,
     said: Callable[[int, int], None] = lambda n_done, n_all: None,
 ) -> list[NDArray[np.float64]]:
     """Compute the nats of each token of the texts, in the order of the queries.
 
-    The source is the prompt and the first sentinel, the target that sentinel and the text, behind
-    ``first_id``, as in span corruption. Nothing is padded, so that queries of equal lengths go
-    together.
+    The source is the prompt, the first sentinel and the end, the target that sentinel and the
+    text, behind ``first_id``, as in span corruption. Nothing is padded, so that queries of equal
+    lengths go together.
     """
     by_lengths: dict[tuple[int, int], list[int]] = {}
     for number, query in enumerate(queries):
@@ -42,7 +43,7 @@ def target_nats(
             size = max(1, _TOKENS // (n_read + n_written))
             for low in range(0, len(numbers), size):
                 batch = numbers[low : low + size]
-                sources = [[*queries[each].prompt, sentinel_id] for each in batch]
+                sources = [[*queries[each].prompt, sentinel_id, end_id] for each in batch]
                 targets = [[first_id, sentinel_id, *queries[each].text] for each in batch]
                 source = torch.tensor(sources, device=device)
                 target = torch.tensor(targets, device=device)

@@ -5,6 +5,7 @@ from typing import Any
 
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.counts import count
+from sublayer.errors import ConfigError
 from sublayer.model.encoder import Encoder
 from sublayer.objective.evaluation import (
     Evaluation,
@@ -30,13 +31,19 @@ _TASKS = {"nsp": "next sentence", "sop": "sentence order"}
 def evaluate_encoder(asked: Evaluation) -> dict[str, Any]:
     """Score an encoder on whole passes over a text, as many as give the pairs that are asked for.
 
-    A later pass cuts other pairs out of the same text, and hides other tokens. Outside a run the
-    objective is the default one, with n-grams hidden where the tokenizer has words.
+    One without a head for pairs is scored on one pass. A later pass cuts other pairs out of the
+    same text, and hides other tokens. Outside a run the objective is the default one, with n-grams
+    hidden where the tokenizer has words.
 
     Raises ConfigError and DataError as ``encoder_scores`` does.
     """
     encoder, recipe = asked.model, asked.recipe
     assert isinstance(encoder, Encoder), "masked objectives train encoders"
+    if asked.options.get("pairs") is not None and "sentence" not in encoder.heads:
+        raise ConfigError(
+            f"--pairs counts pairs of texts, and {asked.run} has no head that judges them "
+            "(objective.sentence = none): leave it out"
+        )
     text = asked.read_text(asked.sentence_rule())
     objective = recipe.objective if recipe is not None else None
     if not isinstance(objective, MaskedObjective):

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -128,6 +128,10 @@ def encoder_scores(
     gives no token to hide.
     """
     settings = pair_settings(objective, split.tokenizer, context=scoring.context)
+    judges = "sentence" in encoder.heads
+    if not judges:
+        # Later passes over a text are for its pairs.
+        scoring = replace(scoring, n_pairs=1)
 
     def progress_of(what: str) -> Callable[[int, int], None] | None:
         return None if progress is None else partial(progress, what)
@@ -146,7 +150,7 @@ def encoder_scores(
         "majority_accuracy": masked.majority,
         "mlm_tokens": masked.n_tokens,
     }
-    if "sentence" not in encoder.heads:
+    if not judges:
         return scores
     tasks: tuple[Task, ...] = ("nsp", "sop")
     for task in tasks:

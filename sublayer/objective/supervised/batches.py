@@ -1,5 +1,8 @@
 """Examples of tasks, as a recipe asks for them."""
 
+from dataclasses import replace
+
+from sublayer.config.epochs import TaskEpoch
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
@@ -20,15 +23,16 @@ def example_batches(recipe: Recipe, split: Split) -> ExampleBatches:
     """Build the batches that a recipe asks for. Raises DataError where there is no example."""
     objective = supervised(recipe)
     examples = of_tasks(split)
+    rule = row_rule(
+        objective,
+        examples,
+        context=recipe.data.context,
+        kind=recipe.model.kind,
+        starts_with_pad=recipe.model.decoder_start == "pad",
+    )
     return ExampleBatches(
         examples,
-        rule=row_rule(
-            objective,
-            examples,
-            context=recipe.data.context,
-            kind=recipe.model.kind,
-            starts_with_pad=recipe.model.decoder_start == "pad",
-        ),
+        rule=replace(rule, fills_rows=recipe.train.batch_tokens is not None),
         batch_sequences=batch_sequences(recipe),
         seed=recipe.train.seed,
         orders=objective.orders,
@@ -69,7 +73,8 @@ def rule_of_model(model: Transformer, recipe: Recipe, split: TaskSplit) -> RowRu
     )
 
 
-def epoch_tokens(recipe: Recipe, split: Split) -> int:
-    """Count the tokens of an epoch as a step counts them: a context for each example."""
+def epoch_tokens(recipe: Recipe, split: Split) -> TaskEpoch:
+    """Count the tokens of an epoch as a step counts them: a context for each example, or row."""
     batches = example_batches(recipe, split)
-    return batches.n_epoch * recipe.data.context
+    tokens = batches.n_epoch_steps * batch_sequences(recipe) * recipe.data.context
+    return TaskEpoch(round(tokens), batches.n_epoch)

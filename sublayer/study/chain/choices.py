@@ -29,7 +29,7 @@ def explain_stage_choices(
             f"{arm}, {stage}: chose {own.trial.name} by the score on what is held out of the "
             f"training examples, with seed {tuning_number}: {', '.join(scored)}."
         )
-        notes.append(" ".join([text, *edges(own.trial, trials[stage])]))
+        notes.append(" ".join([text, *edges(own.trial, trials[stage], own.tried)]))
     return tuple(notes)
 
 

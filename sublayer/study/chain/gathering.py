@@ -7,7 +7,7 @@ from pathlib import Path
 from sublayer.study.chain.kept import Kept
 from sublayer.study.chain.stages import PRETRAINING, Stage, finetuning_seed
 from sublayer.study.execution.one_run import Outcome
-from sublayer.study.tuning import NO_TRIAL, Trial, choose_best
+from sublayer.study.tuning import NO_TRIAL, Trial, choose_trial
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,26 @@ class Gathering:
         for arm in self._arms:
             scores = self._tried(arm, stage)
             if scores is not None:
-                best = choose_best(trials, scores) if scores else trials[0]
-                self.chosen[arm, stage.name] = best
+                self.chosen[arm, stage.name] = self._best(arm, stage, trials, scores)
+
+    def _best(
+        self, arm: str, stage: Stage, trials: Sequence[Trial], scores: Mapping[str, float | None]
+    ) -> Trial:
+        """Return the trial with the highest score on what is held out, of equal ones by loss."""
+        if not scores:
+            return trials[0]
+        losses: dict[str, float | None] = {}
+        for trial in trials:
+            outcome = self.outcome(arm, stage, trial, 0, self.tuning_number)
+            losses[trial.name] = _held_out(outcome, "loss")
+        return choose_trial(
+            trials,
+            {name: None if score is None else -score for name, score in scores.items()},
+            ties=losses,
+            compared=[
+                trial.name for trial in trials if self.path(arm, stage.name, 0, 0, trial).is_dir()
+            ],
+        )
 
     def gathered(self) -> dict[tuple[str, str], StageRuns]:
         """Return the runs of all stages by arm and stage; each stage has been chosen for."""
@@ -160,9 +178,9 @@ def has_ended(outcome: Outcome) -> bool:
     return outcome.test is not None or bool(outcome.failure)
 
 
-def _held_out(outcome: Outcome) -> float | None:
-    """Return the score on what is held out of the training examples; None of a failure."""
+def _held_out(outcome: Outcome, metric: str = "score") -> float | None:
+    """Return a metric on what is held out of the training examples; None of a failure."""
     if outcome.record is None:
         return None
-    score = outcome.record["valid"].get("score")
-    return None if score is None else float(score)
+    value = outcome.record["valid"].get(metric)
+    return None if value is None else float(value)

@@ -26,12 +26,14 @@ def stage_trials(recipes: StageRecipes, arms: Sequence[str], stage: Stage) -> li
 
 
 def steps_of_tasks(recipe: Recipe) -> int | None:
-    """Count the steps of a fine-tuning by its rows.
+    """Count the steps of a fine-tuning by its rows; None where they depend on their tokens.
 
     Raises DataError where their files are not those that are needed.
     """
     if recipe.train.steps is not None:
         return recipe.train.steps
+    if recipe.train.batch_tokens is not None:
+        return None
     n_examples = 0
     for each in find_task_files(recipe.data, cache_folder()):
         chosen = Division(recipe.data, each).trained.examples

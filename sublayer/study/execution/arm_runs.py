@@ -126,6 +126,8 @@ class ArmWork:
         self._tasks = _Tasks(folder, matched_arms, data, scoring, inspecting)
         self._chosen = [NO_TRIAL for _ in matched_arms]
         self._losses: list[dict[str, float | None]] = [{} for _ in matched_arms]
+        self._ties: list[dict[str, float | None]] = [{} for _ in matched_arms]
+        self._tuning_seeds: Sequence[int] = ()
         self._outcomes: list[dict[int, Outcome]] = [{} for _ in matched_arms]
         self._tried: dict[Path, Outcome] = {}
         self._chosen_by: Metric | None = None
@@ -154,10 +156,21 @@ class ArmWork:
             for trial in trials:
                 runs = [outcomes[self._tasks.path(position, trial, seed)] for seed in seeds]
                 self._losses[position][trial.name] = trial_loss(runs, self._chosen_by)
+                self._ties[position][trial.name] = trial_loss(runs, None)
+        self._tuning_seeds = seeds
 
     def choose(self, trials: Sequence[Trial]) -> None:
-        """Choose the best trial of each arm, of those that were made."""
-        self._chosen = [choose_trial(trials, losses) for losses in self._losses]
+        """Choose the best trial of each arm, of those that were made; of equal ones by loss."""
+        self._chosen = []
+        for position, (losses, ties) in enumerate(zip(self._losses, self._ties, strict=True)):
+            compared = [each.name for each in trials if self._is_compared(position, each)]
+            self._chosen.append(choose_trial(trials, losses, ties=ties, compared=compared))
+
+    def _is_compared(self, position: int, trial: Trial) -> bool:
+        """Return whether an earlier command made other runs than the tuning's with a trial."""
+        tuning = {f"seed-{seed}" for seed in self._tuning_seeds}
+        folders = self._tasks.path(position, trial, 0).parent.glob("seed-*")
+        return any(folder.name not in tuning for folder in folders)
 
     def problem_of(self, trial: Trial) -> str:
         """Return why a trial does not fit an arm's recipe; empty where it fits all."""

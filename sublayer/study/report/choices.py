@@ -1,6 +1,6 @@
 """What each arm chose of the values that were tried, what others scored, and the grid's edges."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sublayer.objective.metric import Metric
 from sublayer.study.arms import Arm
@@ -38,7 +38,7 @@ def explain_choices(
             f"{runs.matched_arm.arm.name} chose {runs.trial.name} by its validation {what}{over}: "
             f"{', '.join(scored)}."
         )
-        notes.append(" ".join([text, *edges(runs.trial, trials)]))
+        notes.append(" ".join([text, *edges(runs.trial, trials, runs.losses)]))
     return tuple(notes)
 
 
@@ -60,17 +60,28 @@ def _scored(loss: float | None, metric: Metric | None) -> str:
     if metric is None:
         return f"{loss:.4f}"
     value = loss if metric.is_lower_better else -loss
-    return f"{metric.factor * value:.{metric.decimals + 1}f}"
+    return f"{metric.factor * value:z.{metric.decimals + 1}f}"
 
 
-def edges(chosen: Trial, trials: Sequence[Trial]) -> Iterator[str]:
-    """Say of each number that was chosen whether it is the lowest or the highest that was tried."""
+def edges(
+    chosen: Trial, trials: Sequence[Trial], scores: Mapping[str, float | None]
+) -> Iterator[str]:
+    """Say which trials scored what the chosen did, and which of its numbers lie at an edge.
+
+    ``scores`` are by trial. A number that others share the best score with is at no edge.
+    """
+    best = scores.get(chosen.name)
+    alike = [trial for trial in trials if best is not None and scores.get(trial.name) == best]
+    if len(alike) > 1:
+        names = " and ".join(trial.name for trial in alike)
+        yield f"{names} scored alike: the lower validation loss decided."
     for field, value in chosen.settings.items():
         tried = [trial.settings[field] for trial in trials]
         if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in tried):
             continue
         edges = {min(tried): "lowest", max(tried): "highest"}
-        if value in edges:
+        is_alone = all(trial.settings[field] == value for trial in alike)
+        if value in edges and is_alone:
             beyond = "lower" if value == min(tried) else "higher"
             yield (
                 f"{field} = {value:g} is the {edges[value]} that was tried: a better one may lie "

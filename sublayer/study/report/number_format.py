@@ -23,7 +23,7 @@ def format_signed(value: float | None, decimals: int) -> str:
     """Write a difference with its sign and a true minus; a dash for None."""
     if value is None:
         return DASH
-    return f"{value:+.{decimals}f}".replace("-", MINUS)
+    return f"{value:+z.{decimals}f}".replace("-", MINUS)
 
 
 def format_interval(low: float | None, high: float | None, decimals: int) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sublayer.tasks.baselines.majority import describe_majority, majority
-from sublayer.tasks.baselines.words import describe_words, words
 from sublayer.tasks.example import Example
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.task import Kind, Task
@@ -33,11 +32,23 @@ def copy(task: Task, train: Sequence[Example], scored: Sequence[Example]) -> lis
 _LABELLED: tuple[Kind, ...] = ("classes", "choice", "number", "span")
 
 
+def _words(task: Task, train: Sequence[Example], asked: Sequence[Example]) -> list[Prediction]:
+    from sublayer.tasks.baselines.words import words  # scipy is slow to import
+
+    return words(task, train, asked)
+
+
+def _describe_words(task: Task) -> str:
+    from sublayer.tasks.baselines.words import describe_words
+
+    return describe_words(task)
+
+
 BASELINES: dict[str, Baseline] = {
     baseline.name: baseline
     for baseline in (
         Baseline("majority", describe_majority, majority, (*_LABELLED, "text")),
-        Baseline("words", describe_words, words, _LABELLED),
+        Baseline("words", _describe_words, _words, _LABELLED),
         Baseline("copy", lambda task: "the text itself, unchanged", copy, ("text",)),
     )
 }

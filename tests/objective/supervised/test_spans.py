@@ -13,6 +13,7 @@ from transformers.models.xlnet.configuration_xlnet import XLNetConfig
 
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.tasks.assembly import Assembler, RowRule
+from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.data.tasks.marks import Marks
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.rows import build_row
@@ -303,6 +304,31 @@ def test_a_packed_answer_costs_what_it_costs_alone(positions, kind):
     expected = torch.stack(expected)
     torch.testing.assert_close(nats_of_sequences(model, batch), expected, **CLOSE)
     torch.testing.assert_close(objective_of(model)(batch)["task"], expected.sum(), **CLOSE)
+
+
+@pytest.mark.parametrize("format_, kind, name", [
+    ("text", "encoder-decoder", "mnli"), ("text", "decoder", "stsb"), ("pair", "encoder", "copa"),
+    ("traversal", "decoder", "mrpc"),
+])  # fmt: skip
+def test_a_step_of_rows_has_the_loss_and_gradients_of_one_example_a_row(format_, kind, name):
+    split = split_of({name: draw_examples(name, 30)}, format_)
+    model = model_of(split, 64, kind=kind)
+    rule = replace(rule_of(split, 64, kind), fills_rows=True)
+    batches = ExampleBatches(split, rule=rule, batch_sequences=3, seed=1)
+    objective, numbers = objective_of(model), batches.chosen(2)
+    found = []
+    for parts in ([batches.batch(2)], [batches.batch(2, rank, 2) for rank in range(2)],
+                  [batches.batch(2)[unit : unit + 1] for unit in range(len(batches.batch(2)))],
+                  [Assembler(split.encoded, rule).pack(numbers[at : at + 1])
+                   for at in range(len(numbers))]):  # fmt: skip
+        model.zero_grad()
+        total = sum(objective(part)["task"] for part in parts)
+        total.backward()
+        found.append([total.detach(), *(each.grad.clone() for each in model.parameters()
+                                        if each.grad is not None)])  # fmt: skip
+    for other in found[:-1]:
+        for one, alone in zip(other, found[-1], strict=True):
+            torch.testing.assert_close(one, alone, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("format_, name", [
