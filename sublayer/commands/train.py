@@ -71,7 +71,9 @@ def command(
         from sublayer.objective.families import family_of
         from sublayer.objective.family import describe_watched
 
-        if record == before:
+        if record == before and record.get("stopped_early"):
+            say(f"{folder} ended early, as train.patience says: nothing is left to train")
+        elif record == before:
             say(
                 f"{folder} has ended, and nothing is left to train: give a longer length, such as "
                 f"train.steps={2 * record['step']}, to continue it"
@@ -102,6 +104,8 @@ def _render(record: JsonObject, scores: Sequence[str], recipe: Recipe) -> str:
     speed = f"{record['tokens_per_s']:,.0f} tokens/s"
     trained = f"trained {steps}, {tokens} in {record['seconds']:.0f} s ({speed})"
     lines = [trained]
+    if record.get("stopped_early"):
+        lines.append(f"ended early, of {count(recipe.train.steps or 0, 'step')}: train.patience")
     if record.get("peak_memory_bytes") is not None:
         memory = format_quantity(record["peak_memory_bytes"], "B")
         lines.append(

@@ -130,6 +130,11 @@ def format_step(seconds: float) -> str:
     return f"{seconds:.2g} s"
 
 
+def in_proportion(step: int, *, of: int, to: int) -> int:
+    """Return the step of a run of ``to`` steps that is as far on as ``step`` in one of ``of``."""
+    return max(1, round(step * to / of))
+
+
 def run_threads(train: TrainConfig, shared: int) -> int:
     """Return the threads of a process of a run, whose share of the cores is ``shared``.
 

@@ -1,8 +1,8 @@
 """``[train]``: length, batches and what is kept; ``[init]``: what training starts from."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from sublayer.config.freezing import Frozen, parse_freeze
 from sublayer.config.limits import (
@@ -142,6 +142,14 @@ class TrainConfig(Table):
         "of another metric of its evaluations, such as the score of a task, the BLEU of greedy "
         "translations, or nothing but being the last.",
     )
+    patience: int | None = field(
+        None,
+        "Evaluations in a row that may be no better than the best, by best_by: after so many the "
+        "run ends, early. Unset, it takes all of its steps.",
+        unit="evaluations",
+        ge=1,
+        le=MOST_STEPS,
+    )
     checkpoint_steps: int | None = field(
         None,
         "Optimizer steps between checkpoints.",
@@ -220,6 +228,15 @@ class TrainConfig(Table):
                 raise ConfigError(f"train.keep_steps names step {step} twice: give it once")
             named.add(step)
         return steps
+
+    @model_validator(mode="after")
+    def _patience_waits_for_a_best(self) -> Self:
+        if self.patience is not None and self.best_by == "last":
+            raise ConfigError(
+                f"train.patience = {self.patience} waits for a better evaluation, and "
+                "train.best_by = last has none: leave it out, or give train.best_by=loss"
+            )
+        return self
 
     def check_keep_steps(self, steps: int) -> None:
         """Raise ConfigError where a step to be kept is beyond a run of so many ``steps``."""

@@ -8,7 +8,7 @@ departure: the longest length is each sentence's own, where fairseq takes that o
 beside it, so that a translation does not depend on what is translated beside it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -30,6 +30,8 @@ from sublayer.model.context.cache import Cache, cache_bytes
 from sublayer.model.decoder import Decoder
 from sublayer.model.encoder_decoder import EncoderDecoder
 
+GoesOn = Callable[[int, Sequence[int]], bool]
+"""Tells of a sentence's number and the ids that are written whether more are to be."""
 _REFILL = 0.75
 """Share of the sentences left over at which new ones join."""
 
@@ -41,6 +43,8 @@ class _Sentence:
     max_length: int
     """Tokens beside the end that a hypothesis may have."""
     closed: list[Hypothesis] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+    """What its one hypothesis has, where anybody asks whether it goes on."""
 
 
 class _Special(NamedTuple):
@@ -64,6 +68,7 @@ def search(
     other_ends: Sequence[int] = (),
     continuations: Continue = best_continuations,
     sentences: int = 32,
+    goes_on: GoesOn | None = None,
 ) -> Iterator[tuple[int, list[Hypothesis]]]:
     """Translate sources, and yield the number of each with its hypotheses, the best first.
 
@@ -74,7 +79,8 @@ def search(
     the end, and is never empty. ``start_id`` is what the decoder begins with, by default the end.
     What ends a text as the end does, ``other_ends``, counts as that: the end's probability is that
     of all of them. ``continuations`` selects how they continue: the best ways, or, with a beam of
-    1, drawn ones.
+    1, drawn ones. With a beam of 1, ``goes_on`` says of a sentence's number and what is written
+    whether it is to be written on; where not, it ends there.
 
     Raises ConfigError where the model would drop units out or this machine cannot hold the rows,
     and, when it comes to it, where a source is longer than the model's positions.
@@ -85,7 +91,7 @@ def search(
         )
     first_id = end_id if start_id is None else start_id
     special = _Special(end_id, pad_id, first_id, list(other_ends))
-    batch = _Search(model, settings, special, continuations, sentences)
+    batch = _Search(model, settings, special, continuations, sentences, goes_on)
     waiting = enumerate(sources)
     while True:
         if batch.n_sentences <= _REFILL * sentences:
@@ -186,8 +192,10 @@ class _Search:
         special: _Special,
         continuations: Continue,
         sentences: int,
+        goes_on: GoesOn | None = None,
     ) -> None:
         self._settings = settings
+        self._goes_on = goes_on
         self._end, self._pad, self._start, self._other_ends = special
         self._continuations = continuations
         self._max_len = model.config.max_len
@@ -259,7 +267,9 @@ class _Search:
         order = order[:, : self._settings.beam]  # [N, beam]
         goes_on = np.take_along_axis(~is_end & is_possible, order, 1)
         done = self._done(goes_on, n_written)
-        self._advance(best.take(order), goes_on)
+        chosen = best.take(order)
+        done += self._given_up(chosen, done)
+        self._advance(chosen, goes_on)
         return self._finish(done)
 
     def _join_ends(self, logits: Float[Tensor, "R V"]) -> None:
@@ -316,6 +326,23 @@ class _Search:
             if is_full or is_longest or not goes_on[slot].any():
                 done.append(slot)
         return done
+
+    def _given_up(self, chosen: Continuations, done: list[int]) -> list[int]:
+        """Return the slots whose one hypothesis is not to be written on, closed as it is."""
+        if self._goes_on is None:
+            return []
+        given_up = []
+        for slot, sentence in enumerate(self._slots):
+            if sentence is None or slot in done:
+                continue
+            sentence.written.append(int(chosen.tokens[slot, 0]))
+            if not self._goes_on(sentence.number, sentence.written):
+                ids = np.array(sentence.written)
+                log_p = float(chosen.log_p[slot, 0])
+                score = self._settings.score(log_p, len(ids))
+                sentence.closed.append(Hypothesis(ids, log_p, score))
+                given_up.append(slot)
+        return given_up
 
     def _advance(self, chosen: Continuations, goes_on: NDArray[np.bool_]) -> None:
         """Extend every hypothesis; those that do not continue have no probability."""

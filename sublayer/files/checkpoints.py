@@ -49,6 +49,10 @@ class SavedState(Typed):
     """The best evaluation so far; None before the first."""
     task_bests: dict[str, Evaluation] = {}
     """In a mixture of tasks the best evaluation of each, by its name; none elsewhere."""
+    waited: Count = 0
+    """Evaluations since the best one."""
+    has_stopped: bool = False
+    """Whether the run ended early, as ``train.patience`` says."""
     pending_losses: list[Number]
     """Losses of the steps that no line of the metrics has averaged yet."""
 

@@ -30,6 +30,7 @@ from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
+from sublayer.tasks.prediction import Prediction
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import Progress
 from sublayer.training.warm_start import Pretrained
@@ -82,14 +83,27 @@ def finetune_seed(
     test = of_tasks(data.test or data.train)
     loss = answer_loss(of_tasks(data.train), recipe.objective, last_loss(folder))
     with stage("scoring the development set"):
-        reports = _report(recipe, folder, test, baselines, device, loss)
+        predictions = _answers(recipe, folder, test, device)
+    reports = report_split(test, baselines, predictions, loss)
     write_items(folder, task_items(test, reports), {})
     bests = []
+    by_step: dict[int, list[str]] = {}
     for task, best in record.get("task_bests", {}).items():
-        checkpoint = checkpoint_path(folder / "checkpoints", best["step"])
-        parts = tuple(part for part in test.parts if part.task.name == task)
-        with stage(f"scoring the best checkpoint of {task}"):
-            bests += _report(recipe, checkpoint, replace(test, parts=parts), baselines, device)
+        by_step.setdefault(best["step"], []).append(task)
+    for step, tasks in by_step.items():
+        parts = tuple(part for part in test.parts if part.task.name in tasks)
+        own = replace(test, parts=parts)
+        if step == record["valid"]["step"]:
+            # The run's model is that checkpoint, and has answered.
+            asked = [own for part, own in test.by_part(predictions) if part.task.name in tasks]
+            answered = [each for of_part in asked for each in of_part]
+        else:
+            with stage(f"scoring the best checkpoint of {', '.join(tasks)}"):
+                path = checkpoint_path(folder / "checkpoints", step)
+                answered = _answers(recipe, path, own, device)
+        bests += report_split(own, baselines, answered)
+    order = [part.task.name for part in test.parts]
+    bests.sort(key=lambda each: order.index(each.task.name))
     scores = {
         "tasks": [each.to_json() for each in reports],
         "task_bests": [each.to_json() for each in bests],
@@ -99,19 +113,11 @@ def finetune_seed(
     return SeedResult(loaded.recipe.train.seed, folder, record, reports, bests)
 
 
-def _report(
-    recipe: Recipe,
-    path: Path,
-    split: TaskSplit,
-    baselines: BaselineScores,
-    device: str | None,
-    loss: float | None = None,
-) -> list[PartReport]:
-    """Score a run or one of its checkpoints on examples, where it was trained."""
+def _answers(recipe: Recipe, path: Path, split: TaskSplit, device: str | None) -> list[Prediction]:
+    """Answer examples with a run or one of its checkpoints, where it was trained."""
     model = load(path, device=choose_device(device))
     rule = rule_of_model(model, recipe, split)
-    predictions, _ = answer_split(model, split, rule, model.task, ALONE)
-    return report_split(split, baselines, predictions, loss)
+    return answer_split(model, split, rule, model.task, ALONE)[0]
 
 
 def finetune_seeds(

@@ -96,6 +96,14 @@ def is_cut_off(folder: RunFolder, given: Recipe, record: Mapping[str, Any]) -> b
     Raises ConfigError where it is, and no checkpoint is left to continue from.
     """
     before = load_recipe(folder.path).recipe
+    if record.get("stopped_early"):
+        if has_other_length(before, given):
+            raise ConfigError(
+                f"{folder.path} ended early, at step {record['step']}, as train.patience = "
+                f"{before.train.patience} says, and no length changes that: start a new run from "
+                f"its weights with init.run={folder.path}"
+            )
+        return False
     is_longer = record["step"] < folder.recipe().train.steps
     if not is_longer and not has_other_length(before, given):
         return False

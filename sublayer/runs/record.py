@@ -27,8 +27,9 @@ def describe_run(
     last; what is watched stands beside it, as ``squad/mlm_accuracy`` does.
     ``tokens_per_s`` counts the optimizer steps alone, ``seconds`` the evaluations and checkpoints
     too; ``date`` is when it finished. Memory is in bytes, beyond what the process held before.
-    ``minutes`` says what the run used of those that its recipe asks for, if it does;
-    ``lengthened`` at which steps it was given more.
+    ``stopped_early`` is there where patience ended it before its last step. ``minutes`` says what
+    the run used of those that its recipe asks for, if it does; ``lengthened`` at which steps it was
+    given more.
     """
     recipe, data = session.recipe, session.data
     parameters = count_parameters(recipe.model, recipe.objective)
@@ -43,6 +44,7 @@ def describe_run(
         **({"probes": _probes(session)} if session.probes else {}),
         "seconds": round(state.seconds, 3),
         "lengthened": as_dicts(read_lengthenings(run / RECIPE)),
+        **({"stopped_early": True} if state.has_stopped else {}),
         "minutes": _minutes(recipe.train.minutes, state.seconds),
         "peak_memory_bytes": peak_memory_bytes,
         "parameters": asdict(parameters),

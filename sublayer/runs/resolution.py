@@ -67,6 +67,11 @@ def resolve_run(
             "train.compile = true gains nothing on a CPU, where its first step takes 20 s: "
             "leave it out"
         )
+    if train.patience is not None and data.valid is None:
+        raise ConfigError(
+            f"train.patience = {train.patience} waits for a better evaluation, and data.split = "
+            f"{given.data.split} leaves nothing to validate on: leave it out, or give another split"
+        )
     threads = run_threads(train, cores() // world.size)
     torch.set_num_threads(threads)
     shaped = family_of(given.objective).shape_model(given, data)

@@ -16,7 +16,10 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import derived_fields
+from sublayer.counts import count
 from sublayer.data.prepare import Data
+from sublayer.data.tasks.batches import ExampleBatches
+from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.model_folder import describe_model
 from sublayer.model.transformer import Transformer
@@ -227,6 +230,22 @@ def _open_session(
         return assemble(recipe, data, place, pretrained), pace
 
 
+def _check_read(session: Session, state: LoopState, run: Path) -> None:
+    """Raise ConfigError where a run that resumes had steps of examples, and would have of rows.
+
+    Before rows were filled, train.batch_tokens of tasks was a number of examples.
+    """
+    batches = session.train_step.batches
+    if not state.step or not isinstance(batches, ExampleBatches) or not batches.rule.fills_rows:
+        return
+    if sum(map(batches.n_tokens, range(state.step))) != state.tokens:
+        raise ConfigError(
+            f"{run} has read {state.tokens:,} tokens in {count(state.step, 'step')}, of other "
+            "examples than its train.batch_tokens gives now, which fills rows: start a new run "
+            f"from its weights with init.run={run}"
+        )
+
+
 def _lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
     said = lengthen(folder, given, data)
     if said is not None:
@@ -261,6 +280,7 @@ def _train(
         for warning in session.notes():
             progress.warn(warning)
         state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
+        _check_read(session, state, folder.path)
         if session.place.world.is_main and progress.is_alone:
             for line in list_header(session, folder.path, done=state.step):
                 progress.note(line)

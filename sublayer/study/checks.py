@@ -21,6 +21,7 @@ from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import PLAN
 from sublayer.study.results import Results
 from sublayer.study.seeds import check_seeds
+from sublayer.study.study_file import DEVIATION
 from sublayer.system.launch import n_launched
 
 
@@ -55,7 +56,9 @@ def check_study(study: Study, looks: Looks) -> None:
         if title not in arms:
             raise ConfigError(choice_error(f"{study.name}: published", title, arms))
         for name in own:
-            if name not in (metric.name, *names):
+            of, _, what = name.partition(":")
+            is_deviation = what == DEVIATION and of in own
+            if name not in (metric.name, *names) and not is_deviation:
                 known = [metric.name, *names]
                 raise ConfigError(choice_error(f"{study.name}: published of {title}", name, known))
     for name in study.question.also:
@@ -63,6 +66,12 @@ def check_study(study: Study, looks: Looks) -> None:
             raise ConfigError(choice_error(f"{study.name}: also", name, names))
     for arm in study.arms:
         check_start(arm.loaded, "compare")
+        patience = arm.loaded.recipe.train.patience
+        if patience is not None and study.match != "none":
+            raise ConfigError(
+                f"arm {arm.name}: train.patience = {patience} ends runs at steps of their own, and "
+                f"budgets are matched by {study.match}: leave it out, or give --match none"
+            )
     if n_launched() > 1:
         raise ConfigError("compare runs in one process: start it without torchrun")
     check_seeds(looks.planned[-1])

@@ -9,6 +9,7 @@ from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe, vary
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.sources import read_toml, shipped_recipes
+from sublayer.config.resolve_train import in_proportion
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest
 from sublayer.study.arms import Arm, check_distinct, expand, make_arm
@@ -27,6 +28,7 @@ from sublayer.study.study_file import (
     read_study_file,
 )
 from sublayer.study.tuning import TuneBy
+from sublayer.system.stages import note
 
 SHIPPED = Path(__file__).parent.parent / "studies"
 _PREFERRED_SCALES = ("paper", "cpu")  # where none is named; else a study's first
@@ -159,8 +161,9 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         raise ConfigError(f"{path.stem} has no scale {scale}: it has {', '.join(file.scale)}")
     scale_table = file.scale[scale]
     overrides, of_stages = split_overrides(overrides, file.stages_of(scale))
-    base = _base(path, scale_table, overrides)
     overridden = override_layer(overrides, "command line").values
+    shrunk = _Shrunk(path, scale_table, overridden)
+    base = _base(path, scale_table, {**overridden, **shrunk.of_recipe(scale_table)})
     arms = []
     tables = file.arms_of(scale)
     _check_against(path, tables)
@@ -171,7 +174,8 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
                 f"{path.stem}: arm {table.name} sets train.seed, and arms are compared on the same "
                 "seeds: leave it out, and give their number with --seeds"
             )
-        for key in overridden.keys() & settings.keys():
+        own = shrunk.settings(settings)
+        for key in (overridden.keys() & settings.keys()) - own.keys():
             raise ConfigError(
                 f"{key} is what the arms of {path.stem} differ in: "
                 f"leave out {key}={show(overridden[key])}"
@@ -179,13 +183,15 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         loaded = base
         if table.recipe:
             own_table = scale_table.model_copy(update={"recipe": table.recipe})
-            loaded = _base(path, own_table, overrides)
-        arm = make_arm(table.name, loaded, settings)
+            loaded = _base(path, own_table, {**overridden, **shrunk.of_recipe(own_table)})
+        arm = make_arm(table.name, loaded, {**settings, **own})
         arms.append(replace(arm, against=table.against))
     tune = file.tune_finetune if scale_table.tune_finetune is None else scale_table.tune_finetune
     overridden_stages = override_layer(of_stages, "command line").values
     tuned_stages = {key.partition(".")[2]: value for key, value in overridden_stages.items()}
-    chain = read_chain(path, file, scale, of_stages, _tuned(path, tune, tuned_stages))
+    chain = read_chain(path, file, scale, of_stages, _tuned(path, tune, tuned_stages), at=shrunk.at)
+    for text in shrunk.notes:
+        note(text)
     check_distinct(arms, {} if chain is None else {n: repr(chain.of(n)) for n in map(_name, arms)})
     scoring = scale_table.score or file.score or WHOLE_TEST
     recipes = [(arm.name, arm.loaded.recipe) for arm in arms]
@@ -277,6 +283,62 @@ def _check_against(path: Path, arms: Sequence[ArmTable]) -> None:
                 f"{path.stem}: arm {name} is the first, which others are compared with: "
                 "leave out against"
             )
+
+
+class _Shrunk:
+    """A study's scale with fewer pre-training steps than its own, as it is tried in minutes."""
+
+    def __init__(self, path: Path, scale: ScaleTable, overridden: Mapping[str, Any]) -> None:
+        self._path = path
+        self._overridden = overridden
+        asked = overridden.get("train.steps")
+        self._steps: int = asked if isinstance(asked, int) else 0
+        self._before: int | None = None
+        """None: the length is no number of steps, or is not overridden."""
+        self._is_shrunk = self._steps > 0
+        if self._is_shrunk:
+            self._before = _base(path, scale, {}).recipe.train.steps
+            self._is_shrunk = self._before is None or self._steps < self._before
+        self.notes: list[str] = []
+        """What stands at another step than the study says, a line each."""
+
+    def at(self, step: int) -> int:
+        """Return where a step of the study's own length is in the shorter run.
+
+        Where that length is no number of steps, what lies beyond is a twentieth of the run.
+        """
+        if not self._is_shrunk or step <= self._steps:
+            return step
+        return in_proportion(step, of=self._before or 20 * step, to=self._steps)
+
+    def of_recipe(self, scale: ScaleTable) -> dict[str, Any]:
+        """Return what of a scale's recipe lies beyond the shorter run, moved into it."""
+        if not self._is_shrunk:
+            return {}
+        recipe = _base(self._path, scale, {}).recipe
+        return self.settings(
+            {
+                "optimizer.warmup_steps": recipe.optimizer.warmup_steps,
+                "train.keep_steps": recipe.train.keep_steps,
+            }
+        )
+
+    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what of ``given`` lies beyond the shorter run, moved into it in proportion."""
+        moved: dict[str, Any] = {}
+        for key in ("train.steps", "optimizer.warmup_steps", "train.keep_steps"):
+            value = given.get(key)
+            if not value or (key in self._overridden and key != "train.steps"):
+                continue
+            steps = [value] if isinstance(value, int) else list(value)
+            there = sorted({self.at(step) for step in steps})
+            if there != sorted(steps):
+                moved[key] = there[0] if isinstance(value, int) else there
+                of = "the study's length" if self._before is None else f"{self._before:,} steps"
+                text = f"{key} = {show(value)} is for {of}: {show(moved[key])} of {self._steps:,}"
+                if text not in self.notes:
+                    self.notes.append(text)
+        return moved
 
 
 def _base(path: Path, scale: ScaleTable, overrides: Overrides) -> LoadedRecipe:

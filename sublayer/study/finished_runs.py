@@ -102,6 +102,11 @@ def _read(path: Path) -> Recorded:
             f"{path} has not ended: resume it with sublayer train {shlex.quote(str(path))} "
             "--resume, then compare"
         )
+    if record.get("stopped_early"):
+        raise ConfigError(
+            f"{path} ended early, at step {record['step']}, as its train.patience says: its budget "
+            "is not that of the others; train it without, or score it by sublayer evaluate"
+        )
     return Recorded(path, folder.recipe(), record)
 
 

@@ -30,6 +30,9 @@ Metrics = dict[str, str | Names]
 Averages = dict[str, Annotated[list[str | Names], Field(min_length=1)]]
 Published = dict[str, dict[str, float]]
 
+DEVIATION = "deviation"
+"""What a published standard deviation is called behind its metric: ``loss:deviation``."""
+
 
 class ArmTable(Table):
     """An entry of ``[[arms]]``: name, settings, and the arm to compare with, if not the first.
@@ -39,7 +42,8 @@ class ArmTable(Table):
     ``recipe`` is where it starts, if not from the scale's. Of a study with stages ``set`` is of the
     pre-training, which ``pretrain = false`` leaves out, ``finetune`` of all stages of tasks,
     ``stages`` of those that it names. ``published`` has what was published, as it is printed: by
-    column, or of a study without stages by metric.
+    column, or of a study without stages by metric, ``loss``, and as ``loss:deviation`` the standard
+    deviation over its runs.
     """
 
     name: str = Field(min_length=1)

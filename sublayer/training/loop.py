@@ -96,7 +96,7 @@ class Loop:
             self._note = progress.note
         with GracefulStop() as watch, self._open_log() as log, self._snapshots.saving.finished():
             self._began = self._clock() - self.state.seconds
-            while self.state.step < self._steps:
+            while self.state.step < self._steps and not self.state.has_stopped:
                 begun = self._clock()
                 self._take_step()
                 seconds = self._clock() - begun
@@ -158,8 +158,23 @@ class Loop:
         if is_evaluated:
             # The best weights must outlive the run, so a new best is always saved.
             is_saved = self._log_evaluation(log) or is_saved
-        if is_saved:
+        if self.state.has_stopped:
+            self._end_early(log)
+        elif is_saved:
             self._save(log, waits=self.state.step == self._steps)
+
+    def _end_early(self, log: MetricsLog | None) -> None:
+        """Log and save a run that ends before its last step; a resume finds it ended."""
+        best, state = self.state.best, self.state
+        assert best is not None, "what waits has a best"
+        if state.pending_losses:
+            self._log_training(log)
+        self._save(log, waits=True)
+        self._note(
+            f"ends early, at step {state.step:,} of {self._steps:,}: train.patience = "
+            f"{self._config.patience}, and no evaluation since step {best['step']:,} had a better "
+            f"{self._config.best_by}"
+        )
 
     def _is_due(self, every: int) -> bool:
         """Return whether what comes every so many steps, and at the end, comes after this one."""
@@ -203,8 +218,12 @@ class Loop:
         self._valid_loss = values.get("loss")
         best = self.state.best
         is_best = best is None or self._is_better(values, best)
+        self.state.waited = 0 if is_best else self.state.waited + 1
         if is_best:
             self.state.best = {"step": self.state.step, **values}
+        patience = self._config.patience
+        if patience is not None and self.state.step < self._steps:
+            self.state.has_stopped = self.state.waited >= patience
         is_tasks_best = self._keep_task_bests(values)
         for line in self._evaluate.describe(values):
             self._note(f"step {self.state.step}/{self._steps}  {line}")

@@ -65,7 +65,7 @@ def test_every_example_is_used_once_an_epoch_without_a_gap(size):
     ],
 )
 def test_a_step_of_tokens_is_the_next_examples_that_its_rows_hold(format_, kind, tasks):
-    n_rows, context = 6, 128 if tasks == ["copa"] else 64
+    n_rows, context = 6, 200 if tasks == ["copa"] else 64
     split = split_of({name: draw_examples(name, 40) for name in tasks}, format_)
     rule = replace(rule_of(split, context, kind), fills_rows=True)
     plan = {"rule": rule, "batch_sequences": n_rows, "seed": 1}

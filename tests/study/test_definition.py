@@ -1,5 +1,6 @@
 """Studies as they are defined, and those shipped, with the parameters and averages of papers."""
 
+import itertools
 import json
 import math
 import re
@@ -24,6 +25,7 @@ from sublayer.study.chain.columns import (
 )
 from sublayer.study.chain.keys import Part
 from sublayer.study.chain.plan import plan_stages
+from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.checks import check_study
 from sublayer.study.definition import Study, load_study, shipped_studies, study_scales
 from sublayer.study.judgement.looks import fixed
@@ -304,6 +306,23 @@ def test_a_shipped_study_is_planned(name, scale):
     assert len({column.metric.label for column in columns.values()}) == len(columns)
 
 
+@pytest.mark.parametrize(("name", "scale"), rows(SCALES, 8))
+def test_a_shipped_study_shrinks_to_a_few_steps(name, scale):
+    words = {"train.steps": 4}
+    study = load_study(name, words, scale=scale)
+    assert {arm.loaded.recipe.train.steps for arm in study.arms} <= {4, 8}
+    if study.chain is None:
+        return
+    stages = [stage for stage in study.chain.stages if not stage.ensemble]
+    for stage in stages:
+        words["finetune.train.steps" if stage.finetunes else f"{stage.name}.train.steps"] = 3
+    chain = load_study(name, words, scale=scale).chain
+    arms = {arm.name: arm.loaded for arm in study.arms}
+    with StageRecipes(name, chain, arms) as recipes:
+        for arm, stage in itertools.product(arms, stages):
+            assert recipes.planned(arm, stage.name).recipe.train.steps == 3
+
+
 def test_arms_have_the_papers_parameters():
     found = totals(load_study("albert-sharing", scale="paper"))
     pooler = 768 * 768 + 768
@@ -407,10 +426,9 @@ def place(tmp_path_factory):
 def test_a_chain_runs_from_beginning_to_end_at_the_size_of_a_toy(name, place, tmp_path):
     study, path = load_study(name, scale="cpu"), tmp_path / f"{name}.toml"
     text = (Path(sublayer.__file__).parent / "studies" / path.name).read_text()
-    # A toy's training has no step 1000, and its tasks have few examples.
+    # Its tasks have few examples.
     text = re.sub(r"train_examples = (\d+)00", r"train_examples = \1", text)
-    text = text.replace("keep_steps = [1000]", "keep_steps = [2]")
-    path.write_text(text.replace("from_step = 1000\n", "from_step = 2\n"))
+    path.write_text(text)
     words = ["compare", str(path), "--scale", "cpu", "--seeds", "1", *SHORT]
     words += ["--out", str(tmp_path / "out"), f"data.path={place / 'texts'}"]
     has_merges = study.arms[0].loaded.recipe.data.merges is not None

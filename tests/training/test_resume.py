@@ -86,6 +86,27 @@ def test_an_interrupted_run_resumed_equals_an_unbroken_one(run, whole, tmp_path,
     assert results(tmp_path / "broken") == results(whole(kind))
 
 
+def test_a_run_ends_early_by_patience_and_the_same_where_it_is_resumed(run, tmp_path):
+    settings = {**CONSTANT, "optimizer.lr": 2.0, "train.patience": 2, "train.evaluate_steps": 2}
+    notes = Notes()
+    record = run("whole", settings, progress=notes)
+    best, end = record["valid"]["step"], record["step"]
+    assert record["stopped_early"] and end == best + 4 < 24
+    assert f"step {end} of 24" in notes.texts[-1]
+    for broken in (best + 1, end - 1):
+        with pytest.raises(Interrupted):
+            run(f"broken-{broken}", settings, progress=SignalAt(broken))
+        run(f"broken-{broken}", settings, resume=True)
+        assert results(tmp_path / f"broken-{broken}") == results(tmp_path / "whole")
+    assert run("whole", settings, resume=True) == record
+    folder = ended_early(tmp_path / "whole", tmp_path / "unrecorded")
+    assert run(folder.name, settings, resume=True)["step"] == end
+    with pytest.raises(ConfigError, match="ended early.*init.run="):
+        run("whole", {**settings, "train.steps": 48}, resume=True)
+    with pytest.raises(ConfigError, match="train.best_by=loss"):
+        run("last", {**settings, "train.best_by": "last"})
+
+
 def killed_at_file_operation(count, folder, loaded):
     """Train in a child that is killed at its `count`-th file operation in a folder; is it done?"""
     child = os.fork()

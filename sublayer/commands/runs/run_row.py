@@ -33,7 +33,8 @@ def run_row(path: Path) -> Row:
     record = read_record(path)
     given = load_recipe(path).recipe
     steps = read_recipe(path / RUN_RECIPE).train.steps
-    if record is not None and steps is not None and record["step"] < steps:
+    is_early = record is not None and bool(record.get("stopped_early"))
+    if record is not None and steps is not None and record["step"] < steps and not is_early:
         record = None  # it was given more steps, and stopped before it took one
     problem = _failure(path)
     state: State = "finished"

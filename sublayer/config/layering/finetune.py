@@ -17,6 +17,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.supervised import KINDS, Format, SupervisedObjective
 from sublayer.config.presets import DEFAULT, Figure, Preset, load_preset
 from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import in_proportion
 from sublayer.config.text.own_table import OwnColumns
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
@@ -30,6 +31,7 @@ _FORMATS: dict[str, Format] = {
 }
 """The format of each kind of model, unless told: the first that it can read."""
 
+_WARMUP = "optimizer.warmup_steps"
 _LENGTHS = tuple(f"train.{name}" for name in LENGTHS)
 _OF_FRESH = ("data.tokenizer", *(f"data.{name}" for name in SEEN_AS))
 """What a model that nothing was learned by is like beside its ``[model]``: as a start gives it."""
@@ -97,6 +99,8 @@ def load_finetune(
     layers = [*base, Layer("finetune", words)]
     format_ = told.values.get("objective.format", words["objective.format"])
     chosen = None
+    settings: dict[str, Any] = {}
+    shorter: dict[str, Any] = {}
     if format_ in KINDS:
         chosen = load_preset(
             preset,
@@ -107,7 +111,11 @@ def load_finetune(
             is_imported=start is not None and start.is_imported,
         )
         model = start.model if start is not None else _of_kind(kind_of(source))
-        layers.append(Layer(f"preset {preset}", _with_effect(chosen.settings, model)))
+        settings = _with_effect(chosen.settings, model)
+        layers.append(Layer(f"preset {preset}", settings))
+        shorter = _shortened(settings, told.values)
+        if shorter:
+            layers.append(Layer(f"preset {preset}, shortened", shorter))
     # Any other format is refused with its choices, by the recipe.
     loaded = load_layers([*layers, told], _run_name(tasks, folder))
     assert chosen is not None, "a recipe has one of the formats"
@@ -120,7 +128,21 @@ def load_finetune(
     # What the recipe of a pre-training says of its text has no effect here, which is no news.
     idle = tuple(f"of {layer.origin} has no effect" for layer in base)
     notes = tuple(note for note in loaded.notes if not any(each in note for each in idle))
+    for key, value in shorter.items():
+        notes += (
+            f"{key} = {settings[key]} of preset {preset} is for {settings['train.steps']:,} steps: "
+            f"{value} of {told.values['train.steps']:,}",
+        )
     return Finetuning(replace(loaded, notes=notes), chosen)
+
+
+def _shortened(settings: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the warm-up of a preset for a shorter run, which its own would not fit in."""
+    steps, before = told.get("train.steps"), settings.get("train.steps")
+    warmup = settings.get(_WARMUP)
+    if not isinstance(steps, int) or not before or not warmup or not 0 < steps < warmup:
+        return {}
+    return {_WARMUP: in_proportion(warmup, of=before, to=steps)}
 
 
 def _of_kind(kind: str) -> ModelConfig:

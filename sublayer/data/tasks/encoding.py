@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sublayer.config.objectives.supervised import Format
+from sublayer.data.arrays import AnyInts
 from sublayer.data.tasks.encoded import CUTS, EncodedExamples, bounds
 from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
 from sublayer.data.tokenizers.base import Tokenizer
@@ -20,10 +21,13 @@ _BATCH_TEXTS = 4096
 
 
 class _Texts:
-    """The texts of rows, gathered to be encoded together."""
+    """The texts of rows, gathered to be encoded together, equal ones once."""
 
     def __init__(self) -> None:
-        self.texts: list[bytes] = []
+        self.distinct: dict[str, int] = {}
+        """The number of each text among all that differ."""
+        self.texts: list[int] = []
+        """Of each row one after another, by their numbers."""
         self.row_starts = [0]
         self.example_starts = [0]
         self.cuts: list[int] = []
@@ -33,7 +37,7 @@ class _Texts:
         self.numbers: list[int] = []
 
     def add_row(self, texts: Sequence[str], cut: int = 0) -> None:
-        self.texts += [text.encode() for text in texts]
+        self.texts += [self.distinct.setdefault(text, len(self.distinct)) for text in texts]
         self.row_starts.append(len(self.texts))
         self.cuts.append(cut)
 
@@ -96,9 +100,12 @@ def _add_pair(gathered: _Texts, row: PairRow) -> None:
 
 
 def _encoded(gathered: _Texts, tokenizer: Tokenizer) -> EncodedExamples:
-    ids = []
-    for start in range(0, len(gathered.texts), _BATCH_TEXTS):
-        ids += tokenizer.encode_many(gathered.texts[start : start + _BATCH_TEXTS])
+    distinct = list(gathered.distinct)
+    found: list[AnyInts] = []
+    for start in range(0, len(distinct), _BATCH_TEXTS):
+        batch = distinct[start : start + _BATCH_TEXTS]
+        found += tokenizer.encode_many([text.encode() for text in batch])
+    ids = [found[number] for number in gathered.texts]
     for index, (begin, stop) in gathered.most.items():
         ids[index] = ids[index][begin:stop]
     lengths = [len(each) for each in ids]

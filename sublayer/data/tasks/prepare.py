@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from sublayer.config.data import DataConfig
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.counts import count
+from sublayer.data.arrays import Bools
 from sublayer.data.cache import content_key
 from sublayer.data.prepare import Data
 from sublayer.data.store import TokenStore
@@ -131,10 +132,13 @@ class _Parts:
         self, chosen: Chosen, weight: float | None = None, *, trains: bool = False
     ) -> TaskPart:
         files, split = self.files, chosen.split
-        encoded = self._encoded(split, trains=trains)
+        # Of few that are asked for no others are encoded; else all, for every division of them.
+        few = None if self.config.train_examples is None else chosen.examples
+        encoded = self._encoded(split, trains=trains, few=few)
         n_lost = 0
         if chosen.examples is not None:
-            encoded = encoded.select(np.flatnonzero(chosen.examples[encoded.numbers]))
+            if few is None:
+                encoded = encoded.select(np.flatnonzero(chosen.examples[encoded.numbers]))
             if isinstance(encoded, SpanExamples):
                 n_lost = int(chosen.examples.sum()) - encoded.n_questions
         return TaskPart(
@@ -149,7 +153,7 @@ class _Parts:
             n_lost=n_lost,
         )
 
-    def _encoded(self, split: str, *, trains: bool) -> EncodedExamples:
+    def _encoded(self, split: str, *, trains: bool, few: Bools | None) -> EncodedExamples:
         format_ = self.objective.format
         task = self.files.task
         windows = None
@@ -158,14 +162,22 @@ class _Parts:
         # All others are written alike for training and for use.
         trains = trains and (format_ == "text" or windows is not None)
         identity = [*self.files.identity(split), *([] if windows is None else windows)]
-        key = content_key("encoded", VERSION, self.tokenizer.fingerprint, format_, trains, identity)
+        places = None if few is None else np.flatnonzero(few)
+        which = [] if places is None else [places.tolist()]
+        key = content_key(
+            "encoded", VERSION, self.tokenizer.fingerprint, format_, trains, identity, *which
+        )
 
         def compute() -> Kept:
             examples = self.files.read(split).examples
+            if places is not None:
+                examples = [examples[place] for place in places]
             with stage(f"turning {task.title}, {split}, into tokens"):
                 encoded = encode_examples(
                     task, examples, self.tokenizer, format_, trains=trains, windows=windows
                 )
+            if places is not None:
+                encoded = replace(encoded, numbers=places[encoded.numbers])
             return encoded.arrays(), {}
 
         arrays, _ = self.files.kept(key, compute)

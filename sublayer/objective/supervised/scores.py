@@ -15,7 +15,7 @@ from sublayer.objective.family import Effort, Scored
 from sublayer.objective.supervised.batches import rule_of_model
 from sublayer.objective.supervised.predictions import answer_examples
 from sublayer.objective.supervised.span_predictions import answer_questions
-from sublayer.objective.supervised.text import GREEDILY, Writing
+from sublayer.objective.supervised.text import SCORED, Writing
 from sublayer.objective.supervised.text_predictions import text_loss, write_part
 from sublayer.tasks.metrics.score import score
 from sublayer.tasks.metrics.thresholds import best_thresholds, with_threshold
@@ -53,7 +53,7 @@ def answer_split(
     spec: TaskSpec,
     processes: Processes,
     progress: Progress = lambda n_done, n_all: None,
-    writing: Writing = GREEDILY,
+    writing: Writing = SCORED,
 ) -> tuple[list[Prediction], float]:
     """Answer all examples of a split, in its order; return the answers and the mean loss."""
     task = split.parts[0].task

@@ -13,7 +13,7 @@ from sublayer.data.arrays import Ints
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.encoded import EncodedExamples
-from sublayer.decode.beam import search, search_behind
+from sublayer.decode.beam import GoesOn, search, search_behind
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
 from sublayer.decode.sample import GREEDY, Sampling, generate
@@ -40,6 +40,9 @@ class Writing:
     """Exponent of the length in tokens, by which the log probability is divided. None: 1."""
     sampling: Sampling | None = None
     seed: int = 0
+    is_scored: bool = False
+    """Whether answers are scored alone, and not shown: then none is written further once it can be
+    none of those that count, wrong by then."""
 
     def __post_init__(self) -> None:
         if self.sampling is not None and self.beam > 1:
@@ -57,6 +60,7 @@ class Writing:
 
 
 GREEDILY = Writing()
+SCORED = Writing(is_scored=True)
 
 
 class TextAnswers(Objective):
@@ -135,11 +139,16 @@ def with_targets(encoded: EncodedExamples, targets: Sequence[Sequence[Ints]]) ->
 
 
 def write_answers(
-    model: Transformer, sources: Sequence[Ints], rule: RowRule, writing: Writing = GREEDILY
+    model: Transformer,
+    sources: Sequence[Ints],
+    rule: RowRule,
+    writing: Writing = GREEDILY,
+    goes_on: GoesOn | None = None,
 ) -> Iterator[tuple[int, Ints]]:
     """Write an answer to each source, token by token; yield its number and its ids.
 
-    A source has its end. Answers come in the order in which they are done, without their ends.
+    A source has its end. Answers come in the order in which they are done, without their ends; one
+    that ``goes_on`` gives up has what was written by then.
     """
     most = max(1, rule.target_length - 1)
     if isinstance(model, EncoderDecoder):
@@ -156,16 +165,23 @@ def write_answers(
             pad_id=rule.marks.pad,
             start_id=rule.first_id,
             continuations=continuations,
+            sentences=len(sources),
+            goes_on=goes_on,
         )
         for number, hypotheses in found:
             yield number, hypotheses[0].ids
         return
     assert isinstance(model, Decoder), "an encoder writes nothing"
-    yield from _continued(model, sources, rule, most, writing)
+    yield from _continued(model, sources, rule, most, writing, goes_on)
 
 
 def _continued(
-    model: Decoder, sources: Sequence[Ints], rule: RowRule, most: int, writing: Writing
+    model: Decoder,
+    sources: Sequence[Ints],
+    rule: RowRule,
+    most: int,
+    writing: Writing,
+    goes_on: GoesOn | None,
 ) -> Iterator[tuple[int, Ints]]:
     """Continue sources of one length at a time."""
     by_length: dict[int, list[int]] = {}
@@ -187,8 +203,8 @@ def _continued(
                 )
                 yield from ((n, best[0].ids) for n, best in zip(some, found, strict=True))
                 continue
-            has_ended = torch.zeros(len(some), dtype=torch.bool, device=device)
-            columns = []
+            rows: dict[int, list[int]] = {number: [] for number in some}
+            is_open = set(some)
             steps = generate(
                 model,
                 prompt,
@@ -198,11 +214,17 @@ def _continued(
                 context=rule.context,
             )
             for chosen in steps:
-                columns.append(chosen)
-                has_ended |= chosen == rule.marks.last
-                if bool(has_ended.all()):
+                for number, token in zip(some, chosen.tolist(), strict=True):
+                    if number not in is_open:
+                        continue
+                    row = rows[number]
+                    if token == rule.marks.last:
+                        is_open.discard(number)
+                        continue
+                    row.append(token)
+                    if goes_on is not None and not goes_on(number, row):
+                        is_open.discard(number)
+                if not is_open:
                     break
-            written = torch.stack(columns, dim=1).cpu().numpy()
-            for number, row in zip(some, written, strict=True):
-                ends = np.flatnonzero(row == rule.marks.last)
-                yield number, row[: ends[0]] if len(ends) else row
+            for number, row in rows.items():
+                yield number, np.array(row, dtype=np.int64)

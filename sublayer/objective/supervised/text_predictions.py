@@ -10,6 +10,7 @@ from sublayer.data.arrays import Ints
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.task_split import TaskPart
 from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.decode.beam import GoesOn
 from sublayer.evaluation.split_work import Processes, compute_each, numbered_ids
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
@@ -23,7 +24,7 @@ from sublayer.objective.supervised.text import (
     write_answers,
 )
 from sublayer.tasks.formats.text import text_targets
-from sublayer.tasks.formats.written import read_answer
+from sublayer.tasks.formats.written import may_answer, read_answer
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.spec import TaskSpec
 
@@ -90,6 +91,14 @@ def _written(
     writing: Writing,
 ) -> list[Prediction]:
     tokenizer: Tokenizer = model.tokenizer
+    begun: dict[tuple[int, ...], str] = {}
+
+    def may_count(number: int, ids: Sequence[int]) -> bool:
+        key = tuple(ids)
+        if key not in begun:
+            begun[key] = tokenizer.decode(list(ids)).decode("utf-8", "replace")
+        return may_answer(part.task, part.examples[number], begun[key])
+
     assembler = Assembler(part.encoded, rule)
     # Similar lengths together, so that little is computed on padding.
     lengths = np.array([len(assembler.source(number)) for number in range(len(part.encoded))])
@@ -104,9 +113,12 @@ def _written(
         numbers = groups[index]
         sources = [assembler.source(number) for number in numbers.tolist()]
         row: list[float] = []
+        goes_on: GoesOn | None = None
+        if writing.is_scored:
+            goes_on = lambda place, ids: may_count(int(numbers[place]), ids)  # noqa: E731
         # In the precision of the weights, as answers are written after training.
         with torch.autocast(device, enabled=False):
-            for place, ids in write_answers(model, sources, rule, writing):
+            for place, ids in write_answers(model, sources, rule, writing, goes_on):
                 row += [float(numbers[place]), float(len(ids)), *map(float, ids.tolist())]
         n_done += 1
         progress(n_done, len(groups))

@@ -1,6 +1,7 @@
 """The chain of a study's file: its stages with the settings of a scale and of the command line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from sublayer.nearest import nearest_hint
 from sublayer.study.chain.ensembles import check_table, check_untold, with_tasks
 from sublayer.study.chain.stages import (
     FINETUNE,
+    PRETRAINING,
     ArmStages,
     Chain,
     Member,
@@ -71,10 +73,13 @@ def read_chain(
     scale: str,
     overrides: Overrides,
     tune: tuple[str, ...],
+    *,
+    at: Callable[[int], int] = lambda step: step,
 ) -> Chain | None:
     """Put together the chain of a study's scale; None where it has no stages.
 
-    ``overrides`` are those of stages, ``tune`` is what is tried in stages of tasks. Raises
+    ``overrides`` are those of stages, ``tune`` is what is tried in stages of tasks, ``at`` moves a
+    step of the pre-training into a shorter one. Raises
     ConfigError for stages that do not fit together, and settings of what is no stage.
     """
     tables, scale_table = file.stages_of(scale), file.scale[scale]
@@ -86,7 +91,10 @@ def read_chain(
     told = _by_stage(overrides, _prefixes(tables))
     stages = []
     for table in tables:
-        stages += _stages(path, table, common, told)
+        for each in _stages(path, table, common, told):
+            is_moved = each.from_step is not None and each.after == PRETRAINING
+            from_step = at(each.from_step) if is_moved and each.from_step else each.from_step
+            stages.append(replace(each, from_step=from_step))
     ordered = in_order(path.stem, with_tasks(path.stem, stages))
     check_untold(path.stem, ordered, told)
     n_seeds = scale_table.finetunings or file.finetunings or 1

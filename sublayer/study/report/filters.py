@@ -10,6 +10,7 @@ from sublayer.study.judgement.difference import DECIDED, Difference
 from sublayer.study.report import messages, number_format
 from sublayer.study.report.spread_words import halves
 from sublayer.study.results import ArmResult, Further, Results
+from sublayer.study.study_file import DEVIATION
 
 _EXPONENT = re.compile(r"(\d[\d.]*e-\d+)")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -60,11 +61,15 @@ def published_value(results: Results, arm: ArmResult) -> str:
     further = {each.metric.name: each.metric for each in results.further}
     texts: list[str] = []
     for name, value in arm.published.items():
+        if name.endswith(f":{DEVIATION}"):
+            continue
+        deviation = arm.published.get(f"{name}:{DEVIATION}")
+        text = f"{value:g}" if deviation is None else f"{value:g} (SD {deviation:g})"
         if name == results.metric.name:
-            texts.insert(0, f"{value:g}")
+            texts.insert(0, text)
         else:
             label = further[name].label if name in further else name
-            texts.append(f"{value:g} {label}")
+            texts.append(f"{text} {label}")
     return "; ".join(texts) or number_format.DASH
 
 

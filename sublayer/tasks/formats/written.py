@@ -15,6 +15,8 @@ _DETERMINERS = {
     *("a", "an", "each", "every", "few", "her", "his", "many", "much", "my", "our", "some"),
     *("that", "the", "their", "these", "this", "those", "which", "whose", "your"),
 }
+_NUMBER = re.compile(r"[+-]?[\d._]*(e[+-]?[\d_]*)?|[+-]?[a-z]{,8}", re.IGNORECASE)
+"""The beginning of what is read as a number, and of "inf" and "nan"."""
 _TOKEN = re.compile(rf"[{re.escape(string.punctuation)}]|[^\s{re.escape(string.punctuation)}]+")
 
 
@@ -36,6 +38,21 @@ def read_answer(task: Task, example: Example, written: str) -> Prediction:
         return Prediction(_referent(task, example, text), text=text)
     targets = text_targets(task, example)
     return Prediction(targets.index(text) if text in targets else None, text=text)
+
+
+def may_answer(task: Task, example: Example, begun: str) -> bool:
+    """Return whether a text that begins so may be one of the labels, or a number, once it ends.
+
+    Of spans, of nouns that are named and where words are scored every text may answer. Spaces are
+    left out of account, as what follows may join or trim them.
+    """
+    text = "".join(begun.rstrip("\N{REPLACEMENT CHARACTER}").split())
+    if task.kind == "number":
+        return _NUMBER.fullmatch(text) is not None
+    if task.kind == "text" or task.name in REFERENTS or "token_f1" in task.metrics:
+        return True
+    labels = text_targets(task, example)
+    return not labels or any("".join(label.split()).startswith(text) for label in labels)
 
 
 def names_referent(written: str, referent: str) -> bool:

@@ -20,5 +20,9 @@ class LoopState:
     """Step and figures of the best evaluation so far."""
     task_bests: dict[str, dict[str, Any]] = field(default_factory=dict)
     """In a mixture of tasks, step and figures of the best evaluation of each so far."""
+    waited: int = 0
+    """Evaluations since the best."""
+    has_stopped: bool = False
+    """Whether it ended early, as ``train.patience`` says."""
     pending_losses: list[float] = field(default_factory=list)
     """Losses since the last line of metrics.jsonl."""

@@ -38,6 +38,7 @@ from sublayer.objective.supervised.predicting import predict_rows, predict_rows_
 from sublayer.objective.supervised.readout import answer_logits, by_choice, text_states
 from sublayer.objective.supervised.report import PartReport, average_reports
 from sublayer.objective.supervised.scores import answer_split
+from sublayer.objective.supervised.text import GREEDILY
 from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.labels import label_places
 from sublayer.tasks.metrics.averages import AVERAGES
@@ -310,7 +311,12 @@ def drawn(split, seed, **settings):
 
 
 def answers_alone(model, split, **rule):
-    return answer_split(model, split, rule_of(split, **rule), model.task, ALONE)[0]
+    rule = rule_of(split, **rule)
+    shown = answer_split(model, split, rule, model.task, ALONE, writing=GREEDILY)[0]
+    # What is only scored is given up early where nothing can come of it.
+    scored = answer_split(model, split, rule, model.task, ALONE)[0]
+    assert [each.label for each in scored] == [each.label for each in shown]
+    return shown
 
 
 def values(predictions):
