@@ -56,18 +56,25 @@ from turns import take_turns
 from worker import serve
 
 from sublayer import cli
+from sublayer.config.layering.finetune import load_finetune
 from sublayer.data.tasks.task_split import of_tasks
-from sublayer.runs.session import prepare_data
+from sublayer.runs.resolution import resolve
+from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.cores import cores
 from sublayer.tasks.baselines.words import words
 from sublayer.tasks.registry import TASKS, locate_files, read_split
+from sublayer.training.processes.world import World
 
 SCRIPT = Path(__file__).resolve()
-PARTS = ("training", "reading", "words", "epoch", "predicting")
+PARTS = ("training", "batches", "reading", "words", "epoch", "predicting")
+BATCH_TOKENS, BATCH_CONTEXT = 8_192, 512
+MIXTURE = {"cola": "CoLA", "rte": "RTE", "sst2": "SST-2", "stsb": "STS-B"}
+"""Tasks that a T5 learns together, by the folders of their files."""
 PEAK_STEPS = 20
 TURN_S = 1.0
 N_SENTENCES, SENTENCE_TOKENS = 1_500, 20
 QUICK_STEPS = 20
+PLACE = Place(torch.device("cpu"), World(rank=0, size=1))
 _N_TRAIN, _N_DEV, _N_TEST = 67_349, 872, 100
 """Rows of the made-up set: SST-2's, but for the test set, which nothing here needs."""
 
@@ -104,6 +111,11 @@ def _measure(
         result["reading"] = _read(setups[0], folder)
     if "words" in options.only:
         result["words_s"] = _words(setups[0].data)
+    if "batches" in options.only:
+        result["batches"] = [
+            _by_tokens(recipe, tasks, setups[0].data, rounds)
+            for recipe, tasks in ((setups[0].recipe, [TASK]), ("t5-mini", _mixture(setups[0].data)))
+        ]
     if "training" in options.only:
         result["training"] = _train(options, setups, rounds)
     if "epoch" in options.only or "predicting" in options.only:
@@ -178,6 +190,52 @@ def _train(options: argparse.Namespace, setups: list[FinetuneSetup], rounds: int
     }
 
 
+def _mixture(data: str) -> list[str]:
+    """Return the tasks of the mixture whose files a folder has."""
+    return [name for name, folder in MIXTURE.items() if (Path(data) / folder).is_dir()]
+
+
+def _by_tokens(recipe: str, tasks: list[str], data: str, rounds: int) -> dict[str, Any]:
+    """Measure steps of tokens against steps of as many examples, in turns, by processor seconds."""
+    note(f"== batches: {', '.join(tasks)}")
+    common = {"data.context": BATCH_CONTEXT, "train.steps": 10_000, "train.precision": "float32"}
+    common["train.threads"] = torch.get_num_threads()
+    steps: dict[str, Any] = {}
+    n_examples = 0
+    for name in ("tokens", "examples"):
+        size = {"train.batch_tokens": BATCH_TOKENS}
+        if name == "examples":
+            size = {"train.batch_sequences": n_examples}
+        given = load_finetune(recipe, tasks, data, {**common, **size}).loaded.recipe
+        prepared = prepare_data(given)
+        steps[name] = assemble(resolve(given, prepared, PLACE), prepared, PLACE).train_step
+        made = [steps[name].batches.batch(step) for step in range(rounds)]
+        n_examples = n_examples or round(statistics.fmean(each.n_examples for each in made))
+    case: dict[str, Any] = {"tasks": tasks}
+    for name, step in steps.items():
+        sides = []
+        for number in range(rounds):
+            batch = step.batches.batch(number)
+            n_units = batch.micro_rows(step.recipe.train.micro_batch_sequences, BATCH_CONTEXT)
+            for first in range(0, len(batch), n_units):
+                part = batch[first : first + n_units]
+                sides += [side for side in (part.read, part.written) if side is not None]
+        cells = sum(side.tokens.numel() for side in sides)
+        real = sum(sum(side.lengths) for side in sides)
+        case[name] = {"padding": 1 - real / cells, "examples_per_s": []}
+    for number in range(-1, rounds):
+        for name, step in steps.items():
+            begun = time.process_time()
+            step(max(0, number))
+            seconds = time.process_time() - begun
+            if number >= 0:  # the first warms up
+                n = step.batches.batch(number).n_examples
+                case[name]["examples_per_s"].append(n / seconds)
+    pairs = zip(*(case[name]["examples_per_s"] for name in steps), strict=True)
+    case["speed_over_examples"] = statistics.median(one / other for one, other in pairs)
+    return case
+
+
 def _resolved(setup: Any) -> Any:
     return resolved_recipe(setup)
 
@@ -223,6 +281,8 @@ def _markdown(result: dict[str, Any]) -> str:
             "",
             products_verdict(case),
         ]
+    for case in result.get("batches", []):
+        lines += ["", *_batches_table(case)]
     if "reading" in result:
         reading = result["reading"]
         lines += [
@@ -242,6 +302,18 @@ def _markdown(result: dict[str, Any]) -> str:
     if "predicting" in result:
         lines += ["", *_predicting(result["predicting"])]
     return "\n".join(lines) + "\n"
+
+
+def _batches_table(case: dict[str, Any]) -> list[str]:
+    lines = [
+        f"| batches of {', '.join(case['tasks'])} | examples per processor second | padding |",
+        "| --- | ---: | ---: |",
+    ]
+    for name, said in (("tokens", f"{BATCH_TOKENS:,} tokens"), ("examples", "as many examples")):
+        speed = statistics.median(case[name]["examples_per_s"])
+        lines.append(f"| {said} | {speed:,.0f} | {case[name]['padding']:.1%} |")
+    ratio = case["speed_over_examples"]
+    return [*lines, "", f"Paired, tokens over examples: {ratio:.2f} (aim 1)."]
 
 
 def _predicting(case: dict[str, Any]) -> list[str]:

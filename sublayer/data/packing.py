@@ -45,13 +45,15 @@ def pack_examples(
     pad_id: int,
     first_id: int = 0,
     filling: Sequence[int] | None = None,
+    by_written: bool = False,
 ) -> PackedBatch:
     """Pack examples into rows of at most ``width`` tokens by best fit, the longest first.
 
     An example whose sequences do not stand in one row has a row for each of them. What a decoder
     beside an encoder writes is packed into rows of at most ``written_width``, beside what it
     belongs to; it reads ``first_id`` first. No sequence is longer than either. ``filling`` is what
-    each example takes of a row where that is counted for both sides at once.
+    each example takes of a row where that is counted for both sides at once. ``by_written``: rows
+    that write about as much stand together, so that parts of the batch have little padding.
     """
     sizes = []
     for example in examples:
@@ -62,6 +64,8 @@ def pack_examples(
         sizes.append((n_read, n_written))
     counted = sizes if filling is None else [(size, 0) for size in filling]
     units = best_fit(counted, (width, written_width))
+    if by_written:
+        units.sort(key=lambda unit: (len(unit) > 1, -sum(sizes[index][1] for index in unit)))
     # Only what is alone can have more than rows hold.
     fits = [n_read <= width and n_written <= written_width for n_read, n_written in sizes]
     return _laid_out(examples, units, fits, pad_id=pad_id, first_id=first_id)

@@ -179,6 +179,7 @@ class Assembler:
             width=width,
             written_width=self.written_width,
             filling=self.filling[numbers, 0].tolist() if is_filled else None,
+            by_written=self._rule.fills_rows,
             pad_id=self._rule.marks.pad,
             first_id=self._rule.first_id or 0,
         )
