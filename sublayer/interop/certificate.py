@@ -17,16 +17,19 @@ from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import CheckpointError
 from sublayer.estimate.capacity import format_bytes
 from sublayer.interop.huggingface.family import Oracle
+from sublayer.model.context.layout import Layout
+from sublayer.model.encoder import Encoder
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.system.memory import total_memory
 
 CERTIFICATE = "certificate.json"
+LOGITS, HIDDEN_STATES = "logits", "hidden states"
 _ROWS, _MAX_TOKENS, _SEED = 2, 128, 0
 _FLOAT64_PARAMETERS = 1_000_000_000
 """The most parameters of a model that is compared in float64 too."""
-_OF_POSITIONS = ("logits", "start_logits", "end_logits")
+_OF_POSITIONS = ("logits", "start_logits", "end_logits", "states")
 _OF_CHOICES = "ForMultipleChoice"
 _OF_BOTH = "DoubleHeadsModel"
 _COPIES = 3
@@ -94,6 +97,11 @@ class Batch:
                 inputs += [self.mask, self.segments]
             output = model(*inputs)
         found = {}
+        if isinstance(model, Encoder) and model.head is None:
+            layout = Layout.bidirectional(self.tokens, self.mask)
+            found["states"] = model.hidden(self.tokens, layout, segments=self.segments).final
+        if "pooler" in output:
+            found["pooled"] = output["pooler"]
         if "vocabulary" in output:
             # Positions, where they are classes too, have logits in no class of transformers.
             found["logits"] = output["vocabulary"][..., : model.config.vocab_size]
@@ -152,6 +160,8 @@ def certify(
 ) -> dict[str, Any]:
     """Compare a model's logits with those of a transformers class with these fields and tensors.
 
+    Of a class without a head these are hidden states, and what its pooler makes of them.
+
     The tokens are random. transformers sees no file: what else a folder says cannot change what it
     does.
 
@@ -179,6 +189,7 @@ def certify(
         sizes = f"{format_bytes(needed)}, {format_bytes(here)} here"
         return {"checked": False, "reason": f"to compare needs {sizes}"}
     theirs = _build(getattr(transformers, oracle.name), fields, tensors)
+    compared = HIDDEN_STATES if "states" in oracle.outputs.values() else LOGITS
     differences: dict[str, float] = {}
     for dtype in dtypes:
         output = batch.theirs(theirs.to(dtype))
@@ -191,12 +202,13 @@ def certify(
         largest_difference = 0.0
         for name, every_logit in expected.items():
             logits = batch.kept(name, every_logit)
-            difference = _compare(batch.kept(name, computed[name]), logits, dtype, widest)
+            difference = _compare(batch.kept(name, computed[name]), logits, dtype, widest, compared)
             largest_difference = max(largest_difference, difference)
             largest = max(largest, float(logits.abs().max()))
         differences[str(dtype).removeprefix("torch.")] = largest_difference
     return {
         "checked": True,
+        **({} if compared == LOGITS else {"compared": compared}),
         "against": f"transformers {transformers.__version__}",
         "tokens": {"rows": batch.tokens.shape[0], "length": batch.tokens.shape[1], "seed": _SEED},
         "largest_difference": differences,
@@ -211,9 +223,10 @@ def describe(certificate: Mapping[str, Any]) -> str:
     differences = []
     for name, value in certificate["largest_difference"].items():
         differences.append(f"{value:.1e} in {name}")
+    compared = certificate.get("compared", LOGITS)
     return (
-        f"largest difference of logits from {certificate['against']}: {', '.join(differences)} "
-        f"(largest logit {certificate['largest_logit']:.3g})"
+        f"largest difference of {compared} from {certificate['against']}: {', '.join(differences)} "
+        f"(largest {_single(compared)} {certificate['largest_logit']:.3g})"
     )
 
 
@@ -241,11 +254,18 @@ def _build(kind: Any, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
             raise
 
 
-def _compare(computed: Tensor, expected: Tensor, dtype: torch.dtype, judged: torch.dtype) -> float:
+def _single(compared: str) -> str:
+    return "logit" if compared == LOGITS else "value"
+
+
+def _compare(
+    computed: Tensor, expected: Tensor, dtype: torch.dtype, judged: torch.dtype, compared: str
+) -> float:
     if not expected.isfinite().all():
         raise CheckpointError(
-            f"the logits of these weights are not finite in {str(dtype).removeprefix('torch.')}: "
-            "they are damaged or too large, and nothing was written"
+            f"the {compared} of these weights are not finite in "
+            f"{str(dtype).removeprefix('torch.')}: they are damaged or too large, and "
+            "nothing was written"
         )
     difference = float((computed - expected).abs().max())
     largest = max(1.0, float(expected.abs().max()))
@@ -254,8 +274,9 @@ def _compare(computed: Tensor, expected: Tensor, dtype: torch.dtype, judged: tor
     allowed = _REFUSED_SHARE * largest if dtype == judged else torch.finfo(dtype).max
     if not difference <= allowed:
         raise CheckpointError(
-            f"the model's logits differ from transformers' by {difference:.3g} in "
-            f"{str(dtype).removeprefix('torch.')} (largest logit {largest:.3g}): it was not written"
+            f"the model's {compared} differ from transformers' by {difference:.3g} in "
+            f"{str(dtype).removeprefix('torch.')} (largest {_single(compared)} {largest:.3g}): "
+            "it was not written"
         )
     return difference
 

@@ -247,10 +247,10 @@ class Transformer(Body):
     def vocabulary_head(self) -> VocabularyHead:
         """The head that predicts tokens. Raises ConfigError where the model has none."""
         if self.head is None:
-            raise ConfigError(
-                "this model predicts no tokens (model.head = none): it answers a task; name the "
-                "model that it was fine-tuned from"
-            )
+            remedy = "it answers a task; name the model that it was fine-tuned from"
+            if not self.heads.keys() - {"pooler", "sentence"}:
+                remedy = "it came without such a head; fine-tune it on a task (sublayer finetune)"
+            raise ConfigError(f"this model predicts no tokens (model.head = none): {remedy}")
         return self.head
 
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:

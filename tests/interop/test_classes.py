@@ -314,6 +314,7 @@ def test_labels_without_words_and_single_outputs_are_read(tmp_path):
     ("albert", "copa", "AlbertForMultipleChoice"), ("bert", "squad", "BertForQuestionAnswering"),
     ("gpt2", "mnli", "GPT2ForSequenceClassification"),
     ("gpt1", "race", "OpenAIGPTDoubleHeadsModel"), ("t5", "sst2", "T5ForConditionalGeneration"),
+    ("t5", "stsb", "T5ForConditionalGeneration"),
 ])  # fmt: skip
 def test_an_export_is_of_the_class_that_answers_and_keeps_its_task(tmp_path, name, task, title):
     model = model_for(name, TASKS[task]).double()

@@ -12,13 +12,15 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from torch.nn.functional import layer_norm, linear
+from torch.nn.functional import gelu, layer_norm, linear
 
+from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import CheckpointError
 from sublayer.interop.fairseq.fairseq_file import find_checkpoint
 from sublayer.interop.fairseq.importing import import_fairseq, read_fairseq
 from sublayer.loading import load
-from tests.interop.folders import check_refused
+from sublayer.objective.supervised.loss import unscaled
+from tests.interop.folders import check_refused, close
 
 PAD, END = 1, 2
 VOCAB_SIZE, WIDTH, N_HEADS, D_FF = 23, 10, 2, 7
@@ -140,14 +142,15 @@ def saved(path, shape=PLAIN, change=dict, **changed):
     return path / "checkpoint_best.pt"
 
 
-def stack_of(weights, shape, side, tokens, mask, source=None):
-    """Compute a stack by fairseq's equations, in float64."""
+def stack_of(weights, shape, side, tokens, mask, source=None, segments=0.0, last=torch.relu):
+    """Compute a stack by fairseq's equations, in float64; ``last`` is of the second network."""
 
     def project(name, x):
         return linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
 
     def norm(name, x):
-        return layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], 1e-5)
+        gain, offset = (weights.get(f"{name}.{kind}") for kind in ("weight", "bias"))
+        return layer_norm(x, x.shape[-1:], gain, offset, 1e-5)
 
     def attend(name, x, memory, seen):
         inputs = {"q": x, "k": memory, "v": memory}
@@ -158,13 +161,14 @@ def stack_of(weights, shape, side, tokens, mask, source=None):
         return project(f"{name}.out_proj", torch.cat(mixed, dim=-1))
 
     def network(name, x):
-        return project(f"{name}fc2", project(f"{name}fc1", x).relu())
+        activated = (torch.relu if name.endswith("macaron_") else last)(project(f"{name}fc1", x))
+        return project(f"{name}fc2", activated)
 
     real, half = tokens.ne(PAD), WIDTH // 2
     frequencies = torch.exp(torch.arange(half) * (-math.log(10000) / (half - 1)))
     angles = (real.cumsum(1) + PAD)[..., None].float() * frequencies
     positions = torch.cat([angles.sin(), angles.cos()], dim=-1).double() * real[..., None]
-    x = math.sqrt(WIDTH) * weights[TABLE][tokens] + positions
+    x = math.sqrt(WIDTH) * weights[TABLE][tokens] + positions + segments
     for layer in range(LAYERS[side]):
         at = f"{side}.layers.{layer}."
         parts = [("self_attn_", 1.0, lambda z, at=at: attend(f"{at}self_attn", z, z, mask))]
@@ -212,6 +216,122 @@ def test_a_model_of_macaron_nets_fork_gives_the_logits_of_its_equations(tmp_path
     assert certificate["checked"] == (shape == Shape(False, True, False))
     if shape == MACARON:
         assert certificate["reason"] == "no class of it has model.block = macaron"
+
+
+def bert_of(shape, *, is_plain, n_classes=0, first=0.0):
+    """Draw a BERT of the fork: its weights by their newest names, and as it saves them."""
+    weights = {name: each for name, each in draw(shape).items() if name.startswith("encoder.")}
+    if is_plain:
+        weights = {name: each for name, each in weights.items() if "layer_norm" not in name}
+    generator = torch.Generator().manual_seed(5)
+
+    def drawn(*sizes):
+        return torch.randn(sizes, generator=generator, dtype=torch.float64)
+
+    weights["encoder.embed_segment.weight"] = torch.stack([drawn(WIDTH), first * drawn(WIDTH)])
+    heads = {"classifier.weight": drawn(n_classes or 1, WIDTH), "classifier.bias": drawn(1)}
+    if not n_classes:
+        heads |= {"embed_out": weights[TABLE] if shape.is_tied else drawn(VOCAB_SIZE, WIDTH)}
+        for place in "02":
+            sizes = (WIDTH, WIDTH)[: 1 + (place == "0")]
+            heads |= {f"mid_layer.{place}.weight": drawn(*sizes)}
+            heads |= {f"mid_layer.{place}.bias": drawn(WIDTH)}
+    else:
+        heads["classifier.bias"] = drawn(n_classes)
+    copied = ("decoder.", HEAD)
+    saved = {k: v for k, v in as_fork(weights).items() if not k.startswith(copied)}
+    return weights | heads, saved | heads
+
+
+BERTS = [
+    (MACARON, True, "gelu", 0.0), (PLAIN, True, "gelu", 0.0),
+    (Shape(True, False, False), False, "relu", 1.0),
+    (Shape(False, True, False), False, "gelu", 0.0),
+]  # fmt: skip
+
+
+@torch.no_grad()
+def answers_of_bert(weights, shape, activation):
+    """Compute states and logits of padded pairs by the equations, and what our model is given."""
+    tokens = torch.randint(END, VOCAB_SIZE, (3, 8), generator=torch.Generator().manual_seed(3))
+    tokens[1, 5:] = PAD
+    # The code numbers segments from behind: the first text is 1, as is padding.
+    is_first = (torch.arange(8) < 3) | tokens.eq(PAD)
+    vectors = weights["encoder.embed_segment.weight"][is_first.long()]
+    last = {"relu": torch.relu, "gelu": gelu}[activation]
+    mask = tokens.ne(PAD)
+    h = stack_of(weights, shape, "encoder", tokens, mask[:, None], segments=vectors, last=last)
+    found = {"answers": linear(h[:, 0], weights["classifier.weight"], weights["classifier.bias"])}
+    if "embed_out" in weights:
+        inner = last(linear(h, weights["mid_layer.0.weight"], weights["mid_layer.0.bias"]))
+        ends = weights["mid_layer.2.weight"], weights["mid_layer.2.bias"]
+        found["tokens"] = linear(layer_norm(inner, (WIDTH,), *ends), weights["embed_out"])
+    return (tokens, mask, (~is_first).long()), found
+
+
+@pytest.mark.parametrize("shape, is_plain, activation, first", BERTS)
+def test_a_bert_of_the_fork_gives_the_logits_of_its_equations(
+    tmp_path, shape, is_plain, activation, first
+):
+    weights, stored = bert_of(shape, is_plain=is_plain, first=first)
+    fields = {"act_fn": activation, "no_normalize_affine": is_plain, "max_positions": 40}
+    save_fork(tmp_path / "checkpoint_best.pt", stored, settings(shape, **fields))
+    certificate = import_fairseq(tmp_path, tmp_path / "imported")
+    assert certificate["left_out"]["copies"] == ["embed_out"][: shape.is_tied]
+    model = load(tmp_path / "imported", dtype=torch.float64)
+    given, expected = answers_of_bert(weights, shape, activation)
+    found = model.requires_grad_(False)(*given)
+    close(found.logits[given[1]], expected["tokens"][given[1]])
+    # Theirs says that the second text follows, ours that it does not.
+    close(found.sentence_logits, -expected["answers"])
+    config = model.config
+    assert (config.max_len, config.segments) == (40, "both" if first else "second")
+    if is_plain and shape == MACARON:
+        released = load_recipe("macaron-bert-base-released").recipe.model
+        assert config.block == tuple(released.block)
+        names = ("norm_affine", "final_norm", "sinusoids", "segments", "sentence_classes", "init")
+        assert [getattr(config, name) for name in names] == [
+            getattr(released, name) for name in names
+        ]
+
+
+@pytest.mark.parametrize("criterion, n_classes, kind", [
+    ("cross_entropy_classify", 3, "classes"), ("cross_entropy_classify_binary", 1, "classes"),
+    ("mean_squared_error", 1, "number"),
+])  # fmt: skip
+def test_a_fine_tuned_bert_of_the_fork_answers(tmp_path, criterion, n_classes, kind):
+    weights, stored = bert_of(MACARON, is_plain=True, n_classes=n_classes)
+    fields = {"act_fn": "gelu", "no_normalize_affine": True, "n_classes": n_classes}
+    path = tmp_path / "checkpoint_last.pt"
+    save_fork(path, stored, settings(MACARON, **fields, criterion=criterion))
+    import_fairseq(path, tmp_path / "imported")
+    model = load(tmp_path / "imported", dtype=torch.float64)
+    given, expected = answers_of_bert(weights, MACARON, "gelu")
+    close(model.requires_grad_(False)(*given)["label"], expected["answers"])
+    task = model.task.tasks[0]
+    assert (task.kind, len(task.labels)) == (kind, 0 if kind == "number" else max(2, n_classes))
+    if kind == "number":
+        close(unscaled(task, expected["answers"]), expected["answers"] * 2 + 3)
+    save_fork(path, stored, settings(MACARON, **fields, criterion="adaptive_loss"))
+    check_refused(path, "criterion = 'adaptive_loss' .* does not say", by=import_fairseq)
+
+
+def test_codes_beside_a_bert_are_its_tokenizer_of_moses_rules(tmp_path):
+    pytest.importorskip("sacremoses")
+    _, stored = bert_of(MACARON, is_plain=True)
+    fields = {"act_fn": "gelu", "no_normalize_affine": True}
+    save_fork(tmp_path / "checkpoint_best.pt", stored, settings(MACARON, **fields))
+    (tmp_path / "codes").write_text("l o 9\nlo w</w> 7\n")
+    names = ["low", "lo@@", "l@@", "o@@", "w", "e@@", "r", ".", *"abcdfghij"]
+    (tmp_path / "dict.txt").write_text("".join(f"{name} 1\n" for name in names))
+    import_fairseq(tmp_path, tmp_path / "imported")
+    tokenizer = load(tmp_path / "imported").tokenizer
+    # Numbered behind <Lua heritage>, <pad>, </s>, <unk>, <mask> and <cls>.
+    assert tokenizer.encode(b"Low low.").tolist() == [6, 6, 13]
+    special = (tokenizer.pad_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.cls_id)
+    assert special == (1, 2, 4, 5)
+    (tmp_path / "dict.txt").write_text("".join(f"{name} 1\n" for name in names[1:]))
+    check_refused(tmp_path, "has 22 entries with the 6 special ones", by=import_fairseq)
 
 
 @pytest.mark.parametrize(

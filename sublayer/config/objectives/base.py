@@ -72,6 +72,12 @@ class ObjectiveTable(Table):
                 f"objective.kind = {self.kind} trains a model.kind = {kinds}, not "
                 f"{recipe.model.kind}: give another objective, or that kind of model"
             )
+        if recipe.model.head == "none":
+            head = "transform" if recipe.model.kind == "encoder" else "linear"
+            raise ConfigError(
+                f"objective.kind = {self.kind} predicts tokens, for which model.head = none has "
+                f"no head: give model.head={head}"
+            )
         if self.text != "pairs":
             self._check_is_text(recipe)
 

@@ -16,18 +16,22 @@ _INNER = "@@"
 Merge = tuple[str, str]
 
 
-def read_codes(codes: Path, dictionary: Path | None = None) -> WordBpeTokenizer:
+def read_codes(
+    codes: Path, dictionary: Path | None = None, *, kind: type[WordBpeTokenizer] = WordBpeTokenizer
+) -> WordBpeTokenizer:
     """Read the merges of subword-nmt (0.1, 0.2) or fastBPE, of which each is a line.
 
     With fairseq's ``dictionary`` ids are its own, and what the merges make beside it is unknown.
     Without one they are, after the special ids, the characters of the merges, each also with an end
-    of word, and what the merges make.
+    of word, and what the merges make. ``kind`` is what divides a text into words.
 
     Raises DataError where a file cannot be read, with its line where one is not what it should be.
     """
     version, merges = _read_merges(codes)
-    pieces = _vocabulary(version, merges) if dictionary is None else _read_dictionary(dictionary)
-    return WordBpeTokenizer(Merges(tuple(pieces), tuple(merges)), version)
+    pieces = (
+        _vocabulary(version, merges) if dictionary is None else _read_dictionary(dictionary, kind)
+    )
+    return kind(Merges(tuple(pieces), tuple(merges)), version)
 
 
 def find_dictionary(folder: Path) -> Path | None:
@@ -114,7 +118,7 @@ def _vocabulary(version: str, merges: list[Merge]) -> list[str]:
     return list(dict.fromkeys(pieces))
 
 
-def _read_dictionary(path: Path) -> list[str]:
+def _read_dictionary(path: Path, kind: type[WordBpeTokenizer]) -> list[str]:
     pieces: dict[str, int] = {}
     for number, line in enumerate(_lines(path), 1):
         name, _, count = line.rstrip("\r ").rpartition(" ")
@@ -123,7 +127,7 @@ def _read_dictionary(path: Path) -> list[str]:
         piece = name + END
         if name.endswith(_INNER) and name != _INNER:
             piece = name.removesuffix(_INNER)
-        if piece in pieces or name in WordBpeTokenizer.specials:
+        if piece in pieces or name in kind.specials:
             raise DataError(f"{path}, line {number}: {name!r} is there already")
         pieces[piece] = number
     return list(pieces)

@@ -66,6 +66,20 @@ def _of_config(answers: Answers, content: ClassConfig, config: ResolvedModel) ->
             words = label_words(content)
             kind = "number" if is_number(content, words) else "classes"
             labels = () if kind == "number" else words
+    return task_of(kind, labels, config)
+
+
+def task_of(
+    kind: Kind,
+    labels: tuple[str, ...],
+    config: ResolvedModel,
+    *,
+    numbers: tuple[float, float] = (-1.0, 1.0),
+) -> TaskSpec:
+    """Return a task that nothing names, of a model with this config; a number has no bounds.
+
+    ``numbers`` are those at which a head of a number gives -1 and 1.
+    """
     task = Task(
         NAME,
         NAME,
@@ -74,7 +88,7 @@ def _of_config(answers: Answers, content: ClassConfig, config: ResolvedModel) ->
         _FIELDS[kind],
         METRICS[kind],
         labels=labels,
-        numbers=(-1.0, 1.0),
+        numbers=numbers,
         is_bounded=kind != "number",
     )
     return TaskSpec((task,), _FORMATS[config.kind], config.max_len)

@@ -56,21 +56,19 @@ def prepare(content: Content, tensors: Mapping[str, Tensor], names: Names) -> di
 def find_heads(weights: Mapping[str, Tensor], names: Names) -> dict[str, Any]:
     """Return the fields of a model config that say which heads there are.
 
-    Raises CheckpointError where none predicts tokens.
+    A head of which one tensor is there is asked for whole: what it lacks is reported by its name.
     """
-    needed = names.transform + names.linear[0]
-    if needed not in weights:
-        raise CheckpointError(
-            f"the weights hold no {needed}: only a model that predicts masked tokens "
-            "or answers a task can be imported"
-        )
     has_sentence = names.sentence[0] in weights
-    # A sentence head is never without a pooler: one that is missing is reported by its name.
+    # A sentence head is never without a pooler.
     has_pooler = has_sentence or names.pooler + names.linear[0] in weights
-    return {
+    fields = {
         "sentence_classes": 2 if has_sentence else 0,
         "pooler": "tanh" if has_pooler else "none",
     }
+    of_tokens = names.output_bias.removesuffix("output_bias").removesuffix("bias")
+    if not any(name.startswith(of_tokens) for name in weights):
+        fields |= {"head": "none", "head_bias": False}
+    return fields
 
 
 def leave_out_identity(weights: dict[str, Tensor], names: Names) -> None:

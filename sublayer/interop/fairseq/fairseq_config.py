@@ -61,6 +61,7 @@ def read_fairseq_config(
     cannot say.
     """
     content.refuse(_REFUSED)
+    _check_activation(content)
     widths = read_widths(content, ("embed_dim", "ffn_embed_dim", "attention_heads"))
     d_model = widths["embed_dim"]
     _check_widths(content, d_model)
@@ -77,7 +78,7 @@ def read_fairseq_config(
     return content.resolve(
         {
             "kind": "encoder-decoder",
-            "block": "macaron" if _is_macaron(content) else "transformer",
+            "block": "macaron" if is_macaron(content) else "transformer",
             "n_layers": content.whole("encoder_layers", most=MOST_LAYERS),
             "n_decoder_layers": content.whole("decoder_layers", most=MOST_LAYERS),
             "d_model": d_model,
@@ -116,20 +117,26 @@ def _check_widths(content: Content, d_model: int) -> None:
             )
 
 
-def _is_macaron(content: Content) -> bool:
+def is_macaron(content: Content) -> bool:
+    """Return whether blocks are Macaron Net's. Raises CheckpointError where the setting is odd."""
     value = content.fields.get("macaron")
     if not any(type(value) is type(known) and value == known for known in _MACARON):
         raise CheckpointError(
             f"{content.file}: macaron = {format_value(value)} is not true, false or 'new'"
         )
-    # Macaron Net's code has one activation: another, found beside it, would be another code's.
+    return bool(value)
+
+
+def _check_activation(content: Content) -> None:
+    # Macaron Net's code for translation has one activation: another, found beside it, would be
+    # another code's.
+    value = is_macaron(content)
     for name in ("activation_fn", "act_fn"):
         if (other := content.fields.get(name) or "relu") != "relu" and (value or name == "act_fn"):
             raise CheckpointError(
                 f"{content.file}: {name} = {format_value(other)}: "
                 "Macaron Net's translation models have relu"
             )
-    return bool(value)
 
 
 def _norm_order(content: Content) -> str:

@@ -1,7 +1,7 @@
-"""The tensors of fairseq's translation models, of any version, under its newest version's names."""
+"""The tensors of fairseq's models, of any version, under its newest version's names."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,7 @@ from sublayer.errors import CheckpointError
 from sublayer.interop.config_reader import Content
 from sublayer.model.weights import check_finite, check_float
 
+TakeCopies = Callable[[Content, dict[str, Tensor]], list[str]]
 SIDES = ("encoder", "decoder")
 TABLE, OUTPUT = "encoder.embed_tokens.weight", "decoder.output_projection.weight"
 _TARGET_TABLE, _OLD_OUTPUT = "decoder.embed_tokens.weight", "decoder.embed_out"
@@ -35,11 +36,13 @@ class FairseqWeights:
     """The newest names of tensors that equal the encoder's embedding matrix."""
 
 
-def prepare(content: Content, tensors: Mapping[str, Tensor]) -> FairseqWeights:
+def prepare(
+    content: Content, tensors: Mapping[str, Tensor], take_copies: TakeCopies
+) -> FairseqWeights:
     """Rename and split a checkpoint's tensors, so that each is accounted for.
 
     Norms that had numbers get names, queries, keys and values that were one matrix three. Of tables
-    that are one, the encoder's stays.
+    that are one, ``take_copies`` leaves one in what it is given, and returns the others' names.
 
     Raises CheckpointError where a tensor stands under an old and a new name, an embedding matrix is
     missing, copies differ, or numbers are not finite floats.
@@ -59,7 +62,9 @@ def prepare(content: Content, tensors: Mapping[str, Tensor]) -> FairseqWeights:
     for name, tensor in weights.items():
         check_float(name, tensor)
         check_finite(name, tensor)
-    copies = _take_copies(content, weights)
+    if TABLE not in weights:
+        raise CheckpointError(f"the weights lack {TABLE}")
+    copies = take_copies(content, weights)
     return FairseqWeights(weights, no_weights, copies)
 
 
@@ -96,11 +101,16 @@ def _upgrade(name: str, tensor: Tensor) -> dict[str, Tensor]:
     return {name: tensor}
 
 
-def _take_copies(content: Content, weights: dict[str, Tensor]) -> list[str]:
-    """Remove what equals the encoder's embedding matrix, which is then the only one."""
-    for name in (TABLE, _TARGET_TABLE):
-        if name not in weights:
-            raise CheckpointError(f"the weights lack {name}")
+def take_translator_copies(content: Content, weights: dict[str, Tensor]) -> list[str]:
+    """Remove what equals the encoder's embedding matrix, which is then the only one.
+
+    Raises CheckpointError where there is no decoder's, or one that is said to be a copy differs.
+    """
+    if _TARGET_TABLE not in weights:
+        raise CheckpointError(
+            f"the weights lack {_TARGET_TABLE}: of fairseq's models only translators and Macaron "
+            "Net's BERT can be imported"
+        )
     table = weights[TABLE]
     share_all = content.flag("share_all_embeddings", False)
     share_decoder = content.flag("share_decoder_input_output_embed", False)
@@ -110,14 +120,27 @@ def _take_copies(content: Content, weights: dict[str, Tensor]) -> list[str]:
             f"({content.file}: share_all_embeddings = {share_all}): "
             "source and target have one embedding matrix"
         )
+    del weights[_TARGET_TABLE]
     copies = [_TARGET_TABLE]
-    if OUTPUT in weights and (share_all or share_decoder):
-        if not torch.equal(weights[OUTPUT], table):
-            raise CheckpointError(
-                f"{OUTPUT} differs from {TABLE}, "
-                f"though {content.file} says that the output is the embedding matrix"
-            )
-        copies.append(OUTPUT)
-    for name in copies:
-        del weights[name]
+    if share_all or share_decoder:
+        copies += drop_copy(content, weights, OUTPUT, is_tied=True)
     return copies
+
+
+def drop_copy(
+    content: Content, weights: dict[str, Tensor], name: str, *, is_tied: bool
+) -> list[str]:
+    """Remove an output matrix that is the embedding matrix, and return its name in a list.
+
+    One that is absent, or that no setting ties, stays away or stays, and the list is empty. Raises
+    CheckpointError where one that is tied differs.
+    """
+    if not is_tied or name not in weights:
+        return []
+    if not torch.equal(weights[name], weights[TABLE]):
+        raise CheckpointError(
+            f"{name} differs from {TABLE}, "
+            f"though {content.file} says that the output is the embedding matrix"
+        )
+    del weights[name]
+    return [name]

@@ -14,6 +14,7 @@ from sublayer.interop.huggingface.representable import (
     T5_NETWORK,
     TABLE_AS_WIDE_AS_MODEL,
     TANH_GELU,
+    TOKENS_WHERE_SENTENCES,
     TWO_FREQUENCIES,
     USUAL_BLOCK,
     USUAL_DECODER_BLOCK,
@@ -124,7 +125,7 @@ ALBERT: Table = {
     "embedding_projection": SUM_WHERE_FACTORISED,
     "project_embeddings": ("as-needed", "always"),
     "segments": ("none", "both", "second"),
-    "head": ("transform",),
+    "head": TOKENS_WHERE_SENTENCES,
     "head_activation": HEAD_ACTIVATION_OF_BLOCKS,
     "head_bias": _EITHER,
     "sentence_classes": (0, 2),
@@ -135,6 +136,7 @@ BERT: Table = {
     "d_embed": TABLE_AS_WIDE_AS_MODEL,
     "project_embeddings": ("as-needed",),
     "share": ("none", "attention", "ffn"),
+    "head": ("transform", "none"),
 }
 _NO_OTHER_HEAD: Table = {
     "head": ("none", "linear", "transform"),

@@ -135,7 +135,20 @@ def _read_albert(content: ClassConfig, weights: Tensors, heads: Fields) -> Resol
     return albert_config.read_albert(content, heads, has_projection=has_projection, group=group)
 
 
-def _encoder_oracle(config: ResolvedModel, prefix: str, sentence: str) -> Oracle:
+def _encoder_oracle(
+    config: ResolvedModel, prefix: str, sentence: str, judging: tuple[str, str]
+) -> Oracle:
+    """Return the class of an encoder by its heads.
+
+    ``sentence`` is what ``ForPreTraining`` calls the logits of pairs; ``judging`` is the ending of
+    the class that has no other head, and what it calls them.
+    """
+    if config.head == "none" and config.sentence_classes:
+        ending, logits = judging
+        return Oracle(prefix + ending, {logits: "sentence_logits"})
+    if config.head == "none":
+        pooled = {"pooler_output": "pooled"} if config.pooler == "tanh" else {}
+        return Oracle(f"{prefix}Model", {"last_hidden_state": "states", **pooled})
     if config.sentence_classes:
         return Oracle(
             f"{prefix}ForPreTraining", {"prediction_logits": "logits", sentence: "sentence_logits"}
@@ -143,8 +156,19 @@ def _encoder_oracle(config: ResolvedModel, prefix: str, sentence: str) -> Oracle
     return Oracle(f"{prefix}ForMaskedLM", {"logits": "logits"})
 
 
-_bert_oracle = partial(_encoder_oracle, prefix="Bert", sentence="seq_relationship_logits")
-_albert_oracle = partial(_encoder_oracle, prefix="Albert", sentence="sop_logits")
+_bert_oracle = partial(
+    _encoder_oracle,
+    prefix="Bert",
+    sentence="seq_relationship_logits",
+    judging=("ForNextSentencePrediction", "logits"),
+)
+# No class of ALBERT's has that head alone.
+_albert_oracle = partial(
+    _encoder_oracle,
+    prefix="Albert",
+    sentence="sop_logits",
+    judging=("ForPreTraining", "sop_logits"),
+)
 
 
 def _translator(

@@ -216,8 +216,10 @@ def _foreign_tensors(
     for copy, source in family.copies(config).items():
         unprefixed[copy] = unprefixed[source].clone()
     tensors = {}
+    # As transformers does, a model without a head is written without the prefix.
+    has_head = bool(asked_heads(config).keys() - {"pooler"})
     for name, tensor in unprefixed.items():
-        prefix = "" if name.startswith(family.heads) else family.prefix
+        prefix = family.prefix if has_head and not name.startswith(family.heads) else ""
         tensors[prefix + name] = tensor
     return tensors
 

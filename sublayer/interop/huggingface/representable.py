@@ -114,7 +114,13 @@ def _one_network(has_name: Callable[[str], bool]) -> Rule:
 
 
 def _activates_head_alike(config: ResolvedModel) -> bool:
-    return head_activation(config) in map(network_activation, _networks(config))
+    return config.head == "none" or head_activation(config) in map(
+        network_activation, _networks(config)
+    )
+
+
+def _predicts_where_it_judges(config: ResolvedModel) -> bool:
+    return config.head == "transform" or (config.head == "none" and not config.sentence_classes)
 
 
 def _projects_sum(config: ResolvedModel) -> bool:
@@ -169,6 +175,8 @@ HEAD_ACTIVATION_OF_BLOCKS = Rule(_activates_head_alike, head_activation)
 """The head's activation is that of the feed-forward networks."""
 POOLER_FOR_SENTENCES = Rule(_pools_for_sentences)
 """Sentences are judged by what a pooler makes of them."""
+TOKENS_WHERE_SENTENCES = Rule(_predicts_where_it_judges)
+"""Tokens are predicted by a transform head, or there is no head at all."""
 PADDING_BEFORE_FIRST = Rule(_pads_before_first)
 """Positions are numbered from the id of the padding on, which is an id of the vocabulary."""
 

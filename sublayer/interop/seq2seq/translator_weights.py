@@ -105,9 +105,15 @@ def pairs(config: ResolvedModel, *, table: str = _TABLE, output: str = _OUTPUT) 
             theirs = f"{stack.name}.layers.{layer}"
             ours = f"{prefix}{stack.name}.sublayers.{index}.{layer}"
             if entry.ffn is None:
+                norm = _NORMS[entry.name]
                 yield from _pair_attention(entry, theirs, ours)
             else:
-                yield from _pair_ffn(entry, theirs, ours, is_first=index == 0)
+                half = _FIRST_HALF if index == 0 else ""
+                norm = f"{half}layer_norm" if half else _NORMS[entry.name]
+                yield from pair_linear(f"{theirs}.{half}fc1", f"{ours}.function.input")
+                yield from pair_linear(f"{theirs}.{half}fc2", f"{ours}.function.output")
+            if config.norm_affine:
+                yield from pair_linear(f"{theirs}.{norm}", f"{ours}.norm")
         if config.final_norm == "affine":
             yield from pair_linear(f"{stack.name}.layer_norm", f"{prefix}final_norm")
     if not config.tie_embeddings:
@@ -116,16 +122,7 @@ def pairs(config: ResolvedModel, *, table: str = _TABLE, output: str = _OUTPUT) 
         yield Pair((_BIAS,), "head.bias", is_row=True)
 
 
-def _pair_ffn(entry: Entry, theirs: str, ours: str, *, is_first: bool) -> Iterator[Pair]:
-    half = _FIRST_HALF if is_first else ""
-    norm = f"{half}layer_norm" if is_first else _NORMS[entry.name]
-    yield from pair_linear(f"{theirs}.{norm}", f"{ours}.norm")
-    yield from pair_linear(f"{theirs}.{half}fc1", f"{ours}.function.input")
-    yield from pair_linear(f"{theirs}.{half}fc2", f"{ours}.function.output")
-
-
 def _pair_attention(entry: Entry, theirs: str, ours: str) -> Iterator[Pair]:
-    yield from pair_linear(f"{theirs}.{_NORMS[entry.name]}", f"{ours}.norm")
     attention = f"{theirs}.{_ATTENTIONS[entry.name]}"
     for part in ("weight", "bias"):
         names = tuple(f"{attention}.{letter}_proj.{part}" for letter in "qkv")

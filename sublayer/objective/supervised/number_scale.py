@@ -1,4 +1,7 @@
-"""The head of a task of numbers: its outputs on our scale, from -1 to 1, and as the numbers."""
+"""The head of a task of numbers: its outputs on our scale, from -1 to 1, and as the numbers.
+
+A model that writes the number as text has no such head: its weights stay as they are.
+"""
 
 from collections.abc import Mapping
 
@@ -11,7 +14,7 @@ WEIGHT, BIAS = "label_head.weight", "label_head.bias"
 
 def to_numbers(weights: Mapping[str, Tensor], task: Task | None) -> dict[str, Tensor]:
     """Return weights by which the head's output is the number itself; others are as they were."""
-    if task is None or task.kind != "number":
+    if task is None or task.kind != "number" or WEIGHT not in weights:
         return dict(weights)
     half, middle = _scale(task)
     return {**weights, WEIGHT: weights[WEIGHT] * half, BIAS: weights[BIAS] * half + middle}
@@ -22,7 +25,7 @@ def from_numbers(weights: Mapping[str, Tensor], task: Task) -> dict[str, Tensor]
 
     Those of other tasks are as they were.
     """
-    if task.kind != "number":
+    if task.kind != "number" or WEIGHT not in weights:
         return dict(weights)
     half, middle = _scale(task)
     return {**weights, WEIGHT: weights[WEIGHT] / half, BIAS: (weights[BIAS] - middle) / half}
