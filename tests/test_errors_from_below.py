@@ -5,6 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace as Having
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow
@@ -31,6 +32,7 @@ from sublayer.interop.config_reader import Content
 from sublayer.interop.gpt1.released_arrays import read_piece
 from sublayer.interop.tensorflow import bundle_index, tensor_bundle
 from sublayer.objective.supervised import predicting
+from sublayer.runs import lengthening
 from sublayer.study.chain import baselines, keys
 from sublayer.study.chain.columns import primary_column
 from sublayer.study.cluster.place import ClusterPlace
@@ -38,6 +40,7 @@ from sublayer.study.cluster.schedulers import ray_cluster
 from sublayer.study.execution import one_run, process, worker
 from sublayer.study.items.reading import read_study_items
 from sublayer.study.plan_file import read_plan
+from sublayer.suite import evaluate as suite_evaluate
 from sublayer.suite.file import read_suite
 from sublayer.system import lock
 from sublayer.system.extras import extra_module
@@ -169,7 +172,7 @@ def attended():
 
 
 def answered():
-    predict_file._answer(None, Having(rows=[], choice_names=[]), None, io.BytesIO())
+    predict_file._answer(Mock(), Having(rows=[], choice_names=[]), None, io.BytesIO())
 
 
 # What is replaced by something that raises, what is done, and the error.
@@ -202,3 +205,25 @@ def test_words_are_known_only_where_they_were_encoded():
 def test_what_stops_lines_stops_the_trainer_of_pieces():
     with pytest.raises(DataError, match="line 2"):
         unigram_training.train_pieces(map(failing(DataError("line 2")), [1]), vocab_size=100)
+
+
+def test_a_suite_that_is_interrupted_or_trained_together_ends(monkeypatch):
+    def measured(error, **options):
+        measure = Having(title="b", score=failing(error), columns=())
+        work = Having(candidates=[Having(name="a")], measures=[measure])
+        return suite_evaluate._measured(work, (0, 0), None, **options)
+
+    with pytest.raises(Interrupted, match="interrupted while b of a"):
+        measured(Interrupted("stopped"))
+    with pytest.raises(RuntimeError, match="ours"):
+        measured(RuntimeError("ours"), together=True)
+    assert measured(RuntimeError("ours")).reason == "it failed: ours"
+
+
+def test_a_damaged_state_leaves_a_run_of_minutes_without_steps(tmp_path, monkeypatch):
+    (tmp_path / "checkpoints/step-00000001").mkdir(parents=True)
+    (tmp_path / "checkpoints/step-00000001/state.json").write_text("[]")
+    monkeypatch.setattr(lengthening, "run_steps", lambda given, train_tokens: None)
+    monkeypatch.setattr(lengthening, "family_of", lambda objective: Mock())
+    with pytest.raises(ConfigError, match="state.json .*: give train.steps instead"):
+        lengthening._steps(tmp_path, Having(train=Having(minutes=1), objective=0), Having(train=0))

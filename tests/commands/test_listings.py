@@ -29,7 +29,7 @@ def test_the_schema_of_all_fields_is_printed(sublayer):
 
 def test_rows_that_are_left_out_are_named_with_their_place(sublayer, here, trained):
     files = {"SST-2/train.tsv": "sentence\tlabel\nfine\t1\nshort\nbad\t0\nalso short\n?\t-1"}
-    files |= {"SST-2/test.tsv": "index\tsentence\n0\tfine"}
+    files |= {"SST-2/test.tsv": "index\tsentence\n0\tfine\n1"}
     files |= {"RTE/dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\tA\tB\tperhaps"}
     for name, text in files.items():
         path = here / "glue" / name
@@ -39,6 +39,7 @@ def test_rows_that_are_left_out_are_named_with_their_place(sublayer, here, train
     shown = ("tasks", "sst2", "--show", "--data", "glue", "--tokenizer", trained, "--json")
     found = sublayer(*shown).found()["formats"]["traversal"]
     assert "_start_" in found["marks"] and len(found["rows"][0]) == len("fine") + 2
+    assert words.index("sst2, train: 1 row") < words.index("sst2, test: 1 row left out")
     for message in (
         "train 2, test 1",
         "sst2, train: 2 rows left out: fewer than 2 fields; the first is glue/SST-2/train.tsv:3",

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import signal
+import subprocess
 import sys
 from functools import cache
 from itertools import pairwise
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from sublayer.data.subwords import probe
 from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
 from sublayer.data.subwords.bpe_training import Marks, alphabet_of, count_words, train_merges
 from sublayer.data.subwords.library_files import call_library
@@ -399,3 +402,15 @@ def test_deep_and_empty_files_are_refused(name):
     deep = [b"[" * 100_000, b'{"a":' * 100_000, b'{"model": ' + b"1" * 5000 + b"}"]
     for data in (*deep, b"", b"\xff"):
         check({name: data})
+
+
+@pytest.mark.parametrize("code, stderr, reason", [
+    (-signal.SIGKILL, b"", "it takes too much memory"), (-11, b"", "dies of it (code -11)"),
+    (-6, b"memory allocation of 9 bytes failed", "it takes too much memory"), (1, b"", "damaged"),
+    (-signal.SIGXCPU, b"", "it takes more than 4 seconds of a processor"), (0, b"", None),
+])  # fmt: skip
+def test_a_process_that_tries_a_file_says_why_it_ended(monkeypatch, code, stderr, reason):
+    ended = subprocess.CompletedProcess([], code, b"", stderr)
+    monkeypatch.setattr(probe.subprocess, "run", lambda command, **options: ended)
+    found = probe._run("tokenizers", b"")
+    assert found is None if reason is None else found.endswith(reason)

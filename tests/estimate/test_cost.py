@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sublayer.config.architecture.block import parse_block
 from sublayer.config.architecture.stacks import stacks
+from sublayer.config.freezing import Frozen
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.limits import WIDEST_FFN
 from sublayer.config.objectives.masked import MaskedObjective
@@ -27,6 +28,7 @@ from sublayer.estimate.cluster.memory import process_memory, tree_sums
 from sublayer.estimate.cluster.time import step_seconds
 from sublayer.estimate.cluster.traffic import step_traffic
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token, n_read_states
+from sublayer.estimate.frozen import _frozen_shapes
 from sublayer.estimate.memory import training_memory, update_work
 from sublayer.estimate.micro_batch import MicroBatch, stack_length
 from sublayer.estimate.optimizer_states import n_states
@@ -423,3 +425,7 @@ def test_devices_have_the_figures_of_their_datasheets():
     check_device("cpu")
     with pytest.raises(ConfigError, match="did you mean h200"):
         check_device("h20")
+
+
+def test_a_frozen_embedding_is_one_matrix():
+    assert _frozen_shapes(resolved(**TINY), Frozen(embeddings=True)) == {(5, 2): 1}

@@ -31,6 +31,7 @@ from sublayer.evaluation.probes.scoring import ask, read_probes
 from sublayer.evaluation.probes.table import PROBES
 from sublayer.evaluation.probes.target_nats import target_nats
 from sublayer.evaluation.requests import Requests
+from sublayer.evaluation.split_work import numbered_ids
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
 from sublayer.tasks.example import Example
@@ -529,3 +530,8 @@ def test_thresholds_equal_a_slow_search():
         found = threshold([[np.array([-each])] for each in scores], examples)
         best = max(matthews(scores >= each, labels) for each in [-np.inf, *scores])
         assert matthews(scores >= found, labels) == pytest.approx(best, abs=1e-12)
+
+
+def test_rows_of_texts_are_read_by_their_numbers():
+    found = numbered_ids([np.array([5.0, 2, 7, 8, 3, 1, 9]), np.array([]), np.array([4.0, 0])])
+    assert {number: ids.tolist() for number, ids in found.items()} == {5: [7, 8], 3: [9], 4: []}

@@ -16,7 +16,7 @@ from torch.nn.functional import gelu, layer_norm, linear
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import CheckpointError
-from sublayer.interop.fairseq.fairseq_file import find_checkpoint
+from sublayer.interop.fairseq.fairseq_file import _is_setting, find_checkpoint
 from sublayer.interop.fairseq.importing import import_fairseq, read_fairseq
 from sublayer.loading import load
 from sublayer.objective.supervised.loss import unscaled
@@ -517,3 +517,11 @@ NARROW, WIDE = (dict.fromkeys((TABLE, COPY), torch.ones(shape)) for shape in ((9
 def test_a_file_without_a_translation_model_is_refused(tmp_path, content, message):
     torch.save(content, tmp_path / "x.pt")
     check_refused(tmp_path / "x.pt", message, by=import_fairseq)
+
+
+@pytest.mark.parametrize("value, is_setting", [
+    ([1, {"a": (None, 2.5, "b", True)}], True), (1 << 10_000, False), ({"a": [-1 << 9999]}, False),
+    ([[0] * 10**6], False), ({"a": object()}, False),
+])  # fmt: skip
+def test_a_setting_is_what_a_command_line_can_say(value, is_setting):
+    assert _is_setting(value) == is_setting
