@@ -17,7 +17,8 @@ from sublayer.data.text.records import (
 from sublayer.errors import DataError
 from sublayer.files.lines import decoded, read_lines
 from sublayer.files.parquet import parquet_file, python_value
-from sublayer.tasks.records import read_records
+from sublayer.system.stages import note
+from sublayer.tasks.records import read_records, sheets_note, suffix_of
 
 Pair = tuple[int, str, str]
 """The line or row of a pair, from 1, its source and its target, without line ends."""
@@ -125,6 +126,8 @@ def row_pairs(path: Path, fields: Fields) -> Iterator[Pair]:
 
     Texts are as in ``json_pairs``. Raises DataError with file and line where a row has not both.
     """
+    if suffix_of(path) == ".xlsx" and (sheets := sheets_note(path)):
+        note(sheets)
     for record in read_records(path):
         if record.problem:
             raise DataError(f"{record.place} has {record.problem}: mend it")
