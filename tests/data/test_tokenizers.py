@@ -341,6 +341,18 @@ def test_no_character_of_a_language_is_lost_unless_asked(tmp_path, language):
             assert load_tokenizer(folder).encode(text.encode()).tolist() == ids.tolist()
 
 
+LETTERS = st.characters(categories=["L", "M", "N", "P", "S"], exclude_characters="\u2581\u2585")
+
+
+@examples(100)
+@given(st.text(LETTERS, min_size=1), st.sampled_from((*LETTERED_TOKENIZERS, "word-bpe")))
+def test_no_drawn_character_is_lost(text, kind):
+    rules = {"keep_accents": True, "lowercase": False, "vocab_size": 900}
+    tokenizer = train_tokenizer(kind, [text.encode()], **rules)
+    written = tokenizer.decode(tokenizer.encode(text.encode())).decode()
+    assert "".join(written.split()) == "".join(text.split())
+
+
 def test_marks_are_stripped_on_the_papers_corpora_or_where_it_is_asked():
     text = {"tokenizer": "unigram", "path": "a.txt"}
     papers = {"tokenizer": "wordpiece", "corpus": ("wikipedia", "bookcorpus")}

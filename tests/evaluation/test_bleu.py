@@ -47,50 +47,50 @@ def test_scores_are_those_of_the_command(tmp_path, lowercase):
         assert score.signature == found["signature"] or measure is bleu.chrf
 
 
-CHINESE = ["今天天气很好，我们去公园。"], ["今天天气真好，我们去公园吧。"]
-JAPANESE = ["吾輩は猫である。名前はまだない。"], ["吾輩は犬である。名前はまだ無い。"]
-KOREAN = ["나는 학교에 갑니다. 서울은 큰 도시이다!"], ["나는 학교에 갔습니다. 서울은 큰 도시이다!"]
-ENGLISH = ["The man, 3.5 feet (tall), sits down."], ["The man, 3.5 feet tall, sits down."]
-LANGUAGES = {"zh-CN": ("zh", CHINESE), "ja": ("ja-mecab", JAPANESE), "ko_KR": ("ko-mecab", KOREAN)}
-LANGUAGES |= {"th": ("char", CHINESE), "en": ("13a", ENGLISH), "de": ("intl", ENGLISH)}
+CHINESE = "今天天气很好，我们去公园。 | 今天天气真好，我们去公园吧。"
+LANGUAGES = {
+    "zh-CN": ("zh", CHINESE), "th": ("char", CHINESE),
+    "ja": ("ja-mecab", "吾輩は猫である。名前はまだない。 | 吾輩は犬である。名前はまだ無い。"),
+    "ko_KR": ("ko-mecab", "나는 학교에 갑니다. 서울은! | 나는 학교에 갔다. 서울은!"),
+    "en": ("13a", "The man, 3.5 feet (tall), sits down. | The man, 3.5 feet tall, sits down."),
+    "de": ("intl", "Der Mann (3,5 m) sitzt, ja, hier. | Der Mann, 3,5 m, sitzt, ja, hier."),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_bleu_has_the_words_of_the_target_language(tmp_path, language):
-    tokens, (texts, references) = LANGUAGES[language]
-    for module in ("MeCab", "mecab_ko"):
-        pytest.importorskip(module)
+    pytest.importorskip("MeCab")
+    pytest.importorskip("mecab_ko")
+    tokens, both = LANGUAGES[language]
     asked = tokens if tokens == "intl" else None
-    side = LanguageRules(language)
-    words = train_tokenizer("word-bpe", [" ".join([*texts, *references]).encode()], vocab_size=300)
-    tokenizer = BilingualTokenizer(words, LanguageRules("en"), side)
-    pairs = [PairText("-", text, "-", text) for text in references]
-    lines = bleu.translated_lines(tokenizer.encode_target(texts), tokenizer, asked)
-    found = bleu.count_translations(
-        lines, bleu.reference_lines(pairs, tokenizer, asked), lowercase=False
-    )
-    score = found["sacrebleu"]
+    text, reference = both.split(" | ")
+    words = train_tokenizer("word-bpe", [both.encode()], vocab_size=300)
+    tokenizer = BilingualTokenizer(words, LanguageRules("en"), LanguageRules(language))
+    ours = bleu.translated_lines(tokenizer.encode_target([text]), tokenizer, asked)
+    pairs = [PairText("-", reference, "-", reference)]
+    theirs = bleu.reference_lines(pairs, tokenizer, asked)
+    found = bleu.count_translations(ours, theirs, lowercase=False)
     command = f"refs -i hyps -w 8 -m bleu -tok {tokens}"
-    expected = scored_by_command(tmp_path, command, refs=references, hyps=texts)
-    assert score.value == pytest.approx(float(expected["score"]), abs=1e-6)
-    assert score.signature == expected["signature"] and score.value > 5
-    is_spaced = tokens in ("13a", "intl")
+    expected = scored_by_command(tmp_path, command, refs=[reference], hyps=[text])
+    score, is_spaced = found["sacrebleu"], tokens in ("13a", "intl")
+    assert score.value == pytest.approx(float(expected["score"]), abs=1e-6) and score.value > 5
+    assert score.signature == expected["signature"]
     assert found["bleu"].signature.endswith("|words:spaces" if is_spaced else f"|words:{tokens}")
     assert is_spaced or found["bleu"].value > 5
-    paired = compare_translations("sacrebleu", texts, texts, references, tokens=tokens)
+    paired = compare_translations("sacrebleu", [text], [text], [reference], tokens=tokens)
     assert paired.value == pytest.approx(score.value) and paired.difference == 0
 
 
 def test_a_tokenizer_of_bleu_that_is_not_there_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"flores200 needs its .* model, .* or choose another"):
-        bleu.metric("sacrebleu", lowercase=False, tokens="flores200")
     monkeypatch.setattr(bleu, "find_spec", lambda name: None)
-    for tokens in ("ja-mecab", "ko-mecab"):
-        with pytest.raises(ConfigError, match=r"needs .*pip install 'sublayer\[translation\]'"):
-            bleu.check_bleu_tokenizer(tokens)
-    with pytest.raises(ConfigError, match="is not one of 13a, zh"):
-        bleu.check_bleu_tokenizer("mecab")
+    installs = r"needs .*pip install 'sublayer\[translation\]'"
+    for tokens, message in (
+        ("flores200", "needs its .* model, .* or choose another"), ("ja-mecab", installs),
+        ("ko-mecab", installs), ("mecab", "is not one of 13a, zh"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=message):
+            bleu.metric("sacrebleu", lowercase=False, tokens=tokens)
 
 
 def test_tokenized_bleu_by_hand():
