@@ -193,10 +193,14 @@ def _divider(
 
 
 def _word_rule(tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None) -> str:
-    name = _tokens(tokenizer, tokens)
-    if name not in _BETWEEN_SPACES:
-        return name
-    return "spaces" if tokenizer.target.moses == "none" else "moses"
+    return word_rule_of(tokenizer.target.moses, _tokens(tokenizer, tokens))
+
+
+def word_rule_of(moses: str, tokens: BleuTokenizer) -> str:
+    """Return what divides the words of ``bleu``: Moses' rules, spaces, or sacreBLEU's tokenizer."""
+    if tokens not in _BETWEEN_SPACES:
+        return tokens
+    return "spaces" if moses == "none" else "moses"
 
 
 def _rules_without_hyphens(side: LanguageRules) -> LanguageRules | None:

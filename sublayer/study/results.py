@@ -139,13 +139,17 @@ class StudyText:
     """Bytes, tokens, documents and what else is known of each split."""
 
 
+SIGNATURE = "signature of "
+
+
 @dataclass(frozen=True)
 class Reproduction:
     """What it takes to see the same numbers again."""
 
     command: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Versions, commit, machine, precision and threads, by name."""
+    """Versions, commit, machine, precision and threads, by name; of translations sacreBLEU's
+    signatures, by ``SIGNATURE`` and the measure."""
     checksums: Mapping[str, str] = field(default_factory=dict)
     """Of the texts and the tokenizer, by name."""
     text: StudyText | None = None

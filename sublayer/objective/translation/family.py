@@ -22,6 +22,7 @@ from sublayer.evaluation.bleu import (
     scored_words,
     tokenized_bleu,
     translated_lines,
+    word_rule_of,
 )
 from sublayer.evaluation.split_work import Processes
 from sublayer.model.encoder_decoder import EncoderDecoder
@@ -49,6 +50,7 @@ from sublayer.objective.translation.scores import (
     translate_ids_exactly,
     translation_nats,
 )
+from sublayer.system.stages import note
 
 GREEDY = BeamSettings(beam=1, max_length_ratio=2.0, max_length_offset=10.0)
 """The search while training continues: a translation not yet learned does not end by itself."""
@@ -60,9 +62,15 @@ def _build(model: Transformer, config: TranslationObjective, seed: int) -> Trans
 
 
 def _check_scoring(recipe: Recipe) -> None:
-    tokens = _bleu_tokenizer(recipe)
-    if recipe.train.best_by == "bleu" or tokens is not None:
-        check_bleu_tokenizer(tokens or bleu_tokenizer_of(recipe.data.target_language or ""))
+    chooses = recipe.train.best_by == "bleu"
+    asked = _bleu_tokenizer(recipe)
+    tokens = asked or bleu_tokenizer_of(recipe.data.target_language or "")
+    if chooses or asked:
+        check_bleu_tokenizer(tokens)
+    if chooses:
+        signature = tokenized_bleu(["-"], ["-"]).signature
+        rule = word_rule_of(recipe.data.moses, tokens)
+        note(f"evaluations score BLEU of words: {signature}|words:{rule}")
 
 
 def _bleu_tokenizer(recipe: Recipe) -> BleuTokenizer | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from sublayer.config.recipe import Recipe
 from sublayer.study.execution.one_run import Outcome
-from sublayer.study.results import Reproduction, StudyText
+from sublayer.study.results import SIGNATURE, Reproduction, StudyText
 
 
 def describe_reproduction(
@@ -17,6 +17,7 @@ def describe_reproduction(
     the last; ``recipe`` is the first arm's, whose text it read. All but the command is empty where
     no run has a record.
     """
+    outcomes = list(outcomes)
     records = [each.record for each in outcomes if each.record is not None]
     if not records:
         return Reproduction(command)
@@ -26,7 +27,7 @@ def describe_reproduction(
         checksums[f"data, {name}"] = str(value)
     return Reproduction(
         command,
-        _environment(records),
+        {**_environment(records), **_signatures(outcomes)},
         checksums,
         text=_text(first, recipe),
         date=max(str(record.get("date", "")) for record in records),
@@ -41,6 +42,14 @@ def _environment(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     if len(commits) > 1:
         facts["commit"] = ", ".join(commits)
     return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+def _signatures(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """Return how translations were scored, by measure, as the first that was scored says."""
+    tests: list[Mapping[str, Any]] = [each.test for each in outcomes if each.test is not None]
+    written = (test["signature"] for test in tests if test.get("signature"))
+    found: dict[str, str] = next(written, {})
+    return {f"{SIGNATURE}{name}": str(value) for name, value in found.items()}
 
 
 def _text(record: Mapping[str, Any], recipe: Recipe) -> StudyText:

@@ -2,7 +2,7 @@
 
 from sublayer.counts import count
 from sublayer.study.report.number_format import format_quantity
-from sublayer.study.results import Results, StudyText
+from sublayer.study.results import SIGNATURE, Results, StudyText
 
 _NAMED = 3
 
@@ -16,6 +16,8 @@ def text_line(results: Results) -> str:
         parts.append(f"Text: {_name(text)}")
     if text is not None:
         parts += _sizes(text, results.split if is_scored_on_text(results) else "")
+    if signature := reproduction.environment.get(f"{SIGNATURE}{results.metric.name}"):
+        parts.append(f"{results.metric.name} by {signature}")
     if reproduction.date:
         parts.append(f"finished on {reproduction.date[:10]}")
     return f"{'; '.join(parts)}." if parts else ""
