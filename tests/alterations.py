@@ -9,6 +9,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import tomli_w
+from safetensors.torch import load_file, save_file
 
 from sublayer.files.checkpoints import MANIFEST, _files, _sha256
 
@@ -32,6 +33,7 @@ def alterations():
         st.sampled_from(_CONTENTS).map(lambda content: lambda path: path.write_bytes(content)),
         st.sampled_from([Path.unlink, _made_a_folder, make_a_pipe]),
         st.builds(_linked_to, st.sampled_from(("mine.txt", "nowhere", "itself", "."))),
+        st.builds(_scaled, st.sampled_from((0.0, -1.0, 1e9, 1e38, 1e-42)), st.integers(0, 9)),
         *[st.builds(_changed, numbers, st.sampled_from(_VALUES))] * 2,
         *[st.builds(_dropped, numbers, st.booleans())] * 2,
     )
@@ -56,6 +58,20 @@ def _flipped(places):
             if data:
                 data[int(place * len(data))] ^= mask
         path.write_bytes(data)
+
+    return alter
+
+
+def _scaled(factor, number):
+    """Multiply weights: one tensor of a few, or all."""
+
+    def alter(path):
+        tensors = load_file(path) if path.suffix == ".safetensors" else {}
+        for place, (name, tensor) in enumerate(tensors.items()):
+            if tensor.is_floating_point() and place % 10 in (number, number - 8):
+                tensors[name] = (tensor.double() * factor).clamp(-3e38, 3e38).to(tensor.dtype)
+        if tensors:
+            save_file(tensors, path)
 
     return alter
 

@@ -76,6 +76,11 @@ def test_runs_that_read_different_texts_are_told_apart(sublayer, trained, tmp_pa
     assert "\n\nthe runs read different texts: give one to all by --path\n" in shown
     # Both folders are called run; the end of their paths tells them apart.
     assert all(str(run)[-60:] in out.read_text() for run in (trained, moved))
+    shutil.copytree(trained, tmp_path / "mute")
+    (tmp_path / "mute/model/tokenizer.json").unlink()
+    for options in ((), ("--path", text)):
+        said = sublayer("inspect", "layers", tmp_path / "mute", *options).err
+        assert "mute has no tokenizer.json, without which" in said
     shown = sublayer("inspect", "layers", trained, moved, "--path", text).out
     assert "different texts" not in shown
 

@@ -16,6 +16,7 @@ from sublayer.system.stages import display, stage
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
     from sublayer.data.split import Split
+    from sublayer.data.tokenizers.base import Tokenizer
     from sublayer.model.transformer import Transformer
 
 DocumentsOption = Annotated[
@@ -72,7 +73,7 @@ def own_split(
         raise ConfigError(
             f"{run} was trained on examples of tasks, which are no text: give one (--path)"
         )
-    data = prepare(recipe.data, tokenizer=model.tokenizer)
+    data = prepare(recipe.data, tokenizer=_tokenizer_of(run, model))
     split: Split | None = getattr(data, name)
     if split is None:
         raise ConfigError(
@@ -90,6 +91,15 @@ def own_split(
     if small:
         say(small)
     return split
+
+
+def _tokenizer_of(run: Path, model: "Transformer") -> "Tokenizer":
+    if model.tokenizer is None:
+        raise CheckpointError(
+            f"{run} has no tokenizer.json, without which text cannot be turned into its tokens"
+        )
+    tokenizer: Tokenizer = model.tokenizer
+    return tokenizer
 
 
 def other_text(
@@ -113,14 +123,11 @@ def other_text(
     """
     from sublayer.data.prepare import prepare_text
 
-    if model.tokenizer is None:
-        raise CheckpointError(
-            f"{run} has no tokenizer.json, without which text cannot be turned into its tokens"
-        )
+    tokenizer = _tokenizer_of(run, model)
     with stage("reading the text"):
         say_about_files(path if corpus is None else None, documents)
         return prepare_text(
-            model.tokenizer,
+            tokenizer,
             path=path,
             corpus=corpus,
             split=name,
