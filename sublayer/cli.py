@@ -18,7 +18,7 @@ from typer.main import get_command
 from sublayer import __version__
 from sublayer.commands.completion.scripts import VARIABLE
 from sublayer.commands.shared.arguments import check_arguments
-from sublayer.commands.shared.base import only_results_on_stdout
+from sublayer.commands.shared.base import has_work, only_results_on_stdout
 from sublayer.commands.shared.usage import refuse_repeats, show_words, wrong_value
 from sublayer.errors import (
     ConfigError,
@@ -68,6 +68,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 The module has ``command`` and ``EXAMPLE``.
 """
 
+_DIVIDED = ("train", "finetune", "predict", "evaluate")
+"""Commands that processes started together share, as far as they do."""
 _ADVICE = {
     errno.ENOSPC: "the disk is full: free some space",
     errno.EDQUOT: "the disk quota is used up: free some space",
@@ -203,7 +205,7 @@ def _app(wanted: str) -> typer.Typer:
             loaded = import_module(f"sublayer.commands.{module}")
             # \b keeps the example on a line of its own, to be copied.
             epilog = f"\b\nExample: {loaded.EXAMPLE}"
-            app.command(name, short_help=line, epilog=epilog)(_framed(loaded.command))
+            app.command(name, short_help=line, epilog=epilog)(_framed(name, loaded.command))
         else:
             app.command(name, short_help=line)(_not_wanted)
     return app
@@ -228,10 +230,12 @@ def _not_wanted() -> None:
     raise AssertionError("only the command that is wanted is ever run")
 
 
-def _framed(command: Callable[..., None]) -> Callable[..., None]:
+def _framed(name: str, command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def framed(**values: Any) -> None:
         check_arguments(command, values)
+        if name not in _DIVIDED and not has_work(name):
+            return
         with only_results_on_stdout() if values.get("as_json") else nullcontext():
             command(**values)
 

@@ -13,7 +13,6 @@ from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.task_split import TaskSplit, of_tasks
-from sublayer.evaluation.split_work import ALONE
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import load
@@ -28,10 +27,12 @@ from sublayer.runs.inputs import trained_tokenizer
 from sublayer.runs.items import write_items
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
+from sublayer.system.launch import is_first_launched
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
 from sublayer.tasks.prediction import Prediction
 from sublayer.training.metrics import METRICS, read_metrics
+from sublayer.training.processes.joining import join_world
 from sublayer.training.progress import Progress
 from sublayer.training.warm_start import Pretrained
 
@@ -85,7 +86,6 @@ def finetune_seed(
     with stage("scoring the development set"):
         predictions = _answers(recipe, folder, test, device)
     reports = report_split(test, baselines, predictions, loss)
-    write_items(folder, task_items(test, reports), {})
     bests = []
     by_step: dict[int, list[str]] = {}
     for task, best in record.get("task_bests", {}).items():
@@ -109,15 +109,18 @@ def finetune_seed(
         "task_bests": [each.to_json() for each in bests],
         "seed": loaded.recipe.train.seed,
     }
-    write_file(folder / SCORES, json.dumps(scores, indent=1).encode() + b"\n")
+    if is_first_launched():
+        write_items(folder, task_items(test, reports), {})
+        write_file(folder / SCORES, json.dumps(scores, indent=1).encode() + b"\n")
     return SeedResult(loaded.recipe.train.seed, folder, record, reports, bests)
 
 
 def _answers(recipe: Recipe, path: Path, split: TaskSplit, device: str | None) -> list[Prediction]:
-    """Answer examples with a run or one of its checkpoints, where it was trained."""
-    model = load(path, device=choose_device(device))
+    """Answer examples with a run or one of its checkpoints, by the processes that trained it."""
+    world = join_world(choose_device(device))
+    model = load(path, device=world.device)
     rule = rule_of_model(model, recipe, split)
-    return answer_split(model, split, rule, model.task, ALONE)[0]
+    return answer_split(model, split, rule, model.task, world)[0]
 
 
 def finetune_seeds(

@@ -35,6 +35,7 @@ from sublayer.commands.shared.base import (
     JsonOption,
     RunsArgument,
     emit,
+    has_work,
 )
 from sublayer.commands.shared.beam_options import (
     BeamOption,
@@ -132,6 +133,8 @@ def command(
         evaluate_models(suite, runs, files, beside, device, as_json=as_json)
         return
     check_without_suite(files)
+    if not has_work("evaluate"):
+        return
     if probes is not None:
         check_alone(beside, runs)
         asked = ProbesAsked(runs[0], probes, path, words, tuple(reference or ()))

@@ -9,7 +9,7 @@ import typer
 
 from sublayer.commands.generate.options import SeedOption, TemperatureOption, TopKOption, TopPOption
 from sublayer.commands.predict.answerer import as_dtype, load_answerer
-from sublayer.commands.predict.file import predict_file
+from sublayer.commands.predict.file import predict_file, predict_together
 from sublayer.commands.predict.lines import predict_lines
 from sublayer.commands.predict.submission import render_submission, submit_runs
 from sublayer.commands.shared.base import AverageOption, DeviceOption, RunArgument, emit
@@ -17,6 +17,7 @@ from sublayer.commands.shared.column_options import ChoicesOption, TextPairOptio
 from sublayer.config.limits import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.system.allocator import keep_freed_memory
+from sublayer.system.launch import n_launched
 from sublayer.tasks.predicting.columns import ToldColumns
 
 EXAMPLE = "sublayer predict runs/my new.csv --out answered.csv"
@@ -165,6 +166,7 @@ def command(
         rounded = precision if precision != "float32" else None
         _check_alone(text, text_pair, choices, task, out, average, rounded, *writing.values())
         runs = [run, *(places or ())]
+        _check_one_process("what is handed in is written")
         result = submit_runs(runs, submission, suite, data, batch, device)
         emit(result, as_json, render_submission)
         return
@@ -177,11 +179,20 @@ def command(
     if file is None and told != ToldColumns():
         raise ConfigError("lines of standard input have no columns: leave their names out")
     keep_freed_memory()
+    if file is None:
+        _check_one_process("lines of standard input are answered")
     answerer = load_answerer(runs, task, device, average, batch, as_dtype(precision), writing)
     if file is None:
         predict_lines(answerer, sys.stdin.buffer, as_json=as_json)
-    else:
+    elif n_launched() == 1:
         predict_file(answerer, file, told, out, as_json=as_json)
+    else:
+        predict_together(answerer, file, told, out, device, as_json=as_json)
+
+
+def _check_one_process(what: str) -> None:
+    if n_launched() > 1:
+        raise ConfigError(f"{what} by one process: start one, or name a file of rows")
 
 
 def _check_alone(*others: object) -> None:

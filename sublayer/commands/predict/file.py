@@ -70,6 +70,39 @@ def predict_file(
         say(f"written to {as_typed(str(out))}")
 
 
+def predict_together(
+    answerer: "Answerer",
+    file: Path,
+    told: ToldColumns,
+    out: Path | None,
+    device: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Answer the rows of a file by the processes that were started together; the first writes.
+
+    Raises as ``predict_file`` does, in all of them, and TrainingError where one is lost.
+    """
+    from sublayer.objective.supervised.predicting import answer_rows
+    from sublayer.system.machine import choose_device
+    from sublayer.training.processes.joining import join_world, leave_world, naming_lost
+
+    try:
+        answerer.processes = world = join_world(choose_device(device))
+        if out is not None:
+            world.by_first(lambda: check_out(out, "jsonl" if as_json else kind_of(out)))
+        with naming_lost("nothing is written"):
+            if world.is_main:
+                predict_file(answerer, file, told, out, as_json=as_json)
+            else:
+                asked = read_asked(answerer.task, answerer.spec.columns, told, file)
+                for _ in answer_rows(answerer, asked.rows, asked.choice_names):
+                    pass
+            world.wait()
+    finally:
+        leave_world()
+
+
 @contextmanager
 def _opened(out: Path | None) -> Iterator[IO[bytes]]:
     if out is None:

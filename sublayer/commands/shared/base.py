@@ -14,6 +14,8 @@ import typer
 
 from sublayer.commands.shared import candidates
 from sublayer.config.limits import MOST_ROWS
+from sublayer.errors import ConfigError
+from sublayer.system.launch import is_first_launched, n_launched
 from sublayer.system.stages import note
 from sublayer.system.streams import Stream
 
@@ -172,3 +174,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return value
+
+
+def has_work(name: str) -> bool:
+    """Return whether this process does a command, of several that were started together.
+
+    That is the first, where the work is not divided, and it says so. Raises ConfigError for
+    commands that start processes themselves.
+    """
+    if n_launched() == 1:
+        return True
+    if name in ("compare", "demo"):
+        raise ConfigError(f"{name} starts its runs itself: start it without a launcher")
+    if is_first_launched():
+        say(f"{name} is not divided: the first of {n_launched()} processes does it")
+    return is_first_launched()

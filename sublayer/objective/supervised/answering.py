@@ -15,7 +15,7 @@ from sublayer.data.tasks.span_examples import SpanExamples
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.data.training_text import note_losses
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.evaluation.split_work import ALONE
+from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.transformer import Transformer
 from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Progress
@@ -62,6 +62,8 @@ class Answerer:
         self.spec = replace(spec, tasks=(self.task,))
         self._model = model
         self._batch = batch
+        self.processes: Processes = ALONE
+        """Those that divide the examples, of which all return all answers."""
         self._writing = writing or GREEDILY
         if writing is not None and not self.is_written:
             raise ConfigError(
@@ -100,7 +102,9 @@ class Answerer:
         part = unprepared_part(model, self.task, examples, "test")
         split = task_split("test", [part], model.tokenizer, objective_of(self.spec))
         rule = replace(model_rule(model, split), n_rows=self._batch)
-        answers = answer_split(model, split, rule, self.spec, ALONE, progress, self._writing)[0]
+        answers, _ = answer_split(
+            model, split, rule, self.spec, self.processes, progress, self._writing
+        )
         return mark_cut(answers, cut_examples(split, rule))
 
 

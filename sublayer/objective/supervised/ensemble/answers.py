@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
-from sublayer.evaluation.split_work import ALONE
+from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Progress
 from sublayer.objective.supervised.ensemble.averages import average_predictions, mean
@@ -39,18 +39,22 @@ def answers_of(
     rule: RowRule,
     spec: TaskSpec,
     progress: Progress = lambda n_done, n_all: None,
+    processes: Processes = ALONE,
 ) -> MemberAnswers:
-    """Have a member answer a split that is encoded for it; ``progress`` hears of batches."""
+    """Have a member answer a split that is encoded for it; ``progress`` hears of batches.
+
+    ``processes`` divide the work, but for spans, which each of them lists.
+    """
     task = split.parts[0].task
     if task.kind == "span":
         listed = list_spans(model, split, rule, spec, progress)
         is_joint = model.joint_span_head is not None
         return MemberAnswers(listed=listed, is_joint=is_joint, threshold=spec.threshold)
     if spec.format != "text":
-        return MemberAnswers(answer_examples(model, split, rule, task, ALONE, progress)[0])
+        return MemberAnswers(answer_examples(model, split, rule, task, processes, progress)[0])
     ranked: list[Prediction] = []
     for part in split.parts:
-        ranked += write_part(model, part, rule, spec, ALONE, progress)
+        ranked += write_part(model, part, rule, spec, processes, progress)
     return MemberAnswers(ranked)
 
 

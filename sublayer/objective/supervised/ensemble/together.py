@@ -10,6 +10,7 @@ from sublayer.data.tasks.marks import find_marks
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.task_split import TaskPart
 from sublayer.errors import CheckpointError
+from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Progress
 from sublayer.objective.supervised.answering import (
@@ -43,6 +44,7 @@ def answer_together(
     names: Sequence[str] = (),
     batch: int | None = None,
     progress: Progress = lambda n_done, n_all: None,
+    processes: Processes = ALONE,
 ) -> list[Prediction]:
     """Answer all examples of a split's parts by the average of several fine-tuned models, in order.
 
@@ -53,7 +55,7 @@ def answer_together(
     called = names or [f"model {number}" for number, _ in enumerate(models, 1)]
     for part in parts:
         _check_same(models, called, part.task.name)
-    found = [_answers(model, parts, batch, progress) for model in models]
+    found = [_answers(model, parts, batch, progress, processes) for model in models]
     answers = [each for each, _ in found]
     is_cut = np.logical_or.reduce([cut for _, cut in found])
     return mark_cut(combine(parts, answers, mean_threshold(answers)), is_cut)
@@ -89,7 +91,12 @@ class TogetherAnswerer(Answerer):
             return []
         part = unprepared_part(self._models[0], self.task, examples, "test")
         return answer_together(
-            self._models, [part], names=self._names, batch=self._batch, progress=progress
+            self._models,
+            [part],
+            names=self._names,
+            batch=self._batch,
+            progress=progress,
+            processes=self.processes,
         )
 
 
@@ -107,11 +114,15 @@ def _check_same(models: Sequence[Transformer], names: Sequence[str], name: str |
 
 
 def _answers(
-    model: Transformer, parts: Sequence[TaskPart], batch: int | None, progress: Progress
+    model: Transformer,
+    parts: Sequence[TaskPart],
+    batch: int | None,
+    progress: Progress,
+    processes: Processes,
 ) -> tuple[MemberAnswers, Bools]:
     """Return the answers of a model, and which examples were cut to what it reads."""
     own = [unprepared_part(model, part.task, part.examples, part.published) for part in parts]
     spec = replace(model.task, tasks=tuple(dict.fromkeys(part.task for part in parts)))
     split = task_split("test", own, model.tokenizer, objective_of(spec))
     rule = replace(model_rule(model, split), n_rows=batch)
-    return answers_of(model, split, rule, spec, progress), cut_examples(split, rule)
+    return answers_of(model, split, rule, spec, progress, processes), cut_examples(split, rule)
