@@ -73,12 +73,23 @@ def finetune_seed(
     resume: bool,
     device: str | None,
     progress: Progress | None = None,
+    replans: bool = False,
 ) -> SeedResult:
     """Train a run, and score its best checkpoint on the development set.
 
+    ``replans`` is as ``train_run`` has it.
+
     Raises as ``train_run`` does.
     """
-    record = train_run(loaded, folder, resume=resume, device=device, progress=progress, data=data)
+    record = train_run(
+        loaded,
+        folder,
+        resume=resume,
+        device=device,
+        progress=progress,
+        data=data,
+        replans=replans,
+    )
     recipe = loaded.recipe
     assert isinstance(recipe.objective, SupervisedObjective), "load_finetune refuses others"
     test = of_tasks(data.test or data.train)
@@ -141,7 +152,10 @@ def finetune_seeds(
     data = prepare_data(recipe, Pretrained(recipe.init), tokenizer)
     baselines = BaselineScores(lambda: trained_examples(data))
     if n_seeds is None:
-        return [finetune_seed(loaded, folder, data, baselines, resume=resume, device=device)]
+        alone = finetune_seed(
+            loaded, folder, data, baselines, resume=resume, device=device, replans=True
+        )
+        return [alone]
     results = []
     for seed in range(n_seeds):
         # What is to be said of the recipe is the same for all seeds.

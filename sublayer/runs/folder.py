@@ -202,7 +202,7 @@ class RunFolder:
         self,
         recipe: Recipe,
         derived: Sequence[str],
-        lengthened: Sequence[Mapping[str, int]] = (),
+        lengthened: Sequence[Mapping[str, int | str]] = (),
     ) -> None:
         """Write the resolved recipe, whole or not at all; ``derived`` names what was not given.
 

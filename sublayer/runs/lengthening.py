@@ -27,8 +27,9 @@ from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE, RunFolder
 from sublayer.training.checkpoints.layout import CHECKPOINTS
 from sublayer.training.schedule import FALLS, learning_rate
+from sublayer.training.step_time import Replanned
 
-_STEPS = "train.steps"
+_STEPS, _PACE = "train.steps", "pace"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class _Entry(Typed):
     at_step: Count
     from_steps: Count
     to_steps: Count
+    by: str = ""
+    """``_PACE``: the run's minutes were planned anew; else it was lengthened by a command."""
 
 
 class _Listed(Typed):
@@ -57,8 +60,36 @@ def read_lengthenings(recipe: Path) -> tuple[Lengthening, ...]:
 
     Raises ConfigError where that is damaged.
     """
-    listed = check_typed(read_toml(recipe), _Listed, str(recipe), ConfigError)
-    return tuple(Lengthening(**each.model_dump()) for each in listed.lengthened)
+    return tuple(
+        Lengthening(**each.model_dump(exclude={"by"}))
+        for each in _listed(recipe)
+        if each.by != _PACE
+    )
+
+
+def _listed(recipe: Path) -> list[_Entry]:
+    return check_typed(read_toml(recipe), _Listed, str(recipe), ConfigError).lengthened
+
+
+def read_replanned(recipe: Path) -> tuple[Replanned, ...]:
+    """Read from a run's ``recipe.toml`` where its minutes were planned anew, the first time first.
+
+    A run that is made longer begins without. Raises ConfigError where that is damaged.
+    """
+    return tuple(
+        Replanned(**each.model_dump(exclude={"by"})) for each in _listed(recipe) if each.by == _PACE
+    )
+
+
+def add_replanned(folder: RunFolder, change: Replanned) -> None:
+    """Write into a run's recipe that its minutes were planned anew, and its length since."""
+    path = folder.path / RECIPE
+    recipe = folder.recipe()
+    listed = [each.model_dump(exclude_defaults=True) for each in _listed(path)]
+    train = recipe.train.model_copy(update={"steps": change.to_steps})
+    changed = recipe.model_copy(update={"train": train})
+    entry = {**asdict(change), "by": _PACE}
+    folder.write_recipe(changed, read_derived(path), [*listed, entry])
 
 
 def as_dicts(lengthenings: Sequence[Lengthening]) -> list[dict[str, int]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.runs.folder import RECIPE
-from sublayer.runs.lengthening import as_dicts, read_lengthenings
+from sublayer.runs.lengthening import as_dicts, read_lengthenings, read_replanned
 from sublayer.runs.session import Session
 from sublayer.system.machine import describe_machine
 from sublayer.training.checkpoints.loop_state import LoopState
@@ -45,7 +45,7 @@ def describe_run(
         "seconds": round(state.seconds, 3),
         "lengthened": as_dicts(read_lengthenings(run / RECIPE)),
         **({"stopped_early": True} if state.has_stopped else {}),
-        "minutes": _minutes(recipe.train.minutes, state.seconds),
+        "minutes": _minutes(recipe.train.minutes, state.seconds, run),
         "peak_memory_bytes": peak_memory_bytes,
         "parameters": asdict(parameters),
         "flops_per_token": flops_per_token(recipe.model, recipe.data.context, recipe.objective),
@@ -83,11 +83,13 @@ def _probes(session: Session) -> dict[str, dict[str, Any]]:
     }
 
 
-def _minutes(asked: float | None, seconds: float) -> dict[str, Any] | None:
+def _minutes(asked: float | None, seconds: float, run: Path) -> dict[str, Any] | None:
     if asked is None:
         return None
     used = round(seconds / 60, 4)
-    return {"asked": asked, "used": used, "note": describe_use(asked, seconds)}
+    replanned = [asdict(each) for each in read_replanned(run / RECIPE)]
+    known = {"replanned": replanned} if replanned else {}
+    return {"asked": asked, "used": used, "note": describe_use(asked, seconds), **known}
 
 
 def commit() -> str | None:

@@ -28,7 +28,13 @@ from sublayer.objective.family import keep_model
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
 from sublayer.runs.header import list_header
 from sublayer.runs.inputs import check_inputs, keep_inputs, list_inputs, trained_tokenizer
-from sublayer.runs.lengthening import earlier_ends, is_cut_off, lengthen
+from sublayer.runs.lengthening import (
+    add_replanned,
+    earlier_ends,
+    is_cut_off,
+    lengthen,
+    read_replanned,
+)
 from sublayer.runs.pace import PACE_LIVES_S, keep_run_pace
 from sublayer.runs.record import describe_run
 from sublayer.runs.resolution import provisional_steps, resolve, resolve_run
@@ -46,7 +52,13 @@ from sublayer.training.processes.agreement import check_agreement, check_same
 from sublayer.training.processes.joining import join_world, naming_lost
 from sublayer.training.processes.world import World
 from sublayer.training.progress import Progress, ShownProgress, SilentProgress
-from sublayer.training.step_time import Pace, PaceChanged, median_step
+from sublayer.training.step_time import (
+    MinutesPlan,
+    Pace,
+    PaceChanged,
+    Replanned,
+    median_step,
+)
 from sublayer.training.warm_start import Pretrained, start_from
 
 _log = logging.getLogger(__name__)
@@ -88,12 +100,16 @@ def train_run(
     device: str | None = None,
     progress: Progress | None = None,
     data: Data | None = None,
+    replans: bool = True,
 ) -> dict[str, Any]:
     """Train in the folder ``out`` and return the record; ``resume`` continues from where it stands.
 
     A finished run is left as it is, unless the recipe is longer than it was. ``data`` are the
-    recipe's, where the caller has prepared them; None: they are prepared here. Raises
-    ConfigError, DataError and CheckpointError before training, Interrupted and TrainingError in it.
+    recipe's, where the caller has prepared them; None: they are prepared here. With ``replans`` a
+    run by minutes plans its steps anew where its pace changes, as runs that are compared do not.
+
+    Raises ConfigError, DataError and CheckpointError before training, Interrupted and TrainingError
+    in it.
     """
     check_start(loaded)
     chosen = choose_device(device)
@@ -118,7 +134,7 @@ def train_run(
             world.part()
             return record
         with PeakMemory(chosen) as memory:
-            session, state = _set_up_and_train(folder, loaded, place, shown, data)
+            session, state = _set_up_and_train(folder, loaded, place, shown, data, replans)
         record = describe_run(out, session, state, memory.bytes)
         world.by_first(lambda: _finish(folder, record))
         if world.is_main:
@@ -157,17 +173,22 @@ def measure_step(
 
 
 def _set_up_and_train(
-    folder: RunFolder, loaded: LoadedRecipe, place: Place, shown: Progress, data: Data | None
+    folder: RunFolder,
+    loaded: LoadedRecipe,
+    place: Place,
+    shown: Progress,
+    data: Data | None,
+    replans: bool,
 ) -> tuple[Session, LoopState]:
     session, pace = _open_session(folder, loaded, place, shown, data)
-    state = _train(session, folder, shown, pace)
+    state = _train(session, folder, shown, pace, replans)
     if state is None:
         # Nothing has been kept: the run begins again, once, with the length that the pace of now
         # gives it.
         data = session.data
         del session
         session, _ = _open_session(folder, loaded, place, shown, data, is_again=True)
-        state = _train(session, folder, shown, None)
+        state = _train(session, folder, shown, None, replans)
         assert state is not None, "a pace is checked where one is expected"
     return session, state
 
@@ -253,7 +274,7 @@ def _lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
 
 
 def _train(
-    session: Session, folder: RunFolder, progress: Progress, pace: Pace | None
+    session: Session, folder: RunFolder, progress: Progress, pace: Pace | None, replans: bool
 ) -> LoopState | None:
     """Train to the end; None where the first steps show another pace, and nothing has been kept."""
 
@@ -288,8 +309,17 @@ def _train(
             session.evaluate, session.metrics, session.task_scores, session.describe_watched
         )
         expected_s = None if pace is None else pace.step_s
+        train, plan = session.recipe.train, None
+        if train.minutes is not None and replans:
+
+            def keep(change: Replanned) -> None:
+                if session.place.world.is_main:
+                    add_replanned(folder, change)
+
+            known = read_replanned(folder.path / RECIPE)
+            plan = MinutesPlan(train.minutes, train.evaluate_steps, known, keep)
         loop = Loop(
-            session.recipe.train, session.train_step, evaluate, snapshots, state, pace_s=expected_s
+            train, session.train_step, evaluate, snapshots, state, pace_s=expected_s, plan=plan
         )
         try:
             return loop.run(progress)

@@ -60,7 +60,7 @@ class Ahead:
 
     def __init__(self, preparation: Preparation, steps: int) -> None:
         self.preparation = preparation
-        self._steps = steps
+        self.steps = steps
         self._thread = ThreadPoolExecutor(1, "batches")
         self._next: tuple[int, Future[PreparedStep]] | None = None
 
@@ -71,7 +71,7 @@ class Ahead:
             prepared = expected[1].result()
         else:
             prepared = self._thread.submit(self.preparation, step).result()
-        if step + 1 < self._steps:
+        if step + 1 < self.steps:
             self._next = step + 1, self._thread.submit(self.preparation, step + 1)
         return prepared
 

@@ -21,7 +21,16 @@ from sublayer.training.graceful_stop import GracefulStop
 from sublayer.training.metrics import MetricsLog
 from sublayer.training.progress import Progress, Status
 from sublayer.training.step import TrainStep
-from sublayer.training.step_time import N_CHECKED, Clock, PaceChanged, has_changed
+from sublayer.training.step_time import (
+    N_CHECKED,
+    Clock,
+    MinutesPlan,
+    PaceChanged,
+    Replanned,
+    describe_replanned,
+    has_changed,
+    has_taken_share,
+)
 
 
 @dataclass(frozen=True)
@@ -58,14 +67,18 @@ class Loop:
         state: LoopState,
         *,
         pace_s: float | None = None,
+        plan: MinutesPlan | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         """Keep what a run is made of.
 
         ``state`` is changed in place. ``pace_s`` are the seconds of a step that the run's length
-        was derived from, if it was. ``clock`` counts seconds from anywhere.
+        was derived from, if it was. ``plan`` has the length of a run by minutes, as it changes.
+        ``clock`` counts seconds from anywhere.
         """
         self.state = state
+        self._plan = plan
+        self._evaluation_s = 0.0
         # What was interrupted among the first steps has been saved, and resumes as it began.
         self._pace_s = pace_s if state.step == 0 else None
         self._clock = clock
@@ -76,7 +89,8 @@ class Loop:
         self._evaluate = evaluate
         self._snapshots = snapshots
         self._world = train_step.world
-        self._steps = config.steps
+        self._steps = config.steps if plan is None else plan.steps_at(state.step, config.steps)
+        train_step.steps = self._steps
         self._unchecked: list[tuple[int, Tensor, Tensor]] = []
         self._gradient_norm = math.nan
         self._loss = math.nan
@@ -96,6 +110,8 @@ class Loop:
             self._note = progress.note
         with GracefulStop() as watch, self._open_log() as log, self._snapshots.saving.finished():
             self._began = self._clock() - self.state.seconds
+            if self._plan is not None:
+                self._plan.begin(self.state.step, self.state.seconds, self._steps)
             while self.state.step < self._steps and not self.state.has_stopped:
                 begun = self._clock()
                 self._take_step()
@@ -129,7 +145,11 @@ class Loop:
         self._first_seconds.append(seconds)
         # What is evaluated or saved is not taken back, so the comparison comes before.
         n_checked = min(N_CHECKED, self._steps, *self._kept_steps())
-        if self.state.step == n_checked:
+        # Where steps take long, few of them tell; they are not to take the run's minutes.
+        is_long = self._plan is not None and has_taken_share(
+            self._first_seconds, self._plan.seconds
+        )
+        if self.state.step == n_checked or self._world.any(is_long):
             first = self._world.share(self._first_seconds)
             if has_changed(first, self._pace_s):
                 raise PaceChanged(first, self._pace_s)
@@ -141,6 +161,8 @@ class Loop:
 
     def _between_steps(self, log: MetricsLog | None) -> None:
         config = self._config
+        if self.state.step % config.evaluate_steps:
+            self._plan_anew(is_evaluated=False)
         is_logged = self._is_due(config.log_steps)
         is_evaluated = self._is_due(config.evaluate_steps)
         is_saved = self._is_due(config.checkpoint_steps) or self.state.step in config.keep_steps
@@ -160,8 +182,32 @@ class Loop:
             is_saved = self._log_evaluation(log) or is_saved
         if self.state.has_stopped:
             self._end_early(log)
-        elif is_saved:
+            return
+        if not self.state.step % config.evaluate_steps and self._plan_anew(is_evaluated=True):
+            is_saved = True
+            if not is_logged:
+                self._log_training(log)
+        if is_saved:
             self._save(log, waits=self.state.step == self._steps)
+
+    def _plan_anew(self, *, is_evaluated: bool) -> bool:
+        """Plan the rest of a run by minutes; return whether it now ends at this step."""
+        step, before = self.state.step, self._steps
+        if self._plan is None or step >= before:
+            return False
+        # Clocks differ: the first process decides.
+        seconds, evaluation_s = self._world.share([self._clock() - self._began, self._evaluation_s])
+        self._steps = self._plan.steps(
+            step, before, seconds, evaluation_s, is_evaluated=is_evaluated
+        )
+        self._train_step.steps = self._steps
+        if self._steps != before:
+            change = Replanned(step, before, self._steps)
+            self._note(describe_replanned(change, seconds, self._plan.seconds / 60))
+            unreached = [each for each in self._config.keep_steps if each > self._steps]
+            if unreached:
+                self._note(f"train.keep_steps: step {unreached[0]:,} is not reached")
+        return self._steps == step
 
     def _end_early(self, log: MetricsLog | None) -> None:
         """Log and save a run that ends before its last step; a resume finds it ended."""
@@ -256,8 +302,10 @@ class Loop:
     def _evaluate_once(self) -> dict[str, float]:
         # All evaluate and learn the first one's figures, so that all agree on what is best.
         names = self._evaluate.names
+        begun = self._clock()
         with stage(f"evaluating at step {self.state.step:,}"):
             scores = self._evaluate.score()
+        self._evaluation_s = self._clock() - begun
         own = [scores.get(name, math.nan) for name in names]
         shared = self._world.share(own)
         values = {}

@@ -56,6 +56,8 @@ class TrainStep:
         self.device = device
         self.world = world
         self.lr = 0.0
+        self.steps = recipe.train.steps
+        """The run's length, by which the learning rate falls; a run by minutes may change it."""
         self.before_update: Callable[[], object] = lambda: None
         """Called once a step's gradients are there, before the weights change."""
         # The GPU whose generator dropout draws from, beside the processor's: of several each
@@ -99,8 +101,8 @@ class TrainStep:
         """
         recipe = self._recipe
         self.objective.train()
-        self.objective.begin(step, recipe.train.steps)
-        self.lr = learning_rate(recipe.optimizer, step, recipe.train.steps)
+        self.objective.begin(step, self.steps)
+        self.lr = learning_rate(recipe.optimizer, step, self.steps)
         set_learning_rate(self.optimizer, self.lr)
         prepared = self.prepare(step)
         loss = self._accumulate(step, prepared)

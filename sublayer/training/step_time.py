@@ -21,6 +21,11 @@ _LARGEST_CHANGE = 0.5
 """The share of the expected time by which the first steps may miss it."""
 _LEAST_USED, _MOST_USED = 0.6, 1.5
 """Shares of the time asked for, between which a run has kept to it."""
+_THIRD, _TENTH = 1 / 3, 0.1
+"""By how much the pace of a run by minutes may change, and its end be late, before it is planned
+anew."""
+_CHECKED_SHARE = 0.05
+"""Of a run's minutes, what its first steps may take before their pace is looked at."""
 _NOW_S = 1.0
 """An age of less than so many seconds is none."""
 _UNITS = {"day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
@@ -102,6 +107,11 @@ def has_changed(seconds: Sequence[float], expected_s: float) -> bool:
     return change_s > _LARGEST_CHANGE * expected_s
 
 
+def has_taken_share(seconds: Sequence[float], budget_s: float) -> bool:
+    """Return whether a run's first steps, two or more, took a notable share of its time."""
+    return len(seconds) > 1 and sum(seconds) > _CHECKED_SHARE * budget_s
+
+
 def _first_median(seconds: Sequence[float]) -> float:
     return statistics.median(seconds[1:] or seconds)
 
@@ -138,4 +148,95 @@ def describe_use(minutes: float, seconds: float) -> str | None:
     return (
         f"it took {seconds / 60:.2g} of the {count(minutes, 'minute', 'g')} asked for "
         f"({share:.0%}): steps were {how} than when their pace was measured"
+    )
+
+
+@dataclass(frozen=True)
+class Replanned:
+    """A change of a run's length on the way, as its minutes were to end."""
+
+    at_step: int
+    from_steps: int
+    to_steps: int
+
+
+class MinutesPlan:
+    """The steps of a run by minutes, planned anew on the way where its pace has changed.
+
+    The pace is all that a step takes, evaluations and checkpoints included. It is looked at after
+    each evaluation: where it has changed by more than a third, or the run would end more than a
+    tenth too late, the steps that are left are those that fit at the new pace. Before an evaluation
+    they are planned where it is more than a third late, or the time is over. What a resumed run
+    has planned before is planned again at the same steps, whatever its pace.
+    """
+
+    def __init__(
+        self,
+        minutes: float,
+        evaluate_steps: int,
+        known: Sequence[Replanned],
+        keep: Callable[[Replanned], object],
+    ) -> None:
+        """Keep what was planned before; ``keep`` writes what is planned now."""
+        self._seconds = 60.0 * minutes
+        self._evaluate_steps = evaluate_steps
+        self._known = tuple(known)
+        self._keep = keep
+        self._step, self._at_s, self._pace_s = 0, 0.0, 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of the whole run."""
+        return self._seconds
+
+    def steps_at(self, step: int, steps: int) -> int:
+        """Return the run's length as it is planned after ``step``; ``steps`` is the last plan."""
+        for each in reversed(self._known):
+            if each.at_step <= step:
+                return each.to_steps
+        return self._known[0].from_steps if self._known else steps
+
+    def begin(self, step: int, seconds: float, steps: int) -> None:
+        """Begin to measure at ``step``, after so many seconds of the run."""
+        self._step, self._at_s = step, seconds
+        self._pace_s = max(self._seconds - seconds, 0.0) / max(1, steps - step)
+
+    def steps(
+        self, step: int, steps: int, seconds: float, evaluation_s: float, *, is_evaluated: bool
+    ) -> int:
+        """Return the length of a run of ``steps`` after ``step``, which took ``seconds`` so far.
+
+        ``evaluation_s`` is what its last evaluation takes.
+        """
+        if self._known and step <= self._known[-1].at_step:
+            again = self.steps_at(step, steps)
+            self.begin(step, seconds, again)
+            return again
+        n_taken, taken_s = step - self._step, seconds - self._at_s
+        if not n_taken:
+            return steps
+        pace_s = taken_s / n_taken
+        ends_s = seconds + evaluation_s
+        if is_evaluated:
+            self._step, self._at_s = step, seconds
+            is_other = not 1 / (1 + _THIRD) <= pace_s / max(self._pace_s, 1e-9) <= 1 + _THIRD
+            is_other |= ends_s + (steps - step) * pace_s > (1 + _TENTH) * self._seconds
+        else:
+            is_other = taken_s > (1 + _THIRD) * self._pace_s * self._evaluate_steps
+            is_other |= ends_s > (1 + _TENTH) * self._seconds
+        if not is_other:
+            return steps
+        self._step, self._at_s, self._pace_s = step, seconds, pace_s
+        planned = step + max(0, int((self._seconds - ends_s) / pace_s))
+        if planned != steps:
+            self._keep(Replanned(step, steps, planned))
+        return planned
+
+
+def describe_replanned(change: Replanned, seconds: float, minutes: float) -> str:
+    """Say of how many steps a run by minutes is now, and why."""
+    return (
+        f"planned anew at step {change.at_step:,}, after {seconds / 60:.2g} of "
+        f"{count(minutes, 'minute', 'g')}: {count(change.to_steps, 'step')} in all, not "
+        f"{change.from_steps:,}, as the pace has changed"
     )

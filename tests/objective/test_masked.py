@@ -9,19 +9,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from sublayer.config.layering.layers import load_recipe
 from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.data.masked.batches import PairBatches
 from sublayer.data.masked.masking import MaskRule
 from sublayer.data.masked.packing import Example, pack
 from sublayer.data.masked.segments import PairRule
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, DataError
 from sublayer.objective.masked.batches import pair_settings
 from sublayer.objective.masked.loss import Masked, predicts_negative, sentence_nats
 from sublayer.objective.masked.pair_scores import PairScore, score_pairs
 from sublayer.objective.masked.scored_batches import SEED, Scoring
 from sublayer.objective.masked.scores import MaskedScore, encoder_scores
+from sublayer.runs.session import prepare_data
 from tests.encoders import encoder_of, with_known_logits
+from tests.made import MASKED
 from tests.packed_rows import masked_rows
 from tests.stories import Numbers, numbered
 
@@ -260,3 +263,15 @@ def test_the_interval_is_wilsons(n_correct, low, high):
     nothing, pairs = MaskedScore(0.0, 0, 0, 0), PairScore(0, 0, 0)
     found = (nothing.loss, nothing.accuracy, nothing.majority, pairs.accuracy, *pairs.interval)
     assert all(map(math.isnan, found))
+
+
+def test_one_document_to_train_on_is_refused_before_a_tokenizer_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "books").mkdir()
+    for number in range(3):
+        (tmp_path / "books" / f"{number}.txt").write_text(f"a book {number}\nof lines\n" * 50)
+    books = {**MASKED, "objective.sentence": "nsp", "data.path": str(tmp_path / "books")}
+    recipe = load_recipe("gpt", {**books, "data.split": "90/5/5", "train.steps": 2}).recipe
+    with pytest.raises(DataError, match="training split has 1 of the text's 3"):
+        prepare_data(recipe)
+    assert not (tmp_path / "cache" / "tokenizers").exists()

@@ -7,6 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -21,6 +23,7 @@ from sublayer.training.dropout_seed import seed_dropout
 from sublayer.training.loop import Evaluate, Loop
 from sublayer.training.processes import alone
 from sublayer.training.progress import SilentProgress
+from sublayer.training.step_time import MinutesPlan
 from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION, TRAVERSAL
 from tests.training.runs import SignalAt, open_session, results, weights
 
@@ -377,3 +380,32 @@ def test_a_full_disk_stops_the_run_with_the_checkpoint_before_whole(run, tmp_pat
     run("run", AFTER_SIX, resume=True)
     run("whole", AFTER_SIX)
     assert results(tmp_path / "run") == results(tmp_path / "whole")
+
+
+@given(st.data(), st.integers(2, 60), st.floats(0.1, 3.0))
+def test_minutes_end_in_time_whatever_the_pace_and_a_resumed_plan_is_the_same(data, every, slow):
+    """A run of a minute that was planned at 0.1 s a step; paces of so many steps are drawn."""
+    paces = data.draw(st.lists(st.floats(0.03, 2.0), min_size=1, max_size=5))
+    made = []
+
+    def lengths(plan, step, seconds):
+        steps, found = plan.steps_at(step, 600), {}
+        plan.begin(step, seconds, steps)
+        while step < steps:
+            step, seconds = step + 1, seconds + paces[step // 40 % len(paces)]
+            for is_evaluated in (False, True):
+                if (step % every == 0) == is_evaluated and step < steps:
+                    seconds += slow * is_evaluated
+                    steps = plan.steps(step, steps, seconds, slow, is_evaluated=is_evaluated)
+            found[step] = steps, seconds
+        return found
+
+    live = lengths(MinutesPlan(1.0, every, (), made.append), 0, 0.0)
+    # An evaluation at the end, and the longest step, come on top.
+    assert live[max(live)][1] + slow <= 1.2 * 60 + max(paces)
+    known = list(made)
+    begun = data.draw(st.sampled_from(sorted(live)))
+    seconds, paces = live[begun][1], [10.0]
+    again = lengths(MinutesPlan(1.0, every, known, Mock()), begun, seconds)
+    for step in range(begun + 1, known[-1].at_step + 1 if known else 0):
+        assert again[step][0] == live[step][0]

@@ -187,8 +187,8 @@ _FILE_ONLY: dict[str, Any] = {
         "type": "array",
         "items": {"type": "object"},
         "description": (
-            "In a run's recipe: how it was lengthened, at which step, from how many steps to how "
-            "many."
+            "In a run's recipe: how it was lengthened, or planned anew by its pace, at which step, "
+            "from how many steps to how many."
         ),
     },
     "group": {

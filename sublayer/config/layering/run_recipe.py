@@ -23,12 +23,12 @@ DERIVED = "derived"
 def dump_recipe(
     recipe: Recipe,
     derived: Sequence[str] = (),
-    lengthened: Sequence[Mapping[str, int]] = (),
+    lengthened: Sequence[Mapping[str, int | str]] = (),
 ) -> str:
     """Format a recipe as TOML, without the fields that are unset.
 
     ``derived`` names the fields (``train.steps``) that were derived: a new run on this one's base
-    derives them anew. ``lengthened`` is what the run keeps of each time that it got more steps.
+    derives them anew. ``lengthened`` is what the run keeps of each time that it got another length.
     """
     headings, tables = {}, {}
     for name, content in recipe.model_dump().items():

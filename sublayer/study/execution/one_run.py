@@ -159,7 +159,13 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
             record = finetune_run(loaded, path, data, progress, device=device)
         else:
             record = train_run(
-                loaded, path, resume=True, device=device, progress=progress, data=data
+                loaded,
+                path,
+                resume=True,
+                device=device,
+                progress=progress,
+                data=data,
+                replans=False,
             )
     except TrainingError as error:
         write_json(path / FAILURE, {"message": str(error)})

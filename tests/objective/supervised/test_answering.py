@@ -1,7 +1,10 @@
 """Losses and answers of tasks by hand; answers to rows of users, and of ensembles."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import replace
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -323,6 +326,33 @@ def values(predictions):
     return [each.probabilities or (each.label,) for each in predictions]
 
 
+def in_halves(model, examples):
+    """The answers of two processes that divide the work, as threads: all have all."""
+    given, both = {}, Barrier(2)
+
+    class Half:
+        def __init__(self, rank):
+            self.rank = rank
+
+        def own(self, n):
+            return range(self.rank, n, 2)
+
+        def gather(self, rows, n):
+            given[self.rank] = list(rows)
+            both.wait(60)
+            merged = [given[index % 2][index // 2] for index in range(n)]
+            both.wait(60)
+            return merged
+
+    def answer(rank):
+        answerer = Answerer(deepcopy(model), batch=2)
+        answerer.processes = Half(rank)
+        return answerer.answer(examples)
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(answer, range(2)))
+
+
 @pytest.mark.parametrize("task, format_", [
     ("rte", "pair"), ("stsb", "pair"), ("copa", "pair"), ("rte", "traversal"), ("rte", "text"),
 ])  # fmt: skip
@@ -332,7 +362,8 @@ def test_answers_to_rows_and_of_copies_are_those_to_a_split(task, format_):
     expected, examples = answers_alone(model, split), split.parts[0].examples
     bare = [replace(each, label=None, is_labelled=False) for each in examples]
     # Numbers to the rounding of float64: a product of another number of rows may round otherwise.
-    for found in (Answerer(model, batch=2).answer(bare), answer_together([model] * 3, split.parts)):
+    alone, together = Answerer(model, batch=2), answer_together([model] * 3, split.parts)
+    for found in (alone.answer(bare), together, *in_halves(model, bare)):
         labels = [[each.label for each in given] for given in (found, expected)]
         assert labels[0] == pytest.approx(labels[1], **CLOSE)
         for ours, theirs in zip(values(found), values(expected), strict=True):
