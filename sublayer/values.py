@@ -26,7 +26,7 @@ def plain(value: Any) -> Any:
     Missing values of pandas become None; what is of no such kind is returned unchanged.
     """
     if isinstance(value, str):
-        return str(value)  # numpy's texts are a subclass
+        return str(value) if type(value).__module__ == "numpy" else value
     if isinstance(value, PathLike):
         return fspath(value)
     if isinstance(value, Mapping):
@@ -62,6 +62,12 @@ def table_rows(table: Any) -> list[Mapping[str, Any]] | None:
     if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
         return list(table)
     return None
+
+
+def is_frame(value: Any) -> bool:
+    """Return whether a value is a DataFrame or an Arrow table."""
+    is_pandas = hasattr(value, "to_dict") and hasattr(value, "columns")
+    return is_pandas or hasattr(value, "to_dicts") or hasattr(value, "to_pylist")
 
 
 def given_rows(rows: Any) -> Iterable[Any]:

@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from sublayer.commands.shared.arguments import check_arguments, check_values
 from sublayer.commands.shared.base import Answer, answers_kept
-from sublayer.config.layering.overrides import as_setting
+from sublayer.config.layering.overrides import Unset, as_setting, override_layer
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
@@ -99,5 +99,20 @@ def as_paths(targets: PathOrText | Sequence[PathOrText]) -> list[Path]:
 def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:
     """Return settings as the ``field=value`` texts of a command line."""
     if not isinstance(overrides, Mapping):
+        override_layer(overrides or (), "")
         return list(overrides or ())
-    return [f"{key}={as_setting(value)}" for key, value in overrides.items()]
+    override_layer(overrides, "")  # which refuses what is none
+    return [
+        Unset(f"{key}=unset") if plain(value) is None else f"{key}={as_setting(value)}"
+        for key, value in overrides.items()
+    ]
+
+
+def as_texts(given: str | Sequence[str], name: str) -> list[str]:
+    """Return texts, of which one may be given by itself; raise ConfigError for anything else."""
+    if isinstance(given, str):
+        return [given]
+    texts: list[Any] = plain(list(given)) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"{name} is {given!r:.80}: give a text, or a list of texts")
+    return texts

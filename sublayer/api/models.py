@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from sublayer.api.ask import PathOrText, as_path, as_paths, as_source, as_text, ask, kept
+from sublayer.api.ask import PathOrText, as_path, as_paths, as_source, as_text, as_texts, ask, kept
 from sublayer.api.results import (
     Completions,
     Fillings,
@@ -13,6 +13,7 @@ from sublayer.api.results import (
     Translations,
 )
 from sublayer.errors import ConfigError
+from sublayer.values import given_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,7 +122,7 @@ def generate(
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
-        stop=list(stop),
+        stop=as_texts(stop, "stop"),
         seed=seed,
         batch=n,
         window=window,
@@ -234,7 +235,11 @@ def translate(
 
     if isinstance(lines, str):
         raise ConfigError("lines is one text: give a list of lines, such as text.splitlines()")
-    sources = list(lines)
+    sources = list(given_rows(lines))
+    for number, line in enumerate(sources):
+        if not isinstance(line, str):
+            kind = "a missing value" if line is None else type(line).__name__
+            raise ConfigError(f"line {number} is {kind}: give texts, of which one may be empty")
     if any("\n" in line for line in sources):
         raise ConfigError("a line has a line break in it: give each line by itself")
     search = beam_options(beam, length_rule, length_penalty, max_length_ratio, max_length_offset)

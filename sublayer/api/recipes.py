@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal
 
-from sublayer.api.ask import Overrides, PathOrText, as_path, as_text, as_words, ask
+from sublayer.api.ask import Overrides, PathOrText, as_path, as_text, as_texts, as_words, ask
 from sublayer.api.results import Diagram, Listing, Plan, Result, Rows
 
 
@@ -43,13 +43,13 @@ def plan(
         command,
         source=first,
         words=[*others, *as_words(overrides)],
-        vary=list(vary),
+        vary=as_texts(vary, "vary"),
         match=match,
         seeds=seeds,
         until=until,
         seeds_at_most=seeds_at_most,
         margin=None if margin is None else str(margin),
-        tune=list(tune),
+        tune=as_texts(tune, "tune"),
         tuning_seeds=tuning_seeds,
         extend=extend,
         first_seed=first_seed,

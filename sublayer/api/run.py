@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sublayer.api import models
+from sublayer.api.ask import as_text
 from sublayer.api.html import figure, number, page, prose, table
 from sublayer.api.results import Completions, Fillings, Result, Scores, Texts, Translations
 from sublayer.config.layering.run_recipe import read_run_recipe
@@ -142,7 +143,7 @@ def open_run(path: str | PathLike[str]) -> Run:
 
     Raises ConfigError where the folder holds none, CheckpointError where its record is damaged.
     """
-    folder = Path(fspath(path))
+    folder = Path(as_text(path))
     if not (folder / "recipe.toml").is_file():
         raise ConfigError(f"{folder} holds no run: it has no recipe.toml")
     return Run(folder)

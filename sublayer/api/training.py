@@ -5,10 +5,20 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from sublayer.api.ask import Overrides, as_option, as_source, as_text, as_words, ask, kept
+from sublayer.api.ask import (
+    Overrides,
+    as_option,
+    as_source,
+    as_text,
+    as_texts,
+    as_words,
+    ask,
+    kept,
+)
 from sublayer.api.results import Comparison, Result
 from sublayer.api.run import Run
 from sublayer.config.layering.layers import load_recipe
+from sublayer.errors import ConfigError
 from sublayer.tasks.own_table.table import table_of
 
 
@@ -61,6 +71,11 @@ def finetune(
     """
     from sublayer.commands.finetune.command import command
 
+    if columns is not None and not isinstance(columns, Mapping):
+        raise ConfigError(
+            f"columns is {columns!r:.80}: give a mapping of what columns are to their names, such "
+            'as {"text": "review", "label": "stars"}'
+        )
     if columns is not None:
         table_of("", columns)
     given: dict[str, Any] = dict(columns or {})
@@ -150,8 +165,8 @@ def compare(
     check_values(command, checked)
     options = Options(
         **checked,
-        vary=tuple(vary),
-        tune=tuple(tune),
+        vary=tuple(as_texts(vary, "vary")),
+        tune=tuple(as_texts(tune, "tune")),
         out=folder,
         data=None if data is None else as_text(data),
         margin=None if margin is None else str(margin),

@@ -165,6 +165,8 @@ def test_numbers_of_numpy_are_settings(workplace):
     assert (run.recipe.train.steps, run.recipe.optimizer.lr) == (2, 0.25)
     result = package.evaluate(run, stride=np.int64(8))
     assert result == package.evaluate(run, stride=8)
+    assert package.plan("gpt", {**SMALL, "train.evaluate_steps": None}) is not None
+    assert package.plan("gpt", SMALL, vary="model.ffn=gelu,swiglu") is not None
     for refused in (object(), float("nan"), [np.nan], pytest):
         with pytest.raises(ConfigError):
             package.train("gpt", {**SMALL, "train.steps": refused})

@@ -2,7 +2,7 @@
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sublayer.config.fields.messages import show
@@ -10,7 +10,7 @@ from sublayer.config.layering.settings import Layer
 from sublayer.config.limits import LONGEST_TEXT
 from sublayer.errors import ConfigError
 from sublayer.files import parsing
-from sublayer.values import plain
+from sublayer.values import is_frame, plain
 
 
 def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) -> Layer:
@@ -19,10 +19,24 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
     The value of a text is TOML, else a bare text. Raises ConfigError for a text without
     ``=`` and for a key given twice.
     """
+    if isinstance(overrides, str) or not isinstance(overrides, Iterable):
+        raise ConfigError(
+            f"settings are given as {show(overrides)}: give a mapping, such as "
+            '{"train.steps": 100}, or a list of texts, such as ["train.steps=100"]'
+        )
     if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            if is_frame(value):
+                raise ConfigError(
+                    f"{key} is a {type(value).__name__}: write it to a file, as by to_csv, and "
+                    "name that"
+                )
         return Layer(origin, {key: plain(value) for key, value in overrides.items()})
     values: dict[str, Any] = {}
     for text in overrides:
+        if isinstance(text, Unset):
+            values[str(text).partition("=")[0]] = None
+            continue
         written_key, equals, written_value = text.partition("=")
         key = written_key.strip()
         if not equals or not key:
@@ -34,6 +48,10 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
             raise ConfigError(f"{key} is given twice: {show(values[key])} and {show(value)}")
         values[key] = value
     return Layer(origin, values)
+
+
+class Unset(str):
+    """The text of a setting, ``key=unset``, whose value is None, which no text says."""
 
 
 def as_setting(value: Any) -> str:
