@@ -1,6 +1,7 @@
 """Files of records with named values: JSON lines, CSV, TSV, Parquet and Excel, with their lines."""
 
 import csv
+import re
 import shlex
 import warnings
 import zipfile
@@ -31,8 +32,11 @@ from sublayer.tasks.tsv import read_tsv
 _LONGEST_FIELD = 16 << 20
 _PARQUET_ROWS = 8192
 _SHOWN_NAMES = 16
-_DELIMITERS = (",", ";", "\t")
+_DELIMITERS = (",", ";", "\t", "|")
 _BEGINNING = 64
+_SEPARATOR = re.compile(r"sep=([^\w\s])", re.IGNORECASE)
+WEB_PAGE = (b"<!doctype html", b"<html")
+"""How web pages begin, in small letters."""
 _LONGEST_NAME, _MOST_SPACES = 40, 3
 """Characters and spaces that the name of a column has at most, or else looks like a value."""
 
@@ -76,8 +80,8 @@ def read_records(path: Path, kind: str = "") -> Iterator[Record]:
 
     ``kind`` is the suffix that a file should have that has another.
 
-    JSON is an object a line, or a list of them. CSV has a header, and may have quotes; TSV has a
-    header, and its quotes are text. Blank lines are none.
+    JSON is an object a line, a list of them, or an object that holds the list under a name. CSV has
+    a header, and may have quotes; TSV has a header, and its quotes are text. Blank lines are none.
 
     Raises DataError, with the line where there is one, where the file cannot be read or is not of
     its kind.
@@ -86,6 +90,11 @@ def read_records(path: Path, kind: str = "") -> Iterator[Record]:
     if reader is None:
         advice = "; save it as .xlsx" if suffix_of(path) in (".xls", ".ods") else ""
         raise DataError(f"{path} is of no kind that is read: {', '.join(_READERS)}{advice}")
+    start = read_start(path, _BEGINNING) if path.is_file() else b""
+    if start.removeprefix(BOM_UTF8).lstrip().lower().startswith(WEB_PAGE):
+        raise DataError(
+            f"{path} is a web page, not a table: download the file itself, on GitHub its raw form"
+        )
     return reader(path)
 
 
@@ -153,13 +162,56 @@ def _json(path: Path) -> Iterator[Record]:
         text = decoded(path, line, data)
         if text.strip():
             place = f"{path}:{line}"
-            yield _object(path, line, parse_json(text, place, DataError))
+            try:
+                value = parse_json(text, place, DataError)
+            except DataError:
+                if text.lstrip().startswith("{") and text.rstrip().endswith(("{", "[", ",")):
+                    yield from _json_list(path)
+                    return
+                raise
+            if line == 1 and _holds_columns(value):
+                raise _columns_of_json(path)
+            yield _object(path, line, value)
 
 
 def _json_list(path: Path) -> Iterator[Record]:
+    """Read a file of one value: a list of objects, or an object with such a list under a name."""
     whole = b"".join(data for _, data in held_lines(path))
-    for row, value in enumerate(parse_json(whole, str(path), DataError), start=1):
-        yield _object(path, row, value)
+    try:
+        value = parse_json(whole, str(path), DataError)
+    except DataError as error:
+        if "Extra data" not in str(error):
+            raise
+        raise DataError(
+            f"{path} has objects of JSON over several lines, and one a line is read: "
+            f"`jq -c . {shlex.quote(as_typed(str(path)))} > "
+            f"{shlex.quote(f'lines-{path.stem}.jsonl')}` writes them so"
+        ) from None
+    if isinstance(value, dict):
+        lists = [each for each in value.values() if isinstance(each, list)]
+        rows = [each for each in lists if each and all(isinstance(row, dict) for row in each)]
+        if _holds_columns(value):
+            raise _columns_of_json(path)
+        value = rows[0] if len(rows) == 1 else [value]
+    for row, each in enumerate(value, start=1):
+        yield _object(path, row, each)
+
+
+def _holds_columns(value: Any) -> bool:
+    """Return whether an object of JSON holds columns, as pandas writes a table by default."""
+    if not isinstance(value, dict) or not value:
+        return False
+    if value.keys() >= {"columns", "data"}:
+        return True
+    keys = [tuple(each) if isinstance(each, dict) else None for each in value.values()]
+    return None not in keys and len(set(keys)) == 1 and len(keys[0] or ()) > 1
+
+
+def _columns_of_json(path: Path) -> DataError:
+    return DataError(
+        f"{path} holds a table by its columns, as pandas' to_json writes it, and rows are read: "
+        "write them, as by to_json(path, orient='records', lines=True)"
+    )
 
 
 def _object(path: Path, line: int, value: object) -> Record:
@@ -171,11 +223,17 @@ def _object(path: Path, line: int, value: object) -> Record:
 def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
     """Read the rows of a file whose fields may stand in quotes, in which quotes are doubled.
 
-    Without ``delimiter`` it is a comma, a semicolon or a tab: that which gives the header most
-    columns. Raises as ``read_records`` does.
+    Without ``delimiter`` it is a comma, a semicolon, a tab or a bar: that which gives the header
+    most columns, or what Excel's line ``sep=;`` before the header says. Raises as
+    ``read_records`` does.
     """
     lines = (decoded(path, line, data) for line, data in held_lines(path))
     header = next(lines, "")
+    names: list[str] = []
+    n_before = 0
+    if _SEPARATOR.fullmatch(header.rstrip()):
+        delimiter = delimiter or _delimiter(header)
+        header, n_before = next(lines, ""), 1
     if not header.strip():
         raise DataError(f"{path} is empty, or its first line is: that names the columns")
     csv.field_size_limit(_LONGEST_FIELD)
@@ -185,8 +243,7 @@ def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
         delimiter=delimiter or _delimiter(header),
         strict=True,
     )
-    names: list[str] = []
-    begins = 1
+    begins = 1 + n_before
     while True:
         try:
             row = next(rows, None)
@@ -198,14 +255,19 @@ def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
             names = _columns(path, [name.strip() for name in row])
         elif row:
             yield _row(path, begins, names, row)
-        begins = rows.line_num + 1
+        begins = rows.line_num + 1 + n_before
 
 
 def _not_csv(place: str, problem: str) -> DataError:
     remedy = "a field that holds quotes stands in quotes, and they are doubled"
     if problem.startswith("new-line character"):
         problem = "a carriage return alone"
-        remedy = "lines end with a line feed, and a field that holds line breaks stands in quotes"
+        path = place.rpartition(":")[0]
+        name = shlex.quote(as_typed(path))
+        remedy = (
+            "lines end with a line feed, and a field that holds line breaks stands in quotes; "
+            f"`tr '\\r' '\\n' < {name} > {shlex.quote(f'lines-{Path(path).name}')}` ends them so"
+        )
     return DataError(f"{place} is not CSV ({problem}): {remedy}")
 
 
@@ -216,6 +278,9 @@ def delimiter_of(path: Path) -> str:
 
 
 def _delimiter(header: str) -> str:
+    if said := _SEPARATOR.fullmatch(header.rstrip()):
+        return said[1]
+
     def n_columns(delimiter: str) -> int:
         try:
             return len(next(csv.reader([header], delimiter=delimiter)))

@@ -394,10 +394,13 @@ def rows_of(folder, split, *lines):
 def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
     rows_of(tmp_path, "train", "fine\t1", "bad\t0", "so so\t-1", "dull\t0", "great\t1", "x")
     rows_of(tmp_path, "dev", "good\t1", "poor\t-1", "awful\t")
+    write_release(tmp_path, {"SST-2/train.jsonl": b"{}"})
     for _ in range(2):  # the second time from what is kept
         data = prepared(tmp_path, cache)
         [train], [test] = of_tasks(data.train).parts, of_tasks(data.test).parts
-        places = [note.rpartition("(")[2] for note in train.notes]
+        *notes, beside = train.notes
+        assert beside == "train.jsonl beside train.tsv not read"
+        places = [note.rpartition("(")[2] for note in notes]
         assert places == ["train.tsv:4)", "train.tsv:7)"]
         assert test.notes == ["2 rows left out: no label (-1 or empty), first dev.tsv:3"]
         assert len(test.encoded) == 1 and sum(len(s.document_starts) for s in data.splits()) == 5

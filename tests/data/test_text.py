@@ -314,6 +314,7 @@ def test_lists_of_json_and_tables_are_said_and_read_by_the_remedy(tmp_path, cach
     ('{"text": "Of rivers.", "title": "A longer string"}', "data.documents=json reads"),
     ('{"id": "7", "the body": "Of rivers."}', "json data.text_field='the body' reads"),
     ('{"id": 7}', None), ('["Of rivers."]', None), ("{Of rivers.}", None),
+    ('{"cells": [', "`jq -c . "), ("<!DOCTYPE html>", "web page"),
 ])  # fmt: skip
 def test_lines_of_json_that_are_read_as_they_are_are_said(tmp_path, line, settings):
     (tmp_path / "rivers.jsonl").write_text(f"{line}\n{line}\n")

@@ -244,6 +244,35 @@ def test_a_table_of_another_encoding_is_converted_by_the_command_that_is_named(t
     assert [*first.values] == ["v1", "v2", "column 3", "column 4"] and first.values["v2"] == "café"
 
 
+ROWS = [{"text": f"film {number}", "label": "xy"[number % 2]} for number in range(3)]
+LINES = [",".join(row.values()) for row in ROWS]
+OTHER_SHAPES = {
+    # What a file holds, and whether it is read, or refused with what helps.
+    "bar.csv": ("text|label\n" + "\n".join(LINES).replace(",", "|"), None),
+    "said.csv": ("sep=;\r\ntext;label\r\n" + "\r\n".join(LINES).replace(",", ";"), None),
+    "indented.json": (json.dumps(ROWS, indent=1), None),
+    "under.json": (json.dumps({"version": 1, "data": ROWS}, indent=1), None),
+    "several.jsonl": ("\n".join(json.dumps(row, indent=1) for row in ROWS), "jq -c"),
+    "columns.json": (json.dumps({name: {n: row[name] for n, row in enumerate(ROWS)}
+                                 for name in ROWS[0]}), "orient='records'"),
+    "page.csv": ("<!DOCTYPE html>\n<html>", "web page"),
+    "returns.csv": ("text,label\r" + "\r".join(LINES), "tr '"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER_SHAPES)
+def test_tables_of_other_shapes_are_read_or_refused_with_what_helps(tmp_path, name):
+    content, remedy = OTHER_SHAPES[name]
+    path = tmp_path / name
+    path.write_bytes(content.encode())
+    if remedy is None:
+        assert [dict(record.values) for record in read_records(path)] == ROWS
+    else:
+        with pytest.raises(DataError) as refused:
+            list(read_records(path))
+        assert remedy in str(refused.value)
+
+
 def test_a_table_without_a_header_is_refused_with_the_command_that_gives_it_one(tmp_path):
     path = write(tmp_path / "my.csv", "Free prize now at my place,spam\nSee you,ham\n")
     with pytest.raises(DataError, match="has no column 'text'") as refused:

@@ -1,7 +1,7 @@
 """A file of rows, answered: its rows with their answers, printed or written to a new file."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
@@ -64,8 +64,8 @@ def predict_file(
         has_probabilities=answerer.has_probabilities,
     )
     with _opened(out) as stream, stage("answering"):
-        counted = _answer(answerer, asked, WRITERS[kind](stream, asked, columns), stream)
-    _say_counts(counted, asked)
+        counted, firsts = _answer(answerer, asked, WRITERS[kind](stream, asked, columns), stream)
+    _say_counts(counted, firsts, asked)
     if out is not None:
         say(f"written to {as_typed(str(out))}")
 
@@ -116,12 +116,13 @@ def _opened(out: Path | None) -> Iterator[IO[bytes]]:
 
 def _answer(
     answerer: "Answerer", asked: AskedFile, writer: RowWriter, stream: IO[bytes]
-) -> Counter[str]:
+) -> tuple[Counter[str], dict[str, str]]:
     """Write all rows; count them, those that are not answered, and where the first of these is."""
     from sublayer.objective.supervised.predicting import CutRows, answer_rows
 
     counted: Counter[str] = Counter(rows=0, unanswered=0, outside=0)
     cut = CutRows(answerer)
+    firsts: dict[str, str] = {}
 
     def show(done: int, total: int) -> None:
         display().change_innermost(
@@ -135,6 +136,7 @@ def _answer(
             counted["rows"] += 1
             if not named.is_answered:
                 counted["unanswered"] += 1
+                firsts.setdefault("unanswered", row.place)
             elif named.label is None:
                 counted["outside"] += 1
             if counted["rows"] % _FLUSHED_ROWS == 0:
@@ -144,13 +146,16 @@ def _answer(
         raise Interrupted(f"interrupted after {count(counted['rows'], 'row')}") from None
     writer.finish()
     cut.say()
-    return counted
+    return counted, firsts
 
 
-def _say_counts(counted: Counter[str], asked: AskedFile) -> None:
+def _say_counts(counted: Counter[str], firsts: Mapping[str, str], asked: AskedFile) -> None:
     n_rows = count(counted["rows"], "row")
     if counted["unanswered"]:
-        say(f"not answered, for a text of theirs is empty: {counted['unanswered']:,} of {n_rows}")
+        say(
+            f"not answered, for a text of theirs is empty: {counted['unanswered']:,} of {n_rows}, "
+            f"the first at {firsts['unanswered']}"
+        )
     if counted["outside"]:
         say(f"answered with none of the labels: {counted['outside']:,} of {n_rows}")
     if not counted["unanswered"] and not counted["outside"]:

@@ -14,7 +14,10 @@ from sublayer.errors import DataError
 from sublayer.files.arrays import dump_arrays, load_arrays
 from sublayer.files.cache_folder import replacing
 from sublayer.system.stages import stage
+from sublayer.tasks.finding import SUFFIXES, entries
+from sublayer.tasks.name_words import unpacked_name
 from sublayer.tasks.reading import VERSION, ReadSplit
+from sublayer.tasks.records import suffix_of
 from sublayer.tasks.registry import locate_files, read_split
 from sublayer.tasks.task import Task
 
@@ -62,6 +65,16 @@ class TaskFiles:
         """Say which rows of a split were left out, repaired or kept, and what else is odd."""
         _, header = self._summary(split)
         notes: list[str] = header["notes"]
+        read = {path for paths in self.found.values() for path in paths}
+        stems = {_stem(path) for path in self.found[split]}
+        others = [
+            path.name
+            for path in entries(self.found[split][0].parent)
+            if path not in read and _stem(path) in stems and suffix_of(path) in SUFFIXES
+        ]
+        if others:
+            paths = " and ".join(path.name for path in self.found[split])
+            notes = [*notes, f"{', '.join(others)} beside {paths} not read"]
         return notes
 
     def _summary(self, split: str) -> Kept:
@@ -92,6 +105,10 @@ class TaskFiles:
         with replacing(path) as file:
             file.write(data)
         return load_arrays(data, str(path), DataError)
+
+
+def _stem(path: Path) -> str:
+    return Path(unpacked_name(path)).stem
 
 
 def task_files(task: Task, path: Any, cache: Path) -> TaskFiles:

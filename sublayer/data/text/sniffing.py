@@ -4,7 +4,9 @@ import csv
 import glob
 import io
 import json
+import re
 import shlex
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +17,14 @@ from sublayer.data.cache import content_key
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.files.lines import PACKED, conversion, read_blocks, read_start, wide_encoding
-from sublayer.files.paths import expanded
+from sublayer.files.paths import as_typed, expanded
+from sublayer.tasks.records import WEB_PAGE
 
 _SNIFFED_BYTES = 8000
 """As many as git reads to tell text from binary files."""
 _READ_BYTES = 1 << 16
 _LARGE_BYTES = 64 << 20
+_OBJECT = re.compile(rb'\{\s*"[^"\n]*"\s*:')
 _KINDS: dict[bytes, str] = {
     b"%PDF-": "a PDF file",
     b"PK\x03\x04": "a zip archive, as .docx, .epub and .odt are",
@@ -170,7 +174,7 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
         try:
             first = _first_record(start, is_list=is_list)
         except (ValueError, RecursionError):
-            return None
+            return _describe_others(path, start)
         if is_list:
             what, beside = "a list of JSON", "brackets and quotes"
         if isinstance(first, dict):
@@ -185,6 +189,20 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
     return (
         f"{path} holds {what}, read as they are, {beside} too: {setting}{option if field else ''} "
         "reads the texts alone"
+    )
+
+
+def _describe_others(path: Path, start: bytes) -> str | None:
+    """Say in a line that a file is a web page, or JSON over several lines; None for any other."""
+    begins = start.removeprefix(BOM_UTF8).lstrip()
+    if begins.lower().startswith(WEB_PAGE):
+        return f"{path} is a web page, read as it is, tags too: save its text, and name that"
+    if not _OBJECT.match(begins):
+        return None
+    name, lines = shlex.quote(as_typed(str(path))), shlex.quote(f"lines-{path.stem}.jsonl")
+    return (
+        f"{path} holds JSON over several lines, read as it is: `jq -c . {name} > {lines}` writes "
+        "an object a line, of which data.documents=json reads the texts alone"
     )
 
 
