@@ -5,6 +5,7 @@ import re
 import shlex
 import warnings
 import zipfile
+import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -435,7 +436,7 @@ def sheets_note(path: Path) -> str:
 
 _NO_WORKBOOK = (
     *(zipfile.BadZipFile, KeyError, ValueError, TypeError, IndexError, AttributeError),
-    *(SyntaxError, EOFError, NotImplementedError, RuntimeError),
+    *(SyntaxError, EOFError, NotImplementedError, RuntimeError, ArithmeticError, zlib.error),
 )
 """Errors of openpyxl for what is damaged; of XML they are syntax errors."""
 _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
