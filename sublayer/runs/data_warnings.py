@@ -76,6 +76,8 @@ def _tasks(data: Data) -> Iterator[str]:
                 f"there is no {missing} of {part.task.title}: {count(len(part.encoded), 'row')} of "
                 f"{part.published} are left out of training, to be scored in the end"
             )
+        elif part.published.startswith("test") and part.task.dev_splits:
+            yield f"{part.task.title} is scored on {part.published}, the published test set"
 
 
 def _unfilled(recipe: Recipe, n_ids: int) -> Iterator[str]:

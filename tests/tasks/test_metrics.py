@@ -140,6 +140,15 @@ def test_a_metric_without_a_value_says_why(name, gold, predicted, reason):
     assert (found.value, found.metrics[name].reason) == (0, reason) and not found.standard_error
 
 
+def test_schools_of_race_are_beside_its_score():
+    examples = [Example(id_, {}, 0) for id_ in ("high1.txt.0", "middle2.txt.0", "middle3.txt.1")]
+    found = score(examples, said([0, 1, 0]), TASKS["race"].metrics)
+    assert found.value == found.metrics["accuracy"].value == pytest.approx(2 / 3)
+    assert (found.metrics["middle"].value, found.metrics["high"].value) == (0.5, 1.0)
+    pair = paired(examples, said([0, 1, 0]), said([1, 1, 0]), TASKS["race"].metrics)
+    assert (pair.value, pair.n_only_first) == (found.value, 1)
+
+
 def test_influences_are_slopes_by_weight():
     generator = np.random.default_rng(1)
     gold = generator.integers(6, size=30)

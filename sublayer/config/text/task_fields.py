@@ -59,6 +59,12 @@ class TaskFields(Table):
             "three files (train, dev, test) dev chooses, and test is scored, as finetune has it."
         ),
     )
+    score_on: Literal["dev", "test"] | None = field(
+        None,
+        "Which published examples are scored in the end: the development set, or the test set, "
+        "where it has labels, as RACE's, SNLI's, SciTail's and Story Cloze's.",
+        derived="dev",
+    )
     held_out: float = field(
         DEFAULT_HELD_OUT,
         "Share of the training part that is held out; at most 2,000 examples.",

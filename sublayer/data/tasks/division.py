@@ -39,15 +39,23 @@ class Division:
 
     Where there is a training part and a development set, the latter is scored, and either selects
     (``data.select``). Where there is one of both alone, its examples are divided in three. A table
-    in three parts is not divided.
+    in three parts is not divided. With ``data.score_on = "test"`` the published test set is scored,
+    and one part is divided in two.
 
-    Raises DataError where nothing is left for one of the three.
+    Raises DataError where nothing is left for one of the three, and where the test set that is to
+    be scored is not there.
     """
 
     def __init__(self, config: DataConfig, files: TaskFiles) -> None:
         self._config = config
         self._files = files
         self._devs = files.scored_splits
+        self._tests = files.test_splits if config.score_on == "test" else []
+        if config.score_on == "test" and not self._tests:
+            raise DataError(
+                f"data.score_on = test scores the published test set, and {files.task.title} has "
+                f"none here ({', '.join(files.found)}): leave it out"
+            )
         self._has_train = "train" in files.found
         self._source = "train" if self._has_train else self._devs[0]
         self._is_published = self._has_train and bool(self._devs)
@@ -122,6 +130,8 @@ class Division:
     @property
     def scored(self) -> list[Chosen]:
         """What is scored in the end."""
+        if self._tests:
+            return self._published(self._tests)
         if self._is_published:
             return self._published(self._devs)
         if not self._is_test.any():
@@ -138,6 +148,7 @@ class Division:
                 raise DataError(
                     f"no row of {self._files.task.title}, {split}, has a label to score by"
                     f"{_after_colon(self._reasons(split))}"
+                    + (": give data.score_on=dev" if split in self._tests else "")
                 )
         return [Chosen(split) for split in splits]
 
@@ -171,7 +182,7 @@ class Division:
 
     @cached_property
     def _is_test(self) -> Bools:
-        if self._is_published:
+        if self._is_published or self._tests:
             return np.zeros(len(self._is_usable), dtype=np.bool_)
         return self._divided(_TEST_SHARE, len(self._is_usable), self._is_usable)
 

@@ -55,6 +55,11 @@ class TaskFiles:
         """The split that selects beside the one that is scored; empty: there is none."""
         return ""
 
+    @property
+    def test_splits(self) -> list[str]:
+        """The published test sets that are here."""
+        return [name for name in self.task.test_splits if name in self.found]
+
     def usable(self, split: str) -> Bools:
         """Return which examples of a split have labels: ``[N]``."""
         arrays, _ = self._summary(split)

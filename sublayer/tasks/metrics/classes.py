@@ -1,6 +1,6 @@
 """Metrics of classes and choices: accuracy, F1, macro-averaged F1, Matthews correlation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,19 @@ def accuracy(examples: Sequence[Example], predictions: Predictions, units: Units
     is_right = (gold == predicted).astype(np.float64)
     columns = units.sums(np.stack([is_right, np.ones_like(is_right)], axis=1))
     return Sums(columns, lambda sums: quotient(sums[:, 0], sums[:, 1]))
+
+
+def accuracy_of(beginning: str) -> Callable[[Sequence[Example], Predictions, Units], Sums]:
+    """Return the accuracy of the examples whose ids begin so, such as those of a school of RACE."""
+
+    def contributions(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+        gold, predicted = _labels(examples, predictions)
+        is_of = np.array([example.id.startswith(beginning) for example in examples], dtype=float)
+        columns = units.sums(np.stack([is_of * (gold == predicted), is_of], axis=1))
+        reason = "" if is_of.any() else f"no example is of {beginning}"
+        return Sums(columns, lambda sums: quotient(sums[:, 0], sums[:, 1]), reason)
+
+    return contributions
 
 
 def f1(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sublayer.tasks.metrics.classes import accuracy, f1, macro_f1, matthews
+from sublayer.tasks.metrics.classes import accuracy, accuracy_of, f1, macro_f1, matthews
 from sublayer.tasks.metrics.groups import gender_parity, group_exact_match
 from sublayer.tasks.metrics.metric import Metric
 from sublayer.tasks.metrics.numbers import pearson, spearman
@@ -34,6 +34,8 @@ METRICS: dict[str, Metric] = {
         Metric("f1a", "F1a", f1),
         Metric("group_exact_match", "EM", group_exact_match),
         Metric("gender_parity", "parity", gender_parity),
+        Metric("middle", "middle", accuracy_of("middle"), is_beside=True),
+        Metric("high", "high", accuracy_of("high"), is_beside=True),
         Metric("chrf", "chrF", chrf),
         Metric("rouge1", "ROUGE-1", rouge1, is_beside=True),
         Metric("rouge2", "ROUGE-2", rouge2, is_beside=True),

@@ -67,6 +67,8 @@ def _add(task: Task, row: Nested, level: str, n_before: Counter[str], result: Re
                 "folder or the file say which it is"
             )
         return
+    if task.name == "race" and level and not id_.startswith(level):
+        id_ = f"{level}/{id_}"  # by which the metrics of a school know it
     article = row.text("article")
     for question, options, answer in _questions(row):
         number = n_before[id_]
@@ -123,7 +125,7 @@ RACE = Suite(
     tasks=(
         Task("race_middle", "RACE middle", "race", "choice", _FIELDS, ("accuracy",)),
         Task("race_high", "RACE high", "race", "choice", _FIELDS, ("accuracy",)),
-        Task("race", "RACE", "race", "choice", _FIELDS, ("accuracy",)),
+        Task("race", "RACE", "race", "choice", _FIELDS, ("accuracy", *LEVELS)),
     ),
     find=find_race,
     files=dict.fromkeys(
