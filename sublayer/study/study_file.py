@@ -41,7 +41,8 @@ class ArmTable(Table):
 
     ``recipe`` is where it starts, if not from the scale's. Of a study with stages ``set`` is of the
     pre-training, which ``pretrain = false`` leaves out, ``finetune`` of all stages of tasks,
-    ``stages`` of those that it names. ``published`` has what was published, as it is printed: by
+    ``stages`` of those that it names. ``start`` names an arm before it, from whose pre-training of
+    the same seed its own starts. ``published`` has what was published, as it is printed: by
     column, or of a study without stages by metric, ``loss``, and as ``loss:deviation`` the standard
     deviation over its runs.
     """
@@ -51,6 +52,7 @@ class ArmTable(Table):
     against: str | None = None
     set: dict[str, Any] = Field(default_factory=dict)
     pretrain: bool = True
+    start: str | None = None
     finetune: dict[str, Any] = Field(default_factory=dict)
     stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
     published: dict[str, float] = Field(default_factory=dict)
@@ -63,7 +65,8 @@ class StageTable(Table):
     ``each`` stands for a stage for each of its tasks, named after it; ``table`` is a table of one's
     own, of which ``columns`` says which is what. Without any of them it goes on with a text.
     ``from_step`` is the step of a checkpoint of that stage's runs, which they keep. ``ensemble``
-    names stages of the same tasks instead, whose runs' answers are averaged: nothing is trained.
+    names stages of the same tasks instead, whose runs' answers are averaged: nothing is trained. A
+    stage of one arm is named ``ARM: STAGE``.
     ``finetunings`` are its own, at most, under each pre-training: of a task that takes long.
     """
 

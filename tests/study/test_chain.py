@@ -197,6 +197,12 @@ def sst2(**changes):
     ({"tune": {"optimizer.lr": [0.1, 0.2]}}, "tunes its pre-training"),
     ({"tune_finetune": {"optimizer.lr": [0.1, 0.2]}, "finetunings": 1000}, "between 1 and 999"),
     ({"margin": "0.1 bits per byte"}, "in points, not in bits per byte"),
+    (arms_of(start="c"), "start = c, which is no arm that is pre-trained and stands before it"),
+    ({"arms": [{"name": "a", "start": "b"}, {"name": "b"}]}, "it is the first"),
+    (arms_of(start="a", pretrain=False), "is not pre-trained, and start = a"),
+    (arms_of(start="a", set={"model": {"d_model": 32}}), "arm b, start: "),
+    (stages_of({"tasks": "sst2"}, {"name": "x", "ensemble": ["sst2", "c: sst2"]}), "c is no arm"),
+    (sst2(set={"data.score_on": "test"}), "SST-2 has none here"),
 ])  # fmt: skip
 def test_a_chain_that_does_not_fit_is_refused(changes, message, tmp_path, capsys):
     out = tmp_path / "out"
@@ -626,6 +632,28 @@ def test_an_ensemble_scores_the_average_of_answers_of_equal_seeds(together, caps
     assert early == {str(checkpoint_path(run / "checkpoints", 4).absolute()) for run in pretrained}
     assert late == {str(run.absolute()) for run in pretrained}
     assert not list(out.glob("stages/early-*/*/checkpoints"))
+
+
+def test_arms_start_from_each_other_and_answer_together(place, tmp_path):
+    out, shared = tmp_path / "out", {"model": {"share": "all", "n_layers": 1}}
+    deeper = {"model": {"share": "all", "n_layers": 3}}
+    arms = [{"name": "one", "set": shared, "published": {"speed": 1.0, "sst2": 80.0}}]
+    arms.append({"name": "two", "start": "one", "set": deeper, "published": {"speed": 0.5}})
+    stages = [{"tasks": "sst2"}, {"name": "both", "ensemble": ["one: sst2", "two: sst2"]}]
+    study = write_chain(tmp_path, stages=stages, arms=arms, averages={}, **ONCE)
+    assert cli.main(words(study, "--out", str(out))) == 0
+    starts = {}
+    for run in out.glob("stages/pretraining-*/seed-0"):
+        recipe = read_run_recipe(run / "recipe.toml")
+        starts[recipe.model.n_layers] = (run, recipe.init.run)
+    assert starts[1][1] is None and Path(starts[3][1]) == starts[1][0].absolute()
+    [averaged] = out.glob("stages/both-*/seed-0")
+    members = json.loads((averaged / "ensemble.json").read_text())["members"]
+    assert len({(averaged / each).resolve().parent for each in members}) == 2
+    listed = read_results(out)["scorecard"]["rows"]
+    rows = {row["name"]: row["cells"] for row in listed if row["kind"] == "arm"}
+    assert rows["one"]["both"] == rows["two"]["both"] and rows["one"]["speed"]["mean"] == 1.0
+    assert rows["two"]["speed"]["mean"] > 0.0
 
 
 def test_an_ensemble_resumes_side_by_side_and_fails_with_a_member(together, tmp_path):

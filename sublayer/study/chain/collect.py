@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sublayer.study.budget.match import Rule
-from sublayer.study.chain.columns import Column, published_metric, run_scores, value_of
+from sublayer.study.chain.columns import (
+    SPEED,
+    Column,
+    published_metric,
+    run_scores,
+    speed_metric,
+    value_of,
+)
 from sublayer.study.chain.evidence import column_effects
 from sublayer.study.chain.gathering import StageRuns
 from sublayer.study.chain.kept import ArmFacts
@@ -25,6 +32,7 @@ from sublayer.study.question import further_contrasts
 from sublayer.study.results import ArmResult, Costs, Failure, Further, Results
 from sublayer.study.scorecard import Cell, Row, Scorecard
 
+SCORE_ON = "data.score_on"
 Runs = Mapping[tuple[str, str], StageRuns]
 """By arm and stage."""
 
@@ -114,7 +122,7 @@ def collect_chain(
         failures=tuple(_failures(runs)),
         reproduction=describe_reproduction(outcomes, study.arms[0].loaded.recipe, command),
         further=tuple(further),
-        scorecard=_scorecard(chain, arms, scores, columns, baselines),
+        scorecard=_scorecard(chain, arms, scores, columns, baselines, _speeds(chain, made)),
         pairing=judged.pairing,
         margin=judged.margin,
         margin_reason=study.question.margin_reason,
@@ -172,12 +180,15 @@ def _judge(
 def _scored_on(chain: Chain, *, within: bool) -> str:
     if not chain.finetunes:
         return "test split of the text, over pre-trainings"
+    by_test = [stage.name for stage in chain.stages if stage.settings.get(SCORE_ON) == "test"]
+    sets = "development sets of the tasks"
+    if by_test:
+        sets += f" (test sets of {', '.join(by_test)})"
     if within:
-        return "development sets of the tasks, over fine-tunings of one pre-training"
+        return f"{sets}, over fine-tunings of one pre-training"
     if chain.n_seeds == 1:
-        return "development sets of the tasks, over pre-trainings"
-    stands = f"each pre-training by the {chain.nested} of its fine-tunings"
-    return f"development sets of the tasks, {stands}"
+        return f"{sets}, over pre-trainings"
+    return f"{sets}, each pre-training by the {chain.nested} of its fine-tunings"
 
 
 def arm_scores(
@@ -321,14 +332,35 @@ def _failures(runs: Runs) -> Iterator[Failure]:
                     yield Failure(f"{arm}, {stage}", seed, outcome.failure)
 
 
+def _compared_speed(chain: Chain) -> str:
+    """Return what published speeds are held against: the row whose is 1; "" where there is none."""
+    for name, published in chain.published.items():
+        if published.get(SPEED) == 1.0:
+            return name
+    return ""
+
+
+def _speeds(chain: Chain, arms: Sequence[ArmResult]) -> dict[str, float]:
+    """Return arms' tokens a second in pre-training, over those of the arm that speeds are over."""
+    measured = {arm.name: arm.costs.tokens_per_s for arm in arms if arm.costs.tokens_per_s}
+    base = measured.get(_compared_speed(chain))
+    return {name: each / base for name, each in measured.items()} if base else {}
+
+
 def _scorecard(
     chain: Chain,
     arms: Sequence[ArmFacts],
     scores: Mapping[str, ArmScores],
     columns: Sequence[Column],
     baselines: Mapping[str, Mapping[str, Cell]],
+    speeds: Mapping[str, float],
 ) -> Scorecard:
-    rows = [Row(arm.name, "arm", scores[arm.name].cells) for arm in arms]
+    rows = []
+    for arm in arms:
+        own = dict(scores[arm.name].cells)
+        if arm.name in speeds:
+            own[SPEED] = Cell(speeds[arm.name])
+        rows.append(Row(arm.name, "arm", own))
     for name, cells in baselines.items():
         # Of baselines averages are of columns as those of arms.
         means = {column: cell.mean for column, cell in cells.items()}
@@ -339,6 +371,8 @@ def _scorecard(
                 whole[column.name] = Cell(value)
         rows.append(Row(name, "baseline", whole))
     metrics = {column.name: column.metric for column in columns}
+    if speeds:
+        metrics[SPEED] = speed_metric(_compared_speed(chain))
     for name, published in chain.published.items():
         cells = {}
         for title, value in published.items():

@@ -15,6 +15,9 @@ from sublayer.study.execution.finetuned_run import BEST, ERROR
 from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.registry import TASKS
 
+SPEED = "speed"
+"""The column of speed-ups: published, and tokens a second in pre-training where an arm's is 1."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -185,8 +188,23 @@ def _told_apart(columns: Sequence[Column]) -> list[Column]:
     return apart
 
 
+def speed_metric(base: str) -> Metric:
+    """Return the metric of speed-ups over an arm, measured and published."""
+    return Metric(
+        SPEED,
+        f"speed-up over {base}" if base else SPEED,
+        is_lower_better=False,
+        from_items=None,
+        unit="times",
+        factor=1.0,
+        decimals=1,
+    )
+
+
 def published_metric(name: str) -> Metric:
     """Return the metric of a column that was published, and is measured in no stage."""
+    if name == SPEED:
+        return speed_metric("")
     last, _, metric = name.rpartition("/")[2].partition(":")
     task = TASKS.get(last) or TASKS.get(last.partition("_")[0])
     if task is None:

@@ -8,7 +8,7 @@ from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.task_heads import expected_tasks
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
-from sublayer.study.chain.stages import PRETRAINING, Stage
+from sublayer.study.chain.stages import PRETRAINING, Stage, member_of
 from sublayer.study.study_file import StageTable
 from sublayer.tasks.formats.text import has_ranks
 
@@ -39,11 +39,12 @@ def check_untold(study: str, stages: Sequence[Stage], told: Mapping[str, object]
             )
 
 
-def with_tasks(study: str, stages: Sequence[Stage]) -> list[Stage]:
+def with_tasks(study: str, stages: Sequence[Stage], arms: Sequence[str] = ()) -> list[Stage]:
     """Return stages, of which ensembles have their members' tasks.
 
-    Raises ConfigError for members that are no stages, no stages of the same tasks, ensembles
-    themselves, named twice or less than two, and for stages that would start from an ensemble.
+    Raises ConfigError for members that are no stages, of no arm, no stages of the same tasks,
+    ensembles themselves, named twice or less than two, and for stages that would start from an
+    ensemble.
     """
     by_name = {stage.name: stage for stage in stages}
     found = []
@@ -55,7 +56,7 @@ def with_tasks(study: str, stages: Sequence[Stage]) -> list[Stage]:
                 f"no model to start from: name one of {', '.join(start.ensemble)}"
             )
         if stage.ensemble:
-            first = _members(study, stage, by_name)[0]
+            first = _members(study, stage, by_name, arms)[0]
             found.append(
                 replace(stage, tasks=first.tasks, table=first.table, columns=first.columns)
             )
@@ -64,13 +65,21 @@ def with_tasks(study: str, stages: Sequence[Stage]) -> list[Stage]:
     return found
 
 
-def _members(study: str, stage: Stage, by_name: Mapping[str, Stage]) -> list[Stage]:
+def _members(
+    study: str, stage: Stage, by_name: Mapping[str, Stage], arms: Sequence[str]
+) -> list[Stage]:
     """Return the members of an ensemble, which are checked."""
     shown = f"{study}: ensemble {stage.name}"
     if len(stage.ensemble) < 2:
         raise ConfigError(f"{shown} has one member, {stage.ensemble[0]}: name at least two stages")
     members: list[Stage] = []
-    for name in stage.ensemble:
+    for number, named in enumerate(stage.ensemble):
+        arm, name = member_of("", named)
+        if arm and arm not in arms:
+            raise ConfigError(
+                f"{shown} has {named}, and {arm} is no arm{nearest_hint(arm, arms)}: there are "
+                f"{', '.join(arms)}"
+            )
         if name not in by_name:
             others = [own for own in by_name if own != stage.name]
             if name == PRETRAINING:
@@ -80,8 +89,8 @@ def _members(study: str, stage: Stage, by_name: Mapping[str, Stage]) -> list[Sta
                 f"{', '.join(others)}"
             )
         member = by_name[name]
-        if member in members:
-            raise ConfigError(f"{shown} has {name} twice: name each stage once")
+        if named in stage.ensemble[:number]:
+            raise ConfigError(f"{shown} has {named} twice: name each stage once")
         if member.ensemble:
             raise ConfigError(
                 f"{shown} has {name}, which is an ensemble itself: name its members"

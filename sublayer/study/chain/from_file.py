@@ -95,7 +95,10 @@ def read_chain(
             is_moved = each.from_step is not None and each.after == PRETRAINING
             from_step = at(each.from_step) if is_moved and each.from_step else each.from_step
             stages.append(replace(each, from_step=from_step))
-    ordered = in_order(path.stem, with_tasks(path.stem, stages))
+    names = [arm.name for arm in arms]
+    ordered = in_order(path.stem, with_tasks(path.stem, stages, names))
+    for number, arm in enumerate(arms):
+        _check_arm_start(path.stem, arm, arms[:number])
     check_untold(path.stem, ordered, told)
     n_seeds = scale_table.finetunings or file.finetunings or 1
     for stage in ordered:
@@ -214,7 +217,25 @@ def _arm(
                     f"{told_key} is what the arms of {path.stem} differ in: leave it out"
                 )
         by_stage[stage.name] = own
-    return ArmStages(arm.pretrain, by_stage)
+    return ArmStages(arm.pretrain, arm.start or "", by_stage)
+
+
+def _check_arm_start(study: str, arm: ArmTable, before: Sequence[ArmTable]) -> None:
+    """Raise ConfigError where an arm starts from none that is pre-trained before it."""
+    if arm.start is None:
+        return
+    names = [each.name for each in before if each.pretrain]
+    if not arm.pretrain:
+        raise ConfigError(
+            f"{study}: arm {arm.name} is not pre-trained, and start = {arm.start} is of that: "
+            "leave one of them out"
+        )
+    if arm.start not in names:
+        there = f"there are {', '.join(names)}" if names else "it is the first"
+        raise ConfigError(
+            f"{study}: arm {arm.name} has start = {arm.start}, which is no arm that is pre-trained "
+            f"and stands before it{nearest_hint(arm.start, names)}: {there}"
+        )
 
 
 def _check_without(path: Path, file: StudyFile, scale: str) -> None:
@@ -229,6 +250,7 @@ def _check_without(path: Path, file: StudyFile, scale: str) -> None:
     for arm in file.arms_of(scale):
         given["finetune"] = given["finetune"] or arm.finetune
         given["stages of an arm"] = given.get("stages of an arm") or arm.stages
+        given["start of an arm"] = given.get("start of an arm") or arm.start
         given["pretrain = false"] = given.get("pretrain = false") or not arm.pretrain
     for name, value in given.items():
         if value:

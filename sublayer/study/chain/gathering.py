@@ -117,8 +117,8 @@ class Gathering:
 
     def lost(self, arm: str, stage: Stage, seed: int, number: int) -> str:
         """Say why a run cannot be made: one that it takes has failed; else empty."""
-        for name in stage.before:
-            failure = self._failure(arm, name, seed, number if stage.ensemble else 0)
+        for own_arm, name in stage.members(arm) or [(arm, stage.after)]:
+            failure = self._failure(own_arm, name, seed, number if stage.ensemble else 0)
             if failure:
                 takes = "of which it is an ensemble" if stage.ensemble else "which it starts from"
                 return f"{name}, {takes}, failed: {failure}"
@@ -141,7 +141,14 @@ class Gathering:
 
     def _pretrained(self, arm: str, seed: int) -> Outcome:
         path = self.path(arm, PRETRAINING, seed)
-        return self._noted(PRETRAINING, self._find(path) or Outcome(path))
+        found = self._find(path) or Outcome(path, failure=self.lost_start(arm, seed))
+        return self._noted(PRETRAINING, found)
+
+    def lost_start(self, arm: str, seed: int) -> str:
+        """Say why a pre-training cannot be made: the arm's that it starts from failed; else ""."""
+        start = self._chain.of(arm).start
+        failure = self._pretrained(start, seed).failure if start else ""
+        return f"{start}, which it starts from, failed: {failure}" if failure else ""
 
     def _noted(self, stage: str, outcome: Outcome) -> Outcome:
         if has_ended(outcome):

@@ -1,7 +1,7 @@
 """What the runs of stages are found by, and what tasks their files score: before any is trained."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -96,15 +96,18 @@ def find_keys(
         if chain.of(arm).pretrains:
             recipe = recipes.planned(arm, PRETRAINING).recipe
             _check_kept(recipe, data[arm])
-            by_stage[arm, PRETRAINING] = stage_key(recipe, "", data[arm].checksums)
+            recipes.check_start_of(arm)
+            start = chain.of(arm).start
+            parent = by_stage[start, PRETRAINING] if start else ""
+            by_stage[arm, PRETRAINING] = stage_key(recipe, parent, data[arm].checksums)
     for stage in chain.stages:
         for arm in arms:
             recipe = recipes.planned(arm, stage.name).recipe
             if stage.ensemble:
-                keys = [by_stage[arm, name] for name in stage.ensemble]
+                keys = [by_stage[member] for member in stage.members(arm)]
                 _check_members(recipes, arm, stage, keys)
                 by_stage[arm, stage.name] = ensemble_key(keys)
-                parts[stage.name] = parts[stage.ensemble[0]]
+                parts[stage.name] = parts[stage.before[0]]
                 continue
             fresh = recipes.starts_fresh(arm, stage.name)
             parent = "" if fresh else by_stage[arm, stage.after]
@@ -149,7 +152,9 @@ def _check_members(recipes: StageRecipes, arm: str, stage: Stage, keys: Sequence
                 f"{shown}: {first} and {name} are the same training from the same start: an "
                 "ensemble is of runs that differ"
             )
-    scored = {name: _scored(recipes.planned(arm, name).recipe, stage) for name in stage.ensemble}
+    scored = {}
+    for name, member in zip(stage.ensemble, stage.members(arm), strict=True):
+        scored[name] = _scored(recipes.planned(*member).recipe, stage)
     first, *others = scored
     for name in others:
         if scored[name] != scored[first]:
@@ -196,9 +201,10 @@ def _parts(recipe: Recipe, files: Sequence[TaskFiles], stage: Stage) -> list[Par
             _ = division.trained, division.selecting
         except SublayerError as error:
             raise type(error)(f"stage {stage.name}: {error}") from None
-        parts += [
-            Part(name_part(each.task.name, split, len(splits)), each.task) for split in splits
-        ]
+        task = each.task
+        if recipe.data.score_on == "test":
+            task = replace(task, title=f"{task.title} test")
+        parts += [Part(name_part(task.name, split, len(splits)), task) for split in splits]
     return parts
 
 

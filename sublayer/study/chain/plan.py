@@ -177,11 +177,14 @@ def _untrained(member: ArmPlan, n_members: int) -> ArmPlan:
 def _key(recipes: StageRecipes, arm: str, stage: str) -> str:
     """Return what tells whether arms share a stage, whose texts are taken to be the same."""
     recipe = recipes.planned(arm, stage).recipe
-    if stage == PRETRAINING or recipes.starts_fresh(arm, stage):
+    if stage == PRETRAINING:
+        start = recipes.chain.of(arm).start
+        return stage_key(recipe, _key(recipes, start, PRETRAINING) if start else "", [])
+    if recipes.starts_fresh(arm, stage):
         return stage_key(recipe, "", [])
     own = recipes.chain.stage(stage)
     if own.ensemble:
-        return ensemble_key([_key(recipes, arm, name) for name in own.ensemble])
+        return ensemble_key([_key(recipes, *member) for member in own.members(arm)])
     texts = [] if own.finetunes else [str(recipe.data.path)]
     parent = _key(recipes, arm, own.after)
     return stage_key(recipe, parent, texts, from_step=own.from_step)

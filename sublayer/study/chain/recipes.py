@@ -70,7 +70,7 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         key = arm, stage
         own = self.chain.stage(stage)
         if own.ensemble and key not in self._planned:
-            members = [self.planned(arm, name) for name in own.ensemble]
+            members = [self.planned(*member) for member in own.members(arm)]
             check_answers(self.study, arm, own, members)
             self._planned[key] = members[0]
         if key not in self._planned:
@@ -93,6 +93,30 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         if own.from_step is not None:
             start = checkpoint_path(start / CHECKPOINTS_NAME, own.from_step)
         return self._loaded(arm, own, fresh or str(start), check=False)
+
+    def check_start_of(self, arm: str) -> None:
+        """Raise ConfigError where an arm cannot start from the pre-training that it names."""
+        start = self.chain.of(arm).start
+        if start:
+            described = self._described(start, PRETRAINING)
+            try:
+                check_start(self.started(arm, self.arms[arm], described), "compare")
+            except ConfigError as error:
+                said = str(error).replace(str(described), start)
+                raise ConfigError(f"{self.study}: arm {arm}, start: {said}") from None
+
+    def started(self, arm: str, loaded: LoadedRecipe, run: Path) -> LoadedRecipe:
+        """Return an arm's recipe as one that starts from a run of the arm that it names.
+
+        It keeps its own model, whatever the run's is.
+        """
+        before = self.arms[self.chain.of(arm).start].recipe.model
+        own = {
+            f"model.{name}": value
+            for name, value in loaded.recipe.model
+            if value != getattr(before, name)
+        }
+        return vary(loaded, {"init.run": str(run), **own}, origin=_ORIGIN)
 
     def starts_fresh(self, arm: str, stage: str) -> bool:
         """Return whether an arm's stage starts from random weights."""
@@ -159,7 +183,7 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         return loaded
 
 
-_CAME_LATER = (("data", "keep_accents"), ("objective", "bleu_tokenizer"))
+_CAME_LATER = (("data", "keep_accents"), ("data", "score_on"), ("objective", "bleu_tokenizer"))
 """Fields without which, where they are unset, the runs of a stage are found as before them."""
 
 

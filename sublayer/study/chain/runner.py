@@ -255,6 +255,9 @@ def _header(
     for label, text in budgets:
         yield f"{label:<11} {text} (pre-training)"
     yield f"seeds       {explain_nesting(chain, kept.n_seeds)}"
+    starts = [f"{name} from {arm.start}" for name, arm in chain.arms.items() if arm.start]
+    if starts:
+        yield f"starts      each pre-training from another of its seed: {', '.join(starts)}"
     yield f"folder      {folder}"
 
 
@@ -272,7 +275,7 @@ def _tasks_read(kept: Kept, runs: Runs) -> dict[str, Recipe]:
         if not stage.finetunes:
             continue
         # An ensemble reads what its members do.
-        name = stage.ensemble[0] if stage.ensemble else stage.name
+        name = stage.before[0] if stage.ensemble else stage.name
         for arm in kept.arms:
             own = runs[arm.name, name].outcomes
             outcomes = [each for seed in own.values() for each in seed]

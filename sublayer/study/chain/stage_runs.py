@@ -56,7 +56,9 @@ class ChainRuns:
 
         Raises as ``run_all`` does.
         """
-        self._make(self._pretrainings())
+        names = [arm.arm.name for arm in self._arms]
+        for n_starts in sorted({self._chain.n_starts(name) for name in names}):
+            self._make(self._pretrainings(n_starts))
         depths = {self._chain.depth(stage) for stage in self._chain.stages}
         for depth in sorted(depths):
             stages = [each for each in self._chain.stages if self._chain.depth(each) == depth]
@@ -71,14 +73,21 @@ class ChainRuns:
         by_path = {task.path: task for task in tasks if task.path not in self._outcomes}
         self._outcomes |= self._run_all(list(by_path.values()))
 
-    def _pretrainings(self) -> Iterator[Task]:
+    def _pretrainings(self, n_starts: int) -> Iterator[Task]:
+        """Yield the pre-trainings that follow so many others."""
         for seed in range(self._kept.n_seeds):
             for position in there_and_back(len(self._arms), seed):
                 arm = self._arms[position]
                 name = arm.arm.name
-                if not self._chain.of(name).pretrains:
+                own = self._chain.of(name)
+                if not own.pretrains or self._chain.n_starts(name) != n_starts:
+                    continue
+                if self._found.lost_start(name, seed):
                     continue
                 loaded = vary(arm.loaded, {"train.seed": seed}, origin=ORIGIN)
+                if own.start:
+                    start = self._found.path(own.start, PRETRAINING, seed)
+                    loaded = replace(self._recipes.started(name, loaded, start), notes=())
                 yield Task(
                     label=f"{self._called(name, PRETRAINING)}, seed {seed}",
                     path=self._found.path(name, PRETRAINING, seed),
@@ -129,13 +138,14 @@ class ChainRuns:
     def _averaged(self, arm: str, stage: Stage, seed: int, number: int) -> Task:
         """Return what averages runs of the same seeds, none of which has failed."""
         members = [
-            self._found.path(arm, name, seed, number, self._found.chosen[arm, name])
-            for name in stage.ensemble
+            self._found.path(*member, seed, number, self._found.chosen[member])
+            for member in stage.members(arm)
         ]
-        first = self._chain.stage(stage.ensemble[0])
-        trial = self._found.chosen[arm, first.name]
-        start = self._found.start(arm, first, seed)
-        loaded = self._seeded(arm, first, start, trial, seed, number)
+        of, name = stage.members(arm)[0]
+        first = self._chain.stage(name)
+        trial = self._found.chosen[of, name]
+        start = self._found.start(of, first, seed)
+        loaded = self._seeded(of, first, start, trial, seed, number)
         return Task(
             label=f"{self._called(arm, stage.name)}, seed {seed}, fine-tuning {number}",
             path=self._found.path(arm, stage.name, seed, number),

@@ -52,7 +52,10 @@ class Stage:
     from_step: int | None = None
     """The checkpoint that it starts from, by its step; None: what that stage's run ends with."""
     ensemble: tuple[str, ...] = ()
-    """Of one that trains nothing: the stages, of its own tasks, whose runs' answers it averages."""
+    """Of one that trains nothing: the stages, of its own tasks, whose runs' answers it averages.
+
+    One of another arm is ``ARM: STAGE``.
+    """
 
     @property
     def start(self) -> str:
@@ -69,7 +72,17 @@ class Stage:
     @property
     def before(self) -> tuple[str, ...]:
         """The stages whose runs it takes."""
-        return self.ensemble or (self.after,)
+        return tuple(member_of("", name)[1] for name in self.ensemble) or (self.after,)
+
+    def members(self, arm: str) -> list[tuple[str, str]]:
+        """Return the arm and the stage of each member of an arm's ensemble."""
+        return [member_of(arm, name) for name in self.ensemble]
+
+
+def member_of(arm: str, name: str) -> tuple[str, str]:
+    """Return the arm and the stage that a member names; without one the arm is ``arm``."""
+    of, colon, stage = name.rpartition(": ")
+    return (of if colon else arm), stage
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,8 @@ class ArmStages:
 
     pretrains: bool = True
     """Whether it is pre-trained; without, what would start from it starts from random weights."""
+    start: str = ""
+    """The arm whose pre-training of the same seed its own starts from; "": random weights."""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of its stages by name, over those of all arms."""
 
@@ -122,10 +137,15 @@ class Chain:
         """Whether any stage learns tasks."""
         return any(stage.finetunes for stage in self.stages)
 
+    def n_starts(self, arm: str) -> int:
+        """Count the pre-trainings that an arm's own follows, one after another."""
+        start = self.of(arm).start
+        return 1 + self.n_starts(start) if start else 0
+
     def n_runs(self, stage: Stage) -> int:
         """Count the runs of a stage under one pre-training."""
         if stage.ensemble:
-            return self.n_runs(self.stage(stage.ensemble[0]))
+            return self.n_runs(self.stage(stage.before[0]))
         if not stage.finetunes:
             return 1
         return self.n_seeds if stage.n_seeds is None else min(stage.n_seeds, self.n_seeds)
@@ -155,7 +175,7 @@ def describe_stages(chain: Chain) -> str:
     """
     content = {
         "stages": [_described(stage) for stage in chain.stages],
-        "arms": {name: asdict(arm) for name, arm in chain.arms.items()},
+        "arms": {name: _described_arm(arm) for name, arm in chain.arms.items()},
         "tune": list(chain.tune),
     }
     return json.dumps(content, sort_keys=True)
@@ -189,6 +209,14 @@ def _identity(text: str) -> dict[str, Any]:
     content = check_typed(parse_json(text, place, ConfigError), _Identity, place, ConfigError)
     stages = {str(stage.get("name")): stage for stage in content.stages}
     return {"stages": stages, "arms": content.arms, "tune": content.tune}
+
+
+def _described_arm(arm: ArmStages) -> dict[str, Any]:
+    # Studies that were begun before arms had starts are the same without.
+    described = asdict(arm)
+    if not arm.start:
+        described.pop("start")
+    return described
 
 
 def _described(stage: Stage) -> dict[str, Any]:
