@@ -91,6 +91,26 @@ def given_rows(rows: Any) -> Iterable[Any]:
         ) from None
 
 
+def given_lines(lines: Any) -> list[str]:
+    """Return texts of :func:`given_rows`, or of a table's one column; a missing one is empty.
+
+    Raises DataError, with the number of the row from 0, for what is no text.
+    """
+    texts = []
+    for number, row in enumerate(given_rows(lines)):
+        text = row
+        if isinstance(row, Mapping):
+            if len(row) != 1:
+                raise DataError(f"row {number} has {', '.join(map(str, row))}: give one column")
+            [text] = row.values()
+        if is_missing(text):
+            text = ""
+        if not isinstance(text, str):
+            raise DataError(f"row {number} is {type(text).__name__}, not a text")
+        texts.append(text)
+    return texts
+
+
 def _row(row: Any) -> Any:
     if isinstance(row, tuple) and hasattr(row, "_asdict"):
         return plain(row._asdict())

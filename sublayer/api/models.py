@@ -13,7 +13,7 @@ from sublayer.api.results import (
     Translations,
 )
 from sublayer.errors import ConfigError
-from sublayer.values import given_rows
+from sublayer.values import given_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -235,11 +235,7 @@ def translate(
 
     if isinstance(lines, str):
         raise ConfigError("lines is one text: give a list of lines, such as text.splitlines()")
-    sources = list(given_rows(lines))
-    for number, line in enumerate(sources):
-        if not isinstance(line, str):
-            kind = "a missing value" if line is None else type(line).__name__
-            raise ConfigError(f"line {number} is {kind}: give texts, of which one may be empty")
+    sources = given_lines(lines)
     if any("\n" in line for line in sources):
         raise ConfigError("a line has a line break in it: give each line by itself")
     search = beam_options(beam, length_rule, length_penalty, max_length_ratio, max_length_offset)

@@ -22,6 +22,7 @@ from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
 from sublayer.system.stages import note
+from sublayer.values import given_lines
 
 Pooling = Literal["mean", "first", "last"]
 BATCH = 32
@@ -91,7 +92,7 @@ def embed_all(
     if isinstance(texts, str):
         raise ConfigError("texts is one text: give a list of them")
     found = list(
-        embed_texts(model, list(texts), pool=pool, normalize=normalize, batch=batch or BATCH)
+        embed_texts(model, given_lines(texts), pool=pool, normalize=normalize, batch=batch or BATCH)
     )
     for line in describe_unread(found, "text"):
         note(line)

@@ -122,6 +122,10 @@ def test_rows_are_what_they_look_like(reviewer):
     for rows in asked:
         answers = package.predict(reviewer, rows)
         assert [each.is_answered for each in answers] == [True, False, False, False, True]
+    lines = [text, "", other]
+    model = package.load(reviewer)
+    for given in (pandas.Series([text, None, other]), pandas.DataFrame({"t": lines}), lines):
+        assert np.array_equal(model.embed(given), model.embed(lines))
     twice = pandas.DataFrame([[1, 2]], columns=["review", "review"])
     for rows in [text, 5, None, twice, {"review": text}, {"a": [1], "b": []}, [text, 5], [b"x"]]:
         with pytest.raises(DataError):

@@ -37,6 +37,8 @@ def fill_masks(model: Transformer, text: str, n: int = 5) -> list[list[Filling]]
     another kind, has no tokenizer or its tokenizer no mask, or predicts no tokens.
     """
     tokenizer: Tokenizer | None = model.tokenizer
+    if not isinstance(text, str):
+        raise ConfigError(f"the text is {type(text).__name__}: give one text")
     if not isinstance(model, Encoder | EncoderDecoder):
         raise ConfigError(
             f"the model is a {model.config.kind}, which fills no masks: use generate, or name an "
