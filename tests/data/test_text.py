@@ -406,6 +406,7 @@ CASES = [
     "2. The second point. | IV. The Fourth. | So are plums, etc. | Eat.",
     "今天很好。 | 好吗？！ | “好。” | 他说“好。”，走了。 | ３．５元。",
     "「はい。」と言った。 | 次！",
+    "„Komm.“ | Er ging. | »Ja!« | ¿Qué? | ¡Sí! | Τι; | Όχι; ναι.",
     "हिन्दी है। | क्या? | كيف حالك؟ | بخير۔ | ደህና። | Gut. | 안녕하세요. | 네!",
     "(b). The first. | Il est là. | Élan est parti. | The end. | * * *",
 ]

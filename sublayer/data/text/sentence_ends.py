@@ -1,7 +1,7 @@
-"""Rules for the ends of sentences in English prose, for text of any kind.
+"""Rules for the ends of sentences: English prose, and the marks of other scripts.
 
-A sentence may end after ``.``, ``?``, ``!``, an ellipsis, or a run of them, with the quotes and
-brackets that close there; whitespace follows. It continues where
+A sentence may end after ``.``, ``?``, ``!``, an ellipsis, or a run of them, and after Greek's
+question mark, with the quotes and brackets that close there; whitespace follows. It continues where
 
 - the next word begins in lower case: ``"What?" he said``;
 - the full stop belongs to an abbreviation that stands before something (Mr., St., e.g.), before a
@@ -30,10 +30,12 @@ _OTHER = re.compile(
     rf"(?P<close>[{_OTHER_CLOSERS}]*)\ ?"
 )
 _GOES_ON = re.compile(r"[\u3041-\u309f,、，]")
-_CLOSERS = "\"'”’»)\\]}_*"
-_OPENERS = "\"'“‘«(\\[{_*—–-"
+# A space follows what closes: „so“, »so«, ‚so‘.
+_CLOSERS = "\"'”’»“‘«›‹)\\]}_*"
+_OPENERS = "\"'“‘«„‚»‹›¿¡(\\[{_*—–-"
+_GREEK = "\u0370-\u03ff\u1f00-\u1fff"
 _END = re.compile(
-    rf"(?P<mark>[.!?…]+(?:\ \.+)*)(?P<close>[{_CLOSERS}]*)\ "
+    rf"(?P<mark>[.!?…]+(?:\ \.+)*|(?<=[{_GREEK}])[;\u037e])(?P<close>[{_CLOSERS}]*)\ "
     rf"(?=(?P<open>[{_OPENERS}]*\ ?)(?P<next>\w*))"
 )
 _WORD = re.compile(r"[^\s\"'“”‘’«»()\[\]{}_*—–,;:!?…-]+\Z")
