@@ -116,14 +116,12 @@ class DataConfig(PairFields, TaskFields, TextFields):
 
     @model_validator(mode="before")
     @classmethod
-    def _others_lower_nothing(cls, values: Any) -> Any:
-        # As recipes had it when the field was of pairs alone.
-        if not isinstance(values, dict) or values.get("lowercase") is not None:
+    def _vocabularies_lower_as_published(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "lowercase" in values:
             return values
         is_lettered = values.get("tokenizer") in LETTERED_TOKENIZERS
-        if is_lettered and values.get("source_language") is None:
-            return values
-        return {**values, "lowercase": False}
+        is_pairs = values.get("source_language") is not None
+        return {**values, "lowercase": None} if is_lettered and not is_pairs else values
 
     def letter_rules(self) -> dict[str, bool | None]:
         """Return ``keep_accents`` and ``lowercase`` of a vocabulary that is trained on this text.

@@ -68,11 +68,13 @@ def prepare(
     tokenizer: Tokenizer | None = None,
     cache: Path | None = None,
     check: Callable[[Texts], None] = lambda texts: None,
+    trains: bool = True,
 ) -> Data:
     """Find, split, encode and store the text that a recipe names, or open what is stored.
 
     ``tokenizer`` replaces the recipe's (continuing from a run); one that is trained sees the
-    training split alone. ``cache`` is the folder of stored data, by default ``cache_folder()``.
+    training split alone. ``trains``: what its rules change of that is said. ``cache`` is the folder
+    of stored data, by default ``cache_folder()``.
     ``check`` raises for texts that do not serve, before anything is made of them.
 
     Raises ConfigError where settings contradict each other, DataError where a text is missing,
@@ -94,7 +96,7 @@ def prepare(
     else:
         tokenizer = _for_text(config, tokenizer)
     with stage("turning the text into tokens"):
-        train = _split("train", texts, tokenizer, folder)
+        train = _split("train", texts, tokenizer, folder, trains=trains)
         valid, test = (
             _split(name, texts, tokenizer, folder) if texts.has(name) else None
             for name in SPLITS[1:]
@@ -278,7 +280,13 @@ def _for_text(config: DataConfig, vocabulary: Tokenizer) -> Tokenizer:
 
 
 def _split(
-    name: SplitName, texts: Texts, tokenizer: Tokenizer, cache: Path, *, shown: str | None = None
+    name: SplitName,
+    texts: Texts,
+    tokenizer: Tokenizer,
+    cache: Path,
+    *,
+    shown: str | None = None,
+    trains: bool = False,
 ) -> Split:
     """Open a split's tokens, stored before or now; errors call it ``shown``, or by its name."""
     key = content_key(VERSION, tokenizer.fingerprint, name, texts.identity(name))
@@ -298,7 +306,7 @@ def _split(
             "2 are the least that can be scored: give a longer text"
         )
     whose = shown or f"{' and '.join(names)}, {name} split"
-    note_losses(whose, samples_of(texts.ranges(name)), tokenizer, trains=name == "train")
+    note_losses(whose, samples_of(texts.ranges(name)), tokenizer, trains=trains)
     weights: list[float] = []
     if name == "train":
         for source in texts.sources(name):

@@ -73,7 +73,7 @@ def own_split(
         raise ConfigError(
             f"{run} was trained on examples of tasks, which are no text: give one (--path)"
         )
-    data = prepare(recipe.data, tokenizer=_tokenizer_of(run, model))
+    data = prepare(recipe.data, tokenizer=_tokenizer_of(run, model), trains=False)
     split: Split | None = getattr(data, name)
     if split is None:
         raise ConfigError(

@@ -201,7 +201,7 @@ def _set_fields(table: str, content: ModelConfig | DataConfig | None) -> dict[st
         return fields
     for name, declared in type(content).model_fields.items():
         value = getattr(content, name)
-        if value != declared.default:
+        if value not in (declared.default, None):
             fields[f"{table}.{name}"] = list(value) if isinstance(value, tuple) else value
     return fields
 
@@ -212,7 +212,8 @@ def _changes(table: str, before: Any, now: Any, names: Sequence[str] | None = No
         if name in ("vocab_size", "max_len"):
             continue
         old, new = getattr(before, name), getattr(now, name)
-        if old != new:
+        # Of other vocabularies than ALBERT's and BERT's capitals are lowered nowhere, said or not.
+        if old != new and not (name == "lowercase" and not old and not new):
             changes.append(f"{setting_in_words(f'{table}.{name}', new)} (there {show_path(old)})")
     return changes
 

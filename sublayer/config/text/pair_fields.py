@@ -52,11 +52,10 @@ class PairFields(Table):
         needs={"moses": ("tokenize", "normalize")},
     )
     lowercase: bool | None = field(
-        None,
+        False,
         "Whether capitals are lowered: of pairs in both languages, of any other text by the "
-        "vocabulary of unigram, wordpiece or moses-bpe that is trained.",
-        derived="false of pairs and of a vocabulary with sentinels (T5's); true, as ALBERT and "
-        "BERT were published, of others",
+        "vocabulary of unigram, wordpiece or moses-bpe that is trained, which does so as published "
+        "unless told, but for one with sentinels (T5's).",
     )
     max_words: int | None = field(
         None,

@@ -46,13 +46,14 @@ def prepare_tasks(
     *,
     tokenizer: Tokenizer | None = None,
     cache: Path | None = None,
+    trains: bool = True,
 ) -> Data:
     """Find, read, divide, encode and store the examples of the tasks that a recipe names.
 
     ``train`` is the training part without what is held out, ``valid`` what is held out, or the
     published development set (``data.select``), ``test`` the published development set, which is
     what is scored. ``tokenizer`` is that of the model that training starts from; without one the
-    recipe's is trained on what is trained on.
+    recipe's is trained on what is trained on. ``trains``: what its rules change is said.
 
     Raises DataError where files are missing or are not what they should be.
     """
@@ -64,7 +65,7 @@ def prepare_tasks(
     if objective.format == "traversal":
         tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
     if config.task_names == (NAME,):
-        _note_losses(files[0], divisions[0], tokenizer)
+        _note_losses(files[0], divisions[0], tokenizer, trains=trains)
     weights = config.tasks if isinstance(config.tasks, dict) else {}
     train, valid, test = [], [], []
     for each, division in zip(files, divisions, strict=True):
@@ -209,13 +210,15 @@ def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) ->
         )
 
 
-def _note_losses(files: TaskFiles, division: Division, tokenizer: Tokenizer) -> None:
+def _note_losses(
+    files: TaskFiles, division: Division, tokenizer: Tokenizer, *, trains: bool
+) -> None:
     split, chosen = division.trained
     examples = files.read(split).examples
     numbers = np.arange(len(examples)) if chosen is None else np.flatnonzero(chosen)
     some = [examples[n] for n in numbers[:: max(1, len(numbers) // SAMPLED_ROWS)].tolist()]
     texts = texts_of(some, has_answers=files.task.kind == "text")
-    note_losses("the table", texts, tokenizer, trains=True)
+    note_losses("the table", texts, tokenizer, trains=trains)
 
 
 def texts_of(examples: Iterable[Example], *, has_answers: bool = False) -> list[bytes]:

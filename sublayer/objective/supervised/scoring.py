@@ -100,7 +100,8 @@ def _own_data(asked: Evaluation) -> Data:
     if name is not None:
         config = config.model_copy(update={"tasks": name})
     spec: TaskSpec = asked.model.task
-    return prepare_tasks(config, objective_of(spec), tokenizer=asked.model.tokenizer)
+    tokenizer = asked.model.tokenizer
+    return prepare_tasks(config, objective_of(spec), tokenizer=tokenizer, trains=False)
 
 
 def _check_unchanged(asked: Evaluation, data: Data, split: str = "") -> None:
