@@ -371,6 +371,7 @@ def test_a_metric_stands_for_the_score_with_its_own_error_and_several_beside_it(
     scores = run_scores(columns, "mrpc", {**test, "mrpc:f1:error": 0.2})
     assert (scores["mrpc"], scores["mrpc:error"]) == (0.8, 0.2)
     assert "mrpc:error" not in run_scores(columns, "mrpc", test)
+    assert run_scores(columns, "another stage", test) == {}
     several = replace(two, metrics={"mrpc": ("f1", "accuracy")})
     several = replace(several, averages={"both": ("mrpc", "mrpc:f1")})
     columns = list_columns("s", several, PARTS, ())
