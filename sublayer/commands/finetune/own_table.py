@@ -1,5 +1,6 @@
 """A table of one's own on the command line: its file, and which column is what."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,10 @@ from sublayer.tasks.own_table.rows import SUFFIXES, columns_of
 from sublayer.tasks.own_table.table import table_of
 from sublayer.tasks.records import named
 from sublayer.tasks.registry import TASKS
+
+_TEXTS = {"text", "sentence", "review", "content", "body", "message"}
+_LABELS = {"label", "labels", "class", "category", "sentiment", "stars", "target", "rating"}
+"""What columns are often called, for an example in a message."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,14 @@ class ColumnOptions:
         Raises ConfigError where they do not say what the text is and what is right.
         """
         if not self.text or not (self.label or self.answer or self.target):
+            columns_there = columns_of(path)
+            text, label = (
+                shlex.quote(next((name for name in columns_there if name.lower() in known), other))
+                for known, other in ((_TEXTS, columns_there[0]), (_LABELS, columns_there[-1]))
+            )
             raise ConfigError(
-                f"{path} has the columns {named(columns_of(path))}: say which is the text and "
-                "which what is right, such as --text review --label stars"
+                f"{path} has the columns {named(columns_there)}: say which is the text and which "
+                f"what is right, such as --text {self.text or text} --label {self.label or label}"
             )
         columns: OwnColumns = {}
         for role in ("text", "text_pair", "answer", "answer_start", "target", "group", "id"):

@@ -122,7 +122,7 @@ _READ_BY_RULE = Use(
     ("data.path", "data.corpus"),
 )
 _FIELDS = Use(
-    "documents is json, or unset with a path to .parquet or hub:, or a corpus of records",
+    "documents is json or csv, or unset with a path to .parquet or hub:, or a corpus of records",
     _has_fields,
     ("data.documents", "data.path", "data.corpus"),
 )

@@ -23,7 +23,7 @@ from sublayer.tasks.records import WEB_PAGE
 _SNIFFED_BYTES = 8000
 """As many as git reads to tell text from binary files."""
 _READ_BYTES = 1 << 16
-_LARGE_BYTES = 64 << 20
+_LARGE_BYTES, _LARGE_PACKED = 64 << 20, 1 << 20
 _OBJECT = re.compile(rb'\{\s*"[^"\n]*"\s*:')
 _KINDS: dict[bytes, str] = {
     b"%PDF-": "a PDF file",
@@ -119,7 +119,7 @@ def _first_bad_byte(path: Path) -> tuple[int, int] | None:
     Of a large file, once for each version of it.
     """
     status = path.stat()
-    if status.st_size < _LARGE_BYTES:
+    if status.st_size < (_LARGE_PACKED if path.suffix.lower() in PACKED else _LARGE_BYTES):
         return _find_bad_byte(path)
     key = content_key("utf-8", str(path.resolve()), status.st_size, status.st_mtime_ns)
     known = cache_folder() / "encodings" / key
