@@ -322,6 +322,14 @@ def test_lines_of_json_that_are_read_as_they_are_are_said(tmp_path, line, settin
     assert (note is None) if settings is None else (settings in note)
 
 
+@given(st.text('ab,;\t"[]{}:\r\n\0\u2028', max_size=30), st.sampled_from([".csv", ".tsv", ".json"]))
+@examples(200)
+def test_text_of_any_form_is_described_in_a_line_or_passed(tmp_path_factory, content, suffix):
+    path = tmp_path_factory.getbasetemp() / f"described{suffix}"
+    path.write_bytes(content.encode())
+    assert "\n" not in (describe_records(path) or "")
+
+
 def test_a_data_set_that_the_hub_does_not_give_is_named_on_one_line(monkeypatch):
     errors, refused = SimpleNamespace(DatasetsError=KeyError), Mock(side_effect=OSError("not\nnow"))
     library = SimpleNamespace(load_dataset=refused, exceptions=errors)

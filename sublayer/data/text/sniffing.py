@@ -9,6 +9,7 @@ import shlex
 from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +163,14 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
     if suffix.lower() in (".csv", ".tsv"):
         text = start.decode("utf-8", "replace").lstrip("\ufeff")
         header = text.partition("\n")[0]
-        rows = list(csv.reader(io.StringIO(text), delimiter=max(",;\t", key=header.count)))[:2]
-        fields = [name.strip() for name in rows[0]] if rows else []
-        longest = max(zip(map(len, rows[-1]), fields, strict=False), default=(0, ""))
-        if not fields:
+        rows: list[list[str]] = []
+        lines = io.StringIO(text, newline=None)  # whatever ends them
+        with suppress(csv.Error):  # who reads the table says what is wrong
+            rows = list(islice(csv.reader(lines, delimiter=max(",;\t", key=header.count)), 2))
+        if not rows or not rows[0]:
             return None
+        fields = [name.strip() for name in rows[0]]
+        longest = max(zip(map(len, rows[-1]), fields, strict=False), default=(0, ""))
         what, beside, rule, likeliest = "a table", "its header and all columns", "csv", longest[1]
     else:
         is_list = start.lstrip()[:1] == b"["
@@ -183,7 +187,8 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
             likeliest = max(texts, key=lambda name: len(texts[name]), default="")
         if not fields and not (is_list and isinstance(first, str)):
             return None
-    field = "" if "text" in fields or not fields else shlex.quote(likeliest)
+    has_name = fields and "text" not in fields and likeliest.isprintable()
+    field = shlex.quote(likeliest) if has_name else ""
     option = f" --text-field {field}" if as_options else f" data.text_field={field}"
     setting = f"--documents {rule}" if as_options else f"data.documents={rule}"
     return (
