@@ -220,6 +220,30 @@ def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(
     assert "`" not in str(refused.value)
 
 
+def test_weights_that_were_imported_have_a_rate_of_their_own_and_a_preset_shrinks(tmp_path):
+    folder = tmp_path / "imported"
+    folder.mkdir()
+    model = {"kind": "encoder", "n_layers": 2, "segments": "both"}
+    (folder / "config.json").write_text(json.dumps({"model": model}))
+    text = 'derived = []\n{}[model]\nkind = "encoder"\nsegments = "both"\n'
+    text += '[objective]\nkind = "masked"\n[data]\ntokenizer = "wordpiece"\n'
+
+    def rate(source):
+        found = load_finetune(str(source), ["rte"], "glue")
+        assert found.loaded.origins["optimizer.lr"] == "preset default"
+        return found.loaded.recipe.optimizer.lr
+
+    imported = rate(folder)
+    for init, expected in ((f'[init]\nrun = "{folder}"\n', imported), ("", 2e-4)):
+        write_recipe(tmp_path, text.format(init))
+        assert rate(tmp_path) == expected
+    assert imported < 2e-4
+    short = load_finetune(str(folder), ["rte"], "glue", {"train.steps": 4}, preset="albert")
+    assert short.loaded.recipe.optimizer.warmup_steps == 1
+    assert any("200 of preset albert" in note for note in short.loaded.notes)
+    assert "optimizer.warmup_steps" not in [each.key for each in short.figures()]
+
+
 def test_more_first_blocks_than_a_stack_has_are_refused(book):
     model = '[model]\nkind = "encoder-decoder"\nn_layers = 3\nn_decoder_layers = 2\n'
     write_recipe(book, f'{model}[objective]\nkind = "span"\n[data]\ntokenizer = "unigram"\n')

@@ -5,6 +5,8 @@ import json
 import zipfile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sublayer.errors import CheckpointError, DataError
 from sublayer.tasks.example import Answer, Example
@@ -14,7 +16,7 @@ from sublayer.tasks.formats.pronoun import mark_first, mark_word
 from sublayer.tasks.formats.text import text_input, text_target, text_targets, training_texts
 from sublayer.tasks.formats.traversal import traversal_rows
 from sublayer.tasks.formats.wnli import as_pronoun
-from sublayer.tasks.formats.written import names_referent, read_answer
+from sublayer.tasks.formats.written import may_answer, names_referent, read_answer
 from sublayer.tasks.predicting.columns import ToldColumns, example_of, find_columns
 from sublayer.tasks.predicting.files import read_asked
 from sublayer.tasks.predicting.named import name_prediction
@@ -188,6 +190,27 @@ _WORM = "The fish ate the worm. It was tasty.|The worm was tasty."
 def test_a_written_answer_is_read_as_its_label(name, texts, more, written, read):
     found = read_answer(TASKS[name], _example(name, texts, **more), written)
     assert found == Prediction(**{"text": written.strip(), **read})
+    # Whatever answers is written on at each of its beginnings.
+    if found.label is not None or found.start is not None or found.no_answer:
+        for stop in range(len(written) + 1):
+            assert may_answer(TASKS[name], _example(name, texts, **more), written[:stop])
+
+
+@pytest.mark.parametrize("name, texts, more, begun", [
+    ("sst2", "fine", {}, "positives"), ("sst2", "fine", {}, "x"), ("copa", "P|c", _TWO, "choice3"),
+    ("stsb", "A|B", {}, "3.8 of"), ("stsb", "A|B", {}, "--"),
+])  # fmt: skip
+def test_what_can_be_no_answer_is_given_up(name, texts, more, begun):
+    example = _example(name, texts, **more)
+    assert not may_answer(TASKS[name], example, begun)
+    assert read_answer(TASKS[name], example, f"{begun} and more").label is None
+
+
+@given(st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-99, 99)))
+def test_a_number_is_given_up_at_none_of_its_beginnings(number):
+    task, example = TASKS["stsb"], _example("stsb", "A|B")
+    for written in (str(number), f"{number:g}", f"+{abs(number):e}", f" {number:.1f} "):
+        assert all(may_answer(task, example, written[:n]) for n in range(len(written) + 1))
 
 
 @pytest.mark.parametrize("written, referent", [("the cat", "cat"), ("Bunny", "fuzzy bunny")])

@@ -68,10 +68,10 @@ def answer_split(
     written: list[Prediction] = []
     nats, n_tokens = 0.0, 0
     for part in split.parts:
-        written += write_part(model, part, rule, spec, processes, progress, writing)
-        own_nats, own_tokens = text_loss(model, part, rule, processes)
-        nats += own_nats
-        n_tokens += own_tokens
+        loss = text_loss(model, part, rule, processes, looks=writing.is_scored)
+        written += write_part(model, part, rule, spec, processes, progress, writing, loss.begun)
+        nats += loss.nats
+        n_tokens += loss.n_tokens
     return written, nats / n_tokens if n_tokens else math.nan
 
 

@@ -59,6 +59,8 @@ class Writing:
         return BeamSettings(self.beam, "fairseq", penalty, max_length_offset=most_tokens)
 
 
+_CHUNK = 4096
+"""Tokens whose logits are computed at a time."""
 GREEDILY = Writing()
 SCORED = Writing(is_scored=True)
 
@@ -99,12 +101,21 @@ def written_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
     return target_hidden(model, batch)
 
 
-def nats_of_sequences(model: Transformer, batch: PackedBatch) -> Float[Tensor, " S"]:
+def target_vectors(model: Transformer, batch: PackedBatch) -> Float[Tensor, "P E"]:
+    """Compute what each token of a batch's targets is predicted from, given those before it."""
+    assert batch.predicted is not None, "answers are written"
+    states = written_hidden(model, batch).final.flatten(0, 1).index_select(0, batch.predicted)
+    return model.to_embedding(states)
+
+
+def nats_of_sequences(
+    model: Transformer, batch: PackedBatch, vectors: Float[Tensor, "P E"] | None = None
+) -> Float[Tensor, " S"]:
     """Compute the nats of each sequence's target, its end included, in the batch's order."""
     assert batch.targets is not None and batch.predicted is not None, "answers are written"
     matrix, bias = model.output_projection()
-    states = written_hidden(model, batch).final.flatten(0, 1).index_select(0, batch.predicted)
-    found = nats_of_targets(model.to_embedding(states), matrix, bias, batch.predicted_ids).each
+    vectors = target_vectors(model, batch) if vectors is None else vectors
+    found = nats_of_targets(vectors, matrix, bias, batch.predicted_ids).each
     nats = torch.zeros(batch.targets.numel(), dtype=torch.float64, device=found.device)
     nats[batch.predicted] = found.double()
     side = batch.read if batch.written is None else batch.written
@@ -113,6 +124,42 @@ def nats_of_sequences(model: Transformer, batch: PackedBatch) -> Float[Tensor, "
     sums = by_row.new_zeros(len(side), n_most)
     sums.scatter_add_(1, side.sequence_ids.clamp_min(0), by_row)
     return sums[batch.readouts[:, 0], batch.order]
+
+
+def greedy_beginnings(
+    model: Transformer, batch: PackedBatch, vectors: Float[Tensor, "P E"], rule: RowRule
+) -> list[Ints]:
+    """Return what greedy writing begins with, up to the first token that is not the target's.
+
+    Up to there it has read what the target's vectors have. In the batch's order, ends included.
+    """
+    assert batch.targets is not None and batch.predicted is not None, "answers are written"
+    matrix, bias = model.output_projection()
+    n_columns = batch.targets.shape[1]
+    side = batch.read if batch.written is None else batch.written
+    rows = batch.predicted // n_columns
+    sequences = side.sequence_ids.flatten()[batch.predicted]
+    is_first = torch.ones_like(rows, dtype=torch.bool)
+    is_first[1:] = (rows[1:] != rows[:-1]) | (sequences[1:] != sequences[:-1])
+    likeliest = []
+    for part, firsts in zip(
+        torch.split(vectors, _CHUNK), torch.split(is_first, _CHUNK), strict=True
+    ):
+        logits = torch.nn.functional.linear(part, matrix, bias)
+        if isinstance(model, EncoderDecoder):
+            # As a search has it: no padding, and no text that is empty.
+            if rule.marks.pad != rule.marks.last:
+                logits[:, rule.marks.pad] = -torch.inf
+            logits[firsts, rule.marks.last] = -torch.inf
+        likeliest.append(logits.argmax(-1))
+    starts = is_first.nonzero()[1:, 0].tolist()
+    written = np.split(torch.cat(likeliest).cpu().numpy(), starts)
+    targets = np.split(batch.predicted_ids.cpu().numpy(), starts)
+    begun = []
+    for own, target in zip(written, targets, strict=True):
+        others = np.flatnonzero(own != target)
+        begun.append(own if not len(others) else own[: others[0] + 1])
+    return begun
 
 
 def with_targets(encoded: EncodedExamples, targets: Sequence[Sequence[Ints]]) -> EncodedExamples:

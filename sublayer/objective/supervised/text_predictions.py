@@ -1,7 +1,8 @@
 """What a model answers as text to every example of a split."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -19,7 +20,9 @@ from sublayer.objective.supervised.similar import similar_batches
 from sublayer.objective.supervised.text import (
     GREEDILY,
     Writing,
+    greedy_beginnings,
     nats_of_sequences,
+    target_vectors,
     with_targets,
     write_answers,
 )
@@ -41,41 +44,75 @@ def write_part(
     processes: Processes,
     progress: Progress = lambda n_done, n_all: None,
     writing: Writing = GREEDILY,
+    begun: Mapping[int, Ints] | None = None,
 ) -> list[Prediction]:
     """Answer every example of a task, in its order, as the spec says: written, or ranked.
 
-    Numbers and spans, which have no labels to rank, are written in any case. The work is divided
-    among ``processes``, and all return the same.
+    ``begun`` is how answers begin, as far as that is known, by the numbers of examples. Numbers and
+    spans, which have no labels to rank, are written in any case. The work is divided among
+    ``processes``, and all return the same.
     """
     targets = [text_targets(part.task, example) for example in part.examples]
     with evaluating(model):
         if spec.answer == "rank" and all(targets):
             return _ranked(model, part, rule, targets, processes, progress)
-        return _written(model, part, rule, processes, progress, writing)
+        return _written(model, part, rule, processes, progress, writing, begun or {})
+
+
+@dataclass(frozen=True)
+class TargetLoss:
+    """The loss of a part's known targets, and what computing it has found out of its answers."""
+
+    nats: float = 0.0
+    n_tokens: int = 0
+    """Of the targets, ends included."""
+    begun: Mapping[int, Ints] = field(default_factory=dict)
+    """By the number of each example what greedy writing begins with, up to the first token that is
+    not the target's, ends included; empty where it was not looked for."""
 
 
 @torch.inference_mode()
 def text_loss(
-    model: Transformer, part: TaskPart, rule: RowRule, processes: Processes
-) -> tuple[float, int]:
-    """Compute the nats of all targets of a part that are known, ends included, and their tokens."""
-    n_texts = part.encoded.row_texts
-    known = part.encoded.select(np.flatnonzero(n_texts == 2))
+    model: Transformer,
+    part: TaskPart,
+    rule: RowRule,
+    processes: Processes,
+    *,
+    looks: bool = False,
+) -> TargetLoss:
+    """Compute the nats of all targets of a part that are known, ends included.
+
+    It ``looks`` for how answers begin, too, unless it computes in less precision than the weights.
+    """
+    places = np.flatnonzero(part.encoded.row_texts == 2)
+    known = part.encoded.select(places)
     if not len(known):
-        return 0.0, 0
+        return TargetLoss()
     assembler = Assembler(known, rule)
     numbers = np.arange(len(known))
     batches = similar_batches(assembler.tokens(numbers), _most_tokens(model, rule))
     device = model.embedding.weight.device
+    looks = looks and not torch.is_autocast_enabled(device.type)
 
     def work(index: int) -> Sequence[float]:
         batch = assembler.pack(batches[index]).to(device)
         assert batch.targets is not None, "targets are known"
-        return [float(nats_of_sequences(model, batch).sum()), float((batch.targets >= 0).sum())]
+        vectors = target_vectors(model, batch)
+        nats = nats_of_sequences(model, batch, vectors)
+        row = [float(nats.sum()), float((batch.targets >= 0).sum())]
+        if looks:
+            begun = greedy_beginnings(model, batch, vectors, rule)
+            for owner, ids in zip(batch.owners.tolist(), begun, strict=True):
+                number = places[batch.numbers[owner]]
+                row += [float(number), float(len(ids)), *map(float, ids.tolist())]
+        return row
 
     with evaluating(model):
         rows = compute_each(work, len(batches), processes)
-    return math.fsum(row[0] for row in rows), int(sum(row[1] for row in rows))
+    n_tokens = int(sum(row[1] for row in rows))
+    return TargetLoss(
+        math.fsum(row[0] for row in rows), n_tokens, numbered_ids([row[2:] for row in rows])
+    )
 
 
 def _most_tokens(model: Transformer, rule: RowRule) -> int:
@@ -89,20 +126,32 @@ def _written(
     processes: Processes,
     progress: Progress,
     writing: Writing,
+    begun: Mapping[int, Ints],
 ) -> list[Prediction]:
     tokenizer: Tokenizer = model.tokenizer
-    begun: dict[tuple[int, ...], str] = {}
+    texts: dict[tuple[int, ...], str] = {}
 
     def may_count(number: int, ids: Sequence[int]) -> bool:
         key = tuple(ids)
-        if key not in begun:
-            begun[key] = tokenizer.decode(list(ids)).decode("utf-8", "replace")
-        return may_answer(part.task, part.examples[number], begun[key])
+        if key not in texts:
+            texts[key] = tokenizer.decode(list(ids)).decode("utf-8", "replace")
+        return may_answer(part.task, part.examples[number], texts[key])
+
+    settled: dict[int, Ints] = {}
+    most = max(1, rule.target_length - 1)
+    for number, ids in begun.items() if writing.is_scored else ():
+        if ids[-1] == rule.marks.last:
+            settled[number] = ids[:-1]
+        elif len(ids) > most:  # an end is not waited for
+            settled[number] = ids[:most]
+        elif not may_count(number, ids.tolist()):
+            settled[number] = ids
 
     assembler = Assembler(part.encoded, rule)
     # Similar lengths together, so that little is computed on padding.
     lengths = np.array([len(assembler.source(number)) for number in range(len(part.encoded))])
     order = np.argsort(lengths, kind="stable")
+    order = order[[number not in settled for number in order.tolist()]]
     n_rows = rule.n_rows or _AT_A_TIME
     device = model.embedding.weight.device.type
     groups = [order[start : start + n_rows] for start in range(0, len(order), n_rows)]
@@ -125,7 +174,7 @@ def _written(
         return row
 
     rows = compute_each(work, len(groups), processes)
-    answers = numbered_ids(rows)
+    answers = {**settled, **numbered_ids(rows)}
     predictions = []
     for number, example in enumerate(part.examples):
         text = tokenizer.decode(answers[number]).decode("utf-8", "replace")

@@ -319,6 +319,8 @@ def answers_alone(model, split, **rule):
     # What is only scored is given up early where nothing can come of it.
     scored = answer_split(model, split, rule, model.task, ALONE)[0]
     assert [each.label for each in scored] == [each.label for each in shown]
+    texts = zip(scored, shown, strict=True)
+    assert all(one.text == other.text or one.label is None for one, other in texts)
     return shown
 
 
