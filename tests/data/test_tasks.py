@@ -25,7 +25,7 @@ from sublayer.tasks.division import held_out
 from sublayer.tasks.example import Example
 from sublayer.tasks.own_table.rows import find_parts
 from sublayer.tasks.registry import TASKS
-from tests.answerers import draw_examples, rule_of, split_of
+from tests.answerers import draw_examples, rule_of, split_of, tokenizer_of
 from tests.data.releases import write_release
 from tests.packed_rows import unpack
 from tests.published_files import write_published
@@ -349,8 +349,7 @@ def test_equal_texts_are_encoded_once_and_no_more_than_is_asked_for(marked, cach
 
     monkeypatch.setattr(WordTokens, "encode_many", count)
     [example] = draw_examples("race_high", 1)
-    tokenizer = WordTokens(["w1"])
-    encode_examples(TASKS["race_high"], [example] * 3, tokenizer, "pair", trains=True)
+    encode_examples(TASKS["race_high"], [example] * 3, tokenizer_of(), "pair", trains=True)
     assert set(n_texts.values()) == {1} and example.fields["article"].encode() in n_texts
 
     def numbers(**settings):
