@@ -54,7 +54,7 @@ def command(
 
 
 def _render(result: JsonObject) -> str:
-    from sublayer.interop.certificate import describe
+    from sublayer.interop.certificate import describe, describe_ids
 
     certificate = result["certificate"]
     tokenizer = "with its tokenizer" if result["has_tokenizer"] else "without a tokenizer"
@@ -62,6 +62,9 @@ def _render(result: JsonObject) -> str:
     if certificate.get("tokenizer"):
         exported += f": {certificate['tokenizer']}"
     lines = [exported, describe(certificate)]
+    compared = certificate.get("tokenizer_ids", {})
+    if not compared.get("checked", True) or "first" in compared:
+        lines.append(f"tokenizer: {describe_ids(certificate)}")
     if "left_out" in certificate:
         lines.append(f"left out, as {result['class']} has none: {certificate['left_out']}")
     following = f"{result['class']}.from_pretrained({result['model']!r})"

@@ -83,7 +83,7 @@ def command(
 
 
 def _render(result: JsonObject) -> str:
-    from sublayer.interop.certificate import describe
+    from sublayer.interop.certificate import describe, describe_ids
 
     certificate = result["certificate"]
     tokenizer = "with its tokenizer"
@@ -91,6 +91,9 @@ def _render(result: JsonObject) -> str:
         why = certificate.get("tokenizer", "the folder has none")
         tokenizer = f"without a tokenizer: {why}"
     lines = [f"model: {result['model']}, {tokenizer}", describe(certificate)]
+    of_ids = describe_ids(certificate)
+    if of_ids is not None:
+        lines.append(f"tokenizer: {of_ids}")
     for name in ("weights", "ignored"):
         if name in certificate:
             lines.append(f"{name}: {certificate[name]}")

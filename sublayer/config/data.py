@@ -19,6 +19,7 @@ from sublayer.config.text.tokenizers import (
     GPT1,
     LETTERED_TOKENIZERS,
     Normalization,
+    SpecialTokens,
     check_sentinels,
     check_tokenizer,
 )
@@ -91,6 +92,12 @@ class DataConfig(PairFields, TaskFields, TextFields):
         derived="true; published rules of wikipedia, bookcorpus and c4, where no path and no task "
         "is named",
         needs={"tokenizer": LETTERED_TOKENIZERS},
+    )
+    special_tokens: SpecialTokens | None = field(
+        None,
+        "The marks of special tokens in a text, such as <|endoftext|>. tokens: each is its token, "
+        "as in transformers; text: letters, as all else.",
+        derived="as the files of data.tokenizer say, else tokens; text where it is trained",
     )
     sentinels: int = field(
         0,

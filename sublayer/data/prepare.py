@@ -25,7 +25,12 @@ from sublayer.data.text.splitting import SPLITS, SplitName
 from sublayer.data.texts import Texts, find_texts, reading_of, whole_texts
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer, trainer_version
+from sublayer.data.tokenizers.named import (
+    load_tokenizer,
+    train_tokenizer,
+    trainer_version,
+    with_special_tokens,
+)
 from sublayer.data.training_text import TrainingText, note_losses, samples_of
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, held_in_cache, lock_of, replacing
@@ -214,6 +219,8 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
         asked.append(["letters", letters, 1])
     if kind == GPT1:
         asked.append(["normalization", config.normalization or "published"])
+    if config.special_tokens is not None:
+        asked.append(["special_tokens", config.special_tokens])
     identity = [VERSION, kind, config.vocab_size, version, text, *languages, *asked]
     path = _tokenizer_path(cache, identity)
     if (known := _read_cached(path)) is not None:
@@ -266,12 +273,19 @@ def _read_cached(path: Path) -> Tokenizer | None:
 
 def _of_file(config: DataConfig) -> Tokenizer:
     path = expanded(config.tokenizer)
-    tokenizer = load_tokenizer(path, sentinels=config.sentinels, normalization=config.normalization)
+    tokenizer = load_tokenizer(
+        path,
+        sentinels=config.sentinels,
+        normalization=config.normalization,
+        special_tokens=config.special_tokens or "file",
+    )
     return _for_text(config, tokenizer)
 
 
 def _for_text(config: DataConfig, vocabulary: Tokenizer) -> Tokenizer:
-    """Wrap a vocabulary in the rules of two languages, where the text is pairs."""
+    """Read marks as asked, and wrap in the rules of two languages where the text is pairs."""
+    if config.special_tokens is not None:
+        vocabulary = with_special_tokens(vocabulary, config.special_tokens)
     if not config.is_parallel:
         return vocabulary
     if isinstance(vocabulary, BilingualTokenizer):

@@ -6,7 +6,8 @@ is not read but made again. A large text is encoded in shards, which are joined 
 """
 
 import zlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ class TokenStore:
     tell."""
     crc32s: tuple[int, ...] = ()
     """CRC-32 of the ids and of all starts, as they are stored; none of what is in memory alone."""
+    marks: Mapping[str, int] = field(default_factory=dict)
+    """How often the text names each special token that it names, be it read as such or not."""
 
     @property
     def n_tokens(self) -> int:
@@ -127,6 +130,7 @@ def read_store(path: Path) -> TokenStore | None:
             is_lossless=meta["is_lossless"],
             n_characters=None if meta["is_lossless"] else meta["n_characters"],
             crc32s=(meta["crc32"], meta["starts_crc32"]),
+            marks=meta.get("marks", {}),
         )
         if "n_sentences" not in meta:
             return store

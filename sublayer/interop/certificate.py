@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from sublayer.config.resolved import ResolvedModel
-from sublayer.errors import CheckpointError
+from sublayer.data.tokenizers.added_tokens import read_token_files
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.errors import CheckpointError, DataError
 from sublayer.estimate.capacity import format_bytes
 from sublayer.interop.huggingface.family import Oracle
 from sublayer.model.context.layout import Layout
@@ -36,6 +40,33 @@ _COPIES = 3
 """Models that are in memory together: the one at hand, a copy of it, and transformers'."""
 # Beyond rounding by far: what a tensor in the wrong place would cause.
 _REFUSED_SHARE = 1e-3
+_TEXTS = (
+    "The quick brown fox, jumps over 12 lazy dogs.",
+    "Hello  World   three spaces",
+    "  two before, two behind  ",
+    "tab\there\nnew line\r\n\n and more\n",
+    "CAPITALS and İstanbul, ΣΑΣ, Straße, ǅ",
+    "naïve café Ünïcode Zwölf Boxkämpfer Việt",
+    "e\u0301 a\u0308 combined, ﬁ ligature, ① Ａ wide ½",
+    "日本語テスト 中文字符 한국어 文字。次",
+    "русский текст, العربية, हिन्दी, ไทย",
+    "emoji 🙂🙃 👩\u200d👩\u200d👧 🇩🇪 ok",
+    "control \x01\x07\x1b\x7f and \x1c\x1d end",
+    "no\u00a0break\u2003em\u200bzero\u3000wide\u2028line",
+    "1 12 123 1234 12,345 3.14 7,0 1e-5 00",
+    "don't I'll we've 'quoted' \"double\" (a) [b] {c} <d>",
+    "a_b-c/d\\e@f#g$h%i^j&k*l+m=n~o|p`q",
+    "https://example.org/a?b=c&d=e user@mail.org",
+    "[CLS] a [SEP] b [MASK] [mask] [PAD] [UNK] [unused1]",
+    "<s>a</s> <pad> <unk> <mask> <|endoftext|> <extra_id_0>",
+    "▁a ▁▁b Ġc Ċd ##e f##",
+    "\ufeffmark \ufffd replaced",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaa bbbb",
+    " ",
+    "",
+)
+_MOST_MARKS = 24
+_SHOWN = 120
 
 
 @dataclass(frozen=True)
@@ -214,6 +245,77 @@ def certify(
         "largest_difference": differences,
         "largest_logit": largest,
     }
+
+
+def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, Any]:
+    """Compare a tokenizer's ids of hard texts with those of transformers' class for a folder.
+
+    The texts have marks of special tokens, capitals, accents, spaces, control characters and other
+    scripts. Nothing is said without a tokenizer, without transformers, or where that has no class
+    for the folder's files. Where ids differ, the first such text and both are in the certificate.
+    """
+    if tokenizer is None or find_spec("transformers") is None:
+        return {}
+    if isinstance(tokenizer, BilingualTokenizer) and tokenizer.source.moses != "none":
+        return {}  # transformers reads what Moses' rules make of a text
+    transformers: Any = import_module("transformers")
+    texts = list(_TEXTS)
+    if tokenizer.reads_marks is None:
+        # What a vocabulary that was trained here takes for text an encoder's class takes for marks.
+        texts = [text for text in texts if not any(name in text for name in tokenizer.marks)]
+    else:
+        for name in list(tokenizer.marks)[:_MOST_MARKS]:
+            texts += [f"a{name}b", f"the {name} end", f"{name.upper()} {name}"]
+    with _quiet():
+        try:
+            name = read_token_files(folder).class_name
+            fast = transformers.PreTrainedTokenizerFast
+            of_none = name in ("", "PreTrainedTokenizer")
+            kind = fast if of_none else getattr(transformers, name, fast)
+            theirs = kind.from_pretrained(str(folder), local_files_only=True)
+            expected = [theirs(text, add_special_tokens=False).input_ids for text in texts]
+        except KeyboardInterrupt:
+            raise
+        except BaseException as problem:  # a panic of the tokenizers library is no Exception
+            reason = " ".join(str(problem).split())[:_SHOWN] or type(problem).__name__
+            return {"tokenizer_ids": {"checked": False, "reason": reason}}
+    try:
+        if isinstance(tokenizer, BilingualTokenizer):
+            encoded = tokenizer.encode_source(texts)
+        else:
+            encoded = tokenizer.encode_many([text.encode() for text in texts])
+        found = [ids.tolist() for ids in encoded]
+    except DataError as problem:
+        return {"tokenizer_ids": {"checked": False, "reason": str(problem)}}
+    rows = zip(texts, found, expected, strict=True)
+    differing = [
+        {"text": text, "ids": ids[:_SHOWN], "theirs": other[:_SHOWN]}
+        for text, ids, other in rows
+        if ids != other
+    ]
+    compared = {
+        "checked": True,
+        "against": f"transformers' {type(theirs).__name__}",
+        "texts": len(texts),
+        "equal": len(texts) - len(differing),
+    }
+    return {"tokenizer_ids": compared | ({"first": differing[0]} if differing else {})}
+
+
+def describe_ids(certificate: Mapping[str, Any]) -> str | None:
+    """Format what a certificate says of a tokenizer's ids as one line; None where nothing."""
+    compared = certificate.get("tokenizer_ids")
+    if compared is None:
+        return None
+    if not compared["checked"]:
+        return f"ids of texts not checked against transformers: {compared['reason']}"
+    line = (
+        f"ids of {compared['equal']} of {compared['texts']} hard texts as by {compared['against']}"
+    )
+    if "first" not in compared:
+        return line
+    first = compared["first"]
+    return f"{line}; of {first['text']!r} they are {first['ids']}, there {first['theirs']}"
 
 
 def describe(certificate: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Warn of what is left out of a text, and of a vocabulary that does not fit it."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -33,6 +34,7 @@ def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> list[str
         *_unfilled(recipe, data.tokenizer.vocab_size),
         *_left_out(recipe, data),
         *_unknown(recipe, data),
+        *_marks(data),
         *_too_long(recipe, data, batches),
     ]
 
@@ -113,6 +115,25 @@ def _unknown(recipe: Recipe, data: Data) -> Iterator[str]:
         yield (
             f"{n_unknown:,} of {len(ids):,} tokens of the train split are unknown to data.tokenizer"
         )
+
+
+def _marks(data: Data) -> Iterator[str]:
+    """Say what marks of special tokens in the texts are read as, by the names of the first."""
+    marks: Counter[str] = Counter()
+    for split in data.splits():
+        marks.update(split.store.marks)
+    if not marks:
+        return
+    named = [f"{name} {n:,} times" for name, n in marks.most_common(_MOST_NAMED)]
+    n_others = len(marks) - len(named)
+    others = f" and {count(n_others, 'other')}" if n_others else ""
+    read, other = "letters", "tokens makes each its token"
+    if data.tokenizer.reads_marks:
+        read, other = "these tokens", "text reads them as letters"
+    yield (
+        f"the text names special tokens, {', '.join(named)}{others}: they are read as {read} "
+        f"(data.special_tokens = {other})"
+    )
 
 
 def _too_long(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:

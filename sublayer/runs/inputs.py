@@ -22,13 +22,13 @@ from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.task_split import TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.data.tokenizers.named import is_former, load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.probes.scoring import probe_files
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_parts
 from sublayer.files.parsing import parse_toml, read_json_object
-from sublayer.files.paths import as_typed
+from sublayer.files.paths import as_typed, expanded
 from sublayer.files.saved_record import Input, check_record, read_record
 from sublayer.files.storage import write_file
 from sublayer.files.typed import Count, Typed, read_typed
@@ -78,11 +78,17 @@ def keep_inputs(folder: Path, recipe: Recipe, inputs: list[Input]) -> None:
 
 
 def trained_tokenizer(folder: Path, recipe: Recipe) -> Tokenizer | None:
-    """Read the tokenizer of a run's checkpoint, where the recipe trains one; else None."""
+    """Read the tokenizer of a run's checkpoint, where the recipe trains one; else None.
+
+    Of a file, too, that is as it was, and that an earlier version read by other rules.
+    """
     kind = recipe.data.tokenizer
-    if recipe.init.run is not None or kind not in TOKENIZERS or kind == "bytes":
+    if recipe.init.run is not None or kind == "bytes":
         return None
-    return _saved_tokenizer(folder)
+    saved = _saved_tokenizer(folder)
+    if saved is None or kind in TOKENIZERS or is_former(saved, expanded(kind)):
+        return saved
+    return None
 
 
 def _saved_tokenizer(folder: Path) -> Tokenizer | None:

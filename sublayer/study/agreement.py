@@ -9,7 +9,14 @@ from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.errors import ConfigError
 from sublayer.study.recorded import Recorded
 
-_OF_TOKENIZER = ("tokenizer", "vocab_size", "merges", "normalization", "sentinels")
+_OF_TOKENIZER = (
+    "tokenizer",
+    "vocab_size",
+    "merges",
+    "normalization",
+    "sentinels",
+    "special_tokens",
+)
 _OF_BATCHES = (
     "watch",
     "batch_multiple",

@@ -45,6 +45,8 @@ class TaskSpec:
 
     columns: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     """Of a table of one's own: which of its columns are what, as ``data.columns`` says it."""
+    pad_id: int | None = None
+    """The id that fills rows up by the config of an imported model, where that gives one."""
 
     def with_threshold(self, threshold: float) -> "TaskSpec":
         """Return the same with another threshold."""
@@ -52,11 +54,14 @@ class TaskSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
-        return {"version": VERSION, **asdict(self)}
+        content = {"version": VERSION, **asdict(self)}
+        if self.pad_id is None:
+            del content["pad_id"]
+        return content
 
 
 _NAMES = tuple(each.name for each in fields(TaskSpec))
-_LATER = ("columns",)
+_LATER = ("columns", "pad_id")
 """Fields that files of earlier versions of this program lack."""
 
 
@@ -91,6 +96,9 @@ def read_spec(content: Mapping[str, Any], source: str) -> TaskSpec:
             raise CheckpointError(f"{source}: {name} is not a whole number of {least} to {_MOST:,}")
     if values["threshold"] is not None and type(values["threshold"]) not in (int, float):
         raise CheckpointError(f"{source}: threshold is no number")
+    pad_id = values.get("pad_id")
+    if pad_id is not None and (type(pad_id) is not int or not 0 <= pad_id <= _MOST):
+        raise CheckpointError(f"{source}: pad_id is not a whole number of 0 to {_MOST:,}")
     values["columns"] = _read_columns(values.get("columns", {}), source)
     return TaskSpec(**values)
 

@@ -7,6 +7,7 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from sentencepiece import SentencePieceProcessor
 
 from sublayer.config.data import DataConfig
 from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS
@@ -19,7 +20,11 @@ from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.characters import character_start
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.language_rules import LanguageRules
-from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.tokenizers.named import (
+    load_tokenizer,
+    train_tokenizer,
+    with_special_tokens,
+)
 from sublayer.data.tokenizers.wordpiece import SPECIALS
 from sublayer.data.tokenizers.words import WordCache, begins_any_word, begins_word
 from sublayer.data.training_text import note_losses
@@ -233,7 +238,7 @@ def test_berts_vocabulary_gives_the_ids_of_transformers(real_data):
     assert bert.encode(b"a " + b"x" * 101).tolist() == [1037, bert.unk_id]
 
 
-def test_capitals_in_a_vocabulary_keep_those_of_a_text(tmp_path):
+def test_capitals_are_lowered_unless_a_vocabularys_files_keep_them(tmp_path, capsys):
     def write(*more, **settings):
         pieces = (*SPECIALS, "[unused0]", "the", "un", "##aff", "##able", "a", "##s", *more)
         (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
@@ -243,8 +248,11 @@ def test_capitals_in_a_vocabulary_keep_those_of_a_text(tmp_path):
     lowered = write()
     assert lowered.encode("THE ÁS unaffable".encode()).tolist() == [6, 10, 11, 7, 8, 9]
     assert lowered.special_ids == (0, 1, 2, 3, 4, 5)
-    assert write("The").encode(b"The the THE").tolist() == [12, 6, 1]
-    assert write("The", do_lower_case=True).encode(b"The the THE").tolist() == [6, 6, 6]
+    assert write("The", do_lower_case=False).encode(b"The the THE").tolist() == [12, 6, 1]
+    assert "do_lower_case" not in capsys.readouterr().err
+    # As transformers' class without a word of its files, which is said.
+    assert write("The", "[NUM]").encode(b"The the THE").tolist() == [6, 6, 6]
+    assert "'The'; {\"do_lower_case\": false}" in capsys.readouterr().err
     with pytest.raises(DataError, match="do_lower_case = 'no'"):
         write(do_lower_case="no")
 
@@ -406,3 +414,52 @@ def test_what_a_tokenizer_does_not_keep_of_a_text_is_said(capsys):
     note_losses("it", texts, tokenizer, trains=False)
     note_losses("it", ["д".encode()], train("bpe"), trains=True)
     assert not capsys.readouterr().err
+
+
+RULES = st.fixed_dictionaries({
+    "normalization_rule_name": st.sampled_from(["identity", "nmt_nfkc", "nmt_nfkc_cf"]),
+    "model_type": st.sampled_from(["unigram", "bpe"]),
+    **{name: st.booleans() for name in (
+        "add_dummy_prefix", "remove_extra_whitespaces", "byte_fallback", "split_by_whitespace",
+        "treat_whitespace_as_suffix",
+    )},
+    "user_defined_symbols": st.sampled_from([[], ["<x>", "\n"]]),
+})  # fmt: skip
+
+
+@given(RULES, st.text("aB é\n\t<x>\u3000日\x01", max_size=30), st.integers(0, 60))
+@examples(100)
+def test_a_sentencepiece_model_normalises_as_it_says_itself(tmp_path_factory, rules, text, near):
+    path = tmp_path_factory.mktemp("rules") / "spm.model"
+    path.write_bytes(spm(["aB é  Bé a", "日 <x> aa"], 320, **rules))
+    ids = SentencePieceProcessor(model_file=str(path)).encode(text)
+    for special_tokens in (None, "text", "file"):
+        ours = load_tokenizer(path, special_tokens=special_tokens)
+        assert ours.encode(text.encode()).tolist() == ids
+        at = ours.cut(text.encode(), min(near, len(text.encode())))
+        parts = (text.encode()[:at], text.encode()[at:])
+        assert np.concatenate([ours.encode(part) for part in parts]).tolist() == ids
+
+
+def test_marks_in_a_text_are_tokens_or_letters_as_a_field_says(tmp_path):
+    (tmp_path / "text.txt").write_text("a<|user|> b <|endoftext|>\n" * 40)
+    library = tokenizers.Tokenizer.from_str(train("bpe").library_file.decode())
+    library.add_special_tokens(["<|user|>"])
+    library.save(str(tmp_path / "tokenizer.json"))
+    fields = {"path": str(tmp_path / "text.txt"), "tokenizer": str(tmp_path / "tokenizer.json")}
+    user = library.token_to_id("<|user|>")
+    for asked, n_users in ((None, 36), ("tokens", 36), ("text", 0)):
+        data = prepare(DataConfig(**fields, special_tokens=asked), cache=tmp_path / "cache")
+        assert (data.train.ids == user).sum() == n_users
+        assert data.train.store.marks == {"<|user|>": 36, "<|endoftext|>": 36}
+        data.tokenizer.save(tmp_path / f"{asked}.json")
+        again = load_tokenizer(tmp_path / f"{asked}.json")
+        assert again.fingerprint == data.tokenizer.fingerprint
+        assert again.reads_marks is (asked != "text")
+        ids = again.encode(b"x<|user|>y\xff")
+        assert again.decode(ids) == b"x<|user|>y\xff" and again.token_bytes[ids].sum() == 11
+        # A run that starts from another goes on with its tokenizer, or as asked.
+        kept = prepare(DataConfig(**fields), tokenizer=again, cache=tmp_path / "cache")
+        assert kept.tokenizer.reads_marks is again.reads_marks
+    with pytest.raises(ConfigError, match="special_tokens = tokens has no effect"):
+        with_special_tokens(train("bytes"), "tokens")

@@ -6,14 +6,13 @@ import json
 import os
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
-from functools import cache
+from functools import cache, partial
 from itertools import chain, cycle
 from pathlib import Path
 from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
-import tokenizers
 import torch
 from huggingface_hub import errors
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from sublayer import cli
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.errors import CheckpointError, ConfigError
+from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.interop.huggingface.classes import FAMILIES
 from sublayer.interop.huggingface.exchange import (
     export_huggingface,
@@ -47,9 +46,11 @@ from tests.interop.folders import (
     read_json,
 )
 from tests.interop.tiny import CLASSES, tiny
+from tests.interop.tokenizer_folders import TEXTS, folders, trained
 
 TOKENS = torch.randint(23, (2, 13), generator=torch.Generator().manual_seed(5))
 SHARED, model_of = [HealthCheck.function_scoped_fixture], cache(tiny)
+wide = cache(partial(tiny, vocab_size=310))
 WRAPPERS = ["module.", "_orig_mod.", "_forward_module.", "net."]
 
 
@@ -140,6 +141,10 @@ def adapter(folder):
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "a/b"}')
 
 
+def pointer(folder):
+    (folder / WEIGHTS).write_text("version https://git-lfs.github.com/spec/v1")
+
+
 def nested(folder):
     (folder / "checkpoint-9").mkdir()
     (folder / "config.json").rename(folder / "checkpoint-9" / "config.json")
@@ -159,7 +164,7 @@ def nested(folder):
     (lambda folder: (folder / WEIGHTS).rename(folder / "pytorch_model.bin"), "a pickle.*load it"),
     (lambda folder: (folder / WEIGHTS).rename(folder / "tf_model.h5"), "TensorFlow.*from_tf=True"),
     (lambda folder: (folder / WEIGHTS).rename(folder / "model.fp16.safetensors"), "call it model"),
-    (lambda folder: (folder / WEIGHTS).write_text("version https://git-lfs.x/v1"), "git lfs pull"),
+    (pointer, "git lfs pull"),
     (adapter, "it is an adapter.*of 'a/b'.*merge_and_unload"),
     (lambda folder: (folder / "config.json").rename(folder / "albert_config.json"), "albert-tf"),
     (nested, "checkpoint-9 has: name that folder"),
@@ -175,7 +180,7 @@ def test_a_folder_that_does_not_fit_is_refused_by_name(tmp_path, damage, message
     check_refused(tmp_path / "gpt2", message)
 
 
-@settings(examples(12), suppress_health_check=SHARED)
+@settings(examples(50), suppress_health_check=SHARED)
 @given(st.sampled_from(list(CLASSES)), st.lists(st.sampled_from(WRAPPERS), min_size=1, max_size=3))
 def test_names_of_a_wrapped_model_are_stripped_with_a_note(tmp_path, name, wrappers):
     place = tmp_path / "case"
@@ -226,25 +231,63 @@ TEXT = "Zwölf Boxkämpfer jagen  Viktor\nquer über den Sylter Deich; 日本 do
 TRAINING = ["the cat sat on the mat and the dog", "Zwölf Boxkämpfer über den Deich"] * 9
 
 
-@pytest.mark.parametrize("files", ["tokenizer.json", "vocab.json and merges.txt"])
-def test_an_imported_tokenizer_makes_the_ids_of_the_library(tmp_path, files):
-    folder, trained = tmp_path / "gpt2", tokenizers.ByteLevelBPETokenizer()
-    rules = {"special_tokens": ["<|endoftext|>"], "show_progress": False}
-    trained.train_from_iterator(TRAINING, 280, **rules)
-    theirs = tokenizers.Tokenizer.from_str(trained.to_str())
-    saved(folder, vocab_size=290)
-    if files == "tokenizer.json":
-        theirs.save(str(folder / files))
-    else:
-        theirs.model.save(str(folder))
-    import_huggingface(folder, tmp_path / "imported")
-    ours = load(tmp_path / "imported").tokenizer
-    ids = ours.encode(TEXT.encode())
-    assert (ids.tolist(), ours.decode(ids)) == (theirs.encode(TEXT).ids, TEXT.encode())
-    assert ours.is_lossless and ours.end_id == theirs.token_to_id("<|endoftext|>")
+def test_a_tokenizer_with_more_ids_than_its_model_is_refused(tmp_path):
     saved(tmp_path / "small", vocab_size=279)
-    theirs.save(str(tmp_path / "small" / "tokenizer.json"))
-    check_refused(tmp_path / "small", r"has 280 ids, the model's vocab_size is 279")
+    trained("bpe").save(str(tmp_path / "small" / "tokenizer.json"))
+    check_refused(tmp_path / "small", r"has 290 ids, the model's vocab_size is 279")
+
+
+@settings(examples(50), suppress_health_check=SHARED)
+@given(folders(), TEXTS)
+def test_files_decide_on_special_tokens_and_rules_as_transformers_reads_them(
+    tmp_path, drawn, texts
+):
+    (name, files), place = drawn, tmp_path / "case"
+    shutil.rmtree(place, ignore_errors=True)
+    folder = wide(name).save(place / "theirs")
+    for file, content in files.items():
+        (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    compared = import_huggingface(folder, place / "ours")["tokenizer_ids"]
+    assert compared["checked"] and compared["equal"] == compared["texts"] > 20, compared
+    model, theirs = load(place / "ours"), opened(folder)
+    export_huggingface(model, place / "again")
+    back = opened(place / "again")
+    assert model.tokenizer.vocab_size == len(theirs)
+    assert theirs.pad_token_id in (None, model.tokenizer.pad_id)
+    for text in texts:
+        ids = model.tokenizer.encode(text.encode()).tolist()
+        for each in (theirs, back):
+            assert each(text, add_special_tokens=False).input_ids == ids, text
+
+
+@pytest.mark.parametrize("files", [
+    {"added_tokens.json": '{"<a>": 299}'}, {"added_tokens.json": '{"<a>": "x"}'},
+    {"added_tokens.json": "[]"}, {"special_tokens_map.json": '{"pad_token": 3}'},
+    {"tokenizer_config.json": '{"added_tokens_decoder": {"290": 5}}'},
+    {"tokenizer_config.json": '{"split_special_tokens": "no"}'},
+    {"tokenizer_config.json": '{"extra_special_tokens": 5}'},
+])  # fmt: skip
+def test_files_of_special_tokens_that_are_damaged_are_refused(tmp_path, files):
+    folder = wide("gpt2").save(tmp_path / "theirs")
+    trained("bpe").save(str(folder / "tokenizer.json"))
+    for file, content in files.items():
+        (folder / file).write_text(content)
+    check_refused(folder, next(iter(files)) if "299" not in str(files) else "ids", DataError)
+
+
+@pytest.mark.parametrize("pad_id", [None, 0, 5])
+def test_the_padding_of_a_decoder_survives(tmp_path, pad_id):
+    for name in ("gpt2 for labels", "openai-gpt for labels"):
+        folder = model_of(name).save(tmp_path / name, pad_token_id=pad_id)
+        import_huggingface(folder, tmp_path / f"{name} here")
+        export_huggingface(load(tmp_path / f"{name} here"), tmp_path / f"{name} back")
+        assert read_json(tmp_path / f"{name} back" / "config.json")["pad_token_id"] == pad_id
+    folder = wide("gpt2").save(tmp_path / "tokens", pad_token_id=pad_id)
+    trained("bpe").save(str(folder / "tokenizer.json"))
+    said = import_huggingface(folder, tmp_path / "here").get("ignored", "")
+    export_huggingface(load(tmp_path / "here"), tmp_path / "back")
+    kept = read_json(tmp_path / "back" / "config.json").get("pad_token_id")
+    assert kept == pad_id or (pad_id == 5 and "pad_token_id = 5" in said)
 
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe", "wordpiece"])
@@ -297,7 +340,7 @@ def test_a_model_that_cannot_be_fetched_is_refused(tmp_path, monkeypatch, proble
 
 
 NUMBERS = [*(-1, 0, 1, 2, 3, 12, 23, 1000, 2**31, 2**63, 10**30), *(0.5, 1.0, -0.1, 1e-5, 1e300)]
-TEXTS = ["", "x", "0", "relu", "gelu", "mish", "float16", "../../x", "a\0b"]
+WORDS = ["", "x", "0", "relu", "gelu", "mish", "float16", "../../x", "a\0b"]
 LITERALS = [
     *("null", "true", "false", "[]", "{}", "[1]", '{"": null}', '{"0": [1]}', '{"0": "a"}'),
     *("NaN", "-Infinity", "1" * 5000, "1e999", '"\\ud800"', "[" * 3000 + "]" * 3000, "01", "tru"),
@@ -305,7 +348,7 @@ LITERALS = [
 ]
 
 literals = st.one_of(
-    st.sampled_from([*NUMBERS, *TEXTS]).map(json.dumps),
+    st.sampled_from([*NUMBERS, *WORDS]).map(json.dumps),
     st.sampled_from(LITERALS),
     (st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)).map(json.dumps),
 )

@@ -179,6 +179,7 @@ def test_a_written_tokenizer_makes_the_same_ids_in_transformers(tmp_path, kind):
         ours = train_tokenizer("unigram", TRAINING, vocab_size=75, sentinels=5)
     else:
         published = write_t5(tmp_path / "t5", **(rules if kind == "inside" else {}))
+        (published / "config.json").write_text('{"model_type": "t5"}')
         ours = load_tokenizer(published / "spiece.model", sentinels=5)
     files = write(ours, folder)
     assert files.keys() == {"spiece.model", "tokenizer.json", "tokenizer_config.json"}
@@ -188,7 +189,7 @@ def test_a_written_tokenizer_makes_the_same_ids_in_transformers(tmp_path, kind):
     assert set(ours.sentinel_ids) <= set(theirs.all_special_ids)
     check_same_ids(ours, theirs)
     again = read_tokenizer(folder, vocab_size=128)
-    assert again.fingerprint == ours.fingerprint
+    check_same_ids(again, theirs)
     assert t5_files(again, max_len=512) == files
     # One of both files will do.
     if kind != "inside":

@@ -19,7 +19,7 @@ def read_tokenizer(source: Path, normalization: Normalization | None = None) -> 
     from sublayer.data.tokenizers.named import has_tokenizer, load_tokenizer
 
     if source.is_file() or has_tokenizer(source):
-        return load_tokenizer(source, normalization=normalization)
+        return load_tokenizer(source, normalization=normalization, special_tokens="file")
 
     from sublayer.loading import find_model
 

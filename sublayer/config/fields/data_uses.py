@@ -16,7 +16,9 @@ from sublayer.config.text.tokenizers import (
     GPT1,
     GPT1_SUFFIXES,
     LETTERED_TOKENIZERS,
+    MARKED_TOKENIZERS,
     SENTINEL_SUFFIXES,
+    TOKENIZERS,
     TRAINED_TOKENIZERS,
 )
 
@@ -144,6 +146,15 @@ _WITH_NORMALIZATION = Use(
     _may_be_gpt1,
     ("data.tokenizer",),
 )
+_WITH_MARKS = Use(
+    f"data.tokenizer is a file, {', '.join(MARKED_TOKENIZERS)}, or init.run brings one",
+    lambda recipe: (
+        recipe.init.run is not None
+        or recipe.data.tokenizer in MARKED_TOKENIZERS
+        or recipe.data.tokenizer not in TOKENIZERS
+    ),
+    ("data.tokenizer", "init.run"),
+)
 
 DATA_USES: dict[str, tuple[Use, ...]] = {
     **{f"data.{name}": (_PAIRS,) for name in PairFields.model_fields},
@@ -166,6 +177,7 @@ DATA_USES: dict[str, tuple[Use, ...]] = {
     "data.merges": (_OWN_TOKENIZER,),
     "data.sentinels": (_OWN_TOKENIZER, _WITH_SENTINELS),
     "data.normalization": (_OWN_TOKENIZER, _WITH_NORMALIZATION),
+    "data.special_tokens": (_WITH_MARKS,),
     "data.windows": (_WINDOWS,),
     "data.boundaries": (_WINDOWS,),
 }

@@ -29,6 +29,10 @@ LETTERED_TOKENIZERS = ("unigram", "wordpiece", "moses-bpe")
 
 Normalization = Literal["published", "transformers"]
 """The text rules of GPT-1's tokenizer."""
+MARKED_TOKENIZERS = ("bpe", "unigram", "wordpiece")
+"""Those that are trained with special tokens that a text may name."""
+SpecialTokens = Literal["tokens", "text"]
+"""What the marks of special tokens are in a text."""
 GPT1_SUFFIXES = (".json", ".bpe")
 """Of files of tokenizers that may be GPT-1's."""
 

@@ -170,7 +170,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> Gpt1Vocabulary | None:
         return tokenizer.vocabulary
     if not (isinstance(tokenizer, SubwordTokenizer) and tokenizer.kind == GPT1):
         return None
-    model = tokenizer.content()["model"]
+    model = tokenizer.library_content["model"]
     merges = tuple((left, right) for left, right in model["merges"])
     return Gpt1Vocabulary(model["vocab"], merges)
 

@@ -1,6 +1,6 @@
 """SentencePiece vocabularies, ALBERT's and T5's: trained here, or read from a model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -14,8 +14,15 @@ from sublayer.data.sentencepiece.model_file import open_model, packed, parse_mod
 from sublayer.data.sentencepiece.sentinels_inside import mute_sentinels, sentinels_beside
 from sublayer.data.sentencepiece.unigram_training import train_pieces
 from sublayer.data.subwords.library_files import read_file
+from sublayer.data.tokenizers.added_tokens import (
+    AddedToken,
+    MarkedText,
+    read_tokens,
+    token_content,
+)
 from sublayer.data.tokenizers.base import (
     FORMAT,
+    SPECIAL_NAMES,
     VERSION,
     Tokenizer,
     after_newline,
@@ -23,10 +30,12 @@ from sublayer.data.tokenizers.base import (
     decode_utf8,
     find_special,
 )
-from sublayer.data.tokenizers.normalization import AS_WRITTEN, Normalization
+from sublayer.data.tokenizers.normalization import AS_MODEL, AS_WRITTEN, Normalization
 from sublayer.data.tokenizers.sentinels import names_behind
 from sublayer.data.tokenizers.words import SPACE, Ragged, begins_any_word, begins_word
 from sublayer.errors import DataError
+
+_T5S = "T5Tokenizer"
 
 
 class UnigramTokenizer(Tokenizer):
@@ -35,10 +44,14 @@ class UnigramTokenizer(Tokenizer):
     ``sentinels`` are added behind the model's ids, where it has none of its own. With sentinels and
     without a mask it is T5's: it takes a text as it is written, unless ``normalization`` is given.
 
-    Each line is encoded on its own, as ALBERT's data have one sentence in each. A piece that ends
-    in a digit and a comma is divided, so that the comma stands alone. Names of special ids, where
-    they occur in a text, are text. Source: google-research/albert, ``tokenization.py``; words:
-    ``create_pretraining_data.py``.
+    A published model without a mask normalises as it says itself, and sees whole texts. By ALBERT's
+    rules each line is encoded on its own, as its data have one sentence in each, and a piece that
+    ends in a digit and a comma is divided, so that the comma stands alone. Source:
+    google-research/albert, ``tokenization.py``; words: ``create_pretraining_data.py``.
+
+    ``reads_marks``: names of special ids, and of the ``added`` tokens, which follow all other ids,
+    stand for these where they occur in a text; else they are text there. ``roles`` name the tokens
+    that stand for padding and the like, where their usual names do not tell.
 
     Departure: what is left of a divided piece is looked up without the mark of a space that it did
     not have, as in the release under Python 2; under Python 3 the release keeps the mark. No piece
@@ -51,7 +64,14 @@ class UnigramTokenizer(Tokenizer):
     has_words = True
 
     def __init__(
-        self, model: bytes, normalization: Normalization | None = None, *, sentinels: int = 0
+        self,
+        model: bytes,
+        normalization: Normalization | None = None,
+        *,
+        sentinels: int = 0,
+        reads_marks: bool | None = None,
+        added: Sequence[AddedToken] = (),
+        roles: Mapping[str, str] | None = None,
     ) -> None:
         self._model = model
         self._processor = open_model(model)
@@ -59,12 +79,39 @@ class UnigramTokenizer(Tokenizer):
         ids = range(self._n_pieces)
         self.names: list[str] = self._processor.id_to_piece(list(ids))
         self._add_sentinels(sentinels)
+        self._n_sentinels = len(self.names) - self._n_pieces
+        self.added = tuple(added)
+        by_name = {name: id_ for id_, name in enumerate(self.names)}
+        first_added = len(self.names)
+        for token in added:
+            if token.content not in by_name:
+                by_name[token.content] = len(self.names)
+                self.names.append(token.content)
         self.vocab_size = len(self.names)
         controls = [id_ for id_ in ids if self._is_control(id_)]
         self.unk_id = int(self._processor.unk_id())
-        self.special_ids = tuple(sorted({*controls, self.unk_id, *self.sentinel_ids}))
-        special = find_special({self.names[id_]: id_ for id_ in controls})
+        special_ids = {*controls, self.unk_id, *self.sentinel_ids}
+        marks = {self.names[id_]: id_ for id_ in special_ids}
+        marks |= {token.content: by_name[token.content] for token in added}
+        self.marks = marks
+        self.reads_marks = reads_marks
+        special = find_special(marks)
         self.pad_id, self.cls_id, self.sep_id, self.mask_id = special.values()
+        self._roles: dict[str, str] = {}
+        for role, name in (roles or {}).items():
+            is_named = role in SPECIAL_NAMES and name in by_name
+            if is_named and getattr(self, role) != by_name[name]:
+                self._roles[role] = name
+                setattr(self, role, by_name[name])
+        if reads_marks:
+            named = (getattr(self, role) for role in SPECIAL_NAMES)
+            special_ids.update(id_ for id_ in named if id_ is not None)
+        else:
+            behind = {by_name[token.content] for token in added if token.special}
+            special_ids.update(id_ for id_ in behind if id_ >= first_added)
+        self.special_ids = tuple(sorted(special_ids))
+        words = {token.content: by_name[token.content] for token in added if not token.special}
+        self._marked = MarkedText(marks if reads_marks else words, added)
         if normalization is None:
             normalization = self._detected()
         self.normalization = normalization
@@ -106,18 +153,24 @@ class UnigramTokenizer(Tokenizer):
         return cls(model, rules, sentinels=sentinels)
 
     @classmethod
-    def read(cls, path: Path, *, sentinels: int = 0) -> "UnigramTokenizer":
+    def read(cls, path: Path, *, sentinels: int = 0, class_name: str = "") -> "UnigramTokenizer":
         """Read a published model. Raises DataError where it is none.
 
-        A ``tokenizer_config.json`` beside it says how a text is normalised; without one its pieces
-        do: letters are lowered if none is a capital, accents are stripped if none has any. T5's has
-        no such rules, and says how many sentinels are added; ``sentinels`` are added otherwise.
+        A ``tokenizer_config.json`` beside it says how a text is normalised before the model's own
+        rules, and so does ALBERT's ``class_name``. Without them these are all; but where the model
+        has a mask, as ALBERT's, its pieces tell: letters are lowered if none is a capital, accents
+        are stripped if none has any. T5's settings say how many sentinels are added; ``sentinels``
+        are added otherwise.
         """
         model = read_file(path)
-        rules = Normalization.read(path.parent)
+        rules = Normalization.read(path.parent, class_name)
         n_added = sentinels_beside(path.parent) or sentinels
         try:
-            return cls(model, rules, sentinels=n_added)
+            read = cls(model, rules, sentinels=n_added)
+            if class_name == _T5S and read.normalization == AS_MODEL and read._divides_lines:
+                # Whitespace is Python's there, of which SentencePiece knows a part.
+                return cls(model, AS_WRITTEN, sentinels=n_added)
+            return read
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
 
@@ -128,7 +181,36 @@ class UnigramTokenizer(Tokenizer):
         # A truth is an int in Python, and no number.
         if type(sentinels) is not int or not 0 <= sentinels <= MOST_SENTINELS:
             raise DataError(f"sentinels = {str(sentinels)[:60]} must be 0 to {MOST_SENTINELS}")
-        return cls(unpacked(content), Normalization.from_content(content), sentinels=sentinels)
+        reads_marks = content.get("reads_marks")
+        roles = content.get("roles", {})
+        is_text = isinstance(roles, dict) and all(isinstance(name, str) for name in roles.values())
+        if not isinstance(reads_marks, bool | None) or not is_text:
+            raise DataError("what it says of special tokens is damaged")
+        return cls(
+            unpacked(content),
+            Normalization.from_content(content),
+            sentinels=sentinels,
+            reads_marks=reads_marks,
+            added=read_tokens(content.get("added", [])),
+            roles=roles,
+        )
+
+    def replaced(
+        self,
+        *,
+        reads_marks: bool | None,
+        added: Sequence[AddedToken] | None = None,
+        roles: Mapping[str, str] | None = None,
+    ) -> "UnigramTokenizer":
+        """Return the same with another ``reads_marks``, added tokens and roles where given."""
+        return UnigramTokenizer(
+            self._model,
+            self.normalization,
+            sentinels=self._n_sentinels,
+            reads_marks=reads_marks,
+            added=self.added if added is None else added,
+            roles=self._roles if roles is None else roles,
+        )
 
     @property
     def model(self) -> bytes:
@@ -154,13 +236,14 @@ class UnigramTokenizer(Tokenizer):
             not trainer.byte_fallback,
             not trainer.treat_whitespace_as_suffix,
             trainer.model_type == trainer.UNIGRAM,
+            not self.normalization.is_models or self._divides_lines,
         )
         return all(requirements)
 
     def scores(self) -> list[tuple[str, float]]:
-        """Return each piece with its log-probability, in order of the ids."""
+        """Return each piece and sentinel with its log-probability, in order of the ids."""
         scores = []
-        for id_, name in enumerate(self.names):
+        for id_, name in enumerate(self.names[: self._n_pieces + self._n_sentinels]):
             is_piece = id_ < self._n_pieces
             score = float(self._processor.get_score(id_)) if is_piece else 0.0
             scores.append((name, score))
@@ -168,24 +251,55 @@ class UnigramTokenizer(Tokenizer):
 
     def encode(self, text: bytes) -> TokenIds:
         """Encode UTF-8; raise NotUtf8, a DataError, at the first byte that is not."""
-        lines = self.normalization.lines(decode_utf8(text))
-        rows = self._processor.encode(lines)
+        rows: list[list[int]] = []
+        for part in self._marked.split(decode_utf8(text)):
+            if isinstance(part, str):
+                rows += self._processor.encode(self._units(part))
+            else:
+                rows.append([part])
         ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32)
         if not self.normalization.divide_digit_commas:
             return ids
         return self._divided.take(ids)
 
+    def _units(self, text: str) -> list[str]:
+        """Return what SentencePiece encodes of a text, each on its own."""
+        if not self.normalization.is_models:
+            return self.normalization.lines(text)
+        return text.split("\n") if self._divides_lines else [text]
+
+    @cached_property
+    def _divides_lines(self) -> bool:
+        """Whether a model that sees whole texts makes the same ids of their lines."""
+        spec = parse_model(self._model)
+        rules = spec.normalizer_spec
+        if not (rules.add_dummy_prefix and rules.remove_extra_whitespaces):
+            return False
+        # No piece joins a word to the next.
+        inner = any(SPACE in name[1:] for name in self.names[: self._n_pieces])
+        if spec.trainer_spec.treat_whitespace_as_suffix or inner:
+            return False
+        if any("\n" in mark for mark in self._marked.tokens):
+            return False
+        encode = self._processor.encode
+        return bool(encode("a\na\ta") == encode("a") * 3)
+
     def _decode(self, ids: Ints) -> bytes:
-        # Text as it was normalised, without line ends; special ids have none, but for sentinels;
-        # the unknown has ``⁇``.
+        # Text as it was normalised; special ids have none, but for sentinels and added tokens; the
+        # unknown has ``⁇``.
         if (ids < self._n_pieces).all():
             return str(self._processor.decode(ids.tolist())).encode()
         # What is no piece of the model is written by its name.
-        names = [self.names[id_] for id_ in ids.tolist()]
+        silent = set(self.special_ids).difference(self.sentinel_ids)
+        names = [
+            self.names[id_] for id_ in ids.tolist() if id_ < self._n_pieces or id_ not in silent
+        ]
         return str(self._processor.decode_pieces(names)).encode()
 
     def cut(self, text: bytes, near: int) -> int:
-        """Cut after a newline, since each line is encoded on its own."""
+        """Cut after a newline, where each line is encoded on its own; 0 where it is not."""
+        if self.normalization.is_models and not self._divides_lines:
+            return 0
         return after_newline(text, near)
 
     def starts_word(self, ids: AnyInts) -> Bools:
@@ -197,14 +311,22 @@ class UnigramTokenizer(Tokenizer):
         return begins
 
     def content(self) -> dict[str, Any]:
-        """Return the normalisation, the number of added sentinels, and the model in base64."""
-        n_added = self.vocab_size - self._n_pieces
+        """Return the normalisation, what was added, and the model in base64."""
+        n_added = self._n_sentinels
+        marks: dict[str, Any] = {}
+        if self.reads_marks is not None:
+            marks["reads_marks"] = self.reads_marks
+        if self.added:
+            marks["added"] = [token_content(token) for token in self.added]
+        if self._roles:
+            marks["roles"] = self._roles
         return {
             "format": FORMAT,
             "version": VERSION,
             "kind": self.kind,
             **self.normalization.content(),
             **({"sentinels": n_added} if n_added else {}),
+            **marks,
             **packed(self._model),
         }
 
@@ -246,10 +368,7 @@ class UnigramTokenizer(Tokenizer):
         self.sentinel_ids = tuple(last - number for number in range(sentinels))
 
     def _detected(self) -> Normalization:
-        is_masked = self.mask_id is not None
-        if self.sentinel_ids and not is_masked:
-            return AS_WRITTEN
-        return Normalization.of(self._texts(), is_masked=is_masked)
+        return AS_MODEL if self.mask_id is None else Normalization.of(self._texts(), is_masked=True)
 
     def _is_control(self, id_: int) -> bool:
         return bool(self._processor.is_control(id_) or self._processor.is_unused(id_))
@@ -264,7 +383,7 @@ class UnigramTokenizer(Tokenizer):
         for id_, name in enumerate(self.names):
             if id_ in special:
                 pieces.append(b"")
-            elif self._processor.is_byte(id_):
+            elif id_ < self._n_pieces and self._processor.is_byte(id_):
                 value = int(name[3:-1], 16)  # of a name such as <0x0A>
                 pieces.append(bytes([value]))
             else:

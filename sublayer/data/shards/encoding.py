@@ -3,6 +3,7 @@
 import hashlib
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import islice
@@ -15,6 +16,7 @@ from sublayer.data.shards.cutting import Piece
 from sublayer.data.shards.figures import Figures, finish
 from sublayer.data.shards.text_sum import TextSum
 from sublayer.data.text.sentences import TextUnit, sentences_of
+from sublayer.data.tokenizers.added_tokens import marks_pattern
 from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters
 
 _BATCH_SENTENCES = 1024
@@ -42,6 +44,7 @@ class ShardEncoder:
         """Of the raw bytes that were read; pairs are not counted."""
         self._file = file
         self._tokenizer = tokenizer
+        self._marks = marks_pattern(tokenizer.marks)
         self._unit = unit
         self._is_first = is_first
         self._document_starts = array("q")
@@ -168,6 +171,9 @@ class ShardEncoder:
     def _count(self, text: bytes, ids: TokenIds) -> None:
         figures = self.figures
         figures.n_bytes += len(text)
+        if self._marks is not None:
+            found = Counter(mark.decode() for mark in self._marks.findall(text))
+            figures.count_marks(found)
         if self._tokenizer.is_lossless:
             return
         figures.n_characters += int(count_characters([text])[0])

@@ -1,7 +1,7 @@
 """What a file of ids says of itself, and how such a file ends."""
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, BinaryIO
@@ -30,6 +30,13 @@ class Figures:
     crc32: int = 0
     source_starts: dict[str, int] = field(default_factory=dict)
     """The position of the first token of each source, by its number."""
+    marks: dict[str, int] = field(default_factory=dict)
+    """How often the text names each special token that it names, tokens or not."""
+
+    def count_marks(self, marks: Mapping[str, int]) -> None:
+        """Add numbers of marks, by name."""
+        for name, number in marks.items():
+            self.marks[name] = self.marks.get(name, 0) + number
 
     def description(self, sha256: str, starts_crc32: int) -> dict[str, Any]:
         """Return what stands at the end of the file."""
@@ -47,6 +54,8 @@ class Figures:
         }
         if not self.is_lossless:
             meta["n_characters"] = self.n_characters
+        if self.marks:
+            meta["marks"] = self.marks
         if self.has_sentences:
             meta["n_sentences"] = self.n_sentences
             meta["n_dropped_sentences"] = self.n_dropped_sentences

@@ -72,6 +72,7 @@ class JoinedIds:
         figures.n_documents += len(documents)
         figures.n_sentences += len(part.sentence_starts)
         figures.is_lossless &= meta["is_lossless"]
+        figures.count_marks(meta.get("marks", {}))
         added = ("n_tokens", "n_bytes", "n_characters")
         dropped = ("n_dropped_sentences", "n_dropped_documents") if figures.has_sentences else ()
         for name in (*added, *dropped):

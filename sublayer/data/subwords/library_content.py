@@ -1,5 +1,6 @@
 """Properties of a ``tokenizer.json``: whether it keeps bytes, its special ids, where it cuts."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from sublayer.data.tokenizers.base import is_unused
@@ -8,10 +9,14 @@ WORD_END = "</w>"
 """What a piece of GPT-1's that ends a word ends in."""
 
 
-def keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int]) -> bool:
+AddedTokens = Sequence[dict[str, Any]]
+
+
+def keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: AddedTokens) -> bool:
     """Return whether a tokenizer is byte-level BPE that loses nothing of any bytes.
 
-    ``vocabulary`` has the added tokens, too. A step that is not known is taken to lose some.
+    ``vocabulary`` has the added tokens, too; ``parsed`` are those that are looked for in a text. A
+    step that is not known is taken to lose some.
     """
     model = content["model"]
     if model["type"] != "BPE" or content["normalizer"] is not None:
@@ -20,7 +25,7 @@ def keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int]) -> bool:
         return False
     if not _splits_bytes(content["pre_tokenizer"]):
         return False
-    if any(_strips_whitespace(token) for token in _added_texts(content)):
+    if any(_strips_whitespace(token) for token in parsed):
         return False
     ids = set(vocabulary.values())
     if len(ids) < len(vocabulary):
@@ -66,8 +71,11 @@ def _splits_bytes(pre_tokenizer: dict[str, Any] | None) -> bool:
     return n_byte_levels == 1
 
 
-def cuts_before_whitespace(content: dict[str, Any]) -> bool:
-    """Return whether GPT-2's pattern alone divides words, so that none spans whitespace's begin."""
+def cuts_before_whitespace(content: dict[str, Any], parsed: AddedTokens) -> bool:
+    """Return whether GPT-2's pattern alone divides words, so that none spans whitespace's begin.
+
+    ``parsed`` are the added tokens that are looked for in a text.
+    """
     steps = _steps(content["pre_tokenizer"])
     if content["normalizer"] is not None or len(steps) != 1:
         return False
@@ -76,16 +84,11 @@ def cuts_before_whitespace(content: dict[str, Any]) -> bool:
         return False
     if step["add_prefix_space"] or not step["use_regex"]:
         return False
-    for token in _added_texts(content):
+    for token in parsed:
         has_whitespace = any(map(str.isspace, token["content"]))
         if has_whitespace or _strips_whitespace(token):
             return False
     return True
-
-
-def _added_texts(content: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the added tokens that are text, not special."""
-    return [token for token in content["added_tokens"] if not token["special"]]
 
 
 def _strips_whitespace(token: dict[str, Any]) -> bool:

@@ -10,6 +10,7 @@ import tokenizers
 from sublayer.data.subwords.probe import try_file
 from sublayer.data.tokenizers.base import NotUtf8, decode_utf8
 from sublayer.errors import DataError
+from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import parse_json, read_bytes
 
 MAX_BYTES = 128 << 20
@@ -25,9 +26,11 @@ def read_file(path: Path) -> bytes:
     if path.exists() and not path.is_file():
         raise DataError(f"{path} is not a file: name a tokenizer's")
     try:
-        return read_bytes(path, DataError, max_bytes=MAX_BYTES)
+        data = read_bytes(path, DataError, max_bytes=MAX_BYTES)
     except FileNotFoundError as error:
         raise DataError(f"cannot read the tokenizer {path}: {error.strerror}") from None
+    check_no_pointer(path, data[:64])
+    return data
 
 
 def read_library(data: bytes, name: str) -> tokenizers.Tokenizer:

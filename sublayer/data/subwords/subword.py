@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,9 @@ from sublayer.data.subwords.library_files import (
 )
 from sublayer.data.subwords.whitespace_cuts import batches, before_whitespace
 from sublayer.data.tokenizers.base import (
+    FORMAT,
+    SPECIAL_NAMES,
+    VERSION,
     NotUtf8,
     Tokenizer,
     count_characters,
@@ -45,9 +48,12 @@ from sublayer.data.tokenizers.words import (
     split_words,
     word_starts,
 )
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, DataError
 
 END = "<|endoftext|>"
+MARKED = "marked"
+"""The kind of a file of ours that holds a library's, and how marks in a text are read."""
+_ROLES = ("end_id", *SPECIAL_NAMES)
 _ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
 _SPAN_CHARACTERS = 1 << 19
 _NOT_UTF8 = re.compile("([\udc80-\udcff]+)")
@@ -60,15 +66,26 @@ class SubwordTokenizer(Tokenizer):
 
     Byte-level BPE that keeps every byte (GPT-2's, and those trained here) is lossless on any bytes:
     what is not UTF-8 becomes single-byte ids. Any other is marked as lossy; its ids count as the
-    bytes that each alone decodes to. The text of a special token, where it occurs, is encoded as
-    text. Special tokens by the names of T5's sentinels are that.
+    bytes that each alone decodes to. Special tokens by the names of T5's sentinels are that.
+
+    ``reads_marks``: the text of a special token, where it occurs, is that token; those that are
+    neither an end, padding, unknown, a mark of a text's parts nor a sentinel stand for it. Else it
+    is encoded as text. ``roles`` name the tokens that stand for the end, padding and so on, where
+    their usual names do not tell.
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        *,
+        reads_marks: bool | None = None,
+        roles: Mapping[str, str] | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        tokenizer.encode_special_tokens = True
+        tokenizer.encode_special_tokens = not reads_marks
+        self.reads_marks = reads_marks
         if isinstance(tokenizer.model, models.BPE):
             tokenizer.model.dropout = None
         content: dict[str, Any] = json.loads(tokenizer.to_str())
@@ -82,16 +99,28 @@ class SubwordTokenizer(Tokenizer):
         end_ids = (names[name] for name in _ENDS if name in names)
         self.end_id = next(end_ids, None)
         self.unk_id = unknown_id(model, vocabulary)
-        self.is_lossless = keeps_bytes(content, vocabulary)
-        self.special_ids = special_ids(vocabulary, names, self.unk_id)
+        self.marks = names
+        parsed = [each for each in content["added_tokens"] if reads_marks or not each["special"]]
+        self.is_lossless = keeps_bytes(content, vocabulary, parsed)
         special = find_special(names)
         self.pad_id, self.cls_id, self.sep_id, self.mask_id = special.values()
         self.sentinel_ids = find_sentinels(names)
         if self.sentinel_ids:
             # T5's end closes what is read or written, and stands between no documents.
             self.end_id = None
+        self.roles: dict[str, str] = {}
+        for role, name in (roles or {}).items():
+            if role in _ROLES and name in vocabulary and getattr(self, role) != vocabulary[name]:
+                self.roles[role] = name
+                setattr(self, role, vocabulary[name])
+        controls = names
+        if reads_marks:
+            ids = {self.end_id, *(getattr(self, role) for role in SPECIAL_NAMES)}
+            ids.update(self.sentinel_ids)
+            controls = {name: id_ for name, id_ in names.items() if id_ in ids}
+        self.special_ids = special_ids(vocabulary, controls, self.unk_id)
         self._encoder = tokenizer
-        if self.sentinel_ids and model["type"] == "Unigram":
+        if self.sentinel_ids and model["type"] == "Unigram" and not reads_marks:
             # T5's has its special tokens among its pieces, where its model finds them in a text.
             self._encoder = library_of(text_content(content), "the tokenizer without its sentinels")
             self._encoder.encode_special_tokens = True
@@ -109,8 +138,8 @@ class SubwordTokenizer(Tokenizer):
         self.token_characters = count_characters(self._pieces)
         for id_ in self.sentinel_ids:
             self._pieces[id_] = self.names[id_].encode()
-        self._is_divided = divides_at_whitespace(content)
-        self._can_cut = self._is_divided or cuts_before_whitespace(content)
+        self._is_divided = divides_at_whitespace(content, parsed)
+        self._can_cut = self._is_divided or cuts_before_whitespace(content, parsed)
         self._words = WordCache()
 
     @classmethod
@@ -150,7 +179,14 @@ class SubwordTokenizer(Tokenizer):
     @classmethod
     def from_content(cls, content: dict[str, Any], path: Path) -> "SubwordTokenizer":
         """Build from ``content`` of a file; raise DataError if it is not that."""
-        return cls(library_of(content, str(path)))
+        if content.get("kind") != MARKED:
+            return cls(library_of(content, str(path)))
+        reads_marks, roles = content.get("reads_marks"), content.get("roles")
+        inner = content.get("vocabulary")
+        is_text = isinstance(roles, dict) and all(isinstance(name, str) for name in roles.values())
+        if not isinstance(reads_marks, bool | None) or not is_text or not isinstance(inner, dict):
+            raise DataError("its vocabulary, or its special tokens, are missing: it is damaged")
+        return cls(library_of(inner, str(path)), reads_marks=reads_marks, roles=roles)
 
     @classmethod
     def read_merges(cls, vocabulary: Path, merges: Path) -> "SubwordTokenizer":
@@ -207,12 +243,52 @@ class SubwordTokenizer(Tokenizer):
         return self._begins_word[ids]
 
     def content(self) -> dict[str, Any]:
-        """Return the library's own description."""
+        """Return the library's own description, within what it does not say where there is some."""
+        if not self.reads_marks and not self.roles:
+            return self._content
+        return {**self._marked_content(), "reads_marks": bool(self.reads_marks)}
+
+    def _marked_content(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": MARKED,
+            "reads_marks": self.reads_marks,
+            "roles": self.roles,
+            "vocabulary": self._content,
+        }
+
+    def serialize(self, *, is_kept: bool = False) -> bytes:
+        """Return the bytes of its file: the library's own where that says all."""
+        if self.reads_marks is None and not self.roles and not is_kept:
+            return self.library_file
+        return json.dumps(self._marked_content(), ensure_ascii=False, indent=1).encode() + b"\n"
+
+    @property
+    def library_content(self) -> dict[str, Any]:
+        """The library's own description."""
         return self._content
 
-    def serialize(self) -> bytes:
-        """Return the bytes of the file that the ``tokenizers`` library reads."""
+    @property
+    def library_file(self) -> bytes:
+        """The file that the ``tokenizers`` library reads."""
         return str(self._tokenizer.to_str(pretty=True)).encode()
+
+    def replaced(
+        self,
+        content: dict[str, Any] | None = None,
+        *,
+        reads_marks: bool | None,
+        roles: Mapping[str, str] | None = None,
+    ) -> "SubwordTokenizer":
+        """Return the same with another ``reads_marks``, and another ``content`` where given.
+
+        Raises DataError where the library refuses the content.
+        """
+        library = library_of(content or self._content, "the tokenizer with its added tokens")
+        return SubwordTokenizer(
+            library, reads_marks=reads_marks, roles=self.roles if roles is None else roles
+        )
 
     @cached_property
     def _spaced(self) -> list[bytes]:
@@ -253,7 +329,7 @@ class SubwordTokenizer(Tokenizer):
             pieces = map(self._pieces.__getitem__, ids.tolist())
             return b"".join(pieces)
         has_sentinels = bool(self.sentinel_ids) and np.isin(ids, self.sentinel_ids).any()
-        if not has_sentinels:
+        if not has_sentinels and not self.reads_marks:
             return self._decode_text(ids.tolist()).encode()
         silent = set(self.special_ids).difference(self.sentinel_ids)
         written = [id_ for id_ in ids.tolist() if id_ not in silent]

@@ -27,7 +27,7 @@ from sublayer.data.tasks.task_files import Kept, TaskFiles
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.extended import with_names
-from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer, with_special_tokens
 from sublayer.data.training_text import note_losses
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
@@ -62,6 +62,8 @@ def prepare_tasks(
     divisions = [Division(config, each) for each in files]
     if tokenizer is None:
         tokenizer = _tokenizer(config, files, divisions)
+    if config.special_tokens is not None:
+        tokenizer = with_special_tokens(tokenizer, config.special_tokens)
     if objective.format == "traversal":
         tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
     if config.task_names == (NAME,):
@@ -237,7 +239,10 @@ def _tokenizer(
     kind = config.tokenizer
     if kind not in TOKENIZERS:
         return load_tokenizer(
-            expanded(kind), sentinels=config.sentinels, normalization=config.normalization
+            expanded(kind),
+            sentinels=config.sentinels,
+            normalization=config.normalization,
+            special_tokens=config.special_tokens or "file",
         )
     texts: list[bytes] = []
     for own_files, division in zip(files, divisions, strict=True):

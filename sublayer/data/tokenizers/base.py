@@ -71,15 +71,20 @@ class Tokenizer(ABC):
     """All ids that stand for no text, ascending: these, the end, the unknown, the sentinels, and
     what the file marks as unused."""
     sentinel_ids: tuple[int, ...] = ()
-    """What stands for the gaps of a text: the k-th is the id of ``<extra_id_k>``. It is never
-    encoded from a text, has no bytes, and is decoded as its name."""
+    """What stands for the gaps of a text: the k-th is the id of ``<extra_id_k>``. It has no bytes,
+    and is decoded as its name; a text has none of them unless its marks are read."""
+    marks: Mapping[str, int] = MappingProxyType({})
+    """The names of special tokens that a text may hold, to their ids."""
+    reads_marks: bool | None = None
+    """Whether such a name in a text is its id; None: it is text, as nothing says otherwise."""
     added_ids: Mapping[str, int] = MappingProxyType({})
     """Ids that were put behind a vocabulary, by their names; they stand for no text."""
     has_words: bool = False
     """Whether ids show where words begin, as whole-word masks need."""
     is_lossless: bool = True
     """Whether for any bytes ``decode(encode(text)) == text`` and
-    ``token_bytes[encode(text)].sum() == len(text)``."""
+    ``token_bytes[encode(text)].sum() == len(text)``, but for marks that are read and stand for no
+    text, such as an end."""
     token_bytes: Ints
     """Raw bytes that each id stands for, ``[V]``; 0 for ids without text."""
     token_characters: Ints
@@ -146,8 +151,8 @@ class Tokenizer(ABC):
         text = json.dumps(self.content(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def serialize(self) -> bytes:
-        """Return the bytes of its ``tokenizer.json``."""
+    def serialize(self, *, is_kept: bool = False) -> bytes:
+        """Return the bytes of its ``tokenizer.json``; with ``is_kept`` always in our own format."""
         return json.dumps(self.content(), ensure_ascii=False, indent=1).encode() + b"\n"
 
     def save(self, path: Path) -> None:

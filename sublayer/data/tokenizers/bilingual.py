@@ -46,6 +46,8 @@ class BilingualTokenizer(Tokenizer):
         self.mask_id = vocabulary.mask_id
         self.special_ids = vocabulary.special_ids
         self.sentinel_ids = vocabulary.sentinel_ids
+        self.marks = dict(vocabulary.marks)
+        self.reads_marks = vocabulary.reads_marks
         self.token_bytes = vocabulary.token_bytes
         self.token_characters = vocabulary.token_characters
 

@@ -37,6 +37,8 @@ class ExtendedTokenizer(Tokenizer):
         self.mask_id = vocabulary.mask_id
         self.special_ids = (*vocabulary.special_ids, *ids)
         self.sentinel_ids = vocabulary.sentinel_ids
+        self.marks = dict(vocabulary.marks)
+        self.reads_marks = vocabulary.reads_marks
         none = np.zeros(len(names), dtype=np.int64)
         self.token_bytes = np.concatenate([vocabulary.token_bytes, none])
         self.token_characters = np.concatenate([vocabulary.token_characters, none])

@@ -1,32 +1,47 @@
 """Tokenizers by name and by file."""
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tokenizers
 
-from sublayer.config.text.tokenizers import GPT1, TOKENIZERS, Normalization, is_codes_file
+from sublayer.config.text.tokenizers import (
+    GPT1,
+    TOKENIZERS,
+    Normalization,
+    SpecialTokens,
+    is_codes_file,
+)
 from sublayer.data.gpt1.files import find_pair, read_pair
 from sublayer.data.gpt1.tokenizer import Gpt1Tokenizer, renormalized
 from sublayer.data.gpt1.training import train_gpt1
 from sublayer.data.sentencepiece.marian import PairedModels, has_paired_models
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
-from sublayer.data.subwords.library_files import read_file
-from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.subwords.library_files import call_library, read_file
+from sublayer.data.subwords.subword import END, MARKED, SubwordTokenizer
 from sublayer.data.subwords.word_bpe import WordBpeTokenizer
+from sublayer.data.tokenizers.added_tokens import (
+    FILES,
+    AddedToken,
+    TokenFiles,
+    default_tokens,
+    read_token_files,
+)
 from sublayer.data.tokenizers.base import FORMAT, VERSION, Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.tokenizers.extended import ExtendedTokenizer, check_names
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.moses import MosesTokenizer
-from sublayer.data.tokenizers.wordpiece import read_wordpiece, train_wordpiece
+from sublayer.data.tokenizers.wordpiece import SPECIALS, bert_rules, read_wordpiece, train_wordpiece
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.parsing import parse_json
+from sublayer.files.parsing import parse_json, read_json_object
+from sublayer.system.stages import note
 
 __all__ = ["Tokenizer", "load_tokenizer", "train_tokenizer"]
 
@@ -38,6 +53,10 @@ DEFAULT_MERGES = {"moses-bpe": 32_640, GPT1: 40_000}
 
 _RULES = {"moses-bpe": "printable", GPT1: "1"}
 """Changes whenever equal texts would give a kind of tokenizer other words."""
+
+_BESIDE = ("config.json", *FILES)
+_CLOSED = ("BertTokenizer", "AlbertTokenizer", "T5Tokenizer")
+"""Classes whose end closes a text, and stands between no documents."""
 
 _FILES = ("tokenizer.json", "spiece.model", "vocab.txt")
 
@@ -134,7 +153,11 @@ def trainer_version(kind: str) -> str:
 
 
 def load_tokenizer(
-    path: Path, *, sentinels: int = 0, normalization: Normalization | None = None
+    path: Path,
+    *,
+    sentinels: int = 0,
+    normalization: Normalization | None = None,
+    special_tokens: SpecialTokens | Literal["file"] | None = None,
 ) -> Tokenizer:
     """Read a tokenizer: a file, or a folder that has one.
 
@@ -148,6 +171,11 @@ def load_tokenizer(
     ``.model`` that has none. ``normalization`` replaces the text rules of a tokenizer of GPT-1's
     kind; without it those of its own files are the published ones.
 
+    ``special_tokens`` says what marks of special tokens in a text are. With ``file`` what stands
+    beside the file decides that, the tokens that are added to the vocabulary and the text rules, as
+    by transformers' class, where the file is none of ours; marks are tokens then unless
+    ``split_special_tokens`` says otherwise. None: as our own file says it, else text.
+
     Raises DataError where there is none, it is not what it should be, or a folder has several of
     which none is known by its name; ConfigError where ``sentinels`` is not 0 and it has others, and
     where ``normalization`` is given for a tokenizer of another kind.
@@ -155,7 +183,182 @@ def load_tokenizer(
     tokenizer = _loaded(path, sentinels)
     if sentinels:
         _check_sentinels(tokenizer, path, sentinels)
-    return tokenizer if normalization is None else renormalized(tokenizer, path, normalization)
+    if normalization is not None:
+        tokenizer = renormalized(tokenizer, path, normalization)
+    if special_tokens is not None and not _is_ours(path, tokenizer):
+        tokenizer = _as_files_say(tokenizer, path if path.is_dir() else path.parent)
+    if special_tokens in ("tokens", "text"):
+        tokenizer = with_special_tokens(tokenizer, special_tokens)
+    return tokenizer
+
+
+def is_former(tokenizer: Tokenizer, path: Path) -> bool:
+    """Return whether a tokenizer is what an earlier version made of a file that is still as it was.
+
+    It took marks of special tokens for text, and some files' rules from their pieces.
+    """
+    if isinstance(tokenizer, BilingualTokenizer | ExtendedTokenizer):
+        return is_former(tokenizer.vocabulary, path)
+    if tokenizer.reads_marks is not None:
+        return False
+    try:
+        now = load_tokenizer(path, sentinels=len(tokenizer.sentinel_ids))
+    except (ConfigError, DataError):
+        return False
+    if isinstance(tokenizer, UnigramTokenizer) and isinstance(now, UnigramTokenizer):
+        return tokenizer.model == now.model
+    if isinstance(tokenizer, SubwordTokenizer) and isinstance(now, SubwordTokenizer):
+        return bool(tokenizer.library_content["model"] == now.library_content["model"])
+    return False
+
+
+def with_special_tokens(tokenizer: Tokenizer, special_tokens: SpecialTokens) -> Tokenizer:
+    """Return a tokenizer by which marks of special tokens in a text are tokens, or text.
+
+    Raises ConfigError where it has no special tokens that a text may name.
+    """
+    reads_marks = special_tokens == "tokens"
+    if tokenizer.reads_marks is reads_marks:
+        return tokenizer
+    if isinstance(tokenizer, BilingualTokenizer):
+        inner = with_special_tokens(tokenizer.vocabulary, special_tokens)
+        return BilingualTokenizer(inner, tokenizer.source, tokenizer.target)
+    if isinstance(tokenizer, ExtendedTokenizer):
+        inner = with_special_tokens(tokenizer.vocabulary, special_tokens)
+        return ExtendedTokenizer(inner, tokenizer.names)
+    if not isinstance(tokenizer, SubwordTokenizer | UnigramTokenizer) or not tokenizer.marks:
+        raise ConfigError(
+            f"data.special_tokens = {special_tokens} has no effect: the tokenizer, of kind "
+            f"{tokenizer.kind}, has no special tokens that a text could name"
+        )
+    return tokenizer.replaced(reads_marks=reads_marks)
+
+
+def _is_ours(path: Path, tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer's file is of one of our models, or says itself how it reads."""
+    if path.is_dir() or path.suffix != ".json":
+        return False
+    if tokenizer.reads_marks is not None or (path.parent / "study.toml").is_file():
+        return True
+    if isinstance(tokenizer, SubwordTokenizer) and _is_trained_here(tokenizer.library_content):
+        return not any((path.parent / name).is_file() for name in _BESIDE)
+    data = read_file(path)
+    if FORMAT.encode() in data and _parsed(data, path).get("format") == FORMAT:
+        return True
+    config = path.parent / "config.json"
+    return config.is_file() and read_json_object(config, DataError).get("format") == "sublayer"
+
+
+def _is_trained_here(content: dict[str, Any]) -> bool:
+    """Return whether a library's content is such as training here makes, which says no more."""
+    specials = {"BPE": (END,), "WordPiece": SPECIALS}.get(content["model"]["type"])
+    added = tuple(token["content"] for token in content["added_tokens"])
+    ids = [token["id"] for token in content["added_tokens"]]
+    is_plain = content["post_processor"] is None and ids == list(range(len(added)))
+    return is_plain and added == specials
+
+
+def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
+    """Return a tokenizer with the special and added tokens and the rules of a folder's files."""
+    if isinstance(tokenizer, SubwordTokenizer):
+        has_file = (folder / "tokenizer.json").is_file()
+        in_file = tokenizer.library_content["added_tokens"] if has_file else []
+        files = read_token_files(folder, in_file)
+        content = _as_class(tokenizer.library_content, files, folder)
+        content = _with_tokens(content, files, folder)
+        return tokenizer.replaced(content, reads_marks=not files.splits, roles=_roles(files))
+    if isinstance(tokenizer, UnigramTokenizer):
+        files = read_token_files(folder)
+        read = tokenizer.replaced(
+            reads_marks=not files.splits, added=files.tokens, roles=_roles(files)
+        )
+        _check_ids(read.marks, files, folder)
+        return read
+    return tokenizer
+
+
+def _roles(files: TokenFiles) -> dict[str, str]:
+    """Return the roles that files give to tokens; of what has a mask, an end closes a text."""
+    roles = dict(files.roles)
+    if "mask_id" in roles or files.class_name in (
+        "BertTokenizer",
+        "AlbertTokenizer",
+        "T5Tokenizer",
+    ):
+        roles.pop("end_id", None)
+    return roles
+
+
+def _as_class(content: dict[str, Any], files: TokenFiles, folder: Path) -> dict[str, Any]:
+    """Return a library's content with the rules of the class that transformers reads it by."""
+    kind = content["model"]["type"]
+    if files.class_name == "BertTokenizer" and kind == "WordPiece":
+        rules: dict[str, Any] = {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+            **bert_rules(folder),
+        }
+        own = content["normalizer"] or {}
+        differing = [name for name in ("lowercase", "strip_accents") if name in own]
+        differing = [name for name in differing if own[name] != rules[name]]
+        if differing:
+            name = differing[0]
+            note(
+                f"{name} = {rules[name]} in {folder}, as transformers' BertTokenizer reads it, "
+                f"though its tokenizer.json has {name} = {own[name]}"
+            )
+        return {**content, "normalizer": rules, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+    if files.class_name == "GPT2Tokenizer" and kind == "BPE":
+        has_space = files.settings.get("add_prefix_space", False)
+        if not isinstance(has_space, bool):
+            raise DataError(f"{folder}: add_prefix_space = {has_space!r:.60} must be true or false")
+        rules = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+        rules["add_prefix_space"] = has_space
+        model = {**content["model"], "dropout": None, "unk_token": None, "fuse_unk": False}
+        model |= {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
+        model |= {"byte_fallback": False, "ignore_merges": False}
+        return {**content, "normalizer": None, "pre_tokenizer": rules, "model": model}
+    return content
+
+
+def _with_tokens(content: dict[str, Any], files: TokenFiles, folder: Path) -> dict[str, Any]:
+    """Return a library's content with the tokens of files, and of its class, added to it."""
+    defaults = default_tokens(files)
+    text = json.dumps(
+        {**content, "added_tokens": content["added_tokens"] if defaults is None else []}
+    )
+    library = call_library(
+        lambda: tokenizers.Tokenizer.from_str(text), f"{folder} has no tokenizer that can be read"
+    )
+    named = [AddedToken(x) for x in defaults or () if library.token_to_id(x) is not None]
+    tokens = [
+        tokenizers.AddedToken(
+            each.content,
+            lstrip=each.lstrip,
+            rstrip=each.rstrip,
+            single_word=each.single_word,
+            normalized=each.normalized,
+            special=each.special,
+        )
+        for each in [*files.tokens, *named]
+    ]
+    library.add_tokens(tokens)
+    result: dict[str, Any] = json.loads(library.to_str())
+    _check_ids({each["content"]: each["id"] for each in result["added_tokens"]}, files, folder)
+    return result
+
+
+def _check_ids(ids: Mapping[str, int], files: TokenFiles, folder: Path) -> None:
+    for content, id_ in files.ids.items():
+        if ids.get(content, id_) != id_:
+            raise DataError(
+                f"{folder}: {content[:60]!r} has the id {id_} by its files, and {ids[content]} "
+                "behind the vocabulary: ids without tokens lie between; save the tokenizer again "
+                "with transformers"
+            )
 
 
 def _check_sentinels(tokenizer: Tokenizer, path: Path, asked: int) -> None:
@@ -176,7 +379,8 @@ def _loaded(path: Path, sentinels: int) -> Tokenizer:
     if path.is_dir():
         return _of_folder(path, sentinels)
     if path.suffix == ".model":
-        return UnigramTokenizer.read(path, sentinels=sentinels)
+        name = read_token_files(path.parent).class_name
+        return UnigramTokenizer.read(path, sentinels=sentinels, class_name=name)
     if pair := find_pair(path):
         return read_pair(pair)
     if path.suffix == ".txt":
@@ -227,7 +431,11 @@ def _of_folder(folder: Path, sentinels: int) -> Tokenizer:
     if is_copy and original.is_file():
         # The library's copy differs in few numbers; a model with ids of its own beyond the
         # original's has no other.
-        published = UnigramTokenizer.read(original, sentinels=len(tokenizer.sentinel_ids))
+        published = UnigramTokenizer.read(
+            original,
+            sentinels=len(tokenizer.sentinel_ids),
+            class_name=read_token_files(folder).class_name,
+        )
         has_same_ids = (
             published.vocab_size == tokenizer.vocab_size
             and published.sentinel_ids == tokenizer.sentinel_ids
@@ -274,6 +482,7 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
         "sentencepiece-pair": PairedModels.from_content,
         "bilingual": lambda fields: _bilingual(fields, path),
         "extended": lambda fields: _extended(fields, path),
+        MARKED: lambda fields: SubwordTokenizer.from_content(fields, path),
     }
     read = readers.get(str(kind))
     if read is None:

@@ -4,7 +4,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from sublayer.errors import DataError
 from sublayer.files.parsing import read_json_object
 
 CONFIG_NAME = "tokenizer_config.json"
+_ALBERTS = "AlbertTokenizer"
+_MODELS = "is_models"
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,9 @@ class Normalization:
     """Where False, text is decomposed (NFKD) and combining marks are stripped."""
     divide_digit_commas: bool = True
     """Whether a piece that ends in a digit and a comma is divided before the comma."""
+    is_models: bool = False
+    """Whether a text reaches SentencePiece as it is, whitespace and ends of lines too, so that the
+    model's own rules alone change it."""
 
     @classmethod
     def of(cls, pieces: Iterable[str], *, is_masked: bool) -> "Normalization":
@@ -44,13 +49,15 @@ class Normalization:
         )
 
     @classmethod
-    def read(cls, folder: Path) -> "Normalization | None":
+    def read(cls, folder: Path, class_name: str = "") -> "Normalization | None":
         """Read the rules of ``tokenizer_config.json``; raise DataError if it is damaged.
 
-        None where there is none, or it says nothing of capitals and accents.
+        None where there is none, or it says nothing of capitals and accents and ``class_name``, of
+        transformers, is not ALBERT's, which lowers and strips by default.
         """
         settings = read_settings(folder)
-        if not {"do_lower_case", "keep_accents"} & settings.keys():
+        is_said = bool({"do_lower_case", "keep_accents"} & settings.keys())
+        if class_name != _ALBERTS and not is_said:
             return None
         return cls.from_content(
             {
@@ -64,8 +71,8 @@ class Normalization:
     def from_content(cls, content: dict[str, Any]) -> "Normalization":
         """Build from ``content``; raise DataError, without a path, where it is damaged."""
         fields: dict[str, bool] = {}
-        for name in ("do_lower_case", "keep_accents", "divide_digit_commas"):
-            value = content.get(name)
+        for name in ("do_lower_case", "keep_accents", "divide_digit_commas", _MODELS):
+            value = content.get(name, False if name == _MODELS else None)
             if not isinstance(value, bool):
                 raise DataError(f"{name} = {value!r} must be true or false")
             fields[name] = value
@@ -73,10 +80,14 @@ class Normalization:
 
     def content(self) -> dict[str, bool]:
         """Return the rules, as JSON."""
-        return asdict(self)
+        rules = asdict(self)
+        if not self.is_models:
+            del rules[_MODELS]
+        return rules
 
     def lines(self, text: str) -> list[str]:
         """Return the non-empty lines of a text, normalised, with single spaces."""
+        assert not self.is_models, "the model normalises"
         lines: Iterable[str] = (" ".join(line.split()) for line in text.split("\n"))
         if not self.keep_accents:
             lines = map(strip_accents, lines)
@@ -86,6 +97,8 @@ class Normalization:
 
 
 AS_WRITTEN = Normalization(do_lower_case=False, keep_accents=True, divide_digit_commas=False)
+"""The rules that leave each line of a text, with single spaces, to SentencePiece's own."""
+AS_MODEL = replace(AS_WRITTEN, is_models=True)
 """The rules that leave a text to SentencePiece's own alone."""
 
 

@@ -1,5 +1,6 @@
 """BERT's WordPiece: trained here, or read from a published ``vocab.txt``."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,15 +13,18 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from sublayer.data.subwords.bpe_training import Marks, alphabet_of, train_merges
 from sublayer.data.subwords.library_files import read_file
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tokenizers.base import NO_TEXT, NotUtf8, decode_utf8, is_unused
+from sublayer.data.tokenizers.base import NO_TEXT, NotUtf8, decode_utf8
 from sublayer.data.tokenizers.normalization import CONFIG_NAME, read_settings
 from sublayer.errors import ConfigError, DataError
+from sublayer.system.stages import note
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _CONTINUES = "##"
 _LONGEST_WORD, _LONGEST_KEPT = 100, 1000
 """Characters of a word at most; a longer one is unknown."""
+_SPECIAL = re.compile(r"\[[^\[\]\s]+\]|<[^<>\s]+>")
+"""Names of special ids."""
 _UNKNOWNS = ("[UNK]", "<unk>")
 _NAMES = (*SPECIALS, "<pad>", "<unk>", "<cls>", "<sep>", "<mask>", "<s>", "</s>")
 _RULES = {
@@ -81,16 +85,26 @@ def train_wordpiece(
 def read_wordpiece(path: Path) -> SubwordTokenizer:
     """Read a published ``vocab.txt``: one piece in each line, in order of the ids.
 
-    A ``tokenizer_config.json`` beside it says how a text is normalised; without one its pieces do:
-    letters are lowered and accents stripped if none is a capital. Raises DataError where the file
-    is damaged, with its line.
+    A ``tokenizer_config.json`` beside it says how a text is normalised; what it leaves out is as
+    transformers' BertTokenizer has it: letters are lowered and accents stripped, which a note says
+    of a vocabulary with capitals. Raises DataError where the file is damaged, with its line.
     """
     try:
         text = decode_utf8(read_file(path))
     except NotUtf8 as error:
         raise DataError(f"{path}, {error}") from None
     vocabulary = _numbered(text, path)
-    rules = _rules(path.parent, vocabulary)
+    rules = bert_rules(path.parent)
+    # Special names may be in capitals where no piece is.
+    capitals = (
+        name for name in vocabulary if name != name.lower() and not _SPECIAL.fullmatch(name)
+    )
+    if "lowercase" not in rules and (cased := next(capitals, None)) is not None:
+        note(
+            f"{path} says nothing of capitals: texts are read in lower case, as transformers' "
+            f"BertTokenizer does, though it has pieces such as {cased[:60]!r}; "
+            f'{{"do_lower_case": false}} in a {CONFIG_NAME} beside it keeps capitals'
+        )
     return SubwordTokenizer(_library(vocabulary, rules))
 
 
@@ -115,12 +129,13 @@ def _numbered(text: str, path: Path) -> dict[str, int]:
     return vocabulary
 
 
-def _rules(folder: Path, vocabulary: dict[str, int]) -> dict[str, Any]:
+def bert_rules(folder: Path) -> dict[str, Any]:
+    """Read the rules of BERT's normaliser in ``tokenizer_config.json``, by the library's names.
+
+    Raises DataError where one is none.
+    """
     settings = read_settings(folder)
-    # Special names may be in capitals where no piece is.
-    pieces = (name for name in vocabulary if name not in _NAMES and not is_unused(name))
-    has_no_capitals = all(name == name.lower() for name in pieces)
-    rules: dict[str, Any] = {"lowercase": has_no_capitals}
+    rules: dict[str, Any] = {}
     for name, rule in _RULES.items():
         value = settings.get(name)
         if value is None:

@@ -179,9 +179,10 @@ def word_starts(content: dict[str, Any]) -> Callable[[str], bool] | None:
     return lambda piece: not piece.startswith(prefix)
 
 
-def divides_at_whitespace(content: dict[str, Any]) -> bool:
+def divides_at_whitespace(content: dict[str, Any], parsed: Sequence[dict[str, Any]]) -> bool:
     """Return whether a ``tokenizers`` file has BERT's rules, by which whitespace ends every word.
 
+    ``parsed`` are the added tokens that are looked for in a text; they must have none.
     The normaliser changes characters one by one, but for marks that combine, which never do with
     whitespace.
     """
@@ -193,4 +194,4 @@ def divides_at_whitespace(content: dict[str, Any]) -> bool:
     pre_tokenizer = content["pre_tokenizer"]
     if pre_tokenizer is None or pre_tokenizer["type"] != "BertPreTokenizer":
         return False
-    return all(token["special"] for token in content["added_tokens"])
+    return not any(character.isspace() for token in parsed for character in token["content"])

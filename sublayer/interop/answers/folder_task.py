@@ -1,5 +1,6 @@
 """What the model of a HuggingFace folder answers: as an export wrote it, or as its config says."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,10 @@ def _of_config(answers: Answers, content: ClassConfig, config: ResolvedModel) ->
             words = label_words(content)
             kind = "number" if is_number(content, words) else "classes"
             labels = () if kind == "number" else words
-    return task_of(kind, labels, config)
+    spec = task_of(kind, labels, config)
+    # An encoder's padding is its tokenizer's, which its class never looks for in a row.
+    pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
+    return replace(spec, pad_id=pad_id)
 
 
 def task_of(

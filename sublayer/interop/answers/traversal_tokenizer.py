@@ -78,13 +78,13 @@ def read_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
     if tuple(names) != TRAVERSAL_NAMES:
         return tokenizer
     n_before = tokenizer.vocab_size - len(TRAVERSAL_NAMES)
-    content = tokenizer.content()
+    content = tokenizer.library_content
     content = {
         **content,
         "added_tokens": [each for each in content["added_tokens"] if each["id"] < n_before],
         "post_processor": _without_marks(content["post_processor"]),
     }
-    vocabulary = SubwordTokenizer.from_content(content, folder / _FILE)
+    vocabulary = tokenizer.replaced(content, reads_marks=tokenizer.reads_marks)
     if vocabulary.vocab_size != n_before:
         # The names are pieces of the vocabulary.
         return tokenizer

@@ -59,7 +59,9 @@ def write_config(config: ResolvedModel, tokenizer: Tokenizer | None) -> dict[str
     The dropout of hidden ffn units, which training alone sees, is left out.
     """
     end_id = None if tokenizer is None else tokenizer.end_id
+    pad_id = None if tokenizer is None else tokenizer.pad_id
     return {
+        **({} if pad_id is None else {"pad_token_id": pad_id}),
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
         "activation_function": activation_name(str(entries(config)[1].variant), config.gelu),

@@ -11,6 +11,9 @@ from torch import Tensor
 from sublayer.config.architecture.heads import asked_heads
 from sublayer.config.resolved import ResolvedModel
 from sublayer.counts import count
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.normalization import CONFIG_NAME
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import new_folder
 from sublayer.interop.answers.classes import choose_family, describe_class
@@ -18,7 +21,7 @@ from sublayer.interop.answers.exported_task import check_task
 from sublayer.interop.answers.folder_task import folder_task
 from sublayer.interop.answers.label_fields import describe_labels
 from sublayer.interop.answers.label_rows import with_row_of_each
-from sublayer.interop.certificate import CERTIFICATE, certify
+from sublayer.interop.certificate import CERTIFICATE, certify, certify_tokenizer
 from sublayer.interop.config_reader import Content
 from sublayer.interop.expand import expand
 from sublayer.interop.huggingface.class_fields import ClassConfig
@@ -63,6 +66,8 @@ class _Read:
     tensors: Mapping[str, Tensor]
     unwrapped: str | None
     """What was stripped off their names in the folder; None: nothing."""
+    pad_id: Any = None
+    """What the config says of padding, whether its class computes with it or not."""
 
 
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
@@ -91,12 +96,14 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     oracle = read.family.oracle(model.config)
     certificate = certify(model, read.config.given, read.tensors, oracle)
     conversion = describe_conversion(read.tensors, model.embedding.weight.dtype)
-    unknown = _describe_unknown(read.config, read.family)
+    unread_fields = (_describe_unknown(read.config, read.family), _describe_padding(read))
+    unknown = "; ".join(filter(None, unread_fields)) or None
     unread = read.family.describe_unread(folder)
     of_weights = [note for note in (read.unwrapped, conversion) if note]
     certificate |= _noted("weights", "; ".join(of_weights) or None)
     certificate |= _noted("ignored", unknown)
     certificate |= _noted("tokenizer", unread)
+    certificate |= certify_tokenizer(model.tokenizer, folder)
     save_imported(model, out, certificate)
     return certificate
 
@@ -137,8 +144,32 @@ def _read_as(family: Family, folder: Path, content: Content, held: Mapping[str, 
     own = read_pairs(weights, family.pairs(config), config, title=family.title)
     model = with_weights(config, own if task is None else from_numbers(own, task.tasks[0]))
     model.task = task
-    model.tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
-    return _Read(model, family, settings, tensors, None)
+    tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
+    model.tokenizer = _padded(tokenizer, content) if config.kind == "decoder" else tokenizer
+    return _Read(model, family, settings, tensors, None, content.fields.get("pad_token_id"))
+
+
+def _padded(tokenizer: Tokenizer | None, content: Content) -> Tokenizer | None:
+    """Return a decoder's tokenizer with the padding that config.json gives, if it has none."""
+    pad_id = content.fields.get("pad_token_id")
+    if not isinstance(tokenizer, SubwordTokenizer) or tokenizer.pad_id is not None:
+        return tokenizer
+    names = [name for name, id_ in tokenizer.marks.items() if id_ == pad_id]
+    if not names or isinstance(pad_id, bool):
+        return tokenizer
+    roles = {**tokenizer.roles, "pad_id": names[0]}
+    return tokenizer.replaced(reads_marks=tokenizer.reads_marks, roles=roles)
+
+
+def _describe_padding(read: _Read) -> str | None:
+    """Say that a decoder's padding is not kept: neither its tokenizer nor its task has it."""
+    model = read.model
+    pad_id = read.pad_id
+    if pad_id is None or model.config.kind != "decoder" or model.task is not None:
+        return None
+    if model.tokenizer is not None and model.tokenizer.pad_id == pad_id:
+        return None
+    return f"pad_token_id = {format_value(pad_id)} of {CONFIG}, no special token of the tokenizer"
 
 
 def save_imported(model: Transformer, out: Path, certificate: dict[str, Any]) -> None:
@@ -177,6 +208,8 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
     settled = family.settle(full, to_numbers(weights, task))
     tensors = _foreign_tensors(family, full, settled)
     described = family.write_config(full, tokenizer)
+    if spec is not None and spec.pad_id is not None:
+        described["pad_token_id"] = spec.pad_id
     if family.answers == "labels":
         described |= describe_labels(task, full.label_outputs)
     try:
@@ -184,6 +217,8 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
             write_folder(partial, described, tensors)
             context = full.max_len if spec is None else spec.context
             files = spec_files(spec) | family.tokenizer_files(tokenizer, max_len=context)
+            if spec is not None and spec.pad_id is not None and CONFIG_NAME in files:
+                files[CONFIG_NAME] = _without_padding(files[CONFIG_NAME], tokenizer)
             for name, file in files.items():
                 (partial / name).write_bytes(file)
             # What was written is what is compared.
@@ -193,10 +228,21 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
             certificate = certify(model, given, read_tensors(partial), oracle)
             certificate |= _noted("tokenizer", describe_text(tokenizer))
             certificate |= _noted("left_out", _describe_left_out(model.config, full))
+            if (partial / CONFIG_NAME).is_file():
+                certificate |= certify_tokenizer(tokenizer, partial)
             write_json(partial / CERTIFICATE, certificate)
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror or error}") from None
     return certificate
+
+
+def _without_padding(settings: bytes, tokenizer: Tokenizer | None) -> bytes:
+    """Leave padding out of a tokenizer's settings that only stood in for what the config names."""
+    if tokenizer is not None and tokenizer.pad_id is not None:
+        return settings
+    content = json.loads(settings)
+    content.pop("pad_token", None)
+    return json.dumps(content, indent=2).encode() + b"\n"
 
 
 def _describe_left_out(own: ResolvedModel, full: ResolvedModel) -> str | None:

@@ -11,8 +11,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sublayer.errors import CheckpointError, ConfigError
+from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.estimate.capacity import check_memory
+from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_file, check_name, open_file
 from sublayer.interop.config_reader import Content
@@ -74,7 +75,7 @@ _FOREIGN_FOLDERS = (
     ),
 )
 """Files of folders that are no model's of transformers, and what these are; else the one meant."""
-_POINTER = b"version https://git-lfs"
+_START = 64
 _SHARD = re.compile(r"[^/\\\0]+\.safetensors")
 # What a checkpoint may hold: weights, and masks and numbers of positions that older versions saved
 # with them.
@@ -86,7 +87,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
     Raises CheckpointError where the file is missing or is something else.
     """
-    check_no_pointer(path)
+    _check_fetched(path)
     try:
         return read_json_object(path, CheckpointError)
     except FileNotFoundError:
@@ -96,15 +97,16 @@ def read_json(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def check_no_pointer(path: Path) -> None:
+def _check_fetched(path: Path) -> None:
     """Raise CheckpointError where a file is what Git keeps in the place of a large one."""
     if not path.is_file():
         return
     with suppress(OSError), open_file(path) as file:
-        if file.read(len(_POINTER)) == _POINTER:
-            raise CheckpointError(
-                f"{path} is a pointer of Git LFS, not the file: fetch it with `git lfs pull` there"
-            )
+        start = file.read(_START)
+        try:
+            check_no_pointer(path, start)
+        except DataError as error:
+            raise CheckpointError(str(error)) from None
 
 
 def _describe_folder(folder: Path) -> str:
@@ -220,7 +222,7 @@ def _check_sizes(paths: Sequence[Path]) -> None:
 
 
 def _load(path: Path) -> dict[str, Tensor]:
-    check_no_pointer(path)
+    _check_fetched(path)
     try:
         check_file(path)
         with safe_open(path, framework="pt") as file:

@@ -15,7 +15,7 @@ from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.normalization import CONFIG_NAME
 from sublayer.errors import CheckpointError
-from sublayer.interop.huggingface.tokenizer_files import export_files, unigram_library
+from sublayer.interop.huggingface.tokenizer_files import export_files, split_marks, unigram_library
 
 _FILES = ("tokenizer.json", "spiece.model", "vocab.txt", "vocab.json")
 
@@ -32,7 +32,7 @@ def read_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
     """
     if not any((folder / name).is_file() for name in _FILES):
         return None
-    return check_tokenizer(load_tokenizer(folder), folder, vocab_size)
+    return check_tokenizer(load_tokenizer(folder, special_tokens="file"), folder, vocab_size)
 
 
 def check_tokenizer(tokenizer: Tokenizer, path: Path, vocab_size: int) -> Tokenizer:
@@ -55,7 +55,7 @@ def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
     given, nor SentencePiece's BPE. ``max_len`` is the longest text that it is told to make.
     """
     if isinstance(tokenizer, SubwordTokenizer):
-        content = tokenizer.serialize()
+        content = tokenizer.library_file
     elif isinstance(tokenizer, UnigramTokenizer) and tokenizer.is_plain:
         content = str(unigram_library(tokenizer).to_str(pretty=True)).encode()
     elif isinstance(tokenizer, ByteTokenizer):
@@ -67,9 +67,13 @@ def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
         "model_max_length": max_len,
         "clean_up_tokenization_spaces": False,
     }
+    library = Library.from_str(content.decode())
     if tokenizer.end_id is not None:
-        end = Library.from_str(content.decode()).id_to_token(tokenizer.end_id)
+        end = library.id_to_token(tokenizer.end_id)
         settings |= {"bos_token": end, "eos_token": end}
+    if tokenizer.reads_marks and tokenizer.pad_id is not None:
+        settings["pad_token"] = library.id_to_token(tokenizer.pad_id)
+    settings |= split_marks(tokenizer, by_default=True)
     settings_json = json.dumps(settings, indent=2) + "\n"
     return {"tokenizer.json": content, CONFIG_NAME: settings_json.encode()}
 

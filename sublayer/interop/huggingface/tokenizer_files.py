@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
@@ -60,8 +61,18 @@ def export_files(tokenizer: Tokenizer) -> dict[str, bytes]:
         "tokenizer_class": "PreTrainedTokenizerFast",
         **_special(tokenizer, names),
         **settings,
+        **split_marks(tokenizer),
     }
     return {**files, CONFIG_NAME: json.dumps(settings, indent=2).encode() + b"\n"}
+
+
+def split_marks(tokenizer: Tokenizer, *, by_default: bool = False) -> dict[str, bool]:
+    """Return the setting by which marks of special tokens are text, where they are for us.
+
+    ``by_default``: where nothing says what they are, too. A gap, and a mask, is always read.
+    """
+    is_text = tokenizer.reads_marks is False or (by_default and tokenizer.reads_marks is None)
+    return {"split_special_tokens": True} if is_text and tokenizer.marks else {}
 
 
 def unigram_library(tokenizer: UnigramTokenizer) -> Library:
@@ -87,8 +98,10 @@ def unigram_library(tokenizer: UnigramTokenizer) -> Library:
         ]
     )
     library.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
+    added = {token.content: asdict(token) for token in tokenizer.added}
     special = [tokenizer.names[id_] for id_ in tokenizer.special_ids]
-    library.add_special_tokens(special)
+    library.add_special_tokens([name for name in special if name not in added])
+    library.add_tokens([AddedToken(fields.pop("content"), **fields) for fields in added.values()])
     return library
 
 
@@ -99,7 +112,7 @@ def _rarity(piece: str) -> float:
 
 
 def _rules(tokenizer: UnigramTokenizer) -> list[Any]:
-    rules: list[Any] = [single_spaces()]
+    rules: list[Any] = [] if tokenizer.normalization.is_models else [single_spaces()]
     if not tokenizer.normalization.keep_accents:
         rules += [
             normalizers.NFKD(),
@@ -133,7 +146,7 @@ def _precompiled(charsmap: bytes) -> list[Any]:
 
 
 def _with_template(tokenizer: SubwordTokenizer, names: Sequence[str]) -> bytes:
-    library = Library.from_str(tokenizer.serialize().decode())
+    library = Library.from_str(tokenizer.library_file.decode())
     if library.post_processor is None:
         _set_template(library, tokenizer, names)
     return str(library.to_str(pretty=True)).encode()
@@ -161,7 +174,7 @@ def _special(tokenizer: Tokenizer, names: Sequence[str]) -> dict[str, str]:
 
 
 def _bert_settings(tokenizer: SubwordTokenizer) -> dict[str, Any]:
-    normalizer = tokenizer.content()["normalizer"] or {}
+    normalizer = tokenizer.library_content["normalizer"] or {}
     if normalizer.get("type") != "BertNormalizer":
         return {}
     settings = {"do_lower_case": normalizer["lowercase"]}

@@ -26,7 +26,12 @@ from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.normalization import CONFIG_NAME, read_settings
 from sublayer.errors import DataError
 from sublayer.interop.huggingface.folder_tokenizer import check_tokenizer
-from sublayer.interop.huggingface.tokenizer_files import lowering, single_spaces, unigram_library
+from sublayer.interop.huggingface.tokenizer_files import (
+    lowering,
+    single_spaces,
+    split_marks,
+    unigram_library,
+)
 
 _FILE = "tokenizer.json"
 _SIDES = "sublayer_sides"
@@ -74,6 +79,7 @@ def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, 
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **{f"{name}_token": names[id_] for name, id_ in ids.items() if id_ is not None},
+        **split_marks(tokenizer, by_default=True),
         _SIDES: [tokenizer.source.content(), tokenizer.target.content()],
     }
     content = str(library.to_str(pretty=True)).encode()
@@ -111,7 +117,7 @@ def read_translators(folder: Path, *, vocab_size: int) -> BilingualTokenizer | N
     file = folder if has_paired_models(folder) else folder / _FILE
     if describe_unread(folder) is not None or not file.exists():
         return None
-    vocabulary = check_tokenizer(load_tokenizer(file), folder, vocab_size)
+    vocabulary = check_tokenizer(load_tokenizer(file, special_tokens="file"), folder, vocab_size)
     return BilingualTokenizer(vocabulary, *_read_sides(folder))
 
 
@@ -143,7 +149,7 @@ def describe_unread(folder: Path) -> str | None:
         return f"its {_FILE} has no </s>"
     if vocabulary.pad_id is None and vocabulary.cls_id is None:
         return f"its {_FILE} has no <pad> and no <s>"
-    library = Library.from_str(vocabulary.serialize().decode())
+    library = Library.from_str(vocabulary.library_file.decode())
     refusal = f"{folder / _FILE} cannot encode a text"
     around = call_library(lambda: library.encode(""), refusal).ids
     if around != [vocabulary.sep_id]:
@@ -207,7 +213,7 @@ def _library_of(vocabulary: Tokenizer) -> tuple[Library, list[str]]:
     if isinstance(vocabulary, UnigramTokenizer):
         return unigram_library(vocabulary), vocabulary.names
     if isinstance(vocabulary, SubwordTokenizer):
-        return Library.from_str(vocabulary.serialize().decode()), vocabulary.names
+        return Library.from_str(vocabulary.library_file.decode()), vocabulary.names
     assert isinstance(vocabulary, WordBpeTokenizer), "what cannot be given was left out"
     names = [*vocabulary.specials, *vocabulary.pieces]
     numbers = {name: id_ for id_, name in enumerate(names)}

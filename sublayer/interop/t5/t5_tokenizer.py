@@ -11,9 +11,9 @@ from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.normalization import AS_WRITTEN, CONFIG_NAME
+from sublayer.data.tokenizers.normalization import AS_MODEL, AS_WRITTEN, CONFIG_NAME
 from sublayer.interop.huggingface import folder_tokenizer
-from sublayer.interop.huggingface.tokenizer_files import unigram_library
+from sublayer.interop.huggingface.tokenizer_files import split_marks, unigram_library
 from sublayer.interop.seq2seq import translator_tokenizer
 
 _CLASS = "T5Tokenizer"
@@ -75,13 +75,14 @@ def t5_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
             name_of_class = _CLASS
     elif isinstance(tokenizer, SubwordTokenizer):
         names = tokenizer.names
-        library = Library.from_str(tokenizer.serialize().decode())
+        library = Library.from_str(tokenizer.library_file.decode())
     else:
         return {}
     if library.post_processor is None:
         library.post_processor = _end(names[tokenizer.sep_id], tokenizer.sep_id)
     files["tokenizer.json"] = str(library.to_str(pretty=True)).encode()
     settings = _settings(tokenizer, names, name_of_class) | {"model_max_length": max_len}
+    settings |= split_marks(tokenizer)
     files[CONFIG_NAME] = json.dumps(settings, indent=2).encode() + b"\n"
     return files
 
@@ -97,7 +98,7 @@ def _has_t5s_layout(tokenizer: UnigramTokenizer) -> bool:
     for key, name in names.items():
         if tokenizer.names[getattr(tokenizer, key)] != name:
             return False
-    return tokenizer.unk_id == _UNK_ID and tokenizer.normalization == AS_WRITTEN
+    return tokenizer.unk_id == _UNK_ID and tokenizer.normalization in (AS_WRITTEN, AS_MODEL)
 
 
 def _settings(tokenizer: Tokenizer, names: list[str], name_of_class: str) -> dict[str, Any]:

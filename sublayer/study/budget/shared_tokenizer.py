@@ -9,6 +9,7 @@ from sublayer.config.layering.layers import vary
 from sublayer.config.recipe import Recipe
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.data.prepare import Data
+from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.files.storage import write_file
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import ORIGIN
@@ -33,7 +34,7 @@ def share_tokenizer(
         own = data(recipe).tokenizer
         is_another = own.fingerprint != tokenizer.fingerprint
         if is_another and asked is not None and _asked(recipe) == asked:
-            path = keep_tokenizer(folder.absolute(), tokenizer.serialize())
+            path = keep_tokenizer(folder.absolute(), tokenizer)
             loaded = vary(arm.loaded, {"data.tokenizer": str(path)}, origin=ORIGIN)
             arm = replace(arm, loaded=loaded)
         shared.append(arm)
@@ -46,7 +47,14 @@ def _asked(recipe: Recipe) -> tuple[str | int | None, ...] | None:
     if not is_trained:
         return None
     data = recipe.data
-    return data.tokenizer, data.vocab_size, data.merges, data.normalization, data.sentinels
+    return (
+        data.tokenizer,
+        data.vocab_size,
+        data.merges,
+        data.normalization,
+        data.sentinels,
+        data.special_tokens,
+    )
 
 
 def kept_tokenizers(folder: Path) -> set[Path]:
@@ -54,13 +62,15 @@ def kept_tokenizers(folder: Path) -> set[Path]:
     return set(folder.glob(f"{_TOKENIZER}*.json"))
 
 
-def keep_tokenizer(folder: Path, content: bytes) -> Path:
+def keep_tokenizer(folder: Path, tokenizer: Tokenizer) -> Path:
     """Save a tokenizer in a folder, under the first name that is free or already holds it."""
+    content = tokenizer.serialize(is_kept=True)
+    known = (content, tokenizer.serialize())
     number = 1
     while True:
         name = f"{_TOKENIZER}.json" if number == 1 else f"{_TOKENIZER}-{number}.json"
         path = folder / name
-        if path.is_file() and path.read_bytes() == content:
+        if path.is_file() and path.read_bytes() in known:
             return path
         if not os.path.lexists(path):
             write_file(path, content)

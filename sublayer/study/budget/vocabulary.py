@@ -46,7 +46,8 @@ def expected_vocabulary(recipe: Recipe) -> Vocabulary:
         )
     if data.tokenizer != "characters":  # the path of a file
         path = Path(data.tokenizer)
-        return Vocabulary(load_tokenizer(path, sentinels=data.sentinels).vocab_size)
+        tokenizer = load_tokenizer(path, sentinels=data.sentinels, special_tokens="file")
+        return Vocabulary(tokenizer.vocab_size)
     if data.vocab_size is not None:
         return Vocabulary(data.vocab_size)
     size = recipe.model.vocab_size or _BYTES

@@ -205,8 +205,8 @@ def _recipes(
         name = arm.arm.name
         kind = arm.loaded.recipe.data.tokenizer
         if not study.chain.of(name).pretrains and kind in TOKENIZERS and kind != "bytes":
-            content = data[name].tokenizer.serialize()
-            tokenizers[name] = str(keep_tokenizer(folder.absolute(), content))
+            kept = keep_tokenizer(folder.absolute(), data[name].tokenizer)
+            tokenizers[name] = str(kept)
     recipes = {arm.arm.name: arm.loaded for arm in arms}
     return StageRecipes(study.name, study.chain, recipes, tokenizers)
 

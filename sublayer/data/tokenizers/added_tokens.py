@@ -1,0 +1,263 @@
+"""Special and added tokens: what a tokenizer's files say of them, and texts split at their marks.
+
+Sources: transformers 5, ``tokenization_utils_base.py`` (``_from_pretrained``) and the tokenizers
+library's ``added_vocabulary.rs``.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sublayer.data.tokenizers.normalization import CONFIG_NAME, read_settings
+from sublayer.errors import DataError
+from sublayer.files.parsing import read_json_object
+
+_ADDED, _SPECIAL = "added_tokens.json", "special_tokens_map.json"
+FILES = (CONFIG_NAME, _ADDED, _SPECIAL)
+"""What says of a tokenizer beside it what is special."""
+_DECODER = "added_tokens_decoder"
+_ROLES = {
+    "eos_token": "end_id",
+    "pad_token": "pad_id",
+    "cls_token": "cls_id",
+    "sep_token": "sep_id",
+    "mask_token": "mask_id",
+}
+"""Our names of ids by the settings that name their tokens."""
+_NAMED = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
+_CLASSES: dict[str, dict[str, str]] = {
+    "GPT2Tokenizer": dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>"),
+    "BertTokenizer": {
+        "unk_token": "[UNK]",
+        "sep_token": "[SEP]",
+        "pad_token": "[PAD]",
+        "cls_token": "[CLS]",
+        "mask_token": "[MASK]",
+    },
+}
+"""The special tokens of classes that build their tokenizer anew, whatever its file has."""
+_CLASS_OF = {
+    "gpt2": "GPT2Tokenizer",
+    "bert": "BertTokenizer",
+    "albert": "AlbertTokenizer",
+    "t5": "T5Tokenizer",
+    "marian": "MarianTokenizer",
+    "openai-gpt": "OpenAIGPTTokenizer",
+}
+"""The class of a folder whose settings name none, by its model's type."""
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """A token that is looked for in a text before the vocabulary divides it."""
+
+    content: str
+    special: bool = True
+    lstrip: bool = False
+    """Whether whitespace before it belongs to it."""
+    rstrip: bool = False
+    single_word: bool = False
+    """Whether it is none beside a letter or a digit."""
+    normalized: bool = False
+    """Whether it is looked for in the text after its normalisation."""
+
+    def pattern(self) -> str:
+        """Return the regular expression of its mark in a text."""
+        mark = re.escape(self.content)
+        if self.single_word:
+            mark = rf"(?<!\w){mark}(?!\w)"
+        before = r"\s*" if self.lstrip else ""
+        after = r"\s*" if self.rstrip else ""
+        return f"{before}{mark}{after}"
+
+
+@dataclass(frozen=True)
+class TokenFiles:
+    """What the files of a folder say of a tokenizer's special and added tokens."""
+
+    tokens: tuple[AddedToken, ...] = ()
+    """In the order in which those that the vocabulary lacks get ids."""
+    ids: Mapping[str, int] = field(default_factory=dict)
+    """The ids that files give some of them."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """The tokens that stand for padding and the like, by ``pad_id`` and so on."""
+    splits: bool = False
+    """Whether marks of special tokens in a text are text (``split_special_tokens``)."""
+    class_name: str = ""
+    """Of transformers, without ``Fast``; nothing where the files do not tell."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_token_files(folder: Path, in_file: Sequence[Mapping[str, Any]] = ()) -> TokenFiles:
+    """Read what ``tokenizer_config.json`` and the files beside it say, as transformers does.
+
+    ``in_file`` are the added tokens of a ``tokenizer.json``. Raises DataError where a file is
+    damaged.
+    """
+    settings = read_settings(folder)
+    ids: dict[str, int] = {}
+    tokens: dict[str, AddedToken] = {}
+    if _DECODER in settings:
+        source = f"{folder / CONFIG_NAME}: {_DECODER}"
+        for number, value in sorted(_object(settings[_DECODER], source).items(), key=_as_id):
+            token = _token(value, source)
+            tokens[token.content] = token
+            ids[token.content] = _id(number, token.content, source)
+    else:
+        path = folder / _SPECIAL
+        if path.is_file():
+            special = read_json_object(path, DataError)
+            _named(special, str(path))
+            settings = {**settings, **special}
+        path = folder / _ADDED
+        named = _named(settings, str(folder / CONFIG_NAME))
+        if path.is_file():
+            added = read_json_object(path, DataError)
+            for content, number in sorted(added.items(), key=lambda item: _as_id(item[::-1])):
+                is_special = content in named
+                tokens[content] = AddedToken(content, is_special, normalized=not is_special)
+                ids[content] = _id(number, content, str(path))
+        for value in in_file:
+            token = _token(value, "tokenizer.json: added_tokens")
+            tokens[token.content] = token
+    named = _named(settings, str(folder / CONFIG_NAME))
+    for content, token in named.items():
+        tokens.setdefault(content, token)
+    roles = {}
+    for key, role in _ROLES.items():
+        if settings.get(key) is not None:
+            roles[role] = _token(settings[key], f"{folder / CONFIG_NAME}: {key}").content
+    splits = settings.get("split_special_tokens", False)
+    if not isinstance(splits, bool):
+        raise DataError(f"{folder / CONFIG_NAME}: split_special_tokens must be true or false")
+    class_name = _class_name(folder, settings)
+    return TokenFiles(tuple(tokens.values()), ids, roles, splits, class_name, settings)
+
+
+def default_tokens(files: TokenFiles) -> list[str] | None:
+    """Return the special tokens that a class has where files name no others.
+
+    None for a class that takes those of its tokenizer's file.
+    """
+    defaults = _CLASSES.get(files.class_name)
+    if defaults is None:
+        return None
+    return [name for key, name in defaults.items() if key not in files.settings]
+
+
+class MarkedText:
+    """Texts split at the marks of tokens; the longest of those that begin at a place is taken."""
+
+    def __init__(self, tokens: Mapping[str, int], added: Sequence[AddedToken] = ()) -> None:
+        self.tokens = tokens
+        by_content = {token.content: token for token in added}
+        longest_first = sorted(tokens, key=len, reverse=True)
+        patterns = [by_content.get(name, AddedToken(name)).pattern() for name in longest_first]
+        self._pattern = re.compile(f"({'|'.join(patterns)})") if patterns else None
+
+    def split(self, text: str) -> list[str | int]:
+        """Return the parts of a text in order: texts between marks, and the ids of marks."""
+        if self._pattern is None:
+            return [text]
+        parts: list[str | int] = []
+        for number, part in enumerate(self._pattern.split(text)):
+            if number % 2:
+                known = self.tokens.get(part)
+                parts.append(self.tokens[part.strip()] if known is None else known)
+            elif part:
+                parts.append(part)
+        return parts
+
+
+def marks_pattern(names: Mapping[str, int]) -> re.Pattern[bytes] | None:
+    """Return the expression that finds names of special tokens in bytes; None without names."""
+    if not names:
+        return None
+    longest_first = sorted(names, key=len, reverse=True)
+    return re.compile(b"|".join(re.escape(name.encode()) for name in longest_first))
+
+
+def token_content(token: AddedToken) -> dict[str, Any]:
+    """Return a token as JSON; ``_token`` reads it."""
+    return asdict(token)
+
+
+def read_tokens(content: Any) -> tuple[AddedToken, ...]:
+    """Read a list of tokens of our own file. Raises DataError, without a path, where damaged."""
+    if not isinstance(content, list):
+        raise DataError("its added tokens are no list: it is damaged")
+    return tuple(_token(value, "its added tokens") for value in content)
+
+
+def _named(settings: Mapping[str, Any], source: str) -> dict[str, AddedToken]:
+    """Return the tokens that settings name by their part, and further special ones."""
+    found = {}
+    extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
+    named = [settings.get(key) for key in _NAMED]
+    others = [
+        value
+        for key, value in settings.items()
+        if key.endswith("_token") and key not in _NAMED and isinstance(value, str | dict)
+    ]
+    further = list(extra.values()) if isinstance(extra, dict) else extra
+    if not isinstance(further, list):
+        raise DataError(f"{source}: extra_special_tokens must be a list or an object")
+    for value in [*named, *others, *further]:
+        if value is not None:
+            token = _token(value, source)
+            found[token.content] = AddedToken(**{**asdict(token), "special": True})
+    return found
+
+
+def _token(value: Any, source: str) -> AddedToken:
+    if isinstance(value, str) and value:
+        return AddedToken(value)
+    if isinstance(value, Mapping):
+        content = value.get("content")
+        flags = {
+            name: value.get(name, name == "normalized" and not value.get("special"))
+            for name in ("special", "lstrip", "rstrip", "single_word", "normalized")
+        }
+        if isinstance(content, str) and content and all(type(x) is bool for x in flags.values()):
+            return AddedToken(content, **flags)
+    raise DataError(f"{source}: {str(value)[:60]!r} is no token: its text, or an object with it")
+
+
+def _object(value: Any, source: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise DataError(f"{source} must be an object of ids and tokens")
+    return value
+
+
+def _as_id(item: Sequence[Any]) -> int:
+    text = str(item[0])
+    return int(text) if text.isdecimal() and len(text) < 10 else -1
+
+
+def _id(number: Any, content: str, source: str) -> int:
+    id_ = -1 if isinstance(number, bool) else _as_id([number])
+    if id_ < 0:
+        raise DataError(f"{source}: the id of {content[:60]!r} is {str(number)[:60]!r}, no id")
+    return id_
+
+
+def _class_name(folder: Path, settings: Mapping[str, Any]) -> str:
+    named = settings.get("tokenizer_class")
+    config: Mapping[str, Any] = {}
+    path = folder / "config.json"
+    if not isinstance(named, str) and path.is_file():
+        config = read_json_object(path, DataError)
+        named = config.get("tokenizer_class")
+    if not isinstance(named, str):
+        named = _CLASS_OF.get(str(config.get("model_type")), "")
+    return named.removesuffix("Fast")
