@@ -49,6 +49,10 @@ class _Minutes(Typed):
     note: str | None = None
 
 
+class _Parameters(Typed):
+    total: Count
+
+
 class _Lengthening(Typed):
     at_step: Count
     from_steps: Count
@@ -66,7 +70,7 @@ class _Record(Typed):
     probes: dict[str, dict[str, Any]] = {}
     lengthened: list[_Lengthening] = []
     minutes: _Minutes | None = None
-    parameters: dict[str, Count | None] = {}
+    parameters: _Parameters | None = None
     date: str = ""
     processes: Count = 1
     seconds: Number

@@ -145,14 +145,14 @@ def _costs(record: Mapping[str, Any]) -> dict[str, str]:
     return {
         **scores,
         "best evaluation": f"step {valid['step']:,} of {record['step']:,}",
-        "parameters": f"{record['parameters']['total']:,}",
-        "FLOPs per token": format_quantity(record["flops_per_token"]),
+        "parameters": f"{(record.get('parameters') or {'total': 0})['total']:,}",
+        "FLOPs per token": format_quantity(record.get("flops_per_token")),
         "tokens": format_quantity(record["tokens"]),
         "tokens/s": format_quantity(record["tokens_per_s"]),
-        "memory": format_quantity(record["peak_memory_bytes"], "B"),
+        "memory": format_quantity(record.get("peak_memory_bytes"), "B"),
         "time": format_duration(record["seconds"]),
         "precision": str(record["precision"]),
-        "threads": str(record["threads"]),
+        "threads": str(record.get("threads")),
     }
 
 
