@@ -3,6 +3,9 @@
 import io
 import os
 import subprocess
+from collections import deque
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace as Having
 from unittest.mock import Mock
@@ -15,49 +18,33 @@ import torch
 from sublayer import cli
 from sublayer.commands.predict import file as predict_file
 from sublayer.config.recipe import Recipe
-from sublayer.data.corpora import albert_intrinsic, named, published, watched
-from sublayer.data.gpt1 import files
-from sublayer.data.sentencepiece import model_file, unigram_training
+from sublayer.data.corpora import named, published
+from sublayer.data.sentencepiece import unigram_training
 from sublayer.data.shards import workers
-from sublayer.data.text import records
-from sublayer.data.text.files import FileDocument, read_path
+from sublayer.data.text.files import FileDocument
 from sublayer.data.tokenizers.words import WordCache
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
-from sublayer.files.checkpoints import read_state
 from sublayer.files.parquet import python_value
-from sublayer.files.paths import expanded
-from sublayer.files.storage import check_name
 from sublayer.files.tensor_parts import StoredTensors
 from sublayer.interop.config_reader import Content
-from sublayer.interop.gpt1.released_arrays import read_piece
-from sublayer.interop.tensorflow import bundle_index, tensor_bundle
+from sublayer.interop.tensorflow import bundle_index
 from sublayer.objective.supervised import predicting
 from sublayer.runs import lengthening
-from sublayer.study.chain import baselines, keys
-from sublayer.study.chain.columns import primary_column
 from sublayer.study.cluster.place import ClusterPlace
-from sublayer.study.cluster.schedulers import ray_cluster
-from sublayer.study.execution import one_run, process, worker
-from sublayer.study.items.reading import read_study_items
-from sublayer.study.plan_file import read_plan
+from sublayer.study.execution import process, worker
 from sublayer.suite import evaluate as suite_evaluate
-from sublayer.suite.file import read_suite
 from sublayer.system import lock
-from sublayer.system.extras import extra_module
 from sublayer.system.streams import Stream
-from sublayer.tasks import fetching
-from sublayer.tasks.finding import entries
 from sublayer.tasks.predicting.writers import ParquetWriter
 from sublayer.tasks.records import Record
 from sublayer.tasks.submissions.folder import write_submission
-from sublayer.training.checkpoints import snapshots
-from sublayer.training.processes.part_files import write_parts
+from sublayer.training.checkpoints.snapshots import _headers
 
+AT, BELOW = "<file>", "<file>/a"
 INDEX = bundle_index.Index(Path("x.index"), 1, {})
 ENTRY = bundle_index.Entry(torch.float32, (1,), 0, 0, 4, 0, ())
 STAGE = Having(name="tasks")
 NOWHERE = ClusterPlace("ray", "127.0.0.1:1")
-WIDE = {"width": 3, "vocab_size": 5}
 C4 = named.CORPORA["c4"]
 
 
@@ -66,12 +53,6 @@ def failing(error):
         raise error
 
     return fails
-
-
-def closed():
-    stream = io.StringIO()
-    stream.close()
-    return Stream(stream, "it")
 
 
 def not_utf8(path):
@@ -99,72 +80,77 @@ def held(path, **options):
         pass
 
 
-def data(**fields):
-    return Recipe.model_validate({"data": fields})
+def recipe(**data):
+    return Recipe.model_validate({"data": data})
 
 
-# What is done with a file of some content, or none, and a part of the error.
+# A function, the content of a file or None, its arguments, of which AT is the file, and the error.
 ROWS = {
     DataError: [
-        ("passages", None, lambda at: [*albert_intrinsic._lines("a", b"{")], "not JSON"),
-        ("race", b"\x1f\x8b", lambda at: [*watched._race_passages(at)], "damaged archive"),
-        ("merges", b"\xff", lambda at: [*files._read_merges(at)], "merges, "),
-        ("model", None, lambda at: model_file.parse_model(b"\xff\xff"), "damaged"),
-        ("base64", None, lambda at: model_file.unpacked({"model": "?"}), "not base64"),
-        ("removed", b"text\n", removed, "cannot read"),
-        ("long name", None, lambda at: read_path("a" * 5000, at), "cannot read"),
-        ("nested", None, lambda at: records._object("[" * 10**5, at, 3), "line 3"),
-        ("parquet", None, not_utf8, "row 7: byte 0xff"),
-        ("surrogate", None, lambda at: check_name(Path("\udcff"), DataError), "is not UTF-8"),
-        ("text", None, lambda at: keys._identity(data(path=str(at)), STAGE), "stage tasks: "),
-        ("rows", None, lambda at: keys._files(data(tasks=["rte"], path=str(at)), STAGE), "stage"),
-        ("extra", None, lambda at: extra_module("no_such", "this"), "no_such"),
-        ("release", b"", lambda at: fetching._fetch(Having(files=()), at / "a" / "b"), "write"),
-        ("tasks", b"", entries, "cannot be read"),
-        ("columns", None, mixed, "several types"),
-        ("value", None, lambda at: Record(at, 3, {"b": 1}).value("a"), ":3 has no a"),
-        ("file", b"", lambda at: write_submission(at / "a", {}, [], has_archive=False), "written"),
+        ("data.corpora.albert_intrinsic._lines", None, ("a", b"{"), "not JSON"),
+        ("data.corpora.watched._race_passages", b"\x1f\x8b", (AT,), "damaged archive"),
+        ("data.gpt1.files._read_merges", b"\xff", (AT,), "file, "),
+        ("data.sentencepiece.model_file.parse_model", None, (b"\xff\xff",), "damaged"),
+        ("data.sentencepiece.model_file.unpacked", None, ({"model": "?"},), "not base64"),
+        ("data.text.files.read_path", None, ("a" * 5000, AT), "cannot read"),
+        ("data.text.records._object", None, ("[" * 10**5, AT, 3), "line 3"),
+        ("files.storage.check_name", None, (Path("\udcff"), DataError), "is not UTF-8"),
+        ("study.chain.keys._identity", None, (recipe(path="gone"), STAGE), "stage tasks: "),
+        ("study.chain.keys._files", None, (recipe(tasks=["rte"], path="gone"), STAGE), "stage"),
+        ("system.extras.extra_module", None, ("no_such", "this"), "no_such"),
+        ("tasks.fetching._fetch", b"", (Having(files=()), BELOW), "cannot write"),
+        ("tasks.finding.entries", b"", (AT,), "cannot be read"),
+        (removed, b"text\n", (AT,), "cannot read"),
+        (not_utf8, None, (AT,), "row 7: byte 0xff"),
+        (mixed, None, (AT,), "several types"),
+        (Record(Path("a"), 3, {"b": 1}).value, None, ("a",), "a:3 has no a"),
+        (partial(write_submission, has_archive=False), b"", (BELOW, {}, []), "written"),
     ],
     CheckpointError: [
-        ("state", None, read_state, "is missing"),
-        ("array", None, read_piece, "cannot read"),
-        ("index", None, bundle_index.read_index, "cannot be read"),
-        ("tail", None, bundle_index._tail, "cannot be read"),
-        ("key", None, lambda at: tensor_bundle._decode(INDEX, b"\xff"), "not UTF-8"),
-        ("shard", None, lambda at: tensor_bundle._file_bytes(INDEX, at), "promises"),
-        ("file", b"", lambda at: tensor_bundle._file_bytes(INDEX, at / "a"), "cannot be read"),
-        ("bytes", None, lambda at: tensor_bundle._read_bytes(at, ENTRY), "cannot be read"),
-        ("record", b"[]", lambda at: one_run._read(at, dict[str, float]), one_run._REMEDY),
-        ("items", None, read_study_items, "is missing"),
-        ("packed items", b"\xfd7zXZ\0 no items", read_study_items, "is damaged"),
-        ("tensors", None, lambda at: snapshots._headers(StoredTensors(at, at)), "cannot be read"),
-        ("settings", None, lambda at: Content("it", {}).resolve(WIDE), "it asks .* model.width"),
-        ("parts", b"", lambda at: write_parts({"a": torch.zeros(1)}, at / "a"), "cannot write"),
+        ("files.checkpoints.read_state", None, (AT,), "is missing"),
+        ("interop.gpt1.released_arrays.read_piece", None, (AT,), "cannot read"),
+        ("interop.tensorflow.bundle_index.read_index", None, (AT,), "cannot be read"),
+        ("interop.tensorflow.bundle_index._tail", None, (AT,), "cannot be read"),
+        ("interop.tensorflow.tensor_bundle._decode", None, (INDEX, b"\xff"), "not UTF-8"),
+        ("interop.tensorflow.tensor_bundle._file_bytes", None, (INDEX, AT), "promises"),
+        ("interop.tensorflow.tensor_bundle._file_bytes", b"", (INDEX, BELOW), "cannot be read"),
+        ("interop.tensorflow.tensor_bundle._read_bytes", None, (AT, ENTRY), "cannot be read"),
+        ("study.execution.one_run._read", b"[]", (AT, dict[str, float]), "damaged|object"),
+        ("study.items.reading.read_study_items", None, (AT,), "is missing"),
+        ("study.items.reading.read_study_items", b"\xfd7zXZ\0 no items", (AT,), "is damaged"),
+        ("training.processes.part_files.write_parts", b"", ({"a": torch.zeros(1)}, BELOW), "write"),
+        (lambda at: _headers(StoredTensors(at, at)), None, (AT,), "cannot be read"),
+        (Content("it", {}).resolve, None, ({"width": 3, "vocab_size": 5},), "it asks .* model.wid"),
     ],
     ConfigError: [
-        ("home", None, lambda at: expanded("~nobody-here/a"), "nobody-here"),
-        ("baselines", None, baselines._read, "scores them"),
-        ("cluster", None, lambda at: ray_cluster._check_there(NOWHERE), "nothing answers"),
-        ("column", None, lambda at: primary_column("s", [Having(name="accuracy")], "acc"), "is no"),
-        ("plan", None, read_plan, "holds no comparison"),
-        ("suite", b"speed = 3", read_suite, "suite .*suite: "),
-        ("probes", b'[[probes]]\nnames = ["no"]', read_suite, "suite .*probes: "),
-        ("no folder", b"", held, "is not a folder"),
+        ("files.paths.expanded", None, ("~nobody-here/a",), "nobody-here"),
+        ("study.chain.baselines._read", None, (AT,), "scores them"),
+        ("study.chain.columns.primary_column", None, ("s", [STAGE], "task"), "is no column"),
+        ("study.cluster.schedulers.ray_cluster._check_there", None, (NOWHERE,), "nothing answers"),
+        ("study.plan_file.read_plan", None, (AT,), "holds no comparison"),
+        ("suite.file.read_suite", b"speed = 3", (AT,), "suite .*file: "),
+        ("suite.file.read_suite", b'[[probes]]\nnames = ["no"]', (AT,), "suite .*file: "),
+        (held, b"", (AT,), "is not a folder"),
     ],
-    FileExistsError: [("waiting", b"", lambda at: held(at, waits_for="others"), "exists")],
-    io.UnsupportedOperation: [("stream", None, lambda at: closed().fileno(), "fileno")],
+    FileExistsError: [(partial(held, waits_for="others"), b"", (AT,), "exists")],
+    io.UnsupportedOperation: [(Stream(io.StringIO(), "it").fileno, None, (), "fileno")],
 }
 CASES = [(error, *row) for error, rows in ROWS.items() for row in rows]
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-@pytest.mark.parametrize("error, name, content, act, words", CASES)
-def test_what_fails_on_a_file(tmp_path, error, name, content, act, words):
-    path = tmp_path / name
+@pytest.mark.parametrize("error, act, content, arguments, words", CASES)
+def test_what_fails_on_a_file(tmp_path, error, act, content, arguments, words):
+    if isinstance(act, str):
+        module, _, name = act.rpartition(".")
+        act = getattr(import_module(f"sublayer.{module}"), name)
+    path = tmp_path / "file"
     if content is not None:
         path.write_bytes(content)
+    places = {AT: path, BELOW: path / "a"}
+    given = [places.get(each, each) if isinstance(each, str) else each for each in arguments]
     with pytest.raises(error, match=words):
-        act(path)
+        deque(act(*given) or ())
 
 
 def attended():
