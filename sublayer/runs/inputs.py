@@ -126,6 +126,11 @@ def check_inputs(
         kept = read_typed(folder / INPUTS, _Kept, CheckpointError)
     except FileNotFoundError:
         return _check_earlier(folder, recipe, data, way_on)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}: bring it back, or remove it, and only what the record and the checkpoint "
+            "know is compared"
+        ) from None
     if kept.format != FORMAT:
         raise ConfigError(
             f"{folder} was begun by a version of sublayer that trains by other rules (format "
