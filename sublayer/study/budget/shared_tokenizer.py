@@ -34,11 +34,16 @@ def share_tokenizer(
         own = data(recipe).tokenizer
         is_another = own.fingerprint != tokenizer.fingerprint
         if is_another and asked is not None and _asked(recipe) == asked:
-            path = keep_tokenizer(folder.absolute(), tokenizer)
+            path = keep_tokenizer(folder.absolute(), *kept_forms(tokenizer))
             loaded = vary(arm.loaded, {"data.tokenizer": str(path)}, origin=ORIGIN)
             arm = replace(arm, loaded=loaded)
         shared.append(arm)
     return tuple(shared)
+
+
+def kept_forms(tokenizer: Tokenizer) -> tuple[bytes, bytes]:
+    """Return the content of a tokenizer's file as it is kept now, and as it was."""
+    return tokenizer.serialize(is_kept=True), tokenizer.serialize()
 
 
 def _asked(recipe: Recipe) -> tuple[str | int | None, ...] | None:
@@ -62,10 +67,12 @@ def kept_tokenizers(folder: Path) -> set[Path]:
     return set(folder.glob(f"{_TOKENIZER}*.json"))
 
 
-def keep_tokenizer(folder: Path, tokenizer: Tokenizer) -> Path:
-    """Save a tokenizer in a folder, under the first name that is free or already holds it."""
-    content = tokenizer.serialize(is_kept=True)
-    known = (content, tokenizer.serialize())
+def keep_tokenizer(folder: Path, content: bytes, former: bytes = b"") -> Path:
+    """Save a tokenizer in a folder, under the first name that is free or already holds it.
+
+    ``former`` is its content as earlier versions kept it.
+    """
+    known = (content, former or content)
     number = 1
     while True:
         name = f"{_TOKENIZER}.json" if number == 1 else f"{_TOKENIZER}-{number}.json"

@@ -13,7 +13,7 @@ from sublayer.data.prepare import Data
 from sublayer.study.arms import arm_notes
 from sublayer.study.budget.budget import MatchedArm, match_budgets
 from sublayer.study.budget.match import Rule
-from sublayer.study.budget.shared_tokenizer import keep_tokenizer
+from sublayer.study.budget.shared_tokenizer import keep_tokenizer, kept_forms
 from sublayer.study.chain.asked import as_asked, check_options
 from sublayer.study.chain.baselines import score_baselines
 from sublayer.study.chain.checks import check_chain, check_disk, check_question, planned_recipes
@@ -205,7 +205,7 @@ def _recipes(
         name = arm.arm.name
         kind = arm.loaded.recipe.data.tokenizer
         if not study.chain.of(name).pretrains and kind in TOKENIZERS and kind != "bytes":
-            kept = keep_tokenizer(folder.absolute(), data[name].tokenizer)
+            kept = keep_tokenizer(folder.absolute(), *kept_forms(data[name].tokenizer))
             tokenizers[name] = str(kept)
     recipes = {arm.arm.name: arm.loaded for arm in arms}
     return StageRecipes(study.name, study.chain, recipes, tokenizers)
