@@ -635,12 +635,14 @@ def test_an_ensemble_scores_the_average_of_answers_of_equal_seeds(together, caps
     assert not list(out.glob("stages/early-*/*/checkpoints"))
 
 
-def test_arms_start_from_each_other_and_answer_together(place, tmp_path):
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_arms_start_from_each_other_and_answer_together(place, tmp_path, is_cut):
     out, shared = tmp_path / "out", {"model": {"share": "all", "n_layers": 1}}
     deeper = {"model": {"share": "all", "n_layers": 3}}
     arms = [{"name": "one", "set": shared, "published": {"speed": 1.0, "sst2": 80.0}}]
     arms.append({"name": "two", "start": "one", "set": deeper, "published": {"speed": 0.5}})
-    stages = [{"tasks": "sst2"}, {"name": "both", "ensemble": ["one: sst2", "two: sst2"]}]
+    first = {"tasks": "sst2", "set": {"data.context": 8 if is_cut else 48}}
+    stages = [first, {"name": "both", "ensemble": ["one: sst2", "two: sst2"]}]
     study = write_chain(tmp_path, stages=stages, arms=arms, averages={}, **ONCE)
     assert cli.main(words(study, "--out", str(out))) == 0
     starts = {}
@@ -655,6 +657,8 @@ def test_arms_start_from_each_other_and_answer_together(place, tmp_path):
     rows = {row["name"]: row["cells"] for row in listed if row["kind"] == "arm"}
     assert rows["one"]["both"] == rows["two"]["both"] and rows["one"]["speed"]["mean"] == 1.0
     assert rows["two"]["speed"]["mean"] > 0.0
+    # Of longer texts than the context it is said how many.
+    assert any(note.startswith("sst2: ") for note in read_results(out)["notes"]) == is_cut
 
 
 def test_an_ensemble_resumes_side_by_side_and_fails_with_a_member(together, tmp_path):

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from sublayer.config.recipe import Recipe
 from sublayer.data.cache import content_key
+from sublayer.data.tasks.split_notes import describe_cuts
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.errors import ConfigError
 from sublayer.files.storage import write_file
 from sublayer.files.typed import Number, read_typed
 from sublayer.objective.supervised.baselines import BaselineScores
+from sublayer.objective.supervised.batches import row_rule, supervised
 from sublayer.objective.supervised.scores import part_name
 from sublayer.objective.supervised.scoring import trained_examples
 from sublayer.study.chain.columns import Column, run_scores
@@ -22,14 +24,29 @@ from sublayer.tasks.metrics.score import Score
 _KEPT = "baselines"
 
 
-def score_baselines(folder: Path, recipes: Mapping[str, Recipe]) -> dict[str, str]:
+def score_baselines(
+    folder: Path, recipes: Mapping[str, Recipe]
+) -> tuple[dict[str, str], dict[str, str]]:
     """Score every baseline on the tasks of stages; return the names of files in a study's folder.
 
-    ``recipes`` has one of the recipes of each stage of tasks. What is kept there is not scored
-    again.
+    With them, by stage, what is cut of the rows that it trains on. ``recipes`` has one of the
+    recipes of each stage of tasks. What is kept there is not scored again.
     """
     shared = SharedData()
-    return {stage: _keep(folder, recipe, shared) for stage, recipe in recipes.items()}
+    files, cuts = {}, {}
+    for stage, recipe in recipes.items():
+        files[stage] = _keep(folder, recipe, shared)
+        split = of_tasks(shared.of(recipe).train)
+        rule = row_rule(
+            supervised(recipe),
+            split,
+            context=recipe.data.context,
+            kind=recipe.model.kind,
+            starts_with_pad=recipe.model.decoder_start == "pad",
+        )
+        if notes := describe_cuts(split, rule):
+            cuts[stage] = f"{stage}: {notes[0]}."
+    return files, cuts
 
 
 def read_baselines(

@@ -88,6 +88,8 @@ class Kept(Typed):
     trials were compared too."""
     baselines: dict[str, _FileName] = {}
     """The files of their scores, of each stage of tasks that they were scored on."""
+    cuts: dict[str, str] = {}
+    """What is cut of the rows of a stage of tasks, in words; of those alone of which any is."""
 
     @property
     def stage_keys(self) -> Keys:
@@ -191,7 +193,11 @@ def with_baselines_of(folder: Path, kept: Kept) -> Kept:
     if earlier is None or earlier.keys != kept.keys:
         return kept
     # What was tuned is chosen again by the runs that chose it.
-    same = {"baselines": earlier.baselines, "tuning_number": earlier.tuning_number}
+    same = {
+        "baselines": earlier.baselines,
+        "cuts": earlier.cuts,
+        "tuning_number": earlier.tuning_number,
+    }
     return kept.model_copy(update=same)
 
 

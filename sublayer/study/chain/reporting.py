@@ -63,6 +63,7 @@ def chain_results(
         is_unfinished=is_unfinished,
     )
     notes = [explain_nesting(kept.chain, kept.n_seeds), *study.caveats, *layer_notes]
+    notes += kept.cuts.values()
     notes += explain_stage_choices(runs, kept.trials, kept.tuning_number)
     notes += explain_collapses(results)
     notes += time_caveats(results)

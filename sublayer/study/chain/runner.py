@@ -156,8 +156,9 @@ def _results(
     read = _tasks_read(kept, runs)
     missing = {stage: recipe for stage, recipe in read.items() if stage not in kept.baselines}
     if missing:
-        baselines = {**kept.baselines, **score_baselines(folder.path, missing)}
-        kept = kept.model_copy(update={"baselines": baselines})
+        files, cuts = score_baselines(folder.path, missing)
+        found = {"baselines": {**kept.baselines, **files}, "cuts": {**kept.cuts, **cuts}}
+        kept = kept.model_copy(update=found)
         keep_chain(folder.path, kept)
     return chain_results(
         study,
