@@ -430,7 +430,11 @@ def readers_folder(workplace, monkeypatch):
     """A folder with the files that the pages speak of, and a cache of its own."""
     tmp_path, letters = workplace, workplace / "letters"
     letters.mkdir()
-    documents = write_stories(letters)
+    write_stories(letters)
+    for path in letters.iterdir():
+        sentences = map(str.capitalize, path.read_text().splitlines())
+        path.write_text("".join(f"{each}\n" for each in sentences))
+    documents = [path.read_text().splitlines() for path in sorted(letters.iterdir())]
     book = "\n\n".join("\n".join(document) for document in documents)
     (tmp_path / "book.txt").write_text(f"{book}\nIt was the end.\n")
     (tmp_path / "notes.txt").write_text(f"{book[: len(book) // 2]}\n")
