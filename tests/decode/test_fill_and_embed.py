@@ -41,7 +41,8 @@ def models(tmp_path_factory):
             (folder / "merges.txt").write_text("#version: 0.2\n")
             marks = dict.fromkeys(("unk_token", "bos_token", "eos_token"), "</s>")
             tokenizer = transformers.GPT2Tokenizer.from_pretrained(folder, **marks)
-            config = transformers.GPT2Config(17, 16, 12, 2, 3, bos_token_id=16, eos_token_id=16)
+            sizes = {"vocab_size": 17, "n_positions": 16, "n_embd": 12, "n_layer": 2, "n_head": 3}
+            config = transformers.GPT2Config(**sizes, bos_token_id=16, eos_token_id=16)
             model = transformers.GPT2LMHeadModel(config)
         with torch.no_grad():
             for parameter in model.parameters():
@@ -53,7 +54,7 @@ def models(tmp_path_factory):
     return found
 
 
-@given(TEXTS.filter(lambda words: "[MASK]" in words))
+@given(TEXTS.map(lambda words: [*words[:6], "[MASK]"][-7:]))
 @settings(max_examples=25, deadline=None)
 def test_fillings_have_the_probabilities_of_transformers(models, words):
     theirs, tokenizer, ours = models["bert"]
@@ -67,7 +68,7 @@ def test_fillings_have_the_probabilities_of_transformers(models, words):
         best = sorted(row[len(SPECIAL) :].tolist(), reverse=True)[:4]
         np.testing.assert_allclose([each.probability for each in fillings], best, rtol=1e-4)
         top = tokenizer.decode([len(SPECIAL) + int(row[len(SPECIAL) :].argmax())])
-        assert fillings[0].text == top.removeprefix("##")
+        assert fillings[0].text.removeprefix("##") == top.removeprefix("##")
         assert "[MASK]" not in fillings[0].completed
 
 
