@@ -430,7 +430,7 @@ def small(here):
 @pytest.mark.parametrize("words, message", [
     ("data.context=3", "data.context = 3 has no room for texts between their marks"),
     ("data.select=dev data.path=odd", "no training part of SST-2: leave it out"),
-    ("data.path=odd", "has no column .sentence"),
+    ("data.path=odd", "has no column 'sentence'"),
 ])  # fmt: skip
 def test_tasks_that_cannot_be_trained_are_refused(small, sublayer, words, message):
     code, _, err = sublayer("train", "small.toml", *words.split(), "--out", "run")
