@@ -195,7 +195,9 @@ class Division:
 
     def _divided(self, share: float, at_most: int, usable: Bools) -> Bools:
         identity = self._files.identity(self._source)
-        key = content_key("divided", identity, share, at_most, np.flatnonzero(~usable).tolist())
+        key = content_key(
+            "divided", identity, share, at_most, len(usable), np.flatnonzero(~usable).tolist()
+        )
 
         def compute() -> Kept:
             is_out = np.zeros(len(usable), dtype=np.uint8)
