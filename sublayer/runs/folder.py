@@ -257,9 +257,7 @@ class RunFolder:
     def _is_occupied(self) -> bool:
         if not self.path.is_dir():
             return False
-        # A run that was killed while it began may have left its inputs.
-        others = (path.name for path in self.path.iterdir() if path.name != INPUTS)
-        return any(not name.startswith(".") for name in others)
+        return any(not path.name.startswith(".") for path in self.path.iterdir())
 
     def _compare(self, table: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         fields = before.keys() | now.keys()

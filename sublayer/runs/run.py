@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -220,7 +221,7 @@ def _open_session(
             resolved = folder.recipe()
             for note in check_inputs(folder.path, given, resolved, data, pretrained):
                 shown.warn(note)
-            if not (folder.path / INPUTS).is_file():
+            if not os.path.lexists(folder.path / INPUTS):
                 keep_inputs(folder.path, resolved, list_inputs(given, data, pretrained))
 
     place.world.by_first(prepare_first, long="the text is prepared")
@@ -239,8 +240,9 @@ def _open_session(
         known = data
 
         def begin() -> None:
-            keep_inputs(folder.path, found.recipe, list_inputs(given, known, pretrained))
+            inputs = list_inputs(given, known, pretrained)
             folder.write_recipe(found.recipe, derived)
+            keep_inputs(folder.path, found.recipe, inputs)
 
         place.world.by_first(begin)
     else:

@@ -153,7 +153,8 @@ def test_signals_while_a_run_is_set_up_trained_and_saved(tmp_path, event, there,
     done = ran(stopped_at([(event, there)], row, *TRAIN), tmp_path)
     assert done.returncode == 130 and "Traceback" not in done.stderr, done.stderr
     assert done.stderr.splitlines()[-1].startswith("interrupted")
-    again = ran([sys.executable, "-m", "sublayer", *TRAIN, "--resume"], tmp_path)
+    resumed = ["--resume"] if (tmp_path / "run").exists() else []  # else nothing has begun
+    again = ran([sys.executable, "-m", "sublayer", *TRAIN, *resumed], tmp_path)
     assert again.returncode == 0 and (tmp_path / "run" / "record.json").is_file(), again.stderr
 
 
