@@ -34,7 +34,7 @@ KINDS = {
 def place(tmp_path_factory, own_cache):
     """A folder with the runs ``dec``, ``lstm``, ``enc`` and ``t5``, ``text.txt`` and ``glue``."""
     folder = tmp_path_factory.mktemp("suite")
-    said = "the {} films of year {} were {}".format
+    said = "The {} films of year {} were {}.".format
     lines = [said(n, n % 7, "fine" if n % 3 else "dull") for n in range(300)]
     (folder / "text.txt").write_text("\n".join(lines))
     (folder / "other.txt").write_text("\n".join(lines[:60]))
