@@ -183,7 +183,10 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         return loaded
 
 
-_CAME_LATER = (("data", "keep_accents"), ("data", "score_on"), ("objective", "bleu_tokenizer"))
+_CAME_LATER = (
+    *(("data", "keep_accents"), ("data", "score_on"), ("data", "special_tokens")),
+    *(("objective", "bleu_tokenizer"), ("train", "patience")),
+)
 """Fields without which, where they are unset, the runs of a stage are found as before them."""
 
 
