@@ -34,7 +34,8 @@ FORMS += [f".{{}}.partial-{os.getpid()}", f".{{}}-{os.getpid()}"]
 
 
 def variant(name, number):
-    return FORMS[number].format(name) if number < len(FORMS) else temporary_path(Path(name)).name
+    is_form = number < len(FORMS) or not Path(name).name
+    return FORMS[number % len(FORMS)].format(name) if is_form else temporary_path(Path(name)).name
 
 
 LINKS = {"link": "elsewhere.txt", "dangling": "nowhere", "link to folder": "."}

@@ -26,6 +26,8 @@ from sublayer.files.typed import Count, Number, Typed, read_typed
 MANIFEST = "manifest.json"
 STATE = "state.json"
 _NAME = re.compile(r"step-([0-9]{8,18})")
+_PARTS = {"model", "training", "training.safetensors", STATE, MANIFEST}
+"""What stands in a checkpoint."""
 _CHUNK_BYTES = 1 << 20
 
 
@@ -83,6 +85,19 @@ def new_checkpoint(root: Path, step: int) -> Iterator[Path]:
             manifest[name] = {"bytes": size, "sha256": _sha256(path)}
         text = json.dumps(manifest, indent=1)
         (partial / MANIFEST).write_text(text)
+
+
+def remove_partial_checkpoints(root: Path) -> None:
+    """Remove what killed processes left of checkpoints under ``root``, in which nobody writes now.
+
+    A folder that holds anything else, or nothing, is left alone.
+    """
+    for path in root.glob(".step-*.partial"):
+        if path.is_symlink() or not path.is_dir():
+            continue
+        names = {each.name for each in path.iterdir()}
+        if names and names <= _PARTS:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def verify_checkpoint(path: Path) -> None:

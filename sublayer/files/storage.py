@@ -153,17 +153,14 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise
 
 
-def remove_abandoned(folder: Path, *, older_s: float = _ABANDONED_S) -> None:
-    """Remove temporary files and folders that killed processes left more than a day ago.
-
-    Where nobody else writes, those of any age: ``older_s`` = 0.
-    """
+def remove_abandoned(folder: Path) -> None:
+    """Remove temporary files and folders that killed processes left more than a day ago."""
     for path in folder.glob(".*.partial"):
         if not _TEMPORARY.fullmatch(path.name):
             continue
         with suppress(OSError):  # somebody else has removed it, or it is not ours to remove
             age_s = time.time() - path.lstat().st_mtime
-            if older_s and age_s <= older_s:
+            if age_s <= _ABANDONED_S:
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)

@@ -17,12 +17,11 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.config.train import LENGTHS
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.files.checkpoints import checkpoint_path, set_aside
+from sublayer.files.checkpoints import checkpoint_path, remove_partial_checkpoints, set_aside
 from sublayer.files.saved_record import RECORD, read_record
 from sublayer.files.storage import (
     check_name,
     new_folder,
-    remove_abandoned,
     temporary_path,
     write_file,
 )
@@ -113,15 +112,13 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """Hold the folder against every other process that would train in it.
 
-        What a killed process was writing into it is removed; a folder that was made for a run that
-        then wrote nothing is taken away again. Raises
-        ConfigError if another process holds it, and if the path is not a folder or has a name that
-        is not text.
+        Checkpoints that a killed process was writing are removed; a folder that was made for a run
+        that then wrote nothing is taken away again. Raises ConfigError if another process holds it,
+        and if the path is not a folder or has a name that is not text.
         """
         check_name(self.path, ConfigError)
         with held(self.path):
-            for folder in (self.path, self.path / _CHECKPOINTS):
-                remove_abandoned(folder, older_s=0.0)
+            remove_partial_checkpoints(self.path / _CHECKPOINTS)
             yield
 
     def check_free(self) -> None:
