@@ -14,7 +14,7 @@ from sublayer.model.build import build
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.objective.supervised.readout import answer_logits, text_states
 from sublayer.tasks.spec import TaskSpec
-from tests.interop.folders import with_random_vectors
+from tests.interop.exported import with_random_vectors
 
 TRAINING = [
     b"a film that the cat would not sit through; the dog ran from it, over the mat and the field.",

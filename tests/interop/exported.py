@@ -1,5 +1,7 @@
 """A small model of every kind that is exported as a class of transformers."""
 
+import torch
+
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.tasks.task import Task
@@ -56,3 +58,12 @@ def resolved(fields, vocab_size=VOCAB_SIZE):
 
 def config_of(name, **changes):
     return resolved({**EXPORTED[name][1], **changes})
+
+
+@torch.no_grad()
+def with_random_vectors(model, std=0.1):
+    """Add noise to biases and norms, which are built as zeros and ones; give the model."""
+    generator = torch.Generator().manual_seed(2)
+    for each in (parameter for parameter in model.parameters() if parameter.dim() == 1):
+        each.add_(torch.empty_like(each).normal_(std=std, generator=generator))
+    return model.eval()

@@ -43,12 +43,3 @@ def opened(folder):
 
 def close(found, expected, atol=1e-9):
     torch.testing.assert_close(found, expected, rtol=0, atol=atol)
-
-
-@torch.no_grad()
-def with_random_vectors(model, std=0.1):
-    """Add noise to biases and norms, which are built as zeros and ones; give the model."""
-    generator = torch.Generator().manual_seed(2)
-    for each in (parameter for parameter in model.parameters() if parameter.dim() == 1):
-        each.add_(torch.empty_like(each).normal_(std=std, generator=generator))
-    return model.eval()
