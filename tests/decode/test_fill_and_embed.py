@@ -14,43 +14,33 @@ from sublayer.decode.beam_settings import BeamSettings
 from sublayer.errors import ConfigError
 from sublayer.evaluation.vectors import describe_unread, embed_texts
 from sublayer.interop.huggingface.exchange import import_huggingface
+from tests.interop.tiny import tiny
 
 transformers = pytest.importorskip("transformers")
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = ["the", "cat", "##s", "sat", "on", "mat", ".", ",", "un", "##able"]
-SIZES = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
-SIZES |= {"intermediate_size": 10, "max_position_embeddings": 16}
 TEXTS = st.lists(st.sampled_from([*WORDS[:2], "cats", "sat", ".", "[MASK]", "dog"]), max_size=14)
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """A BERT and a GPT-2 of transformers with their tokenizers, and both imported."""
-    found = {}
-    for name in ("bert", "gpt2"):
-        folder = tmp_path_factory.mktemp(name)
-        torch.manual_seed(3)
+    found, ends = {}, {"bos_token_id": 16, "eos_token_id": 16}
+    for name, fields in (("bert", {"vocab_size": 15}), ("gpt2", {"vocab_size": 17, **ends})):
+        original = tiny(name, dtype=torch.float32, **fields)
+        folder = original.save(tmp_path_factory.mktemp(name))
         if name == "bert":
             (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]))
             tokenizer = transformers.BertTokenizer.from_pretrained(folder)
-            config = transformers.BertConfig(vocab_size=len(tokenizer), **SIZES)
-            model = transformers.BertForMaskedLM(config)
         else:
             letters = {letter: n for n, letter in enumerate("thecasonmd.,ublĠ")} | {"</s>": 16}
             (folder / "vocab.json").write_text(json.dumps(letters))
             (folder / "merges.txt").write_text("#version: 0.2\n")
             marks = dict.fromkeys(("unk_token", "bos_token", "eos_token"), "</s>")
             tokenizer = transformers.GPT2Tokenizer.from_pretrained(folder, **marks)
-            sizes = {"vocab_size": 17, "n_positions": 16, "n_embd": 12, "n_layer": 2, "n_head": 3}
-            config = transformers.GPT2Config(**sizes, bos_token_id=16, eos_token_id=16)
-            model = transformers.GPT2LMHeadModel(config)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.normal_(std=0.3)
-        model.eval().save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         import_huggingface(folder, folder / "imported")
-        found[name] = model, tokenizer, load(folder / "imported")
+        found[name] = original.model(), tokenizer, load(folder / "imported")
     return found
 
 
@@ -61,7 +51,7 @@ def test_fillings_have_the_probabilities_of_transformers(models, words):
     text = " ".join(words)
     encoded = tokenizer(text, return_tensors="pt")
     with torch.no_grad():
-        logits = theirs(**encoded).logits[encoded.input_ids == tokenizer.mask_token_id]
+        logits = theirs(**encoded).prediction_logits[encoded.input_ids == tokenizer.mask_token_id]
     masks = ours.fill(text, 4)
     assert len(masks) == len(logits) == words.count("[MASK]")
     for fillings, row in zip(masks, logits.double().softmax(-1), strict=True):

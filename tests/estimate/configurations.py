@@ -35,13 +35,12 @@ BERT = {**ENCODER, "norm_order": "post", "embedding_norm": True, "pooler": "tanh
 BERT |= {"sentence_classes": 2}
 ALBERT = {**BERT, "d_embed": 32, "embedding_projection": "sum", "share": "all"}
 ENCODERS = [
-    {**ALBERT, "dropout": 0.0, "norm": "rms", "head_activation": "relu"},
-    BERT,
+    {**ALBERT, "dropout": 0.0, "norm": "rms", "head_activation": "relu"}, BERT,
     {**BERT, "d_embed": 64, "ffn": "relu", "head_bias": True, "head_activation": "gelu"},
     {**ENCODER, "segments": "second", "sentence_classes": 1, "positions": "sinusoidal"},
     {"kind": "encoder", "embedding_norm": True, "tie_embeddings": False, "ffn": "swiglu"},
     {**ENCODER, "norm": "rms", "head_activation": "swish", "project_embeddings": "always"},
-]
+]  # fmt: skip
 TRANSLATION = {"objective.kind": "translation", "objective.label_smoothing": 0.1}
 TRANSLATION |= {"data.corpus": "iwslt14", "data.source_language": "de"}
 TRANSLATION |= {"data.target_language": "en", "data.tokenizer": "word-bpe"}
@@ -50,12 +49,11 @@ T5 = {"kind": "encoder-decoder", "n_layers": 3, "positions": "relative", "norm":
 T5 |= {"bias": False, "ffn": "relu", "init": "t5", "attention_scale": "none"}
 T5 |= {"output_scale": "sqrt", "dropout_ffn": 0.1, "dropout_final": 0.1}
 TRANSLATORS = [
-    {**TRANSLATOR, "dropout": 0.1, "ffn": "relu"},
-    {**T5, "dropout": 0.1},
+    {**TRANSLATOR, "dropout": 0.1, "ffn": "relu"}, {**T5, "dropout": 0.1},
     {**TRANSLATOR, "block": "macaron", "dropout_attention": 0.2, "dropout_ffn": 0.1},
     {**TRANSLATOR, "ffn": "swiglu", "share": "all", "d_embed": 32, "positions": "rotary"},
     {**TRANSLATOR, "norm_order": "post", "n_decoder_layers": 2, "tie_embeddings": False},
-]
+]  # fmt: skip
 ANSWERER = {**ENCODER, "head": "none", "norm_order": "post"}
 TEXT = {"format": "text", "target_length": 16}
 TRAVERSAL, LABELS = {"format": "traversal"}, {"head": "none", "label_outputs": 3}
@@ -134,10 +132,6 @@ def build_objective(step):
         task = {"joint": "squad2", "independent": "squad", "none": "mnli"}[step.config.span_head]
         model.task = TaskSpec((TASKS[task],), step.objective.format, step.context)
     return family_of(step.objective).build(model, step.objective, 0)
-
-
-def make_batch(step):
-    return make_batches(step, SEQUENCES).batch(0)
 
 
 def make_batches(step, n_sequences):

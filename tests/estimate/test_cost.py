@@ -1,6 +1,7 @@
 """Parameters and operations, by hand and published; refusals; memory and traffic of processes."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -21,8 +22,7 @@ from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.config.resolved import resolved_recipe
 from sublayer.errors import ConfigError
 from sublayer.estimate import capacity
-from sublayer.estimate.capacity import allocating, check_memory, format_bytes
-from sublayer.estimate.cluster.devices import DEVICES, check_device
+from sublayer.estimate.capacity import allocating, check_memory
 from sublayer.estimate.cluster.group import Group, Units, units_of
 from sublayer.estimate.cluster.memory import process_memory, tree_sums
 from sublayer.estimate.cluster.time import step_seconds
@@ -40,25 +40,15 @@ from sublayer.model.build import build, compose
 from sublayer.model.context.cache import Cache
 from sublayer.model.layers.block import FUNCTIONS
 from tests.breadth import rows
-from tests.estimate.configurations import (
-    CONTEXT,
-    ENCODERS,
-    MODELS,
-    TASK_MODELS,
-    Uneven,
-    build_objective,
-    make_batch,
-    make_task_pass,
-    resolved,
-)
+from tests.estimate import configurations as given
+from tests.estimate.configurations import CONTEXT, build_objective, make_task_pass, resolved
 
 BUILT = [
-    *ENCODERS,
-    *MODELS,
+    *given.ENCODERS, *given.MODELS,
     {"block": ("ffn:glu*0.5", "attention", "attention*2", "ffn"), "norm_affine": False},
     {"n_layers": 6, "share": "all", "share_groups": 2, "share_inner": 3, "d_embed": 5},
     {"share": "attention", "share_groups": 5, "n_layers": 5, "positions": "relative"},
-]
+]  # fmt: skip
 ENTRIES = parse_block(("attention", "cross", "ffn:relu", "ffn:swiglu"), default_ffn="relu")
 ALBERT = {"embedding_projection": "sum", "head": "transform", "kind": "encoder", "d_embed": 7}
 TINY = {"n_layers": 1, "d_model": 2, "n_heads": 1, "d_ff": 3, "vocab_size": 5, "context": 4}
@@ -89,8 +79,7 @@ def test_the_built_model_has_the_parameters_that_are_counted(fields):
     assert count_parameters(config) == Parameters(*sizes)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("entry", ENTRIES, ids=str)
+@pytest.mark.parametrize(("entry", "bias"), list(product(ENTRIES, (True, False))), ids=str)
 def test_a_sublayer_has_the_parameters_that_are_counted(entry, bias):
     config = resolved(d_model=10, n_heads=2, d_head=3, d_ff=7, bias=bias)
     with torch.device("meta"):
@@ -179,27 +168,26 @@ def test_flops_of_an_encoder_decoder_are_of_both_lengths(fields):
     # Scores and weighted values over the half of its tokens that no query of the decoder sees.
     unseen = 3 * 2 * config.n_decoder_layers * 2 * config.d_head * n_written**2
     counted = counter.get_total_flops() / n_rows - unseen
-    estimated = flops_per_token(config, n_read, Uneven(n_read=n_read, n_written=n_written))
+    estimated = flops_per_token(config, n_read, given.Uneven(n_read=n_read, n_written=n_written))
     # Rounded to a whole number for a token.
     assert n_read * estimated == pytest.approx(counted, abs=n_read / 2)
 
 
-@pytest.mark.parametrize("name", rows(TASK_MODELS, 5))
+@pytest.mark.parametrize("name", rows(given.TASK_MODELS, 5))
 def test_flops_of_a_step_on_a_task_are_those_of_its_loss(name):
     step = make_task_pass(name, "float32")
-    config = step.config
-    objective, batch = build_objective(step).train(), make_batch(step)
+    objective = build_objective(step).train()
+    batch = given.make_batches(step, step.sequences).batch(0)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         sum(objective(batch).values(), torch.zeros(())).backward()
+    config, unseen = step.config, 0
     estimated = step.sequences * CONTEXT * flops_per_token(config, CONTEXT, step.objective)
     # Scores of keys that a decoder does not see are computed in full here.
-    unseen = 0
-    for stack in stacks(config):
-        if stack.is_causal:
-            length = stack_length(stack, step.lengths)
-            # One query that reads a text sees all of its keys.
-            n_layers = stack.n_layers - (n_read_states(config, step.objective, length) == 1)
-            unseen += 3 * n_layers * 2 * config.d_model * length**2 * step.sequences
+    for stack in (each for each in stacks(config) if each.is_causal):
+        length = stack_length(stack, step.lengths)
+        # One query that reads a text sees all of its keys.
+        n_layers = stack.n_layers - (n_read_states(config, step.objective, length) == 1)
+        unseen += 3 * n_layers * 2 * config.d_model * length**2 * step.sequences
     assert counter.get_total_flops() == pytest.approx(estimated + unseen, rel=5e-3)
 
 
@@ -232,14 +220,6 @@ def test_parameters_and_flops_of_an_lstm_are_those_worked_out_by_hand():
 def has_memory(monkeypatch):
     """Give the machine another size."""
     return lambda size: monkeypatch.setattr(capacity, "total_memory", lambda: size)
-
-
-@pytest.mark.parametrize("size, text", [
-    (0, "0 B"), (1023, "1.02e+03 B"), (1536, "1.5 KiB"), ((1 << 70) - 1, "1.02e+03 EiB"),
-    (1 << 70, "1,024 EiB"),
-])  # fmt: skip
-def test_a_size_has_three_figures_and_the_unit_that_suits_it(size, text):
-    assert format_bytes(size) == text
 
 
 def test_more_than_the_machine_has_is_refused_with_both_sizes(has_memory):
@@ -413,18 +393,6 @@ def test_sending_beside_computing_hides_the_shorter_of_both(rate, sending, in_tu
     found = step_seconds(6e12, 10**9, operations_per_s=2e12, bytes_per_s=rate)
     expected = (3.0, sending, max(3.0, sending or 0.0), in_turn)
     assert (found.computing, found.sending, found.overlapped, found.in_turn) == expected
-
-
-def test_devices_have_the_figures_of_their_datasheets():
-    h100 = DEVICES["h100"]
-    assert (h100.memory_bytes, h100.memory_bytes_per_s) == (80_000_000_000, 3.35e12)
-    # 1,979 teraflops with sparsity: half of it for dense matrices. 900 GB/s in both directions.
-    assert 2 * h100.peak("bfloat16") == pytest.approx(1979e12, rel=1e-3)
-    assert h100.peak("float32") == pytest.approx(67e12, rel=2e-3)
-    assert 2 * h100.link_bytes_per_s == 900e9
-    check_device("cpu")
-    with pytest.raises(ConfigError, match="did you mean h200"):
-        check_device("h20")
 
 
 def test_a_frozen_embedding_is_one_matrix():

@@ -1,7 +1,6 @@
-"""Changes by blocks, paths of tokens, their plots, and splittings of known flows and of layers."""
+"""Changes by blocks, paths of tokens, labels, and splittings of known flows and of layers."""
 
 import math
-import xml.etree.ElementTree as ElementTree
 from contextlib import nullcontext
 from dataclasses import astuple
 from itertools import combinations, product
@@ -19,14 +18,12 @@ from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.inspection.figure import draw_layers
 from sublayer.inspection.label_places import Box, raise_labels
 from sublayer.inspection.layer_change import QUANTITIES, LayerChange, Spread, flat, mean_changes
 from sublayer.inspection.layer_flows import check_flows
 from sublayer.inspection.layer_splitting import measure_splitting
 from sublayer.inspection.layers import compare_states, measure_layers
 from sublayer.inspection.paths import follow_tokens, measure_motions, measure_spread
-from sublayer.inspection.paths_figure import Panel, draw_paths
 from sublayer.inspection.plane import fit_plane
 from sublayer.inspection.sample import Sample, spread_rows, spread_windows
 from sublayer.inspection.splitting import leading_term, local_errors, predicted_term
@@ -45,7 +42,6 @@ def model_of(**fields):
 
 
 def padded(tokens, side):
-    """Put three tokens of padding on one side of rows."""
     fill = torch.full((len(tokens), 3), 16)
     parts = ((tokens, tokens >= 0), (fill, fill < 0))[:: 1 if side == "right" else -1]
     return Sample(*(torch.cat(both, dim=1) for both in zip(*parts, strict=True)))
@@ -308,55 +304,6 @@ def test_states_on_a_known_plane_are_found_there():
     assert math.isnan(plane.share_within(0.0 * moves))
 
 
-def test_states_on_a_line_or_a_point_have_no_second_component():
-    states = torch.tensor([[1.0], [2.0], [6.0]], dtype=torch.float64)
-    plane = fit_plane(states)
-    assert plane.shares == pytest.approx((1.0, 0.0))
-    expected = torch.tensor([[-2.0, 0.0], [-1.0, 0.0], [3.0, 0.0]], dtype=torch.float64)
-    torch.testing.assert_close(plane.coordinates(states), expected, rtol=0, atol=1e-14)
-    point = torch.ones(4, 3, dtype=torch.float64)
-    assert all(map(math.isnan, fit_plane(point).shares))
-    assert fit_plane(point).coordinates(point).tolist() == [[0.0, 0.0]] * 4
-
-
-SVG = "{http://www.w3.org/2000/svg}"
-COORDINATES = [[[i + j, i * j] for j in range(4)] for i in range(3)]
-LABELS, KINDS = ["$x^2$", "<a&b>", "中", "_"], ["attention", "norm"]
-PANEL = Panel("a run", "decoder", LABELS, KINDS, (0.625, 0.25), COORDINATES)
-
-
-def changes(n_layers, beyond=0):
-    spreads = [Spread(1.5, (1.0, 1.5, 1.75))] * 5
-    layers = range(1, n_layers + beyond + 1)
-    return [LayerChange(layer, *spreads, is_beyond=layer > n_layers) for layer in layers]
-
-
-def texts(svg):
-    return ["".join(each.itertext()) for each in ElementTree.fromstring(svg).iter(f"{SVG}text")]
-
-
-def lines(svg):
-    return [path.get("d", "") for path in ElementTree.fromstring(svg).iter(f"{SVG}path")]
-
-
-def test_runs_are_named_as_they_are_and_blocks_beyond_are_another_line():
-    names = ["_plain", "$x^2$", "<a&b>", "…" + "x" * 67 + "/end"]
-    runs = {name: changes(24, beyond=17) for name in [*names[:3], "y" + "x" * 99 + "/end"]}
-    drawn = draw_layers(runs)
-    assert texts(drawn)[-4:] == names
-    # Of 24 places and, from the last of them, of 18, in each of two panels.
-    counts = [line.count("L") for line in lines(drawn)]
-    assert counts.count(23) == counts.count(17) == 2 * len(runs)
-
-
-def test_a_leg_of_a_kind_is_drawn_for_each_token_and_named():
-    drawn = draw_paths([PANEL])
-    named = {"second: 25%", "decoder, first component: 62% of the variance"}
-    assert {*PANEL.tokens, "a run", "the norm behind a sub-layer", *named} <= set(texts(drawn))
-    # In one line a move and a leg for each of four tokens, once for each kind.
-    assert len([line for line in lines(drawn) if line.count("M") == line.count("L") == 4]) == 2
-
-
 def test_free_labels_stay_and_covered_ones_stand_above_all_in_their_way():
     low, same, right, high = Box(0, 0, 4, 2), Box(1, 1, 5, 3), Box(6, 0, 9, 2), Box(0, 9, 4, 11)
     assert raise_labels([high, same, right, low], gap=0.5) == [0.0, 1.5, 0.0, 0.0]
@@ -380,14 +327,13 @@ POST = {"norm_order": "post", "norm_affine": False}
 
 
 def model_of_splitting(**fields):
-    given = {"n_layers": 3, "d_model": 16, "n_heads": 2, "init": "normal", "init_std": 0.2}
-    config = ModelConfig.model_validate({**given, **POST, **fields})
-    return build(resolve_model(config, vocab_size=23, context=12), seed=2).double().eval()
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": None, "init": "normal", "init_std": 0.2}
+    return model_of(**{**sizes, **POST, **fields})
 
 
 def sample(seed, *lengths):
     n, generator = max(lengths), torch.Generator().manual_seed(seed)
-    tokens = torch.randint(0, 23, (3, n), generator=generator)
+    tokens = torch.randint(0, 17, (3, n), generator=generator)
     return Sample(tokens, torch.arange(n) < torch.tensor(lengths)[:, None])
 
 
@@ -489,12 +435,6 @@ def test_exact_flows_have_the_order_of_the_theorem(splitting, order):
     steps = [2.0**-k for k in ((2, 3, 4) if order == 5 else (4, 5, 6, 7))]
     errors = local_errors(problem, splitting, "exact", steps)
     assert errors.slopes[-1] == pytest.approx(order, abs=0.2)
-
-
-def test_coarse_parts_lower_the_order():
-    for substeps, order in (("Euler", 2), ("midpoint", 3)):
-        errors = local_errors(linear_problem(seed=1), "Strang (Macaron)", substeps)
-        assert errors.slopes[-1] == pytest.approx(order, abs=0.1)
 
 
 def test_the_leading_terms_are_those_worked_out_by_hand():

@@ -338,19 +338,16 @@ def test_files_of_special_tokens_that_are_damaged_are_refused(tmp_path, file, co
     check_refused(folder, "ids" if "299" in content else f"{file}.json", DataError)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "gpt2 for labels", "openai-gpt for labels"])
 @pytest.mark.parametrize("pad_id", [None, 0, 5])
-def test_the_padding_of_a_decoder_survives(tmp_path, pad_id):
-    for name in ("gpt2 for labels", "openai-gpt for labels"):
-        folder = model_of(name).save(tmp_path / name, pad_token_id=pad_id)
-        import_huggingface(folder, tmp_path / f"{name} here")
-        export_huggingface(load(tmp_path / f"{name} here"), tmp_path / f"{name} back")
-        assert read_json(tmp_path / f"{name} back" / "config.json")["pad_token_id"] == pad_id
-    folder = wide("gpt2").save(tmp_path / "tokens", pad_token_id=pad_id)
-    trained("bpe").save(str(folder / "tokenizer.json"))
+def test_the_padding_of_a_decoder_survives(tmp_path, name, pad_id):
+    folder = wide(name).save(tmp_path / "theirs", pad_token_id=pad_id)
+    if name == "gpt2":
+        trained("bpe").save(str(folder / "tokenizer.json"))
     said = import_huggingface(folder, tmp_path / "here").get("ignored", "")
     export_huggingface(load(tmp_path / "here"), tmp_path / "back")
     kept = read_json(tmp_path / "back" / "config.json").get("pad_token_id")
-    assert kept == pad_id or (pad_id == 5 and "pad_token_id = 5" in said)
+    assert kept == pad_id or (name == "gpt2" and pad_id == 5 and "pad_token_id = 5" in said)
 
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe", "wordpiece"])

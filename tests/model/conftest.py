@@ -14,15 +14,6 @@ def make_config(**fields):
     return resolve_model(ModelConfig(**{**sizes, **fields}), vocab_size=VOCAB_SIZE, context=MAX_LEN)
 
 
-def make_model(config, *, seed=0, std=0.4):
-    model = compose(config).double().eval()
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0.0, std, generator=generator)
-    return model
-
-
 def close(actual, expected, atol=1e-12):
     torch.testing.assert_close(actual, expected, rtol=0, atol=atol)
 
@@ -36,5 +27,9 @@ def check_gradients(own, expected, inputs, atol=1e-12):
 
 
 def random_model(**fields):
-    """Build a float64 decoder from fields: 17 tokens, 13 positions, all weights N(0, 0.4)."""
-    return make_model(make_config(**fields))
+    """Build a float64 model from fields: 17 tokens, 13 positions, all weights N(0, 0.4)."""
+    model, generator = compose(make_config(**fields)).double().eval(), torch.Generator()
+    generator.manual_seed(0)
+    for parameter in model.parameters():
+        parameter.data.normal_(0.0, 0.4, generator=generator)
+    return model

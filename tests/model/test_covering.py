@@ -285,10 +285,8 @@ def encoder_loss_of(model, tokens):
     if model.sentence_head is None:
         # No matter what a vector of the text is for.
         return loss + model.pool(hidden[:, 0]).square().mean()
-    return (
-        loss
-        + (model.sentence_logits(hidden[:, 0])[:, -1] - torch.tensor([0, 1, 0])).square().mean()
-    )
+    judged = model.sentence_logits(hidden[:, 0])[:, -1]
+    return loss + (judged - torch.tensor([0, 1, 0])).square().mean()
 
 
 def token_loss_of(model, hidden, targets):

@@ -8,14 +8,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from sublayer.config.architecture.block import Entry
-from sublayer.config.architecture.feedforward import ACTIVATIONS, FFNS, Ffn
+from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.architecture.stacks import slot, stacks
-from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
-from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
-from sublayer.interop.huggingface.exchange import export_huggingface
 from sublayer.model.build import build
 from sublayer.model.context.context import Context
 from sublayer.model.context.keys import Keys, StepKeys
@@ -23,7 +20,7 @@ from sublayer.model.context.layout import Layout
 from sublayer.model.kernels import activation, attention, attention_blocks, attention_cpu
 from sublayer.model.kernels import cross_entropy as losses
 from sublayer.model.kernels import swish as swish_kernel
-from sublayer.model.kernels.activation import FUNCTIONS, tanh_gelu
+from sublayer.model.kernels.activation import tanh_gelu
 from sublayer.model.kernels.attention import attend
 from sublayer.model.kernels.dropout import add_branch, dropout, random_lanes
 from sublayer.model.kernels.swish import swish
@@ -31,7 +28,6 @@ from sublayer.model.layers.block import Sublayer
 from sublayer.model.layers.feedforward import FeedForward
 from sublayer.model.layers.norm import RMSNorm, build_norm
 from sublayer.model.roles import parameter_roles
-from tests.choices import allow_choices
 
 from .conftest import check_gradients, close, make_config, random_model
 
@@ -141,32 +137,10 @@ def test_learned_slopes_are_counted_and_not_decayed(fields, n):
     betas = [name for name in parameters if name.endswith(".beta")]
     assert [parameters[name].item() for name in betas] == [1.0] * n
     assert {roles[name] for name in betas} == {"vector"}
-    constant = config.model_copy(update={"swish_beta": 1.0})
+    plain, tokens = build(config.model_copy(update={"swish_beta": 1.0}), seed=0), torch.arange(8)
     built = sum(parameter.numel() for parameter in parameters.values())
-    assert count_parameters(config).total == built == count_parameters(constant).total + n
-    tokens = torch.arange(8)[None]
-    plain = build(constant, seed=0)(tokens).logits
-    torch.testing.assert_close(model(tokens).logits, plain)
-
-
-def test_a_ninth_network_is_a_row_and_a_function(tmp_path, monkeypatch):
-    """Squared ReLU (So et al. 2021)."""
-    name, known = "squared-relu", tuple(FFNS)
-    monkeypatch.setitem(FFNS, name, Ffn(name, is_gated=False))
-    monkeypatch.setitem(ACTIVATIONS, name, "input")
-    monkeypatch.setitem(FUNCTIONS, name, lambda x: torch.relu(x).square())
-    allow_choices("ffn", *known, name)
-    try:
-        block = (f"ffn:{name}*0.5", "attention")
-        assert load_recipe("gpt", {"model.block": list(block)}).recipe.model.block == block
-        config = ModelConfig(n_layers=1, d_model=6, n_heads=2, ffn=name)
-    finally:
-        allow_choices("ffn", *known)
-    model = build(resolve_model(config, vocab_size=9, context=8), seed=0).eval()
-    assert count_parameters(model.config).total == sum(each.numel() for each in model.parameters())
-    assert make_network(name)(torch.tensor([[[3.0]]]), CONTEXT).item() == 9.0
-    with pytest.raises(ConfigError, match=rf"model\.ffn = {name}"):
-        export_huggingface(model, tmp_path / "exported")
+    assert count_parameters(config).total == built == count_parameters(plain.config).total + n
+    torch.testing.assert_close(model(tokens[None]).logits, plain(tokens[None]).logits)
 
 
 @pytest.mark.parametrize("share, groups, inner, attention, ffn", [
@@ -307,10 +281,8 @@ def test_attention_is_a_softmax(monkeypatch, kernel, n_biases, n_queries, n_keys
     check_gradients(own, expected, inputs)
 
 
-@pytest.mark.parametrize(
-    ("n_biases", "is_padded", "p"), [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)]
-)
-def test_attention_gradients_are_finite_differences(monkeypatch, n_biases, is_padded, p):
+@pytest.mark.parametrize("n, is_padded, p", [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)])
+def test_attention_gradients_are_finite_differences(monkeypatch, n, is_padded, p):
     monkeypatch.setattr(attention_blocks, "BLOCK_ROWS", 2)
     mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
     keys = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask).keys
@@ -319,7 +291,7 @@ def test_attention_gradients_are_finite_differences(monkeypatch, n_biases, is_pa
         torch.manual_seed(1)
         return attend(q, k, v, keys, bias, scale=0.7, p_dropout=p)
 
-    assert torch.autograd.gradcheck(attended, attention_inputs(n_biases, 4, 4), fast_mode=True)
+    assert torch.autograd.gradcheck(attended, attention_inputs(n, 4, 4), fast_mode=True)
 
 
 def test_dropped_attention_weights_are_zero_and_the_rest_are_scaled():

@@ -62,9 +62,7 @@ def assert_std(values, std):
     assert abs(values.mean().item()) < 5 * std / math.sqrt(values.numel())
 
 
-@pytest.mark.parametrize(
-    "fields", [{"init": "scaled", "norm": "rms"}, {"init": "kaiming"}, LEARNED], ids=str
-)
+@pytest.mark.parametrize("fields", [{"norm": "rms"}, {"init": "kaiming"}, LEARNED], ids=str)
 def test_every_parameter_is_set_gains_at_one_and_offsets_at_zero(fields):
     config = config_of(**{"tie_embeddings": False, "head_bias": True, "ffn": "swiglu", **fields})
     model = compose(config)
@@ -245,14 +243,13 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == [stale]
 
 
-def change_tensors(path, change):
-    tensors = load_file(path)
-    change(tensors)
-    save_file(tensors, path)
-
-
 def weights(change):
-    return lambda folder: change_tensors(folder / WEIGHTS_NAME, change)
+    def damage(folder):
+        tensors = load_file(folder / WEIGHTS_NAME)
+        change(tensors)
+        save_file(tensors, folder / WEIGHTS_NAME)
+
+    return damage
 
 
 def config(content):
@@ -313,30 +310,25 @@ def test_a_config_of_more_blocks_than_the_file_has_tensors_builds_nothing(saved,
         load_weights(saved[0])
 
 
-@pytest.mark.parametrize(
-    ("dtype", "is_read"), [(torch.bfloat16, True), (torch.float8_e5m2, False)], ids=str
-)
-def test_weights_of_another_format_are_converted_or_refused(tmp_path, caplog, dtype, is_read):
+def test_weights_of_another_format_are_converted_or_refused(tmp_path, caplog):
     model, name = random_model().float(), "final_norm.weight"
     save_model(tmp_path / "model", model, {})
-    path = tmp_path / "model" / WEIGHTS_NAME
-    change_tensors(path, lambda held: held.update({name: held[name].to(dtype)}))
-    if not is_read:
-        with pytest.raises(CheckpointError, match=rf"has {name} as \w+: weights are floating"):
-            load(tmp_path / "model")
-        return
+    weights(lambda held: held.update({name: held[name].bfloat16()}))(tmp_path / "model")
     with caplog.at_level(logging.WARNING):
         loaded = load(tmp_path / "model")
-    assert f"1 of {str(dtype).removeprefix('torch.')} became float32" in caplog.text
+    assert "1 of bfloat16 became float32" in caplog.text
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
     torch.testing.assert_close(loaded(TOKENS).logits, model(TOKENS).logits, rtol=0.02, atol=0.02)
+    weights(lambda held: held.update({name: held[name].to(torch.float8_e5m2)}))(tmp_path / "model")
+    with pytest.raises(CheckpointError, match=rf"has {name} as \w+: weights are floating"):
+        load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("is_in_parts", [False, True])
 def test_a_copy_has_all_weights_in_one_file(tmp_path, is_in_parts, monkeypatch):
     original, copied = tmp_path / "original", tmp_path / "copied"
-    original.mkdir()
-    copied.mkdir()
+    for each in (original, copied):
+        each.mkdir()
     (original / "config.json").write_text("{}")
     if is_in_parts:
         write_part(original, 1, wide=(WIDE[:1], [0, 0]), tall=(TALL, [0, 0]))

@@ -7,28 +7,24 @@ from itertools import pairwise
 import pytest
 import torch
 
-from sublayer.config.architecture.positions import POSITIONS, PositionScheme
+from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.architecture.stacks import stacks
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
-from sublayer.model.build import build
 from sublayer.model.context.layout import Layout
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.kernels import attention
 from sublayer.model.positions.alibi import slopes
-from sublayer.model.positions.base import Positions, distances
 from sublayer.model.positions.build import build_positions, position_class
-from sublayer.model.positions.learned_table import PositionTable
 from sublayer.model.positions.relative import RelativePositions, bucket_starts
 from sublayer.model.positions.rotation import rotation
 from sublayer.model.positions.sinusoidal import sinusoids
-from tests.choices import allow_choices
 
-from .conftest import check_gradients
+from .conftest import VOCAB_SIZE, check_gradients, random_model
 
-VOCAB_SIZE, N_TOKENS, FARTHEST = 13, 11, 3
+N_TOKENS = 11
 SMALL = {"relative": {"relative_buckets": 8, "relative_distance": 7}}
 """So few buckets that distances share them, on either side."""
 TWO_SIDED = (0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91)
@@ -37,10 +33,7 @@ CAUSAL = (*range(16), 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99
 
 
 def make_model(scheme, kind="decoder", **fields):
-    sizes = {"n_layers": 2, "d_model": 12, "n_heads": 3, "init": "normal", "init_std": 0.5}
-    given = {**sizes, **SMALL.get(scheme, {}), **fields}
-    config = ModelConfig(kind=kind, positions=scheme, **given)
-    return build(resolve_model(config, vocab_size=VOCAB_SIZE, context=N_TOKENS), seed=3).double()
+    return random_model(kind=kind, positions=scheme, d_model=12, **SMALL.get(scheme, {}), **fields)
 
 
 def make_positions(scheme, kind="decoder", context=5, **fields):
@@ -185,31 +178,6 @@ def test_the_relative_bias_by_hand():
     assert positions.score_bias(at[None], at[None], torch.float64).tolist() == expected
 
 
-class ClippedDistance(Positions):
-    """Add to scores a learned number for each head and distance, those beyond a limit as at it."""
-
-    def __init__(self, config, shape):
-        super().__init__(config, shape)
-        self.table = PositionTable(2 * FARTHEST + 1, config.n_heads)
-
-    def score_bias(self, queries, keys, dtype):
-        numbers = distances(queries, keys).clamp(-FARTHEST, FARTHEST) + FARTHEST
-        return self.table.vectors(numbers).permute(0, 3, 1, 2).to(dtype)
-
-
-@pytest.fixture(autouse=True)
-def clipped(monkeypatch):
-    """A scheme of this module alone, beside the program's."""
-    known = tuple(POSITIONS)
-    n_parameters = lambda model, n_layers, width: (2 * FARTHEST + 1) * model.n_heads  # noqa: E731
-    rules = {"in_attention": "bias", "n_parameters": n_parameters}
-    row = PositionScheme(f"{__name__}:ClippedDistance", **rules)
-    monkeypatch.setitem(POSITIONS, "clipped", row)
-    allow_choices("positions", *known, "clipped")
-    yield
-    allow_choices("positions", *known)
-
-
 def attend_plainly(q, k, v, keys, bias=None, *, scale, **_):
     """Attend by a softmax that autograd differentiates."""
     scores = scale * q @ k.mT + (0.0 if bias is None else bias)
@@ -223,7 +191,7 @@ def attend_plainly(q, k, v, keys, bias=None, *, scale, **_):
 
 @pytest.mark.parametrize("scheme, kind, kernel, is_padded", [
     ("relative", "encoder-decoder", "eager", True), ("relative", "decoder", "recomputed", False),
-    ("alibi", "decoder", "eager", True), ("clipped", "encoder", "recomputed", True),
+    ("alibi", "decoder", "eager", True), ("relative", "encoder", "recomputed", True),
     ("rotary", "decoder", "fused", True),
 ])  # fmt: skip
 def test_gradients_are_those_of_a_plain_softmax(monkeypatch, scheme, kernel, kind, is_padded):
@@ -254,12 +222,3 @@ def test_gradients_are_those_of_a_plain_softmax(monkeypatch, scheme, kernel, kin
     assert n_parameters == count_parameters(model.config).total
     # Schemes of attention have no end.
     assert logits_of(model, draw_tokens(1, 30)).shape == (1, 30, VOCAB_SIZE)
-
-
-def test_attention_to_a_memory_has_no_bias_and_no_table():
-    fields = {"decoder_block": ("cross", "ffn"), "block": ("ffn", "attention")}
-    model = make_model("relative", "encoder-decoder", **fields)
-    assert not model.positions.biases_scores and model.source.positions.biases_scores
-    n_parameters = sum(each.numel() for each in model.parameters())
-    assert n_parameters == count_parameters(model.config).total
-    assert not [name for name, _ in model.named_parameters() if name.startswith("positions")]

@@ -7,15 +7,12 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 from sublayer.config.architecture.heads import HEADS, HeadRow
-from sublayer.config.model import ModelConfig
 from sublayer.config.objectives.causal import CausalObjective
-from sublayer.config.resolve_model import resolve_model
 from sublayer.data.batches import Batch
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.loading import load
-from sublayer.model.build import build
 from sublayer.model.context.cache import Cache
 from sublayer.model.context.layout import Layout
 from sublayer.model.layers.linear import Linear
@@ -46,7 +43,6 @@ N_TOKENS = 11
 
 
 def seen(layout, row=0):
-    """Each query's keys: x where it may attend."""
     return ["".join(".x"[int(allowed)] for allowed in query) for query in layout.mask[row, 0]]
 
 
@@ -165,16 +161,10 @@ def test_dropout_acts_in_training_only_and_repeats_under_a_seed(place):
     assert not torch.allclose(first, plain(tokens).logits)
 
 
-def make_translator(**fields):
-    given = {"n_layers": 2, "d_model": 16, "n_heads": 4, "init_std": 0.4, **fields}
-    config = ModelConfig(kind="encoder-decoder", **given)
-    resolved = resolve_model(config, vocab_size=VOCAB_SIZE, context=20)
-    return build(resolved, seed=5).double().eval()
-
-
 @pytest.mark.parametrize("fields", [SHARED, BLOCK], ids=str)
 def test_a_target_sees_all_of_its_source_and_nothing_of_its_future(fields):
-    model, source, target = make_translator(**fields), draw_tokens(1, 8, 1), draw_tokens(1, 6, 2)
+    model = random_model(kind="encoder-decoder", **fields)
+    source, target = draw_tokens(1, 8, 1), draw_tokens(1, 6, 2)
     logits = model(source, target=target).logits
     logits.square().sum().backward()
     assert all(each.grad is not None and bool(each.grad.any()) for each in model.parameters())
@@ -186,14 +176,6 @@ def test_a_target_sees_all_of_its_source_and_nothing_of_its_future(fields):
         other = source.clone()
         other[:, place] = (other[:, place] + 1) % VOCAB_SIZE
         assert (model(other, target=target).logits - logits).abs().amax((0, 2)).min() > 0.0
-
-
-@torch.no_grad()
-def test_several_rows_read_one_row_of_a_memory():
-    model, source, target = make_translator(), draw_tokens(2, 5, 1), draw_tokens(6, 4, 2)
-    cache = Cache(model.config, 6, 4, torch.float64)
-    together = model.decode(target, model.encode(source), cache)
-    close(together, model(source.repeat_interleave(3, 0), target=target).logits)
 
 
 @pytest.mark.parametrize("is_tied, d_embed, head_bias, head", [
