@@ -1,7 +1,10 @@
-"""Layers of settings, recipes of files and runs, and the runs that they start from."""
+"""Fields and presets; layers of settings, recipes of files and runs, and their starts."""
 
 import json
 import math
+import shutil
+from contextlib import suppress
+from itertools import product
 from operator import attrgetter
 from pathlib import Path
 
@@ -9,21 +12,215 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.data import DataConfig
-from sublayer.config.fields.applicability import is_idle
-from sublayer.config.fields.catalog import HEADINGS, TABLES
+from sublayer.config.epochs import default_epochs
+from sublayer.config.fields.applicability import USES, is_idle, uses
+from sublayer.config.fields.catalog import HEADINGS, TABLES, is_union, keys
+from sublayer.config.fields.listing import field_rows, json_schema
+from sublayer.config.fields.renames import RENAMED
+from sublayer.config.fields.use import value_of
 from sublayer.config.layering.dropped import settle
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.layering.run_recipe import dump_recipe, read_recipe, read_run_recipe
 from sublayer.config.layering.settings import Layer, merge
-from sublayer.config.layering.sources import find_source, read_layers, shipped_recipes
+from sublayer.config.layering.sources import FILE_ONLY, find_source, read_layers, shipped_recipes
 from sublayer.config.layering.start_folder import read_start
+from sublayer.config.objectives.supervised import KINDS
+from sublayer.config.optimizers.kinds import OPTIMIZERS
+from sublayer.config.presets import load_preset, preset_names
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
+from sublayer.model.model_folder import load_weights
+from sublayer.study.definition import load_study
+from sublayer.tasks.registry import TASKS
 from tests.breadth import rows
+
+PURE = (
+    *("_std", "base", "beta", "betas", "decay", "eps", "exponent", "first_position", "loss", "lr"),
+    *("momentum", "norm", "penalty", "power", "ratio", "seed", "threshold", "weight"),
+)
+
+
+def test_every_field_is_listed_once_with_type_and_description():
+    listed = field_rows()
+    names = [".".join(filter(None, (each.table, each.name))) for each in listed]
+    assert names == [*HEADINGS, *keys()]
+    assert all(each.description and each.type and each.default for each in listed)
+    assert {each.table for each in field_rows("optimizer")} == {"optimizer"}
+    assert {name for each in listed for name in each.set_by} == set(shipped_recipes())
+    names = {row.name for row in field_rows() if "number" in row.type and not row.unit}
+    assert [name for name in names if not name.endswith(PURE)] == []
+    assert [end for end in PURE if not any(name.endswith(end) for name in names)] == []
+
+
+def test_the_schema_describes_every_table_and_is_json():
+    schema = json.loads(json.dumps(json_schema()))
+    assert set(schema["properties"]) == {*FILE_ONLY, *HEADINGS, *TABLES}
+    assert schema["additionalProperties"] is False
+    model = schema["$defs"]["ModelConfig"]
+    assert model["additionalProperties"] is False
+    assert model["properties"]["ffn"]["enum"] == list(FFNS)
+    assert "Unit: features." in model["properties"]["d_ff"]["description"]
+    optimizer = schema["properties"]["optimizer"]
+    assert "discriminator" not in optimizer and len(optimizer["anyOf"]) == len(OPTIMIZERS)
+    assert "required" not in schema["$defs"]["SgdConfig"]
+
+
+NAMED_FFNS = 'model.block=["ffn:relu*0.5", "attention", "ffn:swiglu*0.5"]'
+
+
+@pytest.mark.parametrize("idle, others", [
+    ("model.gelu=exact", [NAMED_FFNS]), ("model.ffn=relu", [NAMED_FFNS]),
+    ("model.norm=rms", ["model.kind=lstm"]), ("train.compile=true", ["model.kind=lstm"]),
+    ("data.vocab_size=300", ["data.tokenizer=tokenizer.json"]),
+    ("optimizer.decay_vectors=true", ["optimizer.weight_decay=0"]),
+    ("data.text_field=body", ["data.documents=blank-line", "data.path=a.txt"]),
+    ("data.split=80/10/10", ["data.valid_path=v", "data.test_path=t"]),
+])  # fmt: skip
+def test_a_field_without_effect_is_refused_by_name(idle, others):
+    load_recipe("gpt", others)
+    with pytest.raises(ConfigError) as error:
+        load_recipe("gpt", [idle, *others])
+    message = str(error.value)
+    assert message.startswith(idle.partition("=")[0] + " = ") and " has no effect" in message
+    assert len(others) != 1 or others[0].partition("=")[0] in message
+
+
+@pytest.mark.parametrize("overrides", [
+    'model.gelu=exact model.block=["ffn:relu","attention","ffn:gelu"]',
+    'model.ffn=relu model.block=["ffn:gelu","attention","ffn"]',
+    "model.kind=lstm model.head=transform model.ffn=swish model.swish_beta=2",
+    'data.split=80/10/10 data.corpus=["enwik8","python"]',
+    "data.split=80/10/10 data.corpus=enwik8 data.path=x",
+    "data.text_field=body data.documents=json data.path=a.jsonl",
+    "data.text_field=body data.path=hub:owner/name",
+])  # fmt: skip
+def test_a_field_with_effect_is_accepted(overrides):
+    load_recipe("gpt", overrides.split())
+
+
+def test_every_rule_is_about_fields_that_exist():
+    deciders = {decider for key in keys() for use in uses(key) for decider in use.deciders}
+    assert deciders and deciders | set(USES) <= set(keys())
+    of_any_kind = {decider for decider in deciders if not is_union(decider.partition(".")[0])}
+    assert all(value_of(decider, Recipe()) is not ... for decider in of_any_kind)
+
+
+OLD_RUNS = Path(__file__).resolve().parents[1] / "golden" / "old" / "ba7f49d"
+
+
+def test_old_names_are_read_in_what_was_derived_and_in_folders_of_models(tmp_path, monkeypatch):
+    monkeypatch.setitem(RENAMED, "model.width", "model.d_ff")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('derived = ["model.width"]\n[model]\nwidth = 24\nd_model = 8\n')
+    assert load_recipe(tmp_path).recipe.model.d_ff is None and read_recipe(recipe).model.d_ff == 24
+    shutil.copytree(OLD_RUNS / "causal" / "finished" / "model", tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    file.write_text(file.read_text().replace('"d_ff"', '"width"'))
+    assert load_weights(tmp_path / "model")[0].d_ff == 16
+
+
+def test_the_new_name_is_given_in_one_line(tmp_path):
+    words, file = "mask_most is now called objective.max_predictions", tmp_path / "mine.toml"
+    file.write_text('extends = "gpt"\n[objective]\nmask_most = 2\n')
+    text = 'derived = []\n[objective]\nkind = "masked"\nmask_most = 3\nmax_predictions = 4\n'
+    (tmp_path / "recipe.toml").write_text(text)
+    for said, read in (
+        (f"^objective.{words}: write that$", lambda: load_recipe("gpt", ["objective.mask_most=2"])),
+        (rf"{words}: write that \(recipe {file}\)$", lambda: load_recipe(file)),
+        (words, lambda: load_study("bert-base", vary_texts=["objective.mask_most=10,20"])),
+        (words, lambda: load_recipe(tmp_path)),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            read()
+
+
+MODELS = {"pair": {"model.pooler": "tanh"}, "text": {"model.decoder_start": "pad"}}
+N_TASKS = {
+    ("albert", "pair"): 14, ("macaron", "pair"): 8, ("electra", "pair"): 12,
+    ("gpt1", "traversal"): len(TASKS) - 2, ("t5", "text"): len(TASKS) - 7,
+    ("default", "pair"): len(TASKS), ("default", "traversal"): len(TASKS) - 2,
+    ("default", "text"): len(TASKS),
+}  # fmt: skip
+
+"""How many tasks each has figures for; a traversal answers none of spans."""
+
+
+def presets_of(name, format_):
+    found = {}
+    for task in TASKS:
+        if format_ != "traversal" or TASKS[task].kind != "span":
+            with suppress(ConfigError):
+                found[task] = load_preset(name, format_, [task], has_start=False)
+    return found
+
+
+@pytest.mark.parametrize(("name", "format_"), N_TASKS)
+def test_every_figure_is_a_setting_that_has_an_effect_and_a_source(name, format_):
+    presets = presets_of(name, format_)
+    assert len(presets) == N_TASKS[name, format_]
+    for task, preset in presets.items():
+        settings = {"model.kind": KINDS[format_][0], "objective.kind": "supervised"}
+        settings |= {"objective.format": format_, "data.tasks": task, "data.path": "files"}
+        loaded = load_recipe("gpt", {**settings, **MODELS.get(format_, {}), **preset.settings})
+        for figure in preset.figures:
+            assert loaded.origins[figure.key] == "command line"
+            assert len(figure.source) > 10 and figure.source in preset.sources
+
+
+def test_a_preset_has_figures_for_no_other_format():
+    others = {*product(preset_names(), KINDS)} - N_TASKS.keys()
+    assert len(others) == 3 * 6 - len(N_TASKS) and not any(presets_of(*each) for each in others)
+
+
+ALBERT = {"optimizer.lr": 3e-5, "train.batch_sequences": 32, "model.dropout": 0.1}
+ALBERT |= {"train.steps": 800, "optimizer.warmup_steps": 200, "data.context": 512}
+GPT1 = {"optimizer.lr": 6.25e-5, "objective.language_weight": 0.5, "train.epochs": 3}
+
+
+@pytest.mark.parametrize("name, format_, tasks, figures", [
+    ("albert", "pair", "rte", ALBERT),
+    ("albert", "pair", "squad", {"optimizer.lr": 5e-5, "train.steps": 3649, "data.context": 384,
+                                 "model.dropout": 0}),
+    ("macaron", "pair", "qqp", {"objective.logistic": True, "objective.orders": "random"}),
+    ("electra", "pair", "stsb", {"train.epochs": 10, "optimizer.layer_decay": 0.8}),
+    ("gpt1", "traversal", "snli", GPT1),
+    ("t5", "text", "copa", {"init.freeze": "embeddings", "objective.target_length": 62}),
+    ("t5", "text", "sst2 cb", {"objective.target_length": 114}),
+])  # fmt: skip
+def test_figures_are_the_published_ones(name, format_, tasks, figures):
+    settings = load_preset(name, format_, tasks.split()).settings
+    assert {key: settings[key] for key in figures} == figures
+
+
+def test_figures_are_within_what_the_model_has():
+    preset = load_preset("albert", "pair", ["rte"], positions=128)
+    (figure,) = [each for each in preset.figures if each.key == "data.context"]
+    assert figure.value == 128 and figure.source.startswith("512 in ")
+    assert load_preset("albert", "pair", ["rte"], positions=2048).settings["data.context"] == 512
+    assert "init.freeze" not in load_preset("t5", "text", ["rte"], has_start=False).settings
+
+
+@pytest.mark.parametrize("name, tasks, message", [
+    ("gpt1", "rte", "is for objective.format = traversal .* give albert or default"),
+    ("albert", "boolq", "no figures for boolq, only for cola, .* --preset default"),
+    ("macaron", "sst2 cola", "macaron has no figures for a mixture"),
+])  # fmt: skip
+def test_a_preset_for_other_tasks_is_refused(name, tasks, message):
+    with pytest.raises(ConfigError, match=message):
+        load_preset(name, "pair", tasks.split())
+
+
+def test_fewer_examples_have_more_epochs_and_never_more_steps():
+    # 5,000 examples, CB; 24,000, about RTE; 200,000, about QNLI.
+    sizes = (250, 2_400, 8_000, 100_000, 400_000)
+    assert [default_epochs(n) for n in sizes] == [20.0, 10.0, 3.0, 2.0, 1.0]
+    totals = [round(n * default_epochs(n)) for n in range(1, 500_000, 997)]
+    assert totals == sorted(totals)
 
 
 @pytest.mark.parametrize("text, value", [
@@ -64,8 +261,7 @@ def merged(*layers):
 
 @pytest.mark.parametrize("earlier, later", [
     ("train.minutes", "train.steps"), ("train.tokens", "train.epochs"),
-    ("optimizer.warmup_share", "optimizer.warmup_steps"),
-    ("data.vocab_size", "data.merges"),
+    ("optimizer.warmup_share", "optimizer.warmup_steps"), ("data.vocab_size", "data.merges"),
 ])  # fmt: skip
 def test_a_later_exclusive_field_drops_the_earlier_one(earlier, later):
     assert merged({earlier: 1, "train.seed": 2}, {later: 1}) == {"train.seed": 2, later: 1}
@@ -118,8 +314,7 @@ CHOICES = {
     "optimizer.warmup": ["albert", "gpt1", "constant"],
     "optimizer.weight_decay": [0.0, 0.2], "optimizer.decay_vectors": [True],
 }  # fmt: skip
-DRAWN_CHOICES = {key: st.sampled_from(values) for key, values in CHOICES.items()}
-SETTINGS = st.fixed_dictionaries({}, optional=DRAWN_CHOICES)
+SETTINGS = st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in CHOICES.items()})
 
 
 @given(SETTINGS, SETTINGS)
@@ -132,7 +327,6 @@ def test_a_setting_that_a_later_layer_makes_idle_is_dropped_with_a_note(earlier,
     try:
         settled = settle([base, over])
     except ConfigError as error:
-        # What is refused was set by the later layer itself.
         key = str(error).partition(" = ")[0]
         assert key in later
         return
@@ -171,14 +365,12 @@ def test_recipes_are_found_by_name_file_and_run(tmp_path):
 def test_extended_recipes_come_base_first(tmp_path):
     base = 'extends = "gpt"\ntitle = "Base"\nsource = "A book"\n[model]\nn_layers = 2\nd_ff = 8'
     write(tmp_path / "base.toml", base)
-    top = 'extends = "base.toml"\ntitle = "Top"\n[model]\nd_ff = 16'
-    path = write(tmp_path / "top.toml", top)
+    path = write(tmp_path / "top.toml", 'extends = "base.toml"\ntitle = "Top"\n[model]\nd_ff = 16')
     origins = [layer.origin for layer in read_layers(find_source(path))]
     assert origins == ["recipe gpt", "recipe base.toml", f"recipe {path}"]
     loaded = load_recipe(path)
     assert (loaded.recipe.model.n_layers, loaded.recipe.model.d_ff) == (2, 16)
     assert [loaded.origins[f"model.{name}"] for name in ("n_layers", "d_ff")] == origins[1:]
-    # Headings are not those of what it extends.
     assert (loaded.recipe.title, loaded.recipe.source) == ("Top", "")
 
 
@@ -198,7 +390,6 @@ def test_a_malformed_recipe_is_refused_by_file(tmp_path, text, says):
 def test_paths_are_made_absolute_and_names_of_data_sets_and_urls_are_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hub, url = "hub:owner/name:config@train", "https://owner.org/a.txt"
-    # Corpora that are scored are no paths of texts.
     scored = {"valid_path": "squad-dev", "test_path": "albert-intrinsic"}
     found = absolute_paths(Recipe(data=DataConfig(path=("a/../b.txt", hub, url), **scored))).data
     assert found.path == (str(tmp_path / "b.txt"), hub, url)
@@ -214,19 +405,16 @@ def test_paths_are_made_absolute_and_names_of_data_sets_and_urls_are_not(tmp_pat
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 PATHS = TEXT.filter(bool) | st.lists(TEXT, min_size=1, max_size=3).map(tuple)
 NUMBER = st.floats(1e-9, 1e3)
-# Of every type of value what a file might alter.
 DRAWN = {
     "model": {"swish_beta": st.just("learned") | st.floats(-1e6, 1e6),
               "norm_eps": st.floats(1e-300, 1, exclude_max=True),
               "block": st.sampled_from(["macaron", ("ffn*0.25", "attention")])},
-    "data": {
-        "corpus": st.sampled_from([None, "python", ("python", "enwik8")]),
-        "path": PATHS | st.dictionaries(TEXT.filter(bool), NUMBER, min_size=1),
-        "valid_path": st.none() | TEXT.filter(bool),
-        "watch": st.sampled_from([(), ("race-dev",), {"squad": "dev.json", "own": "a/b.txt"}]),
-        "tasks": st.sampled_from([None, ("sst2", "cola"), {"sst2": 0.5, "cola": 2.0}]),
-        "columns": st.sampled_from([None, {"text": "a", "choices": ("b", "c"), "label": "d"}]),
-    },
+    "data": {"corpus": st.sampled_from([None, "python", ("python", "enwik8")]),
+             "path": PATHS | st.dictionaries(TEXT.filter(bool), NUMBER, min_size=1),
+             "valid_path": st.none() | TEXT.filter(bool),
+             "watch": st.sampled_from([(), ("race-dev",), {"squad": "dev.json", "own": "a/b.txt"}]),
+             "columns": st.sampled_from([None, {"text": "a", "choices": ("b", "c"), "label": "d"}]),
+             "tasks": st.sampled_from([None, ("sst2", "cola"), {"sst2": 0.5, "cola": 2.0}])},
     "optimizer": {"lr": NUMBER, "betas": st.tuples(*[st.floats(0, 1, exclude_max=True)] * 2)},
     "train": {"keep_steps": st.lists(st.integers(1, 10**6), unique=True, max_size=3).map(tuple),
               "probes": st.sampled_from([(), ("sst2",), {"sst2": "glue", "race": "a b"}]),
@@ -263,7 +451,6 @@ def test_a_run_as_a_base_gives_its_recipe_again_and_what_it_set_counts(tmp_path)
     assert load_recipe(folder).recipe == recipe
     (note,) = load_recipe(folder, ["model.share=none"]).notes
     assert note.startswith(f"model.share_groups = 2 of run {folder} has no effect")
-    # Its defaults do not count as set.
     loaded = load_recipe(folder, ["model.norm=none", "init.run=x"])
     assert loaded.origins["model.rotary_base"] == "default"
     assert loaded.origins["train.tokens"] == f"run {folder}"
@@ -290,7 +477,6 @@ SMALL |= {"data.context": 64, "data.path": "book.txt", "data.split": "80/10/10"}
 
 @pytest.fixture
 def run(tmp_path):
-    """Write the folder of a run, as far as a recipe that starts from it reads one."""
 
     def write_start(settings=SMALL, source="gpt"):
         recipe = load_recipe(source, settings).recipe
@@ -323,7 +509,6 @@ def test_settings_of_the_command_line_stand(run):
     given = {"init.run": folder, "data.path": "notes.txt", "model.dropout": 0.1}
     loaded = load_recipe("gpt", given)
     model, data = loaded.recipe.model, loaded.recipe.data
-    # Of the other text only what the model was trained to see is kept.
     assert (data.path, data.split, data.context) == ("notes.txt", None, 64)
     assert (model.dropout, model.dropout_attention) == (0.1, None)  # follows dropout, as there
     kept, others = loaded.notes
@@ -357,11 +542,9 @@ def test_a_start_is_a_run_its_checkpoint_or_a_model(run):
         (folder / part).mkdir(parents=True, exist_ok=True)
         start = read_start(str(folder / part))
         assert (start.model.d_ff, start.data.path) == (48, "book.txt")
-    # What cannot be read is left to the loading of its weights.
     for damage in ("not toml [", "[model]\nno = 1"):
         (folder / "recipe.toml").write_text(damage)
         assert read_start(str(folder)) is read_start(str(folder / "nothing")) is None
-    # An imported model gives a context that it has, and no text.
     (folder / "recipe.toml").unlink()
     loaded = load_recipe("gpt", {"init.run": str(folder / "model")}).recipe
     assert (loaded.model.d_ff, loaded.data.context, loaded.data.corpus) == (48, 64, "python")
@@ -369,8 +552,7 @@ def test_a_start_is_a_run_its_checkpoint_or_a_model(run):
 
 @pytest.mark.parametrize("name", rows(shipped_recipes(), 2))
 def test_every_shipped_model_is_kept_as_it_is(run, name):
-    folder = run({}, name)
-    before, after = load_recipe(name).recipe, load_recipe(name, {"init.run": folder}).recipe
+    before, after = load_recipe(name).recipe, load_recipe(name, {"init.run": run({}, name)}).recipe
     sizes = {"vocab_size": 256, "context": before.data.context}
     kept, given = (resolve_model(each.model, **sizes) for each in (after, before))
     assert kept.model_dump() == given.model_dump()

@@ -38,18 +38,15 @@ from sublayer.tasks.example import Example
 from tests.breadth import examples
 
 TEXT = "Zwölf Boxkämpfer jagen Viktor quer über den Sylter Deich.\n Emus  füttern!".encode()
-NATS = np.array([1.0, 2.0, 4.0])
-COUNTS = np.array([[1, 0], [0, 250], [10, 250]], dtype=np.uint8)
-TABLE = ItemTable("a thing", "", {"nats": NATS, "counts": COUNTS}, None)
-CONTEXT = 12
+NATS, COUNTS = np.array([1.0, 2.0, 4.0]), np.array([[1, 0], [0, 250], [10, 250]], dtype=np.uint8)
+TABLE, CONTEXT = ItemTable("a thing", "", {"nats": NATS, "counts": COUNTS}, None), 12
 LONG = "a prompt that is longer than all of the context"
 PAIRS = [("the cat", " sat"), ("the cat", " ran"), ("", "on the mat"), (LONG, " and so on")]
 VOCAB_SIZE = 19
 
 
 def split_of(ids, tokenizer=None, document_starts=(0,)):
-    starts = np.array(document_starts, dtype=np.int64)
-    ids = np.asarray(ids, dtype=np.uint16)
+    starts, ids = np.array(document_starts, dtype=np.int64), np.asarray(ids, dtype=np.uint16)
     store = TokenStore(ids, starts, np.array([0]), len(ids), "", is_lossless=True)
     return Split("test", store, tokenizer or ByteTokenizer(), ("text",))
 
@@ -99,8 +96,7 @@ def test_tokens_but_the_first_are_scored_once_in_order_or_a_limit_of_them(n_toke
     scored = [place for window in found for place in range(window.first, window.stop)]
     assert scored == list(range(1, n_tokens))
     for window in found:
-        assert window.start <= window.first - 1
-        assert window.stop - 1 - window.start <= context
+        assert window.start <= window.first - 1 and window.stop - 1 - window.start <= context
         assert window.start == 0 or window.first - window.start == context - stride + 1
     most = data.draw(st.integers(1, 100))
     kept = windows(n_tokens, context=context, stride=stride, max_tokens=most)
@@ -119,8 +115,7 @@ def test_scores_equal_a_loop_over_single_tokens(context, stride, batch):
         start = stride * max(0, math.ceil((target - context) / stride))
         expected -= log_p(model, list(TEXT[start : target + 1]), target - start)[0]
     found = score(model, split, context=context, stride=stride, batch_sequences=batch)
-    assert found.tokens == len(TEXT) - 1
-    assert found.nats == pytest.approx(expected, rel=1e-12)
+    assert (found.tokens, found.nats) == (len(TEXT) - 1, pytest.approx(expected, rel=1e-12))
 
 
 def test_respected_boundaries_hide_the_document_before():
@@ -155,8 +150,7 @@ def counter_of(text, document_starts=(0,)):
 def test_a_word_counts_where_it_begins_and_ends_with_its_document():
     counter = counter_of(b"ab cd\n\tef")
     # All; from inside "ab" on; till inside "cd"; "d" and whitespace.
-    found = [counter.count(*each).words for each in ((0, 9), (1, 9), (1, 4), (4, 7))]
-    assert found == [3, 2, 1, 0]
+    assert [counter.count(*each).words for each in ((0, 9), (1, 9), (1, 4), (4, 7))] == [3, 2, 1, 0]
     divided = counter_of(b"abcd", document_starts=(0, 2))
     assert (divided.count(0, 4).words, divided.count(1, 4).words) == (2, 1)
 
@@ -205,8 +199,7 @@ def test_the_digest_is_of_numbers_and_of_where_an_item_ends(monkeypatch):
     for same in (ids.astype(np.uint16), ids.astype(">i8"), range(300)):
         assert digest_of(same) == before
     assert digest_of(ids[::-1]) != before != digest_of(ids, names=("pairs",))
-    assert digest_of([1, 2], [3]) != digest_of([1], [2, 3])
-    assert digest_of([1], []) != digest_of([1])
+    assert digest_of([1, 2], [3]) != digest_of([1], [2, 3]) and digest_of([1], []) != digest_of([1])
     monkeypatch.setattr("sublayer.evaluation.items._CHUNK", 7)
     assert digest_of(ids) == before
 
@@ -219,7 +212,6 @@ def drawn_model_of(kind):
 
 @torch.no_grad()
 def log_p(model, ids, first):
-    """Read each token behind at most the context, one at a time."""
     total, is_greedy = 0.0, True
     for place in range(first, len(ids)):
         logits = model(torch.tensor([ids[:place]])).logits[0, -1].log_softmax(-1)
@@ -322,9 +314,7 @@ def queries_of(seed=0):
 
 @torch.inference_mode()
 def slowly(predict, text):
-    """Compute the nats of each token by a forward pass of its own, without any cache."""
-    logits = [predict(text[:place]) for place in range(len(text))]
-    pairs = zip(logits, text, strict=True)
+    pairs = zip([predict(text[:place]) for place in range(len(text))], text, strict=True)
     return [float(torch.logsumexp(each, 0) - each[token]) for each, token in pairs]
 
 
@@ -367,7 +357,6 @@ def test_prompts_that_several_texts_follow_are_read_once(monkeypatch):
 
     monkeypatch.setattr(model, "hidden", counted)
     decoder_nats(model, [EncodedQuery(tuple(range(10)), (n, 1, 2)) for n in range(4)])
-    # The prompt, and of each text all but the last token.
     assert n_read == [10, 4 * 2]
 
 
@@ -387,9 +376,7 @@ def test_a_prompt_loses_its_beginning_by_the_longest_text_behind_it():
     first, second, third = encode_queries(queries, raw, 8)
     # The last of 4 tokens is not read, so that 5 of the prompt go before them.
     assert bytes(first.prompt) == bytes(second.prompt) == b"defgh"
-    assert first.is_cut and second.is_cut and not third.is_cut
-    assert bytes(third.prompt) == b"abcd"
-    # A text that is longer than the context loses its end.
+    assert first.is_cut and second.is_cut and not third.is_cut and bytes(third.prompt) == b"abcd"
     [query] = encode_queries([Query("ab", " 23456789")], raw, 4)
     assert (bytes(query.prompt), bytes(query.text), query.is_cut) == (b"b", b" 234", True)
     # Of a text alone the first token is read and not scored, where nothing ends documents.
@@ -420,8 +407,7 @@ def write_tasks(folder):
          "answers": ["B", "C"]} for animal, place in stories.items()
     ]  # fmt: skip
     put("race/race_dev_middle.jsonl", *map(json.dumps, passages))
-    texts = 2 * ["The cup fell on the rug because it was heavy."]
-    texts.append("The cup is here and I took it")
+    texts = ["The cup fell on the rug because it was heavy."] * 2 + ["The cup is here and I had it"]
     nouns = [("The cup", 0), ("the rug", 4), ("The cup", 0)]
     it, wsc = {"span2_text": "it", "span2_index": 7}, []
     for number, (text, (noun, place)) in enumerate(zip(texts, nouns, strict=True)):
@@ -446,7 +432,6 @@ def probes(folder):
 
 
 def texts(probes):
-    """Return the right prompt and text of each example, by probe."""
     found = {}
     for each in probes:
         pairs = zip(each.items.examples, each.items.queries, strict=True)
@@ -469,7 +454,6 @@ def answerer(folder):
 
 def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, answerer):
     asked = texts(probes)
-    # The queries are those of Radford et al.
     assert asked["sst2"][0] == ("a fine film very", " positive")
     assert asked["race"][0] == ("The cow lives in the barn. The cow lives in the", " barn")
     assert asked["race"][1] == ("The cow lives in the barn. Who lives in the barn?", " cow")
@@ -487,9 +471,8 @@ def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, answerer):
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for _ in range(200):
         logits = model(padded[:, :-1]).logits.flatten(0, 1)
-        loss = torch.nn.functional.cross_entropy(logits, targets.flatten(), ignore_index=-1)
         optimizer.zero_grad()
-        loss.backward()
+        torch.nn.functional.cross_entropy(logits, targets.flatten(), ignore_index=-1).backward()
         optimizer.step()
     scores = {each.name: each for each in ask(model.eval(), probes, 64)}
     values = {name: score.value for name, score in scores.items()}

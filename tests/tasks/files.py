@@ -13,19 +13,18 @@ def write(path, content):
         from pyarrow.parquet import write_table
 
         write_table(Table.from_pylist(content), path)
-        return path
-    if path.suffix == ".xlsx" and isinstance(content, list):
+    elif path.suffix == ".xlsx" and isinstance(content, list):
         from openpyxl import Workbook
 
         workbook = Workbook()
         for row in [[*content[0]], *([*row.values()] for row in content)]:
             workbook.active.append(row)
         workbook.save(path)
-        return path
-    if isinstance(content, dict | list):
+    elif isinstance(content, dict | list):
         rows = content if isinstance(content, list) else [content]
-        content = "\n".join(map(json.dumps, rows))
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        path.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 

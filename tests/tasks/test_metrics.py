@@ -1,5 +1,6 @@
-"""Metrics against scikit-learn, scipy, T5 and SQuAD's scripts; their errors; models in pairs."""
+"""Baselines against scikit-learn's, examples held out; metrics, their errors, models in pairs."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,10 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import CHRF
+from scipy.sparse import csr_matrix
 from scipy.stats import binomtest, bootstrap, pearsonr, spearmanr
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge as ScikitRidge
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from sublayer.errors import DataError
+from sublayer.tasks.baselines import overlap as module
+from sublayer.tasks.baselines.linear import predict_classes
+from sublayer.tasks.baselines.logistic import fit_logistic
+from sublayer.tasks.baselines.overlap import FEATURES, Overlap
+from sublayer.tasks.baselines.phrases import predict_spans
+from sublayer.tasks.baselines.ridge import fit_ridge
+from sublayer.tasks.baselines.table import BASELINES
+from sublayer.tasks.baselines.tfidf import fit_tfidf
+from sublayer.tasks.baselines.tokens import split_words
+from sublayer.tasks.baselines.window import predict_choices, read_passage, score_window
+from sublayer.tasks.division import held_out
 from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.metrics.averages import AVERAGES, suite_averages
 from sublayer.tasks.metrics.numbers import spearman
@@ -25,8 +41,256 @@ from sublayer.tasks.metrics.units import find_units
 from sublayer.tasks.own_table.task import METRICS as OF_KINDS
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.registry import TASKS
+from sublayer.tasks.task import Task
 
-METRICS_OF_TEXTS = OF_KINDS["text"]
+MAJORITY, WORDS = BASELINES["majority"], BASELINES["words"]
+CLASSES = Task("x", "X", "", "classes", ("text",), ("accuracy",), labels=("no", "yes", "maybe"))
+NUMBER = Task("x", "X", "", "number", ("text",), ("pearson",))
+CHOICE = Task("x", "X", "", "choice", ("text",), ("accuracy",))
+
+
+def _rows(texts, labels):
+    pairs = enumerate(zip(texts, labels, strict=True))
+    return [Example(str(n), {"text": text}, label) for n, (text, label) in pairs]
+
+
+def test_the_majority_is_the_most_frequent_label_the_mean_or_the_first_sentence():
+    train = _rows("abcd", [1, 0, 1, 2])
+    predictions = MAJORITY.predict(CLASSES, train, train[:2])
+    found = [(each.label, each.probabilities) for each in predictions]
+    assert found == [(1, (0.25, 0.5, 0.25))] * 2
+    numbers = _rows("abc", [1.0, 2.0, 6.0])
+    assert MAJORITY.predict(NUMBER, numbers, numbers[:1])[0].label == 3
+    example = Example("0", {"context": "He left. She came.", "question": "Who?"})
+    for task, text in (("squad", "He left."), ("squad2", "")):
+        assert MAJORITY.predict(TASKS[task], [], [example])[0].text == text
+    # Of choices it is the place that is right most often.
+    train = [Example(str(n), {"text": ""}, n, choices=("a", "b", "c")) for n in (2, 0, 2)]
+    train.append(Example("3", {"text": ""}, choices=("a", "b"), answers=(Answer("b"),)))
+    short = Example("4", {"text": ""}, choices=("a", "b"))
+    predictions = MAJORITY.predict(CHOICE, train, [train[0], short])
+    assert [each.label for each in predictions] == [2, 0]
+
+
+def test_words_of_pairs_learn_whether_both_say_the_same():
+    def pair(id_, names, first, second, *label):
+        return Example(id_, {names[0]: first, names[1]: second}, *label)
+
+    texts = [("a cat sat", "a cat sat", 0), ("a cat sat", "dogs ran off", 1)]
+    texts += [(f"the animal{n} sleeps", f"an animal{n + n % 2} sleeps", n % 2) for n in range(30)]
+    train = [pair(str(n), ("premise", "hypothesis"), *texts[n]) for n in range(32)]
+    said = ("a cow ate", "it rained")
+    scored = [pair(text, ("sentence1", "sentence2"), "a cow ate", text) for text in said]
+    assert [each.label for each in WORDS.predict(TASKS["axb"], train, scored)] == [0, 1]
+
+
+@pytest.mark.parametrize("task", [CLASSES, NUMBER])
+def test_rows_without_words_are_answered_and_those_without_labels_teach_nothing(task):
+    train = _rows(["", "", ""], [1, 0, 1])
+    assert (len(WORDS.predict(task, train, train)), WORDS.predict(task, train, [])) == (3, [])
+    train = [Example("0", {"text": "x"}, is_labelled=False)]
+    for baseline in (each for each in BASELINES.values() if task.kind in each.kinds):
+        with pytest.raises(DataError, match="no training rows with a label"):
+            baseline.predict(task, train, train)
+
+
+@pytest.mark.parametrize(("metric", "p_rare"), [("accuracy", 0.1), ("matthews", 0.5)])
+def test_labels_that_are_rare_count_as_much_where_the_metric_says_so(metric, p_rare):
+    train = _rows(["plain words"] * 10, [0] * 9 + [1])
+    task = Task("x", "X", "", "classes", ("text",), (metric,), labels=("a", "b"))
+    (prediction,) = predict_classes(task, train, _rows(["plain words"], [0]))
+    assert prediction.probabilities[1] == pytest.approx(p_rare, abs=0.01)
+
+
+RARE, COMMON, UNKNOWN = np.log(3 / 2) + 1, np.log(3 / 3) + 1, np.log(3) + 1
+OVERLAPS = [
+    ("the cat sat the", "the cat ran",
+     {"shared words, of the second's": 2 / 3, "shared words, of the first's": 2 / 3,
+      "shared words, of both's": 2 / 4, "shared word pairs, of the second's": 1 / 2,
+      "log of the first's length": np.log(5), "log of the second's length": np.log(4)}),
+    ("the cat", "the unicorn",
+     {"shared words by rarity, of the second's": COMMON / (COMMON + UNKNOWN),
+      "log of the rarity that the second has alone": np.log1p(UNKNOWN),
+      "log of the rarity that the first has alone": np.log1p(RARE)}),
+    ("cat cat the", "cat the",
+     {"cosine of TF-IDF": (2 * RARE**2 + COMMON**2)
+      / np.hypot(2 * RARE, COMMON) / np.hypot(RARE, COMMON)}),
+    ("the cat never sat", "the cat sat",
+     {"negation in the first": 1, "negation in the second": 0, "negation in one alone": 1}),
+    ("", "", dict.fromkeys(FEATURES, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("most_rows", [2, 100])
+def test_the_overlap_of_two_texts_by_hand(monkeypatch, most_rows):
+    monkeypatch.setattr(module, "_MOST_ROWS", most_rows)
+    firsts, seconds = ([each[n].split() for each in OVERLAPS] for n in (0, 1))
+    rows = Overlap([["the", "cat", "sat"], ["the", "dog"]]).features(firsts, seconds).tolist()
+    for row, (*_, features) in zip(rows, OVERLAPS, strict=True):
+        found = dict(zip(FEATURES, row, strict=True))
+        assert {name: found[name] for name in features} == pytest.approx(features)
+
+
+PASSAGE = "The tower was built in 1889 by Gustave Eiffel. It is visited by seven million people. "
+PASSAGE += "Paris, where it stands, is the capital of France."
+
+
+def _asked(question, passage=PASSAGE, answers=()):
+    return Example("0", {"context": passage, "question": question}, answers=answers)
+
+
+@pytest.mark.parametrize("question, passage, answer", [
+    ("When was the tower built?", PASSAGE, "1889"),
+    ("Who built the tower?", PASSAGE, "Gustave Eiffel"),
+    ("Is it what it is?", "It is what it is.", "It is what it is."), ("Who?", "", ""),
+])  # fmt: skip
+def test_the_answer_is_a_phrase_of_the_sentence_with_the_questions_words(question, passage, answer):
+    (prediction,) = predict_spans(TASKS["squad"], [], [_asked(question, passage)])
+    assert prediction.text == answer
+    assert not answer or passage[prediction.start :].startswith(answer)
+
+
+def test_where_questions_may_have_no_answer_the_threshold_is_learned():
+    known = _asked("When was the tower built?", answers=(Answer("1889"),))
+    unknown = _asked("When was the senate of Rome abolished?")
+    first, second = predict_spans(TASKS["squad"], [], [known, unknown])
+    assert 0 <= first.no_answer < second.no_answer <= 1
+    predictions = predict_spans(TASKS["squad2"], [known, unknown], [known, unknown])
+    assert [each.text for each in predictions] == ["1889", ""]
+
+
+@pytest.mark.parametrize("passage, wanted, value", [
+    # Two words: "a b" has log(1 + 1/1) and log(1 + 1/2), which is more than of "b c".
+    ("a b x b c", "ac", np.log(2)), ("a b x b c", "ab", np.log(2) + np.log(1.5)),
+    ("a b x b c", "bcayzw", 2 * np.log(2) + 2 * np.log(1.5)),  # longer than the passage
+    ("", "a", 0),
+])  # fmt: skip
+def test_a_window_is_as_long_as_there_are_wanted_words(passage, wanted, value):
+    assert score_window(read_passage(passage), frozenset(wanted)) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("name, texts, choices, chosen", [
+    ("race", ("Tom has a red hat. Ann has a blue coat.", "Ann has a _ ."),
+     ("red hat", "blue coat"), 1),
+    ("record", ("Rome fell. Paris won the cup.", "The cup went to @placeholder"),
+     ("Rome", "Paris"), 1), ("story_cloze", ("It rained.",), ("Yes", "No"), 0),
+])  # fmt: skip
+def test_the_choice_fills_the_blank_and_ties_go_to_the_first(name, texts, choices, chosen):
+    fields = dict(zip(TASKS[name].fields, texts, strict=True))
+    (prediction,) = predict_choices(TASKS[name], [Example("0", fields, choices=choices)])
+    assert prediction.label == chosen
+
+
+TEXTS = ["The cat sat on the mat.", "the dog, the cat", "", "a dog is a dog is a dog", "mat"]
+OTHERS = ["the cat is a unicorn", "unicorn", "", "sat on the mat . a dog is", "dog the the the"]
+
+
+@pytest.mark.parametrize("n_words", [1, 3])
+def test_tf_idf_is_scikit_learns_column_by_column(n_words):
+    settings = {"token_pattern": None, "lowercase": False, "ngram_range": (1, n_words)}
+    theirs = TfidfVectorizer(tokenizer=split_words, **settings)
+    expected = theirs.fit_transform(TEXTS).toarray()
+    tfidf, rows = fit_tfidf([split_words(text) for text in TEXTS], n_words=n_words)
+    ours = rows.toarray()
+    # Their columns are in another order: as a word stands alone, so do its columns.
+    order, our_order = (np.lexsort(np.round(each, 9)) for each in (expected, ours))
+    np.testing.assert_allclose(ours[:, our_order], expected[:, order], atol=1e-12)
+    other = tfidf.transform([split_words(text) for text in OTHERS]).toarray()
+    np.testing.assert_allclose(other @ ours.T, theirs.transform(OTHERS).toarray() @ expected.T)
+
+
+def test_words_are_in_lower_case_and_no_feature_reaches_into_the_next_text():
+    assert split_words("Don't go, Zoë!") == ["don", "'", "t", "go", ",", "zoë", "!"]
+    for texts, n_words, shape, other, n_known in (
+        ([["a", "b"], ["c"]], 2, (2, 4), ["b", "c"], 2),  # a, b, c and "a b"
+        ([[], []], 3, (2, 0), ["a"], 0),
+    ):
+        tfidf, rows = fit_tfidf(texts, n_words=n_words)
+        found = tfidf.transform([other])
+        assert (rows.shape, found.shape, found.nnz) == (shape, (1, shape[1]), n_known)
+
+
+def _drawn(n_classes, n=130, n_features=7):
+    generator = np.random.default_rng(n_classes)
+    features = generator.normal(size=(n, n_features)) * (generator.random((n, n_features)) < 0.5)
+    scores = features @ generator.normal(size=(n_features, n_classes))
+    scores[:, 0] += 1  # classes of unlike frequency
+    return csr_matrix(features), (scores + generator.gumbel(size=scores.shape)).argmax(1)
+
+
+@pytest.mark.parametrize("n_classes, weight", [(2, None), (2, "balanced"), (5, "balanced")])
+def test_logistic_regression_is_scikit_learns(n_classes, weight):
+    features, labels = _drawn(n_classes)
+    theirs = LogisticRegression(C=0.7, tol=1e-9, max_iter=5000, class_weight=weight)
+    expected = theirs.fit(features, labels).predict_proba(features)
+    given = {"n_classes": n_classes, "inverse_penalty": 0.7, "is_balanced": bool(weight)}
+    both = (features, features.toarray())
+    model, dense = (fit_logistic(each, labels, tolerance=1e-9, **given) for each in both)
+    np.testing.assert_allclose(model.probabilities(features), expected, atol=1e-6)
+    np.testing.assert_allclose(dense.weights, model.weights, atol=1e-6)
+
+
+def test_a_label_that_was_never_seen_is_never_predicted():
+    features, labels = _drawn(2)
+    found, plain, alone = (
+        fit_logistic(features, each, n_classes=n, inverse_penalty=1).probabilities(features)
+        for each, n in ((np.array([1, 4])[labels], 6), (labels, 2), (np.ones_like(labels), 2))
+    )
+    np.testing.assert_array_equal(found[:, [1, 4]], plain)
+    assert (found[:, [0, 2, 3, 5]] == 0).all() and (alone == [0, 1]).all()
+
+
+@pytest.mark.parametrize("penalty", [0.1, 30])
+def test_ridge_regression_is_scikit_learns(penalty):
+    features, labels = _drawn(4)
+    dense, numbers = features.toarray(), labels + 10.0
+    expected = ScikitRidge(penalty).fit(dense, numbers)
+    model = fit_ridge(features, numbers, penalty=penalty)
+    np.testing.assert_allclose(model.weights, expected.coef_, atol=1e-6)
+    assert model.bias == pytest.approx(expected.intercept_)
+    np.testing.assert_allclose(model.predict(features), expected.predict(dense), atol=1e-6)
+
+
+def _examples(n, *, n_labels=2, n_sources=None):
+    labels = [int(row % 10 >= 7) if n_labels == 2 else row % n_labels for row in range(n)]
+    sources = ["" if n_sources is None else f"article {row % n_sources}" for row in range(n)]
+    texts = [{"sentence": f"sentence {row}"} for row in range(n)]
+    return [Example(str(row), texts[row], labels[row], source=sources[row]) for row in range(n)]
+
+
+def test_classes_keep_their_shares_and_rare_labels_and_numbers_are_held_out_too():
+    taken = held_out(_examples(1000), 0.1, 10_000)
+    assert np.bincount([int(row % 10 >= 7) for row in np.flatnonzero(taken)]).tolist() == [70, 30]
+    assert held_out(_examples(200, n_labels=100), 0.1, 1000).sum() == 20
+    numbers = [Example(str(row), {"text": str(row)}, row / 7) for row in range(100)]
+    assert held_out(numbers, 0.1, 1000).sum() == 10
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_a_marked_source_and_repeated_texts_stand_on_one_side_in_any_order(share):
+    # The same text in two articles binds both; a pair in either order is one text.
+    left, right = ({f"sentence{n}": text for n, text in enumerate(texts, 1)}
+                   for texts in (("left", "right"), ("right", "left")))  # fmt: skip
+    examples = [
+        *_examples(300, n_sources=30),
+        *(Example("a", {"sentence": "twice"}, n, source=f"article {n + 1}") for n in (0, 1)),
+        *(Example("c", fields, n) for n, fields in enumerate((left, right))),
+        *(Example("e", {"sentence": f"e{n}"}, 1, group="one") for n in (0, 1)),
+    ]
+    taken = held_out(examples, share, 1000)
+    sides = {(each.source, bool(out)) for each, out in zip(examples, taken, strict=True)}
+    assert len({side for side in sides if side[0]}) == 30
+    assert taken[300::2].tolist() == taken[301::2].tolist() and abs(taken.sum() - share * 306) <= 10
+    order = np.random.default_rng(3).permutation(306)
+    shuffled = [replace(examples[row], id=f"x{row}") for row in order]
+    assert np.array_equal(held_out(shuffled, share, 1000), taken[order])
+
+
+@pytest.mark.parametrize("n, n_sources, at_most, expected", [
+    (0, 1, 99, 0), (40, 1, 99, 0), (40, 2, 99, 20), (400, 400, 5, 5), (400, 40, 19, 10),
+])  # fmt: skip
+def test_one_source_is_whole_and_never_are_there_more_than_allowed(n, n_sources, at_most, expected):
+    assert held_out(_examples(n, n_sources=n_sources), 0.1, at_most).sum() == expected
 
 
 def labelled(labels, groups=()):
@@ -47,15 +311,15 @@ def _values(gold, predicted, *names):
     return {name: each.value for name, each in found.items()}
 
 
-WORDS = st.lists(st.sampled_from(["the", "cat", "a", "Matte,", "Größe", "猫", "!"]), max_size=9)
+LISTS = st.lists(st.sampled_from(["the", "cat", "a", "Matte,", "Größe", "猫", "!"]), max_size=9)
 
 
-@given(st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=3), WORDS), min_size=1, max_size=5))
+@given(st.lists(st.tuples(st.lists(LISTS, min_size=1, max_size=3), LISTS), min_size=1, max_size=5))
 @settings(max_examples=30, deadline=None)
 def test_metrics_of_written_texts_are_sacrebleus_and_rouge_scores(rows):
     texts = [([" ".join(each) for each in golds], " ".join(said)) for golds, said in rows]
     examples = [Example("", {}, answers=tuple(map(Answer, golds))) for golds, _ in texts]
-    found = score(examples, [Prediction(text=text) for _, text in texts], METRICS_OF_TEXTS)
+    found = score(examples, [Prediction(text=text) for _, text in texts], OF_KINDS["text"])
     most = max(len(golds) for golds, _ in texts)
     streams = [[g[n] if n < len(g) else None for g, _ in texts] for n in range(most)]
     chrf = CHRF().corpus_score([text for _, text in texts], streams).score / 100
@@ -156,8 +420,7 @@ def test_influences_are_slopes_by_weight():
     examples = labelled(gold.tolist(), [str(index // 2) for index in range(30)])
     contributions = spearman(examples, said(predicted.tolist()), find_units(examples))
     more, less = (contributions.at(np.ones((15, 15)) + step * np.eye(15)) for step in (1e-6, -1e-6))
-    slopes = 15 * (more - less) / 2e-6
-    np.testing.assert_allclose(contributions.influences(), slopes, atol=1e-7)
+    np.testing.assert_allclose(contributions.influences(), 15 * (more - less) / 2e-6, atol=1e-7)
     # Three of four right: 1 - 3/4 and 0 - 3/4; of a score the mean of its metrics' influences.
     found = _scored([1, 1, 0, 0], [1, 1, 0, 1], "accuracy", "f1").influences
     assert found["accuracy"] == pytest.approx([0.25, 0.25, 0.25, -0.75])
@@ -200,16 +463,12 @@ _WRITTEN = ["‘a big  Moose!‘", "wrong", "correct2.2", "c"]
 
 
 @pytest.mark.parametrize("golds, texts, metrics, values", [
-    # Known values of T5.
-    (_T5, _WRITTEN, V1, (0.25, 0.35)),
-    ([["abc abd", "$$$$"]], ["abd"], V1, (0, 2 / 3)),
+    (_T5, _WRITTEN, V1, (0.25, 0.35)), ([["abc abd", "$$$$"]], ["abd"], V1, (0, 2 / 3)),
     # 2 of 3 words, and 2 of 4: a repeated word counts as often as both have it.
     ([["x x y z"]], ["x x x"], V1, (0, 4 / 7)),
     # Equal, but no word is shared; "the" is no gold answer of 2.0, but where it is alone.
-    ([["the", "cat"]], ["an"], V1, (1, 0)),
-    ([["the", "cat"]], ["an"], V2, (0, 0)),
-    ([["the"]], ["an"], V2, (1, 1)),
-    ([[], []], ["", "cat"], V2, (0.5, 0.5)),
+    ([["the", "cat"]], ["an"], V1, (1, 0)), ([["the", "cat"]], ["an"], V2, (0, 0)),
+    ([["the"]], ["an"], V2, (1, 1)), ([[], []], ["", "cat"], V2, (0.5, 0.5)),
     # A question without prediction is wrong in 1.1, and left out in 2.0.
     ([["cat"], ["dog"]], ["cat", None], V1, (0.5, 0.5)),
     ([["cat"], ["dog"]], ["cat", None], V2, (1, 1)),
@@ -225,11 +484,9 @@ def _told(*answers):
 
 
 @pytest.mark.parametrize("golds, predictions, exact, f1", [
-    # Answers are given while they gain.
     ([["cat"], [], ["dog"], []],
      _told(("cat", -2.0), ("bird", 1.0), ("dog", 0.5), ("fish", 3.0)), (1, 0.5), (1, 0.5)),
     ([["big cat"], []], _told(("cat", 1.0), ("dog", 2.0)), (0.5, 0), ((2 / 3 + 1) / 2, 1)),
-    # An empty answer costs nothing where there is none.
     # Equal scores are walked in order, so the threshold may promise too much.
     ([["cat"], []], _told(("cat", 1.0), ("dog", 1.0)), (1, 1), (1, 1)),
     # As in the script two unanswerable questions over one prediction are more than all.
@@ -254,7 +511,6 @@ def test_the_best_score_is_the_best_of_all_thresholds():
     }
     best = best_thresholds(examples, predictions).exact
     assert best.score == pytest.approx(max(scores.values())) == scores[best.threshold]
-    # Questions with and without an answer are scored apart.
     # "the" is an answer, by which nothing but an empty one is right.
     examples = asked([["big cat"], ["the"], [], []])
     predictions = _told(("cat", 0), ("", 0), ("", 0), ("dog", 0))
@@ -264,7 +520,7 @@ def test_the_best_score_is_the_best_of_all_thresholds():
     assert by_answerable(examples[:1], predictions[:1]).keys() == {True}
 
 
-def _drawn(n, seed, p_right=0.8):
+def _drawn_answers(n, seed, p_right=0.8):
     generator = np.random.default_rng(seed)
     gold = generator.integers(2, size=n)
     return gold.tolist(), np.where(generator.random(n) < p_right, gold, 1 - gold).tolist()
@@ -276,20 +532,17 @@ def test_the_error_of_accuracy_is_that_of_a_proportion():
     assert (points(found.value), points(found.standard_error)) == ("82.0", "1.3")
     assert found.standard_error == np.sqrt(715 / 872 * 157 / 872 / 872)
     assert _scored([1], [1], "accuracy").standard_error is None
-    # Examples without labels are neither scored nor compared.
     with pytest.raises(DataError, match="2 of 2 examples have no label"):
         score([Example("0", {}, is_labelled=False)] * 2, said([0, 1]), ["accuracy"])
     for arguments in ((score, [], []), (paired, [], [], [])):
         with pytest.raises(DataError, match="no examples"):
             arguments[0](*arguments[1:], ["accuracy"])
     # That of a mean knows that its metrics agree, and that groups are drawn whole.
-    gold, predicted = _drawn(200, 3)
+    gold, predicted = _drawn_answers(200, 3)
     alone = _scored(gold, predicted, "macro_f1")
     mean = _scored(gold, predicted, "macro_f1", "accuracy")
-    both = [each.value for each in mean.metrics.values()]
-    assert mean.value == pytest.approx(np.mean(both))
+    assert mean.value == pytest.approx(np.mean([each.value for each in mean.metrics.values()]))
     assert mean.standard_error == pytest.approx(alone.standard_error, rel=0.05)
-    # Every example four times is no more than it is once.
     repeated = [np.repeat(each, 4).tolist() for each in (gold, predicted)]
     groups = [str(index) for index in range(200) for _ in range(4)]
     once, four = _scored(gold, predicted, "f1"), _scored(*repeated, "f1", groups=groups)
@@ -301,7 +554,7 @@ def test_the_error_of_accuracy_is_that_of_a_proportion():
 def test_the_error_of_others_is_how_far_they_spread_over_sets(name):
     found = []
     for seed in range(200):
-        gold, predicted = _drawn(200, seed)
+        gold, predicted = _drawn_answers(200, seed)
         if name == "spearman":
             noise = np.random.default_rng(seed).normal(size=(2, 200))
             gold, predicted = noise[0].tolist(), (noise[0] + noise[1]).tolist()
@@ -317,8 +570,7 @@ def test_mcnemars_p_is_that_of_rows_that_one_alone_has_right_and_the_interval_sc
     # Seven of ten heads or a rarer number: 2 * (120 + 45 + 10 + 1) / 1024.
     assert found.p_mcnemar == pytest.approx(352 / 1024) == binomtest(7, 10).pvalue
     assert found.difference == pytest.approx(0.2)
-    # Equal predictions do not differ.
-    gold, ours = _drawn(50, 1)
+    gold, ours = _drawn_answers(50, 1)
     for name in ("accuracy", "f1", "matthews", "spearman"):
         found = paired(labelled(gold), said(ours), said(ours), [name])
         assert (found.difference, found.interval) == (0, (0, 0))

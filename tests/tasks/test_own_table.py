@@ -34,10 +34,8 @@ A_B = {"a": "1", "b": "2"}
 @pytest.mark.parametrize("name, content, records", [
     ("a.csv", '\ufefftext,label\r\n"a ""quote""",1\r\n\r\n"two\nlines",0',
      [(2, {"text": 'a "quote"', "label": "1"}), (4, {"text": "two\nlines", "label": "0"})]),
-    # A line break within a field does not shift the lines behind it.
     ("a.csv", 'a,b\n"1\n2\n3",x\n1,2\n', [(2, {"a": "1\n2\n3", "b": "x"}), (5, A_B)]),
     ("a.csv", "a; b\n1;2\n", [(2, A_B)]),
-    # A quote of TSV is text.
     ("a.tsv", 'a\tb\r\n"x\t1\r\n\r\ny"\t2',
      [(2, {"a": '"x', "b": "1"}), (4, {"a": 'y"', "b": "2"})]),
 ])  # fmt: skip
@@ -59,8 +57,7 @@ def test_a_damaged_file_is_refused_with_its_place(tmp_path, name, content, place
     assert place in str(caught.value)
 
 
-PASSAGE = "The cat sat on the mat."
-FILM = 'a "fine" film, really'
+PASSAGE, FILM = "The cat sat on the mat.", 'a "fine" film, really'
 STARS = {FILM: 10, "two\nlines": 2, "dull": 2, "fine": 10}
 REVIEWS = [{"review": text, "stars": stars} for text, stars in STARS.items()]
 LINES = "\r\n".join(map(json.dumps, REVIEWS))
@@ -99,7 +96,6 @@ def test_bytes_of_parquet_that_are_no_text_are_named_with_the_row_before(tmp_pat
 ])  # fmt: skip
 def test_every_kind_of_file_is_the_same_task(tmp_path, name, content, film, lines):
     task, splits = _read(tmp_path / name, content)
-    # Numbers in their own order: 2 before 10.
     assert (task.kind, task.title, task.labels) == ("classes", name, ("2", "10"))
     train = splits["train"]
     assert (labels(train), ids(train)) == ([1, 0, 0, 1], ["0", "1", "2", "3"])
@@ -130,7 +126,6 @@ def test_pairs_have_two_texts_groups_are_sources_and_choices_are_named(tmp_path)
     assert (task.fields, train.examples[0].fields) == (("a", "b"), {"a": "A", "b": "B"})
     assert [example.source for example in train.examples] == ["ann", "", "ann", "bob"]
     assert ids(train) == ["B", "D", "F", "H"]
-    # A choice is named by its text, its column, a letter or a number.
     rows = [f"red,green,blue,{written}" for written in ("red", "ending2", "C", "1", "")]
     path = write(tmp_path / "a.csv", _ENDINGS + "\nIt was,".join(rows))
     task, splits = read_table(Table(path, **_STORY))
@@ -146,12 +141,10 @@ def test_rows_without_a_text_a_label_or_a_field_are_counted(tmp_path):
     missing = {"nothing in the column 'review'": 1, "nothing in the column 'stars'": 1}
     assert found.skipped == {**missing, "more than 2 fields": 1, "fewer than 2 fields": 1}
     assert found.firsts["fewer than 2 fields"].endswith("a.csv:6")
-    # Ids count what is left out, too.
     assert ids(found) == ["0", "5", "6", "7"]
     rows = [{"stars": "x"}, {"review": "a"}, *({"review": text, "stars": text} for text in "bc")]
     found = _read(tmp_path / "a.jsonl", rows)[1]["train"]
     assert (ids(found), found.skipped) == (["2", "3"], missing)
-    # A label that one row has is kept.
     found = _read(tmp_path / "a.csv", "review,stars\na,x\nb,y\nc,x\n")[1]["train"]
     assert (len(found.examples), found.kept) == (3, {LONE: 1})
     assert found.firsts[LONE].endswith("a.csv:3")
@@ -169,8 +162,6 @@ def _asked(answer):
 
 @pytest.mark.parametrize("columns, name, content, message", [
     (_REVIEW, "a.csv", "review,stars\n,x\n ,y\n", "a.csv has 2 rows, all to be left out"),
-    (_REVIEW, "a.csv", "review,star\na,x\n", "no column 'stars'"),
-    (_REVIEW, "a.csv", "review,stars\na,x\nb,x\n", "'stars' is 'x' in all rows"),
     (_REVIEW, "a.csv", "review,stars\na,\nb,\n", "'stars' is empty in all rows"),
     (_REVIEW, "a.csv", "review,stars\na,x\nb,y\nc,z\n",
      "'stars' has another label in each of 3 rows"),
@@ -198,8 +189,7 @@ def test_a_table_that_teaches_nothing_is_refused(tmp_path, columns, name, conten
 @pytest.mark.parametrize("columns, message", [
     ({"choices": ("b", "c"), "label": "d", "is_number": True}, "is no number"),
     ({"answer": "b", "label": "c", "text_pair": "d"}, "exclude a label"),
-    ({"answer": "b"}, "text_pair"), ({"label": "b", "answer_start": "c"}, "answer_start"),
-    ({"target": "b", "label": "c"}, "a target that is written excludes"), ({}, "column of labels"),
+    ({"label": "b", "answer_start": "c"}, "_start"), ({"target": "b", "label": "c"}, "target"),
 ])  # fmt: skip
 def test_columns_that_exclude_each_other_are_refused(tmp_path, columns, message):
     with pytest.raises(ConfigError, match=message):
@@ -222,7 +212,6 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
     [note] = describe_left_out(tmp_path, find_table(tmp_path))
     assert "train-old.csv" not in note and "reviews_train.csv" in note, "the shorter name is read"
     (tmp_path / "train-old.csv").unlink()
-    # Rows of a known task are read by its labels, or to be answered only.
     path = write(tmp_path / "new.csv", "stars,review\ny,new\n")
     found = read_rows(Table(path, "review", label="stars"), task, "dev", (path,))
     asked = read_rows(Table(path, "review"), task, "test", (path,))
@@ -292,14 +281,11 @@ def test_answers_are_spans_of_the_text(tmp_path):
     golds = [(Answer("on the mat", 12),), (Answer("the", 15),), (Answer("at", 5),)]
     assert (answers(found), found.repaired) == (golds, {SEVERAL: 1})
     assert found.skipped == {"nothing in the column 'answer'": 1, NOT_FOUND: 1}
-    # Questions about one passage stand on one side of a division.
     assert {example.source for example in found.examples} == {PASSAGE}
     _, found = _spans(tmp_path, ["cat", "a dog"], "dev")
     assert (answers(found)[1], found.kept) == ((Answer("a dog"),), {NOT_FOUND: 1})
-    # Answers may have places, and questions none.
     _, found = _spans(tmp_path, ["at", "at", "cat"], places=[9, "20", 5], answer_start="at")
     assert (_starts(found), found.repaired) == ([[9], [20], [4]], {MOVED: 1})
-    # As the hub has SQuAD, and as plain lists.
     hub = [{"text": ["at", "cat"], "answer_start": [9, 4]}, {"text": [], "answer_start": []}]
     task, found = _spans(tmp_path, [*hub, ["cat", "mat"], []])
     assert task.has_unanswerable and task.metrics == ("exact_match_v2", "token_f1_v2")
@@ -344,6 +330,5 @@ def test_quotes_surround_fields_of_tsv_where_every_row_is_complete_so(tmp_path, 
     found = read_own_tsv(write(tmp_path / "a.tsv", "x\ty\n" + lines))
     assert [list(record.values.values()) for record in found.records] == rows
     assert found.note.partition(": ")[2] == note
-    # A header may be quoted alone.
     (record,) = read_own_tsv(write(tmp_path / "a.tsv", '"x"\t"y"\na\t1\n')).records
     assert record.values == {"x": "a", "y": "1"}

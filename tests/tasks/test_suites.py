@@ -23,7 +23,6 @@ def test_a_folder_of_another_task_is_not_taken_for_the_task(tmp_path, place):
     # In a folder of no task's name, files are judged by their columns.
     assert "rte" in found and not found & {"sst2", "cola", "qqp", "qnli", "mrpc", "sg_rte"}
     assert place != "RTE" or "wnli" not in found
-    # SuperGLUE's beside it are not GLUE's.
     write(tmp_path / place / "train.jsonl", OFFICIAL["RTE"])
     assert place != "RTE" or not find_files(TASKS["rte"], tmp_path)
 
@@ -67,7 +66,6 @@ def test_the_original_of_mrpc_is_divided_by_its_ids(tmp_path):
     lines = ['1\t1\t2\t"A" b\tB a\r\n', "0\t3\t4\tC\tD\r\n", "1\t5\t6\tE\tF\r\n"]
     write(tmp_path / "MRPC/msr_paraphrase_train.txt", "".join([header, *lines]))
     write(tmp_path / "MRPC/msr_paraphrase_test.txt", header + lines[1])
-    # Without ids there is no development set.
     assert list(find_files(TASKS["mrpc"], tmp_path)) == ["train", "test"]
     assert len(read("mrpc", tmp_path, "train").examples) == 3
     assert len(read("mrpc", tmp_path, "test").examples) == 1
@@ -139,11 +137,9 @@ def _wsc(folder, text, spans, split="dev"):
     ("Up the hill it ran", [("The hill", 1), ("it", 3)], [("the hill", 1), ("it", 3)]),
     ("The hill was high", [("the hill", 0), ("was", 2)], [("The hill", 0), ("was", 2)]),
     ("Ask Mr. Lee if he can", [("Mr. Lee.", 1), ("he", 4)], [("Mr. Lee", 1), ("he", 4)]),
-    # The nearest place where its words stand.
     ("It might use it , but it was late", [("It", 0), ("it", 2)], [("It", 0), ("it", 3)]),
     # What stands there as it is written is kept, its full stop too.
     ("Ask Mr. Lee or go", [("Lee", 2), ("Mr.", 1)], [("Lee", 2), ("Mr.", 1)]),
-    # Punctuation that sticks to a span is not its.
     ('"Good for him," said Bo.', [("Bo", 4), ("him", 2)], [("Bo", 4), ("him", 2)]),
 ])  # fmt: skip
 def test_a_span_of_wsc_is_written_as_in_its_text(tmp_path, text, spans, found):
@@ -160,8 +156,7 @@ def test_a_span_that_its_text_does_not_have_is_left_out_and_counted(tmp_path):
     train, dev = (_wsc(tmp_path, text, nouns, split) for split in ("train", "dev"))
     assert (train.examples, train.skipped) == ([], {reason: 1})
     assert train.firsts[reason].endswith("train.jsonl:1")
-    fields = dev.examples[0].fields
-    assert (fields["span1_text"], dev.kept) == ("Kamenev and Zinoviev", {reason: 1})
+    assert (dev.examples[0].fields["span1_text"], dev.kept) == ("Kamenev and Zinoviev", {reason: 1})
     for split in ("train", "dev"):
         found = _wsc(tmp_path, text, [("Lev", 0), ("her", 6)], split)
         assert found.skipped == {"a pronoun that is not in its text": 1}
@@ -178,8 +173,7 @@ def test_queries_of_record_that_cannot_be_learned_are_counted(tmp_path):
     assert (labels(dev), dev.examples[0].answers) == ([None], (Answer("Ann"),))
     assert dev.kept == {reason: 1}
     content[0]["passage"]["entities"] = []
-    found = _read_rows(tmp_path, "record", content)
-    assert found.skipped == {"no entities to choose from": 2}
+    assert _read_rows(tmp_path, "record", content).skipped == {"no entities to choose from": 2}
 
 
 def test_rows_are_numbered_and_duplicates_counted(tmp_path):
@@ -207,8 +201,7 @@ _WINTER = "cloze_test_val__winter2018-cloze_test_ALL_val - 1 - 1.csv"
 def test_story_cloze_is_read_by_name_or_by_place_and_may_lack_answers(tmp_path, name, header):
     lines = [header, _ROWS[0], "c,short", _ROWS[1], _ROWS[1]]
     path = write(tmp_path / name, "\ufeff" + "\r\n".join(lines))
-    found = read("story_cloze", tmp_path)
-    story = 'Rick grew up. He, too, left. Once. He said "no".'
+    found, story = read("story_cloze", tmp_path), 'Rick grew up. He, too, left. Once. He said "no".'
     assert texts(found) == [[story], ["One. Two. Three. Four."]]
     assert found.examples[0].choices == ("He is happy.", "He joined a gang.")
     assert (labels(found), ids(found)) == ([0, 1], ["a1", "b2"])
@@ -229,8 +222,7 @@ _TWINS += ["The bee saw the flower as it ate.", "it", "The bee,the flower", "The
 def test_the_hubs_rows_of_dpr_are_read_and_capitals_that_differ_repaired(tmp_path):
     row = {"sentence": _TWINS[0], "pronoun": "it", "candidates": ["The bee", "the flower"]}
     write(tmp_path / "definite_pronoun_resolution" / "train.jsonl", {**row, "label": 1})
-    empty = write(tmp_path / "anything" / "test.jsonl", "")
-    assert not find_files(TASKS["dpr"], empty.parent)
+    assert not find_files(TASKS["dpr"], write(tmp_path / "anything" / "test.jsonl", "").parent)
     (example,) = read("dpr", tmp_path, "train").examples
     assert (example.choices, example.label) == (("The bee", "the flower"), 1)
     path = tmp_path / "published" / "test.c.txt"
@@ -303,7 +295,6 @@ def _write_published(folder):
 def test_passages_are_in_the_order_of_their_numbers_and_both_levels_are_one_task(tmp_path):
     _write_published(tmp_path)
     found = read("race_middle", tmp_path)
-    # By number: 2 before 10.
     assert ids(found) == [f"middle{n}.txt.{k}" for n in (2, 10) for k in (0, 1)]
     first, second, third, _ = found.examples
     assert labels(found) == [3, 0, 3, 0] and first.source == second.source != third.source
@@ -311,11 +302,9 @@ def test_passages_are_in_the_order_of_their_numbers_and_both_levels_are_one_task
         both = read("race", place, "test").examples
         assert [example.id[0] for example in both] == list("mmmmhhhh")
         assert read("race_high", place, "test").examples == both[4:]
-    # The level is that of the name of a file, or of the ids.
     folder = tmp_path / "others"
     write(folder / "race_dev_middle.jsonl", [_passage("1.txt")])
     assert ids(read("race_middle", folder)) == ["1.txt.0", "1.txt.1"]
-    # One level is not the whole of RACE.
     assert not any(find_files(TASKS[name], folder) for name in ("race_high", "race"))
     write(folder / "dev.jsonl", [_passage("middle1.txt"), _passage("high1.txt")])
     found = ids(read("race", folder))
@@ -323,7 +312,6 @@ def test_passages_are_in_the_order_of_their_numbers_and_both_levels_are_one_task
     write(folder / "race" / "dev.jsonl", [_passage("1.txt")])
     with pytest.raises(DataError, match="'1.txt' begins with neither of middle, high"):
         read("race_middle", folder / "race")
-    # Rows of a passage that stand apart are numbered on.
     rows = _flat("high1.txt", "high2.txt")
     write(folder / "apart/race_dev_high.jsonl", [rows[index] for index in (0, 2, 1, 3)])
     names = ["high1.txt.0", "high2.txt.0", "high1.txt.1", "high2.txt.1"]
@@ -353,7 +341,6 @@ def test_the_hubs_rows_of_race_are_the_same_examples(tmp_path):
         write(file, _flat(*names))
     found = {name: read(name, tmp_path) for name in _NAMES}
     assert {name: each.examples for name, each in found.items()} == official
-    # The folder of both is read where there is no other.
     assert {path for each in found.values() for path in each.paths} == set(files[:2])
     for file in files[:2]:
         file.unlink()
@@ -389,7 +376,6 @@ def test_the_hubs_rows_of_squad_are_the_same_examples(tmp_path, name):
     nested = _nested(_question("q1"), _question("q2", [("Normandy", 39), ("name", 31)]))
     examples = _read(tmp_path / "dev-v1.1.json", nested, name).examples
     assert examples[1].answers == (Answer("Normandy", 39), Answer("name", 31))
-    # The last but one is what question-answering scripts take.
     contents = {"a.parquet": rows, "a.jsonl": rows, "b.json": json.dumps(rows),
                 "c.json": {"version": "1.1", "data": rows},
                 "d.json": json.dumps(nested, indent=2)}  # fmt: skip
@@ -405,13 +391,11 @@ def test_unanswerable_questions_are_labelled_and_have_no_answer_not_even_a_plaus
     flat = _read(tmp_path / "a.jsonl", [_flat_squad("no", (), ())], "squad2", "train")
     assert (answers(found), answers(flat)) == ([(GOLD,), ()], [()])
     assert all(example.is_labelled for example in (*found.examples, *flat.examples))
-    # SQuAD 1.1 has none, and none has an answer.
     found = _read(tmp_path / "a.json", _nested(no))
     assert (found.examples, found.skipped) == ([], {UNANSWERABLE: 1})
     assert found.firsts[UNANSWERABLE].endswith("a.json: data[0].paragraphs[0].qas[0]")
     both = _nested(_question("both", is_impossible=True))
     assert _read(tmp_path / "a.json", both, "squad2").skipped == {CONTRADICTORY: 1}
-    # One without answers is read to be answered only.
     asked = _nested({"id": "q", "question": "Who?"})
     for name in ("squad", "squad2"):
         assert _read(tmp_path / "a.json", asked, name).skipped.total() == 1
@@ -434,12 +418,10 @@ def test_an_answer_that_is_not_in_its_place_trains_nothing_and_is_scored_all_the
 @pytest.mark.parametrize("passage, text, start, placed", [
     ("one two", "two", 4, ("two", 4, "")),
     # White space in the answer, but not in the passage; in the place, but not in the answer.
-    ("one two", " two ", 4, ("two", 4, SPACED)),
-    ("one\n two", "two", 3, ("two", 5, SPACED)),
+    ("one two", " two ", 4, ("two", 4, SPACED)), ("one\n two", "two", 3, ("two", 5, SPACED)),
     ("one two", "two", 6, ("two", 4, MOVED)),
     # Two places fit, or none, or one that is too far, or behind.
-    ("a a b", "a", 4, ("a", None, "")),
-    ("two" + 20 * ".", "two", 20, ("two", None, "")),
+    ("a a b", "a", 4, ("a", None, "")), ("two" + 20 * ".", "two", 20, ("two", None, "")),
     ("one two", "two", 1, ("two", None, "")),
 ])  # fmt: skip
 def test_an_answer_has_a_place_or_none(passage, text, start, placed):
@@ -470,8 +452,7 @@ def _changed(name, change):
 
 _LABELLED_2 = {"sentence": "it", "pronoun": "it", "candidates": ["a", "b"], "label": 2}
 _RACE, _SST2 = _passage("high1.txt"), {"sentence": "a", "label": 1}
-_ALL = "RACE/dev/high/all.txt"
-_BEYOND = [_flat_squad("q", ("Normans",), (12, 13))]
+_ALL, _BEYOND = "RACE/dev/high/all.txt", [_flat_squad("q", ("Normans",), (12, 13))]
 
 
 @pytest.mark.parametrize("name, file, content, message", [
@@ -497,8 +478,7 @@ _BEYOND = [_flat_squad("q", ("Normans",), (12, 13))]
         "ReCoRD", lambda rows: rows[0]["passage"]["entities"][1].update(end=500)),
      "dev.jsonl:1: passage.entities[1]"),
     ("wic", "WiC/dev.jsonl", _changed("WiC", lambda rows: rows[0].update(version=1.0)),
-     "dev.jsonl:1 is of version 1.0"),
-    ("story_cloze", _TEST, _HEADER, "has no rows"),
+     "dev.jsonl:1 is of version 1.0"), ("story_cloze", _TEST, _HEADER, "has no rows"),
     ("story_cloze", _TEST, f"{_HEADER}\n{_ROWS[1][:-1]}3", ":2: '3' is no right ending"),
     ("dpr", "test.c.txt", "\n", "c.txt has no rows of DPR"),
     ("dpr", "dpr/test.jsonl", _LABELLED_2, ":1: 2 is no label of DPR: 0 or 1"),
