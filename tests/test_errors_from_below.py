@@ -1,12 +1,11 @@
 """Errors of the system, a library or a layer below come up as the error of the layer above."""
 
 import io
-import os
-import subprocess
 from collections import deque
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
+from queue import SimpleQueue
 from types import SimpleNamespace as Having
 from unittest.mock import Mock
 
@@ -15,25 +14,20 @@ import pyarrow
 import pytest
 import torch
 
-from sublayer import cli
-from sublayer.commands.predict import file as predict_file
 from sublayer.config.recipe import Recipe
-from sublayer.data.corpora import named, published
-from sublayer.data.sentencepiece import unigram_training
-from sublayer.data.shards import workers
+from sublayer.data.corpora.named import CORPORA
+from sublayer.data.sentencepiece.unigram_training import train_pieces
 from sublayer.data.text.files import FileDocument
 from sublayer.data.tokenizers.words import WordCache
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.parquet import python_value
 from sublayer.files.tensor_parts import StoredTensors
 from sublayer.interop.config_reader import Content
-from sublayer.interop.tensorflow import bundle_index
-from sublayer.objective.supervised import predicting
 from sublayer.runs import lengthening
 from sublayer.study.cluster.place import ClusterPlace
-from sublayer.study.execution import process, worker
-from sublayer.suite import evaluate as suite_evaluate
-from sublayer.system import lock
+from sublayer.study.execution.worker import _Worker
+from sublayer.suite.evaluate import _measured
+from sublayer.system.lock import held
 from sublayer.system.streams import Stream
 from sublayer.tasks.predicting.writers import ParquetWriter
 from sublayer.tasks.records import Record
@@ -41,11 +35,11 @@ from sublayer.tasks.submissions.folder import write_submission
 from sublayer.training.checkpoints.snapshots import _headers
 
 AT, BELOW = "<file>", "<file>/a"
-INDEX = bundle_index.Index(Path("x.index"), 1, {})
-ENTRY = bundle_index.Entry(torch.float32, (1,), 0, 0, 4, 0, ())
-STAGE = Having(name="tasks")
-NOWHERE = ClusterPlace("ray", "127.0.0.1:1")
-C4 = named.CORPORA["c4"]
+INDEX, ENTRY = Having(path=Path("x.index")), Having(offset_bytes=0, n_bytes=4)
+GONE, RTE = (
+    Recipe.model_validate({"data": {"path": "gone", "tasks": tasks}}) for tasks in (None, ["rte"])
+)
+STAGE, RAY = Having(name="tasks"), ClusterPlace("ray", "127.0.0.1:1")
 
 
 def failing(error):
@@ -75,15 +69,6 @@ def removed(path):
     file.check_unchanged()
 
 
-def held(path, **options):
-    with lock.held(path, **options):
-        pass
-
-
-def recipe(**data):
-    return Recipe.model_validate({"data": data})
-
-
 # A function, the content of a file or None, its arguments, of which AT is the file, and the error.
 ROWS = {
     DataError: [
@@ -95,10 +80,11 @@ ROWS = {
         ("data.text.files.read_path", None, ("a" * 5000, AT), "cannot read"),
         ("data.text.records._object", None, ("[" * 10**5, AT, 3), "line 3"),
         ("files.storage.check_name", None, (Path("\udcff"), DataError), "is not UTF-8"),
-        ("study.chain.keys._identity", None, (recipe(path="gone"), STAGE), "stage tasks: "),
-        ("study.chain.keys._files", None, (recipe(tasks=["rte"], path="gone"), STAGE), "stage"),
+        ("study.chain.keys._identity", None, (GONE, STAGE), "stage tasks: "),
+        ("study.chain.keys._files", None, (RTE, STAGE), "stage"),
         ("system.extras.extra_module", None, ("no_such", "this"), "no_such"),
         ("tasks.fetching._fetch", b"", (Having(files=()), BELOW), "cannot write"),
+        (partial(train_pieces, vocab_size=9), None, (map(failing(DataError("2")), [1]),), "2"),
         ("tasks.finding.entries", b"", (AT,), "cannot be read"),
         (removed, b"text\n", (AT,), "cannot read"),
         (not_utf8, None, (AT,), "row 7: byte 0xff"),
@@ -126,13 +112,13 @@ ROWS = {
         ("files.paths.expanded", None, ("~nobody-here/a",), "nobody-here"),
         ("study.chain.baselines._read", None, (AT,), "scores them"),
         ("study.chain.columns.primary_column", None, ("s", [STAGE], "task"), "is no column"),
-        ("study.cluster.schedulers.ray_cluster._check_there", None, (NOWHERE,), "nothing answers"),
+        ("study.cluster.schedulers.ray_cluster._check_there", None, (RAY,), "nothing answers"),
         ("study.plan_file.read_plan", None, (AT,), "holds no comparison"),
         ("suite.file.read_suite", b"speed = 3", (AT,), "suite .*file: "),
         ("suite.file.read_suite", b'[[probes]]\nnames = ["no"]', (AT,), "suite .*file: "),
-        (held, b"", (AT,), "is not a folder"),
+        (lambda path: held(path).__enter__(), b"", (AT,), "is not a folder"),
     ],
-    FileExistsError: [(partial(held, waits_for="others"), b"", (AT,), "exists")],
+    FileExistsError: [(lambda path: held(path, waits_for="x").__enter__(), b"", (AT,), "exists")],
     io.UnsupportedOperation: [(Stream(io.StringIO(), "it").fileno, None, (), "fileno")],
 }
 CASES = [(error, *row) for error, rows in ROWS.items() for row in rows]
@@ -141,10 +127,7 @@ CASES = [(error, *row) for error, rows in ROWS.items() for row in rows]
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.parametrize("error, act, content, arguments, words", CASES)
 def test_what_fails_on_a_file(tmp_path, error, act, content, arguments, words):
-    if isinstance(act, str):
-        module, _, name = act.rpartition(".")
-        act = getattr(import_module(f"sublayer.{module}"), name)
-    path = tmp_path / "file"
+    act, path = resolve_name(f"sublayer.{act}") if isinstance(act, str) else act, tmp_path / "file"
     if content is not None:
         path.write_bytes(content)
     places = {AT: path, BELOW: path / "a"}
@@ -153,31 +136,28 @@ def test_what_fails_on_a_file(tmp_path, error, act, content, arguments, words):
         deque(act(*given) or ())
 
 
-def attended():
-    worker._Worker(Having(send=lambda message: None)).attend(b"", process.SimpleQueue())
-
-
-def answered():
-    predict_file._answer(Mock(), Having(rows=[], choice_names=[]), None, io.BytesIO())
-
-
-# What is replaced by something that raises, what is done, and the error.
+# What is replaced by something that raises, the cause, what is then called, and the error.
 PATCHED = [
-    (subprocess, "Popen", OSError(12, "no room"), lambda: workers._Worker({}), DataError),
-    (published.PublishedRecords, "_of_hub", DataError("no"), lambda: C4(Path("a")), DataError),
-    (predicting, "answer_rows", KeyboardInterrupt("after 0 rows"), answered, Interrupted),
-    (os, "write", OSError(28, "full"), lambda: lock._open(Path("lock")), OSError),
-    (cli, "_run", RuntimeError("ours"), lambda: cli._outcome([]), RuntimeError),
-    (worker._Worker, "_make_run", ZeroDivisionError("ours"), attended, ZeroDivisionError),
-]
+    ("subprocess.Popen", OSError(12, "no room"), "data.shards.workers._Worker", ({},), DataError),
+    ("sublayer.data.corpora.published.PublishedRecords._of_hub", DataError("no"),
+     CORPORA["c4"], (Path("a"),), DataError),
+    ("sublayer.objective.supervised.predicting.answer_rows", KeyboardInterrupt("after 0 rows"),
+     "commands.predict.file._answer", (Mock(), Having(rows=[], choice_names=[]), None, None),
+     Interrupted),
+    ("os.write", OSError(28, "full"), "system.lock._open", (Path("lock"),), OSError),
+    ("sublayer.cli._run", RuntimeError("ours"), "cli._outcome", ([],), RuntimeError),
+    ("sublayer.study.execution.worker._Worker._make_run", ZeroDivisionError("ours"),
+     _Worker(Having(send=lambda message: None)).attend, (b"", SimpleQueue()), ZeroDivisionError),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("where, what, cause, act, error", PATCHED)
-def test_what_a_call_raises(tmp_path, monkeypatch, where, what, cause, act, error):
+@pytest.mark.parametrize("replaced, cause, act, arguments, error", PATCHED)
+def test_what_a_call_raises(tmp_path, monkeypatch, replaced, cause, act, arguments, error):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(where, what, failing(cause))
+    monkeypatch.setattr(replaced, failing(cause))
+    act = resolve_name(f"sublayer.{act}") if isinstance(act, str) else act
     with pytest.raises(error, match=getattr(cause, "strerror", None) or str(cause)):
-        act()
+        act(*arguments)
     assert [*tmp_path.iterdir()] == []
 
 
@@ -188,16 +168,11 @@ def test_words_are_known_only_where_they_were_encoded():
     assert cache.encode(["a"], lambda words: [[7]]).tolist() == [7]
 
 
-def test_what_stops_lines_stops_the_trainer_of_pieces():
-    with pytest.raises(DataError, match="line 2"):
-        unigram_training.train_pieces(map(failing(DataError("line 2")), [1]), vocab_size=100)
-
-
 def test_a_suite_that_is_interrupted_or_trained_together_ends(monkeypatch):
     def measured(error, **options):
         measure = Having(title="b", score=failing(error), columns=())
         work = Having(candidates=[Having(name="a")], measures=[measure])
-        return suite_evaluate._measured(work, (0, 0), None, **options)
+        return _measured(work, (0, 0), None, **options)
 
     with pytest.raises(Interrupted, match="interrupted while b of a"):
         measured(Interrupted("stopped"))

@@ -14,7 +14,6 @@ import pyarrow.parquet
 import pytest
 
 import sublayer as package
-from sublayer import cli
 from sublayer.commands.predict import lines as module
 from sublayer.commands.train import _last_losses
 from sublayer.config.layering.run_recipe import read_run_recipe
@@ -28,7 +27,7 @@ from sublayer.objective.supervised.answering import Answerer
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.submissions.asked_sets import read_test_set
 from tests.breadth import rows
-from tests.commands.conftest import SHORT, SMALL, finetuned
+from tests.commands.conftest import SHORT, finetuned
 from tests.commands.reviews import reviews, write_csv
 from tests.published_files import PUBLISHED, write_published
 from tests.task_files import write_rte, write_sst2
@@ -62,7 +61,6 @@ def test_a_model_outside_its_run_scores_a_text_that_is_named(sublayer, trained, 
     assert [found[name] for name in names] == [9, 9, 1, None]
     assert "does not belong to a run" in sublayer("evaluate", copied).refusal()
     # A lossy tokenizer is marked, and divided by what was read.
-    # The text's € is unknown to it.
     known = train_tokenizer("characters", ["abcü ".encode()])
     save_model(model, load(trained), {"tokenizer.json": known.serialize()})
     text.write_text("abc €€ bü", encoding="utf-8")
@@ -72,23 +70,6 @@ def test_a_model_outside_its_run_scores_a_text_that_is_named(sublayer, trained, 
     assert "the tokenizer is lossy" in sublayer("evaluate", model, "--path", text).out
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory, own_cache, stories_path):
-    folder = tmp_path_factory.mktemp("encoder") / "run"
-    words = (*SMALL, "model.d_embed=8", "data.sentences=lines", "data.tokenizer=wordpiece")
-    words += ("data.vocab_size=90", "train.steps=4", "train.batch_sequences=4")
-    words += (f"data.path={stories_path}", "--out", str(folder))
-    assert cli.main(["train", "albert-small", *words]) == 0
-    return folder
-
-
-def test_the_batch_changes_no_count(sublayer, encoder, reviewer):
-    for run, options in ((encoder, ("--pairs", 1)), (reviewer, ())):
-        one, several = (evaluated(sublayer, run, "--batch", n, *options) for n in (1, 7))
-        assert one.pop("loss") == pytest.approx(several.pop("loss"), rel=1e-5)
-        assert one == several
-
-
 def test_rows_that_were_trained_on_are_counted(sublayer, reviewer, tmp_path):
     table = reviewer.parents[1] / "my.csv"
     shutil.copy(table, tmp_path / "copy.csv")
@@ -96,8 +77,9 @@ def test_rows_that_were_trained_on_are_counted(sublayer, reviewer, tmp_path):
     assert found["tasks"][0]["examples"] == 240
     [note] = found["notes"]
     assert note.endswith("of 240 rows are among those that it was trained on: too good by that")
-    found = evaluated(sublayer, reviewer, "--path", table)
+    found, one = (evaluated(sublayer, reviewer, "--path", table, "--batch", n) for n in (7, 1))
     assert found["tasks"][0]["examples"] == 48
+    assert one.pop("loss") == pytest.approx(found.pop("loss"), rel=1e-5) and one == found
     assert "is what it was trained on: scored on the rows that were left" in found["notes"][0]
 
 
@@ -419,7 +401,6 @@ def test_a_table_that_cannot_be_learned_is_refused(sublayer, here):
 
 @pytest.fixture
 def small(here):
-    """A folder with a recipe and files of SST-2: ``glue``, and ``odd`` without training rows."""
     (here / "small.toml").write_text(RECIPE)
     write_sst2(here / "glue")
     (here / "odd" / "SST-2").mkdir(parents=True)
@@ -456,7 +437,6 @@ def test_a_run_is_scored_on_the_published_set_or_on_what_was_held_out(small, sub
 
 
 def test_the_gap_is_to_the_mean_of_the_steps_since_the_evaluation_before(tmp_path):
-    # The last line is of a step alone.
     losses = [("train", 10, 9.0), ("valid", 10, 5.0), ("train", 20, 2.0)]
     line = '{{"kind": "{0}", "step": {1}, "loss": {2}, "tokens": {1}, "seconds": {1}}}\n'.format
     lines = [line(*each) for each in (*losses, ("train", 21, 4.2), ("valid", 21, 2.5))]

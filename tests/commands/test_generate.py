@@ -93,7 +93,6 @@ def test_tokens_are_those_of_a_target_in_training_unless_given(sublayer, spans, 
     assert max(counts) == 7
     given = sublayer(*drawn, "--tokens", 3).found()["completions"]
     assert max(each["tokens"] for each in given) == 3
-    # A folder without a recipe fills gaps by its tokenizer.
     alone = shutil.copytree(spans / "model", tmp_path / "alone")
     words = ("generate", alone, *drawn[2:], "--tokens", 3)
     assert sublayer(*words).found()["completions"] == given
@@ -135,7 +134,6 @@ def test_both_stacks_of_models_that_fill_gaps_are_inspected(sublayer, spans, pre
             assert [layer["stack"] for layer in layers] == ["encoder", "decoder"]
             found = sublayer("inspect", "paths", run, *options, "--tokens", 99, "--json").found()
             encoder, decoder = found["runs"][0]["stacks"]
-            # The decoder reads what fills the gaps, behind what it starts with.
             gaps = [token for token in encoder["tokens"] if token.startswith("<extra_id_")]
             assert bool(gaps) == (run == spans)
             assert [token for token in decoder["tokens"] if token in gaps] == gaps

@@ -5,11 +5,9 @@ from shutil import disk_usage
 
 import pytest
 
-from sublayer.commands.tasks.show import render_shown, show_task
 from sublayer.config.fields.catalog import keys
 from sublayer.config.fields.listing import json_schema
 from sublayer.estimate.cluster.devices import DEVICES
-from sublayer.tasks.registry import TASKS
 from tests.commands.results import unwrapped
 
 
@@ -48,16 +46,6 @@ def test_rows_that_are_left_out_are_named_with_their_place(sublayer, here, train
         "not there: cola, mrpc,",
     ):
         assert message in words
-
-
-def test_the_middle_of_a_long_example_is_left_out_for_people_alone(tmp_path):
-    long = " ".join(f"w{number}" for number in range(100))
-    (tmp_path / "RTE").mkdir()
-    rows = f"index\tsentence1\tsentence2\tlabel\n0\t{long}\tC.\tentailment\n"
-    (tmp_path / "RTE" / "train.tsv").write_text(rows)
-    result = show_task(TASKS["rte"], str(tmp_path), None)
-    assert len(result["formats"]["pair"]["rows"][0]) == 104
-    assert "w23 [... 52 more ...] w76" in unwrapped(render_shown(result))
 
 
 def test_tokens_of_any_bytes_are_shown(sublayer, trained, tmp_path, standard_input):
@@ -135,14 +123,6 @@ def test_between_machines_a_link_has_to_be_given(planned):
     assert ["give --link" in str(each["notes"]) for each in (found, given)] == [True, False]
     for shard in given["arms"][0]["shards"]:
         assert shard["sending_seconds"] == pytest.approx(shard["sent_bytes"]["total"] / 50e9)
-
-
-def test_processes_of_this_machine_share_its_memory(planned):
-    many = "train.batch_sequences=60000 --processes 60000"
-    for words, fits in (("--processes 2", True), (many, False)):
-        found = planned(f"{words} --device cpu")["processes"]
-        shard = found["arms"][0]["shards"][0]
-        assert (shard["seconds_per_step"], found["datasheet"], shard["fits"]) == (None, None, fits)
 
 
 def test_exact_divides_nothing(planned):

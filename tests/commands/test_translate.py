@@ -41,7 +41,6 @@ def test_lines_are_translated_in_order(translate, translator, sublayer):
     assert translate(translator, text, "--window", 2, "--batch", 2).out == out
     refused = sublayer("generate", translator, "--prompt", "a cat").refusal()
     assert "is a translator, which completes no text" in refused
-    # A line that is too long is empty.
     code, out, err = translate(translator, b"a cat\n" + b"a cat and " * 40 + b"\na dog\n")
     assert (code, [bool(line) for line in out.split("\n")]) == (0, [True, False, True, False])
     assert "line 2 has 121 tokens, more than the 32 that the model reads" in err
@@ -116,7 +115,6 @@ def test_the_newest_checkpoints_are_averaged_and_exported(sublayer, translator, 
     assert sublayer(*words).code == 0
     exported = read_huggingface(tmp_path / "mean").state_dict()
     assert all(torch.equal(exported[name], value) for name, value in averaged.items())
-    # A best checkpoint that is older than the others is none of the newest.
     run = shutil.copytree(translator, tmp_path / "run")
     third_newest = checkpoints(run)[-3]
     shutil.copytree(third_newest, third_newest.with_name("step-00000001"))

@@ -62,13 +62,11 @@ def settings_of(text: Path, *more: str) -> list[str]:
 
 
 def write_text(path: Path) -> Path:
-    """Write a text of 13 kB."""
     path.write_text(" ".join(WORDS[(i * i + i // 7) % len(WORDS)] for i in range(2800)))
     return path
 
 
 def files(folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of every file below a folder."""
     found = ((path, path.stat()) for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): (its.st_size, its.st_mtime_ns) for path, its in found}
 
@@ -78,7 +76,6 @@ def values(result) -> list[list[float]]:
 
 
 def same_files(name: str, folder: Path | str, other: Path | str) -> bool:
-    """Return whether two folders have files of that name at the same places, of the same bytes."""
     one, its = (
         {path.relative_to(place): path.read_bytes() for path in Path(place).rglob(name)}
         for place in (folder, other)
@@ -110,7 +107,6 @@ class Studies:
         self.settings = settings_of(self.text)
 
     def plain(self) -> Path:
-        """Two arms of three seeds."""
         return self._made("plain", self._compare(FFN))
 
     def failed(self) -> Path:

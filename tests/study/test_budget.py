@@ -106,7 +106,6 @@ def test_hours_follow_from_measured_seconds_and_the_runs_at_a_time():
     assert two["hours"] == pytest.approx(2 * long + short, rel=1e-9)
     tight = replace(PLENTY, memory_bytes=2 * largest - 1)
     assert two["fits_memory"] and not plan_to_json(plan, tight, 3, jobs=2)["total"]["fits_memory"]
-    # There are six runs to make at a time.
     assert (fifty["jobs"], fifty["hours"]) == (6, long)
 
 
@@ -122,7 +121,6 @@ def test_what_does_not_fit_is_said_with_the_smallest_change_that_would():
     copied, plenty = arm_of(micro), arm_of(micro, waits)
     tight = arm_of(micro, memory_bytes=copied.memory_bytes + PROGRAM_BYTES - 1)
     assert fitting(tight) == (False, True, (waits,))
-    # Weights and two moments of each parameter are copied.
     assert copied.memory_bytes - plenty.memory_bytes == 3 * 4 * copied.parameters.training
     memory_bytes = plenty.memory_bytes + PROGRAM_BYTES - 1
     smaller = "train.micro_batch_sequences=15"
@@ -141,14 +139,12 @@ def test_memory_and_disk_hold_a_step_and_checkpoints_up_to_the_last_byte():
     recipe = load_recipe("gpt", ["data.context=256", "train.batch_sequences=16"]).recipe
     machines = (GPU, RESOURCES, replace(RESOURCES, cores=3))
     assert [batches(recipe, each).micro_batch_sequences for each in machines] == [16, 4, 12]
-    # Which holds no program.
     total = step_memory(recipe, 256, GPU).total
     assert fits_memory(recipe, 256, replace(GPU, memory_bytes=total))
     model = 4 * 2_743_296
     for settings, states in (([], 2), (["optimizer.kind=sgd"], 1)):
         recipe = load_recipe("gpt", [*settings, "train.keep_checkpoints=4"]).recipe
         assert run_disk(recipe, 256) == (4 + 3) * model * (1 + states)
-    # Those that are kept by their steps take disk also once a run is scored.
     recipe = load_recipe("gpt", ["train.keep_steps=[10, 20]"]).recipe
     assert run_disk(recipe, 256) == (2 + 2 + 3) * 3 * model
     assert scored_disk(recipe, 256) == model + 2 * 3 * model
@@ -254,7 +250,6 @@ def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine(tmp_path, mo
     recipes = [load_recipe("gpt", [each]).recipe for each in settings]
     assert [PLENTY.precision(each) for each in recipes] == ["bfloat16", "bfloat16", "float32"]
     assert [RESOURCES.precision(each) for each in recipes] == ["float32", "bfloat16", "float32"]
-    # A limit of oneDNN takes bfloat16 away.
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16\n")
     monkeypatch.setattr("sublayer.study.budget.resources._CPUINFO", tmp_path / "cpuinfo")
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
@@ -314,10 +309,8 @@ def test_matching_finds_the_width_of_the_nearest_number_of_parameters_or_names_i
     left = 6 * (3 * 512 - (4 * 512 + 2))
     share = pytest.approx(left / count_parameters(transformer).total, rel=1e-12)
     assert match == Match(("model.d_ff=1023",), share) and not match.is_unequal
-    # Equal arms are left alone even where blocks share weights.
     shared = [resolved(ffn=ffn, share="all") for ffn in ("relu", "gelu")]
     assert match_parameters("gelu", shared[1], shared[0]) == Match((), 0.0)
-    # What differs by more than half a percent is marked.
     small = {"d_model": 8, "n_heads": 2}
     baseline = resolved(n_layers=1, d_ff=1, **small)
     coarse = resolved(n_layers=30, block=("ffn",), norm="none", positions="none", **small)
@@ -360,11 +353,9 @@ def test_arms_are_matched_by_parameters_operations_or_time_to_their_controls():
     arms, models = arms_of("model.ffn=relu,swiglu")
     timed = match_arms(arms, models, "time", steps=1000, step_seconds=[0.2, 0.25])
     assert timed == [Match((), 0.0), Match(("train.steps=800",), 0.0)]
-    # Without steps or times it is left open.
     assert match_arms(arms, models, "flops") == [None, None]
     assert match_arms(arms, models, "time", steps=9) == [None, None]
     assert apply_match(arms[1], None) is arms[1].loaded
-    # Whole steps miss the cost.
     match = match_steps(10, cost=3.0, baseline_cost=2.0)
     assert (match.overrides, match.is_unequal) == (("train.steps=7",), True)
     assert match.mismatch == pytest.approx(1 / 20)
@@ -420,7 +411,6 @@ def test_arms_have_the_baselines_steps_precision_threads_and_tokens():
     assert (baseline.matched, baseline.settings) == ((), {})
     width = macaron.loaded.recipe.model.d_ff
     assert (macaron.matched, macaron.settings) == ((f"model.d_ff={width}",), {"model.d_ff": width})
-    # A length of an arm stays.
     _, longer = match_budgets(settled_arms(vary="train.steps=11,13"), "none", MEASURES)
     assert longer.loaded.recipe.train.steps == 13
     briefly = partial(resolve, evaluate_steps=151, evaluate_tokens=999)
@@ -443,7 +433,6 @@ def test_matching_by_time_starts_from_the_steps_of_minutes_or_epochs():
     assert steps_of("train.minutes=3", MEASURES) == round(301 * 0.2 / 0.25)
     slow = replace(MEASURES, step_s=lambda loaded: 1.0)
     assert steps_of("train.epochs=2", slow) == pytest.approx(2 * 70_000 / (8 * 128), abs=1)
-    # A machine that slows down steadily slows all arms alike.
     timed = []
 
     def step_s(loaded):
@@ -482,7 +471,6 @@ def test_an_excess_is_a_share_of_what_the_other_takes_worked_out_by_hand_or_unkn
     weights = BLOCK + 13 * 64  # with biases, and two norms
     total = 2 * weights + (256 + 128 + 2) * 64
     assert deeper.planned.parameters == pytest.approx(weights / total, rel=1e-12)
-    # Lengths that will be the same are taken as equal.
     for length in ("train.minutes=3", "train.epochs=2"):
         _, known = planned_budgets("train.steps=70", vary="model.d_ff=100,300")
         _, later = planned_budgets(length, vary="model.d_ff=100,300")

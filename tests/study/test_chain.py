@@ -114,14 +114,12 @@ def write_chain(folder: Path, **changes) -> Path:
 
 
 def words(study: Path, *more: str) -> list[str]:
-    """Return the words of the command that compares the study's arms."""
     text, tasks = (str(study.parent / name) for name in ("text.txt", "glue"))
     return ["compare", str(study), f"data.path={text}", "--data", tasks, *more]
 
 
 @pytest.fixture
 def finished(workshop, monkeypatch):
-    """Give the folder of a chain, its text and tasks; its finished study is ``out`` therein."""
 
     def find(name: str, *more: str, **changes) -> Path:
         def make(folder: Path) -> None:
@@ -149,7 +147,6 @@ def test_settings_are_laid_over_each_other_from_the_scale_to_the_command_line(tm
     by_name = {each.name: each for each in chain.stages}
     both, stsb, last = (by_name[name] for name in ("at 1.5k", "stsb", "sst2-copa"))
     settings = chain.settings_of("a", both)
-    # Of lengths that exclude each other the last counts.
     assert (settings["optimizer.lr"], settings["train.epochs"]) == (0.125, 7)
     assert "train.steps" not in settings and last.settings["optimizer.lr"] == 0.5
     assert [chain.settings_of(arm, stsb).get("model.dropout") for arm in "ab"] == [None, 0.5]
@@ -336,7 +333,6 @@ def test_operations_are_those_of_all_stages_or_unknown(tmp_path):
         assert trained_operations(CHAIN, runs) is None
 
     def operations_beyond(*settings: str) -> tuple[list[StagePlan], dict[str, float | None]]:
-        """Return the stages, and how the operations of all of them exceed the first arm's."""
         study = load_study(str(path), [f"data.path={tmp_path / 'text.txt'}", *settings])
         plan = make_plan(study.arms, "none", PLENTY)
         stages = plan_stages(study, plan, PLENTY, None, n_seeds=2)
@@ -460,13 +456,11 @@ def test_fine_tunings_stand_for_their_pre_training_by_mean_or_median_and_average
 
 @pytest.fixture
 def place(finished):
-    """A chain of three arms on two tasks, its text and tasks; its study is ``out``."""
     return finished("plain", **QUESTION)
 
 
 @pytest.fixture
 def together(finished):
-    """A chain with an ensemble of a stage that starts from a checkpoint and one from the end."""
     return finished("ensemble", KEPT, **ENSEMBLE)
 
 
@@ -503,7 +497,6 @@ def test_a_stage_that_arms_share_is_trained_once_and_as_by_hand(place, tmp_path)
     assert cli.main([*command, "--out", str(run)]) == 0
     [pretrained] = stage(place / "out", "pretraining")
     assert weights(Path(start)) == weights(pretrained / "seed-1")
-    # The arm with the loss of texts, which is the preset's.
     tuned = [each / "seed-1001" for each in stage(place / "out", "sst2")]
     [same] = [each for each in tuned if weights(each) == weights(run)]
     scores = [json.loads((each / "scores.json").read_text())["tasks"] for each in (run, same)]
@@ -521,7 +514,6 @@ def test_a_report_reads_no_texts_and_names_missing_runs(place, tmp_path, monkeyp
     assert early.notes[0].startswith("Unfinished: 38 of 39 runs of all stages have ended; missing")
     assert {each.verdict for each in early.differences} == {"no verdict"}
     assert any(each.mean is not None for each in early.differences)
-    # Pre-trainings alone compare no tasks yet.
     for folder in (*stage(copy, "sst2"), *stage(copy, "copa")):
         shutil.rmtree(folder)
     (copy / "results.json").unlink()
@@ -560,7 +552,6 @@ def test_a_chain_that_is_killed_in_any_stage_resumes_to_the_same_report(name, pl
     study = write_chain(tmp_path, **ONCE)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert cli.main(words(study, "--out", str(whole))) == 0
-    # The second record of a run is what it is killed before.
     target = sorted(path for path in whole.glob(f"stages/{name}*/seed-*") if path.is_dir())[0]
     at = ("os.rename", f"{target.relative_to(whole)}/record.json")
     command = stopped_at([at], signal.SIGKILL, *words(study, "--out", str(broken)))
@@ -577,7 +568,6 @@ def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(plac
     asked = {"seeds": 1, "finetunings": 3, "tune_finetune": {"optimizer.lr": [0.0001, 0.01]}}
     study = write_chain(tmp_path, stages=stages, arms=arms, **asked)
     assert cli.main(words(study, "--out", str(out))) == 0
-    # Trials are another fine-tuning than those that are compared.
     tried = {path.name: path for path in stage(out, "sst2")[0].iterdir()}
     assert sorted(tried) == ["lr=0.0001", "lr=0.01"]
     made = sorted(sorted(run.name for run in path.iterdir()) for path in tried.values())
@@ -591,19 +581,6 @@ def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(plac
     assert "hold for those weights alone" in " ".join(results["notes"])
     tuned = {each.partition("=")[0] for arm in results["arms"] for each in arm["tuned"]}
     assert tuned == {"finetune.optimizer.lr"}
-
-
-def test_a_stage_goes_on_with_another_text(place, tmp_path):
-    more, out = tmp_path / "more.txt", tmp_path / "out"
-    more.write_text("\n".join(f"{n} reviews of {n} plays, all of them new" for n in range(300)))
-    stages = [{"name": "longer", "set": {"train.steps": 5}}, {"tasks": "sst2", "after": "longer"}]
-    other = {"name": "more text", "stages": {"longer": {"data.path": str(more)}}}
-    changes = {"stages": stages, "arms": [{"name": "the same text"}, other], "averages": {}}
-    study = write_chain(tmp_path, **changes, **ONCE)
-    assert cli.main(words(study, "--out", str(out))) == 0
-    assert len(stage(out, "pretraining")) == 1 and len(stage(out, "longer")) == 2
-    # It keeps no steps of the text before.
-    assert cli.main(["plan", *words(study, "train.keep_steps=[5]")[1:]]) == 0
 
 
 def test_an_ensemble_scores_the_average_of_answers_of_equal_seeds(together, capsys):
@@ -625,7 +602,6 @@ def test_an_ensemble_scores_the_average_of_answers_of_equal_seeds(together, caps
     assert cells["words"]["both of them"]["mean"] == cells["words"]["early"]["mean"]
     row = comparison_row(out)
     assert (row.state, row.finished, row.planned) == ("finished", 20, 20)
-    out = together / "out"
     pretrained = sorted(out.glob("stages/pretraining-*/seed-0"))
     assert [saved_steps(run / "checkpoints") for run in pretrained] == [[4], [4]]
     recipes = [out.glob(f"stages/{name}-*/*/recipe.toml") for name in ("early", "late")]
@@ -657,7 +633,6 @@ def test_arms_start_from_each_other_and_answer_together(place, tmp_path, is_cut)
     rows = {row["name"]: row["cells"] for row in listed if row["kind"] == "arm"}
     assert rows["one"]["both"] == rows["two"]["both"] and rows["one"]["speed"]["mean"] == 1.0
     assert rows["two"]["speed"]["mean"] > 0.0
-    # Of longer texts than the context it is said how many.
     assert any(note.startswith("sst2: ") for note in read_results(out)["notes"]) == is_cut
 
 

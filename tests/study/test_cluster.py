@@ -145,7 +145,6 @@ def test_needs_are_memory_and_cores_and_a_cache_that_all_nodes_see_is_warm(tmp_p
     recipe, many = (load_recipe("gpt", [f"train.threads={n}"]).recipe for n in (3, 64))
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     assert preparation_bytes(recipe, None, tmp_path) == 0
-    # On another file system, and where the nodes are not told of it.
     assert preparation_bytes(recipe, None, Path("/proc")) == 3 * PROCESS_BYTES
     monkeypatch.delenv("SUBLAYER_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -171,12 +170,10 @@ cpu*|b1|32|1|(null)|alloc"""
     assert parse_nodes(rows, "cpu") == [Node("b1", 32, None)]
     squeue = tmp_path / "squeue"
     squeue.write_text("""#!/bin/sh
-cat << 'END'
-7|RUNNING|None|sublayer ffn=gelu, seed 0 0a1b2c3d
+echo '7|RUNNING|None|sublayer ffn=gelu, seed 0 0a1b2c3d
 8|PENDING|PartitionTimeLimit|sublayer a|b, seed 1 1a1b2c3d
 9|NODE_FAIL|None|sublayer ffn=gelu, seed 2 2a1b2c3d
-10|RUNNING|None|of somebody else's
-END
+10|RUNNING|None|of another'
 """)
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -200,10 +197,9 @@ END
         cluster.find("sublayer 7")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("dask", "is neither ray"), ("slurm:", "neither ray"), ("ray://10.0.0.1:10001", "a gateway")],
-)
+@pytest.mark.parametrize("text, message", [
+    ("dask", "is neither ray"), ("slurm:", "neither ray"), ("ray://10.0.0.1:10001", "a gateway"),
+])  # fmt: skip
 def test_places_that_name_no_cluster_are_refused(text, message):
     assert str(parse_place("slurm:gpu-long")) == "slurm:gpu-long"
     assert parse_place("ray:10.0.0.1:6379") == ClusterPlace("ray", "10.0.0.1:6379")
@@ -314,7 +310,6 @@ def test_runs_on_a_cluster_are_those_of_here(studies, settings, monkeypatch, cap
     assert "--on ray" in found["reproduction"]["command"]
     assert json.loads((there / "cluster/tasks.json").read_text())["runs"] == {}
     assert (there / "cluster/progress.txt").read_text() == "done: 9/9\n"
-    # The same command makes nothing again, on a cluster or here.
     assert compare("gpt", settings, **asked, on="ray")["notes"] == found["notes"]
     assert sum("seed" in name for name in cluster.submitted) == 2
     assert compare("gpt", settings, **asked)["notes"] == found["notes"]
@@ -333,7 +328,6 @@ class Scripted(Cluster):
         self.there: dict[str, str] = {}
         self.names: dict[str, str] = {}
         self.states: dict[str, TaskState] = {}
-        # When each submission was tried.
         self.submitted: list[float] = []
         self.refuse = self.silent = self.script = lambda: None
         self.n_sleeps = 0
@@ -368,7 +362,6 @@ class Scripted(Cluster):
         return {"": "a node"}
 
     def sleep(self, seconds: float) -> None:
-        """Let the clock go on, and the script with it."""
         self.now += seconds
         self.n_sleeps += 1
         assert self.n_sleeps < 5000, "it waits for ever"
@@ -397,7 +390,6 @@ class Runs:
         return OnCluster(len(self.tasks), self.cluster, self.tasks_file, "it", clock)(self.tasks)
 
     def at(self, now: float, *acts) -> None:
-        """Have something happen at a time, counted from when the runs are made."""
         self._acts.setdefault(now, []).extend(acts)
 
     def finish_at(self, now: float, *numbers: int) -> None:
@@ -413,7 +405,6 @@ class Runs:
         (self.tasks[number].path / FAILURE).write_text('{"message": "it diverged"}')
 
     def end(self, number: int, end) -> None:
-        """Have a node say what the task of a run ended with."""
         task, n_try = self.task(number)
         self.tasks_file.files(f"run-{number}").write_end(n_try, {**end, "host": "one"})
         self.cluster.cancel([task])
@@ -427,20 +418,17 @@ class Runs:
         return "", 0
 
 
-def test_a_cluster_that_takes_no_run_at_all_is_asked_once(runs):
-    runs.cluster.refuse = lambda: Refused(LIMIT)
+def test_a_limit_is_waited_for_with_pauses_that_grow_unless_no_run_is_taken(runs, capfd):
+    cluster = runs.cluster
+    cluster.refuse = lambda: Refused(LIMIT)
     with pytest.raises(ConfigError, match="QOSMaxSubmitJobPerUserLimit"):
         runs.make()
-    assert len(runs.cluster.submitted) == 1
-
-
-def test_a_limit_of_the_site_is_waited_for_with_pauses_that_grow(runs, capfd):
-    cluster = runs.cluster
+    assert cluster.submitted == [0]
+    cluster.submitted.clear()
     cluster.refuse = lambda: Refused(LIMIT) if cluster.there else None
     runs.finish_at(100, 0)
     runs.finish_at(200, 1)
     assert len(runs.make()) == 2
-    # What has ended leaves room, which is not waited for.
     assert cluster.submitted == [0, 0, 10, 30, 70, 100]
     assert capfd.readouterr().err.count(f"was not taken ({LIMIT}): it is tried again") == 1
     assert kept(runs) == {}

@@ -97,7 +97,6 @@ AVERAGES["gpt1-ablation"] = 0.07
 CHAINS = [name for name, scale in SCALES if scale == "cpu" and load_study(name, scale=scale).chain]
 SMALL = (write_sst2, write_stsb, write_rte, write_copa)
 PUBLISHED = ("cola", "boolq", "cb", "multirc", "wic", "wsc", "race")
-# Over what arms do not differ in.
 SHORT = ["train.steps=4", "train.evaluate_steps=4", "train.batch_sequences=4"]
 SHORT += ["train.evaluate_tokens=512", "data.documents=file"]
 
@@ -134,14 +133,12 @@ def test_a_scale_may_have_seeds_caveats_tuning_and_arms_of_its_own(path):
         (5, "metric", ("optimizer.lr=0.001,0.002",), ("One text.",)),
         (1, "loss", ("optimizer.lr=0.001,0.004",), ("One text.", "Few steps.")),
     ]
-    # It is not tuned where it is set.
     assert load_study(str(path), ["optimizer.lr=3e-3"]).tune == ()
     path.write_text(OWN_ARMS)
     assert [arm.name for arm in load_study(str(path)).arms] == ["six", "twelve"]
     cpu = load_study(str(path), scale="cpu")
     assert [arm.loaded.recipe.model.n_layers for arm in cpu.arms] == [1, 2, 3]
     assert cpu.against == {"three": "two"}
-    # An arm against itself is a control of others.
     path.write_text(OWN_ARMS.replace('name = "two"', 'name = "two", against = "two"'))
     assert load_study(str(path), scale="cpu").against == {"two": "two", "three": "two"}
 
@@ -155,10 +152,8 @@ def test_several_fields_make_every_combination_and_commas_in_brackets_split_noth
     assert arms[-1].name == "ffn=swiglu norm=rms n_layers=3"
     model = arms[-1].loaded.recipe.model
     assert (model.ffn, model.norm, model.n_layers) == ("swiglu", "rms", 3)
-    # Fields of one name keep their table in the label.
     with pytest.raises(ConfigError, match=r"optimizer\.kind=adamw objective\.kind=causal"):
         expand(loaded, ["optimizer.kind=adamw,sgd", "objective.kind=causal,causal"])
-    # A value that is derived is the same arm.
     with pytest.raises(ConfigError, match="arm d_ff=768 is equal to the baseline"):
         check_distinct([arm, make_arm("d_ff=768", loaded, {"model.d_ff": 4 * 192})])
     values = ['["ffn","attention"]', '"a,b"', "c", "{a = [2, 3]}", "'x]'", "transformer"]
@@ -184,11 +179,8 @@ def test_names_are_kept_short_and_of_trials_the_lowest_loss_is_chosen():
     [said] = edges(trials[0], trials, scores)
     assert "a and b" in said and "edge" not in said
     assert "edge" in next(edges(trials[0], trials, {"a": -0.5, "b": -0.4}))
-    assert (points(-1e-5), signed_points(-0.0), format_signed(-0.001, 2)) == (
-        "0.0",
-        "+0.0",
-        "+0.00",
-    )
+    formatted = (points(-1e-5), signed_points(-0.0), format_signed(-0.001, 2))
+    assert formatted == ("0.0", "+0.0", "+0.00")
 
 
 @pytest.mark.parametrize("old, new, message", [
@@ -214,13 +206,6 @@ def test_a_file_that_is_wrong_is_refused(path, old, new, message):
         load_study(str(path), scale=None if old == CPU else "cpu")
 
 
-@pytest.mark.parametrize("stride, tokens", [(None, 24), ("context", 49), (7, 7)])
-def test_windows_are_apart_by_a_number_the_context_or_half_of_it(stride, tokens):
-    assert (
-        Scoring(stride=stride).stride_of(load_recipe("gpt", ["data.context=49"]).recipe) == tokens
-    )
-
-
 def vary(*texts: str) -> object:
     return expand(load_recipe("gpt", ["model.gelu=exact"]), texts)
 
@@ -242,7 +227,10 @@ def test_arms_that_cannot_be_compared_are_refused(load, message):
         load()
 
 
-def test_a_margin_is_a_number_or_has_the_unit_of_differences():
+def test_a_margin_is_a_number_or_has_the_unit_of_differences_and_a_stride_one_or_the_context():
+    recipe = load_recipe("gpt", ["data.context=49"]).recipe
+    strides = [Scoring(stride=stride).stride_of(recipe) for stride in (None, "context", 7)]
+    assert strides == [24, 49, 7]
     accuracy = points_metric("sst2", "SST-2")
     for written, metric, size in (
         (0.01, BITS_PER_BYTE, 0.01), ("0.01 bits per byte", BITS_PER_BYTE, 0.01),
@@ -274,7 +262,6 @@ def test_published_values_stand_with_the_arm_or_with_the_scale(path):
 
 
 def heads(d_model: int, d_embed: int) -> int:
-    """Count the parameters of both heads of an encoder."""
     # Map, norm and bias; the matrix is the table of tokens.
     return d_model * d_embed + d_embed + 2 * d_embed + 30_000 + 2 * d_model + 2
 
@@ -296,7 +283,6 @@ def test_a_shipped_study_is_planned(name, scale):
         assert study_metrics(study)
         check_study(study, fixed(study.n_seeds or 3))
         return
-    # Every stage fits its start and every average its columns.
     stages = plan_stages(study, plan, PLENTY, None, n_seeds=1)
     for stage in study.chain.stages:
         planned = [arm for each in stages if each.stage == stage.name for arm in each.arms]
@@ -355,7 +341,6 @@ def test_arms_that_go_on_with_one_training_go_on_at_its_rate_to_the_papers_end(n
 
 
 def columns_of(study: Study) -> dict[str, Column]:
-    """The columns, as of files that have every published split."""
     parts: dict[str, list[Part]] = {}
     for stage in study.chain.stages:
         for name in stage.tasks:
@@ -404,7 +389,6 @@ def test_averages_of_glus_and_macarons_are_the_printed_ones():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A text, in several files, and the files of all tasks that the studies learn."""
     folder = tmp_path_factory.mktemp("shipped")
     (folder / "texts").mkdir()
     line = "The {} films of year {} and part {} were {}. Who saw {}?".format
@@ -426,9 +410,7 @@ def place(tmp_path_factory):
 def test_a_chain_runs_from_beginning_to_end_at_the_size_of_a_toy(name, place, tmp_path):
     study, path = load_study(name, scale="cpu"), tmp_path / f"{name}.toml"
     text = (Path(sublayer.__file__).parent / "studies" / path.name).read_text()
-    # Its tasks have few examples.
-    text = re.sub(r"train_examples = (\d+)00", r"train_examples = \1", text)
-    path.write_text(text)
+    path.write_text(re.sub(r"train_examples = (\d+)00", r"train_examples = \1", text))
     words = ["compare", str(path), "--scale", "cpu", "--seeds", "1", *SHORT]
     words += ["--out", str(tmp_path / "out"), f"data.path={place / 'texts'}"]
     has_merges = study.arms[0].loaded.recipe.data.merges is not None

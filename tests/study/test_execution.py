@@ -1,7 +1,6 @@
 """Runs of a comparison in turn and side by side: jobs, shares of the machine, stops, displays."""
 
 import io
-import json
 import re
 import shutil
 import signal
@@ -18,7 +17,6 @@ import torch
 from sublayer.api.training import compare
 from sublayer.cli import INTERRUPTED
 from sublayer.config.layering.layers import load_recipe
-from sublayer.config.layering.sources import read_toml
 from sublayer.data.shards import workers
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted, TrainingError
 from sublayer.runs.items import ITEMS
@@ -126,7 +124,6 @@ def test_memory_is_that_of_the_largest_arm_times_the_runs(studies, settings, mon
     def gibibytes(*given: int) -> float:
         return float(re.search(r"about ([\d.]+) GiB of memory together", described(*given))[1])
 
-    # The process that starts them has a program of its own.
     program = PROGRAM_BYTES / (1 << 30)
     # 24 million parameters, their gradients and two states of each are 0.36 GiB, copies that are
     # saved 0.27, the program 0.39; beside them is what a pass keeps of 32 tokens: of each 1.5
@@ -134,12 +131,10 @@ def test_memory_is_that_of_the_largest_arm_times_the_runs(studies, settings, mon
     each = gibibytes(1) - program
     assert 1.02 + 4 * 0.18 < each < 1.02 + 5 * 0.18
     assert gibibytes(4) == pytest.approx(4 * each + program, rel=0.01)
-    # Runs that there are not take nothing.
     assert gibibytes(30, 4) == gibibytes(4)
     assert described(4).startswith("40 runs, 4 at a time with 2 threads each; about ")
     assert "cores" not in described(4)
     assert described(5).endswith("; 5 x 2 threads are more than 8 cores and wait for each other")
-    # More than the machine holds is refused with what it holds.
     for held, jobs, message in (
         (1, 2, "1 GiB here: leave it out"), (5, 9, r"5 .*: give --jobs [23]"),
     ):  # fmt: skip
@@ -229,12 +224,7 @@ def test_what_is_left_is_estimated_from_the_work_that_was_done_now():
     assert tally.describe() == "3/10, about 4:40 to go"
 
 
-# As train says it, whose command needs an option for that.
-
-
-@pytest.mark.parametrize(
-    "stop", [Interrupted("saved; with --resume it resumes"), KeyboardInterrupt()]
-)
+@pytest.mark.parametrize("stop", [Interrupted("saved; --resume resumes"), KeyboardInterrupt()])
 def test_a_stopped_study_says_what_is_done_and_a_warning_once(stop, tmp_path, monkeypatch, capsys):
     def finish(task: Task, progress, **_) -> Outcome:
         if task.label == "d":
@@ -302,27 +292,11 @@ def test_runs_at_a_time_give_what_runs_in_turn_give(studies, settings, capfd, st
     assert (values(found), found["failures"]) == (values(known), known["failures"])
     for name in ("model.safetensors", "test.json", ITEMS):
         assert same_files(name, in_turn, out), name
-    # A slow machine shows the runs in between.
     ended = [line for line in said if line.startswith("[") and "] running " not in line]
     assert [line[:4] for line in ended] == [f"[{n}/9" for n in range(6, 10)]
     assert any("Up to 2 runs were trained at a time" in note for note in found["notes"])
     assert "--jobs 2" in found["reproduction"]["command"]
     assert compare("gpt", settings, **asked)["notes"] == found["notes"]
-
-
-@pytest.mark.all
-def test_trials_are_made_at_a_time_with_shared_threads(settings, monkeypatch, started):
-    monkeypatch.setattr("sublayer.study.execution.jobs.cores", lambda: 5)
-    settings = [each for each in settings if "threads" not in each]
-    asked = {"vary": [FFN], "tune": ["optimizer.lr=1e-7,1e-2"], "seeds": 1, "jobs": 2}
-    found = compare("gpt", settings, **asked)
-    assert started.call_count == 2  # for trials and seeds
-    assert [arm["tuned"] for arm in found["arms"]] == [["optimizer.lr=0.01"]] * 2
-    records = sorted(Path("runs/gpt-ffn/arms").rglob("record.json"))
-    assert [json.loads(path.read_text())["threads"] for path in records] == [2] * 6
-    assert found["reproduction"]["environment"]["threads"] == "2"
-    settled = read_toml(Path("runs/gpt-ffn/study.toml"))["settled"]
-    assert {each["settings"]["train.threads"] for each in settled} == {2}
 
 
 def stopped(number: int, *words: str) -> subprocess.CompletedProcess[str]:
@@ -351,7 +325,6 @@ def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings):
     ended = stopped(signal.SIGTERM, *words, "--out", "stopped", "--json")
     assert ended.returncode == INTERRUPTED, ended.stderr
     last = ended.stderr.splitlines()[-1]
-    # The other of the first two may have ended meanwhile.
     assert re.match(r"interrupted with [12] of 3 runs done, and the others saved", last)
     assert "Traceback" not in ended.stderr
     asked = {"vary": ["train.steps=3,200,4"], "match": "none", "seeds": 1}

@@ -137,7 +137,6 @@ def test_other_texts_vocabularies_and_items_are_noted_by_the_basis_of_the_metric
     assert text.startswith("two: scored on another text")
     assert vocabulary.startswith("two: another vocabulary")
     assert list_text_caveats({"one": data["one"], "two": replace(data["one"])}, metric) == [small]
-    # An arm has the text of what it is compared with, a control that of itself.
     pairs = {**data, "three": replace(data["two"])}
     against = {"two": "two", "three": "two"}
     assert list_text_caveats(pairs, metric, against=against) == [small]
@@ -256,7 +255,6 @@ def test_metrics_that_some_arms_lack_are_missing_and_those_of_no_arm_left_out(fo
     assert [each["metric"] for each in result["further"]] == names
     assert result["arms"][0]["further"]["sop_accuracy"] == {"seeds": [], "values": []}
     assert result["further"][1]["differences"][0]["mean"] is None
-    # Arms of one text train one tokenizer.
     assert len(list((folder / "cache" / "tokenizers").iterdir())) == 1
     assert not (folder / "out/.tokenizer.json").exists()
     wide = study_file(one=HEADLESS, two=f"{HEADLESS}, model.d_ff = 24")
@@ -273,14 +271,12 @@ def test_an_encoder_and_a_writer_of_text_are_compared_by_the_score_of_one_task(w
     assert cli.main([*words, "--seeds", "3"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["differences"][0]["parts"]["items"] is None and result["metric"] == "score"
-    # Both are scored on the same rows, whatever stands around them.
     assert not any("another text" in note for note in result["notes"])
     assert cli.main(["compare", *(f"out/arms/{arm}/seed-0" for arm in ("0-pair", "1-text"))]) == 2
     assert "objective.format = pair and text write examples" in capsys.readouterr().err
 
 
 def run_of(seed: int, n_items: int = 12, *, n_documents: int | None = 3, digest="ab" * 32):
-    """A run whose windows of 128 tokens cost about 200 nats."""
     rng = np.random.default_rng(seed)
     documents = None if n_documents is None else np.arange(n_items) * n_documents // n_items
     columns = {
@@ -314,7 +310,6 @@ def test_neighbours_are_added_and_rounded_by_hand():
     without = add_neighbours(Stack(columns, None), Compaction(added=2))
     assert without.columns["nats"].tolist() == [[3.0, 12.0, 16.0]]
     assert add_neighbours(stack, Compaction()) is stack
-    # Counts are added beyond their type.
     many = Stack({"counts": np.full((1, 4), 200, dtype=np.uint8)}, None)
     assert add_neighbours(many, Compaction(added=4)).columns["counts"].tolist() == [[800]]
     column = np.random.default_rng(0).normal(200, 30, (3, 5000))
@@ -329,7 +324,6 @@ def test_a_small_study_keeps_every_item(tmp_path):
     write_study_items(path, "demo", runs, {"loss": "windows"}, missing=["arm 1, seed 9"])
     header = header_of(path)
     assert (header["study"], header["missing"]) == ("demo", ["arm 1, seed 9"])
-    # The one that scored other items stands apart; what is equal in all runs is stored once.
     assert [group["runs"] for group in header["groups"]] == [[0, 1, 2, 3], [4]]
     assert header["groups"][0]["shared"] == ["tokens", "bytes"]
     assert header["groups"][0]["steps"] == {"nats": FINE}

@@ -49,7 +49,6 @@ def test_a_study_answers_its_hypothesis_and_keeps_layers_of_its_models(studies, 
     assert (found.arm, found.baseline) == results.hypothesis_of
     assert (results.hypothesis, results.n_comparisons, results.margin) == (SAYS, 4, 9.0)
     assert found.parts.items is not None
-    # The same quality is of two arms.
     assert len(read_results(studies.asked())["same_quality"]) == len(others) == 3
     for arm, n_beyond in (("0-plain", 0), ("1-shared", 3)):
         run = studies.asked() / "arms" / arm / "seed-1"
@@ -137,7 +136,6 @@ def test_blocks_that_are_not_shared_are_not_run_beyond(tmp_path):
     lstm = ENCODER.replace("albert-small", "gpt1-lstm") + "set.model.n_layers = 2"
     arms = study_of(f'inspect = {{ what = "layers" }}\n{lstm}').arms
     assert {INSPECTING.n_beyond(arm.loaded.recipe.model) for arm in arms} == {0}
-    # Neither inspected nor scored in windows are others.
     translators = ENCODER.replace("albert-small", "multi30k-tiny")
     with pytest.raises(ConfigError, match="encoder-decoder"):
         study_of(f"inspect.what = 'layers'\n{translators}set.model.d_ff = 9")
@@ -146,7 +144,6 @@ def test_blocks_that_are_not_shared_are_not_run_beyond(tmp_path):
 
 
 def told(results):
-    """The JSON of results without times and places."""
     content = json.loads(json.dumps(results_to_json(results, Path("report.html"))))
     for arm in content["arms"]:
         for name in ("curves", "training_curves", "further_curves"):
@@ -208,7 +205,6 @@ def test_a_study_that_broke_off_beyond_the_edge_goes_on_there(studies, settings)
     assert [arm.tuned for arm in results.arms] == [(f"{LR}=0.1",), (f"{LR}=0.01",)]
     for arm, again in zip(results.arms, results_of_folder(folder).arms, strict=True):
         assert (arm.tuned, arm.values) == (again.tuned, again.values)
-    # Another tuning is another study.
     with pytest.raises(ConfigError, match=r"with tuning seeds \[1000, 1001\], not \[1000\]"):
         run_study(*studies.as_tuned(folder, tuning_seeds=None))
     (source,), _, options = studies.as_tuned(folder)
@@ -238,26 +234,11 @@ def test_a_study_that_broke_off_between_looks_has_verdicts_of_the_first(studies,
     assert broken.notes[0].startswith("Unfinished: 11 of 13 runs of all seeds have ended.")
     decided, open_still = broken.differences
     assert decided == whole.differences[0]
-    # Four seeds are no look.
     assert (open_still.n_seeds, open_still.seeds) == (3, (0, 1, 2))
     resumed, _ = run_study(*studies.as_decided(folder))
     assert told(resumed) == told(whole)
     assert len(made(folder)) == 13
-    # Before the first look there is no verdict.
     shutil.rmtree(folder / f"arms/1-{NOTHING}/seed-2")
     early = results_of_folder(folder).differences
     assert {(each.verdict, each.low, each.p) for each in early} == {("no verdict", None, None)}
     assert "unfinished: judged once all 3 seeds have ended" in str(early[0].note)
-
-
-@pytest.mark.parametrize("changes, message", [
-    ({"until": None, "seeds_at_most": None, "seeds": 5}, "looked at with 3, 5 seeds"),
-    ({"seeds_at_most": 12}, "looked at with 3, 5 seeds"),
-    ({"margin": "0.25 bits per byte"}, "begun with no margin, not a margin of 0.25"),
-])  # fmt: skip
-def test_other_looks_or_another_margin_are_refused(studies, settings, changes, message):
-    folder = copied(studies.decided(), "study")
-    before = files(folder)
-    with pytest.raises(ConfigError, match=message):
-        run_study(*studies.as_decided(folder, **changes))
-    assert files(folder) == before

@@ -46,7 +46,6 @@ BASELINE = (5.0, 4.0, 3.5, 3.0)
 SPREAD = 0.02
 BY_NAME = {"parameters", "environment", "checksums", "sizes", "counts", "differing", "settings"}
 BY_NAME |= {"further_curves", "probes", "published"}
-"""Objects whose keys are names of the study's own."""
 
 
 def curve(seed: int, values: Sequence[float], *, step_s: float = 0.1) -> Curve:
@@ -69,7 +68,6 @@ def test_the_same_quality_lies_on_a_line_between_evaluations_or_is_never_reached
     for values, value, is_lower, place in (
         *((falling, value, True, at) for value, at in ((3.0, 250.0), (4.0, 200.0), (6.0, 100))),
         (falling, 0.5, True, None), (rising, 3.5, False, 275.0),
-        # The first of several crossings counts.
         ((5.0, 2.0, 4.0, 1.0), 3.0, True, pytest.approx(100 + 100 * 2 / 3)),
     ):  # fmt: skip
         assert place_of(curve(0, values), value, STEPS, is_lower=is_lower) == place
@@ -97,7 +95,6 @@ def test_shares_are_of_the_whole_run_of_the_other_by_any_metric_with_curves():
     assert (found.arm, found.whose, found.parameters) == ("b", "a", 3.0)
     shares = [(share.steps, share.flops, share.seconds) for share in found.seeds]
     assert shares == [(0.625, 0.3125, 1.25)] * 2
-    # Where an arm is worse the baseline reaches what it ended with.
     results = two(b=[curve(seed, (6.0, 5.0, 4.5, 4.0)) for seed in (0, 1)])
     (found,) = same_quality(results)
     assert (found.arm, found.whose, found.summary("steps").median) == ("a", "b", 0.5)
@@ -114,7 +111,6 @@ def test_shares_are_of_the_whole_run_of_the_other_by_any_metric_with_curves():
     pairs = zip(results.arms, equal, strict=True)
     by_loss = tuple(replace(arm, curves=(), further_curves=own) for arm, own in pairs)
     for found in same_quality(replace(results, arms=by_loss)):
-        # Equal curves: where the other ends.
         assert (found.metric.name, found.summary("steps").median) == ("loss", 1.0)
 
 
@@ -222,7 +218,6 @@ def test_arms_are_at_equal_budgets_up_to_the_clocks_noise_and_that_of_widths():
         (taking(replace(results, match="flops"), "wide", operations=None), "Matched by operations"),
     ):
         assert conditions(found).startswith(start)
-    # Time is a currency where it was matched.
     longer = taking(results, "ALBERT", seconds=1.062)
     assert time_caveats(longer) == [] and arm_budgets(longer)[1].realised.time is None
     found = arm_budgets(replace(longer, match="time"))[1].realised.time
@@ -262,7 +257,6 @@ def test_every_key_is_documented(tmp_path):
     for results in (complete(), one_seed(), encoder_results()):
         content = results_to_json(results, tmp_path / "report.html")
         written = json.loads(json.dumps(content, allow_nan=False))
-        # The quartiles of a number are documented with it.
         assert {key.removesuffix("_quartiles") for key in keys(written)} <= documented
 
 

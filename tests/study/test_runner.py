@@ -47,7 +47,6 @@ BOOK = {"data.path": "book.txt"}
 
 
 def again(folder: Path):
-    """The results of a folder, read from its runs."""
     page = folder.resolve() / "report.html"
     return json.loads(json.dumps(results_to_json(results_of_folder(folder), page)))
 
@@ -89,7 +88,6 @@ def test_arms_scored_on_other_items_are_compared_over_seeds_alone(studies, setti
     # Bits per byte are of the text, however it is cut.
     assert difference["verdict"] in ("better", "worse", "cannot tell")
     assert difference["parts"]["items"] is None
-    # Damaged files are named.
     test, items = (folder / "arms/0-ffn=gelu/seed-1" / name for name in ("test.json", ITEMS))
     kept = items.read_bytes()
     items.write_bytes(b"no items")
@@ -131,7 +129,6 @@ def test_one_seed_is_no_look_and_added_seeds_widen_the_intervals_for_the_second(
     five = compare("gpt", settings, vary=[FFN], seeds=5)
     assert [each[:3] for each in values(five)] == values(first)
     assert five["looks"] == [3, 5]
-    # The same runs, had nobody looked at three.
     plan = copied(folder, "fresh") / "study.toml"
     plan.write_text(tomli_w.dumps({**read_toml(plan), "reported_seeds": []}))
     fresh = compare("gpt", settings, vary=[FFN], seeds=5, out="fresh")
@@ -168,7 +165,6 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings
     path.write_text(kept.replace(read_toml(path)["inputs"]["ffn=gelu"][2]["digest"], "0" * 64))
     with pytest.raises(DataError, match="arm ffn=gelu, began with other data: the test split"):
         compare("gpt", **asked)
-    # Its seeds gave other weights.
     plan = tomllib.loads(kept)
     for rule, out in ((None, None), ("in the order of modules", "runs/gpt")):
         del plan["initial_weights"]
@@ -220,12 +216,10 @@ def test_failed_runs_are_listed_and_stop_nothing(studies, settings):
     *_, failed = result["differences"]
     assert (failed["by_ranks"], failed["n_failed"]) == (True, [3, 0])
     assert (failed["p_raw"], failed["verdict"]) == (pytest.approx(2 / 20), "cannot tell")
-    # The arm of which no run has a score is in the report that is written again, too.
     assert again(folder)["differences"] == result["differences"]
     copy = copied(folder, "copy")
     found = compare("gpt", settings, vary=[FAILING], seeds=3, out=copy)
     assert found["failures"] == result["failures"]
-    # Where nothing can be compared it fails after its report.
     with pytest.raises(TrainingError, match=r"no arm has .* see .*report\.html"):
         compare("gpt", settings, vary=["optimizer.lr=1e-3,1e6"], seeds=1)
     assert "not finite" in Path("runs/gpt-lr/report.html").read_text()
@@ -266,11 +260,9 @@ def test_runs_of_one_recipe_are_the_seeds_of_an_arm(studies, runs):
     assert difference["verdict"] == known["verdict"]
     for name in ("mean", "low", "high"):
         assert difference[name] == pytest.approx(known[name])
-    # The same command again scores nothing.
     kept = files(Path("together/scores"))
     assert compare(runs, out="together") == result
     assert files(Path("together/scores")) == kept
-    # Nor are scores made anew that a study has kept.
     arms = studies.plain() / "arms"
     again = compare([arms / "0-ffn=gelu/seed-1", arms / "1-ffn=swiglu/seed-1"], out="again")
     assert [arm["name"] for arm in again["arms"]] == ["ffn=gelu", "ffn=swiglu"]
@@ -387,7 +379,6 @@ def test_a_tokenizer_is_kept_only_of_a_study_that_begins(tmp_path, begins):
 
 
 def tiny(kind: str):
-    """A tiny recipe of a kind on texts that lie here, named relative to it."""
     name, settings = RECIPES[kind]
     texts = {field: Path(path).name for field, path in write_texts(Path().resolve())[kind].items()}
     train = {"train.steps": 2, "train.batch_sequences": 2, "optimizer.warmup_steps": 1}
@@ -402,7 +393,6 @@ def test_a_study_prepares_its_data_once(kind, n_pairs, monkeypatch):
     for (module, name), mock in zip(calls, mocks, strict=True):
         monkeypatch.setattr(module, name, mock)
     compare(*tiny(kind), vary=["model.dropout=0,0.1"], seeds=1, out="study")
-    # The pairs of the test split; no run asks for the texts of another.
     assert [mock.call_count for mock in mocks] == [1, 1, n_pairs]
 
 

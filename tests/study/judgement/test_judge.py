@@ -125,7 +125,6 @@ def test_the_margin_and_the_resolution_of_the_metric_decide_what_matters():
     ):  # fmt: skip
         (found,) = judged(values, evidence=Evidence(margin=margin))
         assert found.verdict == verdict
-    # What is surely not 0 may still not matter.
     values["b"] = seeded(1.05, 1.06, 1.04)
     (small,) = judged(values, evidence=Evidence(margin=0.5))
     assert small.low > 0 and small.verdict == "no difference that matters"
@@ -170,7 +169,6 @@ def test_what_a_look_has_decided_stands_and_arms_go_on_that_are_not_decided():
     (difference,) = judge_looks(judge_at, (3, 5)).differences
     assert (difference.verdict, difference.n_seeds) == ("worse", 3)
     assert judge_at(5).differences[0].verdict == "cannot tell"
-    # With what they are compared with.
     own["c"] = (0.0, 0.02, 0.01)
     assert undecided_arms(judge_at(3), own, ()) == {"a", "c"}
     assert undecided_arms(judge_at(3, margin=0.5), own, ()) == set()
@@ -254,7 +252,6 @@ def test_looks_spend_the_error_and_five_have_pococks_level():
     assert levels[8] == pytest.approx((1 - AT_FIRST) * ERROR / 2)
     assert levels[12] == pytest.approx((1 - AT_FIRST) * ERROR / 4)
     assert sum(fixed(5).levels(range(5, 200), 1).values()) <= ERROR
-    # A look that is repeated spends what it has spent.
     assert fixed(5).levels([5, 5, 8], 3) == fixed(5).levels([5, 8], 3)
     assert until_decided(6).planned == (3, 6)
     assert until_decided(30).planned == (3, 5, 8, 12, 20, 30)
@@ -323,9 +320,7 @@ def test_a_choice_by_a_coin_or_by_luck_spreads_by_hand_and_widens_an_interval():
     known = choice_variance(Tuned(lucky, 1, {0: 1.9, 1: 2.1}), 1e-4)
     assert known == pytest.approx(1.0)
     assert choice_variance(Tuned(lucky, 1), 1e-4) == 0.0
-    # Seeds that score as the trial did change nothing.
     assert choice_variance(Tuned(lucky, 1, {0: 0.0}), 0.3) == choice_variance(Tuned(lucky, 1), 0.3)
-    # A choice that every tuning would make spreads nothing.
     assert choice_variance(Tuned((1.0, 2.0, 3.0), 4), 0.01) == 0.0
     assert choice_variance(Tuned((1.0,), 1), 1.0) == 0.0
     few, many = (choice_variance(Tuned((1.0, 1.1), n), 0.01) for n in (1, 16))
@@ -387,7 +382,6 @@ def test_units_are_documents_or_stretches_and_their_variance_follows_the_crossed
     labels, n_units = units_of(table(np.zeros(64), np.repeat([0, 1], [30, 34])))
     assert labels[29] != labels[30]
     assert units_of(table(np.zeros(12)))[1] == 12
-    # Too few units have no effects.
     assert item_effects(table([1, 0, 1]), SHARE) is None
     # Two seeds, differences of items d + or - e: d varies over items, e is of both.
     d = np.array([1.0, -1.0, 2.0, -2.0])
