@@ -16,9 +16,6 @@ import pytest
 import sublayer as package
 from sublayer.commands.predict import lines as module
 from sublayer.commands.train import _last_losses
-from sublayer.config.layering.run_recipe import read_run_recipe
-from sublayer.data.tasks.prepare import prepare_tasks
-from sublayer.data.tasks.task_split import of_tasks
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
 from sublayer.loading import load
@@ -186,15 +183,12 @@ def test_answers_do_not_depend_on_the_batch_and_nearly_not_on_the_precision(pred
     assert rounded == pytest.approx(alone, abs=0.02) and rounded != alone
 
 
-def test_quotes_in_tsv_stay_text(sublayer, reviewer, here):
+def test_values_of_every_kind_of_file_are_kept(sublayer, reviewer, here):
     review = 'The "great film" is superb.'
     (here / "new.tsv").write_text(f'review\tnote\n{review}\t"\n')
     header, row = sublayer("predict", reviewer, "new.tsv").out.splitlines()
     assert header.split("\t") == ["review", "note", "prediction", "p_bad", "p_good"]
     assert row.split("\t")[:3] == [review, '"', "good"]
-
-
-def test_json_keeps_its_values_and_has_probabilities_by_label(sublayer, reviewer, here):
     rows = [{"n": number, "tags": ["ü"], **row} for number, row in enumerate(ROWS)]
     (here / "new.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (here / "new.json").write_text(json.dumps(rows))
@@ -204,9 +198,6 @@ def test_json_keeps_its_values_and_has_probabilities_by_label(sublayer, reviewer
         assert answered.pop("probabilities").keys() == {"bad", "good"}
         assert answered.pop("probability") > 0.5
         assert answered == {**row, "prediction": row["stars"]}
-
-
-def test_parquet_keeps_its_types(sublayer, reviewer, here):
     seen = pyarrow.array(range(20), pyarrow.int16())
     before = pyarrow.table({"review": [row["review"] for row in ROWS], "seen": seen})
     pyarrow.parquet.write_table(before, here / "new.parquet")
@@ -371,23 +362,6 @@ def test_a_task_is_read_learned_scored_and_handed_in(sublayer, tmp_path, here, r
         assert len(handed["files"]) >= _SUITES[suite]
         own = [each for each in handed["sets"] if each["task"] == name]
         assert own and all(each["runs"] == [str(run)] and each["rows"] > 0 for each in own)
-
-
-def test_no_group_of_a_table_stands_in_two_parts(reviewer):
-    recipe = read_run_recipe(reviewer / "recipe.toml")
-    data = prepare_tasks(recipe.data, recipe.objective, tokenizer=load(reviewer).tokenizer)
-    found = [of_tasks(split).parts[0].examples for split in (data.train, data.valid, data.test)]
-    parts = [{example.source for example in examples} for examples in found]
-    assert list(map(len, found)) == [3 * len(part) for part in parts]
-    assert len(set.union(*parts)) == sum(map(len, parts)) == 80
-    assert 0.6 < len(parts[0]) / 80 < 0.8
-
-
-def test_the_run_is_named_after_the_table(sublayer, here):
-    write_csv(here / "films.2.csv", reviews(60))
-    words = ("films.2.csv", *COLUMNS, *SHORT, "train.steps=1", "--json")
-    for expected in ("films", "films.2"):
-        assert sublayer("finetune", "albert-small", *words).found()["run"] == f"runs/{expected}"
 
 
 def test_a_table_that_cannot_be_learned_is_refused(sublayer, here):

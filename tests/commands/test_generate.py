@@ -287,6 +287,7 @@ def test_bleu_of_a_suite(translator, translate, sublayer, tmp_path, lowercase):
 
 
 WORDS = ("A cat dog sees THE and bird", "Ein Kätzchen Hündchen hört das und Vögelchen")
+WORDS = [each.split() for each in WORDS]
 EN, DE = ([f"{line} ." for line in sentences(words, 280, longest=5)] for words in WORDS)
 MARKED_EN, MARKED_DE = (
     [line + mark for line, mark in zip(sentences(words, 300, longest=4), cycle("!."), strict=False)]

@@ -22,19 +22,11 @@ from sublayer.runs.session import prepare_data
 from sublayer.study.budget.resources import PROGRAM_BYTES
 from sublayer.study.cluster import node
 from sublayer.study.cluster.clock import Clock
-from sublayer.study.cluster.cluster import (
-    Cluster,
-    ClusterGone,
-    Needs,
-    NoAnswer,
-    Node,
-    Refused,
-    TaskState,
-)
+from sublayer.study.cluster.cluster import Cluster, ClusterGone, NoAnswer, Node, Refused, TaskState
 from sublayer.study.cluster.cold_cache import preparation_bytes
 from sublayer.study.cluster.computing import CLUSTERS
 from sublayer.study.cluster.exchange import DIED, Progress, RunFiles
-from sublayer.study.cluster.needs import check_needs, needs_of, usual_threads
+from sublayer.study.cluster.needs import Needs, check_needs, needs_of, usual_threads
 from sublayer.study.cluster.node import FREE
 from sublayer.study.cluster.on_cluster import OnCluster
 from sublayer.study.cluster.place import ClusterPlace, parse_place
@@ -48,16 +40,7 @@ from sublayer.study.execution.job import DONE, FOLDER_HELD, STOPPED, Job, end_me
 from sublayer.study.execution.one_run import FAILURE, Task
 from sublayer.system.lock import held
 from sublayer.system.python_process import python_command
-from tests.study.studies import (
-    FAILING,
-    FFN,
-    copied,
-    read_results,
-    same_files,
-    settings_of,
-    values,
-    write_text,
-)
+from tests.study.studies import FAILING, FFN, copied, same_files, settings_of, values, write_text
 
 GIB = 1 << 30
 NODES = [Node("small", 2, 4 * GIB), Node("large", 8, 64 * GIB, gpus=2)]
@@ -299,7 +282,8 @@ def test_runs_on_a_cluster_are_those_of_here(studies, settings, monkeypatch, cap
     for gone in ("0-lr=1e-3/seed-1", "2-lr=1e6/seed-2"):
         shutil.rmtree(there / "arms" / gone)
     asked = {"vary": [FAILING], "seeds": 3, "out": there}
-    found, known = compare("gpt", settings, **asked, on="ray"), read_results(here)
+    known = json.loads((here / "results.json").read_text())
+    found = compare("gpt", settings, **asked, on="ray")
     said = capfd.readouterr().err.splitlines()
     assert (values(found), found["failures"]) == (values(known), known["failures"])
     for name in ("model.safetensors", "test.json", "items.safetensors"):

@@ -16,13 +16,7 @@ from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.study.arms import check_distinct, expand, make_arm, split_values
 from sublayer.study.asked import load_asked
 from sublayer.study.budget.plan import make_plan
-from sublayer.study.chain.columns import (
-    Column,
-    list_columns,
-    points_metric,
-    primary_column,
-    value_of,
-)
+from sublayer.study.chain.columns import list_columns, points_metric, primary_column, value_of
 from sublayer.study.chain.keys import Part
 from sublayer.study.chain.plan import plan_stages
 from sublayer.study.chain.recipes import StageRecipes
@@ -340,7 +334,7 @@ def test_arms_that_go_on_with_one_training_go_on_at_its_rate_to_the_papers_end(n
             assert total == {"albert-data": 125_000, "albert-dropout": 1_000_000}[name]
 
 
-def columns_of(study: Study) -> dict[str, Column]:
+def columns_of(study: Study):
     parts: dict[str, list[Part]] = {}
     for stage in study.chain.stages:
         for name in stage.tasks:

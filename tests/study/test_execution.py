@@ -46,16 +46,7 @@ from sublayer.study.execution.one_run import Outcome, Task
 from sublayer.study.execution.shares import describe_share
 from sublayer.training.progress import Status
 from tests.stopping import stopped_at
-from tests.study.studies import (
-    FAILING,
-    FFN,
-    TINY,
-    copied,
-    read_results,
-    same_files,
-    settings_of,
-    values,
-)
+from tests.study.studies import FAILING, FFN, copied, read_results, same_files, settings_of, values
 
 
 def test_a_job_and_a_status_are_read_as_they_were_written():
@@ -145,7 +136,7 @@ def test_memory_is_that_of_the_largest_arm_times_the_runs(studies, settings, mon
 
 
 def test_one_that_cannot_take_steps_is_an_error(capfd):
-    arm, _ = expand(load_recipe("gpt", [*TINY, "train.steps=5", "train.threads=1"]), [FFN])
+    arm, _ = expand(load_recipe("gpt", settings_of(Path("river.txt"))), [FFN])
     impossible = replace(size_arm(arm, arm.loaded, 256), vocab_size=0)
     with pytest.raises(ConfigError, match="of 2 processes .* one ended, .* fewer --jobs"):
         with company(impossible, 1, "cpu"):
@@ -300,7 +291,6 @@ def test_runs_at_a_time_give_what_runs_in_turn_give(studies, settings, capfd, st
 
 
 def stopped(number: int, *words: str) -> subprocess.CompletedProcess[str]:
-    """Compare in a process that signals itself where one of two runs has ended; wait for all."""
     # Its children have its standard error, so that this has no end before they have theirs.
     words = ("compare", "gpt", *words, "--match", "none", "--seeds", "1", "--jobs", "2")
     command = stopped_at([("open", "test.json")], number, *words)

@@ -5,7 +5,6 @@ import shutil
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import hypothesis
@@ -26,7 +25,6 @@ from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data
-from sublayer.study.agreement import check_agree
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer
@@ -305,27 +303,6 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
         with pytest.raises(ConfigError, match=message):
             compare([runs[0], other], **options)
     assert files(Path("mine")).keys() == {"thesis.txt"} and not Path("runs").exists()
-
-
-def recorded(name: str, settings, **checksums: str) -> SimpleNamespace:
-    """A run whose text and tokenizer have the checksums of others, but for those given."""
-    equal = dict.fromkeys(("train", "valid", "test", "tokenizer"), "0")
-    recipe = load_recipe("gpt", settings).recipe
-    return SimpleNamespace(path=Path(name), recipe=recipe, checksums={**equal, **checksums})
-
-
-@pytest.mark.parametrize("settings, name, message", [
-    ({"data.path": "notes.txt", "data.context": 64}, "train",
-     "training texts differ, data.path = 'book.txt' and 'notes.txt'"),
-    ({**BOOK, "data.split": "80/10/10"}, "train", "no data.split and data.split = '80"),
-    ({**BOOK, "data.tokenizer": "characters"}, "tokenizer", "data.tokenizer = 'bytes' and"),
-    ({**BOOK, "model.n_layers": 2}, "valid", "validation texts differ, though their settings"),
-])  # fmt: skip
-def test_settings_that_keep_two_runs_apart_are_named(settings, name, message):
-    check_agree([recorded("a", BOOK), recorded("b", settings)])
-    with pytest.raises(ConfigError, match="^a and b do not compare: ") as refused:
-        check_agree([recorded("a", BOOK), recorded("b", settings, **{name: "1"})])
-    assert message in str(refused.value)
 
 
 def request_of(**settings) -> Request:
