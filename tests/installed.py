@@ -99,7 +99,6 @@ def find(python):
     pyenvs = sorted(root.glob(f"versions/{python}.*/bin/python"))
     for each in (python, f"python{python}", *map(str, pyenvs)):
         path = shutil.which(each)
-        # A shim of pyenv may be there for a version that it refuses to run.
         if path and not subprocess.run([path, "-c", ""], capture_output=True).returncode:
             return path
     return None

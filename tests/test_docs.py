@@ -99,7 +99,6 @@ GENERATED = [f"reference/{it}.md" for it in ("fields", "commands", "devices", "r
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch):
-    """A folder with the files that the pages tell a reader to write."""
     for page in PAGES:
         for block in blocks(page, "toml"):
             name = re.match(r"# (\S+\.toml)\n", block)
@@ -368,7 +367,6 @@ def _tuned(words):
     settings = [word for word in words[1:] if "=" in word]
     others = [word for word in words[1:] if "=" not in word]
     small = [] if others[0].startswith("runs/") else [f"model.{k}={v}" for k, v in _TUNED.items()]
-    # A preset may have a warm-up of more steps than these.
     warmup = ["optimizer.warmup_steps=1"] if "--preset" in others else []
     return ["finetune", *others, *_shortened([*settings, *warmup]), *small]
 
@@ -427,7 +425,6 @@ _SHOWN = [page for page in PAGES if page.name not in ("CONTRIBUTING.md", "CHANGE
 
 @pytest.fixture
 def readers_folder(workplace, monkeypatch):
-    """A folder with the files that the pages speak of, and a cache of its own."""
     tmp_path, letters = workplace, workplace / "letters"
     letters.mkdir()
     write_stories(letters)

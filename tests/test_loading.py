@@ -2,6 +2,7 @@
 
 import json
 import logging
+from itertools import product
 
 import pytest
 import torch
@@ -129,11 +130,9 @@ def test_a_model_whose_outputs_overflow_is_refused(tmp_path, factor):
     for parameter in model.parameters():
         parameter.data = (parameter.data * factor).clamp(-3e38, 3e38)
     save_model(tmp_path / "model", model, TOKENIZER)
-    assert "what the model computes is not finite, with numbers up to" in refusal(
-        tmp_path / "model"
-    )
+    message = "what the model computes is not finite, with numbers up to"
+    assert message in refusal(tmp_path / "model")
     logits = torch.tensor([[1.0, torch.nan], [torch.inf, 0.0]])
-    for row in logits[:, None]:
-        for temperature in (0.0, 1.0):
-            with pytest.raises(CheckpointError, match="not finite"):
-                Sampling(temperature).choose(row, torch.Generator())
+    for row, temperature in product(logits[:, None], (0.0, 1.0)):
+        with pytest.raises(CheckpointError, match="not finite"):
+            Sampling(temperature).choose(row, torch.Generator())

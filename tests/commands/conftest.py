@@ -30,7 +30,6 @@ def finetuned(folder, *words):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory, own_cache):
-    """The folder of a run on bytes, beside its text ``text.txt``."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "text.txt").write_text(TEXT * 300)
     words = (*SMALL, "train.steps=4", "train.batch_sequences=2", f"data.path={folder}/text.txt")
@@ -57,7 +56,6 @@ def here(tmp_path, monkeypatch, own_cache):
 
 @pytest.fixture(scope="session")
 def reviewer(tmp_path_factory, own_cache):
-    """The folder of a run that was trained on ``my.csv`` beside its ``runs``."""
     folder = tmp_path_factory.mktemp("reviewer")
     write_csv(folder / "my.csv", reviews(240))
     columns = ("--text", "review", "--label", "stars", "--group", "film")
@@ -73,7 +71,6 @@ def entailed(tmp_path_factory, own_cache):
 
 @pytest.fixture(scope="session")
 def translator(tmp_path_factory):
-    """The folder of a run whose last three checkpoints are kept, beside its texts."""
     folder = tmp_path_factory.mktemp("translator")
     words = ("a cat dog sees the and runs", "ein Kater Hund sieht der und rennt")
     write_pair(folder, *(sentences(each.split(), 240, longest=6) for each in words))

@@ -9,7 +9,6 @@ OTHERS = ("film", "plot", "actor", "scene", "music", "story", "camera")
 
 
 def reviews(n, seed=0):
-    """Return rows of ``review``, ``stars``, which are words, ``rating`` and ``film``."""
     rng, rows = random.Random(seed), []
     for number in range(n):
         is_good = rng.random() < 0.5

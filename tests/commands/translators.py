@@ -27,6 +27,5 @@ def write_pair(folder, sources, targets):
 
 
 def sentences(words, n, longest):
-    """Build sentences of one word up to a length, the same for any seven words."""
     places = [[(i // 7 + i * j) % 7 for j in range(1, 2 + i % longest)] for i in range(n)]
     return [" ".join(words[place] for place in each) for each in places]

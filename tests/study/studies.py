@@ -54,7 +54,6 @@ set = {{ model.d_model = 16, model.share = "all" }}
 
 
 def settings_of(text: Path, *more: str) -> list[str]:
-    """Settings of the tiny recipe on a text, some of them replaced."""
     fixed = ["train.steps=5", "train.precision=float32", "train.threads=1"]
     given = {each.partition("=")[0] for each in more}
     usual = [*TINY, f"data.path={text}", *fixed]
@@ -98,8 +97,6 @@ def timeless(content):
 
 
 class Studies:
-    """Folders of finished studies, by name; their text, settings and cache."""
-
     def __init__(self, workshop) -> None:
         self._once = workshop.once
         self.place = workshop.once("studies", _write)

@@ -155,18 +155,13 @@ def test_memory_and_disk_hold_a_step_and_checkpoints_up_to_the_last_byte():
     ["train.micro_batch_sequences=11"], RECOMPUTED, [*RECOMPUTED, "model.n_layers=3"],
     [*RECOMPUTED, "model.d_model=24"],
 ])  # fmt: skip
-def test_the_largest_value_that_fits_is_found(settings):
+def test_the_largest_value_that_fits_is_found_and_others_passed_over(settings):
     loaded = load_recipe("gpt", ["train.batch_sequences=16", "train.micro_batch_sequences=16"])
     limit = step_memory(vary(loaded, settings).recipe, 256, RESOURCES).total
     resources = replace(RESOURCES, memory_bytes=limit + PROGRAM_BYTES)
     found = smallest_change(loaded, 16, lambda recipe: fits_memory(recipe, 256, resources))
     assert found == tuple(settings)
-
-
-def test_values_that_other_settings_do_not_take_are_passed_over():
-    def is_enough(value):
-        return None if value % 3 else value <= 7
-
+    is_enough = lambda value: None if value % 3 else value <= 7  # noqa: E731
     assert [_first(range(20, last, -1), is_enough) for last in (0, 4, 5, 7)] == [6, 6, 6, None]
 
 

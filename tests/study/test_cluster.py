@@ -449,16 +449,24 @@ def test_a_job_whose_id_was_not_kept_is_found_by_its_name(alone):
     assert alone.cluster.submitted == []
 
 
-def test_files_that_cannot_be_read_for_a_moment_stop_nothing(runs):
+def test_files_that_cannot_be_read_or_written_for_a_moment_stop_nothing(runs):
+    class Full(TasksFile):
+        def write(self) -> None:
+            if runs.cluster.now == 1:
+                raise OSError(errno.ESTALE, "Stale file handle", str(self.folder))
+            super().write()
+
+    runs.tasks_file = Full(runs.study, runs.cluster.name, "cpu")
     folder = runs.tasks_file.files("run-0").folder
     # A folder under a file's name is refused by open, as a stale handle is.
     blocked = [folder / "progress.json", folder / "end-1.json"]
     runs.at(0.5, *(each.mkdir for each in blocked))
-    runs.finish_at(0.5, 1)
+    runs.at(1, lambda: runs.end(1, {"end": "died", "text": "its process was ended"}))
+    runs.finish_at(60, 1)
     runs.at(80, blocked[1].rmdir)
     runs.finish_at(80, 0)
     assert len(runs.make()) == 2
-    assert (runs.cluster.now, len(runs.cluster.submitted)) == (80, 2)
+    assert (runs.cluster.now, len(runs.cluster.submitted), kept(runs)) == (80, 3, {})
 
 
 def test_a_result_that_is_not_seen_yet_holds_nobody_up(tmp_path, capfd):
@@ -516,20 +524,6 @@ def test_a_cluster_that_is_gone_stops_no_run(runs):
     first, second = (kept(runs)[f"run-{number}"] for number in range(2))
     assert (first["task"], second["task"]) == ("1", "")
     assert second["name"].startswith("sublayer run 1 ")
-
-
-def test_tasks_that_cannot_be_written_for_a_moment_stop_nothing(alone):
-    class Full(TasksFile):
-        def write(self) -> None:
-            if alone.cluster.now == 1:
-                raise OSError(errno.ESTALE, "Stale file handle", str(self.folder))
-            super().write()
-
-    alone.tasks_file = Full(alone.study, alone.cluster.name, "cpu")
-    alone.at(1, lambda: alone.end(0, {"end": "died", "text": "its process was ended"}))
-    alone.finish_at(60, 0)
-    assert len(alone.make()) == 1
-    assert kept(alone) == {}
 
 
 def end_of(tmp_path: Path, files: RunFiles, stopping: threading.Event) -> tuple[str, str]:

@@ -7,17 +7,14 @@ import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-import torch
 
 from sublayer.api.training import compare
 from sublayer.cli import INTERRUPTED
 from sublayer.config.layering.layers import load_recipe
-from sublayer.data.shards import workers
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted, TrainingError
 from sublayer.runs.items import ITEMS
 from sublayer.runs.session import prepare_data
@@ -25,7 +22,7 @@ from sublayer.study.arms import expand
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.resources import PROGRAM_BYTES
 from sublayer.study.budget.sized_arm import size_arm
-from sublayer.study.execution import in_turn, shared_data, shares, side_by_side, worker
+from sublayer.study.execution import in_turn, shared_data, shares, side_by_side
 from sublayer.study.execution import jobs as of_jobs
 from sublayer.study.execution.board import PlainBoard, Tally, TerminalBoard
 from sublayer.study.execution.child import Child
@@ -233,23 +230,6 @@ def test_a_stopped_study_says_what_is_done_and_a_warning_once(stop, tmp_path, mo
     ends = [f"[{n}/5] {name}: valid loss 1.5, after 0:00" for n, name in ((2, "b"), (3, "c"))]
     warned = ["a document is long", "b: a document is long"]
     assert capsys.readouterr().err.splitlines() == [*warned, *ends]
-
-
-def test_a_text_is_encoded_by_as_many_processes_as_the_run_has_threads(tmp_path, monkeypatch):
-    found = []
-
-    def prepare(recipe, pretrained: object):
-        found.append(workers.default_processes())
-        raise DataError("it is not prepared")
-
-    threads = torch.get_num_threads()
-    recipe = load_recipe("gpt", [f"train.threads={threads}"]).recipe
-    line = write_job(Job("one", tmp_path, recipe, recipe, {}, "cpu"))
-    monkeypatch.setattr(workers, "cores", lambda: 64)
-    monkeypatch.setattr(shared_data, "prepare_data", prepare)
-    end = worker._Worker(SimpleNamespace(send=lambda message: None)).attend(line, SimpleQueue())
-    assert end == {"end": "DataError", "text": "it is not prepared"}
-    assert found == [min(threads, workers.MOST_PROCESSES)]
 
 
 def test_of_prepared_data_those_asked_for_last_are_kept(monkeypatch):

@@ -184,7 +184,6 @@ def test_windows_score_the_tokens_and_the_split_that_a_study_names(studies):
         ids = np.asarray(prepare_data(recipe).valid.ids)
         plan = spread_windows(len(ids), context=recipe.data.context, stride=1, max_tokens=50)
         assert len(plan) == 50
-        # Each token by itself, at the end of a window that is a text of its own.
         model, nats = load(run), []
         for window in plan:
             tokens = torch.tensor([ids[window.start : window.stop].tolist()])
@@ -346,7 +345,6 @@ def test_any_limit_is_held_as_long_as_an_item_is_left(tmp_path, n_documents):
         write_study_items(path, "small", runs, {"loss": "windows"}, max_bytes=limit)
         sizes.append(path.stat().st_size)
         assert sizes[-1] <= limit or limit == 10
-        # Nothing is dropped: all sums are as before, those of nats within half a step.
         for run, read in zip(runs, read_study_items(path), strict=True):
             before, after = run.items.tables["windows"].sums(), read.items.tables["windows"].sums()
             assert abs(float(after.pop("nats") - before.pop("nats"))) <= COARSE
