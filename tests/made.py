@@ -57,7 +57,6 @@ KINDS = {"causal": {}, "lstm": LSTM, "character": CHARACTER, "masked": MASKED}
 KINDS |= {"translation": TRANSLATION, "span": SPAN, "pair": PAIR, "traversal": TRAVERSAL}
 KINDS |= {"questions": QUESTIONS, "text": TEXT}
 Made = Callable[[str], Path]
-"""Give the folder of a finished run of a kind."""
 
 
 class Workshop:

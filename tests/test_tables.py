@@ -37,11 +37,9 @@ def test_headings_that_are_too_wide_are_broken_no_more_than_helps(width, lines):
     (["arm", "interval"], [("gpt", "1.0 to 2.0"), ("macaron", "decided")], [1], 18,
      ["arm      interval", "-------  --------", "gpt        1.0 to", "              2.0",
       "macaron   decided"]),
-    # Behind the bars that divide it.
     (["measure", "signature"], [("BLEU", "nrefs:1|case:lc|eff:no"), ("chrF", "|")], [], 28,
      ["measure  signature", "-------  ----------------", "BLEU     nrefs:1|case:lc|",
       "         eff:no", "chrF     |"]),
-    # Below one another, with the first column.
     (["arm", "memory", "disk"], [("gpt", "1", "2")], [], 14,
      ["arm  memory", "---  ------", "gpt  1", "", "arm  disk", "---  ----", "gpt  2"]),
 ])  # fmt: skip

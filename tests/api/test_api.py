@@ -177,9 +177,8 @@ def test_train_returns_the_run_as_a_dict_of_its_record(workplace):
 
 def test_a_run_shows_itself_in_a_shell_and_in_a_notebook(trained, tmp_path):
     run = package.open_run(trained)
-    first, second, *_ = repr(run).splitlines()
-    assert str(trained) in first
-    assert f"bits_per_byte {run['valid']['bits_per_byte']:.4f}" in second
+    score = f"bits_per_byte {run['valid']['bits_per_byte']:.4f}"
+    assert str(trained) in repr(run) and score in repr(run)
     assert "<table>" in run._repr_html_() and "data:image/svg+xml;base64," in run._repr_html_()
     shutil.copy(trained / "recipe.toml", tmp_path)
     unfinished = package.open_run(tmp_path)

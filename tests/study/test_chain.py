@@ -327,7 +327,6 @@ def test_operations_are_those_of_all_stages_or_unknown(tmp_path):
     runs = {name: StageRuns(name, "0" * 64, {0: own}) for name, own in outcomes.items()}
     assert trained_operations(CHAIN, runs) == 7075
     assert trained_operations(CHAIN, {name: runs[name] for name in ("mnli", "rte")}) == 60 + 15
-    # Unknown while a stage has no run, and of records that lack them.
     for unknown in ([], [trained(1000, None)]):
         runs["mnli"] = StageRuns("mnli", "0" * 64, {0: unknown})
         assert trained_operations(CHAIN, runs) is None

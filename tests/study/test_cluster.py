@@ -133,7 +133,6 @@ def test_needs_are_memory_and_cores_and_a_cache_that_all_nodes_see_is_warm(tmp_p
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".cache" / "sublayer").mkdir(parents=True)
     assert preparation_bytes(recipe, None, tmp_path) == 3 * PROCESS_BYTES
-    # More processes than encode a text anywhere, and a text that one process encodes.
     assert preparation_bytes(many, None, tmp_path) == MOST_PROCESSES * PROCESS_BYTES
     (tmp_path / "text.txt").write_text("the reed by the river bends " * 500)
     small = load_recipe("gpt", [f"data.path={tmp_path / 'text.txt'}", "train.threads=3"]).recipe

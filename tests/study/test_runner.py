@@ -83,7 +83,6 @@ def test_arms_scored_on_other_items_are_compared_over_seeds_alone(studies, setti
         write_items(run, replace(items, tables={"windows": other}), {"bits_per_byte": "windows"})
     asked = {"vary": [FFN], "seeds": 3, "out": folder}
     (difference,) = compare("gpt", settings, **asked)["differences"]
-    # Bits per byte are of the text, however it is cut.
     assert difference["verdict"] in ("better", "worse", "cannot tell")
     assert difference["parts"]["items"] is None
     test, items = (folder / "arms/0-ffn=gelu/seed-1" / name for name in ("test.json", ITEMS))
@@ -101,7 +100,6 @@ def test_the_same_command_again_shows_what_there_is(studies, settings):
     for other in ("runs/gpt-ffn", "runs/gpt"):
         Path(other).mkdir(parents=True)
         Path(other, "other.txt").touch()
-    # Earlier versions named the folder after the recipe alone.
     for folder in ("runs/gpt-ffn.2", "runs/gpt"):
         shutil.rmtree(folder, ignore_errors=True)
         before = files(copied(studies.plain(), folder) / "arms")
@@ -137,7 +135,6 @@ def test_one_seed_is_no_look_and_added_seeds_widen_the_intervals_for_the_second(
     assert after["high"] - after["low"] > 1.1 * (alone["high"] - alone["low"])
     assert after["p"] > alone["p"] and after["p_raw"] == alone["p_raw"]
     assert again(folder)["differences"] == five["differences"]
-    # The first report's verdicts hold as they did.
     found = compare("gpt", settings, vary=[FFN], seeds=3)
     assert found["differences"] == first["differences"]
     assert again(folder)["arms"] == found["arms"]

@@ -137,7 +137,6 @@ def test_the_margin_and_the_resolution_of_the_metric_decide_what_matters():
 
 def test_a_run_that_failed_counts_as_the_worst_and_its_arm_still_corrects_the_others():
     fine = {seed: 2.0 + seed / 100 for seed in range(5)}
-    # One that survived is far better.
     evidence = Evidence(failed={"b": (1, 2, 3, 4)})
     (found,) = judged({"a": fine, "b": {0: 1.0}}, planned_seeds=5, evidence=evidence)
     assert (found.by_ranks, found.n_failed, found.verdict) == (True, (4, 0), "cannot tell")
