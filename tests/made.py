@@ -1,12 +1,7 @@
-"""Tiny runs of every kind of objective, made once a run of pytest and asked by many tests.
+"""Tiny runs of every kind of objective, made once by the first test of any process that asks.
 
-All are the recipe ``gpt`` with a few settings over it. The fixture ``made`` gives the folder of
-one, made by the first test of any process that asks. A test that alters a run copies it.
+All are the recipe ``gpt`` with a few settings over it. A test that alters a run copies it.
 """
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from filelock import FileLock
@@ -17,7 +12,6 @@ from sublayer.training.progress import SilentProgress
 from tests.stories import write_stories
 from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
 
-Settings = dict[str, Any]
 _SENTENCE = "the cat sat on a mat and saw another dog run over green fields while it rained all day"
 WORDS = (*_SENTENCE.split(), "long")
 TINY = {"model.n_layers": 2, "model.d_model": 24, "model.n_heads": 2, "model.dropout": 0.1}
@@ -56,7 +50,6 @@ TEXT |= {"data.tokenizer": "unigram", "data.vocab_size": 90}
 KINDS = {"causal": {}, "lstm": LSTM, "character": CHARACTER, "masked": MASKED}
 KINDS |= {"translation": TRANSLATION, "span": SPAN, "pair": PAIR, "traversal": TRAVERSAL}
 KINDS |= {"questions": QUESTIONS, "text": TEXT}
-Made = Callable[[str], Path]
 
 
 class Workshop:
