@@ -214,10 +214,10 @@ def test_a_real_step_is_taken(name):
 
 
 def test_a_step_that_does_not_fit_is_extrapolated_from_one_that_does():
-    (whole,) = measured(Machine(1e10), "train.micro_batch_sequences=16")
+    (whole,) = measured(Machine(1e10), "train.micro_batch_sequences=8")
     tight = replace(PLENTY, memory_bytes=PROGRAM_BYTES + whole.memory_bytes // 2)
     machine = Machine(1e10)
-    (arm,) = measured(machine, "train.micro_batch_sequences=16", resources=tight)
+    (arm,) = measured(machine, "train.micro_batch_sequences=8", resources=tight)
     assert (whole.step_time.is_measured, arm.step_time.is_measured) == (True, False)
     assert machine.steps and max(map(batch_sequences, machine.steps)) < 8
     assert arm.step_time.seconds == pytest.approx(whole.step_time.seconds)

@@ -407,7 +407,7 @@ def test_a_limit_is_waited_for_with_pauses_that_grow_unless_no_run_is_taken(runs
     with pytest.raises(ConfigError, match="QOSMaxSubmitJobPerUserLimit"):
         runs.make()
     assert cluster.submitted == [0]
-    cluster.submitted.clear()
+    cluster.now, cluster.submitted = 0.0, []
     cluster.refuse = lambda: Refused(LIMIT) if cluster.there else None
     runs.finish_at(100, 0)
     runs.finish_at(200, 1)
