@@ -65,7 +65,6 @@ def lose(node):
                 watching.append(int(path.name))
             elif marks & {*(path / "environ").read_bytes().split(b"\0")}:
                 own.append(int(path.name))
-    # Those that watch over the jobs' steps first.
     for pid in (*watching, *own):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

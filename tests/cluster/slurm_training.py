@@ -4,10 +4,8 @@
 """
 
 import os
-import re
 import sys
 import tempfile
-from itertools import groupby
 from pathlib import Path
 
 from slurm_study import output_of, show, slurm
@@ -18,8 +16,6 @@ SETTINGS = [
     *("model.n_layers=2", "model.d_model=64", "model.n_heads=2", "model.dropout=0.1"),
     *("data.context=64", "train.checkpoint_steps=10", "train.precision=float32"),
 ]
-LAUNCHER = re.compile(r"[EWI]\d{4} \d\d:\d\d:\d\d|Traceback|  File|    \S| +[~^]+$|torch\.")
-"""How lines of ``torchrun`` begin."""
 
 
 def main():
@@ -29,7 +25,6 @@ def main():
         with slurm(folder / "slurm"):
             os.environ["MASTER_ADDR"] = "127.0.0.1"
             run_job(folder, "train", "nodes", "scancel", "--signal=USR1")
-            # As --signal=B: does, to the script alone.
             run_job(folder, "torchrun", "launched", "scancel", "--batch", "--signal=USR1")
         words = ["data.path=book.txt", "train.steps=200", "train.exact=true", "--out", "runs/alone"]
         output_of(sys.executable, "-m", "sublayer", "train", "gpt", *SETTINGS, *words, cwd=folder)
@@ -53,20 +48,11 @@ def run_job(folder, job, run, *warning):
     wait_until(lambda: "interrupted and saved" in log.read_text())
     wait_until(lambda: (folder / "runs" / run / "record.json").exists())
     wait_until(lambda: not output_of("squeue", "--noheader"))
-    print("\n".join(shown_lines(log.read_text().replace(str(folder), "FOLDER"))), flush=True)
-
-
-def shown_lines(log):
-    """Yield the lines of a log without rates, and a line for what the launchers say in a row."""
-    for is_launcher, group in groupby(log.splitlines(), lambda line: bool(LAUNCHER.match(line))):
-        if is_launcher:
-            yield f"({len(list(group))} lines of torchrun)"
-        else:
-            yield from (line for line in group if "tokens/s" not in line)
+    lines = log.read_text().replace(str(folder), "FOLDER").splitlines()
+    print("\n".join(line for line in lines if "tokens/s" not in line), flush=True)
 
 
 def job_of_the_page(name):
-    """Take a job from the page, for this Python, with a model that is small."""
     blocks = [block.partition("```")[0] for block in PAGE.read_text().split("```text\n")[1:]]
     (job,) = (block for block in blocks if f"--job-name={name} " in block)
     assert job.startswith("#!/bin/bash") and "sublayer train gpt" in job

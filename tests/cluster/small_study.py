@@ -21,12 +21,10 @@ train.batch_sequences=8 train.steps=300 train.checkpoint_steps=30 train.threads=
 """
 TIMES_AND_PLACES = {"command", "date", "environment", "peak_memory_bytes", "report", "seconds"}
 TIMES_AND_PLACES |= {"tokens_per_s", "training_seconds"}
-"""Fields of results.json that tell how long something took, or where."""
 
 
 @contextmanager
 def trial():
-    """A folder with a text, and the study made here."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         write_text(folder / "river.txt")
@@ -108,15 +106,12 @@ def wait_until(is_so):
 
 
 def check_equal(folder):
-    """Compare the studies here and there; raise where more than times and places differs."""
     paths = [folder / name / "results.json" for name in ("here", "there")]
     one, other = (dict(_values(json.loads(path.read_text()))) for path in paths)
     differing = [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]
     if differing:
         raise SystemExit(f"{len(differing)} values differ, {sorted(differing)[:5]} first")
     print(f"{len(one):,} values of here/results.json and there/results.json: the same")
-    dropped = ", ".join(sorted(TIMES_AND_PLACES))
-    print(f"not compared: {dropped}, and the note on time on clusters")
     for name in ("model.safetensors", "test.json", "items.safetensors"):
         studies = (folder / "here", folder / "there")
         here, there = ({p.relative_to(s): p.read_bytes() for p in s.rglob(name)} for s in studies)

@@ -38,12 +38,10 @@ _WAITING |= {"unique_consecutive", "equal", "repeat_interleave", "lift_fresh"}
 
 
 def chosen(table, *names):
-    """Take some rows of a table; all of them in ``make test-all`` and on a GPU."""
     return list(table) if TRIES_ALL else [name for name in table if name in names]
 
 
 def open_session(path, settings, device, world=ALONE):
-    """``path`` is a text, or gives the text of settings."""
     given = {**TINY, "data.path": str(path(settings) if callable(path) else path), **settings}
     if given.get("model.kind") == "lstm":
         del given["model.n_heads"]

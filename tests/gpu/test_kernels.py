@@ -29,8 +29,8 @@ from tests.made import WORDS
 from tests.torchrun import in_processes
 from tests.training.runs import weights
 
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-DOCUMENTS = torch.arange(17) // 5
+pytestmark = pytest.mark.usefixtures("own_cache")
+TOLERANCE, DOCUMENTS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}, torch.arange(17) // 5
 MASKS = {"all": Keys(False, None), "causal": Keys(True, None)}
 MASKS |= {"documents": Keys(True, (DOCUMENTS[:, None] == DOCUMENTS).tril()[None, None])}
 MASKS |= {"padding": Keys(False, torch.arange(17)[None, None, None] < 13)}
@@ -47,11 +47,9 @@ READERS = torch.tensor([4 * [0] + 3 * [-1], 7 * [0], 6 * [0] + [-1]])
 RAGGED = ("masked", "translation", "questions", "pair")
 """Kinds with padding or several sequences in a row, and no bias of scores."""
 WHOLE = {"train.batch_sequences": 24, "train.micro_batch_sequences": 24}
-"""So many rows that some are shorter."""
 LOSS, GRADIENT, MOVED = 1e-5, 1e-3, 0.05
 """Greatest relative difference: of a loss; of a parameter's gradient, and of all changes, in L2."""
 GPU = pytest.param("cuda", marks=pytest.mark.gpu)
-PLACES = ["cpu", GPU] if TRIES_ALL else [GPU]
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -60,7 +58,6 @@ def device(request, monkeypatch):
     if request.param == "cpu":
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     else:
-        # As exact as the CPU's products.
         monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     return torch.device(request.param)
@@ -69,13 +66,6 @@ def device(request, monkeypatch):
 @pytest.fixture(scope="session")
 def texts(workshop):
     return workshop.path
-
-
-@pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUBLAYER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def draw(*shape, seed=0):
@@ -100,10 +90,8 @@ def test_attention_and_its_gradients_are_those_of_the_formula(name, has_bias, dt
     expected.backward(weight.double())
     inputs = [x.to(device, dtype).requires_grad_() for x in (q, k, v)]
     there = Keys(keys.is_causal, None if keys.mask is None else keys.mask.to(device))
-    own_bias = None if bias is None else bias.to(device, dtype)
-    found = attend(*inputs, there, own_bias, scale=0.3)
+    found = attend(*inputs, there, None if bias is None else bias.to(device, dtype), scale=0.3)
     found.backward(weight.to(device, dtype))
-    # Next to the largest, as rounding of bfloat16 is.
     pairs = [(found, expected)]
     pairs += [(x.grad, y.grad) for x, y in zip(inputs, expected_inputs, strict=True)]
     for own, reference in pairs:
@@ -140,8 +128,7 @@ def test_dropout_keeps_its_rate_and_the_mean_and_constants_are_filled_in(device)
 
 def make(name, device):
     config = ModelConfig(d_model=32, n_layers=2, n_heads=2, init_std=0.3, **MODELS[name])
-    model = build(resolve_model(config, vocab_size=67, context=64), seed=0)
-    return model.to(device).eval()
+    return build(resolve_model(config, vocab_size=67, context=64), seed=0).to(device).eval()
 
 
 def continued(model, device, n_rows=3):
@@ -160,7 +147,6 @@ def test_greedy_tokens_are_those_of_the_cpu(name, device, monkeypatch):
 @pytest.mark.parametrize("sampling", rows([Sampling(temperature=0.8), GREEDY], 1), ids=str)
 @pytest.mark.parametrize("name", chosen(MODELS, "rotary"))
 def test_a_cuda_graph_writes_the_tokens_of_steps_that_are_called(name, sampling, monkeypatch):
-    # tests/decode/test_generate.py has the same without a graph.
     model, prompt = make(name, "cuda"), torch.arange(15, device="cuda").view(3, 5)
     found = []
     for is_replayed in (False, True):
@@ -176,18 +162,16 @@ def test_a_cuda_graph_writes_the_tokens_of_steps_that_are_called(name, sampling,
 def test_the_host_never_waits_for_the_gpu_while_it_generates(name):
     model = make(name, "cuda")
     continued(model, "cuda")
-    prompt = torch.ones(3, 5, dtype=torch.int64, device="cuda")
     torch.cuda.set_sync_debug_mode("error")
     try:
-        list(generate(model, prompt, 30, GREEDY))
+        list(generate(model, torch.ones(3, 5, dtype=torch.int64, device="cuda"), 30, GREEDY))
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
 
 def by_the_formula(q, k, v, ragged, *, longest, is_causal, scale):
     """What ``varlen_attn`` computes, a sequence at a time; it has no CPU kernel."""
-    mixed = []
-    bounds = [each.tolist() for each in (ragged.query_starts, ragged.key_starts)]
+    mixed, bounds = [], [each.tolist() for each in (ragged.query_starts, ragged.key_starts)]
     assert bounds[0][-1] == len(q) and bounds[1][-1] == len(k)
     for n in range(len(bounds[0]) - 1):
         mine, theirs = (slice(each[n], each[n + 1]) for each in bounds)
@@ -248,7 +232,6 @@ def test_attention_without_padding_is_sdpas_under_a_mask(name, device, ragged_on
     for is_ragged in (False, True):
         inputs = [x.clone().requires_grad_() for x in (q, k, v)]
         mixed = attend(*inputs, moved(layout.keys, device, is_ragged=is_ragged), scale=0.3)
-        # Nothing is read of what is computed at padding.
         (mixed * weight * is_real).sum().backward()
         found.append([torch.where(is_real, mixed.detach(), 0), *(x.grad for x in inputs)])
     assert len(ragged_on_a_cpu) == 1
@@ -304,10 +287,8 @@ def with_starts(each, device, *, is_ragged):
 
 def test_queries_at_few_places_keep_the_mask():
     layout, _ = layouts("causal")
-    places = Queries(torch.tensor([[0, 3], [5, 1], [0, 0]]))
-    keys = places.keys(layout.keys, layout.n_keys)
-    assert layout.keys.ragged is not None and keys.ragged is None
-    assert keys.mask is not None
+    keys = Queries(torch.tensor([[0, 3], [5, 1], [0, 0]])).keys(layout.keys, layout.n_keys)
+    assert layout.keys.ragged is not None and keys.ragged is None and keys.mask is not None
 
 
 def test_starts_of_sequences_by_hand():
@@ -320,9 +301,8 @@ def test_starts_of_sequences_by_hand():
 
 def test_the_kernel_is_given_only_what_it_supports(device):
     q = torch.zeros(1, 2, 5, 16, device=device, dtype=torch.bfloat16)
-    for rules in ({"has_bias": True, "p_dropout": 0.0}, {"has_bias": False, "p_dropout": 0.1}):
-        assert not attention_ragged.is_supported(q, q, **rules)
-    # Of the rest a GPU has it; types, widths and a CPU not.
+    for has_bias, p in ((True, 0.0), (False, 0.1)):
+        assert not attention_ragged.is_supported(q, q, has_bias=has_bias, p_dropout=p)
     has_gpu = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
     assert attention_ragged.is_supported(q, q, has_bias=False, p_dropout=0.0) == has_gpu
     for other in (q.float(), q[..., :9]):
@@ -344,8 +324,7 @@ def test_losses_and_gradients_are_those_of_the_cpus_kernels(kind, device, texts,
     loss, found = gradients(open_session(texts, settings, device))
     monkeypatch.undo()
     expected_loss, expected = gradients(open_session(texts, settings, "cpu"))
-    assert loss == pytest.approx(expected_loss, rel=LOSS)
-    assert found.keys() == expected.keys()
+    assert (loss, found.keys()) == (pytest.approx(expected_loss, rel=LOSS), expected.keys())
     largest = max(float(each.norm()) for each in expected.values())
     for name, gradient in expected.items():
         # What is nearly 0 in the one sum is so in the other.
@@ -365,24 +344,20 @@ def test_every_optimizer_moves_weights_as_on_the_cpu(name, device, texts, monkey
         losses.append([float(train_step(step).loss) for step in range(3)])
         pairs = zip(weights(train_step).values(), before.values(), strict=True)
         moved.append(torch.cat([(after - value).flatten().cpu() for after, value in pairs]))
-    # The same steps give the same numbers again.
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     # A change of Adam's first steps has the gradient's sign alone, however small it is: a few of
     # those that are nearly 0 may differ in it.
-    assert differs_by(moved[0], moved[2]) < MOVED
-    assert float(moved[2].norm()) > 0
+    assert differs_by(moved[0], moved[2]) < MOVED and float(moved[2].norm()) > 0
 
 
 @pytest.mark.parametrize("kind", chosen(KINDS, "translation"))
 def test_steps_prepared_ahead_are_the_same(kind, texts, device, monkeypatch):
-    settings = {**KINDS[kind], "model.dropout": 0.1, "train.micro_batch_sequences": 2}
-    found = []
+    settings, found = {**KINDS[kind], "model.dropout": 0.1, "train.micro_batch_sequences": 2}, []
     for is_ahead in (False, True):
         monkeypatch.setattr("sublayer.training.step.pays", lambda _, it=is_ahead: it)
         train_step = open_session(texts, settings, device).train_step
         results = [train_step(step) for step in range(4)]
         found.append([(float(each.loss), each.n_tokens) for each in results])
-    # Sums of a GPU's gradients may differ in their order.
     limit = 1e-4 if device.type == "cuda" else 0.0
     assert found[1] == [(pytest.approx(loss, rel=limit), n) for loss, n in found[0]]
 
@@ -392,7 +367,6 @@ def test_steps_prepared_ahead_are_the_same(kind, texts, device, monkeypatch):
 )
 def test_no_pass_of_an_objective_waits(kind, texts, monkeypatch):
     train_step = open_session(texts, KINDS[kind], "cpu").train_step
-    # By the operators that a GPU takes.
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     objective = train_step.objective.train()
     objective.begin(0, train_step.recipe.train.steps)
@@ -413,8 +387,6 @@ def test_no_update_waits(name, texts):
 def test_operators_that_wait_are_noticed():
     with pytest.raises(AssertionError, match="_local_scalar_dense"), NothingWaits():
         torch.ones(1).item()
-    with pytest.raises(AssertionError, match="lift_fresh"), NothingWaits():
-        torch.tensor([1, 2])
 
 
 @pytest.mark.gpu
@@ -433,7 +405,6 @@ def test_the_host_never_waits_for_the_gpu_in_a_step(name, texts):
 
 
 def compiled(n_processes, place, texts, *names):
-    """Run ``compiled_together``: what differs from what is not compiled, and what was compiled."""
     # In processes of their own: annotations that are checked cannot be compiled.
     words = (place, texts({}), *names)
     command = in_processes(n_processes, "tests.gpu.compiled_together", *words)
@@ -452,11 +423,10 @@ def test_a_compiled_objective_computes_the_same_in_one_graph(place, texts):
         assert (found["breaks"], found["graphs"]) == (0, 1), (kind, found)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ["cpu", GPU] if TRIES_ALL else [GPU])
 def test_two_processes_compute_compiled_the_same(place, texts):
     if place == "cuda" and torch.cuda.device_count() < 2:
         pytest.skip("one GPU alone")
     for name, found in compiled(2, place, texts, *CASES):
         assert found["worst"] < 1e-4, (name, found)
-        # Blocks are compiled as what is around them.
         assert found["attentions"] > 0, (name, found)

@@ -28,11 +28,9 @@ from tests.made import MASKED
 from tests.packed_rows import masked_rows
 from tests.stories import Numbers, numbered
 
-CONTEXT = 16
-LENGTHS = [np.random.default_rng(n).integers(1, 7, 40).tolist() for n in range(4)]
+CONTEXT, LENGTHS = 16, [np.random.default_rng(n).integers(1, 7, 40).tolist() for n in range(4)]
 SPLIT = numbered(LENGTHS)
-VOCAB_SIZE = SPLIT.tokenizer.vocab_size
-ALL = Scoring(CONTEXT, 8)
+VOCAB_SIZE, ALL = SPLIT.tokenizer.vocab_size, Scoring(CONTEXT, 8)
 OF_TOKENS = {"loss", "mlm_accuracy", "majority_accuracy", "mlm_tokens"}
 
 
@@ -81,8 +79,7 @@ def test_by_hand_the_terms_of_known_logits():
     totals = {term: total.item() for term, total in objective(batch).items()}
     mlm, sentence = -math.log(0.4 * 0.1 * 0.3 * 0.2), -math.log(0.75 * 0.25)
     assert totals == pytest.approx({"mlm": mlm, "sentence": sentence}, rel=1e-12)
-    expected = mlm / 4 + 0.5 * sentence / 2
-    assert loss_of(objective, batch, 9) == pytest.approx(expected, rel=1e-12)
+    assert loss_of(objective, batch, 9) == pytest.approx(mlm / 4 + 0.5 * sentence / 2, rel=1e-12)
 
 
 @torch.no_grad()
@@ -108,7 +105,6 @@ def test_one_logistic_output_is_the_difference_of_two():
     for outputs in (logits[:, None], two):
         assert sentence_nats(outputs, labels).item() == pytest.approx(by_hand, rel=1e-12)
         assert predicts_negative(outputs).tolist() == [True, False, True, False, False]
-    # A pair without a label does not count.
     two.requires_grad_()
     sentence_nats(two, labels).backward()
     assert (two.grad != 0).any(1).tolist() == [1, 1, 1, 0, 1]
@@ -197,7 +193,6 @@ def decided(split, sentence_logits):
 
 
 def pass_of(split, settings):
-    """All examples of a pass, as they are scored."""
     batches = PairBatches(split, settings, context=CONTEXT, batch_sequences=1, seed=SEED)
     return batches.examples(range(batches.n_in_passes(1)))
 
@@ -231,7 +226,6 @@ def test_an_encoder_that_is_trained_on_one_task_is_judged_by_both():
     headless = encoder_for(pooler="none", sentence_classes=0)
     scores = encoder_scores(headless, SPLIT, objective_of(sentence="none"), ALL)
     assert scores.keys() == OF_TOKENS < found[0].keys()
-    # Negatives of a single document are from elsewhere in it.
     split, negative = numbered([LENGTHS[0] * 3]), objective_of(single_sentence="negative")
     labels = labels_of(split, "nsp")
     scores = encoder_scores(decided(split, [0.0, 1.0]), split, negative, ALL)
@@ -259,7 +253,6 @@ def test_the_interval_is_wilsons(n_correct, low, high):
     for p in found:
         gap = (p - n_correct / 10) ** 2 - 1.959963984540054**2 * p * (1 - p) / 10
         assert abs(gap) < 1e-14 and 0.0 <= p <= 1.0
-    # Nothing scored is not a number.
     nothing, pairs = MaskedScore(0.0, 0, 0, 0), PairScore(0, 0, 0)
     found = (nothing.loss, nothing.accuracy, nothing.majority, pairs.accuracy, *pairs.interval)
     assert all(map(math.isnan, found))

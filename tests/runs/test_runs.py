@@ -1,8 +1,10 @@
-"""Folders of runs, headers, items, starts; runs of tasks, and evaluations that watch more."""
+"""Folders of runs, headers, items, starts; inputs of resumed runs; tasks, and watched texts."""
 
 import json
+import random
 import re
 import shlex
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,15 +12,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+import sublayer
 from sublayer import cli
 from sublayer.api.training import compare
+from sublayer.cli import main
 from sublayer.commands.shared.text_options import own_split
 from sublayer.config.data import DataConfig
 from sublayer.config.layering.finetune import load_finetune
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.probes import PROBES as NAMES
 from sublayer.data.prepare import prepare
-from sublayer.errors import CheckpointError, ConfigError
+from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.evaluation.items import Items, ItemTable
 from sublayer.evaluation.probes.table import PROBES
 from sublayer.files.arrays import dump_arrays
@@ -33,7 +38,11 @@ from sublayer.runs.start_check import check_start
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import SilentProgress
 from tests.evaluation.test_likelihood import write_tasks
+from tests.made import KINDS, TINY, TRANSLATION
 from tests.task_files import write_sst2, write_stsb
+from tests.training.runs import Notes, SignalAt
+
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_resuming_without_a_folder_goes_on_with_the_last_one(tmp_path, monkeypatch):
@@ -45,7 +54,6 @@ def test_resuming_without_a_folder_goes_on_with_the_last_one(tmp_path, monkeypat
         folder.mkdir(parents=True)
         assert default_folder(loaded, resume=True) == folder
         assert folder.as_posix() == f"runs/{expected}"
-    # Several processes must be given theirs.
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="name it with --out"):
         default_folder(loaded, resume=False)
@@ -56,7 +64,6 @@ def test_runs_that_an_earlier_version_numbered_are_found(tmp_path, monkeypatch):
     for name in ("gpt", "gpt-2"):
         Path("runs", name).mkdir(parents=True)
         Path("runs", name, "recipe.toml").touch()
-    # An imported model is no run.
     for made, found in (("gpt-2", "gpt-2"), ("gpt-3", "gpt-2"), ("gpt.2", "gpt.2")):
         Path("runs", made).mkdir(exist_ok=True)
         assert default_folder(load_recipe("gpt"), resume=True).as_posix() == f"runs/{found}"
@@ -87,7 +94,7 @@ def rows_of(data, recipe):
     return found
 
 
-def test_a_header_names_the_files_of_each_split(tmp_path, monkeypatch, own_cache):
+def test_a_header_names_the_files_of_each_split(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, n_pairs in (("train", 200), ("valid", 30), ("test", 40)):
         for language in ("en", "de"):
@@ -139,11 +146,9 @@ def test_items_are_read_as_they_were_written(tmp_path):
         assert np.array_equal(read.documents, table.documents)
         for column, values in table.columns.items():
             assert np.array_equal(read.columns[column], values)
-    # What was not scored is not named.
     data = (tmp_path / ITEMS).read_bytes()
     entries = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    header = json.loads(entries["__metadata__"]["header"])
-    assert header["metrics"] == {"loss": "windows"}
+    assert json.loads(entries["__metadata__"]["header"])["metrics"] == {"loss": "windows"}
 
 
 def file_of(arrays=None, *, version=1, columns=("nats",)):
@@ -172,13 +177,13 @@ def test_hostile_files_are_refused_in_a_line(tmp_path, data, said):
 
 def write_recipe(folder, text):
     Path(folder, "recipe.toml").write_text(text)
+    return str(folder)
 
 
 @pytest.fixture
 def book(tmp_path):
     text = 'derived = []\nmodel = { n_layers = 2, d_model = 32 }\n[data]\npath = "b"\n'
-    write_recipe(tmp_path, text)
-    return str(tmp_path)
+    return write_recipe(tmp_path, text)
 
 
 @pytest.mark.parametrize("fields, named", [
@@ -196,7 +201,6 @@ def test_other_weights_are_refused_by_field_with_a_command_that_works(book, fiel
     assert (program, verb, source) == ("sublayer", "train", "gpt")
     check_start(load_recipe(source, settings))
     assert "train.steps=5" in settings
-    # Fields that ask for the same weights may differ.
     same = {"model.head": "transform", "model.label_outputs": 3, "model.dropout": 0.2}
     for each in (same, {"model.ffn": "relu"}, {"model.n_layers": 4, "init.layers": 2}):
         check_start(load_recipe("gpt", {"init.run": book, **each}))
@@ -212,7 +216,6 @@ def test_other_positions_are_refused_with_the_context_that_is_too_long_for_them(
     assert (kept, steps) == (f"init.run={tmp_path}", "train.steps=5")
     write_recipe(tmp_path, f'{text}positions = "rotary"\n')
     check_start(load_recipe("gpt", asked))
-    # Over a preset fields are named without a command.
     write_recipe(tmp_path, "model.max_len = 32\n[data]\ncontext = 32\ntokenizer = 'bytes'\n")
     loaded = load_finetune(str(tmp_path), ["rte"], "glue", {"data.context": 48}).loaded
     with pytest.raises(ConfigError, match="leave out data.context") as refused:
@@ -309,7 +312,6 @@ def test_seeds_share_the_held_out_rows_and_one_development_set(glue, tmp_path):
     assert one == other and weights[0] != weights[1]
     scores = [json.loads((each.folder / SCORES).read_text()) for each in results]
     assert scores[0]["tasks"][0]["baselines"] == scores[1]["tasks"][0]["baselines"]
-    # The same command again trains nothing anew, and finds the same.
     again = finetuned(glue, tmp_path / "runs", n_seeds=2, train__epochs=1)
     assert [each.score for each in again] == [each.score for each in results]
     assert [path.read_bytes() for path in paths] == weights
@@ -320,29 +322,29 @@ WATCHED |= {"train.steps": 6, "train.evaluate_steps": 2, "train.evaluate_tokens"
 WATCHED |= {"train.batch_sequences": 2, "train.threads": 1, "train.precision": "float32"}
 
 
-def test_every_evaluation_asks_and_nothing_else_changes(tmp_path, own_cache, capsys):
+def test_every_evaluation_asks_and_nothing_else_changes(tmp_path, capsys):
     assert tuple(PROBES) == NAMES
-    place = tmp_path
-    write_tasks(place / "tasks")
-    (place / "text.txt").write_text("\n".join(f"line {n} of a small text" for n in range(300)))
-    tasks = ", ".join(f'{name} = "{place / "tasks"}"' for name in ("sst2", "winograd"))
-    words = [f"data.path={place / 'text.txt'}", *(f"{key}={WATCHED[key]}" for key in WATCHED)]
+    write_tasks(tmp_path / "tasks")
+    (tmp_path / "text.txt").write_text("\n".join(f"line {n} of a small text" for n in range(300)))
+    tasks = ", ".join(f'{name} = "{tmp_path / "tasks"}"' for name in ("sst2", "winograd"))
+    words = [f"data.path={tmp_path / 'text.txt'}", *(f"{key}={WATCHED[key]}" for key in WATCHED)]
     for name, more in (("plain", []), ("probed", [f"train.probes={{ {tasks} }}"])):
-        assert cli.main(["train", "gpt", *words, *more, "--out", str(place / name)]) == 0
+        assert cli.main(["train", "gpt", *words, *more, "--out", str(tmp_path / name)]) == 0
     assert "probes: SST-2 " in capsys.readouterr().err
-    lines = [each for each in read_metrics(place / "probed" / METRICS) if each["kind"] == "valid"]
+    metrics = read_metrics(tmp_path / "probed" / METRICS)
+    lines = [each for each in metrics if each["kind"] == "valid"]
     assert [each["step"] for each in lines] == [2, 4, 6]
     assert all(0.0 <= each["probes/sst2"] <= 1.0 for each in lines)
-    record = json.loads((place / "probed" / "record.json").read_text())
+    record = json.loads((tmp_path / "probed" / "record.json").read_text())
     probe = record["probes"]["sst2"]
     assert (probe["examples"], probe["chance_error"]) == (4, pytest.approx(0.25))
     assert "probes/winograd" in record["valid"]
-    plain, probed = (place / name / "model/model.safetensors" for name in ("plain", "probed"))
+    plain, probed = (tmp_path / name / "model/model.safetensors" for name in ("plain", "probed"))
     assert plain.read_bytes() == probed.read_bytes()
 
 
 @pytest.fixture
-def texts(tmp_path, own_cache):
+def texts(tmp_path):
     (tmp_path / "book.txt").write_text("The cat sat on the mat, and slept. " * 40)
     (tmp_path / "letters.txt").write_text("Another text, of which nothing is learned. " * 4)
     watched = {"data.watch": {"letters": str(tmp_path / "letters.txt")}, "data.split": "100/0/0"}
@@ -374,3 +376,137 @@ def test_a_comparison_needs_a_test_split_and_tuning_a_validation_split(tmp_path,
     asked["tune"] = ["optimizer.lr=1e-3,1e-2"]
     with pytest.raises(ConfigError, match="--tune chooses by a validation split"):
         compare("gpt", {**texts, "data.split": "90/0/10"}, **asked)
+
+
+SHORT = {**TINY, "train.steps": 6}
+KINDS_OF_FILES = ["causal", "masked", "translation", "pair", "text", "questions"]
+FILES = ["validation", "watched", "glob", "sides", "vocabulary"]
+CHANGED = "began with other data: .* was .*SHA-256 .* and is .*SHA-256"
+LINES = "".join(f"the cat sat on mat {number}\n" for number in range(90))
+
+
+def alter(draw, path):
+    text = path.read_text()
+    if path.suffix == ".json":
+        path.write_text(text.replace("lovely", "superb").replace('"c"', '"~"'))
+        return
+    unit = "\n" if text.count("\n") > 3 else " "
+    first, *parts = text.removesuffix("\n").split(unit)
+    place = draw.randrange(1, len(parts))
+    ways = [[*parts, parts[place]], parts[:-1], [*parts[place:], *parts[:place]]]
+    path.write_text(unit.join([first, *draw.choice(ways)]) + "\n")
+
+
+def stopped(settings, folder):
+    loaded = load_recipe("gpt", {**SHORT, **settings})
+    with pytest.raises(Interrupted):
+        train_run(loaded, folder, progress=SignalAt(5))
+    return loaded
+
+
+def case(kind, here, workshop):
+    one, two = here / "one.txt", here / "two.txt"
+    for path in (one, two):
+        path.write_text(LINES.replace("mat", path.stem))
+    if kind in KINDS:
+        source = workshop.path(KINDS[kind])
+        own = here / source.name
+        shutil.copytree(source, own) if source.is_dir() else shutil.copy(source, own)
+        files = [path for path in own.rglob("*") if "train" in path.name or own.name == "stories"]
+        return {**KINDS[kind], "data.path": str(own)}, [own] if own.is_file() else files
+    if kind == "validation":
+        return {"data.path": [str(one)], "data.valid_path": str(two)}, [two]
+    if kind == "watched":
+        return {"data.path": str(one), "data.watch": {"mine": str(two)}}, [two]
+    if kind == "glob":
+        (here / "three.txt").write_text(LINES)
+        return {"data.path": str(here / "*.txt")}, [two]
+    if kind == "sides":
+        return {**TRANSLATION, "data.source_path": str(one), "data.target_path": str(two)}, [two]
+    own = here / "own.json"
+    train_tokenizer("characters", [LINES.encode()]).save(own)
+    return {"data.path": str(one), "data.tokenizer": str(own)}, [own]
+
+
+@pytest.mark.parametrize("kind", [*KINDS_OF_FILES, *FILES])
+def test_other_inputs_are_refused_and_those_of_before_go_on(workshop, tmp_path, monkeypatch, kind):
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    draw = random.Random(kind)
+    settings, files = case(kind, tmp_path, workshop)
+    run = tmp_path / "run"
+    loaded, before = stopped(settings, run), {path: path.read_bytes() for path in files}
+    for path in files:
+        alter(draw, path)
+    with pytest.raises(DataError, match=CHANGED) as refused:
+        train_run(loaded, run, resume=True)
+    assert f"init.run={run}" in str(refused.value)
+    for path, content in before.items():
+        path.write_bytes(content)
+    shutil.rmtree(tmp_path / "cache" / "tokenizers", ignore_errors=True)
+    assert train_run(loaded, run, resume=True)["step"] == 6
+    assert not (tmp_path / "cache" / "tokenizers").exists()
+
+
+def test_documents_that_end_elsewhere_are_other_data_though_no_byte_is(tmp_path):
+    lines, path = LINES.splitlines(keepends=True), tmp_path / "text"
+    path.mkdir()
+    settings = {"data.path": str(path), "data.split": "100/0/0", "train.best_by": "last"}
+
+    def write(n):
+        (path / "1.txt").write_text("".join(lines[:n]))
+        (path / "2.txt").write_text("".join(lines[n:]))
+
+    write(40)
+    loaded = stopped(settings, tmp_path / "run")
+    write(41)
+    with pytest.raises(DataError, match="began with other data"):
+        train_run(loaded, tmp_path / "run", resume=True)
+
+
+def test_an_edited_recipe_is_refused_by_field_and_a_start_matters_only_at_first(tmp_path):
+    (tmp_path / "one.txt").write_text(LINES)
+    base, run, new = tmp_path / "base", tmp_path / "run", tmp_path / "new"
+    stopped({"data.path": str(tmp_path / "one.txt")}, base)
+    loaded = stopped({"data.path": str(tmp_path / "one.txt"), "init.run": str(base)}, run)
+    recipe = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(recipe.replace("lr = 0.01", "lr = 0.02"))
+    with pytest.raises(ConfigError, match=r"began with optimizer.lr = 0.01, .* says 0.02"):
+        train_run(load_recipe(run), run, resume=True)
+    (run / "recipe.toml").write_text(recipe)
+    shutil.copytree(run, new)
+    shutil.rmtree(new / "checkpoints")
+    train_run(load_recipe(base), base, resume=True)
+    with pytest.raises(DataError, match=r"the model of init.run = .* give another --out"):
+        train_run(loaded, new, resume=True)
+    notes = Notes()
+    assert train_run(loaded, run, resume=True, progress=notes)["step"] == 6
+    assert any("has other weights now" in text for text in notes.texts)
+
+
+def test_a_run_of_before_goes_on_and_says_what_could_not_be_compared(tmp_path):
+    path, run, notes = tmp_path / "one.txt", tmp_path / "run", Notes()
+    path.write_text(LINES)
+    loaded = stopped({"data.path": str(path)}, run)
+    (run / "inputs.json").unlink()
+    train_run(loaded, run, resume=True, progress=notes)
+    assert any("train, valid, test, recipe could not be compared" in text for text in notes.texts)
+    (run / "inputs.json").unlink()
+    alter(random.Random(0), path)
+    longer = load_recipe(run, {"train.steps": 8})
+    with pytest.raises(DataError, match=CHANGED):  # by the record's checksums
+        train_run(longer, run, resume=True)
+
+
+def test_a_missing_run_is_not_resumed_but_under_a_launcher(tmp_path, monkeypatch, capsys):
+    (tmp_path / "one.txt").write_text(LINES)
+    given = {**SHORT, "data.path": tmp_path / "one.txt"}
+    words = [f"{key}={value}" for key, value in given.items()]
+    missing = ["--out", str(tmp_path / "missing"), "--resume"]
+    assert main(["train", "gpt", *words, *missing]) == 2
+    assert "there is no run" in capsys.readouterr().err and not (tmp_path / "missing").exists()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="there is no run"):
+        sublayer.train("gpt", words, resume=True)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert main(["train", "gpt", *words, *missing]) == 0
+    assert "one begins there, at step 0" in capsys.readouterr().err

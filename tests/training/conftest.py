@@ -17,10 +17,8 @@ def double():
 
 
 @pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUBLAYER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+def _cache(own_cache):
+    """All tests here have a cache that is not the user's."""
 
 
 @pytest.fixture

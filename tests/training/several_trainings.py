@@ -2,8 +2,7 @@
 
 Each is a list, words of the command line, or an object:
 
-``end``: train ``recipe`` with ``settings`` in ``out`` up to this step, after which all processes
-    end at once, without saving;
+``end``: train ``recipe`` with ``settings`` in ``out`` up to this step, and end without saving;
 ``lost``: carry out these words; the second process trains first, and is killed after step 7, once;
 ``into``: save what ``recipe`` begins with, or the checkpoint ``restore``, in this folder;
 ``differing``: words of the command line, to which each process adds its number as the seed;
@@ -48,8 +47,7 @@ SETTINGS = {
     "span": {**SPAN, "data.boundaries": "respect", "data.split": "40/30/30", **MANY}, "pair": PAIR,
     "traversal": TRAVERSAL, "text": TEXT, "ranked": {**TEXT, "objective.answer": "rank"},
 }  # fmt: skip
-CALLS = Counter()
-_states = Transformer.states
+CALLS, _states = Counter(), Transformer.states
 
 
 def train(task, progress):

@@ -156,8 +156,7 @@ def test_a_step_depends_on_seed_and_step_alone(session):
 
 def test_dropout_differs_between_steps_and_micro_batches(session):
     built = session({"optimizer.lr": 1e-12, "model.dropout": 0.5, "train.micro_batch_sequences": 6})
-    batch = micro_batches(built.train_step, 0)[0]
-    losses = []
+    batch, losses = micro_batches(built.train_step, 0)[0], []
     for index in (0, 1, 0):
         with torch.random.fork_rng():
             seed_dropout(0, 0, index, 0)
@@ -205,13 +204,11 @@ def test_blocks_computed_again_in_training_alone_give_the_same_gradients(session
             built[1].train_step.objective(batch)
     n_without_gradients = len(calls)
     (loss, kept), (again_loss, again) = map(gradients, built)
-    assert len(calls) == 3 * n_without_gradients
-    assert torch.equal(loss, again_loss)
+    assert len(calls) == 3 * n_without_gradients and torch.equal(loss, again_loss)
     assert all(torch.equal(again[name], gradient) for name, gradient in kept.items())
 
 
 AFTER_SIX = {"train.steps": 6, "train.evaluate_steps": 6, "train.checkpoint_steps": 3}
-WAITING = {**AFTER_SIX, "train.save_in_background": False}
 
 
 def test_the_model_of_a_run_is_its_best_checkpoint(run, tmp_path):
@@ -273,9 +270,7 @@ def test_the_next_step_is_prepared_while_one_computes_and_its_error_raised_where
             raise DataError("text.txt: line 7 is gone")
 
     ahead = Ahead(Counted(before), 3)
-    assert ahead(0).n_tokens == 0
-    # Here the step computes: the next one is being prepared.
-    assert begun.wait(60)
+    assert ahead(0).n_tokens == 0 and begun.wait(60)
     computed.set()
     with pytest.raises(DataError, match="line 7 is gone"):
         ahead(1)
@@ -318,7 +313,7 @@ class OpenAt(SilentProgress):
 
 def test_a_checkpoint_is_of_the_step_that_it_was_taken_after(run, tmp_path, monkeypatch):
     watch = OpenAt(0, tmp_path / "waiting")
-    run("waiting", WAITING, progress=watch)
+    run("waiting", {**AFTER_SIX, "train.save_in_background": False}, progress=watch)
     assert (watch.saved[3], watch.saved[6]) == ([3], [3, 6])
     slow = OpenAt(5, tmp_path / "beside")
     monkeypatch.setattr(alone, "save_file", slow.write)
@@ -365,7 +360,6 @@ def test_a_full_disk_stops_the_run_with_the_checkpoint_before_whole(run, tmp_pat
 
     def full(*given):
         written.append(given)
-        # The second file of the second checkpoint.
         if len(written) == 4:
             raise SafetensorError("No space left on device (os error 28)")
         save_file(*given)
@@ -385,8 +379,7 @@ def test_a_full_disk_stops_the_run_with_the_checkpoint_before_whole(run, tmp_pat
 @given(st.data(), st.integers(2, 60), st.floats(0.1, 3.0))
 def test_minutes_end_in_time_whatever_the_pace_and_a_resumed_plan_is_the_same(data, every, slow):
     """A run of a minute that was planned at 0.1 s a step; paces of so many steps are drawn."""
-    paces = data.draw(st.lists(st.floats(0.03, 2.0), min_size=1, max_size=5))
-    made = []
+    paces, made = data.draw(st.lists(st.floats(0.03, 2.0), min_size=1, max_size=5)), []
 
     def lengths(plan, step, seconds):
         steps, found = plan.steps_at(step, 600), {}
@@ -403,8 +396,7 @@ def test_minutes_end_in_time_whatever_the_pace_and_a_resumed_plan_is_the_same(da
     live = lengths(MinutesPlan(1.0, every, (), made.append), 0, 0.0)
     # An evaluation at the end, and the longest step, come on top.
     assert live[max(live)][1] + slow <= 1.2 * 60 + max(paces)
-    known = list(made)
-    begun = data.draw(st.sampled_from(sorted(live)))
+    known, begun = list(made), data.draw(st.sampled_from(sorted(live)))
     seconds, paces = live[begun][1], [10.0]
     again = lengths(MinutesPlan(1.0, every, known, Mock()), begun, seconds)
     for step in range(begun + 1, known[-1].at_step + 1 if known else 0):

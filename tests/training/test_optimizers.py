@@ -33,7 +33,7 @@ from sublayer.training.optimizers.division import WHOLE, Division, Part
 from sublayer.training.optimizers.layer_decay import rate_shares
 from sublayer.training.optimizers.parameter_scale import parameter_scales
 from tests.breadth import rows
-from tests.training.test_warm_start import make_model
+from tests.training.test_resume import make_model
 
 SHAPES = {"matrix": (5, 7), "stacked": (2, 6, 5), "embedding": (11, 4), "vector": (3, 13)}
 ROLES = {name: name for name in SHAPES}
@@ -65,7 +65,6 @@ TABLES = {
 }  # fmt: skip
 WRITTEN_HERE = ["lamb", "uncorrected", "gpt1", "scaled", "adafactor"]
 FACTORED, ROW = TABLES["factored"], "exp_avg_sq_row"
-ALL_OF_MATRIX = [f"{ROW}/matrix", "exp_avg_sq_col/matrix", "step/matrix"]
 
 
 def check(config, parameters, path):
@@ -75,8 +74,7 @@ def check(config, parameters, path):
 @pytest.mark.parametrize("name", rows(TABLES, 8))
 def test_an_optimizer_restored_from_the_state_of_its_table_continues_to_the_bit(tmp_path, name):
     config, shapes = TABLES[name], {**SHAPES, "scalar": ()}
-    roles = {**ROLES, "scalar": "vector"}
-    parameters = trainable(draw(shapes))
+    roles, parameters = {**ROLES, "scalar": "vector"}, trainable(draw(shapes))
     optimizer = build_optimizer(config, parameters, roles)
     for step in range(3):
         take(optimizer, parameters, draw(shapes, seed=step + 1))
@@ -101,7 +99,7 @@ def test_an_optimizer_restored_from_the_state_of_its_table_continues_to_the_bit(
     ({"exp_avg/matrix": torch.zeros(6, 5)}, "exp_avg/matrix belongs to no parameter"),
     ({f"{ROW}/other": torch.zeros(6)}, f"{ROW}/other belongs to no parameter"),
     ({"step/matrix": None}, "has no step/matrix"),
-    (dict.fromkeys(ALL_OF_MATRIX), "state is missing"),
+    (dict.fromkeys([f"{ROW}/matrix", "exp_avg_sq_col/matrix", "step/matrix"]), "state is missing"),
 ])  # fmt: skip
 def test_state_of_another_shape_or_name_is_refused(tmp_path, change, message):
     parameters = trainable(draw({"matrix": (6, 5)}))
@@ -116,8 +114,7 @@ def test_state_of_another_shape_or_name_is_refused(tmp_path, change, message):
 
 @pytest.mark.parametrize("name", WRITTEN_HERE)
 def test_a_parameter_without_a_gradient_is_left_alone_until_it_has_one(name):
-    config = TABLES[name]
-    start = draw({"always": (5, 7), "late": (5, 7)})
+    config, start = TABLES[name], draw({"always": (5, 7), "late": (5, 7)})
     parameters, fresh = trainable(start), trainable({"late": start["late"]})
     optimizer = build_optimizer(config, parameters, dict.fromkeys(parameters, "matrix"))
     other = build_optimizer(config, fresh, {"late": "matrix"})
@@ -148,8 +145,7 @@ def test_a_step_asks_for_no_tensors_value_and_leaves_gradients_as_they_are(name)
 
 def updated(config, weights, gradients, role="vector"):
     parameters = {"w": nn.Parameter(torch.tensor(weights))}
-    optimizer = build_optimizer(config, parameters, {"w": role})
-    values = []
+    optimizer, values = build_optimizer(config, parameters, {"w": role}), []
     for gradient in gradients:
         take(optimizer, parameters, {"w": torch.tensor(gradient)})
         values.append(parameters["w"].tolist())
@@ -317,8 +313,7 @@ def test_a_matrix_moves_as_scaled_adamw_by_hand(double, is_corrected, gradient):
 
 
 def shares(**fields):
-    objective = CAUSAL.build(make_model(1, **fields), CausalObjective(), 0)
-    found = rate_shares(objective, 0.5)
+    found = rate_shares(CAUSAL.build(make_model(1, **fields), CausalObjective(), 0), 0.5)
     return {name.removeprefix("model."): share for name, share in found.items()}
 
 
@@ -347,7 +342,6 @@ def test_an_update_is_as_long_as_its_share_of_the_rate(config):
     before = {name: value.detach().clone() for name, value in parameters.items()}
     set_learning_rate(optimizer, 0.1)
     take(optimizer, parameters, {name: torch.ones_like(value) for name, value in before.items()})
-    # Without memory of earlier gradients every number moves by its rate.
     for name, value in parameters.items():
         moved = (before[name] - value.detach()).abs().mean().item()
         assert moved == pytest.approx(0.1 * shared[name], rel=1e-3)
@@ -366,8 +360,6 @@ WAYS = list(product(EXCHANGES, (0, 1, 2), (3, 2, 7)))
 
 
 class Threads:
-    """Processes that add up what they have, as threads."""
-
     def __init__(self, size):
         self.size, self.n_exchanges, self._given = size, [0] * size, [None] * size
         self._barrier = threading.Barrier(size, timeout=20)
@@ -396,7 +388,6 @@ def part_of(tensor, axis, rank, size):
 
 
 def gradients():
-    # Of growing scale, so that updates are clipped.
     return [draw(DIVIDED, seed=step + 1, scale=10.0 ** (step - 1)) for step in range(3)]
 
 
@@ -425,7 +416,6 @@ def test_parts_move_and_are_kept_as_of_the_whole(double, monkeypatch, name, whic
         take(optimizer, whole, each)
     whole_state = optimizer_tensors(optimizer, whole)
     trained = processes.run(lambda rank: train_part(config, axes, processes, rank))
-    # Along the last axis all are divided.
     assert which < 2 or processes.n_exchanges == [3 * EXCHANGES[name]] * size
     for rank, (parameters, state) in enumerate(trained):
         for each, value in whole.items():

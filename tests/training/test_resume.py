@@ -1,26 +1,283 @@
-"""A run that was broken off and resumed, or made longer, equals an unbroken one to the bit."""
+"""Starts from another model, frozen parts; runs broken off, resumed, made longer."""
 
 import itertools
 import json
+import math
 import os
 import random
 import shutil
 import signal
 import sys
+from unittest.mock import Mock
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from sublayer import loading
+from sublayer.config.freezing import Frozen
 from sublayer.config.layering.layers import load_recipe
+from sublayer.config.model import ModelConfig
+from sublayer.config.objectives.causal import CausalObjective
 from sublayer.config.optimizers.kinds import OPTIMIZERS
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.train import InitConfig
+from sublayer.data.tasks.marks import TRAVERSAL_NAMES
+from sublayer.data.tokenizers.characters import CharacterTokenizer
+from sublayer.data.tokenizers.extended import with_names
 from sublayer.errors import CheckpointError, ConfigError, Interrupted
+from sublayer.estimate.frozen import n_frozen_parameters
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.loading import load
+from sublayer.model.build import build
+from sublayer.model.model_folder import save_model
+from sublayer.objective.causal.family import CAUSAL
 from sublayer.runs.lengthening import read_lengthenings
+from sublayer.runs.resolution import resolve
 from sublayer.runs.run import from_recipe, train_run
+from sublayer.runs.session import prepare_data
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.spec import TaskSpec, spec_files
+from sublayer.training.freezing import freeze, frozen_parameters
 from sublayer.training.progress import SilentProgress
+from sublayer.training.warm_start import Pretrained, start_from
 from tests.breadth import rows
-from tests.made import KINDS, LSTM, MASKED, QUESTIONS, TRANSLATION
-from tests.training.runs import Notes, SignalAt, results
+from tests.made import KINDS, LSTM, MASKED, PAIR, QUESTIONS, SPAN, TRANSLATION
+from tests.training.runs import ALONE, Notes, SignalAt, results
+
+ENCODER, SHARED = {"kind": "encoder"}, {"share": "all"}
+PER_LAYER, POOLED = {"positions": "learned-per-layer"}, {**ENCODER, "pooler": "tanh"}
+JUDGED, ONE_CLASS = ({**POOLED, "sentence_classes": n} for n in (2, 1))
+DEEP, SHALLOW = {**JUDGED, "n_layers": 4}, {**JUDGED, "n_layers": 2}
+TWO = {"kind": "encoder-decoder", "n_decoder_layers": 2}
+THREE = {**TWO, "n_decoder_layers": 3}
+WITH_TABLES, WITH_TABLE = {**TWO, **PER_LAYER}, {**TWO, "positions": "relative"}
+LOW = {**WITH_TABLES, "n_layers": 2, "n_decoder_layers": 4}
+HIGH = {**WITH_TABLES, "n_layers": 3, "n_decoder_layers": 1}
+
+
+def make_model(seed, **fields):
+    config = ModelConfig(**{"n_layers": 3, "d_model": 8, "n_heads": 2, "head_bias": True, **fields})
+    return build(resolve_model(config, vocab_size=9, context=7), seed=seed)
+
+
+def start(model, source, folder, layers=None, files=()):
+    save_model(folder, source, dict(files))
+    notes = start_from(model, Pretrained(InitConfig(run=str(folder), layers=layers)))
+    return [note.replace(str(folder), "RUN") for note in notes]
+
+
+def stack(name, first, end, n_places=2):
+    blocks = range(first, end)
+    return [f"{name}.sublayers.{place}.{block}." for place in range(n_places) for block in blocks]
+
+
+def later(first, n_encoder=3, n_decoder=2):
+    return stack("source.encoder", first, n_encoder) + stack("decoder", first, n_decoder, 3)
+
+
+JUDGE, NO_JUDGE, NO_BIAS = ["sentence_head."], "sentence head (RUN has none)", {"head_bias": False}
+OF_BOTH, LATER = "{} encoder blocks and {} decoder blocks".format, [*stack("encoder", 1, 3), *JUDGE]
+TABLE = "positions.tables.{}.".format
+RAGGED = [*later(1, 2, 4), f"source.{TABLE(1)}", TABLE(1), TABLE(2), TABLE(3)]
+STARTS = [
+    (TWO, TWO, None, "", []),
+    (JUDGED, ENCODER, None, f"pooler (RUN has none), {NO_JUDGE}", ["pooler.", *JUDGE]),
+    (ONE_CLASS, JUDGED, None, "sentence head (that of RUN has other weights)", JUDGE),
+    ({}, NO_BIAS, None, "output bias (RUN has none)", ["head.bias"]),
+    (JUDGED, POOLED, 1, f"{NO_JUDGE}, 2 of 3 blocks", LATER),
+    (DEEP, SHALLOW, 2, "2 of 4 blocks", stack("encoder", 2, 4)),
+    ({**DEEP, **SHARED}, {**SHALLOW, **SHARED}, None, "", []),
+    (TWO, TWO, 0, OF_BOTH("3 of 3", "2 of 2"), later(0)),
+    (WITH_TABLES, WITH_TABLES, 2, "1 of 3 encoder blocks", [*later(2), f"source.{TABLE(2)}"]),
+    (WITH_TABLE, WITH_TABLE, 1, OF_BOTH("2 of 3", "1 of 2"), later(1)),
+    (LOW, HIGH, 1, OF_BOTH("1 of 2", "3 of 4"), RAGGED),
+    ({**WITH_TABLE, **SHARED}, {**WITH_TABLE, **SHARED}, 1, "", []),
+]
+
+"""Fields of a model and its start, blocks to take, what is noted, and names of what is fresh."""
+
+
+@pytest.mark.parametrize(("fields", "of_source", "layers", "fresh", "prefixes"), STARTS)
+def test_parts_of_a_start_are_taken(fields, of_source, layers, fresh, prefixes, tmp_path):
+    model, drawn = (make_model(1, **fields) for _ in range(2))
+    source = make_model(2, **of_source)
+    words = f" (init.layers = {layers})" if layers is not None else ""
+    expected = [f"starts fresh: {fresh}{words}"] if fresh else []
+    assert start(model, source, tmp_path / "run", layers) == expected
+    theirs, as_drawn = source.state_dict(), drawn.state_dict()
+    for name, value in model.state_dict().items():
+        is_fresh = name.startswith(tuple(prefixes))
+        assert torch.equal(value, (as_drawn if is_fresh else theirs)[name]), name
+    assert all(any(name.startswith(prefix) for name in as_drawn) for prefix in prefixes)
+
+
+def test_heads_and_positions_that_are_not_asked_for_are_left_out(tmp_path):
+    fields = {**WITH_TABLES, "pooler": "tanh"}
+    model = make_model(1, **fields, max_len=7)
+    source = make_model(2, **fields, sentence_classes=2, max_len=11)
+    assert start(model, source, tmp_path / "run") == [
+        "left out of RUN: sentence head (the recipe asks for none)",
+        "keeps the first 7 of the 11 positions that RUN has learned",
+    ]
+    assert all(of.equal(source.state_dict()[k][: len(of)]) for k, of in model.state_dict().items())
+
+
+def test_a_label_head_is_kept_for_the_same_answers_alone(tmp_path):
+    sst2, qnli, rte = (TaskSpec((TASKS[n],), "traversal", 7) for n in ("sst2", "qnli", "rte"))
+    source, model, fresh = (make_model(seed, label_outputs=2) for seed in (2, 1, 1))
+    files, model.task = spec_files(rte), sst2
+    notes = start(model, source, tmp_path / "run", files=files)
+    assert notes == ["starts fresh: label head (that of RUN answers RTE)"]
+    assert torch.equal(model.label_head.weight, fresh.label_head.weight)
+    model.task = qnli
+    assert start(model, source, tmp_path / "again", files=files) == []
+    assert all(value.equal(source.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_new_tokens_have_rows_as_drawn_and_others_stay_at_their_ids(is_tied, tmp_path):
+    vocabulary = CharacterTokenizer("abcdefg")
+    extended = with_names(vocabulary, TRAVERSAL_NAMES)
+    n_known, n_ids = vocabulary.vocab_size, extended.vocab_size
+    # Two rows beyond the vocabulary, as where it was padded: a new token takes its own there too.
+    source = make_model(2, vocab_size=n_known + 2, tie_embeddings=is_tied)
+    model, fresh = (make_model(1, vocab_size=n_ids + 1, tie_embeddings=is_tied) for _ in "ab")
+    model.tokenizer = extended
+    files = {"tokenizer.json": vocabulary.serialize()}
+    [note] = start(model, source, tmp_path / "run", files=files)
+    assert "3 tokens added to the vocabulary (_start_, _delimiter_, _classify_)" in note
+    with_rows = {"embedding.weight", "head.bias", *([] if is_tied else ["head.weight"])}
+    for name, value in model.state_dict().items():
+        n_taken = n_known if name in with_rows else len(value)
+        assert torch.equal(value[:n_taken], source.state_dict()[name][:n_taken])
+        assert torch.equal(value[n_taken:], fresh.state_dict()[name][n_taken:])
+
+
+@pytest.mark.parametrize("fields, of_source, layers, message", [
+    ({"max_len": 11}, {}, None, r"learned 7 positions, .* give data\.context=7"),
+    ({}, {"d_ff": 12}, None, r"input.weight is \[12, 8\] there, \[32, 8\] here"),
+    ({}, {"vocab_size": 11}, None, r"embedding.weight is \[11, 8\] there, \[9, 8\] here"),
+    ({}, {"n_layers": 2}, None, r"it has no decoder.sublayers.0.2.function.output.bias"),
+    (THREE, TWO, 3, "init.layers = 3 is more than the 2 blocks of the decoder of the model of"),
+    ({**TWO, "n_layers": 2}, THREE, 3, "than the 2 blocks of the encoder of the recipe"),
+])  # fmt: skip
+def test_starts_that_do_not_fit_are_refused(fields, of_source, layers, message, tmp_path):
+    model, source = make_model(1, **fields), make_model(2, **of_source)
+    with pytest.raises((CheckpointError, ConfigError), match=message):
+        start(model, source, tmp_path / "run", layers)
+
+
+def test_a_run_reads_its_start_once_and_notes_it_once(made, run, tmp_path, monkeypatch):
+    load_weights = Mock(wraps=loading.load_weights)
+    monkeypatch.setattr(loading, "load_weights", load_weights)
+    first = made("causal")
+    settings = {"init.run": str(first), "init.layers": 1, "objective.auxiliary": "layers"}
+    settings, notes = {**settings, "train.steps": 2}, Notes()
+    run("second", settings, progress=notes)
+    assert [call.args for call in load_weights.call_args_list] == [(first / "model",)]
+    blocks, heads = [text for text in notes.texts if text.startswith("starts fresh")]
+    assert blocks == "starts fresh: 1 of 2 blocks (init.layers = 1)"
+    assert "training alone needs" in heads
+    (tmp_path / "second" / "record.json").unlink()
+    notes = Notes()
+    run("second", settings, progress=notes, resume=True)
+    assert not any(text.startswith("starts fresh") for text in notes.texts)
+
+
+OF_TOKENIZER = ("data.tokenizer", "data.vocab_size", "data.sentinels")
+OF_LSTM, BLOCK = {"model.kind": "lstm", "model.d_embed": 12}, "decoder.sublayers.{}.0.".format
+SHARED_BLOCKS = {"model.positions": "learned", "model.share": "all"}
+SIDES = ("embedding.", "positions.", "source.positions.")
+SHARED_PARTS = ("embedding.", "positions.", "decoder.")
+FROZEN = {
+    "blocks": ({"model.positions": "learned-per-layer"}, "layers:1", (BLOCK(0), BLOCK(1))),
+    "embeddings and shared blocks": (SHARED_BLOCKS, ["embeddings", "layers:2"], SHARED_PARTS),
+    "lstm": (OF_LSTM, ["embeddings", "layers:1"], ("embedding.", "lstm.sublayers.0.0.")),
+    "both sides' embeddings": ({**SPAN, "model.tie_embeddings": False}, "embeddings", SIDES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FROZEN)
+def test_frozen_parts_stay_to_the_bit_and_all_else_moves(run, tmp_path, case):
+    settings, freeze, prefixes = FROZEN[case]
+    short, notes = {**settings, "train.steps": 2, "optimizer.weight_decay": 0.1}, Notes()
+    run("start", short)
+    kept_settings = {name: value for name, value in short.items() if name not in OF_TOKENIZER}
+    started = {**kept_settings, "init.run": str(tmp_path / "start"), "init.freeze": freeze}
+    run("end", started, progress=notes)
+    paths = (tmp_path / name / "model" / "model.safetensors" for name in ("start", "end"))
+    before, after = map(load_file, paths)
+    kept = {name for name, value in before.items() if torch.equal(value, after[name])}
+    assert kept == {name for name in before if name.startswith(prefixes)}
+    (line,) = [text for text in notes.texts if text.startswith("stays as it is")]
+    n_kept = sum(before[name].numel() for name in kept)
+    assert f"{n_kept:,} parameters of {sum(each.numel() for each in before.values()):,}" in line
+    states = load_file(tmp_path / "end" / "checkpoints" / "step-00000002" / "training.safetensors")
+    named = {name.partition("/")[2].removeprefix("model.") for name in states}
+    assert named & set(before) == set(before) - kept
+
+
+def test_a_frozen_run_resumed_equals_an_unbroken_one(made, run, tmp_path):
+    settings = {"init.run": str(made("causal")), "init.freeze": ["embeddings", "layers:1"]}
+    settings["train.steps"] = 7
+    run("whole", settings)
+    with pytest.raises(Interrupted):
+        run("broken", settings, progress=SignalAt(5))
+    run("broken", settings, resume=True)
+    assert results(tmp_path / "broken") == results(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("fields, frozen", [
+    (PER_LAYER, Frozen(True, 3)),
+    ({**JUDGED, "segments": "both", "embedding_norm": True, "d_embed": 4}, Frozen(True)),
+    ({"share": "all", "share_groups": 3, "block": "macaron"}, Frozen(False, 1)),
+    ({"kind": "lstm", "d_embed": 4}, Frozen(False, 1)),
+], ids=str)  # fmt: skip
+def test_estimates_count_the_frozen_parameters(fields, frozen):
+    model = make_model(1, **fields)
+    found = {id(each): each.numel() for each in frozen_parameters(model, frozen)}
+    assert sum(found.values()) == n_frozen_parameters(model.config, frozen) > 0
+
+
+def test_to_freeze_all_parameters_is_refused():
+    model = make_model(1, norm="none", final_norm="none", head_bias=False, tie_embeddings=True)
+    objective = CAUSAL.build(model, CausalObjective(), 0)
+    with pytest.raises(ConfigError, match="leaves nothing to train"):
+        freeze(objective, InitConfig(run="run", freeze=("embeddings", "layers:3")))
+
+
+@pytest.mark.parametrize("batch, epochs, orders", [(6, 2.5, "random"), (7, 1, "both")])
+def test_an_epoch_is_every_example_once_in_all_orders(tiny, batch, epochs, orders):
+    settings = {**PAIR, "train.epochs": epochs, "objective.orders": orders}
+    loaded = tiny({**settings, "train.batch_sequences": batch, "optimizer.warmup_steps": 0})
+    recipe = resolve(loaded.recipe, prepare_data(loaded.recipe), ALONE)
+    # Of 60 rows a tenth is held out.
+    assert recipe.train.steps == math.ceil((epochs * 54 * (2 if orders == "both" else 1)) / batch)
+
+
+@pytest.mark.parametrize("kind", ["pair", "traversal", "text"])
+def test_a_run_keeps_its_tasks_in_every_model_folder(made, kind):
+    folder, tasks = made(kind), KINDS[kind]["data.tasks"]
+    model, names = load(folder), [tasks] if isinstance(tasks, str) else list(tasks)
+    assert model.task.tasks == tuple(TASKS[name] for name in names)
+    found = (model.task.context, model.task.format, model.task.target_length)
+    assert found == (32, kind, 8 if kind == "text" else 0)
+    [checkpoint, *_] = sorted((folder / "checkpoints").glob("step-*"))
+    assert load(checkpoint).task == model.task
+    assert (model.head is None, model.label_head is None) == (kind == "pair", kind == "text")
+
+
+@pytest.mark.parametrize("change", [{"tasks": []}, {"context": 0}, {"tasks": [{"name": "x"}]}])
+def test_damaged_tasks_of_a_folder_are_refused(made, tmp_path, change):
+    folder = shutil.copytree(made("pair") / "model", tmp_path / "model")
+    path = folder / "task.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(CheckpointError, match=r"^[^\n]*task\.json[^\n]*$"):
+        load(folder)
+    path.unlink()
+    assert load(folder).task is None
+
 
 FILLED = {"objective.pairs": "sentences", "objective.sentence": "nsp"}
 FILLED |= {"data.batch_parts": 2, "train.batch_tokens": 128}
@@ -40,6 +297,7 @@ VARIANTS = {
     "fairseq's batches": {**TRANSLATION, "data.batch_multiple": 8, "data.batch_order": "once"},
     "questions without answers": {**QUESTIONS, "data.tasks": "squad2"},
 }
+
 """Beyond the shared runs; ``make test-all`` tries them."""
 CONSTANT = {"optimizer.schedule": "constant", "optimizer.warmup_steps": 3}
 CONSTANT |= {"train.evaluate_steps": 6}
@@ -91,8 +349,7 @@ def test_a_run_ends_early_by_patience_and_the_same_where_it_is_resumed(run, tmp_
     notes = Notes()
     record = run("whole", settings, progress=notes)
     best, end = record["valid"]["step"], record["step"]
-    assert record["stopped_early"] and end == best + 4 < 24
-    assert f"step {end} of 24" in notes.texts[-1]
+    assert record["stopped_early"] and end == best + 4 < 24 and f"{end} of 24" in notes.texts[-1]
     for broken in (best + 1, end - 1):
         with pytest.raises(Interrupted):
             run(f"broken-{broken}", settings, progress=SignalAt(broken))
@@ -103,8 +360,6 @@ def test_a_run_ends_early_by_patience_and_the_same_where_it_is_resumed(run, tmp_
     assert run(folder.name, settings, resume=True)["step"] == end
     with pytest.raises(ConfigError, match="ended early.*init.run="):
         run("whole", {**settings, "train.steps": 48}, resume=True)
-    with pytest.raises(ConfigError, match="train.best_by=loss"):
-        run("last", {**settings, "train.best_by": "last"})
 
 
 def killed_at_file_operation(count, folder, loaded):
@@ -177,8 +432,7 @@ def test_a_finished_run_is_left_as_it_is_and_never_written_over(run, made, tmp_p
 
 
 def test_a_lengthened_run_of_a_constant_rate_equals_the_run_of_that_length(run, tmp_path):
-    first = run("longer", {**CONSTANT, **SHORT})
-    notes = Notes()
+    first, notes = run("longer", {**CONSTANT, **SHORT}), Notes()
     record = run("longer", {**CONSTANT, **LONG}, resume=True, progress=notes)
     run("whole", {**CONSTANT, **LONG})
     assert results(tmp_path / "longer") == results(tmp_path / "whole")
@@ -197,7 +451,6 @@ def test_an_unfinished_run_may_be_lengthened_interrupted_and_resumed(run, tmp_pa
     with pytest.raises(Interrupted, match="saved at step 9 of 12"):
         run("longer", {**CONSTANT, **LONG}, resume=True, progress=SignalAt(9))
     folder = tmp_path / "longer"
-    # As `sublayer train RUN --resume` does, the recipe is the run's own by now.
     train_run(load_recipe(folder), folder, resume=True, progress=SilentProgress())
     run("whole", {**CONSTANT, **LONG})
     assert results(folder) == results(tmp_path / "whole")
@@ -223,8 +476,8 @@ def test_a_shorter_length_and_another_field_are_refused_by_name(run, tmp_path):
 def test_a_length_of_another_kind_continues_to_it(run, tmp_path, length):
     run("done", SHORT)
     done = tmp_path / "done"
-    state = json.loads((done / "checkpoints" / "step-00000006" / "state.json").read_text())
     # Minutes become steps by the time that the run's own took.
+    state = json.loads((done / "checkpoints" / "step-00000006" / "state.json").read_text())
     minutes = 9.5 * state["seconds"] / 6 / 60
     value, notes = {"tokens": 9 * 6 * 32, "epochs": 0.05, "minutes": minutes}[length], Notes()
     record = run("done", {f"train.{length}": value}, resume=True, progress=notes)
@@ -240,10 +493,9 @@ def kept(folder):
 
 @pytest.fixture
 def kept_run(workshop, tmp_path):
-    def train(folder):
-        train_run(workshop.recipe(KEPT), folder, progress=SilentProgress())
-
-    return shutil.copytree(workshop.once("kept-steps", train), tmp_path / "kept")
+    recipe, shown = workshop.recipe(KEPT), SilentProgress()
+    made = workshop.once("kept-steps", lambda folder: train_run(recipe, folder, progress=shown))
+    return shutil.copytree(made, tmp_path / "kept")
 
 
 def test_named_steps_are_kept_beside_the_newest_and_change_nothing(run, kept_run, tmp_path):
@@ -254,8 +506,7 @@ def test_named_steps_are_kept_beside_the_newest_and_change_nothing(run, kept_run
     assert kept(tmp_path / "plain") == [12, 16]
     assert kept(kept_run) == kept(tmp_path / "again") == [1, 7, 9, 12, 16]
     assert results(kept_run) == results(tmp_path / "plain") == results(tmp_path / "again")
-    more = {**KEPT, "train.keep_steps": [1, 7, 9, 19], "train.steps": 24}
-    run("kept", more, resume=True)
+    run("kept", {**KEPT, "train.keep_steps": [1, 7, 9, 19], "train.steps": 24}, resume=True)
     assert kept(kept_run) == [1, 7, 9, 19, 20, 24]
     assert load_recipe(kept_run).recipe.train.keep_steps == (1, 7, 9, 19)
 

@@ -105,8 +105,7 @@ def test_the_rates_of_alberts_and_t5s_pre_training():
     config = AdamWConfig(lr=0.01, schedule="inverse-sqrt", **OF_T5, cooldown_share=0.1)
     steps = [0, 1, 10_000, 40_000, int(0.9 * 524_288), 524_287]
     found = [learning_rate(config, step, 524_288) for step in steps]
-    last = 1 / math.sqrt(524_287) / 52_428.8
-    expected = [0.01, 0.01, 0.01, 0.005, 1 / math.sqrt(steps[4]), last]
+    expected = [0.01, 0.01, 0.01, 0.005, 1 / math.sqrt(steps[4]), 1 / math.sqrt(524_287) / 52_428.8]
     assert found == pytest.approx(expected, rel=1e-9)
     assert found[4] == pytest.approx(0.00146, abs=5e-6)
 
@@ -149,8 +148,7 @@ def test_a_log_opened_again_goes_on_behind_its_checkpoint_and_its_events_with_it
 
 
 def test_damaged_lines_are_left_out_and_the_file_as_it_was_is_kept(tmp_path):
-    path = tmp_path / METRICS
-    row = b'{"kind": "%s", "step": %d, "loss": 0.5}'
+    path, row = tmp_path / METRICS, b'{"kind": "%s", "step": %d, "loss": 0.5}'
     good = [row % (b"train", 1), row % (b"valid", 2)]
     bad = [b"\xff", b"[" * 10_000, b'{"kind": "train", "step": "2"}', b'{"kind": "x", "step": 1}']
     path.write_bytes(b"\n".join([good[0], *bad, b"7" * 100_000, b"", good[1], b""]))
@@ -224,7 +222,6 @@ def test_a_pace_is_the_median_after_the_warm_up_of_no_more_steps_than_are_needed
     durations = [9.0, 5.0, 5.0, 0.1, 0.2, 7.0, *[0.1] * 90]
     assert median_of(durations, budget_s=1e6)[:2] == (pytest.approx(0.1), 23)
     assert median_of([0.01] * 100, budget_s=1e6, most=4)[1] == 4
-    # Processes that take steps together stop together.
     calls, given = [], {"budget_s": 1e6, "device": CPU, "clock": FakeClock()}
     median_step(calls.append, **given, agree=lambda goes_on: len(calls) < 5)
     assert calls == [0, 1, 2, 3, 4]
@@ -270,8 +267,7 @@ def test_a_run_whose_first_steps_show_another_pace_begins_again(run, tmp_path):
     said = [text for text in notes.texts if "step" in text]
     assert all(text.endswith(end) for text, end in zip(said, ends, strict=True))
     # Nothing of the first attempt is left: a run of that length alone ends with the same bits.
-    resolved = read_run_recipe(tmp_path / "second" / "recipe.toml").train
-    assert resolved.steps == record["step"]
+    assert read_run_recipe(tmp_path / "second" / "recipe.toml").train.steps == record["step"]
     assert run("alone", {**kept, "train.steps": record["step"]})["minutes"] is None
     assert results(tmp_path / "second") == results(tmp_path / "alone")
 
@@ -317,16 +313,13 @@ def test_the_product_overrules_what_the_processor_says(monkeypatch, float32, bfl
     monkeypatch.setattr(precision, "linear", processor.linear)
     monkeypatch.setattr(precision, "has_bfloat16_units", lambda: units)
     assert bfloat16_gain(64, Clocks(processor, processor)) == pytest.approx(gain, abs=0.01)
-    # It gives up within a fifth of a second on any emulation.
     assert processor.now < 0.2
 
 
 def test_this_processor_is_measured_once(tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path))
-    threads = torch.get_num_threads()
-    first = fastest_precision(CPU, 100)
+    threads, first = torch.get_num_threads(), fastest_precision(CPU, 100)
     assert torch.get_num_threads() == threads
     monkeypatch.setattr(precision, "bfloat16_gain", None)
     assert fastest_precision(CPU, 128) == first
-    # A device without a measurement has float32.
     assert fastest_precision(torch.device("mps"), 128) == "float32"

@@ -41,15 +41,14 @@ from tests.encoders import encoder_of
 from tests.objective.test_masked import gradients
 from tests.packed_rows import unpack
 
-CONTEXT = 20
-WORDS = [f"w{n}" for n in range(23)]
+CONTEXT, WORDS = 20, [f"w{n}" for n in range(23)]
 TOKENIZER = WordTokens(WORDS)
 MARKS = Marks(TOKENIZER.cls_id, TOKENIZER.sep_id, TOKENIZER.sep_id, TOKENIZER.sep_id)
 RULE = RowRule("pair", MARKS, CONTEXT)
 NAMES = ("squad", "squad2")
-_MOST = 4
-CLOSE = {"rtol": 0, "atol": 1e-9}
+_MOST, CLOSE = 4, {"rtol": 0, "atol": 1e-9}
 N = 13
+WRITERS = ("encoder-decoder", "decoder", "lstm")
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "relative", "learned-per-layer", "none")
 FORMATS = [("pair", "traversal")[place % 2] for place in range(len(POSITIONS))]
 
@@ -75,14 +74,12 @@ def encoded_questions(examples, name, *, trains):
 
 
 def span_model(name, **fields):
-    """Build an encoder in float64 with the head of a task, or with another."""
     fields.setdefault("span_head", "joint" if TASKS[name].has_unanswerable else "independent")
     heads = {"head": "none", "head_bias": False, "pooler": "none", "sentence_classes": 0}
     return encoder_of(TOKENIZER.vocab_size, CONTEXT, **heads, **fields)
 
 
 def _alone(model, encoded, row):
-    """Return a row's ids, segments and final states, [1, T, D]."""
     built = build_row(encoded, row, MARKS, CONTEXT)
     ids, segments = (torch.from_numpy(each)[None] for each in built)
     states = model.hidden(ids, Layout.bidirectional(ids, None, None), segments=segments).final
@@ -90,7 +87,6 @@ def _alone(model, encoded, row):
 
 
 def _independent(model, states, start, end):
-    # As BertForQuestionAnswering has it.
     logits = states @ model.span_head.weight.T + model.span_head.bias
     pairs = zip(logits.split(1, dim=-1), (start, end), strict=True)
     losses = [F.cross_entropy(part.squeeze(-1), torch.tensor([gold])) for part, gold in pairs]
@@ -98,7 +94,6 @@ def _independent(model, states, start, end):
 
 
 def _joint(model, states, segments, start, end):
-    """Compute the loss by the heads of XLNet."""
     head, width = model.joint_span_head, model.config.d_model
     config = XLNetConfig(d_model=width, n_head=1, d_inner=width, layer_norm_eps=head.end_norm.eps)
     start_head, end_head = xlnet.XLNetPoolerStartLogits(config), xlnet.XLNetPoolerEndLogits(config)
@@ -130,8 +125,7 @@ def test_packed_windows_cost_what_each_costs_alone_as_published(name):
     losses = span_losses(model, batch, readout.packed_hidden(model, batch).final, 0.0)
     for number, loss in zip(batch.numbers, losses, strict=True):
         _, segments, states = _alone(model, encoded, number)
-        gold = encoded.span_of(number)
-        joint = () if name == "squad" else (segments,)
+        gold, joint = encoded.span_of(number), () if name == "squad" else (segments,)
         expected = (_joint if joint else _independent)(model, states, *joint, *gold)
         assert loss.item() == pytest.approx(expected.item(), abs=1e-9)
 
@@ -158,8 +152,7 @@ def _scored_pairs(model, name, states, may_answer):
     for first in start[0].topk(min(5, n)).indices.tolist():
         end = head.ends(states, may_answer, torch.tensor([[first]]))[0, 0]
         for last in end.topk(min(5, n)).indices.tolist():
-            score = start[0].log_softmax(-1)[first] + end.log_softmax(-1)[last]
-            yield first, last, float(score)
+            yield first, last, float(start[0].log_softmax(-1)[first] + end.log_softmax(-1)[last])
 
 
 def _by_hand(model, name, encoded, number, passage):
@@ -201,7 +194,6 @@ def test_answers_are_those_of_windows_alone_by_all_pairs(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_predictions_do_not_depend_on_what_else_is_asked(name):
     model, examples = span_model(name), questions(12, seed=4, has_unanswerable=name == "squad2")
-    # A question without a passage has no answer.
     examples[7] = replace(examples[7], fields={"context": "", "question": "w1"}, answers=())
     _, together, losses = _answered(name, examples, model)
     assert (together[7].text, together[7].start) == ("", None)
@@ -274,7 +266,6 @@ def test_heads_answer_a_packed_example_as_if_it_were_alone(format_, name, positi
     for number in range(batch.n_examples):
         own = vectors[batch.owners == number]
         if kind == "choice":
-            # One logit for each, and no probability of what the example does not have.
             expected = model.label_logits(own)[:, 0]
             assert torch.isneginf(found[number, len(own) :]).all()
         else:
@@ -283,9 +274,7 @@ def test_heads_answer_a_packed_example_as_if_it_were_alone(format_, name, positi
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    "kind, positions", rows(product(["encoder-decoder", "decoder", "lstm"], POSITIONS), 3)
-)
+@pytest.mark.parametrize("kind, positions", rows(product(WRITERS, POSITIONS), 3))
 def test_a_packed_answer_costs_what_it_costs_alone(positions, kind):
     examples = {name: draw_examples(name, 6, longest=5) for name in ("mnli", "stsb", "copa")}
     split = split_of(examples, "text")
@@ -299,8 +288,7 @@ def test_a_packed_answer_costs_what_it_costs_alone(positions, kind):
             logits = model(tokens, target=sequence.written[None]).logits[0]
         else:
             logits = model.logits(model.hidden(tokens, Layout.causal(tokens)).final)[0]
-        nats = F.cross_entropy(logits, sequence.targets, ignore_index=-1, reduction="sum")
-        expected.append(nats)
+        expected.append(F.cross_entropy(logits, sequence.targets, ignore_index=-1, reduction="sum"))
     expected = torch.stack(expected)
     torch.testing.assert_close(nats_of_sequences(model, batch), expected, **CLOSE)
     torch.testing.assert_close(objective_of(model)(batch)["task"], expected.sum(), **CLOSE)
@@ -312,29 +300,23 @@ def test_a_packed_answer_costs_what_it_costs_alone(positions, kind):
 ])  # fmt: skip
 def test_a_step_of_rows_has_the_loss_and_gradients_of_one_example_a_row(format_, kind, name):
     split = split_of({name: draw_examples(name, 30)}, format_)
-    model = model_of(split, 64, kind=kind)
-    rule = replace(rule_of(split, 64, kind), fills_rows=True)
+    model, rule = model_of(split, 64, kind=kind), replace(rule_of(split, 64, kind), fills_rows=True)
     batches = ExampleBatches(split, rule=rule, batch_sequences=3, seed=1)
-    objective, numbers = objective_of(model), batches.chosen(2)
-    found = []
-    for parts in ([batches.batch(2)], [batches.batch(2, rank, 2) for rank in range(2)],
-                  [batches.batch(2)[unit : unit + 1] for unit in range(len(batches.batch(2)))],
-                  [Assembler(split.encoded, rule).pack(numbers[at : at + 1])
-                   for at in range(len(numbers))]):  # fmt: skip
-        model.zero_grad()
+    objective, numbers, whole = objective_of(model), batches.chosen(2), batches.batch(2)
+    found, pack = [], Assembler(split.encoded, rule).pack
+    for parts in ([whole], [batches.batch(2, rank, 2) for rank in range(2)],
+                  [whole[at : at + 1] for at in range(len(whole))],
+                  [pack(numbers[at : at + 1]) for at in range(len(numbers))]):  # fmt: skip
         total = sum(objective(part)["task"] for part in parts)
         total.backward()
-        found.append([total.detach(), *(each.grad.clone() for each in model.parameters()
-                                        if each.grad is not None)])  # fmt: skip
+        found.append({"loss": total.detach(), **gradients(model)})
     for other in found[:-1]:
-        for one, alone in zip(other, found[-1], strict=True):
-            torch.testing.assert_close(one, alone, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(other, found[-1], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("format_, name", [
-    ("pair", "stsb"), ("pair", "race_high"), ("traversal", "mrpc"),
-])  # fmt: skip
-def test_predictions_do_not_depend_on_the_batch(monkeypatch, format_, name):
+@pytest.mark.parametrize("asked", ["pair stsb", "pair race_high", "traversal mrpc"])
+def test_predictions_do_not_depend_on_the_batch(monkeypatch, asked):
+    format_, name = asked.split()
     split = split_of({name: draw_examples(name, N)}, format_)
     model, found = model_of(split), []
     for size in (100, 4, 1):
@@ -347,14 +329,12 @@ def test_predictions_do_not_depend_on_the_batch(monkeypatch, format_, name):
             assert one.label == pytest.approx(other.label, abs=1e-9)
             # The batch of the most choices has probabilities of 0 for those that others lack.
             n = min(len(one.probabilities), len(other.probabilities))
-            expected = pytest.approx(one.probabilities[:n], abs=1e-9)
-            assert other.probabilities[:n] == expected
+            assert other.probabilities[:n] == pytest.approx(one.probabilities[:n], abs=1e-9)
 
 
-@pytest.mark.parametrize("kind, answer", [
-    ("encoder-decoder", "greedy"), ("decoder", "rank"), ("lstm", "greedy"),
-])  # fmt: skip
-def test_written_answers_do_not_depend_on_the_batch(monkeypatch, kind, answer):
+@pytest.mark.parametrize("asked", ["encoder-decoder greedy", "decoder rank", "lstm greedy"])
+def test_written_answers_do_not_depend_on_the_batch(monkeypatch, asked):
+    kind, answer = asked.split()
     split = split_of({"mnli": draw_examples("mnli", N, longest=5)}, "text", trains=False)
     model = model_of(split, 64, kind=kind, answer=answer)
     if kind == "lstm":
@@ -392,8 +372,7 @@ def test_states_that_the_last_block_computes_alone_are_those_among_all(format_, 
     split = split_of({"copa": draw_examples("copa", 9)}, format_)
     model, batch = model_of(split, **fields), assembler_of(split).pack(np.arange(9))
     weights = torch.randn(len(batch.readouts), model.config.d_model, dtype=torch.float64)
-    every = readout.picked_states(batch, readout.packed_hidden(model, batch).final)
-    results = []
+    every, results = readout.picked_states(batch, readout.packed_hidden(model, batch).final), []
     for states in (every, readout.text_states(model, batch)):
         (states * weights).sum().backward()
         results.append((states.detach(), gradients(model)))
