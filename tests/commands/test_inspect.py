@@ -25,6 +25,8 @@ from sublayer.tasks.spec import spec_files
 from tests.commands.results import unwrapped
 from tests.interop.answering import model_for
 from tests.interop.test_encoders import MAX_LEN, VOCAB_SIZE, random_encoder, released, write_bundle
+from tests.interop.test_gpt1 import draw as draw_arrays
+from tests.interop.test_gpt1 import save as save_arrays
 
 
 @pytest.mark.parametrize("asked, found", [
@@ -139,7 +141,12 @@ def test_the_slowest_process_counts_at_its_rate_and_between_machines_a_link(plan
         assert shard["sending_seconds"] == pytest.approx(shard["sent_bytes"]["total"] / 50e9)
 
 
-def test_exact_divides_nothing(planned):
+def test_processes_of_this_machine_share_its_memory_and_exact_divides_nothing(planned):
+    many = "train.batch_sequences=60000 --processes 60000"
+    for words, fits in (("--processes 2", True), (many, False)):
+        found = planned(f"{words} --device cpu")["processes"]
+        shard = found["arms"][0]["shards"][0]
+        assert (shard["seconds_per_step"], found["datasheet"], shard["fits"]) == (None, None, fits)
     (arm,) = planned("train.exact=true --processes 4 --device h200")["processes"]["arms"]
     [shard] = arm["shards"]
     # Eight micro-batches, of which each process has two, and sends one sum of them and the total.
@@ -320,7 +327,7 @@ def test_a_model_that_answers_comes_in_and_goes_out(sublayer, tmp_path):
     assert unnamed.endswith("/unnamed --task TASK --path DIR\n")
 
 
-def test_the_release_of_albert_comes_in(sublayer, tmp_path):
+def test_the_releases_of_albert_and_gpt1_come_in(sublayer, tmp_path):
     checkpoint, model = tmp_path / "model.ckpt-best", tmp_path / "model"
     weights = released(random_encoder("albert", **SIZES, pad_token_id=None))
     write_bundle(checkpoint, weights)
@@ -330,6 +337,9 @@ def test_the_release_of_albert_comes_in(sublayer, tmp_path):
     _, second, third = shown.splitlines()
     assert second == "not checked against transformers: it reads no checkpoints of TensorFlow"
     assert third == f"left out: {n_left} tensors of an optimizer"
+    folder = save_arrays(tmp_path / "released", draw_arrays())
+    shown = sublayer("import", "gpt1-numpy", folder, "--out", tmp_path / "gpt1").shown()
+    assert "/gpt1, without a tokenizer: encoder_bpe_40000.json and vocab_40000.bpe" in shown
 
 
 GENERATE, OF_M = 'generate a --prompt "The "', 'generate m --prompt "'
