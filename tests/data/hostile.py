@@ -22,19 +22,17 @@ TEXTS = [
     "\u00dcn\u00ef \u4e2d\u6587 \U0001f389 \x00 x\r\n".encode(),
     *(bytes(range(256)), "\u65e5\u672c\u8a9e".encode() * 500),
 ]
-FORMS = ("gpt2", "llama3", "bert", "t5", "llama")
 
 
 @cache
 def published(form):
     """Train a tokenizer of the form in which a model's is published; return its tokenizer.json."""
-    content = json.loads(_FORMS[form]().to_str())
+    content = json.loads(FORMS[form]().to_str())
     if form == "t5":
-        # SentencePiece's own table of normalisation.
+        # SentencePiece's own table of normalisation, which the library cannot make, in NFC's place.
         charsmap = base64.b64encode(_unigram_model().charsmap).decode()
         table = {"type": "Precompiled", "precompiled_charsmap": charsmap}
-        steps = content["normalizer"]["normalizers"]
-        steps[[step["type"] for step in steps].index("NFC")] = table
+        content["normalizer"]["normalizers"][0] = table
     return content
 
 
@@ -76,18 +74,15 @@ def check_file(path):
 
 def altered(random, content):
     """Alter a few values of JSON: other ones and types, left out, twice, or from elsewhere."""
-    content = copy.deepcopy(content)
+    content, many = copy.deepcopy(content), ("vocab", "merges", "pieces")
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         places = [place for place in _places(content) if place]
         # Of thousands of pieces one is as good as another.
-        upper = [each for each in places if len(each) <= 2 or each[1] not in _MANY]
+        upper = [each for each in places if len(each) <= 2 or each[1] not in many]
         if places:
             place = random.choice(upper if random.random() < 0.7 else places)
             _alter(random, content, place, places)
     return content
-
-
-_MANY = ("vocab", "merges", "pieces")
 
 
 def damaged(random, data):
@@ -173,12 +168,10 @@ def _gpt2():
 
 def _llama3():
     library = _gpt2()
-    pattern = Regex(
-        r"(?i:'s|'t|'re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
-    )
+    pattern = r"(?i:'s|'t|'re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    pattern += r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
     last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    steps = [pre_tokenizers.Split(pattern, "isolated"), last]
+    steps = [pre_tokenizers.Split(Regex(pattern), "isolated"), last]
     library.pre_tokenizer = pre_tokenizers.Sequence(steps)
     pair, ids = "<s> $A <s>:1 $B:1", [("<s>", 1)]
     template = processors.TemplateProcessing("<s> $A", pair, ids)
@@ -202,7 +195,6 @@ def _t5():
     settings = {"special_tokens": names, "unk_token": "<unk>", "show_progress": False}
     steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
     parts = {"pre_tokenizer": pre_tokenizers.Sequence(steps), "decoder": decoders.Metaspace()}
-    # Where NFC stands, the published ones have a table, which the library cannot make.
     parts["normalizer"] = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     trainer = trainers.UnigramTrainer(vocab_size=60, **settings)
     library = _trained(models.Unigram(), trainer, **parts)
@@ -217,11 +209,8 @@ def _llama():
     parts = {"normalizer": normalizers.Sequence(rules)}
     parts["decoder"] = decoders.Sequence([*undo, decoders.Strip(" ", 1, 0)])
     trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=names, show_progress=False)
-    return _trained(
-        models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True), trainer, **parts
-    )
+    model = models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True)
+    return _trained(model, trainer, **parts)
 
 
-_FORMS = {
-    "gpt2": _gpt2, "llama3": _llama3, "bert": _bert, "llama": _llama, "t5": _t5,
-}  # fmt: skip
+FORMS = {"gpt2": _gpt2, "llama3": _llama3, "bert": _bert, "t5": _t5, "llama": _llama}

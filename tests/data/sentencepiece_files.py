@@ -5,6 +5,8 @@ import json
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
+from tests.data.releases import write_release
+
 EN = ["Two young men are outside, near many bushes.", "A dog runs through the snow."]
 EN += ["Several men operate a machine."]
 DE = ["Zwei junge Männer sind draußen, nahe vieler Büsche.", "Ein Hund läuft durch den Schnee."]
@@ -38,10 +40,7 @@ def t5_model(lines=LINES, **rules):
 
 
 def write_t5(folder, **rules):
-    """Write a folder with ``spiece.model`` alone; return it."""
-    folder.mkdir(exist_ok=True)
-    (folder / "spiece.model").write_bytes(t5_model(**rules))
-    return folder
+    return write_release(folder, {"spiece.model": t5_model(**rules)})
 
 
 def write_marian(folder, **rules):
@@ -52,8 +51,8 @@ def write_marian(folder, **rules):
         model = spm(lines, 90, **rules)
         (folder / file).write_bytes(model)
         processor = SentencePieceProcessor(model_proto=model)
-        places = range(3, processor.get_piece_size())
-        names += [processor.id_to_piece(id_) for id_ in places if id_ % 7]
+        ids = range(3, processor.get_piece_size())
+        names += [processor.id_to_piece(id_) for id_ in ids if id_ % 7]
     ids = {name: id_ for id_, name in enumerate(dict.fromkeys([*names, "<pad>"]))}
     (folder / "vocab.json").write_text(json.dumps(ids))
     settings = {"tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "de"}

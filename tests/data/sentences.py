@@ -7,11 +7,8 @@ from hypothesis import strategies as st
 WRITTEN = (
     "In 2019, 1,000 people paid $12,345.67 for 3,5 and 7,",
     "Ärzte, naïve cafés, Ångström, Zoë's fiancée; ﬁne ½ x² ①",
-    *(
-        "Σίσυφος ΟΔΟΣ ΑΣ Σ",
-        "İstanbul straße ŒUVRE ǅ",
-        "東京は日本の首都です。漢字 and 한국어 mixed",
-    ),
+    *("Σίσυφος ΟΔΟΣ ΑΣ Σ", "İstanbul straße ŒUVRE ǅ"),
+    "東京は日本の首都です。漢字 and 한국어 mixed",
     *("क्षि ไทย עִבְרִית العَرَبِيَّة", "👍🏽 ❤️ 👨‍👩‍👧 a👍b", "\ue000private\U000f0000 \ufffd"),
     "``quoted'' ''text`` \"straight\" “curly” ‘single’ don't",
     "tab\there  and   spaces \u00a0\u2003\u3000 no\u2028break\u0085next\x1c\x1d\x1e\x1fend",
@@ -42,10 +39,9 @@ def made(n, *, seed=0):
 
 
 def real(folder, n):
-    text = (
-        (folder / "enwik8" / "enwik8_first_4MB").read_bytes()[:1_500_000].decode("utf-8", "ignore")
-    )
-    lines = [line for line in text.split("\n") if line.strip() and not line.isascii()]
+    text = (folder / "enwik8" / "enwik8_first_4MB").read_bytes()[:1_500_000]
+    found = text.decode("utf-8", "ignore").split("\n")
+    lines = [line for line in found if line.strip() and not line.isascii()]
     book = (folder / "books" / "Emma.txt").read_text(encoding="utf-8-sig")
     paragraphs = [" ".join(each.split()) for each in book.split("\n\n") if each.strip()]
     return lines[: n // 2] + paragraphs[: n - n // 2]

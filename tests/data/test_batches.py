@@ -88,8 +88,7 @@ def test_noise_is_drawn_evenly():
     assert all(abs(count - 2000) < 5 * math.sqrt(2000) for count in counts.values())
     # Chance takes each token with the density, and a prefix has any length.
     masks = draw(2000, 100, SpanObjective(noise="iid", noise_density=0.25))
-    assert abs(masks.mean() - 0.25) < 0.005
-    assert abs(masks[:, 0].mean() - 0.25) < 0.05
+    assert abs(masks.mean() - 0.25) < 0.005 and abs(masks[:, 0].mean() - 0.25) < 0.05
     assert abs((masks[:, 1:] & masks[:, :-1]).mean() - 0.0625) < 0.005
     masks = draw(9000, 10, SpanObjective(noise="prefix"))
     assert (np.diff(masks.astype(int), axis=1) >= 0).all()
@@ -131,10 +130,10 @@ def test_inputs_and_targets_give_the_text_back(noise, length, density, mean_span
 
 def span_rule(context=32, **settings):
     objective = SpanObjective(**settings).resolve(context)
-    lengths = {"raw_length": objective.raw_length, "target_length": objective.target_length}
-    ids = {"sentinels": () if objective.noise == "prefix" else SENTINELS, "end_id": END}
-    rule = {"draw": MASKS[objective.noise], "settings": objective, "context": context}
-    return CorruptionRule(**rule, **lengths, **ids, pad_id=PAD, first_id=PAD)
+    rule = {name: getattr(objective, name) for name in ("raw_length", "target_length")}
+    rule |= {"sentinels": () if objective.noise == "prefix" else SENTINELS, "end_id": END}
+    rule |= {"draw": MASKS[objective.noise], "settings": objective, "context": context}
+    return CorruptionRule(**rule, pad_id=PAD, first_id=PAD)
 
 
 def make_text(*lengths):
@@ -184,22 +183,19 @@ def test_pieces_stay_within_their_documents_where_those_are_respected():
     for piece in pieces:
         assert piece == list(range(piece[0], piece[0] + len(piece)))
     # A long document gives an epoch one of its chunks.
-    split = make_text(100, 40)
-    batches = epoch_pieces(split, span_rule(), boundaries="respect", chunk_tokens=40)
-    begins = Counter()
-    for epoch in range(60):
-        joined = batches._pieces(epoch).joined
-        for first, length in zip(joined.firsts, np.diff(joined.bounds), strict=True):
-            begins[int(first), int(length)] += 1
+    settings, begins = {"boundaries": "respect", "chunk_tokens": 40}, Counter()
+    batches = epoch_pieces(make_text(100, 40), span_rule(), **settings)
+    for joined in (batches._pieces(epoch).joined for epoch in range(60)):
+        begins.update(zip(joined.firsts.tolist(), np.diff(joined.bounds).tolist(), strict=True))
     assert set(begins) == {(0, 40), (40, 40), (80, 20), (100, 40)}
     assert begins[100, 40] == 60 and min(begins.values()) > 8
     assert "each longer document: 1 of" in batches.notes()[0]
 
 
 def test_scored_pieces_are_the_whole_text_and_always_the_same():
-    split, settings = make_text(50, 7, 93, 30), {"boundaries": "ignore"}
+    rest = (make_text(50, 7, 93, 30), span_rule())
     scored, again, some = (
-        ScoredPieces(split, span_rule(), batch_sequences=n, most=most, **settings)
+        ScoredPieces(*rest, batch_sequences=n, most=most, boundaries="ignore")
         for n, most in ((2, None), (5, None), (5, 3))
     )
     pieces = list(chain(*(pieces_of(scored.batch(number)) for number in range(scored.n_batches))))
@@ -222,9 +218,6 @@ def test_windows_come_once_an_epoch_or_from_every_position():
     counts = np.bincount(windows.starts(0), minlength=13)
     assert len(counts) == 13
     assert 246 - 5 * 15 < counts.min() <= counts.max() < 246 + 5 * 15
-    for mode in ("random", "shuffled"):
-        windows = Windows(make_split(range(8)), context=7, batch_sequences=3, seed=0, mode=mode)
-        assert windows.n_windows == 1 and windows.starts(2).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("weights", [(1.0, 3.0), None])
@@ -263,9 +256,8 @@ def with_lengths(lengths, *, writes=False, predicts=False):
         for length in of_example:
             ids = np.arange(next_id, next_id + length)
             next_id += length
-            written = -ids[:WRITTEN_WIDTH] if writes else None
-            targets = np.append(ids[1:], -1) if predicts else None
-            more = {"written": written, "targets": targets}
+            more = {"written": -ids[:WRITTEN_WIDTH] if writes else None}
+            more["targets"] = np.append(ids[1:], -1) if predicts else None
             sequences.append(PackedSequence(ids, ids % 2, length - 1, (0, length - 1), **more))
         examples.append(Unpacked(sequences, number / 2, float(number % 2), number))
     return examples
@@ -358,6 +350,8 @@ def test_every_item_stands_in_one_row_within_its_room_the_fullest_first(sizes):
 
 @pytest.mark.parametrize("mode", ["random", "shuffled"])
 def test_windows_are_runs_of_the_text_with_the_tokens_ahead(mode):
+    least = Windows(make_split(range(8)), context=7, batch_sequences=3, seed=0, mode=mode)
+    assert least.n_windows == 1 and least.starts(2).tolist() == [0, 0, 0]
     split = make_split(range(500))
     batch = Windows(split, context=7, batch_sequences=11, seed=3, mode=mode, n_ahead=3).batch(5)
     assert (batch.tokens == batch.tokens[:, :1] + torch.arange(7)).all()
@@ -369,9 +363,8 @@ def test_windows_are_runs_of_the_text_with_the_tokens_ahead(mode):
     assert split.ids.tolist() == list(range(500)), "a batch is a copy"
 
 
-def windows(seed, mode, **settings):
-    fields = {"context": 7, "batch_sequences": 5, "mode": mode, **settings}
-    return Windows(numbered(TEXT_LENGTHS), seed=seed, **fields)
+def windows(seed, mode):
+    return Windows(numbered(TEXT_LENGTHS), context=7, batch_sequences=5, seed=seed, mode=mode)
 
 
 def pairs(seed, **fields):
@@ -382,9 +375,8 @@ def sentences(seed, rule):
     return pairs(seed, pairs="sentences", sentence="nsp", steps=rule)
 
 
-def translations(seed, batch_tokens=600):
-    settings = {"context": 32, "batch_tokens": batch_tokens}
-    return TranslationBatches(random_split(400), seed=seed, **settings)
+def translations(seed, n=600):
+    return TranslationBatches(random_split(400), context=32, batch_tokens=n, seed=seed)
 
 
 def pieces(seed, noise, boundaries=""):
@@ -434,7 +426,6 @@ def test_a_process_without_an_example_is_given_one_that_does_not_count(kind, lab
     shares = [rows(batches.batch(0, rank, n + 1)) for rank in range(n)]
     assert sorted(chain(*shares)) == rows(batches.batch(0))
     spare = batches.batch(0, n, n + 1)
-    assert len(spare.labels) == 1
     if label is None:
         assert spare.weights.tolist() == [0.0]
     else:

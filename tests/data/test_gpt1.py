@@ -58,8 +58,7 @@ def slowly_trained(counts, n_merges):
     """Train merges: the most frequent pair first; of several that of the lowest ids."""
     characters = sorted({character for word in counts for character in word})
     pieces = [*characters, *(character + END for character in characters)]
-    segmented = {word: [*word[:-1], word[-1] + END] for word in counts}
-    merges = []
+    segmented, merges = {word: [*word[:-1], word[-1] + END] for word in counts}, []
     while len(merges) < n_merges:
         pairs = Counter()
         for word, symbols in segmented.items():
@@ -89,8 +88,7 @@ def words(text):
 @given(TEXTS)
 def test_text_is_mended_and_divided_as_by_the_released_code(text):
     assert mend(text) == ftfy.fix_text(text)
-    newline = f"{NEWLINE} "
-    expected = [NEWLINE if word == newline else word for word in released_words(text)]
+    expected = [NEWLINE if word == f"{NEWLINE} " else word for word in released_words(text)]
     assert words(text) == expected
 
 
@@ -98,8 +96,7 @@ def test_a_long_text_is_divided_in_parts_as_it_is_whole(monkeypatch):
     prose = "It was the best of times - it was (so far) the worst.\nDon't \n\n ask, e.g. why " * 9
     whole = words(prose)
     monkeypatch.setattr(text_rules, "_BLOCK_CHARACTERS", 20)
-    assert len(list(words_of(prose))) > 9
-    assert words(prose) == whole
+    assert words(prose) == whole and len(list(words_of(prose))) > 9
     assert words(prose.replace("\n", " ")) == [word for word in whole if word != "\n"]
 
 
@@ -157,9 +154,8 @@ def test_the_published_vocabulary_has_its_ids(real_data):
     assert (published.vocab_size, published.unk_id, published.special_ids) == (40478, 0, (0,))
     ids = published.encode(b"the\nn't Very POSITIVE negative").tolist()
     assert ids == [481, 40477, 538, 963, 6353, 9503]
-    vocabulary = published.vocabulary
     text = sorted((real_data / "books").glob("*.txt"))[0].read_text()[5_000:25_000]
-    expected = released_encode(text, vocabulary.ids, vocabulary.merges)
+    expected = released_encode(text, published.vocabulary.ids, published.vocabulary.merges)
     assert published.encode(text.encode()).tolist() == expected
 
 
@@ -170,8 +166,7 @@ def test_a_file_keeps_its_rules_unless_others_are_named(tmp_path, tokenizer):
     names = ("_start_", "_classify_")
     with_names(tokenizer, names).save(tmp_path / "added.json")
     for name, expected in (("published", TINY), ("transformers", FAST)):
-        # As the commands read it, too.
-        for read in (load_tokenizer, read_tokenizer):
+        for read in (load_tokenizer, read_tokenizer):  # the second for commands
             loaded = read(tmp_path / "tokenizer.json", normalization=name)
             assert loaded.fingerprint == expected.fingerprint
         added = load_tokenizer(tmp_path / "added.json", normalization=name)
@@ -193,7 +188,7 @@ def write(folder, names=USUAL, vocabulary=IDS, lines=LINES):
 @pytest.mark.parametrize("names", [RELEASED, USUAL])
 def test_files_are_found_by_either_name_or_their_folder_and_go_together(tmp_path, names):
     write(tmp_path, names)
-    for path in (tmp_path, *(tmp_path / name for name in names)):
+    for path in (tmp_path, *map(tmp_path.joinpath, names)):
         assert load_tokenizer(path).fingerprint == TINY.fingerprint
     fast = load_tokenizer(tmp_path / names[0], normalization="transformers")
     assert isinstance(fast, SubwordTokenizer) and fast.fingerprint == FAST.fingerprint
@@ -223,8 +218,7 @@ def test_special_pieces_have_no_text(tmp_path):
     assert tokenizer.vocab_size == len(IDS) + 6
     assert tokenizer.special_ids == (0, *(more[name] for name in names))
     ids = [more["<s>"], *tokenizer.encode(b"the"), more["_start_"], len(IDS)]
-    assert tokenizer.decode(ids).strip() == b"the"
-    assert tokenizer.pad_id == more["[PAD]"]
+    assert tokenizer.decode(ids).strip() == b"the" and tokenizer.pad_id == more["[PAD]"]
     assert not {*more.values()} - {*IDS.values()} & {*tokenizer.encode(b"<s> [PAD]").tolist()}
 
 

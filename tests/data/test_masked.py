@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, pairwise
 from types import SimpleNamespace
@@ -36,12 +35,11 @@ P_LOW = 1e-6
 
 def made(documents, seed=0, epoch=0, **rule):
     """Make the pairs of documents given by the lengths of their sentences."""
-    sentences = np.cumsum([0, *(length for document in documents for length in document)])
-    firsts = np.cumsum([0, *(len(document) for document in documents)])[:-1]
+    sentences = np.cumsum([0, *chain.from_iterable(documents)])
+    firsts = np.cumsum([0, *map(len, documents)])[:-1]
     rule = PairRule(**({"task": "sop", "max_len": 23, "p_short": 0.0} | rule))
-    return make_pairs(
-        sentences[:-1], sentences[firsts], int(sentences[-1]), rule, seed=seed, epoch=epoch
-    )
+    places = (sentences[:-1], sentences[firsts], int(sentences[-1]))
+    return make_pairs(*places, rule, seed=seed, epoch=epoch)
 
 
 def rows(pairs):
@@ -141,8 +139,7 @@ def test_every_token_is_used_once_but_those_that_are_cut(documents, task, max_le
         assert 0 < a_stop - a <= a_stop - a + b_stop - b <= max_len - 3
         assert label == (-1 if task == "none" or b == b_stop else b < a)
     assert uses.max() == 1
-    # A chunk exceeds its target by less than its last sentence: with one longer than any text, none
-    # is cut.
+    # A chunk exceeds its target by less than its last sentence: none is cut to the whole.
     uncut = made(documents, seed, task=task, max_len=n_tokens + 3)
     assert sum(a_stop - a + b_stop - b for a, a_stop, b, b_stop, _ in rows(uncut)) == n_tokens
 
@@ -181,10 +178,8 @@ def test_texts_and_rules_without_pairs_are_refused(documents, rule, error, messa
 def test_what_is_kept_is_what_dropping_from_the_longer_leaves(a, b, budget):
     a_left, b_left = a, b
     while a_left + b_left > budget:
-        if a_left > b_left:
-            a_left -= 1
-        else:
-            b_left -= 1
+        is_a = a_left > b_left
+        a_left, b_left = a_left - is_a, b_left - (not is_a)
     zero, one = np.zeros(1, dtype=np.int8), np.array([100])
     lengths = trimmed_lengths(Pairs(zero, zero + a, one, one + b, zero), budget)
     assert [length.item() for length in lengths] == [a_left, b_left]
@@ -192,8 +187,8 @@ def test_what_is_kept_is_what_dropping_from_the_longer_leaves(a, b, budget):
 
 def paired(lengths, **settings):
     starts = np.cumsum([0, *lengths])[:-1].astype(np.int64)
-    settings = {"max_len": 384, "seed": 0, "epoch": 0} | settings
-    return pairs_of_sentences(starts, sum(lengths), **settings)
+    rest = {"max_len": 384, "seed": 0, "epoch": 0, **settings}
+    return pairs_of_sentences(starts, sum(lengths), **rest)
 
 
 def test_every_sentence_is_first_once_and_second_once_and_labelled_by_what_it_follows():
@@ -257,9 +252,8 @@ def test_the_number_of_predictions_is_the_rounded_share():
         (MaskRule(counts="maskable"), [(512, 100)], [15]), (MaskRule(share=1.0), [(10, 7)], [7]),
     ):  # fmt: skip
         assert [rule.n_predictions(*each) for each in sizes] == expected
-    # A piece after a special token begins a word.
-    # 0.15 * 7 rounds to 1: the continuation at place 4 is one piece of its own, and so is the one
-    # at place 1.
+    # A piece after a special token begins a word. 0.15 * 7 rounds to 1: the continuation at place
+    # 4 is one piece of its own, and so is the one at place 1.
     ids = [CLS, 10, 11, SEP, 12, SEP, SEP]
     starts = np.array([True, False, False, True, False, True, True])
     for share, expected in ((0.15, {(4,)}), (0.3, {(4,), (1, 2)})):
@@ -287,12 +281,9 @@ def test_words_are_predicted_whole_and_what_is_masked_keeps_its_target(n_words, 
     assert np.array_equal(masked.ids[untouched], ids[untouched])
     assert (ids[masked.positions] >= N_SPECIAL).all()
     wanted = rule.n_predictions(len(ids), int((ids >= N_SPECIAL).sum())) if n_words else 0
-    if rule.unit == "token":
-        assert len(masked.positions) == wanted
-    else:
-        assert len(masked.positions) <= wanted
-        words = np.cumsum(starts)
-        assert not set(words[untouched]) & set(words[masked.positions])
+    n, words = len(masked.positions), np.cumsum(starts)
+    assert n == wanted if rule.unit == "token" else n <= wanted
+    assert rule.unit == "token" or not {*words[untouched]} & {*words[masked.positions]}
 
 
 def test_predictions_become_masks_random_tokens_or_themselves_by_eighty_ten_ten():
@@ -362,10 +353,8 @@ def examples_of(lengths):
 @given(lengths=st.lists(st.integers(2, 31), min_size=1, max_size=40))
 def test_every_example_is_in_one_row_whole(lengths):
     batch = pack(examples_of(lengths), width=31, pad_id=0)
-    expected = [
-        (*(tuple(part.tolist()) for part in parts), (label,))
-        for *parts, label in (vars(example).values() for example in examples_of(lengths))
-    ]
+    given_ = (vars(example).values() for example in examples_of(lengths))
+    expected = [(*(tuple(part.tolist()) for part in parts), (label,)) for *parts, label in given_]
     assert sorted(masked_rows(batch)) == sorted(expected)
     assert max(batch.read.lengths) <= 31
     assert batch.n_tokens == sum(lengths)
@@ -403,8 +392,7 @@ def text_of(row):
 
 
 def test_every_example_is_used_once_in_each_pass():
-    # Sentences of 7 tokens in a budget of 21: examples of three, and every token of the text in one
-    # of them.
+    # Sentences of 7 tokens in a budget of 21: examples of three, and every token in one of them.
     split = numbered([[7] * 9, [7] * 6, [7] * 12])
     batches = batches_of(split, n=4, **UNMASKED, p_short=0.0)
     assert batches.n_in_passes(1) == 9
@@ -435,10 +423,10 @@ def test_a_mixture_gives_its_shares_in_every_stretch_and_passes_through_each_sou
     documents = [[7] * 3 * (number // 2 + 2) for number in range(6)]
     split = numbered(documents, source_starts=[0, 2, 4], weights=weights)
     firsts, texts = split.store.source_starts.tolist(), [[] for _ in weights]
-    rows = list(map(text_of, used(batches_of(split, **UNMASKED, p_short=0.0), 0, 240)))
-    sources = [int(np.searchsorted(firsts, text[0], side="right")) - 1 for text in rows]
-    for number, text in zip(sources, rows, strict=True):
-        texts[number].append(text)
+    sources = []
+    for text in map(text_of, used(batches_of(split, **UNMASKED, p_short=0.0), 0, 240)):
+        sources.append(int(np.searchsorted(firsts, text[0], side="right")) - 1)
+        texts[sources[-1]].append(text)
     for start, n in ((0, 20), (60, 100), (131, 20)):
         counts = Counter(sources[start : start + n])
         for number, weight in enumerate(weights):
@@ -466,10 +454,9 @@ def test_steps_are_filled_with_pairs_of_similar_length_each_once_a_pass():
         # A pass ends with a step, and the next has all pairs anew.
         assert n_pairs in ends and ends[-1] == 2 * n_pairs
         assert len(set(firsts[:n_pairs])) == n_pairs and firsts[:n_pairs] != firsts[n_pairs:]
-        if parts == 1:
-            assert np.mean(list(map(np.ptp, lengths[:20]))) < 3
-            n_odd = sum(len(each) % 2 for each in lengths[:20])
-            assert n_odd <= 1, "only the last run of a pass may have an odd number of pairs"
+        # Only the last run of a pass may have an odd number of pairs.
+        odd = [len(each) % 2 for each in lengths[:20]]
+        assert parts > 1 or (np.mean(list(map(np.ptp, lengths[:20]))) < 3 and sum(odd) <= 1)
 
 
 def test_texts_and_tokenizers_without_examples_are_refused():
@@ -482,14 +469,14 @@ def test_texts_and_tokenizers_without_examples_are_refused():
         batches_of(numbered([[3, 4, 5]]), sentence="nsp").batch(0)
     with pytest.raises(DataError, match="no document gives a pair of sentences"):
         batches_of(numbered([[3], [4]]), single_sentence="drop").batch(0)
-    for lengths, has_pairs in (([[3], [4]], False), ([[3], [4, 2]], True)):
-        for task in ("sop", "nsp"):
-            split, objective = numbered(lengths), MaskedObjective(sentence=task)
-            recipe = SimpleNamespace(objective=objective, data=DataConfig(sentences="prose"))
-            with nullcontext() if has_pairs else pytest.raises(DataError, match="all 2 documents"):
-                check_sentences(recipe, split)
-        [note] = batches_of(numbered(lengths), sentence="sop").notes()
-        assert note.startswith(f"{2 - has_pairs} of 2 documents")
+    few, some, data = numbered([[3], [4]]), numbered([[3], [4, 2]]), DataConfig(sentences="prose")
+    for task in ("sop", "nsp"):
+        recipe = SimpleNamespace(objective=MaskedObjective(sentence=task), data=data)
+        check_sentences(recipe, some)
+        with pytest.raises(DataError, match="all 2 documents"):
+            check_sentences(recipe, few)
+    notes = [batches_of(split, sentence="sop").notes() for split in (few, some)]
+    assert [note.split(" documents")[0] for [note] in notes] == ["2 of 2", "1 of 2"]
     # Two documents whose short examples, one pass in a few, leave nothing but single sentences.
     batches = batches_of(numbered([[10, 10], [9, 8]]), single_sentence="drop", p_short=0.5)
     assert all(len(batches.batch(step).labels) > 0 for step in range(100))

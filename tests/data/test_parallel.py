@@ -58,19 +58,16 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     assert list(parquet_pairs(tmp_path / "a.parquet", FIELDS)) == EXPECTED
     lines = ["a cat .\teine Katze .\tby whom", "\tleer", "two\u2028dogs\tzwei Hunde"]
-    fields = Fields("en", "de")
     path = written(tmp_path / "a.tsv", "\n".join(lines).encode())
-    assert list(tab_pairs(path, fields, [])) == EXPECTED
+    assert list(tab_pairs(path, FIELDS, [])) == EXPECTED
     with pytest.raises(DataError, match="b.tsv, line 2: no tab"):
-        list(tab_pairs(written(tmp_path / "b.tsv", b"a\tb\nc\n"), fields, []))
-    named = {
-        "id\tde\ten": ["1\tHaus\thouse", "2\tBaum\ttree"],
-        "source\tTarget": ["house\tHaus", "tree\tBaum\tx"],
-    }
-    for header, rows in named.items():
+        list(tab_pairs(written(tmp_path / "b.tsv", b"a\tb\nc\n"), FIELDS, []))
+    named = (b"id\tde\ten\n1\tHaus\thouse\n2\tBaum\ttree",
+             b"source\tTarget\nhouse\tHaus\ntree\tBaum\tx")  # fmt: skip
+    for text in named:
         notes = []
-        path = written(tmp_path / "c.tsv", "\n".join([header, *rows]).encode())
-        assert list(tab_pairs(path, fields, notes)) == [(2, "house", "Haus"), (3, "tree", "Baum")]
+        found = list(tab_pairs(written(tmp_path / "c.tsv", text), FIELDS, notes))
+        assert found == [(2, "house", "Haus"), (3, "tree", "Baum")]
         assert "names columns" in notes[0] and "of more than two columns" in notes[1]
 
 
@@ -131,7 +128,7 @@ def test_iwslt14_is_divided_as_its_script_does(tmp_path, monkeypatch):
         lines = [url, f"<title>{text.format('title')}</title>"]
         lines += [f"<description>TED Talk: {text.format('description')}</description>"]
         lines += [f" {text.format(number)} " for number in range(58)]
-        files[f"train.tags.de-en.{language}"] = "\n".join(lines) + "\n"
+        files[f"train.tags.de-en.{language}"] = "\n".join([*lines, ""])
         end = "&amp; it\N{RIGHT SINGLE QUOTATION MARK}s </seg>\n"
         for first, name in enumerate(names):
             texts = [(id_, text.format(10 * first + id_)) for id_ in (1, 2)]
@@ -149,8 +146,7 @@ def test_iwslt14_is_divided_as_its_script_does(tmp_path, monkeypatch):
     assert [pair.source for pair in splits["train"]] == training
     assert splits["test"][0].target == "This is sentence 1. & it's"
     assert splits["test"][-1].source == "Das ist Satz 42. & it's"
-    # Every 23rd is counted after the filters: the description has more words, so that all behind
-    # it come one earlier.
+    # Every 23rd is counted after the filters: all behind the description come one earlier.
     valid = read(max_words=5)["valid"]
     assert [pair.source for pair in valid] == [IWSLT["de"].format(21), IWSLT["de"].format(44)]
     sides = [(pair.target, pair.source) for pair in read("en", "de")["test"]]
@@ -262,8 +258,7 @@ def test_a_step_of_several_batches_is_their_union(order):
     assert grouped == [frozenset().union(*singles[i : i + 4]) for i in range(0, len(singles), 4)]
     assert (set(epoch_of(one, 0)) == set(singles)) == (order == "once")
     # Batches of one length are not taken together.
-    sides = side_lengths(one.split)
-    spread, wider = (
-        np.median([np.ptp(sides[[*each], 0]) for each in epoch]) for epoch in (singles, grouped)
-    )
+    reads = side_lengths(one.split)[:, 0]
+    both = ([np.ptp(reads[[*each]]) for each in epoch] for epoch in (singles, grouped))
+    spread, wider = map(np.median, both)
     assert wider > 2 * spread

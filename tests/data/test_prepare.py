@@ -41,9 +41,7 @@ BPE = {"tokenizer": "bpe", "vocab_size": 300}
 
 @pytest.fixture
 def file(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_bytes(TEXT)
-    return path
+    return write_release(tmp_path, {"text.txt": TEXT}) / "text.txt"
 
 
 @pytest.fixture
@@ -81,12 +79,10 @@ def test_the_splits_of_a_file_are_its_bytes_in_order(tmp_path, cache, tokenizer)
 
 def test_other_files_replace_a_split_and_a_published_one_is_kept(file, folder, cache, tmp_path):
     (tmp_path / "valid.txt").write_bytes(b"validation")
-    fields = {"valid_path": str(tmp_path / "valid.txt")}
+    fields, cut = {"valid_path": str(tmp_path / "valid.txt")}, len(TEXT) * 95 // 100
     one = prepare(config_of(file, **fields), cache=cache)
-    cut = len(TEXT) * 95 // 100
     assert [raw(split) for split in one.splits()] == [TEXT[:cut], b"validation", TEXT[cut:]]
-    tests = str(folder / "0*.txt")
-    both = prepare(config_of(file, **fields, test_path=tests), cache=cache)
+    both = prepare(config_of(file, **fields, test_path=str(folder / "0*.txt")), cache=cache)
     assert (raw(both.train), raw(both.valid)) == (TEXT, b"validation")
     assert len(both.test.document_starts) == 10
     release = write_release(tmp_path / "release")
@@ -124,8 +120,8 @@ def test_watched_texts_change_no_split(file, cache, tmp_path, monkeypatch):
     squad = {"data": [{"paragraphs": [{"context": "One passage.", "qas": []}] * 2}]}
     write_release(cache / "corpora", {"dev-v1.1.json": json.dumps(squad).encode()})
     names = ("RACE/dev/middle/1.txt", "RACE/train/middle/1.txt")
-    race = {name: {"article": f"A passage of {name}.", "questions": []} for name in names}
-    files = {name: json.dumps(article).encode() for name, article in race.items()}
+    race = '{{"article": "A passage of {}.", "questions": []}}'.format
+    files = {name: race(name).encode() for name in names}
     write_archive(cache / "corpora" / "RACE.tar.gz", files)
     (tmp_path / "dev.json").write_text(json.dumps(squad))
     squad, race = b"One passage.", b"A passage of RACE/dev/middle/1.txt."
@@ -160,19 +156,14 @@ def test_passages_are_read_from_lines_and_each_once(tmp_path, cache):
     found = read_passages([str(tmp_path)], cache)
     assert [each.read() for each in found] == [b"One.", "Zwölf.".encode(), b"Two."]
     assert found[1].name == f"{tmp_path}/a.jsonl, document at line 3"
-
-
-@pytest.mark.parametrize("text, message", [
-    ("plain words", "line 1: not JSON: Expecting value"), ('{"text": "a"}', "line 1: no article"),
-    ('{"data": [{"paragraphs": [{"text": "a"}]}]}', "line 1: data without paragraphs that have a"),
-    ('{"data": [3]}', "line 1: data without paragraphs"), ("[]", "line 1: no article"),
-    ('{"article": "a"}\n{"article": 3}', "line 2: no article"),
-    ('{"article": "a"}\n{"article": "b"', "line 2: not JSON"),
-])  # fmt: skip
-def test_a_file_that_is_neither_of_squad_nor_of_race_is_named(tmp_path, cache, text, message):
-    (tmp_path / "a.json").write_text(text)
-    with pytest.raises(DataError, match=message):
-        read_passages([str(tmp_path / "a.json")], cache)
+    for text, message in (
+        ('{"data": [{"paragraphs": [{"text": "a"}]}]}', "1: data without paragraphs that have a"),
+        ('{"data": [3]}', "1: data without paragraphs"), ("[]", "1: no article"),
+        ('{"article": "a"}\n{"article": 3}', "2: no article"), ("plain words", "1: not JSON"),
+    ):  # fmt: skip
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(DataError, match=f"line {message}"):
+            read_passages([str(tmp_path / "a.json")], cache)
 
 
 def test_a_text_is_prepared_once_until_it_changes(file, cache):
@@ -233,8 +224,8 @@ def test_of_several_processes_one_trains_a_tokenizer_which_is_that_of_its_text(f
 
 def test_a_sample_is_taken_of_a_text_beyond_the_bound(monkeypatch, capsys):
     def bounded(n_bytes, sources, *rules):
-        for name, value in (("WINDOW", 100), ("SEARCHED", 50), ("MOST", n_bytes)):
-            name = f"_{name}_BYTES" + "_OF_OTHERS" * (name == "MOST")
+        bounds = {"_WINDOW_BYTES": 100, "_SEARCHED_BYTES": 50, "_MOST_BYTES_OF_OTHERS": n_bytes}
+        for name, value in bounds.items():
             monkeypatch.setattr(training_text, name, value)
         capsys.readouterr()
         found = TrainingText(sources, *rules)
@@ -310,11 +301,8 @@ def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined_to_documents(data_fo
     files = {"a_book.txt": b"A whole\n\nbook.\n", "books_large_p1.txt": b"one row .\n" * 1500}
     place = write_release(data_folder / "bookcorpus", files)
     parquet(place / "train.parquet", {"text": ["two rows ."] * 2})
-    expected = [
-        files["a_book.txt"],
-        *(b"one row .\n" * n for n in (1000, 500)),
-        b"two rows .\n" * 2,
-    ]
+    rows = [b"one row .\n" * n for n in (1000, 500)]
+    expected = [files["a_book.txt"], *rows, b"two rows .\n" * 2]
     assert read_all(CORPORA["bookcorpus"](cache, AS_FILES).documents) == expected
 
 
@@ -351,7 +339,7 @@ def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache)
     assert len(files) == 2 and all(path.is_relative_to(folder) for path in files)
 
 
-def test_other_archives_than_lm1b_and_damaged_ones_are_refused_and_leave_nothing(
+def test_other_archives_and_damaged_ones_are_refused_and_leave_nothing(
     tmp_path, cache, monkeypatch
 ):
     def refused(path, message):
@@ -372,9 +360,7 @@ def test_other_archives_than_lm1b_and_damaged_ones_are_refused_and_leave_nothing
         cut.write_bytes(whole.read_bytes()[:n_bytes])
         refused(cut, "cut.tar.gz is a damaged archive")
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(lm1b, "_extract", full)
     refused(whole, "cannot extract .*whole.tar.gz to .*: No space left on device")
     folder = write_release(tmp_path / RELEASE, held_out)
@@ -424,15 +410,13 @@ def test_docstrings_and_topics_are_found_cleaned_and_cached(cache, tmp_path, mon
     monkeypatch.setattr("sublayer.data.corpora.python_docs._LEAST_BYTES", 10)
     inner = 'def f():\n    """Indented\n\n        more   \n    """\n    def g(): "inner"\n'
     files = {
-        "b.py": f'"""About b."""\n{inner}'.encode(),
         "a/__init__.py": b'class A:\n  """Twice."""\n  async def f(self):\n    """Twice."""\n',
+        "b.py": f'"""About b."""\n{inner}'.encode(), "email/tests/b.py": b'"""A test."""\n',
         "c.py": b'if 1:\n  try:\n    def f(): "tried"\n  except E:\n    "no"\n',
-        "latin.py": b'# coding: latin-1\n"""caf\xe9"""\n',
-        "surrogate.py": b'"""lone \\ud800 one"""\n',
-        "email/tests/b.py": b'"""A test."""\n',
-        "site-packages/x.py": b'"""Not the library."""\n',
+        "latin.py": b'# coding: latin-1\n"""caf\xe9"""\n', "site-packages/x.py": b'"""Not it."""\n',
         "pydoc_data/topics.py": b'topics = {"if": "The if\\n***\\n", "else": "Or\\n\\n  else"}\n',
-    }
+        "surrogate.py": b'"""lone \\ud800 one"""\n',
+    }  # fmt: skip
     library = write_release(tmp_path / "lib", files)
     first = python_prose(cache, library)
     assert {document.name: document.text.decode() for document in first} == {
@@ -446,8 +430,7 @@ def test_docstrings_and_topics_are_found_cleaned_and_cached(cache, tmp_path, mon
     cached.write_text("[[")
     assert python_prose(cache, library) == first
     (library / "b.py").write_text('"""Something else about b."""\n')
-    texts = [document.text for document in python_prose(cache, library)]
-    assert b"Something else about b.\n" in texts
+    assert b"Something else about b.\n" in [each.text for each in python_prose(cache, library)]
 
 
 def test_the_held_out_split_of_the_hub_validates_with_its_first_half(monkeypatch, tmp_path):

@@ -28,15 +28,6 @@ PROSE = "It is a truth, in 1813, that a single man's fortune (naïve, or £1,000
 TRAINED = UnigramTokenizer.train([PROSE.encode()], vocab_size=120)
 
 
-@pytest.fixture(scope="module")
-def albert(real_data):
-    return load_tokenizer(real_data / "vocab" / "albert" / "spiece.model")
-
-
-def pieces(tokenizer, text):
-    return [tokenizer.names[id_] for id_ in tokenizer.encode(text.encode())]
-
-
 def released_ids(processor, sentence):
     """The release's rules, step by step: its ``preprocess_text`` and ``encode_pieces``."""
     text = unicodedata.normalize("NFKD", " ".join(sentence.split()))
@@ -50,9 +41,12 @@ def released_ids(processor, sentence):
     return [processor.piece_to_id(piece) for piece in found]
 
 
-def test_alberts_model_gives_the_ids_of_the_release(albert, real_data):
+def test_alberts_model_gives_the_ids_of_the_release(real_data):
+    def pieces(tokenizer, text):
+        return [tokenizer.names[id_] for id_ in tokenizer.encode(text.encode())]
+
     model = real_data / "vocab" / "albert" / "spiece.model"
-    processor = SentencePieceProcessor(model_file=str(model))
+    albert, processor = load_tokenizer(model), SentencePieceProcessor(model_file=str(model))
     lines = sentences(real_data)
     expected = [released_ids(processor, line) for line in lines]
     assert [albert.encode(line.encode()).tolist() for line in lines] == expected
@@ -84,12 +78,11 @@ def test_trained_ids_have_alberts_order_in_parts_too():
 def test_rules_are_those_of_settings_or_of_pieces(tmp_path):
     (tmp_path / "spiece.model").write_bytes(TRAINED.model)
     assert load_tokenizer(tmp_path).normalization == Normalization()
-    settings = tmp_path / "tokenizer_config.json"
-    settings.write_text('{"do_lower_case": false, "keep_accents": true}')
-    rules = Normalization(do_lower_case=False, keep_accents=True)
-    assert load_tokenizer(tmp_path).normalization == rules
-    settings.write_text("[]")
-    with pytest.raises(DataError, match="tokenizer_config.json"):
+    rules, settings = {"do_lower_case": False, "keep_accents": True}, "tokenizer_config.json"
+    (tmp_path / settings).write_text(json.dumps(rules))
+    assert load_tokenizer(tmp_path).normalization == Normalization(**rules)
+    (tmp_path / settings).write_text("[]")
+    with pytest.raises(DataError, match=settings):
         load_tokenizer(tmp_path)
     of = Normalization.of
     assert of(["▁the", "▁한국"], is_masked=True) == Normalization()
@@ -110,8 +103,7 @@ def test_decoding_gives_the_normalised_text(tokenizer, text):
     assert not set(tokenizer.special_ids) - {tokenizer.unk_id} & set(ids.tolist())
     if tokenizer.unk_id not in ids:
         normal = " ".join(" ".join(tokenizer.normalization.lines(text)).split())
-        # SentencePiece takes these two for spaces.
-        normal = normal.translate({0x200B: " ", 0xFEFF: " "})
+        normal = normal.translate({0x200B: " ", 0xFEFF: " "})  # spaces for SentencePiece
         words = unicodedata.normalize("NFKC", normal).split()
         assert tokenizer.decode(ids).decode() == " ".join(words)
         assert tokenizer.token_bytes[ids].sum() == len(tokenizer.decode(ids)) + bool(len(ids))
@@ -158,23 +150,16 @@ def test_t5s_files_have_the_ids_and_texts_of_transformers(tmp_path, rules, n_add
     ours = load_tokenizer(folder / "spiece.model", sentinels=5)
     check_t5(ours, theirs)
     without = load_tokenizer(folder / "spiece.model")
-    assert ours.vocab_size - without.vocab_size == n_added
-    assert len(without.sentinel_ids) == 5 - n_added
+    assert ours.vocab_size - without.vocab_size == n_added == 5 - len(without.sentinel_ids)
     ours.save(tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path / "tokenizer.json")
     assert (again.fingerprint, again.sentinel_ids) == (ours.fingerprint, ours.sentinel_ids)
-
-
-def test_a_tokenizer_json_has_its_own_sentinels(tmp_path):
-    transformers = pytest.importorskip("transformers")
-    folder = write_t5(tmp_path / "t5")
-    theirs = transformers.T5Tokenizer.from_pretrained(folder, extra_ids=5)
+    # A tokenizer.json has sentinels of its own; a folder is read from its original.
     theirs.save_pretrained(tmp_path / "fast")
     path = tmp_path / "fast" / "tokenizer.json"
     check_t5(load_tokenizer(path, sentinels=5), theirs)
     with pytest.raises(ConfigError, match=r"data.sentinels = 4 .* which has 5"):
         load_tokenizer(path, sentinels=4)
-    # A folder is read from its original.
     (folder / "tokenizer.json").write_bytes(path.read_bytes())
     assert isinstance(load_tokenizer(folder), UnigramTokenizer)
 
@@ -196,9 +181,9 @@ def test_settings_beside_a_model_count_its_sentinels(tmp_path, kind, more, n):
 NEW = ["A young dog!", "Ein  Hund\u00a0bedient\tBüsche", "日本 men", ">>de<< Two", ">>xx<<snow", ""]
 
 
-@pytest.mark.parametrize(
-    "rules", [{}, {"model_type": "bpe"}, {"byte_fallback": True, "vocab_size": 350}], ids=str
-)
+@pytest.mark.parametrize("rules", [
+    {}, {"model_type": "bpe"}, {"byte_fallback": True, "vocab_size": 350},
+], ids=str)  # fmt: skip
 def test_marians_files_have_the_ids_and_texts_of_transformers(tmp_path, rules):
     transformers = pytest.importorskip("transformers")
     folder = write_marian(tmp_path / "marian", **rules)
@@ -210,12 +195,9 @@ def test_marians_files_have_the_ids_and_texts_of_transformers(tmp_path, rules):
     ids = (theirs.eos_token_id, theirs.pad_token_id, theirs.unk_token_id)
     assert (ours.sep_id, ours.pad_id, ours.unk_id) == ids
     lines = [*EN, *DE, *NEW]
-    read, written = (
-        ours.encode_source(lines),
-        [[*ids, ours.sep_id] for ids in ours.encode_target(lines)],
-    )
-    assert theirs(lines).input_ids == [[*ids, ours.sep_id] for ids in read]
-    assert theirs(text_target=lines).input_ids == written
+    written = [[*ids, ours.sep_id] for ids in ours.encode_target(lines)]
+    read = [[*ids, ours.sep_id] for ids in ours.encode_source(lines)]
+    assert (theirs(lines).input_ids, theirs(text_target=lines).input_ids) == (read, written)
     known = [ids for ids in written if ours.unk_id not in ids]
     for ids in known:
         text = theirs.decode(ids, skip_special_tokens=True, use_source_tokenizer=False)

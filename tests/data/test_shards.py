@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -46,11 +47,9 @@ def path(tmp_path):
     return tmp_path / "tokens" / "store"
 
 
-def stored(path, sources, tokenizer, *rules):
-    write_store(path, sources, tokenizer, *rules)
-    store = read_store(path)
-    assert store is not None
-    return store
+def stored(path, *arguments):
+    write_store(path, *arguments)
+    return read_store(path)
 
 
 def test_ids_documents_and_sources_are_kept(path):
@@ -58,17 +57,15 @@ def test_ids_documents_and_sources_are_kept(path):
     cut = DocumentRange(DOCUMENTS[0].document, 2, 6)
     store = stored(path, [[cut, DOCUMENTS[1]], [five]], BYTES)
     assert bytes(store.ids.astype(np.uint8)) == b"e twthree\nfourfive"
-    assert store.ids.dtype == np.uint16
-    assert store.document_starts.tolist() == [0, 4, 14]
-    assert store.source_starts.tolist() == [0, 14]
+    starts = (store.document_starts.tolist(), store.source_starts.tolist())
+    assert (store.ids.dtype, *starts) == (np.uint16, [0, 4, 14], [0, 14])
     assert (store.n_tokens, store.n_bytes, store.is_lossless) == (18, 18, True)
     # sha256 of the raw bytes, by another program
     assert store.sha256 == "f344f3c61eb12fd3bebab622962777ca6d07b89fdcb5ebf3041701360b0714b9"
     bpe = SubwordTokenizer.train([b"text"], vocab_size=257)
     store = stored(path, [DOCUMENTS, [five]], bpe)
     assert np.flatnonzero(store.ids == bpe.end_id).tolist() == [7, 18]
-    assert store.document_starts.tolist() == [0, 8, 19]
-    assert store.source_starts.tolist() == [0, 19]
+    assert (store.document_starts.tolist(), store.source_starts.tolist()) == ([0, 8, 19], [0, 19])
     assert bpe.token_bytes[store.ids].sum() == store.n_bytes == 21
     # Of the format's first version: stores of then are read now.
     write_store(path, [[*DOCUMENTS, five]], BYTES)
@@ -140,8 +137,7 @@ def test_digests_of_large_files_are_remembered_until_they_change(tmp_path, cache
 
 
 def test_forks_are_the_published_generator():
-    # The first outputs of SplitMix64 from state 0 and from state 1234567, as listed for the
-    # reference implementation.
+    # The first outputs of SplitMix64 from two states, as listed for the reference implementation.
     listed = {0: [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x6C45D188009454F]}
     listed[1234567] = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     for state, outputs in listed.items():
@@ -190,13 +186,7 @@ def written(path, *arguments, **options):
 
 def stopped(monkeypatch, after, *arguments, **options):
     """Write a store, and stop when so many shards were joined."""
-    done = []
-
-    def add(progress, n_bytes):
-        done.append(n_bytes)
-        if len(done) == after:
-            raise KeyboardInterrupt
-
+    add = Mock(side_effect=[None] * (after - 1) + [KeyboardInterrupt])
     with monkeypatch.context() as patched:
         patched.setattr(Progress, "add", add)
         with pytest.raises(KeyboardInterrupt):
@@ -213,9 +203,7 @@ def test_shards_give_the_file_of_the_whole(tmp_path, unit):
 
 
 @pytest.mark.parametrize("damage", ["nothing", "version", "ids", "part"])
-def test_a_preparation_that_was_stopped_goes_on_to_the_same_file(
-    tmp_path, monkeypatch, capsys, damage
-):
+def test_a_stopped_preparation_goes_on_to_the_same_file(tmp_path, monkeypatch, capsys, damage):
     monkeypatch.setattr(joining, "_KEPT_BYTES", 400)
     sources = documents(tmp_path)
     expected = written(tmp_path / "a", sources, BPE, "prose", shard_bytes=1 << 40)
@@ -251,8 +239,7 @@ def test_joined_shards_are_not_encoded_again_nor_those_of_another_text(tmp_path,
     monkeypatch.setattr(workers, "python_command", lambda module: [sys.executable, "-c", ""])
     with pytest.raises(DataError, match="tokens ended with code 0: the same command goes on"):
         write_store(tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
-    [folder] = tmp_path.glob("a.*.unfinished")
-    joined = JoinedIds(folder)
+    joined = JoinedIds(*tmp_path.glob("a.*.unfinished"))
     joined.close()
     assert joined.n_shards >= 19
 
@@ -276,9 +263,7 @@ def test_a_bad_byte_and_a_full_disk_are_refused(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"bad.txt, line 3: byte 0xff is not UTF-8"):
         write_store(tmp_path / "a", sources, CharacterTokenizer("abc"), **settings)
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
     monkeypatch.setattr(JoinedIds, "keep", full)
     with pytest.raises(DataError, match="cannot write .*: No space left on device; set SU"):
@@ -329,23 +314,21 @@ def test_encoded_text_is_summed_as_it_was_cut(monkeypatch, unit, shard_bytes):
     bounds = [(0, None), (5, first + 40), (first + 40, last + 10), (last + 10, None), (3, 9)]
     document = MemoryDocument("a", book)
     source = [DocumentRange(document, *places) for places in bounds] + ranges(b" \n\n ")
-    n_bytes = 0
-    for shard in cut_shards([source], BPE.cut, unit, shard_bytes):
+    shards = list(cut_shards([source], BPE.cut, unit, shard_bytes))
+    for shard in shards:
         encoder = ShardEncoder(io.BytesIO(), BPE, unit, is_first=shard.number == 0)
         encoder.add_all(shard.pieces)
         assert encoder.text == shard.text
-        n_bytes += shard.text.n_bytes
-    assert n_bytes == 2 * len(book) - 5 + 6 + 4
+    assert sum(shard.text.n_bytes for shard in shards) == 2 * len(book) - 5 + 6 + 4
 
 
-def test_stopped_preparations_of_other_texts_are_said_with_size_and_age(tmp_path):
-    for name in ("a.9.unfinished", *(f"b{n}.9.unfinished" for n in range(7))):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "shard").write_bytes(bytes(2_000_000))
-        for path in (tmp_path / name / "shard", tmp_path / name):
-            os.utime(path, (0, time.time() - 2.5 * 24 * 3600))
-    notes = []
-    with shown_by(HeardStages(print, notes.append)):
+def test_stopped_preparations_of_other_texts_are_said_with_size_and_age(tmp_path, capsys):
+    names = ("a.9.unfinished", *(f"b{n}.9.unfinished" for n in range(7)))
+    write_release(tmp_path, {f"{name}/shard": bytes(2_000_000) for name in names})
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (0, time.time() - 2.5 * 24 * 3600))
+    with shown_by(HeardStages(print, print)):
         note_unfinished(tmp_path / "a")
-    assert "b0.9.unfinished (2 MB, 2 days old); b1" in notes[0] and "a.9" not in notes[0]
-    assert "and 2 others" in notes[0]
+    note = capsys.readouterr().out
+    assert "b0.9.unfinished (2 MB, 2 days old); b1" in note and "a.9" not in note
+    assert "and 2 others" in note

@@ -29,6 +29,7 @@ from sublayer.errors import DataError
 from tests.breadth import examples, rows
 from tests.data import hostile
 from tests.data.hostile import FORMS, check_file, damaged, published
+from tests.data.releases import write_release
 from tests.data.sentencepiece_files import t5_model
 from tests.data.sentences import ODD
 
@@ -38,9 +39,8 @@ CODES = "#version: 0.2\nl o\nlo w</w>\ne r</w>\n"
 @pytest.fixture
 def write(tmp_path):
     def to_file(content, name="codes"):
-        path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return tmp_path / name
 
     return to_file
 
@@ -83,12 +83,11 @@ def test_every_word_is_divided_as_subword_nmt_says(write, real_data, version):
     lines = [" ".join(merge) for merge in learned.merges]
     tokenizer = read_codes(write("\n".join([f"#version: {version}", *lines]) + "\n"))
     names = names_of(tokenizer)
-    known = {*names}
     words = sorted({word for line in captions[1::70] for word in line.split()})
     rows = tokenizer.encode_many([word.encode() for word in words])
     for word, ids in zip(words, rows, strict=True):
         pieces = applied(word, ranks, is_apart=version == "0.1")
-        expected = [piece if piece in known else "<unk>" for piece in pieces]
+        expected = [piece if piece in names else "<unk>" for piece in pieces]
         assert [names[id_] for id_ in ids] == expected, word
 
 
@@ -135,9 +134,7 @@ def test_a_dictionary_gives_the_ids_and_is_stored_with_them(write, tmp_path):
     (CODES, "er 9\nlow x\n", "dict.txt, line 2: 'low x'"),
     (CODES, "er 9\nw@@ 3\ner 1\n", "dict.txt, line 3: 'er'"),
 ])  # fmt: skip
-def test_damaged_codes_and_dictionaries_are_refused_with_their_line(
-    write, codes, dictionary, message
-):
+def test_damaged_codes_and_dictionaries_are_refused(write, codes, dictionary, message):
     with pytest.raises(DataError, match=message):
         read_codes(write(codes), dictionary and write(dictionary, "dict.txt"))
 
@@ -149,7 +146,7 @@ def test_the_most_frequent_pair_of_the_most_frequent_characters_is_merged_first(
     assert found.merges == (("a", "##b"), ("ab", "##b"))
     marks = Marks(end="</w>")
     found = train_merges({"ab": 3, "cb": 9}, ["a", "b"], n_merges=5, marks=marks)
-    assert not any("c" in piece for piece in found.pieces), "c is outside the alphabet"
+    assert "c" not in "".join(found.pieces), "c is outside the alphabet"
     counts = {"abab": 100, "ba": 7}
     whole = train_merges(counts, ["a", "b"], n_merges=3, marks=marks)
     monkeypatch.setattr("sublayer.data.subwords.bpe_training._BATCH_CHARACTERS", 11)
@@ -175,14 +172,10 @@ def byte_level(*first, add_prefix_space=False):
     return library
 
 
-def patterned():
-    pattern = tokenizers.Regex(r"\p{L}+\s*|[^\p{L}]+")
-    library = byte_level(pre_tokenizers.Split(pattern, "isolated"))
-    library.add_tokens(["a b"])
-    return SubwordTokenizer(library)
-
-
-PATTERNED = patterned()
+SPLIT = pre_tokenizers.Split(tokenizers.Regex(r"\p{L}+\s*|[^\p{L}]+"), "isolated")
+PATTERNS = byte_level(SPLIT)
+PATTERNS.add_tokens(["a b"])
+PATTERNED = SubwordTokenizer(PATTERNS)
 
 
 @given(st.binary(max_size=200))
@@ -210,9 +203,8 @@ def test_ids_are_the_librarys_in_batches_too_and_by_another_pattern(text):
 
 
 def test_cuts_fall_before_whitespace_and_training_in_parts_gives_the_same_merges():
-    cuts = [(b"one two\n\nthree", 13, 7), (b"one two three", 6, 3), (b"  onetwothree", 13, 0)]
-    for text, near, place in (*cuts, (b"", 0, 0)):
-        assert before_whitespace(text, near) == place
+    cuts = [(b"one two\n\nthree", 13), (b"one two three", 6), (b"  onetwothree", 13), (b"", 0)]
+    assert [before_whitespace(*cut) for cut in cuts] == [7, 3, 0, 0]
     data = PROSE.encode()
     place = before_whitespace(data, 700)
     parts = SubwordTokenizer.train([data[:place], data[place:]], vocab_size=320)
@@ -227,9 +219,8 @@ def test_files_of_the_library_and_gpt2s_are_read_without_dropout(write, tmp_path
     ids = TRAINED.encode(PROSE.encode()).tolist()
     assert load_tokenizer(tmp_path).encode(PROSE.encode()).tolist() == ids
     path.unlink()
-    merges = [" ".join(merge) for merge in content["model"]["merges"]]
     write(json.dumps(content["model"]["vocab"]), "vocab.json")
-    write("\n".join(["#version: 0.2", *merges, ""]), "merges.txt")
+    write("\n".join(["#version: 0.2", *map(" ".join, content["model"]["merges"])]), "merges.txt")
     loaded = load_tokenizer(tmp_path)
     assert loaded.is_lossless and loaded.end_id == TRAINED.end_id
     assert loaded.encode(PROSE.encode()).tolist() == ids
@@ -245,28 +236,26 @@ def test_rules_that_change_text_are_marked_as_lossy(tmp_path):
     stripping.add_tokens([tokenizers.AddedToken("<tag>", lstrip=True)])
     words = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    path, found = tmp_path / "tokenizer.json", []
-    lossy = [normalising, stripping, byte_level(add_prefix_space=True), words]
+    lossy, found = [normalising, stripping, byte_level(add_prefix_space=True), words], []
     for library in (byte_level(), *lossy):
-        library.save(str(path))
-        found.append(load_tokenizer(path))
+        library.save(str(tmp_path / "tokenizer.json"))
+        found.append(load_tokenizer(tmp_path))
     assert [tokenizer.is_lossless for tokenizer in found] == [True, *[False] * 4]
     assert found[-1].kind == "wordpiece" and found[-1].unk_id == 0
     assert found[-1].encode(b"b a x").tolist() == [2, 1, 0]
 
 
-def changed(form, **parts):
-    content = json.loads(json.dumps(published(form)))
-    model = parts.pop("model", {})
-    return {**content, **parts, "model": {**content["model"], **model}}
+def changed(form, *, model=None, **parts):
+    content = published(form)
+    return {**content, **parts, "model": {**content["model"], **(model or {})}}
 
 
 @pytest.mark.parametrize("form", rows(FORMS, 5))
 def test_every_published_form_is_read(write, form):
-    path = write(json.dumps(published(form)), "tokenizer.json")
+    content = json.dumps(published(form))
+    path, theirs = write(content, "tokenizer.json"), Tokenizer.from_str(content)
     assert check_file(path)
     tokenizer = load_tokenizer(path)
-    theirs = Tokenizer.from_str(json.dumps(published(form)))
     for text in ("the quick fox's 12,345 dogs", "Zo\u00eb  na\u00efve \u4e2d\u6587 \U0001f389\n a"):
         ids = theirs.encode(text, add_special_tokens=False).ids
         assert tokenizer.encode(text.encode()).tolist() == ids
@@ -344,8 +333,8 @@ def gpt(random):
     model, names = own("gpt1-bpe"), ("encoder_bpe_9.json", "vocab_9.bpe")
     if random.random() < 0.5:
         model, names = published("gpt2")["model"], ("vocab.json", "merges.txt")
-    lines = "".join(["#version: 0.2\n", *(" ".join(merge) + "\n" for merge in model["merges"])])
-    lines = lines.encode() if random.random() < 0.5 else damaged(random, lines.encode())
+    lines = "\n".join(["#version: 0.2", *map(" ".join, model["merges"]), ""]).encode()
+    lines = lines if random.random() < 0.5 else damaged(random, lines)
     return {names[0]: written(random, model.get("vocab") or model["ids"], 0), names[1]: lines}
 
 
@@ -385,8 +374,7 @@ MAKERS = {
 
 def check(files):
     with TemporaryDirectory() as folder:
-        for name, content in files.items():
-            (Path(folder) / name).write_bytes(content)
+        write_release(Path(folder), files)
         check_file(Path(folder) / "codes" if "codes" in files else Path(folder))
 
 

@@ -43,12 +43,9 @@ def read(entry, cache):
 def test_folders_globs_relative_paths_and_the_home_folder_are_read(tmp_path, cache, monkeypatch):
     folder = tmp_path / "texts"
     names = ("a/y", "a/z.md", "a[1].txt", "b.txt", "c.txt.gz")
-    write_release(folder, {name: name.encode() for name in names[:4]})
-    write_release(
-        folder, {"c.txt.gz": gzip.compress(b"c.txt.gz"), ".hidden/d.txt": b"d", ".e.txt": b"e"}
-    )
+    files = {name: name.encode() for name in names[:4]} | {".hidden/d.txt": b"d", ".e.txt": b"e"}
     left_out = {"empty.md": b"", "packed.tar.gz": b"PK", "packed.zip": b"PK", "picture": b"\0PNG"}
-    write_release(folder, left_out)
+    write_release(folder, {**files, "c.txt.gz": gzip.compress(b"c.txt.gz"), **left_out})
     documents = read_path(str(folder), cache)
     assert [document.name for document in documents] == [str(folder / name) for name in names]
     assert read(folder, cache) == [name.encode() for name in names]
@@ -246,12 +243,6 @@ def test_published_files_are_told_apart_by_their_content_and_sets_of_the_hub_nam
 STORY = "Once upon a time there was a café by the sea.\n" * 40
 
 
-def test_bytes_that_begin_as_wide_text_and_are_none_are_read(tmp_path):
-    (tmp_path / "a.bin").write_bytes(b"\xff\xfe some bytes\n" * 9)
-    (document,) = read_path(str(tmp_path / "a.bin"), tmp_path)
-    assert document.read()[:] == b"\xff\xfe some bytes\n" * 9
-
-
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_wide_text_is_refused_with_the_command_that_converts_it(tmp_path, encoding):
     (tmp_path / "book.txt").write_bytes(STORY.encode(encoding))
@@ -261,6 +252,8 @@ def test_wide_text_is_refused_with_the_command_that_converts_it(tmp_path, encodi
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     (converted,) = tmp_path.glob("utf8-*")
     assert converted.read_text().lstrip("\ufeff") == STORY
+    (tmp_path / "a.bin").write_bytes(b"\xff\xfe some bytes\n" * 9)  # which begin as wide text
+    assert read(tmp_path / "a.bin", tmp_path) == [b"\xff\xfe some bytes\n" * 9]
 
 
 def test_text_that_is_not_utf8_is_said_with_its_first_such_byte(tmp_path):
@@ -380,7 +373,7 @@ def test_documents_are_packed_in_order_with_their_places_and_read_once(tmp_path)
     with pytest.raises(IndexError):
         pack[4]
     distinct = open_pack(tmp_path / "distinct", sources, is_distinct=True)
-    assert [record.read() for record in distinct] == [kept[0], kept[1], kept[3]]
+    assert [record.read() for record in distinct] == [*kept[:2], kept[3]]
     whole = path.read_bytes()
     for place in (*range(24, len(whole), 7), len(whole) - 1):
         damaged = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
@@ -429,27 +422,12 @@ def test_sentences_end_where_a_reader_ends_them(case):
         assert by_prose("".join(sentences)[:3] + "\n" + "".join(sentences)[3:]) == sentences
 
 
-BOOK = """THE BOOK
-
-CHAPTER I. Down the Hole. It begins
-
-Mr. Day was
-tired.  "Why?" he
-asked. Nobody knew.
-  \t
-Letter 1
-Chapter 1
-The second day came. \u00c9t\u00e9 in
-book 2. He slept.
-
-* * * * *
-"""
-
-PROSE = [
-    *("THE BOOK", "CHAPTER I. Down the Hole. It begins"),
-    *("Mr. Day was tired.", '"Why?" he asked.', "Nobody knew.", "Letter 1", "Chapter 1"),
-    *("The second day came.", "\u00c9t\u00e9 in book 2.", "He slept.", "* * * * *"),
-]
+BOOK = 'THE BOOK\n\nCHAPTER I. Down the Hole. It begins\n\nMr. Day was\ntired.  "Why?" he\nasked. '
+BOOK += "Nobody knew.\n  \t\nLetter 1\nChapter 1\nThe second day came. \u00c9t\u00e9 in\nbook 2. "
+BOOK += "He slept.\n\n* * * * *\n"
+PROSE = ["THE BOOK", "CHAPTER I. Down the Hole. It begins", "Mr. Day was tired."]
+PROSE += ['"Why?" he asked.', "Nobody knew.", "Letter 1", "Chapter 1", "The second day came."]
+PROSE += ["\u00c9t\u00e9 in book 2.", "He slept.", "* * * * *"]
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
@@ -487,22 +465,18 @@ def test_no_character_but_blanks_is_lost_wherever_a_chunk_ends(text, n_bytes):
 
 
 def test_cuts_fall_between_sentences_of_the_body():
-    text = (
-        "\ufeffLegal words.\n*** START OF THE PROJECT GUTENBERG EBOOK A ***\nOne. Two.\n\nThree.\n"
-        "*** END OF THE PROJECT GUTENBERG EBOOK A ***\nMore legal words.\n"
-    ).encode()
-    place = text.index(b"Three")
+    mark = "*** {} OF THE PROJECT GUTENBERG EBOOK A ***\n".format
+    text = f"\ufeffLegal words.\n{mark('START')}One. Two.\n\nThree.\n{mark('END')}More words.\n"
+    text, place = text.encode(), text.encode().index(b"Three")
     assert cut(text, "prose") == ["One.", "Two.", "Three."]
     assert cut(text, "prose", 0, place) == ["One.", "Two."]
     assert cut(text, "prose", place) == ["Three."]
     with pytest.raises(DataError, match="a.txt, line 3: byte 0xff is not UTF-8, which data.senten"):
         cut(b"one\n\ntwo \xff three\n", "prose")
-    assert sentence_cut(b"one\n\ntwo\nthree\nfour", 16, 0) == 5
-    assert sentence_cut(b"one\r\n\r\ntwo\r\nthree", 14, 0) == 7
-    assert sentence_cut(b"one\n\ntwo\nthree\nfour", 16, 5) == 15
-    assert sentence_cut("one éé".encode(), 7, 0) == 6
-    assert sentence_cut(b"one", 3, 0) == 3
-    assert sentence_cut(b"\none two", 6, 0) == 1
+    lines = b"one\n\ntwo\nthree\nfour"
+    cases = [(lines, 16, 0, 5), (b"one\r\n\r\ntwo\r\nthree", 14, 0, 7), (lines, 16, 5, 15)]
+    cases += [("one éé".encode(), 7, 0, 6), (b"one", 3, 0, 3), (b"\none two", 6, 0, 1)]
+    assert [sentence_cut(*rest) for *rest, _ in cases] == [place for *_, place in cases]
 
 
 BODY = b"CHAPTER I\n\nIt was a dark night.\n\nFINIS\n"
@@ -551,14 +525,10 @@ def shares_of(split):
 SHARES = shares_of("90/5/5")
 
 
-def text_of(pieces):
-    return b"".join(bytes(piece.document.read()[piece.start : piece.stop]) for piece in pieces)
-
-
-def divide_text(text, *, shares=SHARES, is_utf8=False, sentences="none"):
-    document = MemoryDocument("text", text)
-    parts = divide([document], shares, name="text", is_utf8=is_utf8, sentences=sentences)
-    return [text_of(parts[split]) for split in SPLITS]
+def texts_of(documents, shares=SHARES, name="text", **rules):
+    parts = divide(documents, shares, name=name, **{"is_utf8": False, **rules})
+    found = [[bytes(p.document.read()[p.start : p.stop]) for p in parts[each]] for each in SPLITS]
+    return list(map(b"".join, found))
 
 
 @pytest.mark.parametrize("shares, n_bytes, sizes", [
@@ -567,13 +537,13 @@ def divide_text(text, *, shares=SHARES, is_utf8=False, sentences="none"):
     ({"train": Fraction(19, 20), "test": Fraction(1, 20)}, 100, [95, 0, 5]),
 ])  # fmt: skip
 def test_one_text_is_cut_at_exact_shares_rounded_down(shares, n_bytes, sizes):
-    parts = divide_text(bytes(range(n_bytes)), shares=shares)
+    parts = texts_of([MemoryDocument("a", bytes(range(n_bytes)))], shares)
     assert [len(part) for part in parts] == sizes
     assert b"".join(parts) == bytes(range(n_bytes))
     with pytest.raises(DataError, match="text has 10 bytes, too few for a valid split"):
-        divide_text(b"0123456789")
+        texts_of([MemoryDocument("text", b"0123456789")])
     paragraphs = b"one two\r\nthree\r\n\r\n" * 20
-    parts = divide_text(paragraphs, is_utf8=True, sentences="prose")
+    parts = texts_of([MemoryDocument("a", paragraphs)], is_utf8=True, sentences="prose")
     assert parts == [paragraphs[: len(paragraphs) * share // 20] for share in (18, 1, 1)]
 
 
@@ -582,14 +552,12 @@ def in_memory(contents):
 
 
 def test_few_documents_give_the_smallest_to_the_small_splits():
-    settings = {"name": "folder", "is_utf8": False}
-    parts = divide(in_memory([b"a" * 1000, b"b" * 400, b"c" * 200]), SHARES, **settings)
-    assert [len(text_of(parts[split])) for split in SPLITS] == [1000, 400, 200]
+    texts = [b"a" * 1000, b"b" * 400, b"c" * 200]
+    assert texts_of(in_memory(texts)) == texts
     for contents in ([b"a", b"b"], [b"a", b"a", b"b"]):
-        with pytest.raises(DataError, match="folder has 2 different documents, too few for 3 spl"):
-            divide(in_memory(contents), SHARES, **settings)
-    parts = divide(in_memory(contents), {"train": Fraction(1)}, **settings)
-    assert [len(parts[split]) for split in SPLITS] == [3, 0, 0]
+        with pytest.raises(DataError, match="text has 2 different documents, too few for 3 splits"):
+            texts_of(in_memory(contents))
+    assert texts_of(in_memory(contents), {"train": Fraction(1)}) == [b"aab", b"", b""]
 
 
 def drawn_texts(n_documents, seed=0):
@@ -635,8 +603,8 @@ def test_a_division_does_not_depend_on_how_many_documents_are_in_memory(
         parts = divide(documents, shares_of("60/30/10"), name="a", is_utf8=False)
         found = [[piece.document.read() for piece in parts[split]] for split in SPLITS]
         assert [parts[split].n_bytes for split in SPLITS] == [sum(map(len, part)) for part in found]
-        backwards = [piece.document.read() for piece in parts["train"][::-1]]
-        assert backwards == found[0][::-1] and parts["train"][-1].document.read() == backwards[0]
+        assert [piece.document.read() for piece in parts["train"][::-1]] == found[0][::-1]
+        assert parts["train"][-1].document.read() == found[0][-1]
         with pytest.raises(IndexError):
             parts["train"][len(found[0])]
         assert [sorted(part) for part in found] == by_hand(contents)

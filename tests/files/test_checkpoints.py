@@ -16,15 +16,14 @@ from sublayer.files.checkpoints import checkpoint_path, new_checkpoint, newest_c
 from sublayer.files.tensor_headers import Header
 from sublayer.files.tensor_parts import StoredTensors, read_stored, read_stored_headers
 from tests.alterations import state, write_manifest_anew
+from tests.data.releases import write_release
 
 WEIGHTS = Path("model", "model.safetensors")
 
 
 def write(root, step, *, best=None, content=b"weights"):
     with new_checkpoint(root, step) as folder:
-        (folder / "model").mkdir()
-        (folder / WEIGHTS).write_bytes(content)
-        (folder / "state.json").write_text(state(step, best or step))
+        write_release(folder, {WEIGHTS: content, "state.json": state(step, best or step).encode()})
     return checkpoint_path(root, step)
 
 
@@ -87,11 +86,9 @@ def test_pruning_keeps_the_steps_asked_for_and_all_that_is_no_checkpoint(tmp_pat
 
 
 def test_a_part_of_another_checkpoint_is_refused(tmp_path):
-    for step in (1, 2):
-        with new_checkpoint(tmp_path, step) as folder:
-            (folder / "model").mkdir()
-            for rank in (1, 2):
-                (folder / "model" / f"shard-{rank}.safetensors").write_text(f"{step} {rank}")
+    for step in (b"1", b"2"):
+        with new_checkpoint(tmp_path, int(step)) as folder:
+            write_release(folder / "model", {f"shard-{n}.safetensors": step for n in (1, 2)})
     paths = (checkpoint_path(tmp_path, step) for step in (1, 2))
     first, second = (sorted(path.glob("model/shard-*")) for path in paths)
     checkpoints.verify_parts(first)

@@ -1,7 +1,8 @@
-"""Files are whole or absent, fetched, unpacked and read in every form, and paths are as typed."""
+"""Files are whole or absent, fetched, unpacked, read and parsed, or refused in one line."""
 
 import gzip
 import hashlib
+import json
 import os
 import threading
 from contextlib import suppress
@@ -10,22 +11,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+import tomli_w
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from platformdirs import user_cache_path
 
 from sublayer.data.cache import file_digest
 from sublayer.errors import DataError
-from sublayer.files import file_text, lines, storage
+from sublayer.files import file_text, lines, parsing, storage
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.files.download import Download, fetch, unzip
 from sublayer.files.json_footer import read_description
 from sublayer.files.lines import archived_name, decoded, read_lines, text_lines, zstd
+from sublayer.files.measurements import Measurement, keep, recall
+from sublayer.files.parsing import parse_json, parse_toml, read_json, read_toml
 from sublayer.files.paths import as_typed
 from sublayer.files.storage import new_file, new_folder, remove_abandoned, temporary_path
 from sublayer.system.stage_displays import HeardStages, say_nothing
 from sublayer.system.stages import shown_by
-from tests.data.releases import write_zip
+from tests.data.releases import write_release, write_zip
 
 
 def names(folder):
@@ -34,8 +38,7 @@ def names(folder):
 
 def fill(path, *, is_whole=True):
     with new_folder(path) as folder:
-        (folder / "inner").mkdir()
-        (folder / "inner" / "x").write_text("x")
+        write_release(folder, {"inner/x": b"x"})
         assert not path.exists()
         if not is_whole:
             raise KeyboardInterrupt
@@ -74,10 +77,9 @@ def test_a_folder_appears_when_it_is_filled_or_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("nowhere")])
 def test_a_folder_never_takes_the_place_of_another(tmp_path, make):
-    with pytest.raises(FileExistsError), new_folder(tmp_path / "a"):
-        make(tmp_path / "a")
-    with pytest.raises(FileExistsError), new_folder(tmp_path / "a"):
-        pass
+    for meanwhile in (make, lambda path: None):
+        with pytest.raises(FileExistsError), new_folder(tmp_path / "a"):
+            meanwhile(tmp_path / "a")
     assert names(tmp_path) == ["a"]
 
 
@@ -103,10 +105,9 @@ def test_the_cache_folder_is_named_or_the_platforms(tmp_path, monkeypatch):
     of_platform = "sublayer.files.cache_folder.user_cache_path"
     monkeypatch.setattr(of_platform, lambda name, _: platforms)
     assert cache_folder() == platforms
-    earlier.mkdir(parents=True)
-    assert cache_folder() == earlier
-    platforms.mkdir(parents=True)
-    assert cache_folder() == platforms
+    for folder in (earlier, platforms):
+        folder.mkdir(parents=True)
+        assert cache_folder() == folder
 
 
 def test_a_file_of_the_cache_is_made_with_its_folder_by_several_at_once(tmp_path):
@@ -138,7 +139,7 @@ def published(url):
     return Download(f"{url}/file.zip", len(CONTENT), "sha256", hashlib.sha256(CONTENT).hexdigest())
 
 
-def test_a_file_is_fetched_whole_or_refused_unless_it_may_differ(site, tmp_path):
+def test_a_file_is_fetched_whole_or_refused_unless_it_may_differ(site, tmp_path, capsys):
     folder, url = site
     target = tmp_path / "deep" / "file"
     for where, why in ((url, r"\(File not found\)"), ("http://127.0.0.1:1", ".*refused")):
@@ -153,12 +154,10 @@ def test_a_file_is_fetched_whole_or_refused_unless_it_may_differ(site, tmp_path)
     assert fetch(published(url), target) == target
     assert target.read_bytes() == CONTENT
     (folder / "file.zip").write_bytes(b"newer")
-    notes = []
-    with shown_by(HeardStages(say_nothing, notes.append)):
+    with shown_by(HeardStages(say_nothing, print)):
         fetch(replace(published(url), n_bytes=None, may_differ=True), target)
     assert target.read_bytes() == b"newer"
-    (said,) = notes
-    assert f"{url}/file.zip is not the file whose sha256 is known" in said
+    assert f"{url}/file.zip is not the file whose sha256 is known" in capsys.readouterr().out
 
 
 def test_a_download_that_is_cut_off_is_refused(tmp_path):
@@ -198,10 +197,9 @@ def test_lines_are_numbered_and_whole_in_every_form(tmp_path):
     text = b"".join(lines)
     # pzstd puts frames to be skipped between the others; zstd --long=31 needs a window of 2 GiB.
     skipped = bytes.fromhex("502a4d1804000000") + b"size"
-    long = {zstd.CompressionParameter.window_log: 28}
 
     def pack_zstd(part):
-        compressor = zstd.ZstdCompressor(options=long)
+        compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 28})
         return skipped + compressor.compress(part) + compressor.flush()
 
     for name, pack in (("a", bytes), ("a.gz", gzip.compress), ("a.ZST", pack_zstd)):
@@ -247,7 +245,7 @@ def read_whole(path):
 
 @pytest.mark.parametrize("read", [
     lambda path: [*read_lines(path)], lambda path: file_digest(path, path), archived_name,
-    read_description, read_whole,
+    read_description, read_whole, file_text.FileText,
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "/dev/tty", "/proc/kmsg"])
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path, kind, read):
@@ -258,11 +256,9 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path, kind, read):
         path.symlink_to(kind)
     else:
         pytest.skip(f"{kind} cannot be read here")
-    with pytest.raises((OSError, DataError)):
-        read(path)
-    if kind != "/proc/kmsg":  # of which nothing is known before it is read
-        with pytest.raises(OSError):
-            file_text.FileText(path)
+    if (kind, read) != ("/proc/kmsg", file_text.FileText):  # nothing is known before it is read
+        with pytest.raises((OSError, DataError)):
+            read(path)
 
 
 def test_lines_of_a_compressed_file_are_held_within_memory(tmp_path, monkeypatch):
@@ -274,3 +270,95 @@ def test_lines_of_a_compressed_file_are_held_within_memory(tmp_path, monkeypatch
         assert text_lines(tmp_path / name, stop - 1) == ["a" * n_bytes] * (stop - 1)
     (tmp_path / "c").write_bytes(b"a\r\n" * 9)
     assert text_lines(tmp_path / "c") == ["a"] * 9
+
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+NUMBERS = st.integers(-(10**39), 10**39) | st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = st.booleans() | NUMBERS | TEXTS
+VALUES = SCALARS | st.lists(SCALARS, max_size=4) | st.dictionaries(TEXTS, SCALARS, max_size=4)
+VALUES |= st.lists(VALUES, max_size=4) | st.dictionaries(TEXTS, VALUES, max_size=4)
+
+
+@given(st.dictionaries(TEXTS, VALUES, max_size=4))
+@settings(max_examples=50)
+def test_values_are_read_as_they_are_written(table):
+    assert parse_json(json.dumps(table), "x", DataError) == table
+    assert parse_json(json.dumps(table, ensure_ascii=False).encode(), "x", DataError) == table
+    assert parse_toml(tomli_w.dumps(table), "x", DataError) == table
+
+
+@pytest.mark.parametrize("parse, text, why", [
+    (parse_json, "[" * 65 + "0" + "]" * 65, "is nested more than 64 deep"),
+    (parse_json, "1" * 5000, "holds a number of 5,000 digits"),
+    (parse_json, '{"a": NaN}', "holds NaN"),
+    (parse_json, "[1e999]", "a value is inf, which is not finite"),
+    (parse_json, '{"\\udfff": 1}', "is not Unicode text"),
+    (parse_json, '{"a": {"b": 1, "b": 1}}', "has the key b twice in one object"),
+    (parse_toml, "a = " + "[" * 1000, "is nested more than 64 deep"),
+    (parse_toml, "a = 0x" + "f" * 5000, "a is a number of more than 40 digits"),
+    (parse_toml, "[model]\nlr = inf", "model.lr is inf, which is not finite"),
+    (parse_toml, "[" + '"a" . ' * 200_000 + "a]", "has a key of more than 32 parts"),
+], ids=range(10))  # fmt: skip
+def test_hostile_text_is_one_line_of_error(parse, text, why):
+    with pytest.raises(DataError) as error:
+        parse(text, "some.file", DataError)
+    line = str(error.value)
+    assert line.startswith("some.file") and why in line
+    assert "\n" not in line and len(line) < 200
+
+
+def test_files_are_limited_in_bytes_and_their_errors_name_them(tmp_path):
+    path = tmp_path / "large.json"
+    path.write_text("[" + "1, " * 400 + "1]")
+    assert len(read_json(path, DataError, max_bytes=path.stat().st_size)) == 401
+    with pytest.raises(DataError, match=r"large\.json is larger than 1,202 bytes"):
+        read_json(path, DataError, max_bytes=path.stat().st_size - 1)
+    with pytest.raises(DataError, match=r"large\.json holds no JSON object"):
+        parsing.read_json_object(path, DataError)
+    path.write_bytes(b"\xef\xbb\xbfa = 1")
+    assert read_toml(path, DataError) == {"a": 1}, "editors of Windows begin files with this mark"
+    path.write_bytes(b"a = '\xff'")
+    with pytest.raises(DataError, match=r"large\.json is not UTF-8 text \(byte 5\)"):
+        read_toml(path, DataError)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe cannot be read: it is a pipe or a device"):
+        read_json(tmp_path / "pipe", DataError)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_measurements_are_recalled_with_their_time_until_they_are_the_oldest(cache, monkeypatch):
+    assert recall("speed", 2) is None
+    assert keep("speed", [1.5, 2], clock=lambda: 77.0) == Measurement((1.5, 2.0), 77.0)
+    keep("other", [3.0], clock=lambda: 78.0)
+    assert (recall("speed", 2), recall("speed", 1)) == (Measurement((1.5, 2.0), 77.0), None)
+    with monkeypatch.context() as patch:
+        patch.setenv("ATEN_CPU_CAPABILITY", "AVX2")
+        assert recall("speed", 2) is None, "another limit of the processor is another machine"
+    monkeypatch.setattr("sublayer.files.measurements._MOST", 2)
+    keep("speed", [4.0, 5.0], clock=lambda: 79.0)
+    assert (recall("speed", 2), recall("other", 1).at) == (Measurement((4.0, 5.0), 79.0), 78.0)
+    keep("third", [1.0], clock=lambda: 80.0)
+    assert recall("other", 1) is None and recall("speed", 2).at == 79.0
+
+
+@given(VALUES | st.none() | VALUES.map(lambda value: {"values": [value], "at": value}))
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_cache_of_measurements_stops_nothing(cache, entry):
+    keep("speed", [1.0])
+    path = cache / "measured.json"
+    (key,) = json.loads(path.read_text())
+    for content in (json.dumps({key: entry, "another": entry}), json.dumps(entry), str(entry)):
+        path.write_text(content)
+        found = recall("speed", 1)
+        assert found is None or (found.values[0] >= 0 and found.at >= 0)
+        keep("speed", [3.0])
+        assert recall("speed", 1).values == (3.0,)
+    path.unlink()
+    path.mkdir()
+    assert recall("speed", 1) is None and keep("speed", [3.0]).values == (3.0,)
+    path.rmdir()
