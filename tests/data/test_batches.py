@@ -268,9 +268,6 @@ def packed(examples):
     return pack_examples(examples, **widths, pad_id=PAD, first_id=FIRST_ID)
 
 
-LENGTHS = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4), min_size=1, max_size=12)
-
-
 def check(batch, examples):
     """Every sequence of these examples stands in the batch as it was given."""
     by_number = {each.number: each for each in examples}
@@ -299,7 +296,10 @@ def check(batch, examples):
 
 
 @settings(max_examples=60)
-@given(LENGTHS, st.sampled_from(["none", "writes", "predicts"]), st.integers(1, 5))
+@given(
+    st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4), min_size=1, max_size=12),
+    *(st.sampled_from(["none", "writes", "predicts"]), st.integers(1, 5)),
+)
 def test_a_batch_and_its_slices_hold_every_example_as_it_was_given(lengths, kind, size):
     examples = with_lengths(lengths, **({} if kind == "none" else {kind: True}))
     batch = packed(examples)

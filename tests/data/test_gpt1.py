@@ -24,7 +24,7 @@ from tests.data.test_subwords import joined, merged
 
 ftfy = pytest.importorskip("ftfy")
 spacy = pytest.importorskip("spacy")
-END = "</w>"
+END, ENGLISH = "</w>", spacy.blank("en").tokenizer
 
 
 def released_standard(text):
@@ -36,9 +36,6 @@ def released_standard(text):
     text = re.sub(marks, r" \1 ", text)
     text = re.sub(r"\s*\n\s*", " \n ", text)
     return re.sub(r"[^\S\n]+", " ", text).strip()
-
-
-ENGLISH = spacy.blank("en").tokenizer
 
 
 def released_words(text):

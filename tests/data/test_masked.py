@@ -122,11 +122,8 @@ def test_pairs_do_not_depend_on_how_many_documents_are_planned_at_once(monkeypat
     assert found[1:] == found[:1] * 3
 
 
-DOCUMENT = st.lists(st.integers(1, 30), min_size=1, max_size=12)
-
-
 @given(
-    st.lists(DOCUMENT, min_size=2, max_size=8),
+    st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=2, max_size=8),
     *(st.sampled_from(["none", "sop"]), st.integers(5, 60), st.integers(0, 10)),
 )
 def test_every_token_is_used_once_but_those_that_are_cut(documents, task, max_len, seed):
@@ -185,13 +182,11 @@ def test_what_is_kept_is_what_dropping_from_the_longer_leaves(a, b, budget):
     assert [length.item() for length in lengths] == [a_left, b_left]
 
 
-def paired(lengths, **settings):
-    starts = np.cumsum([0, *lengths])[:-1].astype(np.int64)
-    rest = {"max_len": 384, "seed": 0, "epoch": 0, **settings}
-    return pairs_of_sentences(starts, sum(lengths), **rest)
-
-
 def test_every_sentence_is_first_once_and_second_once_and_labelled_by_what_it_follows():
+    def paired(lengths, **settings):
+        rest = {"max_len": 384, "seed": 0, "epoch": 0, **settings}
+        return pairs_of_sentences(np.cumsum([0, *lengths])[:-1], sum(lengths), **rest)
+
     lengths = np.random.default_rng(0).integers(1, 40, 501).tolist()
     pairs, starts = paired(lengths), np.cumsum([0, *lengths])
     assert pairs.a_start.tolist() == starts[:500].tolist()

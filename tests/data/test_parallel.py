@@ -111,10 +111,9 @@ def test_training_is_filtered_and_scored_texts_are_whole(tmp_path, capsys):
     assert len(data.test.document_starts) == 4  # the empty ones have no loss
 
 
-IWSLT = {"de": "Das ist Satz {}.", "en": "This is sentence {}."}
-
-
 def test_iwslt14_is_divided_as_its_script_does(tmp_path, monkeypatch):
+    said = {"de": "Das ist Satz {}.".format, "en": "This is sentence {}.".format}
+
     def read(source="de", target="en", **fields):
         given_ = {"corpus": "iwslt14", "tokenizer": "word-bpe", **fields}
         data = DataConfig(source_language=source, target_language=target, **given_)
@@ -124,14 +123,14 @@ def test_iwslt14_is_divided_as_its_script_does(tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path))
     names = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
     files, url = {}, "<url>http://www.ted.com/talks/x</url>"
-    for language, text in IWSLT.items():
-        lines = [url, f"<title>{text.format('title')}</title>"]
-        lines += [f"<description>TED Talk: {text.format('description')}</description>"]
-        lines += [f" {text.format(number)} " for number in range(58)]
+    for language, text in said.items():
+        lines = [url, f"<title>{text('title')}</title>"]
+        lines += [f"<description>TED Talk: {text('description')}</description>"]
+        lines += [f" {text(number)} " for number in range(58)]
         files[f"train.tags.de-en.{language}"] = "\n".join([*lines, ""])
         end = "&amp; it\N{RIGHT SINGLE QUOTATION MARK}s </seg>\n"
         for first, name in enumerate(names):
-            texts = [(id_, text.format(10 * first + id_)) for id_ in (1, 2)]
+            texts = [(id_, text(10 * first + id_)) for id_ in (1, 2)]
             body = "".join(f'<seg id="{id_}"> {each} {end}' for id_, each in texts)
             body = f"<srcset><doc>\n<title>no segment</title>\n{body}</doc></srcset>"
             files[f"IWSLT14.{name}.de-en.{language}.xml"] = body
@@ -139,8 +138,8 @@ def test_iwslt14_is_divided_as_its_script_does(tmp_path, monkeypatch):
     write_release(tmp_path / "iwslt14" / "de-en", files)
     splits = read()
     assert [len(pairs) for pairs in splits.values()] == [58, 2, 10]
-    every = [IWSLT["de"].format("title"), f"TED Talk: {IWSLT['de'].format('description')}"]
-    every += [IWSLT["de"].format(number) for number in range(58)]
+    every = [said["de"]("title"), f"TED Talk: {said['de']('description')}"]
+    every += [said["de"](number) for number in range(58)]
     assert [pair.source for pair in splits["valid"]] == [every[22], every[45]]
     training = [text for text in every if text not in (every[22], every[45])]
     assert [pair.source for pair in splits["train"]] == training
@@ -148,7 +147,7 @@ def test_iwslt14_is_divided_as_its_script_does(tmp_path, monkeypatch):
     assert splits["test"][-1].source == "Das ist Satz 42. & it's"
     # Every 23rd is counted after the filters: all behind the description come one earlier.
     valid = read(max_words=5)["valid"]
-    assert [pair.source for pair in valid] == [IWSLT["de"].format(21), IWSLT["de"].format(44)]
+    assert [pair.source for pair in valid] == [said["de"](21), said["de"](44)]
     sides = [(pair.target, pair.source) for pair in read("en", "de")["test"]]
     assert sides == [(pair.source, pair.target) for pair in splits["test"]]
 

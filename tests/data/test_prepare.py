@@ -312,11 +312,10 @@ EXPECTED |= {"valid": b"A held-out sentence .\nAnother one .\n", "test": b"A tes
 ARCHIVED = {f"{RELEASE}/{name}": text for name, text in FILES.items()}
 
 
-def joined(published):
-    return {split: b"".join(read_all(documents)) for split, documents in published.items()}
-
-
 def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache):
+    def joined(published):
+        return {split: b"".join(read_all(documents)) for split, documents in published.items()}
+
     write_release(tmp_path / RELEASE)
     places = [tmp_path / place for place in ("", RELEASE, f"{RELEASE}/{TRAINING}")]
     assert list(map(lm1b.find_release, places)) == [tmp_path / RELEASE] * 2 + [None]

@@ -178,9 +178,6 @@ def test_settings_beside_a_model_count_its_sentinels(tmp_path, kind, more, n):
             load_tokenizer(folder / "spiece.model", sentinels=9)
 
 
-NEW = ["A young dog!", "Ein  Hund\u00a0bedient\tBüsche", "日本 men", ">>de<< Two", ">>xx<<snow", ""]
-
-
 @pytest.mark.parametrize("rules", [
     {}, {"model_type": "bpe"}, {"byte_fallback": True, "vocab_size": 350},
 ], ids=str)  # fmt: skip
@@ -194,7 +191,8 @@ def test_marians_files_have_the_ids_and_texts_of_transformers(tmp_path, rules):
         theirs = transformers.MarianTokenizer.from_pretrained(folder)
     ids = (theirs.eos_token_id, theirs.pad_token_id, theirs.unk_token_id)
     assert (ours.sep_id, ours.pad_id, ours.unk_id) == ids
-    lines = [*EN, *DE, *NEW]
+    lines = [*EN, *DE, "A young dog!", "Ein  Hund\u00a0bedient\tBüsche", "日本 men", ">>de<< Two"]
+    lines += [">>xx<<snow", ""]
     written = [[*ids, ours.sep_id] for ids in ours.encode_target(lines)]
     read = [[*ids, ours.sep_id] for ids in ours.encode_source(lines)]
     assert (theirs(lines).input_ids, theirs(text_target=lines).input_ids) == (read, written)

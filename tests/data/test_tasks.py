@@ -80,18 +80,17 @@ def test_a_step_of_tokens_is_the_next_examples_that_its_rows_hold(format_, kind,
     assert ExampleBatches(split, **plan).chosen(11).tolist() == batches.chosen(11).tolist()
 
 
-def texts_read(batches, n_steps):
-    """How often each row was read in each order, by its ids between the marks."""
-    read = Counter()
-    for batch in map(batches.batch, range(n_steps)):
-        for owner, sequence in zip(batch.owners, unpack(batch), strict=True):
-            n_first = int((sequence.segments == 0).sum())
-            first, second = sequence.ids[1 : n_first - 1], sequence.ids[n_first:-1]
-            read[batch.numbers[owner], tuple(first.tolist()), tuple(second.tolist())] += 1
-    return read
-
-
 def test_both_orders_are_two_examples_of_an_epoch_or_one_is_drawn_for_every_use():
+    def texts_read(batches, n_steps):
+        """How often each row was read in each order, by its ids between the marks."""
+        read = Counter()
+        for batch in map(batches.batch, range(n_steps)):
+            for owner, sequence in zip(batch.owners, unpack(batch), strict=True):
+                n_first = int((sequence.segments == 0).sum())
+                first, second = sequence.ids[1 : n_first - 1], sequence.ids[n_first:-1]
+                read[batch.numbers[owner], tuple(first.tolist()), tuple(second.tolist())] += 1
+        return read
+
     examples = {"mrpc": draw_examples("mrpc", N)}
     # A weight of one task alone changes nothing.
     batches = batches_of(examples, orders="both", size=2, weights={"mrpc": 3.0})
@@ -114,17 +113,19 @@ def test_both_orders_are_two_examples_of_an_epoch_or_one_is_drawn_for_every_use(
     assert all(0 < read[key] < n_epochs for key in given)
 
 
-MIXTURE = {"sst2": 40, "rte": 10, "cb": 6}
-
-
-def drawn(batches, n_steps):
-    counts = Counter(number for step in range(n_steps) for number in batches.chosen(step).tolist())
-    bounds = np.cumsum([0, *MIXTURE.values()]).tolist()
-    return [[counts[n] for n in range(*pair)] for pair in pairwise(bounds)]
-
-
 def test_a_mixture_draws_each_task_by_its_size_up_to_a_limit_or_by_its_weight():
-    assert drawn(mixture(), 8) == [[1] * n for n in MIXTURE.values()]  # 56 examples, an epoch
+    sizes = {"sst2": 40, "rte": 10, "cb": 6}
+    examples = {name: draw_examples(name, n) for name, n in sizes.items()}
+
+    def mixture(weights=None, size=7, size_limit=None):
+        return batches_of(examples, "text", size=size, weights=weights, size_limit=size_limit)
+
+    def drawn(batches, n_steps):
+        counts = Counter(n for step in range(n_steps) for n in batches.chosen(step).tolist())
+        bounds = np.cumsum([0, *sizes.values()]).tolist()
+        return [[counts[n] for n in range(*pair)] for pair in pairwise(bounds)]
+
+    assert drawn(mixture(), 8) == [[1] * n for n in sizes.values()]  # 56 examples, an epoch
     batches = mixture({"sst2": 1.0, "rte": 2.0, "cb": 1.0})
     assert batches.n_epoch == 56
     for n_epochs in (1, 5):
@@ -162,11 +163,6 @@ def test_tokens_and_cuts_are_counted_before_batches_are_made(format_, context):
     [note] = batches.notes()
     counted = {"pair": f"{n_long} of {N} rows", "text": f"{N} targets"}
     assert n_long > 2 and note.startswith(counted[format_])
-
-
-def mixture(weights=None, size=7, size_limit=None):
-    examples = {name: draw_examples(name, n) for name, n in MIXTURE.items()}
-    return batches_of(examples, "text", size=size, weights=weights, size_limit=size_limit)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(0, 100))

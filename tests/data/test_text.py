@@ -257,10 +257,9 @@ def test_wide_text_is_refused_with_the_command_that_converts_it(tmp_path, encodi
 
 
 def test_text_that_is_not_utf8_is_said_with_its_first_such_byte(tmp_path):
-    latin, whole = tmp_path / "latin.txt", tmp_path / "whole.txt"
+    latin, whole, late = (tmp_path / f"{name}.txt" for name in ("latin", "whole", "late"))
     latin.write_bytes(STORY.encode("latin-1"))
     whole.write_text("é" * 40_000)  # of which the first 64 KiB end within a character
-    late = tmp_path / "late.txt"
     late.write_bytes((STORY * 2000).encode() + b"caf\xe9")
     assert f"{latin} is not UTF-8: byte 32 is 0xe9." in describe_encoding([whole, latin])
     assert f"byte {late.stat().st_size - 1:,} is 0xe9" in describe_encoding([late])
@@ -282,18 +281,15 @@ def test_a_pointer_of_git_lfs_is_no_file(tmp_path):
         texts(tmp_path, tmp_path, "file")
 
 
-RECORDS = {
+@pytest.mark.parametrize("name, text", {
     "list.json": json.dumps([{"text": "one", "n": 1}, {"text": "two\nlines"}], indent=1),
     "texts.json": json.dumps(["one", "two\nlines"]),
     "rows.csv": '\ufefftext,n\none,1\n"two\nlines",2\n',
     "rows.tsv": "text\tn\none\t1\ntwo\\nlines\t2\n",
-}
-
-
-@pytest.mark.parametrize("name", RECORDS)
-def test_lists_of_json_and_tables_are_said_and_read_by_the_remedy(tmp_path, cache, name):
+}.items())  # fmt: skip
+def test_lists_of_json_and_tables_are_said_and_read_by_the_remedy(tmp_path, cache, name, text):
     path = tmp_path / name
-    path.write_text(RECORDS[name].replace("text", "body"))
+    path.write_text(text.replace("text", "body"))
     [note] = describe_files(str(path), seeks_records=True)
     settings = dict(re.findall(r"data\.(documents|text_field)=(\w+)", note))
     found = texts(path, cache, settings["documents"], text_field=settings.get("text_field", "text"))
@@ -391,7 +387,7 @@ def test_documents_are_packed_in_order_with_their_places_and_read_once(tmp_path)
     assert not (tmp_path / "packs").exists(), "a broken record leaves nothing behind"
 
 
-CASES = [
+@pytest.mark.parametrize("case", [
     "Did it rain? | It did! | We stayed in. | What?! | No!! | Stop.",
     "Mr. Bennet saw Dr. Watson in St. James's. | Messrs. Hill and Col. Forster left.",
     "Fruit, e.g. Apples, i.e. Food, vs. Stone. | The value is 3.14. | It is 2.5 times 1.256.",
@@ -410,10 +406,7 @@ CASES = [
     "„Komm.“ | Er ging. | »Ja!« | ¿Qué? | ¡Sí! | Τι; | Όχι; ναι.",
     "हिन्दी है। | क्या? | كيف حالك؟ | بخير۔ | ደህና። | Gut. | 안녕하세요. | 네!",
     "(b). The first. | Il est là. | Élan est parti. | The end. | * * *",
-]
-
-
-@pytest.mark.parametrize("case", CASES)
+])  # fmt: skip
 def test_sentences_end_where_a_reader_ends_them(case):
     sentences = case.split(" | ")
     assert split_sentences(" ".join(sentences)) == sentences

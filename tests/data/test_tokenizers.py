@@ -270,23 +270,18 @@ EN = ["A man's hat.", "Two dogs, running!", "The café (on the left) is open.", 
 DE = ["Der Hut.", "Zwei Hunde rennen!", "Das Café (links) ist geöffnet.", "Ein Hut kostet 5 £."]
 
 
-@pytest.fixture
-def pairs(tmp_path):
-    for language, lines in (("en", EN), ("de", DE)):
-        (tmp_path / language).write_text("".join(f"{line}\n" for line in lines * 9))
-    paths = {"source_path": str(tmp_path / "en"), "target_path": str(tmp_path / "de")}
-    return {**paths, "source_language": "en", "target_language": "de"}
+def test_a_vocabulary_is_trained_or_gets_the_rules_of_the_recipe(tmp_path):
+    def check_written(tokenizer):
+        for line, ids in zip(DE, tokenizer.encode_target(DE), strict=True):
+            assert tokenizer.write(ids) == line
+            assert not {tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id} & set(ids.tolist())
+        for line, ids in zip(EN, tokenizer.encode_source(EN), strict=True):
+            assert " ".join(tokenizer.words(ids)) == line
 
-
-def check_written(tokenizer):
-    for line, ids in zip(DE, tokenizer.encode_target(DE), strict=True):
-        assert tokenizer.write(ids) == line
-        assert not {tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id} & set(ids.tolist())
-    for line, ids in zip(EN, tokenizer.encode_source(EN), strict=True):
-        assert " ".join(tokenizer.words(ids)) == line
-
-
-def test_a_vocabulary_is_trained_or_gets_the_rules_of_the_recipe(tmp_path, pairs):
+    pairs = {}
+    for side, language, lines in (("source", "en", EN), ("target", "de", DE)):
+        (tmp_path / language).write_text("\n".join(lines * 9))
+        pairs |= {f"{side}_path": str(tmp_path / language), f"{side}_language": language}
     ids, path = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}, tmp_path / "joint.model"
     # A model without padding is padded with its beginning.
     for rules, special in (({"model_type": "bpe"}, (1, 1, 2)), (ids, (0, 2, 3))):
@@ -306,21 +301,17 @@ def test_a_vocabulary_is_trained_or_gets_the_rules_of_the_recipe(tmp_path, pairs
             BilingualTokenizer(model, found.source, found.target)
 
 
-LANGUAGES = {
-    "Chinese": "今天天气很好，我们去公园吧！“好的，”他说：（笑）２０２４年３５％；龍與鳳……",
-    "Japanese": "ばらとはら、パパとハハとババ。「ガラス」と言った！ﾊﾝｶｸ ＡＢＣ１２３ ㍻㈱①",
-    "Korean": "값이 없다, 닭을 삶다. 안녕하세요, 만나서 반갑습니다! 서울은 수도이다?",
-    "Vietnamese": "Tiếng Việt có sáu thanh điệu: ma, má, mà, mả, mã, mạ. Năm 97, 1997.",
-    "German": "Schön ist schon der Bär bar: „Größe“ – ja! Die Masse, die Maße; 97, 12, 345,6.",
-    "Hindi": "हिन्दी पढ़ना ज़रूर है। क्या आप ठीक हैं?",
-    "Thai": "ภาษาไทยมีความไพเราะและเป็นเอกลักษณ์ที่คนไทยทุกคนควรรักษาไว้" * 3,
-    "Persian, Hebrew": "می\u200cخواهم کتاب‌ها را ۱۲۳ ؟ שָׁלוֹם עוֹלָם!",
-}
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_no_character_of_a_language_is_lost_unless_asked(tmp_path, language):
-    text = LANGUAGES[language]
+@pytest.mark.parametrize("text", [
+    "今天天气很好，我们去公园吧！“好的，”他说：（笑）２０２４年３５％；龍與鳳……",
+    "ばらとはら、パパとハハとババ。「ガラス」と言った！ﾊﾝｶｸ ＡＢＣ１２３ ㍻㈱①",
+    "값이 없다, 닭을 삶다. 안녕하세요, 만나서 반갑습니다! 서울은 수도이다?",
+    "Tiếng Việt có sáu thanh điệu: ma, má, mà, mả, mã, mạ. Năm 97, 1997.",
+    "Schön ist schon der Bär bar: „Größe“ – ja! Die Masse, die Maße; 97, 12, 345,6.",
+    "हिन्दी पढ़ना ज़रूर है। क्या आप ठीक हैं?",
+    "ภาษาไทยมีความไพเราะและเป็นเอกลักษณ์ที่คนไทยทุกคนควรรักษาไว้" * 3,
+    "می\u200cخواهم کتاب‌ها را ۱۲۳ ؟ שָׁלוֹם עוֹלָם!",
+])  # fmt: skip
+def test_no_character_of_a_language_is_lost_unless_asked(tmp_path, text):
     for kind in KINDS.keys() - {"gpt1-bpe", "transformers"}:
         name, size = NAMED.get(kind, kind), None if kind in ("bytes", "characters") else 700
         sentinels = {"sentinels": 9} if kind == "sentinels" else {}
@@ -342,11 +333,11 @@ def test_no_character_of_a_language_is_lost_unless_asked(tmp_path, language):
             assert load_tokenizer(folder).encode(text.encode()).tolist() == ids.tolist()
 
 
-LETTERS = st.characters(categories=["L", "M", "N", "P", "S"], exclude_characters="\u2581\u2585")
-
-
 @examples(100)
-@given(st.text(LETTERS, min_size=1), st.sampled_from((*LETTERED_TOKENIZERS, "word-bpe")))
+@given(
+    st.text(st.characters(categories=[*"LMNPS"], exclude_characters="\u2581\u2585"), min_size=1),
+    st.sampled_from((*LETTERED_TOKENIZERS, "word-bpe")),
+)
 def test_no_drawn_character_is_lost(text, kind):
     rules = {"keep_accents": True, "lowercase": False, "vocab_size": 900}
     tokenizer = train_tokenizer(kind, [text.encode()], **rules)

@@ -27,6 +27,11 @@ def write(root, step, *, best=None, content=b"weights"):
     return checkpoint_path(root, step)
 
 
+def change_manifest(path, **entries):
+    listed = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**listed, **entries}))
+
+
 def change_state(path, **changed):
     (path / "state.json").write_text(state(10, 10, **changed))
     write_manifest_anew(path / "state.json")
@@ -99,11 +104,6 @@ def test_a_part_of_another_checkpoint_is_refused(tmp_path):
     checkpoints.verify_parts(first)
 
 
-def change_manifest(path, **entries):
-    listed = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps({**listed, **entries}))
-
-
 WIDE = torch.arange(12.0).reshape(3, 4)
 TALL = torch.arange(10.0).reshape(5, 2)
 
@@ -138,14 +138,11 @@ def test_parts_are_put_together_where_there_is_no_whole_file(stored):
         read_stored(StoredTensors(stored.folder / "other.safetensors", stored.folder / "none"))
 
 
-# Rows 0 and 1, 3 and 4, and 1 once more, of five: none is missing in number but row 2.
-OVERLAP = [(TALL[:2], [0, 0]), (TALL[3:], [3, 0]), (TALL[1:2], [1, 0])]
-
-
 @pytest.mark.parametrize("name, slices, message", [
     ("wide", [(WIDE[:2, :2], [0, 0])], "has no whole wide: a part is missing"),
     ("wide", [(WIDE[:, :2].double(), [0, 0])], "has no whole wide"),
-    ("tall", OVERLAP, "has no whole tall"),
+    # Rows 0 and 1, 3 and 4, and 1 once more, of five: none is missing in number but row 2.
+    ("tall", [(TALL[:2], [0, 0]), (TALL[3:], [3, 0]), (TALL[1:2], [1, 0])], "has no whole tall"),
     ("wide", [(WIDE[:, :2].int(), [0, 0]), (WIDE[:, 2:].int(), [0, 2])], "has wide as I32"),
 ])  # fmt: skip
 def test_slices_that_make_no_weights_are_refused(stored, name, slices, message):
