@@ -5,8 +5,9 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def kept(tmp_path_factory):
-    """A cache of the tests' own, where none is given."""
+    """A cache of the tests' own and no folder of corpora, where none is given."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SUBLAYER_DATA", raising=False)
         patch.setenv("SUBLAYER_CACHE", str(tmp_path_factory.mktemp("kept")))
         yield
 

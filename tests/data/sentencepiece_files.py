@@ -34,7 +34,6 @@ def spm(lines, size, **rules):
 
 
 def t5_model(lines=LINES, **rules):
-    """Train a model: padding is 0, the end 1, the unknown 2."""
     ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
     return spm([*lines, *lines], 90, **{**ids, **rules})
 

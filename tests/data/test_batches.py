@@ -35,6 +35,12 @@ from tests.data.test_parallel import random_split
 from tests.packed_rows import unpack
 from tests.stories import numbered
 
+END, PAD, FIRST_TOKEN = 1, 0, 10
+SENTINELS = tuple(range(99_999, 99_899, -1))
+WIDTH, WRITTEN_WIDTH, FIRST_ID = 12, 6, 1
+ROOM = (12, 6)
+SIZES = st.lists(st.tuples(st.integers(1, 15), st.integers(0, 6)), min_size=1, max_size=30)
+
 
 def make_split(ids, *, document_starts=(0,), source_starts=(0,), weights=None):
     starts = [np.array(each) for each in (document_starts, source_starts)]
@@ -42,10 +48,6 @@ def make_split(ids, *, document_starts=(0,), source_starts=(0,), weights=None):
     store = TokenStore(np.array(ids, dtype=np.uint16), *starts, **rest)
     names = tuple(f"source {index}" for index in range(len(source_starts)))
     return Split("train", store, ByteTokenizer(), names, weights)
-
-
-END, PAD, FIRST_TOKEN = 1, 0, 10
-SENTINELS = tuple(range(99_999, 99_899, -1))
 
 
 def restore(inputs, targets, sentinels):
@@ -137,7 +139,6 @@ def span_rule(context=32, **settings):
 
 
 def make_text(*lengths):
-    """Make a split of documents whose tokens count up through all of them."""
     ids = range(FIRST_TOKEN, FIRST_TOKEN + sum(lengths))
     return make_split(ids, document_starts=np.cumsum([0, *lengths[:-1]]).tolist())
 
@@ -245,9 +246,6 @@ def test_respected_boundaries_hide_targets_in_other_documents():
     assert one.document_ids is None, "one document has no boundaries"
 
 
-WIDTH, WRITTEN_WIDTH, FIRST_ID = 12, 6, 1
-
-
 def with_lengths(lengths, *, writes=False, predicts=False):
     """Examples of sequences of so many tokens, whose ids tell all apart: 100, 101 and so on."""
     next_id, examples = 100, []
@@ -326,10 +324,6 @@ def test_an_example_that_does_not_fit_a_row_has_one_for_each_sequence():
     assert batch.written.lengths == (5, 5, 2)
     # 7 and 6 begin rows, which leave 5 and 6; 5 fits the first exactly, 4 then the second.
     assert best_fit([(4, 0), (6, 0), (5, 0), (7, 0)], ROOM) == [[3, 2], [1, 0]]
-
-
-ROOM = (12, 6)
-SIZES = st.lists(st.tuples(st.integers(1, 15), st.integers(0, 6)), min_size=1, max_size=30)
 
 
 @given(SIZES)

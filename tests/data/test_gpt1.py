@@ -25,6 +25,13 @@ from tests.data.test_subwords import joined, merged
 ftfy = pytest.importorskip("ftfy")
 spacy = pytest.importorskip("spacy")
 END, ENGLISH = "</w>", spacy.blank("en").tokenizer
+PARTS = list("ab Zé'.,:;!?-_~\"()[]{}|/\\*+<>&^=@#0189\t\r\n\x85\u00a0\u2028—…´’ﬁＡ漢İ")
+PARTS += ["&amp;", "&lt;", "<b>", "â€™", "don't ", ":)", "a.m. ", "\x1b[0m", "\n", "\r\n"]
+TEXTS = st.lists(st.sampled_from(PARTS), max_size=60).map("".join)
+PROSE = "the old man\nwent to sea & back, well\n" * 3 + "a <b>tag\nand more of it\nto the end"
+RELEASED, USUAL = ("encoder_bpe_11.json", "vocab_11.bpe"), ("vocab.json", "merges.txt")
+TEXT = "It's the end of the road, the boat isn't here… the “others” don't\nsee it; they're at " * 3
+TEXT += "sea (or so they say).\n\nCafé, thé, 1,000 others!\n"
 
 
 def released_standard(text):
@@ -68,12 +75,6 @@ def slowly_trained(counts, n_merges):
         pieces.append("".join(best))
         segmented = {word: joined(symbols, best) for word, symbols in segmented.items()}
     return pieces, merges
-
-
-PARTS = list("ab Zé'.,:;!?-_~\"()[]{}|/\\*+<>&^=@#0189\t\r\n\x85\u00a0\u2028—…´’ﬁＡ漢İ")
-PARTS += ["&amp;", "&lt;", "<b>", "â€™", "don't ", ":)", "a.m. ", "\x1b[0m", "\n", "\r\n"]
-TEXTS = st.lists(st.sampled_from(PARTS), max_size=60).map("".join)
-PROSE = "the old man\nwent to sea & back, well\n" * 3 + "a <b>tag\nand more of it\nto the end"
 
 
 def words(text):
@@ -174,9 +175,6 @@ def test_a_file_keeps_its_rules_unless_others_are_named(tmp_path, tokenizer):
         load_tokenizer(tmp_path, normalization="transformers")
 
 
-RELEASED, USUAL = ("encoder_bpe_11.json", "vocab_11.bpe"), ("vocab.json", "merges.txt")
-
-
 def write(folder, names=USUAL, vocabulary=IDS, lines=LINES):
     (folder / names[0]).write_text(json.dumps(vocabulary))
     (folder / names[1]).write_text("\n".join(["#version: 0.2", *lines, ""]))
@@ -217,10 +215,6 @@ def test_special_pieces_have_no_text(tmp_path):
     ids = [more["<s>"], *tokenizer.encode(b"the"), more["_start_"], len(IDS)]
     assert tokenizer.decode(ids).strip() == b"the" and tokenizer.pad_id == more["[PAD]"]
     assert not {*more.values()} - {*IDS.values()} & {*tokenizer.encode(b"<s> [PAD]").tolist()}
-
-
-TEXT = "It's the end of the road, the boat isn't here… the “others” don't\nsee it; they're at " * 3
-TEXT += "sea (or so they say).\n\nCafé, thé, 1,000 others!\n"
 
 
 @pytest.mark.parametrize("normalization, n_merges", [("published", 20), ("transformers", 10_000)])

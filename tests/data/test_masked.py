@@ -31,6 +31,14 @@ from tests.stories import Numbers, numbered, split_of
 
 # A correct sampler fails one of these tests with one seed in a million; the seeds are fixed.
 P_LOW = 1e-6
+CLS, SEP, MASK, N_SPECIAL, VOCAB_SIZE = 2, 3, 4, 5, 50
+VOCABULARY = MaskVocabulary(MASK, np.arange(VOCAB_SIZE) >= N_SPECIAL)
+UNITS, FAVOURS = st.sampled_from(["token", "word", "ngram"]), st.sampled_from(["short", "long"])
+NUMBERS = {"share": st.floats(0.01, 1.0), "most": st.none() | st.integers(1, 12)}
+RULE = st.builds(MaskRule, unit=UNITS, favours=FAVOURS, **NUMBERS)
+CONTEXT = 24
+LENGTHS = [np.random.default_rng(n).integers(1, 9, 20).tolist() for n in range(6)]
+UNMASKED = {"p_mask": 0.0, "p_random": 0.0}
 
 
 def made(documents, seed=0, epoch=0, **rule):
@@ -219,10 +227,6 @@ def philox(seed=0):
     return np.random.Generator(np.random.Philox(seed))
 
 
-CLS, SEP, MASK, N_SPECIAL, VOCAB_SIZE = 2, 3, 4, 5, 50
-VOCABULARY = MaskVocabulary(MASK, np.arange(VOCAB_SIZE) >= N_SPECIAL)
-
-
 def sequence(n_words, generator):
     """[CLS] words of one to three pieces [SEP], with another [SEP] in the middle."""
     lengths = generator.integers(1, 4, n_words).tolist()
@@ -257,11 +261,6 @@ def test_the_number_of_predictions_is_the_rounded_share():
         assert seen == expected
     with pytest.raises(ConfigError, match="word boundar"):
         positions_of(ids, None, philox(), unit="word")
-
-
-UNITS, FAVOURS = st.sampled_from(["token", "word", "ngram"]), st.sampled_from(["short", "long"])
-NUMBERS = {"share": st.floats(0.01, 1.0), "most": st.none() | st.integers(1, 12)}
-RULE = st.builds(MaskRule, unit=UNITS, favours=FAVOURS, **NUMBERS)
 
 
 @given(st.integers(0, 40), RULE, st.integers(0, 1000))
@@ -363,11 +362,6 @@ def test_moving_to_a_device_moves_every_tensor():
     fields = [*vars(moved).values(), *vars(moved.read).values()]
     places = [value.device.type for value in fields if isinstance(value, torch.Tensor)]
     assert (places, moved.read.lengths) == (["meta"] * 11, (8, 9))
-
-
-CONTEXT = 24
-LENGTHS = [np.random.default_rng(n).integers(1, 9, 20).tolist() for n in range(6)]
-UNMASKED = {"p_mask": 0.0, "p_random": 0.0}
 
 
 def batches_of(split, seed=0, *, n=7, steps=None, **fields):

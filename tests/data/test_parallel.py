@@ -25,6 +25,10 @@ from tests.data.releases import write_release
 FIELDS = Fields("en", "de")
 SOURCE, TARGET = ["a cat .", "", "two\u2028dogs"], ["eine Katze .", "leer", "zwei Hunde"]
 EXPECTED = [(number, *texts) for number, texts in enumerate(zip(SOURCE, TARGET, strict=True), 1)]
+EN = ["A man's hat.", "Two dogs, running!", "", "One very long sentence about nothing at all here"]
+EN += ["A hat"]
+DE = ["Der Hut eines Mannes.", "Zwei Hunde rennen!", "leer", "kurz", "Ein Hut"]
+END, PAD, VOCAB_SIZE = 2, 1, 60
 
 
 def written(path, data):
@@ -78,11 +82,6 @@ def test_filters_count_dropped_pairs():
     more = {"with more than 4 words": 1, "with more than 1.5 words to one": 2}
     assert dict(kept.dropped) == {"with an empty side": 2, **more}
     assert PairFilter().keeps(["x"] * 1000, ["y"])
-
-
-EN = ["A man's hat.", "Two dogs, running!", "", "One very long sentence about nothing at all here"]
-EN += ["A hat"]
-DE = ["Der Hut eines Mannes.", "Zwei Hunde rennen!", "leer", "kurz", "Ein Hut"]
 
 
 def test_training_is_filtered_and_scored_texts_are_whole(tmp_path, capsys):
@@ -150,9 +149,6 @@ def test_iwslt14_is_divided_as_its_script_does(tmp_path, monkeypatch):
     assert [pair.source for pair in valid] == [said["de"](21), said["de"](44)]
     sides = [(pair.target, pair.source) for pair in read("en", "de")["test"]]
     assert sides == [(pair.source, pair.target) for pair in splits["test"]]
-
-
-END, PAD, VOCAB_SIZE = 2, 1, 60
 
 
 class Vocabulary(ByteTokenizer):

@@ -37,6 +37,11 @@ from tests.waiting import waits_until
 TEXT = b"".join(b"line %d of a text that is long enough to be divided\n" % n for n in range(200))
 BYTES = train_tokenizer("bytes", ())
 BPE = {"tokenizer": "bpe", "vocab_size": 300}
+PUBLISHED = b"some published text\n" * 50
+NOWHERE = Download("http://127.0.0.1:1/small.zip", 1, "sha256", "")
+EXPECTED = {"train": b"The first sentence .\nThe second sentence .\n"}
+EXPECTED |= {"valid": b"A held-out sentence .\nAnother one .\n", "test": b"A test sentence .\n"}
+ARCHIVED = {f"{RELEASE}/{name}": text for name, text in FILES.items()}
 
 
 @pytest.fixture
@@ -247,17 +252,8 @@ def test_a_sample_is_taken_of_a_text_beyond_the_bound(monkeypatch, capsys):
     assert 0 < len(found) <= 2.6 * len(text) and "is trained on 0 of the 0 MB" in shown
 
 
-PUBLISHED = b"some published text\n" * 50
-NOWHERE = Download("http://127.0.0.1:1/small.zip", 1, "sha256", "")
-
-
 def small(archive=NOWHERE):
     return PublishedFile("small", len(PUBLISHED), hashlib.md5(PUBLISHED).hexdigest(), archive)
-
-
-@pytest.fixture(autouse=True)
-def no_data_folder(monkeypatch):
-    monkeypatch.delenv("SUBLAYER_DATA", raising=False)
 
 
 @pytest.fixture
@@ -286,7 +282,12 @@ def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cac
         find_sources(None, "albert-intrinsic", cache)
 
 
-def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined_to_documents(data_folder, cache):
+def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined(data_folder, cache, monkeypatch):
+    monkeypatch.setattr(published, "read_hub", lambda hub, *_, **__: [hub.split, 1, 2, 3, 4])
+    # Without shards it is the hub's, whose held-out split validates with its first half.
+    c4 = CORPORA["c4"](cache).published
+    assert c4 == {"train": ["train", 1, 2, 3, 4], "valid": ["validation", 1], "test": [2, 3, 4]}
+
     def written(*pages):
         lines = [json.dumps({"text": f"Page {page}.", "url": ""}) for page in pages]
         return gzip.compress("\n".join(lines).encode())
@@ -304,12 +305,6 @@ def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined_to_documents(data_fo
     rows = [b"one row .\n" * n for n in (1000, 500)]
     expected = [files["a_book.txt"], *rows, b"two rows .\n" * 2]
     assert read_all(CORPORA["bookcorpus"](cache, AS_FILES).documents) == expected
-
-
-EXPECTED = {"train": b"The first sentence .\nThe second sentence .\n"}
-EXPECTED |= {"valid": b"A held-out sentence .\nAnother one .\n", "test": b"A test sentence .\n"}
-
-ARCHIVED = {f"{RELEASE}/{name}": text for name, text in FILES.items()}
 
 
 def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache):
@@ -430,9 +425,3 @@ def test_docstrings_and_topics_are_found_cleaned_and_cached(cache, tmp_path, mon
     assert python_prose(cache, library) == first
     (library / "b.py").write_text('"""Something else about b."""\n')
     assert b"Something else about b.\n" in [each.text for each in python_prose(cache, library)]
-
-
-def test_the_held_out_split_of_the_hub_validates_with_its_first_half(monkeypatch, tmp_path):
-    monkeypatch.setattr(published, "read_hub", lambda hub, *args, **kwargs: [hub.split, 1, 2, 3, 4])
-    c4 = CORPORA["c4"](tmp_path).published
-    assert c4 == {"train": ["train", 1, 2, 3, 4], "valid": ["validation", 1], "test": [2, 3, 4]}

@@ -26,6 +26,10 @@ from tests.sentinels import encode_with_sentinels
 
 PROSE = "It is a truth, in 1813, that a single man's fortune (naïve, or £1,000) isn't his.\n" * 20
 TRAINED = UnigramTokenizer.train([PROSE.encode()], vocab_size=120)
+CASED = PROSE + "The Cat sat on the Mat (naïve, £1,000); <extra_id_7> is text.\n" * 20
+MARKED = train_tokenizer("unigram", [CASED.encode()], vocab_size=120, sentinels=9)
+SPECIAL = st.sampled_from(["<extra_id_0>", "<extra_id_8>", "<extra_id_9>", "</s>", "<pad>"])
+NAMES = [f"<extra_id_{number}>" for number in range(5)]
 
 
 def released_ids(processor, sentence):
@@ -90,11 +94,6 @@ def test_rules_are_those_of_settings_or_of_pieces(tmp_path):
     assert of(["▁é"], is_masked=False) == Normalization(True, True, False)
 
 
-CASED = PROSE + "The Cat sat on the Mat (naïve, £1,000); <extra_id_7> is text.\n" * 20
-MARKED = train_tokenizer("unigram", [CASED.encode()], vocab_size=120, sentinels=9)
-SPECIAL = st.sampled_from(["<extra_id_0>", "<extra_id_8>", "<extra_id_9>", "</s>", "<pad>"])
-
-
 @pytest.mark.parametrize("tokenizer", [TRAINED, MARKED], ids=["ALBERT", "T5"])
 @examples(250)
 @given(text=st.lists(st.one_of(ODD, SPECIAL), max_size=5).map("".join))
@@ -118,9 +117,6 @@ def test_a_sentinel_is_decoded_as_its_name():
     # They end before the first that is missing.
     assert find_sentinels({"<extra_id_1>": 4, "<extra_id_0>": 9, "<extra_id_3>": 5}) == (9, 4)
     assert find_sentinels({"<extra_id_1>": 4}) == ()
-
-
-NAMES = [f"<extra_id_{number}>" for number in range(5)]
 
 
 def check_t5(ours, theirs):

@@ -40,6 +40,8 @@ from tests.data.releases import write_release
 BYTES = ByteTokenizer()
 DOCUMENTS = [DocumentRange(MemoryDocument("a", text)) for text in (b"one two", b"three\nfour")]
 SENTENCES = MemoryDocument("four", b"One. Two\nthree.\n\nFour.")
+PARAGRAPHS = [f"Title {n}\n\nOne {n}. Two.\nThree!\n\n".encode() * 3 for n in range(60)]
+BPE = train_tokenizer("bpe", PARAGRAPHS, vocab_size=300)
 
 
 @pytest.fixture
@@ -157,16 +159,11 @@ def test_an_order_is_that_of_the_seeds_whatever_is_in_memory(most, block, monkey
     assert not list(tmp_path.iterdir())
 
 
-PARAGRAPHS = [f"Title {n}\n\nOne {n}. Two.\nThree!\n\n".encode() * 3 for n in range(60)]
-BPE = train_tokenizer("bpe", PARAGRAPHS, vocab_size=300)
-
-
 def ranges(*texts):
     return [DocumentRange(MemoryDocument("a", text)) for text in texts]
 
 
 def documents(folder):
-    """Sources of several kinds: in memory, in files, blank ones, and records of a pack."""
     contents = {f"{number}.txt": text for number, text in enumerate(PARAGRAPHS[20:30])}
     contents["packed.txt.gz"] = gzip.compress(b"Packed. " * 100, mtime=0)
     write_release(folder, contents)
@@ -185,7 +182,6 @@ def written(path, *arguments, **options):
 
 
 def stopped(monkeypatch, after, *arguments, **options):
-    """Write a store, and stop when so many shards were joined."""
     add = Mock(side_effect=[None] * (after - 1) + [KeyboardInterrupt])
     with monkeypatch.context() as patched:
         patched.setattr(Progress, "add", add)

@@ -37,6 +37,11 @@ _TEXT = (
 ) * 20
 _SIZES = {"bpe": 400, "wordpiece": 200, "unigram": 150, "word-bpe": 200, "moses-bpe": 200}
 _NAMES = ("bytes", "characters", *_SIZES, "t5", "library unigram")
+_ODD = ["½", "ﬁ", "İ", "ß", "Σ", "ς", "a\u0301", "\u200b", "\u00ad", "東京", "😀", "▁", "[SEP]"]
+_ODD += ["\ud800", "\uffff", "\ufffd", *"“’…", "''", "3,", "\u2028", "\n", " ", "<unk>", "##"]
+_DRAWN = st.one_of(st.sampled_from(_ODD), st.sampled_from(_TEXT.split(" ")), st.characters())
+_OFFSET = 3
+_PASSAGE = "abcdefghijklmnopqrst"
 
 
 @cache
@@ -69,25 +74,6 @@ def test_a_word_is_found_in_its_tokens(name):
 def test_each_word_of_a_run_of_unknown_ones_is_found(name):
     for word in ("東京", "大阪"):
         assert _found(name, "the 東京 京都, 大阪 points", word) == word
-
-
-_ODD = ["½", "ﬁ", "İ", "ß", "Σ", "ς", "a\u0301", "\u200b", "\u00ad", "東京", "😀", "▁", "[SEP]"]
-_ODD += [
-    "\ud800",
-    "\uffff",
-    "\ufffd",
-    "“",
-    "’",
-    "…",
-    "''",
-    "3,",
-    "\u2028",
-    "\n",
-    " ",
-    "<unk>",
-    "##",
-]
-_DRAWN = st.one_of(st.sampled_from(_ODD), st.sampled_from(_TEXT.split(" ")), st.characters())
 
 
 @pytest.mark.parametrize("name", rows(_NAMES, 4))
@@ -131,9 +117,6 @@ def test_a_token_is_scored_where_its_poorer_side_has_most_context_and_an_answer_
     asked = [[Answer("ab", 4), Answer("aab", 0)], [Answer("ab")], [Answer("cd")], []]
     found = [gold_tokens(placed, "aab ab", answers) for answers in asked]
     assert found == [(4, 5), (1, 2), None, None]
-
-
-_OFFSET = 3
 
 
 def _row(length, **scores):
@@ -211,9 +194,6 @@ def test_decoding_equals_a_loop_over_all_pairs(n_tokens, room, stride, seed):
                 expected.append((starts[start] + ends[end], text))
     expected.sort(key=lambda pair: -pair[0])
     assert [(span.score, span.text) for span in spans] == expected[:3]
-
-
-_PASSAGE = "abcdefghijklmnopqrst"
 
 
 def _example(id_, question, *answers, passage=_PASSAGE):

@@ -32,7 +32,7 @@ from tests.packed_rows import unpack
 from tests.published_files import write_published
 from tests.task_files import FIRST_MARK, write_sst2
 
-N = 23
+N, N_TRAIN, N_DEV = 23, 60, 20
 
 
 def batches_of(examples=None, format_="pair", *, size=5, orders="given", **mixed):
@@ -246,9 +246,6 @@ def test_examples_are_selected_and_joined_with_all_that_is_theirs():
     assert len(encoded.select(np.array([], dtype=np.int64))) == 0
 
 
-N_TRAIN, N_DEV = 60, 20
-
-
 @pytest.fixture
 def marked(tmp_path):
     return write_sst2(tmp_path / "glue", {"train": N_TRAIN, "dev": N_DEV}, marks=True)
@@ -261,7 +258,6 @@ def prepared(folder, cache, *, format_="pair", tasks="sst2", tokenizer="wordpiec
 
 
 def marks_of(split):
-    """The marks of the rows of a split, as they are written in its examples."""
     parts = of_tasks(split).parts
     return {each.fields["sentence"].strip()[-1] for part in parts for each in part.examples}
 

@@ -35,6 +35,14 @@ from sublayer.tasks.records import read_records
 from tests.breadth import examples
 from tests.data.releases import write_release
 
+STORY = "Once upon a time there was a café by the sea.\n" * 40
+BOOK = 'THE BOOK\n\nCHAPTER I. Down the Hole. It begins\n\nMr. Day was\ntired.  "Why?" he\nasked. '
+BOOK += "Nobody knew.\n  \t\nLetter 1\nChapter 1\nThe second day came. \u00c9t\u00e9 in\nbook 2. "
+BOOK += "He slept.\n\n* * * * *\n"
+PROSE = ["THE BOOK", "CHAPTER I. Down the Hole. It begins", "Mr. Day was tired."]
+PROSE += ['"Why?" he asked.', "Nobody knew.", "Letter 1", "Chapter 1", "The second day came."]
+PROSE += ["\u00c9t\u00e9 in book 2.", "He slept.", "* * * * *"]
+
 
 def read(entry, cache):
     return [bytes(document.read()[:]) for document in read_path(str(entry), cache)]
@@ -240,9 +248,6 @@ def test_published_files_are_told_apart_by_their_content_and_sets_of_the_hub_nam
         parse_hub("hub:a/b:c:d")
 
 
-STORY = "Once upon a time there was a café by the sea.\n" * 40
-
-
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_wide_text_is_refused_with_the_command_that_converts_it(tmp_path, encoding):
     (tmp_path / "book.txt").write_bytes(STORY.encode(encoding))
@@ -415,14 +420,6 @@ def test_sentences_end_where_a_reader_ends_them(case):
         assert by_prose("".join(sentences)[:3] + "\n" + "".join(sentences)[3:]) == sentences
 
 
-BOOK = 'THE BOOK\n\nCHAPTER I. Down the Hole. It begins\n\nMr. Day was\ntired.  "Why?" he\nasked. '
-BOOK += "Nobody knew.\n  \t\nLetter 1\nChapter 1\nThe second day came. \u00c9t\u00e9 in\nbook 2. "
-BOOK += "He slept.\n\n* * * * *\n"
-PROSE = ["THE BOOK", "CHAPTER I. Down the Hole. It begins", "Mr. Day was tired."]
-PROSE += ['"Why?" he asked.', "Nobody knew.", "Letter 1", "Chapter 1", "The second day came."]
-PROSE += ["\u00c9t\u00e9 in book 2.", "He slept.", "* * * * *"]
-
-
 @pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
 def test_a_text_is_divided_by_lines_and_by_prose(line_end):
     text = BOOK.replace("\n", line_end)
@@ -562,7 +559,6 @@ def drawn_texts(n_documents, seed=0):
 
 @pytest.fixture
 def packed(tmp_path, monkeypatch):
-    """Contents as documents in a file, which are read in small blocks."""
     monkeypatch.setattr(content_order, "_BLOCK", 7)
     monkeypatch.setattr(whole_documents, "_BLOCK", 11)
     path = tmp_path / "pack"

@@ -43,6 +43,16 @@ KINDS = {
 }  # fmt: skip
 NAMED = {"sentinels": "unigram", "transformers": "gpt1-bpe"}
 SPECIAL = b"<pad> </s> <s> [MASK] <mask> <cls> [CLS] <|endoftext|> <extra_id_0> <Lua heritage>"
+EN = ["A man's hat.", "Two dogs, running!", "The café (on the left) is open.", "A hat costs £5."]
+DE = ["Der Hut.", "Zwei Hunde rennen!", "Das Café (links) ist geöffnet.", "Ein Hut kostet 5 £."]
+BOOLEANS = st.booleans()
+RULES = st.fixed_dictionaries({
+    "normalization_rule_name": st.sampled_from(["identity", "nmt_nfkc", "nmt_nfkc_cf"]),
+    "model_type": st.sampled_from(["unigram", "bpe"]),
+    **dict.fromkeys(("add_dummy_prefix", "remove_extra_whitespaces", "byte_fallback"), BOOLEANS),
+    **dict.fromkeys(("split_by_whitespace", "treat_whitespace_as_suffix"), BOOLEANS),
+    "user_defined_symbols": st.sampled_from([[], ["<x>", "\n"]]),
+})  # fmt: skip
 
 
 def train(kind, texts=(TEXT,)):
@@ -266,10 +276,6 @@ def test_escapes_are_moses_own_and_undone_where_text_is_put_together():
         assert LanguageRules.from_content(rules.content()) == rules
 
 
-EN = ["A man's hat.", "Two dogs, running!", "The café (on the left) is open.", "A hat costs £5."]
-DE = ["Der Hut.", "Zwei Hunde rennen!", "Das Café (links) ist geöffnet.", "Ein Hut kostet 5 £."]
-
-
 def test_a_vocabulary_is_trained_or_gets_the_rules_of_the_recipe(tmp_path):
     def check_written(tokenizer):
         for line, ids in zip(DE, tokenizer.encode_target(DE), strict=True):
@@ -387,16 +393,6 @@ def test_what_a_tokenizer_does_not_keep_of_a_text_is_said(capsys):
     note_losses("it", texts, tokenizer, trains=False)
     note_losses("it", ["д".encode()], train("bpe"), trains=True)
     assert not capsys.readouterr().err
-
-
-BOOLEANS = st.booleans()
-RULES = st.fixed_dictionaries({
-    "normalization_rule_name": st.sampled_from(["identity", "nmt_nfkc", "nmt_nfkc_cf"]),
-    "model_type": st.sampled_from(["unigram", "bpe"]),
-    **dict.fromkeys(("add_dummy_prefix", "remove_extra_whitespaces", "byte_fallback"), BOOLEANS),
-    **dict.fromkeys(("split_by_whitespace", "treat_whitespace_as_suffix"), BOOLEANS),
-    "user_defined_symbols": st.sampled_from([[], ["<x>", "\n"]]),
-})  # fmt: skip
 
 
 @given(RULES, st.text("aB é\n\t<x>\u3000日\x01", max_size=30), st.integers(0, 60))

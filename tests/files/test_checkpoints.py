@@ -19,6 +19,8 @@ from tests.alterations import state, write_manifest_anew
 from tests.data.releases import write_release
 
 WEIGHTS = Path("model", "model.safetensors")
+WIDE = torch.arange(12.0).reshape(3, 4)
+TALL = torch.arange(10.0).reshape(5, 2)
 
 
 def write(root, step, *, best=None, content=b"weights"):
@@ -102,10 +104,6 @@ def test_a_part_of_another_checkpoint_is_refused(tmp_path):
         checkpoints.verify_parts(first)
     (checkpoint_path(tmp_path, 1) / "manifest.json").unlink()
     checkpoints.verify_parts(first)
-
-
-WIDE = torch.arange(12.0).reshape(3, 4)
-TALL = torch.arange(10.0).reshape(5, 2)
 
 
 def write_part(folder, number, **slices):

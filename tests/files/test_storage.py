@@ -31,6 +31,13 @@ from sublayer.system.stage_displays import HeardStages, say_nothing
 from sublayer.system.stages import shown_by
 from tests.data.releases import write_release, write_zip
 
+CONTENT = b"published text\n" * 1000
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+NUMBERS = st.integers(-(10**39), 10**39) | st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = st.booleans() | NUMBERS | TEXTS
+VALUES = SCALARS | st.lists(SCALARS, max_size=4) | st.dictionaries(TEXTS, SCALARS, max_size=4)
+VALUES |= st.lists(VALUES, max_size=4) | st.dictionaries(TEXTS, VALUES, max_size=4)
+
 
 def names(folder):
     return sorted(path.name for path in folder.rglob("*"))
@@ -132,9 +139,6 @@ def test_a_path_below_the_current_folder_is_shown_as_it_is_typed_there(tmp_path,
     assert all(as_typed(path) == path for path in (f"{tmp_path}/book.txt", "hub:owner/name"))
 
 
-CONTENT = b"published text\n" * 1000
-
-
 def published(url):
     return Download(f"{url}/file.zip", len(CONTENT), "sha256", hashlib.sha256(CONTENT).hexdigest())
 
@@ -215,10 +219,7 @@ def test_lines_are_numbered_and_whole_in_every_form(tmp_path):
                 list(read_lines(path))
     with pytest.raises(DataError, match=r"cannot read .*gone: No such file"):
         list(read_lines(tmp_path / "gone"))
-
-
-def test_a_byte_order_mark_is_no_text_of_the_first_line():
-    mark = b"\xef\xbb\xbf"
+    mark = b"\xef\xbb\xbf"  # no text of the first line
     assert [decoded("a", n, mark + b"one\n") for n in (1, 2)] == ["one\n", "\ufeffone\n"]
     with pytest.raises(DataError, match=r"a, line 1: byte 0xff is not UTF-8"):
         decoded("a", 1, mark + b"\xff")
@@ -270,13 +271,6 @@ def test_lines_of_a_compressed_file_are_held_within_memory(tmp_path, monkeypatch
         assert text_lines(tmp_path / name, stop - 1) == ["a" * n_bytes] * (stop - 1)
     (tmp_path / "c").write_bytes(b"a\r\n" * 9)
     assert text_lines(tmp_path / "c") == ["a"] * 9
-
-
-TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
-NUMBERS = st.integers(-(10**39), 10**39) | st.floats(allow_nan=False, allow_infinity=False)
-SCALARS = st.booleans() | NUMBERS | TEXTS
-VALUES = SCALARS | st.lists(SCALARS, max_size=4) | st.dictionaries(TEXTS, SCALARS, max_size=4)
-VALUES |= st.lists(VALUES, max_size=4) | st.dictionaries(TEXTS, VALUES, max_size=4)
 
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=4))

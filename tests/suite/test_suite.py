@@ -32,7 +32,6 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, own_cache):
-    """A folder with the runs ``dec``, ``lstm``, ``enc`` and ``t5``, ``text.txt`` and ``glue``."""
     folder = tmp_path_factory.mktemp("suite")
     said = "The {} films of year {} were {}.".format
     lines = [said(n, n % 7, "fine" if n % 3 else "dull") for n in range(300)]
@@ -48,7 +47,6 @@ def place(tmp_path_factory, own_cache):
 
 @pytest.fixture
 def evaluate(place, monkeypatch, sublayer, tmp_path):
-    """Evaluate runs by a suite of a text, in the folder of the runs."""
     monkeypatch.chdir(place)
 
     def run(suite, *words):

@@ -143,11 +143,7 @@ def test_a_launch_of_no_launcher_is_refused_by_name(launched, name, value, line)
         check_launch()
 
 
-@pytest.fixture(params=["posix", "windows"])
-def _system(request, monkeypatch):
-    """This system, and one without fcntl and without the flags that only POSIX has."""
-    if request.param == "posix":
-        return
+def without_posix(monkeypatch):
     imported = builtins.__import__
 
     def without_fcntl(name, *rest):
@@ -167,8 +163,10 @@ def _system(request, monkeypatch):
         monkeypatch.delattr(os, flag)
 
 
-@pytest.mark.usefixtures("_system")
-def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):
+@pytest.mark.parametrize("is_posix", [True, False])
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path, monkeypatch, is_posix):
+    if not is_posix:
+        without_posix(monkeypatch)
     inner = tmp_path / "a" / "b"
     with held(inner):
         with pytest.raises(ConfigError, match="another process is training in"), held(inner):

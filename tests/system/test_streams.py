@@ -25,6 +25,15 @@ from tests.breadth import rows
 from tests.stopping import stopped_at
 
 CHOOSE = stages._choose  # replaced in all other tests
+STATES = ["closed", "full"] if Path("/dev/full").exists() else ["closed"]
+LOST = "error: the result cannot be printed: standard output is {}"
+# What the shell makes of each: standard output alone, standard error alone, both.
+REDIRECTIONS = {"closed": {"out": ">&-", "error": "2>&-", "both": ">&- 2>&-"}}
+REDIRECTIONS |= {"full": {"out": ">/dev/full", "error": "2>/dev/full", "both": ">/dev/full 2>&1"}}
+TINY = "model.n_layers=1 model.d_model=8 model.n_heads=2 data.context=16 train.log_steps=1 "
+TINY += "train.batch_sequences=2 train.precision=float32 train.threads=1"
+INT, TERM = signal.SIGINT, signal.SIGTERM
+TRAIN = ["train", "gpt", *TINY.split(), "train.steps=6", "--out", "run"]
 
 
 class Shown:
@@ -138,13 +147,6 @@ def shell(line, cwd):
     return ran(["bash", "-c", line.replace("sublayer ", f"{sys.executable} -m sublayer ", 1)], cwd)
 
 
-STATES = ["closed", "full"] if Path("/dev/full").exists() else ["closed"]
-LOST = "error: the result cannot be printed: standard output is {}"
-# What the shell makes of each: standard output alone, standard error alone, both.
-REDIRECTIONS = {"closed": {"out": ">&-", "error": "2>&-", "both": ">&- 2>&-"}}
-REDIRECTIONS |= {"full": {"out": ">/dev/full", "error": "2>/dev/full", "both": ">/dev/full 2>&1"}}
-
-
 def test_a_stream_that_fails_loses_what_is_written_and_remembers_why():
     broken = io.StringIO()
     broken.write = Mock(side_effect=BrokenPipeError(errno.EPIPE, "Broken pipe"))
@@ -210,26 +212,17 @@ def test_files_never_take_the_place_of_closed_streams(tmp_path):
     assert int((tmp_path / "n").read_text()) > 2
 
 
-TINY = "model.n_layers=1 model.d_model=8 model.n_heads=2 data.context=16 train.log_steps=1 "
-TINY += "train.batch_sequences=2 train.precision=float32 train.threads=1"
-
-
 def train(out):
     return f"sublayer train gpt data.path=text.txt train.steps=3 {TINY} --out {out}"
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with a text and a run."""
     folder = tmp_path_factory.mktemp("streams")
     (folder / "text.txt").write_text("The cat sat on the mat. Another dog ran.\n" * 90)
     done = shell(train("run"), folder)
     assert done.returncode == 0, done.stderr
     return folder
-
-
-INT, TERM = signal.SIGINT, signal.SIGTERM
-TRAIN = ["train", "gpt", *TINY.split(), "train.steps=6", "--out", "run"]
 
 
 @pytest.mark.parametrize("row", [(INT,), (TERM, INT), (INT, INT, INT, TERM)], ids=str)
