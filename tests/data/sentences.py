@@ -33,20 +33,13 @@ ODD = st.text(
 )
 
 
-def made(n, *, seed=0):
-    generator = random.Random(seed)
-    return ["".join(generator.choices(_ALPHABET, k=generator.randint(1, 80))) for _ in range(n)]
-
-
-def real(folder, n):
+def sentences(folder):
+    """More than a thousand of all three kinds, each of one line."""
+    draw = random.Random(0)
+    made = ["".join(draw.choices(_ALPHABET, k=draw.randint(1, 80))) for _ in range(400)]
     text = (folder / "enwik8" / "enwik8_first_4MB").read_bytes()[:1_500_000]
     found = text.decode("utf-8", "ignore").split("\n")
     lines = [line for line in found if line.strip() and not line.isascii()]
     book = (folder / "books" / "Emma.txt").read_text(encoding="utf-8-sig")
     paragraphs = [" ".join(each.split()) for each in book.split("\n\n") if each.strip()]
-    return lines[: n // 2] + paragraphs[: n - n // 2]
-
-
-def sentences(folder):
-    """More than a thousand of all three kinds, each of one line."""
-    return [*WRITTEN, *made(400), *real(folder, 700)]
+    return [*WRITTEN, *made, *lines[:350], *paragraphs[:350]]

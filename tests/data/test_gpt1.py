@@ -32,6 +32,15 @@ PROSE = "the old man\nwent to sea & back, well\n" * 3 + "a <b>tag\nand more of i
 RELEASED, USUAL = ("encoder_bpe_11.json", "vocab_11.bpe"), ("vocab.json", "merges.txt")
 TEXT = "It's the end of the road, the boat isn't here… the “others” don't\nsee it; they're at " * 3
 TEXT += "sea (or so they say).\n\nCafé, thé, 1,000 others!\n"
+CHARACTERS = "abdeghlnortw'.,\"&\\"
+LINES = ["t h", "th e</w>", "e r", "n '", "l o", "lo w", "e r</w>", "low er</w>"]
+LINES += ["a a", "aa a</w>", "n' t</w>"]
+MERGES = tuple(tuple(line.split()) for line in LINES)
+ENDED = [f"{character}</w>" for character in CHARACTERS]
+PIECES = ["<unk>", *CHARACTERS, *ENDED, *(left + right for left, right in MERGES), "\n</w>"]
+IDS = {piece: id_ for id_, piece in enumerate(PIECES)}
+TINY = Gpt1Tokenizer(Gpt1Vocabulary(IDS, MERGES))
+FAST = with_normalization(TINY.vocabulary, "transformers")
 
 
 def released_standard(text):
@@ -104,18 +113,6 @@ def test_a_cut_changes_no_word(text, near):
     place = cut(data, min(near, len(data)))
     assert place <= near
     assert words(data[:place].decode()) + words(data[place:].decode()) == words(text)
-
-
-CHARACTERS = "abdeghlnortw'.,\"&\\"
-LINES = ["t h", "th e</w>", "e r", "n '", "l o", "lo w", "e r</w>", "low er</w>"]
-LINES += ["a a", "aa a</w>", "n' t</w>"]
-MERGES = tuple(tuple(line.split()) for line in LINES)
-
-ENDED = [f"{character}</w>" for character in CHARACTERS]
-PIECES = ["<unk>", *CHARACTERS, *ENDED, *(left + right for left, right in MERGES), "\n</w>"]
-IDS = {piece: id_ for id_, piece in enumerate(PIECES)}
-TINY = Gpt1Tokenizer(Gpt1Vocabulary(IDS, MERGES))
-FAST = with_normalization(TINY.vocabulary, "transformers")
 
 
 @pytest.mark.parametrize("text, expected, decoded, n_bytes", [

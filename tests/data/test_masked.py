@@ -89,16 +89,15 @@ def released_pairs(documents, number, rule, rng):
     return examples
 
 
-def described(a_start, a_stop, b_start, b_stop, label):
-    """Describe an example by its positions in a document of 25 tokens that the corpus repeats."""
-    b_length = b_stop - b_start
-    return a_start % 25, a_stop - a_start, b_start % 25 if b_length else -1, b_length, label
-
-
 @pytest.mark.parametrize("task, alone, target_per", [
     ("none", "drop", "example"), ("sop", "keep", "document"), ("nsp", "negative", "example"),
 ])  # fmt: skip
 def test_pairs_are_distributed_as_by_the_published_procedure(task, alone, target_per):
+    def described(a_start, a_stop, b_start, b_stop, label):
+        """Describe an example by its positions in a document of 25 tokens that is repeated."""
+        b_length = b_stop - b_start
+        return a_start % 25, a_stop - a_start, b_start % 25 if b_length else -1, b_length, label
+
     lengths, n_documents = [3, 1, 4, 2, 9, 2, 3, 1], 4000
     rule = {"task": task, "alone": alone, "target_per": target_per, "max_len": 12, "p_short": 0.3}
     ours = Counter(described(*row) for row in rows(made([lengths] * n_documents, **rule)))

@@ -256,19 +256,14 @@ def small(archive=NOWHERE):
     return PublishedFile("small", len(PUBLISHED), hashlib.md5(PUBLISHED).hexdigest(), archive)
 
 
-@pytest.fixture
-def data_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path / "data"))
-    return tmp_path / "data"
-
-
 def read_all(documents):
     return [bytes(document.read()[:]) for document in documents]
 
 
-def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cache, data_folder):
+def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cache, monkeypatch):
     assert list(CORPORA) == list(NAMES)
-    write_release(data_folder / "bookcorpus", {"a.txt": b"three\n"})
+    monkeypatch.setenv("SUBLAYER_DATA", str(tmp_path / "data"))
+    write_release(tmp_path / "data/bookcorpus", {"a.txt": b"three\n"})
     write_release(tmp_path, {"a.txt": b"one", "b.txt": b"two"})
     paths = (str(tmp_path / "b.txt"), str(tmp_path / "*.txt"))
     sources = find_sources(paths, "bookcorpus", cache)
@@ -282,7 +277,9 @@ def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cac
         find_sources(None, "albert-intrinsic", cache)
 
 
-def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined(data_folder, cache, monkeypatch):
+def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined(tmp_path, cache, monkeypatch):
+    data_folder = tmp_path / "data"
+    monkeypatch.setenv("SUBLAYER_DATA", str(data_folder))
     monkeypatch.setattr(published, "read_hub", lambda hub, *_, **__: [hub.split, 1, 2, 3, 4])
     # Without shards it is the hub's, whose held-out split validates with its first half.
     c4 = CORPORA["c4"](cache).published

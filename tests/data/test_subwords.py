@@ -333,8 +333,7 @@ def test_a_dictionary_gives_the_ids_and_is_stored_with_them(write, tmp_path):
 
 
 @pytest.mark.parametrize("codes, dictionary, message", [
-    ("", None, "codes has no merge"),
-    ("#version: 0.2\na b</w>\na\n", None, "codes, line 3: 'a'"),
+    ("", None, "codes has no merge"), ("#version: 0.2\na b</w>\na\n", None, "codes, line 3: 'a'"),
     (CODES, "er 9\nlow x\n", "dict.txt, line 2: 'low x'"),
     (CODES, "er 9\nw@@ 3\ner 1\n", "dict.txt, line 3: 'er'"),
 ])  # fmt: skip

@@ -115,8 +115,7 @@ def test_a_line_of_json_is_a_document(tmp_path):
 
 
 @pytest.mark.parametrize("line, message", [
-    (b'{"text" "a"}', r"not JSON \(Expecting ':' delimiter\)"),
-    (b'["text"]', "not a JSON object"),
+    (b'{"text" "a"}', r"not JSON \(Expecting ':' delimiter\)"), (b'["text"]', "not a JSON object"),
     (b'{"title": "a", "body": "b"}', "no field 'text': set data.text_field .* to title, body"),
     (b'{"text": 3}', "field 'text' is int, not text"),
     (b'{"text": "\\ud800"}', r"'\\ud800' is half a surrogate pair"),
@@ -565,27 +564,24 @@ def packed(tmp_path, monkeypatch):
     return lambda contents: open_pack(path, [("a", lambda: iter(enumerate(contents, 1)))])
 
 
-def by_hand(contents):
-    """Fill test to a tenth of all bytes and then valid to three, in order of hashes."""
-    free = sorted(set(contents), key=lambda text: hashlib.sha256(text).digest())
-    splits = []
-    for tenths in (1, 3):
-        room = Fraction(tenths, 10) * sum(map(len, contents))
-        taken = []
-        for text in free:
-            n_bytes = len(text) * contents.count(text)
-            if n_bytes <= room:
-                taken.append(text)
-                room -= n_bytes
-        splits.insert(0, taken)
-        free = [text for text in free if text not in taken]
-    return [sorted(text for text in contents if text in part) for part in (free, *splits)]
-
-
 @pytest.mark.parametrize("n_documents", [12, 200])
-def test_a_division_does_not_depend_on_how_many_documents_are_in_memory(
-    packed, n_documents, monkeypatch
-):
+def test_a_division_does_not_depend_on_what_is_in_memory(packed, n_documents, monkeypatch):
+    def by_hand(contents):
+        """Fill test to a tenth of all bytes and then valid to three, in order of hashes."""
+        free = sorted(set(contents), key=lambda text: hashlib.sha256(text).digest())
+        splits = []
+        for tenths in (1, 3):
+            room = Fraction(tenths, 10) * sum(map(len, contents))
+            taken = []
+            for text in free:
+                n_bytes = len(text) * contents.count(text)
+                if n_bytes <= room:
+                    taken.append(text)
+                    room -= n_bytes
+            splits.insert(0, taken)
+            free = [text for text in free if text not in taken]
+        return [sorted(text for text in contents if text in part) for part in (free, *splits)]
+
     contents = drawn_texts(n_documents, seed=n_documents)
     for documents, n_parts in ((in_memory(contents), 1), (packed(contents), 17)):
         monkeypatch.setattr(splitting, "count_parts", lambda count, n=n_parts: n)
