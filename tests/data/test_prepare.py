@@ -104,9 +104,8 @@ def test_other_files_replace_a_split_and_a_published_one_is_kept(file, folder, c
 
 def test_a_text_that_is_read_twice_is_refused(file, folder, cache, tmp_path):
     for path, fields in (
-        (file, {"valid_path": str(file)}),
-        (folder, {"test_path": str(folder / "07.txt")}),
-    ):
+        (file, {"valid_path": str(file)}), (folder, {"test_path": str(folder / "07.txt")}),
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match=r"(valid|test)_path = .* is also read for train"):
             prepare(config_of(path, **fields), cache=cache)
     one, two = (str(tmp_path / name) for name in ("a.jsonl", "b.jsonl"))

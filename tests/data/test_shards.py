@@ -89,8 +89,7 @@ def test_a_chunk_border_changes_nothing(path, monkeypatch, n_bytes):
     monkeypatch.setattr("sublayer.data.text.document_range._CHUNK_BYTES", n_bytes)
     for kind in (CharacterTokenizer.train([text]), SubwordTokenizer.train([text], vocab_size=300)):
         store = stored(path, [[DocumentRange(MemoryDocument("text", text), 2, 400)]], kind)
-        assert store.ids.tolist() == kind.encode(text[2:400]).tolist()
-        assert store.n_bytes == 398
+        assert (store.ids.tolist(), store.n_bytes) == (kind.encode(text[2:400]).tolist(), 398)
 
 
 @pytest.mark.parametrize("document, unit, padding", [

@@ -40,8 +40,7 @@ _NAMES = ("bytes", "characters", *_SIZES, "t5", "library unigram")
 _ODD = ["½", "ﬁ", "İ", "ß", "Σ", "ς", "a\u0301", "\u200b", "\u00ad", "東京", "😀", "▁", "[SEP]"]
 _ODD += ["\ud800", "\uffff", "\ufffd", *"“’…", "''", "3,", "\u2028", "\n", " ", "<unk>", "##"]
 _DRAWN = st.one_of(st.sampled_from(_ODD), st.sampled_from(_TEXT.split(" ")), st.characters())
-_OFFSET = 3
-_PASSAGE = "abcdefghijklmnopqrst"
+_OFFSET, _PASSAGE = 3, "abcdefghijklmnopqrst"
 
 
 @cache

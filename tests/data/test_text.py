@@ -600,8 +600,7 @@ def test_a_division_does_not_depend_on_what_is_in_memory(packed, n_documents, mo
 def test_the_first_document_that_two_texts_share_is_found(packed):
     contents = drawn_texts(60, seed=2)
     others = [b"other", *drawn_texts(40, seed=3), contents[5]]
-    common = set(contents) & set(others)
-    first = min(common, key=lambda text: hashlib.sha256(text).hexdigest())
+    first = min(set(contents) & set(others), key=lambda text: hashlib.sha256(text).hexdigest())
     for most in (1000, 9):
         number, other = shared_document(in_memory(contents), packed(others), most)
         assert contents[number] == others[other] == first
