@@ -150,14 +150,14 @@ def test_t5s_files_have_the_ids_and_texts_of_transformers(tmp_path, rules, n_add
     ours.save(tmp_path / "tokenizer.json")
     again = load_tokenizer(tmp_path / "tokenizer.json")
     assert (again.fingerprint, again.sentinel_ids) == (ours.fingerprint, ours.sentinel_ids)
-    # A tokenizer.json has sentinels of its own; a folder is read from its original.
-    theirs.save_pretrained(tmp_path / "fast")
-    path = tmp_path / "fast" / "tokenizer.json"
-    check_t5(load_tokenizer(path, sentinels=5), theirs)
-    with pytest.raises(ConfigError, match=r"data.sentinels = 4 .* which has 5"):
-        load_tokenizer(path, sentinels=4)
-    (folder / "tokenizer.json").write_bytes(path.read_bytes())
-    assert isinstance(load_tokenizer(folder), UnigramTokenizer)
+    if n_added:  # a tokenizer.json has sentinels of its own; a folder is read from its original
+        path = tmp_path / "fast" / "tokenizer.json"
+        theirs.save_pretrained(path.parent)
+        check_t5(load_tokenizer(path, sentinels=5), theirs)
+        with pytest.raises(ConfigError, match=r"data.sentinels = 4 .* which has 5"):
+            load_tokenizer(path, sentinels=4)
+        (folder / "tokenizer.json").write_bytes(path.read_bytes())
+        assert isinstance(load_tokenizer(folder), UnigramTokenizer)
 
 
 @pytest.mark.parametrize("kind, more, n", [
