@@ -552,8 +552,8 @@ def wordpiece(random):
 
 KINDS = ("characters", "word-bpe", "gpt1-bpe", "unigram", "sentinels", "bilingual", "pair")
 MAKERS = {
-    "library": lambda random: {"tokenizer.json": written(random, published(random.choice(FORMS)))},
-    "own": lambda random: {"tokenizer.json": written(random, own(random.choice(KINDS)))},
+    "library": lambda rng: {"tokenizer.json": written(rng, published(rng.choice([*FORMS])))},
+    "own": lambda rng: {"tokenizer.json": written(rng, own(rng.choice(KINDS)))},
     "sentinels": with_sentinels, "codes": codes, "wordpiece": wordpiece, "gpt": gpt,
     "marian": marian,
 }  # fmt: skip

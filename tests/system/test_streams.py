@@ -158,11 +158,12 @@ def test_a_stream_that_fails_loses_what_is_written_and_remembers_why():
         with pytest.raises(OutputLost):
             stream.require()
     closed = io.StringIO()
-    closed.close()
+    closed.flush = Mock(side_effect=ValueError("I/O operation on closed file"))
     stream = Stream(closed, "standard output")
-    assert not stream.isatty()
     stream.flush()
     assert stream.failure.errno == errno.EBADF and not stream.is_gone
+    closed.close()
+    assert not stream.isatty()
     stream = Stream(io.StringIO(), "standard output")
     stream.write("text")
     stream.require()
