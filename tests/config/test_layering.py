@@ -147,8 +147,6 @@ N_TASKS = {
     ("default", "text"): len(TASKS),
 }  # fmt: skip
 
-"""How many tasks each has figures for; a traversal answers none of spans."""
-
 
 def presets_of(name, format_):
     found = {}

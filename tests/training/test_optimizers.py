@@ -356,7 +356,6 @@ EXCHANGES = {"lamb": 1, "published": 1, "uncorrected": 0, "gpt1": 0, "scaled": 1
 EXCHANGES |= {"scaled, uncorrected": 1, "adafactor": 1, "factored": 2, "unscaled": 2}
 """How often processes exchange in a step, whatever the number of parameters."""
 WAYS = list(product(EXCHANGES, (0, 1, 2), (3, 2, 7)))
-"""An optimizer, the axis along which parameters are divided, and the number of processes."""
 
 
 class Threads:

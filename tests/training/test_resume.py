@@ -476,7 +476,6 @@ def test_a_shorter_length_and_another_field_are_refused_by_name(run, tmp_path):
 def test_a_length_of_another_kind_continues_to_it(run, tmp_path, length):
     run("done", SHORT)
     done = tmp_path / "done"
-    # Minutes become steps by the time that the run's own took.
     state = json.loads((done / "checkpoints" / "step-00000006" / "state.json").read_text())
     minutes = 9.5 * state["seconds"] / 6 / 60
     value, notes = {"tokens": 9 * 6 * 32, "epochs": 0.05, "minutes": minutes}[length], Notes()

@@ -560,7 +560,6 @@ def test_rows_that_are_scored_do_not_choose():
     right, wrong = ([sure(abs(flip - each.label)) for each in examples] for flip in (0, 1))
     unseen = unseen_rows(parts, scored, "run")
     assert (unseen.n_rows, unseen.n_left_out) == (2, 6)
-    # One that is right where it is scored, and wrong elsewhere, is no good.
     assert unseen.score([answers.MemberAnswers([*right[:6], *wrong[6:]])]).score == 0.0
     assert unseen.score([answers.MemberAnswers([*wrong[:6], *right[6:]])]).score == 1.0
     with pytest.raises(DataError, match=r"run held nothing of RTE out"):
