@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sublayer.system.stage_displays import PlainStages
 from tests.golden.core import compare, compare_text, expect_names
 from tests.golden.inputs import write_faulty, write_inputs
 from tests.golden.refusals import REFUSED
@@ -18,7 +19,7 @@ TOLERANCE = 1e-3
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of inputs, in a terminal of 80 columns, with a cache of its own and no GPU."""
+    """A folder of inputs, in 80 columns, with a cache of its own, no GPU and no slow stages."""
     folder = tmp_path / "place"
     folder.mkdir()
     write_inputs(folder)
@@ -26,6 +27,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    # A stage has a line where it lasts, on a slow machine alone.
+    monkeypatch.setattr(PlainStages, "tick", lambda _: None)
     torch.set_num_threads(1)
     return folder
 
