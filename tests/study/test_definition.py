@@ -27,7 +27,7 @@ from sublayer.study.metrics import study_metrics
 from sublayer.study.names import name_arms, name_folder
 from sublayer.study.question import Question
 from sublayer.study.report.choices import edges
-from sublayer.study.report.number_format import format_signed
+from sublayer.study.report.number_format import format_interval, format_signed
 from sublayer.study.scoring import Scoring
 from sublayer.study.tuning import Trial, choose_trial
 from sublayer.tasks.metrics.points import points, signed_points
@@ -175,6 +175,7 @@ def test_names_are_kept_short_and_of_trials_the_lowest_loss_is_chosen():
     assert "edge" in next(edges(trials[0], trials, {"a": -0.5, "b": -0.4}))
     formatted = (points(-1e-5), signed_points(-0.0), format_signed(-0.001, 2))
     assert formatted == ("0.0", "+0.0", "+0.00")
+    assert format_interval(-2.1, -0.02, 1) == "−2.1 to −0.0"  # it leaves 0 out
 
 
 @pytest.mark.parametrize("old, new, message", [

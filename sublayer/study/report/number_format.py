@@ -32,6 +32,8 @@ def format_interval(low: float | None, high: float | None, decimals: int) -> str
         return DASH
     begin = format_signed(low, decimals)
     end = format_signed(high, decimals)
+    if begin.startswith(MINUS) and high < 0:  # it leaves 0 out, if by less than is shown
+        end = MINUS + end[1:]
     return f"{begin} to {end}"
 
 
