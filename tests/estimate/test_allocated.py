@@ -68,7 +68,8 @@ def prepare(smaller):
     recipe = vary(load_recipe(sys.argv[1], sys.argv[2:]), smaller).recipe
     return recipe, train_step(recipe, 256, torch.device("cpu"))
 
-small = ["model.n_layers=2", "model.d_model=32", "data.context=32", "train.batch_sequences=1"]
+small = ["model.n_layers=2", "model.d_model=32", "data.context=32"]
+small += ["train.batch_sequences=1", "train.micro_batch_sequences=1"]
 _, warm = prepare(small)
 warm(0)  # what the program itself needs
 del warm

@@ -19,6 +19,7 @@ from sublayer.config.text.tokenizers import (
 from sublayer.data.gpt1.files import find_pair, read_pair
 from sublayer.data.gpt1.tokenizer import Gpt1Tokenizer, renormalized
 from sublayer.data.gpt1.training import train_gpt1
+from sublayer.data.gpt1.vocabulary import UNKNOWN
 from sublayer.data.sentencepiece.marian import PairedModels, has_paired_models
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
@@ -57,6 +58,9 @@ _RULES = {"moses-bpe": "printable", GPT1: "1"}
 _BESIDE = ("config.json", *FILES)
 _CLOSED = ("BertTokenizer", "AlbertTokenizer", "T5Tokenizer")
 """Classes whose end closes a text, and stands between no documents."""
+
+_TRAINED = (("BPE", (END,)), ("BPE", (UNKNOWN,)), ("WordPiece", SPECIALS))
+"""The models and special tokens of what is trained here: bpe, gpt1-bpe and wordpiece."""
 
 _FILES = ("tokenizer.json", "spiece.model", "vocab.txt")
 
@@ -251,11 +255,10 @@ def _is_ours(path: Path, tokenizer: Tokenizer) -> bool:
 
 def _is_trained_here(content: dict[str, Any]) -> bool:
     """Return whether a library's content is such as training here makes, which says no more."""
-    specials = {"BPE": (END,), "WordPiece": SPECIALS}.get(content["model"]["type"])
     added = tuple(token["content"] for token in content["added_tokens"])
     ids = [token["id"] for token in content["added_tokens"]]
     is_plain = content["post_processor"] is None and ids == list(range(len(added)))
-    return is_plain and added == specials
+    return is_plain and (content["model"]["type"], added) in _TRAINED
 
 
 def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
@@ -280,11 +283,7 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
 def _roles(files: TokenFiles) -> dict[str, str]:
     """Return the roles that files give to tokens; of what has a mask, an end closes a text."""
     roles = dict(files.roles)
-    if "mask_id" in roles or files.class_name in (
-        "BertTokenizer",
-        "AlbertTokenizer",
-        "T5Tokenizer",
-    ):
+    if "mask_id" in roles or files.class_name in _CLOSED:
         roles.pop("end_id", None)
     return roles
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sublayer.estimate.kernel_sizes import NARROW_HEAD
 from sublayer.model.context.keys import Keys, StepKeys
-from sublayer.model.kernels.attention_cpu import attend_blockwise
+from sublayer.model.kernels.attention_cpu import attend_blockwise, without_rest
 from sublayer.model.kernels.attention_ragged import attend_ragged, is_supported
 from sublayer.model.kernels.choice import is_eager_cpu
 
@@ -36,7 +36,9 @@ def attend(
     """
     if isinstance(keys, StepKeys):
         return _attend_by_softmax(q, k, v, keys.hidden, bias, scale)
-    if q.shape[2] > 1 and is_eager_cpu(q) and not _is_narrow(q, k, keys, bias, p_dropout):
+    if q.shape[2] > 1 and is_eager_cpu(q):
+        if _is_narrow(q, k, keys, bias, p_dropout):
+            return _attend_fused(*without_rest(q, k, v), keys, scale, p_dropout)
         return attend_blockwise(
             q,
             k,

@@ -36,7 +36,7 @@ def attend_blockwise(
         attend_in_blocks, bias=bias, is_causal=is_causal, scale=scale, p_dropout=p_dropout
     )
     if _goes_by_sequence(q, k):
-        return attend(*_without_rest(q, k, v), hidden=hidden)
+        return attend(*without_rest(q, k, v), hidden=hidden)
     if hidden is not None and hidden.dim() == 4:
         by_head = hidden.expand(-1, q.shape[1], -1, -1)
         hidden = by_head.flatten(0, 1)[None]  # [1, B H, T or 1, S]
@@ -65,7 +65,7 @@ def _has_rows(x: Tensor) -> bool:
     return x.stride(3) == 1 and x.stride(2) >= width
 
 
-def _without_rest(*tensors: Tensor) -> tuple[Tensor, ...]:
+def without_rest(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Copy views of a storage that these do not cover: saving them would keep all of it."""
     covered_bytes: Counter[int] = Counter()
     for x in tensors:
