@@ -94,6 +94,10 @@ def _peaks_of_recomputing(step: MicroBatch) -> Peaks:
         # The block that goes backwards last has its input alone, and not all gradients yet.
         one_input = n_tokens * stream_bytes(step)
         unmade = FLOAT32_BYTES * n_own_parameters(config, stack)
+        if step.precision == "float32":
+            # A gradient that is computed there is the one that is kept.
+            estimates = [estimate_of(config, entry) for entry in stack.block]
+            unmade += FLOAT32_BYTES * min(e.n_backward_maps * e.n_matrix for e in estimates)
         mask = n_dropped_in_matrix(config)
         in_last_blocks.append(one_input + mask + casts + bias + block - unmade)
         held -= stack_activations(step, stack)

@@ -38,7 +38,8 @@ def attend(
         return _attend_by_softmax(q, k, v, keys.hidden, bias, scale)
     if q.shape[2] > 1 and is_eager_cpu(q):
         if _is_narrow(q, k, keys, bias, p_dropout):
-            return _attend_fused(*without_rest(q, k, v), keys, scale, p_dropout)
+            q, k, v = without_rest(q, k, v)
+            return _attend_fused(q, k, v, keys, scale, p_dropout)
         return attend_blockwise(
             q,
             k,
