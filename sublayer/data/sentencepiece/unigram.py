@@ -1,6 +1,7 @@
 """SentencePiece vocabularies, ALBERT's and T5's: trained here, or read from a model."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -14,12 +15,7 @@ from sublayer.data.sentencepiece.model_file import open_model, packed, parse_mod
 from sublayer.data.sentencepiece.sentinels_inside import mute_sentinels, sentinels_beside
 from sublayer.data.sentencepiece.unigram_training import train_pieces
 from sublayer.data.subwords.library_files import read_file
-from sublayer.data.tokenizers.added_tokens import (
-    AddedToken,
-    MarkedText,
-    read_tokens,
-    token_content,
-)
+from sublayer.data.tokenizers.added_tokens import AddedToken, MarkedText, read_tokens
 from sublayer.data.tokenizers.base import (
     FORMAT,
     SPECIAL_NAMES,
@@ -317,7 +313,7 @@ class UnigramTokenizer(Tokenizer):
         if self.reads_marks is not None:
             marks["reads_marks"] = self.reads_marks
         if self.added:
-            marks["added"] = [token_content(token) for token in self.added]
+            marks["added"] = [asdict(token) for token in self.added]
         if self._roles:
             marks["roles"] = self._roles
         return {

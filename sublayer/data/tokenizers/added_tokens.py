@@ -105,6 +105,12 @@ def read_token_files(folder: Path, in_file: Sequence[Mapping[str, Any]] = ()) ->
     damaged.
     """
     settings = read_settings(folder)
+    path = folder / _SPECIAL
+    if _DECODER not in settings and path.is_file():
+        special = read_json_object(path, DataError)
+        _named(special, str(path))
+        settings = {**settings, **special}
+    named = _named(settings, str(folder / CONFIG_NAME))
     ids: dict[str, int] = {}
     tokens: dict[str, AddedToken] = {}
     if _DECODER in settings:
@@ -114,13 +120,7 @@ def read_token_files(folder: Path, in_file: Sequence[Mapping[str, Any]] = ()) ->
             tokens[token.content] = token
             ids[token.content] = _id(number, token.content, source)
     else:
-        path = folder / _SPECIAL
-        if path.is_file():
-            special = read_json_object(path, DataError)
-            _named(special, str(path))
-            settings = {**settings, **special}
         path = folder / _ADDED
-        named = _named(settings, str(folder / CONFIG_NAME))
         if path.is_file():
             added = read_json_object(path, DataError)
             for content, number in sorted(added.items(), key=lambda item: _as_id(item[::-1])):
@@ -130,7 +130,6 @@ def read_token_files(folder: Path, in_file: Sequence[Mapping[str, Any]] = ()) ->
         for value in in_file:
             token = _token(value, "tokenizer.json: added_tokens")
             tokens[token.content] = token
-    named = _named(settings, str(folder / CONFIG_NAME))
     for content, token in named.items():
         tokens.setdefault(content, token)
     roles = {}
@@ -185,11 +184,6 @@ def marks_pattern(names: Mapping[str, int]) -> re.Pattern[bytes] | None:
         return None
     longest_first = sorted(names, key=len, reverse=True)
     return re.compile(b"|".join(re.escape(name.encode()) for name in longest_first))
-
-
-def token_content(token: AddedToken) -> dict[str, Any]:
-    """Return a token as JSON; ``_token`` reads it."""
-    return asdict(token)
 
 
 def read_tokens(content: Any) -> tuple[AddedToken, ...]:

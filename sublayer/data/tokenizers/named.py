@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -242,7 +243,7 @@ def _is_ours(path: Path, tokenizer: Tokenizer) -> bool:
     """Return whether a tokenizer's file is of one of our models, or says itself how it reads."""
     if path.is_dir() or path.suffix != ".json":
         return False
-    if tokenizer.reads_marks is not None or (path.parent / "study.toml").is_file():
+    if tokenizer.reads_marks is not None:
         return True
     if isinstance(tokenizer, SubwordTokenizer) and _is_trained_here(tokenizer.library_content):
         return not any((path.parent / name).is_file() for name in _BESIDE)
@@ -333,18 +334,7 @@ def _with_tokens(content: dict[str, Any], files: TokenFiles, folder: Path) -> di
         lambda: tokenizers.Tokenizer.from_str(text), f"{folder} has no tokenizer that can be read"
     )
     named = [AddedToken(x) for x in defaults or () if library.token_to_id(x) is not None]
-    tokens = [
-        tokenizers.AddedToken(
-            each.content,
-            lstrip=each.lstrip,
-            rstrip=each.rstrip,
-            single_word=each.single_word,
-            normalized=each.normalized,
-            special=each.special,
-        )
-        for each in [*files.tokens, *named]
-    ]
-    library.add_tokens(tokens)
+    library.add_tokens([tokenizers.AddedToken(**asdict(each)) for each in [*files.tokens, *named]])
     result: dict[str, Any] = json.loads(library.to_str())
     _check_ids({each["content"]: each["id"] for each in result["added_tokens"]}, files, folder)
     return result

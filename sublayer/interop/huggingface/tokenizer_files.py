@@ -98,10 +98,10 @@ def unigram_library(tokenizer: UnigramTokenizer) -> Library:
         ]
     )
     library.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
-    added = {token.content: asdict(token) for token in tokenizer.added}
+    added = {token.content for token in tokenizer.added}
     special = [tokenizer.names[id_] for id_ in tokenizer.special_ids]
     library.add_special_tokens([name for name in special if name not in added])
-    library.add_tokens([AddedToken(fields.pop("content"), **fields) for fields in added.values()])
+    library.add_tokens([AddedToken(**asdict(token)) for token in tokenizer.added])
     return library
 
 
