@@ -21,7 +21,12 @@ from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.characters import character_start
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.language_rules import LanguageRules
-from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer, with_special_tokens
+from sublayer.data.tokenizers.named import (
+    is_former,
+    load_tokenizer,
+    train_tokenizer,
+    with_special_tokens,
+)
 from sublayer.data.tokenizers.wordpiece import SPECIALS
 from sublayer.data.tokenizers.words import WordCache, begins_any_word, begins_word
 from sublayer.data.training_text import note_losses
@@ -429,5 +434,9 @@ def test_marks_in_a_text_are_tokens_or_letters_as_a_field_says(tmp_path):
         # A run that starts from another goes on with its tokenizer, or as asked.
         kept = prepare(DataConfig(**fields), tokenizer=again, cache=tmp_path / "cache")
         assert kept.tokenizer.reads_marks is again.reads_marks
+    path = tmp_path / "tokenizer.json"
+    assert is_former(load_tokenizer(path), path)
+    train("bpe").save(path)
+    assert not is_former(load_tokenizer(path), path)
     with pytest.raises(ConfigError, match="special_tokens = tokens has no effect"):
         with_special_tokens(train("bytes"), "tokens")

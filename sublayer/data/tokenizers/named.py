@@ -210,6 +210,8 @@ def is_former(tokenizer: Tokenizer, path: Path) -> bool:
         now = load_tokenizer(path, sentinels=len(tokenizer.sentinel_ids))
     except (ConfigError, DataError):
         return False
+    if _is_ours(path, now):
+        return False  # such a file was read as it is now
     if isinstance(tokenizer, UnigramTokenizer) and isinstance(now, UnigramTokenizer):
         return tokenizer.model == now.model
     if isinstance(tokenizer, SubwordTokenizer) and isinstance(now, SubwordTokenizer):
