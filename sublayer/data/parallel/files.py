@@ -17,7 +17,6 @@ from sublayer.data.text.records import (
 from sublayer.errors import DataError
 from sublayer.files.lines import decoded, read_lines
 from sublayer.files.parquet import parquet_file, python_value
-from sublayer.system.stages import note
 from sublayer.tasks.records import read_records, sheets_note, suffix_of
 
 Pair = tuple[int, str, str]
@@ -121,13 +120,14 @@ def json_pairs(path: Path, fields: Fields) -> Iterator[Pair]:
         yield line, *_texts(record, fields, f"{path}, line {line}")
 
 
-def row_pairs(path: Path, fields: Fields) -> Iterator[Pair]:
+def row_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
     """Read a pair a row of CSV or of a workbook, from the two columns of a header.
 
-    Texts are as in ``json_pairs``. Raises DataError with file and line where a row has not both.
+    Sheets that are not read are added to ``notes``. Texts are as in ``json_pairs``. Raises
+    DataError with file and line where a row has not both.
     """
     if suffix_of(path) == ".xlsx" and (sheets := sheets_note(path)):
-        note(sheets)
+        notes.append(sheets)
     for record in read_records(path):
         if record.problem:
             raise DataError(f"{record.place} has {record.problem}: mend it")

@@ -260,7 +260,7 @@ def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
     readers: dict[str, Callable[[], Iterator[Pair]]] = {
         "tab": partial(tab_pairs, path, fields, notes),
         "json": partial(json_pairs, path, fields),
-        "rows": partial(row_pairs, path, fields),
+        "rows": partial(row_pairs, path, fields, notes),
         "parquet": partial(parquet_pairs, path, fields),
     }
     file = FileDocument(path, cache)
