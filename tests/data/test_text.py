@@ -287,7 +287,7 @@ def test_a_pointer_of_git_lfs_is_no_file(tmp_path):
 
 @pytest.mark.parametrize("name, text", {
     "list.json": json.dumps([{"text": "one", "n": 1}, {"text": "two\nlines"}], indent=1),
-    "texts.json": json.dumps(["one", "two\nlines"]),
+    "texts.json": "\ufeff" + json.dumps(["one", "two\nlines"]),
     "rows.csv": '\ufefftext,n\none,1\n"two\nlines",2\n',
     "rows.tsv": "text\tn\none\t1\ntwo\\nlines\t2\n",
 }.items())  # fmt: skip
@@ -296,6 +296,8 @@ def test_lists_of_json_and_tables_are_said_and_read_by_the_remedy(tmp_path, cach
     path.write_text(text.replace("text", "body"))
     [note] = describe_files(str(path), seeks_records=True)
     settings = dict(re.findall(r"data\.(documents|text_field)=(\w+)", note))
+    [other] = describe_files(str(path), seeks_records=True, as_options=True)
+    assert f"--documents {settings['documents']}" in other and "data." not in other
     found = texts(path, cache, settings["documents"], text_field=settings.get("text_field", "text"))
     assert found == [b"one", b"two\\nlines" if name == "rows.tsv" else b"two\nlines"]
     if name != "texts.json":
@@ -307,7 +309,7 @@ def test_lists_of_json_and_tables_are_said_and_read_by_the_remedy(tmp_path, cach
     ('{"text": "Of rivers.", "title": "A longer string"}', "data.documents=json reads"),
     ('{"id": "7", "the body": "Of rivers."}', "json data.text_field='the body' reads"),
     ('{"id": 7}', None), ('["Of rivers."]', None), ("{Of rivers.}", None),
-    ('{"cells": [', "`jq -c . "), ("<!DOCTYPE html>", "web page"),
+    ('{"cells": [', "of which data.documents=json"), ("<!DOCTYPE html>", "web page"),
 ])  # fmt: skip
 def test_lines_of_json_that_are_read_as_they_are_are_said(tmp_path, line, settings):
     (tmp_path / "rivers.jsonl").write_text(f"{line}\n{line}\n")

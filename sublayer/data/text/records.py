@@ -2,8 +2,7 @@
 
 import json
 import re
-from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,16 @@ from sublayer.data.text.files import FileDocument, Text
 from sublayer.data.text.gutenberg import body_range
 from sublayer.errors import DataError
 from sublayer.files.file_text import count_line_ends
-from sublayer.files.lines import decoded, read_lines, read_start, unpacked
+from sublayer.files.lines import decoded, read_lines, unpacked
 from sublayer.files.parquet import parquet_file, python_value
 from sublayer.files.parsing import parse_json
-from sublayer.tasks.records import read_records, suffix_of
+from sublayer.tasks.records import is_json_list, read_records, suffix_of
 
 ROWS_PER_DOCUMENT = 1000
 """Sentences per document, of a corpus published as sentences without document boundaries."""
 
 _SHOWN_FIELDS = 8
 _BLOCK_BYTES = 1 << 20
-_BEGINNING = 64
 _LONGEST_DOCUMENT = 256 << 20
 PARQUET_ROWS = 64
 """Rows that are read at a time: a book each are no more than a few dozen megabytes."""
@@ -36,7 +34,7 @@ def json_lines(path: Path, field: str) -> Iterator[RawDocument]:
     It may be null; a member of a list may be the text itself. Blank lines are skipped. Raises
     DataError with file and line, or member from 1, where one is broken or has no such text.
     """
-    if read_start(path, _BEGINNING).removeprefix(BOM_UTF8).lstrip().startswith(b"["):
+    if is_json_list(path):
         members: Iterable[tuple[int, Any]] = enumerate(_json_list(path), 1)
     else:
         members = json_objects(path)
@@ -227,25 +225,21 @@ def _object(text: str, path: Path, line: int) -> dict[str, Any]:
 
 
 def _field(record: dict[str, Any], field: str, path: Path, line: int) -> str | None:
-    if field not in record:
-        texts = [name for name, value in record.items() if isinstance(value, str)]
-        raise DataError(f"{path}, line {line}: no field {field!r}: {_field_remedy(texts)}")
-    text = record[field]
+    text = record.get(field)
+    problem = "" if field in record else f"no field {field!r}"
     if text is not None and not isinstance(text, str):
+        problem = f"field {field!r} is {type(text).__name__}, not text"
+    if problem:
         texts = [name for name, value in record.items() if isinstance(value, str)]
-        kind = type(text).__name__
-        raise DataError(
-            f"{path}, line {line}: field {field!r} is {kind}, not text: {_field_remedy(texts)}"
-        )
+        raise DataError(f"{path}, line {line}: {problem}: {_field_remedy(texts)}")
     return text
 
 
-def _field_remedy(texts: Iterable[str]) -> str:
+def _field_remedy(texts: Sequence[str]) -> str:
     """Say how a field of text is named, by a recipe's field and by the option of commands."""
-    fields = list(texts)
-    if not fields:
+    if not texts:
         return "no field of it holds a text"
-    return f"set data.text_field (--text-field) to {shown_fields(fields)}"
+    return f"set data.text_field (--text-field) to {shown_fields(texts)}"
 
 
 def encoded(text: str | None, name: Path | str, line: int) -> bytes:

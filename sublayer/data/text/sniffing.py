@@ -1,15 +1,12 @@
-"""What a file's first bytes tell: whether it is text, and in which encoding."""
+"""Kinds of files by their bytes: text or binary, its encoding, records that are read as text."""
 
-import csv
 import glob
-import io
 import json
 import re
 import shlex
 from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.files.lines import PACKED, conversion, read_blocks, read_start, wide_encoding
 from sublayer.files.paths import as_typed, expanded
-from sublayer.tasks.records import WEB_PAGE
+from sublayer.tasks.records import WEB_PAGE, read_records, suffix_of
 
 _SNIFFED_BYTES = 8000
 """As many as git reads to tell text from binary files."""
@@ -47,7 +44,7 @@ _KINDS: dict[bytes, str] = {
 
 def is_text(path: Path) -> bool:
     """Return whether a plain file has no zero byte near its start, as git decides."""
-    return b"\0" not in _start_of(path)[:_SNIFFED_BYTES]
+    return b"\0" not in read_start(path, _SNIFFED_BYTES)
 
 
 def check_text(path: Path) -> None:
@@ -55,7 +52,7 @@ def check_text(path: Path) -> None:
 
     Compressed files are judged by what is in them.
     """
-    start = _start_of(path)[:_SNIFFED_BYTES]
+    start = read_start(path, _SNIFFED_BYTES)
     encoding = wide_encoding(start)
     if encoding is not None:
         raise DataError(
@@ -64,7 +61,8 @@ def check_text(path: Path) -> None:
         )
     for magic, kind in _KINDS.items():
         if start.startswith(magic):
-            raise DataError(f"{path} is not text but {kind}{_advice(kind)}")
+            advice = "" if ":" in kind else ": name a file of text, or save it as one"
+            raise DataError(f"{path} is not text but {kind}{advice}")
     at = start.find(b"\0")
     if at >= 0:
         raise DataError(
@@ -153,66 +151,53 @@ def _find_bad_byte(path: Path) -> tuple[int, int] | None:
 def describe_records(path: Path, *, as_options: bool = False) -> str | None:
     """Say in a line that a file holds records, read as they are; None where it does not.
 
-    They are lines or a list of JSON with a text, or a table, known by its suffix. Raises DataError
-    where it cannot be read.
+    They are lines or a list of JSON with a text, a table, known by its suffix, or a web page.
+    Raises DataError where it cannot be read.
     """
-    start = _start_of(path)
-    fields: list[str] = []
-    likeliest = ""
-    suffix = Path(path.stem).suffix if path.suffix.lower() in PACKED else path.suffix
-    if suffix.lower() in (".csv", ".tsv"):
-        text = start.decode("utf-8", "replace").lstrip("\ufeff")
-        header = text.partition("\n")[0]
-        rows: list[list[str]] = []
-        lines = io.StringIO(text, newline=None)  # whatever ends them
-        with suppress(csv.Error):  # who reads the table says what is wrong
-            rows = list(islice(csv.reader(lines, delimiter=max(",;\t", key=header.count)), 2))
-        if not rows or not rows[0]:
+    start = read_start(path, _READ_BYTES).removeprefix(BOM_UTF8).lstrip()
+    if start.lower().startswith(WEB_PAGE):
+        return f"{path} is a web page, read as it is, tags too: save its text, and name that"
+    suffix, is_list = suffix_of(path), start[:1] == b"["
+    rule = "csv" if suffix in (".csv", ".tsv") else "json"
+    setting = f"--documents {rule}" if as_options else f"data.documents={rule}"
+    if rule == "csv":
+        what, beside = "a table", "its header and all columns"
+        try:
+            first = next((dict(record.values) for record in read_records(path, suffix)), None)
+        except DataError:  # who reads the table says what is wrong
             return None
-        fields = [name.strip() for name in rows[0]]
-        longest = max(zip(map(len, rows[-1]), fields, strict=False), default=(0, ""))
-        what, beside, rule, likeliest = "a table", "its header and all columns", "csv", longest[1]
     else:
-        is_list = start.lstrip()[:1] == b"["
-        what, beside, rule = "lines of JSON", "field names and brackets", "json"
+        what, beside = "lines of JSON", "field names and brackets"
+        if is_list:
+            what, beside = "a list of JSON", "brackets and quotes"
         try:
             first = _first_record(start, is_list=is_list)
         except (ValueError, RecursionError):
-            return _describe_others(path, start)
-        if is_list:
-            what, beside = "a list of JSON", "brackets and quotes"
-        if isinstance(first, dict):
-            texts = {name: value for name, value in first.items() if isinstance(value, str)}
-            fields = [*texts]
-            likeliest = max(texts, key=lambda name: len(texts[name]), default="")
-        if not fields and not (is_list and isinstance(first, str)):
-            return None
-    has_name = fields and "text" not in fields and likeliest.isprintable()
-    field = shlex.quote(likeliest) if has_name else ""
-    option = f" --text-field {field}" if as_options else f" data.text_field={field}"
-    setting = f"--documents {rule}" if as_options else f"data.documents={rule}"
-    return (
-        f"{path} holds {what}, read as they are, {beside} too: {setting}{option if field else ''} "
-        "reads the texts alone"
-    )
+            return _describe_object(path, start, setting)
+    texts = first if isinstance(first, dict) else {}
+    texts = {name: value for name, value in texts.items() if isinstance(value, str)}
+    if not texts and not (is_list and isinstance(first, str)):
+        return None
+    likeliest = max(texts, key=lambda name: len(texts[name]), default="")
+    if texts and "text" not in texts and likeliest.isprintable():
+        field = shlex.quote(likeliest)
+        setting += f" --text-field {field}" if as_options else f" data.text_field={field}"
+    return f"{path} holds {what}, read as they are, {beside} too: {setting} reads the texts alone"
 
 
-def _describe_others(path: Path, start: bytes) -> str | None:
-    """Say in a line that a file is a web page, or JSON over several lines; None for any other."""
-    begins = start.removeprefix(BOM_UTF8).lstrip()
-    if begins.lower().startswith(WEB_PAGE):
-        return f"{path} is a web page, read as it is, tags too: save its text, and name that"
-    if not _OBJECT.match(begins):
+def _describe_object(path: Path, start: bytes, setting: str) -> str | None:
+    """Say in a line that a file is JSON over several lines; None for any other."""
+    if not _OBJECT.match(start):
         return None
     name, lines = shlex.quote(as_typed(str(path))), shlex.quote(f"lines-{path.stem}.jsonl")
     return (
         f"{path} holds JSON over several lines, read as it is: `jq -c . {name} > {lines}` writes "
-        "an object a line, of which data.documents=json reads the texts alone"
+        f"an object a line, of which {setting} reads the texts alone"
     )
 
 
 def _first_record(start: bytes, *, is_list: bool) -> Any:
-    text = start.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    text = start.decode("utf-8", "replace")
     line, _, rest = text.partition("\n")
     if not is_list:
         return json.loads(line)
@@ -221,11 +206,3 @@ def _first_record(start: bytes, *, is_list: bool) -> Any:
             return None  # lines of lists, of which none is read
     value, _ = json.JSONDecoder().raw_decode(text[1:].lstrip())
     return value
-
-
-def _start_of(path: Path) -> bytes:
-    return read_start(path, _READ_BYTES)
-
-
-def _advice(kind: str) -> str:
-    return "" if ":" in kind else ": name a file of text, or save it as one"
