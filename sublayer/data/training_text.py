@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any
 
 from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS
+from sublayer.counts import count
 from sublayer.data.subwords.whitespace_cuts import before_whitespace
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.sentences import TextUnit, sentence_cut, sentences_of
@@ -24,6 +25,8 @@ _SEARCHED_BYTES = 64 << 10
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
 """Parts of a text, and bytes of each, that are encoded to see what a tokenizer keeps."""
 _WORD_CHARACTERS, _SHOWN_CHARACTERS = 16, 8
+_MOST_NAMED = 3
+"""Marks that a note names."""
 _KNOWN = 999 / 1000
 """Share of a text's characters that a tokenizer knows at least without a word."""
 _VERSION = 1
@@ -193,6 +196,23 @@ def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, tra
         f"the words otherwise ({example} as {written[example]}), and "
         f"{n_merged / words.total():.1%} as another word of the text"
         f"{': data.keep_accents and data.lowercase of a vocabulary that is trained' * is_choice}"
+    )
+
+
+def describe_marks(shown: str, marks: Counter[str], tokenizer: Tokenizer, *, trains: bool) -> str:
+    """Say how marks of special tokens in a text are read, by the names of the most frequent.
+
+    Of a text that it trains on, also the setting by which they are read otherwise.
+    """
+    named = [f"{name} {n:,} times" for name, n in marks.most_common(_MOST_NAMED)]
+    n_others = len(marks) - len(named)
+    others = f" and {count(n_others, 'other')}" if n_others else ""
+    read, other = "letters", "tokens makes each its token"
+    if tokenizer.reads_marks:
+        read, other = "these tokens", "text reads them as letters"
+    remedy = f" (data.special_tokens = {other})" if trains else ""
+    return (
+        f"{shown} names special tokens, {', '.join(named)}{others}: they are read as {read}{remedy}"
     )
 
 

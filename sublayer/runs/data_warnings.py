@@ -18,6 +18,7 @@ from sublayer.data.tasks.split_notes import describe_cuts
 from sublayer.data.tasks.task_split import TaskSplit, of_tasks
 from sublayer.data.text.files import list_files_left_out
 from sublayer.data.text.sniffing import describe_files
+from sublayer.data.training_text import describe_marks
 
 _UNKNOWN_SHARE = 1e-3
 """Of the train split's tokens: more than these are not rare characters alone."""
@@ -118,22 +119,12 @@ def _unknown(recipe: Recipe, data: Data) -> Iterator[str]:
 
 
 def _marks(data: Data) -> Iterator[str]:
-    """Say what marks of special tokens in the texts are read as, by the names of the first."""
+    """Say how marks of special tokens in the texts are read."""
     marks: Counter[str] = Counter()
     for split in data.splits():
         marks.update(split.store.marks)
-    if not marks:
-        return
-    named = [f"{name} {n:,} times" for name, n in marks.most_common(_MOST_NAMED)]
-    n_others = len(marks) - len(named)
-    others = f" and {count(n_others, 'other')}" if n_others else ""
-    read, other = "letters", "tokens makes each its token"
-    if data.tokenizer.reads_marks:
-        read, other = "these tokens", "text reads them as letters"
-    yield (
-        f"the text names special tokens, {', '.join(named)}{others}: they are read as {read} "
-        f"(data.special_tokens = {other})"
-    )
+    if marks:
+        yield describe_marks("the text", marks, data.tokenizer, trains=True)
 
 
 def _too_long(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
