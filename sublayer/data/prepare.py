@@ -1,5 +1,6 @@
 """From the ``[data]`` table to splits of token ids: located, divided, encoded, stored."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,12 +32,12 @@ from sublayer.data.tokenizers.named import (
     trainer_version,
     with_special_tokens,
 )
-from sublayer.data.training_text import TrainingText, note_losses, samples_of
+from sublayer.data.training_text import TrainingText, describe_marks, note_losses, samples_of
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, held_in_cache, lock_of, replacing
 from sublayer.files.paths import expanded
 from sublayer.system.allocator import release_freed_memory
-from sublayer.system.stages import stage
+from sublayer.system.stages import note, stage
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,7 @@ def prepare_text(
     two tokens.
     """
     folder = cache_folder(cache)
+    shown = None
     if corpus is not None and corpus != INTRINSIC:
         own = None if corpus in PUBLISHED_SPLITS else shares
         config = DataConfig(
@@ -194,8 +196,10 @@ def prepare_text(
             by_source[source.name] = source.documents or source.published[split]
         texts = whole_texts(by_source, split, sentences)
         shown = f"the text of {path}" if isinstance(path, str) else None
-        return _split(split, texts, tokenizer, folder, shown=shown)
-    return _split(split, texts, tokenizer, folder)
+    encoded = _split(split, texts, tokenizer, folder, shown=shown)
+    if marks := Counter(encoded.store.marks):
+        note(describe_marks(shown or "the text", marks, tokenizer, trains=False))
+    return encoded
 
 
 def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:

@@ -290,7 +290,7 @@ def test_what_is_held_out_and_what_is_scored_never_meet_training(marked, cache, 
         assert of_tasks(data.test).parts[0].published == parts[0]
 
 
-def test_a_table_in_three_files_is_not_divided(tmp_path, cache):
+def test_a_table_in_three_files_is_not_divided(tmp_path, cache, capsys):
     def sizes(**settings):
         options = {"columns": {"text": "text", "label": "label"}, "vocab_size": 250, **settings}
         data = prepared(tmp_path, cache, tasks="table", **options)
@@ -298,10 +298,12 @@ def test_a_table_in_three_files_is_not_divided(tmp_path, cache):
         return [of_tasks(split).n_examples for split in data.splits()], notes
 
     for name, n_rows in (("train", 40), ("validation", 6), ("test", 8)):
-        rows = [f"{name} {number},{number % 2}" for number in range(n_rows)]
+        rows = [f"{name} [SEP] {number},{number % 2}" for number in range(n_rows)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *rows]))
     assert find_parts(tmp_path) == {"train", "dev", "test"}
     assert sizes(select="parts") == ([40, 6, 8], [])
+    said = "the table names special tokens, [SEP] 40 times: they are read as letters (data.special"
+    assert said in capsys.readouterr().err
     for select, expected in (("held-out", [36, 4, 6]), ("dev", [40, 6, 6])):
         found, [note] = sizes(select=select)
         assert found == expected and "test.csv is not used" in note

@@ -12,7 +12,7 @@ from sentencepiece import SentencePieceProcessor
 
 from sublayer.config.data import DataConfig
 from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS
-from sublayer.data.prepare import prepare, prepare_tokenizer
+from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.data.tokenizers import words as words_module
@@ -414,7 +414,7 @@ def test_a_sentencepiece_model_normalises_as_it_says_itself(tmp_path_factory, ru
         assert np.concatenate([ours.encode(part) for part in parts]).tolist() == ids
 
 
-def test_marks_in_a_text_are_tokens_or_letters_as_a_field_says(tmp_path):
+def test_marks_in_a_text_are_tokens_or_letters_as_a_field_says(tmp_path, capsys):
     (tmp_path / "text.txt").write_text("a<|user|> b <|endoftext|>\n" * 40)
     library = tokenizers.Tokenizer.from_str(train("bpe").library_file.decode())
     library.add_special_tokens(["<|user|>"])
@@ -434,6 +434,9 @@ def test_marks_in_a_text_are_tokens_or_letters_as_a_field_says(tmp_path):
         # A run that starts from another goes on with its tokenizer, or as asked.
         kept = prepare(DataConfig(**fields), tokenizer=again, cache=tmp_path / "cache")
         assert kept.tokenizer.reads_marks is again.reads_marks
+        prepare_text(again, path=fields["path"], cache=tmp_path / "cache")
+        how = "letters" if asked == "text" else "these tokens"
+        assert f"<|endoftext|> 40 times: they are read as {how}\n" in capsys.readouterr().err
     path = tmp_path / "tokenizer.json"
     assert is_former(load_tokenizer(path), path)
     train("bpe").save(path)

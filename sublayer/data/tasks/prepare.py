@@ -1,6 +1,7 @@
 """From the tasks that ``[data]`` names to splits: located, read, divided, encoded, stored."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,14 +26,15 @@ from sublayer.data.tasks.span_examples import SpanExamples
 from sublayer.data.tasks.table_files import find_task_files
 from sublayer.data.tasks.task_files import Kept, TaskFiles
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
+from sublayer.data.tokenizers.added_tokens import marks_pattern
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer, with_special_tokens
-from sublayer.data.training_text import note_losses
+from sublayer.data.training_text import describe_marks, note_losses
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.paths import expanded
-from sublayer.system.stages import stage
+from sublayer.system.stages import note, stage
 from sublayer.tasks.example import Example
 from sublayer.tasks.own_table.task import NAME
 
@@ -67,7 +69,7 @@ def prepare_tasks(
     if objective.format == "traversal":
         tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
     if config.task_names == (NAME,):
-        _note_losses(files[0], divisions[0], tokenizer, trains=trains)
+        _note_texts(files[0], divisions[0], tokenizer, trains=trains)
     weights = config.tasks if isinstance(config.tasks, dict) else {}
     train, valid, test = [], [], []
     for each, division in zip(files, divisions, strict=True):
@@ -212,15 +214,22 @@ def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) ->
         )
 
 
-def _note_losses(
+def _note_texts(
     files: TaskFiles, division: Division, tokenizer: Tokenizer, *, trains: bool
 ) -> None:
+    """Say what a tokenizer does not keep of a table, and how it reads marks of special tokens."""
+    has_answers = files.task.kind == "text"
     split, chosen = division.trained
     examples = files.read(split).examples
     numbers = np.arange(len(examples)) if chosen is None else np.flatnonzero(chosen)
     some = [examples[n] for n in numbers[:: max(1, len(numbers) // SAMPLED_ROWS)].tolist()]
-    texts = texts_of(some, has_answers=files.task.kind == "text")
+    texts = texts_of(some, has_answers=has_answers)
     note_losses("the table", texts, tokenizer, trains=trains)
+    if (pattern := marks_pattern(tokenizer.marks)) is None:
+        return
+    rows = texts_of((examples[n] for n in numbers.tolist()), has_answers=has_answers)
+    if marks := Counter(mark.decode() for text in rows for mark in pattern.findall(text)):
+        note(describe_marks("the table", marks, tokenizer, trains=trains))
 
 
 def texts_of(examples: Iterable[Example], *, has_answers: bool = False) -> list[bytes]:
