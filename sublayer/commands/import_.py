@@ -23,7 +23,7 @@ SystemArgument = Annotated[
         help="The system whose format it has: huggingface for transformers' GPT-1, GPT-2, BERT, "
         "ALBERT, M2M100, Marian and T5, albert-tf for ALBERT's release in TensorFlow, "
         "gpt1-numpy for the arrays of GPT-1's release, "
-        "fairseq for its Transformer and Macaron Net's.",
+        "fairseq for its Transformer, Macaron Net's translators and its BERT.",
     ),
 ]
 PathArgument = Annotated[
@@ -50,9 +50,8 @@ def command(
     all commands read.
 
     Where transformers is installed and can read the model, the logits of the two are compared; the
-    largest difference is shown and kept in certificate.json. Encoders need a head: that which
-    predicts masked tokens, or one that answers a task (labels, a number, choices, spans). Of
-    pickles only fairseq's are read, as tensors and plain values: nothing that a
+    largest difference is shown and kept in certificate.json; of encoders without a head these are
+    hidden states. Of pickles only fairseq's are read, as tensors and plain values: nothing that a
     file names is run.
     """
     with stage("starting PyTorch"):
@@ -100,23 +99,25 @@ def _render(result: JsonObject) -> str:
     if "left_out" in certificate:
         lines.append(f"left out: {_left_out(certificate['left_out'])}")
     if result["has_tokenizer"]:
-        lines += _next(result["model"], result["kind"])
+        lines += _next(result["model"])
     return "\n".join(lines)
 
 
-def _next(model: str, kind: str) -> list[str]:
+def _next(model: str) -> list[str]:
     from sublayer.data.tasks.marks import has_traversal
     from sublayer.data.tokenizers.bilingual import BilingualTokenizer
     from sublayer.data.tokenizers.named import load_tokenizer
     from sublayer.loading import load_task
 
+    config = read_json_object(Path(model) / "config.json", CheckpointError)["model"]
     spec = load_task(Path(model))
     tokenizer = load_tokenizer(Path(model) / "tokenizer.json")
     return after_import(
         model,
-        kind,
+        config["kind"],
         is_translator=isinstance(tokenizer, BilingualTokenizer),
         knows_gaps=bool(tokenizer.sentinel_ids),
+        has_head=config["head"] != "none" or bool(config["sentence_classes"]),
         answers=None if spec is None else spec.tasks[0].name,
         lacks_marks=spec is not None
         and spec.format == "traversal"

@@ -371,6 +371,8 @@ def test_after_training_stand_its_commands(recipe, settings, splits, first, seco
 @pytest.mark.parametrize("kind, marks, commands", [
     ("decoder", {}, ["evaluate m --path FILE", f'{OF_M}The "']),
     ("encoder", {}, ["inspect layers m --path FILE"]),
+    ("encoder", {"has_head": False},
+     ["embed m FILE --out vectors.npy", "finetune m TASK --data DIR"]),
     ("encoder-decoder", {"is_translator": True}, ["translate m < FILE"]),
     ("encoder-decoder", {"knows_gaps": True}, [f'{OF_M}The <extra_id_0> of the book."']),
     ("encoder-decoder", {}, [f'{OF_M}The "']),

@@ -47,13 +47,15 @@ def after_import(
     *,
     is_translator: bool,
     knows_gaps: bool,
+    has_head: bool = True,
     answers: str | None = None,
     lacks_marks: bool = False,
 ) -> list[str]:
     """Return commands for an imported model that has a tokenizer; its text is not known.
 
-    ``answers`` is the name of the task that it answers, if any; ``lacks_marks``: its tokenizer has
-    not the marks that it would read the texts between.
+    ``has_head``: it predicts tokens, or judges pairs of texts; ``answers`` is the name of the task
+    that it answers, if any; ``lacks_marks``: its tokenizer has not the marks that it would read the
+    texts between.
     """
     name = shlex.quote(as_typed(model))
     if lacks_marks:
@@ -65,7 +67,11 @@ def after_import(
         prompted = f"generate {name} --prompt {PROMPT}"
         return _listed([f"evaluate {name} --path {_FILE}", prompted])
     if kind == "encoder":
-        return _listed([f"inspect layers {name} --path {_FILE}"])
+        trained = f"finetune {name} TASK --data DIR"
+        embedded = f"embed {name} {_FILE} --out vectors.npy"
+        return _listed(
+            [f"inspect layers {name} --path {_FILE}"] if has_head else [embedded, trained]
+        )
     if is_translator:
         return _listed([f"translate {name} < {_FILE}"])
     return _listed([f"generate {name} --prompt {GAPS if knows_gaps else PROMPT}"])

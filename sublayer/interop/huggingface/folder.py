@@ -64,7 +64,11 @@ _FOREIGN_FOLDERS = (
     ),
     ("albert_config.json", "ALBERT's release in TensorFlow: `sublayer import albert-tf` reads it"),
     ("*.ckpt.index", "a checkpoint of TensorFlow: `sublayer import albert-tf` reads ALBERT's"),
-    ("dict*.txt", "a checkpoint of fairseq: `sublayer import fairseq` reads its translators"),
+    (
+        "dict*.txt",
+        "a checkpoint of fairseq: `sublayer import fairseq` reads its translators and Macaron "
+        "Net's BERT",
+    ),
     ("model_index.json", "a pipeline of diffusers: name the folder within it that holds the model"),
     ("*/config.json", ""),
     ("snapshots/*/config.json", ""),
