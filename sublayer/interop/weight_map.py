@@ -200,12 +200,12 @@ def unwrap(
     stripped: dict[str, Tensor] = {}
     removed: dict[str, None] = {}
     for name, tensor in tensors.items():
-        parts = name.split(".")
-        while parts[0] == _WRAPPED:
+        *parts, last = name.split(".")
+        while parts[:1] == [_WRAPPED]:
             removed[parts.pop(0)] = None
         kept = [part for part in parts if part not in _WRAPPERS]
         removed |= dict.fromkeys(part for part in parts if part in _WRAPPERS)
-        short = ".".join(kept)
+        short = ".".join([*kept, last])
         if short in stripped:
             raise CheckpointError(
                 f"the weights hold {short} twice, as {name} too: leave one of them out"

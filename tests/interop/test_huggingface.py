@@ -196,6 +196,8 @@ def test_names_of_a_wrapped_model_are_stripped_with_a_note(tmp_path, name, wrapp
     certificate = import_huggingface(folder, place / "ours")
     assert certificate["largest_difference"]["float64"] < 1e-9
     assert all(each in certificate["weights"] for each in wrappers)
+    change_weights(folder, lambda held: held | {wrappers[0][:-1]: torch.zeros(1)})
+    check_refused(folder, "the weights ")
 
 
 def test_float64_judges_where_float32_rounds_by_more_than_is_allowed(tmp_path):
