@@ -49,10 +49,10 @@ def command(
     """Import a model of another system, with its tokenizer if it has one, into a new folder that
     all commands read.
 
-    Where transformers is installed and can read the model, the logits of the two are compared; the
-    largest difference is shown and kept in certificate.json; of encoders without a head these are
-    hidden states. Of pickles only fairseq's are read, as tensors and plain values: nothing that a
-    file names is run.
+    Where transformers is installed and can read the model, the logits of the two are compared, of
+    an encoder without a head the hidden states; the largest difference is shown and kept in
+    certificate.json. Of pickles only fairseq's are read, as tensors and plain values: nothing that
+    a file names is run.
     """
     with stage("starting PyTorch"):
         from sublayer.interop.fairseq.importing import import_fairseq
