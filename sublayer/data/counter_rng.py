@@ -44,6 +44,7 @@ class Purpose(IntEnum):
     DOCUMENT_ORDER = 9
     NOISE = 10
     TEXT_ORDER = 11
+    ANSWERS = 12
 
 
 def seeds(seed: int, purpose: Purpose, epoch: int, count: int) -> Bits:

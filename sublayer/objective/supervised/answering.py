@@ -38,8 +38,7 @@ class Answerer:
     it; None: the only one. ``writing`` is how answers are decoded that are written.
 
     Raises ConfigError where the model answers no task, several and none is named, or another, or
-    ``writing`` has no effect; and
-    CheckpointError where it has no tokenizer.
+    ``writing`` has no effect; and CheckpointError where it has no tokenizer.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Answerer:
                 f"{self.task.title} is answered with probabilities, and nothing is written: leave "
                 "out --beam, --temperature, --top-k, --top-p and --seed"
             )
-        self._has_read = False
+        self._n_blocks = 0
 
     @property
     def is_written(self) -> bool:
@@ -95,16 +94,15 @@ class Answerer:
         if not examples:
             return []
         model = self._model
-        if not self._has_read:
-            self._has_read = True
+        if not self._n_blocks:
             some = examples[:: max(1, len(examples) // SAMPLED_ROWS)]
             note_losses("the rows", texts_of(some), model.tokenizer, trains=False)
         part = unprepared_part(model, self.task, examples, "test")
         split = task_split("test", [part], model.tokenizer, objective_of(self.spec))
         rule = replace(model_rule(model, split), n_rows=self._batch)
-        answers, _ = answer_split(
-            model, split, rule, self.spec, self.processes, progress, self._writing
-        )
+        writing = replace(self._writing, block=self._n_blocks)
+        self._n_blocks += 1
+        answers, _ = answer_split(model, split, rule, self.spec, self.processes, progress, writing)
         return mark_cut(answers, cut_examples(split, rule))
 
 

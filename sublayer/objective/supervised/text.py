@@ -1,7 +1,7 @@
 """Answers as text: the loss of targets, what a model writes, and which label is the likeliest."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
+from sublayer.data.counter_rng import Purpose, generator
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.encoded import EncodedExamples
@@ -40,6 +41,8 @@ class Writing:
     """Exponent of the length in tokens, by which the log probability is divided. None: 1."""
     sampling: Sampling | None = None
     seed: int = 0
+    block: int = 0
+    """Number of the block of rows, of which each draws other numbers."""
     is_scored: bool = False
     """Whether answers are scored alone, and not shown: then none is written further once it can be
     none of those that count, wrong by then."""
@@ -52,6 +55,13 @@ class Writing:
             )
         if self.penalty is not None and self.beam == 1:
             raise ConfigError("--length-penalty has no effect without a beam: give --beam, too")
+
+    def of_batch(self, number: int) -> "Writing":
+        """Return the decoding of one batch of a block, by a seed of its own."""
+        if self.sampling is None:
+            return self
+        drawn = generator(self.seed, Purpose.ANSWERS, self.block, number).integers(1 << 62)
+        return replace(self, seed=int(drawn))
 
     def settings(self, most_tokens: int) -> BeamSettings:
         """Return the settings of a search for texts of so many tokens at most."""
@@ -257,7 +267,7 @@ def _continued(
                 prompt,
                 most,
                 writing.sampling or GREEDY,
-                seed=writing.seed,
+                seed=writing.seed + some[0],
                 context=rule.context,
             )
             for chosen in steps:

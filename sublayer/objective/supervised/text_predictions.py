@@ -167,7 +167,7 @@ def _written(
             goes_on = lambda place, ids: may_count(int(numbers[place]), ids)  # noqa: E731
         # In the precision of the weights, as answers are written after training.
         with torch.autocast(device, enabled=False):
-            for place, ids in write_answers(model, sources, rule, writing, goes_on):
+            for place, ids in write_answers(model, sources, rule, writing.of_batch(index), goes_on):
                 row += [float(numbers[place]), float(len(ids)), *map(float, ids.tolist())]
         n_done += 1
         progress(n_done, len(groups))
