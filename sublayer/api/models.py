@@ -3,7 +3,17 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from sublayer.api.ask import PathOrText, as_path, as_paths, as_source, as_text, as_texts, ask, kept
+from sublayer.api.ask import (
+    PathOrText,
+    as_option,
+    as_path,
+    as_paths,
+    as_source,
+    as_text,
+    as_texts,
+    ask,
+    kept,
+)
 from sublayer.api.results import (
     Completions,
     Fillings,
@@ -273,18 +283,15 @@ def predict(
     Raises ConfigError for a model that answers no task, or not the same as another, and DataError
     for a row that is none of these.
     """
-    from sublayer.commands.predict.answerer import load_answerer
+    from sublayer.commands.predict.answerer import Decoding, load_answerer
+    from sublayer.commands.predict.command import command
+    from sublayer.commands.shared.arguments import check_values
     from sublayer.objective.supervised.predicting import predict_rows_by
 
-    writing = {
-        "beam": beam,
-        "length_penalty": length_penalty,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-    }
-    answerer = load_answerer(as_paths(run), task, device, average, batch, dtype, writing)
+    given = (beam, length_penalty, temperature, top_k, top_p, seed)
+    decoding = Decoding(*map(as_option, given))
+    check_values(command, {**decoding._asdict(), "average": average, "batch": batch})
+    answerer = load_answerer(as_paths(run), task, device, average, batch, dtype, decoding)
     return predict_rows_by(answerer, rows)
 
 

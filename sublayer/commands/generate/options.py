@@ -76,8 +76,8 @@ SearchOption = Annotated[
         "--beam",
         min=1,
         max=WIDEST_BEAM,
-        help="To fill gaps: beam size; the most probable hypothesis is printed. Default: "
-        "1, greedy, unless a sampling option is given.",
+        help="Beam size, where gaps are filled or answers written; the most probable hypothesis is "
+        "printed. Default: 1, greedy, unless a sampling option is given.",
     ),
 ]
 WindowOption = Annotated[

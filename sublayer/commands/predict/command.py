@@ -7,14 +7,20 @@ from typing import Annotated, Literal
 
 import typer
 
-from sublayer.commands.generate.options import SeedOption, TemperatureOption, TopKOption, TopPOption
-from sublayer.commands.predict.answerer import as_dtype, load_answerer
+from sublayer.commands.generate.options import (
+    SearchOption,
+    SeedOption,
+    TemperatureOption,
+    TopKOption,
+    TopPOption,
+)
+from sublayer.commands.predict.answerer import Decoding, as_dtype, load_answerer
 from sublayer.commands.predict.file import predict_file, predict_together
 from sublayer.commands.predict.lines import predict_lines
 from sublayer.commands.predict.submission import render_submission, submit_runs
 from sublayer.commands.shared.base import AverageOption, DeviceOption, RunArgument, emit
 from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption, names_among
-from sublayer.config.limits import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
+from sublayer.config.limits import LARGEST_PENALTY, MOST_ROWS
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.system.allocator import keep_freed_memory
 from sublayer.system.launch import n_launched
@@ -84,16 +90,6 @@ RowsOption = Annotated[
         help="Rows computed at a time; affects speed and memory, and what sampling draws.",
     ),
 ]
-BeamOption = Annotated[
-    int | None,
-    typer.Option(
-        "--beam",
-        min=1,
-        max=WIDEST_BEAM,
-        help="Of a model that writes: beam size. Default: 1, greedy, unless a sampling option is "
-        "given.",
-    ),
-]
 PenaltyOption = Annotated[
     float | None,
     typer.Option(
@@ -133,7 +129,7 @@ def command(
     submission: SubmissionOption = None,
     data: DataOption = None,
     suite: SuiteOption = None,
-    beam: BeamOption = None,
+    beam: SearchOption = None,
     length_penalty: PenaltyOption = None,
     temperature: TemperatureOption = None,
     top_k: TopKOption = None,
@@ -154,17 +150,10 @@ def command(
     line of standard input is answered as it comes. Several runs of one task answer as one, by the
     average of what they say.
     """
-    writing = {
-        "beam": beam,
-        "length_penalty": length_penalty,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-    }
+    decoding = Decoding(beam, length_penalty, temperature, top_k, top_p, seed)
     if submission is not None:
         rounded = precision if precision != "float32" else None
-        _check_alone(text, text_pair, choices, task, out, average, rounded, *writing.values())
+        _check_alone(text, text_pair, choices, task, out, average, rounded, *decoding)
         runs = [run, *(places or ())]
         _check_one_process("what is handed in is written")
         result = submit_runs(runs, submission, suite, data, batch, device)
@@ -181,7 +170,7 @@ def command(
     keep_freed_memory()
     if file is None:
         _check_one_process("lines of standard input are answered")
-    answerer = load_answerer(runs, task, device, average, batch, as_dtype(precision), writing)
+    answerer = load_answerer(runs, task, device, average, batch, as_dtype(precision), decoding)
     if file is None:
         predict_lines(answerer, sys.stdin.buffer, as_json=as_json)
     elif n_launched() == 1:
@@ -198,7 +187,7 @@ def _check_one_process(what: str) -> None:
 def _check_alone(*others: object) -> None:
     names = (
         *("--text", "--text-pair", "--choices", "--task", "--out", "--average", "--precision"),
-        *("--beam", "--length-penalty", "--temperature", "--top-k", "--top-p", "--seed"),
+        *(f"--{name.replace('_', '-')}" for name in Decoding._fields),
     )
     for name, value in zip(names, others, strict=True):
         if value is not None:

@@ -22,7 +22,7 @@ from sublayer.objective.evaluation import Progress
 from sublayer.objective.supervised.batches import row_rule
 from sublayer.objective.supervised.objective_of import objective_of
 from sublayer.objective.supervised.scores import answer_split
-from sublayer.objective.supervised.text import GREEDILY, Writing
+from sublayer.objective.supervised.text import GREEDILY, WRITING_OPTIONS, Writing
 from sublayer.tasks.example import Example
 from sublayer.tasks.formats.text import has_ranks
 from sublayer.tasks.prediction import Prediction
@@ -67,7 +67,7 @@ class Answerer:
         if writing is not None and not self.is_written:
             raise ConfigError(
                 f"{self.task.title} is answered with probabilities, and nothing is written: leave "
-                "out --beam, --temperature, --top-k, --top-p and --seed"
+                f"out {WRITING_OPTIONS}"
             )
         self._n_blocks = 0
 

@@ -28,6 +28,8 @@ from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.targets.loss import target_hidden
 
+WRITING_OPTIONS = "--beam, --length-penalty, --temperature, --top-k, --top-p and --seed"
+
 
 @dataclass(frozen=True)
 class Writing:
