@@ -1,7 +1,7 @@
 """``sublayer embed``: a vector of each line of a file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,10 +20,6 @@ from sublayer.files.lines import text_lines
 from sublayer.files.paths import as_typed, expanded
 from sublayer.files.storage import new_file
 from sublayer.system.stages import display, stage
-
-if TYPE_CHECKING:
-    from sublayer.evaluation.vectors import Pooling
-    from sublayer.model.transformer import Transformer
 
 EXAMPLE = "sublayer embed runs/albert-small book.txt --out vectors.npy"
 
@@ -78,57 +74,32 @@ def command(
     line that is longer than the model reads is cut, and said; an empty one without a token has
     zeros.
     """
-    check_out(out)
-    lines = _lines(file)
-
-    with stage("starting PyTorch"):
-        from sublayer.loading import load
-        from sublayer.system.machine import choose_device
-
-    model = load(run, device=choose_device(device))
-    result = embed_lines(model, lines, out, pool, normalize=normalize, batch=batch)
-    emit({"run": str(run), "path": str(file), **result}, as_json, _render)
-
-
-def check_out(out: Path) -> None:
-    """Raise ConfigError where the vectors cannot be written to a file."""
     if out.exists():
         raise ConfigError(f"{out} exists, and nothing is overwritten: name another file")
     if out.suffix != ".npy":
         raise ConfigError(f"{out} does not end in .npy, as arrays of NumPy do: name one that does")
     if not out.parent.is_dir():
         raise ConfigError(f"the folder {out.parent} is not there: make it, or name another file")
-
-
-def _lines(file: Path) -> list[str]:
     path = expanded(file)
     if path.is_dir():
         raise DataError(f"{file} is a folder: name a file of lines")
     lines = text_lines(path)
     if not lines:
         raise DataError(f"{file} has no lines: there is nothing to embed")
-    return lines
 
+    with stage("starting PyTorch"):
+        import numpy as np
 
-def embed_lines(
-    model: "Transformer",
-    lines: list[str],
-    out: Path,
-    pool: "Pooling",
-    *,
-    normalize: bool,
-    batch: int,
-) -> dict[str, Any]:
-    """Write the vectors of lines to a new file, and say what of them was not read."""
-    import numpy as np
-
-    from sublayer.evaluation.vectors import describe_unread, embed_texts
+        from sublayer.evaluation.vectors import describe_unread, embed_texts
+        from sublayer.loading import load
+        from sublayer.system.machine import choose_device
 
     def show(n_done: int) -> None:
         display().change_innermost(
             f"embedding {n_done:,} of {count(len(lines), 'line')}", n_done / len(lines)
         )
 
+    model = load(run, device=choose_device(device))
     width = model.config.d_model
     found = []
     blocks = embed_texts(model, lines, pool=pool, normalize=normalize, batch=batch, progress=show)
@@ -138,10 +109,11 @@ def embed_lines(
         for block in blocks:
             stream.write(block.values.astype("<f4", copy=False).tobytes())
             found.append(block)
-    unread = describe_unread(found, "line")
-    for line in unread:
+    for line in describe_unread(found, "line"):
         say(line)
-    return {
+    result = {
+        "run": str(run),
+        "path": str(file),
         "out": str(out),
         "lines": len(lines),
         "width": width,
@@ -150,6 +122,7 @@ def embed_lines(
         "cut": sum(int(each.is_cut.sum()) for each in found),
         "empty": sum(int(each.is_empty.sum()) for each in found),
     }
+    emit(result, as_json, _render)
 
 
 def _render(result: JsonObject) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -64,9 +64,14 @@ def embed_texts(
     text alone. With ``normalize`` its Euclidean norm is 1. ``batch`` texts are computed at a time,
     which changes speed and memory only; ``progress`` hears how many texts are done.
 
-    Raises ConfigError where the model has no tokenizer or not the marks that it reads, and for the
-    first token of a decoder, whose state is the same whatever follows.
+    Raises ConfigError where the model has no tokenizer or not the marks that it reads, for another
+    pooling or a batch below 1, and for the first token of a decoder, whose state is the same
+    whatever follows.
     """
+    if pool not in get_args(Pooling):
+        raise ConfigError(f"pool is {pool!r}, not one of {', '.join(get_args(Pooling))}")
+    if batch < 1:
+        raise ConfigError(f"a batch of {batch} texts computes nothing: give 1 or more")
     reader = _Reader(model, pool)
     for start in range(0, len(texts), _WINDOW):
         yield reader.vectors(
@@ -91,9 +96,9 @@ def embed_all(
     """
     if isinstance(texts, str):
         raise ConfigError("texts is one text: give a list of them")
-    found = list(
-        embed_texts(model, given_lines(texts), pool=pool, normalize=normalize, batch=batch or BATCH)
-    )
+    batch = BATCH if batch is None else batch
+    lines = given_lines(texts)
+    found = list(embed_texts(model, lines, pool=pool, normalize=normalize, batch=batch))
     for line in describe_unread(found, "text"):
         note(line)
     empty = np.zeros((0, model.config.d_model), dtype=np.float32)

@@ -120,6 +120,9 @@ def test_rows_are_what_they_look_like(reviewer):
     for rows in [text, 5, None, twice, {"review": text}, {"a": [1], "b": []}, [text, 5], [b"x"]]:
         with pytest.raises(DataError):
             package.predict(reviewer, rows)
+    for wrong in ({"beam": 0}, {"batch": 0}, {"top_k": "2"}):
+        with pytest.raises(ConfigError, match="too small|is refused"):
+            package.predict(reviewer, [text], **wrong)
 
 
 def test_a_table_is_learned_from_python(tmp_path, monkeypatch):

@@ -91,6 +91,7 @@ def test_what_is_not_read_is_said_and_what_a_model_cannot_is_refused(models):
         (lambda: encoder.fill("the cat"), "write \\[MASK\\]"),
         (lambda: encoder.fill("[MASK] " * 20), "shorten it"),
         (lambda: encoder.embed("the cat"), "give a list"),
+        (lambda: encoder.embed(["the cat"], batch=-1), "a batch of -1"),
     ):
         with pytest.raises(ConfigError, match=message):
             call()

@@ -56,6 +56,8 @@ class Answerer:
             )
         if model.tokenizer is None:
             raise CheckpointError("the model has no tokenizer.json, without which it reads no text")
+        if batch is not None and batch < 1:
+            raise ConfigError(f"a batch of {batch} rows computes nothing: give 1 or more")
         find_marks(model.tokenizer, spec.format)
         self.task = chosen_task(spec, name)
         self.spec = replace(spec, tasks=(self.task,))
