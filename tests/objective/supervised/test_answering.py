@@ -22,6 +22,7 @@ from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.spans import Span
 from sublayer.data.tasks.task_split import TaskPart
 from sublayer.data.tasks.word_tokens import WordTokens
+from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.build import build
@@ -41,7 +42,7 @@ from sublayer.objective.supervised.predicting import predict_rows, predict_rows_
 from sublayer.objective.supervised.readout import answer_logits, by_choice, text_states
 from sublayer.objective.supervised.report import PartReport, average_reports
 from sublayer.objective.supervised.scores import answer_split
-from sublayer.objective.supervised.text import GREEDILY
+from sublayer.objective.supervised.text import GREEDILY, Writing
 from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.labels import label_places
 from sublayer.tasks.metrics.averages import AVERAGES
@@ -325,6 +326,14 @@ def in_halves(model, examples):
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(answer, range(2)))
+
+
+def test_equal_rows_are_sampled_apart_in_every_batch_and_block():
+    split = split_for("stsb", "text")
+    writing = Writing(sampling=Sampling(5.0), seed=1)
+    answerer = Answerer(drawn(split, 3), batch=2, writing=writing)
+    rows = split.parts[0].examples[:1] * 8
+    assert len({each.text for _ in range(2) for each in answerer.answer(rows)}) > 8
 
 
 @pytest.mark.parametrize("of", ["rte pair", "stsb pair", "copa pair", "rte traversal", "rte text"])
