@@ -22,7 +22,7 @@ StartArgument = Annotated[
 WordsArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="WORDS",
+        metavar="TASK",
         help="Tasks by name (`sublayer tasks` lists them), or the file of a table of your own; "
         "then settings such as optimizer.lr=1e-4 (see `sublayer fields`).",
     ),
