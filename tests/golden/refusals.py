@@ -124,7 +124,7 @@ REFUSED = {
             book.txt --kind bpe --sentinels 5 --out new.json; \
             book.txt --normalization published --out new.json
         tokenize: missing.json --text a; broken.json --text a; small --path book.txt; \
-            small --differences
+            small --differences; small --vocab-size 300; small --kind unigram
         : completion tcsh; inspect
         inspect: layer small; layers; layers small --path missing.txt; \
             layers small --path short.txt; layers small --beyond 2; layers small --out plot.png; \

@@ -15,7 +15,6 @@ from sublayer.commands.shared.tokenizers import read_tokenizer
 from sublayer.commands.tokenize.differences import count_differences, render_differences
 from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
-from sublayer.config.text.text_fields import DocumentRule
 from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS, Normalization
 from sublayer.counts import count
 from sublayer.errors import ConfigError
@@ -59,7 +58,9 @@ CorpusOption = Annotated[
         autocompletion=candidates.corpora,
     ),
 ]
-KindOption = Annotated[Kind, typer.Option("--kind", help="The kind of tokenizer to train.")]
+KindOption = Annotated[
+    Kind | None, typer.Option("--kind", help="The kind of tokenizer to train. Default: bpe.")
+]
 VocabSizeOption = Annotated[
     int | None,
     typer.Option(
@@ -135,7 +136,7 @@ def command(
     corpus: CorpusOption = None,
     documents: DocumentsOption = None,
     text_field: TextFieldOption = None,
-    kind: KindOption = "bpe",
+    kind: KindOption = None,
     vocab_size: VocabSizeOption = None,
     sentinels: SentinelsOption = 0,
     keep_accents: KeepAccentsOption = None,
@@ -156,7 +157,26 @@ def command(
             "give either a run or a tokenizer to use, or --path or --corpus to train one"
         )
     if source is not None:
-        _check_training_options(out, documents, text_field, normalization, keep_accents, lowercase)
+        if out is not None and normalization is None:
+            raise ConfigError(
+                "--out keeps a tokenizer that is trained: give --path or --corpus; or "
+                "--normalization, to keep one of GPT-1's kind with these text rules"
+            )
+        of_training = {
+            "--documents": documents,
+            "--text-field": text_field,
+            "--kind": kind,
+            "--vocab-size": vocab_size,
+            "--sentinels": sentinels or None,
+            "--keep-accents": keep_accents,
+            "--lowercase": lowercase,
+        }
+        for name, value in of_training.items():
+            if value is not None:
+                raise ConfigError(
+                    f"{name} is an option of training, and a tokenizer that exists is used as it "
+                    "is: give a --path, or leave it out"
+                )
         if differences:
             counted = count_differences(source, normalization, _text(text))
             emit(counted, as_json, render_differences)
@@ -168,7 +188,8 @@ def command(
         return
     if differences:
         raise ConfigError("--differences are of a tokenizer of GPT-1's kind: name it, or a run")
-    if kind not in LETTERED_TOKENIZERS and not (keep_accents is lowercase is None):
+    kind = kind or "bpe"
+    if kind not in LETTERED_TOKENIZERS and (keep_accents is not None or lowercase is not None):
         raise ConfigError(
             f"--keep-accents and --lowercase are of {', '.join(LETTERED_TOKENIZERS)}, and "
             f"--kind is {kind}: leave them out"
@@ -189,31 +210,6 @@ def command(
     say_about_files(path if corpus is None else None, documents)
     trained = _train(config, target, text)
     emit(trained, as_json, _render_trained)
-
-
-def _check_training_options(
-    out: Path | None,
-    documents: DocumentRule | None,
-    text_field: str | None,
-    normalization: Normalization | None,
-    *letters: bool | None,
-) -> None:
-    """Raise ConfigError for options of training where nothing is trained."""
-    if out is not None and normalization is None:
-        raise ConfigError(
-            "--out keeps a tokenizer that is trained: give --path or --corpus; or --normalization, "
-            "to keep one of GPT-1's kind with these text rules"
-        )
-    if any(each is not None for each in letters):
-        raise ConfigError(
-            "--keep-accents and --lowercase say how a vocabulary is trained, and a tokenizer that "
-            "exists has its own rules: give a --path, or leave them out"
-        )
-    for name, value in (("--documents", documents), ("--text-field", text_field)):
-        if value is not None:
-            raise ConfigError(
-                f"{name} says how the text of --path is read: give a --path, or leave it out"
-            )
 
 
 def _new_file(out: Path | None) -> Path:
