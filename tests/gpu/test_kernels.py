@@ -385,6 +385,8 @@ def test_no_update_waits(name, texts):
 
 
 def test_operators_that_wait_are_noticed():
+    with pytest.raises(AssertionError, match="lift_fresh"), NothingWaits():
+        torch.tensor([1, 2])
     with pytest.raises(AssertionError, match="_local_scalar_dense"), NothingWaits():
         torch.ones(1).item()
 

@@ -302,6 +302,9 @@ def test_states_on_a_known_plane_are_found_there():
     moves = torch.cat([3 * axes[:1], 4 * beside])
     assert plane.share_within(moves) == pytest.approx(9 / 25)
     assert math.isnan(plane.share_within(0.0 * moves))
+    # States on a line have no second component, and those on a point none.
+    assert fit_plane(places[:, :1]).shares == pytest.approx((1.0, 0.0))
+    assert all(map(math.isnan, fit_plane(torch.ones(4, 3)).shares))
 
 
 def test_free_labels_stay_and_covered_ones_stand_above_all_in_their_way():

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from sublayer.config.architecture.block import Entry
-from sublayer.config.architecture.feedforward import FFNS
+from sublayer.config.architecture.feedforward import ACTIVATIONS, FFNS, Ffn
 from sublayer.config.architecture.stacks import slot, stacks
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
@@ -123,6 +123,17 @@ def make_network(variant, **fields):
 def test_networks_by_hand(variant, fields, x, expected):
     found = make_network(variant, **fields)(torch.tensor([[[x]]]), CONTEXT).item()
     assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_ninth_network_is_a_row_and_a_function(monkeypatch):
+    """Squared ReLU (So et al. 2021)."""
+    monkeypatch.setitem(FFNS, "square", Ffn("square", is_gated=False))
+    monkeypatch.setitem(ACTIVATIONS, "square", "input")
+    monkeypatch.setitem(activation.FUNCTIONS, "square", lambda x: torch.relu(x).square())
+    assert make_network("square")(torch.tensor([[[3.0]]]), CONTEXT).item() == 9.0
+    config = make_config(n_layers=1).model_copy(update={"ffn": "square"})
+    parameters = build(config, seed=0).parameters()
+    assert count_parameters(config).total == sum(each.numel() for each in parameters)
 
 
 @pytest.mark.parametrize("fields, n", [
