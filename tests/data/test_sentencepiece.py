@@ -89,9 +89,9 @@ def test_rules_are_those_of_settings_or_of_pieces(tmp_path):
     with pytest.raises(DataError, match=settings):
         load_tokenizer(tmp_path)
     of = Normalization.of
-    assert of(["▁the", "▁한국"], is_masked=True) == Normalization()
-    assert of(["▁The"], is_masked=True).do_lower_case is False
-    assert of(["▁é"], is_masked=False) == Normalization(True, True, False)
+    assert of(["▁the", "▁한국"]) == Normalization()
+    assert of(["▁The"]).do_lower_case is False
+    assert of(["▁é"]).keep_accents is True
 
 
 @pytest.mark.parametrize("tokenizer", [TRAINED, MARKED], ids=["ALBERT", "T5"])

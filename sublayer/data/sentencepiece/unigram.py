@@ -364,7 +364,7 @@ class UnigramTokenizer(Tokenizer):
         self.sentinel_ids = tuple(last - number for number in range(sentinels))
 
     def _detected(self) -> Normalization:
-        return AS_MODEL if self.mask_id is None else Normalization.of(self._texts(), is_masked=True)
+        return AS_MODEL if self.mask_id is None else Normalization.of(self._texts())
 
     def _is_control(self, id_: int) -> bool:
         return bool(self._processor.is_control(id_) or self._processor.is_unused(id_))

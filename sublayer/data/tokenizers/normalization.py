@@ -34,18 +34,16 @@ class Normalization:
     model's own rules alone change it."""
 
     @classmethod
-    def of(cls, pieces: Iterable[str], *, is_masked: bool) -> "Normalization":
-        """Detect the rules of a vocabulary by its pieces.
+    def of(cls, pieces: Iterable[str]) -> "Normalization":
+        """Detect the rules of a vocabulary as ALBERT's by its pieces.
 
-        Letters are lowered if none is a capital, accents stripped if none has any; only what has a
-        mask, as ALBERT's, divides before commas.
+        Letters are lowered if none is a capital, accents stripped if none has any.
         """
         text = " ".join(pieces)
         without_accents = _composed(strip_accents(text))
         return cls(
             do_lower_case=text.lower() == text,
             keep_accents=without_accents != _composed(text),
-            divide_digit_commas=is_masked,
         )
 
     @classmethod
