@@ -16,8 +16,7 @@ from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.data.tasks.split_notes import describe_cuts
 from sublayer.data.tasks.task_split import TaskSplit, of_tasks
-from sublayer.data.text.files import list_files_left_out
-from sublayer.data.text.sniffing import describe_files
+from sublayer.data.text.files import describe_files, list_files_left_out
 from sublayer.data.training_text import describe_marks
 
 _UNKNOWN_SHARE = 1e-3

@@ -21,12 +21,18 @@ from sublayer.data.text.content_order import shared_document
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.document_store import digests_of, identity_of, open_pack
 from sublayer.data.text.documents import Reading, read_documents, sniffed_kind
-from sublayer.data.text.files import FileDocument, MemoryDocument, list_files_left_out, read_path
+from sublayer.data.text.files import (
+    FileDocument,
+    MemoryDocument,
+    describe_files,
+    list_files_left_out,
+    read_path,
+)
 from sublayer.data.text.gutenberg import BOM, body_range
 from sublayer.data.text.hub import HubSet, parse_hub
 from sublayer.data.text.sentence_ends import split_sentences
 from sublayer.data.text.sentences import RULES, by_prose, by_spacy, sentence_cut, sentences_of
-from sublayer.data.text.sniffing import describe_encoding, describe_files, describe_records
+from sublayer.data.text.sniffing import describe_encoding, describe_records
 from sublayer.data.text.splitting import SPLITS, divide
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.file_text import FileText

@@ -140,7 +140,7 @@ def other_text(
 
 def say_about_files(path: str | None, documents: DocumentRule | None) -> None:
     """Say of the files of a text which are not UTF-8, and if they are read as what they are not."""
-    from sublayer.data.text.sniffing import describe_files
+    from sublayer.data.text.files import describe_files
 
     if path is not None and not path.startswith(HUB):
         for line in describe_files(path, seeks_records=documents is None, as_options=True):

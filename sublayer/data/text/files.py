@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from sublayer.data.cache import content_key, file_digest
-from sublayer.data.text.sniffing import check_text, is_text
+from sublayer.data.text.sniffing import check_text, describe_encoding, describe_records, is_text
 from sublayer.errors import DataError
 from sublayer.files.file_text import FileText
 from sublayer.files.lines import PACKED, changed, check_no_pointer, unpack
@@ -239,6 +239,31 @@ def list_files_left_out(entry: str, *, has_parquet: bool = False) -> list[Path]:
     if not folder.is_dir():
         return []
     return [path for path, is_read in _files_below(folder, has_parquet) if not is_read]
+
+
+def describe_files(entry: str, *, seeks_records: bool, as_options: bool = False) -> list[str]:
+    """Say of the files of a path, a folder or a glob which are not UTF-8, and if they hold records.
+
+    Parquet is no text. ``as_options`` names settings as options of commands. Raises DataError where
+    one cannot be read.
+    """
+    path = expanded(entry)
+    found = [path]
+    if path.is_dir():
+        found = sorted(each for each in path.rglob("*") if not _is_hidden(each, path))
+    elif not path.is_file():
+        found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True))]
+    files = [each for each in found if each.is_file() and each.suffix.lower() != ".parquet"]
+    texts = [each for each in files if each.suffix.lower() in PACKED or is_text(each)]
+    notes = [describe_encoding(texts)]
+    if seeks_records:
+        found_records = (describe_records(each, as_options=as_options) for each in texts)
+        notes += [next(filter(None, found_records), None)]
+    return [note for note in notes if note]
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _matches(pattern: str, cache: Path, *, has_parquet: bool) -> list[FileDocument]:

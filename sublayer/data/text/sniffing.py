@@ -1,6 +1,5 @@
 """Kinds of files by their bytes: text or binary, its encoding, records that are read as text."""
 
-import glob
 import json
 import re
 import shlex
@@ -15,7 +14,7 @@ from sublayer.data.cache import content_key
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.files.lines import PACKED, conversion, read_blocks, read_start, wide_encoding
-from sublayer.files.paths import as_typed, expanded
+from sublayer.files.paths import as_typed
 from sublayer.tasks.records import WEB_PAGE, read_records, suffix_of
 
 _SNIFFED_BYTES = 8000
@@ -68,31 +67,6 @@ def check_text(path: Path) -> None:
         raise DataError(
             f"{path} is a binary file, not text: its byte {at:,} is zero. Name a file of text"
         )
-
-
-def describe_files(entry: str, *, seeks_records: bool, as_options: bool = False) -> list[str]:
-    """Say of the files of a path, a folder or a glob which are not UTF-8, and if they hold records.
-
-    Parquet is no text. ``as_options`` names settings as options of commands. Raises DataError where
-    one cannot be read.
-    """
-    path = expanded(entry)
-    found = [path]
-    if path.is_dir():
-        found = sorted(each for each in path.rglob("*") if not _is_hidden(each, path))
-    elif not path.is_file():
-        found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True))]
-    files = [each for each in found if each.is_file() and each.suffix.lower() != ".parquet"]
-    texts = [each for each in files if each.suffix.lower() in PACKED or is_text(each)]
-    notes = [describe_encoding(texts)]
-    if seeks_records:
-        found_records = (describe_records(each, as_options=as_options) for each in texts)
-        notes += [next(filter(None, found_records), None)]
-    return [note for note in notes if note]
-
-
-def _is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def describe_encoding(paths: Sequence[Path]) -> str | None:
