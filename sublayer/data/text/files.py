@@ -248,22 +248,18 @@ def describe_files(entry: str, *, seeks_records: bool, as_options: bool = False)
     one cannot be read.
     """
     path = expanded(entry)
-    found = [path]
     if path.is_dir():
-        found = sorted(each for each in path.rglob("*") if not _is_hidden(each, path))
-    elif not path.is_file():
-        found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True))]
-    files = [each for each in found if each.is_file() and each.suffix.lower() != ".parquet"]
-    texts = [each for each in files if each.suffix.lower() in PACKED or is_text(each)]
+        texts = [each for each, is_read in _files_below(path, has_parquet=False) if is_read]
+    else:
+        found = (
+            [path] if path.is_file() else map(Path, sorted(glob.glob(str(path), recursive=True)))
+        )
+        texts = [each for each in found if each.is_file() and _is_text(each, has_parquet=False)]
     notes = [describe_encoding(texts)]
     if seeks_records:
         found_records = (describe_records(each, as_options=as_options) for each in texts)
         notes += [next(filter(None, found_records), None)]
     return [note for note in notes if note]
-
-
-def _is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _matches(pattern: str, cache: Path, *, has_parquet: bool) -> list[FileDocument]:
