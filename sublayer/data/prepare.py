@@ -79,9 +79,9 @@ def prepare(
     """Find, split, encode and store the text that a recipe names, or open what is stored.
 
     ``tokenizer`` replaces the recipe's (continuing from a run); one that is trained sees the
-    training split alone. ``trains``: what its rules change of that is said. ``cache`` is the folder
-    of stored data, by default ``cache_folder()``.
-    ``check`` raises for texts that do not serve, before anything is made of them.
+    training split alone. ``trains``: the words that its rules change are said. ``cache`` is the
+    folder of stored data, by default ``cache_folder()``. ``check`` raises for texts that do not
+    serve, before anything is made of them.
 
     Raises ConfigError where settings contradict each other, DataError where a text is missing,
     damaged, too short or not of the encoding that the tokenizer needs, or the disk is full.

@@ -59,7 +59,7 @@ class TokenStore:
     crc32s: tuple[int, ...] = ()
     """CRC-32 of the ids and of all starts, as they are stored; none of what is in memory alone."""
     marks: Mapping[str, int] = field(default_factory=dict)
-    """How often the text names each special token that it names, be it read as such or not."""
+    """Counts of the names of special tokens in the text, read as such or not."""
 
     @property
     def n_tokens(self) -> int:

@@ -44,7 +44,7 @@ class _Sentence:
     """Tokens beside the end that a hypothesis may have."""
     closed: list[Hypothesis] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
-    """What its one hypothesis has, where anybody asks whether it goes on."""
+    """Ids of its one hypothesis, where ``goes_on`` is given."""
 
 
 class _Special(NamedTuple):

@@ -261,7 +261,7 @@ def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, An
     transformers: Any = import_module("transformers")
     texts = list(_TEXTS)
     if tokenizer.reads_marks is None:
-        # What a vocabulary that was trained here takes for text an encoder's class takes for marks.
+        # Marks that a vocabulary trained here reads as text are tokens to an encoder's class.
         texts = [text for text in texts if not any(name in text for name in tokenizer.marks)]
     else:
         for name in list(tokenizer.marks)[:_MOST_MARKS]:

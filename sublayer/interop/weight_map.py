@@ -16,9 +16,9 @@ from sublayer.model.transformer import Transformer
 from sublayer.model.weights import check_float, computed_dtype, usable
 
 _WRAPPED = "module"
-"""What distributed training puts before the names of a model."""
+"""The prefix that distributed training puts before the names of a model."""
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
-"""What other wrappers put into them, at any place."""
+"""Parts that other wrappers put into them, at any place."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def strip_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor
 def unwrap(
     tensors: Mapping[str, Tensor], prefixes: Collection[str]
 ) -> tuple[dict[str, Tensor], str | None]:
-    """Strip what wrappers of a model put into names; return the tensors, and a note of that.
+    """Strip the prefixes of wrappers off names; return the tensors, and a note on the prefixes.
 
     Of ``torch.compile``, distributed training and FSDP the names are known; any other that begins
     every name is stripped where it is none of ``prefixes``, those of known classes.

@@ -68,7 +68,7 @@ class PairSource:
     count: int | None = None
     """The number of pairs that the split is known to have."""
     notes: list[str] = field(default_factory=list)
-    """What is said of the files, after they were read."""
+    """Notes on the files, complete once they were read."""
     is_filtered: bool = False
     """Whether the filters of training are its own too, since it is a part of the same files."""
 

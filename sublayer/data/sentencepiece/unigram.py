@@ -181,7 +181,7 @@ class UnigramTokenizer(Tokenizer):
         roles = content.get("roles", {})
         is_text = isinstance(roles, dict) and all(isinstance(name, str) for name in roles.values())
         if not isinstance(reads_marks, bool | None) or not is_text:
-            raise DataError("what it says of special tokens is damaged")
+            raise DataError("its reads_marks or roles are damaged")
         return cls(
             unpacked(content),
             Normalization.from_content(content),

@@ -31,7 +31,7 @@ class Figures:
     source_starts: dict[str, int] = field(default_factory=dict)
     """The position of the first token of each source, by its number."""
     marks: dict[str, int] = field(default_factory=dict)
-    """How often the text names each special token that it names, tokens or not."""
+    """Counts of the names of special tokens in the text, read as such or not."""
 
     def count_marks(self, marks: Mapping[str, int]) -> None:
         """Add numbers of marks, by name."""

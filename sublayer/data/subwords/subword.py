@@ -243,7 +243,7 @@ class SubwordTokenizer(Tokenizer):
         return self._begins_word[ids]
 
     def content(self) -> dict[str, Any]:
-        """Return the library's own description, within what it does not say where there is some."""
+        """Return the library's description; where marks are read or roles given, within ours."""
         if not self.reads_marks and not self.roles:
             return self._content
         return {**self._marked_content(), "reads_marks": bool(self.reads_marks)}

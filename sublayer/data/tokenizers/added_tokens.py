@@ -1,4 +1,4 @@
-"""Special and added tokens: what a tokenizer's files say of them, and texts split at their marks.
+"""Special and added tokens, as a tokenizer's files name them, and texts split at their marks.
 
 Sources: transformers 5, ``tokenization_utils_base.py`` (``_from_pretrained``) and the tokenizers
 library's ``added_vocabulary.rs``.
@@ -16,7 +16,7 @@ from sublayer.files.parsing import read_json_object
 
 _ADDED, _SPECIAL = "added_tokens.json", "special_tokens_map.json"
 FILES = (CONFIG_NAME, _ADDED, _SPECIAL)
-"""What says of a tokenizer beside it what is special."""
+"""Files beside a tokenizer that name its special tokens."""
 _DECODER = "added_tokens_decoder"
 _ROLES = {
     "eos_token": "end_id",
@@ -83,7 +83,7 @@ class AddedToken:
 
 @dataclass(frozen=True)
 class TokenFiles:
-    """What the files of a folder say of a tokenizer's special and added tokens."""
+    """Special and added tokens of a tokenizer, as the files of its folder name them."""
 
     tokens: tuple[AddedToken, ...] = ()
     """In the order in which those that the vocabulary lacks get ids."""

@@ -61,7 +61,7 @@ _CLOSED = ("BertTokenizer", "AlbertTokenizer", "T5Tokenizer")
 """Classes whose end closes a text, and stands between no documents."""
 
 _TRAINED = (("BPE", (END,)), ("BPE", (UNKNOWN,)), ("WordPiece", SPECIALS))
-"""The models and special tokens of what is trained here: bpe, gpt1-bpe and wordpiece."""
+"""Models and special tokens of vocabularies that are trained here: bpe, gpt1-bpe, wordpiece."""
 
 _FILES = ("tokenizer.json", "spiece.model", "vocab.txt")
 
@@ -176,10 +176,10 @@ def load_tokenizer(
     ``.model`` that has none. ``normalization`` replaces the text rules of a tokenizer of GPT-1's
     kind; without it those of its own files are the published ones.
 
-    ``special_tokens`` says what marks of special tokens in a text are. With ``file`` what stands
-    beside the file decides that, the tokens that are added to the vocabulary and the text rules, as
-    by transformers' class, where the file is none of ours; marks are tokens then unless
-    ``split_special_tokens`` says otherwise. None: as our own file says it, else text.
+    ``special_tokens`` says how marks of special tokens in a text are read. With ``file``, where the
+    file is none of ours, the files beside it decide that, the added tokens and the text rules, as
+    they do in transformers' class: marks are tokens unless ``split_special_tokens`` is true. None:
+    as our own file says it, else text.
 
     Raises DataError where there is none, it is not what it should be, or a folder has several of
     which none is known by its name; ConfigError where ``sentinels`` is not 0 and it has others, and
@@ -284,7 +284,7 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
 
 
 def _roles(files: TokenFiles) -> dict[str, str]:
-    """Return the roles that files give to tokens; of what has a mask, an end closes a text."""
+    """Return the roles that files give to tokens, without an end that closes a text, as BERT's."""
     roles = dict(files.roles)
     if "mask_id" in roles or files.class_name in _CLOSED:
         roles.pop("end_id", None)

@@ -65,9 +65,9 @@ class _Read:
     config: ClassConfig
     tensors: Mapping[str, Tensor]
     unwrapped: str | None
-    """What was stripped off their names in the folder; None: nothing."""
+    """A note on the prefixes that were stripped off their names; None: there were none."""
     pad_id: Any = None
-    """What the config says of padding, whether its class computes with it or not."""
+    """The config's ``pad_token_id``, whether its class computes with it or not."""
 
 
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
