@@ -192,8 +192,9 @@ class SupervisedObjective(ObjectiveTable):
             if context > self.target_length + 1:
                 return
             raise ConfigError(
-                f"objective.target_length = {self.target_length} leaves no room for an input "
-                f"in data.context = {context}: make it smaller"
+                f"objective.target_length = {self.target_length} leaves no room for an input in "
+                f"data.context = {context}: give objective.target_length={context // 2} or less, "
+                "or a model of a longer context"
             )
 
     def check_head(self, task: Task) -> None:

@@ -40,7 +40,8 @@ def find_marks(tokenizer: Tokenizer, format_: Format) -> Marks:
         if end is None:
             raise ConfigError(
                 f"the tokenizer, of kind {tokenizer.kind}, has no end of a text, which "
-                "objective.format = text needs: start from a model that has one"
+                "objective.format = text needs: start from a model that has one, such as one "
+                "that was pre-trained with data.tokenizer = bpe or unigram"
             )
         pad = end if tokenizer.pad_id is None else tokenizer.pad_id
         return Marks(None, end, end, pad)
