@@ -1,24 +1,9 @@
 """Whether a batch is enough for the processes that share it."""
 
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import batch_sequences, resolve_train
+from sublayer.config.resolve_train import resolve_train
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-
-
-def check_micro_batch(recipe: Recipe) -> None:
-    """Raise ConfigError where a pass is to read more than a step has."""
-    micro, sequences = recipe.train.micro_batch_sequences, batch_sequences(recipe)
-    if micro is None or micro <= sequences:
-        return
-    name = "train.batch_sequences"
-    given = f"{name} = {sequences}"
-    if recipe.train.batch_tokens is not None:
-        given = f"train.batch_tokens = {recipe.train.batch_tokens}, {count(sequences, 'window')}"
-    raise ConfigError(
-        f"train.micro_batch_sequences = {micro} is more than a step has ({given}): give "
-        f"train.micro_batch_sequences={sequences} or less, or a larger batch"
-    )
 
 
 def check_shares(recipe: Recipe, n_processes: int, *, is_gpu: bool) -> None:

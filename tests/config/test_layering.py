@@ -80,6 +80,7 @@ NAMED_FFNS = 'model.block=["ffn:relu*0.5", "attention", "ffn:swiglu*0.5"]'
     ("optimizer.decay_vectors=true", ["optimizer.weight_decay=0"]),
     ("data.text_field=body", ["data.documents=blank-line", "data.path=a.txt"]),
     ("data.split=80/10/10", ["data.valid_path=v", "data.test_path=t"]),
+    ("train.micro_batch_sequences=5", ["train.batch_sequences=4"]),
 ])  # fmt: skip
 def test_a_field_without_effect_is_refused_by_name(idle, others):
     load_recipe("gpt", others)
@@ -444,11 +445,14 @@ def write_run(folder, recipe, *derived):
 def test_a_run_as_a_base_gives_its_recipe_again_and_what_it_set_counts(tmp_path):
     given = ["model.share=all", "model.share_groups=2", "model.block=macaron"]
     given += ["train.batch_tokens=4096", "train.tokens=1e6", "optimizer.warmup_steps=3"]
+    given += ["train.micro_batch_sequences=4"]
     recipe = load_recipe("gpt", given).recipe
     folder = write_run(tmp_path / "a", recipe)
     assert load_recipe(folder).recipe == recipe
     (note,) = load_recipe(folder, ["model.share=none"]).notes
     assert note.startswith(f"model.share_groups = 2 of run {folder} has no effect")
+    (note,) = load_recipe(folder, ["train.batch_sequences=1"]).notes
+    assert note.startswith(f"train.micro_batch_sequences = 4 of run {folder} has no effect")
     loaded = load_recipe(folder, ["model.norm=none", "init.run=x"])
     assert loaded.origins["model.rotary_base"] == "default"
     assert loaded.origins["train.tokens"] == f"run {folder}"

@@ -184,8 +184,6 @@ def check(n_processes, *settings, is_gpu=False):
     (5, ["train.batch_tokens=256"], "256, 4 windows, is less than", "train.batch_tokens=320"),
     (3, ["train.micro_batch_sequences=6", "train.batch_sequences=12", "train.exact=true"],
      "into 2 micro-batches, less than the 3 processes", "train.micro_batch_sequences=4"),
-    (1, ["train.micro_batch_sequences=5", "train.batch_tokens=256"], "5 is more than a step has",
-     "train.micro_batch_sequences=4"),
 ])  # fmt: skip
 def test_too_little_is_refused_with_what_would_be_enough(n_processes, settings, words, remedy):
     with pytest.raises(ConfigError, match=f"{words}.* give {remedy}"):

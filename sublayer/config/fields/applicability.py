@@ -10,7 +10,9 @@ from sublayer.config.fields.model_uses import KIND_USES, MODEL_USES
 from sublayer.config.fields.use import Use, has_value, sibling_use, value_of
 from sublayer.config.layering.settings import Setting, where
 from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import batch_sequences
 from sublayer.config.selection import LAST
+from sublayer.config.train import BATCHES
 from sublayer.errors import ConfigError
 
 
@@ -132,6 +134,11 @@ _BEST_BY = Use(
     lambda recipe: recipe.train.best_by in (LAST, *recipe.objective.evaluations(recipe.data)),
     ("objective.kind", "data.tasks"),
 )
+_MICRO_BATCH = Use(
+    "a step has as many sequences",
+    lambda recipe: (recipe.train.micro_batch_sequences or 0) <= batch_sequences(recipe),
+    (*(f"train.{name}" for name in BATCHES), "data.context"),
+)
 _ONE_STACK = sibling_use("model.kind", ("decoder", "encoder", "lstm"))
 _EPOCHS = sibling_use("data.windows", ("shuffled",))
 
@@ -146,6 +153,7 @@ USES: dict[str, tuple[Use, ...]] = {
     "optimizer.warmup": (_WARMUP,),
     "train.best_by": (_BEST_BY,),
     "train.evaluate_stride": (_WINDOWS,),
+    "train.micro_batch_sequences": (_MICRO_BATCH,),
     "train.probes": (_PREDICTS,),
     "init.layers": (_INIT_RUN,),
     "init.freeze": (_INIT_RUN,),

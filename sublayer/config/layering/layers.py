@@ -6,7 +6,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.batch_shares import check_micro_batch
 from sublayer.config.fields.catalog import HEADINGS, TABLES, keys
 from sublayer.config.freezing import check_frozen
 from sublayer.config.held_out import check_chosen
@@ -100,7 +99,6 @@ def _check_contradictions(recipe: Recipe) -> None:
     check_frozen(recipe.model, recipe.init.frozen, recipe.init.layers)
     check_chosen(recipe)
     check_shard(recipe)
-    check_micro_batch(recipe)
     if recipe.train.steps is not None:
         resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
         recipe.train.check_keep_steps(recipe.train.steps)
