@@ -7,6 +7,7 @@ from sublayer.config.epochs import TaskEpoch, default_epochs
 from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedTrain
+from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS
 from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.counts import count
 from sublayer.errors import ConfigError
@@ -223,7 +224,10 @@ MEASURED = ("train.steps", "train.precision")
 
 
 def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
-    """Return each ``table.field`` that ``resolved`` derived: unset or ``auto`` in ``given``."""
+    """Return each ``table.field`` that is derived: unset or ``auto`` in ``given``.
+
+    Beside those of ``resolved`` it is ``data.keep_accents`` of a vocabulary that is trained.
+    """
     before = given.model_dump()
     after = resolved.model_dump()
     derived = []
@@ -233,4 +237,7 @@ def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
         for name, value in values.items():
             if value != before[table].get(name):
                 derived.append(f"{table}.{name}")
+    data = given.data
+    if data.keep_accents is None and data.tokenizer in LETTERED_TOKENIZERS:
+        derived.append("data.keep_accents")
     return derived

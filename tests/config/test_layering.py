@@ -33,6 +33,7 @@ from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.config.presets import load_preset, preset_names
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve_train import derived_fields
 from sublayer.errors import ConfigError
 from sublayer.model.model_folder import load_weights
 from sublayer.study.definition import load_study
@@ -456,6 +457,17 @@ def test_a_run_as_a_base_gives_its_recipe_again_and_what_it_set_counts(tmp_path)
     loaded = load_recipe(folder, ["model.norm=none", "init.run=x"])
     assert loaded.origins["model.rotary_base"] == "default"
     assert loaded.origins["train.tokens"] == f"run {folder}"
+
+
+@pytest.mark.parametrize("lowers", [False, True])
+def test_a_run_as_a_base_or_a_start_lowers_capitals_as_it_was_told(tmp_path, lowers):
+    recipe = load_recipe("gpt", {"data.tokenizer": "wordpiece", "data.lowercase": lowers}).recipe
+    folder = write_run(tmp_path / "a", recipe, *derived_fields(recipe, recipe))
+    assert load_recipe(folder).recipe == recipe
+    assert load_recipe("gpt", {"init.run": str(folder)}).recipe.data.lowercase is False
+    # Before there was data.keep_accents every run wrote lowercase = false.
+    before = load_recipe(write_run(tmp_path / "b", recipe)).recipe.data.lowercase
+    assert before is (lowers or None)
 
 
 def test_values_that_a_run_derived_are_derived_anew_where_the_run_is_a_base(tmp_path):

@@ -19,6 +19,7 @@ SHIPPED = Path(__file__).parents[2] / "recipes"
 RUN_RECIPE = "recipe.toml"
 FILE_ONLY = ("extends", "derived", "lengthened", "group", "place")
 """What a recipe's file may say beyond the recipe itself."""
+_RULES = "data.keep_accents"
 
 
 @dataclass(frozen=True)
@@ -153,9 +154,12 @@ def _extended(table: Mapping[str, Any], source: Source) -> Source | None:
 
 def _without_derived(values: Mapping[str, Any], derived: Sequence[str]) -> dict[str, Any]:
     kept = {}
+    # Before there was data.keep_accents every run wrote lowercase = false, told or not.
+    has_rules = _RULES in derived or _RULES in values
     for key, written in values.items():
         value = tuple(written) if isinstance(written, list) else written
-        if key not in derived and not _is_default(key, value, values):
+        is_told = key == "data.lowercase" and has_rules
+        if key not in derived and (is_told or not _is_default(key, value, values)):
             kept[key] = value
     return kept
 

@@ -103,10 +103,15 @@ def _kept_fields(start: Start, told: Set[str]) -> list[str]:
     keys = [f"model.{name}" for name in ModelConfig.model_fields]
     if start.data is None:
         return keys
-    names = list(SEEN_AS)
+    names = _seen_as(start.data)
     if not any(f"data.{name}" in told for name in SOURCES):
         names += [*SOURCES, *_READ_AS]
     return keys + [f"data.{name}" for name in names]
+
+
+def _seen_as(data: DataConfig) -> list[str]:
+    # Capitals of a text that is no pairs are lowered by the tokenizer, which is the start's.
+    return [name for name in SEEN_AS if name != "lowercase" or data.is_parallel]
 
 
 def _told_of_tasks(below: Sequence[Layer]) -> set[str]:
@@ -166,7 +171,7 @@ def describe_start(started: Started, recipe: Recipe) -> list[str]:
     changed = [*_changes("model", start.model, recipe.model)]
     keeps_text = False
     if start.data is not None:
-        names = (*SOURCES, *_READ_AS, *SEEN_AS)
+        names = (*SOURCES, *_READ_AS, *_seen_as(start.data))
         text_changes = _changes("data", start.data, recipe.data, names)
         keeps_text = not any(
             getattr(start.data, name) != getattr(recipe.data, name) for name in SOURCES
@@ -212,8 +217,7 @@ def _changes(table: str, before: Any, now: Any, names: Sequence[str] | None = No
         if name in ("vocab_size", "max_len"):
             continue
         old, new = getattr(before, name), getattr(now, name)
-        # Of other vocabularies than ALBERT's and BERT's capitals are lowered nowhere, said or not.
-        if old != new and not (name == "lowercase" and not old and not new):
+        if old != new:
             changes.append(f"{setting_in_words(f'{table}.{name}', new)} (there {show_path(old)})")
     return changes
 
