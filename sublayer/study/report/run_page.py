@@ -11,7 +11,7 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.plot import look, page_svg, palette
 from sublayer.runs.folder import MODEL, RunFolder
 from sublayer.study.findings.samples import SEED, TEMPERATURE, decoded
-from sublayer.study.report.number_format import format_duration, format_quantity
+from sublayer.study.report.number_format import DASH, format_duration, format_quantity
 from sublayer.study.report.probe_figures import draw_probes, probed_run
 from sublayer.training.metrics import METRICS, read_metrics
 
@@ -142,24 +142,25 @@ def _costs(record: Mapping[str, Any]) -> dict[str, str]:
         for key, value in valid.items()
         if key not in _NO_METRIC
     }
+    parameters = record.get("parameters")
     return {
         **scores,
         "best evaluation": f"step {valid['step']:,} of {record['step']:,}",
-        "parameters": f"{(record.get('parameters') or {'total': 0})['total']:,}",
+        "parameters": f"{parameters['total']:,}" if parameters else DASH,
         "FLOPs per token": format_quantity(record.get("flops_per_token")),
         "tokens": format_quantity(record["tokens"]),
         "tokens/s": format_quantity(record["tokens_per_s"]),
         "memory": format_quantity(record.get("peak_memory_bytes"), "B"),
         "time": format_duration(record["seconds"]),
         "precision": str(record["precision"]),
-        "threads": str(record.get("threads")),
+        "threads": format_quantity(record.get("threads")),
     }
 
 
 def _text(record: Mapping[str, Any]) -> dict[str, str]:
     data = record["data"]
-    size = data.get("vocab_size", 0)
-    rows = {"tokenizer": f"{data.get('tokenizer', 'unknown')}, {size:,} tokens"}
+    size = f", {data['vocab_size']:,} tokens" if "vocab_size" in data else ""
+    rows = {"tokenizer": f"{data.get('tokenizer', DASH)}{size}"}
     for split in ("train", "valid", "test"):
         if split not in record["data"]:
             continue
