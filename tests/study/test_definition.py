@@ -30,7 +30,7 @@ from sublayer.study.report.choices import edges
 from sublayer.study.report.number_format import format_interval, format_signed
 from sublayer.study.scoring import Scoring
 from sublayer.study.tuning import Trial, choose_trial
-from sublayer.tasks.metrics.points import points, signed_points
+from sublayer.tasks.metrics.points import interval_ends, points, signed_points
 from sublayer.tasks.registry import TASKS
 from tests.breadth import rows
 from tests.published_files import write_published
@@ -176,6 +176,7 @@ def test_names_are_kept_short_and_of_trials_the_lowest_loss_is_chosen():
     formatted = (points(-1e-5), signed_points(-0.0), format_signed(-0.001, 2))
     assert formatted == ("0.0", "+0.0", "+0.00")
     assert format_interval(-2.1, -0.02, 1) == "−2.1 to −0.0"  # it leaves 0 out
+    assert interval_ends((-2.1, -0.02), 1) == ("-2.1", "-0.0")
 
 
 @pytest.mark.parametrize("old, new, message", [

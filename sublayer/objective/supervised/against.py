@@ -14,7 +14,7 @@ from sublayer.objective.supervised.same_rows import check_same_rows
 from sublayer.objective.supervised.scores import part_name
 from sublayer.objective.supervised.scoring import Answered, answer_asked
 from sublayer.tasks.metrics.paired import paired
-from sublayer.tasks.metrics.points import points, signed_points
+from sublayer.tasks.metrics.points import interval_ends, points, signed_points
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.spec import TaskSpec
 
@@ -87,7 +87,7 @@ def render_comparison(result: Mapping[str, Any]) -> list[str]:
     """Format what ``compare_with`` returned, a line for each task and one that says what it is."""
     lines = [f"against {result['run']}, on the same examples:"]
     for each in result["tasks"]:
-        low, high = map(signed_points, each["interval"])
+        low, high = interval_ends([100 * end for end in each["interval"]], 1)
         verdict = "more than chance" if each["is_decided"] else "cannot tell"
         line = (
             f"{each['title']}: {points(each['value'])} and {points(each['other'])}, difference "

@@ -34,6 +34,7 @@ from sublayer.objective.translation.scores import translate_pairs
 from sublayer.system.allocator import keep_freed_memory
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
+from sublayer.tasks.metrics.points import interval_ends
 
 BEAM_OPTIONS = {
     "beam": "beam",
@@ -302,8 +303,8 @@ def _render_compared(against: Mapping[str, Any], labels: Mapping[str, str]) -> l
             labels[name],
             f"{each['value']:.2f}",
             f"{each['other']:.2f}",
-            f"{each['difference']:+.2f}",
-            "{:+.2f} to {:+.2f}".format(*each["interval"]),
+            f"{each['difference']:+z.2f}",
+            " to ".join(interval_ends(each["interval"], 2)),
             f"{each['p_randomisation']:.4f}",
         )
         for name, each in against["measures"].items()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from sublayer.objective.metric import Metric
 from sublayer.study.judgement.difference import Difference
 from sublayer.study.results import Results
+from sublayer.tasks.metrics.points import interval_ends
 
 MINUS = "\N{MINUS SIGN}"
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -30,11 +31,7 @@ def format_interval(low: float | None, high: float | None, decimals: int) -> str
     """Write an interval of differences; a dash where either end is None."""
     if low is None or high is None:
         return DASH
-    begin = format_signed(low, decimals)
-    end = format_signed(high, decimals)
-    if begin.startswith(MINUS) and high < 0:  # it leaves 0 out, if by less than is shown
-        end = MINUS + end[1:]
-    return f"{begin} to {end}"
+    return " to ".join(interval_ends((low, high), decimals)).replace("-", MINUS)
 
 
 def format_p(p: float | None) -> str:
