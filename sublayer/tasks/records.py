@@ -204,8 +204,9 @@ def _holds_columns(value: Any) -> bool:
         return False
     if value.keys() >= {"columns", "data"}:
         return True
-    keys = [tuple(each) if isinstance(each, dict) else None for each in value.values()]
-    return None not in keys and len(set(keys)) == 1 and len(keys[0] or ()) > 1
+    keys = {tuple(each) if isinstance(each, dict) else () for each in value.values()}
+    numbers = next(iter(keys))
+    return len(keys) == 1 and bool(numbers) and all(map(str.isdecimal, numbers))
 
 
 def _columns_of_json(path: Path) -> DataError:

@@ -234,6 +234,7 @@ OTHER_SHAPES = {
     "several.jsonl": ("\n".join(json.dumps(row, indent=1) for row in ROWS), "jq -c"),
     "columns.json": (json.dumps({name: {n: row[name] for n, row in enumerate(ROWS)}
                                  for name in ROWS[0]}), "orient='records'"),
+    "pair.jsonl": ('{"translation": {"en": "a", "de": "b"}}', "no column 'text'"),
     "page.csv": ("<!DOCTYPE html>\n<html>", "web page"),
     "returns.csv": (TABLE.replace("\n", "\r"), "`"), "my latin.csv": (TABLE.encode("latin-1"), "`"),
     "wide.csv": (TABLE.encode("utf-16"), "`"), "wide-le.csv": (TABLE.encode("utf-16-le"), "`"),
