@@ -1,16 +1,12 @@
 """``sublayer fill``: the likeliest fillings of a text's masks."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sublayer.commands.shared.base import DeviceOption, JsonObject, JsonOption, RunArgument, emit
 from sublayer.system.stages import stage
 from sublayer.tables import table
-
-if TYPE_CHECKING:
-    import torch
 
 EXAMPLE = 'sublayer fill runs/albert-small --text "The [MASK] sat on the mat."'
 
@@ -41,24 +37,18 @@ def command(
     with any number of tokens; the likeliest that a beam of N finds are listed.
     """
     with stage("starting PyTorch"):
+        from sublayer.decode.gaps.masks import fill_masks
+        from sublayer.loading import load
         from sublayer.system.machine import choose_device
 
-    emit(fill_text(run, text, n, choose_device(device)), as_json, render)
-
-
-def fill_text(run: Path, text: str, n: int, device: "torch.device") -> dict[str, Any]:
-    """Return the fillings of each mask of a text. Raises ConfigError as ``fill_masks`` does."""
-    from sublayer.decode.gaps.masks import fill_masks
-    from sublayer.loading import load
-
-    model = load(run, device=device)
+    model = load(run, device=choose_device(device))
     with stage("filling"):
         masks = fill_masks(model, text, n)
-    return {"text": text, "masks": [[each.to_json() for each in mask] for mask in masks]}
+    listed = [[each.to_json() for each in mask] for mask in masks]
+    emit({"text": text, "masks": listed}, as_json, _render)
 
 
-def render(result: JsonObject) -> str:
-    """Format the fillings for the terminal: a table of each mask, one above another."""
+def _render(result: JsonObject) -> str:
     shown = []
     for number, mask in enumerate(result["masks"], start=1):
         rows = [(each["text"], f"{each['probability']:.4f}", each["completed"]) for each in mask]
