@@ -53,7 +53,7 @@ def as_option(value: Any) -> Any:
 
 
 def as_text(target: Any, what: str = "a path") -> str:
-    """Return a path or a name as text; raise ConfigError for what is neither."""
+    """Return a path or a name as text; raise ConfigError for anything else."""
     if isinstance(target, str | PathLike):
         return str(fspath(target))
     raise ConfigError(f"{type(target).__name__} is given for {what}: name a file or a folder")
@@ -98,10 +98,9 @@ def as_paths(targets: PathOrText | Sequence[PathOrText]) -> list[Path]:
 
 def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:
     """Return settings as the ``field=value`` texts of a command line."""
+    override_layer(overrides or (), "")  # raises ConfigError for anything but settings
     if not isinstance(overrides, Mapping):
-        override_layer(overrides or (), "")
         return list(overrides or ())
-    override_layer(overrides, "")  # which refuses what is none
     return [
         Unset(f"{key}=unset") if plain(value) is None else f"{key}={as_setting(value)}"
         for key, value in overrides.items()

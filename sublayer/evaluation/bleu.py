@@ -66,7 +66,7 @@ class Lines:
     texts: Sequence[str]
     words: Sequence[str]
     rule: str
-    """What divided the words: ``moses``; ``spaces``, nothing but those of the text; or a name of
+    """Rule that divided the words: ``moses``; ``spaces``, those of the text alone; or a name of
     sacreBLEU's tokenizers."""
     tokens: BleuTokenizer = "13a"
     """sacreBLEU's tokenizer of the texts."""
@@ -184,7 +184,7 @@ def _tokens(tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None) -> Bleu
 def _divider(
     tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None
 ) -> Callable[[str], str] | None:
-    """Return what divides a text into words where spaces do not; None where they do."""
+    """Return the tokenizer of texts without spaces between words; None for all others."""
     name = _tokens(tokenizer, tokens)
     if name in _BETWEEN_SPACES:
         return None
@@ -197,7 +197,7 @@ def _word_rule(tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None) -> s
 
 
 def word_rule_of(moses: str, tokens: BleuTokenizer) -> str:
-    """Return what divides the words of ``bleu``: Moses' rules, spaces, or sacreBLEU's tokenizer."""
+    """Return the rule that divides words of ``bleu``: Moses', spaces, or sacreBLEU's tokenizer."""
     if tokens not in _BETWEEN_SPACES:
         return tokens
     return "spaces" if moses == "none" else "moses"

@@ -44,7 +44,7 @@ class Vectors:
     n_tokens: int
     """Tokens of the texts, special ones aside, uncut."""
     n_unknown: int
-    """How many of them stand for what the vocabulary does not know."""
+    """Those that stand for words or characters unknown to the vocabulary."""
 
 
 def embed_texts(

@@ -37,7 +37,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 _BEGINNING = 64
 _SEPARATOR = re.compile(r"sep=([^\w\s])", re.IGNORECASE)
 WEB_PAGE = (b"<!doctype html", b"<html")
-"""How web pages begin, in small letters."""
+"""Beginnings of web pages, in small letters."""
 _LONGEST_NAME, _MOST_SPACES = 40, 3
 """Characters and spaces that the name of a column has at most, or else looks like a value."""
 

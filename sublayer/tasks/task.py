@@ -23,8 +23,7 @@ class Task:
     """The names of its texts, in the order in which they are read: of a pair the first text, and
     then the second; of a question about a passage the passage first."""
     metrics: tuple[str, ...]
-    """Names of ``METRICS``; the task's score is the mean of those that are part of
-    one."""
+    """Names of ``METRICS``; the task's score is the mean of those that count for it."""
     labels: tuple[str, ...] = ()
     """Of ``classes``: the words of the labels, by index."""
     is_symmetric: bool = False

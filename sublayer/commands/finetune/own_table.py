@@ -16,7 +16,7 @@ from sublayer.tasks.registry import TASKS
 
 _TEXTS = {"text", "sentence", "review", "content", "body", "message"}
 _LABELS = {"label", "labels", "class", "category", "sentiment", "stars", "target", "rating"}
-"""What columns are often called, for an example in a message."""
+"""Common names of columns, for an example in a message."""
 
 
 @dataclass(frozen=True)

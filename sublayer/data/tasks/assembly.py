@@ -121,10 +121,10 @@ class Assembler:
 
     @cached_property
     def filling(self) -> Ints:
-        """What each example takes of a row of the context, in tokens, and its sequences: [E, 2].
+        """Room of each example in a row of the context, in tokens, and its sequences: [E, 2].
 
-        That is what it takes of the side that it fills more: of ``written_width`` tokens a written
-        one, and the share of it a read one.
+        Counted on the side that it fills more; tokens of a target are scaled from
+        ``written_width`` to the context.
         """
         starts = self._encoded.example_starts
         read = self.tokens(np.arange(len(self._encoded)))

@@ -61,7 +61,7 @@ class ExampleBatches:
         self._sizes = np.array([len(part.encoded) for part in split.parts])
         self._shares = self._times * self._sizes
         self._starts = [0]
-        """Where steps of rows begin among the examples of all epochs, as far as was asked."""
+        """First example of each step of rows, counted over all epochs, as far as was asked."""
         self._is_drawn = False
         """Whether an epoch has not each example once."""
         if len(split.parts) > 1:

@@ -53,7 +53,7 @@ def predict_rows_by(answerer: Answerer, rows: Any) -> list[NamedPrediction]:
 
 
 class CutRows:
-    """Rows that were cut to what a model reads, counted with the first place."""
+    """Count of rows that were cut to the model's context, with the place of the first."""
 
     def __init__(self, answerer: Answerer) -> None:
         self._context = answerer.spec.context

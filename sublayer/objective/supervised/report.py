@@ -140,7 +140,7 @@ def render_baselines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _strongest(baselines: Mapping[str, float]) -> tuple[str, float | None]:
-    """Return the baseline that a score is judged by, with its own: words, or of texts copying."""
+    """Return the baseline that a score is compared with, and its score: words, or copying."""
     if "copy" in baselines:
         return "copy, which returns the text unchanged", baselines["copy"]
     return "words, which knows nothing but words", baselines.get("words")

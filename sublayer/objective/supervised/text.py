@@ -46,8 +46,7 @@ class Writing:
     block: int = 0
     """Number of the block of rows, of which each draws other numbers."""
     is_scored: bool = False
-    """Whether answers are scored alone, and not shown: then none is written further once it can be
-    none of those that count, wrong by then."""
+    """Whether answers are scored only, not shown: writing ends once one is certainly wrong."""
 
     def __post_init__(self) -> None:
         if self.sampling is not None and self.beam > 1:
@@ -114,7 +113,7 @@ def written_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
 
 
 def target_vectors(model: Transformer, batch: PackedBatch) -> Float[Tensor, "P E"]:
-    """Compute what each token of a batch's targets is predicted from, given those before it."""
+    """Compute the vector that predicts each token of the targets, given those before it."""
     assert batch.predicted is not None, "answers are written"
     states = written_hidden(model, batch).final.flatten(0, 1).index_select(0, batch.predicted)
     return model.to_embedding(states)
@@ -141,7 +140,7 @@ def nats_of_sequences(
 def greedy_beginnings(
     model: Transformer, batch: PackedBatch, vectors: Float[Tensor, "P E"], rule: RowRule
 ) -> list[Ints]:
-    """Return what greedy writing begins with, up to the first token that is not the target's.
+    """Return the beginnings of greedy answers, up to the first token that is not the target's.
 
     Up to there it has read what the target's vectors have. In the batch's order, ends included.
     """

@@ -67,8 +67,8 @@ class TargetLoss:
     n_tokens: int = 0
     """Of the targets, ends included."""
     begun: Mapping[int, Ints] = field(default_factory=dict)
-    """By the number of each example what greedy writing begins with, up to the first token that is
-    not the target's, ends included; empty where it was not looked for."""
+    """Beginning of each greedy answer, by the example's number, up to the first token that is not
+    the target's, ends included; empty where none was computed."""
 
 
 @torch.inference_mode()

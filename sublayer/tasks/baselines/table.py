@@ -21,7 +21,7 @@ class Baseline:
 
     Raises DataError where it has to learn and no training row has a label."""
     kinds: tuple[Kind, ...]
-    """What it can answer."""
+    """Kinds of tasks that it answers."""
 
 
 def copy(task: Task, train: Sequence[Example], scored: Sequence[Example]) -> list[Prediction]:

@@ -38,7 +38,7 @@ class Table:
     answer_start: str = ""
     """That of the place where the answer begins, in characters."""
     target: str = ""
-    """That of a text to be written, or of a list of them, all of which are right."""
+    """Column of the text to be written, or of a list of texts, all of which are right."""
     is_number: bool = False
     """Whether the label is a number to be predicted, and no class."""
     group: str = ""
