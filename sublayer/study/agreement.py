@@ -9,23 +9,14 @@ from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.errors import ConfigError
 from sublayer.study.recorded import Recorded
 
-_OF_TOKENIZER = (
-    "tokenizer",
-    "vocab_size",
-    "merges",
-    "normalization",
-    "sentinels",
-    "special_tokens",
-)
-_OF_BATCHES = (
-    "watch",
-    "batch_multiple",
-    "batch_order",
-    "batch_parts",
-    "context",
-    "windows",
-    "boundaries",
-)
+_OF_TOKENIZER = {
+    *("tokenizer", "vocab_size", "merges", "normalization"),
+    *("keep_accents", "special_tokens", "sentinels"),
+}
+_OF_BATCHES = {
+    *("watch", "batch_multiple", "batch_order", "batch_parts"),
+    *("context", "windows", "boundaries"),
+}
 """What changes neither a text nor its tokens."""
 _NAMES = {
     "train": "training texts",

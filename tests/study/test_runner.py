@@ -25,6 +25,7 @@ from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data
+from sublayer.study.agreement import check_agree
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer
@@ -300,6 +301,18 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
         with pytest.raises(ConfigError, match=message):
             compare([runs[0], other], **options)
     assert files(Path("mine")).keys() == {"thesis.txt"} and not Path("runs").exists()
+
+
+@pytest.mark.parametrize("settings, name, message", [
+    ({"data.split": "80/10/10"}, "train", "training texts differ, no data.split and data.split = "),
+    ({"data.keep_accents": False}, "test", "test texts differ, though their settings"),
+    ({"data.keep_accents": False}, "tokenizer", "tokenizers differ, no data.keep_accents and data"),
+])  # fmt: skip
+def test_settings_that_keep_two_runs_apart_are_named(settings, name, message):
+    recipes = [load_recipe("albert-small", {**BOOK, **more}).recipe for more in ({}, settings)]
+    runs = [Mock(path=n, recipe=each, checksums={name: n}) for n, each in enumerate(recipes)]
+    with pytest.raises(ConfigError, match=f"^0 and 1 do not compare: their {message}"):
+        check_agree(runs)
 
 
 def request_of(**settings) -> Request:
