@@ -12,6 +12,7 @@ from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
+from sublayer.data.tasks.split_notes import describe_cuts
 from sublayer.data.tasks.task_split import TaskSplit, of_tasks
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
@@ -52,6 +53,8 @@ class SeedResult:
     reports: Sequence[PartReport]
     task_bests: Sequence[PartReport]
     """Of a mixture: each task by the checkpoint that was best for it."""
+    notes: Sequence[str]
+    """Lines on rows and targets that were cut as it was scored."""
 
     @property
     def score(self) -> float:
@@ -95,7 +98,7 @@ def finetune_seed(
     test = of_tasks(data.test or data.train)
     loss = answer_loss(of_tasks(data.train), recipe.objective, last_loss(folder))
     with stage("scoring the development set"):
-        predictions = _answers(recipe, folder, test, device)
+        predictions, notes = _answers(recipe, folder, test, device)
     reports = report_split(test, baselines, predictions, loss)
     bests = []
     by_step: dict[int, list[str]] = {}
@@ -111,7 +114,7 @@ def finetune_seed(
         else:
             with stage(f"scoring the best checkpoint of {', '.join(tasks)}"):
                 path = checkpoint_path(folder / "checkpoints", step)
-                answered = _answers(recipe, path, own, device)
+                answered, _ = _answers(recipe, path, own, device)
         bests += report_split(own, baselines, answered)
     order = [part.task.name for part in test.parts]
     bests.sort(key=lambda each: order.index(each.task.name))
@@ -123,15 +126,21 @@ def finetune_seed(
     if is_first_launched():
         write_items(folder, task_items(test, reports), {})
         write_file(folder / SCORES, json.dumps(scores, indent=1).encode() + b"\n")
-    return SeedResult(loaded.recipe.train.seed, folder, record, reports, bests)
+    return SeedResult(loaded.recipe.train.seed, folder, record, reports, bests, notes)
 
 
-def _answers(recipe: Recipe, path: Path, split: TaskSplit, device: str | None) -> list[Prediction]:
-    """Answer examples with a run or one of its checkpoints, by the processes that trained it."""
+def _answers(
+    recipe: Recipe, path: Path, split: TaskSplit, device: str | None
+) -> tuple[list[Prediction], list[str]]:
+    """Answer examples with a run or one of its checkpoints, by the processes that trained it.
+
+    Beside the answers stand lines on what of the examples is cut.
+    """
     world = join_world(choose_device(device))
     model = load(path, device=world.device)
     rule = rule_of_model(model, recipe, split)
-    return answer_split(model, split, rule, model.task, world)[0]
+    answers, _ = answer_split(model, split, rule, model.task, world)
+    return answers, describe_cuts(split, rule)
 
 
 def finetune_seeds(

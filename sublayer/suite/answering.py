@@ -16,7 +16,7 @@ from sublayer.loading import find_model
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.evaluation import evaluate_tasks
 from sublayer.objective.supervised.known_task import answer_known
-from sublayer.runs.finetuning import finetune_seeds
+from sublayer.runs.finetuning import SeedResult, finetune_seeds
 from sublayer.runs.folder import RunFolder
 from sublayer.study.scorecard import Cell
 from sublayer.study.study_file import flatten
@@ -87,7 +87,9 @@ class TaskMeasure(Measure):
     def score(self, candidate: Candidate, device: torch.device) -> Found:
         """Score the answers of a model, fine-tuned first where it does not answer the task yet."""
         if self.trains(candidate):
-            return self._of_reports(candidate, self._trained(candidate, device))
+            results = self._trained(candidate, device)
+            by_seed = [[report.to_json() for report in each.reports] for each in results]
+            return self._of_reports(candidate, by_seed, [n for each in results for n in each.notes])
         model = candidate.load(device)
         options: dict[str, Any] = {"path": self._data}
         if self._named(candidate):
@@ -108,8 +110,7 @@ class TaskMeasure(Measure):
             progress=lambda done, unit: lambda n_done, n_all: None,
         )
         result = evaluate_tasks(asked)
-        notes = [f"{candidate.name}, {self._task.title}: {note}" for note in result["notes"]]
-        return self._of_reports(candidate, [result["tasks"]], notes)
+        return self._of_reports(candidate, [result["tasks"]], result["notes"])
 
     def _answers(self, candidate: Candidate) -> bool:
         return self._named(candidate) or self._knows(candidate)
@@ -151,26 +152,25 @@ class TaskMeasure(Measure):
         assert self._group.finetune is not None, "it is fine-tuned"
         return Path(self._group.finetune) / candidate.name.replace("/", "-") / self._task.name
 
-    def _trained(self, candidate: Candidate, device: torch.device) -> list[list[Report]]:
-        """Fine-tune a model, or take the runs that are there; return the reports of each seed."""
+    def _trained(self, candidate: Candidate, device: torch.device) -> list[SeedResult]:
+        """Fine-tune a model, or take the runs that are there; return the result of each seed."""
         folder = self._folder(candidate)
-        results = finetune_seeds(
+        return finetune_seeds(
             self._loaded(candidate, self._group.set),
             folder,
             self._group.seeds,
             resume=_is_run(folder) or any(map(_is_run, folder.glob("seed-*"))),
             device=str(device),
         )
-        return [[report.to_json() for report in each.reports] for each in results]
 
     def _of_reports(
         self,
         candidate: Candidate,
         by_seed: Sequence[Sequence[Report]],
-        notes: Sequence[str] = (),
+        notes: Sequence[str],
     ) -> Found:
         """Put the reports of each seed together: the mean score of each part of the task."""
-        said = list(notes)
+        said = [f"{candidate.name}, {self._task.title}: {note}" for note in notes]
         columns: list[Column] = []
         cells: dict[str, Cell] = {}
         others: dict[str, dict[str, Cell]] = {}

@@ -117,8 +117,10 @@ def test_four_kinds_of_models_stand_side_by_side(evaluate, tmp_path, sublayer):
 
 
 def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate, tmp_path, monkeypatch):
-    suite = f'{TUNED}finetune = "{tmp_path}/tuned"\nseeds = 2\n'
-    cell = cells_of(evaluate(suite, "dec", "--json").found(), "sst2")["dec"]
+    suite = f'{TUNED}set.data.context = 5\nfinetune = "{tmp_path}/tuned"\nseeds = 2\n'
+    found = evaluate(suite, "dec", "--json").found()
+    assert "dec, SST-2: 8 of 8 rows (100%) of the test part" in str(found["notes"])
+    cell = cells_of(found, "sst2")["dec"]
     places = [tmp_path / f"tuned/dec/sst2/seed-{seed}/scores.json" for seed in range(2)]
     one, other = (json.loads(path.read_text())["tasks"][0]["score"] for path in places)
     assert (cell["mean"], cell["n_runs"]) == (pytest.approx((one + other) / 2), 2)
