@@ -1,7 +1,4 @@
-"""Files of tasks as their publishers write them, odd rows included, of as many rows as are asked.
-
-Rows differ in a word or two, and which label is right shows in one of them.
-"""
+"""Files of tasks as their publishers write them, odd rows included, of any number of rows."""
 
 import copy
 import json

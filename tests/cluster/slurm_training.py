@@ -1,7 +1,4 @@
-"""The jobs of the page on several processes, on two nodes of Slurm: warned, queued again, the same.
-
-``python tests/cluster/slurm_training.py``, as ``slurm_study.py``.
-"""
+"""The jobs of the page on several processes, on two nodes of Slurm: warned, requeued, the same."""
 
 import os
 import sys

@@ -110,10 +110,7 @@ def locate(fault: Fault, project: Path) -> tuple[Path, Place] | None:
 
 
 def apply(fault: Fault, project: Path) -> Path:
-    """Write a fault into the file that has its code; return that file.
-
-    Raises LookupError where no file, or more than one, has the code.
-    """
+    """Write a fault into the file that has its code; return that file."""
     found = locate(fault, project)
     if found is None:
         raise LookupError(f"fault {fault.number}: {fault.function} has no longer {fault.before!r}")

@@ -1,7 +1,4 @@
-"""Run command lines in several processes each, given as JSON: ``[[N, WORDS], ...]``.
-
-Processes are forks of one that has imported everything, which spares most of their time.
-"""
+"""Run command lines, given as JSON ``[[N, WORDS], ...]``, each in N forks of one process."""
 
 import json
 import os

@@ -100,10 +100,7 @@ def settings_of(words: str, path: Path) -> list[str]:
 
 
 def batches_of(recipe: str, settings: list[str]) -> dict[str, dict[str, str]]:
-    """Return the shape and checksum of each tensor of some batches, by step, process and field.
-
-    The one place of these tests that knows how the program makes batches.
-    """
+    """Return the shape and checksum of each tensor of some batches, by step, process and field."""
     loaded = load_recipe(recipe, settings)
     data = prepare_data(loaded.recipe)
     place = Place(torch.device("cpu"), World(rank=0, size=1), trains=False)

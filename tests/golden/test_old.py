@@ -21,11 +21,7 @@ OLD = Path(__file__).parent / "old"
 MADE_IN = "/tmp/old"
 """The folder that ``make.sh`` was run in, which recipes name."""
 RUNS = sorted(path.parent.relative_to(OLD).as_posix() for path in OLD.glob("*/*/stopped"))
-EXPORTED = {
-    "ba7f49d": "causal",
-    "d99a9b4": "table",
-    "ff3bb8a": "sentences",
-}
+EXPORTED = {"ba7f49d": "causal", "d99a9b4": "table", "ff3bb8a": "sentences"}
 """The exports, by commit, and the run of each."""
 # Processors add in another order: of weights of about 0.1, that is a few of float32's last places.
 TOLERANCE = 1e-5

@@ -146,10 +146,7 @@ def _laid_out(out: str) -> str:
 
 
 def _without_timed_columns(block: str) -> str:
-    """Mask the columns of a table that differ by the machine's load, and show it unaligned.
-
-    As wide as their numbers are, they would wrap the header at another place.
-    """
+    """Mask the columns of a table that differ by the machine's load, and show it unaligned."""
     lines = block.split("\n")
     dashes = next((n for n, line in enumerate(lines) if re.fullmatch("-[- ]*", line)), 0)
     spans = [match.span() for match in re.finditer("-+", lines[dashes])]
