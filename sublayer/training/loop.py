@@ -90,7 +90,7 @@ class Loop:
         self._snapshots = snapshots
         self._world = train_step.world
         self._steps = config.steps if plan is None else plan.steps_at(state.step, config.steps)
-        train_step.steps = self._steps
+        train_step.set_length(self._steps)
         self._unchecked: list[tuple[int, Tensor, Tensor]] = []
         self._gradient_norm = math.nan
         self._loss = math.nan
@@ -200,7 +200,7 @@ class Loop:
         self._steps = self._plan.steps(
             step, before, seconds, evaluation_s, is_evaluated=is_evaluated
         )
-        self._train_step.steps = self._steps
+        self._train_step.set_length(self._steps)
         if self._steps != before:
             change = Replanned(step, before, self._steps)
             self._note(describe_replanned(change, seconds, self._plan.seconds / 60))

@@ -57,7 +57,6 @@ class TrainStep:
         self.world = world
         self.lr = 0.0
         self.steps = recipe.train.steps
-        """The run's length, by which the learning rate falls; a run by minutes may change it."""
         self.before_update: Callable[[], object] = lambda: None
         """Called once a step's gradients are there, before the weights change."""
         # The GPU whose generator dropout draws from, beside the processor's: of several each
@@ -88,6 +87,12 @@ class TrainStep:
     def recipe(self) -> ResolvedRecipe:
         """Return the resolved recipe."""
         return self._recipe
+
+    def set_length(self, steps: int) -> None:
+        """Change the run's length, to which the learning rate falls and batches are prepared."""
+        self.steps = steps
+        if isinstance(self.prepare, Ahead):
+            self.prepare.steps = steps
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of the global batch of a step, without padding, of all processes."""

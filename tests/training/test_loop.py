@@ -287,6 +287,13 @@ def test_one_thread_reads_all_batches_in_any_order_and_none_beyond_the_last_step
     assert len(set(threads)) == 1 and threads[0].startswith("batches")
 
 
+def test_another_length_is_that_of_what_is_prepared_ahead_too(session, monkeypatch):
+    monkeypatch.setattr("sublayer.training.step.pays", lambda device: True)
+    step = session({}).train_step
+    step.set_length(9)
+    assert step.steps == step.prepare.steps == 9
+
+
 def test_a_run_resumed_ahead_equals_one_never_prepared_ahead(run, made, tmp_path, monkeypatch):
     monkeypatch.setattr("sublayer.training.step.pays", lambda device: True)
     with pytest.raises(Interrupted, match="saved at step 11"):
