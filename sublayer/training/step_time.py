@@ -178,16 +178,12 @@ class MinutesPlan:
         keep: Callable[[Replanned], object],
     ) -> None:
         """Keep what was planned before; ``keep`` writes what is planned now."""
-        self._seconds = 60.0 * minutes
+        self.seconds = 60.0 * minutes
+        """Of the whole run."""
         self._evaluate_steps = evaluate_steps
         self._known = tuple(known)
         self._keep = keep
         self._step, self._at_s, self._pace_s = 0, 0.0, 0.0
-
-    @property
-    def seconds(self) -> float:
-        """The seconds of the whole run."""
-        return self._seconds
 
     def steps_at(self, step: int, steps: int) -> int:
         """Return the run's length as it is planned after ``step``; ``steps`` is the last plan."""
@@ -199,7 +195,7 @@ class MinutesPlan:
     def begin(self, step: int, seconds: float, steps: int) -> None:
         """Begin to measure at ``step``, after so many seconds of the run."""
         self._step, self._at_s = step, seconds
-        self._pace_s = max(self._seconds - seconds, 0.0) / max(1, steps - step)
+        self._pace_s = max(self.seconds - seconds, 0.0) / max(1, steps - step)
 
     def steps(
         self, step: int, steps: int, seconds: float, evaluation_s: float, *, is_evaluated: bool
@@ -220,14 +216,14 @@ class MinutesPlan:
         if is_evaluated:
             self._step, self._at_s = step, seconds
             is_other = not 1 / (1 + _THIRD) <= pace_s / max(self._pace_s, 1e-9) <= 1 + _THIRD
-            is_other |= ends_s + (steps - step) * pace_s > (1 + _TENTH) * self._seconds
+            is_other |= ends_s + (steps - step) * pace_s > (1 + _TENTH) * self.seconds
         else:
             is_other = taken_s > (1 + _THIRD) * self._pace_s * self._evaluate_steps
-            is_other |= ends_s > (1 + _TENTH) * self._seconds
+            is_other |= ends_s > (1 + _TENTH) * self.seconds
         if not is_other:
             return steps
         self._step, self._at_s, self._pace_s = step, seconds, pace_s
-        planned = step + max(0, int((self._seconds - ends_s) / pace_s))
+        planned = step + max(0, int((self.seconds - ends_s) / pace_s))
         if planned != steps:
             self._keep(Replanned(step, steps, planned))
         return planned
