@@ -22,7 +22,7 @@ closes there, whether a space follows or not, unless
 
 import re
 
-from sublayer.files.lines import OTHER_ENDS
+from sublayer.tasks.scripts import OTHER_ENDS
 
 _OTHER_CLOSERS = "\"'”’»)\\]}」』）】》〉〕〗］｝"
 _OTHER = re.compile(

@@ -19,8 +19,8 @@ from sublayer.data.text.files import Text
 from sublayer.data.text.gutenberg import body_range
 from sublayer.data.text.sentence_ends import split_other_scripts, split_sentences
 from sublayer.data.tokenizers.characters import character_start
-from sublayer.files.lines import UNSPACED
 from sublayer.system.extras import extra_module
+from sublayer.tasks.scripts import UNSPACED
 
 VERSION = 2
 """Changes whenever equal text would be cut into other sentences."""

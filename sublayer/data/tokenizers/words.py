@@ -15,7 +15,7 @@ import numpy as np
 
 from sublayer.data.arrays import AnyInts, TokenIds
 from sublayer.data.subwords.library_content import is_gpt1
-from sublayer.files.lines import UNSPACED
+from sublayer.tasks.scripts import UNSPACED
 
 SPACE = "▁"
 """The character that stands for a space in a piece."""

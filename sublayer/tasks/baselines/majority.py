@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sublayer.files.lines import OTHER_ENDS
 from sublayer.tasks.baselines.training import labelled_rows
 from sublayer.tasks.example import Example
 from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.scripts import OTHER_ENDS
 from sublayer.tasks.task import Task
 
 _SENTENCE_END = re.compile(rf"(?<=[.!?])\s|(?<=[{OTHER_ENDS}])")

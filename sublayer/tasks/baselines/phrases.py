@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sublayer.files.lines import OTHER_ENDS
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.thresholds import best_thresholds, with_threshold
 from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.scripts import OTHER_ENDS
 from sublayer.tasks.task import Task
 
 _TOKEN = re.compile(r"\w+(?:[-'’.,]\w+)*|[^\w\s]")

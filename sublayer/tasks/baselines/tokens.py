@@ -4,7 +4,7 @@ import re
 from functools import cache
 from unicodedata import category
 
-from sublayer.files.lines import UNSPACED
+from sublayer.tasks.scripts import UNSPACED
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 

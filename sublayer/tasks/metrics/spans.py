@@ -13,12 +13,12 @@ from functools import partial
 
 import numpy as np
 
-from sublayer.files.lines import UNSPACED
 from sublayer.system.extras import extra_module
 from sublayer.tasks.example import Example
 from sublayer.tasks.metrics.metric import Numbers, Predictions, Sums, quotient
 from sublayer.tasks.metrics.units import Units
 from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.scripts import UNSPACED
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
