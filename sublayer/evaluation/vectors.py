@@ -72,14 +72,22 @@ def embed_texts(
         raise ConfigError(f"pool is {pool!r}, not one of {', '.join(get_args(Pooling))}")
     if batch < 1:
         raise ConfigError(f"a batch of {batch} texts computes nothing: give 1 or more")
-    reader = _Reader(model, pool)
+    tokenizer, first, last = _reading(model, pool)
+    room = model.config.max_len - len(first) - len(last)
     for start in range(0, len(texts), _WINDOW):
-        yield reader.vectors(
-            texts[start : start + _WINDOW],
-            normalize,
-            batch,
-            lambda n_done, start=start: progress(start + n_done),  # type: ignore[misc]
-        )
+        encoded = _encoded(tokenizer, texts[start : start + _WINDOW])
+        lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
+        rows = [[*first, *ids[:room].tolist(), *last] for ids in encoded]
+        values = np.zeros((len(rows), model.config.d_model), dtype=np.float32)
+        # Similar lengths together, so that little is computed on padding.
+        order = [int(n) for n in np.argsort(lengths, kind="stable") if rows[int(n)]]
+        for low in range(0, len(order), batch):
+            some = order[low : low + batch]
+            values[some] = _pooled(model, [rows[number] for number in some], pool, normalize)
+            progress(start + min(low + batch, len(order)))
+        unknown = tokenizer.unk_id
+        n_unknown = 0 if unknown is None else sum(int((ids == unknown).sum()) for ids in encoded)
+        yield Vectors(values, lengths > room, lengths == 0, int(lengths.sum()), n_unknown)
 
 
 def embed_all(
@@ -128,82 +136,60 @@ def describe_unread(found: Sequence[Vectors], unit: str) -> list[str]:
     return lines
 
 
-class _Reader:
-    """Reads texts as a model does, and pools its states."""
-
-    def __init__(self, model: Transformer, pool: Pooling) -> None:
-        tokenizer: Tokenizer | None = model.tokenizer
-        if tokenizer is None:
-            raise ConfigError(
-                "the model has no tokenizer, so it cannot read a text: import it from a folder "
-                "that has one"
-            )
-        self._model, self._tokenizer, self._pool = model, tokenizer, pool
-        self._first: list[int] = []
-        self._last: list[int] = []
-        if isinstance(model, Encoder):
-            if tokenizer.cls_id is None or tokenizer.sep_id is None:
-                raise ConfigError(
-                    f"the model's tokenizer, of kind {tokenizer.kind}, has no [CLS] or [SEP], "
-                    "which an encoder reads around a text: name another model"
-                )
-            self._first, self._last = [tokenizer.cls_id], [tokenizer.sep_id]
-        elif isinstance(model, EncoderDecoder):
-            end = tokenizer.end_id if tokenizer.sep_id is None else tokenizer.sep_id
-            self._last = [] if end is None else [end]
-        elif pool == "first":
-            raise ConfigError(
-                f"the model is a {model.config.kind}, whose first token sees none of the others: "
-                "pool their mean, or take the last"
-            )
-
-    def vectors(
-        self, texts: Sequence[str], normalize: bool, batch: int, progress: Callable[[int], None]
-    ) -> Vectors:
-        encoded = self._encoded(texts)
-        n_special = len(self._first) + len(self._last)
-        room = self._model.config.max_len - n_special
-        lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
-        rows = [[*self._first, *ids[:room].tolist(), *self._last] for ids in encoded]
-        values = np.zeros((len(rows), self._model.config.d_model), dtype=np.float32)
-        # Similar lengths together, so that little is computed on padding.
-        order = [int(n) for n in np.argsort(lengths, kind="stable") if rows[int(n)]]
-        for start in range(0, len(order), batch):
-            some = order[start : start + batch]
-            values[some] = self._pooled([rows[number] for number in some], normalize)
-            progress(min(start + batch, len(order)))
-        unknown = self._tokenizer.unk_id
-        n_unknown = 0 if unknown is None else sum(int((ids == unknown).sum()) for ids in encoded)
-        return Vectors(values, lengths > room, lengths == 0, int(lengths.sum()), n_unknown)
-
-    def _encoded(self, texts: Sequence[str]) -> Sequence[TokenIds]:
-        if isinstance(self._tokenizer, BilingualTokenizer):
-            return self._tokenizer.encode_source(texts)
-        return self._tokenizer.encode_many(
-            [text.encode("utf-8", "surrogateescape") for text in texts]
+def _reading(model: Transformer, pool: Pooling) -> tuple[Tokenizer, list[int], list[int]]:
+    """Return a model's tokenizer, and the ids that it reads before a text and behind it."""
+    tokenizer: Tokenizer | None = model.tokenizer
+    if tokenizer is None:
+        raise ConfigError(
+            "the model has no tokenizer, so it cannot read a text: import it from a folder "
+            "that has one"
         )
+    if isinstance(model, Encoder):
+        if tokenizer.cls_id is None or tokenizer.sep_id is None:
+            raise ConfigError(
+                f"the model's tokenizer, of kind {tokenizer.kind}, has no [CLS] or [SEP], "
+                "which an encoder reads around a text: name another model"
+            )
+        return tokenizer, [tokenizer.cls_id], [tokenizer.sep_id]
+    if isinstance(model, EncoderDecoder):
+        end = tokenizer.end_id if tokenizer.sep_id is None else tokenizer.sep_id
+        return tokenizer, [], [] if end is None else [end]
+    if pool == "first":
+        raise ConfigError(
+            f"the model is a {model.config.kind}, whose first token sees none of the others: "
+            "pool their mean, or take the last"
+        )
+    return tokenizer, [], []
 
-    @torch.inference_mode()
-    def _pooled(self, rows: Sequence[Sequence[int]], normalize: bool) -> NDArray[np.float32]:
-        model = self._model
-        lengths = torch.tensor([len(row) for row in rows])
-        tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
-        for number, row in enumerate(rows):
-            tokens[number, : len(row)] = torch.tensor(row)
-        mask = torch.arange(tokens.shape[1]) < lengths[:, None]
-        device = model.embedding.weight.device
-        with evaluating(model):
-            states = _states(model, tokens.to(device), mask.to(device)).float()
-        if self._pool == "mean":
-            counted = mask.to(device).float()[:, :, None]
-            vectors = (states * counted).sum(1) / counted.sum(1)
-        else:
-            places = torch.zeros_like(lengths) if self._pool == "first" else lengths - 1
-            vectors = states[torch.arange(len(rows), device=device), places.to(device)]
-        if normalize:
-            vectors = F.normalize(vectors, dim=-1)
-        found: NDArray[np.float32] = vectors.cpu().numpy()
-        return found
+
+def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> Sequence[TokenIds]:
+    if isinstance(tokenizer, BilingualTokenizer):
+        return tokenizer.encode_source(texts)
+    return tokenizer.encode_many([text.encode("utf-8", "surrogateescape") for text in texts])
+
+
+@torch.inference_mode()
+def _pooled(
+    model: Transformer, rows: Sequence[Sequence[int]], pool: Pooling, normalize: bool
+) -> NDArray[np.float32]:
+    lengths = torch.tensor([len(row) for row in rows])
+    tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
+    for number, row in enumerate(rows):
+        tokens[number, : len(row)] = torch.tensor(row)
+    mask = torch.arange(tokens.shape[1]) < lengths[:, None]
+    device = model.embedding.weight.device
+    with evaluating(model):
+        states = _states(model, tokens.to(device), mask.to(device)).float()
+    if pool == "mean":
+        counted = mask.to(device).float()[:, :, None]
+        vectors = (states * counted).sum(1) / counted.sum(1)
+    else:
+        places = torch.zeros_like(lengths) if pool == "first" else lengths - 1
+        vectors = states[torch.arange(len(rows), device=device), places.to(device)]
+    if normalize:
+        vectors = F.normalize(vectors, dim=-1)
+    found: NDArray[np.float32] = vectors.cpu().numpy()
+    return found
 
 
 def _states(
