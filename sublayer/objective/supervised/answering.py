@@ -61,7 +61,7 @@ class Answerer:
         find_marks(model.tokenizer, spec.format)
         self.task = chosen_task(spec, name)
         self.spec = replace(spec, tasks=(self.task,))
-        self._model = model
+        self._models: Sequence[Transformer] = [model]
         self._batch = batch
         self.processes: Processes = ALONE
         """Those that divide the examples, of which all return all answers."""
@@ -95,15 +95,20 @@ class Answerer:
         """Answer examples, in their order; ``progress`` hears of batches."""
         if not examples:
             return []
-        model = self._model
         if not self._n_blocks:
             some = examples[:: max(1, len(examples) // SAMPLED_ROWS)]
-            note_losses("the rows", texts_of(some), model.tokenizer, trains=False)
+            tokenizers = {each.tokenizer.fingerprint: each.tokenizer for each in self._models}
+            for tokenizer in tokenizers.values():
+                note_losses("the rows", texts_of(some), tokenizer, trains=False)
+        self._n_blocks += 1
+        return self._answered(examples, progress)
+
+    def _answered(self, examples: Sequence[Example], progress: Progress) -> list[Prediction]:
+        [model] = self._models
         part = unprepared_part(model, self.task, examples, "test")
         split = task_split("test", [part], model.tokenizer, objective_of(self.spec))
         rule = replace(model_rule(model, split), n_rows=self._batch)
         writing = replace(self._writing, block=self._n_blocks)
-        self._n_blocks += 1
         answers, _ = answer_split(model, split, rule, self.spec, self.processes, progress, writing)
         return mark_cut(answers, cut_examples(split, rule))
 

@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from threading import Barrier
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -435,7 +436,7 @@ def test_probabilities_and_numbers_are_averaged_by_hand():
     assert (mean([0.1] * 3), mean([1 / 3] * 49)) == (0.1, 1 / 3)
 
 
-def test_members_of_other_formats_tokenizers_and_contexts_read_the_same_examples():
+def test_members_of_other_formats_tokenizers_and_contexts_read_the_same_examples(monkeypatch):
     examples, words = {"rte": draw_examples("rte", 9)}, tokenizer_of(["rte", "sst2"])
     members = (("pair", None, 48), ("traversal", words, 40), ("text", None, 44))
     splits, models, alone = [], [], []
@@ -447,7 +448,10 @@ def test_members_of_other_formats_tokenizers_and_contexts_read_the_same_examples
         together = values(answer_together(models, split.parts))
         assert np.array(together) == pytest.approx(np.mean(alone, axis=0), **CLOSE)
     rows = [("w1", "w2"), ("w3", " "), ("w4 w5", "w6")]
+    noted = Mock()
+    monkeypatch.setattr("sublayer.objective.supervised.answering.note_losses", noted)
     first, empty, _ = predict_rows_by(TogetherAnswerer(models, ["a", "b", "c"]), rows)
+    assert noted.call_count == len({model.tokenizer.fingerprint for model in models}) > 1
     own = [predict_rows(model, rows)[0].probabilities["entailment"] for model in models]
     assert not empty.is_answered
     assert first.probabilities["entailment"] == pytest.approx(sum(own) / 3, **CLOSE)

@@ -81,14 +81,7 @@ class TogetherAnswerer(Answerer):
         self._names = names
         _check_same(models, names, name)
 
-    def answer(
-        self,
-        examples: Sequence[Example],
-        progress: Progress = lambda n_done, n_all: None,
-    ) -> list[Prediction]:
-        """Answer examples, in their order; ``progress`` hears of the batches of each model."""
-        if not examples:
-            return []
+    def _answered(self, examples: Sequence[Example], progress: Progress) -> list[Prediction]:
         part = unprepared_part(self._models[0], self.task, examples, "test")
         return answer_together(
             self._models,
