@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sublayer.api.training import compare
-from sublayer.commands.demo import announce
+from sublayer.commands.demo import _RUN_S, _START_S, announce
 from sublayer.commands.runs import rendering
 from sublayer.commands.shared.comparison import summarize
 from sublayer.study.from_folder import results_of_folder
@@ -150,7 +150,10 @@ def test_the_demo_says_what_it_will_do_and_how_long_that_takes(tmp_path, capsys)
         (tmp_path / "arms" / "0-transformer" / name / "record.json").touch()
     announce(tmp_path, 4)
     said = unwrapped(capsys.readouterr().err)
-    assert "for 30 missing runs" in said and "about 1:08 on a processor" in said
+    n_seconds = [60 * int(m) + int(s) for m, s in re.findall(r"(\d+):(\d\d)\b", said)]
+    assert "for 30 missing runs" in said and n_seconds == [
+        int(_START_S + 30 * s / 4) for s in _RUN_S
+    ]
 
 
 @pytest.fixture(scope="module")
