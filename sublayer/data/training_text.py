@@ -204,7 +204,7 @@ def describe_marks(shown: str, marks: Counter[str], tokenizer: Tokenizer, *, tra
 
     Of a text that it trains on, also the setting by which they are read otherwise.
     """
-    named = [f"{name} {n:,} times" for name, n in marks.most_common(_MOST_NAMED)]
+    named = [f"{name} {count(n, 'time')}" for name, n in marks.most_common(_MOST_NAMED)]
     n_others = len(marks) - len(named)
     others = f" and {count(n_others, 'other')}" if n_others else ""
     read, other = "letters", "tokens makes each its token"

@@ -206,7 +206,7 @@ class RunFolder:
         From then on the folder holds a run. ``lengthened`` says each time that it got more steps.
         Raises OSError.
         """
-        text = dump_recipe(recipe, derived, lengthened)
+        text = dump_recipe(recipe, derived, lengthened, as_run=True)
         write_file(self.path / RECIPE, text)
 
     def record(self) -> dict[str, Any] | None:

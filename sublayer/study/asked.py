@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sublayer.config.fields.applicability import is_idle
 from sublayer.config.fields.catalog import HEADINGS
 from sublayer.config.fields.messages import setting_in_words, show_path
 from sublayer.config.layering.layers import LoadedRecipe
@@ -130,13 +131,13 @@ def _derived(loaded: LoadedRecipe) -> set[str]:
 
 
 def _settings(loaded: LoadedRecipe) -> dict[str, Any]:
-    """Return all settings of a recipe but the model's, by ``table.field``."""
+    """Return the settings of a recipe that have an effect, but the model's, by ``table.field``."""
     settings = {}
     for table, fields in loaded.recipe.model_dump(mode="json").items():
         if table in _NOT_SAID:
             continue
         for name, value in fields.items():
             key = f"{table}.{name}"
-            if key not in _NOT_SAID:
+            if key not in _NOT_SAID and not is_idle(key, loaded.recipe):
                 settings[key] = value
     return settings

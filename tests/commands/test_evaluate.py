@@ -239,6 +239,8 @@ def test_each_line_is_answered_and_an_empty_one_stays_empty(sublayer, reviewer, 
     assert [answer[0] for answer in answers] == ["good", "", "bad", "", "bad", ""]
     assert all(0.5 < float(each[1]) <= 1 for each in answers if each[1:])
     assert "not answered: 2 of 5 lines" in err
+    standard_input(b"A film.\nThe [SEP] film is [SEP].\n")
+    assert "names special tokens, [SEP] 2 times: they" in sublayer("predict", reviewer).err
     standard_input(b"The lovely film is great.\n\xff\nThe dull plot is awful.\n")
     code, out, err = sublayer("predict", reviewer)
     assert (code, out[:5], out.count("\n")) == (2, "good\t", 1)
@@ -297,8 +299,7 @@ def test_a_submission_is_complete(sublayer, entailed, glue, here):
 
 def test_runs_that_answer_one_task_answer_it_together(sublayer, entailed, glue, here):
     words = ("--data", str(glue), *SHORT, "train.steps=1", "train.seed=5")
-    tasks = {"rte": "other", "sst2": "judge"}.items()
-    other, judge = (finetuned(here, task, *words, "--out", name) for task, name in tasks)
+    other, judge = (finetuned(here, each, *words, "--out", f"{each}2") for each in ("rte", "sst2"))
     options = ("--data", glue, "--submission", "out", "--json")
     found = sublayer("predict", entailed, other, judge, *options).found()
     runs = {each["task"]: each["runs"] for each in found["sets"]}

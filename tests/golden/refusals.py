@@ -102,7 +102,7 @@ REFUSED = {
             mine --submission handed; mine new.csv --submission handed; mine ragged.csv; \
             mine encoder new.csv
         : finetune
-        finetune: small; missing sst2 --data glue; small sst3 --data glue; \
+        finetune: small; mine --resume; missing sst2 --data glue; small sst3 --data glue; \
             small cola --data glue; small sst2 --data missing; small sst2 rte.lr=1 --data glue; \
             small missing.csv --text a --label b; small my.csv; small my.csv --text review; \
             small my.csv --text reviw --label stars; small my.csv --text review --label review; \

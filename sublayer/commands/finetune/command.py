@@ -1,6 +1,8 @@
 """``sublayer finetune``: teach a model a task, and say what that is worth."""
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from sublayer.commands.finetune.options import (
     AnswerOption,
@@ -25,8 +27,10 @@ from sublayer.commands.finetune.rendering import render_finetuned, result_of
 from sublayer.commands.shared.base import DeviceOption, JsonOption, emit, say
 from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption
 from sublayer.config.layering.finetune import load_finetune
+from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.presets import DEFAULT
 from sublayer.errors import ConfigError
+from sublayer.files.paths import as_typed
 from sublayer.nearest import nearest_hint
 from sublayer.system.launch import is_first_launched
 from sublayer.system.stages import stage
@@ -37,7 +41,7 @@ EXAMPLE = "sublayer finetune runs/albert-small sst2 --data glue"
 
 def command(
     run: StartArgument,
-    words: WordsArgument,
+    words: WordsArgument = None,
     data: DataOption = None,
     text: TextOption = None,
     text_pair: TextPairOption = None,
@@ -67,8 +71,13 @@ def command(
     options = ColumnOptions(
         text, text_pair, label, number, choices, answer, answer_start, target, group, id_
     )
-    names = [word for word in words if not is_setting(word)]
-    settings = [word for word in words if is_setting(word)]
+    names = [word for word in words or () if not is_setting(word)]
+    settings = [word for word in words or () if is_setting(word)]
+    if resume and not names and (Path(run) / RUN_RECIPE).is_file():
+        raise ConfigError(
+            "--resume of a fine-tuning takes the task or table that it began with; `sublayer "
+            f"train {shlex.quote(as_typed(run))} --resume` resumes a run as its folder says"
+        )
     table = table_among(names, options, data)
     if table is None:
         check_tasks(names)
@@ -110,5 +119,7 @@ def check_tasks(tasks: Sequence[str]) -> None:
             )
     if not tasks:
         raise ConfigError(
-            "no task is named: `sublayer tasks` lists them; or name a table of your own"
+            "no task is named: give one, such as sst2 (`sublayer tasks` lists them), or the file "
+            "of a table of your own with the names of its columns, such as my.csv --text review "
+            "--label stars"
         )

@@ -20,9 +20,9 @@ StartArgument = Annotated[
     ),
 ]
 WordsArgument = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
-        metavar="TASK",
+        metavar="{TASK|TABLE} ...",
         help="Tasks by name (`sublayer tasks` lists them), or the file of a table of your own; "
         "then settings such as optimizer.lr=1e-4 (see `sublayer fields`).",
     ),

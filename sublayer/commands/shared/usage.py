@@ -75,7 +75,7 @@ def wrong_value(name: str, message: str) -> str:
 def _place(argument: TyperArgument) -> str:
     """Return an argument as it stands in a usage line: ``RUN``, ``[RUN]`` or ``[RUN ...]``."""
     name = argument.metavar or argument.name.upper()
-    if name.startswith("["):
+    if name.startswith(("[", "{")):
         return name  # it says itself what may be left out
     if argument.nargs == -1:
         name += " ..."

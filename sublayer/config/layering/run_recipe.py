@@ -7,6 +7,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
+from sublayer.config.data import DataConfig
 from sublayer.config.fields.catalog import HEADINGS
 from sublayer.config.fields.renames import current_name, with_current_names
 from sublayer.config.layering.settings import Layer, Setting, check_keys
@@ -24,18 +25,24 @@ def dump_recipe(
     recipe: Recipe,
     derived: Sequence[str] = (),
     lengthened: Sequence[Mapping[str, int | str]] = (),
+    *,
+    as_run: bool = False,
 ) -> str:
     """Format a recipe as TOML, without the fields that are unset.
 
     ``derived`` names the fields (``train.steps``) that were derived: a new run on this one's base
     derives them anew. ``lengthened`` is what the run keeps of each time that it got another length.
+    ``as_run``: without the tokenizer of a recipe with ``init.run``, which has the start's.
     """
-    headings, tables = {}, {}
+    headings: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for name, content in recipe.model_dump().items():
         if name not in HEADINGS:
             tables[name] = _plain(content)
         elif content:
             headings[name] = content
+    if as_run and recipe.init.run is not None and recipe.data.tokenizer == DataConfig().tokenizer:
+        del tables["data"]["tokenizer"]
     if lengthened:
         tables["lengthened"] = [dict(each) for each in lengthened]
     return tomli_w.dumps({**headings, DERIVED: list(derived), **tables})

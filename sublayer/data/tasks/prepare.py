@@ -225,11 +225,18 @@ def _note_texts(
     some = [examples[n] for n in numbers[:: max(1, len(numbers) // SAMPLED_ROWS)].tolist()]
     texts = texts_of(some, has_answers=has_answers)
     note_losses("the table", texts, tokenizer, trains=trains)
-    if (pattern := marks_pattern(tokenizer.marks)) is None:
-        return
     rows = texts_of((examples[n] for n in numbers.tolist()), has_answers=has_answers)
-    if marks := Counter(mark.decode() for text in rows for mark in pattern.findall(text)):
-        note(describe_marks("the table", marks, tokenizer, trains=trains))
+    note_marks("the table", rows, tokenizer, trains=trains)
+
+
+def note_marks(shown: str, texts: Sequence[bytes], tokenizer: Tokenizer, *, trains: bool) -> bool:
+    """Note how marks of special tokens in texts are read; return whether there are any."""
+    if (pattern := marks_pattern(tokenizer.marks)) is None:
+        return False
+    marks = Counter(mark.decode() for text in texts for mark in pattern.findall(text))
+    if marks:
+        note(describe_marks(shown, marks, tokenizer, trains=trains))
+    return bool(marks)
 
 
 def texts_of(examples: Iterable[Example], *, has_answers: bool = False) -> list[bytes]:

@@ -9,7 +9,7 @@ from sublayer.data.arrays import Bools
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.marks import find_marks
-from sublayer.data.tasks.prepare import SAMPLED_ROWS, task_split, texts_of
+from sublayer.data.tasks.prepare import SAMPLED_ROWS, note_marks, task_split, texts_of
 from sublayer.data.tasks.span_encoding import WindowRule
 from sublayer.data.tasks.span_examples import SpanExamples
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
@@ -72,6 +72,7 @@ class Answerer:
                 f"out {WRITING_OPTIONS}"
             )
         self._n_blocks = 0
+        self._has_marks = False
 
     @property
     def is_written(self) -> bool:
@@ -95,11 +96,15 @@ class Answerer:
         """Answer examples, in their order; ``progress`` hears of batches."""
         if not examples:
             return []
+        tokenizers = {each.tokenizer.fingerprint: each.tokenizer for each in self._models}
         if not self._n_blocks:
             some = examples[:: max(1, len(examples) // SAMPLED_ROWS)]
-            tokenizers = {each.tokenizer.fingerprint: each.tokenizer for each in self._models}
             for tokenizer in tokenizers.values():
                 note_losses("the rows", texts_of(some), tokenizer, trains=False)
+        if not self._has_marks:
+            texts = texts_of(examples)
+            noted = [note_marks("the input", texts, x, trains=False) for x in tokenizers.values()]
+            self._has_marks = any(noted)
         self._n_blocks += 1
         return self._answered(examples, progress)
 

@@ -16,6 +16,8 @@ Origin = Literal["own", "matched", "tuned"]
 """Where an arm has a value from: its recipe, the matching of budgets, the tuning."""
 _OF_A_RUN = ("train.seed", *FILE_ONLY, *HEADINGS)
 """What differs between runs, or says nothing of what is computed."""
+_OF_TOKENIZER = {"data.tokenizer", "data.vocab_size"}
+"""Fields that say nothing of the tokenizer of a model that ``init.run`` brings."""
 _ORDER: tuple[Origin, ...] = ("own", "matched", "tuned")
 
 
@@ -42,6 +44,8 @@ def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, Setting]]
             )
     derived = [set(recipe.get("derived", ())) for recipe in recipes.values()]
     following = set[str].intersection(*derived).difference(MEASURED) if derived else set()
+    if any("init.run" in recipe for recipe in recipes.values()):
+        following |= _OF_TOKENIZER
     fields = dict.fromkeys(field for recipe in recipes.values() for field in recipe)
     differing: dict[str, dict[str, Setting]] = {}
     for field in fields:
