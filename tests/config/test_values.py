@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Annotated, Union, get_args, get_origin
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sublayer.config.architecture.block import Entry, parse_block
@@ -366,6 +366,7 @@ FIELDS = st.sampled_from([*keys(), "title", "", "\0", "\udcff", "model.", "a" * 
 
 @examples(3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(RECIPES, st.dictionaries(FIELDS, NUMBERS | VALUES, min_size=1, max_size=4))
+@example("gpt", {"init.run": "a/\ud800"})
 def test_a_recipe_with_any_values_is_planned_or_refused_in_a_line(name, overrides):
     check_planned_or_refused(name, overrides)
 

@@ -49,7 +49,7 @@ class Start:
 
 def read_start(run: Any) -> Start | None:
     """Read the description of a run, checkpoint or model folder; None where none can be read."""
-    if not isinstance(run, str) or "\0" in run:
+    if not isinstance(run, str):
         return None
     try:
         folder = resolved(Path(run))
@@ -61,7 +61,7 @@ def read_start(run: Any) -> Start | None:
         described = read_json_object(folder / _CONFIG, ConfigError)
         model = ModelConfig.model_validate(_model_fields(described.get("model")))
         return Start(run, _shortest(model, 1), None)
-    except (ConfigError, ValidationError, OSError):
+    except (ConfigError, ValueError, OSError):  # a path with a NUL is a ValueError
         return None
 
 
