@@ -51,6 +51,8 @@ class Columns:
     """Labels that some files call otherwise."""
     quoted: tuple[str, ...] = ()
     """Files of TSV whose quotes stand around fields, as in CSV."""
+    xml: Callable[[Path], Iterator[Record]] = read_records
+    """Reader of files of XML."""
     may_end_early: bool = False
     """Whether rows may lack what stands behind the columns that are read."""
 
@@ -65,7 +67,7 @@ class Columns:
             return read_records(path, ".jsonl")
         if suffix in (".tsv", ".txt"):
             return read_tsv_records(path, self.without_header, self.has_texts)
-        return read_records(path)
+        return self.xml(path) if suffix == ".xml" else read_records(path)
 
     def problem(self, record: Record) -> str:
         """Return why a record is no row of these columns, or an empty text."""

@@ -36,7 +36,7 @@ class Layout:
     """Folders within that of the task that files may lie in, in the order in which they are looked
     at."""
     own: Mapping[str, str] = field(default_factory=dict)
-    """The splits of files that have names of their own, in small letters."""
+    """The splits of files that have names of their own; capitals do not count."""
     joint: Mapping[str, str] = field(default_factory=dict)
     """The splits of files that are one split together where there are several, by their names."""
     suffixes: tuple[str, ...] = SUFFIXES
@@ -142,7 +142,7 @@ def _splits(place: Path, layout: Layout, *, is_own: bool) -> dict[str, tuple[Pat
             files.setdefault((split, ranks.index(suffix)), []).append(file)
     found: dict[str, tuple[Path, ...]] = {}
     for split, rank in sorted(files):
-        joint = [path for path in files[split, rank] if path.name.lower() in layout.joint]
+        joint = [path for path in files[split, rank] if _of_name(layout.joint, path.name.lower())]
         found.setdefault(split, tuple(joint) or one_copy(files[split, rank]))
     return found
 
@@ -158,11 +158,16 @@ def _candidates(path: Path, layout: Layout, *, is_own: bool) -> Iterator[tuple[s
                 yield split, ".parquet", part
         return
     stem, suffix = Path(name).stem, Path(name).suffix
-    split = layout.own.get(name, "") or layout.joint.get(name, "")
+    split = _of_name(layout.own, name) or _of_name(layout.joint, name)
     if not split and suffix in layout.suffixes:
         split = _split_of(_SHARD.sub("", stem), layout, is_own=is_own)
     if split:
         yield split, suffix, path
+
+
+def _of_name(splits: Mapping[str, str], name: str) -> str:
+    """Return the split of a file's name in small letters; empty where it has none."""
+    return next((split for known, split in splits.items() if known.lower() == name), "")
 
 
 def _split_of(stem: str, layout: Layout, *, is_own: bool) -> str:

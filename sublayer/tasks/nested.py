@@ -13,7 +13,7 @@ from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import Record, named, read_records
 
 _T = TypeVar("_T")
-_LABELS = {"label", "answer", "answers", "qas"}
+_LABELS = {"label", "answer", "answers", "isAnswer", "qas"}
 """Fields in any of which files say what is right."""
 
 
@@ -131,6 +131,11 @@ def read_nested(
         if is_empty:
             raise DataError(f"{path} has no rows")
     return result
+
+
+def next_passage(result: ReadSplit) -> int:
+    """Return the number of a passage whose file gives it none: behind that of the last example."""
+    return int(result.examples[-1].extra["passage"]) + 1 if result.examples else 0
 
 
 def add_known(result: ReadSplit, example: Example, row: Nested) -> None:

@@ -450,27 +450,18 @@ def _changed(name, change):
     return content
 
 
-_LABELLED_2 = {"sentence": "it", "pronoun": "it", "candidates": ["a", "b"], "label": 2}
 _RACE, _SST2 = _passage("high1.txt"), {"sentence": "a", "label": 1}
 _ALL, _BEYOND = "RACE/dev/high/all.txt", [_flat_squad("q", ("Normans",), (12, 13))]
 
 
 @pytest.mark.parametrize("name, file, content, message", [
-    ("sst2", "SST-2/dev.tsv", "index\tsentence\n0\tfine\n", "column 'label'"),
     ("sst2", "SST-2/dev.tsv", "sentence\tlabel\nfine\t1\nso so\t2\n", "dev.tsv:3: '2'"),
-    ("cola", "CoLA/dev.tsv", "gj04\tyes\t\tHe left.\n", "dev.tsv:1: 'yes'"),
+    ("multirc", "MultiRC/train.json", '{"data": [[]]}', "train.json:1"),
     ("stsb", "STS-B/dev.tsv", "sentence1\tsentence2\tscore\nA\tB\t5.2\n", ":2: '5.2'"),
     ("sst2", "SST-2/dev.tsv", b"sentence\tlabel\n\xff\t1\n", "dev.tsv, line 2: byte 0xff"),
     ("sst2", "sst2/dev.jsonl", {**_SST2, "label": True}, "is no label of SST-2"),
-    ("sst2", "sst2/dev.jsonl", {**_SST2, "sentence": 7}, "sentence is int, not a text"),
     ("sst2", "sst2/dev.jsonl", [_SST2, {"text": "b", "label": 1}],
      "dev.jsonl:2 has no sentence: it has text, label"),
-    ("boolq", "BoolQ/dev.jsonl", _changed("BoolQ", lambda rows: rows[1].update(label="yes")),
-     "dev.jsonl:2: 'yes'"),
-    ("cb", "CB/dev.jsonl", _changed("CB", lambda rows: rows[1].pop("premise")),
-     "dev.jsonl:2 has no premise"),
-    ("copa", "COPA/dev.jsonl", _changed("COPA", lambda rows: rows[0].update(label=2)),
-     "dev.jsonl:1: 2"),
     ("multirc", "MultiRC/dev.jsonl", _changed(
         "MultiRC", lambda rows: rows[0]["passage"]["questions"][0]["answers"].append("Bo")),
      "dev.jsonl:1: passage.questions[0].answers[2]"),
@@ -479,21 +470,10 @@ _ALL, _BEYOND = "RACE/dev/high/all.txt", [_flat_squad("q", ("Normans",), (12, 13
      "dev.jsonl:1: passage.entities[1]"),
     ("wic", "WiC/dev.jsonl", _changed("WiC", lambda rows: rows[0].update(version=1.0)),
      "dev.jsonl:1 is of version 1.0"), ("story_cloze", _TEST, _HEADER, "has no rows"),
-    ("story_cloze", _TEST, f"{_HEADER}\n{_ROWS[1][:-1]}3", ":2: '3' is no right ending"),
     ("dpr", "test.c.txt", "\n", "c.txt has no rows of DPR"),
-    ("dpr", "dpr/test.jsonl", _LABELLED_2, ":1: 2 is no label of DPR: 0 or 1"),
-    ("scitail", "scitail/test.tsv", "A.\tB.\tcontradiction", "test.tsv:1: 'contradict"),
     ("race_high", "race_dev_high.jsonl", {**_RACE, "answers": ["A"]},
      "1 has questions, options and answers of 2, 2 and 1"),
-    ("race_high", "race_dev_high.jsonl", {**_RACE, "answers": ["A", "E"]}, "1: 'E'"),
-    ("race_high", "race_dev_high.jsonl", {**_RACE, "options": ["A", "B"]}, "1: options[0]"),
     ("race_high", _ALL, f"{json.dumps(_RACE)}\n{json.dumps(_RACE)[:50]}", "all.txt:2"),
-    ("race_high", _ALL, "[1]", "all.txt:1"), ("race_high", _ALL, "\n", "all.txt is empty"),
-    ("squad", "dev-v1.1.json", {"data": []}, "1.json has no questions"),
-    ("squad", "dev-v1.1.json", _nested({"id": "q", "answers": []}),
-     "data[0].paragraphs[0].qas[0] has no question"),
-    ("squad", "dev-v1.1.json", _nested(_question("q", [("Normans", "12th")])),
-     "qas[0].answers[0].answer_start"),
     ("squad", "dev-v1.1.json", {"data": _BEYOND}, "1.json: data[0].answers"),
 ])  # fmt: skip
 def test_another_format_is_refused_with_its_place(tmp_path, name, file, content, message):

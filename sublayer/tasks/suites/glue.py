@@ -9,6 +9,7 @@ from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import read_records, suffix_of
 from sublayer.tasks.suite import Found, Suite
 from sublayer.tasks.suites.mrpc import MRPC, ORIGINAL, read_mrpc, with_dev_ids
+from sublayer.tasks.suites.superglue_rows import RTE_FILES, xml_records
 from sublayer.tasks.task import Task
 
 _SUITE = ("glue", "glue_data")
@@ -56,7 +57,7 @@ _COLUMNS = {
         label=("label",),
         source="question",
     ),
-    "rte": Columns(_PAIR, label=("label",), source="sentence1"),
+    "rte": Columns(_PAIR, label=("label",), source="sentence1", xml=xml_records),
     "wnli": Columns(_PAIR, label=("label",), source="sentence1"),
     "ax": Columns(_INFERENCE, label=("Label", "label"), source="premise"),
 }
@@ -79,7 +80,7 @@ _LAYOUTS = {
     "stsb": Layout(("STS-B", "sts", "stsbenchmark"), _SUITE),
     "mnli": Layout(("MNLI", "multinli", "multinli_1.0"), _SUITE, suffixes=(*SUFFIXES, ".txt")),
     "qnli": Layout(("QNLI", "QNLIv2"), _SUITE),
-    "rte": Layout(("RTE",), _SUITE),
+    "rte": Layout(("RTE",), _SUITE, joint=RTE_FILES),
     "wnli": Layout(("WNLI",), _SUITE),
     "ax": Layout(("AX", "diagnostic", "diagnostics"), _SUITE, own=_DIAGNOSTIC),
 }
@@ -94,20 +95,23 @@ def _find(task: Task, folder: Path) -> Found:
         # Some copies have it in the folder of the task that its models are trained on.
         beside = Layout(("MNLI",), _SUITE, own=_DIAGNOSTIC, suffixes=())
         found = find_splits(folder, beside, may_be) | found
-    if task.name == "rte" and any(_is_superglue(paths[0]) for paths in found.values()):
+    if task.name == "rte" and any(_is_other(paths[0]) for paths in found.values()):
         return {}
     return {split: found[split] for split in task.splits if split in found}
 
 
-def _is_superglue(path: Path) -> bool:
-    """Return whether a file is of the RTE of SuperGLUE, whose folder has the same name."""
+def _is_other(path: Path) -> bool:
+    """Return whether a file is of the RTE of SuperGLUE, whose folder has the same name, or of no
+    RTE at all, as XML may be."""
+    is_xml = suffix_of(path) == ".xml"
     if suffix_of(path) == ".tsv":
         return False
     try:
-        first = next(read_records(path), None)
+        first = next((xml_records if is_xml else read_records)(path), None)
     except DataError:
-        return False
-    return first is not None and "premise" in first.values
+        return is_xml
+    keys = {"sentence1", "premise"}.intersection(first.values if first else ())
+    return not keys if is_xml else "premise" in keys
 
 
 def _read(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:

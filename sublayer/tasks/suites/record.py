@@ -1,11 +1,11 @@
 """ReCoRD: which entity of a news text belongs into a query.
 
-Source: Zhang et al. 2018, as SuperGLUE publishes it.
+Source: Zhang et al. 2018, as SuperGLUE publishes it, or in their own release.
 """
 
 from sublayer.errors import DataError
 from sublayer.tasks.example import Answer, Example
-from sublayer.tasks.nested import Nested, add_known
+from sublayer.tasks.nested import Nested, add_known, next_passage
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.task import Task
 
@@ -17,6 +17,7 @@ def read_record(task: Task, row: Nested, result: ReadSplit) -> None:
     """Add the examples of a row: of a passage with its queries, as it is published, or of one
     query, as the hub's copies have it.
 
+    The authors' own release numbers neither passages nor queries.
     Choices and gold answers are the distinct texts, sorted. Passage and query are numbered in
     ``extra``. Queries that cannot be answered are left out: without entities, or in training with
     an answer that is none of them.
@@ -24,9 +25,11 @@ def read_record(task: Task, row: Nested, result: ReadSplit) -> None:
     if "qas" in row.values:
         passage = row.inner("passage")
         entities = _entities(passage)
-        for query in row.each("qas"):
+        first = row.whole("idx") if row.has("idx") else next_passage(result)
+        for number, query in enumerate(row.each("qas")):
             gold = [answer.text("text") for answer in _answers(query)]
-            idx = {"passage": row.whole("idx"), "query": query.whole("idx")}
+            last = query.whole("idx") if query.has("idx") else number
+            idx = {"passage": first, "query": last}
             texts = (passage.text("text"), query.text("query"))
             _add(task, query, texts, entities, gold, idx, result)
     else:

@@ -11,7 +11,7 @@ from sublayer.tasks.records import Record
 from sublayer.tasks.suite import Found, Suite
 from sublayer.tasks.suites.multirc import read_multirc
 from sublayer.tasks.suites.record import read_record
-from sublayer.tasks.suites.superglue_rows import read_row, superglue_records
+from sublayer.tasks.suites.superglue_rows import RTE_FILES, read_row, superglue_records
 from sublayer.tasks.suites.wic import read_wic
 from sublayer.tasks.suites.wsc import read_wsc
 from sublayer.tasks.task import Task
@@ -29,21 +29,30 @@ _LAYOUTS = {
         own={"copa-dev.xml": "dev", "copa-test.xml": "test"},
         below=("", "data", "default", "datasets"),
     ),
-    "multirc": Layout(("MultiRC",), _SUITE),
+    "multirc": Layout(
+        ("MultiRC", "multirc-v2"),
+        _SUITE,
+        own={"train_456-fixedIds.json": "train", "dev_83-fixedIds.json": "dev"},
+        below=("", "data", "default", "splitv2"),
+    ),
     "record": Layout(("ReCoRD",), _SUITE),
-    "sg_rte": Layout(("RTE", "sg_rte"), _SUITE),
+    "sg_rte": Layout(("RTE", "sg_rte"), _SUITE, joint=RTE_FILES),
     "wic": Layout(
         ("WiC", "WiC_dataset"),
         _SUITE,
         own={f"{split}.data.txt": split for split in ("train", "dev", "test")},
     ),
-    "wsc": Layout(("WSC", "wsc.fixed"), _SUITE),
+    "wsc": Layout(("WSC", "wsc.fixed"), _SUITE, own={"WSCollection.xml": "dev"}),
     "axb": Layout(("AX-b",), _SUITE, own={"ax-b.jsonl": "dev"}),
     "axg": Layout(("AX-g",), _SUITE, own={"ax-g.jsonl": "dev"}),
 }
 _KEYS = {
     "copa": ({"premise", "choice1", "choice2", "question"},),
-    "multirc": ({"passage", "idx", "version"}, {"paragraph", "question", "answer"}),
+    "multirc": (
+        {"passage", "idx", "version"},
+        {"paragraph", "question", "answer"},
+        {"paragraph", "id"},
+    ),
     "record": ({"passage", "qas"}, {"passage", "query", "entities"}),
     "wsc": ({"text", "target"}, {"text", "span1_text", "span2_text"}),
 }

@@ -1,4 +1,4 @@
-"""The rows of SuperGLUE that are an example each, and the files of COPA and WiC before it."""
+"""The rows of SuperGLUE that are an example each, and the files of its tasks from before it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +17,21 @@ from sublayer.tasks.records import Record, read_records
 from sublayer.tasks.task import Task
 from sublayer.tasks.tsv import read_tsv
 
-_COPA, _WIC = (".xml", ".data.txt")
+_XML, _WIC = (".xml", ".data.txt")
+_ENTAILED = {
+    **dict.fromkeys(("TRUE", "YES", "ENTAILMENT"), "entailment"),
+    **dict.fromkeys(("FALSE", "NO", "UNKNOWN", "CONTRADICTION"), "not_entailment"),
+}
+"""Labels of the challenges of RTE, of two or of three classes."""
+RTE_FILES = {
+    **dict.fromkeys(("dev.xml", "dev2.xml", "RTE2_dev.xml", "RTE3_dev_3ways.xml"), "train"),
+    **dict.fromkeys(("RTE5_MainTask_DevSet.xml", "rte1_dev.xml", "rte3_dev.xml"), "train"),
+    **dict.fromkeys(("annotated_test.xml", "RTE2_test.annotated.xml"), "dev"),
+    **dict.fromkeys(("RTE3_test_3ways.xml", "RTE5_MainTask_TestSet_Gold.xml"), "dev"),
+    **dict.fromkeys(("rte1_test.xml", "rte2_test.xml", "rte3_test.xml"), "dev"),
+}
+"""Splits of the challenges' files, as published and as NLTK names them: their development sets are
+trained on, and their annotated test sets are scored."""
 _COPA_TAGS = {"premise": "p", "choice1": "a1", "choice2": "a2"}
 _WIC_COLUMNS = ("word", "pos", "indices", "sentence1", "sentence2")
 _CHOICES = ("choice1", "choice2")
@@ -61,32 +75,76 @@ def row_id(row: Nested, result: ReadSplit) -> str:
 
 
 def superglue_records(path: Path) -> Iterator[Record]:
-    """Read the rows of a file of SuperGLUE, or of COPA or WiC as these were published before it.
+    """Read the rows of a file of SuperGLUE, or of a task as it was published before it.
 
-    COPA's is XML; WiC's has tabs, and the labels, T and F, in a file of their own beside it.
+    COPA's, RTE's and Winograd's are XML; WiC's has tabs, and the labels, T and F, in a file of
+    their own beside it.
     Raises DataError where the file is not of its kind.
     """
     name = path.name.lower()
-    if name.endswith(_COPA):
-        return _copa_records(path)
-    return _wic_records(path) if name.endswith(_WIC) else read_records(path)
+    if name.endswith(_XML):
+        return xml_records(path)
+    return _wic_records(path) if name.endswith(_WIC) else _json_records(path)
 
 
-def _copa_records(path: Path) -> Iterator[Record]:
+def _json_records(path: Path) -> Iterator[Record]:
+    """Read rows; also of one object on one line that lists them as ``data``."""
+    for record in read_records(path):
+        rows = record.values.get("data")
+        if isinstance(rows, list) and record.values.keys() <= {"version", "data"}:
+            for number, row in enumerate(rows, 1):
+                yield Record(path, number, row if isinstance(row, dict) else {})
+        else:
+            yield record
+
+
+def xml_records(path: Path) -> Iterator[Record]:
+    """Read the items of COPA, the pairs of a challenge of RTE, or the schemas of Winograd.
+
+    Raises DataError where the file is none of these.
+    """
     try:
         data = read_bytes(path, DataError, max_bytes=MAX_BYTES)
         if b"<!DOCTYPE" in data and b"<!ENTITY" in data:
-            raise DataError(f"{path} declares entities, which COPA has none of")
-        items = ElementTree.fromstring(data).findall("item")
+            raise DataError(f"{path} declares entities, which no task's file does")
+        root = ElementTree.fromstring(data)
     except (ElementTree.ParseError, FileNotFoundError) as error:
         raise DataError(f"{path} is not XML: {error}") from None
-    for number, item in enumerate(items, 1):
+    for number, item in enumerate(root.iter("item"), 1):
         values: dict[str, Any] = {ours: item.findtext(tag) for ours, tag in _COPA_TAGS.items()}
         values |= {"question": item.get("asks-for"), "idx": item.get("id")}
         right = item.get("most-plausible-alternative")
         if right is not None:
             values["label"] = f"choice{right}"
         yield Record(path, number, values)
+    for number, pair in enumerate(root.iter("pair"), 1):
+        text, hypothesis = (_plain(pair.findtext(tag)) for tag in ("t", "h"))
+        written = pair.get("value", pair.get("entailment"))
+        label = _ENTAILED.get((written or "").upper(), written)
+        values = {"premise": text, "hypothesis": hypothesis, "label": label}
+        # In GLUE texts have other names.
+        yield Record(path, number, {**values, "sentence1": text, "sentence2": hypothesis})
+    for number, schema in enumerate(root.iter("schema"), 1):
+        yield from _schema_records(path, number, schema)
+
+
+def _schema_records(path: Path, number: int, schema: ElementTree.Element) -> Iterator[Record]:
+    """Read a schema of Winograd: the pronoun and each noun that it may stand for."""
+    parts = [_plain(schema.findtext(f"text/{tag}")) for tag in ("txt1", "pron", "txt2")]
+    text = " ".join(filter(None, parts))
+    words = text.lower().split(" ")
+    right = _plain(schema.findtext("correctAnswer")).strip(". ").upper()
+    for letter, answer in zip("AB", schema.iterfind("answers/answer"), strict=False):
+        noun = _plain(answer.text)
+        first = noun.lower().split(" ")
+        places = [n for n in range(len(words)) if words[n : n + len(first)] == first]
+        span = {"span1_text": noun, "span1_index": places[0] if places else -1}
+        span |= {"span2_text": parts[1], "span2_index": len(parts[0].split())}
+        yield Record(path, number, {"text": text, "target": span, "label": letter == right})
+
+
+def _plain(text: str | None) -> str:
+    return " ".join((text or "").split())
 
 
 def _wic_records(path: Path) -> Iterator[Record]:
