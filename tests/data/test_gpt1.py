@@ -104,7 +104,6 @@ def test_a_long_text_is_divided_in_parts_as_it_is_whole(monkeypatch):
     whole = words(prose)
     monkeypatch.setattr(text_rules, "_BLOCK_CHARACTERS", 20)
     assert words(prose) == whole and len(list(words_of(prose))) > 9
-    assert words(prose.replace("\n", " ")) == [word for word in whole if word != "\n"]
 
 
 @given(st.one_of(TEXTS, TEXTS.map(lambda text: PROSE + text + PROSE)), st.integers(0, 300))

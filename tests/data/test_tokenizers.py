@@ -88,12 +88,6 @@ def test_a_file_gives_the_tokenizer_back(tmp_path, kind, tokenizer):
     assert train(kind).serialize() == tokenizer.serialize()
 
 
-def test_tokenizers_that_differ_have_other_fingerprints():
-    found = [*map(train, KINDS), train("characters", [b"ab"]), train("bpe", [b"ab ab"])]
-    found += [with_names(found[0], (name,)) for name in ("_other_", "_start_")]
-    assert len({tokenizer.fingerprint for tokenizer in found}) == len(found)
-
-
 @examples(200)
 @given(text=ODD, near=st.integers(0, 200))
 def test_a_cut_changes_no_id_and_several_texts_are_encoded_as_each(tokenizer, text, near):
@@ -137,16 +131,13 @@ def test_added_names_have_the_ids_behind_the_last(tmp_path, tokenizer):
     assert extended.special_ids == (*tokenizer.special_ids, *added)
     ids = extended.encode(TEXT)
     assert ids.tolist() == tokenizer.encode(TEXT).tolist()
-    assert [part.tolist() for part in extended.encode_many([TEXT, b""])] == [ids.tolist(), []]
     marked = np.array([first, *ids[:4], first + 1, *ids[4:], first + 2])
     assert extended.decode(marked) == tokenizer.decode(ids)
-    assert extended.cut(TEXT, 300) == tokenizer.cut(TEXT, 300)
     if tokenizer.has_words:
         starts = [*tokenizer.starts_word(ids[:6]).tolist(), True, True, True]
         assert extended.starts_word(np.array([*ids[:6], *added])).tolist() == starts
     extended.save(tmp_path / "tokenizer.json")
     assert load_tokenizer(tmp_path).fingerprint == extended.fingerprint
-    # Names that are there are not added again.
     both = with_names(with_names(tokenizer, TRAVERSAL_NAMES[:2]), TRAVERSAL_NAMES)
     assert both.added_ids == extended.added_ids
     assert with_names(both, TRAVERSAL_NAMES) is both
@@ -196,6 +187,11 @@ def test_the_file_of_a_folder_is_found_by_its_name(tmp_path):
     (tmp_path / "30k-clean.model").write_bytes(unigram.model)
     for path in (tmp_path, tmp_path / "30k-clean.model"):
         assert load_tokenizer(path).fingerprint == unigram.fingerprint
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text('{"tokenizer_class": "XLMRobertaTokenizer"}')
+    with pytest.raises(DataError, match=r"has other ids than its 30k-clean.model"):
+        load_tokenizer(tmp_path)
+    settings.unlink()
     (tmp_path / "other.model").write_bytes(unigram.model)
     with pytest.raises(DataError, match="has 30k-clean.model and other.model"):
         load_tokenizer(tmp_path)
@@ -244,8 +240,7 @@ def test_berts_vocabulary_gives_the_ids_of_transformers(real_data):
     rows = theirs(found, add_special_tokens=False, split_special_tokens=True).input_ids
     for sentence, ids in zip(found, rows, strict=True):
         assert bert.encode(sentence.encode()).tolist() == ids, sentence
-    ids = (bert.pad_id, bert.unk_id, bert.cls_id, bert.sep_id, bert.mask_id)
-    assert ids == (0, 100, 101, 102, 103)
+    assert (bert.pad_id, bert.cls_id, bert.sep_id, bert.mask_id) == (0, 101, 102, 103)
     # [unused0] to [unused98] are 1 to 99, [unused99] to [unused993] are 104 to 998.
     assert bert.special_ids == tuple(range(999))
     assert bert.encode(b"a " + b"x" * 101).tolist() == [1037, bert.unk_id]
@@ -263,7 +258,6 @@ def test_capitals_are_lowered_unless_a_vocabularys_files_keep_them(tmp_path, cap
     assert lowered.special_ids == (0, 1, 2, 3, 4, 5)
     assert write("The", do_lower_case=False).encode(b"The the THE").tolist() == [12, 6, 1]
     assert "do_lower_case" not in capsys.readouterr().err
-    # As transformers' class without a word of its files, which is said.
     assert write("The", "[NUM]").encode(b"The the THE").tolist() == [6, 6, 6]
     assert "'The'; {\"do_lower_case\": false}" in capsys.readouterr().err
     with pytest.raises(DataError, match="do_lower_case = 'no'"):
@@ -274,11 +268,8 @@ def test_escapes_are_moses_own_and_undone_where_text_is_put_together():
     plain, escaping = (LanguageRules("en", "tokenize", escapes=each) for each in (False, True))
     escaped = "R &amp; D &#124; &lt; b &gt; &quot; it &apos;s &quot; &#91; 1 &#93;"
     assert " ".join(escaping.words('R&D | <b> "it\'s" [1]')) == escaped
-    assert plain.words("R&D") == ["R", "&", "D"]
     for line in ("R & D", '"it\'s"', "x [1] < y", "&amp; is an entity", "a | b"):
         assert escaping.text(escaping.words(line)) == plain.text(plain.words(line))
-    for rules in (plain, escaping):
-        assert LanguageRules.from_content(rules.content()) == rules
 
 
 def test_a_vocabulary_is_trained_or_gets_the_rules_of_the_recipe(tmp_path):

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import models, pre_tokenizers, trainers
 
 from sublayer import cli
-from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.interop.huggingface.classes import FAMILIES
 from sublayer.interop.huggingface.exchange import (
@@ -271,6 +271,8 @@ def drawn_files(draw):
     if name == "t5":
         files["spiece.model"] = sentence_pieces()
         fields |= {"tokenizer_class": "T5Tokenizer", "extra_ids": 3}
+        unread = dict.fromkeys(("do_lower_case", "keep_accents"), st.booleans())
+        fields |= draw(st.fixed_dictionaries({}, optional=unread))
         processor = sentencepiece.SentencePieceProcessor(model_proto=files["spiece.model"])
         n_ids = processor.get_piece_size() + 3
     else:
@@ -282,7 +284,12 @@ def drawn_files(draw):
             keys = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
             fields |= draw(st.fixed_dictionaries({}, optional=dict.fromkeys(keys, st.booleans())))
         elif draw(st.booleans()):
-            files["tokenizer.json"] = library.to_str()
+            padded = tokenizers.Tokenizer.from_str(library.to_str())
+            padded.enable_padding(pad_token="<p>")
+            files["tokenizer.json"] = draw(st.sampled_from([library, padded])).to_str()
+            fields["tokenizer_class"] = draw(
+                st.sampled_from(["GPT2Tokenizer", "PreTrainedTokenizerFast"])
+            )
         else:
             files["vocab.json"] = json.dumps(content["model"]["vocab"])
             merges = [" ".join(pair) for pair in content["model"]["merges"]]
@@ -325,6 +332,16 @@ def test_files_decide_on_tokens_and_rules_as_transformers_reads_them(tmp_path, d
         ids = model.tokenizer.encode(text.encode()).tolist()
         for each in (theirs, back):
             assert each(text, add_special_tokens=False).input_ids == ids, text
+
+
+@pytest.mark.parametrize("name, kind", [("BartTokenizer", "bpe"), ("DistilBertTokenizer", "")])
+def test_a_class_has_rules_and_tokens_of_its_own_whatever_its_file_says(tmp_path, name, kind):
+    fields, text = {"tokenizer_class": name, "add_prefix_space": True}, f"{TEXT}</s>[MASK]A"
+    library = trained(kind).to_str().replace("<|endoftext|>", "</s>")
+    (tmp_path / "tokenizer.json").write_text(library)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(fields))
+    ids = load_tokenizer(tmp_path, special_tokens="file").encode(text.encode()).tolist()
+    assert ids == opened(tmp_path)(text, add_special_tokens=False).input_ids
 
 
 @pytest.mark.parametrize("file, content", [

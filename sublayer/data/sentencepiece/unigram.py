@@ -26,12 +26,10 @@ from sublayer.data.tokenizers.base import (
     decode_utf8,
     find_special,
 )
-from sublayer.data.tokenizers.normalization import AS_MODEL, AS_WRITTEN, Normalization
+from sublayer.data.tokenizers.normalization import AS_MODEL, AS_WRITTEN, T5S, Normalization
 from sublayer.data.tokenizers.sentinels import names_behind
 from sublayer.data.tokenizers.words import SPACE, Ragged, begins_any_word, begins_word
 from sublayer.errors import DataError
-
-_T5S = "T5Tokenizer"
 
 
 class UnigramTokenizer(Tokenizer):
@@ -163,7 +161,7 @@ class UnigramTokenizer(Tokenizer):
         n_added = sentinels_beside(path.parent) or sentinels
         try:
             read = cls(model, rules, sentinels=n_added)
-            if class_name == _T5S and read.normalization == AS_MODEL and read._divides_lines:
+            if class_name == T5S and read.normalization == AS_MODEL and read._divides_lines:
                 # Whitespace is Python's there, of which SentencePiece knows a part.
                 return cls(model, AS_WRITTEN, sentinels=n_added)
             return read

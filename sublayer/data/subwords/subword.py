@@ -82,6 +82,7 @@ class SubwordTokenizer(Tokenizer):
         roles: Mapping[str, str] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
+        self.file_padding: str | None = (tokenizer.padding or {}).get("pad_token")
         tokenizer.no_padding()
         tokenizer.no_truncation()
         tokenizer.encode_special_tokens = not reads_marks

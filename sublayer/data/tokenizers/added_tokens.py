@@ -44,6 +44,15 @@ _CLASSES: dict[str, dict[str, str]] = {
         "cls_token": "[CLS]",
         "mask_token": "[MASK]",
     },
+    "RobertaTokenizer": {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+        "cls_token": "<s>",
+        "mask_token": "<mask>",
+    },
 }
 """The special tokens of classes that build their tokenizer anew, whatever its file has."""
 _CLASS_OF = {
@@ -55,6 +64,12 @@ _CLASS_OF = {
     "openai-gpt": "OpenAIGPTTokenizer",
 }
 """The class of a folder whose settings name none, by its model's type."""
+_SAME_CLASS = {
+    "BartTokenizer": "RobertaTokenizer",
+    "DistilBertTokenizer": "BertTokenizer",
+    "ElectraTokenizer": "BertTokenizer",
+}
+"""Other names of classes that read alike."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +113,18 @@ class TokenFiles:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_token_files(folder: Path, in_file: Sequence[Mapping[str, Any]] = ()) -> TokenFiles:
+def read_token_files(
+    folder: Path, in_file: Sequence[Mapping[str, Any]] = (), padding: str | None = None
+) -> TokenFiles:
     """Read what ``tokenizer_config.json`` and the files beside it say, as transformers does.
 
-    ``in_file`` are the added tokens of a ``tokenizer.json``. Raises DataError where a file is
-    damaged.
+    ``in_file`` are the added tokens of a ``tokenizer.json``, ``padding`` the token by which it
+    pads. Raises DataError where a file is damaged.
     """
     settings = read_settings(folder)
+    class_name = _class_name(folder, settings)
+    if padding is not None and class_name not in _CLASSES:
+        settings = {"pad_token": padding, **settings}
     path = folder / _SPECIAL
     if _DECODER not in settings and path.is_file():
         special = read_json_object(path, DataError)
@@ -139,7 +159,6 @@ def read_token_files(folder: Path, in_file: Sequence[Mapping[str, Any]] = ()) ->
     splits = settings.get("split_special_tokens", False)
     if not isinstance(splits, bool):
         raise DataError(f"{folder / CONFIG_NAME}: split_special_tokens must be true or false")
-    class_name = _class_name(folder, settings)
     return TokenFiles(tuple(tokens.values()), ids, roles, splits, class_name, settings)
 
 
@@ -254,4 +273,5 @@ def _class_name(folder: Path, settings: Mapping[str, Any]) -> str:
         named = config.get("tokenizer_class")
     if not isinstance(named, str):
         named = _CLASS_OF.get(str(config.get("model_type")), "")
-    return named.removesuffix("Fast")
+    named = named.removesuffix("Fast")
+    return _SAME_CLASS.get(named, named)

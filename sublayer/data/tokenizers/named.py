@@ -59,6 +59,8 @@ _RULES = {"moses-bpe": "printable", GPT1: "1"}
 _BESIDE = ("config.json", *FILES)
 _CLOSED = ("BertTokenizer", "AlbertTokenizer", "T5Tokenizer")
 """Classes whose end closes a text, and stands between no documents."""
+_MOVED = ("XLMRoberta", "Camembert", "MBart", "MBart50", "Nllb", "Pegasus")
+"""Classes that put tokens of their own before the pieces of a SentencePiece model."""
 
 _TRAINED = (("BPE", (END,)), ("BPE", (UNKNOWN,)), ("WordPiece", SPECIALS))
 """Models and special tokens of vocabularies that are trained here: bpe, gpt1-bpe, wordpiece."""
@@ -269,7 +271,7 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     if isinstance(tokenizer, SubwordTokenizer):
         has_file = (folder / "tokenizer.json").is_file()
         in_file = tokenizer.library_content["added_tokens"] if has_file else []
-        files = read_token_files(folder, in_file)
+        files = read_token_files(folder, in_file, tokenizer.file_padding)
         content = _as_class(tokenizer.library_content, files, folder)
         content = _with_tokens(content, files, folder)
         return tokenizer.replaced(content, reads_marks=not files.splits, roles=_roles(files))
@@ -313,7 +315,7 @@ def _as_class(content: dict[str, Any], files: TokenFiles, folder: Path) -> dict[
                 f"though its tokenizer.json has {name} = {own[name]}"
             )
         return {**content, "normalizer": rules, "pre_tokenizer": {"type": "BertPreTokenizer"}}
-    if files.class_name == "GPT2Tokenizer" and kind == "BPE":
+    if files.class_name in ("GPT2Tokenizer", "RobertaTokenizer") and kind == "BPE":
         has_space = files.settings.get("add_prefix_space", False)
         if not isinstance(has_space, bool):
             raise DataError(f"{folder}: add_prefix_space = {has_space!r:.60} must be true or false")
@@ -416,6 +418,13 @@ def _of_folder(folder: Path, sentinels: int) -> Tokenizer:
     path = _tokenizer_file(folder)
     if path is None:
         return _of_pair(folder)
+    name = read_token_files(folder).class_name
+    if path.suffix == ".model" and name.removesuffix("Tokenizer") in _MOVED:
+        raise DataError(
+            f"{folder}: transformers' {name} has other ids than its {path.name}: write its "
+            f"tokenizer.json into the folder, with transformers: {name}.from_pretrained("
+            f"{str(folder)!r}).save_pretrained({str(folder)!r})"
+        )
     tokenizer = _loaded(path, sentinels)
     original = folder / "spiece.model"
     is_copy = tokenizer.kind == "unigram" and isinstance(tokenizer, SubwordTokenizer)

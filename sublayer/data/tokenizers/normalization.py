@@ -13,7 +13,9 @@ from sublayer.errors import DataError
 from sublayer.files.parsing import read_json_object
 
 CONFIG_NAME = "tokenizer_config.json"
-_ALBERTS = "AlbertTokenizer"
+_ALBERTS, T5S = "AlbertTokenizer", "T5Tokenizer"
+_WITH_RULES = (_ALBERTS, "XLNetTokenizer", "PreTrainedTokenizer", "")
+"""Classes that read ``do_lower_case`` and ``keep_accents``, or folders that name none."""
 _MODELS = "is_models"
 
 
@@ -51,9 +53,12 @@ class Normalization:
         """Read the rules of ``tokenizer_config.json``; raise DataError if it is damaged.
 
         None where there is none, or it says nothing of capitals and accents and ``class_name``, of
-        transformers, is not ALBERT's, which lowers and strips by default.
+        transformers, is not ALBERT's, which lowers and strips by default. Of classes without such
+        rules, as T5's, a model's own are all, whatever the settings say.
         """
         settings = read_settings(folder)
+        if class_name not in _WITH_RULES:
+            return AS_MODEL
         is_said = bool({"do_lower_case", "keep_accents"} & settings.keys())
         if class_name != _ALBERTS and not is_said:
             return None
