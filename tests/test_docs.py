@@ -77,7 +77,7 @@ DOCS = PROJECT / "docs"
 NOTEBOOK = json.loads((PROJECT / "examples" / "first-hour.ipynb").read_text(encoding="utf-8"))
 CELLS = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
 NOT_FIELDS = {"train.c", "train.csv", "train.data", "train.gold", "train.jsonl", "train.tsv"}
-NOT_FIELDS |= {"model.embed", "model.embed_tokens", "model.fill", "model.safetensors"}
+NOT_FIELDS |= {"train.json", "model.embed", "model.embed_tokens", "model.fill", "model.safetensors"}
 SUBLAYER = [command for command in commands(*PAGES) if command.line.startswith("sublayer ")]
 TRANSCRIPTS = [command for command in SUBLAYER if command.shown is not None]
 MODULES = {name: f"sublayer.commands.{module}" for name, (module, _) in cli.COMMANDS.items()}
