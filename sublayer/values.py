@@ -9,6 +9,8 @@ from typing import Any
 
 from sublayer.errors import DataError
 
+_AS_TEXT = ("datetime", "pandas", "uuid", "decimal", "fractions")
+"""Modules of types that a table holds as their text."""
 _MISSING = ("NAType", "NaTType")
 """The types of pandas' missing values, which are in no comparison equal or unequal."""
 
@@ -18,6 +20,23 @@ def is_missing(value: Any) -> bool:
     if isinstance(value, Real | Decimal):
         return math.isnan(value)
     return value is None or type(value).__name__ in _MISSING
+
+
+def surrogate_problem(text: str) -> str:
+    """Return what is wrong with a text that UTF-8 cannot write; empty for all others."""
+    if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text):
+        return ""
+    return "has a lone surrogate, which is no character: mend the text, or leave it out"
+
+
+def as_cell(value: Any) -> str:
+    """Return as text a cell of a table that JSON lacks: a date, a period, an interval, a decimal.
+
+    Raises TypeError for bytes, sets and other objects.
+    """
+    if type(value).__module__.partition(".")[0] in _AS_TEXT:
+        return str(value)
+    raise TypeError(type(value).__name__)
 
 
 def plain(value: Any) -> Any:
@@ -79,6 +98,8 @@ def given_rows(rows: Any) -> Iterable[Any]:
     if isinstance(rows, str | bytes | PathLike):
         what = "one text" if isinstance(rows, str) else type(rows).__name__
         raise DataError(f"rows is {what}: give a list of texts, such as [text]")
+    if isinstance(rows, set | frozenset):
+        raise DataError("rows is a set, which has no order: give a list, such as sorted(rows)")
     table = table_rows(rows)
     if table is not None:
         return map(plain, table)
@@ -107,6 +128,8 @@ def given_lines(lines: Any) -> list[str]:
             text = ""
         if not isinstance(text, str):
             raise DataError(f"row {number} is {type(text).__name__}, not a text")
+        if problem := surrogate_problem(text):
+            raise DataError(f"row {number} {problem}")
         texts.append(text)
     return texts
 
@@ -119,7 +142,7 @@ def _row(row: Any) -> Any:
         return plain(values if all(isinstance(key, str) for key in values) else [*values.values()])
     if hasattr(row, "keys") and not isinstance(row, Mapping):  # of a database
         row = dict(row)
-    return None if is_missing(row) else plain(row)
+    return None if is_missing(row) else row if isinstance(row, PathLike) else plain(row)
 
 
 def _rows_of_columns(columns: Mapping[Any, Any]) -> list[Mapping[str, Any]]:

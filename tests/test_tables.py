@@ -62,9 +62,8 @@ def test_a_table_fits_and_loses_no_word(rows, width):
 
 
 def test_a_number_of_things():
-    found = [count(1, "step", ","), count(2000, "step", ","), count(2, "process", ",")]
-    assert found == ["1 step", "2,000 steps", "2 processes"]
-    assert [count(n, "epoch", ".3g") for n in (1.004, 0.5)] == ["1 epoch", "0.5 epochs"]
+    found = [count(1, "step", ","), count(2000, "step", ","), count(1.004, "epoch", ".3g")]
+    assert found == ["1 step", "2,000 steps", "1 epoch"] and count(2, "process") == "2 processes"
     numbers = _FORMS.keys() - {"model.positions", "data.tokenizer"}
     named = [name_setting(field, 1) for field in numbers]
     assert [text for text in named if re.search(r"\b1 \w+s\b", text)] == []
@@ -84,13 +83,9 @@ def draw(figure):
     axes.set_xlabel("place", color=INK)
 
 
-def test_looks_differ_for_the_first_fifteen_and_begin_with_the_ink():
+def test_a_plot_of_a_page_has_its_colours_and_font_alone_and_looks_differ():
     looks = [(each.colour, each.line) for each in map(look, range(1 + 2 * N_COLOURS))]
-    assert len(set(looks)) == len(looks)
-    assert [looks[place] for place in (0, 1, 7, 8)] == [(0, "-"), (1, "-"), (7, "-"), (1, "--")]
-
-
-def test_a_plot_of_a_page_has_its_colours_and_font_alone():
+    assert len(set(looks)) == len(looks) and looks[0] == (0, "-")
     svg = page_svg(draw, (3.0, 2.0), "Places", "places")
     assert set(re.findall(r"var\(--([\w-]+)\)", svg)) <= set(re.findall(r"--([\w-]+):", palette()))
     fonts = re.findall(r"font(?:-family)?: [^;\"]*", svg)

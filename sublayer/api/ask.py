@@ -1,8 +1,13 @@
 """A command asked from Python: its options checked as the command line's, its result returned."""
 
 import hashlib
+import inspect
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from inspect import Parameter
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -14,7 +19,7 @@ from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.system.stages import note
-from sublayer.values import is_missing, plain, table_rows
+from sublayer.values import as_cell, is_missing, plain, surrogate_problem, table_rows
 
 PathOrText = str | PathLike[str]
 """A run, a checkpoint or a folder: its path, or the run itself."""
@@ -28,6 +33,10 @@ def ask(command: Callable[..., None], **values: Any) -> Answer:
 
     Settings may be a mapping of fields to values. Raises the errors of :mod:`sublayer.errors`.
     """
+    parameters = inspect.signature(command).parameters
+    for name, value in values.items():
+        if value is None and parameters[name].default is Parameter.empty and name != "settings":
+            raise ConfigError(f"{name} is None: give one")
     given = {name: as_option(value) for name, value in values.items() if value is not None}
     settings = given.pop("settings", None)
     check_arguments(command, given)
@@ -49,7 +58,8 @@ def as_option(value: Any) -> Any:
     """Return an option's value: numpy's numbers and lists are plain ones, paths stay paths."""
     if isinstance(value, list):
         return [as_option(each) for each in value]
-    return value if isinstance(value, PathLike) else plain(value)
+    value = value if isinstance(value, PathLike) else plain(value)
+    return float(value) if isinstance(value, Decimal | Fraction) else value
 
 
 def as_text(target: Any, what: str = "a path") -> str:
@@ -65,13 +75,17 @@ def as_source(target: Any) -> str:
     They are kept as lines of JSON in the cache, by their content, so that what was trained on them
     can be resumed. Raises as ``as_text`` does.
     """
-    rows = None if isinstance(target, str | PathLike) else table_rows(target)
+    if isinstance(target, str | PathLike):
+        return as_text(target)
+    rows = table_rows(target)
     if rows is None:
-        return as_text(target, "a path or a table")
+        raise ConfigError(
+            f"{type(target).__name__} is given for a table: give the path of a file or a folder, a "
+            "DataFrame, a dict of columns, or a list of mappings"
+        )
     if not rows:
         raise DataError("the table has no rows")
-    lines = [json.dumps(plain(_without_nan(row)), ensure_ascii=False, default=str) for row in rows]
-    data = "".join(f"{line}\n" for line in lines).encode()
+    data = "".join(f"{_line(row, number)}\n" for number, row in enumerate(rows)).encode()
     path = cache_folder() / "tables" / f"{hashlib.sha256(data).hexdigest()[:16]}.jsonl"
     if not path.is_file():
         with replacing(path) as file:
@@ -80,8 +94,31 @@ def as_source(target: Any) -> str:
     return str(path)
 
 
-def _without_nan(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(name): None if is_missing(value) else value for name, value in row.items()}
+def _line(row: Mapping[str, Any], number: int) -> str:
+    """Write a row as JSON; raise DataError, with row and column, for what no table holds."""
+    cells = []
+    for name, value in row.items():
+        value = None if is_missing(value) else value
+        if isinstance(value, PathLike | bytes):
+            raise DataError(_no_cell(name, number, type(value).__name__))
+        value = plain(value)
+        if isinstance(value, float) and math.isinf(value):
+            value = str(value)
+        try:
+            cell = json.dumps(value, ensure_ascii=False, default=as_cell)
+        except TypeError as error:
+            raise DataError(_no_cell(name, number, str(error))) from None
+        if problem := surrogate_problem(cell):
+            raise DataError(f"row {number} of the table: {name!r} {problem}")
+        cells.append(f"{json.dumps(str(name), ensure_ascii=False)}: {cell}")
+    return f"{{{', '.join(cells)}}}"
+
+
+def _no_cell(name: str, number: int, kind: str) -> str:
+    return (
+        f"row {number} of the table: {name!r} is {kind}: make texts or numbers of the column "
+        "(bytes by str.decode), or leave it out"
+    )
 
 
 def as_path(target: PathOrText) -> Path:

@@ -20,6 +20,7 @@ from sublayer.api.run import Run
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.tasks.own_table.table import table_of
+from sublayer.values import plain
 
 
 def train(
@@ -76,9 +77,9 @@ def finetune(
             f"columns is {columns!r:.80}: give a mapping of what columns are to their names, such "
             'as {"text": "review", "label": "stars"}'
         )
+    given: dict[str, Any] = plain(dict(columns or {}))
     if columns is not None:
-        table_of("", columns)
-    given: dict[str, Any] = dict(columns or {})
+        table_of("", given)
     if "number" in given:
         given |= {"label": given["number"], "number": True}
     if "choices" in given:

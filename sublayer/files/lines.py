@@ -282,7 +282,7 @@ def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     members = [
         each
         for each in archive.infolist()
-        if not each.is_dir() and not each.filename.startswith("__MACOSX/")
+        if not each.is_dir() and not Path(each.filename).name.startswith(".")
     ]
     if len(members) != 1:
         raise DataError(

@@ -97,6 +97,23 @@ def shapes_of(config: ResolvedModel) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in state.items()}
 
 
+_QUANTISED = "quantised weights: import the model that they were made of"
+_ALTERED = {
+    "lora_": "an adapter (LoRA) that is not merged: save it merged by peft (merge_and_unload)",
+    "qweight": _QUANTISED,
+    ".absmax": _QUANTISED,
+    "parametrizations.": "parametrizations of weights: save it without them",
+}
+"""Parts of the names of tensors, and what they say of weights that lack others."""
+
+
+def _altered_by(names: Iterable[str]) -> str:
+    """Say what altered weights, by the names of their tensors; nothing where none is known."""
+    joined = " ".join(names)
+    what = next((what for part, what in _ALTERED.items() if part in joined), "")
+    return f"; they hold {what}" if what else ""
+
+
 def read_pairs(
     tensors: Mapping[str, Tensor],
     pairs: Iterable[Pair],
@@ -119,7 +136,9 @@ def read_pairs(
         names.extend(pair.theirs)
     missing = [name for name in names if name not in tensors]
     if missing:
-        raise CheckpointError(f"the weights lack {missing[0]}{_others(missing)}")
+        raise CheckpointError(
+            f"the weights lack {missing[0]}{_others(missing)}{_altered_by(tensors)}"
+        )
     unknown = sorted(tensors.keys() - set(names))
     if unknown:
         raise CheckpointError(

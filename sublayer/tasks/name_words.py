@@ -7,7 +7,7 @@ from pathlib import Path
 from sublayer.files.lines import PACKED_TABLES, archived_name
 
 _SPLITS = {
-    "train": "train", "training": "train", "test": "test",
+    "train": "train", "training": "train", "test": "test", "testing": "test",
     "dev": "dev", "val": "dev", "valid": "dev", "validation": "dev",
 }  # fmt: skip
 _PACKED = re.compile(f"({'|'.join(map(re.escape, PACKED_TABLES))})$")

@@ -72,7 +72,7 @@ class Record:
         value = self.value(name)
         if not isinstance(value, str):
             kind = "null" if value is None else type(value).__name__
-            raise DataError(f"{self.place}: {name} is {kind}, not a text")
+            raise DataError(f"{self.place}: {name} is {kind}, not a text: write it as one")
         return value
 
 
@@ -89,8 +89,7 @@ def read_records(path: Path, kind: str = "") -> Iterator[Record]:
     """
     reader = _READERS.get(kind or suffix_of(path))
     if reader is None:
-        advice = "; save it as .xlsx" if suffix_of(path) in (".xls", ".ods") else ""
-        raise DataError(f"{path} is of no kind that is read: {', '.join(_READERS)}{advice}")
+        raise DataError(f"{path} is of no kind that is read: save it as {', '.join(_READERS)}")
     start = read_start(path, _BEGINNING) if path.is_file() else b""
     if start.removeprefix(BOM_UTF8).lstrip().lower().startswith(WEB_PAGE):
         raise DataError(

@@ -298,12 +298,12 @@ def test_a_table_in_three_files_is_not_divided(tmp_path, cache, capsys):
         return [of_tasks(split).n_examples for split in data.splits()], notes
 
     for name, n_rows in (("train", 40), ("validation", 6), ("test", 8)):
-        rows = [f"{name} [SEP] {number},{number % 2}" for number in range(n_rows)]
+        rows = [f"{name if n else 'train'} [SEP] {n},{n % 2}" for n in range(n_rows)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *rows]))
     assert find_parts(tmp_path) == {"train", "dev", "test"}
     assert sizes(select="parts") == ([40, 6, 8], [])
-    said = "the table names special tokens, [SEP] 40 times: they are read as letters (data.special"
-    assert said in capsys.readouterr().err
+    notes = capsys.readouterr().err
+    assert all(said in notes for said in ("[SEP] 40 times: they", "2 classes", "dev: 1 of 6 rows"))
     for select, expected in (("held-out", [36, 4, 6]), ("dev", [40, 6, 6])):
         found, [note] = sizes(select=select)
         assert found == expected and "test.csv is not used" in note

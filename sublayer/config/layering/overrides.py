@@ -26,6 +26,10 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
         )
     if isinstance(overrides, Mapping):
         for key, value in overrides.items():
+            if not isinstance(key, str):
+                raise ConfigError(f"{show(key)} is {type(key).__name__}: name a field, as text")
+            if isinstance(value, set | frozenset):
+                raise ConfigError(f"{key} is a set, which has no order: give a list")
             if is_frame(value):
                 raise ConfigError(
                     f"{key} is a {type(value).__name__}: write it to a file, as by to_csv, and "

@@ -38,6 +38,7 @@ from sublayer.system.stages import note, stage
 from sublayer.tasks.example import Example
 from sublayer.tasks.own_table.task import NAME
 
+_SHOWN_CLASSES = 10
 SAMPLED_ROWS = 500
 """Rows of a table, about, that are encoded to see what a tokenizer keeps of it."""
 
@@ -224,6 +225,8 @@ def _note_texts(
     numbers = np.arange(len(examples)) if chosen is None else np.flatnonzero(chosen)
     some = [examples[n] for n in numbers[:: max(1, len(numbers) // SAMPLED_ROWS)].tolist()]
     texts = texts_of(some, has_answers=has_answers)
+    if trains:
+        _note_rows(files, division, [examples[n] for n in numbers.tolist()])
     note_losses("the table", texts, tokenizer, trains=trains)
     rows = texts_of((examples[n] for n in numbers.tolist()), has_answers=has_answers)
     note_marks("the table", rows, tokenizer, trains=trains)
@@ -237,6 +240,25 @@ def note_marks(shown: str, texts: Sequence[bytes], tokenizer: Tokenizer, *, trai
     if marks:
         note(describe_marks(shown, marks, tokenizer, trains=trains))
     return bool(marks)
+
+
+def _note_rows(files: TaskFiles, division: Division, learned: Sequence[Example]) -> None:
+    """Say which classes a table has, and which of its other parts' rows are trained on, too."""
+    title, labels = files.task.title, files.task.labels
+    if files.task.kind == "classes":
+        counts = Counter(example.label for example in learned)
+        listed = [f"{labels[n]} {counts[n]:,}" for n in range(min(len(labels), _SHOWN_CLASSES))]
+        more = f" and {len(labels) - len(listed):,} more" if len(labels) > len(listed) else ""
+        note(f"{title}: {len(labels):,} classes, by rows to train on: {', '.join(listed)}{more}")
+    texts = {example.texts for example in learned}
+    for split in dict.fromkeys(each.split for each in (*division.selecting, *division.scored)):
+        rows = files.read(split).examples if split != division.trained.split else []
+        n_there = sum(example.texts in texts for example in rows)
+        if n_there:
+            note(
+                f"{title}, {split}: {n_there:,} of {count(len(rows), 'row')} have the texts of "
+                "rows that are trained on: its score is too good by that"
+            )
 
 
 def texts_of(examples: Iterable[Example], *, has_answers: bool = False) -> list[bytes]:

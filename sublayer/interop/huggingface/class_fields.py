@@ -11,7 +11,7 @@ from typing import Any
 
 from sublayer.errors import CheckpointError
 from sublayer.interop.config_reader import Content
-from sublayer.interop.values import Rule, format_value, only
+from sublayer.interop.values import Rule, Unsayable, format_value, only
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,11 @@ def training_only(default: Any, rule: Rule) -> Field:
     return Field(default, rule, is_computed=False)
 
 
+def _unquantized(value: Any) -> None:
+    if value:
+        raise Unsayable("quantised weights: import the model that they were made of")
+
+
 # What every class of transformers takes, or took, that would make it another model.
 NEVER = {
     "add_cross_attention": harmless(False),
@@ -114,7 +119,7 @@ NEVER = {
     "per_layer_config": harmless(None, {}),
     "position_embedding_type": harmless("absolute", None),
     "pruned_heads": harmless({}, None),
-    "quantization_config": harmless(None),
+    "quantization_config": Field(None, _unquantized, is_computed=False),
     "tie_encoder_decoder": harmless(False),
 }
 # What every class takes, or took, that changes no number of a model that computes logits.

@@ -33,6 +33,11 @@ _WITH_TRANSFORMERS_4 = (
 _PICKLE = f"a pickle, which can run code and is never read: {_SAFELY}"
 _TENSORFLOW = _WITH_TRANSFORMERS_4.format(library="tensorflow", option="from_tf")
 _FLAX = _WITH_TRANSFORMERS_4.format(library="flax", option="from_flax")
+_SOURCE = "name the folder of the model that it was made of"
+_RUN_ALONE = (
+    "*.onnx", "onnx/*.onnx", "openvino_model.xml", "*.tflite", "*.mlmodel", "*/*.mlpackage", "*.ot",
+    "*.engine",
+)  # fmt: skip
 _FOREIGN_WEIGHTS = (
     ("adapter_model.safetensors", "weights of an adapter alone: merge it into its model first"),
     ("pytorch_model*.bin", _PICKLE),
@@ -43,7 +48,7 @@ _FOREIGN_WEIGHTS = (
         "weights of llama.cpp: load them by transformers' "
         "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained(NEW)",
     ),
-    ("*.onnx", "a graph of ONNX: name the folder of the model that it was made of"),
+    *((pattern, f"a form for running alone: {_SOURCE}") for pattern in _RUN_ALONE),
     ("*.ckpt.index", "a checkpoint of TensorFlow: `sublayer import albert-tf` reads ALBERT's"),
     (
         "*.safetensors",
@@ -76,6 +81,10 @@ _FOREIGN_FOLDERS = (
         "*.gguf",
         "a file of llama.cpp: load it by transformers' "
         "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained(NEW)",
+    ),
+    *(
+        (name, "the file of a tokenizer alone: give data.tokenizer the path of that file")
+        for name in ("tokenizer.json", "spiece.model", "vocab.txt")
     ),
 )
 """Files of folders that are no model's of transformers, and what these are; else the one meant."""
@@ -157,7 +166,9 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         for path in sorted(folder.glob(pattern)):
             if not any(path.match(name) for name in _NO_WEIGHTS):
                 raise CheckpointError(f"{folder} has no {WEIGHTS}, but {path.name}: it is {what}")
-    raise CheckpointError(f"{folder} has no {WEIGHTS}")
+    raise CheckpointError(
+        f"{folder} has no {WEIGHTS}: fetch it, or write it by transformers' save_pretrained(NEW)"
+    )
 
 
 def check_new(folder: Path) -> None:
@@ -240,6 +251,6 @@ def _load(path: Path) -> dict[str, Tensor]:
                     )
             return {name: file.get_tensor(name) for name in names}
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing") from None
+        raise CheckpointError(f"{path} is missing: fetch it") from None
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} is damaged or cut short: {error}") from None
+        raise CheckpointError(f"{path} is damaged or cut short ({error}): fetch it again") from None

@@ -10,6 +10,7 @@ from sublayer.tasks.own_table.labels import (
     choice_of,
     is_blank,
     number_of,
+    same_number,
     spans_of,
     texts_of,
     word_of,
@@ -41,9 +42,11 @@ def add_examples(task: Task, rows: Rows) -> ReadSplit:
 def _class(task: Task, table: Table, row: Row, result: ReadSplit) -> Example:
     word = word_of(row.record.values.get(table.label), row.place)
     if word and word not in task.labels:
+        word = same_number(word, task.labels) or word
+    if word and word not in task.labels:
         raise DataError(
-            f"{row.place}: {word!r} is not among the labels: {named(task.labels)}"
-            f"{nearest_hint(word, task.labels)}"
+            f"{row.place}: {word!r} is not among the labels that are learned: {named(task.labels)}"
+            f"{nearest_hint(word, task.labels)}: mend it, or delete the row"
         )
     return _labelled(table, row, task.labels.index(word) if word else None)
 

@@ -30,7 +30,10 @@ def word_of(value: Any, place: str) -> str:
         return str(int(value))
     if not isinstance(value, str | int):
         kind = type(value).__name__
-        raise DataError(f"{place}: the label {value!r} is {kind}, not a word or a whole number")
+        raise DataError(
+            f"{place}: the label {value!r} is {kind}, not a word or a whole number: "
+            "write it as text"
+        )
     return str(value).strip()
 
 
@@ -44,13 +47,24 @@ def sorted_words(words: Iterable[str], where: str) -> tuple[str, ...]:
     numbers = [_number(word) for word in distinct]
     if any(number is None for number in numbers):
         return tuple(distinct)
-    odd = next((w for w, n in zip(distinct, numbers, strict=True) if n and not n.is_integer()), "")
+    odd = [w for w, n in zip(distinct, numbers, strict=True) if n and not n.is_integer()]
+    if odd and not math.isfinite(float(odd[-1])):
+        raise DataError(
+            f"{where} has numbers, and {odd[-1]!r} among them: empty it where it means that a "
+            "label is missing, or write classes as words"
+        )
     if odd:
         raise DataError(
-            f"{where} has numbers such as {odd}: say that it is a number, which is predicted as "
-            "such, or write classes as words"
+            f"{where} has numbers such as {odd[0]}: predict them as such (--number, or number "
+            "instead of label in data.columns), or write classes as words"
         )
     return tuple(sorted(distinct, key=lambda word: (float(word), word)))
+
+
+def same_number(word: str, labels: Sequence[str]) -> str:
+    """Return the label that is the same number as a word, as 1 is 1.0; empty where none is."""
+    number = _number(word)
+    return next((each for each in labels if number is not None and _number(each) == number), "")
 
 
 def number_of(value: Any, place: str) -> float | None:
@@ -59,7 +73,10 @@ def number_of(value: Any, place: str) -> float | None:
         return None
     number = None if isinstance(value, bool) else _number(value)
     if number is None or not math.isfinite(number):
-        raise DataError(f"{place}: the label {value!r} is no number")
+        raise DataError(
+            f"{place}: the label {value!r} is no number: write it with a decimal point and without "
+            "a unit, or empty it where it is missing"
+        )
     return number
 
 

@@ -63,10 +63,20 @@ def find_table(path: str | Path) -> Found:
     found = {split: one_copy(of_split) for split, of_split in paths.items() if of_split}
     if not found:
         raise DataError(
-            f"{path} has no table with train, dev or test in its name: name a file that ends in "
-            f"{', '.join(SUFFIXES)}"
+            f"{path} has no table with train, dev or test in its name ({', '.join(SUFFIXES)})"
+            f"{_what_else(place)}"
         )
     return found
+
+
+def _what_else(folder: Path) -> str:
+    """Say what is in a folder instead, and what to do."""
+    files = [each for each in entries(folder) if each.is_file()]
+    tables = [each for each in files if Path(unpacked_name(each)).suffix in SUFFIXES]
+    if tables:
+        return f": name one file, such as {tables[0]}, or rename the parts"
+    there = f": it has {files[0].name}" if files else ""
+    return f"{there}: name a file of that kind"
 
 
 def find_parts(path: str | Path) -> set[str]:
@@ -91,7 +101,7 @@ def describe_left_out(path: str | Path, found: Found) -> list[str]:
         return []
     listed = ", ".join(each.name for each in others[:_SHOWN_FILES])
     more = f" and {len(others) - _SHOWN_FILES:,} more" if len(others) > _SHOWN_FILES else ""
-    parts = "of the same part as another file, or without train, dev or test in its name"
+    parts = "of the same part as another, or without train, dev or test in its name: rename them"
     return [f"{count(len(others), 'table')} of {path} not read ({parts}): {listed}{more}"]
 
 

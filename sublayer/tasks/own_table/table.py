@@ -111,7 +111,7 @@ def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> Ta
         is_list = not isinstance(named, str)
         if is_list != (role == "choices"):
             wanted = "a list of columns" if role == "choices" else "one column"
-            raise ConfigError(f"data.columns: {role} is {wanted}")
+            raise ConfigError(f"data.columns: {role} is {wanted}, by name, not {named!r:.80}")
         if not named or not all(named):
             raise ConfigError(f"data.columns: {role} is empty: name a column, or leave it out")
         values[role] = tuple(named) if is_list else named

@@ -12,6 +12,7 @@ from sublayer.tasks.own_table.labels import is_blank
 from sublayer.tasks.records import missing_column, named
 from sublayer.tasks.registry import SUITES
 from sublayer.tasks.task import Task
+from sublayer.values import surrogate_problem
 
 _LISTS = ("choices", "options")
 """Columns that hold all choices of a row, as a list."""
@@ -136,5 +137,7 @@ def _choices(columns: RowColumns, values: Mapping[str, Any], place: str) -> list
 
 def _text(value: Any, column: str, place: str) -> str:
     if not isinstance(value, str):
-        raise DataError(f"{place}: {column} is {type(value).__name__}, not a text")
+        raise DataError(f"{place}: {column} is {type(value).__name__}, not a text: write it as one")
+    if problem := surrogate_problem(value):
+        raise DataError(f"{place}: {column} {problem}")
     return value
