@@ -452,8 +452,8 @@ def changed(form, *, model=None, **parts):
 def test_every_published_form_is_read(write, form):
     content = json.dumps(published(form))
     path, theirs = write(content, "tokenizer.json"), Tokenizer.from_str(content)
-    assert check_file(path)
     tokenizer = load_tokenizer(path)
+    assert check_file(path) and (form != "t5" or tokenizer.unk_id == 2)
     for text in ("the quick fox's 12,345 dogs", "Zo\u00eb  na\u00efve \u4e2d\u6587 \U0001f389\n a"):
         ids = theirs.encode(text, add_special_tokens=False).ids
         assert tokenizer.encode(text.encode()).tolist() == ids

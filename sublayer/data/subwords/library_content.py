@@ -105,7 +105,9 @@ def _steps(pre_tokenizer: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 def unknown_id(model: dict[str, Any], vocabulary: dict[str, int]) -> int | None:
     """Return the id of the unknown piece; None where the model names none that there is."""
-    # Unigram's is a number, and is not read; the others name it.
+    number = model.get("unk_id")
+    if isinstance(number, int) and number in vocabulary.values():
+        return number  # Unigram's; the others name it
     name = model.get("unk_token")
     if name is None:
         return None

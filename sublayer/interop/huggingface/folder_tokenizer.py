@@ -30,7 +30,7 @@ def read_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
     None where it has none of their files. Raises DataError where they are damaged, CheckpointError
     where the tokenizer has ids beyond the model's ``vocab_size``.
     """
-    if not any((folder / name).is_file() for name in _FILES):
+    if not any((folder / name).is_file() for name in _FILES) and not any(folder.glob("*.model")):
         return None
     return check_tokenizer(load_tokenizer(folder, special_tokens="file"), folder, vocab_size)
 
