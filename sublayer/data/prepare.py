@@ -149,7 +149,9 @@ def prepare_tokenizer(config: DataConfig, *, cache: Path | None = None) -> Token
     with stage(f"reading {_described(config)}"):
         texts = find_texts(config, folder, is_utf8=config.tokenizer != "bytes")
     tokenizer = _tokenizer(config, texts, folder)
-    note_losses("the text", samples_of(texts.ranges("train")), tokenizer, trains=True)
+    note_losses(
+        "the text", samples_of(texts.ranges("train"), texts.sentences), tokenizer, trains=True
+    )
     return tokenizer
 
 
@@ -324,7 +326,7 @@ def _split(
             "2 are the least that can be scored: give a longer text"
         )
     whose = shown or f"{' and '.join(names)}, {name} split"
-    note_losses(whose, samples_of(texts.ranges(name)), tokenizer, trains=trains)
+    note_losses(whose, samples_of(texts.ranges(name), texts.sentences), tokenizer, trains=trains)
     weights: list[float] = []
     if name == "train":
         for source in texts.sources(name):

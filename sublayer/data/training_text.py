@@ -139,12 +139,18 @@ def _chunks(ranges: Iterable[DocumentRange], kind: str) -> Iterator[bytes]:
             yield chunk
 
 
-def samples_of(sources: Sequence[Sequence[DocumentRange]]) -> list[bytes]:
-    """Return up to some 64 kB of a text, from places that are spread evenly over it."""
+def samples_of(sources: Sequence[Sequence[DocumentRange]], unit: TextUnit) -> list[bytes]:
+    """Return up to some 64 kB of a text, from places that are spread evenly over it.
+
+    Of pairs the words of both sides, as they are encoded, and not the lines as they were read.
+    """
     ranges = list(chain.from_iterable(_spread(each, _SAMPLES) for each in sources))
     parts = []
     for part in _spread(ranges, _SAMPLES):
         text = part.document.read()
+        if unit == "pair":
+            parts.append(b"\n".join(text[:].split(b"\n")[:2]))
+            continue
         stop = len(text) if part.stop is None else part.stop
         n_windows = -(-_SAMPLES // min(len(ranges), _SAMPLES))
         step = max(_SAMPLE_BYTES, (stop - part.start) // n_windows)

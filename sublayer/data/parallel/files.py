@@ -186,7 +186,7 @@ def _texts(record: dict[str, Any], fields: Fields, where: str) -> tuple[str, str
     for side, name in (("source", fields.source), ("target", fields.target)):
         if name not in record:
             names = shown_fields(record)
-            raise DataError(f"{where}: no field {name!r}: set data.{side}_field to {names}")
+            raise DataError(f"{where}: no field {name!r}: set data.{side}_field to one of {names}")
         text = record[name]
         if text is None:
             text = ""

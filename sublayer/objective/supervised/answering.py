@@ -96,7 +96,9 @@ class Answerer:
         """Answer examples, in their order; ``progress`` hears of batches."""
         if not examples:
             return []
-        tokenizers = {each.tokenizer.fingerprint: each.tokenizer for each in self._models}
+        # Of processes that answer together the first says it.
+        models = self._models if self.processes.own(1) else ()
+        tokenizers = {each.tokenizer.fingerprint: each.tokenizer for each in models}
         if not self._n_blocks:
             some = examples[:: max(1, len(examples) // SAMPLED_ROWS)]
             for tokenizer in tokenizers.values():
