@@ -20,6 +20,8 @@ from sublayer.files.lines import text_lines
 from sublayer.files.paths import as_typed, expanded
 from sublayer.files.storage import new_file
 from sublayer.system.stages import display, stage
+from sublayer.tasks.own_table.rows import SUFFIXES
+from sublayer.tasks.records import suffix_of
 
 EXAMPLE = "sublayer embed runs/albert-small book.txt --out vectors.npy"
 
@@ -84,6 +86,8 @@ def command(
     if path.is_dir():
         raise DataError(f"{file} is a folder: name a file of lines")
     lines = text_lines(path)
+    if suffix_of(path) in SUFFIXES:
+        say(f"{file} is a table, which is read line by line, names of columns and all")
     if not lines:
         raise DataError(f"{file} has no lines: there is nothing to embed")
 

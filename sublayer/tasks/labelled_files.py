@@ -43,10 +43,14 @@ def read_labelled_table(table: Table, task: Task) -> ReadSplit:
     Raises DataError where no row has a label, and for labels that the task has not.
     """
     found = find_table(table.path)
-    # Of three parts the development set selected.
-    order = ("test", "dev", "train") if len(found) == 3 else ("dev", "test", "train")
-    name = next(name for name in order if name in found)
+    name = next(name for name in ("dev", "test", "train") if name in found)
+    if len(found) == 3:  # the development set selected
+        tests = read_rows(table, task, "test", found["test"]).examples
+        name = "test" if all(example.is_labelled for example in tests) else "dev"
     read = read_rows(table, task, "dev", found[name])
     if not read.examples:
         raise DataError(f"no row of {table.path} has a label to score by: answer it, by predict")
+    if len(found) > 1:
+        others = ", ".join(str(paths[0]) for each, paths in found.items() if each != name)
+        read.notes.append(f"{found[name][0]} is scored, and not {others}")
     return read

@@ -15,6 +15,7 @@ import pytest
 from sublayer.errors import ConfigError, DataError
 from sublayer.tasks.example import Answer
 from sublayer.tasks.gold_spans import MOVED, NOT_FOUND
+from sublayer.tasks.labelled_files import read_labelled_table
 from sublayer.tasks.own_table.labels import SEVERAL
 from sublayer.tasks.own_table.quoted_tsv import read_own_tsv
 from sublayer.tasks.own_table.rows import describe_left_out, find_table
@@ -193,7 +194,6 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
     write(tmp_path / "reviews_train.csv", "review,stars\na,x\nb,y\nc,x\nd,y\n")
     write(tmp_path / "reviews-validation.jsonl", [{"review": "e", "stars": "y"}])
     write(tmp_path / "test.tsv", "review\nf\n")
-    write(tmp_path / "notes.txt", "train")
     task, splits = read_table(table)
     found = {split: labels(splits[split]) for split in task.splits}
     assert found == {"train": [0, 1, 0, 1], "dev": [1], "test": [None]}
@@ -211,7 +211,8 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
         read_table(table)
     write(tmp_path / "reviews_train.csv", "review,stars\na,1.0\nb,0.0\nc,1.0\n")
     write(tmp_path / "reviews-validation.jsonl", [{"review": "e", "stars": 1}])
-    assert labels(read_table(table)[1]["dev"]) == [1], "a number is one, however it is written"
+    found = read_labelled_table(table, read_table(table)[0])
+    assert labels(found) == [1] and "validation.jsonl is scored, and not" in found.notes[0]
 
 
 ROWS = [{"text": f"café, scène {number}", "label": "xy"[number % 2]} for number in range(3)]
@@ -276,8 +277,7 @@ def test_answers_are_spans_of_the_text(tmp_path):
     assert (answers(found), found.repaired) == (golds, {SEVERAL: 1})
     assert found.skipped == {"nothing in the column 'answer'": 1, NOT_FOUND: 1}
     assert {example.source for example in found.examples} == {PASSAGE}
-    _, found = _spans(tmp_path, ["cat", "a dog"], "dev")
-    assert (answers(found)[1], found.kept) == ((Answer("a dog"),), {NOT_FOUND: 1})
+    assert _spans(tmp_path, ["cat", "a dog"], "dev")[1].kept == {NOT_FOUND: 1}
     _, found = _spans(tmp_path, ["at", "at", "cat"], places=[9, "20", 5], answer_start="at")
     assert (_starts(found), found.repaired) == ([[9], [20], [4]], {MOVED: 1})
     hub = [{"text": ["at", "cat"], "answer_start": [9, 4]}, {"text": [], "answer_start": []}]

@@ -46,7 +46,7 @@ def _class(task: Task, table: Table, row: Row, result: ReadSplit) -> Example:
     if word and word not in task.labels:
         raise DataError(
             f"{row.place}: {word!r} is not among the labels that are learned: {named(task.labels)}"
-            f"{nearest_hint(word, task.labels)}: mend it, or delete the row"
+            f": mend it, or delete the row{nearest_hint(word, task.labels)}"
         )
     return _labelled(table, row, task.labels.index(word) if word else None)
 

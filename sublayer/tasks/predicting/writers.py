@@ -196,6 +196,8 @@ def check_out(out: Path, kind: Kind | None) -> Kind:
     """Return of which kind a new file is to be. Raises ConfigError where it cannot be written."""
     if out.exists():
         raise ConfigError(f"{out} exists: name a file that does not")
+    if not out.parent.is_dir():
+        raise ConfigError(f"the folder {out.parent} is not there: make it, or name another file")
     if kind is None or out.suffix in PACKED_TABLES:
         raise ConfigError(f"{out} is of no kind that is written: {', '.join(WRITERS)}")
     return kind
