@@ -292,11 +292,13 @@ def _delimiter(header: str) -> str:
     return max(_DELIMITERS, key=n_columns)
 
 
-def missing_column(where: Path | str, known: Sequence[str], there: Iterable[str]) -> DataError:
+def missing_column(
+    where: Path | str, known: Sequence[str], there: Iterable[str], others: Sequence[str] = ()
+) -> DataError:
     """Build the error of rows that lack a column, by any of its known names.
 
     It lists the columns there are, the nearest of them, and, where these look like the values of a
-    first row, how a row of names is put before it.
+    first row, how a row of names is put before it, with those of ``others`` that are asked for.
     """
     names = list(there)
     wanted = " or ".join(map(repr, known))
@@ -307,7 +309,8 @@ def missing_column(where: Path | str, known: Sequence[str], there: Iterable[str]
     if is_table and any(map(_is_value, names)):
         path = Path(where)
         mark = "," if suffix_of(path) == ".csv" else "\\t"
-        header = mark.join([known[0], *(f"column{n}" for n in range(2, len(names) + 1))])
+        asked = [known[0], *others][: len(names)]
+        header = mark.join(asked + [f"column{n}" for n in range(len(asked) + 1, len(names) + 1)])
         message += (
             "; if its first row is no header, put one before it, as in "
             f"`(printf '{header}\\n'; cat {shlex.quote(as_typed(str(path)))}) > "

@@ -233,7 +233,7 @@ OTHER_SHAPES = {
     "returns.csv": (TABLE.replace("\n", "\r"), "`"), "my latin.csv": (TABLE.encode("latin-1"), "`"),
     "wide.csv": (TABLE.encode("utf-16"), "`"), "wide-le.csv": (TABLE.encode("utf-16-le"), "`"),
     "headless.csv": ("\n".join(line.replace("é", "é of a long line in") for line in LINES),
-                     "printf 'text,column2"),
+                     "printf 'text,label"),
 }  # fmt: skip
 
 

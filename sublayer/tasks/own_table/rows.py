@@ -155,9 +155,8 @@ def _check_columns(table: Table, split: str, path: Path, columns: Mapping[str, N
     names = [*table.texts, *table.choices, table.group, table.id]
     if split != "test":
         names += [table.is_right, table.answer_start]
-    for name in filter(None, names):
-        if name not in columns:
-            raise missing_column(path, [name], columns)
+    if missing := [name for name in names if name and name not in columns]:
+        raise missing_column(path, missing[:1], columns, missing[1:])
 
 
 def _add(rows: Rows, record: Record, number: int) -> None:
