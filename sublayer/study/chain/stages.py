@@ -298,8 +298,8 @@ def check_numbers(chain: Chain, n_seeds: int) -> None:
         raise ConfigError(f"--finetunings {chain.n_seeds} is not between 1 and {most:,}")
     if is_within(chain, n_seeds) and chain.n_seeds < FEWEST_SEEDS:
         raise ConfigError(
-            f"--finetunings {chain.n_seeds} says too little of how far they spread: give at least "
-            f"{FEWEST_SEEDS}, or 1 for values without a verdict"
+            f"{chain.n_seeds} fine-tunings of one pre-training say too little of how far they "
+            f"spread: give --finetunings {FEWEST_SEEDS} or more, or 1 for values without a verdict"
         )
 
 
