@@ -198,6 +198,8 @@ def test_values_of_every_kind_of_file_are_kept(sublayer, reviewer, here):
         assert answered.pop("probabilities").keys() == {"bad", "good"}
         assert answered.pop("probability") > 0.5
         assert answered == {**row, "prediction": row["stars"]}
+    (here / "new.json").write_text(json.dumps([*rows[:2], {"review": "a\nb"}]))
+    assert "texts of 1 row are" in sublayer("predict", reviewer, "new.json", "--out", "x.tsv").err
     seen = pyarrow.array(range(20), pyarrow.int16())
     before = pyarrow.table({"review": [row["review"] for row in ROWS], "seen": seen})
     pyarrow.parquet.write_table(before, here / "new.parquet")
@@ -239,10 +241,9 @@ def test_each_line_is_answered_and_an_empty_one_stays_empty(sublayer, reviewer, 
     assert [answer[0] for answer in answers] == ["good", "", "bad", "", "bad", ""]
     assert all(0.5 < float(each[1]) <= 1 for each in answers if each[1:])
     assert "not answered: 2 of 5 lines" in err
-    standard_input(b"A film.\nThe [SEP] film is [SEP].\n")
-    assert "names special tokens, [SEP] 2 times: they" in sublayer("predict", reviewer).err
-    standard_input(b"The lovely film is great.\n\xff\nThe dull plot is awful.\n")
+    standard_input(b"The lovely [SEP] film is great.\n\xff\nThe dull plot is awful.\n")
     code, out, err = sublayer("predict", reviewer)
+    assert "names special tokens, [SEP] 1 time: they" in err
     assert (code, out[:5], out.count("\n")) == (2, "good\t", 1)
     assert "standard input, line 2: byte 0xff" in err and "answered before it: 1 line" in err
     standard_input(given)
@@ -290,7 +291,6 @@ def test_a_submission_is_complete(sublayer, entailed, glue, here):
     with zipfile.ZipFile("out/submission.zip") as archive:
         assert sorted(archive.namelist()) == sorted(found["files"])
     assert Path("out/NOTES.txt").read_text().splitlines() == found["notes"]
-    assert any(note.startswith("SST-2.tsv: not trained; every row has") for note in found["notes"])
     # Of 31 training rows of SST-2 the negative ones are 16.
     assert handed_in("SST-2.tsv")[1:] == [[str(number), "0"] for number in range(5)]
     assert "out exists: name a" in sublayer("predict", entailed, *words).refusal()

@@ -8,10 +8,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
+from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import PACKED_TABLES
 from sublayer.files.parquet import parquet_file
 from sublayer.system.extras import extra_module
+from sublayer.system.stages import note
 from sublayer.tasks.predicting.answer_columns import AnswerColumns
 from sublayer.tasks.predicting.files import AskedFile, AskedRow, Kind
 from sublayer.tasks.predicting.named import NamedPrediction
@@ -67,7 +69,9 @@ class CsvWriter(RowWriter):
 
 
 class TsvWriter(RowWriter):
-    """TSV whose quotes are text. Tabs and breaks of lines inside a text become spaces."""
+    """TSV whose quotes are text. Tabs and breaks of lines inside a text become spaces, as noted."""
+
+    _n_changed = 0
 
     def __init__(self, stream: IO[bytes], asked: AskedFile, columns: AnswerColumns) -> None:
         super().__init__(stream, asked, columns)
@@ -77,8 +81,18 @@ class TsvWriter(RowWriter):
         """Write a line."""
         self._write_line([_plain(value) for value in self._cells(row, named)])
 
+    def finish(self) -> None:
+        """Say how many rows have texts that TSV cannot hold."""
+        if self._n_changed:
+            note(
+                f"tabs and line breaks in texts of {count(self._n_changed, 'row')} are written as "
+                "spaces, for TSV has neither: --out with .csv or .jsonl, or --json, keeps them"
+            )
+
     def _write_line(self, cells: Sequence[str]) -> None:
-        self._write("\t".join(cell.translate(_NOT_IN_TSV) for cell in cells) + "\n")
+        written = [cell.translate(_NOT_IN_TSV) for cell in cells]
+        self._n_changed += written != list(cells)
+        self._write("\t".join(written) + "\n")
 
 
 class JsonLinesWriter(RowWriter):
