@@ -129,6 +129,8 @@ def as_path(target: PathOrText) -> Path:
 def as_paths(targets: PathOrText | Sequence[PathOrText]) -> list[Path]:
     """Return the paths of one run, checkpoint or folder, or of several."""
     if isinstance(targets, list | tuple):
+        if not targets:
+            raise ConfigError("no run is named: give one, or several in a list")
         return [as_path(target) for target in targets]
     return [as_path(targets)]  # type: ignore[arg-type]
 

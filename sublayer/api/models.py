@@ -248,7 +248,9 @@ def translate(
     sources = given_lines(lines)
     if any("\n" in line for line in sources):
         raise ConfigError("a line has a line break in it: give each line by itself")
-    search = beam_options(beam, length_rule, length_penalty, max_length_ratio, max_length_offset)
+    given = (beam, length_rule, length_penalty, max_length_ratio, max_length_offset)
+    search = beam_options(*map(as_option, given))
+    n_best, average, batch = map(as_option, (n_best, average, batch))
     names = {"length_rule": "rule", "length_penalty": "penalty"}
     values = {names.get(name, name): value for name, value in search.items()}
     check_values(command, {**values, "n_best": n_best, "words": words, "batch": batch})
@@ -290,6 +292,7 @@ def predict(
 
     given = (beam, length_penalty, temperature, top_k, top_p, seed)
     decoding = Decoding(*map(as_option, given))
+    average, batch = as_option(average), as_option(batch)
     check_values(command, {**decoding._asdict(), "average": average, "batch": batch})
     answerer = load_answerer(as_paths(run), task, device, average, batch, dtype, decoding)
     return predict_rows_by(answerer, rows)

@@ -173,7 +173,9 @@ def compare(
         margin=None if margin is None else str(margin),
         until=until,
     )
-    sources = [source] if isinstance(source, str | PathLike) else source
+    sources = [*source] if isinstance(source, list | tuple) else [source]
+    if not sources:
+        raise ConfigError("no recipe is named: give one, or a list of them")
     names = [as_text(each, "a recipe") for each in sources]
     results, report = run_study(names, overrides or (), options)
     return Comparison(kept(show, results, report, as_json=True))

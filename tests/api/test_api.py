@@ -54,7 +54,7 @@ def test_translate_gives_the_translations_of_the_command(sublayer, translator, m
     monkeypatch.setattr("sys.stdin", given)
     told = sublayer("translate", translator, "--beam", 3, "--n-best", 2, "--json").found()
     translated = package.open_run(translator).translate(lines, beam=3, n_best=2)
-    assert translated == told
+    assert translated == told == package.translate(translator, lines, beam=np.int8(3), n_best=2)
     assert len(translated.texts) == 3 and "<td" in translated._repr_html_()
     for given in ("the cat", ["the\ncat"]):
         with pytest.raises(ConfigError, match="lines is one text|a line break in it"):
@@ -168,7 +168,7 @@ def test_numbers_of_numpy_are_settings(workplace):
     assert package.generate(run, "The", tokens=1, temperature=Decimal("0.5")).texts
     with pytest.raises(ConfigError, match="prompt is None"):
         package.generate(run, None)
-    for refused in (object(), float("nan"), [np.nan], pytest, {2}):
+    for refused in (object(), float("nan"), [np.nan], pytest, {2}, []):
         for field in ("train.steps", 1):
             with pytest.raises(ConfigError):
                 package.train("gpt", {**SMALL, field: refused})

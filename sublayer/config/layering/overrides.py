@@ -41,6 +41,8 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
         if isinstance(text, Unset):
             values[str(text).partition("=")[0]] = None
             continue
+        if not isinstance(text, str):
+            raise ConfigError(f"{show(text)} is not a setting: write it as text, key=value")
         written_key, equals, written_value = text.partition("=")
         key = written_key.strip()
         if not equals or not key:
