@@ -58,9 +58,14 @@ def load(
     folder has none.
 
     Raises CheckpointError where there is no such model, or it is damaged, or of another format;
-    ConfigError for a device that is not there, or fewer checkpoints than are asked for.
+    ConfigError for a device that is not there, fewer checkpoints than are asked for, or a
+    ``dtype`` or ``average`` of another type.
     CheckpointError also where what it computes is not finite (``check_outputs``).
     """
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ConfigError(f"dtype = {dtype!r} is not a floating-point type: give torch.bfloat16")
+    if not isinstance(average, int | None):
+        raise ConfigError(f"average = {average!r} is not a whole number: give one, or None")
     with stage(f"loading {path}"):
         if average is None:
             folder = find_model(Path(path))

@@ -213,8 +213,12 @@ def embed(
     ``model.embed`` does.
     """
     from sublayer.api.loading import load
+    from sublayer.commands.embed import command
+    from sublayer.commands.shared.arguments import check_values
     from sublayer.system.machine import choose_device
 
+    batch = as_option(batch)
+    check_values(command, {"pool": pool, "normalize": normalize, "batch": batch})
     model = load(as_path(run), choose_device(device))
     return model.embed(texts, pool=pool, normalize=normalize, batch=batch)
 
@@ -293,7 +297,8 @@ def predict(
     given = (beam, length_penalty, temperature, top_k, top_p, seed)
     decoding = Decoding(*map(as_option, given))
     average, batch = as_option(average), as_option(batch)
-    check_values(command, {**decoding._asdict(), "average": average, "batch": batch})
+    options = {"task": task, "average": average, "batch": batch}
+    check_values(command, {**decoding._asdict(), **options})
     answerer = load_answerer(as_paths(run), task, device, average, batch, dtype, decoding)
     return predict_rows_by(answerer, rows)
 

@@ -70,7 +70,7 @@ def embed_texts(
     """
     if pool not in get_args(Pooling):
         raise ConfigError(f"pool is {pool!r}, not one of {', '.join(get_args(Pooling))}")
-    if batch < 1:
+    if not isinstance(batch, int | np.integer) or batch < 1:
         raise ConfigError(f"a batch of {batch} texts computes nothing: give 1 or more")
     tokenizer, first, last = _reading(model, pool)
     room = model.config.max_len - len(first) - len(last)

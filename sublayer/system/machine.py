@@ -35,7 +35,7 @@ def check_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         # torch has no one way to say that it was built without a device, or finds none.
         raise ConfigError(
             f"device {str(name)!r} is not there: use cpu, or cuda where there is a GPU"

@@ -4,6 +4,7 @@ import io
 import json
 import shutil
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -169,11 +170,11 @@ def test_numbers_of_numpy_are_settings(workplace):
     with pytest.raises(ConfigError, match="prompt is None"):
         package.generate(run, None)
     for refused in (object(), float("nan"), [np.nan], pytest, {2}, []):
-        for field in ("train.steps", 1):
+        calls = [partial(package.train, "gpt", {**SMALL, x: refused}) for x in ("train.steps", 1)]
+        calls += [partial(package.load, run, **{x: refused}) for x in ("dtype", "average")]
+        for call in (partial(package.evaluate, refused), *calls):
             with pytest.raises(ConfigError):
-                package.train("gpt", {**SMALL, field: refused})
-        with pytest.raises(ConfigError):
-            package.evaluate(refused)
+                call()
 
 
 def test_train_returns_the_run_as_a_dict_of_its_record(workplace):
