@@ -136,7 +136,7 @@ def test_alibi_slopes_by_hand():
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
 def test_attention_with_alibi_and_its_gradients_are_the_papers(kind):
-    model = make_model("alibi", kind)
+    model = make_model("alibi", kind, block=["attention"])
     attention = model.stack.block(0)[0].function
     x = torch.randn(1, 7, 12, dtype=torch.float64, requires_grad=True)
     lay_out = Layout.causal if kind == "decoder" else Layout.bidirectional
