@@ -102,10 +102,10 @@ def test_with_json_only_the_object_is_on_stdout(register, run):
     {"PYTHONIOENCODING": "cp1252"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
 ])  # fmt: skip
 def test_arguments_and_what_is_kept_are_utf8_under_any_locale(tmp_path, environment):
-    name = tmp_path / "日本 ü"
-    name.mkdir()
+    (name := tmp_path / "日本 ü").mkdir()
     command = [sys.executable, "-m", "sublayer", "tasks", str(name)]
-    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True)
+    environment = {**os.environ, **environment}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True)
     assert "日本 ü" in done.stdout.decode("utf-8") and done.returncode == 0
 
 
