@@ -9,8 +9,6 @@ from sublayer.config.text.corpora import INTRINSIC
 from sublayer.config.text.text_fields import SentenceRule
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
-from sublayer.objective.metric import Metric
-from sublayer.tables import table
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
@@ -92,20 +90,6 @@ def describe_sources(result: Mapping[str, Any]) -> str:
     if split is None:
         return sources
     return f"the {split} split of {sources}"
-
-
-def render_metrics(metrics: tuple[Metric, ...], result: Mapping[str, Any]) -> str:
-    """Format the scores of a text for the terminal, a metric a line.
-
-    Metrics that the result does not have are left out.
-    """
-    rows = []
-    for metric in metrics:
-        if metric.name in result:
-            value = metric.factor * result[metric.name]
-            rows.append((metric.label, f"{value:.{metric.decimals}f}"))
-    scores = table(["measure", "value"], rows, right=[1])
-    return f"scored {describe_sources(result)}\n{scores}"
 
 
 def need_recipe(asked: Evaluation) -> "Recipe":

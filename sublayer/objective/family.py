@@ -17,7 +17,7 @@ from sublayer.evaluation.probes.table import PROBES
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.evaluation import Evaluation, need_recipe, render_metrics
+from sublayer.objective.evaluation import Evaluation, need_recipe
 from sublayer.objective.metric import Metric
 from sublayer.tasks.metrics.points import points
 from sublayer.tasks.spec import TaskSpec
@@ -91,6 +91,8 @@ class Family:
     """
     metrics: tuple[Metric, ...]
     """What models are compared by on the test split; the first decides."""
+    render: Callable[[Mapping[str, Any]], str]
+    """Formats for the terminal what ``evaluate`` returned."""
     prepare: Callable[[Recipe, Tokenizer | None], Data] = prepare_text
     """Prepares what a recipe learns from; the tokenizer is that of the model that it starts from.
     """
@@ -112,8 +114,6 @@ class Family:
     """Those of ``sublayer evaluate`` that mean something."""
     evaluation: Callable[[Evaluation], dict[str, Any]] | None = None
     """What ``sublayer evaluate`` does; None: no more than a test."""
-    rendering: Callable[[Mapping[str, Any]], str] | None = None
-    """Lays out for the terminal what ``evaluate`` returned; None: a metric a line."""
     description: Callable[[Scores], str] | None = None
     """Says the scores of training in a line; None: the loss alone."""
 
@@ -150,12 +150,6 @@ class Family:
             raise CheckpointError(
                 f"an evaluation lacks {missing}: the run's record.json or metrics.jsonl is damaged"
             ) from None
-
-    def render(self, result: Mapping[str, Any]) -> str:
-        """Format for the terminal what ``evaluate`` returned."""
-        if self.rendering is not None:
-            return self.rendering(result)
-        return render_metrics(self.metrics, result)
 
 
 def stored_tokens(recipe: Recipe, split: Split) -> int:

@@ -34,7 +34,7 @@ CAUSAL = Family(
     metrics=(BITS_PER_BYTE,),
     options=(*TEXT_OPTIONS, "stride"),
     evaluation=evaluate_decoder,
-    rendering=render_decoder,
+    render=render_decoder,
     description=describe_decoder,
 )
 """Predicts the tokens that follow, and is scored in bits per byte."""

@@ -122,7 +122,7 @@ MASKED = Family(
     ),
     options=(*TEXT_OPTIONS, "pairs"),
     evaluation=evaluate_encoder,
-    rendering=render_encoder,
+    render=render_encoder,
     description=describe_encoder,
 )
 """Predicts masked tokens and judges pairs, and is scored by the accuracy of both."""

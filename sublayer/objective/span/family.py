@@ -46,7 +46,7 @@ SPAN = Family(
     ),
     claims=_has_sentinels,
     evaluation=evaluate_spans,
-    rendering=render_spans,
+    render=render_spans,
     description=_describe,
 )
 """Predicts what was cut out of a text, and is scored in nats per token of that."""

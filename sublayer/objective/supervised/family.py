@@ -126,6 +126,6 @@ SUPERVISED = Family(
     ),
     options=("path", "answer", "task", "against"),
     evaluation=evaluate_tasks,
-    rendering=render_tasks,
+    render=render_tasks,
     description=_describe,
 )

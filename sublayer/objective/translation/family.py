@@ -161,7 +161,7 @@ TRANSLATION = Family(
     ),
     options=(*BEAM_OPTIONS, "lowercase", "compounds", "bleu_tokenizer", "references", "against"),
     evaluation=evaluate_translator,
-    rendering=render_translator,
+    render=render_translator,
     description=describe_translator,
     check_scoring=_check_scoring,
 )
