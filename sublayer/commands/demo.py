@@ -31,7 +31,7 @@ def command(
     """Compare tiny decoders on the prose of the running Python installation, and write
     runs/demo/report.html.
 
-    It takes two to three minutes on two cores, and uses up to eight. Run again, it makes the
+    It takes about two minutes on two cores, and uses up to eight. Run again, it makes the
     missing runs, or shows the results.
     """
     memory = total_memory()
