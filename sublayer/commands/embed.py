@@ -73,8 +73,8 @@ def command(
     """Write a vector of each line of a file: the final hidden states of its tokens, pooled.
 
     Encoders, decoders, LSTMs and the encoders of encoder-decoders have them, fine-tuned or not. A
-    line that is longer than the model reads is cut, and said; an empty one without a token has
-    zeros.
+    line that is longer than the model reads is cut, and said; of an empty one the special tokens
+    alone are read, and it has zeros where a model has none.
     """
     if out.exists():
         raise ConfigError(f"{out} exists, and nothing is overwritten: name another file")

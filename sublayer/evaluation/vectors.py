@@ -36,11 +36,11 @@ class Vectors:
     """Vectors of some texts, one behind another, and what of the texts was not read."""
 
     values: NDArray[np.float32]
-    """``[N, D]``; zeros for a text without a token."""
+    """``[N, D]``; zeros where the model reads no token, special ones included."""
     is_cut: NDArray[np.bool_]
     """``[N]``: texts of more tokens than the model reads, of which the first were read."""
     is_empty: NDArray[np.bool_]
-    """``[N]``: texts without a token."""
+    """``[N]``: texts without a token of their own."""
     n_tokens: int
     """Tokens of the texts, special ones aside, uncut."""
     n_unknown: int
@@ -124,7 +124,7 @@ def describe_unread(found: Sequence[Vectors], unit: str) -> list[str]:
     lines = []
     for which, what in (
         (is_cut, "longer than the model reads, cut"),
-        (is_empty, "without a token"),
+        (is_empty, "empty, without a token but special ones"),
     ):
         if which.any():
             first = int(which.argmax()) + 1
