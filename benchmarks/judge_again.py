@@ -15,11 +15,11 @@ from typing import Any
 
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.metric import Metric
+from sublayer.statistics.difference import FEWEST_SEEDS
+from sublayer.statistics.judge import Evidence, judge
 from sublayer.study.items.file_header import STUDY_ITEMS, RunItems
+from sublayer.study.items.item_effects import item_effects
 from sublayer.study.items.reading import read_study_items
-from sublayer.study.judgement.difference import FEWEST_SEEDS
-from sublayer.study.judgement.item_effects import item_effects
-from sublayer.study.judgement.judge import Evidence, judge
 
 JUDGED = "judged.json"
 _TODAY = {"undecided": "cannot tell"}

@@ -9,11 +9,11 @@ from scipy.stats import beta, t
 
 from sublayer.evaluation.items import FromItems, ItemTable
 from sublayer.objective.metric import Metric
-from sublayer.study.judgement.difference import DECIDED, Judgement
-from sublayer.study.judgement.item_effects import item_effects
-from sublayer.study.judgement.judge import Evidence, judge
-from sublayer.study.judgement.looks import ERROR, until_decided
-from sublayer.study.judgement.sequence import judge_looks, undecided_arms
+from sublayer.statistics.difference import DECIDED, Judgement
+from sublayer.statistics.judge import Evidence, judge
+from sublayer.statistics.looks import ERROR, until_decided
+from sublayer.statistics.sequence import judge_looks, undecided_arms
+from sublayer.study.items.item_effects import item_effects
 
 LOWER = Metric("loss", "loss", is_lower_better=True, from_items=None)
 SHARE = FromItems("t", lambda sums: float(sums["right"]) / float(sums["all"]))

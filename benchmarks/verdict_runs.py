@@ -10,13 +10,13 @@ from verdict_draws import LOWER, Values, share
 
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.metric import Metric
+from sublayer.statistics.difference import DECIDED, Judgement
+from sublayer.statistics.judge import Evidence, judge
+from sublayer.statistics.looks import until_decided
+from sublayer.statistics.sequence import judge_looks
+from sublayer.statistics.tuning import Tuned
+from sublayer.study.items.item_effects import item_effects
 from sublayer.study.items.reading import read_study_items
-from sublayer.study.judgement.choice_spread import Tuned
-from sublayer.study.judgement.difference import DECIDED, Judgement
-from sublayer.study.judgement.item_effects import item_effects
-from sublayer.study.judgement.judge import Evidence, judge
-from sublayer.study.judgement.looks import until_decided
-from sublayer.study.judgement.sequence import judge_looks
 
 
 def drawn_from_runs(folder: Path, n_studies: int) -> Iterator[dict[str, Any]]:

@@ -37,8 +37,8 @@ from verdict_runs import drawn_from_runs
 from verdict_tables import verdict_tables
 
 from sublayer.evaluation.items import ItemTable
-from sublayer.study.judgement.item_effects import item_effects
-from sublayer.study.judgement.judge import Evidence, judge
+from sublayer.statistics.judge import Evidence, judge
+from sublayer.study.items.item_effects import item_effects
 
 
 def speed() -> dict[str, float]:

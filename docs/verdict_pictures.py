@@ -10,8 +10,8 @@ import numpy as np
 
 from sublayer.objective.metric import Metric
 from sublayer.plot import file_svg, look
-from sublayer.study.judgement.item_effects import Effects
-from sublayer.study.judgement.judge import Evidence, judge
+from sublayer.statistics.items import Effects
+from sublayer.statistics.judge import Evidence, judge
 
 IMAGES = Path(__file__).parent / "images"
 _LOSS = Metric("loss", "loss", is_lower_better=True, from_items=None)

@@ -11,11 +11,11 @@ from sublayer.config.layering.sources import shipped_recipes
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError, TrainingError
 from sublayer.runs.start_check import check_start
+from sublayer.statistics.looks import Looks
 from sublayer.study.asked import is_run
 from sublayer.study.definition import Overrides, Study
 from sublayer.study.finished_runs import RUNS
 from sublayer.study.inspection.run import sample_of
-from sublayer.study.judgement.looks import Looks
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import PLAN

@@ -9,6 +9,7 @@ import numpy as np
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.objective.metric import Metric
+from sublayer.statistics.seeds import Values
 from sublayer.study.budget.budget import Measures, arm_model, arm_steps
 from sublayer.study.budget.expected_length import tokens_per_step
 from sublayer.study.budget.match import Rule
@@ -18,8 +19,7 @@ from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.reproduction import describe_reproduction
 from sublayer.study.findings.run_curves import LOSS, curves_by_metric, read_curves
 from sublayer.study.items.file_header import RunItems
-from sublayer.study.judgement.of_study import Looking, StudyJudge
-from sublayer.study.judgement.seed_spread import Values
+from sublayer.study.judging import Looking, StudyJudge
 from sublayer.study.metrics import study_metrics
 from sublayer.study.results import ArmResult, Costs, Failure, Further, Results
 

@@ -21,18 +21,18 @@ from sublayer.runs.folder import RECIPE, RunFolder, folders_named
 from sublayer.runs.items import write_items
 from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.session import prepare_data
+from sublayer.statistics.difference import FEWEST_SEEDS
+from sublayer.statistics.looks import fixed
 from sublayer.study.agreement import check_agree
 from sublayer.study.asked import other_settings
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.collect import collect_results
 from sublayer.study.definition import Study
+from sublayer.study.evidence import scored_elsewhere
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import TEST, Outcome, read_test, score_test
 from sublayer.study.items.collecting import collect_items
-from sublayer.study.judgement.difference import FEWEST_SEEDS
-from sublayer.study.judgement.evidence import scored_elsewhere
-from sublayer.study.judgement.looks import fixed
-from sublayer.study.judgement.of_study import Looking
+from sublayer.study.judging import Looking
 from sublayer.study.names import LONGEST_PART, in_path, name_arms
 from sublayer.study.recorded import Recorded, recorded_measures
 from sublayer.study.report.caveats import list_caveats

@@ -10,13 +10,13 @@ import numpy as np
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.objective.metric import Metric
+from sublayer.statistics.contrast import arm_less, shared_correlation
+from sublayer.statistics.difference import FEWEST_SEEDS, MOST_SEEDS
+from sublayer.statistics.looks import Looks, fixed, until_decided
+from sublayer.statistics.power import detectable_effect, seeds_for
+from sublayer.statistics.seeds import most_shared
+from sublayer.statistics.simultaneous import Family
 from sublayer.study.definition import Study
-from sublayer.study.judgement.contrast import arm_less, shared_correlation
-from sublayer.study.judgement.difference import FEWEST_SEEDS, MOST_SEEDS
-from sublayer.study.judgement.looks import Looks, fixed, until_decided
-from sublayer.study.judgement.power import detectable_effect, seeds_for
-from sublayer.study.judgement.seed_spread import most_shared
-from sublayer.study.judgement.simultaneous import Family
 from sublayer.study.results import RESULTS
 
 UNKNOWN = (

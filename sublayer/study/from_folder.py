@@ -14,6 +14,7 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import parse_toml, read_json_object
 from sublayer.objective.families import family_of
 from sublayer.objective.metric import Metric
+from sublayer.statistics.looks import Looks, fixed
 from sublayer.study.arms import split_values
 from sublayer.study.chain.from_folder import results_of_chain
 from sublayer.study.collect import collect_results
@@ -24,14 +25,13 @@ from sublayer.study.findings.samples import kept_samples
 from sublayer.study.folder import arm_folder
 from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items.collecting import collect_items
-from sublayer.study.judgement.looks import Looks, fixed
-from sublayer.study.judgement.of_study import Looking
-from sublayer.study.judgement.stopping import look_reached
+from sublayer.study.judging import Looking
 from sublayer.study.plan_file import PLAN, Plan, read_plan, study_of
 from sublayer.study.recorded import recorded_measures
 from sublayer.study.report.notes import list_notes
 from sublayer.study.results import RESULTS, Results
 from sublayer.study.scoring import Scoring
+from sublayer.study.stopping import look_reached
 from sublayer.study.tuning import Trial
 
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from sublayer.errors import ConfigError
+from sublayer.statistics.looks import Looks, fixed, until_decided
 from sublayer.study.definition import Study
-from sublayer.study.judgement.looks import Looks, fixed, until_decided
 from sublayer.study.options import Options
 from sublayer.study.seeds import FIRST_TUNING_SEED, Seeds
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from sublayer.objective.metric import Metric
+from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Pairing
 from sublayer.study.inspection.kept import InspectedLayers
-from sublayer.study.judgement.difference import FEWEST_SEEDS, Difference, Pairing
 from sublayer.study.scorecard import Scorecard
 
 RESULTS = "results.json"

@@ -9,13 +9,13 @@ from typing import Any
 from sublayer.files.paths import resolved
 from sublayer.files.storage import write_file
 from sublayer.objective.metric import Metric
+from sublayer.statistics.difference import CONFIDENCE, Difference
 from sublayer.study.budget.excess import budget_to_json
 from sublayer.study.findings.budgets import arm_budgets
 from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
 from sublayer.study.findings.layers import layers_to_json
 from sublayer.study.findings.same_quality import SameQuality, same_quality
-from sublayer.study.judgement.difference import CONFIDENCE, Difference
 from sublayer.study.report.budget_words import describe_largest
 from sublayer.study.report.number_format import NO_BREAK
 from sublayer.study.report.scorecard_cells import card_json

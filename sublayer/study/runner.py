@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sublayer.data.prepare import Data
 from sublayer.objective.metric import Metric
+from sublayer.statistics.looks import Looks
 from sublayer.study.arms import arm_notes
 from sublayer.study.asked import is_run, load_asked
 from sublayer.study.budget.budget import MatchedArm, match_budgets
@@ -38,9 +39,7 @@ from sublayer.study.foresight import foresee
 from sublayer.study.header import list_study_header
 from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items.collecting import collect_items
-from sublayer.study.judgement.looks import Looks
-from sublayer.study.judgement.of_study import Looking
-from sublayer.study.judgement.stopping import run_looks
+from sublayer.study.judging import Looking
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
@@ -50,6 +49,7 @@ from sublayer.study.report.text_caveats import list_text_caveats
 from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
 from sublayer.study.seeds import Seeds
+from sublayer.study.stopping import run_looks
 from sublayer.study.tuned_arms import tune_arms
 from sublayer.study.tuning import Trial, check_extensible, make_trials
 from sublayer.system.stages import note

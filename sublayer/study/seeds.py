@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sublayer.config.limits import LARGEST_SEED, MOST_SEEDS
 from sublayer.errors import ConfigError
-from sublayer.study.judgement.difference import FEWEST_SEEDS
+from sublayer.statistics.difference import FEWEST_SEEDS
 
 FIRST_TUNING_SEED = MOST_SEEDS
 """No comparison has as many seeds, so that those from here on are compared in none."""

@@ -15,10 +15,10 @@ import pytest
 
 from sublayer.commands.shared.comparison import render, summarize
 from sublayer.inspection.layer_change import LayerChange, Spread
+from sublayer.statistics.contrast import Contrast
+from sublayer.statistics.difference import Parts
+from sublayer.statistics.judge import judge
 from sublayer.study.inspection.kept import InspectedLayers
-from sublayer.study.judgement.contrast import Contrast
-from sublayer.study.judgement.difference import Parts
-from sublayer.study.judgement.judge import judge
 from sublayer.study.question import Hypothesis
 from sublayer.study.report.html import render_report
 from sublayer.study.results import ArmResult, Results, Sample, StudyText

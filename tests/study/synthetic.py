@@ -6,8 +6,8 @@ import numpy as np
 
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.families import FAMILIES
-from sublayer.study.judgement.difference import FEWEST_SEEDS, Difference
-from sublayer.study.judgement.judge import Evidence, judge
+from sublayer.statistics.difference import FEWEST_SEEDS, Difference
+from sublayer.statistics.judge import Evidence, judge
 from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
 
 

@@ -13,6 +13,7 @@ from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.statistics.looks import fixed
 from sublayer.study.arms import check_distinct, expand, make_arm, split_values
 from sublayer.study.asked import load_asked
 from sublayer.study.budget.plan import make_plan
@@ -22,7 +23,6 @@ from sublayer.study.chain.plan import plan_stages
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.checks import check_study
 from sublayer.study.definition import Study, load_study, shipped_studies, study_scales
-from sublayer.study.judgement.looks import fixed
 from sublayer.study.metrics import study_metrics
 from sublayer.study.names import name_arms, name_folder
 from sublayer.study.question import Question

@@ -26,6 +26,9 @@ from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import prepare_data
+from sublayer.statistics.difference import Verdict
+from sublayer.statistics.judge import judge
+from sublayer.statistics.looks import ERROR, Looks, fixed, until_decided
 from sublayer.study import report
 from sublayer.study.again import report_again
 from sublayer.study.definition import Study, load_study
@@ -39,9 +42,6 @@ from sublayer.study.foresight import foresee
 from sublayer.study.from_folder import results_of_folder
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.inspection.kept import LAYERS, InspectedLayers, kept_layers, read_layers
-from sublayer.study.judgement.difference import Verdict
-from sublayer.study.judgement.judge import judge
-from sublayer.study.judgement.looks import ERROR, Looks, fixed, until_decided
 from sublayer.study.options import Options
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.report import arm_names

@@ -42,10 +42,10 @@ from sublayer.estimate.cluster.devices import is_listed
 from sublayer.system.stages import stage
 
 if TYPE_CHECKING:
+    from sublayer.statistics.looks import Looks
     from sublayer.study.budget.resources import Resources
     from sublayer.study.budget.sized_arm import Clock, Sized, StepTime
     from sublayer.study.definition import Study
-    from sublayer.study.judgement.looks import Looks
 
 EXAMPLE = "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
 

@@ -15,7 +15,7 @@ from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
-    from sublayer.study.judgement.difference import Difference
+    from sublayer.statistics.difference import Difference
     from sublayer.study.results import ArmResult, Results
     from sublayer.study.scorecard import Scorecard
 

@@ -5,6 +5,10 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from sublayer.statistics.difference import CONFIDENCE, FEWEST_SEEDS, Judgement
+from sublayer.statistics.judge import Evidence, judge
+from sublayer.statistics.looks import fixed
+from sublayer.statistics.sequence import unfinished, without_verdicts
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.columns import (
     SPEED,
@@ -24,10 +28,6 @@ from sublayer.study.definition import Study
 from sublayer.study.execution.finetuned_run import COLLAPSED, ERROR
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.reproduction import describe_reproduction
-from sublayer.study.judgement.difference import CONFIDENCE, FEWEST_SEEDS, Judgement
-from sublayer.study.judgement.judge import Evidence, judge
-from sublayer.study.judgement.looks import fixed
-from sublayer.study.judgement.sequence import unfinished, without_verdicts
 from sublayer.study.question import further_contrasts
 from sublayer.study.results import ArmResult, Costs, Failure, Further, Results
 from sublayer.study.scorecard import Cell, Row, Scorecard

@@ -9,12 +9,12 @@ import numpy as np
 from sublayer.evaluation.items import FromItems, Items
 from sublayer.objective.supervised.items import SCORE, moved_by
 from sublayer.runs.items import read_items
+from sublayer.statistics.items import ArmEffects, Effects
 from sublayer.study.chain.columns import Column
 from sublayer.study.chain.gathering import StageRuns
 from sublayer.study.chain.stages import Chain
 from sublayer.study.execution.finetuned_run import BEST
-from sublayer.study.judgement.item_effects import Effects, item_effects
-from sublayer.study.judgement.item_spread import ArmEffects
+from sublayer.study.items.item_effects import item_effects
 
 Runs = Mapping[tuple[str, str], StageRuns]
 

@@ -10,6 +10,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.counts import count
 from sublayer.data.prepare import Data
+from sublayer.statistics.looks import fixed
 from sublayer.study.arms import arm_notes
 from sublayer.study.budget.budget import MatchedArm, match_budgets
 from sublayer.study.budget.match import Rule
@@ -41,7 +42,6 @@ from sublayer.study.folder import StudyFolder
 from sublayer.study.folder_name import find_folder
 from sublayer.study.foresight import foresee
 from sublayer.study.header import budget_rows
-from sublayer.study.judgement.looks import fixed
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
 from sublayer.study.plan_of_seeds import with_margin

@@ -15,7 +15,7 @@ from sublayer.errors import ConfigError
 from sublayer.files.parsing import parse_json
 from sublayer.files.typed import Typed, check_typed
 from sublayer.nearest import nearest_hint
-from sublayer.study.judgement.difference import FEWEST_SEEDS
+from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.study.seeds import check_seeds
 
 PRETRAINING = "pretraining"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sublayer.objective.metric import Metric
-from sublayer.study.judgement.difference import Difference
+from sublayer.statistics.difference import Difference
 from sublayer.study.results import ArmResult, Curve, Results
 
 FEWEST_EVALUATIONS = 4

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sublayer.objective.metric import Metric
-from sublayer.study.judgement.difference import FEWEST_SEEDS
+from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.study.report.number_format import format_duration
 from sublayer.study.results import Results
 from sublayer.study.scoring import WHOLE_TEST, Scoring

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sublayer.objective.metric import Metric
-from sublayer.study.judgement.difference import Difference, Parts
+from sublayer.statistics.difference import Difference, Parts
 from sublayer.study.results import ArmResult, Curve, Further, Results
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sublayer.counts import count
-from sublayer.study.judgement.difference import DECIDED, Difference
+from sublayer.statistics.difference import DECIDED, Difference
 from sublayer.study.report import messages, number_format
 from sublayer.study.report.spread_words import halves
 from sublayer.study.results import ArmResult, Further, Results

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sublayer.study.judgement.difference import Difference
+from sublayer.statistics.difference import Difference
 from sublayer.study.report import number_format
 from sublayer.study.results import Results
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sublayer.counts import count
-from sublayer.study.budget.excess import Currency
-from sublayer.study.findings.budgets import compared_budgets
-from sublayer.study.judgement.difference import (
+from sublayer.statistics.difference import (
     DECIDED,
     FEWEST_SEEDS,
     MOST_SEEDS,
     Difference,
     Verdict,
 )
+from sublayer.study.budget.excess import Currency
+from sublayer.study.findings.budgets import compared_budgets
 from sublayer.study.report.arm_names import arm_name
 from sublayer.study.report.budget_words import (
     describe_excess,

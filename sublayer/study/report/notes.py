@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from sublayer.study.definition import Study
+from sublayer.study.evidence import scored_elsewhere
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.findings.machines import list_differing_machines
 from sublayer.study.items.file_header import RunItems
-from sublayer.study.judgement.evidence import scored_elsewhere
 from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.caveats import explain_one_seed, list_caveats
 from sublayer.study.report.choices import (

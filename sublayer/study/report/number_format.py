@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from sublayer.objective.metric import Metric
-from sublayer.study.judgement.difference import Difference
+from sublayer.statistics.difference import Difference
 from sublayer.study.results import Results
 from sublayer.tasks.metrics.points import interval_ends
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sublayer.study.judgement.difference import Difference, Verdict
+from sublayer.statistics.difference import Difference, Verdict
 from sublayer.study.report.number_format import n_decimals
 from sublayer.study.results import Results
 

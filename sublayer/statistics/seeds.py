@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.study.judgement.contrast import Contrast
-from sublayer.study.judgement.difference import Pairing
+from sublayer.statistics.contrast import Contrast
+from sublayer.statistics.difference import Pairing
 
 Values = Mapping[str, Mapping[int, float]]
 """A metric's value of each seed that finished, by arm."""

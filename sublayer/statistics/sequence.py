@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from sublayer.study.judgement.difference import DECIDED, Difference, Judgement
+from sublayer.statistics.difference import DECIDED, Difference, Judgement
 
 JudgeAt = Callable[[int], Judgement]
 """Judges by the first so many seeds."""

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.study.judgement.contrast import Contrast, shared_correlation
-from sublayer.study.judgement.item_spread import ArmEffects
-from sublayer.study.judgement.whole_estimate import WholeEstimate
+from sublayer.statistics.contrast import Contrast, shared_correlation
+from sublayer.statistics.items import ArmEffects
+from sublayer.statistics.whole_estimate import WholeEstimate
 
 Numbers = NDArray[np.float64]
 

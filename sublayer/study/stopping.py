@@ -3,12 +3,12 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from sublayer.statistics.sequence import undecided_arms
 from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns, ArmWork
 from sublayer.study.items.collecting import collect_items
 from sublayer.study.items.file_header import RunItems
-from sublayer.study.judgement.of_study import Looking, StudyJudge
-from sublayer.study.judgement.sequence import undecided_arms
+from sublayer.study.judging import Looking, StudyJudge
 from sublayer.study.metrics import study_metrics
 from sublayer.study.seeds import Seeds
 from sublayer.system.stages import note

@@ -4,20 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sublayer.objective.metric import Metric
-from sublayer.study.definition import Study
-from sublayer.study.execution.arm_runs import ArmRuns
-from sublayer.study.items.file_header import RunItems
-from sublayer.study.judgement.contrast import Contrast
-from sublayer.study.judgement.difference import CONFIDENCE, FEWEST_SEEDS, Judgement
-from sublayer.study.judgement.evidence import gather_evidence, scored_elsewhere
-from sublayer.study.judgement.judge import Evidence, judge
-from sublayer.study.judgement.looks import Looks
-from sublayer.study.judgement.seed_spread import Values
-from sublayer.study.judgement.sequence import (
+from sublayer.statistics.contrast import Contrast
+from sublayer.statistics.difference import CONFIDENCE, FEWEST_SEEDS, Judgement
+from sublayer.statistics.judge import Evidence, judge
+from sublayer.statistics.looks import Looks
+from sublayer.statistics.seeds import Values
+from sublayer.statistics.sequence import (
     judge_looks,
     unfinished,
     without_verdicts,
 )
+from sublayer.study.definition import Study
+from sublayer.study.evidence import gather_evidence, scored_elsewhere
+from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.items.file_header import RunItems
 from sublayer.study.question import further_contrasts
 
 

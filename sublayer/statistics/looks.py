@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from sublayer.errors import ConfigError
-from sublayer.study.judgement.difference import CONFIDENCE, FEWEST_SEEDS, FOR_PAIRING
+from sublayer.statistics.difference import CONFIDENCE, FEWEST_SEEDS, FOR_PAIRING
 
 ERROR = 1.0 - CONFIDENCE - FOR_PAIRING
 """The probability of a false verdict, of all comparisons and looks together."""

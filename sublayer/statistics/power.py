@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-from sublayer.study.judgement.difference import CONFIDENCE, FEWEST_SEEDS, MOST_SEEDS, POWER
+from sublayer.statistics.difference import CONFIDENCE, FEWEST_SEEDS, MOST_SEEDS, POWER
 
 
 @lru_cache(maxsize=4096)

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sublayer.study.judgement.contrast import Contrast
-from sublayer.study.judgement.item_effects import Effects
+from sublayer.statistics.contrast import Contrast
 
+Effects = NDArray[np.float64]
+"""``[N]`` in the metric's unit: how the metric moves when a unit of the test counts once more."""
 ArmEffects = Mapping[int, Effects]
 """The effects of the units of a test, ``[N]`` each, by seed."""
 

@@ -3,10 +3,10 @@
 import math
 from dataclasses import dataclass
 
-from sublayer.study.judgement.difference import Parts
-from sublayer.study.judgement.item_spread import ItemSpread
-from sublayer.study.judgement.power import detectable_effect
-from sublayer.study.judgement.seed_spread import Estimate
+from sublayer.statistics.difference import Parts
+from sublayer.statistics.items import ItemSpread
+from sublayer.statistics.power import detectable_effect
+from sublayer.statistics.seeds import Estimate
 
 
 @dataclass(frozen=True)

@@ -16,27 +16,27 @@ from sublayer.errors import ConfigError
 from sublayer.evaluation.items import FromItems, ItemTable
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
+from sublayer.statistics.contrast import Contrast, arm_less
+from sublayer.statistics.difference import DECIDED, Judgement
+from sublayer.statistics.items import item_spread
+from sublayer.statistics.judge import Evidence, judge
+from sublayer.statistics.looks import AT_FIRST, ERROR, Looks, fixed, until_decided
+from sublayer.statistics.power import detectable_effect, seeds_for, spread_interval
+from sublayer.statistics.ranks import rank_p
+from sublayer.statistics.seeds import Estimate, SeedSpread
+from sublayer.statistics.sequence import judge_looks, undecided_arms
+from sublayer.statistics.simultaneous import Family
+from sublayer.statistics.tuning import Tuned, choice_variance
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import Outcome
-from sublayer.study.judgement.choice_spread import Tuned, choice_variance
-from sublayer.study.judgement.contrast import Contrast, arm_less
-from sublayer.study.judgement.difference import DECIDED, Judgement
-from sublayer.study.judgement.failed_runs import rank_p
-from sublayer.study.judgement.item_effects import FEWEST_DOCUMENTS, item_effects, units_of
-from sublayer.study.judgement.item_spread import item_spread
-from sublayer.study.judgement.judge import Evidence, judge
-from sublayer.study.judgement.looks import AT_FIRST, ERROR, Looks, fixed, until_decided
-from sublayer.study.judgement.of_study import Looking, StudyJudge
-from sublayer.study.judgement.power import detectable_effect, seeds_for, spread_interval
-from sublayer.study.judgement.seed_spread import Estimate, SeedSpread
-from sublayer.study.judgement.sequence import judge_looks, undecided_arms
-from sublayer.study.judgement.simultaneous import Family
-from sublayer.study.judgement.stopping import Reached, look_reached
+from sublayer.study.items.item_effects import FEWEST_DOCUMENTS, item_effects, units_of
+from sublayer.study.judging import Looking, StudyJudge
 from sublayer.study.question import Question
 from sublayer.study.seeds import Seeds
+from sublayer.study.stopping import Reached, look_reached
 from sublayer.study.tuning import NO_TRIAL
 from tests.breadth import rows
 

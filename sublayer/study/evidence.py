@@ -3,12 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from sublayer.objective.metric import Metric
+from sublayer.statistics.items import ArmEffects
+from sublayer.statistics.judge import Evidence
+from sublayer.statistics.tuning import Tuned
 from sublayer.study.execution.arm_runs import ArmRuns, trial_loss
 from sublayer.study.items.file_header import RunItems
-from sublayer.study.judgement.choice_spread import Tuned
-from sublayer.study.judgement.item_effects import TestUnits, item_effects
-from sublayer.study.judgement.item_spread import ArmEffects
-from sublayer.study.judgement.judge import Evidence
+from sublayer.study.items.item_effects import TestUnits, item_effects
 
 
 def gather_evidence(

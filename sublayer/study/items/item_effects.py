@@ -6,9 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.evaluation.items import FromItems, ItemTable, Sums
-
-Effects = NDArray[np.float64]
-"""``[N]`` in the metric's unit: how the metric moves when a unit of the test counts once more."""
+from sublayer.statistics.items import Effects
 
 FEWEST_DOCUMENTS = 20
 """From which on documents are the units; of fewer, neighbouring items are added up instead."""

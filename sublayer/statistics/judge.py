@@ -9,23 +9,23 @@ import numpy as np
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
-from sublayer.study.judgement.choice_spread import Tuned, choice_variance
-from sublayer.study.judgement.contrast import Contrast, arm_less
-from sublayer.study.judgement.correlation import correlate
-from sublayer.study.judgement.difference import (
+from sublayer.statistics.contrast import Contrast, arm_less
+from sublayer.statistics.correlation import correlate
+from sublayer.statistics.difference import (
     CONFIDENCE,
     FEWEST_SEEDS,
     Difference,
     Judgement,
     Verdict,
 )
-from sublayer.study.judgement.failed_runs import rank_p
-from sublayer.study.judgement.item_spread import ArmEffects, ItemSpread, item_spread
-from sublayer.study.judgement.looks import AT_FIRST, ERROR
-from sublayer.study.judgement.power import seeds_for, spread_interval
-from sublayer.study.judgement.seed_spread import SeedSpread, Values, of_seeds
-from sublayer.study.judgement.simultaneous import Family
-from sublayer.study.judgement.whole_estimate import WholeEstimate
+from sublayer.statistics.items import ArmEffects, ItemSpread, item_spread
+from sublayer.statistics.looks import AT_FIRST, ERROR
+from sublayer.statistics.power import seeds_for, spread_interval
+from sublayer.statistics.ranks import rank_p
+from sublayer.statistics.seeds import SeedSpread, Values, of_seeds
+from sublayer.statistics.simultaneous import Family
+from sublayer.statistics.tuning import Tuned, choice_variance
+from sublayer.statistics.whole_estimate import WholeEstimate
 
 
 @dataclass(frozen=True)

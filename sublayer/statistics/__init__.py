@@ -1,0 +1,1 @@
+"""Statistics of comparisons: numbers in, a judgement out; no PyTorch, no study."""

@@ -1,1 +1,0 @@
-"""Verdicts of comparisons: how far seeds and items spread, intervals that hold together, power."""
