@@ -35,8 +35,7 @@ from sublayer.study.items.collecting import collect_items
 from sublayer.study.judging import Looking
 from sublayer.study.names import LONGEST_PART, in_path, name_arms
 from sublayer.study.recorded import Recorded, recorded_measures
-from sublayer.study.report.caveats import list_caveats
-from sublayer.study.report.text_caveats import list_text_caveats
+from sublayer.study.report.notes import list_caveats, list_text_caveats
 from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
 from sublayer.study.results_json import write_json

@@ -44,8 +44,7 @@ from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import About, Request
 from sublayer.study.plan_of_seeds import asked_looks, asked_seeds, with_margin
-from sublayer.study.report.notes import list_notes
-from sublayer.study.report.text_caveats import list_text_caveats
+from sublayer.study.report.notes import list_notes, list_text_caveats
 from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
 from sublayer.study.seeds import Seeds

@@ -26,7 +26,7 @@ from sublayer.study.definition import Study, load_study, shipped_studies, study_
 from sublayer.study.metrics import study_metrics
 from sublayer.study.names import name_arms, name_folder
 from sublayer.study.question import Question
-from sublayer.study.report.choices import edges
+from sublayer.study.report.notes import edges
 from sublayer.study.report.number_format import format_interval, format_signed
 from sublayer.study.scoring import Scoring
 from sublayer.study.tuning import Trial, choose_trial

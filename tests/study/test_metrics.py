@@ -45,8 +45,7 @@ from sublayer.study.items.reading import read_study_items
 from sublayer.study.items.writing import write_study_items
 from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options
-from sublayer.study.report.caveats import list_caveats
-from sublayer.study.report.text_caveats import list_text_caveats
+from sublayer.study.report.notes import list_caveats, list_text_caveats
 from sublayer.study.runner import run_study
 from sublayer.training.processes.world import World
 from tests.made import PAIR, TEXT, TRAVERSAL

@@ -47,12 +47,11 @@ from sublayer.study.question import Hypothesis, Question
 from sublayer.study.report import arm_names
 from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.html import render_report, write_report
-from sublayer.study.report.messages import conditions
 from sublayer.study.report.number_format import format_quantity
 from sublayer.study.report.probe_figures import ProbedRun, put_probes
 from sublayer.study.report.same_quality_words import problems
 from sublayer.study.report.same_quality_words import rows as rows_of
-from sublayer.study.report.spread_words import hypothesis_words
+from sublayer.study.report.words import conditions, hypothesis_words
 from sublayer.study.results import Curve, Results
 from sublayer.study.results_json import results_to_json, write_json
 from sublayer.study.runner import run_study

@@ -59,9 +59,7 @@ def show(results: "Results", report: Path, *, as_json: bool, details: bool = Fal
 def summarize(results: "Results", report: Path) -> str:
     """Format a verdict a line, what they rest on, the report, and what to run next."""
     from sublayer.study.report.budget_words import describe_largest
-    from sublayer.study.report.messages import conditions, statements
-    from sublayer.study.report.spread_words import hypothesis_words
-    from sublayer.study.report.text_words import text_line
+    from sublayer.study.report.words import conditions, hypothesis_words, statements, text_line
 
     metric = results.metric
     better = "lower" if metric.is_lower_better else "higher"
@@ -100,8 +98,7 @@ def render(results: "Results", report: Path) -> str:
     from sublayer.study.findings.budgets import compared_budgets
     from sublayer.study.report.budget_words import describe_largest
     from sublayer.study.report.display_units import in_display_units
-    from sublayer.study.report.messages import conditions, statements
-    from sublayer.study.report.spread_words import hypothesis_words, spread_lines
+    from sublayer.study.report.words import conditions, hypothesis_words, spread_lines, statements
 
     results = in_display_units(results)
     largest = describe_largest(results)
@@ -157,37 +154,37 @@ def _differences(results: "Results") -> str:
 
 def _single_differences(results: "Results") -> str:
     """Format the differences of one seed, which have no interval."""
-    from sublayer.study.report import messages, number_format
+    from sublayer.study.report import number_format, words
 
     decimals = number_format.n_decimals(results)
     rows = []
     for difference in results.differences:
-        name = messages.comparison(results, difference)
+        name = words.comparison(results, difference)
         signed = number_format.format_signed(difference.mean, decimals)
         rows.append([name, signed, difference.verdict])
     return _table([f"against {results.baseline}", "difference", "verdict"], rows, right=[1])
 
 
 def _difference_row(results: "Results", difference: "Difference") -> list[str]:
-    from sublayer.study.report import messages, number_format
+    from sublayer.study.report import number_format, words
 
     decimals = number_format.n_decimals(results)
     detectable = number_format.DASH
     if difference.detectable is not None:
         detectable = f"{difference.detectable:.{decimals}f}"
     return [
-        messages.comparison(results, difference),
+        words.comparison(results, difference),
         number_format.format_signed(difference.mean, decimals),
         number_format.format_interval(difference.low, difference.high, decimals),
         number_format.format_p(difference.p),
         difference.verdict,
-        messages.more_seeds(difference),
+        words.more_seeds(difference),
         detectable,
     ]
 
 
 def _further(results: "Results") -> str:
-    from sublayer.study.report import messages
+    from sublayer.study.report import words
 
     headings = ["arm"]
     for further in results.further:
@@ -196,8 +193,8 @@ def _further(results: "Results") -> str:
     for arm in results.arms:
         row = [arm.name]
         for further in results.further:
-            value = messages.further_value(arm, further)
-            difference = messages.further_difference(arm, further)
+            value = words.further_value(arm, further)
+            difference = words.further_difference(arm, further)
             row += [value, difference]
         rows.append(row)
     return _table(headings, rows, right=range(1, len(headings)))

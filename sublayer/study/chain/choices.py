@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from sublayer.objective.supervised.collapse import REMEDY
 from sublayer.study.chain.collect import Runs
-from sublayer.study.report.choices import edges
+from sublayer.study.report.notes import edges
 from sublayer.study.results import Results
 from sublayer.study.tuning import Trial
 from sublayer.tasks.metrics.points import points

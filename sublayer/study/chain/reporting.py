@@ -15,7 +15,7 @@ from sublayer.study.definition import Study
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.machines import list_differing_machines
 from sublayer.study.report.budget_words import time_caveats
-from sublayer.study.report.caveats import list_caveats
+from sublayer.study.report.notes import list_caveats
 from sublayer.study.results import Results
 
 

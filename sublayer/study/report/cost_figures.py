@@ -7,7 +7,7 @@ from typing import Any
 from sublayer.plot import MUTED, page_svg
 from sublayer.study.budget.match import TOLERANCE
 from sublayer.study.report.figures import looks, unit_of
-from sublayer.study.report.text_words import is_scored_on_text
+from sublayer.study.report.words import is_scored_on_text
 from sublayer.study.results import ArmResult, Results
 
 _SIZE = (3.6, 3.0)  # inches of 72 units

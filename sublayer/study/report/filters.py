@@ -7,8 +7,8 @@ from typing import Any
 
 from sublayer.counts import count
 from sublayer.statistics.difference import DECIDED, Difference
-from sublayer.study.report import messages, number_format
-from sublayer.study.report.spread_words import halves
+from sublayer.study.report import number_format, words
+from sublayer.study.report.words import halves
 from sublayer.study.results import ArmResult, Further, Results
 from sublayer.study.study_file import DEVIATION
 
@@ -30,7 +30,7 @@ def filters(results: Results) -> dict[str, Callable[..., Any]]:
         return number_format.format_signed(value, n_decimals)
 
     return {
-        "further": messages.further_value,
+        "further": words.further_value,
         "further_difference": further_difference,
         "slug": lambda verdict: verdict.replace(" ", "-"),
         "signed": signed,
@@ -39,12 +39,12 @@ def filters(results: Results) -> dict[str, Callable[..., Any]]:
         "p": number_format.format_p,
         "quantity": number_format.format_quantity,
         "duration": number_format.format_duration,
-        "more_seeds": messages.more_seeds,
+        "more_seeds": words.more_seeds,
         "half": lambda value: number_format.DASH if value is None else f"±{value:.{decimals}f}",
         "halves": halves,
         "published": lambda arm: published_value(results, arm),
         "failed": lambda arm: failed_share(results, arm),
-        "comparison": lambda difference: messages.comparison(results, difference),
+        "comparison": lambda difference: words.comparison(results, difference),
         "printable": printable,
         "unbroken": unbroken,
     }
@@ -85,7 +85,7 @@ def further_difference(arm: ArmResult, further: Further) -> Any:
     """Return an arm's difference in a further metric, bold where it is decided."""
     from markupsafe import Markup
 
-    text = messages.further_difference(arm, further)
+    text = words.further_difference(arm, further)
     verdicts = {each.verdict for each in further.differences if each.arm == arm.name}
     is_decided = bool(verdicts & DECIDED)
     if not is_decided:

@@ -9,7 +9,7 @@ from sublayer.plot import palette
 from sublayer.study.findings.budgets import compared_budgets
 from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
-from sublayer.study.report import layer_figures, messages, same_quality_words
+from sublayer.study.report import layer_figures, same_quality_words, words
 from sublayer.study.report.budget_words import budget_table
 from sublayer.study.report.cost_figures import draw_costs, equal_costs
 from sublayer.study.report.curve_figures import all_curves
@@ -18,8 +18,7 @@ from sublayer.study.report.figures import draw_seeds, looks
 from sublayer.study.report.filters import PUBLISHED, filters
 from sublayer.study.report.forest import lay_out_forest
 from sublayer.study.report.scorecard_cells import LEGEND, headings, shown_rows
-from sublayer.study.report.spread_words import hypothesis_words, spread_lines
-from sublayer.study.report.text_words import text_line
+from sublayer.study.report.words import hypothesis_words, spread_lines, text_line
 from sublayer.study.results import Results
 
 
@@ -66,15 +65,15 @@ def _verdict(results: Results) -> dict[str, Any]:
     baselines = {each.baseline for each in results.differences if each.baseline}
     n_failed = len(results.failures)
     return {
-        "headline": messages.headline(results),
-        "conditions": messages.conditions(results),
-        "statements": messages.statements(results),
+        "headline": words.headline(results),
+        "conditions": words.conditions(results),
+        "statements": words.statements(results),
         "n_failed": f"{count(n_failed, 'run')} failed",
         "text": text_line(results),
         "spread_lines": list(spread_lines(results)),
         "hypothesis": hypothesis_words(results),
-        "also": messages.enumerate_names(
-            [each.metric.label for each in results.further if messages.is_judged(each)]
+        "also": words.enumerate_names(
+            [each.metric.label for each in results.further if words.is_judged(each)]
         ),
         "forest": lay_out_forest(results),
         "others_too": bool(baselines - {results.baseline}),
@@ -98,7 +97,7 @@ def _costs(results: Results) -> dict[str, Any]:
         "worth_problems": same_quality_words.problems(results),
         "worth_metric": same_quality_words.metric_label(results),
         "worth_costs": list(same_quality_words.COSTS.values()),
-        "equal_costs": messages.enumerate_names(equal_costs(results)),
+        "equal_costs": words.enumerate_names(equal_costs(results)),
     }
 
 

@@ -1,20 +1,22 @@
-"""The notes of a report: what its author says, what tuning chose, what its numbers do not show."""
+"""The notes of a report: what its numbers do not show, and what each arm chose."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from sublayer.data.prepare import Data
+from sublayer.data.tasks.task_split import TaskSplit
+from sublayer.objective.metric import Metric
+from sublayer.runs.small_test import describe_small_test
+from sublayer.statistics.difference import FEWEST_SEEDS
+from sublayer.study.arms import Arm
 from sublayer.study.definition import Study
 from sublayer.study.evidence import scored_elsewhere
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.findings.machines import list_differing_machines
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.report.budget_words import time_caveats
-from sublayer.study.report.caveats import explain_one_seed, list_caveats
-from sublayer.study.report.choices import (
-    chosen_by_validation,
-    explain_choices,
-    explain_unknown_choice,
-)
+from sublayer.study.report.number_format import format_duration
 from sublayer.study.results import Results
+from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.tuning import Trial
 
 
@@ -60,3 +62,219 @@ def list_notes(
         chosen=chosen_by_validation(study.arms, tune),
     )
     return tuple(notes)
+
+
+def list_caveats(
+    texts: Sequence[str],
+    *,
+    metric: Metric,
+    elsewhere: Sequence[str] = (),
+    jobs: Sequence[int] = (),
+    clusters: Sequence[str] = (),
+    machines: Sequence[str] = (),
+    scoring: Scoring = WHOLE_TEST,
+    chosen: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Return what weakens a comparison, a sentence or two each.
+
+    ``texts`` are the caveats of its text; ``metric`` decides; ``elsewhere`` are arms that it scored
+    on other items than their baseline; ``jobs`` are numbers of runs that were made at a time, other
+    than one, ``clusters`` the kinds of clusters that made runs, and ``machines`` what is said of
+    those that differ; ``scoring`` is what was scored, and ``chosen`` is what was chosen by the
+    validation split.
+    """
+    notes = []
+    if scoring.split == "valid" and chosen:
+        notes.append(
+            f"Scored on the validation split, which also chose {' and '.join(chosen)}: values are "
+            "better than those of a text that had no part in it."
+        )
+    notes += texts
+    if elsewhere and metric.basis == "items":
+        notes.append(
+            f"{', '.join(elsewhere)}: scored on other targets than the baseline, so that "
+            f"{metric.label} do not compare, and no verdict on them means anything."
+        )
+    if jobs:
+        notes.append(
+            f"Up to {max(jobs)} runs were trained at a time: seconds and tokens/s are those of "
+            "runs that share the machine, and do not compare with those of a run alone."
+        )
+    if clusters:
+        notes.append(
+            f"Runs were made on a cluster ({', '.join(clusters)}): seconds and tokens/s are those "
+            "of nodes that other work may share, and do not compare with those of a run alone."
+        )
+    notes += machines
+    return tuple(notes)
+
+
+def explain_one_seed(results: Results, looks: Sequence[int] = ()) -> str:
+    """Return why so few seeds give no verdict, and what one costs, in a few sentences.
+
+    ``looks`` are the numbers of seeds of all reports so far: what was trained for them is there.
+    """
+    n_trained = max((*looks, results.n_seeds))
+    return (
+        f"{_few(results.n_seeds)} and no verdict: how much another seed would change them is not "
+        f"known. {_remedy(results, n_trained)}"
+    )
+
+
+def _few(n_seeds: int) -> str:
+    return "One seed gives values" if n_seeds == 1 else f"{n_seeds} seeds give values"
+
+
+def _remedy(results: Results, n_trained: int) -> str:
+    if n_trained >= FEWEST_SEEDS:
+        return f"{n_trained} seeds were trained: --seeds {n_trained} gives an interval."
+    n_arms = len(results.arms)
+    seconds = [arm.costs.seconds for arm in results.arms if arm.costs.seconds is not None]
+    cost = f"{n_arms} runs"
+    if len(seconds) == n_arms:
+        cost += f" of {format_duration(sum(seconds))} together"
+    times = "twice " if FEWEST_SEEDS - n_trained == 2 else ""
+    return f"Three give an interval: --seeds 3 continues from these runs with {times}{cost}."
+
+
+def list_text_caveats(
+    data: Mapping[str, Data],
+    metric: Metric,
+    scoring: Scoring = WHOLE_TEST,
+    against: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Return what a small text, other texts, other vocabularies and lossy ones do to values.
+
+    ``data`` is each arm's by name, the baseline's first; ``metric`` decides; ``scoring`` is what is
+    scored; ``against`` has the arms that have another baseline than the first, or none, which is
+    themselves.
+    """
+    against = against or {}
+    notes: list[str] = []
+    small = describe_small_test(next(iter(data.values()))) if scoring.split == "test" else None
+    if small:
+        notes.append(f"{small[0].upper()}{small[1:]}.")
+    other_text = _others(data, scoring.split, against)
+    if other_text:
+        notes.append(
+            f"{other_text}: scored on another text than the baseline. data.{scoring.split}_path "
+            "gives all arms one."
+        )
+    foreign = _others(data, "tokenizer", against)
+    texts = {name: scoring.split_of(each) for name, each in data.items()}
+    if foreign and any(text.read_pairs is not None for text in texts.values()):
+        notes.append(
+            f"{foreign}: another vocabulary than the baseline's, so that nats per token do not "
+            "compare."
+        )
+    elif foreign and any(text.sentence_starts is not None for text in texts.values()):
+        notes.append(
+            f"{foreign}: another vocabulary than the baseline's. Its masked tokens are other ones, "
+            "so that accuracies and nats of masked tokens do not compare."
+        )
+    lossy = [name for name, text in texts.items() if not text.store.is_lossless]
+    if lossy and metric.basis == "bytes":
+        notes.append(
+            f"The tokenizer of {', '.join(lossy)} does not keep every byte of the text: bits per "
+            "byte do not pay for what it loses."
+        )
+    return notes
+
+
+def _others(data: Mapping[str, Data], what: str, against: Mapping[str, str]) -> str:
+    """Name the arms in whose data something is another than in that of their baseline."""
+    first, *_ = data
+    names = []
+    for name, each in data.items():
+        baseline = data[against.get(name, first)]
+        if _digest(each, what) != _digest(baseline, what):
+            names.append(name)
+    return ", ".join(names)
+
+
+def _digest(data: Data, what: str) -> str:
+    for split in data.splits():
+        if split.name == what and isinstance(split, TaskSplit):
+            return split.examples_digest
+    return data.checksums[what]
+
+
+def chosen_by_validation(arms: Sequence[Arm], tune: Sequence[str]) -> list[str]:
+    """Return what the validation split chooses in runs of arms; ``tune`` is what was tuned."""
+    chosen = []
+    # Where the last checkpoint is kept nothing chooses one.
+    if {str(arm.loaded.recipe.train.best_by) for arm in arms} != {"last"}:
+        chosen.append("the checkpoint of each run")
+    if tune:
+        chosen.append(f"each arm's {', '.join(text.partition('=')[0] for text in tune)}")
+    return chosen
+
+
+def explain_choices(
+    arms: Sequence[ArmRuns], trials: Sequence[Trial], n_tuning: int = 1
+) -> tuple[str, ...]:
+    """Say of each arm what it chose, what others scored, and where the best lies at an edge.
+
+    ``n_tuning`` are the seeds of each trial. Empty where nothing was tuned.
+    """
+    over = "" if n_tuning == 1 else f", the mean over {n_tuning} seeds"
+    notes = []
+    for runs in arms:
+        if not runs.losses:
+            continue
+        metric = runs.chosen_by
+        what = "loss" if metric is None else metric.label
+        scored = [f"{name} {_scored(loss, metric)}" for name, loss in runs.losses.items()]
+        text = (
+            f"{runs.matched_arm.arm.name} chose {runs.trial.name} by its validation {what}{over}: "
+            f"{', '.join(scored)}."
+        )
+        notes.append(" ".join([text, *edges(runs.trial, trials, runs.losses)]))
+    return tuple(notes)
+
+
+def explain_unknown_choice(arms: Sequence[ArmRuns], metric: Metric) -> tuple[str, ...]:
+    """Say that intervals leave other tunings out, where trials were chosen by another metric."""
+    for runs in arms:
+        if runs.losses and not runs.is_chosen_by(metric):
+            by = "loss" if runs.chosen_by is None else runs.chosen_by.label
+            return (
+                f"Trials were chosen by their validation {by}, and the study is decided by "
+                f"{metric.label}: what another tuning would choose is not in the intervals.",
+            )
+    return ()
+
+
+def _scored(loss: float | None, metric: Metric | None) -> str:
+    if loss is None:
+        return "failed"
+    if metric is None:
+        return f"{loss:.4f}"
+    value = loss if metric.is_lower_better else -loss
+    return f"{metric.factor * value:z.{metric.decimals + 1}f}"
+
+
+def edges(
+    chosen: Trial, trials: Sequence[Trial], scores: Mapping[str, float | None]
+) -> Iterator[str]:
+    """Say which trials scored what the chosen did, and which of its numbers lie at an edge.
+
+    ``scores`` are by trial. A number that others share the best score with is at no edge.
+    """
+    best = scores.get(chosen.name)
+    alike = [trial for trial in trials if best is not None and scores.get(trial.name) == best]
+    if len(alike) > 1:
+        names = " and ".join(trial.name for trial in alike)
+        yield f"{names} scored alike: the lower validation loss decided."
+    for field, value in chosen.settings.items():
+        tried = [trial.settings[field] for trial in trials]
+        if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in tried):
+            continue
+        edges = {min(tried): "lowest", max(tried): "highest"}
+        is_alone = all(trial.settings[field] == value for trial in alike)
+        if value in edges and is_alone:
+            beyond = "lower" if value == min(tried) else "higher"
+            yield (
+                f"{field} = {value:g} is the {edges[value]} that was tried: a better one may lie "
+                f"beyond the edge of the grid, so try {beyond} ones."
+            )
