@@ -72,17 +72,17 @@ def _acquire(folder: Path, waits_for: str | None) -> int:
     while True:
         descriptor = _open(path)
         try:
-            if not _lock(descriptor):
+            if not try_lock(descriptor):
                 if waits_for is None:
                     raise FolderHeld(
                         f"another process is training in {folder}: wait for it, or give another "
                         "--out"
                     )
                 with stage(f"waiting for {waits_for}"):
-                    while not _lock(descriptor):
+                    while not try_lock(descriptor):
                         time.sleep(_WAITING_S)
             # Who held it may have taken it away in between: then others can lock a new one.
-            if _is_at(descriptor, path):
+            if is_at(descriptor, path):
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -119,8 +119,8 @@ def _open(path: Path) -> int:
             return os.open(path, flags)
 
 
-def _lock(descriptor: int) -> bool:
-    """Lock an open file; return whether nobody else has."""
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed; return whether nobody else has."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -138,7 +138,8 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def is_at(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is still the one at a path."""
     try:
         there = path.lstat()
     except FileNotFoundError:

@@ -1,0 +1,463 @@
+"""The ledger of a loop: candidate after candidate against a moving champion, one error for all.
+
+A loop that judges a hundred candidates at 5 % each keeps two or three that are no better. A ledger
+is a file that remembers the looks that were taken, and gives each further one its level, so that
+over the whole loop the probability of keeping any candidate that is no better is at most 5 %, the
+error of its plan:
+
+- Of ``n`` looks that may still come, the next may spend ``1 / n`` of what is left of the error. A
+  plan of 100 looks gives each 0.0005, as Bonferroni's correction does; without an end it is what a
+  plan of 200 would give, and from the 101st look on ``left / look``, so that it lasts for ever.
+- A look that keeps its candidate has its spending returned (Holm 1979; in a sequence: Tian and
+  Ramdas 2021, *Online control of the familywise error rate*, online fallback). So whatever was kept
+  before, looks at candidates that are no better never spend more than the error together.
+- Only a keep is an error, and it is on one side: a two-sided judgement has twice the spending for
+  its level.
+
+Every look counts, also a second one at the same candidate with more seeds. The same runs judged
+again are the same look, and cost nothing. By the union bound this holds for candidates with runs of
+their own however they depend on each other; that a champion was kept for its runs, and is judged by
+them again, is held by simulation (``benchmarks/ledger_errors.py``).
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sublayer.errors import ConfigError, DataError
+from sublayer.files.parsing import parse_json, read_bytes
+from sublayer.files.storage import open_regular
+from sublayer.statistics.difference import Difference
+from sublayer.system.lock import is_at, try_lock
+from sublayer.system.stages import stage
+
+VERSION = 1
+ERROR = 0.05
+"""The probability of keeping any candidate that is no better, over a whole loop."""
+FIRST_HUNDRED = 100
+"""Looks of a loop without an end that may spend equally; together they have half of the error."""
+Probability = TypeVar("Probability", float, NDArray[np.float64])
+_MOST_BYTES = 1 << 30
+_WAITING_S = 0.05
+
+ChampionIs = Literal["first", "unchanged", "kept", "former", "not kept", "new"]
+"""Where the champion's runs were met before: this is the first look, they were the champion at the
+look before, a candidate kept since, an earlier champion, a candidate not kept, or nowhere."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a loop judges by, fixed with its first look."""
+
+    metric: str
+    is_lower_better: bool
+    margin: float | None = None
+    looks: int | None = None
+    """None: the loop has no end."""
+    error: float = ERROR
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a candidate or champion, known by their content."""
+
+    name: str
+    seeds: tuple[str, ...]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look that was taken, and what it leaves."""
+
+    number: int
+    """From 1."""
+    planned: int | None
+    level: float
+    """Two-sided, of all candidates of the look together."""
+    spending: float
+    """The probability of a false keep at this look."""
+    left: float
+    """Of the error, for the looks to come; what the look was returned is in it."""
+    candidates: tuple[str, ...]
+    kept: tuple[str, ...]
+    champion: str
+    champion_is: ChampionIs
+    is_repeated: bool
+    """Whether the same runs had been judged before, at that look, so that nothing was spent."""
+    seal: str
+    """Of the ledger's line: who logs it can tell later whether lines were taken away."""
+
+
+def runs_of(
+    name: str, values: Mapping[Any, float | None], items: Mapping[Any, ArrayLike] | None = None
+) -> Runs:
+    """Describe runs by seed: the metric's value, None where a run failed, and ``[N]`` items."""
+    digest = hashlib.sha256()
+    seeds = sorted(values, key=str)
+    for seed in seeds:
+        value = values[seed]
+        digest.update(f"{seed}\n{None if value is None else float(value).hex()}\n".encode())
+        if items is not None and seed in items:
+            array = np.ascontiguousarray(np.asarray(items[seed], dtype=np.float64))
+            digest.update(f"{array.shape}\n".encode() + array.tobytes())
+    return Runs(name, tuple(map(str, seeds)), digest.hexdigest())
+
+
+def looks_to_share(number: int, planned: int | None) -> int:
+    """Return among how many looks what is left is shared, when look ``number`` is taken."""
+    if planned is not None:
+        return planned - number + 1
+    return max(2 * FIRST_HUNDRED - number + 1, number)
+
+
+def level_of(spending: Probability, n_candidates: int) -> Probability:
+    """Return the two-sided level of a look that keeps falsely with a probability of ``spending``.
+
+    Of several candidates against one champion, of which one may be better and another worse, the
+    bound is that of estimates that are not negatively correlated.
+    """
+    if n_candidates == 1:
+        return 2 * spending
+    return 1 - (1 - spending) ** 2
+
+
+class Ledger:
+    """An open ledger, locked against other processes: ``level_for``, judge, then ``record``."""
+
+    def __init__(
+        self, path: Path, plan: Plan, lines: list[dict[str, Any]], descriptor: int
+    ) -> None:
+        self._path = path
+        self._plan = plan
+        self._lines = lines
+        self._descriptor = descriptor
+        self._asked: tuple[Runs, tuple[Runs, ...]] | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the file, which may say more than the one that it was opened with."""
+        return self._plan
+
+    @property
+    def n_looks(self) -> int:
+        """The number of looks that were taken."""
+        return len(self._lines) - 1
+
+    @property
+    def left(self) -> float:
+        """The part of the error that further looks may spend."""
+        return _left(self._lines)
+
+    def level_for(self, candidates: Sequence[Runs], champion: Runs) -> float:
+        """Return the two-sided level at which candidates are judged together against a champion.
+
+        It is that of the earlier look where the same runs have been judged before. Raises
+        ConfigError where all looks of the plan are spent.
+        """
+        self._asked = (champion, tuple(candidates))
+        earlier = self._earlier()
+        if earlier is not None:
+            return float(earlier["level"])
+        return level_of(self._spending(), len(candidates))
+
+    def record(self, differences: Sequence[Difference]) -> Look:
+        """Write down the look whose level was asked for: what its judgement says, and what it kept.
+
+        A candidate is kept where it is better. Where the same runs have been judged before nothing
+        is written. Raises DataError where they came out otherwise then.
+        """
+        assert self._asked is not None, "a look is recorded once, after its level was asked for"
+        champion, candidates = self._asked
+        verdicts = {each.arm: each for each in differences}
+        assert verdicts.keys() == {each.name for each in candidates}, "each candidate is judged"
+        earlier = self._earlier()
+        self._asked = None
+        if earlier is not None:
+            by_content = {each["sha256"]: each for each in earlier["candidates"]}
+            for each in candidates:
+                then, now = by_content[each.sha256]["verdict"], verdicts[each.name].verdict
+                if then != now:
+                    raise DataError(
+                        f"{self._path}, look {earlier['look']}: the same runs of {each.name} were "
+                        f'"{then}", and are "{now}" now: judge them with the same options and '
+                        "version, or begin another ledger"
+                    )
+            return self._look(earlier, is_repeated=True)
+        spending = self._spending()
+        told = [_told(each, verdicts[each.name]) for each in candidates]
+        is_returned = all(each["kept"] for each in told)
+        line = {
+            "look": self.n_looks + 1,
+            "time": _now(),
+            "champion": {**asdict(champion), "is": self._champion_is(champion)},
+            "candidates": told,
+            "level": level_of(spending, len(told)),
+            "spending": spending,
+            "returned": is_returned,
+            "left": _round(self.left - (0.0 if is_returned else spending)),
+        }
+        line["seal"] = _seal(line, self._lines[-1]["seal"])
+        _append(self._descriptor, _encode(line), self._path)
+        self._lines.append(line)
+        return self._look(line, is_repeated=False)
+
+    def _spending(self) -> float:
+        number, planned = self.n_looks + 1, self._plan.looks
+        if planned is not None and number > planned:
+            raise ConfigError(
+                f"{self._path}: all {planned} looks of its plan are spent: begin another ledger, "
+                "with new runs of the champion, whose error comes on top of this one's"
+            )
+        return _round(self.left / looks_to_share(number, planned))
+
+    def _earlier(self) -> dict[str, Any] | None:
+        """Return the line of the look at which the same runs were judged, if there is one."""
+        assert self._asked is not None, "the level is asked for before"
+        champion, candidates = self._asked
+        contents = sorted(each.sha256 for each in candidates)
+        for line in self._lines[1:]:
+            if line["champion"]["sha256"] == champion.sha256 and contents == sorted(
+                each["sha256"] for each in line["candidates"]
+            ):
+                return line
+        return None
+
+    def _champion_is(self, champion: Runs) -> ChampionIs:
+        if self.n_looks == 0:
+            return "first"
+        standing = self._lines[1]["champion"]["sha256"]
+        kept: Collection[str] = ()
+        former: set[str] = set()
+        not_kept: set[str] = set()
+        for line in self._lines[1:]:
+            used = line["champion"]["sha256"]
+            if used != standing:
+                former.add(standing)
+                standing, kept = used, ()
+            chosen = [each["sha256"] for each in line["candidates"] if each["kept"]]
+            not_kept |= {each["sha256"] for each in line["candidates"] if not each["kept"]}
+            kept = chosen or kept
+        if champion.sha256 in kept:
+            return "kept"
+        if champion.sha256 == standing:
+            return "former" if kept else "unchanged"
+        if champion.sha256 in former:
+            return "former"
+        return "not kept" if champion.sha256 in not_kept else "new"
+
+    def _look(self, line: dict[str, Any], *, is_repeated: bool) -> Look:
+        return Look(
+            number=line["look"],
+            planned=self._plan.looks,
+            level=line["level"],
+            spending=line["spending"],
+            left=self.left if is_repeated else line["left"],
+            candidates=tuple(each["name"] for each in line["candidates"]),
+            kept=tuple(each["name"] for each in line["candidates"] if each["kept"]),
+            champion=line["champion"]["name"],
+            champion_is=line["champion"]["is"],
+            is_repeated=is_repeated,
+            seal=line["seal"],
+        )
+
+
+@contextmanager
+def open_ledger(path: Path, plan: Plan) -> Iterator[Ledger]:
+    """Open a ledger, begun where there is none; another process that opens it waits.
+
+    A plan without looks takes those of the file. A file that was begun, and in which no look was
+    recorded, is taken away again. Raises ConfigError for a plan that is not that of the file,
+    DataError for a file that is no whole ledger.
+    """
+    if plan.looks is not None and plan.looks < 1:
+        raise ConfigError(f"--looks {plan.looks} is too few: give at least 1")
+    descriptor, is_begun = _acquire(path, plan)
+    try:
+        lines = _read(path)
+        ledger = Ledger(path, _checked(plan, lines[0], path), lines, descriptor)
+        try:
+            yield ledger
+        finally:
+            if is_begun and ledger.n_looks == 0:
+                path.unlink()  # still locked: who waits for it will see that it is gone
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(path: Path, plan: Plan) -> tuple[int, bool]:
+    """Open and lock a ledger; return its descriptor, and whether it was begun now."""
+    flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+    while True:
+        is_begun = False
+        try:
+            if not os.path.lexists(path):
+                is_begun = _begin(path, plan)
+            descriptor = open_regular(str(path), flags)
+        except FileNotFoundError:
+            if not path.absolute().parent.is_dir():
+                raise ConfigError(
+                    f"--ledger {path}: there is no folder {path.parent}: make it first"
+                ) from None
+            if path.is_symlink():
+                raise ConfigError(f"--ledger {path}: it links to nothing: name another") from None
+            continue  # taken away in between
+        except OSError as problem:
+            why = problem.strerror or problem
+            raise DataError(f"--ledger {path} cannot be opened for writing: {why}") from None
+        try:
+            if not try_lock(descriptor):
+                with stage(f"waiting for another judgement by {path}"):
+                    while not try_lock(descriptor):
+                        time.sleep(_WAITING_S)
+            if is_at(descriptor, path.resolve()):
+                return descriptor, is_begun
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _begin(path: Path, plan: Plan) -> bool:
+    """Put a ledger with its plan alone at a path, whole or not at all, in place of nothing.
+
+    Return whether it was this process: another one may be first.
+    """
+    header = {"sublayer_ledger": VERSION, **asdict(plan), "time": _now()}
+    header["seal"] = _seal(header, "")
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}.partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        _append(descriptor, _encode(header), path)
+        os.link(partial, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.close(descriptor)
+        partial.unlink()
+    return True
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """Read and check all lines of a ledger, the plan first."""
+    data = read_bytes(path, DataError, max_bytes=_MOST_BYTES)
+    if not data:
+        raise DataError(f"{path} is empty, a ledger never is: remove it to begin one there")
+    texts = data.split(b"\n")
+    if not data.startswith(b'{"sublayer_ledger": '):
+        raise DataError(f"{path} is not a ledger: give --ledger a file of its own")
+    if texts.pop():
+        raise DataError(
+            f"{path}, line {len(texts) + 1} is cut off: its judgement was never shown; take that "
+            "line away, or restore the file"
+        )
+    lines: list[dict[str, Any]] = []
+    for number, text in enumerate(texts, start=1):
+        where = f"{path}, line {number}"
+        line = parse_json(text, where, DataError)
+        if number == 1 and line.get("sublayer_ledger") != VERSION:
+            raise DataError(
+                f"{path} is a ledger of version {line.get('sublayer_ledger')}, this program writes "
+                f"version {VERSION}: use the version that began it, or begin another ledger"
+            )
+        before = lines[-1]["seal"] if lines else ""
+        if not isinstance(line, dict) or line.get("seal") != _seal(line, before):
+            raise DataError(
+                f"{where} does not fit its seal: it or the line before was altered or taken away; "
+                "restore the file, or begin another ledger, with new runs of the champion"
+            )
+        lines.append(line)
+    return lines
+
+
+def _checked(plan: Plan, header: dict[str, Any], path: Path) -> Plan:
+    """Return the plan of a file, which must be the one asked for."""
+    fields = Plan.__dataclass_fields__
+    try:
+        kept = Plan(**{name: header[name] for name in fields})
+    except KeyError as missing:
+        raise DataError(f"{path}, line 1 has no {missing}: restore the file") from None
+    for name in fields:
+        then, now = getattr(kept, name), getattr(plan, name)
+        if then != now and not (name == "looks" and now is None):
+            raise ConfigError(
+                f"{path} was begun with {_named(name, then)}, not {_named(name, now)}: judge as it "
+                "was begun, or begin another ledger"
+            )
+    return kept
+
+
+def _named(name: str, value: Any) -> str:
+    match name:
+        case "is_lower_better":
+            return "lower is better" if value else "higher is better"
+        case "margin":
+            return "no margin" if value is None else f"a margin of {value:g}"
+        case "looks":
+            return "no end" if value is None else f"{value} looks"
+        case _:
+            return f"{name} {value}"
+
+
+def _told(candidate: Runs, difference: Difference) -> dict[str, Any]:
+    return {
+        **asdict(candidate),
+        "difference": _finite(difference.mean),
+        "low": _finite(difference.low),
+        "high": _finite(difference.high),
+        "p": _finite(difference.p),
+        "verdict": difference.verdict,
+        "kept": difference.verdict == "better",
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and np.isfinite(value) else None
+
+
+def _left(lines: Sequence[Mapping[str, Any]]) -> float:
+    return float(lines[-1]["left"] if len(lines) > 1 else lines[0]["error"])
+
+
+def _round(value: float) -> float:
+    """Return a probability as it is written: twelve digits, so that 0.05 / 100 stays 0.0005."""
+    return float(f"{max(value, 0.0):.12g}")
+
+
+def _seal(line: Mapping[str, Any], before: str) -> str:
+    """Return the seal of a line, over its content and the seal of the line before."""
+    content = {name: value for name, value in line.items() if name != "seal"}
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()[:32]
+
+
+def _encode(line: Mapping[str, Any]) -> bytes:
+    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+
+def _append(descriptor: int, data: bytes, path: Path) -> None:
+    """Write a line and wait until it is on the disk; what was written of it in vain is undone."""
+    size = os.fstat(descriptor).st_size
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(descriptor, data[written:])
+        os.fsync(descriptor)
+    except OSError as problem:
+        os.ftruncate(descriptor, size)
+        why = problem.strerror or problem
+        raise DataError(f"{path} cannot be written: {why}: nothing was recorded") from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

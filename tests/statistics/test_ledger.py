@@ -1,0 +1,186 @@
+"""Ledgers: what looks may spend, how often loops err, and files that are refused or shared."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest, ttest_rel
+
+from sublayer.errors import SublayerError
+from sublayer.statistics.difference import Difference, Verdict
+from sublayer.statistics.ledger import (
+    ERROR,
+    Look,
+    Plan,
+    Runs,
+    level_of,
+    looks_to_share,
+    open_ledger,
+    runs_of,
+)
+
+PLAN = Plan("loss", is_lower_better=True, looks=4)
+BASE = runs_of("base", {0: 1.0, 1: 1.1, 2: 1.2})
+
+
+def candidate(number: float, name: str = "new") -> Runs:
+    return runs_of(name, {0: number, 1: number + 0.1, 2: None})
+
+
+def look_at(
+    path: Path, *runs: Runs, verdict: Verdict = "cannot tell", plan: Plan = PLAN, base: Runs = BASE
+) -> Look:
+    with open_ledger(path, plan) as ledger:
+        ledger.level_for(runs, base)
+        return ledger.record(
+            [Difference(each.name, base.name, (0, 1), -0.1, verdict=verdict) for each in runs]
+        )
+
+
+def test_looks_share_what_is_left_and_a_keep_has_its_spending_returned(tmp_path: Path) -> None:
+    path = tmp_path / "loop.jsonl"
+    first = look_at(path, candidate(1))
+    assert (first.level, first.spending, first.left) == (0.025, 0.0125, 0.0375)
+    second = look_at(path, candidate(2), verdict="better")
+    assert (second.level, second.left, second.kept) == (0.025, 0.0375, ("new",))
+    several = look_at(path, candidate(3, "a"), candidate(4, "b"), base=candidate(2, "champion"))
+    assert several.spending == 0.01875
+    assert several.level == pytest.approx(1 - (1 - 0.01875) ** 2)
+    assert several.champion_is == "kept"
+    again = look_at(path, candidate(3, "a"), runs_of("b", {**dict.fromkeys(range(5), 2.0)}))
+    assert (again.number, again.champion_is) == (4, "former")
+    with pytest.raises(SublayerError, match="all 4 looks"):
+        look_at(path, candidate(5))
+    # The first line is the plan; a plan that is not repeated is the file's.
+    repeated = look_at(path, candidate(1, "renamed"), plan=Plan("loss", is_lower_better=True))
+    assert (repeated.number, repeated.is_repeated, repeated.level) == (1, True, 0.025)
+    assert len(path.read_text().splitlines()) == 5
+    with pytest.raises(SublayerError, match="look 1"):
+        look_at(path, candidate(1), verdict="better")
+
+
+@given(st.lists(st.booleans(), min_size=100, max_size=300))
+def test_no_look_has_less_than_bonferroni_and_all_that_keep_nothing_spend_the_error_at_most(
+    keeps: list[bool],
+) -> None:
+    for planned in (len(keeps), None):
+        left = ERROR
+        spent = 0.0
+        for number, is_kept in enumerate(keeps, start=1):
+            spending = left / looks_to_share(number, planned)
+            if planned is not None or number <= 100:
+                least = ERROR / planned if planned else ERROR / 200
+                assert spending >= least * (1 - 1e-9)
+            if not is_kept:
+                left -= spending
+                spent += spending
+        assert spent <= ERROR * (1 + 1e-9)
+
+
+def test_loops_whose_champion_moves_keep_falsely_one_time_in_twenty_at_most() -> None:
+    rng = np.random.default_rng(3)
+    n_loops, n_seeds = 2000, 3
+    champion = rng.standard_normal((n_loops, n_seeds))
+    mean, left, is_false = np.zeros(n_loops), np.full(n_loops, ERROR), np.zeros(n_loops, dtype=bool)
+    for number in range(1, 101):
+        gain = 30.0 * (number % 3 == 0)
+        runs = mean[:, None] + gain + rng.standard_normal((n_loops, n_seeds))
+        spending = left / looks_to_share(number, 100)
+        p = ttest_rel(runs, champion, axis=1, alternative="greater").pvalue
+        kept = 2 * p <= level_of(spending, 1)
+        is_false |= kept & (gain == 0)
+        left -= spending * ~kept
+        mean += gain * kept
+        champion[kept] = runs[kept]
+    n_false = int(is_false.sum())
+    assert binomtest(n_false, n_loops).proportion_ci().low <= ERROR
+    assert n_false > n_loops * ERROR / 4  # it is spent, too
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+DAMAGED: dict[str, tuple[Callable[[list[bytes]], bytes], str]] = {
+    "cut off": (lambda lines: b"".join(lines)[:-9], "line 3 is cut off"),
+    "a line taken away": (lambda lines: lines[0] + lines[2], "line 2 does not fit its seal"),
+    "altered": (lambda lines: b"".join(lines).replace(b"0.5", b"0.4"), "line 2 does not fit"),
+    "altered plan": (lambda lines: b"".join(lines).replace(b": 4,", b": 9,", 1), "line 1 does not"),
+    "two lines in one": (
+        lambda lines: lines[0] + lines[1].strip() + lines[2],
+        "line 2 is not JSON",
+    ),
+    "empty": (lambda lines: b"", "is empty"),
+    "another file": (lambda lines: b"seed,loss\n0,1.5\n", "is not a ledger"),
+    "newer": (lambda lines: b"".join(lines).replace(b": 1,", b": 2,", 1), "version 2"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_damaged_ledger_is_refused_and_left_as_it_is(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "loop.jsonl"
+    for number in (0.5, 2):
+        look_at(path, runs_of("new", {0: number, 0.5: 1.0}))
+    damage, message = DAMAGED[what]
+    path.write_bytes(damage(lines_of(path)))
+    before = path.read_bytes()
+    with pytest.raises(SublayerError, match=message):
+        look_at(path, candidate(3))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (Plan("accuracy", is_lower_better=True, looks=4), "metric loss, not metric accuracy"),
+        (Plan("loss", is_lower_better=False, looks=4), "lower is better, not higher"),
+        (Plan("loss", is_lower_better=True, margin=0.1, looks=4), "no margin, not a margin of 0.1"),
+        (Plan("loss", is_lower_better=True, looks=5), "4 looks, not 5"),
+        (Plan("loss", is_lower_better=True, looks=0), "--looks 0"),
+    ],
+)
+def test_another_plan_is_refused(plan: Plan, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "loop.jsonl"
+    look_at(path, candidate(1))
+    with pytest.raises(SublayerError, match=message):
+        look_at(path, candidate(2), plan=plan)
+
+
+def test_a_ledger_without_looks_leaves_nothing_behind(tmp_path: Path) -> None:
+    def interrupt(path: Path) -> None:
+        with open_ledger(path, PLAN) as ledger:
+            ledger.level_for([candidate(1)], BASE)
+            raise SublayerError("the runs cannot be judged")
+
+    for path in (tmp_path / "loop.jsonl", tmp_path / "no" / "loop.jsonl", tmp_path):
+        with pytest.raises(SublayerError):
+            interrupt(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_processes_that_share_a_ledger_take_looks_in_turn(tmp_path: Path) -> None:
+    path = tmp_path / "loop.jsonl"
+    program = """if True:
+        import sys
+        from pathlib import Path
+        from sublayer.statistics.difference import Difference
+        from sublayer.statistics.ledger import Plan, open_ledger, runs_of
+        for number in range(10):
+            new = runs_of("new", {0: float(sys.argv[2]), 1: float(number)})
+            with open_ledger(Path(sys.argv[1]), Plan("loss", True)) as ledger:
+                ledger.level_for([new], runs_of("base", {0: 0.5}))
+                ledger.record([Difference("new", "base", (0,), 0.1)])
+    """
+    started = [
+        subprocess.Popen([sys.executable, "-c", program, str(path), str(number)])
+        for number in range(3)
+    ]
+    assert [each.wait() for each in started] == [0, 0, 0]
+    look = look_at(path, candidate(7), plan=Plan("loss", is_lower_better=True))
+    assert (look.number, len(lines_of(path))) == (31, 32)
+    assert look.left == pytest.approx(ERROR * (1 - 31 / 200))
