@@ -21,7 +21,7 @@ from sublayer.study.findings.run_curves import LOSS, curves_by_metric, read_curv
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.judging import Looking, StudyJudge
 from sublayer.study.metrics import study_metrics
-from sublayer.study.results import ArmResult, Costs, Failure, Further, Results
+from sublayer.study.results import ArmResult, Costs, Failure, Further, Results, Tuning
 
 
 def collect_results(
@@ -48,8 +48,15 @@ def collect_results(
         loaded = each.matched_arm.loaded
         model = arm_model(loaded, measures)
         steps = arm_steps(loaded, measures)
-        arms.append(collect_arm(each, model, metrics, steps=steps))
-    arms = [replace(arm, published=study.published.get(arm.name, {})) for arm in arms]
+        arm = collect_arm(each, model, metrics, steps=steps)
+        arms.append(
+            replace(
+                arm,
+                published=study.published.get(arm.name, {}),
+                paper=study.paper.get(arm.name, {}),
+                tunings=_tunings(each, looking.n_tuning),
+            )
+        )
     if rule == "time":
         arms = [as_timed(arm, arms[0]) for arm in arms]
     judge = StudyJudge(study, metrics, runs, items, n_seeds, looking, n_awaited)
@@ -168,6 +175,18 @@ def collect_arm(
         probes=records[0].get("probes", {}) if records else {},
         varied=arm.settings if arm.is_varied else {},
     )
+
+
+def _tunings(runs: ArmRuns, n_runs: int) -> tuple[Tuning, ...]:
+    """Return an arm's trials, of which the one that was chosen had the best score."""
+    if not runs.losses:
+        return ()
+    metric = runs.chosen_by
+    if metric is None:
+        return (Tuning("loss", True, 1.0, n_runs, runs.losses),)
+    sign = 1.0 if metric.is_lower_better else -1.0
+    scores = {name: None if loss is None else sign * loss for name, loss in runs.losses.items()}
+    return (Tuning(metric.label, metric.is_lower_better, metric.factor, n_runs, scores),)
 
 
 def training_seconds(records: Sequence[Mapping[str, Any]]) -> float | None:

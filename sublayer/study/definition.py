@@ -13,6 +13,7 @@ from sublayer.config.resolve_train import in_proportion
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest
 from sublayer.study.arms import Arm, check_distinct, expand, make_arm
+from sublayer.study.budget.expected_length import expected_length, tokens_per_step
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.from_file import read_chain, split_overrides
 from sublayer.study.chain.stages import Chain
@@ -31,7 +32,9 @@ from sublayer.study.tuning import TuneBy
 from sublayer.system.stages import note
 
 SHIPPED = Path(__file__).parent.parent / "studies"
-_PREFERRED_SCALES = ("paper", "cpu")  # where none is named; else a study's first
+PAPER = "paper"
+"""The scale of the source's own models and budget."""
+_PREFERRED_SCALES = (PAPER, "cpu")  # where none is named; else a study's first
 DEFAULT_SEEDS = 5
 """Runs of each arm of a comparison where nobody said how many."""
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -70,6 +73,8 @@ class Study:
     """What it asks: the smallest difference that matters, a hypothesis."""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """What was published of arms, by metric, as it is printed; that of a chain it holds itself."""
+    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """``steps`` and ``tokens`` of each arm's training at the scale of the paper; empty: unknown."""
 
     @property
     def against(self) -> dict[str, str]:
@@ -214,8 +219,35 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         tune_by=_tune_by(path, file, scale, has_stages=chain is not None),
         chain=chain,
         published={} if chain else file.published_of(scale),
+        paper=_paper_budgets(path, file, scale),
         question=_question(path, file, scale, [arm.name for arm in arms]),
     )
+
+
+def _paper_budgets(path: Path, file: StudyFile, scale: str) -> dict[str, dict[str, float]]:
+    """Return the steps and tokens of each arm at scale paper, where that is another scale.
+
+    An arm that the paper has not is given those of the paper's arms, where all have the same.
+    """
+    table = file.scale.get(PAPER)
+    if table is None or scale == PAPER:
+        return {}
+    base = _base(path, table, {})
+    budgets: dict[str, dict[str, float]] = {}
+    for arm in file.arms_of(PAPER):
+        loaded = base
+        if arm.recipe:
+            loaded = _base(path, table.model_copy(update={"recipe": arm.recipe}), {})
+        recipe = make_arm(arm.name, loaded, flatten(arm.set)).loaded.recipe
+        length = expected_length(recipe, None)
+        if length is not None:
+            tokens = length.steps * tokens_per_step(recipe)
+            budgets[arm.name] = {"steps": length.steps, "tokens": tokens}
+    first = next(iter(budgets.values()), {})
+    is_common = all(budget == first for budget in budgets.values())
+    if first and is_common:
+        budgets |= {arm.name: first for arm in file.arms_of(scale) if arm.name not in budgets}
+    return budgets
 
 
 def _tune_by(path: Path, file: StudyFile, scale: str, *, has_stages: bool) -> TuneBy:

@@ -116,6 +116,8 @@ class About(Typed):
     """What is noted of its text, as ``layer_notes``."""
     published: dict[str, dict[str, Number]] = {}
     """What was published of arms, by metric, as it is printed."""
+    paper: dict[str, dict[str, Number]] = {}
+    """``steps`` and ``tokens`` of each arm's training at the scale of the paper."""
     inspect: Inspecting | None = None
     """What is measured inside its runs."""
     question: dict[str, Any] = {}
@@ -134,6 +136,7 @@ class About(Typed):
             layer_notes=list(layer_notes),
             text_notes=list(text_notes),
             published={arm: dict(own) for arm, own in study.published.items()},
+            paper={arm: dict(own) for arm, own in study.paper.items()},
             inspect=study.inspecting,
             question=study.question.as_dict(),
         )
@@ -180,6 +183,7 @@ def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:
         inspecting=about.inspect,
         question=Question.of_dict(about.question),
         published=about.published,
+        paper=about.paper,
     )
 
 

@@ -63,6 +63,23 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """The trials of an arm: what each scored on validation, the mean over its runs."""
+
+    label: str
+    """The metric that chose."""
+    is_lower_better: bool
+    factor: float
+    """Scores are shown times it."""
+    n_runs: int
+    """Of each trial."""
+    scores: Mapping[str, float | None]
+    """By trial; None for one that failed."""
+    stage: str = ""
+    """Of a study with stages, the one that was tuned."""
+
+
+@dataclass(frozen=True)
 class ArmResult:
     """One arm: its size, the metric of each seed that finished, its costs."""
 
@@ -104,6 +121,10 @@ class ArmResult:
     """What ``--vary`` set, of which its name is made; empty where its name is its own."""
     published: Mapping[str, float] = field(default_factory=dict)
     """What was published of it, by metric, as it is printed."""
+    tunings: tuple[Tuning, ...] = ()
+    """Its trials; of a study with stages, of each stage that was tuned."""
+    paper: Mapping[str, float] = field(default_factory=dict)
+    """The ``steps`` and ``tokens`` of the paper's training, where the study has that scale."""
 
     @property
     def mean(self) -> float | None:

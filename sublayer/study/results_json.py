@@ -16,10 +16,11 @@ from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
 from sublayer.study.findings.layers import layers_to_json
 from sublayer.study.findings.same_quality import SameQuality, same_quality
+from sublayer.study.findings.secondary import secondary_analyses, secondary_to_json, tuned_best
 from sublayer.study.report.budget_words import describe_largest
 from sublayer.study.report.number_format import NO_BREAK
 from sublayer.study.report.scorecard_cells import card_json
-from sublayer.study.results import ArmResult, Curve, Further, Reproduction, Results
+from sublayer.study.results import ArmResult, Curve, Further, Reproduction, Results, Tuning
 
 
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:
@@ -35,7 +36,13 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         "baseline": results.baseline,
         "confidence": CONFIDENCE,
         "arms": _arms_to_json(results),
-        "differences": [_difference_to_json(difference) for difference in results.differences],
+        "n_comparisons": results.n_comparisons,
+        "differences": [
+            {**_difference_to_json(difference), "secondary": secondary_to_json(found)}
+            for difference, found in zip(
+                results.differences, secondary_analyses(results), strict=True
+            )
+        ],
         "further": [_further_to_json(further) for further in results.further],
         "same_quality": [_same_quality_to_json(each) for each in same_quality(results)],
         "failures": [asdict(failure) for failure in results.failures],
@@ -91,6 +98,8 @@ def _arm_to_json(arm: ArmResult, metric: Metric) -> dict[str, Any]:
         "final_losses": asdict(final_losses(arm, metric)),
         "matched": list(arm.matched),
         "tuned": list(arm.tuned),
+        "tunings": [_tuning_to_json(each) for each in arm.tunings],
+        "paper": dict(arm.paper),
         **asdict(arm.costs),
         "curves": [_curve_to_json(curve) for curve in arm.curves],
         "further_curves": {
@@ -100,6 +109,11 @@ def _arm_to_json(arm: ArmResult, metric: Metric) -> dict[str, Any]:
         "training_curves": [_curve_to_json(curve) for curve in arm.training_curves],
         **({"layers": layers_to_json(arm)} if arm.layers else {}),
     }
+
+
+def _tuning_to_json(tuning: Tuning) -> dict[str, Any]:
+    best = list(tuned_best(tuning))
+    return {**asdict(tuning), "scores": dict(tuning.scores), "expected_best": best}
 
 
 def _curve_to_json(curve: Curve) -> dict[str, Any]:

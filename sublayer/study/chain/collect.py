@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sublayer.statistics.difference import CONFIDENCE, FEWEST_SEEDS, Judgement
 from sublayer.statistics.judge import Evidence, judge
@@ -29,7 +29,7 @@ from sublayer.study.execution.finetuned_run import COLLAPSED, ERROR
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.reproduction import describe_reproduction
 from sublayer.study.question import further_contrasts
-from sublayer.study.results import ArmResult, Costs, Failure, Further, Results
+from sublayer.study.results import ArmResult, Costs, Failure, Further, Results, Tuning
 from sublayer.study.scorecard import Cell, Row, Scorecard
 
 SCORE_ON = "data.score_on"
@@ -106,6 +106,7 @@ def collect_chain(
     hypothesis = study.question.hypothesis
     outcomes = [each for stage in runs.values() for own in stage.outcomes.values() for each in own]
     made = [_arm_result(chain, arm, runs, scores[arm.name], primary) for arm in arms]
+    made = [replace(arm, paper=study.paper.get(arm.name, {})) for arm in made]
     if rule == "time":
         made = [as_timed(arm, made[0]) for arm in made]
     return Results(
@@ -274,6 +275,16 @@ def _tuned(arm: str, runs: Runs) -> tuple[str, ...]:
     return tuple(dict.fromkeys(settings))
 
 
+def _tunings(arm: str, runs: Runs) -> tuple[Tuning, ...]:
+    """Return the trials of an arm's stages, a run each, scored on what was held out of training."""
+    label = "score on what was held out"
+    return tuple(
+        Tuning(label, False, 100.0, 1, own.tried, stage)
+        for (name, stage), own in runs.items()
+        if name == arm and own.tried
+    )
+
+
 def _arm_result(
     chain: Chain, arm: ArmFacts, runs: Runs, scores: ArmScores, primary: Column
 ) -> ArmResult:
@@ -309,6 +320,7 @@ def _arm_result(
         mismatch=arm.mismatch,
         matched=arm.matched,
         tuned=_tuned(arm.name, runs),
+        tunings=_tunings(arm.name, runs),
         recipe=text,
         further={
             column: found for column, found in scores.by_seed.items() if column != primary.name

@@ -9,6 +9,7 @@ import numpy as np
 
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference
+from sublayer.statistics.secondary import Ratio, mean_ratio
 from sublayer.study.results import ArmResult, Curve, Results
 
 FEWEST_EVALUATIONS = 4
@@ -39,6 +40,9 @@ class Summary:
     low: float | None
     high: float | None
     """None: a run did not reach it."""
+    ratio: Ratio | None = None
+    """The geometric mean with its 95% CI, where all runs reached it after their first evaluation,
+    and are at least three."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,10 @@ class SameQuality:
             return value if math.isfinite(value) else None
 
         middle = statistics.median(shares)
-        return Summary(known(middle), known(min(shares)), known(max(shares)))
+        ratio = None
+        if math.isfinite(max(shares)) and not any(each.is_at_first for each in self.seeds):
+            ratio = mean_ratio(shares)
+        return Summary(known(middle), known(min(shares)), known(max(shares)), ratio)
 
     @property
     def n_reached(self) -> int:
@@ -119,11 +126,11 @@ def _compared(
         several = "it is of more than two arms"
         return SameQuality(difference.arm, difference.baseline, results.metric, problem=several)
     arm, baseline = by_name[difference.arm], by_name[difference.baseline]
-    metric = _common(results, arm, baseline)
+    metric = common_metric(results, arm, baseline)
     if metric is None:
         nothing = "the runs of both arms have no validation curve of one metric"
         return SameQuality(arm.name, baseline.name, results.metric, problem=nothing)
-    curves = _by_seed(arm, metric, results), _by_seed(baseline, metric, results)
+    curves = curves_by_seed(arm, metric, results), curves_by_seed(baseline, metric, results)
     seeds = [seed for seed in curves[0] if seed in curves[1]]
     if not seeds:
         problem = "no seed finished in both arms"
@@ -178,14 +185,16 @@ def _ratio(one: float | None, other: float | None) -> float | None:
     return one / other
 
 
-def _common(results: Results, arm: ArmResult, baseline: ArmResult) -> Metric | None:
+def common_metric(results: Results, arm: ArmResult, baseline: ArmResult) -> Metric | None:
+    """Return the deciding metric, or the first other of which both arms have validation curves."""
     for metric in (results.metric, *(each.metric for each in results.further)):
-        if _by_seed(arm, metric, results) and _by_seed(baseline, metric, results):
+        if curves_by_seed(arm, metric, results) and curves_by_seed(baseline, metric, results):
             return metric
     return None
 
 
-def _by_seed(arm: ArmResult, metric: Metric, results: Results) -> dict[int, Curve]:
+def curves_by_seed(arm: ArmResult, metric: Metric, results: Results) -> dict[int, Curve]:
+    """Return an arm's validation curves of a metric by seed; empty where it has none."""
     curves = arm.curves
     if metric.name != results.metric.name:
         curves = arm.further_curves.get(metric.name, ())

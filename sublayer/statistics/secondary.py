@@ -1,0 +1,256 @@
+"""Secondary analyses: classical tests, probability of superiority, curves, power, best of n trials.
+
+None of them decides. Each is of one comparison alone, at its own level, without correction.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Numbers = NDArray[np.float64]
+
+_LEVEL = 0.05
+_FAR = 100.0
+"""A t from which on its own spread is that of the estimated standard deviation alone."""
+
+
+@dataclass(frozen=True)
+class TTest:
+    """A two-sided t test of a mean difference, with its 95% CI."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    freedom: float
+
+
+def paired_t(a: ArrayLike, b: ArrayLike) -> TTest | None:
+    """Test ``a - b``, ``[S]`` each, seed by seed; None for fewer than two or for no spread."""
+    differences = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
+    n = len(differences)
+    if n < 2:
+        return None
+    return _t_test(float(differences.mean()), float(differences.var(ddof=1)) / n, n - 1.0)
+
+
+def welch_t(a: ArrayLike, b: ArrayLike) -> TTest | None:
+    """Test the means of independent runs, ``[A]`` and ``[B]`` (Welch 1947), as ``paired_t``."""
+    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    if min(len(x), len(y)) < 2:
+        return None
+    of_x, of_y = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)
+    variance = of_x + of_y
+    if not variance:
+        return None
+    freedom = variance**2 / (of_x**2 / (len(x) - 1) + of_y**2 / (len(y) - 1))
+    return _t_test(float(x.mean() - y.mean()), float(variance), float(freedom))
+
+
+def _t_test(mean: float, variance: float, freedom: float) -> TTest | None:
+    from scipy.special import stdtr, stdtrit
+
+    error = variance**0.5
+    if error <= 1e-12 * abs(mean) or not error:
+        return None
+    half = -float(stdtrit(freedom, _LEVEL / 2)) * error
+    p = 2 * float(stdtr(freedom, -abs(mean) / error))
+    return TTest(mean, mean - half, mean + half, p, freedom)
+
+
+@dataclass(frozen=True)
+class Superiority:
+    """How probable it is that one run of A beats one run of B with another seed."""
+
+    share: float
+    """Of all pairs of a run of A and one of B, those that A wins; half of those that are equal."""
+    n_pairs: int
+    estimate: float | None = None
+    """Of normal runs with the means and spreads seen; None where runs failed, or are too few."""
+    low: float | None = None
+    """Of the 95% CI of ``estimate``; None without any spread."""
+    high: float | None = None
+
+
+def superiority(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    is_lower_better: bool,
+    n_failed: tuple[int, int] = (0, 0),
+) -> Superiority | None:
+    """Estimate the probability that a run of A beats one of B; None where either has no run.
+
+    ``n_failed`` runs of each count as the worst of all. The share is Mann and Whitney's statistic
+    over the number of pairs. The estimate is ``Phi(d)``, where ``d`` is the difference of the means
+    in units of the root of the summed variances; its interval is that of the noncentrality of t
+    (Reiser and Guttman 1986), by Welch's degrees of freedom where spreads differ. Runs are taken as
+    independent: where arms vary together by seed the interval is rather too wide than too narrow.
+    """
+    from scipy.special import ndtr
+
+    sign = -1.0 if is_lower_better else 1.0
+    x, y = sign * np.asarray(a, dtype=float), sign * np.asarray(b, dtype=float)
+    whole_x, whole_y = (
+        np.concatenate([own, np.full(n, -np.inf)]) for own, n in zip((x, y), n_failed, strict=True)
+    )
+    n_pairs = len(whole_x) * len(whole_y)
+    if not n_pairs:
+        return None
+    wins = whole_x[:, None] > whole_y
+    ties = whole_x[:, None] == whole_y
+    share = float(wins.mean() + ties.mean() / 2)
+    if any(n_failed) or min(len(x), len(y)) < 2:
+        return Superiority(share, n_pairs)
+    of_x, of_y = float(x.var(ddof=1)), float(y.var(ddof=1))
+    total = of_x + of_y
+    difference = float(x.mean() - y.mean())
+    if total <= (1e-12 * difference) ** 2:
+        return Superiority(share, n_pairs, 0.5 * (1.0 + float(np.sign(difference))))
+    freedom = total**2 / (of_x**2 / (len(x) - 1) + of_y**2 / (len(y) - 1))
+    size = total / (of_x / len(x) + of_y / len(y))  # runs of each, were they as many and as wide
+    d = difference / total**0.5
+    low, high = _noncentrality(d * size**0.5, freedom)
+    ends = ndtr(np.array([d, low / size**0.5, high / size**0.5]))
+    return Superiority(share, n_pairs, *map(float, ends))
+
+
+def _noncentrality(t: float, freedom: float) -> tuple[float, float]:
+    """Return the 95% CI of the noncentrality of which ``t`` was drawn."""
+    from scipy.special import chdtri, nctdtrinc
+
+    tails = np.array([_LEVEL / 2, 1 - _LEVEL / 2])
+    if abs(t) > _FAR:
+        ends = np.sort(t * np.sqrt(chdtri(freedom, tails) / freedom))
+        return float(ends[0]), float(ends[1])
+    high, low = nctdtrinc(freedom, tails, t)
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Course:
+    """A difference over the course of training, an entry for each evaluation."""
+
+    steps: tuple[int, ...]
+    means: tuple[float, ...]
+    lows: tuple[float, ...]
+    """Of pointwise 95% CIs, over seeds alone; as many as ``means``, or none of a single seed."""
+    highs: tuple[float, ...]
+
+    @property
+    def turns(self) -> tuple[int, int] | None:
+        """The last evaluations, by step, at which the interval lay on each side of 0.
+
+        None where it never lay on one of the sides.
+        """
+        above = [step for step, low in zip(self.steps, self.lows, strict=False) if low > 0.0]
+        below = [step for step, high in zip(self.steps, self.highs, strict=False) if high < 0.0]
+        if not above or not below:
+            return None
+        first, last = sorted((above[-1], below[-1]))
+        return first, last
+
+
+def course(steps: ArrayLike, a: ArrayLike, b: ArrayLike, *, is_paired: bool) -> Course:
+    """Compute the difference ``a - b`` at each evaluation, with pointwise intervals over seeds.
+
+    ``steps`` is ``[E]``, ``a`` is ``[A, E]`` and ``b`` ``[B, E]``; where ``is_paired``, both have
+    the same seeds in the same order, and elsewhere intervals are Welch's.
+    """
+    from scipy.special import stdtrit
+
+    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    means = x.mean(0) - y.mean(0)
+    at = tuple(int(step) for step in np.asarray(steps))
+    if min(len(x), len(y)) < 2:
+        return Course(at, tuple(means.tolist()), (), ())
+    if is_paired:
+        variance = (x - y).var(0, ddof=1) / len(x)
+        freedom = np.full(len(means), len(x) - 1.0)
+    else:
+        of_x, of_y = x.var(0, ddof=1) / len(x), y.var(0, ddof=1) / len(y)
+        variance = of_x + of_y
+        doubt = of_x**2 / (len(x) - 1) + of_y**2 / (len(y) - 1)
+        freedom = np.divide(variance**2, doubt, out=np.ones_like(doubt), where=doubt > 0)
+    half = -stdtrit(freedom, _LEVEL / 2) * np.sqrt(variance)
+    ends = ((means - half).tolist(), (means + half).tolist())
+    return Course(at, tuple(means.tolist()), tuple(ends[0]), tuple(ends[1]))
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of costs: the geometric mean over seeds, with its 95% CI."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def mean_ratio(ratios: ArrayLike) -> Ratio | None:
+    """Estimate a ratio of what two arms take, ``[S]``, by the t interval of its logarithm.
+
+    None for fewer than three seeds, for a ratio of 0, and where all are equal.
+    """
+    values = np.asarray(ratios, dtype=float)
+    if len(values) < 3 or values.min() <= 0.0:
+        return None
+    test = paired_t(np.log(values), np.zeros(len(values)))
+    if test is None:
+        return None
+    mean, low, high = np.exp([test.mean, test.low, test.high])
+    return Ratio(float(mean), float(low), float(high))
+
+
+def power_over_seeds(
+    difference: float,
+    n_seeds: ArrayLike,
+    *,
+    seed_variance: float,
+    apart: float,
+    freedom_per_seed: float,
+    level: float,
+) -> Numbers:
+    """Compute the probability that so many seeds of each arm, ``[N]``, find a true difference.
+
+    The variance of the estimate is ``seed_variance / n + apart``: what no seed takes away is
+    ``apart``. Degrees of freedom are ``freedom_per_seed * (n - 1)``. ``level`` is two-sided, of
+    this one test; a verdict in the wrong direction does not count.
+    """
+    from scipy.special import nctdtr, stdtrit
+
+    n = np.asarray(n_seeds, dtype=float)
+    freedom = freedom_per_seed * (n - 1)
+    error = np.sqrt(seed_variance / n + apart)
+    threshold = -stdtrit(freedom, level / 2)
+    shift = abs(difference) / error
+    # Far beyond the threshold the distribution function underflows, to NaN.
+    is_far = shift > threshold + 30.0
+    below = nctdtr(freedom, np.where(is_far, 0.0, shift), threshold)
+    found: Numbers = np.where(is_far, 1.0, 1.0 - below)
+    return found
+
+
+def expected_best(scores: ArrayLike, *, better: Literal["lower", "higher"]) -> Numbers:
+    """Compute the expected best of 1, 2, ..., T trials drawn at random from T, ``[T]``.
+
+    Dodge et al. 2019 ("Show your work"), sec. 3, in the unbiased form of Tang et al. 2020: trials
+    are drawn without replacement. The ``i``-th worst of ``T`` is the best of ``n`` with the
+    probability ``C(i - 1, n - 1) / C(T, n)``.
+    """
+    from scipy.special import gammaln
+
+    values = np.sort(np.asarray(scores, dtype=float))  # the best is last
+    if better == "lower":
+        values = values[::-1]
+    n_trials = len(values)
+    rank = np.arange(1.0, n_trials + 1)
+    n = rank[:, None]
+    # Logarithms: the binomial coefficients of hundreds of trials overflow.
+    spare = np.maximum(rank - n, 0.0)
+    logs = gammaln(rank) - gammaln(n) - gammaln(spare + 1)
+    logs -= gammaln(n_trials + 1) - gammaln(n + 1) - gammaln(n_trials - n + 1)
+    weights = np.where(rank >= n, np.exp(logs), 0.0)
+    found: Numbers = weights @ values
+    return found
