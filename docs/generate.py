@@ -189,7 +189,7 @@ def _study(name: str, record: dict[str, Any]) -> list[str]:
         mean = "–" if each["mean"] is None else f"{each['mean']:+.4f}"
         row = [each["arm"], each["baseline"], mean, interval, _verdict(each["verdict"])]
         if judged:
-            row.append(_verdict(then[each["arm"]]))
+            row.append(_verdict(then.get(each["arm"], "not asked")))
         lines.append(f"| {' | '.join(row)} |")
     return [*lines, ""]
 

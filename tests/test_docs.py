@@ -239,6 +239,23 @@ def test_the_reference_has_every_field_command_task_and_record():
         assert "### What does not follow" in section, record
 
 
+def test_the_page_of_claims_says_what_the_records_are_judged_to_say_today():
+    written = run_path(DOCS / "claims.py")["claims_page"]()
+    assert written == (DOCS / "claims.md").read_text(), "python docs/claims.py writes it anew"
+    asked = tomllib.loads((PROJECT / "records" / "claims.toml").read_text())
+    for claim in asked["claim"]:
+        if "study" in claim.get("not_run", {}):
+            load_study(claim["not_run"]["study"], scale=claim["not_run"]["scale"])
+    judge_again = run_path(PROJECT / "benchmarks" / "judge_again.py")["judge_again"]
+    for results in PROJECT.glob("records/*/results.json"):
+        kept = json.loads((results.parent / "judged.json").read_text())["differences"]
+        judged = judge_again(results.parent, asked["record"].get(results.parent.name, {}))
+        for then, now in zip(kept, judged["differences"], strict=True):
+            assert then["verdict"] == now["verdict"], (results.parent.name, now["arm"])
+            for end in ("mean", "low", "high") if now["low"] is not None else ("mean",):
+                assert then[end] == pytest.approx(now[end], rel=1e-3)
+
+
 def test_the_site_asks_nothing_of_other_servers(tmp_path):
     for folder in ("docs", "records"):
         shutil.copytree(PROJECT / folder, tmp_path / folder)

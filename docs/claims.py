@@ -1,0 +1,349 @@
+"""Write the page of claims, ``claims.md``, from ``records/claims.toml`` and the records.
+
+``python docs/claims.py``, after ``python benchmarks/judge_again.py records/*``. Differences,
+intervals and verdicts are those of each record's ``judged.json``; none is written by hand.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parent / "claims.md"
+RECORDS = Path(__file__).parent.parent / "records"
+_MINUS = "\N{MINUS SIGN}"
+_TODAY = {"undecided": "cannot tell"}
+"""What verdicts of earlier versions are called today."""
+_SHORT = {"nats per target token": "nats", "nats per token": "nats", "bits per byte": "bits"}
+_DECIMALS = {"points": 1, "BLEU": 2}
+"""Of a shown difference, by the first word of its unit; 3 of all others."""
+_OPPOSITE = {"better": "worse", "worse": "better"}
+
+_HEAD = """\
+# What the papers claim, and what was found here
+
+After this page you can say, for each claim of the five papers, what was published, what was
+measured here, which verdict follows, and what a run that could decide would take.
+
+`python docs/claims.py` writes this page from `records/claims.toml` and each record's `judged.json`:
+no verdict on it is written by hand. All records are judged by today's rule ([what a verdict
+means](verdicts.md)); what they said when they were made stands under *at first*. Models here have
+0.1 to 5.3 million parameters and were trained for seconds to an hour and a half, where GPT-1 has
+117 million and the character Transformer 219 million: "cannot tell" is the usual answer, and no row
+says that a paper is wrong.
+
+- *Difference*: the first arm minus the second, with its interval. One seed gives neither interval
+  nor verdict; a metric other than the one that decides gives no verdict.
+- *Verdict*: of the arms, and whether it is *as claimed*, *the reverse* or *below the margin*. Some
+  comparisons are no test of the claim.
+- *At first*: interval and verdict of the record's own `results.json`.
+- *Published effect*: what the paper found, in the unit of the difference, and whether it lies
+  inside the interval. Where the paper has another metric, there is none.
+- *Seeds to find it*: how many seeds of each arm find a difference as large as the published effect,
+  or as the margin where there is none, with a power of 80 %, by the spread that the record
+  estimates.
+"""
+
+
+def claims_page() -> str:
+    """Lay out all claims, paper by paper."""
+    asked = tomllib.loads((RECORDS / "claims.toml").read_text(encoding="utf-8"))
+    lines = [_HEAD]
+    for paper in asked["paper"]:
+        claims = [claim for claim in asked["claim"] if claim["paper"] == paper["number"]]
+        lines += [f"## {paper['title']}", "", f"{paper['by']}; [its page]({paper['page']}).", ""]
+        lines += _judged_table(claims)
+        lines += _records_table(claims, asked["record"])
+        lines += _not_run_table(claims)
+    return "\n".join(lines)
+
+
+def _judged_table(claims: list[dict[str, Any]]) -> Iterator[str]:
+    headings = ("claim", "published", "here", "difference", "verdict", "at first")
+    yield f"| {' | '.join(headings)} | published effect | seeds to find it |"
+    yield f"|{' --- |' * 7} ---: |"
+    for claim in claims:
+        first = [f"{claim['says']} ({claim['source']})", claim["published"]]
+        rows = [_judged_cells(row) for row in claim.get("judged", ())]
+        if "computed" in claim:
+            rows.insert(0, _computed_cells(claim["computed"]))
+        for row in rows:
+            yield f"| {' | '.join([*first, *row])} |"
+            first = ["", ""]
+    yield ""
+
+
+def _judged_cells(row: Mapping[str, Any]) -> list[str]:
+    record = _Record.of(row["record"])
+    metric = record.metric(row.get("metric"))
+    found = _difference(metric["differences"], row)
+    unit = metric["unit"]
+    verdict = _TODAY.get(found["verdict"], found["verdict"])
+    here = f"{record.link}: {_arms(row)}"
+    here += ", beside" if "metric" in row else ""
+    return [
+        here,
+        f"{_interval(found, metric)} {_SHORT.get(unit, unit)}",
+        verdict + _agreement(verdict, row),
+        record.at_first(row, metric),
+        _effect_cell(row, found, metric),
+        _seeds_cell(found),
+    ]
+
+
+def _arms(row: Mapping[str, Any]) -> str:
+    if not row["baseline"]:
+        return str(row.get("named", row["arm"]))
+    return f"{row['arm']} {_MINUS} {row['baseline']}"
+
+
+def _agreement(verdict: str, row: Mapping[str, Any]) -> str:
+    """Return whether a verdict is what the claim asks for."""
+    if "no_test" in row:
+        return f"; no test of the claim: {row['no_test']}"
+    expected = row["expected"]
+    if verdict in _OPPOSITE:
+        if expected == "no difference":
+            return ", not as claimed"
+        return ", as claimed" if verdict == expected else ", the reverse"
+    if verdict == "no difference that matters":
+        return ", as claimed" if expected == "no difference" else ", below the margin"
+    return ""
+
+
+def _effect_cell(
+    row: Mapping[str, Any], found: Mapping[str, Any], metric: Mapping[str, Any]
+) -> str:
+    note = f" ({row['effect_is']})" if "effect_is" in row else ""
+    if "effect" not in row:
+        return f"none{note}"
+    shown = f"{_signed(row['effect'], metric)}{note}"
+    if found["low"] is None:
+        return shown
+    low, high = (found[end] * metric["factor"] for end in ("low", "high"))
+    return f"{shown}: {'inside' if low <= row['effect'] <= high else 'outside'}"
+
+
+def _seeds_cell(found: Mapping[str, Any]) -> str:
+    needed = found.get("seeds_to_find")
+    if needed is None:
+        return ""
+    return f"more than {needed['most']:,}" if needed["seeds"] is None else f"{needed['seeds']:,}"
+
+
+def _computed_cells(computed: Mapping[str, Any]) -> list[str]:
+    content = json.loads((RECORDS / "arithmetic" / "arithmetic.json").read_text(encoding="utf-8"))
+    link = "[`arithmetic`](reference/records.md#arithmetic)"
+    return [
+        link,
+        computed["finds"].format(**_COMPUTED[computed["key"]](content)),
+        "computed",
+        "",
+        "",
+        "",
+    ]
+
+
+def _orders(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return exponents of the error of one step, and the ratio of errors, over all equations."""
+    found = {}
+    for splitting, name in (("Lie (Transformer)", "lie"), ("Strang (Macaron)", "strang")):
+        for substeps, how in (("exact", "exact"), ("Euler", "euler")):
+            slopes = [
+                row["slope"]
+                for row in content["orders"]
+                if (row["splitting"], row["substeps"]) == (splitting, substeps)
+            ]
+            found[f"{name}_{how}"] = " and ".join(sorted({f"{slope:.2f}" for slope in slopes}))
+    errors = {
+        (row["equation"], row["splitting"]): row["error"]
+        for row in content["orders"]
+        if row["substeps"] == "Euler"
+    }
+    ratios = [
+        error / errors[equation, "Lie (Transformer)"]
+        for (equation, splitting), error in errors.items()
+        if splitting == "Strang (Macaron)"
+    ]
+    found["ratio"] = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return found
+
+
+def _sizes(content: Mapping[str, Any]) -> dict[str, float]:
+    size = {name: each["parameters"] for name, each in content["sizes"].items()}
+    flops = {name: each["flops"] for name, each in content["sizes"].items()}
+    control = "iwslt14-small-transformer-paper"
+    return {
+        "baseline": size[control],
+        "more": size["iwslt14-small-macaron-paper"] - size[control],
+        "xxlarge": size["albert-xxlarge"] / size["bert-large"],
+        "xxlarge_flops": flops["albert-xxlarge"] / flops["bert-large"],
+        "large": size["bert-large"] / size["albert-large"],
+        "large_flops": flops["albert-large"] / flops["bert-large"],
+    }
+
+
+_COMPUTED = {"orders": _orders, "sizes": _sizes}
+
+
+def _records_table(claims: list[dict[str, Any]], asked: Mapping[str, Any]) -> Iterator[str]:
+    names = dict.fromkeys(row["record"] for claim in claims for row in claim.get("judged", ()))
+    if not names:
+        return
+    yield "| record | seeds | test | tuned | budget of a run | margin |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    limits = []
+    for name in names:
+        record = _Record.of(name)
+        cells = (
+            record.seeds,
+            record.test(asked[name]),
+            record.tuned,
+            record.budget(asked[name]),
+            record.margin(asked[name]),
+        )
+        yield f"| {record.link} | {' | '.join(cells)} |"
+        limits += [f"- `{name}`: {limit}" for limit in asked[name].get("limits", ())]
+    yield from ("", *limits, "")
+
+
+def _not_run_table(claims: list[dict[str, Any]]) -> Iterator[str]:
+    rows = [claim for claim in claims if "not_run" in claim]
+    if not rows:
+        return
+    yield "| not run | published | what it takes |"
+    yield "| --- | --- | --- |"
+    for claim in rows:
+        own = claim["not_run"]
+        parts = []
+        if "study" in own:
+            parts.append(f"`{own['study']} --scale {own['scale']}`")
+        if "what" in own:
+            parts.append(own["what"])
+        if "hours" in own:
+            left_out = ", fine-tunings not counted" if "tasks_not_counted" in own else ""
+            parts.append(f"{own['runs']} runs, {own['hours']:g} hours of one core{left_out}")
+        yield f"| {claim['says']} ({claim['source']}) | {claim['published']} | {'; '.join(parts)} |"
+    yield ""
+
+
+class _Record:
+    """A recorded study: its results as they were, and as they are judged today."""
+
+    def __init__(self, name: str) -> None:
+        folder = RECORDS / name
+        self._results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        self._judged = json.loads((folder / "judged.json").read_text(encoding="utf-8"))
+        self.link = f"[`{name}`](reference/records.md#{name})"
+
+    @classmethod
+    def of(cls, name: str) -> "_Record":
+        """Read a record."""
+        return cls(name)
+
+    def metric(self, name: str | None) -> dict[str, Any]:
+        """Return what is judged of a metric; None: of the one that decides."""
+        if name is None:
+            return dict(self._judged)
+        (found,) = (each for each in self._judged["further"] if each["metric"] == name)
+        return dict(found)
+
+    def at_first(self, row: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
+        """Return the interval and the verdict that the record had when it was made."""
+        differences = self._results["differences"]
+        if "metric" in row:
+            further = {each["metric"]: each["differences"] for each in self._results["further"]}
+            differences = further[row["metric"]]
+        try:
+            then = _difference(differences, row)
+        except LookupError:
+            return "not asked"
+        now = _difference(metric["differences"], row)
+        verdict = _TODAY.get(then["verdict"], then["verdict"])
+        shown = _interval(then, metric)
+        return (
+            "the same"
+            if (shown, verdict) == (_interval(now, metric), now["verdict"])
+            else f"{shown} {verdict}"
+        )
+
+    @property
+    def seeds(self) -> str:
+        """How many seeds the verdicts rest on, and at which looks."""
+        counts = sorted({each["n_seeds"] for each in self._judged["differences"]})
+        shown = " and ".join(map(str, counts))
+        looks = self._judged["looks"]
+        if looks:
+            shown += f", looks at {', '.join(map(str, looks))}"
+        return f"{shown}; {self._judged['of'].partition(':')[0]}"
+
+    def test(self, asked: Mapping[str, Any]) -> str:
+        """How many documents and items the test has."""
+        found = self._judged["test"]
+        if "test" in asked:
+            return str(asked["test"])
+        documents = f"{found['documents']:,} document{'s' * (found['documents'] != 1)}"
+        if found["items"] is None or found["items"] == found["documents"]:
+            return documents
+        return f"{documents}, {found['items']:,} items"
+
+    @property
+    def tuned(self) -> str:
+        """By how many trials of an arm its settings were chosen."""
+        trials = self._judged["tuned"].values()
+        if not trials:
+            return "no"
+        counts = sorted({len(each["scores"]) for each in trials})
+        runs = sorted({each["runs"] for each in trials})
+        return f"best of {counts[-1]} rates, {runs[-1]} run{'s' * (runs[-1] > 1)} each"
+
+    def budget(self, asked: Mapping[str, Any]) -> str:
+        """Steps and tokens of a run of the baseline, and the share of the paper's tokens."""
+        (arm,) = (
+            each for each in self._results["arms"] if each["name"] == self._results["baseline"]
+        )
+        steps, tokens = asked.get("steps", arm["steps"]), asked.get("tokens", arm["tokens"])
+        share = tokens / asked["paper_tokens"]
+        read = f"{steps:,} steps, {tokens / 1e6:.1f} million tokens"
+        return f"{read}, {100 * share:.1g} % of the paper's"
+
+    def margin(self, asked: Mapping[str, Any]) -> str:
+        """The margin in its unit, and its reason."""
+        margin = self._judged["margin"]
+        if margin is None:
+            return "none was stated"
+        unit = self._judged["unit"]
+        shown = f"{margin * self._judged['factor']:g} {unit}"
+        return f"{shown}: {asked.get('margin_reason', self._results['margin_reason'])}"
+
+
+def _difference(differences: list[dict[str, Any]], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Find the difference of a row; raise LookupError where there is none."""
+    for each in differences:
+        if (each["arm"], each["baseline"]) == (row["arm"], row["baseline"]):
+            return each
+    raise LookupError(f"no difference of {row['arm']} and {row['baseline']}")
+
+
+def _interval(found: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
+    if found["mean"] is None:
+        return "none"
+    mean = found["mean"] * metric["factor"]
+    if found["low"] is None:
+        return _signed(mean, metric)
+    low, high = (found[end] * metric["factor"] for end in ("low", "high"))
+    shown = [_signed(value, metric, (high - low) / 2) for value in (mean, low, high)]
+    return f"{shown[0]} ({shown[1]} to {shown[2]})"
+
+
+def _signed(value: float, metric: Mapping[str, Any], half: float | None = None) -> str:
+    """Write a shown difference; ``half`` is half its interval, which says how many digits."""
+    decimals = _DECIMALS.get(metric["unit"].split()[0], 3)
+    if half is not None and half < 1.0:
+        decimals = max(decimals, 2)
+    return f"{value:+.{decimals}f}".replace("-", _MINUS)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(claims_page(), encoding="utf-8")
