@@ -63,7 +63,7 @@ class Loop:
     looks: int | None = CANDIDATES
     """That are planned; None: the loop has no end."""
     again_below: float = 0.0
-    """A candidate ahead with so small a p is judged again, with eight seeds."""
+    """A candidate ahead with so small a p is judged again, with eight seeds, as champions have."""
     is_run_anew: bool = False
     """Whether a kept candidate is run with new seeds before it is the champion."""
 
@@ -105,7 +105,7 @@ class Walk:
         self.mean = np.zeros(n_loops)
         self.shared = self._noise()
         self.champion = self._runs(np.ones(n_loops))
-        self.champion_seeds = self.rng.choice(loop.seeds, n_loops)
+        self.champion_seeds = self._seeds_of_champion(self.rng.choice(loop.seeds, n_loops))
         self.is_false = np.zeros(n_loops, dtype=bool)
         self.found: dict[int, Numbers] = {}
 
@@ -130,8 +130,12 @@ class Walk:
             self.mean = self.mean + gain * kept
             then = runs if anew is None else self.mean[:, None] + spreads[:, None] * anew
             self.champion = np.where(kept[:, None], then, self.champion)
-            self.champion_seeds = np.where(kept, seeds, self.champion_seeds)
+            now = self._seeds_of_champion(seeds)
+            self.champion_seeds = np.where(kept, now, self.champion_seeds)
         return self
+
+    def _seeds_of_champion(self, seeds: NDArray[Any]) -> NDArray[Any]:
+        return np.full_like(seeds, MOST_SEEDS) if self.loop.again_below else seeds
 
     def _judge(self, runs: Numbers, seeds: NDArray[Any], is_judged: NDArray[Any]) -> Any:
         """Judge runs against the champion's; return which are kept, and p of a gain, ``[L]``."""
