@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,7 +37,6 @@ from numpy.typing import ArrayLike, NDArray
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.parsing import parse_json, read_bytes
 from sublayer.files.storage import open_regular
-from sublayer.statistics.difference import Difference
 from sublayer.system.lock import is_at, try_lock
 from sublayer.system.stages import stage
 
@@ -132,6 +131,34 @@ def level_of(spending: Probability, n_candidates: int) -> Probability:
     return 1 - (1 - spending) ** 2
 
 
+class Judged(Protocol):
+    """The verdict on one candidate."""
+
+    @property
+    def arm(self) -> str:
+        """The candidate."""
+
+    @property
+    def mean(self) -> float | None:
+        """Candidate less champion, in the unit of the metric."""
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of its interval."""
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of its interval."""
+
+    @property
+    def p(self) -> float | None:
+        """Two-sided."""
+
+    @property
+    def verdict(self) -> str:
+        """Better, or anything else."""
+
+
 class Ledger:
     """An open ledger, locked against other processes: ``level_for``, judge, then ``record``."""
 
@@ -171,7 +198,7 @@ class Ledger:
             return float(earlier["level"])
         return level_of(self._spending(), len(candidates))
 
-    def record(self, differences: Sequence[Difference]) -> Look:
+    def record(self, differences: Sequence[Judged]) -> Look:
         """Write down the look whose level was asked for: what its judgement says, and what it kept.
 
         A candidate is kept where it is better. Where the same runs have been judged before nothing
@@ -274,7 +301,7 @@ class Ledger:
 
 @contextmanager
 def open_ledger(path: Path, plan: Plan) -> Iterator[Ledger]:
-    """Open a ledger, begun where there is none; another process that opens it waits.
+    """Open a ledger, begun where there is none or an empty file; other processes wait.
 
     A plan without looks takes those of the file. A file that was begun, and in which no look was
     recorded, is taken away again. Raises ConfigError for a plan that is not that of the file,
@@ -282,35 +309,42 @@ def open_ledger(path: Path, plan: Plan) -> Iterator[Ledger]:
     """
     if plan.looks is not None and plan.looks < 1:
         raise ConfigError(f"--looks {plan.looks} is too few: give at least 1")
-    descriptor, is_begun = _acquire(path, plan)
+    descriptor, is_made = _acquire(path)
     try:
+        is_begun = os.fstat(descriptor).st_size == 0
+        if is_begun:
+            header = {"sublayer_ledger": VERSION, **asdict(plan), "time": _now()}
+            header["seal"] = _seal(header, "")
+            _append(descriptor, _encode(header), path)
         lines = _read(path)
         ledger = Ledger(path, _checked(plan, lines[0], path), lines, descriptor)
         try:
             yield ledger
         finally:
             if is_begun and ledger.n_looks == 0:
-                path.unlink()  # still locked: who waits for it will see that it is gone
+                os.ftruncate(descriptor, 0)
+                if is_made:
+                    path.unlink()  # still locked: who waits for it will see that it is gone
     finally:
         os.close(descriptor)
 
 
-def _acquire(path: Path, plan: Plan) -> tuple[int, bool]:
-    """Open and lock a ledger; return its descriptor, and whether it was begun now."""
+def _acquire(path: Path) -> tuple[int, bool]:
+    """Open and lock a ledger; return its descriptor, and whether it was made now, empty."""
     flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
     while True:
-        is_begun = False
         try:
-            if not os.path.lexists(path):
-                is_begun = _begin(path, plan)
-            descriptor = open_regular(str(path), flags)
+            is_made = not os.path.lexists(path)
+            descriptor = open_regular(path, flags | (os.O_CREAT | os.O_EXCL) * is_made)
+        except FileExistsError:
+            continue  # another process was first
         except FileNotFoundError:
+            if path.is_symlink():
+                raise ConfigError(f"--ledger {path} links to nothing: name another") from None
             if not path.absolute().parent.is_dir():
                 raise ConfigError(
                     f"--ledger {path}: there is no folder {path.parent}: make it first"
                 ) from None
-            if path.is_symlink():
-                raise ConfigError(f"--ledger {path}: it links to nothing: name another") from None
             continue  # taken away in between
         except OSError as problem:
             why = problem.strerror or problem
@@ -321,38 +355,20 @@ def _acquire(path: Path, plan: Plan) -> tuple[int, bool]:
                     while not try_lock(descriptor):
                         time.sleep(_WAITING_S)
             if is_at(descriptor, path.resolve()):
-                return descriptor, is_begun
+                return descriptor, is_made
+        except OSError as problem:
+            os.close(descriptor)
+            why = problem.strerror or problem
+            raise DataError(f"--ledger {path} cannot be locked there: {why}") from None
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
 
 
-def _begin(path: Path, plan: Plan) -> bool:
-    """Put a ledger with its plan alone at a path, whole or not at all, in place of nothing.
-
-    Return whether it was this process: another one may be first.
-    """
-    header = {"sublayer_ledger": VERSION, **asdict(plan), "time": _now()}
-    header["seal"] = _seal(header, "")
-    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}.partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        _append(descriptor, _encode(header), path)
-        os.link(partial, path)
-    except FileExistsError:
-        return False
-    finally:
-        os.close(descriptor)
-        partial.unlink()
-    return True
-
-
 def _read(path: Path) -> list[dict[str, Any]]:
     """Read and check all lines of a ledger, the plan first."""
     data = read_bytes(path, DataError, max_bytes=_MOST_BYTES)
-    if not data:
-        raise DataError(f"{path} is empty, a ledger never is: remove it to begin one there")
     texts = data.split(b"\n")
     if not data.startswith(b'{"sublayer_ledger": '):
         raise DataError(f"{path} is not a ledger: give --ledger a file of its own")
@@ -409,7 +425,7 @@ def _named(name: str, value: Any) -> str:
             return f"{name} {value}"
 
 
-def _told(candidate: Runs, difference: Difference) -> dict[str, Any]:
+def _told(candidate: Runs, difference: Judged) -> dict[str, Any]:
     return {
         **asdict(candidate),
         "difference": _finite(difference.mean),

@@ -115,7 +115,6 @@ DAMAGED: dict[str, tuple[Callable[[list[bytes]], bytes], str]] = {
         lambda lines: lines[0] + lines[1].strip() + lines[2],
         "line 2 is not JSON",
     ),
-    "empty": (lambda lines: b"", "is empty"),
     "another file": (lambda lines: b"seed,loss\n0,1.5\n", "is not a ledger"),
     "newer": (lambda lines: b"".join(lines).replace(b": 1,", b": 2,", 1), "version 2"),
 }
@@ -161,6 +160,12 @@ def test_a_ledger_without_looks_leaves_nothing_behind(tmp_path: Path) -> None:
         with pytest.raises(SublayerError):
             interrupt(path)
     assert list(tmp_path.iterdir()) == []
+    empty = tmp_path / "made-by-mktemp"
+    empty.touch()
+    with pytest.raises(SublayerError):
+        interrupt(empty)
+    assert empty.read_bytes() == b""
+    assert look_at(empty, candidate(1)).number == 1
 
 
 def test_processes_that_share_a_ledger_take_looks_in_turn(tmp_path: Path) -> None:
