@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.plot import INK, N_COLOURS, file_svg, look, page_svg, palette
-from sublayer.study.report.arm_names import _FORMS, name_setting
 from sublayer.tables import table
 
 _CELL = st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=4).map(" ".join)
@@ -64,9 +63,6 @@ def test_a_table_fits_and_loses_no_word(rows, width):
 def test_a_number_of_things():
     found = [count(1, "step", ","), count(2000, "step", ","), count(1.004, "epoch", ".3g")]
     assert found == ["1 step", "2,000 steps", "1 epoch"] and count(2, "process") == "2 processes"
-    numbers = _FORMS.keys() - {"model.positions", "data.tokenizer"}
-    named = [name_setting(field, 1) for field in numbers]
-    assert [text for text in named if re.search(r"\b1 \w+s\b", text)] == []
 
 
 @given(st.text())

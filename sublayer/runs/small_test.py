@@ -18,16 +18,15 @@ def describe_small_test(data: Data) -> str | None:
         return None
     if test.read_pairs is not None:
         return (
-            f"the test split is {count(n, 'pair')} of texts: what is measured on it says little of "
-            "others"
+            f"the test split has only {count(n, 'pair')} of texts: scores on other texts may differ"
         )
     if test.is_cut:
-        whole = "one document, whose other parts" if n == 1 else f"{n} documents, whose other parts"
+        whole = "one document" if n == 1 else f"{n} documents"
         part = "part" if n == 1 else "parts"
         return (
-            f"the test split is {part} of {whole} are trained on: "
-            "what is measured on it says little of other documents"
+            f"the test split is {part} of {whole}, the rest of which is trained on: scores on "
+            "other documents may differ"
         )
     unit = "example" if isinstance(test, TaskSplit) else "document"
     items = f"one {unit}" if n == 1 else f"{n} {unit}s"
-    return f"the test split is {items}: what is measured on it says little of others"
+    return f"the test split has only {items}: scores on other {unit}s may differ"

@@ -116,11 +116,11 @@ def other_settings(arms: Sequence[Arm]) -> Iterator[str]:
         for key in sorted(before.keys() & own.keys()):
             if before[key] != own[key] and key not in following:
                 told = setting_in_words(key, own[key])
-                changes.append(f"{told} (there {show_path(before[key])})")
+                changes.append(f"{told} ({baseline.name}: {show_path(before[key])})")
         if changes:
             yield (
-                f"{arm.name} differs from {baseline.name} in more than the model, so that a "
-                f"verdict is not about the model alone: {', '.join(changes)}."
+                f"{arm.name} differs from {baseline.name} not only in the model, so verdicts are "
+                f"not about the model alone: {', '.join(changes)}."
             )
 
 

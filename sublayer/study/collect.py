@@ -173,7 +173,6 @@ def collect_arm(
         recipe=_recipe(runs.outcomes.values()),
         further=further,
         probes=records[0].get("probes", {}) if records else {},
-        varied=arm.settings if arm.is_varied else {},
     )
 
 

@@ -48,9 +48,8 @@ RUNS = "runs.json"
 _SCORED = "scored.json"
 """Of which record scores are, beside them: a run that was made longer has another one."""
 _ONE_RUN = (
-    "Fewer than three runs of each give values and no verdict: how much another seed would change "
-    "them is not known. Further runs of the same recipes with other seeds (train.seed=1), named "
-    "too, give one."
+    "A verdict takes three runs of each arm: name further runs of the same recipes, with other "
+    "seeds (train.seed=1), too."
 )
 _NO_MATTER = (*OF_A_RUN, "keep_steps")
 """Settings of ``[train]`` that runs of one arm may differ in."""
@@ -265,8 +264,8 @@ def _lengthened(arms: Arms) -> Iterator[str]:
             for each in read_lengthenings(run.path / RECIPE):
                 yield (
                     f"{which} was lengthened from {each.from_steps:,} to {each.to_steps:,} steps "
-                    f"at step {each.at_step:,}: its warm-up, and what it evaluates, are those of "
-                    "the shorter run."
+                    f"at step {each.at_step:,}, and keeps the warm-up and the evaluations of the "
+                    "shorter run."
                 )
 
 

@@ -20,8 +20,7 @@ from sublayer.study.definition import Study
 from sublayer.study.results import RESULTS
 
 UNKNOWN = (
-    "which difference it can find is not known: no earlier run says how far seeds spread, and the "
-    "study states no spread"
+    "detectable difference: unknown without earlier runs of this study or a spread stated in it"
 )
 
 
@@ -40,14 +39,14 @@ def foresee(
     spread, whence, item_error = None, "", 0.0
     if found is not None:
         spread, item_error = found
-        whence = "as its earlier runs spread"
+        whence = "at the spread of the earlier runs"
     else:
         spread = study.question.spread_of(study.name, metric)
-        whence = "at the spread that the study states"
+        whence = "at the spread stated in the study"
     n_seeds = looks.planned[-1]
     if metric.from_items is None:
         yield (
-            f"{metric.label} follows from no single items: verdicts are of other seeds, not of "
+            f"{metric.label} is no mean over test items: intervals allow for other seeds, not for "
             "other test items"
         )
     if spread is None:
@@ -57,12 +56,12 @@ def foresee(
     size = _detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
     unit = metric.difference
     shown = f"{size * metric.factor:.3g} {unit}"
-    yield f"{n_seeds} seeds find a difference of {shown} four times in five, {whence}"
+    yield f"detectable difference: {shown} with {n_seeds} seeds, four times in five, {whence}"
     if margin is not None and size > margin:
         enough = _enough(spread, item_error, n_arms, margin, is_sequential=looks.is_sequential)
         yield (
-            f"warning: a difference of {margin * metric.factor:.3g} would matter, and is likely "
-            f"to be missed: expect that it cannot tell{enough}"
+            f"warning: that is more than the margin of {margin * metric.factor:.3g}, so a "
+            f"difference that matters is likely to be missed{enough}"
         )
 
 
@@ -77,8 +76,8 @@ def _enough(
     n_seeds = seeds_for(detectable, margin)
     if n_seeds is None:
         of_items = "more test items" if item_error else f"more than {MOST_SEEDS} seeds"
-        return f"; it would take {of_items}"
-    return f"; about {n_seeds} seeds would do"
+        return f"; {of_items} are needed to detect it"
+    return f"; about {n_seeds} seeds would detect it"
 
 
 def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float = 0.0) -> float:

@@ -181,12 +181,12 @@ def _most_seeds(arms: Sequence[ArmRuns]) -> int:
 def _unfinished(plan: Plan, arms: Sequence[ArmRuns], n_missing: int) -> str:
     """Say how many runs are missing, and what makes them."""
     ended = sum(len(each.outcomes) for each in arms)
-    text = f"Unfinished: {ended} of {count(ended + n_missing, 'run')} of all seeds have ended."
+    text = f"Unfinished: {ended} of {count(ended + n_missing, 'run')} have ended."
     absent = [each.name for each in plan.settled]
     for each in arms:
         absent.remove(each.matched_arm.arm.name)
     if absent:
-        text += f" Not one of {', '.join(absent)} has."
+        text += f" No run has ended of {', '.join(absent)}."
     if plan.command:
-        text += f" This resumes it: {plan.command}"
+        text += f" To resume: {plan.command}"
     return text

@@ -117,8 +117,6 @@ class ArmResult:
     record says."""
     layers: Mapping[int, InspectedLayers] = field(default_factory=dict)
     """What the blocks of each seed's model do, where the study inspects that."""
-    varied: Mapping[str, Any] = field(default_factory=dict)
-    """What ``--vary`` set, of which its name is made; empty where its name is its own."""
     published: Mapping[str, float] = field(default_factory=dict)
     """What was published of it, by metric, as it is printed."""
     tunings: tuple[Tuning, ...] = ()

@@ -20,6 +20,7 @@ from sublayer.study.findings.secondary import secondary_analyses, secondary_to_j
 from sublayer.study.report.budget_words import describe_largest
 from sublayer.study.report.number_format import NO_BREAK
 from sublayer.study.report.scorecard_cells import card_json
+from sublayer.study.report.words import headline
 from sublayer.study.results import ArmResult, Curve, Further, Reproduction, Results, Tuning
 
 
@@ -27,6 +28,7 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
     """Build the object that ``compare --json`` prints; ``report`` becomes an absolute path."""
     return {
         "report": str(resolved(report)),
+        "headline": headline(results).replace(NO_BREAK, " "),
         "metric": results.metric.name,
         "is_lower_better": results.metric.is_lower_better,
         "split": results.split,

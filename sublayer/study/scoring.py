@@ -87,7 +87,7 @@ class Scoring(Table):
             text = f"{count(self.tokens, 'token')} spread over {text}"
         match self.stride:
             case None:
-                return f"{text}, each token behind at least half a context"
+                return f"{text}, each token with at least half a context before it"
             case 1:
                 return f"{text}, each token behind the full context"
             case "context":

@@ -32,7 +32,7 @@ def run_looks(
         going_on = _going_on(study, runs, collect_items(runs)[0], look, looking)
         if not going_on or look == looks.planned[-1]:
             return runs, look
-        note(f"{look} seeds: {', '.join(sorted(going_on))} are not decided and go on")
+        note(f"after {look} seeds, more runs are needed of {', '.join(sorted(going_on))}")
         before = look
     raise AssertionError("the last look ends a comparison")
 

@@ -29,9 +29,9 @@ _MASKS = [
         (r"(?<=\d), about [\d:]+ to go\]", "]"),
         (r"(?<=, after )[\d:]+$", "…"),
         (r"\b\d{4}-\d\d-\d\d \d\d:\d\d\b(.*?)(\d+ s)?$", r"… \1…"),
-        (r"\d+ %(?= of its time)", "…"),
+        (r"\d+ %(?= of\s+the\s+time)", "…"),
         (r"free here:[^:]*?of\s+disk", "free here: …"),
-        (r"(finished on\s+)\d+-\d+-\d+", r"\1…"),
+        (r"(Finished\s+on\s+)\d+-\d+-\d+", r"\1…"),
         (r"\bsublayer \d[\w.]*", "sublayer …"),
         (r"\btransformers \d[\w.]*", "transformers …"),
         (r"(?<=version:)[\d.]+", "…"),
@@ -41,7 +41,7 @@ _MASKS = [
         (r"^(tokens/s|memory|time|data\.path|init\.run) \| .*", r"\1 | …"),
         # Whether arms took the same time decides what is drawn.
         (r"^seconds of a run\n.*\n", ""),
-        (r" All arms have the same time, to half a percent\.", ""),
+        (r" All arms have the same time, within 0\.5%\.", ""),
         (r"(?<=All arms have the same )time(, | and )", ""),
     )
 ]
@@ -52,7 +52,7 @@ _TIMED_COLUMNS = {
     "peak memory",
     "time",
     "time per run",
-    "fraction of its time",
+    "share of its time",
 }
 _MACHINE = {
     "available",

@@ -15,8 +15,6 @@ from sublayer.files.typed import Count, Typed, check_typed
 from sublayer.system.lock import is_held
 
 STUDY, RUNS, RESULTS = "study.toml", "runs.json", "results.json"
-_FEW = 3
-"""Verdicts that are told one by one; of more, the numbers."""
 
 
 class _Asked(Typed):
@@ -129,40 +127,10 @@ def _count(path: Path, tuning_seeds: Sequence[int] = ()) -> tuple[int, int]:
 
 
 def _headline(results: Mapping[str, Any]) -> str:
-    """Format the verdicts: a few one by one, of many how often each was reached."""
-    differences = results.get("differences")
-    if not isinstance(differences, list) or not differences:
-        return ""
-    largest = str(results.get("budgets", ""))
-    return "; ".join(filter(None, [_verdicts(results, differences), largest]))
-
-
-def _verdicts(results: Mapping[str, Any], differences: Sequence[Any]) -> str:
-    n_seeds = results.get("planned_seeds")
-    if n_seeds in (1, 2):
-        return f"{'one seed' if n_seeds == 1 else 'two seeds'}: values, no verdict"
-    # That of a hypothesis about several arms is of none of them.
-    of_arms = [each for each in differences if isinstance(each, Mapping) and each["baseline"]]
-    told = [_verdict(each) for each in of_arms]
-    if len(told) <= _FEW:
-        return "; ".join(_told(*each) for each in told)
-    return _counted([verdict for _, verdict, _ in told])
-
-
-def _verdict(difference: Mapping[str, Any]) -> tuple[str, str, str]:
-    return str(difference["arm"]), str(difference["verdict"]), str(difference["baseline"])
-
-
-def _told(arm: str, verdict: str, baseline: str) -> str:
-    if verdict == "no verdict":
-        return f"no verdict on {arm} against {baseline}"
-    if verdict in ("undecided", "cannot tell"):
-        return f"{arm} cannot be told from {baseline}"
-    if verdict not in ("better", "worse"):
-        return f"{verdict} between {arm} and {baseline}"
-    return f"{arm} is {verdict} than {baseline}"
-
-
-def _counted(verdicts: Sequence[str]) -> str:
+    """Return the headline of the report; of results without one, how often each verdict occurs."""
+    headline, differences = results.get("headline"), results.get("differences")
+    if isinstance(headline, str) or not isinstance(differences, list):
+        return headline or ""
+    verdicts = [str(each["verdict"]) for each in differences if isinstance(each, Mapping)]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
-    return f"of {count(len(verdicts), 'arm')} that are compared, {', '.join(counts)}"
+    return f"{count(len(verdicts), 'comparison')}: {', '.join(counts)}" if counts else ""

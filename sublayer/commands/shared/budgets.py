@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from sublayer.study.budget.excess import ArmBudget
 
 _MARK = "!"
-_MARKED = f"{_MARK} not equal: differs by more than 0.5 %"
-_MARKED_TIME = ", of measured time by more than 3 %"
+_MARKED = f"{_MARK} not equal: beyond 0.5 %"
+_MARKED_TIME = ", for measured time beyond 3 %"
 
 
 def render_budgets(budgets: Sequence["ArmBudget"], baseline: str) -> list[str]:
@@ -51,4 +51,4 @@ def _cells(budgets: Sequence["ArmBudget"], baseline: str) -> tuple[list[str], li
         marks = [f"{NO_BREAK}{_MARK}" if cell.is_marked else "" for cell in row.cells]
         cells = [f"{cell.text}{mark}" for cell, mark in zip(row.cells, marks, strict=True)]
         rows.append([row.name, *cells])
-    return [f"beyond {baseline}", *laid_out.headings], rows
+    return [f"excess over {baseline}", *laid_out.headings], rows

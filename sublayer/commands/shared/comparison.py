@@ -19,20 +19,12 @@ if TYPE_CHECKING:
     from sublayer.study.results import ArmResult, Results
     from sublayer.study.scorecard import Scorecard
 
-_DIFFERENCE_HEADINGS = (
-    "difference",
-    "95% CI",
-    "p",
-    "verdict",
-    "more seeds",
-    "detectable",
-)
-_DETECTABLE = "detectable: the true difference that these seeds would find four times in five"
+_DETECTABLE = "detectable: the true difference that these seeds detect four times in five"
 _WIDEST_VERDICT = len("cannot tell")
-_SHARES = ("at steps", "FLOPs", "time", "parameters")
+_SHARES = ("steps", "FLOPs", "time", "parameters")
 _MEMORY = (
-    "memory: peak of a run, beyond what its process held before; on a CPU also what the program "
-    "loads meanwhile, mostly in a process's first run, such as that of the first arm"
+    "memory: the peak of a run less what its process held before; on a CPU it includes libraries "
+    "loaded during the run, mostly in a process's first run, such as that of the first arm"
 )
 
 DetailsOption = Annotated[
@@ -42,8 +34,8 @@ DetailsOption = Annotated[
         help="Print what the report has, too: intervals, notes, costs, what arms differ by.",
     ),
 ]
-_MOST_LINES = 15
-"""Of a summary."""
+_MOST_SHOWN = 8
+"""Comparisons of a summary."""
 _BUILT_IN = ("python",)
 """The text of a recipe that names none."""
 
@@ -57,63 +49,81 @@ def show(results: "Results", report: Path, *, as_json: bool, details: bool = Fal
 
 
 def summarize(results: "Results", report: Path) -> str:
-    """Format a verdict a line, what they rest on, the report, and what to run next."""
-    from sublayer.study.report.budget_words import describe_largest
+    """Format a verdict a line, a table of the arms, the conditions, and where the report lies."""
     from sublayer.study.report.words import conditions, hypothesis_words, statements, text_line
 
     metric = results.metric
     better = "lower" if metric.is_lower_better else "higher"
-    first = f"{results.title or results.name}, in {metric.label} ({better} is better):"
-    beginning = [*paragraph(first).splitlines(), ""]
-    rests = "; ".join(filter(None, [conditions(results), describe_largest(results)]))
-    end = ["", *paragraph(f"{rests}. {text_line(results)}").splitlines()]
+    lines = [paragraph(f"{results.title or results.name}, in {metric.label} ({better} is better):")]
+    lines.append("")
+    found = statements(results)
+    lines += [hanging(each.brief, "  ", "    ") for each in found[:_MOST_SHOWN]]
     hypothesis = hypothesis_words(results)
     if hypothesis is not None:
-        end.append(f"Hypothesis, written before the runs: {hypothesis[1]}.")
+        lines.append(f"  hypothesis, stated before the runs: {hypothesis[1]}")
+    lines += ["", _summary_table(results)]
+    if len(found) > _MOST_SHOWN:
+        lines.append(f"and {len(found) - _MOST_SHOWN} more: see --details or the report")
+    lines += ["", paragraph(f"{conditions(results)}. {text_line(results)}")]
     if results.failures:
-        end.append(f"{count(len(results.failures), 'run')} failed.")
-    notes = f"{count(len(results.notes), 'note')} on its limits, all " if results.notes else ""
-    end.append(f"{notes}figures and costs: in the report, or by --details")
-    end.append(f"report: {resolved(report)}")
+        lines.append(f"{count(len(results.failures), 'run')} failed.")
+    caveats = f"{count(len(results.notes), 'caveat')}, " if results.notes else ""
+    lines.append(f"{caveats}p values, costs and settings: see --details or the report")
+    lines.append(f"report: {resolved(report)}")
     text_of = results.reproduction.text
     if text_of is not None and text_of.names == _BUILT_IN:
-        end.append(f"next, on a text of yours: {results.reproduction.command} data.path=FILE")
-    verdicts = [hanging(each.brief, "  ", "    ").splitlines() for each in statements(results)]
-    return "\n".join([*beginning, *_fitting(verdicts, _MOST_LINES - len(beginning + end)), *end])
+        lines.append(f"next, on your own text: {results.reproduction.command} data.path=FILE")
+    return "\n".join(lines)
 
 
-def _fitting(verdicts: Sequence[Sequence[str]], n_lines: int) -> list[str]:
-    """Return as many verdicts as fit into lines, and how many are left out."""
-    shown = [line for verdict in verdicts for line in verdict]
-    n_shown = len(verdicts)
-    while len(shown) > n_lines and n_shown:
-        n_shown -= 1
-        left = [f"  and {len(verdicts) - n_shown} more: in the report, or by --details"]
-        shown = [line for verdict in verdicts[:n_shown] for line in verdict] + left
-    return shown
+def _summary_table(results: "Results") -> str:
+    """Format the score and the cost of the first arms, a row each."""
+    from sublayer.study.report import number_format
+    from sublayer.study.report.display_units import in_display_units
+
+    results = in_display_units(results)
+    decimals = number_format.n_decimals(results)
+    has_sd = any(arm.sd is not None for arm in results.arms)
+    label = f"{results.metric.label} ± SD" if has_sd else results.metric.label
+    rows = []
+    for arm in results.arms[: _MOST_SHOWN + 1]:
+        score = number_format.DASH if arm.mean is None else f"{arm.mean:.{decimals}f}"
+        if arm.sd is not None:
+            score += f"{number_format.NO_BREAK}±{number_format.NO_BREAK}{arm.sd:.{decimals}f}"
+        costs = arm.costs
+        rows.append(
+            [
+                arm.name,
+                score,
+                str(len(arm.seeds)),
+                f"{arm.parameters['total']:,}",
+                number_format.format_quantity(costs.flops_per_token),
+                number_format.format_duration(costs.seconds),
+            ]
+        )
+    headings = ["arm", label, "seeds", "parameters", "FLOPs/token", "time"]
+    return _table(headings, rows, right=range(1, len(headings)))
 
 
 def render(results: "Results", report: Path) -> str:
-    """Format the verdicts, conditions and caveats, a table of quality and cost, and the report."""
+    """Format all that the report has but its figures: verdicts, intervals, caveats, costs."""
     from sublayer.study.findings.budgets import compared_budgets
-    from sublayer.study.report.budget_words import describe_largest
     from sublayer.study.report.display_units import in_display_units
-    from sublayer.study.report.words import conditions, hypothesis_words, spread_lines, statements
+    from sublayer.study.report.words import conditions, fact_lines, hypothesis_words, statements
 
     results = in_display_units(results)
-    largest = describe_largest(results)
-    told = "; ".join(filter(None, [conditions(results), largest]))
-    lines = [paragraph(f"{told}:"), ""]
+    lines = [paragraph(f"{conditions(results)}:"), ""]
     for statement in statements(results):
         lines.append(_beside(statement.verdict, str(statement)))
+        lines += [_beside("", each) for each in statement.further]
     for failure in results.failures:
         lines.append(_beside("failed", f"{failure.arm}, seed {failure.seed}: {failure.message}"))
     found = hypothesis_words(results)
     if found is not None:
-        lines += ["", paragraph(f"Hypothesis, written before the runs: {results.hypothesis}")]
+        lines += ["", paragraph(f"Hypothesis, stated before the runs: {results.hypothesis}")]
         lines.append(f"  {found[1]}")
     lines.append("")
-    lines += [hanging(line, "", "  ") for line in spread_lines(results)]
+    lines += [hanging(line, "", "  ") for line in fact_lines(results)]
     lines.append("")
     lines += map(noted, results.notes)
     if results.notes:
@@ -135,7 +145,9 @@ def render(results: "Results", report: Path) -> str:
 
 
 def _beside(verdict: str, text: str) -> str:
-    """Wrap a text in a column beside a verdict."""
+    """Wrap a text in a column beside a verdict, or below a long one."""
+    if len(verdict) > _WIDEST_VERDICT:
+        return f"  {verdict}\n{_beside('', text)}"
     return hanging(text, f"  {verdict:<{_WIDEST_VERDICT}}  ", " " * (_WIDEST_VERDICT + 4))
 
 
@@ -146,7 +158,8 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequen
 def _differences(results: "Results") -> str:
     if not results.has_verdicts:
         return _single_differences(results)
-    headings = [f"against {results.baseline}", *_DIFFERENCE_HEADINGS]
+    headings = ["difference", "95% CI", "p", "verdict", "seeds", "detectable"]
+    headings.insert(0, f"against {results.baseline}")
     rows = [_difference_row(results, difference) for difference in results.differences]
     differences = _table(headings, rows, right=[1, 2, 3, 5, 6])
     return f"{differences}\n{paragraph(_DETECTABLE)}"
@@ -178,7 +191,7 @@ def _difference_row(results: "Results", difference: "Difference") -> list[str]:
         number_format.format_interval(difference.low, difference.high, decimals),
         number_format.format_p(difference.p),
         difference.verdict,
-        words.more_seeds(difference),
+        str(difference.n_seeds),
         detectable,
     ]
 
@@ -214,7 +227,7 @@ def render_scorecard(card: "Scorecard", legend: str | None = None) -> str:
 
 
 def _same_quality(results: "Results") -> str:
-    """Format what the same quality costs, or why that cannot be said."""
+    """Format the cost of the same quality, or why it is unknown."""
     from sublayer.study.report import same_quality_words
     from sublayer.study.report.number_format import NO_BREAK
 
@@ -228,17 +241,13 @@ def _same_quality(results: "Results") -> str:
             shares.append(f"{cell.median} ({spread})" if spread else cell.median)
         rows.append([row.arm, row.whose, *shares, row.parameters])
     if rows:
-        headings = ["arm", "reaches the final quality of", *_SHARES]
+        headings = ["arm", "reaches the final value of", *_SHARES]
         lines = [_table(headings, rows, right=range(2, len(headings)))]
         label = same_quality_words.metric_label(results)
-        legend = (
-            f"read off the validation curves of {label}; fractions are of that other's whole run"
-        )
-        if any(same_quality_words.NEVER in cell for row in rows for cell in row):
-            legend += f"; {same_quality_words.NEVER}: not within a run"
+        legend = f"read off the validation curves ({label}): shares of the other arm's whole run"
         lines.append(paragraph(legend))
     for problem in same_quality_words.problems(results):
-        lines.append(paragraph(f"at what cost the same quality is reached is not said: {problem}"))
+        lines.append(paragraph(f"cost of the same quality is unknown: {problem}"))
     return "\n".join(lines)
 
 

@@ -26,8 +26,8 @@ def explain_stage_choices(
             for name, score in own.tried.items()
         ]
         text = (
-            f"{arm}, {stage}: chose {own.trial.name} by the score on what is held out of the "
-            f"training examples, with seed {tuning_number}: {', '.join(scored)}."
+            f"{arm}, {stage}: chose {own.trial.name} by its score on held-out training examples "
+            f"(seed {tuning_number}): {', '.join(scored)}."
         )
         notes.append(" ".join([text, *edges(own.trial, trials[stage], own.tried)]))
     return tuple(notes)
@@ -47,6 +47,6 @@ def explain_collapses(results: Results) -> tuple[str, ...]:
     if not said:
         return ()
     return (
-        f"Runs that collapsed, which answer nothing: {'; '.join(said)}. A difference from such a "
-        f"mean is no difference in skill; what helps: {REMEDY}.",
+        f"Collapsed runs, which give the same answer to every example: {'; '.join(said)}. A "
+        f"difference from such a mean is no difference in skill. What helps: {REMEDY}.",
     )

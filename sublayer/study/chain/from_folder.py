@@ -90,6 +90,5 @@ def _arms(folder: Path, plan: Plan) -> list[Arm]:
 def _unfinished(missing: Mapping[str, int], total: int, command: str) -> str:
     ended = total - sum(missing.values())
     each = ", ".join(f"{n_runs:,} of {stage}" for stage, n_runs in missing.items())
-    text = f"Unfinished: {ended:,} of {count(total, 'run')} of all stages have ended"
-    text += f"; missing are {each}."
-    return f"{text} This resumes it: {command}" if command else text
+    text = f"Unfinished: {ended:,} of {count(total, 'run')} have ended; missing are {each}."
+    return f"{text} To resume: {command}" if command else text

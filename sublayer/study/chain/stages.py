@@ -307,21 +307,21 @@ def explain_nesting(chain: Chain, n_seeds: int) -> str:
     """Say what a verdict of a chain holds for."""
     if not chain.finetunes:
         return (
-            f"What follows on a pre-training has its seed: {count(n_seeds, 'chain')} of each arm, "
-            "over which verdicts are drawn."
+            f"All stages of a chain have the seed of its pre-training: {count(n_seeds, 'chain')} "
+            "of each arm, which the verdicts are over."
         )
     finetunings = count(chain.n_seeds, "fine-tuning")
     if is_within(chain, n_seeds):
         return (
-            f"Verdicts are drawn over {finetunings} of one pre-training of each arm: they hold for "
-            "those weights alone, and not for architectures or objectives, of which another "
-            "pre-training may say otherwise. More --seeds pre-train more."
+            f"Verdicts are over {finetunings} of one pre-training of each arm: they hold for these "
+            "weights alone, not for architectures or objectives, whose next pre-training may come "
+            "out otherwise. --seeds 3 pre-trains three times."
         )
     if chain.n_seeds == 1:
-        nested = "each with one fine-tuning of a task below it"
+        nested = "each with one fine-tuning on each task"
     else:
-        nested = f"each by the {chain.nested} of its {finetunings} of a task"
-    verdicts = "Verdicts are drawn over pre-trainings."
+        nested = f"each scored by the {chain.nested} of its {finetunings} on each task"
+    verdicts = "Verdicts are over pre-trainings."
     if n_seeds < FEWEST_SEEDS:
         verdicts = f"Fewer than {FEWEST_SEEDS} pre-trainings give no verdict."
     return f"Seeds are nested: {count(n_seeds, 'pre-training')} of each arm, {nested}. {verdicts}"

@@ -26,10 +26,7 @@ def list_differing_machines(outcomes: Mapping[str, Iterable[Outcome]]) -> list[s
         f"{machine}: {', '.join(f'{n} of {arm}' for arm, n in counts.items())}"
         for machine, counts in by_machine.items()
     ]
-    return [
-        "Runs were made on machines that differ, which may round otherwise, so that they are not "
-        f"the same to the bit as on one: {'; '.join(parts)}."
-    ]
+    return [f"Runs were made on different machines, whose rounding may differ: {'; '.join(parts)}."]
 
 
 def _describe(machine: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sublayer.counts import count
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference
 from sublayer.statistics.secondary import Ratio, mean_ratio
@@ -123,12 +124,12 @@ def _compared(
     results: Results, by_name: dict[str, ArmResult], difference: Difference
 ) -> SameQuality:
     if difference.arm not in by_name or difference.baseline not in by_name:
-        several = "it is of more than two arms"
+        several = "it is a contrast of more than two arms"
         return SameQuality(difference.arm, difference.baseline, results.metric, problem=several)
     arm, baseline = by_name[difference.arm], by_name[difference.baseline]
     metric = common_metric(results, arm, baseline)
     if metric is None:
-        nothing = "the runs of both arms have no validation curve of one metric"
+        nothing = "the two arms have no validation curves of the same metric"
         return SameQuality(arm.name, baseline.name, results.metric, problem=nothing)
     curves = curves_by_seed(arm, metric, results), curves_by_seed(baseline, metric, results)
     seeds = [seed for seed in curves[0] if seed in curves[1]]
@@ -137,11 +138,8 @@ def _compared(
         return SameQuality(arm.name, baseline.name, metric, problem=problem)
     fewest = min(len(each[seed].values) for each in curves for seed in seeds)
     if fewest < FEWEST_EVALUATIONS:
-        times = "once" if fewest == 1 else f"{fewest} times"
-        problem = (
-            f"a run was evaluated {times}, and it takes {FEWEST_EVALUATIONS} to say where a curve "
-            "reaches a value"
-        )
+        evaluations = count(fewest, "evaluation")
+        problem = f"a run has only {evaluations}, and {FEWEST_EVALUATIONS} are needed"
         return SameQuality(arm.name, baseline.name, metric, problem=problem)
     ends = [[each[seed].values[-1] for seed in seeds] for each in curves]
     ahead = float(np.mean(ends[0]) - np.mean(ends[1]))

@@ -1,4 +1,4 @@
-"""What arms take beyond those that they are compared with, in words and in the cells of a table."""
+"""Budgets of arms in excess of their baselines', in words and in the cells of a table."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from sublayer.study.budget.excess import TIME_TOLERANCE, ArmBudget, Currency, Excess
 from sublayer.study.findings.budgets import compared_budgets
-from sublayer.study.report.arm_names import arm_name
 from sublayer.study.report.number_format import NO_BREAK, format_share
 from sublayer.study.results import Results
 
@@ -98,7 +97,7 @@ def describe_planned(budgets: Sequence[ArmBudget]) -> str:
 def describe_matching(results: Results) -> str:
     """Say what was made equal, or only matched, where it did not become equal or is not known."""
     if results.match not in _EQUAL:
-        return "with no budget matched"
+        return "budgets not matched"
     currency = _MATCHED[results.match]
     realised = [each.realised for each in compared_budgets(results)]
     if all(currency in each.shares and currency not in each.beyond for each in realised):
@@ -115,15 +114,14 @@ def time_caveats(results: Results) -> list[str]:
     for each in compared_budgets(results):
         share = each.realised.beyond.get("time")
         if share is not None and each.against is not None:
-            names = (arm_name(results, each.arm), arm_name(results, each.against))
             than = "longer" if share > 0 else "shorter"
-            longer.append(f"{names[0]} {_percent(share)} {than} than {names[1]}")
+            longer.append(f"{each.arm} {_percent(share)} {than} than {each.against}")
     if not longer:
         return []
     return [
-        "Arms were matched by the seconds of a step before the runs, and did not train for equal "
-        f"time: {', '.join(longer)} (medians over seeds; what is within {100 * TIME_TOLERANCE:.0f}"
-        f"{NO_BREAK}% is taken for the clock's noise). Their verdicts are not at equal time."
+        "Time was matched by step times measured before the runs, but the runs took different "
+        f"times: {', '.join(longer)} (medians over seeds; up to {100 * TIME_TOLERANCE:.0f}"
+        f"{NO_BREAK}% counts as clock noise). These verdicts are not at equal time."
     ]
 
 

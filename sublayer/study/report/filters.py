@@ -8,7 +8,6 @@ from typing import Any
 from sublayer.counts import count
 from sublayer.statistics.difference import DECIDED, Difference
 from sublayer.study.report import number_format, words
-from sublayer.study.report.words import halves
 from sublayer.study.results import ArmResult, Further, Results
 from sublayer.study.study_file import DEVIATION
 
@@ -36,12 +35,10 @@ def filters(results: Results) -> dict[str, Callable[..., Any]]:
         "signed": signed,
         "interval": interval,
         "plain": plain,
+        "finer": lambda value: plain(value, decimals + 1),
         "p": number_format.format_p,
         "quantity": number_format.format_quantity,
         "duration": number_format.format_duration,
-        "more_seeds": words.more_seeds,
-        "half": lambda value: number_format.DASH if value is None else f"±{value:.{decimals}f}",
-        "halves": halves,
         "published": lambda arm: published_value(results, arm),
         "failed": lambda arm: failed_share(results, arm),
         "comparison": lambda difference: words.comparison(results, difference),
@@ -50,7 +47,7 @@ def filters(results: Results) -> dict[str, Callable[..., Any]]:
     }
 
 
-PUBLISHED = "published: as the study's source has it, of its own models, texts and lengths"
+PUBLISHED = "published: reported by the study's source for its own models, texts and lengths"
 
 
 def published_value(results: Results, arm: ArmResult) -> str:

@@ -18,7 +18,7 @@ from sublayer.study.report.figures import draw_seeds, looks
 from sublayer.study.report.filters import PUBLISHED, filters
 from sublayer.study.report.forest import lay_out_forest
 from sublayer.study.report.scorecard_cells import LEGEND, headings, shown_rows
-from sublayer.study.report.words import hypothesis_words, spread_lines, text_line
+from sublayer.study.report.words import fact_lines, hypothesis_words, text_line
 from sublayer.study.results import Results
 
 
@@ -65,12 +65,13 @@ def _verdict(results: Results) -> dict[str, Any]:
     baselines = {each.baseline for each in results.differences if each.baseline}
     n_failed = len(results.failures)
     return {
-        "headline": words.headline(results),
+        "headline": words.headline_parts(results),
         "conditions": words.conditions(results),
         "statements": words.statements(results),
         "n_failed": f"{count(n_failed, 'run')} failed",
         "text": text_line(results),
-        "spread_lines": list(spread_lines(results)),
+        "facts": list(fact_lines(results)),
+        "any_tuned": any(each.parts and each.parts.tuning for each in results.differences),
         "hypothesis": hypothesis_words(results),
         "also": words.enumerate_names(
             [each.metric.label for each in results.further if words.is_judged(each)]

@@ -86,24 +86,24 @@ def list_caveats(
     notes = []
     if scoring.split == "valid" and chosen:
         notes.append(
-            f"Scored on the validation split, which also chose {' and '.join(chosen)}: values are "
-            "better than those of a text that had no part in it."
+            f"Scored on the validation split, which also chose {' and '.join(chosen)}: scores on "
+            "other text would be worse."
         )
     notes += texts
     if elsewhere and metric.basis == "items":
         notes.append(
-            f"{', '.join(elsewhere)}: scored on other targets than the baseline, so that "
-            f"{metric.label} do not compare, and no verdict on them means anything."
+            f"{', '.join(elsewhere)}: scored on other targets than the baseline, so {metric.label} "
+            "cannot be compared, and there is no verdict."
         )
     if jobs:
         notes.append(
-            f"Up to {max(jobs)} runs were trained at a time: seconds and tokens/s are those of "
-            "runs that share the machine, and do not compare with those of a run alone."
+            f"Up to {max(jobs)} runs were trained at the same time on this machine: a run alone "
+            "takes fewer seconds, and trains on more tokens/s."
         )
     if clusters:
         notes.append(
-            f"Runs were made on a cluster ({', '.join(clusters)}): seconds and tokens/s are those "
-            "of nodes that other work may share, and do not compare with those of a run alone."
+            f"Runs were made on a cluster ({', '.join(clusters)}), whose nodes may have had other "
+            "work to do: seconds and tokens/s are not those of a run alone."
         )
     notes += machines
     return tuple(notes)
@@ -116,25 +116,25 @@ def explain_one_seed(results: Results, looks: Sequence[int] = ()) -> str:
     """
     n_trained = max((*looks, results.n_seeds))
     return (
-        f"{_few(results.n_seeds)} and no verdict: how much another seed would change them is not "
-        f"known. {_remedy(results, n_trained)}"
+        f"{_few(results.n_seeds)} values and no verdict, for the spread over seeds is unknown. "
+        f"{_remedy(results, n_trained)}"
     )
 
 
 def _few(n_seeds: int) -> str:
-    return "One seed gives values" if n_seeds == 1 else f"{n_seeds} seeds give values"
+    return "One seed gives" if n_seeds == 1 else f"{n_seeds} seeds give"
 
 
 def _remedy(results: Results, n_trained: int) -> str:
     if n_trained >= FEWEST_SEEDS:
-        return f"{n_trained} seeds were trained: --seeds {n_trained} gives an interval."
+        return f"{n_trained} seeds have been trained: --seeds {n_trained} gives an interval."
     n_arms = len(results.arms)
     seconds = [arm.costs.seconds for arm in results.arms if arm.costs.seconds is not None]
     cost = f"{n_arms} runs"
     if len(seconds) == n_arms:
         cost += f" of {format_duration(sum(seconds))} together"
     times = "twice " if FEWEST_SEEDS - n_trained == 2 else ""
-    return f"Three give an interval: --seeds 3 continues from these runs with {times}{cost}."
+    return f"Three seeds give an interval: --seeds 3 adds {times}{cost}."
 
 
 def list_text_caveats(
@@ -157,26 +157,26 @@ def list_text_caveats(
     other_text = _others(data, scoring.split, against)
     if other_text:
         notes.append(
-            f"{other_text}: scored on another text than the baseline. data.{scoring.split}_path "
-            "gives all arms one."
+            f"{other_text}: scored on another text than the baseline. Give all arms the same text "
+            f"by data.{scoring.split}_path."
         )
     foreign = _others(data, "tokenizer", against)
     texts = {name: scoring.split_of(each) for name, each in data.items()}
     if foreign and any(text.read_pairs is not None for text in texts.values()):
         notes.append(
-            f"{foreign}: another vocabulary than the baseline's, so that nats per token do not "
-            "compare."
+            f"{foreign}: another vocabulary than the baseline's, so nats per token cannot be "
+            "compared."
         )
     elif foreign and any(text.sentence_starts is not None for text in texts.values()):
         notes.append(
-            f"{foreign}: another vocabulary than the baseline's. Its masked tokens are other ones, "
-            "so that accuracies and nats of masked tokens do not compare."
+            f"{foreign}: another vocabulary than the baseline's, so other tokens are masked, and "
+            "accuracies and nats of masked tokens cannot be compared."
         )
     lossy = [name for name, text in texts.items() if not text.store.is_lossless]
     if lossy and metric.basis == "bytes":
         notes.append(
-            f"The tokenizer of {', '.join(lossy)} does not keep every byte of the text: bits per "
-            "byte do not pay for what it loses."
+            f"The tokenizer of {', '.join(lossy)} drops some bytes of the text, for which bits per "
+            "byte do not pay."
         )
     return notes
 
@@ -217,7 +217,7 @@ def explain_choices(
 
     ``n_tuning`` are the seeds of each trial. Empty where nothing was tuned.
     """
-    over = "" if n_tuning == 1 else f", the mean over {n_tuning} seeds"
+    over = "" if n_tuning == 1 else f" (mean over {n_tuning} seeds)"
     notes = []
     for runs in arms:
         if not runs.losses:
@@ -239,8 +239,8 @@ def explain_unknown_choice(arms: Sequence[ArmRuns], metric: Metric) -> tuple[str
         if runs.losses and not runs.is_chosen_by(metric):
             by = "loss" if runs.chosen_by is None else runs.chosen_by.label
             return (
-                f"Trials were chosen by their validation {by}, and the study is decided by "
-                f"{metric.label}: what another tuning would choose is not in the intervals.",
+                f"Trials were chosen by their validation {by}, but the verdicts are on "
+                f"{metric.label}: intervals do not include the uncertainty of tuning.",
             )
     return ()
 
@@ -265,7 +265,7 @@ def edges(
     alike = [trial for trial in trials if best is not None and scores.get(trial.name) == best]
     if len(alike) > 1:
         names = " and ".join(trial.name for trial in alike)
-        yield f"{names} scored alike: the lower validation loss decided."
+        yield f"{names} scored the same: the lower validation loss decided."
     for field, value in chosen.settings.items():
         tried = [trial.settings[field] for trial in trials]
         if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in tried):
@@ -275,6 +275,6 @@ def edges(
         if value in edges and is_alone:
             beyond = "lower" if value == min(tried) else "higher"
             yield (
-                f"{field} = {value:g} is the {edges[value]} that was tried: a better one may lie "
-                f"beyond the edge of the grid, so try {beyond} ones."
+                f"{field} = {value:g} is the {edges[value]} value tried: a better one may lie "
+                f"beyond the grid, so try {beyond} values."
             )

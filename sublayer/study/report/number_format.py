@@ -35,12 +35,18 @@ def format_interval(low: float | None, high: float | None, decimals: int) -> str
 
 
 def format_p(p: float | None) -> str:
-    """Write a p value with two figures, or as below 0.0001; a dash for None."""
+    """Write a p value with two figures, or as beyond 0.0001 or 0.99; a dash for None."""
     if p is None:
         return DASH
     if p < 0.0001:
         return "< 0.0001"
-    return f"{p:.2g}"
+    return f"{p:.2g}" if p < 0.995 else "> 0.99"
+
+
+def p_in_words(p: float) -> str:
+    """Write a p value as ``p = 0.03``, or as ``p < 0.0001``."""
+    text = format_p(p)
+    return f"p {text}" if text[0] in "<>" else f"p = {text}"
 
 
 def format_quantity(value: float | None, unit: str = "") -> str:

@@ -1,15 +1,12 @@
-"""What the same quality costs, in words: the same in the report and on the terminal."""
+"""Cost of the same quality, in words: the same in the report and on the terminal."""
 
 from dataclasses import dataclass
 
 from sublayer.study.findings.same_quality import SameQuality, Summary, same_quality
-from sublayer.study.report.arm_names import arm_name
 from sublayer.study.report.number_format import DASH, NO_BREAK
 from sublayer.study.results import Results
 
-NOT_REACHED = "not reached"
-NEVER = "never"
-"""The end of a range over runs of which one did not reach it."""
+NEVER = "not reached"
 COSTS = {"steps": "steps", "flops": "FLOPs", "seconds": "time"}
 """What is read off the curves, and what it is called."""
 _UNIT = f"{NO_BREAK}%"
@@ -46,7 +43,7 @@ def rows(results: Results) -> list[Row]:
             continue
         cells = tuple(_cell(each, cost) for cost in COSTS)
         parameters = DASH if each.parameters is None else _percent(each.parameters)
-        sentence = _sentence(results, each, cells, parameters)
+        sentence = _sentence(each, cells, parameters)
         is_baseline = each.arm == difference.baseline
         found.append(Row(each.arm, each.whose, is_baseline, cells, parameters, sentence))
     return found
@@ -72,22 +69,21 @@ def metric_label(results: Results) -> str:
     return " and ".join(labels)
 
 
-def _sentence(
-    results: Results, found: SameQuality, cells: tuple[Cell, ...], parameters: str
-) -> str:
-    arm = arm_name(results, found.arm)
-    whose = f"the quality that {arm_name(results, found.whose)} ends with"
+def _sentence(found: SameQuality, cells: tuple[Cell, ...], parameters: str) -> str:
+    final = f"the final validation {found.metric.label} of {found.whose}"
     steps, flops, seconds = cells
     n_seeds = len(found.seeds)
     size = f"with {parameters} of its parameters"
     if found.n_reached == 0:
-        return f"{arm} does not reach {whose} within its run, {size}."
+        return f"{found.arm} does not reach {final} within its run, {size}."
     if found.summary("steps").median is None:
-        return f"{arm} reaches {whose} {steps.median}, {size}."
+        return f"{found.arm} reaches {final} in {steps.median}, {size}."
     over = f" ({steps.spread} over {n_seeds} seeds)" if steps.spread else ""
+    if found.n_reached < n_seeds:
+        over = f" ({steps.spread} of {n_seeds} runs)"
     return (
-        f"{arm} reaches {whose} at {steps.median} of its steps{over}, "
-        f"{flops.median} of its FLOPs and {seconds.median} of its time, {size}."
+        f"{found.arm} reaches {final} after {steps.median} of the steps{over}, {flops.median} of "
+        f"the FLOPs and {seconds.median} of the time that {found.whose} took, {size}."
     )
 
 
@@ -95,18 +91,18 @@ def _cell(found: SameQuality, cost: str) -> Cell:
     summary = found.summary(cost)
     if summary.median is None:
         if found.n_reached == 0:
-            return Cell(NOT_REACHED, "")
-        return Cell(f"in only {found.n_reached} of {len(found.seeds)} runs", "")
+            return Cell(NEVER, "")
+        return Cell(f"{found.n_reached} of {len(found.seeds)} runs", "")
     at_most = "at most " if any(each.is_at_first for each in found.seeds) else ""
-    spread = _spread(summary) if len(found.seeds) > 1 else ""
+    spread = _spread(summary, found.n_reached) if len(found.seeds) > 1 else ""
     return Cell(f"{at_most}{_percent(summary.median)}", spread)
 
 
-def _spread(summary: Summary) -> str:
+def _spread(summary: Summary, n_reached: int) -> str:
     assert summary.low is not None, "where half of the runs reached it, the first did"
     low = _percent(summary.low)
     if summary.high is None:
-        return f"{low} to {NEVER}"
+        return f"from {low}; reached in {n_reached}"
     high = _percent(summary.high)
     if low == high:
         return ""

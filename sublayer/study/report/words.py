@@ -3,19 +3,12 @@
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sublayer.counts import count
-from sublayer.statistics.difference import (
-    DECIDED,
-    FEWEST_SEEDS,
-    MOST_SEEDS,
-    Difference,
-    Verdict,
-)
+from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Verdict
 from sublayer.study.budget.excess import Currency
 from sublayer.study.findings.budgets import compared_budgets
-from sublayer.study.report.arm_names import arm_name
 from sublayer.study.report.budget_words import (
     describe_excess,
     describe_largest,
@@ -26,25 +19,35 @@ from sublayer.study.report.number_format import (
     DASH,
     decimals_for,
     format_interval,
-    format_p,
     format_quantity,
     format_signed,
     n_decimals,
+    p_in_words,
 )
 from sublayer.study.results import SIGNATURE, ArmResult, Further, Results, StudyText
 
-FEW = 4  # arms that a headline can name
-
-_VERBS: dict[Verdict, tuple[str, str, str]] = {
-    "better": ("is better", "are better", "than"),
-    "worse": ("is worse", "are worse", "than"),
-    "no difference that matters": (
-        "makes no difference that matters",
-        "make no difference that matters",
-        "against",
-    ),
-    "cannot tell": ("cannot be told", "cannot be told", "from"),
-    "no verdict": ("has no verdict", "have no verdict", "against"),
+LONGEST_HEADLINE = 120
+"""Characters: two lines of the report."""
+FEWEST_DOCUMENTS = 3
+"""Scored documents below which a verdict holds on this text alone."""
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_SEVERAL = "their baselines"
+_NAMED = 3
+"""Texts that are named."""
+_IN_COUNTS: dict[Verdict, str] = {
+    "better": "better",
+    "worse": "worse",
+    "no difference that matters": "without a difference that matters",
+    "cannot tell": "cannot tell",
+    "no verdict": "without a verdict",
+}
+_REVERSED: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
+_HYPOTHESIS: dict[Verdict, str] = {
+    "better": "holds",
+    "worse": "the opposite holds",
+    "no difference that matters": "no difference that matters",
+    "cannot tell": "cannot tell",
+    "no verdict": "not judged",
 }
 
 
@@ -52,8 +55,7 @@ _VERBS: dict[Verdict, tuple[str, str, str]] = {
 class Statement:
     """One comparison: ``arm predicate baseline detail``, as "gelu is better than relu by ...".
 
-    ``baseline`` is the arm that this one is compared with. Both are named in English, see
-    ``arm_name``.
+    ``baseline`` is the arm that this one is compared with.
     """
 
     arm: str
@@ -62,15 +64,10 @@ class Statement:
     predicate: str
     detail: str
     """Begins with a space or a mark, for it follows a name."""
-    short: str = ""
-    """The detail of a headline: by how much, without the interval."""
-    figures: str = ""
-    """The detail of a summary, which names the unit: by how much, with the interval."""
-
-    @property
-    def brief(self) -> str:
-        """The sentence of a summary."""
-        return f"{self.arm} {self.predicate} {self.baseline}{self.figures}"
+    brief: str
+    """The sentence without the unit and the remarks, and without a full stop."""
+    further: tuple[str, ...] = ()
+    """Sentences on how sure the verdict is."""
 
     def __str__(self) -> str:
         """Join the parts into one sentence."""
@@ -84,51 +81,68 @@ def statements(results: Results) -> list[Statement]:
 
 
 def headline(results: Results) -> str:
-    """Summarize the verdicts in one line, and where budgets are not equal say by how much."""
-    told = _verdicts(results)
-    if not results.differences:
-        return told
-    if len(results.differences) == 1 and results.has_verdicts:
-        beyond = describe_excess(_beyond(results, results.differences[0]))
-        return f"{told}, with {beyond}" if beyond else told
-    largest = describe_largest(results)
-    return f"{told}; {largest}" if largest else told
+    """Summarize the verdicts and name the budget, in at most two lines for any number of arms.
+
+    Where names are too long for that, the budget is left out first, then the names.
+    """
+    return "".join(headline_parts(results))
 
 
-def _verdicts(results: Results) -> str:
-    """Summarize the verdicts: by name where they are few, else by number."""
+def headline_parts(results: Results) -> tuple[str, str, str]:
+    """Return the verdict of the headline, its budget, and what follows; each may be empty."""
+    parts = ("", "", "")
+    for parts in _headlines(in_display_units(results)):
+        if len("".join(parts)) <= LONGEST_HEADLINE:
+            break
+    return parts
+
+
+def conditions(results: Results) -> str:
+    """Describe budgets, tuning, seeds and scoring, as the start of a sentence."""
+    parts = [
+        describe_matching(results),
+        budget_in_words(results),
+        _tuning(results),
+        _seeds(results),
+        f"scored on {results.scored_on or f'the {results.split} split'}",
+    ]
+    text = "; ".join(filter(None, [", ".join(filter(None, parts)), describe_largest(results)]))
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def fact_lines(results: Results) -> Iterator[str]:
+    """Yield what holds for all verdicts: the margin, test items, pairing, looks.
+
+    ``results`` are in display units. A line begins with its subject and a colon.
+    """
     if not results.has_verdicts:
-        n_seeds = "One seed" if results.n_seeds == 1 else f"{results.n_seeds} seeds"
-        return f"{n_seeds}: values, no verdict"
-    differences = results.of_arms
-    if not differences:
-        return "Nothing to compare yet"
-    if len(differences) == 1:
-        (statement,) = statements(replace(results, differences=differences))
-        if statement.verdict == "no verdict":
-            return f"{statement.arm} has no verdict against {statement.baseline}"
-        return f"{statement.arm} {statement.predicate} {statement.baseline}{statement.short}"
-    baselines = {difference.baseline for difference in differences}
-    by_verdict: dict[Verdict, list[str]] = {}
-    for verdict in _VERBS:
-        arms = [arm_name(results, each.arm) for each in differences if each.verdict == verdict]
-        if arms:
-            by_verdict[verdict] = arms
-    baseline = arm_name(results, results.baseline)
-    if len(differences) > FEW or len(baselines) > 1:
-        counts = [f"{len(arms)} {verdict}" for verdict, arms in by_verdict.items()]
-        whom = baseline if len(baselines) == 1 else "another each"
-        return f"Of {len(differences)} arms compared with {whom}: {enumerate_names(counts)}"
-    clauses: list[str] = []
-    for verdict, arms in by_verdict.items():
-        one, many, against = _VERBS[verdict]
-        verb = one if len(arms) == 1 else many
-        clause = f"{enumerate_names(arms)} {verb}"
-        # "a is better than c; b is worse" reads without the second "than c".
-        if not clauses or verdict not in ("better", "worse"):
-            clause += f" {against} {baseline}"
-        clauses.append(clause)
-    return "; ".join(clauses)
+        return
+    yield _margin(results)
+    if any(each.parts and each.parts.items is None for each in results.differences):
+        yield (
+            "Test items: intervals allow for other seeds, not for other test items. Either no item "
+            "scores were kept, or there are too few, or the metric is no mean over items."
+        )
+    if results.pairing is not None:
+        correlation = f"{results.pairing.correlation:+.2f}".replace("-", "\N{MINUS SIGN}")
+        how = "arms compared seed by seed" if results.pairing.is_paired else "none"
+        yield f"Pairing: {how}; correlation between arms over seeds {correlation}."
+    yield from _looks(results)
+
+
+def hypothesis_words(results: Results) -> tuple[Verdict, str] | None:
+    """Return the verdict on the hypothesis, and its words; None where there is none."""
+    if results.hypothesis_of is None:
+        return None
+    for each in results.differences:
+        verdict = None
+        if (each.arm, each.baseline) == results.hypothesis_of:
+            verdict = each.verdict
+        elif (each.baseline, each.arm) == results.hypothesis_of:
+            verdict = _REVERSED.get(each.verdict, each.verdict)
+        if verdict is not None:
+            return verdict, _HYPOTHESIS[verdict]
+    return "no verdict", _HYPOTHESIS["no verdict"]
 
 
 def comparison(results: Results, difference: Difference) -> str:
@@ -141,17 +155,46 @@ def comparison(results: Results, difference: Difference) -> str:
     return f"{difference.arm}, against {difference.baseline}"
 
 
-def conditions(results: Results) -> str:
-    """Describe what was matched, tuned, paired and scored, as the start of a sentence."""
-    seeds = _seeds(results)
-    parts = [
-        describe_matching(results),
-        _tuning(results),
-        seeds,
-        f"scored on {results.scored_on or f'the {results.split} split'}",
-    ]
-    text = ", ".join(parts)
-    return f"{text[0].upper()}{text[1:]}"
+def budget_in_words(results: Results) -> str:
+    """Name the length of the runs, as ``400 steps (410 k tokens)``, or its range over arms.
+
+    Empty where runs take no steps, as in a study of stages alone.
+    """
+    steps = [arm.costs.steps for arm in results.arms if arm.costs.steps]
+    if not steps:
+        return ""
+    text = count(max(steps), "step")
+    if min(steps) < max(steps):
+        text = f"{min(steps):,} to {text}"
+    known = [arm.costs.tokens for arm in results.arms if arm.costs.tokens]
+    of_stage = "" if results.scorecard is None else " of pre-training"
+    if not known:
+        return f"{text}{of_stage}"
+    least, most = format_quantity(min(known)), format_quantity(max(known))
+    tokens = most if least == most else f"{least} to {most}"
+    return f"{text} ({tokens} tokens){of_stage}"
+
+
+def text_line(results: Results) -> str:
+    """Name the text, what was trained and scored on, and the date; empty where nothing is known."""
+    reproduction = results.reproduction
+    sentences = []
+    text = reproduction.text
+    if text is not None:
+        sizes = "; ".join(_sizes(text, results.split if is_scored_on_text(results) else ""))
+        names = f"Text: {_name(text)}" if text.names else ""
+        joined = f"{names} ({sizes})" if names and sizes else names or sizes
+        sentences.append(joined)
+    if signature := reproduction.environment.get(f"{SIGNATURE}{results.metric.name}"):
+        sentences.append(f"Signature of {results.metric.name}: {signature}")
+    if reproduction.date:
+        sentences.append(f"Finished on {reproduction.date[:10]}")
+    return " ".join(f"{each}." for each in sentences if each)
+
+
+def is_scored_on_text(results: Results) -> bool:
+    """Return whether values are of a split of the text, as those of a chain's tasks are not."""
+    return not results.scored_on or "split" in results.scored_on
 
 
 def further_value(arm: ArmResult, further: Further) -> str:
@@ -169,17 +212,6 @@ def further_value(arm: ArmResult, further: Further) -> str:
         return text
     sd = statistics.stdev(values)
     return f"{text} ± {sd:.{decimals}f}"
-
-
-def _seeds(results: Results) -> str:
-    if not results.differences:
-        return "not compared yet"
-    if results.n_seeds == 1:
-        return "one seed of each"
-    if results.is_sequential:
-        return f"seeds added until it is decided, {results.looks[-1]} at most"
-    paired = results.pairing is not None and results.pairing.is_paired
-    return f"paired over {results.n_seeds} seeds" if paired else f"{results.n_seeds} seeds of each"
 
 
 def further_difference(arm: ArmResult, further: Further) -> str:
@@ -214,53 +246,163 @@ def enumerate_names(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}"
 
 
-def more_seeds(difference: Difference) -> str:
-    """Format about how many more seeds would decide; in words where none or no number would."""
-    if difference.verdict in DECIDED:
-        return "decided"
-    if difference.verdict == "no verdict":
-        return DASH
-    if difference.by_ranks:
-        return "runs failed"
-    if difference.low is None:
-        return "unknown"
-    if difference.more_seeds is None:
-        return f"more than {MOST_SEEDS}" if difference.fewest_more_seeds else _hopeless(difference)
-    return f"about {difference.more_seeds} ({_seeds_range(difference)})"
+def _headlines(results: Results) -> Iterator[tuple[str, str, str]]:
+    """Yield headlines, the fullest first; the last names nothing that may be long."""
+    differences = results.of_arms
+    largest = describe_largest(results)
+    if not results.has_verdicts:
+        n_seeds = "One seed" if results.n_seeds == 1 else f"{results.n_seeds} seeds"
+        yield f"{n_seeds}: values, no verdict", "", f"; {largest}" if largest else ""
+        return
+    if all(each.mean is None and not each.by_ranks for each in differences):
+        yield "Nothing to compare yet", "", ""
+        return
+    if len(differences) == 1:
+        verdict, rest = _one(results, differences[0])
+        beyond = describe_excess(_beyond(results, differences[0]))
+        unequal = f" with {beyond}" if beyond else ""
+    else:
+        verdict, rest = _several(results, differences)
+        unequal = ""
+    budget = budget_in_words(results)
+    at = f" at {budget}" if budget else ""
+    brief_at, _, _ = at.partition(" (")
+    if len(differences) > 1 and largest:
+        yield verdict, at, f"{rest}; {largest}"
+    yield verdict, f"{at}{unequal}", rest
+    yield verdict, at, rest
+    yield verdict, brief_at, rest
+    yield verdict, "", rest
+    yield verdict, "", ""
+    counts = _counts([each.verdict for each in differences])
+    yield count(len(differences), "comparison"), at, f": {counts}"
 
 
-def _hopeless(difference: Difference) -> str:
-    """Say what would decide where a thousand seeds would not."""
-    parts = difference.parts
-    if parts is not None and parts.tuning > (parts.items or 0.0):
-        return "more tuning seeds"
-    if parts is not None and parts.items:
-        return "more test items"
-    return f"more than {MOST_SEEDS}"
+def _one(results: Results, difference: Difference) -> tuple[str, str]:
+    """Word the verdict on a single comparison for a headline, and what follows the budget."""
+    arm, baseline = difference.arm, difference.baseline or "0"
+    here = _here(results)
+    verdict = difference.verdict
+    if verdict == "no verdict":
+        return f"No verdict on {arm} against {baseline}", ""
+    if verdict in ("better", "worse"):
+        told = f"{arm} is {verdict} than {baseline}{here}"
+        return told if difference.by_ranks else f"{told} by {_size(results, difference)}", ""
+    if verdict == "no difference that matters":
+        margin = f" (margin {_margin_size(results)})" if results.margin is not None else ""
+        return f"No difference that matters between {arm} and {baseline}{here}", margin
+    detectable = _detectable(results, [difference])
+    return f"No difference detected between {arm} and {baseline}{here}", detectable
 
 
-def _seeds_range(difference: Difference) -> str:
-    """Format the numbers of seeds that the ends of the spread's interval ask for."""
-    most = difference.most_more_seeds
-    end = f"more than {MOST_SEEDS}" if most is None else str(most)
-    return f"{difference.fewest_more_seeds} to {end}"
+def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, str]:
+    """Word several verdicts for a headline, one by name, and what follows the budget."""
+    verdicts = [each.verdict for each in differences]
+    n_arms = len({name for each in differences for name in (each.arm, each.baseline)})
+    baselines = {each.baseline for each in differences}
+    baseline = baselines.pop() if len(baselines) == 1 else _SEVERAL
+    here = _here(results)
+    if set(verdicts) == {"cannot tell"}:
+        among = f"{_number(n_arms)} arms"
+        return f"No difference detected among {among}{here}", _detectable(results, differences)
+    if set(verdicts) == {"no difference that matters"}:
+        return f"No arm differs from {baseline}{here} by {_margin_size(results)} or more", ""
+    for verdict in ("better", "worse"):
+        of_it = [each for each in differences if each.verdict == verdict]
+        if not of_it:
+            continue
+        if len(of_it) == 1:
+            told, _ = _one(results, of_it[0])
+        else:
+            all_arms = "Both" if len(differences) == 2 else f"All {len(differences)}"
+            some = f"{len(of_it)} of {len(differences)}"
+            n_of_it = all_arms if len(of_it) == len(differences) else some
+            told = f"{n_of_it} arms are {verdict} than {baseline}{here}"
+            if baseline == _SEVERAL:
+                told = f"{verdict.capitalize()}{here} in {n_of_it.lower()} comparisons"
+        others = [each for each in verdicts if each != verdict]
+        return told, f"; others: {_counts(others)}" if others else ""
+    return f"{len(differences)} arms against {baseline}{here}", f": {_counts(verdicts)}"
+
+
+def _counts(verdicts: Sequence[Verdict]) -> str:
+    parts = [
+        f"{verdicts.count(verdict)} {words}"
+        for verdict, words in _IN_COUNTS.items()
+        if verdict in verdicts
+    ]
+    return ", ".join(parts)
+
+
+def _number(n: int) -> str:
+    return _NUMBERS[n] if n < len(_NUMBERS) else str(n)
+
+
+def _size(results: Results, difference: Difference) -> str:
+    """Format a difference without its sign, for the verdict gives the direction."""
+    size = abs(difference.mean or 0.0)
+    return f"{size:.{n_decimals(results)}f} {results.metric.difference}"
+
+
+def _margin_size(results: Results) -> str:
+    return f"{results.margin:.3g} {results.metric.difference}"
+
+
+def _detectable(results: Results, differences: Sequence[Difference]) -> str:
+    """Say which difference would have been detected in each of some comparisons, if known."""
+    known = [each.detectable for each in differences]
+    largest = max((each for each in known if each is not None), default=0.0)
+    if None in known or not largest:
+        return ""
+    size = f"{largest:.{n_decimals(results)}f} {results.metric.difference}"
+    return f"; {size} would have been"
+
+
+def _here(results: Results) -> str:
+    """Return what follows a verdict on few documents, which says nothing of other texts."""
+    text = results.reproduction.text
+    if text is None or not is_scored_on_text(results):
+        return ""
+    n_documents = text.sizes.get(results.split, {}).get("documents", FEWEST_DOCUMENTS)
+    return " on this text" if n_documents < FEWEST_DOCUMENTS else ""
+
+
+def _seeds(results: Results) -> str:
+    if not results.differences:
+        return "not compared yet"
+    if results.n_seeds == 1:
+        return "one seed of each arm"
+    if results.is_sequential:
+        return f"seeds added until each arm is decided, at most {results.looks[-1]}"
+    paired = results.pairing is not None and results.pairing.is_paired
+    return f"{results.n_seeds} {'paired ' if paired else ''}seeds of each arm"
+
+
+def _tuning(results: Results) -> str:
+    fields: dict[str, None] = {}
+    for arm in results.arms:
+        for setting in arm.tuned:
+            field, _, _ = setting.partition("=")
+            fields.setdefault(field)
+    return f"{enumerate_names(list(fields))} tuned for each arm" if fields else "nothing tuned"
 
 
 def _statement(results: Results, difference: Difference) -> Statement:
-    predicate, detail = _finding(results, difference)
-    # A contrast of more than two arms is a sum, which is held against 0.
-    baseline = arm_name(results, difference.baseline) or "0"
-    figures = detail.partition(";")[0].replace(f" {results.metric.difference}", "")
-    short = ""
-    if difference.verdict in ("better", "worse") and not difference.by_ranks:
-        short, _, _ = detail.partition(" (95%")
+    unit = f" {results.metric.difference}"
+    predicate, detail = _finding(results, difference, unit)
+    # A contrast of more than two arms is a sum, which is compared with 0.
+    baseline = difference.baseline or "0"
+    _, figures = _finding(results, difference, "")
+    brief = f"{difference.arm} {predicate} {baseline}{figures}"
     beyond = describe_excess(_beyond(results, difference))
     if beyond:
-        detail += f"; with {beyond}"
+        detail += f"; {difference.arm} takes {beyond}"
     if difference.note:
         detail += f"; {difference.note}"
-    name = arm_name(results, difference.arm)
-    return Statement(name, baseline, difference.verdict, predicate, detail, short, figures)
+    further = tuple(_further(results, difference))
+    return Statement(
+        difference.arm, baseline, difference.verdict, predicate, detail, brief, further
+    )
 
 
 def _beyond(results: Results, difference: Difference) -> Mapping[Currency, float]:
@@ -271,284 +413,141 @@ def _beyond(results: Results, difference: Difference) -> Mapping[Currency, float
     return {}  # of more than two arms
 
 
-def _finding(results: Results, difference: Difference) -> tuple[str, str]:
-    """Return the predicate and the detail of a statement."""
-    unit = results.metric.difference
+def _finding(results: Results, difference: Difference, unit: str) -> tuple[str, str]:
+    """Return the predicate and the detail of a statement; ``unit`` stands behind its numbers."""
     decimals = n_decimals(results)
     mean, low, high = difference.mean, difference.low, difference.high
     if difference.verdict == "no verdict":
-        return _without_verdict(results, difference)
+        return _without_verdict(results, difference, unit)
+    here = _here(results)
     if difference.by_ranks:
-        return _by_ranks(results, difference)
+        predicate, detail = _by_ranks(results, difference, unit)
+        return predicate, f"{here}{detail}"
     if mean is None or low is None or high is None:
-        return "cannot be compared with", ", for want of two seeds of each that finished"
-    signed = format_signed(mean, decimals)
+        return "cannot be compared with", ": fewer than two seeds of each finished"
     interval = format_interval(low, high, decimals)
+    signed = f"{format_signed(mean, decimals)}{unit} (95% CI {interval})"
     if difference.verdict == "cannot tell":
-        detail = f": {signed} {unit} (95% CI {interval}); {_outlook(difference)}"
-        return "cannot be told from", detail
+        excluded = max(abs(low), abs(high))
+        above = f"differences above {excluded:.{decimals}f} are excluded"
+        return "cannot be told apart from", f"{here}: {signed}; {above}"
     if difference.verdict == "no difference that matters":
-        margin = f"{results.margin:.3g}" if results.margin is not None else DASH
-        detail = f": {signed} {unit} (95% CI {interval}), inside the margin of {margin}"
-        return "makes no difference that matters against", detail
+        margin = f", within the margin of {results.margin:.3g}" if results.margin else ""
+        return "shows no difference from", f" that matters{here}: {signed}{margin}"
     # The verdict says in which direction, so that sizes have no sign.
     near, far = sorted((abs(low), abs(high)))
     size = f"{abs(mean):.{decimals}f}"
     ends = f"{near:.{decimals}f} to {far:.{decimals}f}"
-    return f"is {difference.verdict} than", f" by {size} {unit} (95% CI {ends})"
+    return f"is {difference.verdict} than", f"{here} by {size}{unit} (95% CI {ends})"
 
 
-def _by_ranks(results: Results, difference: Difference) -> tuple[str, str]:
+def _by_ranks(results: Results, difference: Difference, unit: str) -> tuple[str, str]:
     """Return the predicate and detail of a comparison in which runs failed."""
     by_name = {arm.name: arm for arm in results.arms}
-    told = []
+    failed = []
     pairs = zip((difference.arm, difference.baseline), difference.n_failed, strict=True)
     for name, n_failed in pairs:
         if n_failed and name in by_name:
             n_runs = len(by_name[name].seeds) + n_failed
-            told.append(f"{n_failed} of {n_runs} runs of {arm_name(results, name)} failed")
-    detail = f": {enumerate_names(told)}, which count as the worst" if told else ": runs failed"
+            failed.append(f"{n_failed} of {n_runs} runs of {name} failed")
+    detail = f": {enumerate_names(failed) or 'runs failed'}; failed runs rank last"
     if difference.p is not None:
-        detail += f" (ranks, p = {format_p(difference.p)})"
+        detail += f" (rank test, {p_in_words(difference.p)})"
     if difference.mean is not None:
         signed = format_signed(difference.mean, n_decimals(results))
-        detail += f"; of the others {signed} {results.metric.difference}"
+        detail += f"; mean difference of the finished runs {signed}{unit}"
     if difference.verdict == "cannot tell":
-        return "cannot be told from", detail
+        return "cannot be told apart from", detail
     return f"is {difference.verdict} than", detail
 
 
-def _without_verdict(results: Results, difference: Difference) -> tuple[str, str]:
-    mean = difference.mean
-    if mean is None:
-        return "cannot be compared with", ", for want of a seed that finished in both"
-    signed = format_signed(mean, n_decimals(results))
-    detail = f" by {signed} {results.metric.difference}"
+def _without_verdict(results: Results, difference: Difference, unit: str) -> tuple[str, str]:
+    if difference.mean is None:
+        return "cannot be compared with", ": no seed finished in both"
+    detail = f" by {format_signed(difference.mean, n_decimals(results))}{unit}"
     if results.n_seeds < FEWEST_SEEDS:
-        n_seeds = "one seed" if results.n_seeds == 1 else f"{results.n_seeds} seeds"
-        return "differs from", f"{detail} with {n_seeds}, which gives no verdict"
-    return "differs from", f"{detail}, without a verdict"
+        n_seeds = "one seed gives" if results.n_seeds == 1 else f"{results.n_seeds} seeds give"
+        return "differs from", f"{detail}; {n_seeds} no verdict"
+    return "differs from", f"{detail}; no verdict"
 
 
-def _tuning(results: Results) -> str:
-    fields: dict[str, None] = {}
-    for arm in results.arms:
-        for setting in arm.tuned:
-            field, _, _ = setting.partition("=")
-            fields.setdefault(field)
-    if not fields:
-        return "no setting tuned"
-    return f"{enumerate_names(list(fields))} tuned for each arm"
+def _further(results: Results, difference: Difference) -> Iterator[str]:
+    """Yield sentences on how sure a verdict is: p, the parts of the standard error, power."""
+    decimals = n_decimals(results)
 
+    def size(value: float) -> str:
+        return f"{value:.{decimals + 1}f}"
 
-def _outlook(difference: Difference) -> str:
-    if difference.mean == 0.0:
-        return "the means are equal, which no number of seeds would tell apart"
-    if difference.more_seeds is None:
-        what = _hopeless(difference)
-        return (
-            f"{what} would be needed"
-            if what.startswith("more t")
-            else f"{what} more seeds would be needed"
-        )
-    seeds = count(difference.more_seeds, "more seed")
-    return f"about {seeds} would decide four times in five ({_seeds_range(difference)})"
-
-
-@dataclass(frozen=True)
-class Halves:
-    """How far an interval reaches to either side, and would without one of its causes."""
-
-    now: float
-    endless_seeds: float | None
-    """With endless seeds: other test items alone. None: not known."""
-    endless_items: float
-    """With an endless test: other seeds alone."""
-
-
-_REVERSED: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
-_HYPOTHESIS: dict[Verdict, str] = {
-    "better": "holds",
-    "worse": "the contrary holds",
-    "no difference that matters": "no difference that matters",
-    "cannot tell": "cannot tell",
-    "no verdict": "not judged",
-}
-
-
-def halves(difference: Difference) -> Halves | None:
-    """Return what a difference's interval is made of; None without an interval."""
-    low, high, error, parts = (
-        difference.low, difference.high, difference.standard_error, difference.parts,
-    )  # fmt: skip
-    if low is None or high is None or not error or parts is None:
-        return None
-    now = (high - low) / 2
-    reach = now / error
-    of_items = None if parts.items is None else parts.items * reach
-    return Halves(now, of_items, parts.seeds * reach)
-
-
-def spread_lines(results: Results) -> Iterator[str]:
-    """Yield the margin, what the widest interval is made of, and how seeds were compared.
-
-    ``results`` are in display units.
-    """
-    if not results.has_verdicts:
+    if difference.p is not None:
+        n = results.n_comparisons
+        adjusted = f", adjusted for {n} comparisons" if n > 1 else ""
+        seeds = count(difference.n_seeds, "seed")
+        yield f"{p_in_words(difference.p)}{adjusted}; judged with {seeds} of each arm."
+    if difference.by_ranks:
         return
-    yield _margin(results)
-    yield from _parts(results)
-    yield from _tuning_spread(results)
-    yield from _pairing(results)
-    yield from _looks(results)
-
-
-def hypothesis_words(results: Results) -> tuple[Verdict, str] | None:
-    """Return the verdict on the hypothesis, and its words; None where there is none."""
-    if results.hypothesis_of is None:
-        return None
-    for each in results.differences:
-        verdict = None
-        if (each.arm, each.baseline) == results.hypothesis_of:
-            verdict = each.verdict
-        elif (each.baseline, each.arm) == results.hypothesis_of:
-            verdict = _REVERSED.get(each.verdict, each.verdict)
-        if verdict is not None:
-            return verdict, _HYPOTHESIS[verdict]
-    return "no verdict", _HYPOTHESIS["no verdict"]
+    error, parts = difference.standard_error, difference.parts
+    if error and parts is not None:
+        sources = [f"from seeds {size(parts.seeds)}"]
+        if parts.items is not None:
+            sources.append(f"from test items {size(parts.items)}")
+        if parts.tuning:
+            sources.append(f"from tuning {size(parts.tuning)}")
+        parted = ": " + ", ".join(sources) if len(sources) > 1 else ", from seeds alone"
+        yield f"Standard error {size(error)}{parted}."
+    if difference.detectable:
+        detectable = f"{difference.detectable:.{decimals}f} {results.metric.difference}"
+        yield f"These seeds detect a true difference of {detectable} four times in five."
 
 
 def _margin(results: Results) -> str:
-    unit = results.metric.difference
     if results.margin is None:
         return (
-            "Margin: none was named, so that no verdict says that a difference does not matter "
-            "(--margin, or margin in the study's file)."
+            'Margin: none named, so no verdict can be "no difference that matters" (name one by '
+            "--margin, or by margin in the study's file)."
         )
-    reason = f": {results.margin_reason}" if results.margin_reason else ""
-    return f"Margin: a difference below {results.margin:.3g} {unit} does not matter{reason}."
-
-
-def _parts(results: Results) -> Iterator[str]:
-    known = [each for each in map(halves, results.differences) if each is not None]
-    if not known:
-        return
-    widest = max(known, key=lambda each: each.now)
-    decimals = n_decimals(results)
-    which = "The interval reaches" if len(known) == 1 else "The widest interval reaches"
-    text = f"Spread: {which[0].lower()}{which[1:]} {widest.now:.{decimals}f} to either side"
-    if widest.endless_seeds is None:
-        yield (
-            f"{text}, for other seeds alone: what another test of as many items would give is not "
-            "known, for none were kept, they were too few, or the metric follows from none."
-        )
-        return
-    yield (
-        f"{text}: endless seeds would leave {widest.endless_seeds:.{decimals}f}, from which test "
-        f"items there are; an endless test would leave {widest.endless_items:.{decimals}f}, from "
-        "which seeds."
-    )
-
-
-def _tuning_spread(results: Results) -> Iterator[str]:
-    reaches = []
-    for each in results.differences:
-        made = halves(each)
-        if made is not None and each.parts is not None and each.standard_error:
-            reaches.append(each.parts.tuning * made.now / each.standard_error)
-    widest = max(reaches, default=0.0)
-    if widest:
-        yield (
-            f"Tuning: of the widest interval endless seeds and an endless test would leave "
-            f"{widest:.{n_decimals(results)}f}, for what few runs of each trial have chosen: "
-            "more tuning seeds make it less."
-        )
-
-
-def _pairing(results: Results) -> Iterator[str]:
-    pairing = results.pairing
-    if pairing is None:
-        return
-    correlation = f"{pairing.correlation:+.2f}".replace("-", "\N{MINUS SIGN}")
-    if pairing.is_paired:
-        yield f"Seeds: compared pair by pair, for arms vary together (correlation {correlation})."
-    else:
-        yield (
-            "Seeds: compared as independent runs, for it is not beyond accident that arms vary "
-            f"together (correlation {correlation})."
-        )
+    reason = f" ({results.margin_reason})" if results.margin_reason else ""
+    return f"Margin: differences below {_margin_size(results)} do not matter{reason}."
 
 
 def _looks(results: Results) -> Iterator[str]:
     if results.is_sequential:
         shown = ", ".join(map(str, results.looks))
         stopped = [
-            f"{each.arm} at {each.n_seeds}"
+            f"{each.arm} ({each.n_seeds} seeds)"
             for each in results.differences
             if each.n_seeds < results.looks[-1] and each.baseline
         ]
-        at = f" Decided before the last: {', '.join(stopped)}." if stopped else ""
-        saved = _saved(results)
+        early = f" Decided early: {', '.join(stopped)}." if stopped else ""
         yield (
-            f"Looks: planned at {shown} seeds; intervals are wider, so that they hold at every "
-            f"look.{at}{saved}"
+            f"Looks: planned at {shown} seeds. Intervals are wider than for a single look, so that "
+            f"the error over all looks stays at 5%.{early}{_saved(results)}"
         )
     elif len(results.looks) > 1:
-        shown = ", ".join(map(str, results.looks))
+        shown = ", then ".join(map(str, results.looks))
         yield (
-            f"Looks: judged with {shown} seeds in turn. The first may spend four fifths of the "
-            "error, each further one half of what is left: intervals are wider for it, and hold."
+            f"Looks: judged with {shown} seeds. Intervals are wider than for a single look, so "
+            "that the error over all looks stays at 5%."
         )
 
 
 def _saved(results: Results) -> str:
     most = results.looks[-1] * len(results.arms)
     made = sum(len(arm.seeds) for arm in results.arms) + len(results.failures)
-    if made >= most:
-        return ""
-    return f" {made} of {most} runs were made: {most - made} were saved."
-
-
-_NAMED = 3
-
-
-def text_line(results: Results) -> str:
-    """Name the text, what was trained and scored on, and the date; empty where nothing is known."""
-    reproduction = results.reproduction
-    parts = []
-    text = reproduction.text
-    if text is not None and text.names:
-        parts.append(f"Text: {_name(text)}")
-    if text is not None:
-        parts += _sizes(text, results.split if is_scored_on_text(results) else "")
-    if signature := reproduction.environment.get(f"{SIGNATURE}{results.metric.name}"):
-        parts.append(f"{results.metric.name} by {signature}")
-    if reproduction.date:
-        parts.append(f"finished on {reproduction.date[:10]}")
-    return f"{'; '.join(parts)}." if parts else ""
-
-
-def is_scored_on_text(results: Results) -> bool:
-    """Return whether values are of a split of the text, as those of a chain's tasks are not."""
-    return not results.scored_on or "split" in results.scored_on
+    return f" {made} of at most {most} runs were needed." if made < most else ""
 
 
 def _name(text: StudyText) -> str:
-    *others, last = text.names[:_NAMED]
+    names = list(text.names[:_NAMED])
     n_more = len(text.names) - _NAMED
     if n_more > 0:
-        return f"{', '.join([*others, last])} and {n_more} more"
-    return " and ".join([", ".join(others), last]) if others else last
+        return f"{', '.join(names)} and {n_more} more"
+    return enumerate_names(names)
 
 
-def _sizes(text: StudyText, scored: str) -> list[str]:
-    said = []
-    trained = "trained on" if scored else "pre-trained on"
-    for split, verb in (("train", trained), (scored, f"scored on the {scored} split’s")):
+def _sizes(text: StudyText, scored: str) -> Iterator[str]:
+    training = "training" if scored else "pre-training"
+    for split, name in (("train", training), (scored, f"{scored} split")):
         sizes = text.sizes.get(split, {})
-        if "bytes" not in sizes or "documents" not in sizes:
-            continue
-        documents = count(sizes["documents"], "document")
-        size = format_quantity(sizes["bytes"], "B")
-        said.append(f"{verb} {documents}, {size}")
-    return said
+        if "bytes" in sizes and "documents" in sizes:
+            documents = count(sizes["documents"], "document")
+            yield f"{name}: {documents}, {format_quantity(sizes['bytes'], 'B')}"
