@@ -52,6 +52,8 @@ class Question:
     hypothesis: Hypothesis | None = None
     also: tuple[str, ...] = field(default=())
     """Further metrics that verdicts are given on, all of them one family with the first."""
+    is_stored: bool = field(default=False, compare=False)
+    """Whether it was read back from a study's folder, where older versions wrote plain points."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return what was said as plain values."""
@@ -78,15 +80,16 @@ class Question:
             written.get("spread", ""),
             hypothesis,
             tuple(written.get("also", ())),
+            is_stored=True,
         )
 
     def margin_of(self, study: str, metric: Metric) -> float | None:
         """Return the margin in the metric's own unit; raise ConfigError for a wrong one."""
-        return _amount(study, "margin", self.margin, metric)
+        return _amount(study, "margin", self.margin, metric, self.is_stored)
 
     def spread_of(self, study: str, metric: Metric) -> float | None:
         """Return the spread in the metric's own unit; raise ConfigError for a wrong one."""
-        return _amount(study, "spread", self.spread, metric)
+        return _amount(study, "spread", self.spread, metric, self.is_stored)
 
     @property
     def states_amounts(self) -> bool:
@@ -136,14 +139,21 @@ def further_contrasts(
 
 
 def units_of(metric: Metric) -> tuple[str, ...]:
-    """List what the unit of a metric's differences may be written as."""
-    written = [metric.difference, metric.label]
-    if metric.difference.startswith("points"):
-        written += ["points", "point"]
-    return tuple(dict.fromkeys(written))
+    """List what the unit of a metric's differences may be written as.
+
+    Points are of many metrics: they name theirs.
+    """
+    if metric.factor != 100.0:
+        return tuple(dict.fromkeys((metric.difference, metric.label)))
+    named = metric.difference
+    if " of " not in named:
+        named = f"{named} of {metric.label}"
+    return named.replace("points of", "point of", 1), named
 
 
-def _amount(study: str, name: str, written: Amount, metric: Metric) -> float | None:
+def _amount(
+    study: str, name: str, written: Amount, metric: Metric, is_stored: bool
+) -> float | None:
     if written == "":
         return None
     number, unit = written, ""
@@ -159,11 +169,18 @@ def _amount(study: str, name: str, written: Amount, metric: Metric) -> float | N
         raise ConfigError(f"{shown} is no number: give {example}")
     if value <= 0:
         raise ConfigError(f"{shown} is not above 0: it is a size, either way; give {example}")
+    unit = unit.strip()
+    is_plain = metric.factor == 100.0 and unit in ("", "point", "points")
+    if is_plain and not is_stored:
+        raise ConfigError(
+            f"{shown} does not say of which metric, and several are told in points: give "
+            f'"{value:g} {units_of(metric)[-1]}"'
+        )
     known = [each.casefold() for each in units_of(metric)]
-    if unit and unit.strip().casefold() not in known:
+    if unit and not is_plain and unit.casefold() not in known:
         raise ConfigError(
             f"{shown}: differences in {metric.label} are told in {metric.difference}, not in "
-            f"{unit.strip()}: give {example}"
+            f"{unit}: give {example}"
         )
     if metric.factor == 100.0 and value >= 100:
         raise ConfigError(f"{shown} is more than there are points: give less than 100")

@@ -13,6 +13,7 @@ from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.objective.masked.family import MASKED
 from sublayer.statistics.looks import fixed
 from sublayer.study.arms import check_distinct, expand, make_arm, split_values
 from sublayer.study.asked import load_asked
@@ -227,14 +228,18 @@ def test_a_margin_is_a_number_or_has_the_unit_of_differences_and_a_stride_one_or
     recipe = load_recipe("gpt", ["data.context=49"]).recipe
     strides = [Scoring(stride=stride).stride_of(recipe) for stride in (None, "context", 7)]
     assert strides == [24, 49, 7]
-    accuracy = points_metric("sst2", "SST-2")
+    accuracy, masked = points_metric("sst2", "SST-2"), MASKED.metrics[0]
     for written, metric, size in (
         (0.01, BITS_PER_BYTE, 0.01), ("0.01 bits per byte", BITS_PER_BYTE, 0.01),
-        ("", BITS_PER_BYTE, None), ("0.5 points", accuracy, 0.005), ("1", accuracy, 0.01),
+        ("", BITS_PER_BYTE, None), ("0.5 points of SST-2", accuracy, 0.005),
+        ("1 point of SST-2", accuracy, 0.01), ("0.5 points of MLM accuracy", masked, 0.005),
     ):  # fmt: skip
         assert Question(margin=written).margin_of("a study", metric) == size
         assert Question(spread=written).spread_of("a study", metric) == size
-    for written, metric in (("0", BITS_PER_BYTE), ("inf", BITS_PER_BYTE), ("100 points", accuracy)):
+    for written, metric in (
+        ("0", BITS_PER_BYTE), ("inf", BITS_PER_BYTE), ("100 points of SST-2", accuracy),
+        ("1 point", accuracy), ("1", masked), ("1 point of RACE", masked),
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match="margin = "):
             Question(margin=written).margin_of("a study", metric)
 
