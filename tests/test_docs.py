@@ -105,6 +105,7 @@ def workplace(tmp_path, monkeypatch):
             name = re.match(r"# (\S+\.toml)\n", block)
             assert name, f"{page.name}: a recipe is shown without its file's name"
             (tmp_path / name[1]).write_text(block)
+    shutil.copytree(PROJECT / "examples" / "scores", tmp_path / "scores")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     return tmp_path
