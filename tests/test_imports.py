@@ -21,7 +21,6 @@ CALLED_BY_OTHERS = {
     "_repr_html_": "notebooks, which show what a cell ends with",
     "encode_target": "who scores translations of their own; the twin of `encode_source`",
     "read_huggingface": "who reads a foreign folder without keeping a copy of it",
-    "read_study_items": "who judges a kept study by what each test item scored",
     "sacre_bleu": "who scores translations of their own; the twin of `tokenized_bleu`",
     "reset_parameters": "PyTorch's LSTM, as it is built", "writable": "what prints on a stream",
 }  # fmt: skip

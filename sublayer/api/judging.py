@@ -15,6 +15,8 @@ def judge(
     value: str | None = None,
     step: str | None = None,
     at: str | int | None = None,
+    task: str | None = None,
+    filter: str | None = None,
     names: str | None = None,
     baseline: str | None = None,
     new: str | None = None,
@@ -51,6 +53,8 @@ def judge(
         names=names or "",
         baseline=baseline or "",
         new=new or "",
+        task=task or "",
+        filter=filter or "",
     )
     return judge_understood(
         read_objects(scores, asked),

@@ -48,6 +48,14 @@ def command(
             "all runs have it.",
         ),
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option("--task", metavar="NAME", help="The task of lm-evaluation-harness's samples."),
+    ] = None,
+    filtered: Annotated[
+        str | None,
+        typer.Option("--filter", metavar="NAME", help="The filter of the samples' answers."),
+    ] = None,
     names: Annotated[
         str | None,
         typer.Option(
@@ -115,6 +123,8 @@ def command(
         names=names or "",
         baseline=baseline or "",
         new=new or "",
+        task=task or "",
+        filter=filtered or "",
     )
     judged = judge_understood(
         read_paths(sources, asked),

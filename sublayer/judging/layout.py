@@ -68,6 +68,8 @@ class Understood:
     """None: nothing says."""
     why: str = ""
     """What says which direction is better."""
+    without_items: tuple[Records, ...] = ()
+    """The values of whole runs, for beside sources that have no items; empty: these are all."""
 
 
 def direction_of(metric: str) -> bool | None:
@@ -129,8 +131,10 @@ class Layout:
     unused: tuple[str, ...] = ()
 
 
-def understand_tables(tables: Sequence[Table], asked: Asked) -> Understood:
+def understand_tables(tables: Sequence[Table], asked: Asked, *, n_sources: int = 0) -> Understood:
     """Read tables as records, an arm a table where none of their columns says so.
+
+    ``n_sources`` counts what else is judged with them; at least the tables.
 
     Raises ConfigError where it is doubtful what a column is, with the option that says it.
     """
@@ -144,11 +148,9 @@ def understand_tables(tables: Sequence[Table], asked: Asked) -> Understood:
             raise ConfigError(f"the tables have other metrics, {', '.join(sorted(metrics))}")
         said = [found[2] for found in curves if found]
         return Understood(tuple(records), metrics.pop(), tuple(dict.fromkeys(said)))
-    layouts = [_layout(table, asked, len(tables)) for table in tables]
-    read = [
-        _records(table, layout, asked, namer, n_tables=len(tables))
-        for table, layout in zip(tables, layouts, strict=True)
-    ]
+    n_sources = max(n_sources, len(tables))
+    layouts = [_layout(table, asked, n_sources) for table in tables]
+    read = [_records(table, layout, namer) for table, layout in zip(tables, layouts, strict=True)]
     said = [_said(tables, layouts[0], read[0], namer)]
     unused = dict.fromkeys(column for layout in layouts for column in layout.unused)
     if unused:
@@ -262,9 +264,7 @@ def _settle_rows(table: Table, roles: dict[str, str], over: str, n_tables: int) 
         raise ConfigError(f"{table.name} does not say what a row is: give {what}")
 
 
-def _records(
-    table: Table, layout: Layout, asked: Asked, namer: RunName, *, n_tables: int
-) -> Records:
+def _records(table: Table, layout: Layout, namer: RunName) -> Records:
     by_column = {role: column for role, column in layout.roles.items() if column in table.names}
     step = by_column.pop("step", "")
     numbers = [*layout.values, *([step] if step else [])]

@@ -15,6 +15,8 @@ from sublayer.judging.tables import Coded
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
 LAST = "last"
+FEWEST_DOCUMENTS = 3
+"""Of which it is said what others would give; of fewer, a verdict is on this text."""
 _SHOWN = 5
 _MOST_DECIMALS = 12
 
@@ -37,6 +39,8 @@ class Records:
     """``[R]``: what the values of a run are divided by, both added up; None: 1 each."""
     step: Numbers | None = None
     """``[R]``: the step of training at which the value was logged."""
+    failed: NDArray[np.bool_] | None = None
+    """``[R]``: rows of runs that are known to have failed; None: none is."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Runs:
     """``[arm, seed]``."""
     effects: Numbers | None = None
     """``[arm, seed, unit]`` in the metric's unit: how it moves when a unit counts once more. Units
-    are documents where items belong to them. None where no items are known."""
+    are documents where items belong to three or more, else items. None: no items are known."""
     n_items: int = 0
     n_documents: int | None = None
     said: tuple[str, ...] = field(default=(), compare=False)
@@ -94,11 +98,11 @@ def assemble(sources: Sequence[Records], rules: Rules) -> Runs:
         raise DataError(f"--at {rules.at} needs a column of steps: name it by --step, or leave it")
     rows.check_names()
     rows.check_twice()
-    failed = rows.find_failed(rules.nan_is_failed)
+    rows.check_finite(rules.nan_is_failed)
     if rules.common:
         said += rows.keep_common()
     rows.check_complete()
-    return rows.runs(failed, said)
+    return rows.runs(said)
 
 
 class _Rows:
@@ -141,6 +145,9 @@ class _Rows:
             if any(each.step is None for each in sources):
                 raise DataError("some sources have steps, and some have none: give both alike")
             self.step = np.concatenate([each.step for each in sources if each.step is not None])
+        self.is_failed = np.concatenate(
+            [np.zeros(len(e.value), bool) if e.failed is None else e.failed for e in sources]
+        )
         self._index = np.arange(len(self.value))
         self._sources = sources
         self._starts = np.cumsum([0, *(len(each.value) for each in sources)])
@@ -158,6 +165,7 @@ class _Rows:
     def _keep(self, rows: NDArray[Any]) -> None:
         self.arm, self.seed, self.item = self.arm[rows], self.seed[rows], self.item[rows]
         self.value, self._index = self.value[rows], self._index[rows]
+        self.is_failed = self.is_failed[rows]
         if self.weight is not None:
             self.weight = self.weight[rows]
         if self.step is not None:
@@ -227,21 +235,18 @@ class _Rows:
             "out, or name the column that tells them apart (--arm, --seed, --item, --step)"
         )
 
-    def find_failed(self, nan_is_failed: bool) -> NDArray[np.bool_]:
-        """Return which runs failed, ``[arm, seed]``; raise DataError unless NaN may say so."""
-        failed = np.zeros((len(self.arms), len(self.seeds)), dtype=np.bool_)
+    def check_finite(self, nan_is_failed: bool) -> None:
+        """Mark the rows of runs that failed; raise DataError for a NaN that may not say so."""
         broken = np.flatnonzero(~np.isfinite(self.value))
-        if not broken.size:
-            return failed
-        if not nan_is_failed:
-            row = int(broken[0])
+        unknown = broken[~self.is_failed[broken]]
+        if unknown.size and not nan_is_failed:
+            row = int(unknown[0])
             raise DataError(
                 f"{self.place(row)}: {self.value[row]} is no score ({self.run(row)}). A failed run "
                 "is a result: give --nan-is-failed to count it as worse than all others, or mend "
                 "the value"
             )
-        failed[self.arm[broken], self.seed[broken]] = True
-        return failed
+        self.is_failed = np.isin(self._run, self._run[broken])
 
     def keep_common(self) -> list[str]:
         """Leave out the seeds that some arm lacks, then items that some run lacks; say which."""
@@ -252,13 +257,14 @@ class _Rows:
             self._leave(is_common[self.seed])
             said.append(f"left out: {_listed('seed', lacking)}, which some arm lacks")
         if self.has_items and len(self.value):
-            n_runs = len(np.unique(self._run))
-            times = np.bincount(self.item, minlength=len(self.items))
+            is_whole = ~self.is_failed
+            n_runs = len(np.unique(self._run[is_whole]))
+            times = np.bincount(self.item[is_whole], minlength=len(self.items))
             lacking = [
                 self.items[place] for place in np.flatnonzero((times > 0) & (times < n_runs))
             ]
             if lacking:
-                self._leave(times[self.item] == n_runs)
+                self._leave((times[self.item] == n_runs) | self.is_failed)
                 said.append(f"left out: {_listed('item', lacking)}, which some run lacks")
         if not len(self.value):
             raise DataError("no seed and item is in all arms: nothing can be judged")
@@ -290,6 +296,7 @@ class _Rows:
                 "to judge the seeds and items that all have"
             )
         n_each = np.bincount(self._run, minlength=there.size)
+        n_each[self._run[self.is_failed]] = len(self.items)  # of what failed none count
         if int(n_each.min()) == len(self.items):
             return
         run = int(n_each.argmin())
@@ -304,12 +311,14 @@ class _Rows:
             "--common to judge the seeds and items that all have"
         )
 
-    def runs(self, failed: NDArray[np.bool_], said: Sequence[str]) -> Runs:
+    def runs(self, said: Sequence[str]) -> Runs:
         """Return the scores of runs that are complete, and the effects of their items."""
         n_arms, n_seeds, n_items = len(self.arms), len(self.seeds), len(self.items)
+        failed = np.zeros((n_arms, n_seeds), dtype=np.bool_)
+        failed[self.arm[self.is_failed], self.seed[self.is_failed]] = True
         shape = (n_arms, n_seeds, n_items)
         flat = self._run * n_items + self.item
-        scores = np.empty(n_arms * n_seeds * n_items)
+        scores = np.full(n_arms * n_seeds * n_items, np.nan)
         scores[flat] = self.value
         scores = scores.reshape(shape)  # [A, S, N]
         scores[failed] = np.nan
@@ -329,7 +338,10 @@ class _Rows:
         )
 
     def _by_document(self, effects: Numbers) -> tuple[Numbers, int]:
-        """Add effects up by document; raise DataError where an item is in two."""
+        """Add effects up by document, where there are enough, and count these.
+
+        Raises DataError where an item is in two.
+        """
         assert self.document is not None
         of_item = np.full(len(self.items), -1, dtype=np.int64)
         of_item[self.item] = self.document.codes
@@ -343,6 +355,8 @@ class _Rows:
                 "elsewhere: name items so that each is of one document"
             )
         used, units = np.unique(of_item, return_inverse=True)
+        if len(used) < FEWEST_DOCUMENTS:
+            return effects, len(used)
         order = np.argsort(units, kind="stable")
         starts = np.searchsorted(units[order], np.arange(len(used)))
         summed: Numbers = np.add.reduceat(effects[:, :, order], starts, axis=2)

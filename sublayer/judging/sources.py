@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 
 from sublayer.errors import ConfigError, DataError
-from sublayer.judging.layout import KNOWN, ROLES, Asked, Understood, understand_tables
+from sublayer.judging.layout import (
+    KNOWN,
+    ROLES,
+    Asked,
+    RunName,
+    Understood,
+    understand_tables,
+)
 from sublayer.judging.runs import Records
 from sublayer.judging.tables import Coded, Table, read_table, table_of_rows
 from sublayer.values import is_frame, plain
@@ -18,14 +25,55 @@ def read_paths(paths: Sequence[Path], asked: Asked) -> Understood:
 
     Raises DataError for what cannot be read, ConfigError for what is doubtful.
     """
+    namer = RunName.of(asked.names)
+    parts: list[Understood] = []
     tables: list[Table] = []
     for path in paths:
         if not path.exists():
             raise ConfigError(f"there is no {path}: name a table or a folder of runs")
-        if path.is_dir():
-            raise DataError(f"{path} is a folder without runs that are known")
-        tables.append(read_table(path))
-    return understand_tables(tables, asked)
+        if path.is_dir() or path.name.startswith("samples_"):
+            from sublayer.judging.folders import read_folder  # takes longer to import than tables
+
+            parts.append(read_folder(path, asked, namer))
+        else:
+            tables.append(read_table(path))
+    if tables:
+        found = understand_tables(tables, asked, n_sources=len(paths))
+        parts.append(found)
+    elif unused := next((each for each in _OF_TABLES if getattr(asked, each)), ""):
+        raise ConfigError(f"--{unused} is of tables, and none is given: leave it out")
+    return _together(parts, [str(path) for path in paths])
+
+
+_OF_TABLES = ("arm", "seed", "item", "step")
+
+
+def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
+    """Put what sources hold together, in their order; without items where some have none."""
+    metrics = dict.fromkeys(part.metric for part in parts)
+    if len(metrics) > 1:
+        raise ConfigError(
+            f"the sources have other metrics, {' and '.join(metrics)}: give --value NAME, one that "
+            "all have"
+        )
+    said = [line for part in parts for line in part.said]
+    has_items = {each.item is not None for part in parts for each in part.records}
+    records = [each for part in parts for each in part.records]
+    if len(has_items) > 1 and any(part.without_items for part in parts):
+        records = [each for part in parts for each in part.without_items or part.records]
+        said.append("items are not used, as some sources have none")
+    order = {path: place for place, path in enumerate(paths)}
+    records.sort(key=lambda each: _place(each.source, order))
+    directed = next((part for part in parts if part.is_lower_better is not None), parts[0])
+    return Understood(
+        tuple(records), next(iter(metrics)), tuple(said), directed.is_lower_better, directed.why
+    )
+
+
+def _place(source: str, order: Mapping[str, int]) -> int:
+    """Return the place of the path that a source is, or is below."""
+    parents = [source, *map(str, Path(source).parents)]
+    return next((order[parent] for parent in parents if parent in order), 0)
 
 
 def read_objects(given: Sequence[Any], asked: Asked) -> Understood:

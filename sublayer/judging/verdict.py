@@ -22,8 +22,8 @@ EXIT_CODES: Mapping[Verdict, int] = {
 ERROR = 0.05
 """The probability of a false verdict, of all arms and looks together."""
 FEWEST_SEEDS = 3
-FEWEST_UNITS = 10
-"""Items, or documents, of one run an arm."""
+FEWEST_ITEMS = 10
+"""Of one run an arm."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,10 @@ def judge_runs(
             "there is one run an arm, and no items: one run says nothing of others. Give 3 seeds "
             "of each arm or more, or what each item of the test scored"
         )
-    n_units = 0 if runs.effects is None else runs.effects.shape[2]
-    if len(runs.seeds) == 1 and n_units < FEWEST_UNITS:
-        what = "item" if runs.n_documents is None else "document"
+    if len(runs.seeds) == 1 and runs.n_items < FEWEST_ITEMS:
         raise DataError(
-            f"there is one run an arm, of {count(n_units, what)}: of two runs alone, a verdict "
-            f"takes {FEWEST_UNITS} or more"
+            f"there is one run an arm, of {count(runs.n_items, 'item')}: over items alone a "
+            f"verdict takes {FEWEST_ITEMS} or more"
         )
     if 1 < len(runs.seeds) < FEWEST_SEEDS:
         raise DataError(
@@ -197,7 +195,7 @@ def _by_seeds(
         known = np.flatnonzero(~runs.failed[a])
         values[arm] = {int(seed): float(runs.values[a, seed]) for seed in known}
         failed[arm] = [int(seed) for seed in np.flatnonzero(runs.failed[a])]
-        if runs.effects is not None:
+        if runs.effects is not None and runs.n_items >= FEWEST_ITEMS:
             effects[arm] = {int(seed): runs.effects[a, seed] for seed in known}
     judged = judge(
         baseline,
