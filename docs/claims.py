@@ -59,10 +59,12 @@ says that a paper is wrong.
   comparisons are no test of the claim.
 - *At first*: interval and verdict of the record's own `results.json`.
 - *Published effect*: what the paper found, in the unit of the difference, and whether it lies
-  inside the interval. Where the paper has another metric, there is none.
+  inside the interval. Of some claims it is in another metric.
 - *Seeds to find it*: how many seeds of each arm find a difference as large as the published effect,
   or as the margin where there is none, with a power of 80 %, by the spread that the record
   estimates.
+- *Not run*: hours are those of all runs of the study's file, tuning included, on one core of two, as
+  `sublayer plan STUDY --scale SCALE --measure` extrapolates them from a minute of steps.
 """
 
 
@@ -85,7 +87,7 @@ def _judged_table(claims: list[dict[str, Any]]) -> Iterator[str]:
     yield f"|{' --- |' * 7} ---: |"
     for claim in claims:
         first = [f"{claim['says']} ({claim['source']})", claim["published"]]
-        rows = [_judged_cells(row) for row in claim.get("judged", ())]
+        rows = [_judged_cells(claim, row) for row in claim.get("judged", ())]
         if "computed" in claim:
             rows.insert(0, _computed_cells(claim["computed"]))
         for row in rows:
@@ -94,7 +96,7 @@ def _judged_table(claims: list[dict[str, Any]]) -> Iterator[str]:
     yield ""
 
 
-def _judged_cells(row: Mapping[str, Any]) -> list[str]:
+def _judged_cells(claim: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
     record = _Record.of(row["record"])
     metric = record.metric(row.get("metric"))
     found = _difference(metric["differences"], row)
@@ -107,7 +109,7 @@ def _judged_cells(row: Mapping[str, Any]) -> list[str]:
         f"{_interval(found, metric)} {_SHORT.get(unit, unit)}",
         verdict + _agreement(verdict, row) + _excluded(found, metric),
         record.at_first(row, metric),
-        _effect_cell(row, found, metric),
+        _effect_cell(claim, row, found, metric),
         _seeds_cell(row, found, metric),
     ]
 
@@ -133,11 +135,16 @@ def _agreement(verdict: str, row: Mapping[str, Any]) -> str:
 
 
 def _effect_cell(
-    row: Mapping[str, Any], found: Mapping[str, Any], metric: Mapping[str, Any]
+    claim: Mapping[str, Any],
+    row: Mapping[str, Any],
+    found: Mapping[str, Any],
+    metric: Mapping[str, Any],
 ) -> str:
+    """Return the published effect, and whether the interval holds it."""
     note = f" ({row['effect_is']})" if "effect_is" in row else ""
     if "effect" not in row:
-        return f"none{note}"
+        has_figures = any(map(str.isdigit, claim["published"]))
+        return ("in another metric" if has_figures else "no figures") + note
     shown = f"{_signed(row['effect'], metric)}{note}"
     if found["low"] is None:
         return shown
@@ -223,10 +230,10 @@ def _sizes(content: Mapping[str, Any]) -> dict[str, float]:
     return {
         "baseline": size[control],
         "more": size["iwslt14-small-macaron-paper"] - size[control],
-        "xxlarge": size["albert-xxlarge"] / size["bert-large"],
+        "xxlarge": 100 * size["albert-xxlarge"] / size["bert-large"],
         "xxlarge_flops": flops["albert-xxlarge"] / flops["bert-large"],
         "large": size["bert-large"] / size["albert-large"],
-        "large_flops": flops["albert-large"] / flops["bert-large"],
+        "large_flops": 100 * flops["albert-large"] / flops["bert-large"],
     }
 
 
