@@ -63,8 +63,8 @@ says that a paper is wrong.
 - *Seeds to find it*: how many seeds of each arm find a difference as large as the published effect,
   or as the margin where there is none, with a power of 80 %, by the spread that the record
   estimates.
-- *Not run*: hours are those of all runs of the study's file, tuning included, on one core of two, as
-  `sublayer plan STUDY --scale SCALE --measure` extrapolates them from a minute of steps.
+- *Not run*: hours are those of all runs of the study's file, tuning included, on one core of two,
+  as `sublayer plan STUDY --scale SCALE --measure` extrapolates them from a minute of steps.
 """
 
 
