@@ -58,6 +58,7 @@ says that a paper is wrong.
 - *Verdict*: of the arms, and whether it is *as claimed*, *the reverse* or *below the margin*. Some
   comparisons are no test of the claim.
 - *At first*: interval and verdict of the record's own `results.json`.
+- *Level*: the probability of a false verdict that a look spends, shared by so many comparisons.
 - *Published effect*: what the paper found, in the unit of the difference, and whether it lies
   inside the interval. Of some claims it is in another metric.
 - *Seeds to find it*: how many seeds of each arm find a difference as large as the published effect,
@@ -107,7 +108,7 @@ def _judged_cells(claim: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]
     return [
         here,
         f"{_interval(found, metric)} {_SHORT.get(unit, unit)}",
-        verdict + _agreement(verdict, row) + _excluded(found, metric),
+        _worded(found) + _agreement(verdict, row) + _excluded(found, metric),
         record.at_first(row, metric),
         _effect_cell(claim, row, found, metric),
         _seeds_cell(row, found, metric),
@@ -150,6 +151,13 @@ def _effect_cell(
         return shown
     low, high = (found[end] * metric["factor"] for end in ("low", "high"))
     return f"{shown}: {'inside' if low <= row['effect'] <= high else 'outside'}"
+
+
+def _worded(found: Mapping[str, Any]) -> str:
+    """Return a verdict in today's words, and whether it is of this text alone."""
+    verdict = _TODAY.get(found["verdict"], found["verdict"])
+    is_decided = verdict not in ("cannot tell", "no verdict")
+    return f"{verdict}, on this text" if is_decided and found.get("on_this_text") else verdict
 
 
 def _excluded(found: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
@@ -244,13 +252,14 @@ def _records_table(claims: list[dict[str, Any]], asked: Mapping[str, Any]) -> It
     names = dict.fromkeys(row["record"] for claim in claims for row in claim.get("judged", ()))
     if not names:
         return
-    yield "| record | seeds | test | tuned | budget of a run | margin |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| record | seeds | level | test | tuned | budget of a run | margin |"
+    yield f"|{' --- |' * 7}"
     limits = []
     for name in names:
         record = _Record.of(name)
         cells = (
             record.seeds,
+            record.level,
             record.test(asked[name]),
             record.tuned,
             record.budget(asked[name]),
@@ -345,6 +354,15 @@ class _Record:
             shown += f", looks at {', '.join(map(str, looks))}"
         return f"{shown}; {self._judged['of'].partition(':')[0]}"
 
+    @property
+    def level(self) -> str:
+        """The probability of a false verdict at a look, and the comparisons that share it."""
+        n = len(self._judged["differences"])
+        if self._judged["pairing"] is None:
+            return ""
+        comparisons = f"{n} comparison{'s' * (n > 1)}"
+        return f"{100 * self._judged['level']:.2g} % at a look, {comparisons}"
+
     def table(self, columns: list[str]) -> Iterator[str]:
         """Lay out the arms: scores, differences, verdicts.
 
@@ -378,9 +396,8 @@ class _Record:
                 cells = [""] * len(cells)
 
     def _verdict_cells(self, found: Mapping[str, Any]) -> list[str]:
-        verdict = _TODAY.get(found["verdict"], found["verdict"])
         shown = _interval(found, self._judged)
-        return [found["baseline"], shown, verdict + _excluded(found, self._judged)]
+        return [found["baseline"], shown, _worded(found) + _excluded(found, self._judged)]
 
     def test(self, asked: Mapping[str, Any]) -> str:
         """How many documents and items the test has."""
