@@ -1,5 +1,7 @@
 """Verdicts on runs of any trainer, from Python."""
 
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ def judge(
     lower_is_better: bool | None = None,
     look: int | None = None,
     looks: int | None = None,
+    ledger: str | PathLike[str] | None = None,
     nan_is_failed: bool = False,
     common: bool = False,
 ) -> "JudgedRuns":
@@ -33,10 +36,11 @@ def judge(
     or the path of a table or a folder of runs; one mapping of arms to arrays, or one DataFrame with
     a column of arms, is enough. ``arm``, ``seed``, ``item``, ``document``, ``value`` and ``step``
     name columns. ``lower_is_better`` is needed where no name of a metric says it; ``new`` is the
-    arm that decides where there are several. The verdict shows itself in a notebook, and its
-    ``exit_code`` is the command's. Raises the errors of :mod:`sublayer.errors`.
+    arm that decides where there are several. ``ledger`` is the file that counts the looks of a
+    loop, ``looks`` how many are planned, None without an end. The verdict shows itself in a
+    notebook, and its ``exit_code`` is the command's. Raises the errors of :mod:`sublayer.errors`.
     """
-    from sublayer.api.ask import as_option
+    from sublayer.api.ask import as_option, as_text
     from sublayer.judging.judge import judge_understood
     from sublayer.judging.layout import Asked
     from sublayer.judging.runs import Rules
@@ -56,9 +60,10 @@ def judge(
         task=task or "",
         filter=filter or "",
     )
+    file = None if ledger is None else Path(as_text(ledger, "a file of looks"))
     return judge_understood(
         read_objects(scores, asked),
         Rules("" if at is None else str(at), nan_is_failed=nan_is_failed, common=common),
-        Question(baseline or "", new or "", as_option(margin), look, looks),
+        Question(baseline or "", new or "", as_option(margin), look, looks, file),
         lower_is_better,
     )

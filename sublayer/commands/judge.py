@@ -90,6 +90,15 @@ def command(
         int | None,
         typer.Option("--looks", min=1, metavar="N", help="Looks that were planned in all."),
     ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            "--ledger",
+            metavar="FILE",
+            help="The file that counts a loop's looks, so that at most 5% of loops keep anything "
+            "that is no better; --looks: how many are planned.",
+        ),
+    ] = None,
     nan_is_failed: Annotated[
         bool,
         typer.Option("--nan-is-failed", help="Count runs with NaN as failed: worse than all."),
@@ -129,7 +138,7 @@ def command(
     judged = judge_understood(
         read_paths(sources, asked),
         Rules(at or "", nan_is_failed=nan_is_failed, common=common),
-        Question(baseline or "", new or "", margin, look, looks),
+        Question(baseline or "", new or "", margin, look, looks, ledger),
         lower_is_better,
     )
     emit(as_object(judged), as_json, lambda _: str(judged))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.judging.runs import Runs
+from sublayer.statistics.ledger import Look, Plan, open_ledger, runs_of
+from sublayer.statistics.ledger import Runs as LedgerRuns
 
 Verdict = Literal["better", "worse", "no difference that matters", "cannot tell", "no verdict"]
 EXIT_CODES: Mapping[Verdict, int] = {
@@ -36,6 +39,8 @@ class Question:
     """Differences smaller than this do not matter, in the metric's unit."""
     look: int | None = None
     looks: int | None = None
+    ledger: Path | None = None
+    """The file that counts the looks of a loop; ``looks`` are those that the loop has in all."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,9 @@ class RunsVerdict:
     looks: int | None = None
     said: tuple[str, ...] = ()
     """How the sources were read, a line each."""
+    ledger: Path | None = None
+    in_loop: Look | None = None
+    """The look that the ledger has of it."""
 
     @property
     def verdict(self) -> Verdict:
@@ -129,8 +137,17 @@ def judge_runs(
             f"there are {len(runs.seeds)} seeds an arm, which give no verdict: run "
             f"{FEWEST_SEEDS} or more"
         )
-    found = _by_items if len(runs.seeds) == 1 else _by_seeds
-    comparisons = found(runs, baseline, question.margin, level, is_lower_better=is_lower_better)
+    compare = _by_items if len(runs.seeds) == 1 else _by_seeds
+    look = None
+    if question.ledger is None:
+        comparisons = compare(runs, baseline, question, level, is_lower_better=is_lower_better)
+    else:
+        plan = Plan(metric, is_lower_better, question.margin, question.looks)
+        champion, *candidates = _described(runs, baseline)
+        with open_ledger(question.ledger, plan) as ledger:
+            level = ledger.level_for(candidates, champion)
+            comparisons = compare(runs, baseline, question, level, is_lower_better=is_lower_better)
+            look = ledger.record(comparisons)
     return RunsVerdict(
         metric,
         is_lower_better,
@@ -141,9 +158,26 @@ def judge_runs(
         level=level,
         margin=question.margin,
         look=question.look,
-        looks=question.looks,
+        looks=question.looks if question.ledger is None else None,
         said=(*said, *runs.said),
+        ledger=question.ledger,
+        in_loop=look,
     )
+
+
+def _described(runs: Runs, baseline: str) -> list[LedgerRuns]:
+    """Describe the runs of all arms for a ledger, the baseline's first."""
+    described = []
+    for arm in sorted(runs.arms, key=lambda arm: arm != baseline):
+        place = runs.arms.index(arm)
+        is_known = dict(zip(runs.seeds, ~runs.failed[place], strict=True))
+        values = dict(zip(runs.seeds, runs.values[place].tolist(), strict=True))
+        effects = None
+        if runs.effects is not None:
+            effects = dict(zip(runs.seeds, runs.effects[place], strict=True))
+        known = {seed: values[seed] if is_known[seed] else None for seed in runs.seeds}
+        described.append(runs_of(arm, known, effects))
+    return described
 
 
 def _baseline(runs: Runs, question: Question) -> str:
@@ -165,6 +199,10 @@ def _level(question: Question) -> float:
             "metric's unit"
         )
     look, looks = question.look, question.looks
+    if question.ledger is not None:
+        if look is not None:
+            raise ConfigError(f"--look {look} has no effect: --ledger counts the looks")
+        return ERROR
     if (look is None) != (looks is None):
         given, other = ("--look", "--looks") if looks is None else ("--looks", "--look")
         raise ConfigError(f"{given} has a meaning beside {other} alone: give both, or neither")
@@ -179,7 +217,7 @@ def _level(question: Question) -> float:
 
 
 def _by_seeds(
-    runs: Runs, baseline: str, margin: float | None, level: float, *, is_lower_better: bool
+    runs: Runs, baseline: str, question: Question, level: float, *, is_lower_better: bool
 ) -> list[Comparison]:
     """Judge runs that vary over seeds, and over items where those are known.
 
@@ -203,7 +241,10 @@ def _by_seeds(
         Metric("value", "value", is_lower_better, from_items=None),
         planned_seeds=len(runs.seeds),
         evidence=Evidence(
-            effects=effects or None, failed=failed, margin=margin, resolution=runs.resolution
+            effects=effects or None,
+            failed=failed,
+            margin=question.margin,
+            resolution=runs.resolution,
         ),
         level=level,
     )
@@ -224,12 +265,13 @@ def _by_seeds(
 
 
 def _by_items(
-    runs: Runs, baseline: str, margin: float | None, level: float, *, is_lower_better: bool
+    runs: Runs, baseline: str, question: Question, level: float, *, is_lower_better: bool
 ) -> list[Comparison]:
     """Judge two runs, or one of each arm, over items: paired t, Bonferroni's over arms."""
     from scipy.special import stdtr, stdtrit
 
     assert runs.effects is not None, "one run an arm is judged over its items"
+    margin = question.margin
     base = runs.arms.index(baseline)
     comparisons = []
     for a, arm in enumerate(runs.arms):

@@ -1,6 +1,7 @@
 """Verdicts on runs in words, as JSON and as tables."""
 
 import math
+from dataclasses import asdict
 from html import escape
 from typing import Any
 
@@ -17,6 +18,7 @@ def text_of(judged: RunsVerdict) -> str:
     lines = [f"read: {line}" for line in judged.said]
     lines += ["", *(statement(judged, each) for each in judged.comparisons), ""]
     lines.append(conditions(judged))
+    lines += loop_lines(judged)
     return "\n".join(lines)
 
 
@@ -76,6 +78,30 @@ def conditions(judged: RunsVerdict) -> str:
     return "; ".join(parts)
 
 
+def loop_lines(judged: RunsVerdict) -> list[str]:
+    """Say what the look of a loop spent, and how its champion fits the ledger."""
+    look = judged.in_loop
+    if look is None or judged.ledger is None:
+        return []
+    number = f"look {look.number}" + (f" of {look.planned}" if look.planned else "")
+    text = f"{number} in {judged.ledger.name}: level {look.level:.3g}"
+    if look.is_repeated:
+        text += "; the same runs were judged before, so nothing is spent"
+    elif look.is_returned:
+        kept = " and ".join(look.kept)
+        text += f"; {kept} {'is' if len(look.kept) == 1 else 'are'} kept, so nothing is spent"
+    else:
+        text += f"; {look.spending:.3g} is spent"
+    lines = [f"{text}, {look.left:.3g} of {look.error:.2g} is left"]
+    if look.champion_is == "not kept":
+        lines.append(f"note: {look.champion} has the runs of a candidate that was not kept")
+    elif look.champion_is == "former":
+        lines.append(
+            f"note: a candidate was kept since, and {look.champion} is no longer the champion"
+        )
+    return lines
+
+
 def as_json(judged: RunsVerdict) -> dict[str, Any]:
     """Return the verdict as ``--json`` prints it."""
     runs = judged.runs
@@ -90,6 +116,7 @@ def as_json(judged: RunsVerdict) -> dict[str, Any]:
         "margin": judged.margin,
         "look": judged.look,
         "looks": judged.looks,
+        "ledger": ledger_json(judged),
         "of_these_models": judged.is_of_items,
         "n_seeds": len(runs.seeds),
         "n_items": runs.n_items or None,
@@ -122,6 +149,13 @@ def as_json(judged: RunsVerdict) -> dict[str, Any]:
     }
 
 
+def ledger_json(judged: RunsVerdict) -> dict[str, Any] | None:
+    """Return what ``--json`` says of a look of a loop; None: the runs are of none."""
+    if judged.in_loop is None:
+        return None
+    return {"file": str(judged.ledger), **asdict(judged.in_loop)}
+
+
 def difference_rows(judged: RunsVerdict) -> tuple[list[str], list[list[str]]]:
     """Return the headings and the rows of a table of differences."""
     decimals = n_decimals(judged)
@@ -145,7 +179,7 @@ def notebook_html(judged: RunsVerdict) -> str:
     for row in rows:
         cells = "".join(f"<td>{escape(each)}</td>" for each in row)
         lines.append(f"<tr>{cells}</tr>")
-    said = "".join(f"<br>{escape(line)}" for line in judged.said)
+    said = "".join(f"<br>{escape(line)}" for line in (*loop_lines(judged), *judged.said))
     return f"<table>{''.join(lines)}</table><p>{escape(conditions(judged))}{said}</p>"
 
 
