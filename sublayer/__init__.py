@@ -15,7 +15,6 @@ from sublayer.errors import (
 
 if TYPE_CHECKING:
     from sublayer.api.harness import harness_model
-    from sublayer.api.judging import judge
     from sublayer.api.loading import load
     from sublayer.api.models import (
         embed,
@@ -55,7 +54,6 @@ __all__ = [
     "inspect_layers",
     "inspect_paths",
     "inspect_splitting",
-    "judge",
     "list_recipes",
     "list_runs",
     "load",
@@ -94,7 +92,6 @@ _LAZY = {
     "inspect_layers": "sublayer.api.models",
     "inspect_paths": "sublayer.api.models",
     "inspect_splitting": "sublayer.api.models",
-    "judge": "sublayer.api.judging",
     "predict": "sublayer.api.models",
     "translate": "sublayer.api.models",
     "draw": "sublayer.api.recipes",

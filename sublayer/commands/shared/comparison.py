@@ -122,14 +122,18 @@ def render(results: "Results", report: Path) -> str:
     if found is not None:
         lines += ["", paragraph(f"Hypothesis, stated before the runs: {results.hypothesis}")]
         lines.append(f"  {found[1]}")
-    facts = [hanging(line, "", "  ") for line in fact_lines(results)]
-    lines += ["", *facts, ""] if facts else [""]
+    lines.append("")
+    lines += [hanging(line, "", "  ") for line in fact_lines(results)]
+    lines.append("")
     lines += map(noted, results.notes)
     if results.notes:
         lines.append("")
     if results.scorecard is not None:
         lines += [render_scorecard(results.scorecard), ""]
-    lines += [_differences(results), "", _costs(results)]
+    lines += [_differences(results), ""]
+    secondary = _secondary(results)
+    lines += [secondary, ""] if secondary else []
+    lines.append(_costs(results))
     budgets = render_budgets(compared_budgets(results), results.baseline)
     lines += ["", *budgets] if budgets else []
     if results.further:
@@ -244,8 +248,6 @@ def _same_quality(results: "Results") -> str:
         lines = [_table(headings, rows, right=range(2, len(headings)))]
         label = same_quality_words.metric_label(results)
         legend = f"read off the validation curves ({label}): shares of the other arm's whole run"
-        if any(f"({same_quality_words.FROM}" in cell for row in rows for cell in row):
-            legend += f"; {same_quality_words.FROM}: not reached in every run"
         lines.append(paragraph(legend))
     for problem in same_quality_words.problems(results):
         lines.append(paragraph(f"cost of the same quality is unknown: {problem}"))
@@ -317,3 +319,23 @@ def _cost_row(results: "Results", arm: "ArmResult") -> list[str]:
         number_format.format_quantity(costs.peak_memory_bytes, "B"),
         number_format.format_duration(costs.seconds),
     ]
+
+
+def _secondary(results: "Results") -> str:
+    """Format the secondary analyses, t tests below the table, and what the verdicts rest on."""
+    from sublayer.study.report import secondary_words
+
+    lines = []
+    found = secondary_words.secondary_table(results)
+    if found.rows:
+        headings = [f"against {results.baseline}", *found.headings]
+        cells = [[row.name, *row.cells] for row in found.rows]
+        lines.append(_table(headings, cells, right=range(1, len(headings))))
+        for row in found.rows:
+            if row.tests:
+                tests = f"{row.name}: {row.tests[0].lower()}{row.tests[1:]}"
+                lines.append(hanging(tests, "  ", "    "))
+        lines.append(paragraph(secondary_words.CAUTION))
+        lines += map(paragraph, found.legend)
+    lines += [hanging(line, "", "  ") for line in secondary_words.basis_lines(results)]
+    return "\n".join(lines)

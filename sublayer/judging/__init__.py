@@ -1,1 +1,0 @@
-"""Runs of any trainer judged: tables and folders read, their columns understood, verdicts."""
