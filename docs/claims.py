@@ -1,15 +1,23 @@
-"""Write the page of claims, ``claims.md``, from ``records/claims.toml`` and the records.
+"""Write the page of claims, ``claims.md``, and the tables of records in other pages.
 
-``python docs/claims.py``, after ``python benchmarks/judge_again.py records/*``. Differences,
-intervals and verdicts are those of each record's ``judged.json``; none is written by hand.
+``python docs/claims.py``, after ``python benchmarks/judge_again.py records/*``. Claims are those of
+``records/claims.toml``; differences, intervals and verdicts are those of each record's
+``judged.json``: none is written by hand. Another page has a table between the comments ``<!--
+record: NAME -->``, perhaps with further columns, and ``<!-- end -->``.
 """
 
 import json
+import math
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sublayer.statistics.difference import CONFIDENCE
+from sublayer.statistics.power import detectable_effect, seeds_for
+
+PAGES = Path(__file__).parent
 PAGE = Path(__file__).parent / "claims.md"
 RECORDS = Path(__file__).parent.parent / "records"
 _MINUS = "\N{MINUS SIGN}"
@@ -18,6 +26,18 @@ _TODAY = {"undecided": "cannot tell"}
 _SHORT = {"nats per target token": "nats", "nats per token": "nats", "bits per byte": "bits"}
 _DECIMALS = {"points": 1, "BLEU": 2}
 """Of a shown difference, by the first word of its unit; 3 of all others."""
+_LABELS = {
+    "bits_per_byte": "bits per byte",
+    "loss": "nats",
+    "bleu": "BLEU",
+    "sacrebleu": "BLEU of text",
+    "chrf": "chrF",
+    "Avg": "average of four tasks",
+    "sst2": "SST-2",
+    "mlm_accuracy": "masked tokens, %",
+    "nsp_accuracy": "next sentence, %",
+    "sop_accuracy": "sentence order, %",
+}
 _OPPOSITE = {"better": "worse", "worse": "better"}
 
 _HEAD = """\
@@ -38,11 +58,14 @@ says that a paper is wrong.
 - *Verdict*: of the arms, and whether it is *as claimed*, *the reverse* or *below the margin*. Some
   comparisons are no test of the claim.
 - *At first*: interval and verdict of the record's own `results.json`.
+- *Level*: the probability of a false verdict that a look spends, shared by so many comparisons.
 - *Published effect*: what the paper found, in the unit of the difference, and whether it lies
-  inside the interval. Where the paper has another metric, there is none.
+  inside the interval. Of some claims it is in another metric.
 - *Seeds to find it*: how many seeds of each arm find a difference as large as the published effect,
   or as the margin where there is none, with a power of 80 %, by the spread that the record
   estimates.
+- *Not run*: hours are those of all runs of the study's file, tuning included, on one core of two,
+  as `sublayer plan STUDY --scale SCALE --measure` extrapolates them from a minute of steps.
 """
 
 
@@ -65,7 +88,7 @@ def _judged_table(claims: list[dict[str, Any]]) -> Iterator[str]:
     yield f"|{' --- |' * 7} ---: |"
     for claim in claims:
         first = [f"{claim['says']} ({claim['source']})", claim["published"]]
-        rows = [_judged_cells(row) for row in claim.get("judged", ())]
+        rows = [_judged_cells(claim, row) for row in claim.get("judged", ())]
         if "computed" in claim:
             rows.insert(0, _computed_cells(claim["computed"]))
         for row in rows:
@@ -74,7 +97,7 @@ def _judged_table(claims: list[dict[str, Any]]) -> Iterator[str]:
     yield ""
 
 
-def _judged_cells(row: Mapping[str, Any]) -> list[str]:
+def _judged_cells(claim: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
     record = _Record.of(row["record"])
     metric = record.metric(row.get("metric"))
     found = _difference(metric["differences"], row)
@@ -85,10 +108,10 @@ def _judged_cells(row: Mapping[str, Any]) -> list[str]:
     return [
         here,
         f"{_interval(found, metric)} {_SHORT.get(unit, unit)}",
-        verdict + _agreement(verdict, row),
+        _worded(found) + _agreement(verdict, row) + _excluded(found, metric),
         record.at_first(row, metric),
-        _effect_cell(row, found, metric),
-        _seeds_cell(found),
+        _effect_cell(claim, row, found, metric),
+        _seeds_cell(row, found, metric),
     ]
 
 
@@ -113,11 +136,16 @@ def _agreement(verdict: str, row: Mapping[str, Any]) -> str:
 
 
 def _effect_cell(
-    row: Mapping[str, Any], found: Mapping[str, Any], metric: Mapping[str, Any]
+    claim: Mapping[str, Any],
+    row: Mapping[str, Any],
+    found: Mapping[str, Any],
+    metric: Mapping[str, Any],
 ) -> str:
+    """Return the published effect, and whether the interval holds it."""
     note = f" ({row['effect_is']})" if "effect_is" in row else ""
     if "effect" not in row:
-        return f"none{note}"
+        has_figures = any(map(str.isdigit, claim["published"]))
+        return ("in another metric" if has_figures else "no figures") + note
     shown = f"{_signed(row['effect'], metric)}{note}"
     if found["low"] is None:
         return shown
@@ -125,11 +153,44 @@ def _effect_cell(
     return f"{shown}: {'inside' if low <= row['effect'] <= high else 'outside'}"
 
 
-def _seeds_cell(found: Mapping[str, Any]) -> str:
-    needed = found.get("seeds_to_find")
-    if needed is None:
+def _worded(found: Mapping[str, Any]) -> str:
+    """Return a verdict in today's words, and whether it is of this text alone."""
+    verdict = _TODAY.get(found["verdict"], found["verdict"])
+    is_decided = verdict not in ("cannot tell", "no verdict")
+    return f"{verdict}, on this text" if is_decided and found.get("on_this_text") else verdict
+
+
+def _excluded(found: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
+    """Return which differences an undecided comparison excludes."""
+    if found["verdict"] != "cannot tell" or found["low"] is None:
         return ""
-    return f"more than {needed['most']:,}" if needed["seeds"] is None else f"{needed['seeds']:,}"
+    size = max(abs(found["low"]), abs(found["high"])) * metric["factor"]
+    return f"; above {_signed(size, metric, size)[1:]} excluded"
+
+
+def _seeds_cell(row: Mapping[str, Any], found: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
+    """Return how many seeds find the published effect, or the margin, with a power of 80 %.
+
+    They are those of a study of its own, of one look and as many comparisons (Bonferroni), whose
+    variance over seeds, and over items and tuning, is the one that the record estimates.
+    """
+    named = abs(row["effect"]) / metric["factor"] if "effect" in row else metric.get("margin")
+    if named is None or found["standard_error"] is None or "no_test" in row:
+        return ""
+    parts = found["parts"]
+    apart = (parts["items"] or 0.0) ** 2 + parts["tuning"] ** 2
+    seeds = max(found["standard_error"] ** 2 - apart, 0.0) * found["n_seeds"]
+    level = (1.0 - CONFIDENCE) / len(metric["differences"])
+
+    def detectable(n: int) -> float:
+        return detectable_effect(n - 1.0, level) * math.sqrt(seeds / n + apart)
+
+    needed = seeds_for(detectable, named)
+    if needed is not None:
+        return f"{needed:,}"
+    if not apart:
+        return "beyond reach"
+    return "beyond reach: items or tuning spread more"
 
 
 def _computed_cells(computed: Mapping[str, Any]) -> list[str]:
@@ -177,10 +238,10 @@ def _sizes(content: Mapping[str, Any]) -> dict[str, float]:
     return {
         "baseline": size[control],
         "more": size["iwslt14-small-macaron-paper"] - size[control],
-        "xxlarge": size["albert-xxlarge"] / size["bert-large"],
+        "xxlarge": 100 * size["albert-xxlarge"] / size["bert-large"],
         "xxlarge_flops": flops["albert-xxlarge"] / flops["bert-large"],
         "large": size["bert-large"] / size["albert-large"],
-        "large_flops": flops["albert-large"] / flops["bert-large"],
+        "large_flops": 100 * flops["albert-large"] / flops["bert-large"],
     }
 
 
@@ -191,13 +252,14 @@ def _records_table(claims: list[dict[str, Any]], asked: Mapping[str, Any]) -> It
     names = dict.fromkeys(row["record"] for claim in claims for row in claim.get("judged", ()))
     if not names:
         return
-    yield "| record | seeds | test | tuned | budget of a run | margin |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| record | seeds | level | test | tuned | budget of a run | margin |"
+    yield f"|{' --- |' * 7}"
     limits = []
     for name in names:
         record = _Record.of(name)
         cells = (
             record.seeds,
+            record.level,
             record.test(asked[name]),
             record.tuned,
             record.budget(asked[name]),
@@ -226,6 +288,20 @@ def _not_run_table(claims: list[dict[str, Any]]) -> Iterator[str]:
             parts.append(f"{own['runs']} runs, {own['hours']:g} hours of one core{left_out}")
         yield f"| {claim['says']} ({claim['source']}) | {claim['published']} | {'; '.join(parts)} |"
     yield ""
+
+
+def with_tables(text: str) -> str:
+    """Return a page with its tables of records as these are judged today."""
+
+    def table(match: re.Match[str]) -> str:
+        name, *columns = match["asked"].split()
+        lines = [match["begin"], "", *_Record.of(name).table(columns), "", "<!-- end -->"]
+        return "\n".join(lines)
+
+    return _TABLES.sub(table, text)
+
+
+_TABLES = re.compile(r"(?P<begin><!-- record: (?P<asked>[^>]+) -->).*?<!-- end -->", re.DOTALL)
 
 
 class _Record:
@@ -277,6 +353,51 @@ class _Record:
         if looks:
             shown += f", looks at {', '.join(map(str, looks))}"
         return f"{shown}; {self._judged['of'].partition(':')[0]}"
+
+    @property
+    def level(self) -> str:
+        """The probability of a false verdict at a look, and the comparisons that share it."""
+        n = len(self._judged["differences"])
+        if self._judged["pairing"] is None:
+            return ""
+        comparisons = f"{n} comparison{'s' * (n > 1)}"
+        return f"{100 * self._judged['level']:.2g} % at a look, {comparisons}"
+
+    def table(self, columns: list[str]) -> Iterator[str]:
+        """Lay out the arms: scores, differences, verdicts.
+
+        ``columns`` are further ones: ``parameters``, ``rate``, or metrics beside the one that
+        decides.
+        """
+        metric = self._judged
+        shown = {"parameters": "parameters", "rate": "rate"}
+        further = [_LABELS.get(name, name) for name in columns if name not in shown]
+        extra = [shown[name] for name in columns if name in shown]
+        names = ["arm", *extra, _LABELS.get(metric["metric"], metric["metric"]), *further]
+        names += ["against", "difference", "verdict"]
+        yield f"| {' | '.join(names)} |"
+        right = " ---: |" * (len(names) - 4)
+        yield f"| --- |{right} --- | --- | --- |"
+        for arm in self._results["arms"]:
+            cells = [arm["name"]]
+            if "parameters" in columns:
+                cells.append(f"{arm['parameters']['total']:,}")
+            if "rate" in columns:
+                cells.append(", ".join(each.partition("=")[2] for each in arm["tuned"]))
+            cells.append(_mean(arm["values"], metric["factor"]))
+            for name in columns:
+                if name not in shown:
+                    factor = 100.0 if name.endswith("accuracy") else 1.0
+                    cells.append(_mean(arm["further"][name]["values"], factor))
+            own = [each for each in metric["differences"] if each["arm"] == arm["name"]]
+            for each in own or [None]:
+                found = ["", "", ""] if each is None else self._verdict_cells(each)
+                yield f"| {' | '.join([*cells, *found])} |"
+                cells = [""] * len(cells)
+
+    def _verdict_cells(self, found: Mapping[str, Any]) -> list[str]:
+        shown = _interval(found, self._judged)
+        return [found["baseline"], shown, _worded(found) + _excluded(found, self._judged)]
 
     def test(self, asked: Mapping[str, Any]) -> str:
         """How many documents and items the test has."""
@@ -337,6 +458,16 @@ def _interval(found: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
     return f"{shown[0]} ({shown[1]} to {shown[2]})"
 
 
+def _mean(values: list[float], factor: float) -> str:
+    """Write the mean of an arm's seeds and their standard deviation."""
+    mean = factor * math.fsum(values) / len(values)
+    if len(values) < 2:
+        return f"{mean:.3f}"
+    sd = math.sqrt(math.fsum((factor * value - mean) ** 2 for value in values) / (len(values) - 1))
+    decimals = 2 if mean > 10.0 else 3
+    return f"{mean:.{decimals}f} ± {sd:.{decimals}f}"
+
+
 def _signed(value: float, metric: Mapping[str, Any], half: float | None = None) -> str:
     """Write a shown difference; ``half`` is half its interval, which says how many digits."""
     decimals = _DECIMALS.get(metric["unit"].split()[0], 3)
@@ -347,3 +478,5 @@ def _signed(value: float, metric: Mapping[str, Any], half: float | None = None) 
 
 if __name__ == "__main__":
     PAGE.write_text(claims_page(), encoding="utf-8")
+    for page in sorted(PAGES.glob("*.md")):
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")

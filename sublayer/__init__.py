@@ -15,6 +15,7 @@ from sublayer.errors import (
 
 if TYPE_CHECKING:
     from sublayer.api.harness import harness_model
+    from sublayer.api.judging import judge
     from sublayer.api.loading import load
     from sublayer.api.models import (
         embed,
@@ -54,6 +55,7 @@ __all__ = [
     "inspect_layers",
     "inspect_paths",
     "inspect_splitting",
+    "judge",
     "list_recipes",
     "list_runs",
     "load",
@@ -92,6 +94,7 @@ _LAZY = {
     "inspect_layers": "sublayer.api.models",
     "inspect_paths": "sublayer.api.models",
     "inspect_splitting": "sublayer.api.models",
+    "judge": "sublayer.api.judging",
     "predict": "sublayer.api.models",
     "translate": "sublayer.api.models",
     "draw": "sublayer.api.recipes",

@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("train", "Train a recipe, or resume a run."),
     "finetune": ("finetune.command", "Teach a model a task, and say what that is worth."),
     "compare": ("compare", "Say which variants are better at an equal budget, and how surely."),
+    "judge": ("judge", "Say which arm is better, of runs of any trainer, with an exit code."),
     "report": ("report", "Write the HTML report of a run or a comparison again."),
     "runs": ("runs.command", "List runs and comparisons: what, when, how good, how to resume."),
     "tasks": ("tasks.command", "List the tasks, and what a folder has of them."),

@@ -105,6 +105,7 @@ def workplace(tmp_path, monkeypatch):
             name = re.match(r"# (\S+\.toml)\n", block)
             assert name, f"{page.name}: a recipe is shown without its file's name"
             (tmp_path / name[1]).write_text(block)
+    shutil.copytree(PROJECT / "examples" / "scores", tmp_path / "scores")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     return tmp_path
@@ -240,8 +241,10 @@ def test_the_reference_has_every_field_command_task_and_record():
 
 
 def test_the_page_of_claims_says_what_the_records_are_judged_to_say_today():
-    written = run_path(DOCS / "claims.py")["claims_page"]()
-    assert written == (DOCS / "claims.md").read_text(), "python docs/claims.py writes it anew"
+    page = run_path(DOCS / "claims.py")
+    assert page["claims_page"]() == (DOCS / "claims.md").read_text(), "run python docs/claims.py"
+    texts = [path.read_text() for path in DOCS.glob("*.md")]
+    assert [page["with_tables"](text) for text in texts] == texts, "run python docs/claims.py"
     asked = tomllib.loads((PROJECT / "records" / "claims.toml").read_text())
     for claim in asked["claim"]:
         if "study" in claim.get("not_run", {}):
@@ -279,6 +282,7 @@ def run_python(code, folder):
 
 @pytest.mark.parametrize("page, n_smaller, last", [
     ("README.md", 2, r"ffn=swiglu \S+ \S+ (better|worse|cannot tell)"),
+    ("docs/judging.md", 0, r'\{"look": 5, .*'),
     ("docs/python.md", 4, "--stride 0 is too small: give at least 1"),
 ])  # fmt: skip
 def test_the_python_of_a_page_runs_in_order(tmp_path, page, n_smaller, last):

@@ -21,7 +21,6 @@ CALLED_BY_OTHERS = {
     "_repr_html_": "notebooks, which show what a cell ends with",
     "encode_target": "who scores translations of their own; the twin of `encode_source`",
     "read_huggingface": "who reads a foreign folder without keeping a copy of it",
-    "read_study_items": "who judges a kept study by what each test item scored",
     "sacre_bleu": "who scores translations of their own; the twin of `tokenized_bleu`",
     "reset_parameters": "PyTorch's LSTM, as it is built", "writable": "what prints on a stream",
 }  # fmt: skip
@@ -100,6 +99,7 @@ def test_all_definitions_are_used_here_or_by_others():
     ("import sublayer.runs.run", "scipy.stats matplotlib tensorboardX torch._dynamo"),
     ("run('--help')", "torch pydantic numpy scipy rich matplotlib"),
     ("run('runs', 'tests/golden/old', '--json')", "torch"),
+    ("run('judge', *('examples/scores/' + name for name in ('base.csv', 'new.csv')))", "torch"),
     ("os.environ['_SUBLAYER_COMPLETE'] = 'zsh'; run('compare', 'gpt', '')", "torch"),
 ])  # fmt: skip
 def test_slow_libraries_wait_until_they_are_needed(code, slow_ones):

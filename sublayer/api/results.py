@@ -146,10 +146,12 @@ class Comparison(Result):
             rows.append([each["arm"], *cells, each["verdict"]])
         interval = f"{self['confidence']:.0%} CI"
         headings = [f"against {self['baseline']}", "difference", f"{interval} from", "to"]
-        caption = f"{self['metric']} on the {self['split']} split, match: {self['match']}"
+        caption = f"{self['metric']} on {self['scored_on']}, matched by {self['match']}"
         shown = table([*headings, "verdict"], rows)
         notes = "".join(prose(note) for note in self["notes"])
-        return page(prose(caption), shown, figure(draw_comparison(self)), notes)
+        return page(
+            prose(self["headline"]), prose(caption), shown, figure(draw_comparison(self)), notes
+        )
 
 
 class Listing(Result):

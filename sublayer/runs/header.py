@@ -182,4 +182,4 @@ def _expected(session: Session, done: int) -> str:
     if recipe.train.minutes is not None:
         share = left / recipe.train.steps
         return f"about {format_seconds(60 * share * recipe.train.minutes)}"
-    return "said after the first steps"
+    return "known after the first steps"

@@ -86,8 +86,12 @@ class Look:
     """Two-sided, of all candidates of the look together."""
     spending: float
     """The probability of a false keep at this look."""
+    is_returned: bool
+    """Whether it got its spending back, as it kept all of its candidates."""
     left: float
-    """Of the error, for the looks to come; what the look was returned is in it."""
+    """Of the error, for the looks to come."""
+    error: float
+    """Of the whole loop."""
     candidates: tuple[str, ...]
     kept: tuple[str, ...]
     champion: str
@@ -289,7 +293,9 @@ class Ledger:
             planned=self._plan.looks,
             level=line["level"],
             spending=line["spending"],
+            is_returned=line["returned"],
             left=self.left if is_repeated else line["left"],
+            error=self._plan.error,
             candidates=tuple(each["name"] for each in line["candidates"]),
             kept=tuple(each["name"] for each in line["candidates"] if each["kept"]),
             champion=line["champion"]["name"],

@@ -69,8 +69,8 @@ def _runs(looks: Looks, n_runs: int) -> str:
     *earlier, _ = looks.planned
     at = ", ".join(map(str, earlier))
     return (
-        f"{count(n_runs, 'run')} at most, with {n_seeds} seeds each; an arm stops where it is "
-        f"decided, with {at} or {n_seeds}"
+        f"{count(n_runs, 'run')} at most, with {n_seeds} seeds each; an arm stops once it is "
+        f"decided, with {at} or {n_seeds} seeds"
     )
 
 
@@ -120,14 +120,14 @@ def _expected(
     computing: Computing,
 ) -> str:
     if computing.cluster is not None:
-        return "said after the first run"  # what is known of this machine is not of its nodes
+        return "known after the first run"  # what is known of this machine is not of its nodes
     place = Place(choose_device(computing.device), World(rank=0, size=1))
     seconds = []
     for arm, n_steps in zip(arms, steps, strict=True):
         resolved = measures.resolve(absolute_paths(arm.loaded.recipe))
         step_s = recall_run_pace(resolved, place)
         if step_s is None:
-            return "said after the first run"
+            return "known after the first run"
         seconds.append(n_steps * step_s)
     total_s = n_runs * sum(seconds) / len(seconds) / min(computing.jobs, n_runs)
     return f"about {format_seconds(total_s)} for all runs, scoring aside"

@@ -2,6 +2,7 @@
 
 import csv
 import random
+import shutil
 from pathlib import Path
 
 NOUNS = ("film", "plot", "actor", "scene", "song", "story", "ending", "joke", "cast", "idea")
@@ -193,6 +194,8 @@ def write_inputs(folder: Path) -> None:
     _write(folder / "lines.txt", ["The film is great.", "", "awful"])
     _write_tables(folder, rng)
     _write_tasks(folder / "glue", rng)
+    scores = Path(__file__).parents[2] / "examples" / "scores"
+    shutil.copytree(scores, folder / "scores")
     for name, text in RECIPES.items():
         _write(folder / f"{name}.toml", text.splitlines())
     _write(folder / "stages.toml", STAGES.splitlines())

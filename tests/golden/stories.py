@@ -185,6 +185,7 @@ STORIES = {
         sublayer train --help
         sublayer finetune --help
         sublayer compare --help
+        sublayer judge --help
         sublayer report --help
         sublayer runs --help
         sublayer tasks --help
@@ -199,6 +200,10 @@ STORIES = {
         sublayer import --help
         sublayer export --help
         sublayer completion --help
+        """,
+    "judged": """
+        sublayer judge scores/base.csv scores/new.csv
+        sublayer judge scores/base.csv scores/new.csv --look 3 --looks 20 --json
         """,
     "plan": """
         sublayer plan small.toml

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_rel
 
+import sublayer
 from sublayer.errors import SublayerError
 from sublayer.statistics.difference import Difference, Verdict
 from sublayer.statistics.ledger import (
@@ -189,3 +191,21 @@ def test_processes_that_share_a_ledger_take_looks_in_turn(tmp_path: Path) -> Non
     look = look_at(path, candidate(7), plan=Plan("loss", is_lower_better=True))
     assert (look.number, len(lines_of(path))) == (31, 32)
     assert look.left == pytest.approx(ERROR * (1 - 31 / 200))
+
+
+def test_judge_takes_its_level_from_a_ledger_and_a_mistake_spends_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "loop.jsonl"
+    base = np.random.default_rng(1).normal(3.0, 0.1, 8)
+    new = np.random.default_rng(2).normal(2.0, 0.1, 8)
+    asked: dict[str, Any] = {"lower_is_better": True, "ledger": path, "looks": 100}
+    kept = sublayer.judge({"base": base, "new": new}, **asked)
+    assert kept.in_loop is not None
+    assert (kept.exit_code, kept.level, kept.in_loop.kept) == (0, 0.001, ("new",))
+    for scores, look in (({"base": new, "a": base[:2]}, None), ({"base": new, "a": base}, 2)):
+        with pytest.raises(SublayerError):
+            sublayer.judge(scores, look=look, **asked)
+    both = sublayer.judge({"base": new, "a": base, "b": base + 1}, **asked)
+    assert both.in_loop is not None
+    assert (both.exit_code, both.in_loop.number, both.in_loop.champion_is) == (12, 2, "kept")
+    assert both.level == level_of(both.in_loop.spending, 2)
+    assert "look 2 of 100 in loop.jsonl" in str(both)

@@ -122,9 +122,8 @@ def render(results: "Results", report: Path) -> str:
     if found is not None:
         lines += ["", paragraph(f"Hypothesis, stated before the runs: {results.hypothesis}")]
         lines.append(f"  {found[1]}")
-    lines.append("")
-    lines += [hanging(line, "", "  ") for line in fact_lines(results)]
-    lines.append("")
+    facts = [hanging(line, "", "  ") for line in fact_lines(results)]
+    lines += ["", *facts, ""] if facts else [""]
     lines += map(noted, results.notes)
     if results.notes:
         lines.append("")
@@ -248,6 +247,8 @@ def _same_quality(results: "Results") -> str:
         lines = [_table(headings, rows, right=range(2, len(headings)))]
         label = same_quality_words.metric_label(results)
         legend = f"read off the validation curves ({label}): shares of the other arm's whole run"
+        if any(f"({same_quality_words.FROM}" in cell for row in rows for cell in row):
+            legend += f"; {same_quality_words.FROM}: not reached in every run"
         lines.append(paragraph(legend))
     for problem in same_quality_words.problems(results):
         lines.append(paragraph(f"cost of the same quality is unknown: {problem}"))

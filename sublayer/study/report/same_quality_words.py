@@ -7,6 +7,8 @@ from sublayer.study.report.number_format import DASH, NO_BREAK
 from sublayer.study.results import Results
 
 NEVER = "not reached"
+FROM = "from"
+"""A range over runs of which not all reached it begins with this."""
 COSTS = {"steps": "steps", "flops": "FLOPs", "seconds": "time"}
 """What is read off the curves, and what it is called."""
 _UNIT = f"{NO_BREAK}%"
@@ -80,7 +82,7 @@ def _sentence(found: SameQuality, cells: tuple[Cell, ...], parameters: str) -> s
         return f"{found.arm} reaches {final} in {steps.median}, {size}."
     over = f" ({steps.spread} over {n_seeds} seeds)" if steps.spread else ""
     if found.n_reached < n_seeds:
-        over = f" ({steps.spread} of {n_seeds} runs)"
+        over = f" ({steps.spread}; reached in {found.n_reached} of {n_seeds} runs)"
     return (
         f"{found.arm} reaches {final} after {steps.median} of the steps{over}, {flops.median} of "
         f"the FLOPs and {seconds.median} of the time that {found.whose} took, {size}."
@@ -94,15 +96,15 @@ def _cell(found: SameQuality, cost: str) -> Cell:
             return Cell(NEVER, "")
         return Cell(f"{found.n_reached} of {len(found.seeds)} runs", "")
     at_most = "at most " if any(each.is_at_first for each in found.seeds) else ""
-    spread = _spread(summary, found.n_reached) if len(found.seeds) > 1 else ""
+    spread = _spread(summary) if len(found.seeds) > 1 else ""
     return Cell(f"{at_most}{_percent(summary.median)}", spread)
 
 
-def _spread(summary: Summary, n_reached: int) -> str:
+def _spread(summary: Summary) -> str:
     assert summary.low is not None, "where half of the runs reached it, the first did"
     low = _percent(summary.low)
     if summary.high is None:
-        return f"from {low}; reached in {n_reached}"
+        return f"{FROM} {low}"
     high = _percent(summary.high)
     if low == high:
         return ""

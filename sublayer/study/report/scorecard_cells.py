@@ -8,9 +8,9 @@ from sublayer.study.report.number_format import DASH
 from sublayer.study.scorecard import Cell, Row, Scorecard
 
 LEGEND = (
-    "mean ± standard deviation over seeds (where fine-tunings are nested, of the pre-trainings' "
-    "means; beside it that of fine-tunings under one pre-training); of baselines ± the standard "
-    "error over the examples, which all rows of a column have about alike"
+    "mean ± standard deviation over seeds (of nested fine-tunings: over the means of the "
+    "pre-trainings, and in brackets over the fine-tunings of one pre-training); of baselines ± the "
+    "standard error over examples, about the same in all rows of a column"
 )
 
 

@@ -88,9 +88,12 @@ def headline(results: Results) -> str:
     return "".join(headline_parts(results))
 
 
-def headline_parts(results: Results) -> tuple[str, str, str]:
-    """Return the verdict of the headline, its budget, and what follows; each may be empty."""
-    parts = ("", "", "")
+def headline_parts(results: Results) -> tuple[str, str, str, str]:
+    """Return the verdict of the headline, its budget, its size, and the other verdicts.
+
+    What a narrow screen leaves out, the budget and the others, stands below the headline too.
+    """
+    parts = ("", "", "", "")
     for parts in _headlines(in_display_units(results)):
         if len("".join(parts)) <= LONGEST_HEADLINE:
             break
@@ -246,36 +249,37 @@ def enumerate_names(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}"
 
 
-def _headlines(results: Results) -> Iterator[tuple[str, str, str]]:
+def _headlines(results: Results) -> Iterator[tuple[str, str, str, str]]:
     """Yield headlines, the fullest first; the last names nothing that may be long."""
     differences = results.of_arms
     largest = describe_largest(results)
     if not results.has_verdicts:
         n_seeds = "One seed" if results.n_seeds == 1 else f"{results.n_seeds} seeds"
-        yield f"{n_seeds}: values, no verdict", "", f"; {largest}" if largest else ""
+        yield f"{n_seeds}: values, no verdict", "", "", f"; {largest}" if largest else ""
         return
     if all(each.mean is None and not each.by_ranks for each in differences):
-        yield "Nothing to compare yet", "", ""
+        yield "Nothing to compare yet", "", "", ""
         return
     if len(differences) == 1:
-        verdict, rest = _one(results, differences[0])
+        verdict, size = _one(results, differences[0])
+        others = ""
         beyond = describe_excess(_beyond(results, differences[0]))
         unequal = f" with {beyond}" if beyond else ""
     else:
-        verdict, rest = _several(results, differences)
+        verdict, size, others = _several(results, differences)
         unequal = ""
     budget = budget_in_words(results)
     at = f" at {budget}" if budget else ""
     brief_at, _, _ = at.partition(" (")
     if len(differences) > 1 and largest:
-        yield verdict, at, f"{rest}; {largest}"
-    yield verdict, f"{at}{unequal}", rest
-    yield verdict, at, rest
-    yield verdict, brief_at, rest
-    yield verdict, "", rest
-    yield verdict, "", ""
+        yield verdict, at, size, f"{others}; {largest}"
+    yield verdict, f"{at}{unequal}", size, others
+    yield verdict, at, size, others
+    yield verdict, brief_at, size, others
+    yield verdict, "", size, others
+    yield verdict, "", "", ""
     counts = _counts([each.verdict for each in differences])
-    yield count(len(differences), "comparison"), at, f": {counts}"
+    yield count(len(differences), "comparison"), at, f": {counts}", ""
 
 
 def _one(results: Results, difference: Difference) -> tuple[str, str]:
@@ -295,8 +299,8 @@ def _one(results: Results, difference: Difference) -> tuple[str, str]:
     return f"No difference detected between {arm} and {baseline}{here}", detectable
 
 
-def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, str]:
-    """Word several verdicts for a headline, one by name, and what follows the budget."""
+def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, str, str]:
+    """Word several verdicts for a headline: one by name, its size, and the others by number."""
     verdicts = [each.verdict for each in differences]
     n_arms = len({name for each in differences for name in (each.arm, each.baseline)})
     baselines = {each.baseline for each in differences}
@@ -304,9 +308,10 @@ def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, 
     here = _here(results)
     if set(verdicts) == {"cannot tell"}:
         among = f"{_number(n_arms)} arms"
-        return f"No difference detected among {among}{here}", _detectable(results, differences)
+        detectable = _detectable(results, differences)
+        return f"No difference detected among {among}{here}", detectable, ""
     if set(verdicts) == {"no difference that matters"}:
-        return f"No arm differs from {baseline}{here} by {_margin_size(results)} or more", ""
+        return f"No arm differs from {baseline}{here} by {_margin_size(results)} or more", "", ""
     for verdict in ("better", "worse"):
         of_it = [each for each in differences if each.verdict == verdict]
         if not of_it:
@@ -321,8 +326,8 @@ def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, 
             if baseline == _SEVERAL:
                 told = f"{verdict.capitalize()}{here} in {n_of_it.lower()} comparisons"
         others = [each for each in verdicts if each != verdict]
-        return told, f"; others: {_counts(others)}" if others else ""
-    return f"{len(differences)} arms against {baseline}{here}", f": {_counts(verdicts)}"
+        return told, "", f"; others: {_counts(others)}" if others else ""
+    return f"{len(differences)} arms against {baseline}{here}", f": {_counts(verdicts)}", ""
 
 
 def _counts(verdicts: Sequence[Verdict]) -> str:

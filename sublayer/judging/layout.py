@@ -1,0 +1,478 @@
+"""Columns understood: which holds arms, seeds, items, documents, steps and values."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sublayer.counts import count
+from sublayer.errors import ConfigError, DataError
+from sublayer.judging.runs import Numbers, Records
+from sublayer.judging.tables import Coded, Table
+from sublayer.nearest import nearest
+
+COLUMNS, ROWS, FILES = "columns", "rows", "files"
+"""What an option may say instead of a column's name."""
+ROLES = ("arm", "seed", "item", "document", "step")
+KNOWN: Mapping[str, tuple[str, ...]] = {
+    "arm": ("arm", "config", "configuration", "model", "method", "variant", "system", "condition"),
+    "seed": ("seed", "random_seed", "rng_seed"),
+    "item": ("item", "item_id", "id", "doc_id", "example", "example_id", "instance", "question_id"),
+    "document": ("document", "document_id", "passage", "passage_id", "article", "article_id"),
+    "step": ("step", "global_step", "_step", "training_step"),
+}
+"""The names of columns that say by themselves what they hold, in lower case."""
+LOWER = re.compile(
+    "_(loss|nll|ppl|perplexity|bp[bc]|bits_per_[a-z]+|nats|err(or)?|[wct]er|r?mse|mae|brier)_"
+)
+HIGHER = re.compile(
+    "_(acc|accuracy|f1|bleu|chrf|rouge.?|exact_match|em|auc|auroc|precision|recall|reward|win_rate|"
+    "ndcg|mcc|pearson|spearman|iou|psnr|ssim)_"
+)
+_SEED = re.compile(r"(?P<before>.*?)[-_. /]*seed[-_=. ]?(?P<seed>\d+)(?P<after>.*)", re.IGNORECASE)
+_WANDB = re.compile(r"(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?")
+_TENSORBOARD = ("Wall time", "Step", "Value")
+_EXPORTED = re.compile(r"run-(?P<run>.+?)-tag-(?P<metric>.+)")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options say of the columns; an empty text: nothing."""
+
+    arm: str = ""
+    seed: str = ""
+    item: str = ""
+    document: str = ""
+    value: str = ""
+    step: str = ""
+    names: str = ""
+    """How a run's name is made, as ``{arm}-{seed}``."""
+    baseline: str = ""
+    new: str = ""
+    task: str = ""
+    filter: str = ""
+
+
+@dataclass(frozen=True)
+class Understood:
+    """The records of sources, and how they were read."""
+
+    records: tuple[Records, ...]
+    metric: str
+    said: tuple[str, ...]
+    """How columns and names were understood, a line each."""
+    is_lower_better: bool | None = None
+    """None: nothing says."""
+    why: str = ""
+    """What says which direction is better."""
+    without_items: tuple[Records, ...] = ()
+    """The values of whole runs, for beside sources that have no items; empty: these are all."""
+
+
+def direction_of(metric: str) -> bool | None:
+    """Return whether lower is better, by a metric's name; None where it does not say."""
+    words = [word for word in re.split(r"[^a-z0-9]+", metric.lower()) if word]
+    joined = f"_{'_'.join(words)}_"
+    is_lower, is_higher = bool(LOWER.search(joined)), bool(HIGHER.search(joined))
+    return is_lower if is_lower != is_higher else None
+
+
+@dataclass(frozen=True)
+class RunName:
+    """Reads arm and seed off the name of a run."""
+
+    pattern: re.Pattern[str]
+    is_asked: bool
+    n_slashes: int = 0
+
+    @classmethod
+    def of(cls, names: str) -> "RunName":
+        """Return what ``--names`` says, as ``{arm}-{seed}``; of an empty text: ``seed`` and digits.
+
+        Raises ConfigError where ``{arm}`` is missing.
+        """
+        if not names:
+            return cls(_SEED, is_asked=False)
+        if names.count("{arm}") != 1 or names.count("{seed}") > 1:
+            raise ConfigError(f"--names {names} has to say {{arm}} once, as in {{arm}}-{{seed}}")
+        text = re.escape(names).replace(r"\{arm\}", "(?P<arm>.+?)")
+        text = text.replace(r"\{seed\}", "(?P<seed>[^/]+?)")
+        return cls(re.compile(text), is_asked=True, n_slashes=names.count("/"))
+
+    def read(self, name: str) -> tuple[str, str] | None:
+        """Return arm and seed, an empty one where the pattern has none; None without a match."""
+        match = self.pattern.fullmatch(name)
+        if match is None:
+            if self.is_asked:
+                raise ConfigError(f"--names does not fit {name}: say how it is made")
+            return None
+        found = match.groupdict()
+        if self.is_asked:
+            return found["arm"], found.get("seed") or ""
+        before, after = found["before"].strip("-_. /"), found["after"].strip("-_. /")
+        arm = "-".join(part for part in (before, after) if part)
+        return (arm, found["seed"]) if arm else None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the columns of a table are."""
+
+    roles: Mapping[str, str]
+    """By role, the column; ``columns``, ``rows`` or ``files`` where it is none."""
+    values: tuple[str, ...]
+    """The columns of numbers: one, or one for each arm, seed, item or run."""
+    over: str = ""
+    """What several columns of numbers are: arm, seed, item or run."""
+    metric: str = "value"
+    unused: tuple[str, ...] = ()
+
+
+def understand_tables(tables: Sequence[Table], asked: Asked, *, n_sources: int = 0) -> Understood:
+    """Read tables as records, an arm a table where none of their columns says so.
+
+    ``n_sources`` counts what else is judged with them; at least the tables.
+
+    Raises ConfigError where it is doubtful what a column is, with the option that says it.
+    """
+    check_words(asked)
+    namer = RunName.of(asked.names)
+    curves = [_curves(table, asked, namer) for table in tables]
+    if all(curves):
+        records = [each for found in curves if found for each in found[0]]
+        metrics = {found[1] for found in curves if found}
+        if len(metrics) > 1:
+            raise ConfigError(f"the tables have other metrics, {', '.join(sorted(metrics))}")
+        said = [found[2] for found in curves if found]
+        return Understood(tuple(records), metrics.pop(), tuple(dict.fromkeys(said)))
+    n_sources = max(n_sources, len(tables))
+    layouts = [_layout(table, asked, n_sources) for table in tables]
+    read = [_records(table, layout, namer) for table, layout in zip(tables, layouts, strict=True)]
+    said = [_said(tables, layouts[0], read[0], namer)]
+    unused = dict.fromkeys(column for layout in layouts for column in layout.unused)
+    if unused:
+        said.append(f"not used: {', '.join(unused)}")
+    return Understood(tuple(read), layouts[0].metric, tuple(said))
+
+
+def check_words(asked: Asked) -> None:
+    """Raise ConfigError where two options say columns, rows or files."""
+    for word in (COLUMNS, ROWS, FILES):
+        both = [role for role in ROLES if getattr(asked, role) == word]
+        if len(both) > 1:
+            raise ConfigError(f"--{both[0]} {word} and --{both[1]} {word} exclude each other")
+    for role in ("document", "step"):
+        if getattr(asked, role) in (COLUMNS, ROWS, FILES):
+            raise ConfigError(f"--{role} {getattr(asked, role)} has no meaning: name a column")
+    for role in ("seed", "item"):
+        if getattr(asked, role) == FILES:
+            raise ConfigError(f"--{role} files has no meaning: --names says how files are named")
+
+
+def _layout(table: Table, asked: Asked, n_tables: int) -> Layout:
+    roles: dict[str, str] = {}
+    for role in ROLES:
+        word = getattr(asked, role)
+        if word in table.names or word in (COLUMNS, ROWS, FILES):
+            roles[role] = word
+        elif word:
+            raise ConfigError(_no_column(table, role, word))
+        else:
+            found = [name for name in table.names if name.lower() in KNOWN[role]]
+            found = [name for name in found if name not in (asked.value, *roles.values())]
+            if len(found) > 1:
+                raise ConfigError(
+                    f"{table.name} has the columns {_listed(found)}, and each could be the "
+                    f"{role}: give --{role} NAME"
+                )
+            if found:
+                (roles[role],) = found
+    if asked.value and asked.value not in table.names:
+        raise ConfigError(_no_column(table, "value", asked.value))
+    if "arm" in roles and not asked.arm and n_tables > 1:
+        raise ConfigError(
+            f"arms are either the files or what the column {roles['arm']} of {table.name} says: "
+            f"give --arm files or --arm {roles['arm']}"
+        )
+    free = [name for name in table.names if name not in roles.values()]
+    numbers = [name for name in free if name == asked.value or table.is_number(name)]
+    over, values = _values(table, asked, roles, numbers)
+    _settle_rows(table, roles, over, n_tables)
+    metric = values[0] if not over else "value"
+    if not table.has_header and not over:
+        metric = "value"
+    unused = tuple(name for name in free if name not in values)
+    return Layout(roles, tuple(values), over, metric, unused)
+
+
+def _values(
+    table: Table, asked: Asked, roles: Mapping[str, str], numbers: Sequence[str]
+) -> tuple[str, list[str]]:
+    """Return what the columns of numbers are over, and which they are."""
+    over = next((role for role in ("arm", "seed", "item") if roles.get(role) == COLUMNS), "")
+    if over and asked.value:
+        raise ConfigError(f"--{over} columns leaves --value without effect: leave one out")
+    if asked.value:
+        return "", [asked.value]
+    if not numbers:
+        raise DataError(f"{table.name} has no column of numbers beside {_listed(roles.values())}")
+    if over:
+        return over, list(numbers)
+    if len(numbers) == 1:
+        return "", list(numbers)
+    if asked.names or ("seed" not in roles and all(map(_SEED.fullmatch, numbers))):
+        runs = [_SEED.fullmatch(name) for name in numbers]
+        is_seed = not asked.names and all(
+            match and not match["before"] and not match["after"] for match in runs
+        )
+        return ("seed" if is_seed else "run"), list(numbers)
+    named = {asked.baseline, asked.new} - {""}
+    if "arm" not in roles and named and named <= set(numbers):
+        return "arm", list(numbers)
+    known = [name for name in numbers if direction_of(name) is not None]
+    if len(known) == 1:
+        return "", known
+    shown = _listed(numbers if len(numbers) <= 6 else [*numbers[:5], f"{len(numbers) - 5} more"])
+    raise ConfigError(
+        f"{table.name} has the columns of numbers {shown}: give --value NAME where one is the "
+        "score, or --arm, --seed or --item columns where each is one"
+    )
+
+
+def _settle_rows(table: Table, roles: dict[str, str], over: str, n_tables: int) -> None:
+    """Find out what a row is that no column names; raise ConfigError where it is doubtful."""
+    named = {role for role in ("arm", "seed", "item") if roles.get(role, FILES) != FILES}
+    if over == "run":
+        named |= {"arm", "seed"}
+    elif over:
+        named.add(over)
+    if "arm" not in named and roles.get("arm") != FILES and n_tables == 1:
+        raise ConfigError(
+            f"{table.name} is one table, and no column says what the arms are: give --arm NAME, or "
+            "--arm columns where each column is an arm"
+        )
+    n_rows = len(next(iter(table.head.values())))
+    if named & {"seed", "item"} - {over} or (over and "arm" in named - {over}):
+        return
+    if n_rows > 1 and not (over in ("seed", "run") and "arm" in named - {over}):
+        what = "--item rows" if over in ("seed", "run") else "--seed rows or --item rows"
+        if over == "item":
+            what = "--seed rows"
+        raise ConfigError(f"{table.name} does not say what a row is: give {what}")
+
+
+def _records(table: Table, layout: Layout, namer: RunName) -> Records:
+    by_column = {role: column for role, column in layout.roles.items() if column in table.names}
+    step = by_column.pop("step", "")
+    numbers = [*layout.values, *([step] if step else [])]
+    loaded = table.load([*dict.fromkeys(by_column.values())], numbers)
+    n_rows = len(loaded.numbers[layout.values[0]])
+    n_columns = len(layout.values)
+    value = np.stack([loaded.numbers[name] for name in layout.values], axis=1)  # [R, C]
+    is_empty = np.zeros(value.shape, dtype=np.bool_)
+    for column, name in enumerate(layout.values):
+        is_empty[loaded.empty.get(name, []), column] = True
+    if is_empty.any() and not layout.over and not step:
+        row = int(np.argwhere(is_empty)[0, 0])
+        raise DataError(
+            f"{table.place(row, layout.values[0])} is empty: write the value, or nan for a run "
+            "that failed"
+        )
+
+    def place(index: int) -> str:
+        row, column = divmod(int(kept[index]), n_columns)
+        return table.place(row, layout.values[column])
+
+    kept = np.flatnonzero(~is_empty.reshape(-1))
+    coded: dict[str, Coded] = {}
+    for role in ("arm", "seed", "item", "document"):
+        called = layout.roles.get(role, "")
+        if called in table.names:
+            own = loaded.coded[called]
+            codes = np.repeat(own.codes, n_columns)
+        elif called == ROWS:
+            own = Coded(np.arange(n_rows), tuple(map(str, range(n_rows))))
+            codes = np.repeat(own.codes, n_columns)
+        elif layout.over == role:
+            own = Coded(np.arange(n_columns), tuple(_column_name(role, layout.values)))
+            codes = np.tile(own.codes, n_rows)
+        else:
+            continue
+        coded[role] = Coded(codes[kept], own.names)
+    if layout.over == "run":
+        pairs = [_pair(namer, name) for name in layout.values]
+        for role, place_of in (("arm", 0), ("seed", 1)):
+            names = tuple(dict.fromkeys(pair[place_of] for pair in pairs))
+            own_codes = np.array([names.index(pair[place_of]) for pair in pairs])
+            coded[role] = Coded(np.tile(own_codes, n_rows)[kept], names)
+    arm, seed = source_names(table.name, namer, has_seed="seed" in coded)
+    for role, name in (("arm", arm), ("seed", seed)):
+        coded.setdefault(role, Coded(np.zeros(len(kept), dtype=np.int64), (name,)))
+    steps: Numbers | None = None
+    if step:
+        steps = np.repeat(loaded.numbers[step], n_columns)[kept]
+    return Records(
+        table.name,
+        coded["arm"],
+        coded["seed"],
+        value.reshape(-1)[kept],
+        place,
+        item=coded.get("item"),
+        document=coded.get("document"),
+        step=steps,
+    )
+
+
+def source_names(name: str, namer: RunName, *, has_seed: bool = False) -> tuple[str, str]:
+    """Return the arm and the seed that a source's path says, for what no column does.
+
+    Of a pattern with slashes, so many folders above the file are read; a file that is called by its
+    seed alone has its arm from the folder.
+    """
+    parts = [part for part in Path(name).parts if part not in ("/", ".", "..")] or [name]
+    while Path(parts[-1]).suffix.lower() in _ENDINGS:
+        parts[-1] = Path(parts[-1]).stem
+    if has_seed and not namer.is_asked:
+        return parts[-1], ""
+    n_above = namer.n_slashes if namer.is_asked else 0
+    found = namer.read("/".join(parts[-1 - n_above :]))
+    if found is None:
+        found = namer.read("/".join(parts[-2:]))
+    return found or (parts[-1], "0")
+
+
+_ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".gz", ".zst", ".xz")
+
+
+def _column_name(role: str, names: Sequence[str]) -> list[str]:
+    if role != "seed":
+        return list(names)
+    found = [_SEED.fullmatch(name) for name in names]
+    return [match["seed"] if match else name for match, name in zip(found, names, strict=True)]
+
+
+def _pair(namer: RunName, name: str) -> tuple[str, str]:
+    found = namer.read(name)
+    if found is None:
+        raise ConfigError(
+            f"the run {name} does not say its arm and seed: give --names, as in "
+            "--names '{arm}-{seed}'"
+        )
+    return found
+
+
+def _curves(table: Table, asked: Asked, namer: RunName) -> tuple[list[Records], str, str] | None:
+    """Read the curves of runs that W&B or TensorBoard exports; None: the table is neither's."""
+    if table.names == _TENSORBOARD:
+        loaded = table.load([], ["Step", "Value"])
+        short = Path(table.name).stem
+        exported = _EXPORTED.fullmatch(short)
+        metric = exported["metric"] if exported else "value"
+        arm, seed = _pair(namer, exported["run"] if exported else short)
+        one = Records(
+            table.name,
+            Coded(np.zeros(len(loaded.numbers["Value"]), dtype=np.int64), (arm,)),
+            Coded(np.zeros(len(loaded.numbers["Value"]), dtype=np.int64), (seed,)),
+            loaded.numbers["Value"],
+            _placed(table, "Value"),
+            step=loaded.numbers["Step"],
+        )
+        return [one], metric, "TensorBoard's export: a file a run"
+    matches = {name: _WANDB.fullmatch(name) for name in table.names[1:]}
+    if (
+        not matches
+        or table.names[0].lower() not in ("step", "global_step")
+        or None in (*matches.values(),)
+    ):
+        return None
+    runs = {name: match for name, match in matches.items() if match and not match["bound"]}
+    metrics = tuple(dict.fromkeys(match["metric"] for match in runs.values()))
+    metric = asked.value or metrics[0]
+    if metric not in metrics:
+        raise ConfigError(f"{table.name} has no metric {metric}: it has {_listed(metrics)}")
+    if not asked.value and len(metrics) > 1:
+        raise ConfigError(f"{table.name} has the metrics {_listed(metrics)}: give --value NAME")
+    chosen = [name for name, match in runs.items() if match["metric"] == metric]
+    step = table.names[0]
+    loaded = table.load([], [step, *chosen])
+    records = []
+    for name in chosen:
+        arm, seed = _pair(namer, runs[name]["run"])
+        is_empty = np.zeros(len(loaded.numbers[name]), dtype=np.bool_)
+        is_empty[loaded.empty.get(name, [])] = True
+        rows = np.flatnonzero(~is_empty)
+        zeros = np.zeros(len(rows), dtype=np.int64)
+        records.append(
+            Records(
+                table.name,
+                Coded(zeros, (arm,)),
+                Coded(zeros, (seed,)),
+                loaded.numbers[name][rows],
+                _placed(table, name, rows),
+                step=loaded.numbers[step][rows],
+            )
+        )
+    return records, metric, f"W&B's export: a column a run, {count(len(chosen), 'run')} of {metric}"
+
+
+def _placed(
+    table: Table, column: str, rows: NDArray[np.int64] | None = None
+) -> Callable[[int], str]:
+    return lambda row: table.place(row if rows is None else int(rows[row]), column)
+
+
+def _no_column(table: Table, role: str, word: str) -> str:
+    near = nearest(word, table.names)
+    meant = f": did you mean {near}?" if near else f": it has {_listed(table.names)}"
+    return f"--{role} {word}: {table.name} has no such column{meant}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = list(names)
+    return (
+        ", ".join(listed[:-1]) + (" and " if listed[:-1] else "") + (listed[-1] if listed else "")
+    )
+
+
+def _said(tables: Sequence[Table], layout: Layout, records: Records, namer: RunName) -> str:
+    """Say in one line what a row and a column of the tables are."""
+    shown = {}
+    for role in ("arm", "seed", "item", "document", "step"):
+        column = layout.roles.get(role, "")
+        if column in tables[0].names:
+            shown[role] = f"column {column}"
+        elif column == ROWS:
+            shown[role] = "each row"
+        elif layout.over == role or (layout.over == "run" and role in ("arm", "seed")):
+            shown[role] = "each column"
+    if layout.over == "run":
+        shown["arm"] = shown["seed"] = "in the names of the columns"
+    if "arm" not in shown:
+        shown["arm"] = "each file" if len(tables) > 1 else "the file"
+    if "seed" not in shown:
+        has_seed = namer.is_asked or _SEED.search(Path(tables[0].name).name)
+        shown["seed"] = "in the names of the files" if has_seed else "none, one run an arm"
+    value = f"column {layout.values[0]}" if not layout.over else "in the columns"
+    parts = [f"{role}: {where}" for role, where in {**shown, "value": value}.items()]
+    return "; ".join(parts)
+
+
+def with_direction(understood: Understood, asked: bool | None) -> Understood:
+    """Settle which direction is better, by the option, the source or the metric's name.
+
+    Raises ConfigError where none of them says so.
+    """
+    if asked is not None:
+        return replace(understood, is_lower_better=asked, why="as asked")
+    if understood.is_lower_better is not None:
+        return understood
+    found = direction_of(understood.metric)
+    if found is None:
+        raise ConfigError(
+            f"it is not known whether a lower {understood.metric} is better: give "
+            "--lower-is-better or --higher-is-better"
+        )
+    return replace(understood, is_lower_better=found, why=f"by its name, {understood.metric}")

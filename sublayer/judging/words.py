@@ -1,0 +1,200 @@
+"""Verdicts on runs in words, as JSON and as tables."""
+
+import math
+from dataclasses import asdict
+from html import escape
+from typing import Any
+
+from sublayer.counts import count
+from sublayer.judging.verdict import Comparison, RunsVerdict
+
+MINUS = "\N{MINUS SIGN}"
+DASH = "\N{EN DASH}"
+_MOST_DECIMALS = 8
+
+
+def text_of(judged: RunsVerdict) -> str:
+    """Lay out a verdict for a terminal: what was read, the verdicts, what they rest on."""
+    lines = [f"read: {line}" for line in judged.said]
+    lines += ["", *(statement(judged, each) for each in judged.comparisons), ""]
+    lines.append(conditions(judged))
+    lines += loop_lines(judged)
+    return "\n".join(lines)
+
+
+def statement(judged: RunsVerdict, each: Comparison) -> str:
+    """Say a verdict in one line."""
+    decimals = n_decimals(judged)
+    verb = {
+        "better": "is better than",
+        "worse": "is worse than",
+        "no difference that matters": "makes no difference that matters against",
+        "cannot tell": "cannot be told from",
+        "no verdict": "has no verdict against",
+    }[each.verdict]
+    text = f"{each.arm} {verb} {each.baseline}"
+    if each.by_ranks:
+        failed = [
+            f"{count(n, 'failed run')} of {arm}"
+            for n, arm in zip(each.n_failed, (each.arm, each.baseline), strict=True)
+            if n
+        ]
+        text += f": {' and '.join(failed)}, judged by ranks"
+        if each.p is not None:
+            text += f", p = {each.p:.2g}"
+        return text
+    if each.mean is None or each.low is None or each.high is None:
+        return text
+    text += f": {signed(each.mean, decimals)}"
+    confidence = 100 * (1 - judged.level)
+    text += f" ({confidence:.4g}% CI {signed(each.low, decimals)} to {signed(each.high, decimals)})"
+    if each.verdict == "no difference that matters" and judged.margin is not None:
+        text += f", inside the margin of {judged.margin:g}"
+    if each.verdict == "cannot tell":
+        bound = max(abs(each.low), abs(each.high))
+        text += f"; differences above {bound:.{decimals}f} are excluded"
+    return text
+
+
+def conditions(judged: RunsVerdict) -> str:
+    """Say in one line what the verdicts rest on."""
+    runs = judged.runs
+    parts = [f"{judged.metric}, {'lower' if judged.is_lower_better else 'higher'} is better"]
+    if judged.is_of_items:
+        whose = "two models" if len(runs.arms) == 2 else f"{len(runs.arms)} models"
+        parts.append(f"of these {whose}: one run each, so nothing is said of other seeds")
+    else:
+        parts.append(f"{count(len(runs.seeds), 'seed')} of each arm, paired")
+    if runs.n_items:
+        parts.append(count(runs.n_items, "item"))
+    if runs.n_documents is not None:
+        parts.append(count(runs.n_documents, "document"))
+    level = f"a false verdict in at most {100 * judged.level:.3g} of 100"
+    if len(judged.comparisons) > 1:
+        level += f", all {len(judged.comparisons)} comparisons together"
+    parts.append(level)
+    if judged.look is not None:
+        parts.append(f"look {judged.look} of {judged.looks}")
+    return "; ".join(parts)
+
+
+def loop_lines(judged: RunsVerdict) -> list[str]:
+    """Say what the look of a loop spent, and how its champion fits the ledger."""
+    look = judged.in_loop
+    if look is None or judged.ledger is None:
+        return []
+    number = f"look {look.number}" + (f" of {look.planned}" if look.planned else "")
+    text = f"{number} in {judged.ledger.name}: level {look.level:.3g}"
+    if look.is_repeated:
+        text += "; the same runs were judged before, so nothing is spent"
+    elif look.is_returned:
+        kept = " and ".join(look.kept)
+        text += f"; {kept} {'is' if len(look.kept) == 1 else 'are'} kept, so nothing is spent"
+    else:
+        text += f"; {look.spending:.3g} is spent"
+    lines = [f"{text}, {look.left:.3g} of {look.error:.2g} is left"]
+    if look.champion_is == "not kept":
+        lines.append(f"note: {look.champion} has the runs of a candidate that was not kept")
+    elif look.champion_is == "former":
+        lines.append(
+            f"note: a candidate was kept since, and {look.champion} is no longer the champion"
+        )
+    return lines
+
+
+def as_json(judged: RunsVerdict) -> dict[str, Any]:
+    """Return the verdict as ``--json`` prints it."""
+    runs = judged.runs
+    return {
+        "verdict": judged.verdict,
+        "exit_code": judged.exit_code,
+        "metric": judged.metric,
+        "is_lower_better": judged.is_lower_better,
+        "baseline": judged.baseline,
+        "new": judged.new or None,
+        "level": judged.level,
+        "margin": judged.margin,
+        "look": judged.look,
+        "looks": judged.looks,
+        "ledger": ledger_json(judged),
+        "of_these_models": judged.is_of_items,
+        "n_seeds": len(runs.seeds),
+        "n_items": runs.n_items or None,
+        "n_documents": runs.n_documents,
+        "read": list(judged.said),
+        "arms": [
+            {
+                "name": arm,
+                "mean": judged.mean_of(arm),
+                "seeds": list(runs.seeds),
+                "values": [None if math.isnan(v) else float(v) for v in runs.values[place]],
+                "failed": [bool(each) for each in runs.failed[place]],
+            }
+            for place, arm in enumerate(runs.arms)
+        ],
+        "differences": [
+            {
+                "arm": each.arm,
+                "baseline": each.baseline,
+                "verdict": each.verdict,
+                "mean": each.mean,
+                "low": each.low,
+                "high": each.high,
+                "p": each.p,
+                "n_failed": list(each.n_failed),
+                "by_ranks": each.by_ranks,
+            }
+            for each in judged.comparisons
+        ],
+    }
+
+
+def ledger_json(judged: RunsVerdict) -> dict[str, Any] | None:
+    """Return what ``--json`` says of a look of a loop; None: the runs are of none."""
+    if judged.in_loop is None:
+        return None
+    return {"file": str(judged.ledger), **asdict(judged.in_loop)}
+
+
+def difference_rows(judged: RunsVerdict) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and the rows of a table of differences."""
+    decimals = n_decimals(judged)
+    confidence = f"{100 * (1 - judged.level):.4g}% CI"
+    rows = []
+    for each in judged.comparisons:
+        numbers = [
+            DASH if n is None else signed(n, decimals) for n in (each.mean, each.low, each.high)
+        ]
+        p = DASH if each.p is None else f"{each.p:.2g}"
+        rows.append([each.arm, *numbers, p, each.verdict])
+    against = f"against {judged.baseline}"
+    return [against, "difference", f"{confidence} from", "to", "p", "verdict"], rows
+
+
+def notebook_html(judged: RunsVerdict) -> str:
+    """Show a verdict in a notebook, in its own colours."""
+    headings, rows = difference_rows(judged)
+    cells = "".join(f"<th>{escape(each)}</th>" for each in headings)
+    lines = [f"<tr>{cells}</tr>"]
+    for row in rows:
+        cells = "".join(f"<td>{escape(each)}</td>" for each in row)
+        lines.append(f"<tr>{cells}</tr>")
+    said = "".join(f"<br>{escape(line)}" for line in (*loop_lines(judged), *judged.said))
+    return f"<table>{''.join(lines)}</table><p>{escape(conditions(judged))}{said}</p>"
+
+
+def n_decimals(judged: RunsVerdict) -> int:
+    """Choose the decimals that show the narrowest interval with two figures."""
+    widths = [
+        each.high - each.low
+        for each in judged.comparisons
+        if each.low is not None and each.high is not None and each.high > each.low
+    ]
+    if not widths:
+        return 4
+    return min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(min(widths)))))
+
+
+def signed(value: float, decimals: int) -> str:
+    """Write a difference with its sign and a true minus."""
+    return f"{value:+z.{decimals}f}".replace("-", MINUS)
