@@ -278,7 +278,7 @@ STEPS = (100, 200, 300, 400)
 BASELINE = (5.0, 4.0, 3.5, 3.0)
 SPREAD = 0.02
 BY_NAME = {"parameters", "environment", "checksums", "sizes", "counts", "differing", "settings"}
-BY_NAME |= {"further_curves", "probes", "published"}
+BY_NAME |= {"further_curves", "probes", "published", "scores"}
 
 
 def curve(seed: int, values: Sequence[float], *, step_s: float = 0.1) -> Curve:
