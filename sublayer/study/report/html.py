@@ -16,7 +16,7 @@ from sublayer.study.report.curve_figures import all_curves
 from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.figures import draw_seeds, looks
 from sublayer.study.report.filters import PUBLISHED, filters
-from sublayer.study.report.forest import lay_out_forest
+from sublayer.study.report.forest import forest_of_results
 from sublayer.study.report.scorecard_cells import LEGEND, headings, shown_rows
 from sublayer.study.report.secondary_figures import (
     draw_courses,
@@ -83,7 +83,7 @@ def _verdict(results: Results) -> dict[str, Any]:
         "also": words.enumerate_names(
             [each.metric.label for each in results.further if words.is_judged(each)]
         ),
-        "forest": lay_out_forest(results),
+        "forest": forest_of_results(results),
         "others_too": bool(baselines - {results.baseline}),
         "direction": "Lower" if results.metric.is_lower_better else "Higher",
     }
