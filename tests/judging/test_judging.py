@@ -58,7 +58,7 @@ def write(name, table):
 
 
 def wide(index, columns, cell):
-    return [{**{index: row}, **{name: cell(row, name) for name in columns}} for row in range(SEEDS)]
+    return [{index: row, **{name: cell(row, name) for name in columns}} for row in range(SEEDS)]
 
 
 def of_seeds(arm):
