@@ -21,14 +21,14 @@ import numpy as np
 
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.metric import Metric
-from sublayer.statistics.contrast import Contrast
-from sublayer.statistics.difference import CONFIDENCE, Difference, Judgement
-from sublayer.statistics.judge import Evidence, judge
-from sublayer.statistics.looks import Looks
-from sublayer.statistics.sequence import judge_looks
+from sublayer.statistics.difference import Difference, Judgement
+from sublayer.statistics.judge import judge
+from sublayer.statistics.looks import Looks, judge_looks
+from sublayer.statistics.scores import Contrast, against_baseline, arm_less
 from sublayer.statistics.tuning import Tuned
+from sublayer.study.evidence import Evidence, scores_of
 from sublayer.study.items.file_header import STUDY_ITEMS, RunItems
-from sublayer.study.items.item_effects import item_effects
+from sublayer.study.items.item_effects import TestUnits, item_effects
 from sublayer.study.items.reading import read_study_items
 from sublayer.tasks.registry import TASKS
 
@@ -52,7 +52,8 @@ def judge_again(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
     )
     margin = _margin_of(results, asked, metric)
     contrasts = [Contrast(each["name"], "", each["weights"]) for each in asked.get("contrasts", ())]
-    judged, effects = _judge(results, kept, metric, margin, contrasts)
+    documents = asked.get("documents")
+    judged, evidence = _judge(results, kept, metric, margin, contrasts, documents)
     then = {
         each["arm"]: _TODAY.get(each["verdict"], each["verdict"]) for each in results["differences"]
     }
@@ -64,12 +65,12 @@ def judge_again(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
     further = []
     for name in asked.get("further", ()):
         other = _metric_of(results, name, {table for run in kept for table in run.items.tables})
-        beside, _ = _judge(_of_further(results, name), kept, other, None, ())
+        beside, _ = _judge(_of_further(results, name), kept, other, None, (), documents)
         further.append(
             _metric_json(other) | {"differences": [_beside(each) for each in beside.differences]}
         )
     return {
-        "of": _rests_on(results, bool(effects)),
+        "of": _rests_on(results, evidence.scores.effects is not None),
         **_metric_json(metric),
         "margin": margin,
         "level": judged.level,
@@ -89,7 +90,8 @@ def _judge(
     metric: Metric,
     margin: float | None,
     contrasts: Sequence[Contrast],
-) -> tuple[Judgement, Mapping[str, Any]]:
+    documents: int | None,
+) -> tuple[Judgement, Evidence]:
     """Judge a record by one metric, at its looks where it stopped when it was decided."""
     values = {
         arm["name"]: dict(zip(arm["seeds"], arm["values"], strict=True)) for arm in results["arms"]
@@ -101,63 +103,41 @@ def _judge(
     failed: dict[str, list[int]] = {}
     for failure in results["failures"]:
         failed.setdefault(failure["arm"], []).append(failure["seed"])
-    effects, step = _effects(kept, metric)
+    units, step = _units(kept, metric)
     shown = 10.0 ** -(metric.decimals + 1) / metric.factor
-    tuned = _tuned(results, metric)
+    scores = scores_of(values, failed, units)
+    if scores.n_documents is None:
+        scores = replace(scores, n_documents=documents)
+    evidence = Evidence(scores, _tuned(results, metric), max(shown, step))
+    compared = [*against_baseline(values, results["baseline"], against), *contrasts]
     own = results.get("hypothesis")
-    further = [*contrasts]
     if own is not None and not own["baseline"]:
-        further.append(_written_contrast(own["arm"]))
+        compared.append(_written_contrast(own["arm"]))
     elif own is not None and baselines.get(own["arm"]) != own["baseline"]:
-        further.append(
-            Contrast(own["arm"], own["baseline"], {own["arm"]: 1.0, own["baseline"]: -1.0})
-        )
+        compared.append(arm_less(own["arm"], own["baseline"]))
     is_sequential = results.get("is_sequential", False)
-    planned = tuple(results["looks"]) if is_sequential else (results["planned_seeds"],)
+    n_seeds = results["planned_seeds"]
+    planned = tuple(results["looks"]) if is_sequential else (n_seeds,)
     looks = Looks(planned, is_sequential=is_sequential)
-    n_comparisons = sum(arm != other for arm, other in against.items()) + len(further)
-    levels = looks.levels(() if is_sequential else results.get("looks", ()), n_comparisons)
+    taken = () if is_sequential else tuple(results.get("looks", ()))
 
     def judge_at(look: int) -> Judgement:
-        first = sorted({seed for own in values.values() for seed in own})[:look]
+        known = evidence.first(look)
         return judge(
-            results["baseline"],
-            {
-                arm: {seed: own[seed] for seed in first if seed in own}
-                for arm, own in values.items()
-            },
-            metric,
-            planned_seeds=look,
-            against=against,
-            further=further,
-            evidence=Evidence(
-                effects={
-                    arm: {seed: own[seed] for seed in first if seed in own}
-                    for arm, own in effects.items()
-                }
-                or None,
-                failed={
-                    arm: [seed for seed in own if seed in first] for arm, own in failed.items()
-                },
-                margin=margin,
-                tuned={
-                    arm: replace(
-                        own,
-                        compared={
-                            seed: own.compared[seed] for seed in first if seed in own.compared
-                        },
-                    )
-                    for arm, own in tuned.items()
-                },
-                resolution=max(shown, step),
-            ),
-            level=levels.get(look, 1.0 - CONFIDENCE),
+            known.scores,
+            compared,
+            is_lower_better=metric.is_lower_better,
+            n_seeds=look,
+            level=looks.level_of(look, taken, len(compared)),
+            next_level=looks.next_level(taken, len(compared)),
+            margin=margin,
+            tuned=known.tuned,
+            resolution=known.resolution,
         )
 
     if not is_sequential:
-        return judge_at(results["planned_seeds"]), effects
-    n_seeds = results["planned_seeds"]
-    return judge_looks(judge_at, [look for look in planned if look <= n_seeds]), effects
+        return judge_at(n_seeds), evidence
+    return judge_looks(judge_at, [look for look in planned if look <= n_seeds]), evidence
 
 
 def _metric_of(results: Mapping[str, Any], name: str, tables: set[str]) -> Metric:
@@ -291,9 +271,11 @@ def _written_contrast(written: str) -> Contrast:
     return Contrast(written, "", weights)
 
 
-def _effects(kept: Sequence[RunItems], metric: Metric) -> tuple[dict[str, dict[int, Any]], float]:
+def _units(
+    kept: Sequence[RunItems], metric: Metric
+) -> tuple[dict[str, dict[int, TestUnits]], float]:
     rule = metric.from_items
-    effects: dict[str, dict[int, Any]] = {}
+    found: dict[str, dict[int, TestUnits]] = {}
     step = 0.0
     for run in kept if rule is not None else ():
         assert rule is not None, "there is a rule"
@@ -301,10 +283,10 @@ def _effects(kept: Sequence[RunItems], metric: Metric) -> tuple[dict[str, dict[i
             continue
         units = item_effects(run.items.tables[rule.table], rule)
         if units is not None:
-            effects.setdefault(run.arm, {})[run.seed] = units.effects
+            found.setdefault(run.arm, {})[run.seed] = units
             # Of items that were added together a step is of several.
             step = max(step, units.step if run.added[rule.table] == 1 else 0.0)
-    return effects, step
+    return found, step
 
 
 def asked_of(name: str) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from sublayer.statistics.ledger import (
     open_ledger,
     runs_of,
 )
+from sublayer.statistics.scores import Scores, arm_less
 
 Numbers = NDArray[np.float64]
 CANDIDATES = 100
@@ -317,9 +318,13 @@ def judged_at(
     level: float, champion: Mapping[int, float], candidate: Mapping[int, float]
 ) -> Sequence[Difference]:
     """Judge a candidate by the judge of the program."""
-    values = {"base": champion, "new": candidate}
+    scores = Scores.of({"base": champion, "new": candidate})
+    contrasts = [arm_less("new", "base")]
+    is_lower_better = SCORE.is_lower_better
     n_seeds = len(champion)
-    return judge("base", values, SCORE, planned_seeds=n_seeds, level=level).differences
+    return judge(
+        scores, contrasts, is_lower_better=is_lower_better, n_seeds=n_seeds, level=level
+    ).differences
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -12,8 +12,8 @@ baseline by the margin, up and down in turn: "no difference that matters" is fal
 sign. One arm differs by 1 to 4 standard deviations of a run: it is found, or not, or with the wrong
 sign. A study is false where any of its verdicts is, at any of its looks.
 
-Studies are drawn in batches of twenty, in turn over all cells, and each batch is a line of the
-file, so that it can be stopped and goes on where it was. Seeds follow from the cell's name, the
+Studies are drawn in batches of twenty, the cells in turn, and each batch is a line of the file, so
+that it can be stopped and goes on where it was. Seeds follow from the cell's name, the
 batch and ``--draws``.
 """
 
@@ -24,13 +24,13 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaincinv, stdtrit
-from verdict_cells import Cell, Draw, Numbers, all_cells, draw, uncovered
+from verdict_cells import LEVELS, Cell, Draw, Numbers, all_cells, draw, uncovered
 
 BATCH = 20
 POWER_EVERY = 2
@@ -39,100 +39,154 @@ DIFFERENCES = (1.0, 2.0, 3.0, 4.0)
 """In standard deviations of a run."""
 MARGIN = 20.0
 """In standard errors of the widest difference: wide enough that intervals lie inside of it."""
+RESOLUTION = 1e-6
+"""The smallest step of the metric: far below its spread."""
 ALLOWED = 0.05
 SUSPICIOUS = 0.06
 
-JudgeLook = Callable[[Numbers, Sequence[int], float | None], list[str]]
+JudgeLook = Callable[[Numbers, Sequence[int], float | None], Sequence[Any]]
 """Judge ``[A, S]`` values, NaN where no run was made, at the last of the looks that are given, by a
-margin; return the verdict on each arm but the first."""
+margin; return the difference of each arm but the first."""
 
 
 def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
     """Return the judge of the package, told what a study would tell it of such runs."""
-    from sublayer.objective.metric import Metric
-    from sublayer.statistics.judge import Evidence, judge
+    from sublayer.statistics.judge import judge
     from sublayer.statistics.looks import fixed, until_decided
+    from sublayer.statistics.scores import Scores, against_baseline
     from sublayer.statistics.tuning import Tuned
 
-    loss = Metric("loss", "loss", is_lower_better=True, from_items=None)
-    effects = unit_effects(drawn, few_documents=20)
-    arms = [str(arm) for arm in range(cell.n_arms)]
+    effects = unit_effects(drawn)
+    arms = tuple(str(arm) for arm in range(cell.n_arms))
+    contrasts = against_baseline(arms, arms[0])
 
-    def judge_look(values: Numbers, looks: Sequence[int], margin: float | None) -> list[str]:
+    def judge_look(values: Numbers, looks: Sequence[int], margin: float | None) -> Sequence[Any]:
         look = looks[-1]
-        n_seeds = [int(np.isfinite(own[:look]).sum()) for own in values]
-        known: dict[str, Any] = {"margin": margin, "resolution": 1e-6}
+        is_missing = np.isnan(values[:, :look])
+        known = None
         if effects is not None:
-            known["effects"] = {
-                arm: dict(enumerate(effects[index, : n_seeds[index]]))
-                for index, arm in enumerate(arms)
-            }
-        if drawn.trials is not None and drawn.validation is not None:
-            known["tuned"] = {
-                arm: Tuned(
-                    tuple(drawn.trials[index].mean(1).tolist()),
-                    cell.n_tuning,
-                    dict(enumerate(drawn.validation[index, : n_seeds[index]].tolist())),
-                )
-                for index, arm in enumerate(arms)
-            }
-        if cell.looks == "until decided":
-            level = until_decided(cell.n_seeds).levels((), cell.n_arms - 1)[look]
-        else:
-            level = fixed(look).levels(looks[:-1], cell.n_arms - 1)[look]
-        judged = judge(
-            arms[0],
-            {
-                arm: dict(enumerate(values[index, : n_seeds[index]].tolist()))
-                for index, arm in enumerate(arms)
-            },
-            loss,
-            planned_seeds=look,
-            evidence=Evidence(**known),
-            level=level,
+            known = np.where(is_missing[:, :, None], np.nan, effects[:, :look])
+        scores = Scores(
+            arms,
+            tuple(range(look)),
+            values[:, :look],
+            np.zeros_like(is_missing),
+            known,
+            cell.n_items or None,
+            cell.n_documents or None,
         )
-        return [each.verdict for each in judged.differences]
+        tuned = {}
+        if drawn.trials is not None and drawn.validation is not None:
+            for arm, trials, own, missing in zip(
+                arms, drawn.trials, drawn.validation, is_missing, strict=True
+            ):
+                compared = {seed: float(own[seed]) for seed in np.flatnonzero(~missing).tolist()}
+                means = tuple(trials.mean(1).tolist())
+                tuned[arm] = Tuned(means, cell.n_tuning, compared, tuple(trials))
+        looking = fixed(look)
+        if cell.looks == "until decided":
+            looking = until_decided(cell.n_seeds)
+        return judge(
+            scores,
+            contrasts,
+            is_lower_better=True,
+            n_seeds=look,
+            level=looking.levels(looks[:-1], len(contrasts))[look],
+            margin=margin,
+            tuned=tuned,
+            resolution=RESOLUTION,
+        ).differences
 
     return judge_look
 
 
-def unit_effects(drawn: Draw, few_documents: int) -> Numbers | None:
+def unit_effects(drawn: Draw) -> Numbers | None:
     """Return by how much each unit of the test moves a run's score, ``[A, S, U]``, around 0.
 
-    Units are documents from ``few_documents`` on; of fewer, stretches of neighbouring items.
+    Pieces of three documents or more are no longer than these, and of fewer they are items.
     """
+    from sublayer.statistics.items import units_of
+
     if drawn.atoms is None:
         return None
     n_items = int(drawn.counts.sum())
     effects: Numbers = drawn.atoms - drawn.atoms.sum(2, keepdims=True) * (drawn.counts / n_items)
     if not len(drawn.documents):
         return effects
-    firsts = np.searchsorted(drawn.documents, np.arange(drawn.documents[-1] + 2)).tolist()
-    if len(firsts) > few_documents:
-        starts = firsts[:-1]
-    else:
-        length = max(1, round(n_items ** (1 / 3) / float(drawn.counts.max())))
-        starts = [start for first, end in pairwise(firsts) for start in range(first, end, length)]
-    units: Numbers = np.add.reduceat(effects, starts, axis=2)
+    labels, _ = units_of(len(drawn.documents), drawn.documents)
+    units: Numbers = np.add.reduceat(effects, np.flatnonzero(np.diff(labels, prepend=-1)), axis=2)
     return units
 
 
-def verdicts(cell: Cell, values: Numbers, judge: JudgeLook, margin: float | None) -> list[set[str]]:
+class Moved:
+    """A study whose arms are moved by known amounts: its intervals move with them.
+
+    So each look is judged once, for all amounts. Where ranks may decide (always, if ``is_rough``)
+    it is judged anew, and so is the first study of every tenth batch (``is_checked``), which must
+    come to the same.
+    """
+
+    def __init__(
+        self, judge: JudgeLook, values: Numbers, *, is_rough: bool, is_checked: bool
+    ) -> None:
+        self._judge = judge
+        self._values = values
+        self._is_rough = is_rough
+        self._is_checked = is_checked
+        self._judged: dict[tuple[int, bytes], Sequence[Any]] = {}
+
+    def verdicts(
+        self, made: NDArray[np.bool_], looks: Sequence[int], moves: Numbers, margin: float | None
+    ) -> list[str]:
+        """Judge the runs that were made, ``[A, S]``, by a margin, the arms moved, ``[A]``."""
+        from sublayer.statistics.ranks import is_two_valued
+
+        moved = np.where(made, self._values + moves[:, None], np.nan)
+        if self._is_rough:
+            return [each.verdict for each in self._judge(moved, looks, margin)]
+        key = looks[-1], made.tobytes()
+        if key not in self._judged:
+            values = np.where(made, self._values, np.nan)
+            self._judged[key] = self._judge(values, looks, None)
+        judged = self._judged[key]
+        if any(each.by_ranks for each in judged) or is_two_valued(moved[:, : looks[-1]]):
+            return [each.verdict for each in self._judge(moved, looks, margin)]
+        found = [
+            _verdict(each, move - moves[0], margin)
+            for each, move in zip(judged, moves[1:], strict=True)
+        ]
+        if self._is_checked:
+            anew = [each.verdict for each in self._judge(moved, looks, margin)]
+            assert anew == found, f"an interval did not move with its arm: {anew}, {found}"
+        return found
+
+
+def _verdict(judged: Any, move: float, margin: float | None) -> str:
+    """Return the verdict on a difference whose interval is moved."""
+    if judged.low is None:
+        return str(judged.verdict)
+    half = judged.equivalent - abs(judged.mean)
+    if margin is not None and abs(judged.mean + move) + half < margin:
+        return "no difference that matters"
+    if judged.low + move <= 0.0 <= judged.high + move:
+        return "cannot tell"
+    return "better" if judged.high + move < 0.0 else "worse"
+
+
+def verdicts(cell: Cell, study: Moved, moves: Numbers, margin: float | None) -> list[set[str]]:
     """Return all verdicts that a study gives on each arm but the baseline, at all of its looks.
 
-    Until decided, an arm that is decided makes no more runs, and its verdict stands; a study that
-    goes on does so whatever it has said.
+    ``moves`` are the differences of arms, ``[A]``. Until decided, an arm that is decided makes no
+    more runs, and its verdict stands; a study that goes on does so whatever it has said.
     """
     said: list[set[str]] = [set() for _ in range(cell.n_arms - 1)]
-    made = np.full_like(values, np.nan)
+    made = np.zeros((cell.n_arms, cell.n_seeds), dtype=np.bool_)
     going_on = [True] * (cell.n_arms - 1)
     before = 0
     for n_looks, look in enumerate(cell.planned, 1):
-        for arm in range(cell.n_arms):
-            if arm == 0 or going_on[arm - 1]:
-                made[arm, before:look] = values[arm, before:look]
+        made[[True, *going_on], before:look] = True
         before = look
-        found = judge(made, cell.planned[:n_looks], margin)
+        found = study.verdicts(made, cell.planned[:n_looks], moves, margin)
         for index, verdict in enumerate(found):
             if going_on[index]:
                 said[index].add(verdict)
@@ -154,40 +208,44 @@ def run_batch(task: tuple[Cell, int, int]) -> dict[str, Any]:
     counts = {"alike": 0, "edge": 0, "sign": 0, "power": 0, "refused": 0, "t_alike": 0}
     found, found_t = [0] * len(DIFFERENCES), [0] * len(DIFFERENCES)
     is_two = cell.n_arms == 2
-    signs = np.array([0.0] + [(-1.0) ** arm for arm in range(cell.n_arms - 1)])[:, None]
-    for study in range(BATCH):
+    signs = np.array([0.0] + [(-1.0) ** arm for arm in range(cell.n_arms - 1)])
+    for number in range(BATCH):
         drawn = draw(cell, rng)
-        judge = package_judge(cell, drawn)
-        said = verdicts(cell, drawn.values, judge, None)
+        study = Moved(
+            package_judge(cell, drawn),
+            drawn.values,
+            is_rough=cell.noise == "two-valued",
+            is_checked=not (number or batch % 10),
+        )
+        said = verdicts(cell, study, 0.0 * signs, None)
         counts["alike"] += any(each & {"better", "worse"} for each in said)
         counts["refused"] += any("no verdict" in each for each in said)
-        counts["t_alike"] += is_two and paired_t(drawn.values)
+        counts["t_alike"] += is_two and paired_t(drawn.values, 0.0)
         margin = MARGIN * drawn.error
-        said = verdicts(cell, drawn.values + signs * margin, judge, margin)
+        said = verdicts(cell, study, signs * margin, margin)
         wrong = [
-            {"no difference that matters", "better" if sign > 0 else "worse"}
-            for sign in signs[1:, 0]
+            {"no difference that matters", "better" if sign > 0 else "worse"} for sign in signs[1:]
         ]
         counts["edge"] += any(each & false for each, false in zip(said, wrong, strict=True))
-        if study % POWER_EVERY:
+        if number % POWER_EVERY:
             continue
         counts["power"] += 1
         for index, difference in enumerate(DIFFERENCES):
-            moved = drawn.values.copy()
-            moved[-1] += difference * drawn.unit
-            last = verdicts(cell, moved, judge, None)[-1]
+            moves = np.zeros(cell.n_arms)
+            moves[-1] = difference * drawn.unit
+            last = verdicts(cell, study, moves, None)[-1]
             found[index] += "worse" in last
             counts["sign"] += "better" in last
-            found_t[index] += is_two and paired_t(moved)
+            found_t[index] += is_two and paired_t(drawn.values, moves[-1])
     line = {"cell": cell.name, "batch": batch, "studies": BATCH, **counts, "found": found}
     if is_two:
         line["found_t"] = found_t
     return {**line, "seconds": round(time.process_time() - begun, 3)}
 
 
-def paired_t(values: Numbers) -> bool:
-    """Return whether a paired t test of two arms' runs, all of them, calls them different."""
-    pairs = values[1] - values[0]
+def paired_t(values: Numbers, move: float) -> bool:
+    """Return whether a paired t test of all runs calls two arms different, the second moved."""
+    pairs = values[1] - values[0] + move
     error = pairs.std(ddof=1) / np.sqrt(len(pairs))
     return bool(abs(pairs.mean()) > -stdtrit(len(pairs) - 1, 0.025) * error)
 
@@ -195,20 +253,31 @@ def paired_t(values: Numbers) -> bool:
 def run_grid(
     cells: Sequence[Cell], path: Path, *, studies: int, processes: int, draws: int, until: float
 ) -> None:
-    """Draw batches in turn over the cells, those that the file lacks, and add a line for each."""
-    done = {(line["cell"], line["batch"]) for line in read_lines(path)}
+    """Draw batches of all cells, those that the file lacks, and add a line for each.
+
+    Cells take turns; one whose batches take four times as long has half as many turns.
+    """
+    lines = read_lines(path)
+    done = {(line["cell"], line["batch"]) for line in lines}
+    seconds = {cell.name: 1.0 for cell in cells}
+    seconds.update((line["cell"], line["seconds"]) for line in lines)
+    waiting = {
+        cell: [n for n in range(-(-studies // BATCH)) if (cell.name, n) not in done]
+        for cell in cells
+    }
 
     def tasks() -> Iterator[tuple[Cell, int, int]]:
-        for batch in range(-(-studies // BATCH)):
-            for cell in cells:
-                if time.time() > until:
-                    return
-                if (cell.name, batch) not in done:
-                    yield cell, batch, draws
+        while any(waiting.values()) and time.time() < until:
+            cell = min(
+                (cell for cell in cells if waiting[cell]),
+                key=lambda cell: (1 + waiting[cell][0]) * seconds[cell.name] ** 0.5,
+            )
+            yield cell, waiting[cell].pop(0), draws
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         for line in _mapped(tasks(), processes):
+            seconds[line["cell"]] = line["seconds"]
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()
 
@@ -290,18 +359,18 @@ def table(
     def power(own: Mapping[str, Any] | None, name: str = "found") -> str:
         if own is None or not own["power"] or name not in own:
             return "–"
-        return " ".join(f"{count / own['power']:.0%}"[:-1] for count in own[name])
+        return " ".join(f"{100 * count / own['power']:.0f}" for count in own[name])
 
     yield (
-        "| cell | alike, before | alike | 95 % CI | at the margin | 95 % CI | studies | again "
-        "| power, before | power | paired t |"
+        "| cell | alike, before | alike | 95 % CI | margin, before | margin | 95 % CI | studies "
+        "| drawn again | power, before | power | paired t |"
     )
-    yield "| --- | ---: | ---: | --- | ---: | --- | ---: | --- | --- | --- | --- |"
+    yield "| --- | ---: | ---: | --- | ---: | ---: | --- | ---: | --- | --- | --- | --- |"
     for name, own in sorted(found.items(), key=lambda row: -worst(row[1])[0]):
-        row = [name, share(before.get(name), "alike")]
+        row = [name]
         for what in ("alike", "edge"):
             low, high = exact_interval(own[what], own["studies"])
-            row += [share(own, what), f"{low:.1%} to {high:.1%}"]
+            row += [share(before.get(name), what), share(own, what), f"{low:.1%} to {high:.1%}"]
         row.append(f"{own['studies']:,}")
         drawn_again = again.get(name)
         if drawn_again is None:
@@ -311,6 +380,49 @@ def table(
             row.append(f"{rate:.1%}, {low:.1%} to {high:.1%}, of {drawn_again['studies']:,}")
         row += [power(before.get(name)), power(own), power(own, "found_t")]
         yield f"| {' | '.join(row)} |"
+
+
+def by_level(
+    found: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Yield a Markdown table of the levels of all factors: false studies of the cells that have it.
+
+    Of each cell the larger share counts, of arms that are alike or differ by the margin.
+    """
+    yield "| factor | level | cells | mean, before | worst, before | mean | worst |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    cells = [cell for cell in all_cells() if cell.name in found]
+    for factor, levels in LEVELS.items():
+        for level in levels:
+            names = [cell.name for cell in cells if getattr(cell, factor) == level]
+            row = []
+            for rows in (before, found):
+                rates = [worst(rows[name])[0] for name in names if name in rows]
+                row += [f"{np.mean(rates):.1%}", f"{max(rates):.1%}"] if rates else ["–", "–"]
+            shown = " ×".join(map(str, level)) if isinstance(level, tuple) else str(level)
+            heading = factor.removeprefix("n_").replace("_", " ").replace("tuning", "tuning runs")
+            yield f"| {heading} | {shown} | {len(names)} | {' | '.join(row)} |"
+
+
+def weaker(
+    lines: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, float, float, int]]:
+    """Yield cells whose power has fallen by two points, and in which the judge before erred not.
+
+    That is the mean over the differences, on the same draws: name, before, now, studies.
+    """
+    keys = {(line["cell"], line["batch"]) for line in lines}
+    keys &= {(line["cell"], line["batch"]) for line in before}
+    errs = set(suspicious(sums(before), fewest=1))
+    now, then = (
+        sums(line for line in each if (line["cell"], line["batch"]) in keys)
+        for each in (lines, before)
+    )
+    for name, own in now.items():
+        n = own["power"] * len(DIFFERENCES)
+        rates = sum(then[name]["found"]) / n, sum(own["found"]) / n
+        if name not in errs and rates[1] < rates[0] - 0.02:
+            yield name, *rates, own["power"]
 
 
 def summary(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -371,13 +483,16 @@ def main() -> None:
             for name, own in sums(read_lines(options.file)).items():
                 print(json.dumps({"cell": name, **own}, ensure_ascii=False))
         case "table":
-            found = sums(read_lines(options.file))
-            before, again = (
-                {} if path is None else sums(read_lines(path))
-                for path in (options.before, options.again)
+            lines, before, again = (
+                [] if path is None else read_lines(path)
+                for path in (options.file, options.before, options.again)
             )
+            found = sums(lines)
             print("\n".join(summary(found)), end="\n\n")
-            print("\n".join(table(found, before, again)))
+            print("\n".join(by_level(found, sums(before))), end="\n\n")
+            print("\n".join(table(found, sums(before), sums(again))), end="\n\n")
+            for name, then, now, n_studies in weaker(lines, before):
+                print(f"- less power: {name}: {then:.0%}, now {now:.0%}, of {n_studies} studies")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.objective.metric import Metric
 from sublayer.plot import file_svg, look
 from sublayer.statistics.items import Effects
-from sublayer.statistics.judge import Evidence, judge
+from sublayer.statistics.judge import judge
+from sublayer.statistics.scores import Scores, arm_less
 
 IMAGES = Path(__file__).parent / "images"
-_LOSS = Metric("loss", "loss", is_lower_better=True, from_items=None)
 _MARGIN = 0.02
 
 
@@ -63,9 +62,8 @@ def two_spreads_svg() -> str:
                     own = taste + rng.normal(0, 0.03) + rng.normal(0, 0.3, items)
                     values[arm][seed] = float(own.mean())
                     effects[arm][seed] = (own - own.mean()) / items
-            judged = judge(
-                "a", values, _LOSS, planned_seeds=n_seeds, evidence=Evidence(effects=effects)
-            )
+            scores = Scores.of(values, effects=effects)
+            judged = judge(scores, [arm_less("b", "a")], is_lower_better=True, n_seeds=n_seeds)
             (difference,) = judged.differences
             assert difference.low is not None and difference.high is not None
             widths.append((difference.high - difference.low) / 2)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -124,17 +124,17 @@ def judge_runs(
         raise DataError(f"there is one arm, {runs.arms[0]}: give another to judge against it")
     if len(runs.seeds) == 1 and runs.effects is None:
         raise DataError(
-            "there is one run per arm, and no items: one run says nothing of others. Give at "
-            "least 3 seeds of each arm, or what each item of the test scored"
+            "there is one run an arm, and no items: one run says nothing of others. Give 3 seeds "
+            "of each arm or more, or what each item of the test scored"
         )
     if len(runs.seeds) == 1 and runs.n_items < FEWEST_ITEMS:
         raise DataError(
-            f"there is one run per arm, of {count(runs.n_items, 'item')}: over items alone a "
+            f"there is one run an arm, of {count(runs.n_items, 'item')}: over items alone a "
             f"verdict takes {FEWEST_ITEMS} or more"
         )
     if 1 < len(runs.seeds) < FEWEST_SEEDS:
         raise DataError(
-            f"there are {len(runs.seeds)} seeds per arm, which give no verdict: run "
+            f"there are {len(runs.seeds)} seeds an arm, which give no verdict: run "
             f"{FEWEST_SEEDS} or more"
         )
     compare = _by_items if len(runs.seeds) == 1 else _by_seeds
@@ -223,30 +223,27 @@ def _by_seeds(
 
     All that is asked of the package of statistics is asked here.
     """
-    from sublayer.objective.metric import Metric
-    from sublayer.statistics.judge import Evidence, judge
+    from sublayer.statistics.judge import judge
+    from sublayer.statistics.scores import Scores, against_baseline
 
-    values = {}
-    failed = {}
-    effects: dict[str, dict[int, Any]] = {}
-    for a, arm in enumerate(runs.arms):
-        known = np.flatnonzero(~runs.failed[a])
-        values[arm] = {int(seed): float(runs.values[a, seed]) for seed in known}
-        failed[arm] = [int(seed) for seed in np.flatnonzero(runs.failed[a])]
-        if runs.effects is not None and runs.n_items >= FEWEST_ITEMS:
-            effects[arm] = {int(seed): runs.effects[a, seed] for seed in known}
+    has_items = runs.effects is not None and runs.n_items >= FEWEST_ITEMS
+    scores = Scores(
+        runs.arms,
+        tuple(range(len(runs.seeds))),
+        runs.values,
+        runs.failed,
+        runs.effects if has_items else None,
+        runs.n_items or None,
+        runs.n_documents,
+    )
     judged = judge(
-        baseline,
-        values,
-        Metric("value", "value", is_lower_better, from_items=None),
-        planned_seeds=len(runs.seeds),
-        evidence=Evidence(
-            effects=effects or None,
-            failed=failed,
-            margin=question.margin,
-            resolution=runs.resolution,
-        ),
+        scores,
+        against_baseline(runs.arms, baseline),
+        is_lower_better=is_lower_better,
+        n_seeds=len(runs.seeds),
         level=level,
+        margin=question.margin,
+        resolution=runs.resolution,
     )
     return [
         Comparison(

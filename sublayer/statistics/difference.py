@@ -1,41 +1,30 @@
-"""What is said of one arm against another: the difference, its interval, its verdict."""
+"""The verdict on a contrast: effect, interval, decision."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
+from sublayer.statistics.simultaneous import Parts
+
 Verdict = Literal["better", "worse", "no difference that matters", "cannot tell", "no verdict"]
-"""No verdict is given where one seed was planned, or where a comparison is not to be had."""
+"""There is none where one seed was planned, or where two arms cannot be compared."""
 DECIDED: frozenset[Verdict] = frozenset({"better", "worse", "no difference that matters"})
 
 CONFIDENCE = 0.95
-"""Of all intervals of a study together, over all of its looks."""
-FOR_PAIRING = 0.01
-"""Of the error of all intervals, what is kept back for the choice whether to pair by seed."""
+"""Of all intervals of a study together, at the number of seeds that was planned."""
+ERROR = 1.0 - CONFIDENCE
 POWER = 0.8
-"""Of a test, at the smallest difference that is called detectable."""
+"""Of a test, at the difference that is called detectable."""
 FEWEST_SEEDS = 3
-"""Of each arm, from which on a spread over seeds is estimated."""
+"""Of each arm, from which on a variance over seeds is estimated."""
 MOST_SEEDS = 1000
 """More are never proposed."""
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a standard error is made of, each in the metric's unit."""
-
-    seeds: float
-    """What would be left of it with endless text: other seeds."""
-    items: float | None
-    """What would be left of it with endless seeds: other text. None: not known, no item is kept."""
-    tuning: float = 0.0
-    """What would be left of it with both: another tuning, which may choose otherwise."""
-
-
-@dataclass(frozen=True)
 class Difference:
-    """One arm against another: ``arm - baseline``, over the seeds that finished.
+    """One arm less another, over the seeds that finished, in the metric's unit.
 
-    Differences are in the metric's unit. What needs two seeds of both is None where fewer are left.
+    What needs two seeds of both is None where there are fewer.
     """
 
     arm: str
@@ -45,48 +34,55 @@ class Difference:
     mean: float | None
     """None where one of them finished none."""
     sd: float | None = None
-    """Over seeds, of the difference of one seed each, as it is estimated from all arms."""
+    """Standard deviation over seeds of the difference of a single seed."""
     low: float | None = None
-    """Of the 95% CI of the mean, simultaneous over all comparisons and valid at every look."""
+    """Of the confidence interval of the mean, simultaneous over all comparisons, at ``level``."""
     high: float | None = None
     p: float | None = None
-    """Two-sided, of the same procedure: at most 0.05 where the interval leaves 0 out, only there.
-    """
+    """Two-sided, of the same procedure, corrected for comparisons and looks: at most 0.05 where the
+    interval excludes 0, and only there."""
     p_raw: float | None = None
-    """As ``p``, of this comparison alone and of one look."""
+    """As ``p``, of this comparison alone and of a single look."""
     verdict: Verdict = "cannot tell"
     standard_error: float | None = None
-    """Of the mean, over seeds and items together."""
+    """Of the mean, all sources together."""
     parts: Parts | None = None
+    level: float = ERROR
+    """The probability of a false verdict that this look may spend, all comparisons together."""
+    single_level: float | None = None
+    """The level of this comparison alone, uncorrected, at which its interval is computed."""
+    excluded: float | None = None
+    """Larger differences, in either direction, are excluded by the interval."""
+    equivalent: float | None = None
+    """The smallest margin with which the verdict would be equivalence (two one-sided tests)."""
+    n_items: int | None = None
+    n_documents: int | None = None
+    """None where items belong to no documents, or it is not known."""
+    on_this_text: bool = False
+    """Whether the verdict holds for this test text alone: it is of one or two documents."""
     more_seeds: int | None = None
-    """About how many more would decide four times in five, were the difference the one observed.
-
-    None: more than a thousand, or not a question of seeds.
-    """
-    fewest_more_seeds: int | None = None
-    """As ``more_seeds``, were the spread over seeds at the lower end of its 95% CI."""
-    most_more_seeds: int | None = None
-    """As ``more_seeds``, were the spread over seeds at the upper end of its 95% CI."""
+    """Further seeds with which a difference of the margin would be found four times in five, at the
+    level of the look that would judge them. None: no margin, over a thousand, or decided."""
     detectable: float | None = None
-    """The smallest true difference that so many seeds decide four times in five, at this spread."""
+    """The true difference that so many seeds find four times in five, at this spread and level."""
     n_failed: tuple[int, int] = (0, 0)
     """Runs of the arm and of its baseline that ended without a score."""
     by_ranks: bool = False
-    """Whether runs failed, so that ranks decide, a failed run as the worst, and not the interval.
-    """
+    """Whether ranks decide, not the interval: runs failed (the worst), or scores are two-valued."""
     n_seeds: int = 0
-    """Of the look at which it was judged: the seeds that were planned until then."""
+    """Seeds planned until the look at which it was judged."""
     note: str = ""
     """What the numbers cannot say, in words."""
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """Whether arms are compared seed by seed, and what that brought."""
+    """How arms vary together by seed."""
 
     is_paired: bool
+    """Whether differences were taken seed by seed; not without common seeds."""
     correlation: float
-    """Of two arms' values of the same seed, over all arms."""
+    """Of the scores of two arms over seeds, the mean over all pairs of arms."""
     n_arms: int
 
 
@@ -98,6 +94,8 @@ class Judgement:
     pairing: Pairing | None = None
     """None where no spread was estimated."""
     margin: float | None = None
-    """Differences smaller than this do not matter, in the metric's unit; None: none was named."""
-    level: float = field(default=1.0 - CONFIDENCE)
+    """Smaller differences do not matter, in the metric's unit; None: none was named."""
+    level: float = ERROR
     """The probability of a false verdict that this look may spend, all comparisons together."""
+    n_comparisons: int = 0
+    """Comparisons that the intervals and p values are corrected for."""

@@ -1,75 +1,139 @@
-"""How far other test items would move a difference, beside what other seeds would."""
+"""Variance of contrasts over the items of a test, beside their variance over seeds."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.statistics.contrast import Contrast
+from sublayer.statistics.covariance import Covariance, Spread, known_spread
+from sublayer.statistics.scores import Contrast, Scores
 
 Effects = NDArray[np.float64]
-"""``[N]`` in the metric's unit: how the metric moves when a unit of the test counts once more."""
-ArmEffects = Mapping[int, Effects]
-"""The effects of the units of a test, ``[N]`` each, by seed."""
+"""``[U]`` in the metric's unit: its derivative with respect to the weight of each test unit."""
+
+FEWEST_DOCUMENTS = 3
+"""From which on documents are the units of a test, and a verdict extends to other documents."""
+FEWEST_UNITS = 10
+"""Of a test of fewer documents, from which on a variance over its units is estimated."""
+
+
+def units_of(n_items: int, documents: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], int]:
+    """Return the unit of each item, ``[N]``, and the number of units.
+
+    Units are documents from three on, and single items where items belong to none. One or two
+    documents are cut into ten or more stretches of up to ``N ** (2/3)`` neighbours.
+    """
+    if documents is None:
+        return np.arange(n_items), n_items
+    names, labels = np.unique(documents, return_inverse=True)
+    labels = labels.reshape(-1).astype(np.int64)
+    if len(names) >= FEWEST_DOCUMENTS:
+        return labels, len(names)
+    length = max(1, min(round(n_items ** (2 / 3)), n_items // FEWEST_UNITS))
+    order = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[order], labels[order], side="left")
+    stretches = (np.arange(n_items) - starts) // length  # of each item within its document
+    _, numbers = np.unique(np.stack([labels[order], stretches]), axis=1, return_inverse=True)
+    units = np.empty(n_items, dtype=np.int64)
+    units[order] = numbers.reshape(-1)
+    return units, int(units.max()) + 1
 
 
 @dataclass(frozen=True)
 class ItemSpread:
-    """The variance of a mean difference over the items of its test, whose seeds are all the same.
+    """The variance of a contrast's mean over test units that all seeds share.
 
-    Seeds and items are crossed: every seed is scored on the same items. So the variance of a mean
-    over ``S`` seeds and ``N`` items is ``seeds / S + items / N + both / (S N)``. The last, of what
-    a seed and an item have of each other, stands in the spread between seeds already.
+    Seeds and units are crossed random effects. The variance of a mean over ``S`` seeds and ``U``
+    units is ``seeds / S + units / U + interaction / (S U)``; the last part is in the variance
+    between seeds already.
     """
 
-    whole: float
-    """Of the mean over seeds: ``items / N + both / (S N)``."""
+    whole: Spread
+    """Of the mean over seeds: ``units / U + interaction / (S U)``."""
     both: float
-    """Of that, what more seeds would take away too: ``both / (S N)``."""
-    freedom: float
+    """The interaction's part of it, which further seeds reduce: ``interaction / (S U)``."""
 
     @property
     def alone(self) -> float:
-        """What no number of seeds takes away: ``items / N``."""
-        return max(self.whole - self.both, 0.0)
+        """The part that further seeds do not reduce: ``units / U``."""
+        return max(self.whole.variance - self.both, 0.0)
 
 
-def item_spread(
-    effects: Mapping[str, ArmEffects], contrast: Contrast, *, is_paired: bool
-) -> ItemSpread | None:
-    """Estimate the spread of a contrast over items (two-way random effects, crossed).
+class ItemSpreads:
+    """Estimates the variance of contrasts over units, most of them with ``baseline``.
 
-    ``is_paired``: of contrasts seed by seed, of the seeds that all arms have. None where units of a
-    test are missing or were not the same.
+    As over seeds, all arms tell of the covariance of their effects on units.
     """
-    arms = [effects.get(arm, {}) for arm in contrast.weights]
-    weights = list(contrast.weights.values())
-    if is_paired:
-        seeds = sorted(set.intersection(*(set(own) for own in arms)))
-        if len(seeds) < 2:
+
+    def __init__(self, scores: Scores, baseline: str) -> None:
+        self._scores = scores
+        self._baseline = baseline
+        self._tables: dict[tuple[int, ...], Covariance] = {}
+
+    def spread(self, contrast: Contrast) -> ItemSpread | None:
+        """Return the spread of a contrast; None where the items of a run are not known.
+
+        Of a single seed all of the variance over units counts: ``both`` is 0.
+        """
+        scores = self._scores
+        if scores.effects is None:
             return None
-        stacked = np.zeros((len(seeds), len(next(iter(arms[0].values())))))
-        for weight, own in zip(weights, arms, strict=True):
-            stacked += weight * np.stack([own[seed] for seed in seeds])
-        return _spread([stacked], stacked.mean(0))
-    if any(len(own) < 2 for own in arms):
-        return None
-    stacks = [
-        weight * np.stack(list(own.values())) for weight, own in zip(weights, arms, strict=True)
-    ]
-    return _spread(stacks, np.sum([stack.mean(0) for stack in stacks], axis=0))
+        shared = scores.common(contrast.weights)
+        stacks = []
+        for arm, weight in contrast.weights.items():
+            own = shared if shared.any() else ~np.isnan(scores.row(arm))
+            stacks.append(weight * scores.effects[scores.arms.index(arm)][own])
+        if any(not len(stack) or np.isnan(stack).any() for stack in stacks):
+            return None
+        n_units = scores.effects.shape[2]
+        if shared.any():
+            whole = self._table(shared).spread(contrast)
+            if (scores.n_documents or FEWEST_DOCUMENTS) < FEWEST_DOCUMENTS:
+                inflation = 1.0 + _neighbour_correlation(sum(stacks).mean(0))
+                whole = replace(whole, scales=whole.scales * inflation)
+            return ItemSpread(whole, _both([sum(stacks)]))
+        means = np.sum([stack.mean(0) for stack in stacks], axis=0)
+        variance = float(means.var(ddof=1)) * n_units
+        return ItemSpread(known_spread(0.0, variance, n_units - 1.0, n_units), _both(stacks))
+
+    def covariance(self, contrasts: Sequence[Contrast]) -> Effects:
+        """Return the covariance of contrasts over units, ``[C, C]``; 0 of those without items."""
+        found = np.zeros((len(contrasts), len(contrasts)))
+        for row, one in enumerate(contrasts):
+            for column, other in enumerate(contrasts[: row + 1]):
+                shared = self._scores.common({**one.weights, **other.weights})
+                if self._scores.effects is not None and shared.any():
+                    table = self._table(shared)
+                    if {*one.weights, *other.weights} <= {*table.arms}:
+                        value = table.between(one, other)
+                        found[row, column] = found[column, row] = value
+        return found
+
+    def _table(self, shared: NDArray[np.bool_]) -> Covariance:
+        key = tuple(int(index) for index in np.flatnonzero(shared))
+        if key not in self._tables:
+            assert self._scores.effects is not None, "items are known"
+            means = self._scores.effects[:, shared].mean(1)  # [A, U]
+            rows = [int(row) for row in np.flatnonzero(~np.isnan(means).any(1))]
+            rows.sort(key=lambda row: self._scores.arms[row] != self._baseline)
+            arms = [self._scores.arms[row] for row in rows]
+            self._tables[key] = Covariance(arms, means[rows] * means.shape[1], 0.0)
+        return self._tables[key]
 
 
-def _spread(stacks: list[Effects], means: Effects) -> ItemSpread:
-    n_units = len(means)
-    scale = n_units / (n_units - 1)
+def _neighbour_correlation(effects: Effects) -> float:
+    """Return the correlation of neighbouring stretches of a document, not below 0 (Bartlett)."""
+    squares = float(effects @ effects)
+    return max(0.0, float(effects[1:] @ effects[:-1]) / squares) if squares else 0.0
+
+
+def _both(stacks: Sequence[Effects]) -> float:
+    """Return the interaction's part of the variance of the mean of effects, ``[S, U]`` each."""
     both = 0.0
     for stack in stacks:
-        residuals = stack - stack.mean(0)
-        n_seeds = len(stack)
-        own = float((residuals**2).sum()) * scale / (n_seeds - 1)  # of one seed, over items
-        both += own / n_seeds
-    centred = means - means.mean()
-    whole = float((centred**2).sum()) * scale
-    return ItemSpread(whole, both, n_units - 1)
+        n_seeds, n_units = stack.shape
+        if n_seeds > 1:
+            squares = float(((stack - stack.mean(0)) ** 2).sum()) * n_units / (n_units - 1)
+            both += squares / (n_seeds - 1) / n_seeds
+    return both

@@ -1,211 +1,254 @@
-"""Judge a comparison: differences with intervals that hold together, and verdicts."""
+"""Judge a comparison: differences with simultaneous confidence intervals, and verdicts."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.objective.metric import Metric
-from sublayer.statistics.contrast import Contrast, arm_less
-from sublayer.statistics.correlation import correlate
+from sublayer.statistics.covariance import SeedSpreads, known_spread
 from sublayer.statistics.difference import (
-    CONFIDENCE,
+    ERROR,
     FEWEST_SEEDS,
+    MOST_SEEDS,
     Difference,
     Judgement,
+    Pairing,
     Verdict,
 )
-from sublayer.statistics.items import ArmEffects, ItemSpread, item_spread
-from sublayer.statistics.looks import AT_FIRST, ERROR
-from sublayer.statistics.power import seeds_for, spread_interval
-from sublayer.statistics.ranks import rank_p
-from sublayer.statistics.seeds import SeedSpread, Values, of_seeds
-from sublayer.statistics.simultaneous import Family
+from sublayer.statistics.items import FEWEST_DOCUMENTS, ItemSpreads
+from sublayer.statistics.power import detectable_effect, seeds_for
+from sublayer.statistics.ranks import is_two_valued, rank_p, separation_p
+from sublayer.statistics.scores import Contrast, Numbers, Scores, mean_of, weights_of
+from sublayer.statistics.simultaneous import Largest, Uncertainty, correlation_of
 from sublayer.statistics.tuning import Tuned, choice_variance
-from sublayer.statistics.whole_estimate import WholeEstimate
 
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a comparison is judged by beside the values of its runs."""
-
-    effects: Mapping[str, ArmEffects] | None = None
-    """By arm and seed, how much each unit of the test moves the metric; None or missing: not known.
-    """
-    failed: Mapping[str, Collection[int]] | None = None
-    """The seeds of each arm that ended without a score."""
-    scored_elsewhere: Collection[str] = ()
-    """Arms that were scored on other items than their baseline: there is no verdict on them."""
-    margin: float | None = None
-    """Differences smaller than this do not matter, in the metric's unit."""
-    tuned: Mapping[str, Tuned] | None = None
-    """By arm, what its trials scored, where it was tuned by the metric that is judged."""
-    resolution: float = 0.0
-    """The smallest step of the metric that is believed, in its unit."""
-
-
-NO_EVIDENCE = Evidence()
+ALONE = Largest(np.eye(1), 1)
+"""A comparison that is corrected for no others."""
 
 
 def judge(
-    baseline: str,
-    values: Values,
-    metric: Metric,
+    scores: Scores,
+    contrasts: Sequence[Contrast],
     *,
-    planned_seeds: int,
-    against: Mapping[str, str] | None = None,
-    further: Sequence[Contrast] = (),
+    is_lower_better: bool,
+    n_seeds: int,
+    level: float = ERROR,
+    next_level: float | None = None,
+    margin: float | None = None,
     n_awaited: int = 0,
-    evidence: Evidence = NO_EVIDENCE,
-    level: float = AT_FIRST * ERROR,
+    tuned: Mapping[str, Tuned] | None = None,
+    resolution: float = 0.0,
+    scored_elsewhere: Collection[str] = (),
+    over_items: bool = False,
 ) -> Judgement:
-    """Compare every arm with the baseline, or its arm in ``against``; see ``docs/verdicts.md``.
+    """Judge contrasts of arms as one family; see ``docs/verdicts.md``.
 
-    ``values`` maps an arm's name to the metric of each seed that finished. All comparisons are one
-    family, ``further`` contrasts and those that no run has ended of (``n_awaited``) among them; an
-    arm that is against itself is compared with none. ``level`` is the probability of a false
-    verdict that this look may spend. Of fewer than three planned seeds there is no verdict. Raises
-    ConfigError for no ``planned_seeds``.
+    ``n_seeds`` are the seeds that were planned until this look, ``level`` is the probability of a
+    false verdict that it may spend, and ``next_level`` that of the look that would follow, for the
+    seeds that it would take. ``margin`` is the smallest difference that matters, ``resolution`` the
+    smallest step of the metric, both in its unit. ``n_awaited`` comparisons count that no run has
+    ended of. ``tuned`` are the trials of arms that were tuned by the judged metric. Arms in
+    ``scored_elsewhere`` were scored on other items than their baseline: they have no verdict.
+    ``over_items`` judges a single seed of each arm over the items of the test: a verdict on these
+    trained models alone. Otherwise there is none for fewer than three planned seeds. Raises
+    ConfigError for no planned seeds, and for a margin that is not above 0.
     """
-    if planned_seeds < 1:
-        raise ConfigError(f"seeds = {planned_seeds} is too few to compare: give at least 1")
-    against = against or {}
-    contrasts = [
-        arm_less(arm, against.get(arm, baseline))
-        for arm in values
-        if against.get(arm, baseline) != arm
-    ]
-    contrasts += further
-    judged = _Judged(values, metric, contrasts, n_awaited, evidence, level, planned_seeds)
-    differences = tuple(judged.difference(contrast) for contrast in contrasts)
-    return Judgement(differences, judged.pairing, evidence.margin, level)
+    if n_seeds < 1:
+        raise ConfigError(f"seeds = {n_seeds} is too few to compare: give at least 1")
+    if margin is not None and not 0.0 < margin < math.inf:
+        raise ConfigError(f"margin = {margin:g} is not above 0: it is a size, in either direction")
+    family = _Family(
+        scores,
+        contrasts,
+        is_lower_better=is_lower_better,
+        n_seeds=n_seeds,
+        level=level,
+        next_level=level if next_level is None else next_level,
+        margin=margin,
+        n_awaited=n_awaited,
+        tuned=tuned or {},
+        resolution=resolution,
+        scored_elsewhere=scored_elsewhere,
+        over_items=over_items,
+    )
+    differences = tuple(family.difference(contrast) for contrast in contrasts)
+    return Judgement(differences, family.pairing, margin, level, family.n_comparisons)
 
 
-class _Judged:
-    """The comparisons of a family, with what they share."""
+class _Family:
+    """The comparisons that are judged together."""
 
     def __init__(
         self,
-        values: Values,
-        metric: Metric,
+        scores: Scores,
         contrasts: Sequence[Contrast],
-        n_awaited: int,
-        evidence: Evidence,
+        *,
+        is_lower_better: bool,
+        n_seeds: int,
         level: float,
-        planned_seeds: int,
+        next_level: float,
+        margin: float | None,
+        n_awaited: int,
+        tuned: Mapping[str, Tuned],
+        resolution: float,
+        scored_elsewhere: Collection[str],
+        over_items: bool,
     ) -> None:
-        self._values = values
-        self._metric = metric
-        self._evidence = evidence
+        self._scores = scores
+        self._is_lower_better = is_lower_better
+        self._n_seeds = n_seeds
         self._level = level
-        self._planned = planned_seeds
-        self._n_comparisons = len(contrasts) + n_awaited
-        self._estimates: dict[str, WholeEstimate] = {}
-        choice: dict[str, float] = {}
-        self.pairing = None
-        if planned_seeds >= FEWEST_SEEDS:
-            spread = SeedSpread(values, evidence.resolution)
-            self.pairing = spread.pairing
-            estimates = spread.estimates(contrasts)
-            tuned = evidence.tuned or {}
+        self._next_level = next_level
+        self._margin = margin
+        self._scored_elsewhere = scored_elsewhere
+        self.n_comparisons = len(contrasts) + n_awaited
+        self.pairing: Pairing | None = None
+        self._found: dict[tuple[str, str], Uncertainty] = {}
+        self._largest = Largest(np.eye(1), max(1, self.n_comparisons))
+        self._has_verdicts = over_items or n_seeds >= FEWEST_SEEDS
+        self._by_ranks = False
+        if not self._has_verdicts:
+            return
+        baseline = _usual_baseline(contrasts)
+        items = ItemSpreads(scores, baseline)
+        if over_items:
+            self._found = _over_items(scores, items, contrasts)
+            covariance = items.covariance([each for each in contrasts if each.names in self._found])
+        else:
+            spreads = SeedSpreads(scores, baseline, resolution)
+            self.pairing = _pairing(scores)
+            self._by_ranks = is_two_valued(scores.values)
             choice = {
-                arm: choice_variance(own, spread.variance_of(arm)) for arm, own in tuned.items()
+                arm: choice_variance(own, spreads.unshared_variance(arm, scores.arms))
+                for arm, own in tuned.items()
             }
-            for each in contrasts:
-                if each.name in estimates:
-                    own = sum(
-                        weight**2 * choice.get(arm, 0.0) for arm, weight in each.weights.items()
-                    )
-                    whole = WholeEstimate(estimates[each.name], self._items(each), own)
-                    self._estimates[each.name] = whole
-        known = [each for each in contrasts if each.name in self._estimates]
-        found = [self._estimates[each.name] for each in known]
-        freedoms = [each.freedom for each in found]
-        # What is not known yet is counted, as if it varied with none of the others.
-        missing = self._n_comparisons - len(known)
-        correlation = np.eye(self._n_comparisons)
-        if known:
-            correlation[: len(known), : len(known)] = correlate(
-                known, found, evidence.effects, choice
-            )
-        usual = float(np.median(freedoms)) if freedoms else 1.0
-        self._family = Family(correlation, [*freedoms, *[usual] * missing])
-        self._single = self._family.single(level)
+            for contrast in contrasts:
+                spread = spreads.spread(contrast)
+                if spread is not None:
+                    weights = contrast.weights.items()
+                    own = math.fsum(weight**2 * choice.get(arm, 0.0) for arm, weight in weights)
+                    self._found[contrast.names] = Uncertainty(spread, items.spread(contrast), own)
+            known = [each for each in contrasts if each.names in self._found]
+            covariance = spreads.mean_covariance(known)
+            rows = weights_of(known, list(choice))
+            covariance += (rows * np.array(list(choice.values()))) @ rows.T
+            covariance += self._item_covariance(items, known)
+        if len(self._found) > 1:
+            self._largest = Largest(correlation_of(covariance), self.n_comparisons)
+
+    def _item_covariance(self, items: ItemSpreads, known: Sequence[Contrast]) -> Numbers:
+        """Return the covariance over items, less what is in that over seeds already."""
+        spreads = [self._found[contrast.names].items for contrast in known]
+        sds = np.sqrt([0.0 if each is None else each.alone for each in spreads])
+        correlation: Numbers = correlation_of(items.covariance(known)) * np.outer(sds, sds)
+        return correlation
 
     def difference(self, contrast: Contrast) -> Difference:
-        """Return what is said of one contrast."""
-        paired = of_seeds(self._values, contrast)
-        arms = [self._values.get(arm, {}) for arm in contrast.weights]
-        mean = None
-        if self._planned < FEWEST_SEEDS and paired:
-            mean = float(np.mean(list(paired.values())))
-        elif all(arms):
-            weighted = zip(contrast.weights.values(), arms, strict=True)
-            mean = math.fsum(weight * _mean(own) for weight, own in weighted)
+        """Return the verdict on one contrast."""
+        scores = self._scores
+        paired = contrast.of_seeds(scores)
+        n_failed = scores.n_failed(contrast.positive), scores.n_failed(contrast.negative)
+        mean = mean_of(contrast, scores)
+        if not self._has_verdicts and paired:
+            mean = math.fsum(paired.values()) / len(paired)
         found = Difference(
             contrast.arm,
             contrast.baseline,
             tuple(paired),
             mean,
-            n_failed=(self._n_failed(contrast.positive), self._n_failed(contrast.negative)),
-            n_seeds=self._planned,
+            level=self._level,
+            n_items=scores.n_items,
+            n_documents=scores.n_documents,
+            n_failed=n_failed,
+            n_seeds=self._n_seeds,
         )
-        if self._planned < FEWEST_SEEDS:
+        if not self._has_verdicts:
             return replace(found, verdict="no verdict")
-        whole = self._estimates.get(contrast.name)
-        if whole is not None:
-            n_now = min(len(own) for own in arms)
-            found = self._with_interval(found, whole, n_now)
-        if any(found.n_failed):
-            found = self._by_ranks(found, contrast)
-        if contrast.arm in self._evidence.scored_elsewhere:
+        n_documents = scores.n_documents
+        is_narrow = n_documents is not None and n_documents < FEWEST_DOCUMENTS
+        found = replace(found, on_this_text=is_narrow)
+        uncertainty = self._found.get(contrast.names)
+        if uncertainty is not None:
+            found = self._with_interval(found, contrast, uncertainty)
+        if any(n_failed) or (self._by_ranks and uncertainty is not None):
+            found = self._with_ranks(found, contrast)
+        if contrast.arm in self._scored_elsewhere:
             found = replace(found, verdict="no verdict")
-        return self._with_missing_seeds(found)
+        if len(paired) != self._n_seeds and paired:
+            note = f"{len(paired)} of {count(self._n_seeds, 'seed')} finished in both arms"
+            found = replace(found, note=note)
+        return found
 
-    def _n_failed(self, arms: Sequence[str]) -> int:
-        failed = self._evidence.failed or {}
-        return sum(len(failed.get(arm, ())) for arm in arms)
-
-    def _with_interval(self, found: Difference, whole: WholeEstimate, n_now: int) -> Difference:
-        from scipy.special import stdtr, stdtrit
-
-        mean = whole.seeds.mean
-        error, freedom = whole.error, whole.freedom
-        half = -float(stdtrit(freedom, self._single / 2)) * error
-        p_raw = 2 * float(stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0.0)
+    def _with_interval(
+        self, found: Difference, contrast: Contrast, uncertainty: Uncertainty
+    ) -> Difference:
+        mean = uncertainty.seeds.mean
+        half = uncertainty.half_width(self._level, self._largest)
         low, high = mean - half, mean + half
+        # Equivalence is two one-sided tests at the level of the look (Schuirmann 1987). Those of
+        # several arms may err at both ends of the margin, so that Bonferroni's bound corrects.
+        one_sided = min(1.0, 2.0 * self._level / self.n_comparisons)
+        inner = min(half, uncertainty.half_width(one_sided, ALONE))
+        single_level = uncertainty.p(half, ALONE)
+        detectable = self._detectable(uncertainty, 1.0, single_level)
         found = replace(
             found,
             mean=mean,
-            sd=math.sqrt(whole.seeds.single),
+            sd=self._sd(contrast),
             low=low,
             high=high,
-            p=self._over_looks(self._family.adjusted(p_raw)),
-            p_raw=p_raw,
-            verdict=self._verdict(low, high),
-            standard_error=error,
-            parts=whole.parts,
-            detectable=whole.detectable(1.0, self._single),
+            p=self._over_looks(uncertainty.p(mean, self._largest)),
+            p_raw=uncertainty.p(mean, ALONE),
+            standard_error=uncertainty.error,
+            parts=uncertainty.parts,
+            single_level=single_level,
+            excluded=max(abs(low), abs(high)),
+            equivalent=abs(mean) + inner,
+            detectable=detectable,
         )
-        if found.verdict != "cannot tell":
+        luck = separation_p(
+            self._scores.scores_of(contrast.arm), self._scores.scores_of(contrast.baseline)
+        )
+        if luck > self._level:
+            found = replace(found, p=self._over_looks(luck), p_raw=luck, by_ranks=True)
+        found = replace(found, verdict=self._verdict(found))
+        if found.verdict != "cannot tell" or self._margin is None:
             return found
-        narrow, wide = spread_interval(1.0, whole.seeds.freedom)
-        fewest, usual, most = (
-            self._more_seeds(whole, mean, n_now, scale) for scale in (narrow, 1.0, wide)
-        )
-        return replace(found, more_seeds=usual, fewest_more_seeds=fewest, most_more_seeds=most)
+        return replace(found, more_seeds=self._more_seeds(uncertainty, self._margin))
 
-    def _more_seeds(
-        self, whole: WholeEstimate, mean: float, n_now: int, scale: float
-    ) -> int | None:
-        needed = seeds_for(lambda n: whole.detectable(n / n_now, self._single, scale), mean)
+    def _sd(self, contrast: Contrast) -> float | None:
+        """Return the standard deviation over seeds of a contrast of single runs."""
+        paired = list(contrast.of_seeds(self._scores).values())
+        if len(paired) > 1:
+            return float(np.std(paired, ddof=1))
+        variance = 0.0
+        for arm, weight in contrast.weights.items():
+            own = self._scores.scores_of(arm)
+            if len(own) < 2:
+                return None
+            variance += weight**2 * float(own.var(ddof=1))
+        return math.sqrt(variance)
+
+    def _detectable(self, uncertainty: Uncertainty, times: float, single_level: float) -> float:
+        """Return the difference that ``times`` as many seeds find four times in five."""
+        variance = uncertainty.seeds.variance / times + uncertainty.apart
+        freedom = round(uncertainty.freedom_with(times), 1)
+        return detectable_effect(max(freedom, 1.0), single_level) * math.sqrt(variance)
+
+    def _more_seeds(self, uncertainty: Uncertainty, margin: float) -> int | None:
+        half = uncertainty.half_width(self._next_level, self._largest)
+        single_level = uncertainty.p(half, ALONE)
+        n_now = uncertainty.seeds.n
+        needed = seeds_for(
+            lambda n: self._detectable(uncertainty, n / n_now, single_level), margin, MOST_SEEDS
+        )
         return None if needed is None else max(1, needed - n_now)
 
-    def _by_ranks(self, found: Difference, contrast: Contrast) -> Difference:
-        """Judge by ranks: what failed is the worst, so that no verdict is the survivors' alone."""
+    def _with_ranks(self, found: Difference, contrast: Contrast) -> Difference:
+        """Judge by ranks: a failed run is the worst, and two-valued scores are not normal."""
         ranked = replace(
             found,
             p=None,
@@ -213,53 +256,74 @@ class _Judged:
             verdict="cannot tell",
             by_ranks=True,
             more_seeds=None,
-            fewest_more_seeds=None,
-            most_more_seeds=None,
             detectable=None,
+            excluded=None,
+            equivalent=None,
         )
         if not contrast.baseline:
             return ranked
-        own, rest = (
-            list(self._values.get(arm, {}).values()) for arm in (contrast.arm, contrast.baseline)
-        )
+        own = self._scores.scores_of(contrast.arm)
+        rest = self._scores.scores_of(contrast.baseline)
         n_failed, n_rest_failed = found.n_failed
-        if not (own or n_failed) or not (rest or n_rest_failed):
+        if not (len(own) or n_failed) or not (len(rest) or n_rest_failed):
             return ranked  # of one of them no run has ended
         p_raw, surplus = rank_p(
-            own, rest, n_failed, n_rest_failed, is_lower_better=self._metric.is_lower_better
+            own, rest, n_failed, n_rest_failed, is_lower_better=self._is_lower_better
         )
-        p = self._over_looks(min(1.0, self._n_comparisons * p_raw))
+        p = self._over_looks(min(1.0, self.n_comparisons * p_raw))
         verdict: Verdict = "cannot tell"
-        if p <= 1.0 - CONFIDENCE:
+        if p <= ERROR:
             verdict = "better" if surplus > 0 else "worse"
         return replace(ranked, p=p, p_raw=p_raw, verdict=verdict)
 
     def _over_looks(self, p: float) -> float:
         """Return a p that is 0.05 where a look has spent what it may."""
-        return min(1.0, p * (1.0 - CONFIDENCE) / self._level)
+        return min(1.0, p * ERROR / self._level)
 
-    def _verdict(self, low: float, high: float) -> Verdict:
-        margin = self._evidence.margin
-        if margin is not None and -margin < low and high < margin:
+    def _verdict(self, found: Difference) -> Verdict:
+        assert found.low is not None and found.high is not None and found.equivalent is not None
+        if self._margin is not None and found.equivalent < self._margin:
             return "no difference that matters"
-        if low <= 0.0 <= high:
+        if found.low <= 0.0 <= found.high or found.by_ranks:
             return "cannot tell"
-        is_lower = high < 0.0
-        return "better" if is_lower == self._metric.is_lower_better else "worse"
-
-    def _items(self, contrast: Contrast) -> ItemSpread | None:
-        effects = self._evidence.effects
-        if effects is None or self.pairing is None:
-            return None
-        return item_spread(effects, contrast, is_paired=self.pairing.is_paired)
-
-    def _with_missing_seeds(self, found: Difference) -> Difference:
-        n_pairs = len(found.seeds)
-        if n_pairs == self._planned:
-            return found
-        note = f"{n_pairs} of {count(self._planned, 'seed')} finished in both arms"
-        return replace(found, note=note)
+        is_lower = found.high < 0.0
+        return "better" if is_lower == self._is_lower_better else "worse"
 
 
-def _mean(values: Mapping[int, float]) -> float:
-    return math.fsum(values.values()) / len(values)
+def _usual_baseline(contrasts: Sequence[Contrast]) -> str:
+    """Return the arm that most contrasts subtract."""
+    names = [each.baseline for each in contrasts if each.baseline]
+    return max(names, key=names.count) if names else ""
+
+
+def _pairing(scores: Scores) -> Pairing | None:
+    """Describe how arms correlate over the seeds that all have; None for fewer than two."""
+    is_run = ~np.isnan(scores.values)
+    arms = is_run.sum(1) > 1
+    shared = is_run[arms].all(0)
+    if arms.sum() < 2:
+        return None
+    if shared.sum() < 2:
+        return Pairing(is_paired=False, correlation=0.0, n_arms=int(arms.sum()))
+    table = scores.values[arms][:, shared]
+    residuals = table - table.mean(1, keepdims=True)
+    norms = np.sqrt((residuals**2).sum(1))
+    norms[norms == 0.0] = np.inf
+    correlations = (residuals @ residuals.T) / np.outer(norms, norms)
+    pairs = correlations[np.triu_indices(len(table), 1)]
+    return Pairing(is_paired=True, correlation=float(pairs.mean()), n_arms=len(table))
+
+
+def _over_items(
+    scores: Scores, items: ItemSpreads, contrasts: Sequence[Contrast]
+) -> dict[tuple[str, str], Uncertainty]:
+    """Return the uncertainty of contrasts of single runs: over items alone."""
+    found = {}
+    for contrast in contrasts:
+        values = list(contrast.of_seeds(scores).values())
+        spread = items.spread(contrast)
+        if values and spread is not None:
+            mean = math.fsum(values) / len(values)
+            none = known_spread(mean, 0.0, 1.0, len(values))
+            found[contrast.names] = Uncertainty(none, replace(spread, both=0.0))
+    return found

@@ -1,19 +1,23 @@
-"""When a comparison is judged, and how much of its error each look may spend."""
+"""Looks: numbers of seeds at which a comparison is judged, and the error that each may spend."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from sublayer.errors import ConfigError
-from sublayer.statistics.difference import CONFIDENCE, FEWEST_SEEDS, FOR_PAIRING
+from sublayer.statistics.difference import (
+    DECIDED,
+    ERROR,
+    FEWEST_SEEDS,
+    Difference,
+    Judgement,
+)
 
-ERROR = 1.0 - CONFIDENCE - FOR_PAIRING
-"""The probability of a false verdict, of all comparisons and looks together."""
-AT_FIRST = 0.8
-"""The share of it for a comparison of a fixed number of seeds; further looks, which may come or
-not, spend half of what is left each."""
+GOING_ON = 0.005
+"""The error that the first look beyond a fixed plan spends, and each further one half as much: a
+study of a fixed number of seeds has spent 5 % with its plan, and says what more it spends."""
 _PATTERN = (3, 5, 8, 12, 20)
 _DRAWS = 100_000
 _SEED = 18080444
@@ -42,11 +46,20 @@ class Looks:
             level = _level_of_each(self.planned, n_comparisons)
             return dict.fromkeys(self.planned, level)
         levels: dict[int, float] = {}
-        left = ERROR
-        for look in self.all_after(taken):
-            levels[look] = left / 2 if levels else AT_FIRST * ERROR
-            left -= levels[look]
+        for number, look in enumerate(self.all_after(taken)):
+            levels[look] = ERROR if not number else GOING_ON * 0.5 ** (number - 1)
         return levels
+
+    def level_of(self, look: int, taken: Sequence[int], n_comparisons: int) -> float:
+        """Return the level of a look; that of a plan for one with too few seeds for verdicts."""
+        return self.levels(taken, n_comparisons).get(look, ERROR)
+
+    def next_level(self, taken: Sequence[int], n_comparisons: int) -> float:
+        """Return the level of the look that would follow the last one."""
+        if self.is_sequential:
+            return _level_of_each(self.planned, n_comparisons)
+        further = max(len(self.all_after(taken)) - 1, 0)
+        return GOING_ON * 0.5**further
 
     def all_after(self, taken: Sequence[int]) -> tuple[int, ...]:
         """Return the numbers of seeds of all looks: the planned, behind those that were taken."""
@@ -97,3 +110,71 @@ def _level_of_each(looks: tuple[int, ...], n_comparisons: int) -> float:
         np.maximum(largest, np.abs(sums) / np.sqrt(2 * counts), out=largest)
     threshold = np.quantile(largest.max(1), 1.0 - ERROR)
     return float((largest > threshold).mean())
+
+
+JudgeAt = Callable[[int], Judgement]
+"""Judges by the first so many seeds."""
+
+
+def judge_looks(judge_at: JudgeAt, looks: Iterable[int]) -> Judgement:
+    """Judge at each look in turn; what one has decided stands, with the interval that it had.
+
+    ``looks`` are numbers of seeds in order, of which all runs have ended that were still going on.
+    """
+    standing: dict[tuple[str, str], Difference] = {}
+    latest = None
+    for look in looks:
+        latest = judge_at(look)
+        for difference in latest.differences:
+            key = difference.arm, difference.baseline
+            earlier = standing.get(key)
+            if earlier is None or earlier.verdict not in DECIDED:
+                standing[key] = difference
+    assert latest is not None, "a comparison is judged at a look"
+    return replace(latest, differences=tuple(standing.values()))
+
+
+def without_verdicts(judgement: Judgement) -> Judgement:
+    """Return what is shown and not judged: differences without verdict and p."""
+    shown = [replace(each, verdict="no verdict", p=None) for each in judgement.differences]
+    return replace(judgement, differences=tuple(shown))
+
+
+def unfinished(judgement: Judgement, n_seeds: int) -> Judgement:
+    """Return what is known before all runs of ``n_seeds`` have ended: differences alone.
+
+    An interval would be a look that is not counted.
+    """
+    note = f"unfinished: judged once all {n_seeds} seeds have ended"
+    shown = [
+        Difference(
+            each.arm,
+            each.baseline,
+            each.seeds,
+            each.mean,
+            verdict="no verdict",
+            n_failed=each.n_failed,
+            n_seeds=each.n_seeds,
+            note=note,
+        )
+        for each in judgement.differences
+    ]
+    return replace(judgement, differences=tuple(shown), pairing=None)
+
+
+def undecided_arms(judgement: Judgement, arms: Iterable[str], weights: Iterable[str]) -> set[str]:
+    """Return the arms that go on: those of differences that are not decided.
+
+    ``weights`` are the arms of a contrast of several, which go on until it is decided.
+    """
+    known = set(arms)
+    going_on = set()
+    for difference in judgement.differences:
+        # What is not judged at all will not be at another look either.
+        if difference.verdict in DECIDED or difference.verdict == "no verdict":
+            continue
+        if difference.baseline:
+            going_on |= {difference.arm, difference.baseline}
+        else:
+            going_on |= set(weights)
+    return going_on & known

@@ -1,13 +1,17 @@
-"""Comparisons in which runs failed: by ranks, a failed run as the worst of all."""
+"""Rank tests: of failed runs, the worst of all, and of two-valued scores, which are not normal."""
 
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+
+_GAP = 3.0
+"""Of two clusters of scores, the least gap between them over the range of the wider one."""
 
 
 def rank_p(
-    values: Sequence[float],
-    others: Sequence[float],
+    values: Sequence[float] | NDArray[np.float64],
+    others: Sequence[float] | NDArray[np.float64],
     n_failed: int,
     n_others_failed: int,
     *,
@@ -56,3 +60,37 @@ def _rank_sums(doubled: np.ndarray, n: int) -> np.ndarray:
             counts[chosen, rank:] += counts[chosen - 1, : most + 1 - rank]
     found: np.ndarray = counts[n]
     return found
+
+
+def is_two_valued(values: NDArray[np.float64]) -> bool:
+    """Return whether scores, ``[A, S]``, fall into two clusters that follow neither arms nor seeds.
+
+    So do fine-tunings of which some collapse. A gap of three times the range of either cluster
+    divides them, each has two runs at least, and an arm and a seed have runs in both: clusters of
+    whole arms, or of whole seeds, are effects of these.
+    """
+    ordered = np.sort(values[~np.isnan(values)])
+    if len(ordered) < 4 or ordered[0] == ordered[-1]:
+        return False
+    cut = int(np.diff(ordered).argmax())
+    low, high = ordered[: cut + 1], ordered[cut + 1 :]
+    if min(len(low), len(high)) < 2:
+        return False
+    if high[0] - low[-1] < _GAP * max(float(np.ptp(low)), float(np.ptp(high))):
+        return False
+    is_high, is_low = values > low[-1], values <= low[-1]
+    return all(bool((is_high.any(axis) & is_low.any(axis)).any()) for axis in (0, 1))
+
+
+def separation_p(values: NDArray[np.float64], others: NDArray[np.float64]) -> float:
+    """Bound the probability that two alike arms are told apart by luck, were runs two-valued.
+
+    Where the gap between two arms is a hundred times the range of either, they may be two clusters
+    by chance, each run with probability one half: ``2 / 4 ** n``. 0 for arms closer than that.
+    """
+    n = min(len(values), len(others))
+    if not n:
+        return 0.0
+    gap = max(float(values.min() - others.max()), float(others.min() - values.max()))
+    widest = max(float(np.ptp(values)), float(np.ptp(others)))
+    return 2.0 * 0.25**n if gap > 100.0 * widest else 0.0

@@ -1,102 +1,240 @@
-"""Tests of several differences together: how small the smallest p of them is by chance."""
+"""Simultaneous tests of contrasts: p and half-width from the posterior of their variance."""
 
-from collections.abc import Sequence
-from functools import lru_cache
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sublayer.statistics.covariance import Spread
+from sublayer.statistics.items import ItemSpread
+
 Numbers = NDArray[np.float64]
 
-N_DRAWS = 1 << 15
-_SEED = 20190606
-_TOLD_FROM = 2e-3
-"""Draws tell little of a smaller p: Bonferroni's bound stands for it, up to what this one has."""
+CHOICE_FREEDOM = 4.0
+"""Degrees of freedom of the variance due to hyperparameter selection: few trials estimate it."""
+NODES = np.linspace(-7.5, 7.5, 61)
+NODE_WEIGHTS = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
+"""Nodes and weights of a standard normal variable: the trapezoidal rule."""
+_MOST_NODES = 120
+_LOG_DRAWS = 13
+_DRAWN_FROM = 2e-3
+"""Tail probability below which draws are few: Bonferroni's bound, scaled, serves there."""
 
 
-class Family:
-    """Comparisons that are judged together, each with the p of its own t test.
+@dataclass(frozen=True)
+class Parts:
+    """Standard errors of a difference by source, each in the metric's unit."""
 
-    ``correlation`` is that of their estimates, ``[C, C]``; ``freedoms`` are of their tests. Of the
-    smallest of their p values the distribution is drawn, once for equal ones (Dunnett 1955, with
-    estimates of any correlation and tests of several degrees of freedom; the draws of all spreads
-    move together).
+    seeds: float
+    """What an endless test set would leave: other seeds."""
+    items: float | None
+    """What endless seeds would leave: other test items. None: not known, no items were kept."""
+    tuning: float = 0.0
+    """What both would leave: another hyperparameter search, which may select otherwise."""
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Variance of a contrast: over seeds, test items and hyperparameter selection, independent.
+
+    The three posteriors are convolved, as Behrens and Fisher do with two.
     """
 
-    def __init__(self, correlation: Numbers, freedoms: Sequence[float]) -> None:
-        self.n = len(freedoms)
-        self._smallest: Numbers | None = None
-        if self.n > 1:
-            self._smallest = _draw(correlation, freedoms)
+    seeds: Spread
+    items: ItemSpread | None = None
+    choice: float = 0.0
+    """The variance due to hyperparameter selection."""
 
-    def adjusted(self, p: float) -> float:
-        """Return the probability that the smallest p is at most ``p`` without any difference."""
-        if self._smallest is None:
-            return min(p, 1.0)
-        bound = min(1.0, self.n * p)
-        share = _share(self._smallest, max(p, _TOLD_FROM))
-        return min(bound, share)
+    @property
+    def variance(self) -> float:
+        """The variance of the mean, all sources together."""
+        return self.seeds.variance + self.apart
 
-    def single(self, level: float) -> float:
-        """Return the p of one comparison below which ``adjusted`` is at most ``level``."""
-        if self._smallest is None:
-            return level
-        low, high = level / self.n, level
-        for _ in range(60):
-            middle = (low + high) / 2
-            if self.adjusted(middle) <= level:
-                low = middle
-            else:
-                high = middle
-        return low
+    @property
+    def apart(self) -> float:
+        """The variance that further seeds do not reduce."""
+        return self.choice + (self.items.alone if self.items else 0.0)
+
+    @property
+    def error(self) -> float:
+        """The standard error."""
+        return math.sqrt(self.variance)
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of the variance (Satterthwaite 1946), for power alone."""
+        return self.freedom_with(1.0)
+
+    def freedom_with(self, times: float) -> float:
+        """Return the degrees of freedom with ``times`` as many seeds."""
+        seeds = self.seeds.variance / times
+        doubt = seeds**2 / max(self.seeds.freedom * times, 1.0) + self.choice**2 / CHOICE_FREEDOM
+        if self.items is not None:
+            doubt += self.items.alone**2 / self.items.whole.freedom
+        total = seeds + self.apart
+        return total**2 / doubt if doubt else self.seeds.freedom
+
+    @property
+    def parts(self) -> Parts:
+        """The standard errors by source."""
+        tuning = math.sqrt(self.choice)
+        if self.items is None:
+            return Parts(math.sqrt(self.seeds.variance), None, tuning)
+        own = max(self.seeds.variance - self.items.both, 0.0)
+        return Parts(math.sqrt(own), math.sqrt(self.items.alone), tuning)
+
+    def p(self, difference: float, largest: "Largest") -> float:
+        """Return the two-sided p of a difference, corrected for the comparisons of ``largest``."""
+        if not difference:
+            return 1.0
+        return float(self._tails(np.array([abs(difference)]), largest)[0])
+
+    def half_width(self, level: float, largest: "Largest") -> float:
+        """Return the difference whose corrected p is ``level``, to a millionth."""
+        if not self.error:
+            return 0.0
+        low, high = 0.25 * self.error, 64.0 * self.error
+        while self.p(high, largest) > level:
+            low, high = high, 64.0 * high
+        for _ in range(5):
+            sizes = np.geomspace(low, high, 24)
+            place = int(np.searchsorted(-self._tails(sizes, largest), -level))
+            low, high = float(sizes[max(place - 1, 0)]), float(sizes[min(place, 23)])
+        return high
+
+    def _tails(self, sizes: Numbers, largest: "Largest") -> Numbers:
+        """Return the corrected p of differences of so many sizes, ``[N]``."""
+        if largest.n == 1 and not self.choice and self.items is None:
+            from scipy.special import stdtr
+
+            with np.errstate(divide="ignore"):
+                t = -sizes[:, None] / np.sqrt(self.seeds.scales)
+            tails = 2.0 * stdtr(self.seeds.freedoms, t) @ self.seeds.weights
+        else:
+            variances, weights = self._nodes
+            with np.errstate(divide="ignore"):
+                tails = largest.tail(sizes[:, None] / np.sqrt(variances)) @ weights
+        found: Numbers = np.minimum(tails, 1.0)
+        return found
+
+    @cached_property
+    def _nodes(self) -> tuple[Numbers, Numbers]:
+        """Variances ``[N]`` and their weights."""
+        variances, weights = _nodes_of(self.seeds)
+        if self.items is not None:
+            whole, items_weights = _nodes_of(self.items.whole)
+            alone = np.maximum(whole - self.items.both, 0.0)
+            variances, weights = _sums(variances, weights, alone, items_weights)
+        if self.choice:
+            choice = self.choice * inverse_chi2(CHOICE_FREEDOM)
+            variances, weights = _sums(variances, weights, choice, NODE_WEIGHTS)
+        return variances, weights
 
 
-def _share(draws: Numbers, p: float) -> float:
-    return float(np.searchsorted(draws, p, side="right")) / len(draws)
+def _nodes_of(spread: Spread) -> tuple[Numbers, Numbers]:
+    """Return nodes of the variance of a mean, ``[N]``, and their weights."""
+    factors = np.stack([inverse_chi2(each) for each in spread.freedoms])  # [M, Z]
+    variances = (spread.scales[:, None] * factors).reshape(-1)
+    return _thinned(variances, (spread.weights[:, None] * NODE_WEIGHTS).reshape(-1))
 
 
-def _draw(correlation: Numbers, freedoms: Sequence[float]) -> Numbers:
-    """Draw the smallest of the p values of tests without any difference, in order."""
+def _sums(
+    variances: Numbers, weights: Numbers, added: Numbers, added_weights: Numbers
+) -> tuple[Numbers, Numbers]:
+    sums = (variances[:, None] + added).reshape(-1)
+    return _thinned(sums, (weights[:, None] * added_weights).reshape(-1))
+
+
+def _thinned(variances: Numbers, weights: Numbers) -> tuple[Numbers, Numbers]:
+    """Merge neighbouring nodes into at most ``_MOST_NODES``, close ones first in both tails."""
+    from scipy.special import ndtri
+
+    if len(variances) <= _MOST_NODES:
+        return variances, weights
+    order = np.argsort(variances)
+    variances, weights = variances[order], weights[order]
+    middles = np.cumsum(weights) - weights / 2.0
+    places = ndtri(np.clip(middles, 1e-12, 1.0 - 1e-12))
+    bins = np.digitize(places, np.linspace(-6.0, 6.0, _MOST_NODES - 1))
+    _, bins = np.unique(bins, return_inverse=True)
+    sums: Numbers = np.bincount(bins, weights).astype(np.float64)
+    means: Numbers = np.bincount(bins, weights * variances) / np.maximum(sums, 1e-300)
+    return means, sums
+
+
+@lru_cache(maxsize=256)
+def inverse_chi2(freedom: float) -> Numbers:
+    """Return true over estimated variances with so many degrees of freedom, at the nodes."""
+    from scipy.special import chdtri, ndtr
+
+    factors: Numbers = freedom / np.maximum(chdtri(freedom, ndtr(-NODES)), 1e-300)
+    return factors
+
+
+class Largest:
+    """Distribution of the largest of ``n`` standard normal contrasts, in absolute value.
+
+    ``correlation`` is theirs, ``[C, C]``; the others, up to ``n``, correlate with none (Dunnett
+    1955, for any correlation). One contrast has its normal distribution; of more, the
+    distribution is that of evenly spread draws, in the far tail Bonferroni's bound.
+    """
+
+    def __init__(self, correlation: Numbers, n: int) -> None:
+        self.n = n
+        if n > 1:
+            whole = np.eye(n)
+            known = len(correlation)
+            whole[:known, :known] = correlation
+            self._grid, self._tails = _table(whole)
+
+    def tail(self, x: Numbers) -> Numbers:
+        """Return the probability that the largest is at least ``x``."""
+        from scipy.special import ndtr
+
+        if self.n == 1:
+            single: Numbers = 2.0 * ndtr(-x)
+            return single
+        bound = np.minimum(1.0, 2.0 * self.n * ndtr(-x))
+        drawn = np.interp(x, self._grid, self._tails)
+        edge = self._grid[-1]
+        at_edge = float(np.minimum(1.0, 2.0 * self.n * ndtr(-edge)))
+        scaled = bound * min(1.0, float(self._tails[-1]) / at_edge)
+        found: Numbers = np.where(x <= edge, np.minimum(drawn, bound), scaled)
+        return found
+
+
+def _table(correlation: Numbers) -> tuple[Numbers, Numbers]:
     values, vectors = np.linalg.eigh(correlation)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     root /= np.sqrt((root**2).sum(1, keepdims=True))
-    n = len(freedoms)
-    normal = _points(n + 1)[:, 1:] @ root.T
-    smallest = np.ones(len(normal))
-    for index, freedom in enumerate(freedoms):
-        t = np.abs(normal[:, index]) / _spreads(n, round(freedom, 1))
-        np.minimum(smallest, _p_values(t, freedom), out=smallest)
-    smallest.sort()
-    return smallest
+    largest = np.abs(_points(len(values)) @ root.T).max(1)
+    largest.sort()
+    edge = largest[round(len(largest) * (1.0 - _DRAWN_FROM))]
+    grid = np.linspace(0.0, edge, 400)
+    tails = 1.0 - np.searchsorted(largest, grid, side="left") / len(largest)
+    return grid, tails
 
 
 @lru_cache(maxsize=8)
 def _points(n: int) -> Numbers:
-    """Return normal numbers, ``[draws, n]``, evenly spread (Sobol, scrambled)."""
+    """Return normal numbers, ``[draws, n]``, evenly spread: a lattice of generalised golden ratios
+    (Roberts 2018)."""
     from scipy.special import ndtri
-    from scipy.stats import qmc
 
-    uniform = qmc.Sobol(n, seed=_SEED).random(N_DRAWS)
-    normal: Numbers = ndtri(uniform)
+    ratio = 2.0
+    for _ in range(64):
+        ratio = (1.0 + ratio) ** (1.0 / (n + 1))
+    steps = ratio ** -np.arange(1.0, n + 1.0)
+    uniform = (0.5 + np.arange(1, 2**_LOG_DRAWS + 1)[:, None] * steps) % 1.0
+    normal: Numbers = ndtri(np.clip(uniform, 1e-12, 1.0 - 1e-12))
     return normal
 
 
-@lru_cache(maxsize=64)
-def _spreads(n: int, freedom: float) -> Numbers:
-    """Return estimated over true standard errors, those of all tests moving together."""
-    from scipy.special import chdtri, ndtr
-
-    nodes = np.linspace(-5.5, 5.5, 400)
-    spreads = np.sqrt(chdtri(freedom, 1.0 - ndtr(nodes)) / freedom)
-    drawn: Numbers = np.interp(_points(n + 1)[:, 0], nodes, spreads)
-    return drawn
-
-
-def _p_values(t: Numbers, freedom: float) -> Numbers:
-    """Return the two-sided p of t values, read off a table."""
-    from scipy.special import stdtr
-
-    nodes = np.concatenate([np.linspace(0.0, 6.0, 300), np.geomspace(6.1, 1e4, 200)])
-    logs = np.log(np.maximum(2.0 * stdtr(freedom, -nodes), 1e-300))
-    found: Numbers = np.exp(np.interp(t, nodes, logs))
-    return found
+def correlation_of(covariance: Numbers) -> Numbers:
+    """Return the correlation matrix of a covariance; 0 where a variance is 0."""
+    scale = np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))
+    correlation: Numbers = np.clip(covariance / np.outer(scale, scale), -1.0, 1.0)
+    np.fill_diagonal(correlation, 1.0)
+    return correlation

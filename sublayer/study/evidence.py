@@ -1,30 +1,54 @@
-"""What a comparison is judged by beside its values: failed runs, and what each item scored."""
+"""Evidence of a comparison: scores of runs, failed ones, test items, trials of tuning."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sublayer.objective.metric import Metric
-from sublayer.statistics.items import ArmEffects
-from sublayer.statistics.judge import Evidence
+from sublayer.statistics.scores import Scores
 from sublayer.statistics.tuning import Tuned
 from sublayer.study.execution.arm_runs import ArmRuns, trial_loss
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.items.item_effects import TestUnits, item_effects
 
+Values = Mapping[str, Mapping[int, float]]
+"""A metric's value of each seed that finished, by arm."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The scores that a metric is judged by, and what else its intervals depend on."""
+
+    scores: Scores
+    tuned: Mapping[str, Tuned] = field(default_factory=dict)
+    """By arm, the trials of those that were tuned by this metric."""
+    resolution: float = 0.0
+    """The smallest step of the metric, in its unit."""
+    scored_elsewhere: Collection[str] = ()
+    """Arms that were scored on other items than their baseline."""
+
+    def first(self, n_seeds: int) -> "Evidence":
+        """Return the evidence of the first ``n_seeds`` seeds."""
+        scores = self.scores.first(n_seeds)
+        tuned = {}
+        for arm, own in self.tuned.items():
+            compared = {seed: own.compared[seed] for seed in scores.seeds if seed in own.compared}
+            tuned[arm] = replace(own, compared=compared)
+        return replace(self, scores=scores, tuned=tuned)
+
 
 def gather_evidence(
+    values: Values,
     runs: Sequence[ArmRuns],
     kept: Sequence[RunItems],
     metric: Metric,
     *,
-    margin: float | None = None,
     scored_elsewhere: Collection[str] = (),
     n_tuning: int = 1,
 ) -> Evidence:
-    """Gather what a metric is judged by; ``kept`` are the items of the runs.
+    """Gather the evidence on a metric; ``kept`` are the items of the runs.
 
-    ``n_tuning`` are the runs of each trial, where arms were tuned.
-
-    Where a metric follows from no items, or too few, seeds alone are known to spread.
+    ``n_tuning`` are the runs of each trial, where arms were tuned. Where a metric follows from no
+    items, or too few, the variance over seeds alone is known.
     """
     failed = {
         each.matched_arm.arm.name: tuple(
@@ -32,15 +56,30 @@ def gather_evidence(
         )
         for each in runs
     }
-    effects, step = _effects(kept, metric)
+    units = _units(kept, metric)
+    scores = scores_of(values, failed, units)
+    steps = [each.step for own in units.values() for each in own.values()]
     shown = 10.0 ** -(metric.decimals + 1) / metric.factor
-    return Evidence(
-        effects=effects or None,
+    resolution = max([shown, *steps])
+    return Evidence(scores, _tuned(runs, metric, n_tuning), resolution, scored_elsewhere)
+
+
+def scores_of(
+    values: Values,
+    failed: Mapping[str, Collection[int]],
+    units: Mapping[str, Mapping[int, TestUnits]],
+) -> Scores:
+    """Arrange values, failed seeds and test units, all by arm, as scores."""
+    known = [each for own in units.values() for each in own.values()]
+    effects = {
+        arm: {seed: each.effects for seed, each in own.items()} for arm, own in units.items()
+    }
+    return Scores.of(
+        values,
         failed=failed,
-        scored_elsewhere=scored_elsewhere,
-        margin=margin,
-        tuned=_tuned(runs, metric, n_tuning),
-        resolution=max(shown, step),
+        effects=effects,
+        n_items=known[0].n_items if known else None,
+        n_documents=known[0].n_documents if known else None,
     )
 
 
@@ -86,26 +125,22 @@ def scored_elsewhere(
     return found
 
 
-def _effects(kept: Sequence[RunItems], metric: Metric) -> tuple[Mapping[str, ArmEffects], float]:
-    """Return the effects of the items of runs by arm and seed, and the metric's step."""
+def _units(kept: Sequence[RunItems], metric: Metric) -> dict[str, dict[int, TestUnits]]:
+    """Return how runs' test units move the metric, by arm and seed."""
     rule = metric.from_items
-    if rule is None:
-        return {}, 0.0
     found: dict[str, dict[int, TestUnits]] = {}
+    if rule is None:
+        return found
     digest = None
     for run in kept:
         table = run.items.tables.get(rule.table)
         if table is None:
             continue
-        # What was scored on other items than the first run shares none with it.
+        # Runs that were scored on other items than the first share none with it.
         digest = digest or table.digest
         if table.digest != digest:
             continue
         units = item_effects(table, rule)
         if units is not None:
             found.setdefault(run.arm, {})[run.seed] = units
-    effects = {
-        arm: {seed: units.effects for seed, units in own.items()} for arm, own in found.items()
-    }
-    steps = [units.step for own in found.values() for units in own.values()]
-    return effects, max(steps, default=0.0)
+    return found

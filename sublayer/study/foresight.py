@@ -1,21 +1,15 @@
 """Say before anything is spent which difference a study can find, and whether that is enough."""
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.objective.metric import Metric
-from sublayer.statistics.contrast import arm_less, shared_correlation
 from sublayer.statistics.difference import FEWEST_SEEDS, MOST_SEEDS
 from sublayer.statistics.looks import Looks, fixed, until_decided
-from sublayer.statistics.power import detectable_effect, seeds_for
-from sublayer.statistics.seeds import most_shared
-from sublayer.statistics.simultaneous import Family
+from sublayer.statistics.power import planned_detectable, seeds_for
 from sublayer.study.definition import Study
 from sublayer.study.results import RESULTS
 
@@ -88,15 +82,8 @@ def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float =
     which no seed takes away. Of a comparison with several looks, at the last.
     """
     n_seeds = looks.planned[-1]
-    n_comparisons = n_arms - 1
-    level = looks.levels(looks.planned, n_comparisons)[n_seeds]
-    own = n_seeds - 1
-    freedom = min(2.0 * own * (1.0 + most_shared(n_arms)), float(n_arms * own))
-    contrasts = [arm_less(str(arm), "baseline") for arm in range(n_comparisons)]
-    correlation = shared_correlation(contrasts) if contrasts else np.eye(1)
-    single = Family(correlation, [freedom] * max(1, n_comparisons)).single(level)
-    variance = 2.0 * spread**2 / n_seeds + item_error**2
-    return detectable_effect(round(freedom, 1), single) * math.sqrt(variance)
+    level = looks.levels(looks.planned, n_arms - 1)[n_seeds]
+    return spread * planned_detectable(n_arms, n_seeds, level, item_error / spread)
 
 
 def _found(folder: Path, metric: Metric) -> tuple[float, float] | None:

@@ -1,21 +1,15 @@
 """Judge a study's runs: which contrasts, at which looks, by which items and margin."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sublayer.objective.metric import Metric
-from sublayer.statistics.contrast import Contrast
-from sublayer.statistics.difference import CONFIDENCE, FEWEST_SEEDS, Judgement
-from sublayer.statistics.judge import Evidence, judge
-from sublayer.statistics.looks import Looks
-from sublayer.statistics.seeds import Values
-from sublayer.statistics.sequence import (
-    judge_looks,
-    unfinished,
-    without_verdicts,
-)
+from sublayer.statistics.difference import FEWEST_SEEDS, Judgement
+from sublayer.statistics.judge import judge
+from sublayer.statistics.looks import Looks, judge_looks, unfinished, without_verdicts
+from sublayer.statistics.scores import Contrast, against_baseline
 from sublayer.study.definition import Study
-from sublayer.study.evidence import gather_evidence, scored_elsewhere
+from sublayer.study.evidence import Evidence, Values, gather_evidence, scored_elsewhere
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.question import further_contrasts
@@ -87,45 +81,40 @@ class StudyJudge:
             else ()
         )
         evidence = gather_evidence(
+            values,
             self._runs,
             self._items,
             metric,
-            margin=margin,
             scored_elsewhere=elsewhere,
             n_tuning=self._looking.n_tuning,
         )
         further, n_more = self._more(values)
-        n_comparisons = self._n_comparisons(values) + len(further) + n_more
-        levels = self._looking.looks.levels(self._looking.taken, n_comparisons)
+        contrasts = [*against_baseline(values, self._baseline, self._study.against), *further]
+        n_comparisons = len(contrasts) + n_more
+        looks, taken = self._looking.looks, self._looking.taken
+        next_level = looks.next_level(taken, n_comparisons)
 
-        def judged_by(values: Values, evidence: Evidence, n_seeds: int) -> Judgement:
+        def judged_by(evidence: Evidence, n_seeds: int) -> Judgement:
             return judge(
-                self._baseline,
-                values,
-                metric,
-                planned_seeds=n_seeds,
-                against=self._study.against,
-                further=further,
+                evidence.scores,
+                contrasts,
+                is_lower_better=metric.is_lower_better,
+                n_seeds=n_seeds,
+                level=looks.level_of(n_seeds, taken, n_comparisons),
+                next_level=next_level,
+                margin=margin,
                 n_awaited=n_more,
-                evidence=evidence,
-                level=levels.get(n_seeds, 1.0 - CONFIDENCE),
+                tuned=evidence.tuned,
+                resolution=evidence.resolution,
+                scored_elsewhere=evidence.scored_elsewhere,
             )
 
-        def judge_at(look: int) -> Judgement:
-            seeds = self._seeds[:look]
-            return judged_by(_of_first(values, seeds), _evidence_of_first(evidence, seeds), look)
-
-        if not self._looking.looks.is_sequential:
-            judged = judged_by(values, evidence, self._n_seeds)
+        if not looks.is_sequential:
+            judged = judged_by(evidence, self._n_seeds)
         else:
-            reached = [look for look in self._looking.looks.planned if look <= self._n_seeds]
-            judged = judge_looks(judge_at, reached)
+            reached = [look for look in looks.planned if look <= self._n_seeds]
+            judged = judge_looks(lambda look: judged_by(evidence.first(look), look), reached)
         return self._unless_unfinished(judged)
-
-    @property
-    def _seeds(self) -> Sequence[int]:
-        """All seeds, in the order in which they are run."""
-        return sorted({seed for each in self._runs for seed in each.outcomes})
 
     def _n_comparisons(self, values: Values) -> int:
         against = self._study.against
@@ -142,32 +131,3 @@ class StudyJudge:
         if not self._looking.is_unfinished or self._n_seeds < FEWEST_SEEDS:
             return judged
         return unfinished(judged, self._n_seeds)
-
-
-def _of_first(values: Values, seeds: Sequence[int]) -> dict[str, dict[int, float]]:
-    chosen = set(seeds)
-    return {
-        arm: {seed: value for seed, value in own.items() if seed in chosen}
-        for arm, own in values.items()
-    }
-
-
-def _evidence_of_first(evidence: Evidence, seeds: Sequence[int]) -> Evidence:
-    chosen = set(seeds)
-    effects = None
-    if evidence.effects is not None:
-        effects = {
-            arm: {seed: each for seed, each in own.items() if seed in chosen}
-            for arm, own in evidence.effects.items()
-        }
-    failed: Mapping[str, Sequence[int]] = {
-        arm: [seed for seed in own if seed in chosen]
-        for arm, own in (evidence.failed or {}).items()
-    }
-    tuned = {
-        arm: replace(
-            own, compared={seed: own.compared[seed] for seed in seeds if seed in own.compared}
-        )
-        for arm, own in (evidence.tuned or {}).items()
-    }
-    return replace(evidence, effects=effects, failed=failed, tuned=tuned)

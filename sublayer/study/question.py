@@ -10,7 +10,7 @@ from pydantic import Field
 from sublayer.config.limits import LARGEST_FACTOR
 from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
-from sublayer.statistics.contrast import Contrast, arm_less
+from sublayer.statistics.scores import Contrast, arm_less
 
 Amount = Annotated[float, Field(ge=-LARGEST_FACTOR, le=LARGEST_FACTOR)] | str
 """A number in the unit that a metric's differences are shown in, or with the unit behind it."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sublayer.statistics.sequence import undecided_arms
+from sublayer.statistics.looks import undecided_arms
 from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns, ArmWork
 from sublayer.study.items.collecting import collect_items

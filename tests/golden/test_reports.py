@@ -15,15 +15,14 @@ import pytest
 
 from sublayer.commands.shared.comparison import render, summarize
 from sublayer.inspection.layer_change import LayerChange, Spread
-from sublayer.statistics.contrast import Contrast
-from sublayer.statistics.difference import Parts
-from sublayer.statistics.judge import judge
+from sublayer.statistics.scores import Contrast
+from sublayer.statistics.simultaneous import Parts
 from sublayer.study.inspection.kept import InspectedLayers
 from sublayer.study.question import Hypothesis
 from sublayer.study.report.html import render_report
-from sublayer.study.results import ArmResult, Results, Sample, StudyText, Tuning
+from sublayer.study.results import ArmResult, Results, Sample, StudyText
 from tests.golden.core import compare, compare_text, digest, expect_names
-from tests.study.synthetic import encoder_results, synthetic_results, taking
+from tests.study.synthetic import encoder_results, judge_values, synthetic_results, taking
 
 TOLERANCE = 1e-3
 FOUR = {"a": 0.0, "b": 0.1, "c": 0.2, "d": 0.3}
@@ -60,8 +59,6 @@ def complete() -> Results:
         probes={"sst2": PROBE},
         layers={0: inspected, 1: inspected},
         published={"bits_per_byte": 1.679, "accuracy": 52.25},
-        tunings=(Tuning("loss", True, 1.0, 2, {"lr=1e-3": 1.8, "lr=2e-3": 1.6, "lr=4e-3": None}),),
-        paper={"steps": 125_000, "tokens": 2.62e11},
     )
     second = replace(
         second,
@@ -69,8 +66,7 @@ def complete() -> Results:
         matched=("model.d_ff=171",),
         tuned=("optimizer.lr=0.002",),
         layers={1: InspectedLayers("test", 8192, 16, [*blocks, *beyond])},
-        published={"bits_per_byte": 1.6, "accuracy": 53.5},
-        tunings=(Tuning("loss", True, 1.0, 2, {"lr=1e-3": 1.7, "lr=2e-3": 1.5}),),
+        published={"accuracy": 53.5},
         curves=tuple(cut(curve) for curve in second.curves),
     )
     sizes = {"bytes": 112_251, "tokens": 30_000, "documents": 1}
@@ -112,7 +108,7 @@ def by_budgets() -> Results:
     values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in results.arms}
     hypothesis = Hypothesis("Both help.", {"a": 1.0, "b": -1.0, "c": -1.0, "d": 1.0}).as_contrast
     pair = Contrast("c", "b", {"c": 1.0, "b": -1.0})
-    judged = judge("a", values, results.metric, planned_seeds=5, further=[pair, hypothesis])
+    judged = judge_values("a", values, results.metric, planned_seeds=5, further=[pair, hypothesis])
     results = replace(
         results,
         differences=judged.differences,
@@ -142,7 +138,7 @@ def one_seed() -> Results:
 def unfinished() -> Results:
     results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=3)
     arms = tuple(bare(arm) for arm in results.arms)
-    differences = judge("a", {"a": {}, "b": {}}, results.metric, planned_seeds=3).differences
+    differences = judge_values("a", {"a": {}, "b": {}}, results.metric, planned_seeds=3).differences
     return replace(results, arms=arms, differences=differences)
 
 

@@ -9,36 +9,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
-from scipy.stats import mannwhitneyu, ttest_ind
+from scipy.stats import mannwhitneyu, ttest_ind, ttest_rel
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import FromItems, ItemTable
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
-from sublayer.statistics.contrast import Contrast, arm_less
-from sublayer.statistics.difference import DECIDED, Judgement
-from sublayer.statistics.items import item_spread
-from sublayer.statistics.judge import Evidence, judge
-from sublayer.statistics.looks import AT_FIRST, ERROR, Looks, fixed, until_decided
-from sublayer.statistics.power import detectable_effect, seeds_for, spread_interval
-from sublayer.statistics.ranks import rank_p
-from sublayer.statistics.seeds import Estimate, SeedSpread
-from sublayer.statistics.sequence import judge_looks, undecided_arms
-from sublayer.statistics.simultaneous import Family
+from sublayer.statistics.covariance import known_spread
+from sublayer.statistics.difference import DECIDED, ERROR, Judgement
+from sublayer.statistics.items import FEWEST_DOCUMENTS, ItemSpreads, units_of
+from sublayer.statistics.looks import (
+    GOING_ON,
+    Looks,
+    fixed,
+    judge_looks,
+    undecided_arms,
+    until_decided,
+)  # fmt: skip
+from sublayer.statistics.power import detectable_effect, planned_detectable, seeds_for
+from sublayer.statistics.ranks import is_two_valued, rank_p
+from sublayer.statistics.scores import Contrast, Scores, arm_less
+from sublayer.statistics.simultaneous import Largest, Uncertainty
 from sublayer.statistics.tuning import Tuned, choice_variance
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
 from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import Outcome
-from sublayer.study.items.item_effects import FEWEST_DOCUMENTS, item_effects, units_of
+from sublayer.study.items.item_effects import item_effects
 from sublayer.study.judging import Looking, StudyJudge
 from sublayer.study.question import Question
 from sublayer.study.seeds import Seeds
 from sublayer.study.stopping import Reached, look_reached
 from sublayer.study.tuning import NO_TRIAL
 from tests.breadth import rows
+from tests.study.synthetic import judge_values
 
 ACCURACY = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
 SEEDS = st.lists(st.floats(-9, 9), min_size=3, max_size=9)
@@ -55,49 +61,52 @@ def seeded(*values: float) -> dict[int, float]:
 def judged(values: dict[str, dict[int, float]], metric: Metric = BITS_PER_BYTE, **options):
     n_seeds = options.pop("planned_seeds", max(map(len, values.values())))
     baseline = next(iter(values))
-    return judge(baseline, values, metric, planned_seeds=n_seeds, **options).differences
+    return judge_values(baseline, values, metric, planned_seeds=n_seeds, **options).differences
 
 
 @given(SEEDS, SEEDS)
-def test_two_arms_whose_seeds_do_not_vary_together_have_welchs_test(own, others):
+def test_two_arms_have_the_paired_t_test_and_without_common_seeds_welchs(own, others):
     values = {"a": seeded(*own), "b": seeded(*others)}
-    spread = SeedSpread(values, 0.0)
-    if np.std(own) < 1e-3 or np.std(others) < 1e-3 or spread.pairing.is_paired:
+    n = min(len(own), len(others))
+    differences = np.array(others[:n]) - np.array(own[:n])
+    apart = {"a": values["a"], "b": {100 + seed: value for seed, value in values["b"].items()}}
+    if np.std(differences) < 1e-3 or np.std(own) < 1e-3 or np.std(others) < 1e-3:
         return
-    (found,) = judged(values, level=ERROR)
-    expected = ttest_ind(others, own, equal_var=False)
-    assert found.p_raw == pytest.approx(expected.pvalue, rel=1e-4, abs=1e-9)
-    interval = expected.confidence_interval(1 - ERROR)
-    ends = (interval.low, interval.high)
-    assert (found.low, found.high) == pytest.approx(ends, rel=1e-4, abs=1e-6)
+    for each, expected in (
+        (values, ttest_rel(others[:n], own[:n])), (apart, ttest_ind(others, own, equal_var=False)),
+    ):  # fmt: skip
+        (found,) = judged(each)
+        interval = expected.confidence_interval(0.95)
+        if not found.by_ranks:
+            assert (found.p, found.p_raw) == pytest.approx((expected.pvalue,) * 2, abs=1e-9)
+            ends = (interval.low, interval.high)
+            assert (found.low, found.high) == pytest.approx(ends, rel=1e-4, abs=1e-4)
 
 
-def test_arms_that_vary_together_are_compared_by_seed_and_unequal_spreads_move_to_their_mean():
-    # differences 1, 2, 3, 2: mean 2, sd sqrt(2/3), t(1 - 0.04 / 2, 3) = 3.4819
+def test_differences_by_seed_have_the_interval_worked_out_by_hand():
+    # differences 1, 2, 3, 2: mean 2, sd sqrt(2/3), t(0.975, 3) = 3.1824
     values = {"a": seeded(100, 200, 300, 250), "b": seeded(101, 202, 303, 252)}
-    judgement = judge("a", values, BITS_PER_BYTE, planned_seeds=4, level=ERROR)
+    judgement = judge_values("a", values, BITS_PER_BYTE, planned_seeds=4)
     (difference,) = judgement.differences
-    half = 3.4819 * math.sqrt(2 / 3) / 2
+    half = 3.1824 * math.sqrt(2 / 3) / 2
     assert (difference.mean, difference.high - 2.0) == (2.0, pytest.approx(half, rel=1e-3))
-    assert judgement.pairing.is_paired
+    assert difference.excluded == pytest.approx(2.0 + half, rel=1e-3)
+    # Two one-sided tests: t(0.95, 3) = 2.3534
+    assert difference.equivalent == pytest.approx(2.0 + 2.3534 * math.sqrt(2 / 3) / 2, rel=1e-3)
     assert judgement.pairing.correlation == pytest.approx(1.0, abs=0.001)
-    # Variances 0.01 and 1, 1, 1: the first moves up, the others down, and their order stays.
-    values = {"calm": seeded(0.0, 0.1, 0.2), "x": seeded(0.0, 1.0, 2.0)}
-    values |= {"y": seeded(2.0, 0.0, 1.0), "z": seeded(1.0, 2.0, 0.0)}
-    variances = SeedSpread(values, 0.0)._own.variances
-    assert 0.01 < variances["calm"] < variances["x"] < 1.0
-    assert variances["x"] == variances["y"] == variances["z"]
 
 
-def test_differences_from_one_arm_lend_each_other_degrees_of_freedom():
-    # Four degrees each, and of three alike half of another four: less than 12 / (1 + (3 - 1) / 4).
-    alone = [100.0, 200.0, 300.0, 250.0, 150.0]
-    rises = {"b": (1, 2, 3, 2, 2), "c": (2, 3, 2, 1, 2), "d": (2, 2, 1, 2, 3)}
-    values = {"a": seeded(*alone)}
-    values |= {arm: seeded(*map(sum, zip(alone, own, strict=True))) for arm, own in rises.items()}
-    estimates = SeedSpread(values, 0.0).estimates([arm_less(arm, "a") for arm in rises])
-    expected = Estimate(mean=2.0, variance=0.1, freedom=6.0, single=0.5)
-    assert list(estimates.values()) == [expected] * 3
+def test_arms_lend_each_other_what_they_tell_of_the_spread():
+    rng = np.random.default_rng(4)
+    runs = rng.normal(size=(4, 3))
+    beside = judged({str(arm): seeded(*own) for arm, own in enumerate(runs)})[0]
+    # Three seeds have two degrees of freedom; those of four arms have more.
+    alone = -stdtrit(2, beside.single_level / 2) * beside.sd / math.sqrt(3)
+    assert beside.high - beside.low < 2 * alone
+    # Arms that share all of what a seed does are told apart as finely as pairs are.
+    shared = 100 * rng.normal(size=3)
+    values = {str(arm): seeded(*(shared + own + 8 * (arm == 1))) for arm, own in enumerate(runs)}
+    assert [each.verdict for each in judged(values)] == ["worse", "cannot tell", "cannot tell"]
 
 
 @pytest.mark.parametrize(("metric", "verdict"), [(BITS_PER_BYTE, "better"), (ACCURACY, "worse")])
@@ -123,29 +132,28 @@ def test_the_margin_and_the_resolution_of_the_metric_decide_what_matters():
     for margin, verdict in (
         (None, "cannot tell"), (0.001, "cannot tell"), (0.5, "no difference that matters"),
     ):  # fmt: skip
-        (found,) = judged(values, evidence=Evidence(margin=margin))
+        (found,) = judged(values, margin=margin)
         assert found.verdict == verdict
     values["b"] = seeded(1.05, 1.06, 1.04)
-    (small,) = judged(values, evidence=Evidence(margin=0.5))
+    (small,) = judged(values, margin=0.5)
     assert small.low > 0 and small.verdict == "no difference that matters"
     # The same difference on every seed is no proof where it is one of 40 items.
     for score, verdict in ((0.525, "cannot tell"), (0.9, "better")):
         same = {"a": seeded(0.5, 0.5, 0.5), "b": seeded(score, score, score)}
-        (difference,) = judged(same, ACCURACY, evidence=Evidence(resolution=0.025))
+        (difference,) = judged(same, ACCURACY, resolution=0.025)
         assert difference.verdict == verdict
 
 
 def test_a_run_that_failed_counts_as_the_worst_and_its_arm_still_corrects_the_others():
     fine = {seed: 2.0 + seed / 100 for seed in range(5)}
-    evidence = Evidence(failed={"b": (1, 2, 3, 4)})
-    (found,) = judged({"a": fine, "b": {0: 1.0}}, planned_seeds=5, evidence=evidence)
+    failed = {"b": (1, 2, 3, 4)}
+    (found,) = judged({"a": fine, "b": {0: 1.0}}, planned_seeds=5, failed=failed)
     assert (found.by_ranks, found.n_failed, found.verdict) == (True, (4, 0), "cannot tell")
-    evidence = Evidence(failed={"b": (0, 1, 2, 3, 4)})
-    (found,) = judged({"a": fine, "b": {}}, planned_seeds=5, evidence=evidence)
+    (found,) = judged({"a": fine, "b": {}}, planned_seeds=5, failed={"b": range(5)})
     assert (found.verdict, found.p_raw) == ("worse", pytest.approx(2 / math.comb(10, 5)))
     # Against an arm that no run has ended of they tell nothing.
-    values, evidence = {"a": seeded(2.0, 2.1, 2.2), "b": {0: 2.0}}, Evidence(failed={"b": (1, 2)})
-    (found,) = judged(values, against={"b": "c", "a": "a"}, evidence=evidence)
+    values = {"a": seeded(2.0, 2.1, 2.2), "b": {0: 2.0}}
+    (found,) = judged(values, against={"b": "c", "a": "a"}, failed={"b": (1, 2)})
     assert (found.baseline, found.verdict) == ("c", "cannot tell")
     assert (found.by_ranks, found.n_failed) == (True, (2, 0))
     alone = {"a": seeded(1.0, 1.2, 1.1), "b": seeded(2.0, 2.3, 2.2)}
@@ -162,8 +170,7 @@ def test_what_a_look_has_decided_stands_and_arms_go_on_that_are_not_decided():
 
     def judge_at(look: int, margin: float | None = None) -> Judgement:
         values = {name: seeded(*each[:look]) for name, each in own.items()}
-        evidence = Evidence(margin=margin)
-        return judge("a", values, BITS_PER_BYTE, planned_seeds=look, evidence=evidence)
+        return judge_values("a", values, BITS_PER_BYTE, planned_seeds=look, margin=margin)
 
     (difference,) = judge_looks(judge_at, (3, 5)).differences
     assert (difference.verdict, difference.n_seeds) == ("worse", 3)
@@ -184,6 +191,16 @@ def test_the_rank_test_is_the_exact_permutation_test(own, others):
     assert rank_p([2.0], [1.0], 1, 1, is_lower_better=False) == (1.0, pytest.approx(0.5))
 
 
+def test_scores_in_two_groups_across_arms_are_judged_by_ranks():
+    # Two runs of each arm collapsed or did not; groups that follow the arms are their effect.
+    split = {"a": seeded(0.5, 0.9, 0.91), "b": seeded(0.51, 0.9, 0.5)}
+    (found,) = judged(split, ACCURACY)
+    assert (found.by_ranks, found.verdict) == (True, "cannot tell")
+    (found,) = judged({"a": seeded(0.5, 0.51, 0.52), "b": seeded(0.9, 0.91, 0.91)}, ACCURACY)
+    assert (found.by_ranks, found.verdict) == (False, "better")
+    assert not is_two_valued(np.array([[0.5, 0.51, 0.9], [0.5, 0.52, 0.51]]))  # an outlier
+
+
 @pytest.mark.parametrize(("n_seeds", "mean"), [(1, 1.0), (2, 1.05)])
 def test_fewer_than_three_seeds_give_the_difference_and_no_verdict(n_seeds, mean):
     values = {"a": seeded(*[1.0, 1.5][:n_seeds]), "b": seeded(*[2.0, 2.6][:n_seeds]), "c": {}}
@@ -193,7 +210,7 @@ def test_fewer_than_three_seeds_give_the_difference_and_no_verdict(n_seeds, mean
         assert difference.verdict == "no verdict"
         assert difference.sd is difference.low is difference.p is difference.detectable is None
     with pytest.raises(ConfigError, match="at least 1"):
-        judge("a", {"a": {}, "b": {}}, BITS_PER_BYTE, planned_seeds=0)
+        judge_values("a", {"a": {}, "b": {}}, BITS_PER_BYTE, planned_seeds=0)
 
 
 def test_a_contrast_of_four_arms_is_their_weighted_sum():
@@ -207,14 +224,15 @@ def test_a_contrast_of_four_arms_is_their_weighted_sum():
 
 
 def test_critical_values_are_those_of_sidak_and_dunnett_and_power_is_four_in_five():
-    alone, independent = Family(np.eye(1), [4.0]), Family(np.eye(4), [1e6] * 4)
-    assert (alone.adjusted(0.03), alone.single(0.045)) == (0.03, 0.045)
-    assert independent.adjusted(0.02) == pytest.approx(1 - 0.98**4, abs=0.002)
-    assert independent.single(0.05) == pytest.approx(1 - 0.95**0.25, rel=0.03)
+    def of(correlation: np.ndarray, freedom: float) -> float:
+        n = len(correlation)
+        spread = known_spread(0.0, 1.0, freedom, 3)
+        return Uncertainty(spread).half_width(0.05, Largest(correlation, n))
+
+    assert of(np.eye(1), 4.0) == pytest.approx(2.7764, rel=1e-4)
+    assert of(np.eye(4), 1e6) == pytest.approx(2.4907, rel=2e-3)  # Šidák
     # Dunnett's table, two-sided 5 %, 3 treatments, 20 degrees of freedom: 2.54
-    correlation = np.full((3, 3), 0.5) + 0.5 * np.eye(3)
-    single = Family(correlation, [20.0] * 3).single(0.05)
-    assert -stdtrit(20, single / 2) == pytest.approx(2.54, abs=0.015)
+    assert of(np.full((3, 3), 0.5) + 0.5 * np.eye(3), 20.0) == pytest.approx(2.54, abs=0.01)
     freedom, level = 18, 0.045
     shift = detectable_effect(float(freedom), level)
     rng = np.random.default_rng(3)
@@ -222,8 +240,10 @@ def test_critical_values_are_those_of_sidak_and_dunnett_and_power_is_four_in_fiv
     assert np.mean(t > -stdtrit(freedom, level / 2)) == pytest.approx(0.8, abs=0.008)
     assert seeds_for(lambda n: 10 / n, 2.0) == 5
     assert seeds_for(lambda n: 1.0, 0.5) is None
-    # The interval of a spread: 2 / 7.378 and 2 / 0.05064 are (0.5207, 6.285) squared.
-    assert spread_interval(1.0, 2) == pytest.approx((0.5207, 6.285), rel=1e-3)
+    # Of two arms and three seeds: a t test with two degrees of freedom.
+    expected = detectable_effect(2.0, 0.05) * math.sqrt(2 / 3)
+    assert planned_detectable(2, 3, 0.05) == pytest.approx(expected)
+    assert planned_detectable(4, 8, 0.05, 0.3) > planned_detectable(4, 8, 0.05)
 
 
 def most_wrong(n_studies: int) -> float:
@@ -241,16 +261,14 @@ def test_a_family_of_comparisons_errs_in_at_most_one_study_of_twenty(n_arms, n_s
         common = rng.normal(0, math.sqrt(correlation), n_seeds)
         own = rng.normal(0, math.sqrt(1 - correlation), (n_arms, n_seeds))
         values = {str(arm): seeded(*(common + own[arm])) for arm in range(n_arms)}
-        wrong += any(each.verdict != "cannot tell" for each in judged(values, level=ERROR))
+        wrong += any(each.verdict != "cannot tell" for each in judged(values))
     assert wrong / 250 < most_wrong(250)
 
 
 def test_looks_spend_the_error_and_five_have_pococks_level():
-    levels = fixed(5).levels([5, 8, 12], 3)
-    assert levels[5] == AT_FIRST * ERROR
-    assert levels[8] == pytest.approx((1 - AT_FIRST) * ERROR / 2)
-    assert levels[12] == pytest.approx((1 - AT_FIRST) * ERROR / 4)
-    assert sum(fixed(5).levels(range(5, 200), 1).values()) <= ERROR
+    assert fixed(5).levels([5, 8, 12], 3) == {5: ERROR, 8: GOING_ON, 12: GOING_ON / 2}
+    assert fixed(8).next_level([5], 3) == GOING_ON / 2
+    assert sum(fixed(5).levels(range(5, 200), 1).values()) <= ERROR + 2 * GOING_ON
     assert fixed(5).levels([5, 5, 8], 3) == fixed(5).levels([5, 8], 3)
     assert until_decided(6).planned == (3, 6)
     assert until_decided(30).planned == (3, 5, 8, 12, 20, 30)
@@ -259,7 +277,7 @@ def test_looks_spend_the_error_and_five_have_pococks_level():
     # Pocock 1977, five equally spaced looks, 5 %: nominal 0.0158. Those here are further apart.
     looks = Looks((4, 8, 12, 16, 20), is_sequential=True)
     (level,), (of_four,) = (set(looks.levels((), n).values()) for n in (1, 4))
-    assert level == pytest.approx(0.0158 * ERROR / 0.05, rel=0.06)
+    assert level == pytest.approx(0.0158, rel=0.06)
     assert of_four < level
 
 
@@ -273,7 +291,7 @@ def test_looking_five_times_errs_in_at_most_one_study_of_twenty():
 
         def judge_at(look: int, values: np.ndarray = values) -> Judgement:
             first = {str(arm): seeded(*own[:look]) for arm, own in enumerate(values)}
-            return judge("0", first, BITS_PER_BYTE, planned_seeds=look, level=levels[look])
+            return judge_values("0", first, BITS_PER_BYTE, planned_seeds=look, level=levels[look])
 
         judged = judge_looks(judge_at, looks.planned)
         wrong += any(each.verdict in DECIDED for each in judged.differences)
@@ -317,7 +335,7 @@ def test_a_choice_by_a_coin_or_by_luck_spreads_by_hand_and_widens_an_interval():
     lucky = (0.0, 1.0)
     # Its trial scored 0 and its seeds 2: nearly every other tuning takes the one that scored 1.
     known = choice_variance(Tuned(lucky, 1, {0: 1.9, 1: 2.1}), 1e-4)
-    assert known == pytest.approx(1.0)
+    assert known == pytest.approx(1.0, rel=1e-3)
     assert choice_variance(Tuned(lucky, 1), 1e-4) == 0.0
     assert choice_variance(Tuned(lucky, 1, {0: 0.0}), 0.3) == choice_variance(Tuned(lucky, 1), 0.3)
     assert choice_variance(Tuned((1.0, 2.0, 3.0), 4), 0.01) == 0.0
@@ -326,7 +344,7 @@ def test_a_choice_by_a_coin_or_by_luck_spreads_by_hand_and_widens_an_interval():
     assert few > 5 * many
     values = {"a": seeded(0.0, 0.1, 0.2), "b": seeded(0.3, 0.1, 0.2)}
     tuned = {arm: Tuned((0.0, 0.05), 1) for arm in values}
-    (widened,) = judged(values, evidence=Evidence(tuned=tuned))
+    (widened,) = judged(values, tuned=tuned)
     (without,) = judged(values)
     assert widened.parts.tuning > without.parts.tuning == 0.0
     assert widened.high - widened.low > without.high - without.low
@@ -373,24 +391,26 @@ def test_effects_of_items_are_their_distances_and_those_of_ratios_vary_as_the_bo
 def test_units_are_documents_or_stretches_and_their_variance_follows_the_crossed_design():
     many = np.repeat(np.arange(FEWEST_DOCUMENTS), 3)
     for n, documents, expected in (
-        (60, many, many), (1000, np.zeros(1000, dtype=int), np.arange(1000) // 10),
+        (9, many, many), (1000, np.zeros(1000, dtype=int), np.arange(1000) // 100),
     ):  # fmt: skip
-        labels, n_units = units_of(table(np.zeros(n), documents))
+        labels, n_units = units_of(n, documents)
         assert n_units == expected[-1] + 1 and (labels == expected).all()
     # No stretch crosses from one document to another.
-    labels, n_units = units_of(table(np.zeros(64), np.repeat([0, 1], [30, 34])))
+    labels, n_units = units_of(64, np.repeat([0, 1], [30, 34]))
     assert labels[29] != labels[30]
-    assert units_of(table(np.zeros(12)))[1] == 12
+    assert units_of(12, None)[1] == 12
     assert item_effects(table([1, 0, 1]), SHARE) is None
     # Two seeds, differences of items d + or - e: d varies over items, e is of both.
     d = np.array([1.0, -1.0, 2.0, -2.0])
     e = np.array([0.5, 0.5, -0.5, -0.5])
     effects = {"a": {0: d + e, 1: d - e}, "b": {0: np.zeros(4), 1: np.zeros(4)}}
-    spread = item_spread(effects, arm_less("a", "b"), is_paired=True)
-    assert spread.whole == pytest.approx((d**2).sum() * 4 / 3)
+    values = {"a": seeded(0.0, 1.0), "b": seeded(0.0, 1.0)}
+    spread = ItemSpreads(Scores.of(values, effects=effects), "b").spread(arm_less("a", "b"))
+    assert spread.whole.variance == pytest.approx((d**2).sum() * 4 / 3)
     assert spread.both == pytest.approx(2 * (e**2).sum() * 4 / 3 / 1 / 2)
-    assert spread.alone == pytest.approx(spread.whole - spread.both)
-    unpaired = item_spread(effects, arm_less("a", "b"), is_paired=False)
+    assert spread.alone == pytest.approx(spread.whole.variance - spread.both)
+    values["b"], effects["b"] = {5: 0.0, 6: 1.0}, {5: np.zeros(4), 6: np.zeros(4)}
+    unpaired = ItemSpreads(Scores.of(values, effects=effects), "b").spread(arm_less("a", "b"))
     assert unpaired.alone == pytest.approx(spread.alone)
 
 
@@ -406,7 +426,7 @@ def test_arms_without_skill_are_not_called_different(n_arms, n_seeds):
             right = [taste + 0.3 * rng.normal(size=470) > 0.5 for _ in range(n_seeds)]
             values[arm] = seeded(*(float(each.mean()) for each in right))
             effects[arm] = seeded(*(item_effects(table(each), SHARE).effects for each in right))
-        of_items = judged(values, METRIC, evidence=Evidence(effects=effects))
+        of_items = judged(values, METRIC, effects=effects)
         of_seeds = judged(values, METRIC)
         wrong += any(each.verdict != "cannot tell" for each in of_items)
         by_seeds += any(each.verdict != "cannot tell" for each in of_seeds)
@@ -426,7 +446,6 @@ def test_arms_that_are_alike_and_tuned_by_few_runs_are_not_called_different():
             values[arm] = seeded(*(means[scores.argmin()] + rng.normal(0, 0.5, 20)))
             tuned[arm] = Tuned(tuple(scores), 1, values[arm])
         for with_choice in wrong:
-            evidence = Evidence(tuned=tuned if with_choice else None)
-            (found,) = judged(values, evidence=evidence)
+            (found,) = judged(values, tuned=tuned if with_choice else None)
             wrong[with_choice] += found.verdict in ("better", "worse")
     assert wrong[True] / 300 < most_wrong(300) and wrong[False] / 300 > 0.15

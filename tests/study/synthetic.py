@@ -7,7 +7,8 @@ import numpy as np
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.families import FAMILIES
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference
-from sublayer.statistics.judge import Evidence, judge
+from sublayer.statistics.judge import judge
+from sublayer.statistics.scores import Scores, against_baseline
 from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
 
 
@@ -41,11 +42,22 @@ def encoder_results() -> Results:
     def differences(metric) -> tuple[Difference, ...]:
         own = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in made}
         values = {arm.name: arm.further.get(metric.name, own[arm.name]) for arm in made}
-        return judge("no loss", values, metric, planned_seeds=5).differences
+        return judge_values("no loss", values, metric, planned_seeds=5).differences
 
     further = tuple(Further(metric, differences(metric)) for metric in (mlm, nsp, loss))
     named = {"metric": sop, "match": "none", "baseline": "no loss", "arms": tuple(made)}
     return replace(synthetic_results(), **named, differences=differences(sop), further=further)
+
+
+def judge_values(
+    baseline, values, metric, *, planned_seeds, against=None, further=(), failed=None, effects=None,
+    **options,
+):  # fmt: skip
+    """Judge arms, each by seed, against the baseline, and ``further`` contrasts."""
+    contrasts = [*against_baseline(values, baseline, against), *further]
+    scores = Scores.of(values, failed=failed, effects=effects)
+    options |= {"is_lower_better": metric.is_lower_better, "n_seeds": planned_seeds}
+    return judge(scores, contrasts, **options)
 
 
 def synthetic_results(effects=None, *, n_seeds=5, failed=None, sd=0.004):
@@ -57,8 +69,9 @@ def synthetic_results(effects=None, *, n_seeds=5, failed=None, sd=0.004):
     arms = tuple(_arm(name, effect, by_seed, rng, sd, failed) for name, effect in effects.items())
     baseline = arms[0].name
     values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in arms}
-    evidence = Evidence(failed={failed[0]: [failed[1]]} if failed else {}, resolution=1e-4)
-    judged = judge(baseline, values, BITS_PER_BYTE, planned_seeds=n_seeds, evidence=evidence)
+    seeds = {failed[0]: [failed[1]]} if failed else {}
+    known = {"planned_seeds": n_seeds, "failed": seeds, "resolution": 1e-4}
+    judged = judge_values(baseline, values, BITS_PER_BYTE, **known)
     versions = {"sublayer": "0.1.0", "python": "3.11.2", "torch": "2.13.0"}
     return Results(
         name="demo",

@@ -5,10 +5,10 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sublayer.statistics.difference import CONFIDENCE, FEWEST_SEEDS, Judgement
-from sublayer.statistics.judge import Evidence, judge
-from sublayer.statistics.looks import fixed
-from sublayer.statistics.sequence import unfinished, without_verdicts
+from sublayer.statistics.difference import FEWEST_SEEDS, Judgement
+from sublayer.statistics.judge import judge
+from sublayer.statistics.looks import fixed, unfinished, without_verdicts
+from sublayer.statistics.scores import against_baseline
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.columns import (
     SPEED,
@@ -18,13 +18,14 @@ from sublayer.study.chain.columns import (
     speed_metric,
     value_of,
 )
-from sublayer.study.chain.evidence import column_effects
+from sublayer.study.chain.evidence import column_units
 from sublayer.study.chain.gathering import StageRuns
 from sublayer.study.chain.kept import ArmFacts
 from sublayer.study.chain.operations import trained_operations
 from sublayer.study.chain.stages import FINETUNE, PRETRAINING, Chain, is_within, n_compared
 from sublayer.study.collect import as_timed, training_seconds
 from sublayer.study.definition import Study
+from sublayer.study.evidence import scores_of
 from sublayer.study.execution.finetuned_run import COLLAPSED, ERROR
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.reproduction import describe_reproduction
@@ -157,24 +158,23 @@ def _judge(
     }
     chain = study.chain
     assert chain is not None, "a chain is judged"
-    effects = column_effects(chain, runs, list(values), columns, column, within=within)
-    resolution = 10.0 ** -(column.metric.decimals + 1) / column.metric.factor
+    units = column_units(chain, runs, list(values), columns, column, within=within)
+    scores = scores_of(values, failed, units)
     baseline = study.arms[0].name
-    further = further_contrasts(question, values, baseline, study.against)
-    n_own = len(further) + sum(study.against.get(arm, baseline) != arm for arm in values)
-    levels = fixed(n_planned).levels(taken, n_own)
+    contrasts = against_baseline(values, baseline, study.against)
+    contrasts += further_contrasts(question, values, baseline, study.against)
+    n_own = len(contrasts)
+    looks = fixed(n_planned)
     return judge(
-        baseline,
-        values,
-        column.metric,
-        planned_seeds=n_planned,
-        against=study.against,
-        further=further,
+        scores,
+        contrasts,
+        is_lower_better=column.metric.is_lower_better,
+        n_seeds=n_planned,
+        level=looks.level_of(n_planned, taken, n_own),
+        next_level=looks.next_level(taken, n_own),
+        margin=margin,
         n_awaited=n_own * len(question.also),
-        evidence=Evidence(
-            effects=effects or None, failed=failed, margin=margin, resolution=resolution
-        ),
-        level=levels.get(n_planned, 1.0 - CONFIDENCE),
+        resolution=10.0 ** -(column.metric.decimals + 1) / column.metric.factor,
     )
 
 

@@ -1,6 +1,7 @@
 """What the items of a chain's runs say of its columns: how much each moves a score."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -9,17 +10,16 @@ import numpy as np
 from sublayer.evaluation.items import FromItems, Items
 from sublayer.objective.supervised.items import SCORE, moved_by
 from sublayer.runs.items import read_items
-from sublayer.statistics.items import ArmEffects, Effects
 from sublayer.study.chain.columns import Column
 from sublayer.study.chain.gathering import StageRuns
 from sublayer.study.chain.stages import Chain
 from sublayer.study.execution.finetuned_run import BEST
-from sublayer.study.items.item_effects import item_effects
+from sublayer.study.items.item_effects import TestUnits, item_effects
 
 Runs = Mapping[tuple[str, str], StageRuns]
 
 
-def column_effects(
+def column_units(
     chain: Chain,
     runs: Runs,
     arms: Sequence[str],
@@ -27,15 +27,15 @@ def column_effects(
     column: Column,
     *,
     within: bool,
-) -> Mapping[str, ArmEffects]:
-    """Return how much each item moves a column, by arm and by the seed that is compared.
+) -> Mapping[str, Mapping[int, TestUnits]]:
+    """Return how much each test unit moves a column, by arm and by the seed that is compared.
 
     Of a pre-training that is the mean over its fine-tunings, and of an average that of its members,
     one after another. An arm is missing where its runs kept no items, or others than the first
     arm's.
     """
     by_name = {each.name: each for each in columns}
-    found: dict[str, dict[int, Effects]] = {}
+    found: dict[str, dict[int, TestUnits]] = {}
     shape = None
     for arm in arms:
         own = _of_arm(chain, runs, arm, column, by_name, within=within)
@@ -44,12 +44,12 @@ def column_effects(
         marks = {mark for _, mark in own.values()}
         shape = shape or min(marks)
         if marks == {shape}:
-            found[arm] = {seed: effects for seed, (effects, _) in own.items()}
+            found[arm] = {seed: units for seed, (units, _) in own.items()}
     return found
 
 
-_Marked = tuple[Effects, str]
-"""Effects, and what tells the items that they are of."""
+_Marked = tuple[TestUnits, str]
+"""Test units, and the checksum of their items."""
 
 
 def _of_arm(
@@ -80,8 +80,16 @@ def _of_arm(
     seeds = set.intersection(*(set(part) for _, part in parts)) if parts else set()
     joined = {}
     for seed in sorted(seeds):
-        pieces = [share * part[seed][0] for share, part in parts]
-        joined[seed] = np.concatenate(pieces), " ".join(part[seed][1] for _, part in parts)
+        units = [part[seed][0] for _, part in parts]
+        pieces = [share * part[seed][0].effects for share, part in parts]
+        counts = [each.n_documents for each in units]
+        whole = replace(
+            units[0],
+            effects=np.concatenate(pieces),
+            n_items=sum(each.n_items for each in units),
+            n_documents=None if None in counts else sum(each or 0 for each in counts),
+        )
+        joined[seed] = whole, " ".join(part[seed][1] for _, part in parts)
     return joined
 
 
@@ -120,7 +128,8 @@ def _of_stage(own: StageRuns, rule: FromItems, chain: Chain, *, within: bool) ->
         marks = {mark for _, mark in marked_runs}
         if len(marks) != 1:
             return {}
-        found[seed] = np.mean([effects for effects, _ in marked_runs], axis=0), min(marks)
+        mean = np.mean([units.effects for units, _ in marked_runs], axis=0)
+        found[seed] = replace(marked_runs[0][0], effects=mean), min(marks)
     return found
 
 
@@ -133,7 +142,7 @@ def _of_run(path: Path, rule: FromItems) -> _Marked | None:
         units = item_effects(table, rule)
     except KeyError:
         return None  # the run has no such metric
-    return None if units is None else (units.effects, table.digest)
+    return None if units is None else (units, table.digest)
 
 
 @lru_cache(maxsize=256)

@@ -1,17 +1,12 @@
-"""How much each stretch of a test moves a metric, from what its items scored."""
+"""Derivative of a metric with respect to each unit of its test, from the scores of its items."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sublayer.evaluation.items import FromItems, ItemTable, Sums
-from sublayer.statistics.items import Effects
+from sublayer.statistics.items import FEWEST_DOCUMENTS, FEWEST_UNITS, Effects, units_of
 
-FEWEST_DOCUMENTS = 20
-"""From which on documents are the units; of fewer, neighbouring items are added up instead."""
-FEWEST_UNITS = 10
-"""Of a test, of which it is said what another text would give."""
 _STEP = 1e-3
 
 
@@ -22,19 +17,24 @@ class TestUnits:
     effects: Effects
     step: float
     """How far one count more or less moves it at most, in its unit: its resolution."""
+    n_items: int
+    n_documents: int | None
+    """None where items belong to no documents."""
 
 
 def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
     """Compute how much the metric of a table moves with each unit of its test, around 0.
 
-    That is the derivative of the metric with respect to the number of times that a unit counts
-    (the infinitesimal jackknife, Jaeckel 1972): the variance of the metric over tests of as many
-    units is ``sum(effects**2) * N / (N - 1)``. Units are documents, items where they belong to
-    none, and stretches of neighbouring items where there are few documents: neighbours are alike.
-    None where there are fewer than ``FEWEST_UNITS``, or the metric is of nothing.
+    That is the derivative of the metric with respect to the weight of a unit (the infinitesimal
+    jackknife, Jaeckel 1972): the variance of the metric over tests of as many units is
+    ``sum(effects**2) * N / (N - 1)``. Units are documents, three at least, items where they belong
+    to none, and stretches of neighbouring items of one or two documents. None where there are
+    fewer than ``FEWEST_UNITS`` items or stretches, or the metric has no value.
     """
-    labels, n_units = units_of(table)
-    if n_units < FEWEST_UNITS:
+    documents = None if table.documents is None else np.asarray(table.documents)
+    labels, n_units = units_of(table.n_items, documents)
+    n_documents = None if documents is None else len(np.unique(documents))
+    if n_units < FEWEST_UNITS and (n_documents or 0) < FEWEST_DOCUMENTS:
         return None
     sums = table.sums()
     value = from_items.value(sums)
@@ -52,25 +52,9 @@ def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
             if slope:
                 effects += slope * np.bincount(labels, numbers[:, k], n_units)
     centred: Effects = effects - effects.mean()
-    return TestUnits(centred, step) if np.isfinite(centred).all() else None
-
-
-def units_of(table: ItemTable) -> tuple[NDArray[np.int64], int]:
-    """Return the unit of each item, ``[N]``, and how many units there are."""
-    n_items = table.n_items
-    if table.documents is None:
-        return np.arange(n_items), n_items
-    documents, labels = np.unique(table.documents, return_inverse=True)
-    if len(documents) >= FEWEST_DOCUMENTS:
-        return labels.astype(np.int64), len(documents)
-    length = max(1, round(n_items ** (1 / 3)))
-    order = np.argsort(labels, kind="stable")
-    starts = np.searchsorted(labels[order], labels[order], side="left")
-    stretches = (np.arange(n_items) - starts) // length  # of each item within its document
-    _, numbers = np.unique(np.stack([labels[order], stretches]), axis=1, return_inverse=True)
-    units = np.empty(n_items, dtype=np.int64)
-    units[order] = numbers.reshape(-1)
-    return units, int(numbers.max()) + 1
+    if not np.isfinite(centred).all():
+        return None
+    return TestUnits(centred, step, table.n_items, n_documents)
 
 
 def _slope(from_items: FromItems, sums: Sums, name: str, k: int, *, is_count: bool) -> float:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sublayer.objective.metric import Metric
-from sublayer.statistics.difference import Difference, Parts
+from sublayer.statistics.difference import Difference
+from sublayer.statistics.simultaneous import Parts
 from sublayer.study.results import ArmResult, Curve, Further, Results
 
 
@@ -71,6 +72,8 @@ def _differences(differences: Sequence[Difference], metric: Metric) -> tuple[Dif
             low=scaled(each.low),
             high=scaled(each.high),
             detectable=scaled(each.detectable),
+            excluded=scaled(each.excluded),
+            equivalent=scaled(each.equivalent),
             standard_error=scaled(each.standard_error),
             parts=None if each.parts is None else _parts(each.parts, metric.factor),
         )

@@ -1,0 +1,187 @@
+"""Scores of runs by arm and seed, and the contrasts of arms that they are judged by."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sublayer.errors import ConfigError
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A metric of runs, in its unit, with what each unit of the test contributed.
+
+    Axes: arms A, seeds S, units of the test U (documents, or items of a test without documents).
+    """
+
+    arms: tuple[str, ...]
+    seeds: tuple[int, ...]
+    """In the order in which they were run: a look takes the first of them."""
+    values: Numbers
+    """``[A, S]``; NaN where a run has no score."""
+    failed: NDArray[np.bool_]
+    """``[A, S]``: runs that ended without a score."""
+    effects: Numbers | None = None
+    """``[A, S, U]``: derivative of the metric with respect to the weight of each unit, 0 on average
+    (infinitesimal jackknife); NaN for runs whose items were not kept. None: none were."""
+    n_items: int | None = None
+    n_documents: int | None = None
+    """None where items belong to no documents, or it is not known."""
+
+    def __post_init__(self) -> None:
+        shape = len(self.arms), len(self.seeds)
+        if self.values.shape != shape or self.failed.shape != shape:
+            raise ConfigError(
+                f"scores of {shape[0]} arms and {shape[1]} seeds have the shape "
+                f"{self.values.shape}: give a value or NaN for each arm and seed"
+            )
+        if self.effects is not None and self.effects.shape[:2] != shape:
+            raise ConfigError(
+                f"effects of {shape[0]} arms and {shape[1]} seeds have the shape "
+                f"{self.effects.shape}: give [arms, seeds, units]"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        values: Mapping[str, Mapping[int, float]],
+        *,
+        failed: Mapping[str, Collection[int]] | None = None,
+        effects: Mapping[str, Mapping[int, Numbers]] | None = None,
+        n_items: int | None = None,
+        n_documents: int | None = None,
+    ) -> "Scores":
+        """Arrange mappings by arm and seed as arrays; seeds in ascending order."""
+        failed, effects = failed or {}, effects or {}
+        arms = tuple(values)
+        seeds = {seed for own in values.values() for seed in own}
+        seeds |= {seed for arm in arms for seed in failed.get(arm, ())}
+        ordered = tuple(sorted(seeds))
+        place = {seed: index for index, seed in enumerate(ordered)}
+        table = np.full((len(arms), len(ordered)), np.nan)
+        has_failed = np.zeros(table.shape, dtype=np.bool_)
+        n_units = {len(each) for arm in arms for each in effects.get(arm, {}).values()}
+        if len(n_units) > 1:
+            raise ConfigError(f"runs have different numbers of test units: {sorted(n_units)}")
+        moved = np.full((*table.shape, *n_units), np.nan) if n_units else None
+        for row, arm in enumerate(arms):
+            for seed, value in values[arm].items():
+                table[row, place[seed]] = value
+            for seed in failed.get(arm, ()):
+                has_failed[row, place[seed]] = True
+            for seed, each in effects.get(arm, {}).items():
+                if moved is not None and seed in place:
+                    moved[row, place[seed]] = each
+        return cls(arms, ordered, table, has_failed, moved, n_items, n_documents)
+
+    def first(self, n_seeds: int) -> "Scores":
+        """Return the scores of the first ``n_seeds`` seeds."""
+        effects = None if self.effects is None else self.effects[:, :n_seeds]
+        return replace(
+            self,
+            seeds=self.seeds[:n_seeds],
+            values=self.values[:, :n_seeds],
+            failed=self.failed[:, :n_seeds],
+            effects=effects,
+        )
+
+    def row(self, arm: str) -> Numbers:
+        """Return the scores of an arm, ``[S]``; all NaN for an arm without runs."""
+        if arm not in self.arms:
+            return np.full(len(self.seeds), np.nan)
+        row: Numbers = self.values[self.arms.index(arm)]
+        return row
+
+    def scores_of(self, arm: str) -> Numbers:
+        """Return the scores of an arm's runs that have one."""
+        row = self.row(arm)
+        return row[~np.isnan(row)]
+
+    def n_failed(self, arms: Iterable[str]) -> int:
+        """Count the failed runs of arms."""
+        return sum(int(self.failed[self.arms.index(arm)].sum()) for arm in arms if arm in self.arms)
+
+    def common(self, arms: Iterable[str]) -> NDArray[np.bool_]:
+        """Return which seeds all of ``arms`` have, ``[S]``."""
+        shared = np.ones(len(self.seeds), dtype=np.bool_)
+        for arm in arms:
+            shared &= ~np.isnan(self.row(arm))
+        return shared
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A weighted sum of the means of arms, 0 where they are alike; mostly one arm less another."""
+
+    arm: str
+    """The arm, or the name of the contrast."""
+    baseline: str
+    """The arm that is subtracted; empty for a contrast of more than two."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """By arm; they add up to 0."""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names by which it is found among other contrasts."""
+        return self.arm, self.baseline
+
+    @property
+    def positive(self) -> tuple[str, ...]:
+        """The arms with weights above 0."""
+        return tuple(arm for arm, weight in self.weights.items() if weight > 0)
+
+    @property
+    def negative(self) -> tuple[str, ...]:
+        """The arms with weights below 0."""
+        return tuple(arm for arm, weight in self.weights.items() if weight < 0)
+
+    def of_seeds(self, scores: Scores) -> dict[int, float]:
+        """Return the contrast of each seed that all of its arms have."""
+        shared = scores.common(self.weights)
+        total = np.zeros(len(scores.seeds))
+        for arm, weight in self.weights.items():
+            total += weight * scores.row(arm)
+        return {
+            seed: float(value)
+            for seed, value, is_shared in zip(scores.seeds, total, shared, strict=True)
+            if is_shared
+        }
+
+
+def arm_less(arm: str, baseline: str) -> Contrast:
+    """Return the contrast of one arm less another."""
+    return Contrast(arm, baseline, {arm: 1.0, baseline: -1.0})
+
+
+def against_baseline(
+    arms: Iterable[str], baseline: str, against: Mapping[str, str] | None = None
+) -> list[Contrast]:
+    """Return the contrast of each arm with the baseline, or with its arm in ``against``.
+
+    An arm that is against itself is compared with none.
+    """
+    against = against or {}
+    pairs = [(arm, against.get(arm, baseline)) for arm in arms]
+    return [arm_less(arm, other) for arm, other in pairs if arm != other]
+
+
+def weights_of(contrasts: Sequence[Contrast], arms: Sequence[str]) -> Numbers:
+    """Return the weights of contrasts as an array, ``[C, A]``."""
+    rows = [[each.weights.get(arm, 0.0) for arm in arms] for each in contrasts]
+    return np.array(rows, dtype=np.float64).reshape(len(contrasts), len(arms))
+
+
+def mean_of(contrast: Contrast, scores: Scores) -> float | None:
+    """Return a contrast of the means of arms, over all of their runs; None where one has none."""
+    total = []
+    for arm, weight in contrast.weights.items():
+        own = scores.scores_of(arm)
+        if not len(own):
+            return None
+        total.append(weight * math.fsum(own) / len(own))
+    return math.fsum(total)
