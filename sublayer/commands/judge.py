@@ -107,6 +107,16 @@ def command(
         bool,
         typer.Option("--common", help="Leave out seeds and items that some run lacks."),
     ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write the verdict as a page of HTML."),
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            "--table", metavar="FILE", help="Also write runs and differences: .csv, .md or .tex."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge runs of any trainer: which arm is better than the baseline, with intervals.
@@ -115,6 +125,7 @@ def command(
     better, 10 no difference that matters, 11 cannot tell, 12 worse, 2 a mistake; of several arms
     that of --new, else 0 where any is better and 12 where all are worse.
     """
+    from sublayer.judging.files import TABLES, check_free, write_page, write_table
     from sublayer.judging.judge import judge_understood
     from sublayer.judging.layout import Asked
     from sublayer.judging.runs import Rules
@@ -135,12 +146,18 @@ def command(
         task=task or "",
         filter=filtered or "",
     )
+    check_free(page, "--html", (".html", ".htm"))
+    check_free(table, "--table", TABLES)
     judged = judge_understood(
         read_paths(sources, asked),
         Rules(at or "", nan_is_failed=nan_is_failed, common=common),
         Question(baseline or "", new or "", margin, look, looks, ledger),
         lower_is_better,
     )
+    if page is not None:
+        write_page(judged, page)
+    if table is not None:
+        write_table(judged, table)
     emit(as_object(judged), as_json, lambda _: str(judged))
     if judged.exit_code:
         raise typer.Exit(judged.exit_code)

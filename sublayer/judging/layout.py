@@ -149,7 +149,7 @@ def understand_tables(tables: Sequence[Table], asked: Asked, *, n_sources: int =
         said = [found[2] for found in curves if found]
         return Understood(tuple(records), metrics.pop(), tuple(dict.fromkeys(said)))
     n_sources = max(n_sources, len(tables))
-    layouts = [_layout(table, asked, n_sources) for table in tables]
+    layouts = [_layout(table, asked, len(tables), n_sources) for table in tables]
     read = [_records(table, layout, namer) for table, layout in zip(tables, layouts, strict=True)]
     said = [_said(tables, layouts[0], read[0], namer)]
     unused = dict.fromkeys(column for layout in layouts for column in layout.unused)
@@ -172,7 +172,7 @@ def check_words(asked: Asked) -> None:
             raise ConfigError(f"--{role} files has no meaning: --names says how files are named")
 
 
-def _layout(table: Table, asked: Asked, n_tables: int) -> Layout:
+def _layout(table: Table, asked: Asked, n_tables: int, n_sources: int) -> Layout:
     roles: dict[str, str] = {}
     for role in ROLES:
         word = getattr(asked, role)
@@ -200,7 +200,7 @@ def _layout(table: Table, asked: Asked, n_tables: int) -> Layout:
     free = [name for name in table.names if name not in roles.values()]
     numbers = [name for name in free if name == asked.value or table.is_number(name)]
     over, values = _values(table, asked, roles, numbers)
-    _settle_rows(table, roles, over, n_tables)
+    _settle_rows(table, roles, over, n_sources)
     metric = values[0] if not over else "value"
     if not table.has_header and not over:
         metric = "value"
@@ -242,14 +242,14 @@ def _values(
     )
 
 
-def _settle_rows(table: Table, roles: dict[str, str], over: str, n_tables: int) -> None:
+def _settle_rows(table: Table, roles: dict[str, str], over: str, n_sources: int) -> None:
     """Find out what a row is that no column names; raise ConfigError where it is doubtful."""
     named = {role for role in ("arm", "seed", "item") if roles.get(role, FILES) != FILES}
     if over == "run":
         named |= {"arm", "seed"}
     elif over:
         named.add(over)
-    if "arm" not in named and roles.get("arm") != FILES and n_tables == 1:
+    if "arm" not in named and roles.get("arm") != FILES and n_sources == 1:
         raise ConfigError(
             f"{table.name} is one table, and no column says what the arms are: give --arm NAME, or "
             "--arm columns where each column is an arm"
@@ -308,9 +308,11 @@ def _records(table: Table, layout: Layout, namer: RunName) -> Records:
             names = tuple(dict.fromkeys(pair[place_of] for pair in pairs))
             own_codes = np.array([names.index(pair[place_of]) for pair in pairs])
             coded[role] = Coded(np.tile(own_codes, n_rows)[kept], names)
-    arm, seed = source_names(table.name, namer, has_seed="seed" in coded)
-    for role, name in (("arm", arm), ("seed", seed)):
-        coded.setdefault(role, Coded(np.zeros(len(kept), dtype=np.int64), (name,)))
+    if "arm" not in coded:
+        arm, seed = source_names(table.name, namer, has_seed="seed" in coded)
+        coded["arm"] = Coded(np.zeros(len(kept), dtype=np.int64), (arm,))
+        coded.setdefault("seed", Coded(np.zeros(len(kept), dtype=np.int64), (seed,)))
+    coded.setdefault("seed", Coded(np.zeros(len(kept), dtype=np.int64), ("0",)))
     steps: Numbers | None = None
     if step:
         steps = np.repeat(loaded.numbers[step], n_columns)[kept]

@@ -95,10 +95,9 @@ class Table:
         return f"{self.name}, {line}" + (f", column {column}" if column else "")
 
     def is_number(self, column: str) -> bool:
-        """Return whether the first rows of a column are numbers, at least one of them."""
-        found = [_number(cell) for cell in self.head[column]]
-        known = [each for each in found if each is not None]
-        return any(not math.isnan(each) for each in known) and len(known) == len(found)
+        """Return whether the first rows of a column are numbers, most of those that are filled."""
+        found = [_number(cell) for cell in self.head[column] if not _is_empty(cell)]
+        return 2 * sum(each is not None for each in found) > len(found)
 
     def load(self, coded: Sequence[str], numbers: Sequence[str]) -> Loaded:
         """Read columns as names and as numbers; raise DataError for a text that is no number."""
@@ -394,7 +393,8 @@ def json_lines(path: Path, text: str | None = None) -> Iterator[dict[str, Any]]:
         try:
             row = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}, line {line} is no JSON ({error}): write it again") from None
+            reason = getattr(error, "msg", str(error))
+            raise DataError(f"{path}, line {line} is no JSON ({reason}): write it again") from None
         if not isinstance(row, dict):
             raise DataError(f"{path}, line {line} is no JSON object: write one a line")
         yield row

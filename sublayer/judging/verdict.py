@@ -124,17 +124,17 @@ def judge_runs(
         raise DataError(f"there is one arm, {runs.arms[0]}: give another to judge against it")
     if len(runs.seeds) == 1 and runs.effects is None:
         raise DataError(
-            "there is one run an arm, and no items: one run says nothing of others. Give 3 seeds "
-            "of each arm or more, or what each item of the test scored"
+            "there is one run per arm, and no items: one run says nothing of others. Give at "
+            "least 3 seeds of each arm, or what each item of the test scored"
         )
     if len(runs.seeds) == 1 and runs.n_items < FEWEST_ITEMS:
         raise DataError(
-            f"there is one run an arm, of {count(runs.n_items, 'item')}: over items alone a "
+            f"there is one run per arm, of {count(runs.n_items, 'item')}: over items alone a "
             f"verdict takes {FEWEST_ITEMS} or more"
         )
     if 1 < len(runs.seeds) < FEWEST_SEEDS:
         raise DataError(
-            f"there are {len(runs.seeds)} seeds an arm, which give no verdict: run "
+            f"there are {len(runs.seeds)} seeds per arm, which give no verdict: run "
             f"{FEWEST_SEEDS} or more"
         )
     compare = _by_items if len(runs.seeds) == 1 else _by_seeds

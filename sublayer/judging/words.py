@@ -46,14 +46,37 @@ def statement(judged: RunsVerdict, each: Comparison) -> str:
     if each.mean is None or each.low is None or each.high is None:
         return text
     text += f": {signed(each.mean, decimals)}"
-    confidence = 100 * (1 - judged.level)
-    text += f" ({confidence:.4g}% CI {signed(each.low, decimals)} to {signed(each.high, decimals)})"
+    text += f" ({confidence(judged)} CI {interval(each, decimals)})"
     if each.verdict == "no difference that matters" and judged.margin is not None:
         text += f", inside the margin of {judged.margin:g}"
     if each.verdict == "cannot tell":
         bound = max(abs(each.low), abs(each.high))
         text += f"; differences above {bound:.{decimals}f} are excluded"
     return text
+
+
+def headline(judged: RunsVerdict) -> str:
+    """Summarize the verdicts in a line, by name where there is one."""
+    if len(judged.comparisons) == 1:
+        (only,) = judged.comparisons
+        return statement(judged, only).partition(" (")[0].partition(";")[0]
+    counts = {each.verdict: 0 for each in judged.comparisons}
+    for each in judged.comparisons:
+        counts[each.verdict] += 1
+    parts = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+    return f"Of {len(judged.comparisons)} arms compared with {judged.baseline}: {parts}"
+
+
+def confidence(judged: RunsVerdict) -> str:
+    """Write the confidence of the intervals, as 95%."""
+    return f"{100 * (1 - judged.level):.4g}%"
+
+
+def interval(each: Comparison, decimals: int) -> str:
+    """Write an interval of differences; a dash where there is none."""
+    if each.low is None or each.high is None:
+        return DASH
+    return f"{signed(each.low, decimals)} to {signed(each.high, decimals)}"
 
 
 def conditions(judged: RunsVerdict) -> str:
@@ -159,7 +182,6 @@ def ledger_json(judged: RunsVerdict) -> dict[str, Any] | None:
 def difference_rows(judged: RunsVerdict) -> tuple[list[str], list[list[str]]]:
     """Return the headings and the rows of a table of differences."""
     decimals = n_decimals(judged)
-    confidence = f"{100 * (1 - judged.level):.4g}% CI"
     rows = []
     for each in judged.comparisons:
         numbers = [
@@ -168,7 +190,7 @@ def difference_rows(judged: RunsVerdict) -> tuple[list[str], list[list[str]]]:
         p = DASH if each.p is None else f"{each.p:.2g}"
         rows.append([each.arm, *numbers, p, each.verdict])
     against = f"against {judged.baseline}"
-    return [against, "difference", f"{confidence} from", "to", "p", "verdict"], rows
+    return [against, "difference", f"{confidence(judged)} CI from", "to", "p", "verdict"], rows
 
 
 def notebook_html(judged: RunsVerdict) -> str:
@@ -195,6 +217,8 @@ def n_decimals(judged: RunsVerdict) -> int:
     return min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(min(widths)))))
 
 
-def signed(value: float, decimals: int) -> str:
-    """Write a difference with its sign and a true minus."""
+def signed(value: float | None, decimals: int) -> str:
+    """Write a difference with its sign and a true minus; a dash for None."""
+    if value is None:
+        return DASH
     return f"{value:+z.{decimals}f}".replace("-", MINUS)

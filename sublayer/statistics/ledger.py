@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.parsing import parse_json, read_bytes
+from sublayer.files.parsing import parse_json
 from sublayer.files.storage import open_regular
 from sublayer.system.lock import is_at, try_lock
 from sublayer.system.stages import stage
@@ -46,7 +46,7 @@ ERROR = 0.05
 FIRST_HUNDRED = 100
 """Looks of a loop without an end that may spend equally; together they have half of the error."""
 Probability = TypeVar("Probability", float, NDArray[np.float64])
-_MOST_BYTES = 1 << 30
+_BEGINS = b'{"sublayer_ledger": '
 _WAITING_S = 0.05
 
 ChampionIs = Literal["first", "unchanged", "kept", "former", "not kept", "new"]
@@ -322,7 +322,7 @@ def open_ledger(path: Path, plan: Plan) -> Iterator[Ledger]:
             header = {"sublayer_ledger": VERSION, **asdict(plan), "time": _now()}
             header["seal"] = _seal(header, "")
             _append(descriptor, _encode(header), path)
-        lines = _read(path)
+        lines = _read(descriptor, path)
         ledger = Ledger(path, _checked(plan, lines[0], path), lines, descriptor)
         try:
             yield ledger
@@ -372,12 +372,13 @@ def _acquire(path: Path) -> tuple[int, bool]:
         os.close(descriptor)
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def _read(descriptor: int, path: Path) -> list[dict[str, Any]]:
     """Read and check all lines of a ledger, the plan first."""
-    data = read_bytes(path, DataError, max_bytes=_MOST_BYTES)
-    texts = data.split(b"\n")
-    if not data.startswith(b'{"sublayer_ledger": '):
-        raise DataError(f"{path} is not a ledger: give --ledger a file of its own")
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        if file.read(len(_BEGINS)) != _BEGINS:
+            raise DataError(f"{path} is not a ledger: give --ledger a file of its own")
+        texts = (_BEGINS + file.read()).split(b"\n")
     if texts.pop():
         raise DataError(
             f"{path}, line {len(texts) + 1} is cut off: its judgement was never shown; take that "

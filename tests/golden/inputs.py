@@ -196,6 +196,7 @@ def write_inputs(folder: Path) -> None:
     _write_tasks(folder / "glue", rng)
     scores = Path(__file__).parents[2] / "examples" / "scores"
     shutil.copytree(scores, folder / "scores")
+    shutil.copytree(Path(__file__).parents[1] / "judging" / "mistakes", folder / "bad")
     for name, text in RECIPES.items():
         _write(folder / f"{name}.toml", text.splitlines())
     _write(folder / "stages.toml", STAGES.splitlines())

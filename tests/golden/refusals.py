@@ -93,6 +93,24 @@ REFUSED = {
             demo --vary model.ffn=gelu,swiglu; twice.toml; one.toml; unknown.toml; claim.toml; \
             stages.toml --on slurm --jobs 2; after.toml; taskless.toml
         """,
+    "refused-judgements": """
+        judge: bad/nan.csv; bad/infinite.csv; bad/text.csv; bad/comma.csv; bad/empty.csv; \
+            bad/nameless.csv; bad/twice.csv; bad/seeds.csv; bad/ragged.csv; bad/two-seeds.csv; \
+            bad/one-seed.csv; bad/one-arm.csv; bad/header-only.csv; bad/none.csv; \
+            bad/columns.csv; bad/columns.csv --arm columns; bad/metrics.csv; bad/score.csv; \
+            bad/models.csv; bad/rows-base.csv bad/rows-new.csv; bad/twin.csv; bad/items.csv; \
+            bad/items.csv --common --document seed; bad/no-items.csv; \
+            bad/documents.csv --document doc; bad/steps.csv; bad/steps.csv --at 20; \
+            bad/runs.csv; bad/runs.csv --names "{arm}"; bad/broken.jsonl; \
+            bad/items.csv bad/rows-base.csv; bad/missing.csv; bad/twice.csv bad
+        judge scores/base.csv: scores/new.csv --margin=-0.1; scores/new.csv --margin 0; \
+            scores/new.csv --look 3; scores/new.csv --look 21 --looks 20; \
+            scores/new.csv --seed sed; scores/new.csv --value seed --seed columns; \
+            scores/new.csv --new other; scores/new.csv --new base --baseline base; \
+            scores/new.csv --arm columns --seed columns; scores/new.csv --at last; \
+            scores/new.csv --html page.txt; scores/new.csv --table my.csv; small; book.txt; \
+            scores/new.csv --names seed; scores/new.csv --step columns; glue
+        """,
     "refused-tasks": """
         tasks: missing; sst3; glue --show; cola --show --data glue; sst2 --row 1; \
             sst2 --show --data glue --row 99; --data glue

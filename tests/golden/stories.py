@@ -204,6 +204,9 @@ STORIES = {
     "judged": """
         sublayer judge scores/base.csv scores/new.csv
         sublayer judge scores/base.csv scores/new.csv --look 3 --looks 20 --json
+        sublayer judge scores/base.csv scores/new.csv --html page.html --table runs.md
+        cat page.html
+        cat runs.md
         """,
     "plan": """
         sublayer plan small.toml

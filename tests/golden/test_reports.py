@@ -20,7 +20,7 @@ from sublayer.statistics.simultaneous import Parts
 from sublayer.study.inspection.kept import InspectedLayers
 from sublayer.study.question import Hypothesis
 from sublayer.study.report.html import render_report
-from sublayer.study.results import ArmResult, Results, Sample, StudyText
+from sublayer.study.results import ArmResult, Results, Sample, StudyText, Tuning
 from tests.golden.core import compare, compare_text, digest, expect_names
 from tests.study.synthetic import encoder_results, judge_values, synthetic_results, taking
 
@@ -59,6 +59,8 @@ def complete() -> Results:
         probes={"sst2": PROBE},
         layers={0: inspected, 1: inspected},
         published={"bits_per_byte": 1.679, "accuracy": 52.25},
+        tunings=(Tuning("loss", True, 1.0, 2, {"lr=1e-3": 1.8, "lr=2e-3": 1.6, "lr=4e-3": None}),),
+        paper={"steps": 125_000, "tokens": 2.62e11},
     )
     second = replace(
         second,
@@ -66,7 +68,8 @@ def complete() -> Results:
         matched=("model.d_ff=171",),
         tuned=("optimizer.lr=0.002",),
         layers={1: InspectedLayers("test", 8192, 16, [*blocks, *beyond])},
-        published={"accuracy": 53.5},
+        published={"bits_per_byte": 1.6, "accuracy": 53.5},
+        tunings=(Tuning("loss", True, 1.0, 2, {"lr=1e-3": 1.7, "lr=2e-3": 1.5}),),
         curves=tuple(cut(curve) for curve in second.curves),
     )
     sizes = {"bytes": 112_251, "tokens": 30_000, "documents": 1}

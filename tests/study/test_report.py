@@ -35,6 +35,7 @@ from sublayer.study.findings.budgets import arm_budgets
 from sublayer.study.findings.layers import LayerSummary, summarize
 from sublayer.study.findings.run_curves import read_curves
 from sublayer.study.findings.same_quality import place_of, same_quality
+from sublayer.study.findings.secondary import secondary_analyses
 from sublayer.study.foresight import foresee
 from sublayer.study.from_folder import results_of_folder
 from sublayer.study.inspection.asked import Inspecting
@@ -42,15 +43,18 @@ from sublayer.study.inspection.kept import LAYERS, InspectedLayers, kept_layers,
 from sublayer.study.options import Options
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.report.budget_words import time_caveats
+from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.html import render_report, write_report
-from sublayer.study.report.number_format import format_quantity
+from sublayer.study.report.number_format import NO_BREAK, format_quantity
 from sublayer.study.report.probe_figures import ProbedRun, put_probes
 from sublayer.study.report.same_quality_words import problems
 from sublayer.study.report.same_quality_words import rows as rows_of
+from sublayer.study.report.secondary_words import secondary_table
 from sublayer.study.report.words import conditions, hypothesis_words
 from sublayer.study.results import Curve, Results
 from sublayer.study.results_json import results_to_json, write_json
 from sublayer.study.runner import run_study
+from sublayer.study.scorecard import Cell, Row, Scorecard
 from sublayer.study.tuning import Trial, beyond_edges
 from tests.breadth import rows
 from tests.golden.test_reports import complete, one_seed
@@ -273,7 +277,7 @@ STEPS = (100, 200, 300, 400)
 BASELINE = (5.0, 4.0, 3.5, 3.0)
 SPREAD = 0.02
 BY_NAME = {"parameters", "environment", "checksums", "sizes", "counts", "differing", "settings"}
-BY_NAME |= {"further_curves", "probes", "published"}
+BY_NAME |= {"further_curves", "probes", "published", "scores"}
 
 
 def curve(seed: int, values: Sequence[float], *, step_s: float = 0.1) -> Curve:
@@ -401,6 +405,42 @@ def test_names_cannot_break_the_page_and_verdicts_have_styles():
     for verdict in get_args(Verdict):
         slug = verdict.replace(" ", "-")
         assert re.search(rf"\.{slug}\b[^}}]*background:", style), verdict
+
+
+def test_what_was_published_is_held_against_the_interval_in_the_unit_of_either():
+    results = encoder_results()
+    arms = [replace(arm, published={"sop_accuracy": 53.3}) for arm in results.arms]
+    for effect, sop in ((33.2, "inside the interval, 0 outside"),
+                        (-1.5, "outside the interval, as 0 is")):  # fmt: skip
+        published = {"sop_accuracy": 53.3 + effect}
+        shown = replace(results, arms=(*arms[:2], replace(arms[2], published=published)))
+        nsp, found = secondary_analyses(shown)
+        assert (found.published.effect, nsp.published.effect) == (pytest.approx(effect / 100), 0.0)
+        row = secondary_table(in_display_units(shown)).rows[1]
+        assert row.cells[-1] == f"{'+' if effect > 0 else '−'}{abs(effect)}: {sop}"
+        card = Scorecard([results.metric], [
+            Row(arm.name, "published", {"sop_accuracy": Cell(arm.published["sop_accuracy"] / 100)})
+            for arm in shown.arms
+        ])  # fmt: skip
+        bare = tuple(replace(arm, published={}) for arm in shown.arms)
+        kept = secondary_analyses(replace(shown, arms=bare, scorecard=card))[1].published
+        assert kept.effect == pytest.approx(effect / 100)
+
+
+def test_steps_at_equal_quality_have_an_interval_where_all_runs_reached_it():
+    # The other arm ends at 3.0, after 400 steps.
+    for thirds, cell in (
+        ((2.0, 2.02, 2.04), "b: 63 % (62 to 63 %)"),
+        ((2.0, 2.0, 2.0), "b: 62 %"),
+        ((2.0, 2.0, 3.6), "b: reached in 2 of 3 runs"),
+        ((-2.0, 3.6, 3.6), "b: reached in 1 of 3 runs"),
+    ):
+        results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=3)
+        own = [curve(n, (5.0, 4.0, third, third - 0.5)) for n, third in enumerate(thirds)]
+        pairs = zip(results.arms, ([curve(n, BASELINE) for n in range(3)], own), strict=True)
+        arms = tuple(replace(arm, curves=tuple(each)) for arm, each in pairs)
+        (row,) = secondary_table(replace(results, arms=arms)).rows
+        assert row.cells[2].replace(NO_BREAK, " ") == cell
 
 
 @pytest.mark.all

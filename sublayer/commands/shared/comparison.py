@@ -129,7 +129,10 @@ def render(results: "Results", report: Path) -> str:
         lines.append("")
     if results.scorecard is not None:
         lines += [render_scorecard(results.scorecard), ""]
-    lines += [_differences(results), "", _costs(results)]
+    lines += [_differences(results), ""]
+    secondary = _secondary(results)
+    lines += [secondary, ""] if secondary else []
+    lines.append(_costs(results))
     budgets = render_budgets(compared_budgets(results), results.baseline)
     lines += ["", *budgets] if budgets else []
     if results.further:
@@ -317,3 +320,23 @@ def _cost_row(results: "Results", arm: "ArmResult") -> list[str]:
         number_format.format_quantity(costs.peak_memory_bytes, "B"),
         number_format.format_duration(costs.seconds),
     ]
+
+
+def _secondary(results: "Results") -> str:
+    """Format the secondary analyses, t tests below the table, and what the verdicts rest on."""
+    from sublayer.study.report import secondary_words
+
+    lines = []
+    found = secondary_words.secondary_table(results)
+    if found.rows:
+        headings = [f"against {results.baseline}", *found.headings]
+        cells = [[row.name, *row.cells] for row in found.rows]
+        lines.append(_table(headings, cells, right=range(1, len(headings))))
+        for row in found.rows:
+            if row.tests:
+                tests = f"{row.name}: {row.tests[0].lower()}{row.tests[1:]}"
+                lines.append(hanging(tests, "  ", "    "))
+        lines.append(paragraph(secondary_words.CAUTION))
+        lines += map(paragraph, found.legend)
+    lines += [hanging(line, "", "  ") for line in secondary_words.basis_lines(results)]
+    return "\n".join(lines)

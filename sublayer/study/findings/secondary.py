@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sublayer.statistics.difference import Difference
+from sublayer.statistics.difference import DECIDED, Difference
 from sublayer.statistics.secondary import (
     Course,
     Superiority,
@@ -39,7 +39,7 @@ class Power:
     """The probability of finding a difference, by the number of seeds of each arm."""
 
     of: Literal["margin", "published", "excluded"]
-    """What the difference is: the margin, the published effect, or the smallest one excluded."""
+    """The margin, the published effect, or the largest difference that the interval includes."""
     difference: float
     now: int
     """The seeds of each arm that there are."""
@@ -52,7 +52,8 @@ class Secondary:
     """Secondary analyses of one comparison, each None where it cannot be computed.
 
     Effects and intervals are ``arm - baseline``, in the unit of the results. A contrast of more
-    than two arms has none but ``power``.
+    than two arms has none but ``power``; a comparison without a verdict has none at all: before all
+    planned runs have ended they would be a look that is not counted.
     """
 
     arm: str
@@ -74,6 +75,9 @@ def secondary_analyses(results: Results) -> tuple[Secondary, ...]:
     by_name = {arm.name: arm for arm in results.arms}
     found = []
     for each in results.differences:
+        if each.verdict == "no verdict":
+            found.append(Secondary(each.arm, each.baseline))
+            continue
         arm, baseline = by_name.get(each.arm), by_name.get(each.baseline)
         published = None
         if arm is None or baseline is None:
@@ -185,7 +189,11 @@ def _course(results: Results, arm: ArmResult, baseline: ArmResult) -> tuple[str,
 def _power(
     results: Results, difference: Difference, published: PublishedEffect | None
 ) -> Power | None:
-    """Return the power over seeds at the level of the difference's interval, and its spread."""
+    """Return the power over seeds at the level of the difference's interval, and its spread.
+
+    It is of the margin, the published effect, or where a comparison is open the largest difference
+    that its interval includes.
+    """
     from scipy.special import stdtr
 
     low, high, error, parts = (
@@ -199,6 +207,8 @@ def _power(
         of, effect = "margin", results.margin
     elif published is not None and published.effect:
         of, effect = "published", abs(published.effect)
+    elif difference.verdict in DECIDED:
+        return None
     n_now = len(difference.seeds)
     is_paired = results.pairing is not None and results.pairing.is_paired
     freedom_per_seed = 1.0 if is_paired else 2.0

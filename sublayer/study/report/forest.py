@@ -1,12 +1,28 @@
 """Lay out the forest plot: every difference with its interval over one axis."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from sublayer.statistics.difference import Difference
 from sublayer.study.report import number_format
 from sublayer.study.results import Results
+
+
+class Interval(Protocol):
+    """A difference with its interval."""
+
+    @property
+    def mean(self) -> float | None:
+        """None where it is not known."""
+
+    @property
+    def low(self) -> float | None:
+        """None where there is no interval."""
+
+    @property
+    def high(self) -> float | None:
+        """None where there is no interval."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +46,7 @@ class Tick:
 class ForestRow:
     """One difference as places on the forest plot, in percent of its width."""
 
-    difference: Difference
+    difference: Interval
     interval: Span | None
     mean: float | None
     seeds: tuple[float, ...]
@@ -51,52 +67,71 @@ class Forest:
     """Where differences lie that do not matter; None: no margin was named."""
 
 
-def lay_out_forest(results: Results) -> Forest:
-    """Place every interval, mean and seed on one axis that holds them and 0."""
+def forest_of_results(results: Results) -> Forest:
+    """Lay out the differences of a study, with those of the seeds that both arms finished."""
     by_name = {}
     for arm in results.arms:
         by_name[arm.name] = dict(zip(arm.seeds, arm.values, strict=True))
     pairs = []
-    numbers = [0.0]  # all that the axis must show
     for difference in results.differences:
         values = by_name.get(difference.arm, {})
         baseline = by_name.get(difference.baseline, {})
         # A contrast of several arms has no pairs.
         seeds = difference.seeds if difference.baseline else ()
-        own_pairs = [values[seed] - baseline[seed] for seed in seeds]
-        pairs.append(own_pairs)
+        pairs.append([values[seed] - baseline[seed] for seed in seeds])
+    return lay_out_forest(
+        results.differences,
+        pairs,
+        margin=results.margin,
+        is_lower_better=results.metric.is_lower_better,
+    )
+
+
+def lay_out_forest(
+    differences: Sequence[Interval],
+    pairs: Sequence[Sequence[float]],
+    *,
+    margin: float | None,
+    is_lower_better: bool,
+) -> Forest:
+    """Place every interval, mean and seed on one axis that holds them and 0.
+
+    ``pairs`` are the differences of seeds, of each difference.
+    """
+    numbers = [0.0]  # all that the axis must show
+    for difference, own_pairs in zip(differences, pairs, strict=True):
         numbers += own_pairs
         if difference.low is not None:
             numbers.append(difference.low)
         if difference.high is not None:
             numbers.append(difference.high)
-    if results.margin is not None:
-        numbers += [-results.margin, results.margin]
+    if margin is not None:
+        numbers += [-margin, margin]
     low = min(numbers)
     high = max(numbers)
-    margin = 0.06 * (high - low) or 1.0
-    low -= margin
-    high += margin
+    free = 0.06 * (high - low) or 1.0
+    low -= free
+    high += free
 
     def place(value: float) -> float:
         return round(100 * (value - low) / (high - low), 2)
 
     left, right = "worse", "better"
-    if results.metric.is_lower_better:
+    if is_lower_better:
         left, right = right, left
     rows = []
-    for difference, own_pairs in zip(results.differences, pairs, strict=True):
+    for difference, own_pairs in zip(differences, pairs, strict=True):
         rows.append(_forest_row(difference, own_pairs, place))
     ticks = [Tick(place(value), label) for value, label in _ticks(low, high)]
     shaded = None
-    if results.margin is not None:
-        begin = place(-results.margin)
-        shaded = Span(begin, round(place(results.margin) - begin, 2))
+    if margin is not None:
+        begin = place(-margin)
+        shaded = Span(begin, round(place(margin) - begin, 2))
     return Forest(tuple(rows), tuple(ticks), zero=place(0.0), left=left, right=right, margin=shaded)
 
 
 def _forest_row(
-    difference: Difference, pairs: list[float], place: Callable[[float], float]
+    difference: Interval, pairs: Sequence[float], place: Callable[[float], float]
 ) -> ForestRow:
     span = None
     if difference.low is not None and difference.high is not None:

@@ -9,15 +9,21 @@ from sublayer.plot import palette
 from sublayer.study.findings.budgets import compared_budgets
 from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
-from sublayer.study.report import layer_figures, same_quality_words, words
+from sublayer.study.report import layer_figures, same_quality_words, secondary_words, words
 from sublayer.study.report.budget_words import budget_table
 from sublayer.study.report.cost_figures import draw_costs, equal_costs
 from sublayer.study.report.curve_figures import all_curves
 from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.figures import draw_seeds, looks
 from sublayer.study.report.filters import PUBLISHED, filters
-from sublayer.study.report.forest import lay_out_forest
+from sublayer.study.report.forest import forest_of_results
 from sublayer.study.report.scorecard_cells import LEGEND, headings, shown_rows
+from sublayer.study.report.secondary_figures import (
+    draw_courses,
+    draw_expected_best,
+    draw_power,
+    turn_lines,
+)
 from sublayer.study.report.words import fact_lines, hypothesis_words, text_line
 from sublayer.study.results import Results
 
@@ -51,6 +57,7 @@ def render_report(results: Results) -> str:
         **_costs(results),
         **_arms(results),
         **_figures(results),
+        **_secondary(results),
         **_layers(results),
     )
 
@@ -76,7 +83,7 @@ def _verdict(results: Results) -> dict[str, Any]:
         "also": words.enumerate_names(
             [each.metric.label for each in results.further if words.is_judged(each)]
         ),
-        "forest": lay_out_forest(results),
+        "forest": forest_of_results(results),
         "others_too": bool(baselines - {results.baseline}),
         "direction": "Lower" if results.metric.is_lower_better else "Higher",
     }
@@ -125,6 +132,21 @@ def _figures(results: Results) -> dict[str, Any]:
         "losses": losses if any(loss.gap is not None for _, loss in losses) else [],
         "cost_plots": [Markup(plot) for plot in draw_costs(results)],
         "seeds": Markup(seeds) if seeds else None,
+    }
+
+
+def _secondary(results: Results) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    power = draw_power(results)
+    return {
+        "secondary": secondary_words.secondary_table(results),
+        "caution": secondary_words.CAUTION,
+        "basis": list(secondary_words.basis_lines(results)),
+        "courses": [Markup(plot) for plot in draw_courses(results)],
+        "turns": list(turn_lines(results)),
+        "power": None if power is None else {"plot": Markup(power.svg), "words": power.words},
+        "expected_best": [Markup(plot) for plot in draw_expected_best(results)],
     }
 
 

@@ -1,0 +1,278 @@
+"""Runs of any trainer, as tables, folders and arrays: what is read, refused and judged."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from tensorboardX import SummaryWriter
+
+import sublayer
+from sublayer import cli
+from sublayer.errors import SublayerError
+
+SCORES = Path(__file__).parents[2] / "examples" / "scores"
+SEEDS, ITEMS = 3, 12
+VALUES = {
+    arm: np.random.default_rng(7).normal(3.0, 0.1, (SEEDS, ITEMS))
+    + np.random.default_rng(place).normal(-0.1 * place, 0.05, (SEEDS, ITEMS))
+    for place, arm in enumerate(("base", "new"))
+}
+"""``[seed, item]`` by arm."""
+MEANS = {arm: values.mean(1) for arm, values in VALUES.items()}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def rows(*columns, arms=VALUES):
+    """Return the rows of a long table, of items where ``id`` is among its columns."""
+    found = []
+    for arm, seed, item in itertools.product(arms, range(SEEDS), range(ITEMS)):
+        row = {"config": arm, "seed": seed, "id": item, "doc": item // 3, "step": 10}
+        row |= {"loss": float(VALUES[arm][seed, item]), "run": f"{arm}_{seed}"}
+        if "id" not in columns:
+            row["loss"] = float(MEANS[arm][seed])
+        if "id" in columns or item == 0:
+            found.append({column: row[column] for column in columns})
+    return found
+
+
+def write(name, table):
+    frame = pd.DataFrame(table)
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if ".json" in path.suffixes[0]:
+        frame.to_json(path, orient="records", lines=path.suffix != ".json")
+    elif path.suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if ".tsv" in name else ",")
+    return str(path)
+
+
+def wide(index, columns, cell):
+    return [{index: row, **{name: cell(row, name) for name in columns}} for row in range(SEEDS)]
+
+
+def of_seeds(arm):
+    return lambda item: {f"seed{seed}": VALUES[arm][seed, item] for seed in range(SEEDS)}
+
+
+def write_wandb():
+    table = []
+    for step in (5, 10):
+        row = {"Step": step}
+        for arm, seed in itertools.product(VALUES, range(SEEDS)):
+            value = MEANS[arm][seed] if step == 10 else 9.0
+            row |= {f"{arm}-seed{seed} - loss{end}": value for end in ("", "__MIN", "__MAX")}
+        table.append(row)
+    return [write("wandb.csv", table)]
+
+
+def write_events():
+    for arm, seed in itertools.product(VALUES, range(SEEDS)):
+        with SummaryWriter(f"{arm}/version_{seed}") as writer:
+            for step, value in ((5, 9.0), (10, MEANS[arm][seed])):
+                writer.add_scalar("eval/loss", value, step)
+    return ["base", "new", "--names", "{arm}/version_{seed}", "--value", "eval/loss"]
+
+
+def write_harness():
+    for arm, seed in itertools.product(VALUES, range(SEEDS)):
+        folder = Path("out", f"{arm}-seed{seed}")
+        folder.mkdir(parents=True)
+        lines = [
+            {"doc_id": item, "doc": {}, "doc_hash": f"{item:064}", "filter": "none"}
+            | {"metrics": ["loss"], "loss": VALUES[arm][seed, item]}
+            for item in range(ITEMS)
+        ]
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        (folder / "samples_mine_2026-11-29T03-09-35.456420.jsonl").write_text(text)
+    return ["out"]
+
+
+OF_RUNS = {
+    "long": lambda: [write("a.csv", rows("config", "seed", "loss"))],
+    "tsv, packed": lambda: [write("a.tsv.gz", rows("config", "seed", "loss"))],
+    "JSON lines": lambda: [write("a.jsonl", rows("config", "seed", "loss"))],
+    "parquet": lambda: [write("a.parquet", rows("config", "seed", "loss"))],
+    "a file an arm": lambda: [
+        write(f"{arm}.csv", rows("seed", "loss", arms=[arm])) for arm in VALUES
+    ],
+    "files of folders": lambda: [
+        write(f"{arm}/seed{seed}.csv", [{"step": 10, "loss": MEANS[arm][seed]}])
+        for arm, seed in itertools.product(VALUES, range(SEEDS))
+    ],
+    "arms as columns": lambda: [
+        write("a.csv", wide("seed", VALUES, lambda seed, arm: MEANS[arm][seed])),
+        *("--arm", "columns", "--lower-is-better"),
+    ],
+    "runs as columns": lambda: [
+        write("a.csv", [{f"{arm}_{s}": MEANS[arm][s] for arm in VALUES for s in range(SEEDS)}]),
+        *("--names", "{arm}_{seed}", "--lower-is-better"),
+    ],
+    "rows without a header": lambda: [
+        *(str(np.savetxt(f"{arm}.csv", MEANS[arm]) or f"{arm}.csv") for arm in VALUES),
+        *("--seed", "rows", "--lower-is-better"),
+    ],
+    "several steps": lambda: [
+        write("a.csv", [{**row, "step": s, "loss": row["loss"] + 10 - s} for s in (5, 10)
+                        for row in rows("config", "seed", "loss")]),
+    ],
+    "W&B": write_wandb,
+    "TensorBoard": write_events,
+}  # fmt: skip
+OF_ITEMS = {
+    "long": lambda: [write("a.csv", rows("config", "seed", "id", "loss"))],
+    "quoted": lambda: [
+        write("a.csv", [{**row, "note": 'a "word", two'} for row in
+                        rows("config", "seed", "id", "loss")]),
+        *("--value", "loss"),
+    ],
+    "seeds as columns": lambda: [
+        *(write(f"{arm}.csv", [{"id": i} | of_seeds(arm)(i) for i in range(ITEMS)])
+          for arm in VALUES),
+        "--lower-is-better",
+    ],
+    "seeds × items": lambda: [
+        *(str(np.savetxt(f"{arm}.csv", VALUES[arm], delimiter=",") or f"{arm}.csv")
+          for arm in VALUES),
+        *("--seed", "rows", "--item", "columns", "--lower-is-better"),
+    ],
+    "lm-evaluation-harness": write_harness,
+}  # fmt: skip
+
+
+def judged(words, capsys, *more):
+    code = cli.main(["judge", *words, *more, "--json"])
+    printed = capsys.readouterr()
+    assert printed.out, printed.err
+    found = json.loads(printed.out)
+    assert code == found["exit_code"]
+    return found
+
+
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_runs_in_any_form_are_read_alike(name, capsys):
+    found = judged(OF_RUNS[name](), capsys, "--margin", "0.5")
+    assert [arm["name"] for arm in found["arms"]] == ["base", "new"]
+    for arm in found["arms"]:
+        assert arm["values"] == pytest.approx(list(MEANS[arm["name"]]), rel=1e-6)
+    assert found["n_items"] is None and found["n_seeds"] == SEEDS
+
+
+@pytest.mark.parametrize("name", OF_ITEMS)
+def test_items_in_any_form_are_read_alike(name, capsys):
+    found = judged(OF_ITEMS[name](), capsys)
+    assert found["n_items"] == ITEMS
+    for arm in found["arms"]:
+        assert arm["values"] == pytest.approx(list(MEANS[arm["name"]]), rel=1e-6)
+    frames = [pd.DataFrame(rows("seed", "id", "loss", arms=[arm])) for arm in VALUES]
+    for given in (list(VALUES.values()), [VALUES], frames):
+        asked = {} if given is frames else {"lower_is_better": True}
+        assert sublayer.judge(*given, **asked).comparisons[0].low == pytest.approx(
+            found["differences"][0]["low"], rel=1e-6
+        )
+
+
+def test_two_runs_are_judged_over_items_as_a_paired_t_test_does(capsys):
+    one = [write(f"{arm}.csv", rows("id", "loss", arms=[arm])[:ITEMS]) for arm in VALUES]
+    found = judged(one, capsys)
+    expected = stats.ttest_rel(VALUES["new"][0], VALUES["base"][0])
+    low, high = expected.confidence_interval()
+    assert found["of_these_models"] and found["differences"][0]["p"] == pytest.approx(
+        expected.pvalue
+    )
+    assert found["differences"][0]["low"] == pytest.approx(low)
+    assert found["differences"][0]["high"] == pytest.approx(high)
+
+
+def test_the_verdict_is_the_exit_code(capsys):
+    base, noise = np.arange(5) / 100, np.array([0.001, -0.002, 0.0, 0.002, -0.001])
+    arms = {
+        "base": base,
+        "worse": base + 1 + noise,
+        "same": base + noise,
+        "better": base - 1 + noise,
+    }
+    table = [{"arm": arm, "seed": s, "loss": own[s]} for arm, own in arms.items() for s in range(5)]
+    path = write("arms.csv", table)
+    asked = [
+        (["--margin", "0.1"], 0),
+        (["--margin", "0.1", "--new", "same"], 10),
+        (["--new", "same"], 11),
+        (["--new", "worse"], 12),
+        (["--new", "better", "--higher-is-better"], 12),
+        (["--baseline", "better"], 12),
+        (["--new", "missing"], 2),
+    ]
+    for words, code in asked:
+        assert cli.main(["judge", path, *words]) == code, words
+
+
+def test_failed_runs_are_results_where_that_is_said(capsys):
+    table = rows("config", "seed", "loss")
+    table[-1]["loss"] = math.inf
+    path = write("a.csv", table)
+    assert cli.main(["judge", path]) == 2
+    assert "line 7, column loss" in capsys.readouterr().err
+    found = judged([path, "--nan-is-failed"], capsys)
+    assert found["arms"][1]["failed"] == [False, False, True]
+    assert found["differences"][0]["by_ranks"]
+
+
+def test_seeds_and_items_of_all_are_judged_where_that_is_asked(capsys):
+    table = rows("config", "seed", "id", "loss")
+    path = write("a.csv", [row for row in table if row["id"] != 2 or row["seed"]] + [
+        {"config": "new", "seed": 9, "id": 0, "loss": 1.0}
+    ])  # fmt: skip
+    assert cli.main(["judge", path]) == 2
+    found = judged([path, "--common"], capsys)
+    assert found["n_seeds"] == SEEDS and found["n_items"] == ITEMS - 1
+    assert sum("left out" in line for line in found["read"]) == 2
+
+
+def test_a_comparison_and_its_records_are_judged_as_tables_are(capsys):
+    record = SCORES.parents[1] / "records" / "gelu-swiglu"
+    found = judged([str(record)], capsys)
+    results = json.loads((record / "results.json").read_text())
+    assert found["n_items"] and found["metric"] == results["metric"]
+    assert [arm["values"] for arm in found["arms"]] == [
+        pytest.approx(arm["values"]) for arm in results["arms"]
+    ]
+    table = [
+        {"arm": "mine", "seed": seed, "bits_per_byte": value - 1}
+        for seed, value in zip(
+            results["arms"][0]["seeds"], results["arms"][0]["values"], strict=True
+        )
+    ]
+    mixed = judged([str(record), write("mine.csv", table)], capsys, "--new", "mine")
+    assert mixed["verdict"] == "better" and mixed["n_items"] is None
+
+
+@pytest.mark.parametrize("suffix, found", [
+    (".html", "new is better than base"), (".csv", "difference,new,base,,-"),
+    (".md", "| new | "), (".tex", r"\begin{tabular}{lrrrrr}"),
+])  # fmt: skip
+def test_a_verdict_is_written_as_a_page_and_as_tables(suffix, found, capsys):
+    words = [str(SCORES / "base.csv"), str(SCORES / "new.csv")]
+    words += ["--html" if suffix == ".html" else "--table", f"out{suffix}"]
+    assert cli.main(["judge", *words]) == 0
+    assert found in Path(f"out{suffix}").read_text()
+    assert cli.main(["judge", *words]) == 2  # nothing is overwritten
+
+
+@pytest.mark.parametrize("scores", [
+    [[1.0, 2.0, 3.0]], [{"a": [1.0, 2.0, 3.0]}], [[1.0, "2", 3.0], [1.0, 2.0, 3.0]],
+    [[], []], [[1.0, 2.0, 3.0], [1.0, 2.0]], [[1.0], [2.0]], [[[1.0] * 9] * 3, [1.0, 2.0, 3.0]],
+])  # fmt: skip
+def test_arrays_without_a_verdict_are_refused(scores):
+    with pytest.raises(SublayerError):
+        sublayer.judge(*scores, lower_is_better=True)
