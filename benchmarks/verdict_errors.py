@@ -121,9 +121,9 @@ def unit_effects(drawn: Draw) -> Numbers | None:
 class Moved:
     """A study whose arms are moved by known amounts: its intervals move with them.
 
-    So each look is judged once, for all amounts. Where ranks may decide (always, if ``is_rough``)
-    it is judged anew, and so is the first study of every tenth batch (``is_checked``), which must
-    come to the same.
+    So each look is judged once for all amounts. Where ranks may decide (``is_rough``: always) it is
+    judged anew, and so is the first study of every tenth batch (``is_checked``), which must come to
+    the same.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Moved:
         self, made: NDArray[np.bool_], looks: Sequence[int], moves: Numbers, margin: float | None
     ) -> list[str]:
         """Judge the runs that were made, ``[A, S]``, by a margin, the arms moved, ``[A]``."""
-        from sublayer.statistics.ranks import is_two_valued
+        from sublayer.statistics.ranks import is_two_valued, separation_p
 
         moved = np.where(made, self._values + moves[:, None], np.nan)
         if self._is_rough:
@@ -149,7 +149,9 @@ class Moved:
             values = np.where(made, self._values, np.nan)
             self._judged[key] = self._judge(values, looks, None)
         judged = self._judged[key]
-        if any(each.by_ranks for each in judged) or is_two_valued(moved[:, : looks[-1]]):
+        baseline, *arms = (own[~np.isnan(own)] for own in moved)
+        by_ranks = any(each.by_ranks for each in judged) or is_two_valued(moved)
+        if by_ranks or any(separation_p(own, baseline) for own in arms):
             return [each.verdict for each in self._judge(moved, looks, margin)]
         found = [
             _verdict(each, move - moves[0], margin)
@@ -165,8 +167,8 @@ def _verdict(judged: Any, move: float, margin: float | None) -> str:
     """Return the verdict on a difference whose interval is moved."""
     if judged.low is None:
         return str(judged.verdict)
-    half = judged.equivalent - abs(judged.mean)
-    if margin is not None and abs(judged.mean + move) + half < margin:
+    equivalent = abs(judged.mean + move) + judged.equivalent - abs(judged.mean)
+    if margin is not None and equivalent < margin:
         return "no difference that matters"
     if judged.low + move <= 0.0 <= judged.high + move:
         return "cannot tell"
