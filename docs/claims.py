@@ -54,7 +54,7 @@ means](verdicts.md)); what they said when they were made stands under *at first*
 says that a paper is wrong.
 
 - *Difference*: the first arm minus the second, with its interval. One seed gives neither interval
-  nor verdict; a metric other than the one that decides gives no verdict.
+  nor verdict; a secondary metric gives no verdict.
 - *Verdict*: of the arms, and whether it is *as claimed*, *the reverse* or *below the margin*. Some
   comparisons are no test of the claim.
 - *At first*: interval and verdict of the record's own `results.json`.
@@ -83,7 +83,7 @@ def claims_page() -> str:
 
 
 def _judged_table(claims: list[dict[str, Any]]) -> Iterator[str]:
-    headings = ("claim", "published", "here", "difference", "verdict", "at first")
+    headings = ("claim", "published", "record, arms", "difference", "verdict", "at first")
     yield f"| {' | '.join(headings)} | published effect | seeds to find it |"
     yield f"|{' --- |' * 7} ---: |"
     for claim in claims:
@@ -104,7 +104,7 @@ def _judged_cells(claim: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]
     unit = metric["unit"]
     verdict = _TODAY.get(found["verdict"], found["verdict"])
     here = f"{record.link}: {_arms(row)}"
-    here += ", beside" if "metric" in row else ""
+    here += ", secondary metric" if "metric" in row else ""
     return [
         here,
         f"{_interval(found, metric)} {_SHORT.get(unit, unit)}",
@@ -165,7 +165,7 @@ def _excluded(found: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
     if found["verdict"] != "cannot tell" or found["low"] is None:
         return ""
     size = max(abs(found["low"]), abs(found["high"])) * metric["factor"]
-    return f"; above {_signed(size, metric, size)[1:]} excluded"
+    return f"; differences above {_signed(size, metric, size)[1:]} are excluded"
 
 
 def _seeds_cell(row: Mapping[str, Any], found: Mapping[str, Any], metric: Mapping[str, Any]) -> str:
@@ -190,7 +190,7 @@ def _seeds_cell(row: Mapping[str, Any], found: Mapping[str, Any], metric: Mappin
         return f"{needed:,}"
     if not apart:
         return "beyond reach"
-    return "beyond reach: items or tuning spread more"
+    return "not by seeds: items and tuning vary more"
 
 
 def _computed_cells(computed: Mapping[str, Any]) -> list[str]:
