@@ -60,7 +60,7 @@ says that a paper is wrong.
 - *At first*: interval and verdict of the record's own `results.json`.
 - *Level*: the probability of a false verdict that a look spends, shared by so many comparisons.
 - *Published effect*: what the paper found, in the unit of the difference, and whether it lies
-  inside the interval. Of some claims it is in another metric.
+  inside the interval. Some are of another metric, or of another comparison.
 - *Seeds to find it*: how many seeds of each arm find a difference as large as the published effect,
   or as the margin where there is none, with a power of 80 %, by the spread that the record
   estimates.
@@ -145,7 +145,7 @@ def _effect_cell(
     note = f" ({row['effect_is']})" if "effect_is" in row else ""
     if "effect" not in row:
         has_figures = any(map(str.isdigit, claim["published"]))
-        return ("in another metric" if has_figures else "no figures") + note
+        return ("none of this comparison" if has_figures else "no figures") + note
     shown = f"{_signed(row['effect'], metric)}{note}"
     if found["low"] is None:
         return shown
