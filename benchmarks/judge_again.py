@@ -55,12 +55,13 @@ def judge_again(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
     documents = asked.get("documents")
     judged, evidence = _judge(results, kept, metric, margin, contrasts, documents)
     then = {
-        each["arm"]: _TODAY.get(each["verdict"], each["verdict"]) for each in results["differences"]
+        (each["arm"], each["baseline"]): _TODAY.get(each["verdict"], each["verdict"])
+        for each in results["differences"]
     }
     changed = [
-        {"arm": each.arm, "before": then[each.arm], "now": each.verdict}
+        {"arm": each.arm, "before": then[(each.arm, each.baseline)], "now": each.verdict}
         for each in judged.differences
-        if each.arm in then and each.verdict != then[each.arm]
+        if each.verdict != then.get((each.arm, each.baseline), each.verdict)
     ]
     further = []
     for name in asked.get("further", ()):

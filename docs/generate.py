@@ -171,7 +171,11 @@ def _study(name: str, record: dict[str, Any]) -> list[str]:
     """Lay out a recorded comparison: its command and its verdicts, as they are judged today."""
     made = record["reproduction"]["environment"]
     judged = _judged_again(name)
-    how = f" Judged again as today, by {judged['of']}." if judged else ""
+    how = ""
+    if judged:
+        n = count(len(judged["differences"]), "comparison")
+        level = f"; {100 * judged['level']:.2g} % over {n}" if judged["pairing"] else ""
+        how = f" Judged by today's rule: {judged['of']}{level}."
     lines = [
         f"{record['title']}. {made['processor']}, {made['precision']}; `{record['metric']}` of the",
         f"{record['split']} split, {count(record['planned_seeds'], 'seed')}.{how}",
@@ -179,17 +183,27 @@ def _study(name: str, record: dict[str, Any]) -> list[str]:
         "",
         *("```sh", record["reproduction"]["command"], "```", ""),
     ]
-    then = {each["arm"]: each["verdict"] for each in record["differences"]}
-    headings = ["arm", "against", "difference", "95% CI", "verdict", *(["then"] if judged else [])]
+    then = {(each["arm"], each["baseline"]): each["verdict"] for each in record["differences"]}
+    headings = [
+        "arm",
+        "against",
+        "difference",
+        "interval",
+        "verdict",
+        *(["then"] if judged else []),
+    ]
     lines += [f"| {' | '.join(headings)} |", f"| {' | '.join(_RULES[: len(headings)])} |"]
     for each in (judged or record)["differences"]:
         # Of one seed there is no interval.
         has_interval = each["low"] is not None
         interval = f"{each['low']:+.4f} to {each['high']:+.4f}" if has_interval else "–"
         mean = "–" if each["mean"] is None else f"{each['mean']:+.4f}"
-        row = [each["arm"], each["baseline"], mean, interval, _verdict(each["verdict"])]
+        verdict = _verdict(each["verdict"])
+        if each.get("on_this_text") and verdict in ("better", "worse"):
+            verdict += ", on this text"
+        row = [each["arm"], each["baseline"], mean, interval, verdict]
         if judged:
-            row.append(_verdict(then.get(each["arm"], "not asked")))
+            row.append(_verdict(then.get((each["arm"], each["baseline"]), "not asked")))
         lines.append(f"| {' | '.join(row)} |")
     return [*lines, ""]
 
