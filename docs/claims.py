@@ -54,7 +54,8 @@ means](verdicts.md)); what they said when they were made stands under *at first*
 says that a paper is wrong.
 
 - *Difference*: the first arm minus the second, with its interval. One seed gives neither interval
-  nor verdict; a secondary metric gives no verdict.
+  nor verdict; a secondary metric gives no verdict. Of a study with looks it is that of the look
+  which decided by today's rule, perhaps an earlier one than the last.
 - *Verdict*: of the arms, and whether it is *as claimed*, *the reverse* or *below the margin*. Some
   comparisons are no test of the claim.
 - *At first*: interval and verdict of the record's own `results.json`.
