@@ -210,7 +210,9 @@ class Covariance:
         logs = logs + nu / 2 * (free.determinants[:, None] + n_arms * np.log(scales))
         logs = logs - (nu + n) / 2 * np.linalg.slogdet(posterior)[1]
         freedom = nu + n - n_arms + 1
-        covariances.append((posterior / freedom).reshape(-1, n_arms, n_arms))
+        # What the prior adds to degrees of freedom it adds to squares at few columns alone.
+        inflation = 1.0 + (freedom - n) / n * (1.0 - 2.0 / max(n, 2)) ** 3
+        covariances.append((posterior * inflation / freedom).reshape(-1, n_arms, n_arms))
         freedoms.append(np.full(logs.size, freedom))
         likelihoods.append(logs.reshape(-1))
         joined = np.concatenate(likelihoods)
