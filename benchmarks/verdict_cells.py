@@ -75,6 +75,12 @@ class Cell:
         return ", ".join([*words, self.twist] if self.twist else words)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether runs are normal, spread alike, and are judged once, over seeds alone."""
+        usual = Cell(self.n_arms, self.n_seeds, self.correlation)
+        return self == usual
+
+    @property
     def planned(self) -> tuple[int, ...]:
         """The numbers of seeds at which it is looked at."""
         if self.looks == "fixed":

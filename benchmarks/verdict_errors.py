@@ -5,6 +5,7 @@
     python benchmarks/verdict_errors.py draw --out again.jsonl --draws 1 --suspects-of errors.jsonl
     python benchmarks/verdict_errors.py draw --out before.jsonl --package ../before
     python benchmarks/verdict_errors.py table errors.jsonl --before before.jsonl --again again.jsonl
+    python benchmarks/verdict_errors.py levels errors.jsonl --before before.jsonl
     python benchmarks/verdict_errors.py cells
 
 Of each study three things are asked. All arms are alike: any decision is false. All differ from the
@@ -358,11 +359,6 @@ def table(
     def share(own: Mapping[str, Any] | None, name: str) -> str:
         return "–" if own is None else f"{own[name] / own['studies']:.1%}"
 
-    def power(own: Mapping[str, Any] | None, name: str = "found") -> str:
-        if own is None or not own["power"] or name not in own:
-            return "–"
-        return " ".join(f"{100 * count / own['power']:.0f}" for count in own[name])
-
     yield (
         "| cell | alike, before | alike | 95 % CI | margin, before | margin | 95 % CI | studies "
         "| drawn again | power, before | power | paired t |"
@@ -381,6 +377,25 @@ def table(
             rate, low, high = worst(drawn_again)
             row.append(f"{rate:.1%}, {low:.1%} to {high:.1%}, of {drawn_again['studies']:,}")
         row += [power(before.get(name)), power(own), power(own, "found_t")]
+        yield f"| {' | '.join(row)} |"
+
+
+def power(own: Mapping[str, Any] | None, name: str = "found") -> str:
+    """Return in how many of a hundred studies each of ``DIFFERENCES`` is found."""
+    if own is None or not own["power"] or name not in own:
+        return "–"
+    return " ".join(f"{100 * count / own['power']:.0f}" for count in own[name])
+
+
+def power_table(
+    found: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Yield a Markdown table of the power of some cells."""
+    sizes = ", ".join(f"{size:g}" for size in DIFFERENCES)
+    yield f"| cell | found of 100 at {sizes} standard deviations, before | today | paired t |"
+    yield "| --- | --- | --- | --- |"
+    for name, own in found.items():
+        row = [name, power(before.get(name)), power(own), power(own, "found_t")]
         yield f"| {' | '.join(row)} |"
 
 
@@ -445,7 +460,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=["draw", "table", "cells", "add"])
+    parser.add_argument("what", choices=["draw", "table", "levels", "cells", "add"])
     parser.add_argument("file", nargs="?", type=Path, help="of lines, for table and add")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--processes", type=int, default=1)
@@ -484,14 +499,19 @@ def main() -> None:
         case "add":
             for name, own in sums(read_lines(options.file)).items():
                 print(json.dumps({"cell": name, **own}, ensure_ascii=False))
-        case "table":
+        case _:
             lines, before, again = (
                 [] if path is None else read_lines(path)
                 for path in (options.file, options.before, options.again)
             )
             found = sums(lines)
             print("\n".join(summary(found)), end="\n\n")
-            print("\n".join(by_level(found, sums(before))), end="\n\n")
+            if options.what == "levels":
+                print("\n".join(by_level(found, sums(before))), end="\n\n")
+                plain = {cell.name for cell in cells if cell.is_plain}
+                found = {name: own for name, own in found.items() if name in plain}
+                print("\n".join(power_table(found, sums(before))))
+                return
             print("\n".join(table(found, sums(before), sums(again))), end="\n\n")
             for name, then, now, n_studies in weaker(lines, before):
                 print(f"- less power: {name}: {then:.0%}, now {now:.0%}, of {n_studies} studies")
