@@ -119,13 +119,24 @@ def superiority(
 
 def _noncentrality(t: float, freedom: float) -> tuple[float, float]:
     """Return the 95% CI of the noncentrality of which ``t`` was drawn."""
-    from scipy.special import chdtri, nctdtrinc
+    from scipy.special import chdtri, nctdtr
 
     tails = np.array([_LEVEL / 2, 1 - _LEVEL / 2])
     if abs(t) > _FAR:
         ends = np.sort(t * np.sqrt(chdtri(freedom, tails) / freedom))
         return float(ends[0]), float(ends[1])
-    high, low = nctdtrinc(freedom, tails, t)
+    found = []
+    for tail in tails:
+        # By bisection: scipy's inverse may not end.
+        least, most = t - 10.0 - abs(t), t + 10.0 + abs(t)
+        for _ in range(60):
+            middle = (least + most) / 2.0
+            if nctdtr(freedom, middle, t) > tail:
+                least = middle
+            else:
+                most = middle
+        found.append(least)
+    high, low = found
     return float(low), float(high)
 
 

@@ -13,7 +13,7 @@ from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm
 from sublayer.study.budget.budget import MatchedArm
-from sublayer.study.execution.arm_runs import ArmRuns, chosen_by, trial_loss
+from sublayer.study.execution.arm_runs import ArmRuns, chosen_by, trial_loss, trial_losses
 from sublayer.study.execution.one_run import Outcome, read_outcome, read_trial
 from sublayer.study.plan_file import Plan
 from sublayer.study.seeds import Seeds
@@ -33,10 +33,11 @@ def find_ended(
     seeds = plan.asked.seeds
     chosen = place
     losses: dict[str, float | None] = {}
+    trial_runs: dict[str, Sequence[float]] = {}
     by = None
     if fields and n_trials > 1:
         by_metric = metric if plan.asked.tune_by == "metric" else None
-        losses, by = _tried(place, plan, by_metric)
+        losses, trial_runs, by = _tried(place, plan, by_metric)
         if len(losses) < n_trials:
             return None
         chosen = place / _best(place, losses, plan.asked.seeds)
@@ -55,7 +56,7 @@ def find_ended(
     arm = Arm(name, LoadedRecipe(recipe, {}, name, ()), varied or {}, is_varied=bool(varied))
     tuned = {field: _value(recipe, field) for field in fields}
     trial = Trial(chosen.name, tuned)
-    return ArmRuns(MatchedArm(arm, {}, (), 0.0), trial, outcomes, losses, by)
+    return ArmRuns(MatchedArm(arm, {}, (), 0.0), trial, outcomes, losses, trial_runs, by)
 
 
 def of_seeds(runs: ArmRuns, seeds: Sequence[int]) -> ArmRuns:
@@ -66,8 +67,8 @@ def of_seeds(runs: ArmRuns, seeds: Sequence[int]) -> ArmRuns:
 
 def _tried(
     place: Path, plan: Plan, metric: Metric | None
-) -> tuple[dict[str, float | None], Metric | None]:
-    """Return what each trial of an arm scored whose runs have all ended, and by which metric.
+) -> tuple[dict[str, float | None], dict[str, Sequence[float]], Metric | None]:
+    """Return the scores of trials whose runs have all ended, of their runs, and by which metric.
 
     They are by their folders' names.
     """
@@ -78,7 +79,8 @@ def _tried(
         if runs and len(ended) == len(runs):
             tried[each.name] = ended
     by = chosen_by(itertools.chain(*tried.values()), metric)
-    return {name: trial_loss(runs, by) for name, runs in tried.items()}, by
+    losses = {name: trial_loss(runs, by) for name, runs in tried.items()}
+    return losses, {name: trial_losses(runs, by) for name, runs in tried.items()}, by
 
 
 def _best(place: Path, losses: Mapping[str, float | None], seeds: Seeds) -> str:

@@ -88,13 +88,15 @@ def _tuned(runs: Sequence[ArmRuns], metric: Metric, n_tuning: int) -> Mapping[st
     tuned = {}
     for each in runs:
         if each.is_chosen_by(metric):
+            names = [name for name, loss in each.losses.items() if loss is not None]
             scores = tuple(loss for loss in each.losses.values() if loss is not None)
+            runs_of = tuple(each.trial_runs.get(name, ()) for name in names)
             compared = {
                 seed: loss
                 for seed, outcome in each.outcomes.items()
                 if (loss := trial_loss([outcome], each.chosen_by)) is not None
             }
-            tuned[each.matched_arm.arm.name] = Tuned(scores, n_tuning, compared)
+            tuned[each.matched_arm.arm.name] = Tuned(scores, n_tuning, compared, runs_of)
     return tuned
 
 

@@ -31,6 +31,8 @@ class ArmRuns:
     losses: Mapping[str, float | None] = field(default_factory=dict)
     """What each trial scored on validation, by name, lower the better; None for one that failed;
     empty: none was made."""
+    trial_runs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """The scores of each trial's runs, of which ``losses`` are the means."""
     chosen_by: Metric | None = None
     """What those are of, negative where higher is better; None: the loss."""
 
@@ -127,6 +129,7 @@ class ArmWork:
         self._chosen = [NO_TRIAL for _ in matched_arms]
         self._losses: list[dict[str, float | None]] = [{} for _ in matched_arms]
         self._ties: list[dict[str, float | None]] = [{} for _ in matched_arms]
+        self._trial_runs: list[dict[str, Sequence[float]]] = [{} for _ in matched_arms]
         self._tuning_seeds: Sequence[int] = ()
         self._outcomes: list[dict[int, Outcome]] = [{} for _ in matched_arms]
         self._tried: dict[Path, Outcome] = {}
@@ -156,6 +159,7 @@ class ArmWork:
             for trial in trials:
                 runs = [outcomes[self._tasks.path(position, trial, seed)] for seed in seeds]
                 self._losses[position][trial.name] = trial_loss(runs, self._chosen_by)
+                self._trial_runs[position][trial.name] = trial_losses(runs, self._chosen_by)
                 self._ties[position][trial.name] = trial_loss(runs, None)
         self._tuning_seeds = seeds
 
@@ -211,6 +215,7 @@ class ArmWork:
                 self._chosen[position],
                 self._outcomes[position],
                 self._losses[position],
+                self._trial_runs[position],
                 self._chosen_by,
             )
             for position, arm in enumerate(self._arms)
@@ -238,14 +243,20 @@ def chosen_by(runs: Iterable[Outcome], metric: Metric | None) -> Metric | None:
 
 
 def trial_loss(runs: Sequence[Outcome], metric: Metric | None) -> float | None:
-    """Return what a trial scored on validation over its seeds, lower the better.
+    """Return the mean validation score of a trial's runs, lower is better; None where one failed.
 
-    By a metric, or by the loss; None where a run failed.
+    By a metric, or by the loss.
     """
+    losses = trial_losses(runs, metric)
+    return sum(losses) / len(losses) if losses else None
+
+
+def trial_losses(runs: Sequence[Outcome], metric: Metric | None) -> list[float]:
+    """Return the validation scores of a trial's runs, lower is better; none where one failed."""
     losses = []
     for run in runs:
         if run.record is None:
-            return None
+            return []
         valid = run.record["valid"]
         assert "loss" in valid, "trials are refused where there is no validation split"
         if metric is None:
@@ -253,4 +264,4 @@ def trial_loss(runs: Sequence[Outcome], metric: Metric | None) -> float | None:
         else:
             value = float(valid[metric.name])
             losses.append(value if metric.is_lower_better else -value)
-    return sum(losses) / len(losses)
+    return losses
