@@ -22,12 +22,12 @@ def explain_stage_choices(
         if not own.tried:
             continue
         scored = [
-            f"{name} {'failed' if score is None else points(score)}"
+            f"{name}: {'failed' if score is None else points(score)}"
             for name, score in own.tried.items()
         ]
         text = (
-            f"{arm}, {stage}: chose {own.trial.name} by its score on held-out training examples "
-            f"(seed {tuning_number}): {', '.join(scored)}."
+            f"{arm}, {stage}: {own.trial.name} chosen by the score on held-out training examples "
+            f"(seed {tuning_number}); {', '.join(scored)}."
         )
         notes.append(" ".join([text, *edges(own.trial, trials[stage], own.tried)]))
     return tuple(notes)

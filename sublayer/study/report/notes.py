@@ -97,8 +97,8 @@ def list_caveats(
         )
     if jobs:
         notes.append(
-            f"Up to {max(jobs)} runs were trained at the same time on this machine: a run alone "
-            "takes fewer seconds, and trains on more tokens/s."
+            f"Up to {max(jobs)} runs were trained at the same time on this machine: alone, each "
+            "would have been faster."
         )
     if clusters:
         notes.append(
@@ -224,10 +224,10 @@ def explain_choices(
             continue
         metric = runs.chosen_by
         what = "loss" if metric is None else metric.label
-        scored = [f"{name} {_scored(loss, metric)}" for name, loss in runs.losses.items()]
+        scored = [f"{name}: {_scored(loss, metric)}" for name, loss in runs.losses.items()]
+        name = runs.matched_arm.arm.name
         text = (
-            f"{runs.matched_arm.arm.name} chose {runs.trial.name} by its validation {what}{over}: "
-            f"{', '.join(scored)}."
+            f"{name}: {runs.trial.name} chosen by the validation {what}{over}; {', '.join(scored)}."
         )
         notes.append(" ".join([text, *edges(runs.trial, trials, runs.losses)]))
     return tuple(notes)
