@@ -78,7 +78,7 @@ def complete() -> Results:
     notes = ("One rate for <all> arms.", "a chose lr=8e-3 of 3-4 rates.")
     (difference,) = results.differences
     parts = Parts(seeds=0.004, items=0.003, tuning=0.001)
-    difference = replace(difference, standard_error=0.0051, parts=parts)
+    difference = replace(difference, standard_error=0.0051, parts=parts, on_this_text=True)
     return replace(
         results,
         arms=(first, second),

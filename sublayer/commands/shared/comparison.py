@@ -160,7 +160,9 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequen
 def _differences(results: "Results") -> str:
     if not results.has_verdicts:
         return _single_differences(results)
-    headings = ["difference", "95% CI", "p", "verdict", "seeds", "detectable"]
+    from sublayer.study.report.words import confidence
+
+    headings = ["difference", f"{confidence(results)} CI", "p", "verdict", "seeds", "detectable"]
     headings.insert(0, f"against {results.baseline}")
     rows = [_difference_row(results, difference) for difference in results.differences]
     differences = _table(headings, rows, right=[1, 2, 3, 5, 6])

@@ -78,6 +78,7 @@ def _verdict(results: Results) -> dict[str, Any]:
         "n_failed": f"{count(n_failed, 'run')} failed",
         "text": text_line(results),
         "facts": list(fact_lines(results)),
+        "confidence": words.confidence(results),
         "any_tuned": any(each.parts and each.parts.tuning for each in results.differences),
         "hypothesis": hypothesis_words(results),
         "also": words.enumerate_names(

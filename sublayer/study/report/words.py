@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sublayer.counts import count
-from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Verdict
+from sublayer.statistics.difference import (
+    CONFIDENCE,
+    ERROR,
+    FEWEST_SEEDS,
+    Difference,
+    Verdict,
+)
 from sublayer.study.budget.excess import Currency
 from sublayer.study.findings.budgets import compared_budgets
 from sublayer.study.report.budget_words import (
@@ -28,8 +34,6 @@ from sublayer.study.results import SIGNATURE, ArmResult, Further, Results, Study
 
 LONGEST_HEADLINE = 120
 """Characters: two lines of the report."""
-FEWEST_DOCUMENTS = 3
-"""Scored documents below which a verdict holds on this text alone."""
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _SEVERAL = "their baselines"
 _NAMED = 3
@@ -146,6 +150,13 @@ def hypothesis_words(results: Results) -> tuple[Verdict, str] | None:
         if verdict is not None:
             return verdict, _HYPOTHESIS[verdict]
     return "no verdict", _HYPOTHESIS["no verdict"]
+
+
+def confidence(results: Results) -> str:
+    """Name the level of a study's intervals, as ``95%``."""
+    for each in results.differences:
+        return _confidence(each, is_sequential=results.is_sequential)
+    return f"{100 * CONFIDENCE:.4g}%"
 
 
 def comparison(results: Results, difference: Difference) -> str:
@@ -285,7 +296,7 @@ def _headlines(results: Results) -> Iterator[tuple[str, str, str, str]]:
 def _one(results: Results, difference: Difference) -> tuple[str, str]:
     """Word the verdict on a single comparison for a headline, and what follows the budget."""
     arm, baseline = difference.arm, difference.baseline or "0"
-    here = _here(results)
+    here = _here([difference])
     verdict = difference.verdict
     if verdict == "no verdict":
         return f"No verdict on {arm} against {baseline}", ""
@@ -305,7 +316,7 @@ def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, 
     n_arms = len({name for each in differences for name in (each.arm, each.baseline)})
     baselines = {each.baseline for each in differences}
     baseline = baselines.pop() if len(baselines) == 1 else _SEVERAL
-    here = _here(results)
+    here = _here(differences)
     if set(verdicts) == {"cannot tell"}:
         among = f"{_number(n_arms)} arms"
         detectable = _detectable(results, differences)
@@ -363,13 +374,15 @@ def _detectable(results: Results, differences: Sequence[Difference]) -> str:
     return f"; {size} would have been"
 
 
-def _here(results: Results) -> str:
-    """Return what follows a verdict on few documents, which says nothing of other texts."""
-    text = results.reproduction.text
-    if text is None or not is_scored_on_text(results):
-        return ""
-    n_documents = text.sizes.get(results.split, {}).get("documents", FEWEST_DOCUMENTS)
-    return " on this text" if n_documents < FEWEST_DOCUMENTS else ""
+def _here(differences: Sequence[Difference]) -> str:
+    """Return what follows a verdict on one or two documents, which says nothing of other texts."""
+    return " on this text" if any(each.on_this_text for each in differences) else ""
+
+
+def _confidence(difference: Difference, *, is_sequential: bool) -> str:
+    """Name the level of an interval, all comparisons together; of planned looks, of all looks."""
+    level = ERROR if is_sequential else difference.level
+    return f"{100 * (1 - level):.4g}%"
 
 
 def _seeds(results: Results) -> str:
@@ -424,26 +437,27 @@ def _finding(results: Results, difference: Difference, unit: str) -> tuple[str, 
     mean, low, high = difference.mean, difference.low, difference.high
     if difference.verdict == "no verdict":
         return _without_verdict(results, difference, unit)
-    here = _here(results)
+    here = _here([difference])
     if difference.by_ranks:
         predicate, detail = _by_ranks(results, difference, unit)
         return predicate, f"{here}{detail}"
     if mean is None or low is None or high is None:
         return "cannot be compared with", ": fewer than two seeds of each finished"
     interval = format_interval(low, high, decimals)
-    signed = f"{format_signed(mean, decimals)}{unit} (95% CI {interval})"
+    level = _confidence(difference, is_sequential=results.is_sequential)
+    signed = f"{format_signed(mean, decimals)}{unit} ({level} CI {interval})"
     if difference.verdict == "cannot tell":
-        excluded = max(abs(low), abs(high))
+        excluded = max(abs(low), abs(high)) if difference.excluded is None else difference.excluded
         above = f"differences above {excluded:.{decimals}f} are excluded"
         return "cannot be told apart from", f"{here}: {signed}; {above}"
     if difference.verdict == "no difference that matters":
-        margin = f", within the margin of {results.margin:.3g}" if results.margin else ""
+        margin = f"; smaller than the margin of {results.margin:.3g}" if results.margin else ""
         return "shows no difference from", f" that matters{here}: {signed}{margin}"
     # The verdict says in which direction, so that sizes have no sign.
     near, far = sorted((abs(low), abs(high)))
     size = f"{abs(mean):.{decimals}f}"
     ends = f"{near:.{decimals}f} to {far:.{decimals}f}"
-    return f"is {difference.verdict} than", f"{here} by {size}{unit} (95% CI {ends})"
+    return f"is {difference.verdict} than", f"{here} by {size}{unit} ({level} CI {ends})"
 
 
 def _by_ranks(results: Results, difference: Difference, unit: str) -> tuple[str, str]:
@@ -455,12 +469,14 @@ def _by_ranks(results: Results, difference: Difference, unit: str) -> tuple[str,
         if n_failed and name in by_name:
             n_runs = len(by_name[name].seeds) + n_failed
             failed.append(f"{n_failed} of {n_runs} runs of {name} failed")
-    detail = f": {enumerate_names(failed) or 'runs failed'}; failed runs rank last"
+    clusters = "scores fall into two clusters, so ranks are compared"
+    detail = f": {enumerate_names(failed)}; failed runs rank last" if failed else f": {clusters}"
     if difference.p is not None:
         detail += f" (rank test, {p_in_words(difference.p)})"
     if difference.mean is not None:
         signed = format_signed(difference.mean, n_decimals(results))
-        detail += f"; mean difference of the finished runs {signed}{unit}"
+        whose = " of the finished runs" if failed else ""
+        detail += f"; mean difference{whose} {signed}{unit}"
     if difference.verdict == "cannot tell":
         return "cannot be told apart from", detail
     return f"is {difference.verdict} than", detail
@@ -502,6 +518,9 @@ def _further(results: Results, difference: Difference) -> Iterator[str]:
     if difference.detectable:
         detectable = f"{difference.detectable:.{decimals}f} {results.metric.difference}"
         yield f"These seeds detect a true difference of {detectable} four times in five."
+    if difference.more_seeds is not None:
+        seeds = count(difference.more_seeds, "more seed")
+        yield f"About {seeds} of each arm would detect the margin four times in five."
 
 
 def _margin(results: Results) -> str:
@@ -529,9 +548,10 @@ def _looks(results: Results) -> Iterator[str]:
         )
     elif len(results.looks) > 1:
         shown = ", then ".join(map(str, results.looks))
+        last = min((each.level for each in results.differences), default=ERROR)
         yield (
-            f"Looks: judged with {shown} seeds. Intervals are wider than for a single look, so "
-            "that the error over all looks stays at 5%."
+            f"Looks: judged with {shown} seeds. Looks beyond the plan come on top of its error of "
+            f"5%: this one adds {100 * last:.3g}%, so its intervals are wider."
         )
 
 
