@@ -58,20 +58,15 @@ def seeds_for(
 
 
 @lru_cache(maxsize=1024)
-def planned_detectable(
-    n_arms: int, n_seeds: int, level: float, item_error: float = 0.0, correlation: float = 0.0
-) -> float:
+def planned_detectable(n_arms: int, n_seeds: int, level: float, item_error: float = 0.0) -> float:
     """Compute the difference that a study will find four times in five, before it has run.
 
-    All arms are compared with one; each spreads over seeds with the standard deviation 1, the unit
-    of the result, and two of them correlate by ``correlation``. ``item_error`` is the standard
-    error of a difference over test items. Intervals are those that the judge gives to simulated
-    scores.
+    All arms are compared with one; each spreads over seeds, beside what all share of a seed, with
+    the standard deviation 1, the unit of the result. ``item_error`` is the standard error of a
+    difference over test items. Intervals are those that the judge gives to simulated scores.
     """
     if n_arms <= 2 and not item_error:
-        return detectable_effect(n_seeds - 1.0, level) * math.sqrt(
-            2.0 * (1.0 - max(correlation, 0.0)) / n_seeds
-        )
+        return detectable_effect(n_seeds - 1.0, level) * math.sqrt(2.0 / n_seeds)
     arms = tuple(map(str, range(max(n_arms, 2))))
     contrasts = against_baseline(arms, arms[0])
     n = min(n_seeds, _MOST_DRAWN)
@@ -82,15 +77,14 @@ def planned_detectable(
     generator = np.random.default_rng(_SEED)
     halves = np.empty(_DRAWS)
     for draw in range(_DRAWS):
-        shared = generator.standard_normal(n) * math.sqrt(max(correlation, 0.0))
-        own = generator.standard_normal((len(arms), n)) * math.sqrt(1.0 - max(correlation, 0.0))
-        failed = np.zeros(own.shape, dtype=np.bool_)
-        spreads = SeedSpreads(Scores(arms, tuple(range(n)), shared + own, failed), arms[0])
+        values = generator.standard_normal((len(arms), n))
+        failed = np.zeros(values.shape, dtype=np.bool_)
+        spreads = SeedSpreads(Scores(arms, tuple(range(n)), values, failed), arms[0])
         largest = Largest(correlation_of(spreads.mean_covariance(contrasts)), len(contrasts))
         spread = spreads.spread(contrasts[0])
         assert spread is not None, "scores are complete"
         halves[draw] = Uncertainty(spread, items).half_width(level, largest)
-    true_error = math.sqrt(2.0 * (1.0 - max(correlation, 0.0)) / n + error**2)
+    true_error = math.sqrt(2.0 / n + error**2)
     return shrink * _found_at(halves, np.full(_DRAWS, 1.0 / _DRAWS), true_error)
 
 

@@ -87,7 +87,10 @@ def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float =
 
 
 def _found(folder: Path, metric: Metric) -> tuple[float, float] | None:
-    """Return the spread over seeds and the error over items of a folder's earlier results."""
+    """Return the spread over seeds and the error over items of a folder's earlier results.
+
+    The spread is that of a run, less what arms share of a seed.
+    """
     try:
         earlier = read_json_object(folder / RESULTS, CheckpointError)
     except (FileNotFoundError, CheckpointError):
@@ -100,8 +103,10 @@ def _found(folder: Path, metric: Metric) -> tuple[float, float] | None:
         return None
     parts = [_number(each.get("parts") or {}, "items") for each in _rows(earlier, "differences")]
     errors = [part for part in parts if part]
-    spread = (sum(sd**2 for sd in known) / len(known)) ** 0.5
-    return spread, max(errors, default=0.0)
+    variance = sum(sd**2 for sd in known) / len(known)
+    # The part of a seed that all arms share cancels in differences.
+    shared = min(max(_number(earlier.get("pairing") or {}, "correlation") or 0.0, 0.0), 0.99)
+    return (variance * (1.0 - shared)) ** 0.5, max(errors, default=0.0)
 
 
 def _rows(content: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
