@@ -37,6 +37,7 @@ _MASKS = [
         (r"(?<=version:)[\d.]+", "…"),
         (r"\d\.\de[-+]\d\d in float", "… in float"),
         (r"^! (\[.*\] .*: )?about [\d:]+ to go, by the first steps\n", ""),
+        (r"^! \[\d+/\d+.*?\] running .*\n", ""),  # where nothing ended for long
         (r"^(Versions and machine\n)(.*\n)*?(?=Checksums)", r"\1…\n"),
         (r"^(tokens/s|memory|time|data\.path|init\.run) \| .*", r"\1 | …"),
         # Whether arms took the same time decides what is drawn.
