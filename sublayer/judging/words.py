@@ -119,9 +119,7 @@ def loop_lines(judged: RunsVerdict) -> list[str]:
     if look.champion_is == "not kept":
         lines.append(f"note: {look.champion} has the runs of a candidate that was not kept")
     elif look.champion_is == "former":
-        lines.append(
-            f"note: a candidate was kept since, and {look.champion} is no longer the champion"
-        )
+        lines.append(f"note: {look.champion} is not the champion: a candidate was kept since")
     return lines
 
 

@@ -381,8 +381,8 @@ def _read(descriptor: int, path: Path) -> list[dict[str, Any]]:
         texts = (_BEGINS + file.read()).split(b"\n")
     if texts.pop():
         raise DataError(
-            f"{path}, line {len(texts) + 1} is cut off: its judgement was never shown; take that "
-            "line away, or restore the file"
+            f"{path}, line {len(texts) + 1} is cut off: take that line away if a call was stopped "
+            "while it wrote, whose judgement nobody saw; else restore the file"
         )
     lines: list[dict[str, Any]] = []
     for number, text in enumerate(texts, start=1):
