@@ -1,14 +1,15 @@
 """False keeps and power of a loop that judges candidates by a ledger, simulated.
 
-    python benchmarks/ledger_errors.py            # about ten minutes on one core
-    python benchmarks/ledger_errors.py --quick    # a first impression; nothing is kept
+    python benchmarks/ledger_errors.py tests            # t tests of all loops at once
+    python benchmarks/ledger_errors.py judge            # a ledger's file and the program's judge
+    python benchmarks/ledger_errors.py judge --quick    # a first impression; nothing is kept
 
 A loop judges candidate after candidate against its champion. A candidate that is better by the
 level of its look is the champion of the next ones, by the same runs (``run anew``: by runs of new
 seeds). Every loop is also walked on the same draws with Bonferroni's levels, 0.05 / 100 for each
 candidate, on two sides and on one. Higher is better here; one standard deviation of a run is 1.
-Levels are those of ``sublayer.statistics.ledger``; paired t tests and Welch's are computed for all
-loops at once. ``judged`` walks fewer loops, with a ledger's file and the judge of the program.
+Levels are those of ``sublayer.statistics.ledger``. ``tests`` computes paired t tests and Welch's
+for all loops at once; ``judge`` walks fewer loops, by a ledger's file and the program's judge.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from sublayer.statistics.judge import judge
 from sublayer.statistics.ledger import (
     ERROR,
     Plan,
+    Runs,
     level_of,
     looks_to_share,
     open_ledger,
@@ -65,6 +67,8 @@ class Loop:
     """That are planned; None: the loop has no end."""
     again_below: float = 0.0
     """A candidate ahead with so small a p is judged again, with eight seeds, as champions have."""
+    items: int = 0
+    """Of the test, for the judge of the program: every arm has a taste for each of them."""
     is_run_anew: bool = False
     """Whether a kept candidate is run with new seeds before it is the champion."""
 
@@ -223,6 +227,14 @@ def loops() -> Iterator[Loop]:
         yield Loop(name, (5,), gains=gains, correlation=0.9)
 
 
+def judged_loops() -> Iterator[Loop]:
+    """Name the kinds of loops that the program's judge walks."""
+    for seeds, items in ((5, 0), (8, 0), (3, 50), (8, 50)):
+        yield Loop("no gain", (seeds,), items=items)
+        gains = dict.fromkeys(GAINS_AT, 4.0)
+        yield Loop("three gains", (seeds,), gains=gains, items=items)
+
+
 def measured(loop: Loop, n_loops: int) -> dict[str, Any]:
     """Walk loops of one kind by the three rules on the same draws."""
     row = described(loop) | {"loops": n_loops}
@@ -250,6 +262,7 @@ def described(loop: Loop) -> dict[str, Any]:
         "correlation": loop.correlation,
         "spreads": list(loop.spreads),
         "tails": loop.tails,
+        "items": loop.items,
         "planned_looks": loop.looks,
         "again": bool(loop.again_below),
         "champion": "run anew" if loop.is_run_anew else "by its runs",
@@ -293,19 +306,20 @@ def walk_judged(
 
     Return whether anything was kept falsely, and which gains were kept.
     """
-    n_seeds = loop.seeds[0]
     plan = Plan(SCORE.name, is_lower_better=False, looks=loop.looks)
     mean, is_false, found = 0.0, False, []
-    champion = dict(enumerate(rng.standard_normal(n_seeds).tolist()))
+    champion = draw_scores(loop, rng)
     for number in range(1, CANDIDATES + 1):
         gain = loop.gains.get(number, 0.0)
-        candidate = dict(enumerate((mean + gain + rng.standard_normal(n_seeds)).tolist()))
+        candidate = mean + gain + draw_scores(loop, rng)
+        scores = scores_of(loop, champion, candidate)
         if isinstance(judging, float):
-            is_kept = judged_at(judging, champion, candidate)[0].verdict == "better"
+            is_kept = judged_at(judging, scores)[0].verdict == "better"
         else:
+            base, new = (described_runs(scores, arm) for arm in (0, 1))
             with open_ledger(judging, plan) as ledger:
-                level = ledger.level_for([runs_of("new", candidate)], runs_of("base", champion))
-                is_kept = bool(ledger.record(judged_at(level, champion, candidate)).kept)
+                level = ledger.level_for([new], base)
+                is_kept = bool(ledger.record(judged_at(level, scores)).kept)
         if is_kept:
             champion = candidate
             mean += gain
@@ -314,17 +328,44 @@ def walk_judged(
     return is_false, found
 
 
-def judged_at(
-    level: float, champion: Mapping[int, float], candidate: Mapping[int, float]
-) -> Sequence[Difference]:
+def draw_scores(loop: Loop, rng: np.random.Generator) -> Numbers:
+    """Draw what an arm's runs score on each item, ``[S, U]``, or in all, ``[S, 1]``.
+
+    Over seeds a run's score varies by 1, half of the variance from each item anew. An arm's taste
+    for items moves its mean by half as much.
+    """
+    (n_seeds,) = loop.seeds
+    noise = rng.standard_normal((n_seeds, 1))
+    if not loop.items:
+        return noise
+    taste = 0.5 * np.sqrt(loop.items) * rng.standard_normal((1, loop.items))
+    own = np.sqrt(loop.items) * rng.standard_normal((n_seeds, loop.items))
+    scores: Numbers = np.sqrt(0.5) * (noise + own) + taste
+    return scores
+
+
+def scores_of(loop: Loop, champion: Numbers, candidate: Numbers) -> Scores:
+    """Arrange the scores of a champion and a candidate for the judge."""
+    stacked = np.stack([champion, candidate])  # [A, S, U]
+    values = stacked.mean(2)
+    effects = (stacked - values[:, :, None]) / stacked.shape[2] if loop.items else None
+    has_failed = np.zeros(values.shape, dtype=np.bool_)
+    seeds = tuple(range(values.shape[1]))
+    return Scores(("base", "new"), seeds, values, has_failed, effects, loop.items or None)
+
+
+def described_runs(scores: Scores, arm: int) -> Runs:
+    """Describe an arm's runs for a ledger."""
+    values = dict(zip(scores.seeds, scores.values[arm].tolist(), strict=True))
+    effects = scores.effects
+    items = None if effects is None else dict(zip(scores.seeds, effects[arm], strict=True))
+    return runs_of(scores.arms[arm], values, items)
+
+
+def judged_at(level: float, scores: Scores) -> Sequence[Difference]:
     """Judge a candidate by the judge of the program."""
-    scores = Scores.of({"base": champion, "new": candidate})
-    contrasts = [arm_less("new", "base")]
-    is_lower_better = SCORE.is_lower_better
-    n_seeds = len(champion)
-    return judge(
-        scores, contrasts, is_lower_better=is_lower_better, n_seeds=n_seeds, level=level
-    ).differences
+    n_seeds, contrasts = len(scores.seeds), [arm_less("new", "base")]
+    return judge(scores, contrasts, is_lower_better=False, n_seeds=n_seeds, level=level).differences
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -370,6 +411,8 @@ def loop_words(row: Mapping[str, Any]) -> str:
         words.append("spreads × 1, 2 or 4")
     if row["tails"] != "normal":
         words.append(f"{row['tails']} runs")
+    if row["items"]:
+        words.append(f"{row['items']} items with tastes")
     if row["again"]:
         words.append("second look with 8 seeds where p < 0.2")
     if row["champion"] == "run anew":
@@ -382,20 +425,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--loops", type=int, default=20_000, help="of each kind")
-    parser.add_argument("--judged", type=int, default=300, help="loops by the program's judge")
-    parser.add_argument("--quick", action="store_true", help="2,000 loops, 20 judged")
+    parser.add_argument("by", choices=["tests", "judge"])
+    parser.add_argument("--loops", type=int, help="of each kind; unless given 20,000 or 300")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the loops")
     parser.add_argument("--out", type=Path, help="where results are kept, without the suffix")
     options = parser.parse_args()
-    n_loops, n_judged = (2000, 20) if options.quick else (options.loops, options.judged)
+    is_judged = options.by == "judge"
+    n_loops = options.loops or (300 if is_judged else 20_000)
+    n_loops = n_loops // 10 if options.quick else n_loops
     begun = time.monotonic()
     rows = []
-    for loop in loops():
-        rows.append(measured(loop, n_loops))
-        print(table(rows[-1:]).splitlines()[-1], flush=True)
-    three = dict.fromkeys(GAINS_AT, 4.0)
-    for loop in (Loop("no gain", (5,)), Loop("three gains", (5,), gains=three)):
-        rows.append(judged(loop, n_judged))
+    for loop in judged_loops() if is_judged else loops():
+        rows.append(judged(loop, n_loops) if is_judged else measured(loop, n_loops))
         print(table(rows[-1:]).splitlines()[-1], flush=True)
     minutes = (time.monotonic() - begun) / 60
     if options.quick:
@@ -404,14 +445,15 @@ def main() -> None:
     result = {"conditions": conditions, "minutes": minutes, "rows": rows}
     head = (
         f"{conditions['time']}, commit {conditions['commit']}: "
-        f"{conditions['machine']['processor']}; `python benchmarks/ledger_errors.py`, "
+        f"{conditions['machine']['processor']}; `python benchmarks/ledger_errors.py {options.by}`, "
         f"{minutes:.0f} minutes.\n\n"
         f"Loops of {CANDIDATES} candidates against a moving champion. False keeps: the share of "
         "loops, in percent, that keep at least one candidate that is no better, with its exact "
         "95 % interval. Gains found: the share, in percent, of the candidates that are better. "
         "The three rules judge the same draws.\n\n"
     )
-    keep(result, f"{head}{table(rows)}\n", options.out or RESULTS / result_name("cpu", "ledger"))
+    name = result_name("cpu", "ledger-judge" if is_judged else "ledger")
+    keep(result, f"{head}{table(rows)}\n", options.out or RESULTS / name)
 
 
 if __name__ == "__main__":
