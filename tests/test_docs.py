@@ -41,7 +41,7 @@ from tests.stories import write_stories
 from tests.task_files import write_rte, write_squad, write_sst2
 
 PROJECT = Path(__file__).resolve().parent.parent
-PAGES = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "AGENTS.md")]
 PAGES += sorted(PROJECT.glob("docs/*.md"))
 Command = namedtuple("Command", "page line shown")
 """A command line of a page; ``shown`` is what the page says it prints, or None."""
