@@ -4,17 +4,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.judging.runs import Runs
+from sublayer.statistics.difference import ERROR, FEWEST_SEEDS, Difference, Verdict
+from sublayer.statistics.judge import judge
 from sublayer.statistics.ledger import Look, Plan, open_ledger, runs_of
 from sublayer.statistics.ledger import Runs as LedgerRuns
+from sublayer.statistics.scores import Scores, against_baseline
 
-Verdict = Literal["better", "worse", "no difference that matters", "cannot tell", "no verdict"]
 EXIT_CODES: Mapping[Verdict, int] = {
     "better": 0,
     "no difference that matters": 10,
@@ -22,11 +23,8 @@ EXIT_CODES: Mapping[Verdict, int] = {
     "no verdict": 11,
     "worse": 12,
 }
-ERROR = 0.05
-"""The probability of a false verdict, of all arms and looks together."""
-FEWEST_SEEDS = 3
 FEWEST_ITEMS = 10
-"""Of one run an arm."""
+"""From which on items are judged."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +42,6 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """An arm against the baseline: ``arm - baseline``, in the metric's unit."""
-
-    arm: str
-    baseline: str
-    verdict: Verdict
-    mean: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-    n_failed: tuple[int, int] = (0, 0)
-    """Failed runs of the arm and of its baseline."""
-    by_ranks: bool = False
-    """Whether runs failed, so that ranks decide, a failed run as the worst."""
-
-
-@dataclass(frozen=True)
 class RunsVerdict:
     """The verdict on runs, with what it rests on."""
 
@@ -68,7 +49,7 @@ class RunsVerdict:
     is_lower_better: bool
     baseline: str
     runs: Runs
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[Difference, ...]
     new: str = ""
     """The arm that was asked for; empty: all."""
     level: float = ERROR
@@ -132,28 +113,35 @@ def judge_runs(
             f"there is one run per arm, of {count(runs.n_items, 'item')}: over items alone a "
             f"verdict takes {FEWEST_ITEMS} or more"
         )
+    if len(runs.seeds) == 1 and runs.failed.any():
+        failed = [
+            arm for arm, is_failed in zip(runs.arms, runs.failed[:, 0], strict=True) if is_failed
+        ]
+        raise DataError(
+            f"there is one run per arm, and that of {failed[0]} failed: nothing can be judged over "
+            "items"
+        )
     if 1 < len(runs.seeds) < FEWEST_SEEDS:
         raise DataError(
             f"there are {len(runs.seeds)} seeds per arm, which give no verdict: run "
             f"{FEWEST_SEEDS} or more"
         )
-    compare = _by_items if len(runs.seeds) == 1 else _by_seeds
     look = None
     if question.ledger is None:
-        comparisons = compare(runs, baseline, question, level, is_lower_better=is_lower_better)
+        comparisons = _judge(runs, baseline, question, level, is_lower_better=is_lower_better)
     else:
         plan = Plan(metric, is_lower_better, question.margin, question.looks)
         champion, *candidates = _described(runs, baseline)
         with open_ledger(question.ledger, plan) as ledger:
             level = ledger.level_for(candidates, champion)
-            comparisons = compare(runs, baseline, question, level, is_lower_better=is_lower_better)
+            comparisons = _judge(runs, baseline, question, level, is_lower_better=is_lower_better)
             look = ledger.record(comparisons)
     return RunsVerdict(
         metric,
         is_lower_better,
         baseline,
         runs,
-        tuple(comparisons),
+        comparisons,
         new=question.new,
         level=level,
         margin=question.margin,
@@ -216,16 +204,10 @@ def _level(question: Question) -> float:
     return ERROR / looks
 
 
-def _by_seeds(
+def _judge(
     runs: Runs, baseline: str, question: Question, level: float, *, is_lower_better: bool
-) -> list[Comparison]:
-    """Judge runs that vary over seeds, and over items where those are known.
-
-    All that is asked of the package of statistics is asked here.
-    """
-    from sublayer.statistics.judge import judge
-    from sublayer.statistics.scores import Scores, against_baseline
-
+) -> tuple[Difference, ...]:
+    """Judge runs over seeds, and over items where those are known; single runs over items alone."""
     has_items = runs.effects is not None and runs.n_items >= FEWEST_ITEMS
     scores = Scores(
         runs.arms,
@@ -244,56 +226,6 @@ def _by_seeds(
         level=level,
         margin=question.margin,
         resolution=runs.resolution,
+        over_items=len(runs.seeds) == 1,
     )
-    return [
-        Comparison(
-            each.arm,
-            each.baseline,
-            each.verdict,
-            each.mean,
-            each.low,
-            each.high,
-            each.p,
-            each.n_failed,
-            each.by_ranks,
-        )
-        for each in judged.differences
-    ]
-
-
-def _by_items(
-    runs: Runs, baseline: str, question: Question, level: float, *, is_lower_better: bool
-) -> list[Comparison]:
-    """Judge two runs, or one of each arm, over items: paired t, Bonferroni's over arms."""
-    from scipy.special import stdtr, stdtrit
-
-    assert runs.effects is not None, "one run an arm is judged over its items"
-    margin = question.margin
-    base = runs.arms.index(baseline)
-    comparisons = []
-    for a, arm in enumerate(runs.arms):
-        if a == base:
-            continue
-        moved = runs.effects[a, 0] - runs.effects[base, 0]  # [U]
-        mean = float(runs.values[a, 0] - runs.values[base, 0])
-        n_failed = (int(runs.failed[a, 0]), int(runs.failed[base, 0]))
-        if any(n_failed):
-            raise DataError(
-                f"of {arm} and {baseline} one run each is there, and one failed: nothing can be "
-                "judged over items"
-            )
-        n_units = len(moved)
-        error = math.sqrt(float((moved**2).sum()) * n_units / (n_units - 1))
-        n_comparisons = len(runs.arms) - 1
-        half = -float(stdtrit(n_units - 1, level / n_comparisons / 2)) * error
-        p = float(mean == 0.0)
-        if error:
-            p = min(1.0, n_comparisons * 2 * float(stdtr(n_units - 1, -abs(mean) / error)))
-        low, high = mean - half, mean + half
-        verdict: Verdict = "cannot tell"
-        if margin is not None and -margin < low and high < margin:
-            verdict = _SAME
-        elif low > 0.0 or high < 0.0:
-            verdict = "better" if (high < 0.0) == is_lower_better else "worse"
-        comparisons.append(Comparison(arm, baseline, verdict, mean, low, high, p))
-    return comparisons
+    return judged.differences

@@ -6,11 +6,18 @@ from html import escape
 from typing import Any
 
 from sublayer.counts import count
-from sublayer.judging.verdict import Comparison, RunsVerdict
+from sublayer.judging.verdict import RunsVerdict
+from sublayer.statistics.difference import Difference
 
 MINUS = "\N{MINUS SIGN}"
 DASH = "\N{EN DASH}"
 _MOST_DECIMALS = 8
+_PREDICATES = {
+    "better": "is better than",
+    "worse": "is worse than",
+    "cannot tell": "cannot be told apart from",
+    "no verdict": "has no verdict against",
+}
 
 
 def text_of(judged: RunsVerdict) -> str:
@@ -22,37 +29,39 @@ def text_of(judged: RunsVerdict) -> str:
     return "\n".join(lines)
 
 
-def statement(judged: RunsVerdict, each: Comparison) -> str:
+def statement(judged: RunsVerdict, each: Difference) -> str:
     """Say a verdict in one line."""
     decimals = n_decimals(judged)
-    verb = {
-        "better": "is better than",
-        "worse": "is worse than",
-        "no difference that matters": "makes no difference that matters against",
-        "cannot tell": "cannot be told from",
-        "no verdict": "has no verdict against",
-    }[each.verdict]
-    text = f"{each.arm} {verb} {each.baseline}"
+    here = " on this text" if each.on_this_text else ""
+    if each.verdict == "no difference that matters":
+        text = f"{each.arm} shows no difference from {each.baseline} that matters{here}"
+    else:
+        text = f"{each.arm} {_PREDICATES[each.verdict]} {each.baseline}{here}"
     if each.by_ranks:
-        failed = [
-            f"{count(n, 'failed run')} of {arm}"
-            for n, arm in zip(each.n_failed, (each.arm, each.baseline), strict=True)
-            if n
-        ]
-        text += f": {' and '.join(failed)}, judged by ranks"
-        if each.p is not None:
-            text += f", p = {each.p:.2g}"
-        return text
+        return text + _by_ranks(each)
     if each.mean is None or each.low is None or each.high is None:
         return text
-    text += f": {signed(each.mean, decimals)}"
-    text += f" ({confidence(judged)} CI {interval(each, decimals)})"
+    level = confidence(judged)
+    if each.verdict in ("better", "worse"):  # which says the direction, so that sizes have no sign
+        near, far = sorted((abs(each.low), abs(each.high)))
+        ends = f"{near:.{decimals}f} to {far:.{decimals}f}"
+        return f"{text} by {abs(each.mean):.{decimals}f} ({level} CI {ends})"
+    text += f": {signed(each.mean, decimals)} ({level} CI {interval(each, decimals)})"
     if each.verdict == "no difference that matters" and judged.margin is not None:
-        text += f", inside the margin of {judged.margin:g}"
-    if each.verdict == "cannot tell":
-        bound = max(abs(each.low), abs(each.high))
-        text += f"; differences above {bound:.{decimals}f} are excluded"
+        text += f", within the margin of {judged.margin:g}"
+    if each.verdict == "cannot tell" and each.excluded is not None:
+        text += f"; differences above {each.excluded:.{decimals}f} are excluded"
     return text
+
+
+def _by_ranks(each: Difference) -> str:
+    failed = [
+        f"{count(n, 'run')} of {arm} failed"
+        for n, arm in zip(each.n_failed, (each.arm, each.baseline), strict=True)
+        if n
+    ]
+    text = f": {' and '.join(failed)}; failed runs rank last" if failed else ": scores are few"
+    return text + ("" if each.p is None else f" (rank test, p = {each.p:.2g})")
 
 
 def headline(judged: RunsVerdict) -> str:
@@ -72,7 +81,7 @@ def confidence(judged: RunsVerdict) -> str:
     return f"{100 * (1 - judged.level):.4g}%"
 
 
-def interval(each: Comparison, decimals: int) -> str:
+def interval(each: Difference, decimals: int) -> str:
     """Write an interval of differences; a dash where there is none."""
     if each.low is None or each.high is None:
         return DASH
@@ -153,21 +162,17 @@ def as_json(judged: RunsVerdict) -> dict[str, Any]:
             }
             for place, arm in enumerate(runs.arms)
         ],
-        "differences": [
-            {
-                "arm": each.arm,
-                "baseline": each.baseline,
-                "verdict": each.verdict,
-                "mean": each.mean,
-                "low": each.low,
-                "high": each.high,
-                "p": each.p,
-                "n_failed": list(each.n_failed),
-                "by_ranks": each.by_ranks,
-            }
-            for each in judged.comparisons
-        ],
+        "differences": [_difference_json(each) for each in judged.comparisons],
     }
+
+
+def _difference_json(each: Difference) -> dict[str, Any]:
+    names = (
+        *("arm", "baseline", "verdict", "on_this_text", "mean", "low", "high", "p", "p_raw"),
+        *("standard_error", "excluded", "equivalent", "detectable", "more_seeds"),
+    )
+    found = {name: getattr(each, name) for name in names}
+    return {**found, "n_failed": list(each.n_failed), "by_ranks": each.by_ranks}
 
 
 def ledger_json(judged: RunsVerdict) -> dict[str, Any] | None:

@@ -104,6 +104,7 @@ class _Family:
         self._next_level = next_level
         self._margin = margin
         self._scored_elsewhere = scored_elsewhere
+        self._over_items = over_items
         self.n_comparisons = len(contrasts) + n_awaited
         self.pairing: Pairing | None = None
         self._found: dict[tuple[str, str], Uncertainty] = {}
@@ -212,7 +213,7 @@ class _Family:
         luck = separation_p(
             self._scores.scores_of(contrast.arm), self._scores.scores_of(contrast.baseline)
         )
-        if luck > self._level:
+        if luck > self._level and not self._over_items:  # which asks nothing of other seeds
             found = replace(found, p=self._over_looks(luck), p_raw=luck, by_ranks=True)
         found = replace(found, verdict=self._verdict(found))
         if found.verdict != "cannot tell" or self._margin is None:
