@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.judging.tables import Coded
+from sublayer.statistics.items import units_of
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
 LAST = "last"
-FEWEST_DOCUMENTS = 3
-"""Of which it is said what others would give; of fewer, a verdict is on this text."""
 _SHOWN = 5
 _MOST_DECIMALS = 12
 
@@ -66,7 +65,8 @@ class Runs:
     """``[arm, seed]``."""
     effects: Numbers | None = None
     """``[arm, seed, unit]`` in the metric's unit: how it moves when a unit counts once more. Units
-    are documents where items belong to three or more, else items. None: no items are known."""
+    are documents where items belong to three or more, else items or stretches of them. None: no
+    items are known."""
     n_items: int = 0
     n_documents: int | None = None
     said: tuple[str, ...] = field(default=(), compare=False)
@@ -338,7 +338,7 @@ class _Rows:
         )
 
     def _by_document(self, effects: Numbers) -> tuple[Numbers, int]:
-        """Add effects up by document, where there are enough, and count these.
+        """Add effects up by document, of one or two by stretches, and count the documents.
 
         Raises DataError where an item is in two.
         """
@@ -354,13 +354,11 @@ class _Rows:
                 f"{names[self.document.codes[row]]} here, and of {names[of_item[self.item[row]]]} "
                 "elsewhere: name items so that each is of one document"
             )
-        used, units = np.unique(of_item, return_inverse=True)
-        if len(used) < FEWEST_DOCUMENTS:
-            return effects, len(used)
+        units, n_units = units_of(len(of_item), of_item)
         order = np.argsort(units, kind="stable")
-        starts = np.searchsorted(units[order], np.arange(len(used)))
+        starts = np.searchsorted(units[order], np.arange(n_units))
         summed: Numbers = np.add.reduceat(effects[:, :, order], starts, axis=2)
-        return summed, len(used)
+        return summed, len(np.unique(of_item))
 
 
 def _joined(parts: Sequence[Coded]) -> tuple[tuple[str, ...], Codes]:
