@@ -77,10 +77,11 @@ def finetune_seed(
     device: str | None,
     progress: Progress | None = None,
     replans: bool = False,
+    plan: Mapping[str, Any] | None = None,
 ) -> SeedResult:
     """Train a run, and score its best checkpoint on the development set.
 
-    ``replans`` is as ``train_run`` has it.
+    ``replans`` and ``plan`` are as ``train_run`` has them.
 
     Raises as ``train_run`` does.
     """
@@ -92,6 +93,7 @@ def finetune_seed(
         progress=progress,
         data=data,
         replans=replans,
+        plan=plan,
     )
     recipe = loaded.recipe
     assert isinstance(recipe.objective, SupervisedObjective), "load_finetune refuses others"
@@ -124,7 +126,7 @@ def finetune_seed(
         "seed": loaded.recipe.train.seed,
     }
     if is_first_launched():
-        write_items(folder, task_items(test, reports), {})
+        scores["items_sha256"] = write_items(folder, task_items(test, reports), {})
         write_file(folder / SCORES, json.dumps(scores, indent=1).encode() + b"\n")
     return SeedResult(loaded.recipe.train.seed, folder, record, reports, bests, notes)
 

@@ -8,6 +8,7 @@ those of the prepared data, so that comparing reads nothing.
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ class _Kept(Typed):
     recipe: str
     """As TOML."""
     inputs: list[Input]
+    plan: dict[str, Any] | None = None
+    """The sealed plan of the comparison that the run was begun for; None of any other run."""
 
 
 def list_inputs(recipe: Recipe, data: Data, pretrained: Pretrained | None = None) -> list[Input]:
@@ -71,10 +74,45 @@ def list_inputs(recipe: Recipe, data: Data, pretrained: Pretrained | None = None
     return inputs
 
 
-def keep_inputs(folder: Path, recipe: Recipe, inputs: list[Input]) -> None:
-    """Write the inputs of a run that begins in a folder, with its resolved recipe."""
+def keep_inputs(
+    folder: Path,
+    recipe: Recipe,
+    inputs: list[Input],
+    plan: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the inputs of a run that begins in a folder, with its resolved recipe.
+
+    ``plan`` is the sealed plan of the comparison that it is of.
+    """
     kept = _Kept(format=FORMAT, recipe=dump_recipe(recipe), inputs=inputs)
-    write_file(folder / INPUTS, json.dumps(kept.model_dump(), indent=1) + "\n")
+    content = kept.model_dump(exclude_none=True)
+    if plan is not None:
+        content["plan"] = dict(plan)
+    write_file(folder / INPUTS, json.dumps(content, indent=1) + "\n")
+
+
+@dataclass(frozen=True)
+class Began:
+    """What a run began with, as its folder has it."""
+
+    recipe: str
+    """Resolved, as TOML."""
+    inputs: Mapping[str, str]
+    """Digests by name."""
+    plan: Mapping[str, Any] | None
+    """The sealed plan of its comparison."""
+
+
+def read_began(folder: Path) -> Began | None:
+    """Read what a run began with; None where it kept nothing, as earlier versions did.
+
+    Raises CheckpointError where the file is damaged.
+    """
+    try:
+        kept = read_typed(folder / INPUTS, _Kept, CheckpointError)
+    except FileNotFoundError:
+        return None
+    return Began(kept.recipe, {each.name: each.digest for each in kept.inputs}, kept.plan)
 
 
 def trained_tokenizer(folder: Path, recipe: Recipe) -> Tokenizer | None:

@@ -1,5 +1,6 @@
 """The items of a run's test in its folder: ``items.safetensors``, what each scored."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,8 +46,8 @@ class _Header(Typed):
     tables: dict[str, TableHeader]
 
 
-def write_items(run: Path, items: Items, metrics: Mapping[str, str]) -> None:
-    """Write the items of a run's test, whole or not at all.
+def write_items(run: Path, items: Items, metrics: Mapping[str, str]) -> str:
+    """Write the items of a run's test, whole or not at all, and return the file's SHA-256.
 
     ``metrics`` are the names of those that follow from the items, and of the table of each; what
     follows from a table that these items have not is left out. Raises OSError.
@@ -66,6 +67,7 @@ def write_items(run: Path, items: Items, metrics: Mapping[str, str]) -> None:
             arrays[f"{name}/{column}"] = values
     data = dump_arrays(arrays, header)
     write_file(run / ITEMS, data)
+    return hashlib.sha256(data).hexdigest()
 
 
 def read_items(run: Path) -> Items | None:

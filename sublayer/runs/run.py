@@ -102,12 +102,14 @@ def train_run(
     progress: Progress | None = None,
     data: Data | None = None,
     replans: bool = True,
+    plan: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Train in the folder ``out`` and return the record; ``resume`` continues from where it stands.
 
     A finished run is left as it is, unless the recipe is longer than it was. ``data`` are the
     recipe's, where the caller has prepared them; None: they are prepared here. With ``replans`` a
     run by minutes plans its steps anew where its pace changes, as runs that are compared do not.
+    ``plan`` is the sealed plan of a comparison, kept where the run begins.
 
     Raises ConfigError, DataError and CheckpointError before training, Interrupted and TrainingError
     in it.
@@ -135,7 +137,7 @@ def train_run(
             world.part()
             return record
         with PeakMemory(chosen) as memory:
-            session, state = _set_up_and_train(folder, loaded, place, shown, data, replans)
+            session, state = _set_up_and_train(folder, loaded, place, shown, data, replans, plan)
         record = describe_run(out, session, state, memory.bytes)
         world.by_first(lambda: _finish(folder, record))
         if world.is_main:
@@ -180,15 +182,16 @@ def _set_up_and_train(
     shown: Progress,
     data: Data | None,
     replans: bool,
+    plan: Mapping[str, Any] | None,
 ) -> tuple[Session, LoopState]:
-    session, pace = _open_session(folder, loaded, place, shown, data)
+    session, pace = _open_session(folder, loaded, place, shown, data, plan)
     state = _train(session, folder, shown, pace, replans)
     if state is None:
         # Nothing has been kept: the run begins again, once, with the length that the pace of now
         # gives it.
         data = session.data
         del session
-        session, _ = _open_session(folder, loaded, place, shown, data, is_again=True)
+        session, _ = _open_session(folder, loaded, place, shown, data, plan, is_again=True)
         state = _train(session, folder, shown, None, replans)
         assert state is not None, "a pace is checked where one is expected"
     return session, state
@@ -200,6 +203,7 @@ def _open_session(
     place: Place,
     shown: Progress,
     data: Data | None,
+    plan: Mapping[str, Any] | None,
     *,
     is_again: bool = False,
 ) -> tuple[Session, Pace | None]:
@@ -242,7 +246,7 @@ def _open_session(
         def begin() -> None:
             inputs = list_inputs(given, known, pretrained)
             folder.write_recipe(found.recipe, derived)
-            keep_inputs(folder.path, found.recipe, inputs)
+            keep_inputs(folder.path, found.recipe, inputs, plan)
 
         place.world.by_first(begin)
     else:

@@ -39,6 +39,7 @@ from sublayer.study.report.notes import list_caveats, list_text_caveats
 from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
 from sublayer.study.results_json import write_json
+from sublayer.study.seal import Sealing
 from sublayer.study.tuning import Trial
 from sublayer.system.lock import held
 from sublayer.system.stages import note
@@ -51,6 +52,7 @@ _ONE_RUN = (
     "A verdict takes three runs of each arm: name further runs of the same recipes, with other "
     "seeds (train.seed=1), too."
 )
+_UNSEALED = Sealing(why_not="its runs were there before they were compared")
 _NO_MATTER = (*OF_A_RUN, "keep_steps")
 """Settings of ``[train]`` that runs of one arm may differ in."""
 Arms = Mapping[str, Mapping[int, Recorded]]
@@ -253,7 +255,8 @@ def _results(
         elsewhere=scored_elsewhere(items, results.baseline, results.metric),
     )
     first = () if results.has_verdicts else (_ONE_RUN,)
-    return replace(results, notes=(*first, *other_settings(own), *_lengthened(arms), *notes))
+    notes = (*first, *other_settings(own), *_lengthened(arms), *notes)
+    return replace(results, notes=notes, sealing=_UNSEALED)
 
 
 def _lengthened(arms: Arms) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The folder of a study: its request and settings (``study.toml``), and a folder for each run."""
 
 import os
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from sublayer.study.budget.shared_tokenizer import kept_tokenizers
 from sublayer.study.chain.stages import differing_stages
 from sublayer.study.names import LONGEST_PART, folder_part, in_path
 from sublayer.study.plan_file import PLAN, About, Plan, Request
+from sublayer.study.seal import describe_plan, differing_parts, new_seal
 from sublayer.system.stages import note
 from sublayer.training.warm_start import Pretrained
 
@@ -171,6 +173,7 @@ class StudyFolder:
             "inputs": {name: [x.model_dump() for x in own] for name, own in inputs.items()},
             "reported_seeds": [],
             "initial_weights": DRAWING_RULE,
+            "seals": [],
         }
         self._write(plan)
 
@@ -247,6 +250,34 @@ class StudyFolder:
         }
         if any(self._plan.get(name) != value for name, value in asked.items()):
             self._write({**self._plan, **asked})
+
+    def seal(
+        self,
+        metric: str,
+        *,
+        extend: int = 0,
+        stage_texts: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """Seal the plan before its first run; later what has been added since, if anything was.
+
+        The arguments are those of ``describe_plan``. A study that was begun before there were seals
+        is left without.
+        """
+        assert self._plan is not None, "a study begins before its runs"
+        seals = self._plan.get("seals")
+        if seals is None:
+            return
+        stated = tomllib.loads(tomli_w.dumps(self._plan, multiline_strings=True))
+        plan = describe_plan(stated, metric=metric, extend=extend, stage_texts=stage_texts)
+        if seals and not differing_parts(seals[-1]["plan"], plan):
+            return
+        former = seals[-1]["hash"] if seals else ""
+        self._write({**self._plan, "seals": [*seals, new_seal(plan, former)]})
+
+    def last_seal(self) -> Mapping[str, Any] | None:
+        """Return the seal that runs begin under now; None where the plan is not sealed."""
+        seals = self._plan.get("seals") if self._plan else None
+        return seals[-1] if seals else None
 
     def run(self, position: int, name: str, trial: str, seed: int) -> Path:
         """Return the folder of one run of the arm at ``position``; ``trial`` is "" for none."""

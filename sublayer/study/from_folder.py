@@ -31,6 +31,7 @@ from sublayer.study.recorded import recorded_measures
 from sublayer.study.report.notes import list_notes
 from sublayer.study.results import RESULTS, Results
 from sublayer.study.scoring import Scoring
+from sublayer.study.sealed_runs import sealing_of
 from sublayer.study.stopping import look_reached
 from sublayer.study.tuning import Trial
 
@@ -102,7 +103,7 @@ def results_of_folder(folder: Path) -> Results:
         n_awaited=n_awaited,
     )
     shown = with_layers(kept_samples(results.arms, arms), arms, study.inspecting)
-    results = replace(results, arms=shown)
+    results = replace(results, arms=shown, sealing=sealing_of(folder))
     if not missing and earlier.get("planned_seeds") == n_seeds and "looks" in earlier:
         return replace(results, notes=tuple(earlier.get("notes", ())))
     notes = list_notes(

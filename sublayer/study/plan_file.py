@@ -18,6 +18,7 @@ from sublayer.study.definition import Study
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.question import Question
 from sublayer.study.scoring import WHOLE_TEST, Scoring
+from sublayer.study.seal import Seal
 from sublayer.study.seeds import USUAL_SEEDS, Seeds
 from sublayer.study.tuning import TuneBy
 
@@ -166,6 +167,9 @@ class Plan(Typed):
     planned_seeds: Count = 0
     about: About | None = None
     """None of a study that was begun before it was kept."""
+    seals: list[Seal] | None = None
+    """Of the plan before the first run, and of what was added since; None of a study that was begun
+    before there were seals."""
 
 
 def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:

@@ -10,6 +10,7 @@ from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Pairing
 from sublayer.study.inspection.kept import InspectedLayers
 from sublayer.study.scorecard import Scorecard
+from sublayer.study.seal import Sealing
 
 RESULTS = "results.json"
 REPORT = "report.html"
@@ -229,6 +230,8 @@ class Results:
 
     n_metrics: int = 1
     """Metrics that verdicts are given on, the first among them."""
+    sealing: Sealing | None = None
+    """Whether its plan was sealed before its runs; None: nothing is said."""
 
     @property
     def n_comparisons(self) -> int:

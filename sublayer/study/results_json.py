@@ -22,6 +22,7 @@ from sublayer.study.report.number_format import NO_BREAK
 from sublayer.study.report.scorecard_cells import card_json
 from sublayer.study.report.words import headline
 from sublayer.study.results import ArmResult, Curve, Further, Reproduction, Results, Tuning
+from sublayer.study.seal import Sealing
 
 
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:
@@ -60,6 +61,7 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         "planned_seeds": results.n_seeds,
         "reproduction": _reproduction_to_json(results.reproduction),
         "differing": _differing_to_json(results),
+        "plan": _plan_to_json(results.sealing),
         **({} if results.scorecard is None else {"scorecard": card_json(results.scorecard)}),
     }
 
@@ -149,6 +151,17 @@ def _reproduction_to_json(reproduction: Reproduction) -> dict[str, Any]:
     if reproduction.text is not None:
         content["text"] = {**content["text"], "names": list(reproduction.text.names)}
     return content
+
+
+def _plan_to_json(sealing: Sealing | None) -> dict[str, Any] | None:
+    if sealing is None or not sealing.hash:
+        return None
+    return {
+        "sealed": sealing.date,
+        "hash": sealing.hash,
+        "additions": list(sealing.additions),
+        "alterations": list(sealing.alterations),
+    }
 
 
 def _differing_to_json(results: Results) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from sublayer.study.plan_of_seeds import asked_looks, asked_seeds, with_margin
 from sublayer.study.report.notes import list_notes, list_text_caveats
 from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
+from sublayer.study.sealed_runs import sealing_of
 from sublayer.study.seeds import Seeds
 from sublayer.study.stopping import run_looks
 from sublayer.study.tuned_arms import tune_arms
@@ -97,6 +98,7 @@ def run_study(
         texts = list_text_caveats(data, asked.metric, study.scoring, study.against)
         about = About.of(study, layer_notes, texts)
         folder.keep_command(resuming, about, n_runs=asked.n_runs, n_seeds=asked.looks.planned[-1])
+        folder.seal(asked.metric.name, extend=options.extend or 0)
         work = ArmWork(
             folder,
             matched_arms,
@@ -145,7 +147,8 @@ def run_study(
             looks=reported,
         )
         shown = with_layers(arms, runs, study.inspecting)
-        results = replace(results, arms=shown, notes=notes)
+        sealing = sealing_of(folder.path)
+        results = replace(results, arms=shown, notes=notes, sealing=sealing)
         objective = study.arms[0].loaded.recipe.objective
         report = write_results(folder.path, results, objective, items, without_items)
     check_compared(results, report)

@@ -18,6 +18,7 @@ from sublayer import cli
 from tests.golden.core import lay_out
 
 MASKED = "…"
+_SEALED = re.compile(r"\d+-\d+-\d+ \d+:\d+ UTC(\W+hash )[0-9a-f]{12}")
 _MASKS = [
     (re.compile(pattern, re.MULTILINE), masked)
     for pattern, masked in (
@@ -62,8 +63,10 @@ _MACHINE = {
     "environment",
     "float32",
     "float64",
+    "hash",
     "machine",
     "peak_memory_bytes",
+    "sealed",
     "seconds",
     "tokens_per_s",
     "training_seconds",
@@ -182,6 +185,7 @@ def _masked(text: str) -> str:
 
 
 def _without_folder(text: str) -> str:
+    text = _SEALED.sub(r"… UTC\1…", text)
     return text.replace(f"{Path.cwd()}/", "").replace(str(Path.cwd()), ".")
 
 

@@ -88,7 +88,7 @@ def read_results(folder: Path):
 
 def timeless(content):
     """Leave places, dates and the speed of the machine out of results.json."""
-    for name in ("report", "reproduction", "same_quality"):
+    for name in ("report", "reproduction", "same_quality", "plan"):
         del content[name]
     for arm in content["arms"]:
         for name in ("seconds", "training_seconds", "tokens_per_s", "peak_memory_bytes"):

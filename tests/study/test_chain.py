@@ -39,6 +39,7 @@ from sublayer.study.execution.one_run import Outcome
 from sublayer.study.from_folder import results_of_folder
 from sublayer.study.results_json import results_to_json
 from sublayer.study.tuning import NO_TRIAL, Trial
+from sublayer.study.verify import verify_study
 from sublayer.tasks.metrics.score import score
 from sublayer.tasks.registry import TASKS
 from tests.breadth import rows
@@ -71,7 +72,7 @@ STUDY = {
     "stages": [{"each": ["sst2", "copa"]}],
     "arms": ARMS,
 }
-QUESTION = {"margin": "99 points", "margin_reason": "for the test"}
+QUESTION = {"margin": "99 points of both", "margin_reason": "for the test"}
 QUESTION["hypothesis"] = {"says": "x", "contrast": {"no texts": 1.0, "fresh": -1.0}}
 EARLY = {"tasks": "sst2", "name": "early", "from_step": 4}
 LATE = {"tasks": "sst2", "name": "late"}
@@ -508,9 +509,12 @@ def test_a_report_reads_no_texts_and_names_missing_runs(place, tmp_path, monkeyp
     copy = copied(place / "out", tmp_path / "copy")
     again = json.loads(json.dumps(results_to_json(results_of_folder(copy), Path("r.html"))))
     assert again == {**read_results(place / "out"), "report": again["report"]}
+    assert verify_study(copy).deviations == ()
     shutil.rmtree(stage(copy, "sst2")[0] / "seed-1001")
+    kinds = {each.kind for each in verify_study(copy).deviations}
+    assert kinds == {"run missing", "results altered"}
     early = results_of_folder(copy)
-    assert early.notes[0].startswith("Unfinished: 38 of 39 runs of all stages have ended; missing")
+    assert early.notes[0].startswith("Unfinished: 38 of 39 runs have ended; missing")
     assert {each.verdict for each in early.differences} == {"no verdict"}
     assert any(each.mean is not None for each in early.differences)
     for folder in (*stage(copy, "sst2"), *stage(copy, "copa")):
@@ -518,7 +522,7 @@ def test_a_report_reads_no_texts_and_names_missing_runs(place, tmp_path, monkeyp
     (copy / "results.json").unlink()
     assert cli.main(["report", str(copy)]) == 0
     page = (copy / "report.html").read_text()
-    assert "3 of 39 runs of all stages have ended" in page and "18 of copa" in page
+    assert "3 of 39 runs have ended" in page and "18 of copa" in page
     (copy / "baselines").rename(tmp_path / "baselines")
     with pytest.raises(ConfigError, match="has the baselines' scores"):
         results_of_folder(copy)
@@ -584,6 +588,7 @@ def test_a_task_after_a_task_starts_from_its_first_fine_tuning_and_is_tuned(plac
 
 def test_an_ensemble_scores_the_average_of_answers_of_equal_seeds(together, capsys):
     out = together / "out"
+    assert verify_study(out).deviations == ()
     runs = sorted(out.glob("stages/both-of-them-*/seed-*"))
     assert [run.name for run in runs] == ["seed-0", "seed-1", "seed-2"] * 2
     for run in runs:

@@ -265,7 +265,7 @@ def test_runs_at_a_time_give_what_runs_in_turn_give(studies, settings, capfd, st
         assert same_files(name, in_turn, out), name
     ended = [line for line in said if line.startswith("[") and "] running " not in line]
     assert [line[:4] for line in ended] == [f"[{n}/9" for n in range(6, 10)]
-    assert any("Up to 2 runs were trained at a time" in note for note in found["notes"])
+    assert any("Up to 2 runs were trained at the same time" in note for note in found["notes"])
     assert "--jobs 2" in found["reproduction"]["command"]
     assert compare("gpt", settings, **asked)["notes"] == found["notes"]
 

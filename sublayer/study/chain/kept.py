@@ -97,6 +97,16 @@ class Kept(Typed):
         pairs = {(arm, stage): key for arm, own in self.keys.items() for stage, key in own.items()}
         return Keys(pairs)
 
+    @property
+    def stage_texts(self) -> dict[str, dict[str, str]]:
+        """The digests of the files of stages, by arm and stage."""
+        return {
+            f"{arm}, {stage}": {each.name: each.digest for each in inputs}
+            for arm, own in self.inputs.items()
+            for stage, inputs in own.items()
+            if inputs
+        }
+
 
 def describe_chain(
     chain: Chain,

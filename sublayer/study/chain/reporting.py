@@ -17,6 +17,7 @@ from sublayer.study.findings.machines import list_differing_machines
 from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.notes import list_caveats
 from sublayer.study.results import Results
+from sublayer.study.sealed_runs import sealing_of
 
 
 def find_columns(study: Study, kept: Kept) -> tuple[list[Column], Column]:
@@ -74,7 +75,7 @@ def chain_results(
         clusters=clusters,
         machines=list_differing_machines(_outcomes(runs)),
     )
-    return replace(results, notes=tuple(notes))
+    return replace(results, notes=tuple(notes), sealing=sealing_of(folder, kept.stage_texts))
 
 
 def _outcomes(runs: Runs) -> dict[str, list[Outcome]]:

@@ -96,10 +96,19 @@ def run_chain(
                 note(line)
             resuming = command_line(sources, overrides, options, out=folder.path)
             kept = _begin(folder, study, matched, data, kept, resuming, computing)
+            primary_name = study.metric or primary.metric.name
+            folder.seal(primary_name, stage_texts=kept.stage_texts)
             run_all = computing.run_all(sum(kept.n_runs.values()), resuming)
             with closing(computing):
                 runs = ChainRuns(
-                    kept, matched, recipes, data, folder.path, run_all, scoring=study.scoring
+                    kept,
+                    matched,
+                    recipes,
+                    data,
+                    folder.path,
+                    run_all,
+                    scoring=study.scoring,
+                    plan=folder.last_seal(),
                 ).work()
         command = command_line(sources, overrides, options)
         results = _results(folder, study, kept, runs, rule, command)

@@ -35,8 +35,10 @@ class ChainRuns:
         run_all: RunAll,
         *,
         scoring: Scoring = WHOLE_TEST,
+        plan: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take what is run: ``data`` are those of pre-training, by arm."""
+        """Take what is run: ``data`` are those of pre-training, by arm, ``plan`` is sealed."""
+        self._plan = plan
         self._kept = kept
         self._chain = kept.chain
         self._arms = arms
@@ -95,6 +97,7 @@ class ChainRuns:
                     data=self._data[name],
                     scored=loaded.recipe,
                     scoring=self._scoring,
+                    plan=self._plan,
                 )
 
     def _first_trials(self, stages: Sequence[Stage]) -> Iterator[Task]:
@@ -133,6 +136,7 @@ class ChainRuns:
             scored=loaded.recipe,
             scoring=self._scoring,
             finetunes=stage.finetunes,
+            plan=self._plan,
         )
 
     def _averaged(self, arm: str, stage: Stage, seed: int, number: int) -> Task:
@@ -154,6 +158,7 @@ class ChainRuns:
             scored=loaded.recipe,
             finetunes=True,
             members=tuple(members),
+            plan=self._plan,
         )
 
     def _seeded(

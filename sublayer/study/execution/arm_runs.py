@@ -88,6 +88,7 @@ class _Tasks:
             scoring=self._scoring,
             inspecting=self._inspecting if is_scored else None,
             is_scored=is_scored,
+            plan=self._folder.last_seal(),
         )
 
     def path(self, position: int, trial: Trial, seed: int) -> Path:

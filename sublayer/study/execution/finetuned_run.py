@@ -45,15 +45,28 @@ class _Scores(Typed):
 
 
 def finetune_run(
-    loaded: LoadedRecipe, folder: Path, data: Data, progress: Progress, *, device: str | None
+    loaded: LoadedRecipe,
+    folder: Path,
+    data: Data,
+    progress: Progress,
+    *,
+    device: str | None,
+    plan: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any]:
     """Fine-tune and score, or what is missing of that; return the run's record.
 
-    Raises as ``train_run`` does.
+    ``plan`` is as ``train_run`` has it. Raises as ``train_run`` does.
     """
     baselines = BaselineScores(lambda: trained_examples(data), are_scored=False)
     result = finetune_seed(
-        loaded, folder, data, baselines, resume=True, device=device, progress=progress
+        loaded,
+        folder,
+        data,
+        baselines,
+        resume=True,
+        device=device,
+        progress=progress,
+        plan=plan,
     )
     return result.record
 

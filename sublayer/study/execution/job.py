@@ -56,6 +56,8 @@ class Job:
     """Runs whose answers are averaged, instead of a training."""
     inspecting: Inspecting | None = None
     """What is measured inside it; None: nothing."""
+    plan: Mapping[str, Any] | None = None
+    """The study's sealed plan."""
 
 
 def write_job(job: Job) -> bytes:
@@ -73,6 +75,7 @@ def write_job(job: Job) -> bytes:
         "is_scored": job.is_scored,
         "members": list(map(str, job.members)),
         "inspecting": None if inspecting is None else inspecting.model_dump(),
+        "plan": None if job.plan is None else dict(job.plan),
     }
     return f"{json.dumps(content)}\n".encode()
 
@@ -93,6 +96,7 @@ def read_job(line: bytes) -> Job:
         content["is_scored"],
         tuple(map(Path, content["members"])),
         None if inspecting is None else Inspecting.model_validate(inspecting),
+        content.get("plan"),
     )
 
 

@@ -52,6 +52,8 @@ class _Scores(Typed):
     __pydantic_extra__: dict[str, Number | list[Number]] = Field(init=False)
     loss: Number
     signature: dict[str, str] | None = None
+    items_sha256: str | None = None
+    """Of the file of its items."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Task:
     """Runs whose answers are averaged: then nothing is trained, and ``loaded`` is the first's."""
     inspecting: Inspecting | None = None
     """What is measured inside it, of the text that it is scored on; None: nothing."""
+    plan: Mapping[str, Any] | None = None
+    """The study's sealed plan, kept where the run begins; None of one that sealed none."""
 
     @property
     def scores(self) -> Path:
@@ -156,7 +160,7 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
     data = task.find_data()
     try:
         if task.finetunes:
-            record = finetune_run(loaded, path, data, progress, device=device)
+            record = finetune_run(loaded, path, data, progress, device=device, plan=task.plan)
         else:
             record = train_run(
                 loaded,
@@ -166,6 +170,7 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
                 progress=progress,
                 data=data,
                 replans=False,
+                plan=task.plan,
             )
     except TrainingError as error:
         write_json(path / FAILURE, {"message": str(error)})
@@ -178,11 +183,12 @@ def finish_run(task: Task, progress: Progress, *, device: str | None) -> Outcome
         with stage(f"scoring the {task.scoring.split_name} split"):
             scored = score_run(task, device=device)
         # The scores are written last: where they stand, the items do.
+        checksum = {}
         if scored.items is not None:
             metrics = family_of(loaded.recipe.objective).tables()
-            write_items(path, scored.items, metrics)
+            checksum["items_sha256"] = write_items(path, scored.items, metrics)
         test = scored.scores
-        write_json(task.scores, test)
+        write_json(task.scores, {**test, **checksum})
     if task.inspecting is not None:
         with stage(f"inspecting {task.inspecting.what}"):
             split = task.scoring.split_of(data)
@@ -196,7 +202,8 @@ def _ensemble_scores(task: Task, device: str | None) -> Scores:
     if scores is not None:
         return scores
     data = task.find_data()
-    return score_ensemble(task.path, task.members, task.loaded.recipe, data, device=device)
+    recipe = task.loaded.recipe
+    return score_ensemble(task.path, task.members, recipe, data, device=device, plan=task.plan)
 
 
 def _tidy(task: Task) -> None:
@@ -284,7 +291,7 @@ def read_test(path: Path, recipe: Recipe) -> Scores | None:
     scores = _read(path, _Scores)
     if scores is None:
         return None
-    test = scores.model_dump(exclude_none=True)
+    test = scores.model_dump(exclude_none=True, exclude={"items_sha256"})
     for metric in family_of(recipe.objective).metrics:
         # Intervals are lists; what arms are compared by is not.
         if isinstance(test.get(metric.name), list):

@@ -18,4 +18,5 @@ def job_of(task: Task, device: str | None) -> Job:
         task.is_scored,
         task.members,
         task.inspecting,
+        task.plan,
     )

@@ -150,6 +150,7 @@ class _Worker:
             is_scored=job.is_scored,
             members=job.members,
             inspecting=job.inspecting,
+            plan=job.plan,
         )
         finish_run(task, _SentProgress(self._channel), device=job.device)
         torch.cuda.empty_cache()  # others need the memory, and a next run counts its own

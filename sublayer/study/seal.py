@@ -1,0 +1,295 @@
+"""The sealed plan of a study: what was settled before its first run, hashed, and added to since.
+
+A seal is a table of ``study.toml`` with ``date``, ``former``, ``plan`` and ``hash``: the SHA-256 of
+the JSON of the others, keys sorted, without spaces. What grows later, more seeds say, is sealed in
+a further one, whose ``former`` is the hash of the one before. Each run keeps the seal that it began
+under. A hash proves an order in time to those alone who were given it before.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from sublayer.files.typed import Typed
+from sublayer.runs.record import code_sha256, commit
+from sublayer.statistics.difference import CONFIDENCE
+from sublayer.study.seeds import Seeds
+
+SHOWN_DIGITS = 12
+PARTS = {
+    "study": "name",
+    "match": "matched budget",
+    "arms": "arms",
+    "stages": "stages",
+    "score": "scoring",
+    "tune": "tuning grid",
+    "tune_by": "tuning criterion",
+    "tuning_seeds": "tuning seeds",
+    "extend": "tuning extension",
+    "seeds": "seeds",
+    "looks": "looks",
+    "level": "level",
+    "metric": "primary metric",
+    "margin": "margin",
+    "margin_stated": "margin",
+    "margin_reason": "reason for the margin",
+    "also": "further metrics with verdicts",
+    "hypothesis": "hypothesis",
+    "contrast": "contrast",
+    "texts": "texts",
+    "code": "code",
+}
+"""The parts of a plan, and what they are called."""
+ADDED = ("seeds", "looks", "extend", "code")
+"""Parts that may change after the first run, where that is recorded: verdicts account for it, or
+it is none of the question."""
+
+
+class Seal(Typed):
+    """A sealed plan."""
+
+    date: str
+    """UTC, as ISO 8601 writes it."""
+    hash: str
+    former: str = ""
+    """The hash of the seal before; empty: it is the first."""
+    plan: dict[str, Any]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its content is what was hashed."""
+        return self.hash == seal_hash(self.model_dump())
+
+
+def canonical(content: Any) -> bytes:
+    """Write JSON that is the same for equal content: keys sorted, without spaces, UTF-8."""
+    text = json.dumps(
+        content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+    return text.encode()
+
+
+def digest(content: Any) -> str:
+    """Return the SHA-256 of canonical JSON, in hexadecimal."""
+    return hashlib.sha256(canonical(content)).hexdigest()
+
+
+def seal_hash(seal: Mapping[str, Any]) -> str:
+    """Compute the hash of a seal, which leaves out the hash that it has."""
+    return digest({name: value for name, value in seal.items() if name != "hash"})
+
+
+def new_seal(plan: Mapping[str, Any], former: str) -> dict[str, Any]:
+    """Seal a plan now; ``former`` is the hash of the seal before, empty for the first."""
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    seal = {"date": date, "former": former, "plan": dict(plan)}
+    return {**seal, "hash": seal_hash(seal)}
+
+
+def code_now() -> dict[str, str]:
+    """Return what tells the code that runs: version, checksum, and the commit if it is known."""
+    known = commit()
+    code = {"version": version("sublayer"), "sha256": code_sha256()}
+    return code if known is None else {**code, "commit": known}
+
+
+def describe_plan(
+    study: Mapping[str, Any],
+    *,
+    metric: str,
+    extend: int = 0,
+    stage_texts: Mapping[str, Mapping[str, str]] | None = None,
+    level: float | None = None,
+    code: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the plan that the content of a ``study.toml`` states, as it is sealed.
+
+    Recipes, settled settings and stages stand in that file in full, here by their digests.
+    ``metric`` decides; ``extend`` is how often a grid may be extended; ``stage_texts`` are digests
+    of the files of stages, by arm and stage. ``level`` and ``code`` are those of now unless given.
+    """
+    asked = study["asked"]
+    about = study.get("about", {})
+    question = about.get("question", {})
+    against = about.get("against", {})
+    settled = {each["name"]: each["settings"] for each in study["settled"]}
+    arms = {}
+    for name, recipe in asked["recipes"].items():
+        arm = {"recipe": recipe, "settings": settled.get(name), "against": against.get(name, "")}
+        arms[name] = digest(arm)
+    looks = asked.get("looks") or [study.get("planned_seeds", 0)]
+    texts = {
+        arm: {each["name"]: each["digest"] for each in inputs}
+        for arm, inputs in study.get("inputs", {}).items()
+    }
+    plan = {
+        "study": about.get("name", ""),
+        "match": asked["match"],
+        "arms": arms,
+        "stages": digest(asked["stages"]) if "stages" in asked else "",
+        "score": asked.get("score", {}),
+        "tune": asked["tune"],
+        "tune_by": asked.get("tune_by", "metric") if asked["tune"] else "",
+        "tuning_seeds": asked.get("tuning_seeds", []),
+        "extend": extend,
+        "seeds": list(Seeds(asked.get("first_seed", 0)).compared(looks[-1])),
+        "looks": looks,
+        "level": round(1.0 - CONFIDENCE, 9) if level is None else level,
+        "metric": metric,
+        "margin": asked.get("margin", ""),
+        "margin_stated": question.get("margin", ""),
+        "margin_reason": question.get("margin_reason", ""),
+        "also": question.get("also", []),
+        "hypothesis": question.get("says", ""),
+        "contrast": question.get("contrast", {}),
+        "texts": {**texts, **(stage_texts or {})},
+        "code": dict(code_now() if code is None else code),
+    }
+    # What a study does not have is not said of it.
+    return {name: value for name, value in plan.items() if value not in ("", [], {}, 0)}
+
+
+def stated_plan(
+    study: Mapping[str, Any],
+    seal: Seal,
+    stage_texts: Mapping[str, Mapping[str, str]] | None = None,
+) -> dict[str, Any]:
+    """Return the plan that a ``study.toml`` states, to be held against the last seal.
+
+    What stands in the seal alone is taken from there.
+    """
+    sealed = seal.plan
+    return describe_plan(
+        study,
+        metric=study.get("about", {}).get("metric") or sealed.get("metric", ""),
+        extend=sealed.get("extend", 0),
+        stage_texts=stage_texts,
+        level=sealed.get("level"),
+        code=sealed.get("code", {}),
+    )
+
+
+def differing_parts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the parts of two plans that are not the same, in the order of ``PARTS``."""
+    names = [*PARTS, *sorted((one.keys() | other.keys()) - PARTS.keys())]
+    return [name for name in names if _content(one, name) != _content(other, name)]
+
+
+def _content(plan: Mapping[str, Any], part: str) -> bytes:
+    value = plan.get(part)
+    if part == "code" and isinstance(value, Mapping):  # another commit may have the same code
+        value = {name: own for name, own in value.items() if name != "commit"}
+    return canonical(value)
+
+
+def describe_changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the parts of two plans that differ, each with the change: ``margin 0.5, now 0.1``."""
+    changes: dict[str, str] = {}
+    parts = differing_parts(one, other)
+    if "seeds" in parts and all(len(each.get("looks", [])) < 2 for each in (one, other)):
+        # The one look of a fixed number of seeds says nothing that the seeds do not.
+        parts = [part for part in parts if part != "looks"]
+    for part in parts:
+        changes.setdefault(_describe_change(part, one.get(part), other.get(part)), part)
+    return [(part, text) for text, part in changes.items()]
+
+
+def _describe_change(part: str, before: Any, now: Any) -> str:
+    name = PARTS.get(part, part)
+    if part in ("arms", "texts") and isinstance(before, Mapping) and isinstance(now, Mapping):
+        names = [each for each in {**before, **now} if before.get(each) != now.get(each)]
+        return f"{name} ({', '.join(names)})"
+    if part == "stages":
+        return name
+    return f"{name} {_shown(part, before)}, now {_shown(part, now)}"
+
+
+def _shown(part: str, value: Any) -> str:
+    if value is None:
+        return "none"
+    if part == "code" and isinstance(value, Mapping):
+        return f"{value.get('version', '')} {str(value.get('sha256', ''))[:SHOWN_DIGITS]}".strip()
+    if part == "seeds" and isinstance(value, list) and len(value) > 1:
+        return f"{value[0]} to {value[-1]}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {each}" for key, each in value.items())
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Sealing:
+    """Whether a study's plan was sealed before its runs, and what became of it since."""
+
+    date: str = ""
+    """Of the first seal; empty: there is none."""
+    hash: str = ""
+    additions: tuple[str, ...] = ()
+    """What was recorded later, each with its date and hash."""
+    alterations: tuple[str, ...] = ()
+    """What is not as it was sealed, and not recorded."""
+    why_not: str = ""
+    """Why there is no seal."""
+
+    def describe(self) -> str:
+        """Say it in one line, for a report."""
+        if not self.hash:
+            return f"Plan: not sealed; {self.why_not}."
+        line = f"Plan: sealed before the first run, on {shown_date(self.date)} "
+        line += f"(hash {self.hash[:SHOWN_DIGITS]})"
+        changes = []
+        if self.additions:
+            changes.append(f"recorded since: {'; '.join(self.additions)}")
+        if self.alterations:
+            changes.append(f"changed since without a record: {'; '.join(self.alterations)}")
+        return f"{line}; {'. '.join(changes) if changes else 'unchanged since'}."
+
+
+def shown_date(date: str) -> str:
+    """Write an ISO 8601 date for people, to the minute."""
+    try:
+        return f"{datetime.fromisoformat(date).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return date
+
+
+def list_additions(seals: Sequence[Seal]) -> list[tuple[str, str]]:
+    """Return each part that a later seal changed, and the change in words with date and hash."""
+    changes = []
+    for before, seal in itertools.pairwise(seals):
+        when = f"{shown_date(seal.date)}, hash {seal.hash[:SHOWN_DIGITS]}"
+        for part, change in describe_changes(before.plan, seal.plan):
+            changes.append((part, f"{change} ({when})"))
+    return changes
+
+
+def list_alterations(
+    study: Mapping[str, Any],
+    seals: Sequence[Seal],
+    stage_texts: Mapping[str, Mapping[str, str]] | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Yield each part that is not as it was sealed, and what is wrong; "" for a seal as such."""
+    for number, seal in enumerate(seals):
+        own = f"seal {seal.hash[:SHOWN_DIGITS]} of {shown_date(seal.date)}"
+        if not seal.is_whole:
+            yield "", f"{own} is not what was hashed: it was edited, or its hash was"
+        former = seals[number - 1].hash if number else ""
+        if seal.former != former:
+            named = seal.former[:SHOWN_DIGITS] or "none"
+            yield "", f"{own} follows on {named}, which is not the seal before it"
+    stated = stated_plan(study, seals[-1], stage_texts)
+    yield from describe_changes(seals[-1].plan, stated)
+
+
+def read_seal(content: Mapping[str, Any]) -> Seal | None:
+    """Read the seal that a run keeps; None where it is none."""
+    try:
+        return Seal.model_validate(dict(content))
+    except ValueError:
+        return None

@@ -1,0 +1,569 @@
+"""Whether a comparison's results follow from its sealed plan and from what its runs kept."""
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.fields.catalog import HEADINGS
+from sublayer.config.fields.messages import show
+from sublayer.config.layering.layers import LoadedRecipe
+from sublayer.config.layering.run_recipe import read_derived, recipe_of
+from sublayer.config.layering.sources import RUN_RECIPE, layer_of
+from sublayer.config.train import LENGTHS
+from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.files.parsing import parse_toml, read_json_object, read_toml
+from sublayer.files.saved_record import RECORD, read_record
+from sublayer.objective.families import family_of
+from sublayer.runs.finetuning import SCORES
+from sublayer.runs.folder import INPUTS, RunFolder
+from sublayer.runs.inputs import Began, read_began
+from sublayer.runs.items import ITEMS, read_items
+from sublayer.runs.record import code_sha256
+from sublayer.study.arms import Arm
+from sublayer.study.chain.gathering import Gathering
+from sublayer.study.chain.kept import Kept, read_chain_file
+from sublayer.study.chain.stages import PRETRAINING
+from sublayer.study.execution.one_run import TEST, VALID, read_outcome, read_test, read_trial
+from sublayer.study.finished_runs import RUNS
+from sublayer.study.folder import arm_folder
+from sublayer.study.from_folder import results_of_folder
+from sublayer.study.plan_file import PLAN, Plan, read_plan
+from sublayer.study.results import REPORT, RESULTS
+from sublayer.study.results_json import results_to_json
+from sublayer.study.seal import (
+    ADDED,
+    PARTS,
+    SHOWN_DIGITS,
+    Seal,
+    Sealing,
+    list_additions,
+    list_alterations,
+)
+from sublayer.study.sealed_runs import (
+    describe_strangers,
+    group_strangers,
+    kept_seal,
+    run_folders,
+    sealing_of,
+)
+from sublayer.study.tuning import NO_TRIAL, Trial, make_trials, trial_at
+
+_TOLERANCE = 1e-6
+"""Relative, of what is computed again."""
+_NOT_JUDGED = ("report", "notes", "reproduction", "plan")
+"""What of ``results.json`` says where and how it was made."""
+_SHOWN_CHANGES = 3
+_FIRST = ("verdict", "mean", "low", "high", "values")
+"""Of the changes of an entry, those that are named first."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Something in a study's folder that does not follow from the rest."""
+
+    kind: str
+    """Such as ``margin altered``."""
+    where: str
+    """The file or folder, within that of the study."""
+    what: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was verified of a study, and what does not follow."""
+
+    folder: Path
+    sealing: Sealing
+    deviations: tuple[Deviation, ...]
+    n_runs: int
+    """Runs that have begun, those that tune included."""
+    n_values: int
+    """Scores that were computed again from items."""
+    judged_by_other_code: str = ""
+    """Where the results were judged by other code than this: which."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether results follow from plan and items."""
+        return not self.deviations
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A run that the plan has."""
+
+    arm: str
+    trial: Trial = NO_TRIAL
+    is_compared: bool = True
+    recipe: Mapping[str, Any] | None = None
+    """Its settings, by table and field; None where they follow from other runs."""
+
+
+def verify_study(folder: Path) -> Verification:
+    """Hold the plan, the runs, the results and the report of a study against each other.
+
+    No text is read. Raises ConfigError where the folder holds no study, or its plan is damaged.
+    """
+    _check_study(folder)
+    plan = read_plan(folder)
+    content = read_toml(folder / PLAN, ConfigError)
+    kept = None if plan.asked.stages is None else read_chain_file(folder, plan)
+    stage_texts = None if kept is None else kept.stage_texts
+    seals = plan.seals or []
+    paths = run_folders(folder)
+    found = [
+        *_deviations_of_plan(content, seals, stage_texts),
+        *_deviations_of_seals_of_runs(folder, paths, seals),
+    ]
+    if kept is None:
+        planned = _planned_runs(folder, plan, seals)
+    else:
+        planned = _planned_of_chain(folder, kept, seals)
+    earlier = _read_results(folder)
+    found += _deviations_in_number(folder, plan, seals, paths, planned, earlier)
+    n_values = 0
+    for path in paths:
+        where = str(path.relative_to(folder))
+        try:
+            found += _deviations_of_run(path, where, planned.get(path), seals)
+            values, wrong = _recomputed(path, where)
+        except (CheckpointError, ConfigError, DataError, OSError) as error:
+            found.append(Deviation("run altered", where, str(error)))
+            continue
+        n_values += values
+        found += wrong
+    found += _deviations_of_results(folder, earlier)
+    sealing = sealing_of(folder, stage_texts)
+    found += _deviations_of_report(folder, sealing)
+    return Verification(
+        folder=folder,
+        sealing=sealing,
+        deviations=tuple(dict.fromkeys(found)),
+        n_runs=len(paths),
+        n_values=n_values,
+        judged_by_other_code=_other_code(seals),
+    )
+
+
+def _check_study(folder: Path) -> None:
+    if (folder / PLAN).is_file():
+        return
+    if (folder / RUNS).is_file():
+        raise ConfigError(
+            f"{folder} compares runs that were there before: it has no plan to be held against"
+        )
+    if (folder / RUN_RECIPE).is_file():
+        raise ConfigError(f"{folder} is a run: name the folder of its comparison")
+    raise ConfigError(f"{folder} holds no comparison: see sublayer runs")
+
+
+def _other_code(seals: Sequence[Seal]) -> str:
+    sealed = seals[-1].plan.get("code", {}) if seals else {}
+    if not sealed or sealed.get("sha256") == code_sha256():
+        return ""
+    return f"{sealed.get('version')} ({str(sealed.get('sha256'))[:SHOWN_DIGITS]})"
+
+
+def _read_results(folder: Path) -> dict[str, Any] | None:
+    try:
+        return read_json_object(folder / RESULTS, CheckpointError)
+    except FileNotFoundError:
+        return None
+
+
+def _deviations_of_plan(
+    content: Mapping[str, Any],
+    seals: Sequence[Seal],
+    stage_texts: Mapping[str, Mapping[str, str]] | None,
+) -> Iterator[Deviation]:
+    if not seals:
+        return
+    for part, text in list_alterations(content, seals, stage_texts):
+        kind = f"{PARTS.get(part, part)} altered" if part else "seal altered"
+        yield Deviation(kind, PLAN, text)
+    for part, text in list_additions(seals):
+        if part not in ADDED:
+            kind = f"{PARTS.get(part, part)} changed after the first run"
+            yield Deviation(kind, PLAN, text)
+
+
+def _deviations_of_seals_of_runs(
+    folder: Path, paths: Sequence[Path], seals: Sequence[Seal]
+) -> Iterator[Deviation]:
+    """Yield what is wrong with the seals that runs began under."""
+    began: dict[str, Mapping[str, Any] | None] = {}
+    for path in paths:
+        where = str(path.relative_to(folder))
+        try:
+            began[where] = kept_seal(path)
+        except CheckpointError as error:
+            yield Deviation("run altered", where, str(error))
+    strangers = group_strangers(began, seals)
+    if not seals and not any(each.seal for each in strangers):
+        why = "begun by a version of sublayer that sealed no plans: nothing says what was planned"
+        yield Deviation("not sealed", PLAN, why)
+        return
+    for group in strangers:
+        parts, text = describe_strangers(group, seals)
+        where = group.runs[0] if len(group.runs) == 1 else str(Path(group.runs[0]).parts[0])
+        if group.seal is None:
+            yield Deviation("run without the plan", where, text)
+        elif not seals:
+            yield Deviation("seal removed", PLAN, text)
+        elif not group.seal.is_whole:
+            yield Deviation("plan of a run altered", where, text)
+        else:
+            names = dict.fromkeys(PARTS.get(part, part) for part in parts)
+            kinds = [f"{', '.join(names)} altered"] if names else []
+            if group.seal.hash not in {seal.hash for seal in seals}:
+                kinds.append("plan sealed again")
+            yield Deviation(" and ".join(kinds), PLAN, text)
+
+
+def _planned_runs(folder: Path, plan: Plan, seals: Sequence[Seal]) -> dict[Path, _Planned]:
+    """Return the runs that a study without stages may have, by their folders."""
+    place = str(folder / PLAN)
+    recipes = {}
+    arms = []
+    for name, text in plan.asked.recipes.items():
+        table = parse_toml(text, place, ConfigError)
+        recipes[name] = recipe_of(table, place)
+        layers = (layer_of(table, place),)
+        arms.append(Arm(name, LoadedRecipe(recipes[name], {}, name, layers), {}))
+    trials = _trials(arms, plan)
+    seeds = {seed for seal in seals for seed in seal.plan.get("seeds", [])}
+    if not seals:
+        most = max([plan.planned_seeds, *plan.reported_seeds, *plan.asked.looks])
+        seeds = set(plan.asked.seeds.compared(most))
+    found = {}
+    for position, settled in enumerate(plan.settled):
+        recipe = recipes[settled.name].model_dump(mode="json")
+        for trial in trials:
+            own = arm_folder(folder, position, settled.name)
+            own = own / trial.folder if trial.name else own
+            numbers = dict.fromkeys(plan.asked.tuning_seeds, False) if trial.name else {}
+            for seed, is_compared in {**numbers, **dict.fromkeys(sorted(seeds), True)}.items():
+                settings = {**settled.settings, **trial.settings, "train.seed": seed}
+                found[own / f"seed-{seed}"] = _Planned(
+                    settled.name, trial, is_compared, _laid_over(recipe, settings)
+                )
+    return found
+
+
+def _trials(arms: Sequence[Arm], plan: Plan) -> list[Trial]:
+    texts = plan.asked.tune
+    if not texts:
+        return [NO_TRIAL]
+    trials = make_trials(arms, texts)
+    if len(trials) < 2 and not plan.extended:
+        return [NO_TRIAL, *trials]
+    return [*trials, *(trial_at(trials, value) for value in plan.extended)]
+
+
+def _laid_over(recipe: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe by table and field with settings over it, and without another length."""
+    tables = {name: dict(own) for name, own in recipe.items() if isinstance(own, dict)}
+    for name in LENGTHS:
+        tables["train"].pop(name, None)
+    for key, value in settings.items():
+        table, _, name = key.partition(".")
+        tables[table][name] = value
+    return tables
+
+
+def _planned_of_chain(folder: Path, kept: Kept, seals: Sequence[Seal]) -> dict[Path, _Planned]:
+    """Return the runs that a study with stages may have, by their folders."""
+    most = max([kept.n_seeds, *(len(seal.plan.get("seeds", [])) for seal in seals)])
+    gathering = Gathering(kept.model_copy(update={"n_seeds": most}), folder, read_outcome)
+    found = {}
+    for arm in kept.arms:
+        for seed in range(most) if kept.chain.of(arm.name).pretrains else ():
+            if not gathering.lost_start(arm.name, seed):
+                path = gathering.path(arm.name, PRETRAINING, seed)
+                found[path] = _Planned(arm.name, is_compared=seed < kept.n_seeds)
+    for stage in kept.chain.stages:
+        gathering.choose(stage)
+        trials = kept.trials[stage.name]
+        for arm in kept.arms:
+            for trial in trials if len(trials) > 1 else ():
+                path = gathering.path(arm.name, stage.name, 0, gathering.tuning_number, trial)
+                found.setdefault(path, _Planned(arm.name, trial, is_compared=False))
+            chosen = gathering.chosen.get((arm.name, stage.name))
+            numbers = range(kept.chain.n_runs(stage)) if chosen is not None else ()
+            for seed, number in itertools.product(range(most), numbers):
+                if not gathering.lost(arm.name, stage, seed, number):
+                    path = gathering.path(arm.name, stage.name, seed, number, chosen)
+                    is_compared = seed < kept.n_seeds
+                    found[path] = _Planned(arm.name, chosen or NO_TRIAL, is_compared)
+    return found
+
+
+def _deviations_in_number(
+    folder: Path,
+    plan: Plan,
+    seals: Sequence[Seal],
+    paths: Sequence[Path],
+    planned: Mapping[Path, _Planned],
+    earlier: Mapping[str, Any] | None,
+) -> Iterator[Deviation]:
+    """Yield runs that no plan has, and runs that are not there."""
+    for path in paths:
+        if path not in planned:
+            where = str(path.relative_to(folder))
+            yield Deviation("run added", where, "the plan has no such run")
+    ended = {path for path in planned if path in set(paths) and _has_ended(path, planned[path])}
+    wanted = {path: each for path, each in planned.items() if each.is_compared}
+    if plan.asked.stages is None:
+        own = {} if earlier is None else _seeds_of(earlier)
+        # A study that stops where it is decided has those that its results name.
+        last = set(seals[-1].plan["seeds"]) if seals and not plan.asked.looks else set()
+        chosen: dict[tuple[str, int], list[Path]] = {}
+        for path, each in wanted.items():
+            seed = int(path.name.removeprefix("seed-"))
+            if seed in last | own.get(each.arm, set()):
+                chosen.setdefault((each.arm, seed), []).append(path)
+        for (arm, seed), places in chosen.items():
+            if not ended.intersection(places):
+                where = str(places[0].relative_to(folder))
+                yield Deviation("run missing", where, f"{arm}, seed {seed}, has not ended here")
+        return
+    for path in wanted:
+        if path not in ended:
+            where = str(path.relative_to(folder))
+            yield Deviation("run missing", where, "the plan has it, and it has not ended here")
+
+
+def _has_ended(path: Path, planned: _Planned) -> bool:
+    read = read_outcome if planned.is_compared else read_trial
+    try:
+        return read(path) is not None
+    except (CheckpointError, ConfigError):
+        return True  # said where the run is looked at
+
+
+def _seeds_of(results: Mapping[str, Any]) -> dict[str, set[int]]:
+    """Return the seeds of each arm that results name, failed ones included."""
+    seeds = {str(arm["name"]): set(arm["seeds"]) for arm in results.get("arms", ())}
+    for failure in results.get("failures", ()):
+        seeds.setdefault(str(failure["arm"]), set()).add(failure["seed"])
+    return seeds
+
+
+def _deviations_of_run(
+    path: Path, where: str, planned: _Planned | None, seals: Sequence[Seal]
+) -> Iterator[Deviation]:
+    """Yield what of a run is not as it began, or not as its plan has it."""
+    began = read_began(path)
+    if not (path / RUN_RECIPE).is_file():
+        return  # an ensemble
+    recipe = RunFolder(path).recipe().model_dump(mode="json")
+    if str(recipe["train"]["seed"]) != path.name.removeprefix("seed-"):
+        yield Deviation("run altered", where, f"its recipe has the seed {recipe['train']['seed']}")
+    if planned is not None and planned.recipe is not None:
+        derived = read_derived(path / RUN_RECIPE)
+        for key, value, own in _differing(planned.recipe, recipe, derived):
+            yield Deviation("arms altered", where, f"the plan has {key} = {value}, the run {own}")
+    if began is None:
+        return
+    yield from _deviations_from_start(path, where, began, recipe)
+    sealed = seals[-1].plan.get("texts", {}) if seals else {}
+    texts = sealed.get(planned.arm, {}) if planned is not None and planned.recipe else {}
+    for name, known in texts.items():
+        now = began.inputs.get(name)
+        if now not in (None, known):
+            text = f"{name} has the SHA-256 {now[:SHOWN_DIGITS]}, the plan {known[:SHOWN_DIGITS]}"
+            yield Deviation("texts altered", where, text)
+    record = read_record(path)
+    if record is None:
+        return
+    noted = record.get("plan") or {}
+    if noted.get("hash") != (began.plan or {}).get("hash"):
+        shown = str(noted.get("hash", "none"))[:SHOWN_DIGITS]
+        text = f"{RECORD} names the plan {shown}, and {INPUTS} has another"
+        yield Deviation("run altered", where, text)
+    codes = [seal.plan.get("code", {}).get("sha256") for seal in seals]
+    if seals and noted and noted.get("code") not in codes:
+        shown = str(noted.get("code", "none"))[:SHOWN_DIGITS]
+        yield Deviation("code altered", where, f"made by code {shown}, which no seal names")
+
+
+def _deviations_from_start(
+    path: Path, where: str, began: Began, recipe: Mapping[str, Any]
+) -> Iterator[Deviation]:
+    """Yield the settings of a run that are not those that it began with."""
+    origin = str(path / INPUTS)
+    before = recipe_of(parse_toml(began.recipe, origin, CheckpointError), origin)
+    tables = before.model_dump(mode="json")
+    if before.init.run is not None:
+        tables["data"].pop("tokenizer")  # the start's, which recipe.toml does not repeat
+    for key, value, own in _differing(tables, recipe, ()):
+        yield Deviation("run altered", where, f"it began with {key} = {value}, and has {own} now")
+
+
+def _differing(
+    planned: Mapping[str, Any], own: Mapping[str, Any], derived: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the fields of two recipes that differ, with both values; not what was derived."""
+    for table, fields in planned.items():
+        if table in HEADINGS or not isinstance(fields, dict):
+            continue
+        for name, value in fields.items():
+            key = f"{table}.{name}"
+            has = own.get(table, {}).get(name)
+            if key not in derived and value is not None and value != has:
+                yield key, show(value), show(has)
+
+
+def _recomputed(path: Path, where: str) -> tuple[int, list[Deviation]]:
+    """Compute a run's scores from its items; return how many, and what does not follow."""
+    scores = next((path / name for name in (TEST, VALID, SCORES) if (path / name).is_file()), None)
+    if scores is None:
+        return 0, []
+    noted = read_json_object(scores, CheckpointError).get("items_sha256")
+    at = f"{where}/{ITEMS}"
+    if noted is not None and not (path / ITEMS).is_file():
+        return 0, [Deviation("item altered", at, f"missing, and {scores.name} has its checksum")]
+    if not (path / ITEMS).is_file():
+        return 0, []
+    now = hashlib.sha256((path / ITEMS).read_bytes()).hexdigest()
+    is_altered = noted not in (None, now)
+    text = f"SHA-256 {now[:SHOWN_DIGITS]}, and {scores.name} has {str(noted)[:SHOWN_DIGITS]}"
+    try:
+        items = read_items(path)
+    except CheckpointError as error:
+        return 0, [Deviation("item altered", at, str(error))]
+    if items is None or scores.name == SCORES:
+        return 0, [Deviation("item altered", at, text)] if is_altered else []
+    recipe = RunFolder(path).recipe()
+    test = read_test(scores, recipe) or {}
+    n_values = 0
+    wrong = []
+    for metric in family_of(recipe.objective).metrics:
+        rule = metric.from_items
+        value = None if rule is None or metric.name not in test else rule.of(items)
+        if value is None:
+            continue
+        n_values += 1
+        if not _is_close(value, test[metric.name]):
+            wrong.append(f"{metric.name} {test[metric.name]:.9g}, its items give {value:.9g}")
+    if is_altered:
+        return n_values, [Deviation("item altered", at, "; ".join([text, *wrong]))]
+    if wrong:
+        return n_values, [Deviation("score altered", f"{where}/{scores.name}", "; ".join(wrong))]
+    return n_values, []
+
+
+def _deviations_of_results(folder: Path, earlier: Mapping[str, Any] | None) -> Iterator[Deviation]:
+    """Judge the runs again, and yield what ``results.json`` says otherwise."""
+    if earlier is None:
+        yield Deviation("no results", RESULTS, "missing: the comparison has not ended")
+        return
+    try:
+        results = results_of_folder(folder)
+        judged = results_to_json(results, folder / REPORT)
+    except (CheckpointError, ConfigError, DataError) as error:
+        yield Deviation("results altered", RESULTS, f"they cannot be judged again: {error}")
+        return
+    again = json.loads(json.dumps(judged))
+    for name, value in again.items():
+        if name in _NOT_JUDGED or name not in earlier:
+            continue
+        for what, changes in _by_entry(name, earlier[name], value).items():
+            shown = [f"{at} {_short(old)}, judged again {_short(new)}" for at, old, new in changes]
+            more = f"; and {len(shown) - _SHOWN_CHANGES} more" * (len(shown) > _SHOWN_CHANGES)
+            text = f"{'; '.join(shown[:_SHOWN_CHANGES])}{more}"
+            text = f"{what}: {text}" if what != name else text
+            yield Deviation("results altered", RESULTS, text)
+    noted = (earlier.get("plan") or {}).get("hash", "")
+    sealed = "" if results.sealing is None else results.sealing.hash
+    if noted != sealed:
+        named = noted[:SHOWN_DIGITS] or "none"
+        text = f"made under plan {named}, and the plan is {sealed[:SHOWN_DIGITS] or 'none'}"
+        yield Deviation("results of another plan", RESULTS, text)
+
+
+_Change = tuple[str, Any, Any]
+
+
+def _by_entry(name: str, old: Any, new: Any) -> dict[str, list[_Change]]:
+    """Return the changes below a key of results, by arm or difference where it is a list."""
+    if not _are_entries(old) or not _are_entries(new) or len(old) != len(new):
+        found = list(_changes(name, old, new))
+        return {name: found} if found else {}
+    entries = {}
+    for number, (one, other) in enumerate(zip(old, new, strict=True)):
+        found = list(_changes("", one, other))
+        if found:
+            entries[f"{name}, {_entry(other, number)}"] = found
+    return entries
+
+
+def _are_entries(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+
+
+def _entry(content: Mapping[str, Any], number: int) -> str:
+    name = content.get("name") or content.get("arm") or content.get("metric") or number + 1
+    return f"{name} against {content['baseline']}" if content.get("baseline") else str(name)
+
+
+def _changes(where: str, old: Any, new: Any) -> Iterator[_Change]:
+    """Yield what differs of two JSON values, with its place; keys that one lacks are left out."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted(new.keys() & old.keys(), key=_rank):
+            yield from _changes(f"{where}.{name}".lstrip("."), old[name], new[name])
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from _changes(f"{where}[{number}]", one, other)
+    elif not _is_close(old, new):
+        yield where, old, new
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=1e-12)
+    return bool(one == other)
+
+
+def _short(value: Any) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _deviations_of_report(folder: Path, sealing: Sealing) -> Iterator[Deviation]:
+    if not (folder / REPORT).is_file() or not sealing.hash:
+        return
+    page = (folder / REPORT).read_text(encoding="utf-8", errors="replace")
+    if sealing.hash[:SHOWN_DIGITS] not in page:
+        text = f"it does not name the plan {sealing.hash[:SHOWN_DIGITS]}: write it again"
+        yield Deviation("report of another plan", REPORT, text)
+
+
+def verification_to_json(verified: Verification) -> dict[str, Any]:
+    """Build the object that ``report --verify --json`` prints."""
+    sealing = verified.sealing
+    return {
+        "folder": str(verified.folder),
+        "follows": verified.follows,
+        "sealed": sealing.date or None,
+        "hash": sealing.hash or None,
+        "additions": list(sealing.additions),
+        "runs": verified.n_runs,
+        "values": verified.n_values,
+        "judged_by_other_code": verified.judged_by_other_code or None,
+        "deviations": [
+            {"kind": each.kind, "where": each.where, "what": each.what}
+            for each in verified.deviations
+        ],
+    }

@@ -1,0 +1,152 @@
+"""Sealed plans, and what `report --verify` says of folders that were altered."""
+
+import hashlib
+import json
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from sublayer import cli
+from sublayer.commands.report import DEVIATES
+from sublayer.study.again import report_again
+from sublayer.study.runner import run_study
+from sublayer.study.verify import verify_study
+from tests.study.studies import copied, read_results
+
+RUN = "arms/1-shared/seed-1"
+
+
+def in_json(name: str, alter):
+    def altered(folder: Path) -> None:
+        content = json.loads((folder / name).read_text())
+        alter(content)
+        (folder / name).write_text(json.dumps(content))
+
+    return altered
+
+
+def in_plan(alter, *, is_sealed_again: bool = False):
+    def altered(folder: Path) -> None:
+        content = tomllib.loads((folder / "study.toml").read_text())
+        alter(content)
+        if is_sealed_again:  # as the page on verdicts says that the hash is made
+            [seal] = content["seals"]
+            del seal["hash"]
+            text = json.dumps(seal, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            seal["hash"] = hashlib.sha256(text.encode()).hexdigest()
+        (folder / "study.toml").write_text(tomli_w.dumps(content, multiline_strings=True))
+
+    return altered
+
+
+def alter_item(folder: Path, by: float = 0.0) -> None:
+    path = folder / RUN / "items.safetensors"
+    with safe_open(path, "np") as file:
+        header = file.metadata()
+    arrays = load_file(path)
+    nats = arrays["windows/nats"]
+    nats[[0, 1]] = nats[[1, 0]] + by  # the sum of all stays as it was, or not
+    save_file(arrays, path, header)
+
+
+def alter_margin(plan) -> None:
+    plan["asked"]["margin"] = 1e-3
+    plan["about"]["question"]["margin"] = "0.001 bits per byte"
+
+
+def alter_margin_and_seal(plan) -> None:
+    alter_margin(plan)
+    plan["seals"][0]["plan"]["margin"] = plan["asked"]["margin"]
+    plan["seals"][0]["plan"]["margin_stated"] = plan["about"]["question"]["margin"]
+
+
+def alter_recipe(plan) -> None:
+    recipes = plan["asked"]["recipes"]
+    recipes["shared"] = recipes["shared"].replace("batch_sequences = 2", "batch_sequences = 4")
+
+
+def remove_seals(folder: Path) -> None:
+    for path in folder.rglob("inputs.json"):
+        in_json(path.name, lambda began: began.pop("plan"))(path.parent)
+    in_plan(lambda plan: plan.pop("seals"))(folder)
+
+
+RESULTS = {"results altered"}
+RESEALED = {"plan sealed again", "results of another plan", "report of another plan"}
+ALTERED = [
+    (alter_item, {"item altered"}),
+    (lambda folder: alter_item(folder, 20.0), {"item altered", *RESULTS}),
+    (in_plan(alter_margin), {"margin altered", *RESULTS}),
+    (in_plan(alter_margin_and_seal, is_sealed_again=True),
+     {"margin altered and plan sealed again", *RESULTS, *RESEALED} - {"plan sealed again"}),
+    (in_plan(lambda plan: plan["seals"][0].update(date="2020-01-01"), is_sealed_again=True),
+     RESEALED),
+    (in_plan(lambda plan: plan["seals"][0]["plan"].update(level=0.5)),
+     {"seal altered", "level altered"}),
+    (in_plan(lambda plan: plan.pop("seals")),
+     {"seal removed", "results of another plan"}),
+    (remove_seals, {"not sealed", "results of another plan", "run altered"}),
+    (in_plan(alter_recipe), {"arms altered"}),
+    (in_plan(lambda plan: plan.update(planned_seeds=2)), {"seeds altered", *RESULTS}),
+    (in_plan(lambda plan: plan["about"].update(metric="loss")),
+     {"primary metric altered", *RESULTS}),
+    (in_plan(lambda plan: plan["inputs"]["wide"][0].update(digest="0" * 64)), {"texts altered"}),
+    (in_json(f"{RUN}/record.json", lambda record: record["plan"].update(code="0")),
+     {"code altered"}),
+    (in_json(f"{RUN}/inputs.json", lambda began: began["plan"]["plan"].update(margin=1.0)),
+     {"plan of a run altered"}),
+    (in_json(f"{RUN}/test.json", lambda test: test.update(bits_per_byte=1.0)),
+     {"score altered", *RESULTS}),
+    (in_json("results.json", lambda it: it["differences"][0].update(verdict="better")), RESULTS),
+    (lambda folder: shutil.rmtree(folder / RUN), {"run missing", *RESULTS}),
+    (lambda folder: shutil.copytree(folder / RUN, folder / "arms/1-shared/seed-7"),
+     {"run added", "run altered"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("alter, kinds", ALTERED)
+def test_every_alteration_is_found_and_named(studies, settings, capsys, alter, kinds):
+    folder = copied(studies.asked(), "moved")
+    alter(folder)
+    capsys.readouterr()
+    assert cli.main(["report", "--verify", str(folder), "--json"]) == DEVIATES
+    found = json.loads(capsys.readouterr().out)
+    assert {each["kind"] for each in found["deviations"]} == kinds and not found["follows"]
+    assert all(each["where"] and each["what"] for each in found["deviations"])
+
+
+@pytest.mark.parametrize("name", ["asked", "plain", "failed", "tuned", "decided"])
+def test_results_of_every_kind_of_study_follow_from_plan_and_items(studies, settings, name):
+    verified = verify_study(copied(getattr(studies, name)(), "moved"))
+    assert verified.follows and verified.n_values and verified.sealing.hash, verified.deviations
+
+
+def test_more_seeds_are_an_addition_and_earlier_studies_stay_unsealed(studies, settings, capsys):
+    folder = copied(studies.decided(), "decided")
+    shutil.copytree(studies.tuned(), "tuned")
+    before = tomllib.loads(Path("tuned/study.toml").read_text())["seals"]
+    run_study(*studies.as_tuned(Path("tuned"), seeds=3, jobs=2))
+    first, second = tomllib.loads(Path("tuned/study.toml").read_text())["seals"]
+    assert [first] == before and second["former"] == first["hash"]
+    began = json.loads(next(Path("tuned").glob("arms/*/*/seed-4/inputs.json")).read_text())
+    assert began["plan"] == second
+    assert cli.main(["report", "--verify", "tuned"]) == cli.DONE
+    assert "seeds 2, now 2 to 4" in capsys.readouterr().out
+    assert read_results(Path("tuned"))["plan"]["hash"] == first["hash"]
+    remove_seals(folder)
+    run_study(*studies.as_decided(folder))
+    report_again(folder)
+    assert (
+        "</strong> not sealed; the comparison was begun by" in (folder / "report.html").read_text()
+    )
+    assert read_results(folder)["plan"] is None
+    assert cli.main(["report", "--verify", str(folder)]) == DEVIATES
+    for words, message in ((["--out", "a.html"], "leave out --out"), ([], "is a run")):
+        run = next(folder.glob("arms/*/seed-0"))
+        assert cli.main(["report", "--verify", str(run), *words]) == cli.MISTAKE
+        assert message in capsys.readouterr().err
