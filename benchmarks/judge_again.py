@@ -40,7 +40,7 @@ _TRIALS = re.compile(
     r"(?P<arm>.+) chose \S+ by its validation (?P<label>[^:,]+)"
     r"(?:, the mean over (?P<runs>\d+) seeds)?: (?P<scores>\S+ [\d.]+(?:, \S+ [\d.]+)*)\."
 )
-"""A note of results.json: what each trial of an arm scored."""
+"""A note of results.json before it had ``tunings``: what each trial of an arm scored."""
 
 
 def judge_again(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,13 +235,22 @@ def _test_of(
 def _trials(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return by arm what the trials scored on validation, and how many runs each had."""
     found = {}
+    for arm in results["arms"]:
+        for each in arm.get("tunings", ()):
+            # In the unit in which notes had them.
+            scores = {
+                trial: each["factor"] * score
+                for trial, score in each["scores"].items()
+                if score is not None
+            }
+            found[arm["name"]] = {"by": each["label"], "runs": each["n_runs"], "scores": scores}
     for match in map(_TRIALS.match, results["notes"]):
         if match is not None:
-            scores = [each.split(" ") for each in match["scores"].split(", ")]
+            written = [each.split(" ") for each in match["scores"].split(", ")]
             found[match["arm"]] = {
                 "by": match["label"],
                 "runs": int(match["runs"] or 1),
-                "scores": {trial: float(score) for trial, score in scores},
+                "scores": {trial: float(score) for trial, score in written},
             }
     return found
 
