@@ -38,13 +38,13 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 _SEVERAL = "their baselines"
 _NAMED = 3
 """Texts that are named."""
-_IN_COUNTS: dict[Verdict, str] = {
-    "better": "better",
-    "worse": "worse",
-    "no difference that matters": "without a difference that matters",
-    "cannot tell": "cannot tell",
-    "no verdict": "without a verdict",
-}
+_ORDER: tuple[Verdict, ...] = (
+    "better",
+    "worse",
+    "no difference that matters",
+    "cannot tell",
+    "no verdict",
+)
 _REVERSED: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
 _HYPOTHESIS: dict[Verdict, str] = {
     "better": "holds",
@@ -287,7 +287,9 @@ def _headlines(results: Results) -> Iterator[tuple[str, str, str, str]]:
     yield verdict, f"{at}{unequal}", size, others
     yield verdict, at, size, others
     yield verdict, brief_at, size, others
-    yield verdict, "", size, others
+    yield verdict, at, size, ""
+    yield verdict, brief_at, size, ""
+    yield verdict, "", size, ""
     yield verdict, "", "", ""
     counts = _counts([each.verdict for each in differences])
     yield count(len(differences), "comparison"), at, f": {counts}", ""
@@ -342,11 +344,7 @@ def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, 
 
 
 def _counts(verdicts: Sequence[Verdict]) -> str:
-    parts = [
-        f"{verdicts.count(verdict)} {words}"
-        for verdict, words in _IN_COUNTS.items()
-        if verdict in verdicts
-    ]
+    parts = [f"{verdicts.count(each)} {each}" for each in _ORDER if each in verdicts]
     return ", ".join(parts)
 
 
