@@ -68,7 +68,7 @@ def render_page(judged: RunsVerdict) -> str:
     return template.render(
         judged=judged,
         headline=words.headline(judged),
-        conditions=words.conditions(judged),
+        conditions=". ".join([words.conditions(judged), *words.loop_lines(judged)]),
         statements=[(each, words.statement(judged, each)) for each in judged.comparisons],
         confidence=words.confidence(judged),
         forest=forest,

@@ -200,7 +200,7 @@ class Ledger:
         earlier = self._earlier()
         if earlier is not None:
             return float(earlier["level"])
-        return level_of(self._spending(), len(candidates))
+        return _round(level_of(self._spending(), len(candidates)))
 
     def record(self, differences: Sequence[Judged]) -> Look:
         """Write down the look whose level was asked for: what its judgement says, and what it kept.
@@ -233,7 +233,7 @@ class Ledger:
             "time": _now(),
             "champion": {**asdict(champion), "is": self._champion_is(champion)},
             "candidates": told,
-            "level": level_of(spending, len(told)),
+            "level": _round(level_of(spending, len(told))),
             "spending": spending,
             "returned": is_returned,
             "left": _round(self.left - (0.0 if is_returned else spending)),

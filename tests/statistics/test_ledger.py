@@ -207,5 +207,5 @@ def test_judge_takes_its_level_from_a_ledger_and_a_mistake_spends_nothing(tmp_pa
     both = sublayer.judge({"base": new, "a": base, "b": base + 1}, **asked)
     assert both.in_loop is not None
     assert (both.exit_code, both.in_loop.number, both.in_loop.champion_is) == (12, 2, "kept")
-    assert both.level == level_of(both.in_loop.spending, 2)
+    assert both.level == pytest.approx(level_of(both.in_loop.spending, 2))
     assert "look 2 of 100 in loop.jsonl" in str(both)
