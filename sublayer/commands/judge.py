@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from sublayer.commands.shared.base import JsonOption, emit
+from sublayer.commands.shared.base import JsonOption, emit, say
+from sublayer.errors import SublayerError
 
 EXAMPLE = "sublayer judge scores/base.csv scores/new.csv"
 
@@ -148,12 +149,18 @@ def command(
     )
     check_free(page, "--html", (".html", ".htm"))
     check_free(table, "--table", TABLES)
-    judged = judge_understood(
-        read_paths(sources, asked),
-        Rules(at or "", nan_is_failed=nan_is_failed, common=common),
-        Question(baseline or "", new or "", margin, look, looks, ledger),
-        lower_is_better,
-    )
+    understood = read_paths(sources, asked)
+    try:
+        judged = judge_understood(
+            understood,
+            Rules(at or "", nan_is_failed=nan_is_failed, common=common),
+            Question(baseline or "", new or "", margin, look, looks, ledger),
+            lower_is_better,
+        )
+    except SublayerError:
+        for line in understood.said:  # which the verdict would have begun with
+            say(f"read: {line}")
+        raise
     if page is not None:
         write_page(judged, page)
     if table is not None:

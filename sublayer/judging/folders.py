@@ -4,6 +4,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,11 @@ def read_folder(path: Path, asked: Asked, namer: RunName) -> Understood:
     if path.is_file() and SAMPLES.fullmatch(path.name):
         return _of_samples(path.parent, [path], asked, namer)
     if (path / RESULTS).is_file() or (path / STUDY).is_file():
-        return _comparison(path, asked)
+        with _whole(path / RESULTS):
+            return _comparison(path, asked)
     if (path / RECORD).is_file() or (path / SCORES).is_file():
-        return _run(path, asked, namer)
+        with _whole(path):
+            return _run(path, asked, namer)
     if samples := sorted(
         each for each in path.rglob("samples_*.jsonl") if SAMPLES.fullmatch(each.name)
     ):
@@ -63,6 +66,16 @@ def read_folder(path: Path, asked: Asked, namer: RunName) -> Understood:
         "lm-evaluation-harness (--log_samples), with TensorBoard's event files, or of a run or a "
         "comparison of this program"
     )
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Raise DataError where what is read of a file is not as its writer writes it."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise DataError(f"{path} is damaged, or of another version ({reason:.80})") from error
 
 
 def _of_samples(path: Path, samples: Sequence[Path], asked: Asked, namer: RunName) -> Understood:
@@ -84,12 +97,13 @@ def _of_samples(path: Path, samples: Sequence[Path], asked: Asked, namer: RunNam
         arm, seed = source_names(str(path if len(folders) == 1 else folder), namer)
         own = [each for each in chosen if each.parent == folder]
         results = [_results_of(each) for each in own]
-        seeds = [seed] if len(own) == 1 else _seeds_of(results, folder, task)
+        with _whole(folder):
+            seeds = [seed] if len(own) == 1 else _seeds_of(results, folder, task)
         for file, result, name in zip(own, results, seeds, strict=True):
-            one, metric = _samples(file, asked, arm, name)
+            with _whole(file):
+                one, metric = _samples(file, asked, arm, name)
+                known = result.get("higher_is_better", {}).get(task, {}).get(metric)
             records.append(one)
-            directions = result.get("higher_is_better", {})
-            known = directions.get(task, {}).get(metric) if isinstance(directions, dict) else None
             is_lower = is_lower if known is None else not known
     said.append(
         f"{path}: samples of {task}, {metric}; {count(len(folders), 'model')}, "

@@ -204,7 +204,8 @@ def _layout(table: Table, asked: Asked, n_tables: int, n_sources: int) -> Layout
     metric = values[0] if not over else "value"
     if not table.has_header and not over:
         metric = "value"
-    unused = tuple(name for name in free if name not in values)
+    used = set(values)
+    unused = tuple(name for name in free if name not in used)
     return Layout(roles, tuple(values), over, metric, unused)
 
 
@@ -254,7 +255,7 @@ def _settle_rows(table: Table, roles: dict[str, str], over: str, n_sources: int)
             f"{table.name} is one table, and no column says what the arms are: give --arm NAME, or "
             "--arm columns where each column is an arm"
         )
-    n_rows = len(next(iter(table.head.values())))
+    n_rows = table.n_head
     if named & {"seed", "item"} - {over} or (over and "arm" in named - {over}):
         return
     if n_rows > 1 and not (over in ("seed", "run") and "arm" in named - {over}):
@@ -458,7 +459,8 @@ def _said(tables: Sequence[Table], layout: Layout, records: Records, namer: RunN
         has_seed = namer.is_asked or _SEED.search(Path(tables[0].name).name)
         shown["seed"] = "in the names of the files" if has_seed else "none, one run an arm"
     value = f"column {layout.values[0]}" if not layout.over else "in the columns"
-    parts = [f"{role}: {where}" for role, where in {**shown, "value": value}.items()]
+    shown["value"] = value
+    parts = [f"{role}: {shown[role]}" for role in (*ROLES, "value") if role in shown]
     return "; ".join(parts)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.counts import count
-from sublayer.errors import DataError
+from sublayer.errors import ConfigError, DataError
 from sublayer.judging.tables import Coded
 from sublayer.statistics.items import units_of
 
@@ -185,6 +185,8 @@ class _Rows:
         last = np.full(len(runs), -np.inf)
         np.maximum.at(last, places, self.step)
         if at and at != LAST:
+            if not re.fullmatch(r"\d+(\.\d+)?", at):
+                raise ConfigError(f"--at {at} is no step: give a number, or last")
             chosen = np.full(len(runs), float(at))
             missing = np.setdiff1d(runs, run[self.step == chosen[places]])
             if missing.size:
@@ -286,6 +288,9 @@ class _Rows:
     def check_complete(self) -> None:
         """Raise DataError where an arm lacks a seed of another, or a run an item."""
         there = self._there()
+        if not there.any(0).all():
+            without = [self.seeds[place] for place in np.flatnonzero(~there.any(0))]
+            raise DataError(f"{_listed('seed', without)}: no arm has a value: leave the rows out")
         if not there.all():
             arm, seed = (int(place) for place in np.argwhere(~there)[0])
             lacking = [self.seeds[place] for place in np.flatnonzero(~there[arm])]

@@ -8,8 +8,9 @@ import itertools
 import json
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,13 @@ TEXT_TABLES = (".csv", ".tsv", ".txt")
 OBJECT_TABLES = (".jsonl", ".ndjson", ".json")
 _PARQUET = ".parquet"
 _CHUNK_ROWS = 5_000
+_CHUNK_CELLS = 200_000
 _HEAD_ROWS = 200
 """By which a table's columns are told apart."""
 _SHOWN = 40
 _LONGEST_CELL = 1 << 24
+_MANY_COLUMNS = 64
+"""Of more, all cells of some rows are cut at once."""
 _LONGEST_GATHERED = 128
 """Bytes of a cell; columns of longer ones are cut cell by cell."""
 _HEADER_BYTES = 1 << 22
@@ -74,20 +78,21 @@ class Table:
         first_line: int | None = None,
         has_header: bool = True,
     ) -> None:
-        twice = next((each for each in names if list(names).count(each) > 1), None)
+        twice = next((each for each, times in Counter(names).items() if times > 1), None)
         if twice is not None:
             raise DataError(f"{name} has several columns {twice!r}: rename all but one")
         self.name = name
         self.names = tuple(names)
+        self._places = {each: place for place, each in enumerate(names)}
         self.has_header = has_header
         self._chunks = chunks
         self._first_line = first_line
         head = next(chunks(), None)
-        if head is None or not head or not len(head[0]):
+        if head is None or not len(head) or not len(head[0]):
             raise DataError(f"{name} has no row: give a table with a row for each value")
-        self.head = {
-            each: _shown(cells[:_HEAD_ROWS]) for each, cells in zip(names, head, strict=True)
-        }
+        self._head = head
+        self.n_head = min(_HEAD_ROWS, len(head[0]))
+        """The number of its first rows, by which columns are told apart."""
 
     def place(self, row: int, column: str = "") -> str:
         """Return where a row is, from 0, and a column, for an error."""
@@ -96,12 +101,16 @@ class Table:
 
     def is_number(self, column: str) -> bool:
         """Return whether the first rows of a column are numbers, most of those that are filled."""
-        found = [_number(cell) for cell in self.head[column] if not _is_empty(cell)]
+        cells = self._head[self._places[column]][:_HEAD_ROWS]
+        if isinstance(cells, np.ndarray):
+            with suppress(ValueError):
+                return bool(cells.astype(np.float64).size)
+        found = [_number(cell) for cell in _shown(cells) if not _is_empty(cell)]
         return 2 * sum(each is not None for each in found) > len(found)
 
     def load(self, coded: Sequence[str], numbers: Sequence[str]) -> Loaded:
         """Read columns as names and as numbers; raise DataError for a text that is no number."""
-        places = {each: self.names.index(each) for each in (*coded, *numbers)}
+        places = self._places
         codes: dict[str, list[NDArray[np.int64]]] = {each: [] for each in coded}
         seen = {each: _counted() for each in coded}
         values: dict[str, list[NDArray[np.float64]]] = {each: [] for each in numbers}
@@ -278,8 +287,9 @@ def _delimited(path: Path, suffix: str) -> Table:
 
     def chunks() -> Iterator[Sequence[Cells]]:
         if ends is not None:
-            for begin in range(0, len(ends), _CHUNK_ROWS * 10):
-                yield _ByteColumns(body, ends, begin, begin + _CHUNK_ROWS * 10)
+            n_rows = max(1, _CHUNK_CELLS // len(names))
+            for begin in range(0, len(ends), n_rows):
+                yield _ByteColumns(body, ends, begin, begin + n_rows)
             return
         rows = _csv_rows(path, text, delimiter)
         if has_header:
@@ -323,22 +333,34 @@ class _ByteColumns(Sequence[Cells]):
         self._characters = np.frombuffer(body, dtype=np.uint8)
         self._ends = ends[begin:stop]  # [R, C]
         before = ends[begin - 1, -1] if begin else -1
-        self._row_starts = np.concatenate([[before], self._ends[:-1, -1]]) + 1
+        row_starts = np.concatenate([[before], self._ends[:-1, -1]])
+        self._starts = np.concatenate([row_starts[:, None], self._ends[:, :-1]], axis=1) + 1
+        self._whole: NDArray[np.bytes_] | None = None
+        if self._ends.shape[1] > _MANY_COLUMNS:
+            longest = int((self._ends - self._starts).max())
+            if longest <= _LONGEST_GATHERED:
+                whole = self._gathered(self._starts.reshape(-1), self._ends.reshape(-1))
+                self._whole = whole.reshape(self._ends.shape)
 
     def __len__(self) -> int:
         return int(self._ends.shape[1])
 
     def __getitem__(self, column: Any) -> Any:
-        stops = self._ends[:, column]
-        starts = self._ends[:, column - 1] + 1 if column else self._row_starts
-        lengths = stops - starts
-        longest = max(1, int(lengths.max()))
-        if longest > _LONGEST_GATHERED:
+        if self._whole is not None:
+            return self._whole[:, column]
+        starts, stops = self._starts[:, column], self._ends[:, column]
+        if int((stops - starts).max()) > _LONGEST_GATHERED:
             pairs = zip(starts, stops, strict=True)
             return [self._characters[start:stop].tobytes() for start, stop in pairs]
+        return self._gathered(starts, stops)
+
+    def _gathered(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.bytes_]:
+        """Return the characters from places to places, ``[N]``."""
+        lengths = stops - starts
+        longest = max(1, int(lengths.max()))
         offsets = np.arange(longest)
         places = np.minimum(starts[:, None] + offsets, len(self._characters) - 1)
-        gathered = self._characters[places]  # [R, longest]
+        gathered = self._characters[places]  # [N, longest]
         gathered[offsets >= lengths[:, None]] = 0
         return gathered.view(f"S{longest}").reshape(-1)
 

@@ -213,7 +213,7 @@ def n_decimals(judged: RunsVerdict) -> int:
     widths = [
         each.high - each.low
         for each in judged.comparisons
-        if each.low is not None and each.high is not None and each.high > each.low
+        if each.low is not None and each.high is not None and 0.0 < each.high - each.low < math.inf
     ]
     if not widths:
         return 4
