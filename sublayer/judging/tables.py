@@ -362,7 +362,8 @@ class _ByteColumns(Sequence[Cells]):
         places = np.minimum(starts[:, None] + offsets, len(self._characters) - 1)
         gathered = self._characters[places]  # [N, longest]
         gathered[offsets >= lengths[:, None]] = 0
-        return gathered.view(f"S{longest}").reshape(-1)
+        cells: NDArray[np.bytes_] = gathered.view(f"S{longest}").reshape(-1)
+        return cells
 
 
 def _text(path: Path, data: bytes) -> str:

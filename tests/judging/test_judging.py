@@ -16,7 +16,7 @@ from sublayer import cli
 from sublayer.errors import SublayerError
 
 SCORES = Path(__file__).parents[2] / "examples" / "scores"
-SEEDS, ITEMS = 3, 12
+SEEDS, ITEMS = 3, 72
 VALUES = {
     arm: np.random.default_rng(7).normal(3.0, 0.1, (SEEDS, ITEMS))
     + np.random.default_rng(place).normal(-0.1 * place, 0.05, (SEEDS, ITEMS))
