@@ -19,12 +19,18 @@ UNKNOWN = (
 
 
 def foresee(
-    study: Study, metric: Metric, looks: Looks, folder: Path | None = None
+    study: Study,
+    metric: Metric,
+    looks: Looks,
+    folder: Path | None = None,
+    *,
+    has_items: bool | None = None,
 ) -> Iterator[str]:
     """Yield what a study can find, and a warning where that is more than matters.
 
     The spread is that which its folder's earlier results found, or the one that the study states.
-    Without either, that is said.
+    Without either, that is said. ``has_items``: whether intervals allow for other test items; by
+    default, where the metric follows from items.
     """
     if looks.planned[-1] < FEWEST_SEEDS:
         return
@@ -38,7 +44,7 @@ def foresee(
         spread = study.question.spread_of(study.name, metric)
         whence = "at the spread stated in the study"
     n_seeds = looks.planned[-1]
-    if metric.from_items is None:
+    if not (metric.from_items is not None if has_items is None else has_items):
         yield (
             f"{metric.label} is no mean over test items: intervals allow for other seeds, not for "
             "other test items"

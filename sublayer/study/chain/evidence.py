@@ -48,6 +48,11 @@ def column_units(
     return found
 
 
+def has_items(chain: Chain, column: Column) -> bool:
+    """Return whether intervals of a column allow for other test items."""
+    return bool(column.members) or _rule_of(chain, column, "") is not None
+
+
 _Marked = tuple[TestUnits, str]
 """Test units, and the checksum of their items."""
 
@@ -98,15 +103,20 @@ def _of_column(
 ) -> dict[int, _Marked]:
     """Return the effects on a column of one stage, or on a ``metric`` of it."""
     own = runs.get((arm, column.stage))
-    rule = column.metric.from_items
-    stages = {stage.name: stage for stage in chain.stages}
-    if column.stage in stages and stages[column.stage].finetunes:
-        table, _, usual = column.key.partition(":")
-        is_kept = table and not table.startswith(BEST)
-        rule = moved_by(metric or usual or SCORE, table) if is_kept else None
+    rule = _rule_of(chain, column, metric)
     if own is None or rule is None:
         return {}
     return _of_stage(own, rule, chain, within=within)
+
+
+def _rule_of(chain: Chain, column: Column, metric: str) -> FromItems | None:
+    """Return how a column of one stage follows from its items; None where it does not."""
+    stages = {stage.name: stage for stage in chain.stages}
+    if column.stage not in stages or not stages[column.stage].finetunes:
+        return column.metric.from_items
+    table, _, usual = column.key.partition(":")
+    is_kept = table and not table.startswith(BEST)
+    return moved_by(metric or usual or SCORE, table) if is_kept else None
 
 
 def _of_stage(own: StageRuns, rule: FromItems, chain: Chain, *, within: bool) -> dict[int, _Marked]:

@@ -19,6 +19,7 @@ from sublayer.study.chain.asked import as_asked, check_options
 from sublayer.study.chain.baselines import score_baselines
 from sublayer.study.chain.checks import check_chain, check_disk, check_question, planned_recipes
 from sublayer.study.chain.collect import Runs
+from sublayer.study.chain.evidence import has_items
 from sublayer.study.chain.kept import (
     Kept,
     check_same_stages,
@@ -92,7 +93,9 @@ def run_chain(
             budgets = budget_rows(matched, measures, rule, steps)
             for line in _header(study, kept, budgets, computing, folder.path):
                 note(line)
-            for line in foresee(study, primary.metric, fixed(n_compared(chain, n_seeds))):
+            looks = fixed(n_compared(chain, n_seeds))
+            of_items = has_items(chain, primary)
+            for line in foresee(study, primary.metric, looks, has_items=of_items):
                 note(line)
             resuming = command_line(sources, overrides, options, out=folder.path)
             kept = _begin(folder, study, matched, data, kept, resuming, computing)
