@@ -8,7 +8,7 @@ A loop judges candidate after candidate against its champion. A candidate that i
 level of its look is the champion of the next ones, by the same runs (``run anew``: by runs of new
 seeds). Every loop is also walked on the same draws with Bonferroni's levels, 0.05 / 100 for each
 candidate, on two sides and on one. Higher is better here; one standard deviation of a run is 1.
-Levels are those of ``sublayer.statistics.ledger``. ``tests`` computes paired t tests and Welch's
+Levels are those of ``sublayer.judging.ledger``. ``tests`` computes paired t tests and Welch's
 for all loops at once; ``judge`` walks fewer loops, by a ledger's file and the program's judge.
 """
 
@@ -26,10 +26,7 @@ from report import RESULTS, describe_conditions, keep, result_name
 from scipy.special import stdtr
 from scipy.stats import beta
 
-from sublayer.objective.metric import Metric
-from sublayer.statistics.difference import Difference
-from sublayer.statistics.judge import judge
-from sublayer.statistics.ledger import (
+from sublayer.judging.ledger import (
     ERROR,
     Plan,
     Runs,
@@ -38,6 +35,9 @@ from sublayer.statistics.ledger import (
     open_ledger,
     runs_of,
 )
+from sublayer.objective.metric import Metric
+from sublayer.statistics.difference import Difference
+from sublayer.statistics.judge import judge
 from sublayer.statistics.scores import Scores, arm_less
 
 Numbers = NDArray[np.float64]

@@ -9,11 +9,11 @@ import numpy as np
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
+from sublayer.judging.ledger import Look, Plan, open_ledger, runs_of
+from sublayer.judging.ledger import Runs as LedgerRuns
 from sublayer.judging.runs import Runs
 from sublayer.statistics.difference import ERROR, FEWEST_SEEDS, Difference, Verdict
 from sublayer.statistics.judge import judge
-from sublayer.statistics.ledger import Look, Plan, open_ledger, runs_of
-from sublayer.statistics.ledger import Runs as LedgerRuns
 from sublayer.statistics.scores import Scores, against_baseline
 
 EXIT_CODES: Mapping[Verdict, int] = {

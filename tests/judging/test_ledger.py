@@ -14,8 +14,7 @@ from scipy.stats import binomtest, ttest_rel
 
 import sublayer
 from sublayer.errors import SublayerError
-from sublayer.statistics.difference import Difference, Verdict
-from sublayer.statistics.ledger import (
+from sublayer.judging.ledger import (
     ERROR,
     Look,
     Plan,
@@ -25,6 +24,7 @@ from sublayer.statistics.ledger import (
     open_ledger,
     runs_of,
 )
+from sublayer.statistics.difference import Difference, Verdict
 
 PLAN = Plan("loss", is_lower_better=True, looks=4)
 BASE = runs_of("base", {0: 1.0, 1: 1.1, 2: 1.2})
@@ -176,7 +176,7 @@ def test_processes_that_share_a_ledger_take_looks_in_turn(tmp_path: Path) -> Non
         import sys
         from pathlib import Path
         from sublayer.statistics.difference import Difference
-        from sublayer.statistics.ledger import Plan, open_ledger, runs_of
+        from sublayer.judging.ledger import Plan, open_ledger, runs_of
         for number in range(10):
             new = runs_of("new", {0: float(sys.argv[2]), 1: float(number)})
             with open_ledger(Path(sys.argv[1]), Plan("loss", True)) as ledger:
