@@ -16,7 +16,6 @@ from importlib.metadata import version
 from typing import Any
 
 from sublayer.files.typed import Typed
-from sublayer.runs.record import code_sha256, commit
 from sublayer.statistics.difference import CONFIDENCE
 from sublayer.study.seeds import Seeds
 
@@ -93,6 +92,9 @@ def new_seal(plan: Mapping[str, Any], former: str) -> dict[str, Any]:
 
 def code_now() -> dict[str, str]:
     """Return what tells the code that runs: version, checksum, and the commit if it is known."""
+    # Results name seals, and are read where PyTorch is not started.
+    from sublayer.runs.record import code_sha256, commit
+
     known = commit()
     code = {"version": version("sublayer"), "sha256": code_sha256()}
     return code if known is None else {**code, "commit": known}
