@@ -8,6 +8,7 @@ from typing import Any
 from sublayer.counts import count
 from sublayer.judging.verdict import RunsVerdict
 from sublayer.statistics.difference import Difference
+from sublayer.study.report.number_format import format_p, p_in_words
 
 MINUS = "\N{MINUS SIGN}"
 DASH = "\N{EN DASH}"
@@ -61,7 +62,7 @@ def _by_ranks(each: Difference) -> str:
         if n
     ]
     text = f": {' and '.join(failed)}; failed runs rank last" if failed else ": scores are few"
-    return text + ("" if each.p is None else f" (rank test, p = {each.p:.2g})")
+    return text + ("" if each.p is None else f" (rank test, {p_in_words(each.p)})")
 
 
 def headline(judged: RunsVerdict) -> str:
@@ -190,7 +191,7 @@ def difference_rows(judged: RunsVerdict) -> tuple[list[str], list[list[str]]]:
         numbers = [
             DASH if n is None else signed(n, decimals) for n in (each.mean, each.low, each.high)
         ]
-        p = DASH if each.p is None else f"{each.p:.2g}"
+        p = format_p(each.p)
         rows.append([each.arm, *numbers, p, each.verdict])
     against = f"against {judged.baseline}"
     return [against, "difference", f"{confidence(judged)} CI from", "to", "p", "verdict"], rows
