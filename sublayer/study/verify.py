@@ -14,6 +14,7 @@ from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.layering.run_recipe import read_derived, recipe_of
 from sublayer.config.layering.sources import RUN_RECIPE, layer_of
+from sublayer.config.recipe import Recipe
 from sublayer.config.train import LENGTHS
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.parsing import parse_toml, read_json_object, read_toml
@@ -102,6 +103,8 @@ class _Planned:
     is_compared: bool = True
     recipe: Mapping[str, Any] | None = None
     """Its settings, by table and field; None where they follow from other runs."""
+    reads_texts: bool = True
+    """Whether it is trained on the arm's own texts."""
 
 
 def verify_study(folder: Path) -> Verification:
@@ -123,7 +126,7 @@ def verify_study(folder: Path) -> Verification:
     if kept is None:
         planned = _planned_runs(folder, plan, seals)
     else:
-        planned = _planned_of_chain(folder, kept, seals)
+        planned = _planned_of_chain(folder, plan, kept, seals)
     earlier = _read_results(folder)
     found += _deviations_in_number(folder, plan, seals, paths, planned, earlier)
     n_values = 0
@@ -227,32 +230,35 @@ def _deviations_of_seals_of_runs(
 
 def _planned_runs(folder: Path, plan: Plan, seals: Sequence[Seal]) -> dict[Path, _Planned]:
     """Return the runs that a study without stages may have, by their folders."""
-    place = str(folder / PLAN)
-    recipes = {}
-    arms = []
-    for name, text in plan.asked.recipes.items():
-        table = parse_toml(text, place, ConfigError)
-        recipes[name] = recipe_of(table, place)
-        layers = (layer_of(table, place),)
-        arms.append(Arm(name, LoadedRecipe(recipes[name], {}, name, layers), {}))
+    arms = _asked_arms(folder, plan)
     trials = _trials(arms, plan)
     seeds = {seed for seal in seals for seed in seal.plan.get("seeds", [])}
     if not seals:
         most = max([plan.planned_seeds, *plan.reported_seeds, *plan.asked.looks])
         seeds = set(plan.asked.seeds.compared(most))
     found = {}
-    for position, settled in enumerate(plan.settled):
-        recipe = recipes[settled.name].model_dump(mode="json")
+    for position, (arm, settled) in enumerate(zip(arms, plan.settled, strict=True)):
         for trial in trials:
-            own = arm_folder(folder, position, settled.name)
+            own = arm_folder(folder, position, arm.name)
             own = own / trial.folder if trial.name else own
             numbers = dict.fromkeys(plan.asked.tuning_seeds, False) if trial.name else {}
             for seed, is_compared in {**numbers, **dict.fromkeys(sorted(seeds), True)}.items():
                 settings = {**settled.settings, **trial.settings, "train.seed": seed}
                 found[own / f"seed-{seed}"] = _Planned(
-                    settled.name, trial, is_compared, _laid_over(recipe, settings)
+                    arm.name, trial, is_compared, _laid_over(arm.loaded.recipe, settings)
                 )
     return found
+
+
+def _asked_arms(folder: Path, plan: Plan) -> list[Arm]:
+    """Return the arms with their recipes as they were asked for."""
+    place = str(folder / PLAN)
+    arms = []
+    for name, text in plan.asked.recipes.items():
+        table = parse_toml(text, place, ConfigError)
+        layers = (layer_of(table, place),)
+        arms.append(Arm(name, LoadedRecipe(recipe_of(table, place), {}, name, layers), {}))
+    return arms
 
 
 def _trials(arms: Sequence[Arm], plan: Plan) -> list[Trial]:
@@ -265,9 +271,10 @@ def _trials(arms: Sequence[Arm], plan: Plan) -> list[Trial]:
     return [*trials, *(trial_at(trials, value) for value in plan.extended)]
 
 
-def _laid_over(recipe: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _laid_over(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe by table and field with settings over it, and without another length."""
-    tables = {name: dict(own) for name, own in recipe.items() if isinstance(own, dict)}
+    content = recipe.model_dump(mode="json")
+    tables = {name: own for name, own in content.items() if isinstance(own, dict)}
     for name in LENGTHS:
         tables["train"].pop(name, None)
     for key, value in settings.items():
@@ -276,8 +283,12 @@ def _laid_over(recipe: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
     return tables
 
 
-def _planned_of_chain(folder: Path, kept: Kept, seals: Sequence[Seal]) -> dict[Path, _Planned]:
+def _planned_of_chain(
+    folder: Path, plan: Plan, kept: Kept, seals: Sequence[Seal]
+) -> dict[Path, _Planned]:
     """Return the runs that a study with stages may have, by their folders."""
+    recipes = {arm.name: arm.loaded.recipe for arm in _asked_arms(folder, plan)}
+    settled = {each.name: each.settings for each in plan.settled}
     most = max([kept.n_seeds, *(len(seal.plan.get("seeds", [])) for seal in seals)])
     gathering = Gathering(kept.model_copy(update={"n_seeds": most}), folder, read_outcome)
     found = {}
@@ -285,21 +296,27 @@ def _planned_of_chain(folder: Path, kept: Kept, seals: Sequence[Seal]) -> dict[P
         for seed in range(most) if kept.chain.of(arm.name).pretrains else ():
             if not gathering.lost_start(arm.name, seed):
                 path = gathering.path(arm.name, PRETRAINING, seed)
-                found[path] = _Planned(arm.name, is_compared=seed < kept.n_seeds)
+                recipe = None
+                if not kept.chain.of(arm.name).start:
+                    settings = {**settled[arm.name], "train.seed": seed}
+                    recipe = _laid_over(recipes[arm.name], settings)
+                found[path] = _Planned(arm.name, NO_TRIAL, seed < kept.n_seeds, recipe)
     for stage in kept.chain.stages:
         gathering.choose(stage)
         trials = kept.trials[stage.name]
         for arm in kept.arms:
             for trial in trials if len(trials) > 1 else ():
                 path = gathering.path(arm.name, stage.name, 0, gathering.tuning_number, trial)
-                found.setdefault(path, _Planned(arm.name, trial, is_compared=False))
+                found.setdefault(path, _Planned(arm.name, trial, False, reads_texts=False))
             chosen = gathering.chosen.get((arm.name, stage.name))
             numbers = range(kept.chain.n_runs(stage)) if chosen is not None else ()
             for seed, number in itertools.product(range(most), numbers):
                 if not gathering.lost(arm.name, stage, seed, number):
                     path = gathering.path(arm.name, stage.name, seed, number, chosen)
                     is_compared = seed < kept.n_seeds
-                    found[path] = _Planned(arm.name, chosen or NO_TRIAL, is_compared)
+                    found[path] = _Planned(
+                        arm.name, chosen or NO_TRIAL, is_compared, reads_texts=False
+                    )
     return found
 
 
@@ -372,7 +389,7 @@ def _deviations_of_run(
         return
     yield from _deviations_from_start(path, where, began, recipe)
     sealed = seals[-1].plan.get("texts", {}) if seals else {}
-    texts = sealed.get(planned.arm, {}) if planned is not None and planned.recipe else {}
+    texts = sealed.get(planned.arm, {}) if planned is not None and planned.reads_texts else {}
     for name, known in texts.items():
         now = began.inputs.get(name)
         if now not in (None, known):
