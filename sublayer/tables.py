@@ -1,7 +1,11 @@
-"""Format results in columns, for people."""
+"""Format results in columns: for a terminal, in Markdown, in LaTeX."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from sublayer.errors import ConfigError
 
 _WORD = re.compile(r" *(?:[^ |]*\|(?=[^ ])|[^ |]+\|?)")
 """A cell is broken behind a bar too, as in ``case:lc|eff:no``."""
@@ -163,3 +167,50 @@ def _least(column: Column) -> int:
 
 def _longest(text: str, words: re.Pattern[str]) -> int:
     return max((len(word.lstrip(" ")) for word in words.findall(text)), default=0)
+
+
+TableFile = Literal[".csv", ".md", ".tex"]
+"""What a file of tables is called behind its name."""
+_LATEX = str.maketrans(
+    {each: f"\\{each}" for each in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+    | {"<": "$<$", ">": "$>$", "\N{NO-BREAK SPACE}": "~"}
+    | {"\N{MINUS SIGN}": "$-$", "\N{EN DASH}": "--"}
+)
+
+
+def suffix_of(path: Path) -> TableFile:
+    """Return the suffix of a file of tables; raise ConfigError for another."""
+    for suffix in get_args(TableFile):
+        if path.suffix.lower() == suffix:
+            return cast("TableFile", suffix)
+    raise ConfigError(f"{path} is no table: give a name that ends in .csv, .md or .tex")
+
+
+def as_markdown(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format a table in Markdown below its caption, all columns but the first to the right."""
+    lines = [[cell.replace("|", "\\|") for cell in row] for row in (headings, *rows)]
+    lines.insert(1, ["---", *["---:"] * (len(headings) - 1)])
+    return "\n".join([caption, "", *(f"| {' | '.join(row)} |" for row in lines)])
+
+
+def as_latex(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format a table in LaTeX, a float with a caption; it takes the package booktabs."""
+    first, *others = (
+        f"{' & '.join(cell.translate(_LATEX) for cell in row)} \\\\" for row in (headings, *rows)
+    )
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{caption.translate(_LATEX)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}",
+            r"\toprule",
+            first,
+            r"\midrule",
+            *others,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )

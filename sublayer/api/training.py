@@ -126,6 +126,7 @@ def compare(
     jobs: int = 1,
     on: str | None = None,
     device: str | None = None,
+    tables: Sequence[str | PathLike[str]] = (),
 ) -> Comparison:
     """Run a comparison of a study's arms, or recipes': ``sublayer compare`` from Python.
 
@@ -138,15 +139,19 @@ def compare(
     ``on`` a cluster, ``"ray[:ADDRESS]"`` or ``"slurm[:PARTITION]"``. Of a study with stages,
     ``finetunings`` of each task stand under each of its ``seeds``, and ``data`` is the folder of
     the tasks' files. ``out`` is the study's folder; None: a free one below ``runs``, or the one
-    where it began. Returns a dict of what ``--json`` prints. Raises the errors of
+    where it began. ``tables`` are files to which every run and the differences are written, .csv,
+    .md or .tex. Returns a dict of what ``--json`` prints. Raises the errors of
     :mod:`sublayer.errors`.
     """
     from sublayer.commands.compare import command
     from sublayer.commands.shared.arguments import check_values
     from sublayer.commands.shared.comparison import show
     from sublayer.study.options import Options
+    from sublayer.study.report.export import check_table_files, write_tables
     from sublayer.study.runner import run_study
 
+    files = [Path(as_text(each, "a table")) for each in tables]
+    check_table_files(files)
     folder = None if out is None else Path(as_text(out))
     checked: dict[str, Any] = {
         "match": match,
@@ -178,4 +183,6 @@ def compare(
         raise ConfigError("no recipe is named: give one, or a list of them")
     names = [as_text(each, "a recipe") for each in sources]
     results, report = run_study(names, overrides or (), options)
+    for path in files:
+        write_tables(results, path)
     return Comparison(kept(show, results, report, as_json=True))

@@ -87,6 +87,14 @@ ResumeOption = Annotated[
     bool,
     typer.Option("--resume", help="Resume the study in the folder, as happens without it too."),
 ]
+TableOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--table",
+        metavar="FILE",
+        help="Also write every run and the differences: .csv, .md or .tex. Repeatable.",
+    ),
+]
 
 
 def command(
@@ -111,6 +119,7 @@ def command(
     jobs: JobsOption = 1,
     on: OnOption = None,
     device: DeviceOption = None,
+    table: TableOption = None,
     details: DetailsOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -121,6 +130,9 @@ def command(
     trains those that are missing, and intervals widen for the further look. Ctrl-C stops, and what
     is running saves; with --on it goes on, and the same command joins it.
     """
+    from sublayer.study.report.export import check_table_files, write_tables
+
+    check_table_files(table or [])
     with stage("starting PyTorch"):
         from sublayer.study.asked import split_words
         from sublayer.study.options import Options
@@ -150,4 +162,6 @@ def command(
     )
     sources, settings = split_words(source, words or [])
     results, report = run_study(sources, settings, options)
+    for path in table or ():
+        write_tables(results, path)
     show(results, report, as_json=as_json, details=details)

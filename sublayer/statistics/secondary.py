@@ -87,7 +87,7 @@ def superiority(
     over the number of pairs. The estimate is ``Phi(d)``, where ``d`` is the difference of the means
     in units of the root of the summed variances; its interval is that of the noncentrality of t
     (Reiser and Guttman 1986), by Welch's degrees of freedom where spreads differ. Runs are taken as
-    independent: where arms vary together by seed the interval is rather too wide than too narrow.
+    independent: where arms vary together by seed, the interval of a small difference is too wide.
     """
     from scipy.special import ndtr
 

@@ -1,5 +1,6 @@
 """The report of a comparison or of a run, written again from its folder."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sublayer.config.layering.sources import RUN_RECIPE
@@ -9,6 +10,7 @@ from sublayer.files.storage import write_file
 from sublayer.study.finished_runs import RUNS, compare_runs, read_paths
 from sublayer.study.from_folder import results_of_folder
 from sublayer.study.plan_file import PLAN
+from sublayer.study.report.export import check_table_files, write_tables
 from sublayer.study.report.html import render_report
 from sublayer.study.report.run_page import render_run
 from sublayer.study.results import REPORT
@@ -17,23 +19,31 @@ _HEADING = '<h1 id="verdict">'
 """What a comparison's report has, whichever command wrote it."""
 
 
-def report_again(folder: Path, out: Path | None = None) -> Path:
-    """Write the report of what is in ``folder`` and return its absolute path.
+def report_again(folder: Path, out: Path | None = None, tables: Sequence[Path] = ()) -> Path:
+    """Write the report of what is in ``folder``, and ``tables``; return the report's absolute path.
 
     A comparison's report replaces the report in its folder. Raises ConfigError where the folder
-    holds neither a run nor a comparison, or where the file is no report of this folder, and
+    holds neither a run nor a comparison, where the file is no report of this folder, and where a
+    table is there already or of a run, and
     CheckpointError where what is in it is damaged.
     """
     target = out or folder / REPORT
     mark = f"<!-- sublayer report of {_escaped(str(resolved(folder)))} -->"
     is_own = out is None and (folder / PLAN).is_file()
     _check_free(target, mark, is_own=is_own or (out is None and (folder / RUNS).is_file()))
+    check_table_files(tables)
+    results = None
     if (folder / PLAN).is_file():
-        page = render_report(results_of_folder(folder))
+        results = results_of_folder(folder)
     elif (folder / RUNS).is_file():
         # What was scored is kept in the folder, so that nothing is computed again.
         results, _ = compare_runs(read_paths(folder), folder)
+    if results is not None:
         page = render_report(results)
+        for path in tables:
+            write_tables(results, path)
+    elif tables:
+        raise ConfigError(f"--table is for a comparison, and {folder} holds none: leave it out")
     elif (folder / RUN_RECIPE).is_file():
         page = render_run(folder)
     else:

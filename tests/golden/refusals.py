@@ -135,7 +135,8 @@ REFUSED = {
             small sst2 --data glue optimizer.lr=high; gpt sst2 --data glue data.tokenizer=bep
         """,
     "refused-models": """
-        report: missing; glue; small --out my.csv
+        report: missing; glue; small --out my.csv; small --table my.csv; small --table my.txt; \
+            small --table a.tex
         : runs missing; tokenize
         tokenize --path: book.txt; missing.txt --out t.json; book.txt --kind bep --out t.json; \
             book.txt --kind bpe --vocab-size 100 --out t.json; book.txt --kind bpe --out my.csv; \

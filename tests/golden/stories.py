@@ -141,7 +141,10 @@ STORIES = {
         sublayer compare small.toml --vary model.ffn=gelu,swiglu --seeds 4 --out runs/plain \
             --details
         cat runs/plain/report.html
-        sublayer report runs/plain --json
+        sublayer report runs/plain --json --table runs.csv --table runs.md --table runs.tex
+        cat runs.csv
+        cat runs.md
+        cat runs.tex
         sublayer runs
         sublayer runs --arms --json
         """,

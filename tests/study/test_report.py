@@ -1,5 +1,6 @@
 """Questions of a study, findings of runs, and the report; how it reads is held by tests/golden."""
 
+import csv
 import json
 import math
 import re
@@ -44,6 +45,7 @@ from sublayer.study.options import Options
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.display_units import in_display_units
+from sublayer.study.report.export import check_table_files, write_tables
 from sublayer.study.report.html import render_report, write_report
 from sublayer.study.report.number_format import NO_BREAK, format_quantity
 from sublayer.study.report.probe_figures import ProbedRun, put_probes
@@ -425,6 +427,28 @@ def test_what_was_published_is_held_against_the_interval_in_the_unit_of_either()
         bare = tuple(replace(arm, published={}) for arm in shown.arms)
         kept = secondary_analyses(replace(shown, arms=bare, scorecard=card))[1].published
         assert kept.effect == pytest.approx(effect / 100)
+
+
+def test_tables_for_a_paper_have_every_run_and_difference_to_the_last_digit(tmp_path):
+    names = {"100 % \\ a_b|c": 0.0, "x": 0.1, "y": 0.2}
+    results = synthetic_results(names, failed=("x", 1))
+    for path in (tmp_path / f"runs{suffix}" for suffix in (".csv", ".md", ".tex")):
+        check_table_files([path])
+        write_tables(results, path)
+        with pytest.raises(ConfigError, match="is there already"):
+            check_table_files([path])
+    rows = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
+    runs = [(row["arm"], int(row["seed"]), float(row["bits_per_byte"]))
+            for row in rows if row["kind"] == "run"]  # fmt: skip
+    x = results.arms[1]
+    expected = [(x.name, *pair) for pair in zip(x.seeds, x.values, strict=True)]
+    assert [run for run in runs if run[0] == "x" and run[1] != 1] == expected
+    assert math.isnan(runs[6][2]) and len(runs) == 15
+    differences = [float(row["low"]) for row in rows if row["kind"] == "difference"]
+    assert differences == [each.low for each in results.differences]
+    latex = (tmp_path / "runs.tex").read_text()
+    assert r"100 \% \textbackslash{} a\_b|c" in latex
+    assert r" 100 % \ a_b\|c " in (tmp_path / "runs.md").read_text()
 
 
 def test_steps_at_equal_quality_have_an_interval_where_all_runs_reached_it():
