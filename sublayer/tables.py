@@ -2,10 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
-from typing import Literal, cast, get_args
-
-from sublayer.errors import ConfigError
 
 _WORD = re.compile(r" *(?:[^ |]*\|(?=[^ ])|[^ |]+\|?)")
 """A cell is broken behind a bar too, as in ``case:lc|eff:no``."""
@@ -169,22 +165,12 @@ def _longest(text: str, words: re.Pattern[str]) -> int:
     return max((len(word.lstrip(" ")) for word in words.findall(text)), default=0)
 
 
-TableFile = Literal[".csv", ".md", ".tex"]
-"""What a file of tables is called behind its name."""
 _LATEX = str.maketrans(
     {each: f"\\{each}" for each in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
     | {"<": "$<$", ">": "$>$", "\N{NO-BREAK SPACE}": "~"}
     | {"\N{MINUS SIGN}": "$-$", "\N{EN DASH}": "--"}
 )
-
-
-def suffix_of(path: Path) -> TableFile:
-    """Return the suffix of a file of tables; raise ConfigError for another."""
-    for suffix in get_args(TableFile):
-        if path.suffix.lower() == suffix:
-            return cast("TableFile", suffix)
-    raise ConfigError(f"{path} is no table: give a name that ends in .csv, .md or .tex")
 
 
 def as_markdown(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

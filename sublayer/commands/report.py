@@ -29,6 +29,15 @@ OutOption = Annotated[
         "--out", metavar="FILE", help="The file to write. Default: report.html in the folder."
     ),
 ]
+TableOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--table",
+        metavar="FILE",
+        help="Also write every run of a comparison and the differences: .csv, .md or .tex. "
+        "Repeatable.",
+    ),
+]
 VerifyOption = Annotated[
     bool,
     typer.Option(
@@ -43,6 +52,7 @@ VerifyOption = Annotated[
 def command(
     folder: FolderArgument,
     out: OutOption = None,
+    table: TableOption = None,
     verify: VerifyOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,11 +64,13 @@ def command(
     if not verify:
         from sublayer.study.again import report_again
 
-        path = report_again(folder, out)
+        path = report_again(folder, out, table or [])
         emit({"report": str(path)}, as_json, lambda result: str(result["report"]))
         return
     if out is not None:
         raise ConfigError(f"--verify writes no report: leave out --out {out}")
+    if table:
+        raise ConfigError(f"--verify writes no table: leave out --table {table[0]}")
     from sublayer.study.verify import verification_to_json, verify_study
 
     result = verification_to_json(verify_study(folder))

@@ -128,7 +128,7 @@ def _noncentrality(t: float, freedom: float) -> tuple[float, float]:
     found = []
     for tail in tails:
         # By bisection: scipy's inverse may not end.
-        least, most = t - 10.0 - abs(t), t + 10.0 + abs(t)
+        least, most = t - 10.0 - 2 * abs(t), t + 10.0 + 2 * abs(t)
         for _ in range(60):
             middle = (least + most) / 2.0
             if nctdtr(freedom, middle, t) > tail:
@@ -241,6 +241,23 @@ def power_over_seeds(
     below = nctdtr(freedom, np.where(is_far, 0.0, shift), threshold)
     found: Numbers = np.where(is_far, 1.0, 1.0 - below)
     return found
+
+
+def implied_freedom(reach: float, level: float) -> float:
+    """Return the degrees of freedom of a t interval that reaches so many standard errors.
+
+    ``level`` is two-sided. At most 10,000: the interval of a known standard error.
+    """
+    from scipy.special import stdtrit
+
+    least, most = 0.5, 1e4
+    for _ in range(60):
+        middle = (least * most) ** 0.5
+        if -stdtrit(middle, level / 2) > reach:
+            least = middle
+        else:
+            most = middle
+    return most
 
 
 def expected_best(scores: ArrayLike, *, better: Literal["lower", "higher"]) -> Numbers:

@@ -10,6 +10,7 @@ from scipy.stats import mannwhitneyu, nct, norm, t, ttest_ind, ttest_rel
 from sublayer.statistics.secondary import (
     course,
     expected_best,
+    implied_freedom,
     mean_ratio,
     paired_t,
     power_over_seeds,
@@ -102,6 +103,12 @@ def test_power_is_that_of_the_t_test_and_ends_at_what_no_seed_takes_away():
     assert capped[0] == pytest.approx(norm.sf(norm.ppf(0.975) - 2), abs=1e-3)
     certain = power_over_seeds(1e4, seeds, seed_variance=2.0, apart=0.0, **common)
     assert certain.tolist() == [1.0] * 4
+
+
+def test_degrees_of_freedom_follow_from_the_reach_of_an_interval():
+    for freedom in (1.0, 4.0, 60.0):
+        assert implied_freedom(t.ppf(0.99, freedom), 0.02) == pytest.approx(freedom, rel=1e-6)
+    assert implied_freedom(1.0, 0.02) == pytest.approx(1e4)
 
 
 def test_the_expected_best_of_some_trials_is_the_mean_over_all_choices_of_them():

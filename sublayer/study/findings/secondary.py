@@ -12,6 +12,7 @@ from sublayer.statistics.secondary import (
     TTest,
     course,
     expected_best,
+    implied_freedom,
     paired_t,
     power_over_seeds,
     superiority,
@@ -194,8 +195,6 @@ def _power(
     It is of the margin, the published effect, or where a comparison is open the largest difference
     that its interval includes.
     """
-    from scipy.special import stdtr
-
     low, high, error, parts = (
         difference.low, difference.high, difference.standard_error, difference.parts,
     )  # fmt: skip
@@ -209,20 +208,16 @@ def _power(
         of, effect = "published", abs(published.effect)
     elif difference.verdict in DECIDED:
         return None
-    n_now = len(difference.seeds)
-    is_paired = results.pairing is not None and results.pairing.is_paired
-    freedom_per_seed = 1.0 if is_paired else 2.0
-    if n_now < 2:
+    n_now, level = len(difference.seeds), difference.single_level
+    if n_now < 2 or level is None:
         return None
-    # The level at which a test of these degrees of freedom has the interval that was found.
-    level = 2 * float(stdtr(freedom_per_seed * (n_now - 1), -(high - low) / 2 / error))
     seeds = tuple(range(2, max(20, 2 * n_now) + 1))
     found = power_over_seeds(
         effect,
         seeds,
         seed_variance=parts.seeds**2 * n_now,
         apart=error**2 - parts.seeds**2,
-        freedom_per_seed=freedom_per_seed,
+        freedom_per_seed=implied_freedom((high - low) / 2 / error, level) / (n_now - 1),
         level=level,
     )
     return Power(of, effect, n_now, seeds, tuple(found.tolist()))

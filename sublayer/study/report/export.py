@@ -19,10 +19,10 @@ from sublayer.study.report.number_format import (
 from sublayer.study.report.secondary_words import secondary_table
 from sublayer.study.report.words import comparison
 from sublayer.study.results import ArmResult, Failure, Results
-from sublayer.tables import TableFile, as_latex, as_markdown, suffix_of
+from sublayer.tables import as_latex, as_markdown
 
 _INTERVAL = ("low", "high", "p", "verdict")
-_BASIS = ("n_seeds", "n_comparisons", "p_paired_t", "p_welch_t")
+_BASIS = ("n_seeds", "n_items", "n_documents", "level", "n_comparisons", "p_paired_t", "p_welch_t")
 _SECONDARY = ("p_run_is_better", "p_run_is_better_low", "p_run_is_better_high", "published_effect")
 _COSTS = ("parameters", "steps", "tokens", "note")
 
@@ -33,7 +33,7 @@ def write_tables(results: Results, path: Path) -> None:
     CSV has numbers in the metrics' own units, to the last digit; the others as people see them.
     Raises ConfigError for another suffix, and OSError.
     """
-    suffix: TableFile = suffix_of(path)
+    suffix = _suffix(path)
     if suffix == ".csv":
         write_file(path, _csv(results))
         return
@@ -44,6 +44,13 @@ def write_tables(results: Results, path: Path) -> None:
         form(_differences_caption(shown), *_differences(shown)),
     ]
     write_file(path, "\n\n".join(texts) + "\n")
+
+
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".md", ".tex"):
+        raise ConfigError(f"{path} is no table: give a name that ends in .csv, .md or .tex")
+    return suffix
 
 
 def _csv(results: Results) -> str:
@@ -70,6 +77,9 @@ def _csv(results: Results) -> str:
                 "p": each.p,
                 "verdict": each.verdict,
                 "n_seeds": each.n_seeds,
+                "n_items": each.n_items,
+                "n_documents": each.n_documents,
+                "level": each.level,
                 "n_comparisons": results.n_comparisons,
                 "note": each.note,
             }
@@ -191,6 +201,6 @@ def _differences_caption(results: Results) -> str:
 def check_table_files(paths: Sequence[Path]) -> None:
     """Raise ConfigError where a table cannot be written: its suffix, or what is there already."""
     for path in paths:
-        suffix_of(path)
+        _suffix(path)
         if path.exists() or path.is_symlink():
             raise ConfigError(f"{path} is there already: move it, or give --table another name")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sublayer.counts import count
+from sublayer.statistics.difference import ERROR
 from sublayer.statistics.secondary import Superiority, TTest
 from sublayer.study.findings.same_quality import SameQuality, same_quality
 from sublayer.study.findings.secondary import PublishedEffect, Secondary, secondary_analyses
@@ -94,10 +95,13 @@ def _rows(results: Results) -> list[SecondaryRow]:
 
 
 def basis_lines(results: Results) -> Iterator[str]:
-    """Yield what the verdicts rest on: trials of tuning, and the share of the paper's budget.
+    """Yield what the verdicts rest on: level, test, trials of tuning, share of the paper's budget.
 
     A line begins with its subject and a colon.
     """
+    if results.has_verdicts:
+        yield from _level(results)
+        yield from _test_set(results)
     yield from _tuning(results)
     yield from _paper(results)
 
@@ -166,6 +170,27 @@ def _test(test: TTest, decimals: int) -> str:
     sign = "" if p.startswith("<") else "= "
     equation = f"p {sign}{p}".replace(" ", NO_BREAK)
     return f"{equation} (95% CI {format_interval(test.low, test.high, decimals)})"
+
+
+def _level(results: Results) -> Iterator[str]:
+    levels = [each.level for each in results.differences if each.low is not None]
+    if not levels:
+        return
+    level = ERROR if results.is_sequential else min(levels)
+    n = results.n_comparisons
+    over = f"all {n} comparisons together (simultaneous intervals)" if n > 1 else "one comparison"
+    looks = ", over all looks" if results.is_sequential else ""
+    yield f"Level: {100 * level:.3g}% for {over}{looks}."
+
+
+def _test_set(results: Results) -> Iterator[str]:
+    sizes = {(each.n_items, each.n_documents) for each in results.differences if each.n_items}
+    texts = []
+    for n_items, n_documents in sorted(sizes, key=str):
+        text = count(n_items or 0, "item")
+        texts.append(f"{text} of {count(n_documents, 'document')}" if n_documents else text)
+    if texts:
+        yield f"Test: {enumerate_names(texts)}."
 
 
 def _tuning(results: Results) -> Iterator[str]:
