@@ -448,7 +448,7 @@ def summary(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     n_studies = sum(own["studies"] for own in found.values())
     hours = sum(own["seconds"] for own in found.values()) / 3600
     yield (
-        f"{n_studies:,} studies of {len(found)} cells in {hours:.1f} hours of a processor: "
+        f"{n_studies:,} studies of {len(found)} cells in {hours:.2f} hours of a processor: "
         f"{sum(rate > ALLOWED for rate, _, _ in rates)} cells above 5 %, of which "
         f"{sum(low > ALLOWED for _, low, _ in rates)} by their interval; "
         f"the worst {max(rates)[0]:.1%}."
