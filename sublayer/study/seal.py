@@ -280,11 +280,11 @@ def list_alterations(
     for number, seal in enumerate(seals):
         own = f"seal {seal.hash[:SHOWN_DIGITS]} of {shown_date(seal.date)}"
         if not seal.is_whole:
-            yield "", f"{own} is not what was hashed: it was edited, or its hash was"
+            yield "", f"{own} does not match its hash: one of them was edited"
         former = seals[number - 1].hash if number else ""
         if seal.former != former:
             named = seal.former[:SHOWN_DIGITS] or "none"
-            yield "", f"{own} follows on {named}, which is not the seal before it"
+            yield "", f"{own} names {named} as the seal before it, which is not so"
     stated = stated_plan(study, seals[-1], stage_texts)
     yield from describe_changes(seals[-1].plan, stated)
 

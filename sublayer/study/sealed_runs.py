@@ -109,10 +109,10 @@ def describe_strangers(group: BeganUnder, seals: Sequence[Seal]) -> tuple[list[s
     if group.seal is None:
         return [], f"{group.which} kept no sealed plan"
     if not group.seal.is_whole:
-        return [], f"{group.which} keep a plan that is not what was hashed: it was edited"
+        return [], f"{group.which} keep a plan that does not match its hash"
     if not seals:
         which = f"{group.which} began under the sealed plan {group.seal.hash[:SHOWN_DIGITS]}"
-        return [], f"{which}, which study.toml has no more"
+        return [], f"{which}, which {PLAN} no longer has"
     # The seal that stands in its place.
     same = [seal for seal in seals if seal.former == group.seal.former]
     other = same[0] if same else seals[-1]
