@@ -86,9 +86,10 @@ _ADVICE = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code.
 
-    0 done, 2 the user's mistake, 3 training failed, 130 interrupted, 75 pre-empted; for these, one
-    line on standard error says what to do. 1 where the result cannot be printed, 4 where ``report
-    --verify`` finds that results do not follow from their plan. A bug is raised as it is.
+    0 done, 10 to 12 verdicts of ``judge`` other than better, 2 the user's mistake, 3 training
+    failed, 130 interrupted, 75 pre-empted; for these, one line on standard error says what to do. 1
+    where the result cannot be printed, 4 where ``report --verify`` finds that results do not follow
+    from their plan. A bug is raised as it is.
     """
     given = sys.argv[1:] if arguments is None else arguments
     words = list(given) or ["--help"]

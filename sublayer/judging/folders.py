@@ -192,6 +192,8 @@ def _events(path: Path, events: Sequence[Path], asked: Asked, namer: RunName) ->
         tags = sorted(curves)
         if not tags:
             continue
+        if not tag and len(tags) == 1:
+            (tag,) = tags
         if tag not in curves:
             raise ConfigError(f"{folder} has the scalars {', '.join(tags)}: give --value NAME")
         curve = curves[tag]
@@ -210,7 +212,7 @@ def _events(path: Path, events: Sequence[Path], asked: Asked, namer: RunName) ->
     if not records:
         raise DataError(f"{path} has event files without a scalar: nothing can be judged")
     runs = [f"{each.arm.names[0]} seed {each.seed.names[0]}" for each in records]
-    said = f"{path}: TensorBoard's events of {tag}; a run each folder: {', '.join(runs)}"
+    said = f"{path}: TensorBoard's events of {tag}, one run per folder: {', '.join(runs)}"
     return Understood(tuple(records), tag, (said,))
 
 
@@ -386,7 +388,7 @@ def _own_part(
             continue
         of_items.append(one)
     if has_items:
-        said += f", with {count(len(of_items[0].value), 'item')} a run"
+        said += f", with {count(len(of_items[0].value), 'item')} per run"
         if added > 1:
             said += f", each of {added}"
     lower = "its metric" if is_lower is not None else ""

@@ -383,7 +383,7 @@ def _curves(table: Table, asked: Asked, namer: RunName) -> tuple[list[Records], 
             _placed(table, "Value"),
             step=loaded.numbers["Step"],
         )
-        return [one], metric, "TensorBoard's export: a file a run"
+        return [one], metric, "TensorBoard's export, one file per run"
     matches = {name: _WANDB.fullmatch(name) for name in table.names[1:]}
     if (
         not matches
@@ -418,7 +418,11 @@ def _curves(table: Table, asked: Asked, namer: RunName) -> tuple[list[Records], 
                 step=loaded.numbers[step][rows],
             )
         )
-    return records, metric, f"W&B's export: a column a run, {count(len(chosen), 'run')} of {metric}"
+    return (
+        records,
+        metric,
+        f"W&B's export of {metric}, one column per run: {count(len(chosen), 'run')}",
+    )
 
 
 def _placed(
@@ -457,7 +461,7 @@ def _said(tables: Sequence[Table], layout: Layout, records: Records, namer: RunN
         shown["arm"] = "each file" if len(tables) > 1 else "the file"
     if "seed" not in shown:
         has_seed = namer.is_asked or _SEED.search(Path(tables[0].name).name)
-        shown["seed"] = "in the names of the files" if has_seed else "none, one run an arm"
+        shown["seed"] = "in the names of the files" if has_seed else "none, one run per arm"
     value = f"column {layout.values[0]}" if not layout.over else "in the columns"
     shown["value"] = value
     parts = [f"{role}: {shown[role]}" for role in (*ROLES, "value") if role in shown]

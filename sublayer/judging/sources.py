@@ -101,7 +101,7 @@ def read_objects(given: Sequence[Any], asked: Asked) -> Understood:
         if getattr(asked, role):
             raise ConfigError(f"{role} = {getattr(asked, role)!r} names a column: arrays have none")
     records = [_of_array(name, scores) for name, scores in arms.items()]
-    what = "a value of each seed and item" if records[0].item else "a value of each seed"
+    what = "one value per seed and item" if records[0].item else "one value per seed"
     return Understood(tuple(records), asked.value or "value", (f"arrays: {what}",))
 
 
