@@ -8,6 +8,7 @@ import typer
 from sublayer.commands.shared.base import JsonOption, emit, say
 from sublayer.errors import SublayerError
 
+MOST_LOOKS = 1_000_000
 EXAMPLE = "sublayer judge scores/base.csv scores/new.csv"
 
 SourcesArgument = Annotated[
@@ -75,7 +76,13 @@ def command(
     ] = None,
     margin: Annotated[
         float | None,
-        typer.Option("--margin", metavar="X", help="Differences smaller than this do not matter."),
+        typer.Option(
+            "--margin",
+            min=1e-9,
+            max=1e9,
+            metavar="X",
+            help="Differences smaller than this do not matter, in the unit of the score.",
+        ),
     ] = None,
     lower_is_better: Annotated[
         bool | None,
@@ -85,11 +92,19 @@ def command(
     ] = None,
     look: Annotated[
         int | None,
-        typer.Option("--look", min=1, metavar="N", help="Which of --looks planned looks this is."),
+        typer.Option(
+            "--look",
+            min=1,
+            max=MOST_LOOKS,
+            metavar="N",
+            help="Which of --looks planned looks this is.",
+        ),
     ] = None,
     looks: Annotated[
         int | None,
-        typer.Option("--looks", min=1, metavar="N", help="Looks that were planned in all."),
+        typer.Option(
+            "--looks", min=1, max=MOST_LOOKS, metavar="N", help="Looks that were planned in all."
+        ),
     ] = None,
     ledger: Annotated[
         Path | None,
