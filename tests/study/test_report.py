@@ -51,6 +51,7 @@ from sublayer.study.report.number_format import NO_BREAK, format_quantity
 from sublayer.study.report.probe_figures import ProbedRun, put_probes
 from sublayer.study.report.same_quality_words import problems
 from sublayer.study.report.same_quality_words import rows as rows_of
+from sublayer.study.report.secondary_figures import turn_lines
 from sublayer.study.report.secondary_words import secondary_table
 from sublayer.study.report.words import conditions, hypothesis_words
 from sublayer.study.results import Curve, Results
@@ -427,6 +428,27 @@ def test_what_was_published_is_held_against_the_interval_in_the_unit_of_either()
         bare = tuple(replace(arm, published={}) for arm in shown.arms)
         kept = secondary_analyses(replace(shown, arms=bare, scorecard=card))[1].published
         assert kept.effect == pytest.approx(effect / 100)
+
+
+def test_the_budget_of_the_paper_is_that_of_its_scale_and_common_to_arms_that_it_has_not():
+    steps = 2**16
+    paper = load_study("glu-pretraining", scale="cpu").paper
+    assert paper["ReLU"] == {"steps": steps, "tokens": steps * 2**16}, "Shazeer 2020, sec. 3.1"
+    others = load_study("albert-data", scale="cpu")
+    assert {arm.name for arm in others.arms} < others.paper.keys()
+    assert load_study("glu-pretraining", scale="paper").paper == {}
+
+
+def test_a_verdict_that_turns_round_with_the_budget_is_said():
+    results = synthetic_results({"a": 0.0, "b": 0.1}, n_seeds=3)
+    early = (5.0, 4.0, 3.5, 3.0)
+    late = [(4.0 + n / 99, 3.9, 3.5 - n / 99, 3.2 + n / 50) for n in range(3)]
+    own = ([curve(n, early) for n in range(3)], [curve(n, each) for n, each in enumerate(late)])
+    pairs = zip(results.arms, own, strict=True)
+    shown = replace(results, arms=tuple(replace(arm, curves=tuple(each)) for arm, each in pairs))
+    (line,) = turn_lines(shown)
+    assert line.endswith("depends on the budget: better at 200 steps, worse at 400 steps.")
+    assert "depends on the budget" not in render_report(results)
 
 
 def test_tables_for_a_paper_have_every_run_and_difference_to_the_last_digit(tmp_path):

@@ -16,7 +16,7 @@ from sublayer.study.report.number_format import (
     format_signed,
     n_decimals,
 )
-from sublayer.study.report.secondary_words import secondary_table
+from sublayer.study.report.secondary_words import basis_lines, secondary_table
 from sublayer.study.report.words import comparison
 from sublayer.study.results import ArmResult, Failure, Results
 from sublayer.tables import as_latex, as_markdown
@@ -191,11 +191,12 @@ def _differences_caption(results: Results) -> str:
     adjusted = ""
     if results.n_comparisons > 1:
         adjusted = f", adjusted for all {results.n_comparisons} comparisons"
-    return (
+    first = (
         f"Differences in {results.metric.difference}, with 95% confidence intervals and p "
         f"values{adjusted}; the columns from the t tests on are for one comparison alone, not "
         "adjusted."
     )
+    return " ".join([first, *basis_lines(results)])
 
 
 def check_table_files(paths: Sequence[Path]) -> None:

@@ -46,8 +46,8 @@ def turn_lines(results: Results) -> Iterator[str]:
         at = dict(zip(each.course.steps, each.course.means, strict=True))
         words = ["better" if (at[step] < 0) == _is_lower(results) else "worse" for step in turns]
         yield (
-            f"The difference of {each.arm} from {each.baseline} changes sign: {words[0]} at "
-            f"{turns[0]:,} steps, {words[1]} at {turns[1]:,} steps."
+            f"The verdict on {each.arm} against {each.baseline} depends on the budget: {words[0]} "
+            f"at {turns[0]:,} steps, {words[1]} at {turns[1]:,} steps."
         )
 
 
