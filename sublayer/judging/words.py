@@ -95,16 +95,16 @@ def conditions(judged: RunsVerdict) -> str:
     parts = [f"{judged.metric}, {'lower' if judged.is_lower_better else 'higher'} is better"]
     if judged.is_of_items:
         whose = "two models" if len(runs.arms) == 2 else f"{len(runs.arms)} models"
-        parts.append(f"of these {whose}: one run each, so nothing is said of other seeds")
+        parts.append(f"of these {whose} only (one run each; other seeds may differ)")
     else:
         parts.append(f"{count(len(runs.seeds), 'seed')} of each arm, paired")
     if runs.n_items:
         parts.append(count(runs.n_items, "item"))
     if runs.n_documents is not None:
         parts.append(count(runs.n_documents, "document"))
-    level = f"a false verdict in at most {100 * judged.level:.3g} of 100"
+    level = f"at most {100 * judged.level:.3g}% false verdicts"
     if len(judged.comparisons) > 1:
-        level += f", all {len(judged.comparisons)} comparisons together"
+        level += f" over {len(judged.comparisons)} comparisons together"
     parts.append(level)
     if judged.look is not None:
         parts.append(f"look {judged.look} of {judged.looks}")
