@@ -41,29 +41,36 @@ def judge(
     notebook, and its ``exit_code`` is the command's. Raises the errors of :mod:`sublayer.errors`.
     """
     from sublayer.api.ask import as_option, as_text
+    from sublayer.commands.judge import command
+    from sublayer.commands.shared.arguments import check_arguments, check_values
     from sublayer.judging.judge import judge_understood
     from sublayer.judging.layout import Asked
     from sublayer.judging.runs import Rules
     from sublayer.judging.sources import read_objects
     from sublayer.judging.verdict import Question
 
-    asked = Asked(
-        arm=arm or "",
-        seed=seed or "",
-        item=item or "",
-        document=document or "",
-        value=value or "",
-        step=step or "",
-        names=names or "",
-        baseline=baseline or "",
-        new=new or "",
-        task=task or "",
-        filter=filter or "",
-    )
+    texts = {"arm": arm, "seed": seed, "item": item, "document": document, "value": value}
+    texts |= {"step": step, "names": names, "baseline": baseline, "new": new, "task": task}
+    options = {**texts, "filtered": filter, "margin": margin, "look": look, "looks": looks}
+    options |= {"nan_is_failed": nan_is_failed, "common": common, "at": at}
+    options |= {"lower_is_better": lower_is_better}
+    given = {name: as_option(each) for name, each in options.items() if each is not None}
+    if isinstance(given.get("at"), int):
+        given["at"] = str(at)
+    check_arguments(command, given)
+    check_values(command, given)
     file = None if ledger is None else Path(as_text(ledger, "a file of looks"))
+    asked = Asked(filter=filter or "", **{name: given.get(name, "") for name in texts})
     return judge_understood(
         read_objects(scores, asked),
-        Rules("" if at is None else str(at), nan_is_failed=nan_is_failed, common=common),
-        Question(baseline or "", new or "", as_option(margin), look, looks, file),
-        lower_is_better,
+        Rules(given.get("at", ""), nan_is_failed=given["nan_is_failed"], common=given["common"]),
+        Question(
+            asked.baseline,
+            asked.new,
+            given.get("margin"),
+            given.get("look"),
+            given.get("looks"),
+            file,
+        ),
+        given.get("lower_is_better"),
     )

@@ -27,6 +27,8 @@ def check_free(path: Path | None, option: str, suffixes: tuple[str, ...]) -> Non
         return
     if path.suffix.lower() not in suffixes:
         raise ConfigError(f"{option} {path} has to end in {' or '.join(suffixes)}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{option} {path}: there is no folder {path.parent}: make it first")
     if os.path.lexists(path):
         raise ConfigError(f"{path} is there already: move it, or name another file")
 

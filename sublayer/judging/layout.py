@@ -98,8 +98,12 @@ class RunName:
             return cls(_SEED, is_asked=False)
         if names.count("{arm}") != 1 or names.count("{seed}") > 1:
             raise ConfigError(f"--names {names} has to say {{arm}} once, as in {{arm}}-{{seed}}")
-        text = re.escape(names).replace(r"\{arm\}", "(?P<arm>.+?)")
+        stem = names
+        while (ending := Path(stem).suffix).lower() in _ENDINGS:
+            stem = stem.removesuffix(ending)
+        text = re.escape(stem).replace(r"\{arm\}", "(?P<arm>.+?)")
         text = text.replace(r"\{seed\}", "(?P<seed>[^/]+?)")
+        text += f"({re.escape(names.removeprefix(stem))})?"  # files are read without their endings
         return cls(re.compile(text), is_asked=True, n_slashes=names.count("/"))
 
     def read(self, name: str) -> tuple[str, str] | None:
@@ -151,11 +155,40 @@ def understand_tables(tables: Sequence[Table], asked: Asked, *, n_sources: int =
     n_sources = max(n_sources, len(tables))
     layouts = [_layout(table, asked, len(tables), n_sources) for table in tables]
     read = [_records(table, layout, namer) for table, layout in zip(tables, layouts, strict=True)]
+    _check_metrics(tables, layouts)
+    _check_effects(layouts, asked)
     said = [_said(tables, layouts[0], read[0], namer)]
     unused = dict.fromkeys(column for layout in layouts for column in layout.unused)
     if unused:
         said.append(f"not used: {', '.join(unused)}")
     return Understood(tuple(read), layouts[0].metric, tuple(said))
+
+
+def _check_metrics(tables: Sequence[Table], layouts: Sequence[Layout]) -> None:
+    """Raise ConfigError where columns of scores are named as two metrics, such as loss and acc."""
+    named = {
+        layout.metric.lower(): f"{layout.metric} of {table.name}"
+        for table, layout in zip(tables, layouts, strict=True)
+        if table.has_header and not layout.over
+    }
+    if len(named) > 1:
+        raise ConfigError(
+            f"the tables have other metrics, {' and '.join([*named.values()][:2])}: name their "
+            "columns alike, or give --value NAME, one that all have"
+        )
+
+
+def _check_effects(layouts: Sequence[Layout], asked: Asked) -> None:
+    """Raise ConfigError for an option that no table makes use of."""
+    is_named = [layout.over != "run" and "arm" in _known(layout) for layout in layouts]
+    if asked.names and all(is_named):
+        raise ConfigError("--names has no effect where columns say the arms: leave it out")
+    if asked.document and not any("item" in _known(layout) for layout in layouts):
+        raise ConfigError(f"--document {asked.document} needs items: give --item NAME too")
+
+
+def _known(layout: Layout) -> set[str]:
+    return {role for role, word in layout.roles.items() if word != FILES} | {layout.over}
 
 
 def check_words(asked: Asked) -> None:
@@ -164,6 +197,10 @@ def check_words(asked: Asked) -> None:
         both = [role for role in ROLES if getattr(asked, role) == word]
         if len(both) > 1:
             raise ConfigError(f"--{both[0]} {word} and --{both[1]} {word} exclude each other")
+    columns = [word for role in ("arm", "seed", "item", "step") if (word := getattr(asked, role))]
+    twice = next((word for word in columns if columns.count(word) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"two options name the column {twice}: name one for each")
     for role in ("document", "step"):
         if getattr(asked, role) in (COLUMNS, ROWS, FILES):
             raise ConfigError(f"--{role} {getattr(asked, role)} has no meaning: name a column")
@@ -198,7 +235,8 @@ def _layout(table: Table, asked: Asked, n_tables: int, n_sources: int) -> Layout
             f"give --arm files or --arm {roles['arm']}"
         )
     free = [name for name in table.names if name not in roles.values()]
-    numbers = [name for name in free if name == asked.value or table.is_number(name)]
+    numbers = [name for name in free if table.is_number(name)]
+    numbers = [name for name in numbers if not table.is_unnamed(name)] or numbers
     over, values = _values(table, asked, roles, numbers)
     _settle_rows(table, roles, over, n_sources)
     metric = values[0] if not over else "value"
@@ -219,7 +257,12 @@ def _values(
     if asked.value:
         return "", [asked.value]
     if not numbers:
-        raise DataError(f"{table.name} has no column of numbers beside {_listed(roles.values())}")
+        free = [name for name in table.names if name not in roles.values()]
+        scores = [name for name in free if direction_of(name) is not None] or free
+        if roles and len(scores) == 1:
+            table.load([], scores)  # raises, with the line of the first text
+        beside = f" beside {_listed(roles.values())}" if roles else ""
+        raise DataError(f"{table.name} has no column of numbers{beside}: give it one of scores")
     if over:
         return over, list(numbers)
     if len(numbers) == 1:
@@ -255,6 +298,8 @@ def _settle_rows(table: Table, roles: dict[str, str], over: str, n_sources: int)
             f"{table.name} is one table, and no column says what the arms are: give --arm NAME, or "
             "--arm columns where each column is an arm"
         )
+    if "step" in roles:  # which tells the rows of a run apart
+        return
     n_rows = table.n_head
     if named & {"seed", "item"} - {over} or (over and "arm" in named - {over}):
         return

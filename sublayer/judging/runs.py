@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,9 +155,13 @@ class _Rows:
 
     def place(self, row: int) -> str:
         """Return where a row of those that are left stands."""
+        source, own_row = self._source(row)
+        return source.place(own_row)
+
+    def _source(self, row: int) -> tuple[Records, int]:
         old = int(self._index[row])
-        source = int(np.searchsorted(self._starts, old, side="right")) - 1
-        return self._sources[source].place(old - int(self._starts[source]))
+        place = int(np.searchsorted(self._starts, old, side="right")) - 1
+        return self._sources[place], old - int(self._starts[place])
 
     def run(self, row: int) -> str:
         """Return the name of a row's run."""
@@ -232,9 +237,14 @@ class _Rows:
         what = self.run(first)
         if self.has_items:
             what += f", item {self.items[self.item[first]]}"
+        options = "--arm, --seed, --item, --step"
+        remedy = f"leave one out, or name the column that tells them apart ({options})"
+        files = [Path(self._source(row)[0].source) for row in (first, second)]
+        if files[0] != files[1] and files[0].name == files[1].name:
+            name = files[0].name
+            remedy = f"say how arms and seeds are told apart, as by --names '{{arm}}/{name}'"
         raise DataError(
-            f"{self.place(second)}: {what} is there already, at {self.place(first)}: leave one "
-            "out, or name the column that tells them apart (--arm, --seed, --item, --step)"
+            f"{self.place(second)}: {what} is there already, at {self.place(first)}: {remedy}"
         )
 
     def check_finite(self, nan_is_failed: bool) -> None:

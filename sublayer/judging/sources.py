@@ -1,5 +1,7 @@
 """What is given to be judged, opened: tables, folders of runs, arrays."""
 
+import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,9 @@ def read_paths(paths: Sequence[Path], asked: Asked) -> Understood:
     Raises DataError for what cannot be read, ConfigError for what is doubtful.
     """
     namer = RunName.of(asked.names)
+    twice = next((path for path, n in Counter(map(os.path.abspath, paths)).items() if n > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{os.path.relpath(twice)} is given twice: name each source once")
     parts: list[Understood] = []
     tables: list[Table] = []
     for path in paths:
@@ -40,11 +45,15 @@ def read_paths(paths: Sequence[Path], asked: Asked) -> Understood:
     if tables:
         found = understand_tables(tables, asked, n_sources=len(paths))
         parts.append(found)
+        unused = next((each for each in _OF_SAMPLES if getattr(asked, each)), "")
+        if unused and len(tables) == len(paths):
+            raise ConfigError(f"--{unused} is of samples, and none are given: leave it out")
     elif unused := next((each for each in _OF_TABLES if getattr(asked, each)), ""):
         raise ConfigError(f"--{unused} is of tables, and none is given: leave it out")
     return _together(parts, [str(path) for path in paths])
 
 
+_OF_SAMPLES = ("task", "filter")
 _OF_TABLES = ("arm", "seed", "item", "step")
 
 
@@ -80,29 +89,42 @@ def read_objects(given: Sequence[Any], asked: Asked) -> Understood:
     """Read what Python holds: paths, DataFrames, arrays ``[seed]`` or ``[seed, item]``, mappings.
 
     A mapping is of arms to such arrays, where it is alone, or of seeds to numbers or items; with
-    a column that is known or asked for it is a table. Several are arms, the first ``base``, the
-    next ``new``. Raises as ``read_paths`` does.
+    a column that is known or asked for it is a table. The index of a Series is its seeds. Several
+    are arms, the first ``base``, the next ``new``. Raises as ``read_paths`` does.
     """
-    if all(isinstance(each, str | Path) for each in given):
+    if not given:
+        raise ConfigError("nothing is given: give scores of two arms or more")
+    kinds = [_kind(each, asked) for each in given]
+    if len(set(kinds)) > 1:
+        raise ConfigError(
+            f"{' and '.join(dict.fromkeys(kinds))} are given together: give all scores as one kind"
+        )
+    if kinds[0] == "paths":
         return read_paths([Path(each) for each in given], asked)
     names = ["base", "new", *(f"new {place}" for place in range(2, len(given)))]
-    if all(_is_table(each, asked) for each in given):
+    if kinds[0] == "tables":
         tables = [table_of_rows(name, each) for name, each in zip(names, given, strict=False)]
         return understand_tables([table for table in tables if table is not None], asked)
     arms = dict(zip(names, given, strict=False))
     if len(given) == 1:
-        if not isinstance(given[0], Mapping):
+        if not isinstance(given[0], Mapping) or not given[0]:
             raise ConfigError(
                 f"{type(given[0]).__name__} is given alone: give scores of two arms or more, or a "
                 "mapping of arms to scores"
             )
         arms = {str(name): scores for name, scores in given[0].items()}
-    for role in (*ROLES, "value"):
+    for role in (*ROLES, "value", "names", *_OF_SAMPLES):
         if getattr(asked, role):
-            raise ConfigError(f"{role} = {getattr(asked, role)!r} names a column: arrays have none")
+            raise ConfigError(f"{role} = {getattr(asked, role)!r} has no effect on arrays")
     records = [_of_array(name, scores) for name, scores in arms.items()]
     what = "one value per seed and item" if records[0].item else "one value per seed"
     return Understood(tuple(records), asked.value or "value", (f"arrays: {what}",))
+
+
+def _kind(given: Any, asked: Asked) -> str:
+    if isinstance(given, str | Path):
+        return "paths"
+    return "tables" if _is_table(given, asked) else "arrays"
 
 
 def _is_table(given: Any, asked: Asked) -> bool:
@@ -118,6 +140,10 @@ def _is_table(given: Any, asked: Asked) -> bool:
 def _of_array(name: str, scores: Any) -> Records:
     """Read the scores of an arm; raise DataError, with the place, for what is no number."""
     seeds = None
+    if hasattr(scores, "to_dict") and hasattr(scores, "index"):  # a Series of pandas
+        if not scores.index.is_unique:
+            raise DataError(f"{name}: the index names a seed twice: give one value for each")
+        scores = scores.to_dict()
     if isinstance(scores, Mapping):
         seeds = [str(seed) for seed in scores]
         scores = list(scores.values())
@@ -136,9 +162,13 @@ def _of_array(name: str, scores: Any) -> Records:
 
     names = tuple(seeds or map(str, range(len(rows))))
     for row, number in enumerate(number for own in rows for number in own):
-        if isinstance(number, str) or not isinstance(number, int | float):
-            raise DataError(f"{place(row)}: {number!r:.40} is no number")
-        value[row] = number
+        try:
+            value[row] = float(number if isinstance(number, int | float) else "")
+        except (OverflowError, ValueError):
+            raise DataError(
+                f"{place(row)}: {number!r:.40} is no number: give numbers, and nan for a run that "
+                "failed"
+            ) from None
     items = tuple(map(str, range(int(item.max(initial=0)) + 1)))
     arm = Coded(np.zeros(len(value), dtype=np.int64), (name,))
     return Records(

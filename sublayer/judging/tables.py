@@ -40,6 +40,7 @@ _LONGEST_GATHERED = 128
 """Bytes of a cell; columns of longer ones are cut cell by cell."""
 _HEADER_BYTES = 1 << 22
 _TRUTHS = {"true": 1.0, "false": 0.0}
+_UNNAMED = re.compile(r"column \d+|Unnamed: \d+|__index_level_\d+__")
 _WHOLE = re.compile(r"-?\d+\.0*")
 
 
@@ -108,6 +109,10 @@ class Table:
         found = [_number(cell) for cell in _shown(cells) if not _is_empty(cell)]
         return 2 * sum(each is not None for each in found) > len(found)
 
+    def is_unnamed(self, column: str) -> bool:
+        """Return whether a column has no heading of its own, as the row numbers of pandas."""
+        return self.has_header and bool(_UNNAMED.fullmatch(column))
+
     def load(self, coded: Sequence[str], numbers: Sequence[str]) -> Loaded:
         """Read columns as names and as numbers; raise DataError for a text that is no number."""
         places = self._places
@@ -154,7 +159,7 @@ class Table:
                 joined = "".join(each for each in cells if isinstance(each, str)).encode()
             if b"_" not in joined:  # to Python 1_000 is a number, to nobody else
                 return found, []
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             pass
         cells = _shown(cells)
         each_found = [_number(cell) for cell in cells]
@@ -162,8 +167,8 @@ class Table:
         if wrong is not None:
             text = str(cells[wrong])
             remedy = "write numbers with a decimal point, and nan for a run that failed"
-            if re.fullmatch(r"-?\d+,\d+", text.strip()):
-                remedy = f"write {text.strip().replace(',', '.')}"
+            if re.fullmatch(r"-?\d+(,\d+|[.,]?\d* ?%)", text.strip()):
+                remedy = f"write {text.replace(',', '.').strip(' %')}"
             raise DataError(
                 f"{self.place(start + wrong, column)}: {text[:_SHOWN]!r} is no number: {remedy}"
             )
@@ -191,6 +196,9 @@ def read_table(path: Path) -> Table:
 
 def table_of_rows(name: str, table: Any) -> Table | None:
     """Return the table of a DataFrame or of a list of mappings; None for anything else."""
+    index = [*getattr(getattr(table, "index", None), "names", ())]
+    if index and None not in index and not set(index) & {*table.columns}:
+        table = table.reset_index()  # a DataFrame's index that has names is columns of it
     rows = table_rows(table)
     if rows is None:
         return None
@@ -224,7 +232,7 @@ def _number(cell: Any) -> float | None:
             return None
     try:
         return float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -271,6 +279,8 @@ def _delimited(path: Path, suffix: str) -> Table:
     delimiter = "\t" if suffix == ".tsv" or ("\t" in first and "," not in first) else ","
     if "," not in first and ";" in first:
         delimiter = ";"
+    if not data.strip():
+        raise DataError(f"{path} is empty: give a table with a row for each value")
     header = next(_csv_rows(path, first, delimiter), [])
     if not any(cell.strip() for cell in header):
         raise DataError(f"{path} begins with an empty line: begin with the names of the columns")
@@ -412,7 +422,8 @@ def _objects(path: Path, suffix: str) -> Table:
 
 def json_lines(path: Path, text: str | None = None) -> Iterator[dict[str, Any]]:
     """Yield the objects of a file of JSON lines; raise DataError with the line of any other."""
-    for line, content in enumerate((_read_text(path) if text is None else text).splitlines(), 1):
+    text = _read_text(path) if text is None else text
+    for line, content in enumerate(text.rstrip().split("\n"), 1):  # strings may hold U+2028
         try:
             row = json.loads(content)
         except (ValueError, RecursionError) as error:

@@ -109,7 +109,10 @@ REFUSED = {
             scores/new.csv --new other; scores/new.csv --new base --baseline base; \
             scores/new.csv --arm columns --seed columns; scores/new.csv --at last; \
             scores/new.csv --html page.txt; scores/new.csv --table my.csv; small; book.txt; \
-            scores/new.csv --names seed; scores/new.csv --step columns; glue
+            scores/new.csv --names seed; scores/new.csv --step columns; glue; \
+            scores/base.csv; scores/new.csv --html no/page.html; scores/new.csv --task arc; \
+            scores/new.csv --document seed; scores/new.csv --item seed --seed seed; \
+            bad/percent.csv; bad/accuracy.csv
         """,
     "refused-tasks": """
         tasks: missing; sst3; glue --show; cola --show --data glue; sst2 --row 1; \

@@ -89,11 +89,11 @@ def write_harness():
         folder = Path("out", f"{arm}-seed{seed}")
         folder.mkdir(parents=True)
         lines = [
-            {"doc_id": item, "doc": {}, "doc_hash": f"{item:064}", "filter": "none"}
+            {"doc_id": item, "doc": {"text": "\u2028"}, "doc_hash": f"{item:064}", "filter": "none"}
             | {"metrics": ["loss"], "loss": VALUES[arm][seed, item]}
             for item in range(ITEMS)
         ]
-        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
         (folder / "samples_mine_2026-11-29T03-09-35.456420.jsonl").write_text(text)
     return ["out"]
 
@@ -104,14 +104,16 @@ OF_RUNS = {
     "JSON lines": lambda: [write("a.jsonl", rows("config", "seed", "loss"))],
     "parquet": lambda: [write("a.parquet", rows("config", "seed", "loss"))],
     "a file an arm": lambda: [
-        write(f"{arm}.csv", rows("seed", "loss", arms=[arm])) for arm in VALUES
+        *(write(f"{arm}/scores.csv", rows("seed", "loss", arms=[arm])) for arm in VALUES),
+        *("--names", "{arm}/scores.csv"),
     ],
     "files of folders": lambda: [
-        write(f"{arm}/seed{seed}.csv", [{"step": 10, "loss": MEANS[arm][seed]}])
+        write(f"{arm}/seed{seed}.csv",
+              [{"step": 5, "loss": 9}, {"step": 10, "loss": MEANS[arm][seed]}])
         for arm, seed in itertools.product(VALUES, range(SEEDS))
     ],
     "arms as columns": lambda: [
-        write("a.csv", wide("seed", VALUES, lambda seed, arm: MEANS[arm][seed])),
+        write("a.csv", wide("seed", ["", *VALUES], lambda s, arm: MEANS[arm][s] if arm else s)),
         *("--arm", "columns", "--lower-is-better"),
     ],
     "runs as columns": lambda: [
@@ -271,8 +273,19 @@ def test_a_verdict_is_written_as_a_page_and_as_tables(suffix, found, capsys):
 
 @pytest.mark.parametrize("scores", [
     [[1.0, 2.0, 3.0]], [{"a": [1.0, 2.0, 3.0]}], [[1.0, "2", 3.0], [1.0, 2.0, 3.0]],
+    [], [{}], [[10**400] * 3] * 2, [MEANS["base"], "a.csv"], [pd.DataFrame(), [1.0]],
+    [pd.Series([1.0, 2.0, 3.0], index=range(at, at + 3)) for at in (0, 1)],
     [[], []], [[1.0, 2.0, 3.0], [1.0, 2.0]], [[1.0], [2.0]], [[[1.0] * 9] * 3, [1.0, 2.0, 3.0]],
 ])  # fmt: skip
 def test_arrays_without_a_verdict_are_refused(scores):
     with pytest.raises(SublayerError):
         sublayer.judge(*scores, lower_is_better=True)
+
+
+@pytest.mark.parametrize("options", [
+    {"margin": "0.1"}, {"look": 1.0, "looks": 2.5}, {"lower_is_better": "no"}, {"value": 3},
+    {"common": "no"}, {"names": "{arm}"}, {"task": "arc"},
+])  # fmt: skip
+def test_options_of_another_type_or_without_effect_are_refused(options):
+    with pytest.raises(SublayerError):
+        sublayer.judge(*VALUES.values(), **{"lower_is_better": True, **options})
