@@ -146,6 +146,8 @@ def understand_tables(tables: Sequence[Table], asked: Asked, *, n_sources: int =
     namer = RunName.of(asked.names)
     curves = [_curves(table, asked, namer) for table in tables]
     if all(curves):
+        if idle := next((role for role in ROLES if getattr(asked, role)), ""):
+            raise ConfigError(f"--{idle} has no effect on exports of curves: leave it out")
         records = [each for found in curves if found for each in found[0]]
         metrics = {found[1] for found in curves if found}
         if len(metrics) > 1:

@@ -240,8 +240,8 @@ class _Rows:
         options = "--arm, --seed, --item, --step"
         remedy = f"leave one out, or name the column that tells them apart ({options})"
         files = [Path(self._source(row)[0].source) for row in (first, second)]
-        if files[0] != files[1] and files[0].name == files[1].name:
-            name = files[0].name
+        name = files[0].name
+        if files[0] != files[1] and name == files[1].name and not name.startswith("samples_"):
             remedy = f"say how arms and seeds are told apart, as by --names '{{arm}}/{name}'"
         raise DataError(
             f"{self.place(second)}: {what} is there already, at {self.place(first)}: {remedy}"

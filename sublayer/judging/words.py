@@ -49,7 +49,9 @@ def statement(judged: RunsVerdict, each: Difference) -> str:
         return f"{text} by {abs(each.mean):.{decimals}f} ({level} CI {ends})"
     text += f": {signed(each.mean, decimals)} ({level} CI {interval(each, decimals)})"
     if each.verdict == "no difference that matters" and judged.margin is not None:
-        text += f", within the margin of {judged.margin:g}"
+        is_within = max(abs(each.low), abs(each.high)) < judged.margin
+        how = ", within" if is_within else "; two one-sided tests place it within"
+        text += f"{how} the margin of {judged.margin:g}"
     if each.verdict == "cannot tell" and each.excluded is not None:
         text += f"; differences above {each.excluded:.{decimals}f} are excluded"
     return text

@@ -205,3 +205,5 @@ def check_table_files(paths: Sequence[Path]) -> None:
         _suffix(path)
         if path.exists() or path.is_symlink():
             raise ConfigError(f"{path} is there already: move it, or give --table another name")
+        if not path.absolute().parent.is_dir():
+            raise ConfigError(f"--table {path}: there is no folder {path.parent}: make it first")
