@@ -5,6 +5,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,14 @@ _RATIOS: Mapping[str, tuple[str, str, float]] = {
 _PAIRS_ACCURACY = ("correct", "pairs", 1.0)
 _AGREE = 1e-6
 _LARGEST_EVENT = 1 << 28
+
+
+def runs_below(path: Path) -> list[Path]:
+    """Return a folder, or the runs of this program in it where it is none itself."""
+    if any((path / name).is_file() for name in (RESULTS, STUDY, RECORD, SCORES)):
+        return [path]
+    found = {each.parent for name in (RECORD, SCORES) for each in path.glob(f"*/{name}")}
+    return sorted(found) or [path]
 
 
 def read_folder(path: Path, asked: Asked, namer: RunName) -> Understood:
@@ -289,8 +298,10 @@ def _comparison(path: Path, asked: Asked) -> Understood:
             if name is not None:
                 tables[run.arm, str(run.seed)] = run.items.tables[name]
                 added = max(added, run.added[name])
-    said = f"{path}: a comparison, {metric} on the {results.get('split', 'test')} split"
-    return _own_part(path, metric, values, failed, tables, said, is_lower, added)
+    split = str(results.get("split", "test"))
+    said = f"{path}: a comparison, {metric} on the {split} split"
+    found = _own_part(path, metric, values, failed, tables, said, is_lower, added)
+    return replace(found, split=split)
 
 
 def _run(path: Path, asked: Asked, namer: RunName) -> Understood:
@@ -309,9 +320,9 @@ def _run(path: Path, asked: Asked, namer: RunName) -> Understood:
     if items is not None and name is not None:
         tables[arm, seed] = items.tables[name]
     said = f"{path}: a run, {metric} on the {split} split"
-    return _own_part(
-        path, metric, {(arm, seed): scores[metric]}, set(), tables, said, direction_of(metric)
-    )
+    values = {(arm, seed): scores[metric]}
+    found = _own_part(path, metric, values, set(), tables, said, direction_of(metric))
+    return replace(found, split=split)
 
 
 def _scores_of(path: Path) -> tuple[dict[str, float], str]:

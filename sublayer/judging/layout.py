@@ -70,6 +70,8 @@ class Understood:
     """What says which direction is better."""
     without_items: tuple[Records, ...] = ()
     """The values of whole runs, for beside sources that have no items; empty: these are all."""
+    split: str = ""
+    """What of a text was scored; empty: it is not known."""
 
 
 def direction_of(metric: str) -> bool | None:

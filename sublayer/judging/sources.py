@@ -37,9 +37,10 @@ def read_paths(paths: Sequence[Path], asked: Asked) -> Understood:
         if not path.exists():
             raise ConfigError(f"there is no {path}: name a table or a folder of runs")
         if path.is_dir() or path.name.startswith("samples_"):
-            from sublayer.judging.folders import read_folder  # takes longer to import than tables
+            # Which takes longer to import than what tables need.
+            from sublayer.judging.folders import read_folder, runs_below
 
-            parts.append(read_folder(path, asked, namer))
+            parts += [read_folder(each, asked, namer) for each in runs_below(path)]
         else:
             tables.append(read_table(path))
     if tables:
@@ -59,6 +60,12 @@ _OF_TABLES = ("arm", "seed", "item", "step")
 
 def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
     """Put what sources hold together, in their order; without items where some have none."""
+    splits = dict.fromkeys(part.split for part in parts if part.split)
+    if len(splits) > 1:
+        raise ConfigError(
+            f"runs were scored on other splits, {' and '.join(splits)}: score all on one, as by "
+            "sublayer compare RUN RUN"
+        )
     metrics = dict.fromkeys(part.metric for part in parts)
     if len(metrics) > 1:
         raise ConfigError(

@@ -65,6 +65,15 @@ def of_seeds(arm):
     return lambda item: {f"seed{seed}": VALUES[arm][seed, item] for seed in range(SEEDS)}
 
 
+def write_ours():
+    for arm, seed in itertools.product(VALUES, range(SEEDS)):
+        folder = Path(arm, f"seed-{seed}")
+        folder.mkdir(parents=True)
+        valid = {"step": 10, "loss": MEANS[arm][seed]}
+        (folder / "record.json").write_text(json.dumps({"valid": valid}))
+    return list(VALUES)
+
+
 def write_wandb():
     table = []
     for step in (5, 10):
@@ -128,6 +137,7 @@ OF_RUNS = {
         write("a.csv", [{**row, "step": s, "loss": row["loss"] + 10 - s} for s in (5, 10)
                         for row in rows("config", "seed", "loss")]),
     ],
+    "runs of this program": write_ours,
     "W&B": write_wandb,
     "TensorBoard": write_events,
 }  # fmt: skip
@@ -255,6 +265,8 @@ def test_a_comparison_and_its_records_are_judged_as_tables_are(capsys):
             results["arms"][0]["seeds"], results["arms"][0]["values"], strict=True
         )
     ]
+    write_ours()  # whose values are of validation
+    assert cli.main(["judge", str(record), "new", "--value", results["metric"]]) == 2
     mixed = judged([str(record), write("mine.csv", table)], capsys, "--new", "mine")
     assert mixed["verdict"] == "better" and mixed["n_items"] is None
 
