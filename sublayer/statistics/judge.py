@@ -216,6 +216,10 @@ class _Family:
         if luck > self._level and not self._over_items:  # which asks nothing of other seeds
             found = replace(found, p=self._over_looks(luck), p_raw=luck, by_ranks=True)
         found = replace(found, verdict=self._verdict(found))
+        # Runs that tie may be the same one of two values by luck: they show no equivalence.
+        is_lucky = luck * self.n_comparisons > self._level and not self._over_items
+        if is_lucky and found.verdict == "no difference that matters":
+            found = replace(found, verdict="cannot tell")
         if found.verdict != "cannot tell" or self._margin is None:
             return found
         return replace(found, more_seeds=self._more_seeds(uncertainty, self._margin))
