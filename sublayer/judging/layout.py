@@ -153,7 +153,7 @@ def understand_tables(tables: Sequence[Table], asked: Asked, *, n_sources: int =
         records = [each for found in curves if found for each in found[0]]
         metrics = {found[1] for found in curves if found}
         if len(metrics) > 1:
-            raise ConfigError(f"the tables have other metrics, {', '.join(sorted(metrics))}")
+            raise ConfigError(f"the tables have different metrics, {', '.join(sorted(metrics))}")
         said = [found[2] for found in curves if found]
         return Understood(tuple(records), metrics.pop(), tuple(dict.fromkeys(said)))
     n_sources = max(n_sources, len(tables))
@@ -177,7 +177,7 @@ def _check_metrics(tables: Sequence[Table], layouts: Sequence[Layout]) -> None:
     }
     if len(named) > 1:
         raise ConfigError(
-            f"the tables have other metrics, {' and '.join([*named.values()][:2])}: name their "
+            f"the tables have different metrics, {' and '.join([*named.values()][:2])}: name their "
             "columns alike, or give --value NAME, one that all have"
         )
 

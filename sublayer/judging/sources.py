@@ -63,13 +63,13 @@ def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
     splits = dict.fromkeys(part.split for part in parts if part.split)
     if len(splits) > 1:
         raise ConfigError(
-            f"runs were scored on other splits, {' and '.join(splits)}: score all on one, as by "
+            f"runs were scored on different splits, {' and '.join(splits)}: score all on one, as by "
             "sublayer compare RUN RUN"
         )
     metrics = dict.fromkeys(part.metric for part in parts)
     if len(metrics) > 1:
         raise ConfigError(
-            f"the sources have other metrics, {' and '.join(metrics)}: give --value NAME, one that "
+            f"the sources have different metrics, {' and '.join(metrics)}: give --value NAME, one that "
             "all have"
         )
     said = [line for part in parts for line in part.said]

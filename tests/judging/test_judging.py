@@ -69,7 +69,7 @@ def write_ours():
     for arm, seed in itertools.product(VALUES, range(SEEDS)):
         folder = Path(arm, f"seed-{seed}")
         folder.mkdir(parents=True)
-        valid = {"step": 10, "loss": MEANS[arm][seed]}
+        valid = {"step": 10, "bits_per_byte": MEANS[arm][seed]}
         (folder / "record.json").write_text(json.dumps({"valid": valid}))
     return list(VALUES)
 
@@ -266,7 +266,7 @@ def test_a_comparison_and_its_records_are_judged_as_tables_are(capsys):
         )
     ]
     write_ours()  # whose values are of validation
-    assert cli.main(["judge", str(record), "new", "--value", results["metric"]]) == 2
+    assert cli.main(["judge", str(record), "new"]) == 2
     mixed = judged([str(record), write("mine.csv", table)], capsys, "--new", "mine")
     assert mixed["verdict"] == "better" and mixed["n_items"] is None
 
