@@ -227,7 +227,7 @@ def test_an_encoder_without_a_head_of_tokens_goes_in_and_out(tmp_path, name, kin
     tokens, mask, segments = batch().values()
     with torch.inference_mode():
         found = [each(tokens, mask.long(), segments) for each in (oracle, again)]
-    close(found[1][0], found[0][0], 0)
+    close(found[1][0], found[0][0], 1e-12)  # sums differ by the alignment of memory
     kept = (load_file(tmp_path / each / WEIGHTS).keys() for each in ("theirs", "back"))
     assert next(kept) == next(kept)
 
