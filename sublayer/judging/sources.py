@@ -63,14 +63,14 @@ def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
     splits = dict.fromkeys(part.split for part in parts if part.split)
     if len(splits) > 1:
         raise ConfigError(
-            f"runs were scored on different splits, {' and '.join(splits)}: score all on one, as by "
-            "sublayer compare RUN RUN"
+            f"runs were scored on different splits, {' and '.join(splits)}: score all on one, as "
+            "sublayer compare RUN RUN does"
         )
     metrics = dict.fromkeys(part.metric for part in parts)
     if len(metrics) > 1:
         raise ConfigError(
-            f"the sources have different metrics, {' and '.join(metrics)}: give --value NAME, one that "
-            "all have"
+            f"the sources have different metrics, {' and '.join(metrics)}: give --value NAME, one "
+            "that all have"
         )
     said = [line for part in parts for line in part.said]
     has_items = {each.item is not None for part in parts for each in part.records}

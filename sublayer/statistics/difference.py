@@ -11,7 +11,7 @@ DECIDED: frozenset[Verdict] = frozenset({"better", "worse", "no difference that 
 
 CONFIDENCE = 0.95
 """Of all intervals of a study together, at the number of seeds that was planned."""
-ERROR = 1.0 - CONFIDENCE
+ERROR = 0.05
 POWER = 0.8
 """Of a test, at the difference that is called detectable."""
 FEWEST_SEEDS = 3
