@@ -205,6 +205,9 @@ def _differences(where: str, known: Any, found: Any, tolerance: float) -> Iterat
         scale = max(abs(known), abs(found), SMALL)
         if not (_same(known, found) or abs(found - known) <= tolerance * scale):
             yield f"{where}: expected {known!r}, found {found!r} ({(found - known) / scale:+.1e})"
+    elif tolerance and isinstance(known, str) and isinstance(found, str):
+        if not _alike(known, found, tolerance):
+            yield f"{where}: expected {_short(known)}, found {_short(found)}"
     elif not _same(known, found):
         yield f"{where}: expected {_short(known)}, found {_short(found)}"
 

@@ -364,8 +364,9 @@ def test_the_loss_and_its_gradients_equal_the_definition(monkeypatch, chunk, has
     close(found.each, nats.detach())
     assert found.each[2] == 0
     with torch.no_grad():
-        assert torch.equal(losses.linear_cross_entropy(*given, *rest), actual)
-        assert found.total == losses.linear_cross_entropy(*given)
+        # Sums differ by the alignment of memory.
+        close(losses.linear_cross_entropy(*given, *rest), actual.detach())
+        assert float(found.total) == pytest.approx(float(losses.linear_cross_entropy(*given)))
 
 
 @pytest.mark.parametrize(
