@@ -219,7 +219,9 @@ class _Family:
         # Runs that tie may be the same one of two values by luck: they show no equivalence.
         is_lucky = luck * self.n_comparisons > self._level and not self._over_items
         if is_lucky and found.verdict == "no difference that matters":
-            found = replace(found, verdict="cannot tell")
+            p = self._over_looks(min(1.0, luck * self.n_comparisons))
+            unclear = replace(found, verdict="cannot tell", by_ranks=True)
+            found = replace(unclear, p=p, p_raw=luck, equivalent=None)
         if found.verdict != "cannot tell" or self._margin is None:
             return found
         return replace(found, more_seeds=self._more_seeds(uncertainty, self._margin))
