@@ -40,26 +40,19 @@ def write_page(judged: RunsVerdict, path: Path) -> None:
 
 def render_page(judged: RunsVerdict) -> str:
     """Render the verdict as HTML; equal verdicts give equal text."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
     from sublayer.plot import palette
     from sublayer.study.report.forest import lay_out_forest
+    from sublayer.study.report.html import page_file, page_templates
 
-    loader = PackageLoader("sublayer.study.report", "page")
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_templates()
     decimals = words.n_decimals(judged)
     environment.filters["slug"] = lambda verdict: verdict.replace(" ", "-")
     environment.filters["comparison"] = lambda each: each.arm
     environment.filters["signed"] = lambda value: words.signed(value, decimals)
     environment.filters["interval"] = lambda each: words.interval(each, decimals)
-    style, *_ = loader.get_source(environment, "page.css")
+    style = page_file(environment, "page.css")
     forest = lay_out_forest(
         judged.comparisons,
         [_pairs(judged, each.arm) for each in judged.comparisons],

@@ -1,7 +1,7 @@
 """The report of a study: one HTML file that needs nothing else, the verdict first."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sublayer.counts import count
 from sublayer.files.storage import write_file
@@ -27,24 +27,38 @@ from sublayer.study.report.secondary_figures import (
 from sublayer.study.report.words import fact_lines, hypothesis_words, text_line
 from sublayer.study.results import Results
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
-def render_report(results: Results) -> str:
-    """Render the report as HTML; equal results give equal text."""
-    results = in_display_units(results)
+
+def page_templates() -> "Environment":
+    """Return the templates of pages, ``page.css`` and ``copy.js``; what is no Markup is escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
-    loader = PackageLoader("sublayer.study.report", "page")
-    environment = Environment(
-        loader=loader,
+    return Environment(
+        loader=PackageLoader("sublayer.study.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def page_file(environment: "Environment", name: str) -> str:
+    """Return a file that stands in pages as it is: ``page.css`` or ``copy.js``."""
+    assert environment.loader is not None, "templates have a folder"
+    text, *_ = environment.loader.get_source(environment, name)
+    return text
+
+
+def render_report(results: Results) -> str:
+    """Render the report as HTML; equal results give equal text."""
+    from markupsafe import Markup
+
+    results = in_display_units(results)
+    environment = page_templates()
     environment.filters.update(filters(results))
-    style, *_ = loader.get_source(environment, "page.css")
-    script, *_ = loader.get_source(environment, "copy.js")
+    style, script = (page_file(environment, name) for name in ("page.css", "copy.js"))
     template = environment.get_template("report.html.j2")
     # What is Markup was made here; all else is escaped.
     return template.render(
