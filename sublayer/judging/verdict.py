@@ -1,4 +1,4 @@
-"""The verdict on runs of any trainer: differences with intervals, and what a program is told."""
+"""The verdict on runs of any trainer: differences with intervals, and the exit code."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ FEWEST_ITEMS = 10
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of runs; empty texts and None: nothing."""
+    """Options of a judgement; empty texts and None: not given."""
 
     baseline: str = ""
     new: str = ""
@@ -43,7 +43,7 @@ class Question:
 
 @dataclass(frozen=True)
 class RunsVerdict:
-    """The verdict on runs, with what it rests on."""
+    """The verdict on runs, with the runs and options that it rests on."""
 
     metric: str
     is_lower_better: bool
@@ -77,7 +77,7 @@ class RunsVerdict:
 
     @property
     def exit_code(self) -> int:
-        """What the command ends with: 0 better, 10 no difference, 11 cannot tell, 12 worse."""
+        """The exit code: 0 better, 10 no difference that matters, 11 cannot tell, 12 worse."""
         return EXIT_CODES[self.verdict]
 
     @property
@@ -180,7 +180,7 @@ def _baseline(runs: Runs, question: Question) -> str:
 
 
 def _level(question: Question) -> float:
-    """Return what this look may spend of the probability of a false verdict: an equal share."""
+    """Return the level of this look: an equal share of 5 %."""
     if question.margin is not None and not 0.0 < question.margin < math.inf:
         raise ConfigError(
             f"--margin {question.margin:g} is no size of a difference: give one above 0, in the "

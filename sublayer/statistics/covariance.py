@@ -102,7 +102,7 @@ class SeedSpreads:
         return covariance
 
     def unshared_variance(self, arm: str, others: Sequence[str]) -> float:
-        """Estimate the variance of a run of an arm beside what seeds share among arms.
+        """Estimate the variance of an arm's runs, less the part of a seed that arms share.
 
         Half the variance of its difference from each other arm, averaged; that of the arm itself
         where it has no seed in common. 0 with fewer than two runs.

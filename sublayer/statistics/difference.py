@@ -72,7 +72,7 @@ class Difference:
     n_seeds: int = 0
     """Seeds planned until the look at which it was judged."""
     note: str = ""
-    """What the numbers cannot say, in words."""
+    """A remark, such as seeds that are missing."""
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class _Family:
             self._largest = Largest(correlation_of(covariance), self.n_comparisons)
 
     def _item_covariance(self, items: ItemSpreads, known: Sequence[Contrast]) -> Numbers:
-        """Return the covariance over items, less what is in that over seeds already."""
+        """Return the covariance over items, less the interaction that seeds contain."""
         spreads = [self._found[contrast.names].items for contrast in known]
         sds = np.sqrt([0.0 if each is None else each.alone for each in spreads])
         correlation: Numbers = correlation_of(items.covariance(known)) * np.outer(sds, sds)
@@ -284,7 +284,7 @@ class _Family:
         return replace(ranked, p=p, p_raw=p_raw, verdict=verdict)
 
     def _over_looks(self, p: float) -> float:
-        """Return a p that is 0.05 where a look has spent what it may."""
+        """Return p scaled so that 0.05 is the level of the look."""
         return min(1.0, p * ERROR / self._level)
 
     def _verdict(self, found: Difference) -> Verdict:

@@ -117,7 +117,7 @@ JudgeAt = Callable[[int], Judgement]
 
 
 def judge_looks(judge_at: JudgeAt, looks: Iterable[int]) -> Judgement:
-    """Judge at each look in turn; what one has decided stands, with the interval that it had.
+    """Judge at each look in turn; a verdict stands with the interval of the look that decided it.
 
     ``looks`` are numbers of seeds in order, of which all runs have ended that were still going on.
     """
@@ -135,13 +135,13 @@ def judge_looks(judge_at: JudgeAt, looks: Iterable[int]) -> Judgement:
 
 
 def without_verdicts(judgement: Judgement) -> Judgement:
-    """Return what is shown and not judged: differences without verdict and p."""
+    """Return differences without verdict and p, as a secondary metric has them."""
     shown = [replace(each, verdict="no verdict", p=None) for each in judgement.differences]
     return replace(judgement, differences=tuple(shown))
 
 
 def unfinished(judgement: Judgement, n_seeds: int) -> Judgement:
-    """Return what is known before all runs of ``n_seeds`` have ended: differences alone.
+    """Return the differences alone, as long as runs of ``n_seeds`` have not ended.
 
     An interval would be a look that is not counted.
     """

@@ -28,11 +28,11 @@ class Parts:
     """Standard errors of a difference by source, each in the metric's unit."""
 
     seeds: float
-    """What an endless test set would leave: other seeds."""
+    """Due to seeds: the standard error with an unlimited test set."""
     items: float | None
-    """What endless seeds would leave: other test items. None: not known, no items were kept."""
+    """Due to test items: the standard error with unlimited seeds. None: no items were kept."""
     tuning: float = 0.0
-    """What both would leave: another hyperparameter search, which may select otherwise."""
+    """Due to hyperparameter selection: the standard error with both."""
 
 
 @dataclass(frozen=True)
