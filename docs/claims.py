@@ -22,7 +22,7 @@ PAGE = Path(__file__).parent / "claims.md"
 RECORDS = Path(__file__).parent.parent / "records"
 _MINUS = "\N{MINUS SIGN}"
 _TODAY = {"undecided": "cannot tell"}
-"""What verdicts of earlier versions are called today."""
+"""Today's names of the verdicts of earlier versions."""
 _SHORT = {"nats per target token": "nats", "nats per token": "nats", "bits per byte": "bits"}
 _DECIMALS = {"points": 1, "BLEU": 2}
 """Of a shown difference, by the first word of its unit; 3 of all others."""
@@ -320,7 +320,7 @@ class _Record:
         return cls(name)
 
     def metric(self, name: str | None) -> dict[str, Any]:
-        """Return what is judged of a metric; None: of the one that decides."""
+        """Return the judgement of a metric; None: of the one that decides."""
         if name is None:
             return dict(self._judged)
         (found,) = (each for each in self._judged["further"] if each["metric"] == name)
@@ -347,7 +347,7 @@ class _Record:
 
     @property
     def seeds(self) -> str:
-        """How many seeds the verdicts rest on, and at which looks."""
+        """The seeds and looks of the verdicts."""
         counts = sorted({each["n_seeds"] for each in self._judged["differences"]})
         shown = " and ".join(map(str, counts))
         looks = self._judged["looks"]
@@ -401,7 +401,7 @@ class _Record:
         return [found["baseline"], shown, _worded(found) + _excluded(found, self._judged)]
 
     def test(self, asked: Mapping[str, Any]) -> str:
-        """How many documents and items the test has."""
+        """The documents and items of the test."""
         found = self._judged["test"]
         if "test" in asked:
             return str(asked["test"])

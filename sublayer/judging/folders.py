@@ -79,7 +79,7 @@ def read_folder(path: Path, asked: Asked, namer: RunName) -> Understood:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
-    """Raise DataError where what is read of a file is not as its writer writes it."""
+    """Raise DataError for a file that differs from what its writer produces."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -15,7 +15,7 @@ from sublayer.judging.tables import Coded, Table
 from sublayer.nearest import nearest
 
 COLUMNS, ROWS, FILES = "columns", "rows", "files"
-"""What an option may say instead of a column's name."""
+"""Words that an option takes instead of a column's name."""
 ROLES = ("arm", "seed", "item", "document", "step")
 KNOWN: Mapping[str, tuple[str, ...]] = {
     "arm": ("arm", "config", "configuration", "model", "method", "variant", "system", "condition"),
@@ -40,7 +40,7 @@ _EXPORTED = re.compile(r"run-(?P<run>.+?)-tag-(?P<metric>.+)")
 
 @dataclass(frozen=True)
 class Asked:
-    """What the options say of the columns; an empty text: nothing."""
+    """Columns by option; an empty text: not given."""
 
     arm: str = ""
     seed: str = ""
@@ -49,7 +49,7 @@ class Asked:
     value: str = ""
     step: str = ""
     names: str = ""
-    """How a run's name is made, as ``{arm}-{seed}``."""
+    """The pattern of runs' names, as ``{arm}-{seed}``."""
     baseline: str = ""
     new: str = ""
     task: str = ""
@@ -63,15 +63,15 @@ class Understood:
     records: tuple[Records, ...]
     metric: str
     said: tuple[str, ...]
-    """How columns and names were understood, a line each."""
+    """The meaning found for columns and names, a line each."""
     is_lower_better: bool | None = None
     """None: nothing says."""
     why: str = ""
-    """What says which direction is better."""
+    """The source of the metric's direction."""
     without_items: tuple[Records, ...] = ()
     """The values of whole runs, for beside sources that have no items; empty: these are all."""
     split: str = ""
-    """What of a text was scored; empty: it is not known."""
+    """The split of a text that was scored; empty: unknown."""
 
 
 def direction_of(metric: str) -> bool | None:
@@ -125,14 +125,14 @@ class RunName:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the columns of a table are."""
+    """The role of each column of a table."""
 
     roles: Mapping[str, str]
     """By role, the column; ``columns``, ``rows`` or ``files`` where it is none."""
     values: tuple[str, ...]
     """The columns of numbers: one, or one for each arm, seed, item or run."""
     over: str = ""
-    """What several columns of numbers are: arm, seed, item or run."""
+    """The role of several columns of numbers: arms, seeds, items or runs."""
     metric: str = "value"
     unused: tuple[str, ...] = ()
 

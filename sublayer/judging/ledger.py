@@ -56,7 +56,7 @@ look before, a candidate kept since, an earlier champion, a candidate not kept, 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a loop judges by, fixed with its first look."""
+    """Metric, direction, margin and planned looks of a loop, fixed with its first look."""
 
     metric: str
     is_lower_better: bool
@@ -118,7 +118,7 @@ def runs_of(
 
 
 def looks_to_share(number: int, planned: int | None) -> int:
-    """Return among how many looks what is left is shared, when look ``number`` is taken."""
+    """Return the number of looks that share the error left at look ``number``."""
     if planned is not None:
         return planned - number + 1
     return max(2 * FIRST_HUNDRED - number + 1, number)

@@ -23,7 +23,7 @@ _MOST_DECIMALS = 12
 
 @dataclass(frozen=True)
 class Records:
-    """What one source says: a value of each row, and whose it is."""
+    """The rows of one source: a value each, with its arm, seed, item and document."""
 
     source: str
     arm: Coded
@@ -45,7 +45,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Rules:
-    """How rows that do not fit together are dealt with."""
+    """Rules for rows that do not fit together."""
 
     at: str = ""
     """The step whose values count, or ``last``; empty: the last, where all runs have it."""
@@ -71,11 +71,11 @@ class Runs:
     n_items: int = 0
     n_documents: int | None = None
     said: tuple[str, ...] = field(default=(), compare=False)
-    """What was left out or chosen, a line each."""
+    """Rows left out and choices made, a line each."""
 
     @property
     def resolution(self) -> float:
-        """Return the last decimal that values are written with: what is smaller is rounding."""
+        """Return the last decimal of the values as written: the rest is rounding."""
         known = self.values[np.isfinite(self.values)]
         if self.effects is not None or not known.size:
             return 0.0

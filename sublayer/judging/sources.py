@@ -1,4 +1,4 @@
-"""What is given to be judged, opened: tables, folders of runs, arrays."""
+"""Sources of runs to judge: tables, folders of runs, arrays."""
 
 import os
 from collections import Counter
@@ -145,7 +145,7 @@ def _is_table(given: Any, asked: Asked) -> bool:
 
 
 def _of_array(name: str, scores: Any) -> Records:
-    """Read the scores of an arm; raise DataError, with the place, for what is no number."""
+    """Read the scores of an arm; raise DataError, with the place, for a value that is no number."""
     seeds = None
     if hasattr(scores, "to_dict") and hasattr(scores, "index"):  # a Series of pandas
         if not scores.index.is_unique:

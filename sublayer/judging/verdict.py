@@ -58,7 +58,7 @@ class RunsVerdict:
     look: int | None = None
     looks: int | None = None
     said: tuple[str, ...] = ()
-    """How the sources were read, a line each."""
+    """The meaning found for the sources, a line each."""
     ledger: Path | None = None
     in_loop: Look | None = None
     """The look that the ledger has of it."""

@@ -77,7 +77,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Pairing:
-    """How arms vary together by seed."""
+    """Correlation of arms over seeds."""
 
     is_paired: bool
     """Whether differences were taken seed by seed; not without common seeds."""

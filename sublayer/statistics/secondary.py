@@ -62,7 +62,7 @@ def _t_test(mean: float, variance: float, freedom: float) -> TTest | None:
 
 @dataclass(frozen=True)
 class Superiority:
-    """How probable it is that one run of A beats one run of B with another seed."""
+    """Probability that one run of A beats one run of B with another seed."""
 
     share: float
     """Of all pairs of a run of A and one of B, those that A wins; half of those that are equal."""

@@ -233,9 +233,9 @@ class Sealing:
     """Of the first seal; empty: there is none."""
     hash: str = ""
     additions: tuple[str, ...] = ()
-    """What was recorded later, each with its date and hash."""
+    """Changes recorded later, each with its date and hash."""
     alterations: tuple[str, ...] = ()
-    """What is not as it was sealed, and not recorded."""
+    """Changes of the sealed plan that are not recorded."""
     why_not: str = ""
     """Why there is no seal."""
 

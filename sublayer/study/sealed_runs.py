@@ -105,7 +105,7 @@ def group_strangers(
 
 
 def describe_strangers(group: BeganUnder, seals: Sequence[Seal]) -> tuple[list[str], str]:
-    """Say under what other plan runs began: the parts that differ, and what is wrong."""
+    """Describe the other plan that runs began under: the parts that differ, and the deviation."""
     if group.seal is None:
         return [], f"{group.which} kept no sealed plan"
     if not group.seal.is_whole:

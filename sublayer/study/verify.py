@@ -55,9 +55,9 @@ from sublayer.study.sealed_runs import (
 from sublayer.study.tuning import NO_TRIAL, Trial, make_trials, trial_at
 
 _TOLERANCE = 1e-6
-"""Relative, of what is computed again."""
+"""Relative tolerance of recomputed numbers."""
 _NOT_JUDGED = ("report", "notes", "reproduction", "plan")
-"""What of ``results.json`` says where and how it was made."""
+"""Keys of ``results.json`` about the machine and the command."""
 _SHOWN_CHANGES = 3
 _FIRST = ("verdict", "mean", "low", "high", "values")
 """Of the changes of an entry, those that are named first."""
@@ -76,7 +76,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was verified of a study, and what does not follow."""
+    """The verification of a study: counts, and deviations."""
 
     folder: Path
     sealing: Sealing
@@ -198,7 +198,7 @@ def _deviations_of_plan(
 def _deviations_of_seals_of_runs(
     folder: Path, paths: Sequence[Path], seals: Sequence[Seal]
 ) -> Iterator[Deviation]:
-    """Yield what is wrong with the seals that runs began under."""
+    """Yield the deviations of the seals that runs began under."""
     began: dict[str, Mapping[str, Any] | None] = {}
     for path in paths:
         where = str(path.relative_to(folder))

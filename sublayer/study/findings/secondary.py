@@ -1,4 +1,4 @@
-"""What stands beside each verdict: classical tests, P(A beats B), the published effect, power."""
+"""Secondary analyses beside each verdict: t tests, P(A beats B), the published effect, power."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
