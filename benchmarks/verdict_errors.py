@@ -57,7 +57,7 @@ def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
     from sublayer.statistics.scores import Scores, against_baseline
     from sublayer.statistics.tuning import Tuned
 
-    effects = unit_effects(drawn)
+    effects, shares = unit_effects(drawn)
     arms = tuple(str(arm) for arm in range(cell.n_arms))
     contrasts = against_baseline(arms, arms[0])
 
@@ -75,6 +75,7 @@ def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
             known,
             cell.n_items or None,
             cell.n_documents or None,
+            shares,
         )
         tuned = {}
         if drawn.trials is not None and drawn.validation is not None:
@@ -101,22 +102,23 @@ def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
     return judge_look
 
 
-def unit_effects(drawn: Draw) -> Numbers | None:
-    """Return by how much each unit of the test moves a run's score, ``[A, S, U]``, around 0.
+def unit_effects(drawn: Draw) -> tuple[Numbers | None, Numbers | None]:
+    """Return by how much each unit of the test moves a run's score, ``[A, S, U]``, around 0, and
+    its share of the test, ``[U]``.
 
     Pieces of three documents or more are no longer than these, and of fewer they are items.
     """
-    from sublayer.statistics.items import units_of
+    from sublayer.statistics.items import shares_of, units_of
 
     if drawn.atoms is None:
-        return None
+        return None, None
     n_items = int(drawn.counts.sum())
     effects: Numbers = drawn.atoms - drawn.atoms.sum(2, keepdims=True) * (drawn.counts / n_items)
     if not len(drawn.documents):
-        return effects
+        return effects, None
     labels, _ = units_of(len(drawn.documents), drawn.documents)
     units: Numbers = np.add.reduceat(effects, np.flatnonzero(np.diff(labels, prepend=-1)), axis=2)
-    return units
+    return units, shares_of(labels, drawn.documents, drawn.counts)
 
 
 class Moved:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.judging.tables import Coded
-from sublayer.statistics.items import units_of
+from sublayer.statistics.items import shares_of, units_of
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -70,6 +70,8 @@ class Runs:
     items are known."""
     n_items: int = 0
     n_documents: int | None = None
+    shares: Numbers | None = None
+    """``[unit]``, the share of the test in each; None: units are of equal size."""
     said: tuple[str, ...] = field(default=(), compare=False)
     """Rows left out and choices made, a line each."""
 
@@ -345,15 +347,29 @@ class _Rows:
         totals = weights.sum(2)
         values = scores.sum(2) / totals
         effects = (scores - values[:, :, None] * weights) / totals[:, :, None]
-        n_documents = None
+        documents, shares = None, None
         if self.document is not None:
-            effects, n_documents = self._by_document(effects)
+            documents = self._documents()
+            units, n_units = units_of(n_items, documents)
+            shares = shares_of(units, documents, weights.mean((0, 1)))
+            order = np.argsort(units, kind="stable")
+            starts = np.searchsorted(units[order], np.arange(n_units))
+            effects = np.add.reduceat(effects[:, :, order], starts, axis=2)
+        n_documents = None if documents is None else len(np.unique(documents))
         return Runs(
-            self.arms, self.seeds, values, failed, effects, n_items, n_documents, tuple(said)
+            self.arms,
+            self.seeds,
+            values,
+            failed,
+            effects,
+            n_items,
+            n_documents,
+            shares,
+            tuple(said),
         )
 
-    def _by_document(self, effects: Numbers) -> tuple[Numbers, int]:
-        """Add effects up by document, of one or two by stretches, and count the documents.
+    def _documents(self) -> NDArray[np.int64]:
+        """Return the document of each item.
 
         Raises DataError where an item is in two.
         """
@@ -369,11 +385,7 @@ class _Rows:
                 f"{names[self.document.codes[row]]} here, and of {names[of_item[self.item[row]]]} "
                 "elsewhere: name items so that each is of one document"
             )
-        units, n_units = units_of(len(of_item), of_item)
-        order = np.argsort(units, kind="stable")
-        starts = np.searchsorted(units[order], np.arange(n_units))
-        summed: Numbers = np.add.reduceat(effects[:, :, order], starts, axis=2)
-        return summed, len(np.unique(of_item))
+        return of_item
 
 
 def _joined(parts: Sequence[Coded]) -> tuple[tuple[str, ...], Codes]:

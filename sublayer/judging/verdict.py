@@ -217,6 +217,7 @@ def _judge(
         runs.effects if has_items else None,
         runs.n_items or None,
         runs.n_documents,
+        runs.shares,
     )
     judged = judge(
         scores,

@@ -152,15 +152,20 @@ class Covariance:
     """Posterior of the covariance of arms, from ``values`` ``[A, S]`` without gaps; baseline first.
 
     Columns are independent draws: seeds, or units of a test. No arm spreads less than ``floor``.
+    With ``freedom``, columns are residuals that estimate with so many degrees of freedom.
     """
 
-    def __init__(self, arms: Sequence[str], values: Numbers, floor: float) -> None:
+    def __init__(
+        self, arms: Sequence[str], values: Numbers, floor: float, freedom: float | None = None
+    ) -> None:
         self.arms = list(arms)
         self._values = values
         n_arms, n_seeds = values.shape
-        residuals = values - values.mean(1, keepdims=True)
-        squares = residuals @ residuals.T
-        least = (n_seeds - 1) * max(floor**2 / 2, np.finfo(float).tiny * 1e30)
+        self._freedom = n_seeds - 1.0 if freedom is None else freedom
+        residuals = values - values.mean(1, keepdims=True) if freedom is None else values
+        self._residuals = residuals
+        squares = residuals @ residuals.T * (self._freedom / (n_seeds - 1))
+        least = self._freedom * max(floor**2 / 2, np.finfo(float).tiny * 1e30)
         squares[np.diag_indices(n_arms)] = np.maximum(np.diag(squares), least)
         self._squares = squares
         self._floor = floor
@@ -171,8 +176,9 @@ class Covariance:
         values = row @ self._values
         mean, n = math.fsum(values) / len(values), len(values)
         if len(self.arms) == 2:
-            variance = max(float(values.var(ddof=1)), self._floor**2)
-            return known_spread(mean, variance / n, n - 1.0, n)
+            residuals = row @ self._residuals
+            variance = max(float(residuals @ residuals) / (n - 1), self._floor**2)
+            return known_spread(mean, variance / n, self._freedom, n)
         weights, covariances, freedoms = self._posterior
         scales = np.einsum("a,kab,b->k", row, covariances, row) / n
         return Spread(mean, n, weights, scales, freedoms)
@@ -182,14 +188,14 @@ class Covariance:
         first, second = weights_of([one, other], self.arms)
         n = self._values.shape[1]
         if len(self.arms) == 2:
-            return float(first @ self._squares @ second / (n - 1) / n)
+            return float(first @ self._squares @ second / self._freedom / n)
         weights, covariances, _ = self._posterior
         return float(weights @ np.einsum("a,kab,b->k", first, covariances, second) / n)
 
     @cached_property
     def _posterior(self) -> tuple[Numbers, Numbers, Numbers]:
         """Weights ``[M]``, covariances ``[M, A, A]`` and degrees of freedom of components."""
-        n_arms, n = len(self.arms), self._values.shape[1] - 1
+        n_arms, n = len(self.arms), self._freedom
         fixed, free = _structures(n_arms)
         # Of structures up to a scale, which has Jeffreys' prior.
         traces = np.einsum("kab,ab->k", fixed.inverses, self._squares)

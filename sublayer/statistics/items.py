@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,20 @@ def units_of(n_items: int, documents: NDArray[np.int64] | None) -> tuple[NDArray
     units = np.empty(n_items, dtype=np.int64)
     units[order] = numbers.reshape(-1)
     return units, int(units.max()) + 1
+
+
+def shares_of(
+    units: NDArray[np.int64], documents: NDArray[np.int64] | None, weights: Effects | None = None
+) -> Effects | None:
+    """Return the share of a test in each unit, ``[U]``; None where they are equal, or nearly.
+
+    ``units`` are those of items, ``[N]``, as :func:`units_of` finds them in ``documents``. Items
+    count alike, or by ``weights``.
+    """
+    if documents is None or len(np.unique(documents)) < FEWEST_DOCUMENTS:
+        return None
+    sizes: Effects = np.bincount(units, weights).astype(np.float64)
+    return None if np.allclose(sizes, sizes[0], rtol=1e-9) else sizes / sizes.sum()
 
 
 @dataclass(frozen=True)
@@ -94,8 +109,11 @@ class ItemSpreads:
                 whole = replace(whole, scales=whole.scales * inflation)
             return ItemSpread(whole, _both([sum(stacks)]))
         means = np.sum([stack.mean(0) for stack in stacks], axis=0)
-        variance = float(means.var(ddof=1)) * n_units
-        return ItemSpread(known_spread(0.0, variance, n_units - 1.0, n_units), _both(stacks))
+        factors, freedom = self._sizes
+        squares = float((((means - means.mean()) * factors) ** 2).sum())
+        variance = squares * n_units / (n_units - 1)
+        freedom = n_units - 1.0 if freedom is None else freedom
+        return ItemSpread(known_spread(0.0, variance, freedom, n_units), _both(stacks))
 
     def covariance(self, contrasts: Sequence[Contrast]) -> Effects:
         """Return the covariance of contrasts over units, ``[C, C]``; 0 of those without items."""
@@ -118,8 +136,28 @@ class ItemSpreads:
             rows = [int(row) for row in np.flatnonzero(~np.isnan(means).any(1))]
             rows.sort(key=lambda row: self._scores.arms[row] != self._baseline)
             arms = [self._scores.arms[row] for row in rows]
-            self._tables[key] = Covariance(arms, means[rows] * means.shape[1], 0.0)
+            factors, freedom = self._sizes
+            effects = means[rows] * factors * means.shape[1]
+            self._tables[key] = Covariance(arms, effects, 0.0, freedom)
         return self._tables[key]
+
+    @cached_property
+    def _sizes(self) -> tuple[Effects | float, float | None]:
+        shares = self._scores.shares
+        return (1.0, None) if shares is None else unequal_units(shares)
+
+
+def unequal_units(shares: Effects) -> tuple[Effects, float]:
+    """Return by which factors to multiply effects of units, ``[U]``, and their degrees of freedom.
+
+    A mean follows its large units, whose effects around it come out small: they are scaled so that
+    the variance over units is unbiased where these are alike but for their ``shares`` of the test
+    (Bell and McCaffrey 2002). Its degrees of freedom are the effective number of units (Kish 1965)
+    less one, at least 1. Of equal units the factors are 1, and the degrees of freedom ``U - 1``.
+    """
+    squares = float(shares @ shares)
+    factors = np.sqrt((1.0 - 1.0 / len(shares)) / (1.0 - 2.0 * shares + squares))
+    return factors, max(1.0, 1.0 / squares - 1.0)
 
 
 def _neighbour_correlation(effects: Effects) -> float:

@@ -32,6 +32,8 @@ class Scores:
     n_items: int | None = None
     n_documents: int | None = None
     """None where items belong to no documents, or it is not known."""
+    shares: Numbers | None = None
+    """``[U]``, the share of the test in each unit. None: units are of equal size."""
 
     def __post_init__(self) -> None:
         shape = len(self.arms), len(self.seeds)
@@ -55,6 +57,7 @@ class Scores:
         effects: Mapping[str, Mapping[int, Numbers]] | None = None,
         n_items: int | None = None,
         n_documents: int | None = None,
+        shares: Numbers | None = None,
     ) -> "Scores":
         """Arrange mappings by arm and seed as arrays; seeds in ascending order."""
         failed, effects = failed or {}, effects or {}
@@ -77,7 +80,7 @@ class Scores:
             for seed, each in effects.get(arm, {}).items():
                 if moved is not None and seed in place:
                     moved[row, place[seed]] = each
-        return cls(arms, ordered, table, has_failed, moved, n_items, n_documents)
+        return cls(arms, ordered, table, has_failed, moved, n_items, n_documents, shares)
 
     def first(self, n_seeds: int) -> "Scores":
         """Return the scores of the first ``n_seeds`` seeds."""

@@ -80,6 +80,7 @@ def scores_of(
         effects=effects,
         n_items=known[0].n_items if known else None,
         n_documents=known[0].n_documents if known else None,
+        shares=known[0].shares if known else None,
     )
 
 

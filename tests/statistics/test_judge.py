@@ -18,7 +18,13 @@ from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
 from sublayer.statistics.covariance import known_spread
 from sublayer.statistics.difference import DECIDED, ERROR, Judgement
-from sublayer.statistics.items import FEWEST_DOCUMENTS, ItemSpreads, units_of
+from sublayer.statistics.items import (
+    FEWEST_DOCUMENTS,
+    ItemSpreads,
+    shares_of,
+    unequal_units,
+    units_of,
+)
 from sublayer.statistics.looks import (
     GOING_ON,
     Looks,
@@ -412,6 +418,30 @@ def test_units_are_documents_or_stretches_and_their_variance_follows_the_crossed
     values["b"], effects["b"] = {5: 0.0, 6: 1.0}, {5: np.zeros(4), 6: np.zeros(4)}
     unpaired = ItemSpreads(Scores.of(values, effects=effects), "b").spread(arm_less("a", "b"))
     assert unpaired.alone == pytest.approx(spread.alone)
+
+
+def test_documents_of_unequal_length_count_for_fewer():
+    documents = np.repeat(np.arange(4), [60, 20, 10, 10])
+    units, _ = units_of(100, documents)
+    shares = shares_of(units, documents)
+    assert shares.tolist() == [0.6, 0.2, 0.1, 0.1]
+    assert shares_of(*2 * (np.arange(4),)) is None and shares_of(units, None) is None
+    factors, freedom = unequal_units(shares)
+    assert freedom == pytest.approx(1 / 0.42 - 1)
+    # Of documents whose means vary with variance 1, the mean has that of the squared shares.
+    residuals = shares[:, None] * (np.eye(4) - shares)
+    variance = (factors**2 * (residuals**2).sum(1)).sum() * 4 / 3
+    assert variance == pytest.approx(0.42)
+    effects = {
+        "a": seeded(*2 * (residuals @ [1.0, 2.0, -1.0, 0.0],)),
+        "b": seeded(*np.zeros((2, 4))),
+    }
+    values = {"a": seeded(0.0, 1.0), "b": seeded(0.0, 1.0)}
+    scores = Scores.of(values, effects=effects, n_documents=4, shares=shares)
+    whole = ItemSpreads(scores, "b").spread(arm_less("a", "b")).whole
+    squares = (factors * effects["a"][0]) ** 2
+    assert whole.variance == pytest.approx(squares.sum() * 4 / 3)
+    assert whole.freedoms.tolist() == [pytest.approx(freedom)]
 
 
 @pytest.mark.parametrize(("n_arms", "n_seeds"), rows([(2, 8), (4, 5), (2, 3)], 1))

@@ -10,6 +10,7 @@ import numpy as np
 from sublayer.evaluation.items import FromItems, Items
 from sublayer.objective.supervised.items import SCORE, moved_by
 from sublayer.runs.items import read_items
+from sublayer.statistics.items import Effects
 from sublayer.study.chain.columns import Column
 from sublayer.study.chain.gathering import StageRuns
 from sublayer.study.chain.stages import Chain
@@ -93,9 +94,21 @@ def _of_arm(
             effects=np.concatenate(pieces),
             n_items=sum(each.n_items for each in units),
             n_documents=None if None in counts else sum(each or 0 for each in counts),
+            shares=_joined_shares([share for share, _ in parts], units),
         )
         joined[seed] = whole, " ".join(part[seed][1] for _, part in parts)
     return joined
+
+
+def _joined_shares(weights: Sequence[float], units: Sequence[TestUnits]) -> Effects | None:
+    """Return the share of each unit in a mean over tests; None where all are equal."""
+    sizes = []
+    for weight, each in zip(weights, units, strict=True):
+        n_units = len(each.effects)
+        own = np.full(n_units, 1.0 / n_units) if each.shares is None else each.shares
+        sizes.append(weight * own)
+    joined: Effects = np.concatenate(sizes)
+    return None if np.allclose(joined, joined[0], rtol=1e-9) else joined / joined.sum()
 
 
 def _of_column(

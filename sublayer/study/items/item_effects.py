@@ -5,7 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from sublayer.evaluation.items import FromItems, ItemTable, Sums
-from sublayer.statistics.items import FEWEST_DOCUMENTS, FEWEST_UNITS, Effects, units_of
+from sublayer.statistics.items import (
+    FEWEST_DOCUMENTS,
+    FEWEST_UNITS,
+    Effects,
+    shares_of,
+    units_of,
+)
 
 _STEP = 1e-3
 
@@ -20,6 +26,8 @@ class TestUnits:
     n_items: int
     n_documents: int | None
     """None where items belong to no documents."""
+    shares: Effects | None = None
+    """``[U]``, the share of the test in each unit; None: units are of equal size."""
 
 
 def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
@@ -54,7 +62,8 @@ def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
     centred: Effects = effects - effects.mean()
     if not np.isfinite(centred).all():
         return None
-    return TestUnits(centred, step, table.n_items, n_documents)
+    shares = shares_of(labels, documents)
+    return TestUnits(centred, step, table.n_items, n_documents, shares)
 
 
 def _slope(from_items: FromItems, sums: Sums, name: str, k: int, *, is_count: bool) -> float:
