@@ -27,6 +27,8 @@ from sublayer.statistics.tuning import Tuned, choice_variance
 
 ALONE = Largest(np.eye(1), 1)
 """A comparison that is corrected for no others."""
+_FAR = 100.0
+"""How many times the range of either the gap of two arms is that may be the same by luck."""
 
 
 def judge(
@@ -139,6 +141,9 @@ class _Family:
             covariance += self._item_covariance(items, known)
         if len(self._found) > 1:
             self._largest = Largest(correlation_of(covariance), self.n_comparisons)
+        self._found = {
+            names: each.calibrated(level, self._largest) for names, each in self._found.items()
+        }
 
     def _item_covariance(self, items: ItemSpreads, known: Sequence[Contrast]) -> Numbers:
         """Return the covariance over items, less the interaction that seeds contain."""
@@ -210,13 +215,14 @@ class _Family:
             equivalent=abs(mean) + inner,
             detectable=detectable,
         )
-        luck = separation_p(
-            self._scores.scores_of(contrast.arm), self._scores.scores_of(contrast.baseline)
-        )
+        scores = self._scores
+        pair = scores.scores_of(contrast.arm), scores.scores_of(contrast.baseline)
+        luck = separation_p(*pair)
         if luck > self._level and not self._over_items:  # which asks nothing of other seeds
             found = replace(found, p=self._over_looks(luck), p_raw=luck, by_ranks=True)
         found = replace(found, verdict=self._verdict(found))
         # Runs that tie may be the same one of two values by luck: they show no equivalence.
+        luck = separation_p(*pair, _FAR)
         is_lucky = luck * self.n_comparisons > self._level and not self._over_items
         if is_lucky and found.verdict == "no difference that matters":
             p = self._over_looks(min(1.0, luck * self.n_comparisons))

@@ -83,7 +83,8 @@ def planned_detectable(n_arms: int, n_seeds: int, level: float, item_error: floa
         largest = Largest(correlation_of(spreads.mean_covariance(contrasts)), len(contrasts))
         spread = spreads.spread(contrasts[0])
         assert spread is not None, "scores are complete"
-        halves[draw] = Uncertainty(spread, items).half_width(level, largest)
+        uncertainty = Uncertainty(spread, items).calibrated(level, largest)
+        halves[draw] = uncertainty.half_width(level, largest)
     true_error = math.sqrt(2.0 / n + error**2)
     return shrink * _found_at(halves, np.full(_DRAWS, 1.0 / _DRAWS), true_error)
 

@@ -82,15 +82,17 @@ def is_two_valued(values: NDArray[np.float64]) -> bool:
     return all(bool((is_high.any(axis) & is_low.any(axis)).any()) for axis in (0, 1))
 
 
-def separation_p(values: NDArray[np.float64], others: NDArray[np.float64]) -> float:
+def separation_p(
+    values: NDArray[np.float64], others: NDArray[np.float64], times: float = 10.0
+) -> float:
     """Bound the probability that two alike arms are told apart by luck, were runs two-valued.
 
-    Where the gap between two arms is a hundred times the range of either, they may be two clusters
-    by chance, each run with probability one half: ``2 / 4 ** n``. 0 for arms closer than that.
+    Where the gap between two arms is so many ``times`` the range of either, they may be two
+    clusters by chance, each run with probability one half: ``2 / 4 ** n``. 0 for closer arms.
     """
     n = min(len(values), len(others))
     if not n:
         return 0.0
     gap = max(float(values.min() - others.max()), float(others.min() - values.max()))
     widest = max(float(np.ptp(values)), float(np.ptp(others)))
-    return 2.0 * 0.25**n if gap > 100.0 * widest else 0.0
+    return 2.0 * 0.25**n if gap > times * widest else 0.0

@@ -1,7 +1,7 @@
 """Simultaneous tests of contrasts: p and half-width from the posterior of their variance."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -18,6 +18,8 @@ NODES = np.linspace(-7.5, 7.5, 61)
 NODE_WEIGHTS = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
 """Nodes and weights of a standard normal variable: the trapezoidal rule."""
 _MOST_NODES = 120
+_SIZES = np.geomspace(0.25, 64.0, 12)
+"""Sizes of a difference at which p is asked first, in standard errors."""
 _LOG_DRAWS = 13
 _DRAWN_FROM = 2e-3
 """Tail probability below which draws are few: Bonferroni's bound, scaled, serves there."""
@@ -85,6 +87,13 @@ class Uncertainty:
         own = max(self.seeds.variance - self.items.both, 0.0)
         return Parts(math.sqrt(own), math.sqrt(self.items.alone), tuning)
 
+    def calibrated(self, level: float, largest: "Largest") -> "Uncertainty":
+        """Return the uncertainty whose intervals at ``level`` heed the caution of its spreads."""
+        items = self.items
+        if items is not None:
+            items = replace(items, whole=_calibrated(items.whole, level, largest))
+        return replace(self, seeds=_calibrated(self.seeds, level, largest), items=items)
+
     def p(self, difference: float, largest: "Largest") -> float:
         """Return the two-sided p of a difference, corrected for the comparisons of ``largest``."""
         if not difference:
@@ -95,14 +104,28 @@ class Uncertainty:
         """Return the difference whose corrected p is ``level``, to a millionth."""
         if not self.error:
             return 0.0
-        low, high = 0.25 * self.error, 64.0 * self.error
-        while self.p(high, largest) > level:
-            low, high = high, 64.0 * high
-        for _ in range(5):
-            sizes = np.geomspace(low, high, 24)
-            place = int(np.searchsorted(-self._tails(sizes, largest), -level))
-            low, high = float(sizes[max(place - 1, 0)]), float(sizes[min(place, 23)])
-        return high
+        sizes = self.error * _SIZES
+        tails = self._tails(sizes, largest)
+        while tails[-1] > level:
+            sizes = sizes * (_SIZES[-1] / _SIZES[0])
+            tails = self._tails(sizes, largest)
+        # Secants of log p over log size, on either side of which p is asked.
+        for _ in range(60):
+            place = max(1, int(np.searchsorted(-tails, -level)))
+            (low, high), (p_low, p_high) = (
+                sizes[place - 1 : place + 1],
+                tails[place - 1 : place + 1],
+            )
+            width = math.log(high / low)
+            if width < 1e-6 or p_low <= level:
+                break
+            share = math.log(p_low / level) / math.log(p_low / max(p_high, 1e-300))
+            offset = max(4e-7, min(width**2 / 2.0, width / 4.0))
+            middle = min(max(share * width, 1.5 * offset), width - 1.5 * offset)
+            tried = low * np.exp([middle - offset, middle + offset])
+            sizes = np.array([low, *tried, high])
+            tails = np.array([p_low, *self._tails(tried, largest), p_high])
+        return float(high)
 
     def _tails(self, sizes: Numbers, largest: "Largest") -> Numbers:
         """Return the corrected p of differences of so many sizes, ``[N]``."""
@@ -131,6 +154,16 @@ class Uncertainty:
             choice = self.choice * inverse_chi2(CHOICE_FREEDOM)
             variances, weights = _sums(variances, weights, choice, NODE_WEIGHTS)
         return variances, weights
+
+
+def _calibrated(spread: Spread, level: float, largest: "Largest") -> Spread:
+    """Return a spread scaled so that p is ``level`` where it was ``level / caution``."""
+    if spread.caution == 1.0 or not spread.scales.any():
+        return spread
+    alone = Uncertainty(spread)
+    aimed = alone.half_width(min(level / spread.caution, 0.5), largest)
+    times = (aimed / alone.half_width(level, largest)) ** 2
+    return replace(spread, scales=times * spread.scales, caution=1.0)
 
 
 def _nodes_of(spread: Spread) -> tuple[Numbers, Numbers]:

@@ -32,6 +32,16 @@ def test_two_arms_have_the_paired_t_test_or_that_of_welch(seeds, sizes):
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-4)
 
 
+def test_many_seeds_give_each_difference_of_several_arms_the_paired_t_test():
+    values = np.random.default_rng(30).normal(size=(4, 30)) * [[1.0], [2.0], [1.0], [4.0]]
+    arms = tuple("abcd")
+    scores = Scores(arms, tuple(range(30)), values, np.zeros(values.shape, dtype=np.bool_))
+    found = judge(scores, against_baseline(arms, "a"), is_lower_better=True, n_seeds=30)
+    for each, own in zip(found.differences, values[1:], strict=True):
+        assert each.p_raw == pytest.approx(ttest_rel(own, values[0]).pvalue, rel=1e-6)
+        assert each.p >= each.p_raw
+
+
 @pytest.mark.parametrize("pairs", ["baseline", "all"])
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (8, 8, 8, 8), (9, 4, 4, 4, 4), (5,) * 8])
 def test_families_with_a_pooled_variance_have_the_p_of_dunnett_and_of_tukey(pairs, sizes):
