@@ -34,8 +34,8 @@ from scipy.special import betaincinv, stdtrit
 from verdict_cells import LEVELS, Cell, Draw, Numbers, all_cells, draw, uncovered
 
 BATCH = 20
-POWER_EVERY = 2
-"""Of every so many studies power is asked, too."""
+POWER_EVERY, ROUGH_POWER_EVERY = 2, 10
+"""Of every so many studies power is asked, too: where each amount is judged anew, of fewer."""
 DIFFERENCES = (1.0, 2.0, 3.0, 4.0)
 """In standard deviations of a run."""
 MARGIN = 20.0
@@ -232,7 +232,7 @@ def run_batch(task: tuple[Cell, int, int]) -> dict[str, Any]:
             {"no difference that matters", "better" if sign > 0 else "worse"} for sign in signs[1:]
         ]
         counts["edge"] += any(each & false for each, false in zip(said, wrong, strict=True))
-        if number % POWER_EVERY:
+        if number % (ROUGH_POWER_EVERY if cell.noise == "two-valued" else POWER_EVERY):
             continue
         counts["power"] += 1
         for index, difference in enumerate(DIFFERENCES):

@@ -94,7 +94,7 @@ def _found_at(halves: Numbers, weights: Numbers, error: float) -> float:
     from scipy.special import ndtr
 
     low, high = 0.0, float(halves.max()) + 4.0 * error
-    for _ in range(60):
+    for _ in range(40):
         middle = (low + high) / 2.0
         if float(ndtr((middle - halves) / error) @ weights) < POWER:
             low = middle

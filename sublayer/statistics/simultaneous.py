@@ -18,6 +18,8 @@ NODES = np.linspace(-7.5, 7.5, 61)
 NODE_WEIGHTS = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
 """Nodes and weights of a standard normal variable: the trapezoidal rule."""
 _MOST_NODES = 120
+_FINE = 2048
+"""Steps of log variance into which nodes are merged first."""
 _SIZES = np.geomspace(0.25, 64.0, 12)
 """Sizes of a difference at which p is asked first, in standard errors."""
 _LOG_DRAWS = 13
@@ -129,7 +131,8 @@ class Uncertainty:
 
     def _tails(self, sizes: Numbers, largest: "Largest") -> Numbers:
         """Return the corrected p of differences of so many sizes, ``[N]``."""
-        if largest.n == 1 and not self.choice and self.items is None:
+        is_single = len(self.seeds.scales) == 1 and not self.choice and self.items is None
+        if largest.n == 1 and is_single:
             from scipy.special import stdtr
 
             with np.errstate(divide="ignore"):
@@ -186,15 +189,24 @@ def _thinned(variances: Numbers, weights: Numbers) -> tuple[Numbers, Numbers]:
 
     if len(variances) <= _MOST_NODES:
         return variances, weights
-    order = np.argsort(variances)
-    variances, weights = variances[order], weights[order]
+    middle = float(np.median(variances[variances > 0.0])) if variances.any() else 1.0
+    logs = np.log(np.clip(variances / middle, 1e-12, 1e12))
+    fine = (logs - logs.min()) * ((_FINE - 1) / max(float(np.ptp(logs)), 1e-12))
+    variances, weights = _merged(variances, weights, fine.astype(np.int64))
     middles = np.cumsum(weights) - weights / 2.0
     places = ndtri(np.clip(middles, 1e-12, 1.0 - 1e-12))
     bins = np.digitize(places, np.linspace(-6.0, 6.0, _MOST_NODES - 1))
-    _, bins = np.unique(bins, return_inverse=True)
+    return _merged(variances, weights, bins)
+
+
+def _merged(
+    variances: Numbers, weights: Numbers, bins: NDArray[np.int64]
+) -> tuple[Numbers, Numbers]:
+    """Return the mean variance and the weight of each bin that has any, in order."""
     sums: Numbers = np.bincount(bins, weights).astype(np.float64)
-    means: Numbers = np.bincount(bins, weights * variances) / np.maximum(sums, 1e-300)
-    return means, sums
+    means: Numbers = np.bincount(bins, weights * variances).astype(np.float64)
+    is_used = sums > 0.0
+    return means[is_used] / sums[is_used], sums[is_used]
 
 
 @lru_cache(maxsize=256)

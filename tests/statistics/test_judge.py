@@ -366,7 +366,7 @@ def test_a_choice_by_a_coin_or_by_luck_spreads_by_hand_and_widens_an_interval():
 def test_a_look_is_reached_once_all_that_go_on_have_ended(seeds, expected):
     sequence = Looking(Looks((3, 5, 8), is_sequential=True))
     # b is decided at once, c never.
-    drawn = zip("abc", (1.0, 9.0, 1.01), seeds, (3, 3, 5), strict=True)
+    drawn = zip("abc", (1.0, 3.0, 1.01), seeds, (3, 3, 5), strict=True)
     runs = [runs_of(name, noise(mean, n, order, first=7)) for name, mean, n, order in drawn if n]
     found = look_reached(study_of(*"abc"), runs, [], [*"abc"], Seeds(first=7), sequence)
     assert found == expected
