@@ -69,7 +69,7 @@ def placed(matrix: Numbers, rng: np.random.Generator) -> list[Numbers]:
     n_others = len(matrix) - 1
     orders = [list(order) for order in permutations(range(n_others))] if n_others < 5 else []
     orders = orders or [rng.permutation(n_others).tolist() for _ in range(400)]
-    found = {}
+    found: dict[bytes, Numbers] = {}
     for order in orders:
         places = [0, *(1 + place for place in order)]
         moved = matrix[np.ix_(places, places)]

@@ -34,6 +34,8 @@ _FEW = 4.0
 """Degrees of freedom below which columns are few."""
 _MANY = 30
 """Columns from which on each contrast has a variance of its own."""
+_MOST_CAUTION = 4.0
+"""What caution costs beyond that in power it hardly saves in errors."""
 _SCALES = np.exp(np.linspace(math.log(1e-3), math.log(1e2), 24))
 """Scales of the free matrix, relative to that which fits best, over which it is averaged."""
 
@@ -248,7 +250,7 @@ class Covariance:
             joined * np.concatenate([each, np.repeat(of_free, len(_SCALES))])
             for each, of_free in ((fixed.errors, free.errors), (fixed.shares, free.shares))
         )
-        caution = float(errors.sum() / shares.sum())
+        caution = min(_MOST_CAUTION, float(errors.sum() / max(float(shares.sum()), 1e-300)))
         weights = errors / errors.sum()
         kept = weights > _SMALLEST
         weights = weights[kept] / weights[kept].sum()
@@ -360,11 +362,7 @@ def _structures(n_arms: int, are_few: bool) -> tuple[_Structures, _Structures]:
     fixed = []
     for of_few, of_more, shared, which, factor in _FIXED:
         errors, share = of_few if are_few else of_more
-        size = 2 if which == _PAIR else 1
-        is_baseline = which in (_BASELINE, _WHOLE_BASELINE)
-        places = [(0,)] if is_baseline else list(combinations(range(1, n_arms), size))
-        if which == _ALIKE:
-            places = [()]
+        places = _places(n_arms, which)
         is_whole = which in (_WHOLE_BASELINE, _WHOLE_OTHER)
         fixed += [
             (_matrix(n_arms, shared, arms, factor, is_whole), errors, share, 0.0, len(places))
@@ -375,6 +373,15 @@ def _structures(n_arms: int, are_few: bool) -> tuple[_Structures, _Structures]:
         for of_few, of_more, shared, factor, extra in _FREE
     ]
     return _stacked(fixed), _stacked(free)
+
+
+def _places(n_arms: int, which: str) -> list[tuple[int, ...]]:
+    """Return the arms that may be the ones that spread by another factor."""
+    if which == _ALIKE:
+        return [()]
+    if which in (_BASELINE, _WHOLE_BASELINE):
+        return [(0,)]
+    return list(combinations(range(1, n_arms), 2 if which == _PAIR else 1))
 
 
 def _matrix(
@@ -404,4 +411,5 @@ def _stacked(rows: Sequence[tuple[Numbers, float, float, float, int]]) -> _Struc
 def _log_gamma(n: int, x: Numbers) -> Numbers:
     """Return the logarithm of the multivariate gamma function."""
     terms = [[math.lgamma(each - index / 2) for index in range(n)] for each in x]
-    return n * (n - 1) / 4 * math.log(math.pi) + np.array(terms).sum(1)
+    found: Numbers = n * (n - 1) / 4 * math.log(math.pi) + np.array(terms).sum(1)
+    return found

@@ -42,7 +42,9 @@ def units_of(n_items: int, documents: NDArray[np.int64] | None) -> tuple[NDArray
 
 
 def shares_of(
-    units: NDArray[np.int64], documents: NDArray[np.int64] | None, weights: Effects | None = None
+    units: NDArray[np.int64],
+    documents: NDArray[np.int64] | None,
+    weights: Effects | NDArray[np.int64] | None = None,
 ) -> Effects | None:
     """Return the share of a test in each unit, ``[U]``; None where they are equal, or nearly.
 
