@@ -14,8 +14,8 @@ sign. One arm differs by 1 to 4 standard deviations of a run: it is found, or no
 sign. A study is false where any of its verdicts is, at any of its looks.
 
 Studies are drawn in batches of twenty, the cells in turn, and each batch is a line of the file, so
-that it can be stopped and goes on where it was. Seeds follow from the cell's name, the
-batch and ``--draws``.
+that it can be stopped and goes on where it was; ``add`` prints one line for each cell, from which
+it goes on, too. Seeds follow from the cell's name, the batch and ``--draws``.
 """
 
 import argparse
@@ -263,9 +263,10 @@ def run_grid(
     Cells take turns; one whose batches take four times as long has half as many turns.
     """
     lines = read_lines(path)
-    done = {(line["cell"], line["batch"]) for line in lines}
+    done = {(line["cell"], line["batch"]) for line in lines if "batch" in line}
+    done |= {(line["cell"], n) for line in lines for n in range(line.get("batches", 0))}
     seconds = {cell.name: 1.0 for cell in cells}
-    seconds.update((line["cell"], line["seconds"]) for line in lines)
+    seconds.update((line["cell"], line["seconds"] / line.get("batches", 1)) for line in lines)
     waiting = {
         cell: [n for n in range(-(-studies // BATCH)) if (cell.name, n) not in done]
         for cell in cells
@@ -316,10 +317,11 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def sums(lines: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Add up the lines of each cell."""
+    """Add up the lines of each cell, and count its batches."""
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         own = found.setdefault(line["cell"], {})
+        own["batches"] = own.get("batches", 0) + ("batch" in line)
         for name, value in line.items():
             if name in ("cell", "batch"):
                 continue
@@ -424,24 +426,20 @@ def by_level(
 
 
 def weaker(
-    lines: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]
+    found: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, float, float, int]]:
     """Yield cells whose power has fallen by two points, and in which the judge before erred not.
 
-    That is the mean over the differences, on the same draws: name, before, now, studies.
+    That is the mean over the differences: name, before, now, studies of which it was asked before.
     """
-    keys = {(line["cell"], line["batch"]) for line in lines}
-    keys &= {(line["cell"], line["batch"]) for line in before}
-    errs = set(suspicious(sums(before), fewest=1))
-    now, then = (
-        sums(line for line in each if (line["cell"], line["batch"]) in keys)
-        for each in (lines, before)
-    )
-    for name, own in now.items():
-        n = own["power"] * len(DIFFERENCES)
-        rates = sum(then[name]["found"]) / n, sum(own["found"]) / n
+    errs = set(suspicious(before, fewest=1))
+    for name in found.keys() & before.keys():
+        rates = [
+            sum(own["found"]) / (own["power"] * len(DIFFERENCES))
+            for own in (before[name], found[name])
+        ]
         if name not in errs and rates[1] < rates[0] - 0.02:
-            yield name, *rates, own["power"]
+            yield name, *rates, before[name]["power"]
 
 
 def summary(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -515,7 +513,7 @@ def main() -> None:
                 print("\n".join(power_table(found, sums(before))))
                 return
             print("\n".join(table(found, sums(before), sums(again))), end="\n\n")
-            for name, then, now, n_studies in weaker(lines, before):
+            for name, then, now, n_studies in sorted(weaker(found, sums(before))):
                 print(f"- less power: {name}: {then:.0%}, now {now:.0%}, of {n_studies} studies")
 
 
