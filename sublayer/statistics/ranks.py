@@ -83,7 +83,7 @@ def is_two_valued(values: NDArray[np.float64]) -> bool:
 
 
 def separation_p(
-    values: NDArray[np.float64], others: NDArray[np.float64], times: float = 10.0
+    values: NDArray[np.float64], others: NDArray[np.float64], times: float = 20.0
 ) -> float:
     """Bound the probability that two alike arms are told apart by luck, were runs two-valued.
 
