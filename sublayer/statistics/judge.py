@@ -20,7 +20,7 @@ from sublayer.statistics.difference import (
 )
 from sublayer.statistics.items import FEWEST_DOCUMENTS, ItemSpreads
 from sublayer.statistics.power import detectable_effect, seeds_for
-from sublayer.statistics.ranks import is_two_valued, rank_p, separation_p
+from sublayer.statistics.ranks import is_two_valued, one_cluster_p, rank_p, separation_p
 from sublayer.statistics.scores import Contrast, Numbers, Scores, mean_of, weights_of
 from sublayer.statistics.simultaneous import Largest, Uncertainty, correlation_of
 from sublayer.statistics.tuning import Tuned, choice_variance
@@ -222,7 +222,8 @@ class _Family:
             found = replace(found, p=self._over_looks(luck), p_raw=luck, by_ranks=True)
         found = replace(found, verdict=self._verdict(found))
         # Runs that tie may be the same one of two values by luck: they show no equivalence.
-        luck = separation_p(*pair, _FAR)
+        places = [scores.arms.index(arm) for arm in contrast.weights]
+        luck = max(separation_p(*pair, _FAR), one_cluster_p(scores.values, places))
         is_lucky = luck * self.n_comparisons > self._level and not self._over_items
         if is_lucky and found.verdict == "no difference that matters":
             p = self._over_looks(min(1.0, luck * self.n_comparisons))

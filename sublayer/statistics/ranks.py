@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 _GAP = 3.0
 """Of two clusters of scores, the least gap between them over the range of the wider one."""
+_FEWEST_SPLIT = 5
+"""Runs of an arm from which on two clusters of them tell something."""
 
 
 def rank_p(
@@ -80,6 +82,27 @@ def is_two_valued(values: NDArray[np.float64]) -> bool:
         return False
     is_high, is_low = values > low[-1], values <= low[-1]
     return all(bool((is_high.any(axis) & is_low.any(axis)).any()) for axis in (0, 1))
+
+
+def one_cluster_p(values: NDArray[np.float64], rows: Sequence[int]) -> float:
+    """Bound the probability that an arm's runs are all in one of two clusters by luck.
+
+    Where the runs of half of the arms or more, ``values`` ``[A, S]``, form two clusters in each,
+    those of an arm in ``rows`` that form but one may do so by chance, ``2 / 2 ** n``: how little
+    they spread tells little. 0 where there is no such arm.
+    """
+    runs = [row[~np.isnan(row)] for row in values]
+    are_split = np.array([len(own) >= _FEWEST_SPLIT and _is_split(own) for own in runs])
+    if are_split.sum() < max(2.0, len(runs) / 2.0):
+        return 0.0
+    return max((2.0 * 0.5 ** len(runs[row]) for row in rows if not are_split[row]), default=0.0)
+
+
+def _is_split(values: NDArray[np.float64]) -> bool:
+    ordered = np.sort(values)
+    cut = int(np.diff(ordered).argmax())
+    widest = max(float(np.ptp(ordered[: cut + 1])), float(np.ptp(ordered[cut + 1 :])))
+    return bool(ordered[cut + 1] - ordered[cut] > _GAP * widest)
 
 
 def separation_p(

@@ -35,7 +35,7 @@ from sublayer.statistics.looks import (
     until_decided,
 )  # fmt: skip
 from sublayer.statistics.power import detectable_effect, planned_detectable, seeds_for
-from sublayer.statistics.ranks import is_two_valued, rank_p
+from sublayer.statistics.ranks import is_two_valued, one_cluster_p, rank_p
 from sublayer.statistics.scores import Contrast, Scores, against_baseline, arm_less
 from sublayer.statistics.simultaneous import Largest, Uncertainty
 from sublayer.statistics.tuning import Tuned, choice_variance
@@ -448,6 +448,17 @@ def test_caution_moves_p_to_the_level_that_residuals_are_given():
     assert plain.p(half, largest) * spread.caution == pytest.approx(0.03, rel=1e-4)
     two = replace(scores, arms=tuple("ab"), values=values[:2], failed=scores.failed[:2])
     assert SeedSpreads(two, "a").spread(arm_less("b", "a")).caution == 1.0
+
+
+def test_runs_of_one_cluster_where_others_have_two_show_no_equivalence():
+    values = {"a": (1, 0, 1, 1, 0), "b": (5, 6, 6, 5, 6), "c": (9, 9, 9, 9, 9)}
+    table = np.array([*values.values()], dtype=float)
+    assert one_cluster_p(table, [0, 2]) == 2 / 2**5 and one_cluster_p(table, [0, 1]) == 0.0
+    assert one_cluster_p(np.random.default_rng(0).normal(size=(3, 5)), [0, 2]) == 0.0
+    study = {arm: seeded(*map(float, own)) for arm, own in values.items()}
+    found = judge_values("a", study, METRIC, planned_seeds=5, margin=20.0)
+    verdicts = [each.verdict for each in found.differences]
+    assert verdicts == ["no difference that matters", "cannot tell"]
 
 
 def test_documents_of_unequal_length_count_for_fewer():
