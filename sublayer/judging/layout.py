@@ -146,6 +146,7 @@ def understand_tables(tables: Sequence[Table], asked: Asked, *, n_sources: int =
     """
     check_words(asked)
     namer = RunName.of(asked.names)
+    whole, tables = tables, [table.of_runs() for table in tables]
     curves = [_curves(table, asked, namer) for table in tables]
     if all(curves):
         if idle := next((role for role in ROLES if getattr(asked, role)), ""):
@@ -165,6 +166,8 @@ def understand_tables(tables: Sequence[Table], asked: Asked, *, n_sources: int =
     unused = dict.fromkeys(column for layout in layouts for column in layout.unused)
     if unused:
         said.append(f"not used: {', '.join(unused)}")
+    if any(one is not other for one, other in zip(whole, tables, strict=True)):
+        said.append("not used: rows of differences, which follow from those of runs")
     return Understood(tuple(read), layouts[0].metric, tuple(said))
 
 

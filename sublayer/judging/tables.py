@@ -32,6 +32,8 @@ _CHUNK_ROWS = 5_000
 _CHUNK_CELLS = 200_000
 _HEAD_ROWS = 200
 """By which a table's columns are told apart."""
+_OWN_NAMES = ("kind", "arm", "baseline", "seed")
+"""The first columns of a table that ``compare --table`` and ``judge --table`` write."""
 _SHOWN = 40
 _LONGEST_CELL = 1 << 24
 _MANY_COLUMNS = 64
@@ -94,6 +96,25 @@ class Table:
         self._head = head
         self.n_head = min(_HEAD_ROWS, len(head[0]))
         """The number of its first rows, by which columns are told apart."""
+
+    def of_runs(self) -> "Table":
+        """Return the table without the rows of differences that ``compare --table`` writes last."""
+        if self.names[: len(_OWN_NAMES)] != _OWN_NAMES:
+            return self
+        if not any("difference" in _shown(chunk[0]) for chunk in self._chunks()):
+            return self
+
+        def chunks() -> Iterator[Sequence[Cells]]:
+            for chunk in self._chunks():
+                kinds = _shown(chunk[0])
+                kept = [row for row, kind in enumerate(kinds) if kind != "difference"]
+                if len(kept) == len(kinds):
+                    yield chunk
+                elif kept:
+                    yield [[cells[row] for row in kept] for cells in map(_shown, chunk)]
+
+        header = self.has_header
+        return Table(self.name, self.names, chunks, first_line=self._first_line, has_header=header)
 
     def place(self, row: int, column: str = "") -> str:
         """Return where a row is, from 0, and a column, for an error."""

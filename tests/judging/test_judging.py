@@ -281,6 +281,11 @@ def test_a_verdict_is_written_as_a_page_and_as_tables(suffix, found, capsys):
     assert cli.main(["judge", *words]) == 0
     assert found in Path(f"out{suffix}").read_text()
     assert cli.main(["judge", *words]) == 2  # nothing is overwritten
+    if suffix == ".csv":
+        capsys.readouterr()
+        assert cli.main(["judge", "out.csv"]) == 0
+        said = capsys.readouterr().out
+        assert "not used: rows of differences" in said and found.split(",")[1] in said
 
 
 @pytest.mark.parametrize("scores", [
