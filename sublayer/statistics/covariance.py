@@ -7,12 +7,13 @@ little or much of, one arm that spreads more or less than the others, and a free
 Wishart) around several centres. Given a structure, the variance of each contrast is a scaled
 inverse chi-squared, so that its test is Student's.
 
-The weights of structures come in two kinds. By the first, of errors, their p are averaged, each
-times its likelihood. By the second, residuals are given a share of the level. p is divided by the
-ratio of the two sums: whatever they are, the errors of the test, averaged over residuals and by the
-first weights over structures, are the level. Posterior probabilities are the case in which the two
-are equal. They spend the level alike on all residuals, whereas a difference is found most often,
-for the same errors, where arms spread alike; see ``benchmarks/verdict_bound.py``.
+Each structure has two weights, of its errors and its share of the level. p is the sum over
+structures of likelihood times the first weight times the structure's p, divided by the sum of
+likelihood times the second. Averaged over residuals, and by the first weights over structures, the
+test errs at the level times the sum of the shares, about half of it, and at somewhat more where
+``_MOST_CAUTION`` ends the ratio of the two sums, which is the caution. With equal weights p is that
+of the posterior, which spends the level alike on all residuals, whereas a difference is found most
+often, for the same errors, where arms spread alike; see ``benchmarks/verdict_bound.py``.
 """
 
 import math
@@ -35,7 +36,7 @@ _FEW = 4.0
 _MANY = 30
 """Columns from which on each contrast has a variance of its own."""
 _MOST_CAUTION = 4.0
-"""What caution costs beyond that in power it hardly saves in errors."""
+"""Upper limit of caution: more would cost power and hardly save errors."""
 _SCALES = np.exp(np.linspace(math.log(1e-3), math.log(1e2), 24))
 """Scales of the free matrix, relative to that which fits best, over which it is averaged."""
 
@@ -55,7 +56,7 @@ class Spread:
     freedoms: Numbers
     """``[M]``: degrees of freedom of each estimate."""
     caution: float = 1.0
-    """By how much p is multiplied: below 1 where arms spread alike, above where they may not."""
+    """Factor of p: below 1 where arms spread alike, above where they may not."""
 
     @property
     def variance(self) -> float:
@@ -314,7 +315,7 @@ all arms share of a seed (that of an arm's own part is 1); and the arms whose ow
 score, spreads so many times as far.
 
 These numbers, and those of ``_FREE``, were fitted once, in simulations of 3, 4 and 8 arms with 3 to
-20 seeds: the greatest power with at most 5 % false verdicts for any of 51 covariance matrices.
+20 seeds: the greatest power with about 5 % false verdicts at most under 51 covariance matrices.
 ``benchmarks/verdict_errors.py`` holds them against others, and ``benchmarks/verdict_bound.py``
 against what no rule can exceed."""
 _FREE: tuple[tuple[tuple[float, float], tuple[float, float], float, float, float], ...] = (
@@ -346,9 +347,9 @@ class _Structures:
     determinants: Numbers
     """``[K]``, their logarithms."""
     errors: Numbers
-    """``[K]``: how much the errors under each count; they add up to 1 over all structures."""
+    """``[K]``: weights of the errors under each."""
     shares: Numbers
-    """``[K]``, of the level, that residuals like those of each are given."""
+    """``[K]``: shares of the level; what is missing to 1 is given to no residuals."""
     extra: Numbers
     """``[K]``: degrees of freedom of an inverse Wishart prior beyond the fewest."""
 

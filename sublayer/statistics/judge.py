@@ -28,7 +28,7 @@ from sublayer.statistics.tuning import Tuned, choice_variance
 ALONE = Largest(np.eye(1), 1)
 """A comparison that is corrected for no others."""
 _FAR = 100.0
-"""How many times the range of either the gap of two arms is that may be the same by luck."""
+"""Gap of two arms over the range of either, above which few runs show no equivalence."""
 
 
 def judge(

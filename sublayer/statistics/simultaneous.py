@@ -111,6 +111,8 @@ class Uncertainty:
         while tails[-1] > level:
             sizes = sizes * (_SIZES[-1] / _SIZES[0])
             tails = self._tails(sizes, largest)
+        if tails[0] <= level:
+            return float(sizes[0])
         # Secants of log p over log size, on either side of which p is asked.
         for _ in range(60):
             place = max(1, int(np.searchsorted(-tails, -level)))
@@ -119,7 +121,7 @@ class Uncertainty:
                 tails[place - 1 : place + 1],
             )
             width = math.log(high / low)
-            if width < 1e-6 or p_low <= level:
+            if width < 1e-6:
                 break
             share = math.log(p_low / level) / math.log(p_low / max(p_high, 1e-300))
             offset = max(4e-7, min(width**2 / 2.0, width / 4.0))
