@@ -25,6 +25,8 @@ from scipy.special import chdtri, logsumexp, ndtr
 Numbers = NDArray[np.float64]
 
 ALLOWED = 0.05
+CORRELATIONS = (0.0, 0.5, 0.9)
+"""Of arms that spread alike, by seed."""
 DIFFERENCES = (1.0, 2.0, 3.0, 4.0)
 STEPS = 300
 NODES = np.linspace(-7.5, 7.5, 61)
@@ -37,7 +39,7 @@ FEW_PLACES = 28
 def matrices(n_arms: int) -> dict[str, Numbers]:
     """Return covariance matrices of the runs of arms by name, the baseline first."""
     found = {}
-    for correlation in (0.0, 0.5, 0.9):
+    for correlation in CORRELATIONS:
         alike = np.full((n_arms, n_arms), correlation) + (1.0 - correlation) * np.eye(n_arms)
         for name, scales in _scales(n_arms):
             found[f"correlation {correlation:g}, {name}"] = alike * np.outer(scales, scales)
@@ -192,7 +194,7 @@ def main() -> None:
     )
     parser.add_argument("--arms", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--correlation", type=float, default=0.0)
+    parser.add_argument("--correlation", type=float, default=0.0, choices=CORRELATIONS)
     parser.add_argument("--draws", type=int, default=400, help="of each covariance matrix")
     options = parser.parse_args()
     truths = matrices(options.arms)

@@ -98,11 +98,17 @@ class Table:
         """The number of its first rows, by which columns are told apart."""
 
     def of_runs(self) -> "Table":
-        """Return the table without the rows of differences that ``compare --table`` writes last."""
+        """Return the table without the rows of differences that ``compare --table`` writes last.
+
+        Raises DataError where there are no others.
+        """
         if self.names[: len(_OWN_NAMES)] != _OWN_NAMES:
             return self
-        if not any("difference" in _shown(chunk[0]) for chunk in self._chunks()):
+        kinds_of_all = {kind for chunk in self._chunks() for kind in _shown(chunk[0])}
+        if "difference" not in kinds_of_all:
             return self
+        if kinds_of_all == {"difference"}:
+            raise DataError(f"{self.name} has rows of differences alone: give it those of runs")
 
         def chunks() -> Iterator[Sequence[Cells]]:
             for chunk in self._chunks():
