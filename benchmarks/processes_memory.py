@@ -27,11 +27,11 @@ from sublayer.config.recipe import Recipe
 from sublayer.estimate.cluster.group import SHARDS, Shard
 from sublayer.estimate.cluster.memory import ProcessMemory
 from sublayer.study.arms import Arm
+from sublayer.study.budget.capacity import Resources
+from sublayer.study.budget.expected import expected_vocabulary
 from sublayer.study.budget.measure import train_step
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.processes import Machine, plan_processes
-from sublayer.study.budget.resources import Resources
-from sublayer.study.budget.vocabulary import expected_vocabulary
 from sublayer.system.allocator import release_freed_memory
 from sublayer.system.peak_memory import PeakMemory
 from sublayer.training.processes.joining import join_world, leave_world

@@ -9,9 +9,8 @@ import numpy as np
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.objective.metric import Metric
-from sublayer.study.budget.budget import Measures, arm_model, arm_steps
-from sublayer.study.budget.expected_length import tokens_per_step
-from sublayer.study.budget.match import Rule
+from sublayer.study.budget.expected import tokens_per_step
+from sublayer.study.budget.match import Measures, Rule, arm_model, arm_steps
 from sublayer.study.definition import Study
 from sublayer.study.evidence import Values
 from sublayer.study.execution.arm_runs import ArmRuns

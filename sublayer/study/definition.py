@@ -13,7 +13,7 @@ from sublayer.config.resolve_train import in_proportion
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest
 from sublayer.study.arms import Arm, check_distinct, expand, make_arm
-from sublayer.study.budget.expected_length import expected_length, tokens_per_step
+from sublayer.study.budget.expected import expected_length, tokens_per_step
 from sublayer.study.budget.match import Rule
 from sublayer.study.chain.from_file import read_chain, split_overrides
 from sublayer.study.chain.stages import Chain

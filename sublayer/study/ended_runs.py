@@ -12,7 +12,7 @@ from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm
-from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.match import MatchedArm
 from sublayer.study.execution.arm_runs import ArmRuns, chosen_by, trial_loss, trial_losses
 from sublayer.study.execution.one_run import Outcome, read_outcome, read_trial
 from sublayer.study.plan_file import Plan

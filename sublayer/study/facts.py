@@ -10,7 +10,7 @@ from sublayer.objective.families import family_of
 from sublayer.runs.resolution import resolve_run
 from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place
-from sublayer.study.budget.budget import Measures
+from sublayer.study.budget.match import Measures
 from sublayer.study.execution.shared_data import SharedData
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import note, stage

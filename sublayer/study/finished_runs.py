@@ -25,7 +25,7 @@ from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.looks import fixed
 from sublayer.study.agreement import check_agree
 from sublayer.study.asked import other_settings
-from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.match import MatchedArm
 from sublayer.study.collect import collect_results
 from sublayer.study.definition import Study
 from sublayer.study.evidence import scored_elsewhere

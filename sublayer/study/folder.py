@@ -21,7 +21,7 @@ from sublayer.model.init import DRAWING_RULE
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
 from sublayer.study.arms import Arm
-from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.match import MatchedArm
 from sublayer.study.budget.shared_tokenizer import kept_tokenizers
 from sublayer.study.chain.stages import differing_stages
 from sublayer.study.names import LONGEST_PART, folder_part, in_path

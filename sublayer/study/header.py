@@ -10,10 +10,9 @@ from sublayer.runs.header import lay_out, text_rows
 from sublayer.runs.pace import recall_run_pace
 from sublayer.runs.session import Place
 from sublayer.statistics.looks import Looks
-from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
-from sublayer.study.budget.expected_length import tokens_per_step
-from sublayer.study.budget.match import Rule
-from sublayer.study.budget.planned import plan_budgets
+from sublayer.study.budget.excess import plan_budgets
+from sublayer.study.budget.expected import tokens_per_step
+from sublayer.study.budget.match import MatchedArm, Measures, Rule, arm_model, arm_steps
 from sublayer.study.cluster.computing import Computing
 from sublayer.study.report.budget_words import describe_planned
 from sublayer.study.report.number_format import format_share

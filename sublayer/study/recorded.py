@@ -10,7 +10,7 @@ from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.study.arms import Arm
-from sublayer.study.budget.budget import Measures
+from sublayer.study.budget.match import Measures
 
 
 @dataclass(frozen=True)

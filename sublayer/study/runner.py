@@ -10,8 +10,7 @@ from sublayer.objective.metric import Metric
 from sublayer.statistics.looks import Looks
 from sublayer.study.arms import arm_notes
 from sublayer.study.asked import is_run, load_asked
-from sublayer.study.budget.budget import MatchedArm, match_budgets
-from sublayer.study.budget.match import Rule
+from sublayer.study.budget.match import MatchedArm, Rule, match_budgets
 from sublayer.study.budget.shared_tokenizer import share_tokenizer
 from sublayer.study.chain.asked import as_asked
 from sublayer.study.chain.runner import run_chain

@@ -27,9 +27,8 @@ from sublayer.config.table import Table
 from sublayer.config.text.split import parse_split
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.study.arms import Arm
-from sublayer.study.budget.plan import make_plan
-from sublayer.study.budget.plan_json import plan_to_json
-from sublayer.study.budget.resources import Resources
+from sublayer.study.budget.capacity import Resources
+from sublayer.study.budget.plan import make_plan, plan_to_json
 from sublayer.study.study_file import ArmTable, ScaleTable, StudyFile
 from tests.breadth import examples
 

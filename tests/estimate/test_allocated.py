@@ -60,7 +60,7 @@ WHOLE = """
 import json, sys, torch
 from sublayer.study.budget.capacity import step_memory
 from sublayer.study.budget.measure import train_step
-from sublayer.study.budget.resources import find_resources
+from sublayer.study.budget.capacity import find_resources
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.system.peak_memory import PeakMemory
 

@@ -11,9 +11,9 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.config.layering.sources import find_source, layer_of, read_toml, shipped_recipes
 from sublayer.config.resolve_model import resolve_model
 from sublayer.estimate.cost import count_parameters
+from sublayer.study.budget.capacity import Resources
+from sublayer.study.budget.expected import expected_vocabulary
 from sublayer.study.budget.plan import make_plan
-from sublayer.study.budget.resources import Resources
-from sublayer.study.budget.vocabulary import expected_vocabulary
 from sublayer.study.definition import load_study
 from sublayer.study.metrics import study_metrics
 from sublayer.training.schedule import learning_rate

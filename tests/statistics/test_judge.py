@@ -40,7 +40,7 @@ from sublayer.statistics.scores import Contrast, Scores, against_baseline, arm_l
 from sublayer.statistics.simultaneous import Largest, Uncertainty
 from sublayer.statistics.tuning import Tuned, choice_variance
 from sublayer.study.arms import Arm
-from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.match import MatchedArm
 from sublayer.study.definition import Study
 from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import Outcome

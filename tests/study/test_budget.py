@@ -15,10 +15,12 @@ from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.study.arms import Arm, expand
-from sublayer.study.budget.budget import Measures, match_budgets
 from sublayer.study.budget.capacity import (
+    PROGRAM_BYTES,
+    Resources,
     _first,
     batches,
+    find_resources,
     fits_memory,
     run_disk,
     scored_disk,
@@ -33,20 +35,19 @@ from sublayer.study.budget.excess import (
     excess_over,
     read_budget,
 )
+from sublayer.study.budget.expected import StepTime, expected_vocabulary
 from sublayer.study.budget.match import (
     Match,
+    Measures,
     apply_match,
     leave_unmatched,
     match_arms,
+    match_budgets,
     match_parameters,
     match_steps,
 )
 from sublayer.study.budget.measure import Stopwatch, train_step
-from sublayer.study.budget.plan import ArmPlan, Plan, make_plan
-from sublayer.study.budget.plan_json import plan_to_json
-from sublayer.study.budget.resources import PROGRAM_BYTES, Resources, find_resources
-from sublayer.study.budget.sized_arm import StepTime
-from sublayer.study.budget.vocabulary import expected_vocabulary
+from sublayer.study.budget.plan import ArmPlan, Plan, make_plan, plan_to_json
 from sublayer.study.definition import load_study
 from tests.study.studies import FFN
 
@@ -245,7 +246,7 @@ def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine(tmp_path, mo
     assert [PLENTY.precision(each) for each in recipes] == ["bfloat16", "bfloat16", "float32"]
     assert [RESOURCES.precision(each) for each in recipes] == ["float32", "bfloat16", "float32"]
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16\n")
-    monkeypatch.setattr("sublayer.study.budget.resources._CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("sublayer.study.budget.capacity._CPUINFO", tmp_path / "cpuinfo")
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
     assert find_resources("cpu").has_fast_bfloat16

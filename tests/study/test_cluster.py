@@ -19,7 +19,7 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.data.shards.workers import MOST_PROCESSES, PROCESS_BYTES
 from sublayer.errors import CheckpointError, ConfigError, FolderHeld, Interrupted, TrainingError
 from sublayer.runs.session import prepare_data
-from sublayer.study.budget.resources import PROGRAM_BYTES
+from sublayer.study.budget.capacity import PROGRAM_BYTES
 from sublayer.study.cluster import node
 from sublayer.study.cluster.clock import Clock
 from sublayer.study.cluster.cluster import Cluster, ClusterGone, NoAnswer, Node, Refused, TaskState

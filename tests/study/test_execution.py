@@ -19,9 +19,9 @@ from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.runs.items import ITEMS
 from sublayer.runs.session import prepare_data
 from sublayer.study.arms import expand
-from sublayer.study.budget.budget import MatchedArm
-from sublayer.study.budget.resources import PROGRAM_BYTES
-from sublayer.study.budget.sized_arm import size_arm
+from sublayer.study.budget.capacity import PROGRAM_BYTES
+from sublayer.study.budget.expected import size_arm
+from sublayer.study.budget.match import MatchedArm
 from sublayer.study.execution import in_turn, shared_data, shares, side_by_side
 from sublayer.study.execution import jobs as of_jobs
 from sublayer.study.execution.board import PlainBoard, Tally, TerminalBoard

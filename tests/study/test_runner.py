@@ -27,7 +27,7 @@ from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data
 from sublayer.study.agreement import check_agree
 from sublayer.study.arms import Arm
-from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.match import MatchedArm
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer
 from sublayer.study.folder import StudyFolder
 from sublayer.study.from_folder import results_of_folder

@@ -43,8 +43,8 @@ from sublayer.system.stages import stage
 
 if TYPE_CHECKING:
     from sublayer.statistics.looks import Looks
-    from sublayer.study.budget.resources import Resources
-    from sublayer.study.budget.sized_arm import Clock, Sized, StepTime
+    from sublayer.study.budget.capacity import Resources
+    from sublayer.study.budget.expected import Clock, Sized, StepTime
     from sublayer.study.definition import Study
 
 EXAMPLE = "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
@@ -148,9 +148,8 @@ def command(
     data.vocab_size tokens.
     """
     from sublayer.study.asked import is_run, load_asked, split_words
-    from sublayer.study.budget.plan import default_seeds, make_plan
-    from sublayer.study.budget.plan_json import plan_to_json
-    from sublayer.study.budget.resources import find_resources
+    from sublayer.study.budget.capacity import find_resources
+    from sublayer.study.budget.plan import default_seeds, make_plan, plan_to_json
     from sublayer.study.chain.asked import as_asked, check_options
     from sublayer.study.chain.stages import check_numbers
     from sublayer.study.execution.jobs import check_jobs

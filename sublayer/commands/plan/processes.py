@@ -10,8 +10,8 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.cluster.devices import DEVICES, THIS_MACHINE, check_device, is_listed
 
 if TYPE_CHECKING:
+    from sublayer.study.budget.capacity import Resources
     from sublayer.study.budget.plan import Plan
-    from sublayer.study.budget.resources import Resources
     from sublayer.study.definition import Study
 
 MOST_PROCESSES = 1 << 16
@@ -137,8 +137,7 @@ class AskedProcesses:
         self, study: "Study", plan: "Plan", resources: "Resources", n_runs: int
     ) -> dict[str, Any]:
         """Plan each arm of a study for these processes, as plain values."""
-        from sublayer.study.budget.processes import Machine, plan_processes
-        from sublayer.study.budget.processes_json import processes_to_json
+        from sublayer.study.budget.processes import Machine, plan_processes, processes_to_json
 
         if study.chain is not None:
             raise ConfigError(

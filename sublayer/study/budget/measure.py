@@ -18,9 +18,8 @@ from sublayer.config.task_heads import expected_model
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.model.build import build, compose
 from sublayer.objective.families import family_of
-from sublayer.study.budget.capacity import fits_memory
-from sublayer.study.budget.resources import Resources
-from sublayer.study.budget.sized_arm import Sized, StepTime
+from sublayer.study.budget.capacity import Resources, fits_memory
+from sublayer.study.budget.expected import Sized, StepTime
 from sublayer.system.allocator import allocate_for_training
 from sublayer.system.cores import cores
 from sublayer.training.precision import fastest_precision, product_speed

@@ -1,8 +1,9 @@
-"""What arms take where several processes train each of them: memory, traffic, time and price."""
+"""The costs of arms that several processes train: memory, traffic, time and price."""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.config.recipe import Recipe
@@ -19,12 +20,16 @@ from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.frozen import n_frozen_parameters
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, Precision
 from sublayer.study.arms import Arm
-from sublayer.study.budget.capacity import batches, copies_in_memory, micro_batch
-from sublayer.study.budget.expected_length import tokens_per_step
+from sublayer.study.budget.capacity import (
+    PROGRAM_BYTES,
+    Resources,
+    batches,
+    copies_in_memory,
+    micro_batch,
+)
+from sublayer.study.budget.expected import expected_vocabulary, tokens_per_step
 from sublayer.study.budget.match import apply_match
 from sublayer.study.budget.plan import ArmPlan
-from sublayer.study.budget.resources import PROGRAM_BYTES, Resources
-from sublayer.study.budget.vocabulary import expected_vocabulary
 
 
 @dataclass(frozen=True)
@@ -244,3 +249,72 @@ def _of_time(machine: Machine, device: Device) -> str:
 
 def _of_peak(share: float) -> str:
     return "the peak" if share == 1.0 else f"{100 * share:g} % of the peak"
+
+
+def processes_to_json(
+    plans: Sequence[ProcessPlan], machine: Machine, name: str, *, price: float | None, n_runs: int
+) -> dict[str, Any]:
+    """Write the plans of arms; ``price`` is of a device for an hour, ``n_runs`` those of each arm.
+
+    Pairs are of a step that sends all beside computing, and of one that sends nothing beside it.
+    """
+    device = machine.device
+    peak = None if device is None else asdict(device)
+    return {
+        "number": machine.n_processes,
+        "device": name,
+        "datasheet": peak,
+        "memory_bytes": machine.resources.memory_bytes,
+        "share": None if device is None else machine.share,
+        "link_bytes_per_s": machine.link_bytes_per_s,
+        "price": price,
+        "runs": n_runs,
+        "arms": [_arm(each, machine, price, n_runs) for each in plans],
+        "notes": list(process_notes(plans, machine)),
+    }
+
+
+def _arm(plan: ProcessPlan, machine: Machine, price: float | None, n_runs: int) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        "precision": plan.precision,
+        "sequences": plan.sequences,
+        "micro_batch_sequences": plan.micro_batch_sequences,
+        "micro_batches": plan.n_passes,
+        "tokens_per_step": plan.tokens,
+        "flops_per_step": plan.operations,
+        "shards": [_shard(each, plan, machine, price, n_runs) for each in plan.shards],
+    }
+
+
+def _shard(
+    shard: ShardPlan, plan: ProcessPlan, machine: Machine, price: float | None, n_runs: int
+) -> dict[str, Any]:
+    seconds = shard.seconds
+    found: dict[str, Any] = {
+        "shard": shard.shard,
+        "memory": asdict(shard.memory),
+        "fits": shard.fits,
+        "sent_bytes": {**asdict(shard.traffic), "total": shard.traffic.total},
+        "computing_seconds": None,
+        "sending_seconds": None,
+        "seconds_per_step": None,
+        "tokens_per_s": None,
+        "share_of_peak": None,
+        "hours": None if shard.hours is None else [n_runs * each for each in shard.hours],
+        "cost": None,
+    }
+    if seconds is not None:
+        pair = (seconds.overlapped, seconds.in_turn)
+        found["computing_seconds"] = seconds.computing
+        found["sending_seconds"] = seconds.sending
+        found["seconds_per_step"] = list(pair)
+        found["tokens_per_s"] = [plan.tokens / each for each in pair]
+        if machine.device is not None:
+            rate = machine.device.peak(plan.precision)
+            ideal = plan.operations / machine.n_processes / rate
+            found["share_of_peak"] = [ideal / each for each in pair]
+    if shard.hours is not None and price is not None:
+        each_hour = n_runs * machine.n_processes * price
+        found["cost"] = [each_hour * each for each in shard.hours]
+    return found

@@ -12,7 +12,7 @@ from sublayer.data.prepare import Data
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.files.storage import write_file
 from sublayer.study.arms import Arm
-from sublayer.study.budget.budget import ORIGIN
+from sublayer.study.budget.match import ORIGIN
 
 _TOKENIZER = ".tokenizer"
 

@@ -11,8 +11,8 @@ from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.capacity import format_bytes
 from sublayer.runs.start_check import check_start
-from sublayer.study.budget.budget import ORIGIN, MatchedArm
 from sublayer.study.budget.capacity import run_disk, scored_disk
+from sublayer.study.budget.match import ORIGIN, MatchedArm
 from sublayer.study.chain.columns import Column
 from sublayer.study.chain.kept import Kept
 from sublayer.study.chain.recipes import StageRecipes

@@ -16,7 +16,7 @@ from sublayer.files.saved_record import Input
 from sublayer.files.typed import Count, Number, Typed, check_typed
 from sublayer.objective.families import FAMILIES
 from sublayer.runs.inputs import check_same_inputs
-from sublayer.study.budget.budget import MatchedArm, Measures, arm_model, arm_steps
+from sublayer.study.budget.match import MatchedArm, Measures, arm_model, arm_steps
 from sublayer.study.chain.keys import Keys, ScoredPart
 from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.stages import (

@@ -12,11 +12,10 @@ from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.errors import DataError
 from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.study.arms import Arm
+from sublayer.study.budget.capacity import PROGRAM_BYTES, Resources
+from sublayer.study.budget.expected import Clock, Vocabulary, expected_vocabulary
 from sublayer.study.budget.match import apply_match
 from sublayer.study.budget.plan import ArmPlan, Plan, make_plan
-from sublayer.study.budget.resources import PROGRAM_BYTES, Resources
-from sublayer.study.budget.sized_arm import Clock
-from sublayer.study.budget.vocabulary import Vocabulary, expected_vocabulary
 from sublayer.study.chain.recipes import StageRecipes, ensemble_key, stage_key
 from sublayer.study.chain.stages import PRETRAINING, Chain, Stage
 from sublayer.study.chain.trials import stage_trials, steps_of_tasks

@@ -12,8 +12,7 @@ from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.statistics.looks import fixed
 from sublayer.study.arms import arm_notes
-from sublayer.study.budget.budget import MatchedArm, match_budgets
-from sublayer.study.budget.match import Rule
+from sublayer.study.budget.match import MatchedArm, Rule, match_budgets
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer, kept_forms
 from sublayer.study.chain.asked import as_asked, check_options
 from sublayer.study.chain.baselines import score_baselines

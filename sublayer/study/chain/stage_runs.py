@@ -7,7 +7,7 @@ from typing import Any
 
 from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.data.prepare import Data
-from sublayer.study.budget.budget import ORIGIN, MatchedArm
+from sublayer.study.budget.match import ORIGIN, MatchedArm
 from sublayer.study.chain.gathering import Gathering, StageRuns
 from sublayer.study.chain.kept import Kept
 from sublayer.study.chain.recipes import StageRecipes

@@ -7,7 +7,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, Interrupted
 from sublayer.study.arms import Arm
-from sublayer.study.budget.budget import MatchedArm
+from sublayer.study.budget.match import MatchedArm
 from sublayer.study.cluster.cluster import Cluster, Needs
 from sublayer.study.cluster.cold_cache import preparation_bytes
 from sublayer.study.cluster.needs import check_needs, describe_needs, needs_of, usual_threads

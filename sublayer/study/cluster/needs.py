@@ -12,8 +12,7 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.capacity import format_bytes
 from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.micro_batch import FLOAT32_BYTES
-from sublayer.study.budget.capacity import step_memory
-from sublayer.study.budget.resources import PROGRAM_BYTES, Resources
+from sublayer.study.budget.capacity import PROGRAM_BYTES, Resources, step_memory
 from sublayer.study.cluster.cluster import Needs, Node
 from sublayer.study.cluster.cold_cache import preparation_bytes
 from sublayer.study.execution.one_run import Task

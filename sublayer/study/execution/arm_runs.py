@@ -9,7 +9,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
-from sublayer.study.budget.budget import ORIGIN, MatchedArm
+from sublayer.study.budget.match import ORIGIN, MatchedArm
 from sublayer.study.execution.one_run import Outcome, Task
 from sublayer.study.folder import StudyFolder
 from sublayer.study.inspection.asked import Inspecting

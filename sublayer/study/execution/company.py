@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from sublayer.errors import ConfigError
-from sublayer.study.budget.sized_arm import Sized
+from sublayer.study.budget.expected import Sized
 from sublayer.system.python_process import python_command
 
 
