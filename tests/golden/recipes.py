@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from sublayer.config.layering.layers import load_recipe
+from sublayer.config.model import ModelConfig
 from sublayer.objective.families import family_of
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, prepare_data
@@ -97,6 +98,12 @@ def settings_of(words: str, path: Path) -> list[str]:
     if "train.batch_tokens" in settings:
         del settings["train.batch_sequences"]
     return [*map("=".join, settings.items()), f"data.path={path}"]
+
+
+def tiny_widths(model: ModelConfig) -> dict[str, int]:
+    """Return the sizes with which the model of any recipe is tiny, and keeps its parameters."""
+    sizes = {"n_layers": 3, "d_model": 16, "d_ff": 24, "d_embed": 8, "n_heads": 2}
+    return {name: size for name, size in sizes.items() if getattr(model, name) is not None}
 
 
 def batches_of(recipe: str, settings: list[str]) -> dict[str, dict[str, str]]:
