@@ -6,7 +6,7 @@ a quarter, so a device that is not listed has no share, rather than that of a re
 
 from typing import NamedTuple
 
-from sublayer.estimate.cluster.devices import DEVICES
+from sublayer.estimate.cluster import DEVICES
 
 
 class Peak(NamedTuple):

@@ -24,8 +24,7 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.config.recipe import Recipe
-from sublayer.estimate.cluster.group import SHARDS, Shard
-from sublayer.estimate.cluster.memory import ProcessMemory
+from sublayer.estimate.cluster import SHARDS, ProcessMemory, Shard
 from sublayer.study.arms import Arm
 from sublayer.study.budget.capacity import Resources
 from sublayer.study.budget.expected import expected_vocabulary

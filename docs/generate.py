@@ -17,7 +17,7 @@ from sublayer.commands.tasks.rendering import SUITE_TITLES
 from sublayer.config.fields.catalog import TABLES
 from sublayer.config.fields.listing import FieldRow, field_rows
 from sublayer.counts import count
-from sublayer.estimate.cluster.devices import DEVICES
+from sublayer.estimate.cluster import DEVICES
 from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.registry import SUITES
 

@@ -29,8 +29,8 @@ from sublayer.errors import (
     TrainingError,
     one_line,
 )
-from sublayer.estimate.capacity import lacks_memory
 from sublayer.system.launch import n_launched
+from sublayer.system.memory import lacks_memory
 from sublayer.system.signals import INTERRUPTED, PREEMPTED, interruptible, interruption
 from sublayer.system.streams import OutputLost, lasting_streams
 

@@ -25,10 +25,10 @@ from sublayer.decode.beam_step import BeamStepper
 from sublayer.decode.continuations import Continuations, Continue, best_continuations
 from sublayer.decode.vocabulary_scores import log_sum_exp
 from sublayer.errors import ConfigError
-from sublayer.estimate.capacity import check_memory
 from sublayer.model.context.cache import Cache, cache_bytes
 from sublayer.model.decoder import Decoder
 from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.system.memory import check_memory
 
 GoesOn = Callable[[int, Sequence[int]], bool]
 """Tells of a sentence's number and the ids that are written whether more are to be."""

@@ -20,8 +20,7 @@ from sublayer.config.objectives.base import Lengths, ObjectiveTable
 from sublayer.config.objectives.kinds import NEXT_TOKEN
 from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.micro_batch import stack_length
-from sublayer.estimate.sublayers.attention import AttentionEstimate
-from sublayer.estimate.sublayers.table import estimate_of
+from sublayer.estimate.sublayers import AttentionEstimate, estimate_of
 
 
 @dataclass(frozen=True)

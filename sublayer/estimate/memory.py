@@ -1,27 +1,144 @@
 """Peak memory of a training step from the config alone.
 
-Made of what blocks and what stands around them keep, and of kernels' working memory; tested against
-what autograd keeps, and against whole processes. Configs are resolved. Sizes are bytes. Where
-bfloat16 is emulated, which no run chooses by itself, its products make copies in float32 that are
-not counted.
+Made of parameters, optimizer states, what the passes keep, and kernels' working memory; tested
+against what autograd keeps, and against whole processes. Configs are resolved. Sizes are bytes,
+counts are of numbers. Where bfloat16 is emulated, which no run chooses by itself, its products make
+copies in float32 that are not counted.
 """
 
+import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Self
 
+from sublayer.config.architecture.derived import embedding_width
+from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.architecture.stacks import stacks
+from sublayer.config.freezing import NOTHING, Frozen, n_frozen_sets
+from sublayer.config.objectives.base import ObjectiveTable
 from sublayer.config.optimizers.adafactor import AdafactorConfig
 from sublayer.config.optimizers.adam import AdamWConfig
+from sublayer.config.optimizers.base import Shape
 from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
 from sublayer.config.resolved import ResolvedModel
-from sublayer.estimate.cost import count_parameters, n_copies
-from sublayer.estimate.frozen import n_frozen_parameters
-from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, Precision
-from sublayer.estimate.optimizer_states import adafactor_work, n_states
-from sublayer.estimate.peaks import peaks_of_pass
-from sublayer.estimate.sublayers.table import estimate_of
+from sublayer.estimate.activations import peaks_of_pass
+from sublayer.estimate.cost import (
+    all_classifiers,
+    count_parameters,
+    embedding_parameters,
+    entry_parameters,
+    n_copies,
+)
+from sublayer.estimate.kernel_sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
+from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
+from sublayer.estimate.sublayers import estimate_of
+
+_UPDATE_PART = {"cpu": CPU_UPDATE_PART, "cuda": GPU_UPDATE_PART}
+
+
+def n_states(
+    config: ResolvedModel,
+    objective: ObjectiveTable,
+    optimizer: OptimizerConfig,
+    frozen: Frozen = NOTHING,
+) -> int:
+    """Count the numbers that an optimizer keeps of all parameters that are not frozen.
+
+    Its counts of steps take next to nothing and are left out. Where what is kept of a matrix
+    depends on its shape, that of a matrix which ``matrix_shapes`` leaves out is counted as large as
+    the matrix.
+    """
+    n_left = count_parameters(config, objective).training
+    total = 0
+    for shape, n_copies_of_shape in matrix_shapes(config, objective).items():
+        kept = optimizer.state_shapes(shape).values()
+        n_kept = sum(math.prod(each) for each in kept if each)
+        total += n_copies_of_shape * n_kept
+        n_left -= n_copies_of_shape * math.prod(shape)
+    total += optimizer.states_per_parameter * n_left
+    return total - n_frozen_states(config, frozen, optimizer)
+
+
+def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[Shape]:
+    """Count the matrices of blocks and vocabulary by the shape in which they are stored.
+
+    Left out are tables of positions and segments, the maps on either side of the blocks, the
+    pooler and what reads it, and what a row of a table adds without saying its shape.
+    """
+    shapes: Counter[Shape] = Counter()
+    for stack in stacks(config):
+        for entry in stack.block:
+            for shape in estimate_of(config, entry).matrix_shapes():
+                shapes[shape] += n_copies(config, stack, entry)
+    n_tables = 1 if config.tie_embeddings else 2
+    shapes[config.vocab_size, config.d_embed] += n_tables
+    shapes[config.vocab_size, config.d_model] += all_classifiers(config, objective)
+    return +shapes
+
+
+def adafactor_work(
+    config: ResolvedModel,
+    objective: ObjectiveTable,
+    optimizer: AdafactorConfig,
+    device: DeviceKind,
+) -> int:
+    """Count the most numbers that Adafactor works with, of the parameters that go together.
+
+    A matrix that goes alone has its update; several are copied first, with their mean squares
+    where they are not factored.
+    """
+    most = 0
+    for shape, n_copies_of_shape in matrix_shapes(config, objective).items():
+        size = math.prod(shape)
+        n_together = min(n_copies_of_shape, max(1, _UPDATE_PART[device] // size))
+        n_arrays = 1
+        if n_together > 1:
+            n_arrays = 2 if optimizer.is_factored(shape) else 3
+        most = max(most, n_arrays * n_together * size)
+    return most
+
+
+def n_frozen_parameters(config: ResolvedModel, frozen: Frozen) -> int:
+    """Count the parameters of the parts that are frozen, as they are built."""
+    total = embedding_parameters(config) if frozen.embeddings else 0
+    if frozen.embeddings and POSITIONS[config.positions].has_rows:
+        total += len(stacks(config)) * config.max_len * embedding_width(config)
+    if frozen.n_layers:
+        (stack,) = stacks(config)
+        sets = n_frozen_sets(config, frozen.n_layers)
+        for entry, n_sets in zip(stack.block, sets, strict=True):
+            total += n_sets * entry_parameters(config, entry)
+        if POSITIONS[config.positions].adds_before == "every":
+            total += (frozen.n_layers - 1) * config.max_len * config.d_model
+    return total
+
+
+def n_frozen_states(config: ResolvedModel, frozen: Frozen, optimizer: OptimizerConfig) -> int:
+    """Count the numbers that an optimizer would keep of what is frozen."""
+    left = n_frozen_parameters(config, frozen)
+    total = 0
+    for shape, n_frozen in _frozen_shapes(config, frozen).items():
+        kept = optimizer.state_shapes(shape).values()
+        total += n_frozen * sum(math.prod(each) for each in kept if each)
+        left -= n_frozen * math.prod(shape)
+    return total + optimizer.states_per_parameter * left
+
+
+def _frozen_shapes(config: ResolvedModel, frozen: Frozen) -> Counter[Shape]:
+    """Count the frozen matrices by shape, of those that ``matrix_shapes`` counts."""
+    shapes: Counter[Shape] = Counter()
+    if frozen.embeddings:
+        shapes[config.vocab_size, config.d_embed] += 1
+    if frozen.n_layers:
+        (stack,) = stacks(config)
+        sets = n_frozen_sets(config, frozen.n_layers)
+        for entry, n_sets in zip(stack.block, sets, strict=True):
+            for shape in estimate_of(config, entry).matrix_shapes():
+                shapes[shape] += n_sets
+    return shapes
+
 
 _HOLES: dict[Precision, float] = {"float32": 0.27, "bfloat16": 0.38}
 _HOLES_AGAIN: dict[Precision, float] = {"float32": 0.36, "bfloat16": 0.48}

@@ -19,14 +19,13 @@ from sublayer.data.tokenizers.added_tokens import read_token_files
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.errors import CheckpointError, DataError
-from sublayer.estimate.capacity import format_bytes
 from sublayer.interop.huggingface.family import Oracle
 from sublayer.model.context.layout import Layout
 from sublayer.model.encoder import Encoder
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.loss import unscaled
-from sublayer.system.memory import total_memory
+from sublayer.system.memory import format_bytes, total_memory
 
 CERTIFICATE = "certificate.json"
 LOGITS, HIDDEN_STATES = "logits", "hidden states"

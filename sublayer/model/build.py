@@ -1,7 +1,6 @@
 """The model of a config, without weights or with initial ones."""
 
 from sublayer.config.resolved import ResolvedModel
-from sublayer.estimate.capacity import allocating, check_memory
 from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.model.decoder import Decoder
@@ -10,6 +9,7 @@ from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.init import initialise
 from sublayer.model.lstm import Lstm
 from sublayer.model.transformer import Transformer
+from sublayer.system.memory import allocating, check_memory
 
 _REMEDY = "make model.d_model, model.n_layers or the vocabulary smaller"
 KINDS: dict[str, type[Transformer]] = {

@@ -19,7 +19,6 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import DECODER_FIELDS, check_model
 from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.estimate.capacity import allocating
 from sublayer.estimate.cost import n_copies
 from sublayer.files.checkpoints import verify_parts
 from sublayer.files.parsing import read_json_object
@@ -28,6 +27,7 @@ from sublayer.files.tensor_parts import StoredTensors, read_stored, read_stored_
 from sublayer.model.build import compose
 from sublayer.model.transformer import Transformer
 from sublayer.model.weights import usable_weights
+from sublayer.system.memory import allocating
 
 FORMAT, VERSION = "sublayer", 1
 CONFIG_NAME, WEIGHTS_NAME = "config.json", "model.safetensors"

@@ -15,8 +15,8 @@ from sublayer.data.prepare import Data
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
+from sublayer.estimate.cluster import check_training
 from sublayer.estimate.micro_batch import DeviceKind
-from sublayer.estimate.training_capacity import check_training
 from sublayer.evaluation.probes.scoring import ReadProbe, ask, check_model, read_probes
 from sublayer.model.build import build, compose
 from sublayer.model.init import zero_padding

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
-from sublayer.estimate.capacity import lacks_memory
 from sublayer.suite.answering import TaskMeasure
 from sublayer.suite.candidate import Candidate, find_candidates
 from sublayer.suite.file import SuiteFile, read_suite
@@ -22,6 +21,7 @@ from sublayer.suite.sizes import Parameters
 from sublayer.suite.speed import Speed
 from sublayer.suite.texts import BitsPerByte
 from sublayer.system.machine import describe_machine
+from sublayer.system.memory import lacks_memory
 from sublayer.system.stages import stage
 from sublayer.training.processes.joining import join_world
 from sublayer.training.processes.world import World

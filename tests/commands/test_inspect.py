@@ -16,7 +16,7 @@ from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tokenizers.characters import ByteTokenizer
-from sublayer.estimate.cluster.devices import DEVICES
+from sublayer.estimate.cluster import DEVICES
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model

@@ -24,11 +24,14 @@ from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
-from sublayer.estimate import optimizer_states
-from sublayer.estimate.memory import training_memory
-from sublayer.estimate.optimizer_states import adafactor_work, matrix_shapes, n_states
-from sublayer.estimate.saved_by_blocks import score_bias, score_bias_index
-from sublayer.estimate.saved_by_pass import saved_activations, saved_casts
+from sublayer.estimate import memory
+from sublayer.estimate.activations import (
+    saved_activations,
+    saved_casts,
+    score_bias,
+    score_bias_index,
+)
+from sublayer.estimate.memory import adafactor_work, matrix_shapes, n_states, training_memory
 from sublayer.model.positions.build import build_positions
 from sublayer.model.roles import parameter_roles
 from sublayer.training.optimizers.build import build_optimizer, optimizer_tensors
@@ -288,7 +291,7 @@ def test_matrices_that_are_counted_exist_and_what_is_kept_is_no_more(fields):
 def test_matrices_of_one_shape_that_are_updated_together_take_copies(monkeypatch, n_together):
     step = make_pass(MODELS[6], "float32")
     size = step.config.d_ff * step.config.d_model
-    monkeypatch.setitem(optimizer_states._UPDATE_PART, "cpu", n_together * 2 * size)
+    monkeypatch.setitem(memory._UPDATE_PART, "cpu", n_together * 2 * size)
     # One stack of gate and value, or as many smaller maps as are no larger, with their squares.
     for table, n_arrays in ((FACTORED, 2), (AdafactorConfig(min_factored=97), 3)):
         work = adafactor_work(step.config, step.objective, table, "cpu")

@@ -21,24 +21,26 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.config.resolved import resolved_recipe
 from sublayer.errors import ConfigError
-from sublayer.estimate import capacity
-from sublayer.estimate.capacity import allocating, check_memory
-from sublayer.estimate.cluster.group import Group, Units, units_of
-from sublayer.estimate.cluster.memory import process_memory, tree_sums
-from sublayer.estimate.cluster.time import step_seconds
-from sublayer.estimate.cluster.traffic import step_traffic
+from sublayer.estimate.activations import peaks_of_pass, saved_casts
+from sublayer.estimate.cluster import (
+    Group,
+    Units,
+    check_training,
+    process_memory,
+    step_seconds,
+    step_traffic,
+    tree_sums,
+    units_of,
+)
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token, n_read_states
-from sublayer.estimate.frozen import _frozen_shapes
-from sublayer.estimate.memory import training_memory, update_work
+from sublayer.estimate.memory import _frozen_shapes, n_states, training_memory, update_work
 from sublayer.estimate.micro_batch import MicroBatch, stack_length
-from sublayer.estimate.optimizer_states import n_states
-from sublayer.estimate.peaks import peaks_of_pass
-from sublayer.estimate.saved_by_pass import saved_casts
-from sublayer.estimate.sublayers.table import estimate_of
-from sublayer.estimate.training_capacity import check_training
+from sublayer.estimate.sublayers import estimate_of
 from sublayer.model.build import build, compose
 from sublayer.model.context.cache import Cache
 from sublayer.model.layers.block import FUNCTIONS
+from sublayer.system import memory as system_memory
+from sublayer.system.memory import allocating, check_memory
 from tests.breadth import rows
 from tests.estimate import configurations as given
 from tests.estimate.configurations import CONTEXT, build_objective, make_task_pass, resolved
@@ -219,7 +221,7 @@ def test_parameters_and_flops_of_an_lstm_are_those_worked_out_by_hand():
 @pytest.fixture
 def has_memory(monkeypatch):
     """Give the machine another size."""
-    return lambda size: monkeypatch.setattr(capacity, "total_memory", lambda: size)
+    return lambda size: monkeypatch.setattr(system_memory, "total_memory", lambda: size)
 
 
 def test_more_than_the_machine_has_is_refused_with_both_sizes(has_memory):

@@ -27,7 +27,7 @@ from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.errors import CheckpointError, ConfigError, Interrupted
-from sublayer.estimate.frozen import n_frozen_parameters
+from sublayer.estimate.memory import n_frozen_parameters
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.loading import load
 from sublayer.model.build import build

@@ -38,7 +38,7 @@ from sublayer.commands.shared.study_options import (
 from sublayer.config.limits import MOST_SEEDS
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.estimate.cluster.devices import is_listed
+from sublayer.estimate.cluster import is_listed
 from sublayer.system.stages import stage
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import typer
 
 from sublayer.commands.shared import candidates
 from sublayer.errors import ConfigError
-from sublayer.estimate.cluster.devices import DEVICES, THIS_MACHINE, check_device, is_listed
+from sublayer.estimate.cluster import DEVICES, THIS_MACHINE, check_device, is_listed
 
 if TYPE_CHECKING:
     from sublayer.study.budget.capacity import Resources

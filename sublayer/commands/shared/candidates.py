@@ -108,7 +108,7 @@ def devices(incomplete: str) -> Candidates:
 
 def planned_devices(incomplete: str) -> Candidates:
     """Return kinds of devices, and those that are known by their datasheets."""
-    from sublayer.estimate.cluster.devices import DEVICES
+    from sublayer.estimate.cluster import DEVICES
 
     return [*devices(incomplete), *((name, "by its datasheet") for name in DEVICES)]
 

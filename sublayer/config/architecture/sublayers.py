@@ -1,6 +1,6 @@
 """The kinds of sub-layer, a row for each, which notation, errors, counts and models read.
 
-What each takes is a row of ``sublayer.estimate.sublayers.table``, what computes it a row of
+What each takes is a row of ``sublayer.estimate.sublayers``, what computes it a row of
 ``sublayer.model.layers.block``.
 """
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from sublayer.config.limits import LARGEST_VOCABULARY, MOST_LAYERS
 from sublayer.counts import count
 from sublayer.errors import CheckpointError
-from sublayer.estimate.capacity import check_memory
 from sublayer.files.parsing import read_json
 from sublayer.files.storage import open_file
 from sublayer.interop.values import format_value
+from sublayer.system.memory import check_memory
 
 SHAPES = "params_shapes.json"
 _PIECE = re.compile(r"params_(0|[1-9][0-9]{0,3})\.npy")

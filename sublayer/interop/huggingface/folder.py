@@ -12,12 +12,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sublayer.errors import CheckpointError, ConfigError, DataError
-from sublayer.estimate.capacity import check_memory
 from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_file, check_name, open_file
 from sublayer.interop.config_reader import Content
 from sublayer.interop.values import format_value
+from sublayer.system.memory import check_memory
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 _SAFELY = (

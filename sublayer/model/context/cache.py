@@ -10,7 +10,7 @@ from torch import Tensor
 from sublayer.config.architecture.stacks import stacks
 from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import ConfigError
-from sublayer.estimate.capacity import check_memory
+from sublayer.system.memory import check_memory
 
 KeyValuePair = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 

@@ -17,9 +17,8 @@ from sublayer.config.resolved import ResolvedTrain
 from sublayer.config.task_heads import expected_model, rows_of_example
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
-from sublayer.estimate.memory import MemoryEstimate, training_memory
+from sublayer.estimate.memory import MemoryEstimate, n_states, training_memory
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
-from sublayer.estimate.optimizer_states import n_states
 from sublayer.system.cores import cores
 from sublayer.system.memory import free_memory
 

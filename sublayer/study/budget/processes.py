@@ -11,13 +11,21 @@ from sublayer.config.resolve_train import batch_sequences
 from sublayer.config.task_heads import rows_of_example
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.estimate.cluster.devices import Device
-from sublayer.estimate.cluster.group import SHARDS, Group, Shard, units_of
-from sublayer.estimate.cluster.memory import ProcessMemory, process_memory
-from sublayer.estimate.cluster.time import StepSeconds, step_seconds
-from sublayer.estimate.cluster.traffic import Traffic, step_traffic
+from sublayer.estimate.cluster import (
+    SHARDS,
+    Device,
+    Group,
+    ProcessMemory,
+    Shard,
+    StepSeconds,
+    Traffic,
+    process_memory,
+    step_seconds,
+    step_traffic,
+    units_of,
+)
 from sublayer.estimate.cost import count_parameters
-from sublayer.estimate.frozen import n_frozen_parameters
+from sublayer.estimate.memory import n_frozen_parameters
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, Precision
 from sublayer.study.arms import Arm
 from sublayer.study.budget.capacity import (

@@ -9,7 +9,6 @@ from sublayer.config.layering.layers import vary
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
-from sublayer.estimate.capacity import format_bytes
 from sublayer.runs.start_check import check_start
 from sublayer.study.budget.capacity import run_disk, scored_disk
 from sublayer.study.budget.match import ORIGIN, MatchedArm
@@ -19,6 +18,7 @@ from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.chain.stages import PRETRAINING, Chain, Stage, check_numbers
 from sublayer.study.definition import Study
 from sublayer.system.launch import n_launched
+from sublayer.system.memory import format_bytes
 from sublayer.tasks.registry import TASKS, locate_files
 
 

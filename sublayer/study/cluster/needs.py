@@ -9,13 +9,13 @@ from sublayer.config.task_heads import expected_model
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
-from sublayer.estimate.capacity import format_bytes
 from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.study.budget.capacity import PROGRAM_BYTES, Resources, step_memory
 from sublayer.study.cluster.cluster import Needs, Node
 from sublayer.study.cluster.cold_cache import preparation_bytes
 from sublayer.study.execution.one_run import Task
+from sublayer.system.memory import format_bytes
 from sublayer.training.warm_start import Pretrained
 
 _HEADROOM = 1.25

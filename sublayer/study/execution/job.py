@@ -16,9 +16,9 @@ from sublayer.errors import (
     SublayerError,
     TrainingError,
 )
-from sublayer.estimate.capacity import lacks_memory
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.scoring import WHOLE_TEST, Scoring
+from sublayer.system.memory import lacks_memory
 from sublayer.training.progress import Status
 
 _ERRORS = {

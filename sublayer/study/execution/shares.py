@@ -7,12 +7,11 @@ from sublayer.config.recipe import Recipe
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
-from sublayer.estimate.capacity import format_bytes
 from sublayer.study.budget.capacity import PROGRAM_BYTES, Resources, find_resources, step_memory
 from sublayer.study.budget.match import MatchedArm
 from sublayer.system.cores import cores
 from sublayer.system.machine import choose_device
-from sublayer.system.memory import total_memory
+from sublayer.system.memory import format_bytes, total_memory
 
 
 def describe_share(

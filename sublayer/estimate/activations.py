@@ -1,0 +1,540 @@
+"""Activation memory of a training step: what blocks, ends and a whole pass save, and its peaks.
+
+Tensor by tensor, from the config alone, as the modules save them; tested against what autograd
+keeps. Sizes are bytes: of a micro-batch, or per token where the docstring says so. Configs are
+resolved.
+"""
+
+from dataclasses import dataclass, replace
+
+from sublayer.config.architecture.block import Entry
+from sublayer.config.architecture.derived import embedding_width, head_activation, is_factorised
+from sublayer.config.architecture.heads import HEADS, has_head_projection, n_classes
+from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture.stacks import StackShape, stacks
+from sublayer.config.resolved import ResolvedModel
+from sublayer.estimate.cost import (
+    all_classifiers,
+    n_copies,
+    n_own_parameters,
+    n_read_states,
+    trained_heads,
+    trained_on_texts,
+)
+from sublayer.estimate.kernel_sizes import CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS
+from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
+from sublayer.estimate.sublayers import AttentionEstimate, estimate_of
+
+_INDEX_BYTES = 4
+
+
+def block_activations(step: MicroBatch, stack: StackShape) -> int:
+    """Sum the bytes of activations of a micro-batch that one block of a stack saves.
+
+    Casts of stacked weights are among them: each block saves its own.
+    """
+    total = 0
+    for entry in stack.block:
+        estimate = estimate_of(step.config, entry)
+        total += sublayer_activations(step, stack, entry)
+        total += estimate.saved_per_layer(step, stack)
+        if step.precision == "bfloat16":
+            # Autocast casts stacked weights anew for every use.
+            total += step.narrow * estimate.n_stacked
+    return total
+
+
+def last_block_activations(step: MicroBatch, stack: StackShape) -> int:
+    """Sum the same of a stack's last block, where few of its states may be read."""
+    n_read = n_read_states(step.config, step.objective, stack_length(stack, step.lengths))
+    place = stack.last_attention
+    if place is None or n_read == stack_length(stack, step.lengths):
+        return block_activations(step, stack)
+    config = step.config
+    few = replace(step, context=n_read)
+    # What follows it has the states that are read alone.
+    total = block_activations(step, stack)
+    for entry in stack.block[place + 1 :]:
+        total -= sublayer_activations(step, stack, entry) - sublayer_activations(few, stack, entry)
+    attention = stack.block[place]
+    estimate = estimate_of(config, attention)
+    assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
+    total -= sublayer_activations(step, stack, attention)
+    normed = step if config.norm_order == "pre" else few
+    total += normed.n_tokens(stack) * norm_activations(config)
+    total += step.n_tokens(stack) * step.narrow * config.d_model
+    total += few.n_tokens(stack) * (config.d_model if config.dropout else 0)
+    return total + estimate.saved_of_queries(step, stack, n_read)
+
+
+def sublayer_activations(step: MicroBatch, stack: StackShape, entry: Entry) -> int:
+    """Sum the bytes of activations of a micro-batch that a sub-layer saves.
+
+    Its norm's, its function's input and its dropout's mask, and what its function saves inside.
+    """
+    config = step.config
+    norm = norm_activations(config)
+    function_input = step.narrow * config.d_model
+    dropout_mask = config.d_model if config.dropout else 0  # a byte for each element
+    per_token = norm + function_input + dropout_mask
+    inside = estimate_of(config, entry).saved(step, stack)
+    return step.n_tokens(stack) * per_token + inside
+
+
+def norm_activations(config: ResolvedModel, width: int | None = None) -> int:
+    """Compute the bytes that a norm saves of a token: its input and statistics in float32.
+
+    ``width`` is that of its input, ``d_model`` where it is None. Without a norm there are none.
+    """
+    if config.norm == "none":
+        return 0
+    # Of layer norm mean and inverse deviation, of RMS norm the inverse root of the mean square.
+    n_statistics = 2 if config.norm == "layer" else 1
+    n_inputs = width or config.d_model
+    return FLOAT32_BYTES * (n_inputs + n_statistics)
+
+
+def score_bias(step: MicroBatch, stack: StackShape) -> int:
+    """Compute the bytes of the bias of scores: one tensor for all blocks of a stack.
+
+    Kernels of a CPU save nothing of it, so that it is held by the forward pass alone, unless blocks
+    run again; a GPU's save it, in the type of the products. Where rows are padded or documents
+    kept apart, each row has positions of its own.
+    """
+    number_bytes = FLOAT32_BYTES if step.device == "cpu" else step.narrow
+    return number_bytes * step.config.n_heads * _n_biased_pairs(step, stack)
+
+
+def score_bias_gradient(step: MicroBatch, stack: StackShape) -> int:
+    """Compute the bytes of the gradient of a bias of scores: none of one that is not learned.
+
+    Each block makes one as large as the bias, which is added to that of the blocks above it. A
+    GPU's kernels make one for each row, also of a bias that all rows share.
+    """
+    if not _learns_bias(step, stack):
+        return 0
+    is_shared = not _has_own_positions(step, stack)
+    n_rows = step.sequences if step.device == "cuda" and is_shared else 1
+    return n_rows * score_bias(step, stack)
+
+
+def score_bias_index(step: MicroBatch, stack: StackShape) -> int:
+    """Compute the bytes of the rows of its table that a learned bias was looked up in.
+
+    They are as many as there are pairs of a query and a key where each row of a batch has positions
+    of its own; else as many as there are offsets, which is nothing beside.
+    """
+    if not _learns_bias(step, stack) or not _has_own_positions(step, stack):
+        return 0
+    return _INDEX_BYTES * _n_biased_pairs(step, stack)
+
+
+def _learns_bias(step: MicroBatch, stack: StackShape) -> bool:
+    row = POSITIONS[step.config.positions]
+    return row.in_attention == "bias" and row.n_parameters(step.config, stack.n_layers, 0) > 0
+
+
+def _n_biased_pairs(step: MicroBatch, stack: StackShape) -> int:
+    """Count the pairs of a query and a key that have biases of their own."""
+    is_biased = POSITIONS[step.config.positions].in_attention == "bias"
+    if not is_biased or not stack.attends_to_itself:
+        return 0
+    n_rows = step.sequences if _has_own_positions(step, stack) else 1
+    return n_rows * stack_length(stack, step.lengths) ** 2
+
+
+def _has_own_positions(step: MicroBatch, stack: StackShape) -> bool:
+    is_padded = step.objective.text != "windows" and not stack.is_causal
+    return is_padded or step.keeps_documents_apart
+
+
+def block_input_activations(step: MicroBatch) -> int:
+    """Compute the bytes that a block saves of a token of its input, where it saves no cast."""
+    config = step.config
+    is_normed_first = config.norm_order == "pre" and config.norm != "none"
+    if is_normed_first or step.precision == "float32":
+        return FLOAT32_BYTES * config.d_model
+    return 0
+
+
+_ID_BYTES = 8
+_SEGMENT_BYTES = {
+    "none": 0,
+    "second": FLOAT32_BYTES,  # the id as a factor of the one vector
+    "both": _ID_BYTES,
+}
+
+
+def embedding_activations(step: MicroBatch) -> int:
+    """Sum the bytes that the embedding stage saves of a token.
+
+    These are ids, the norm's input, the dropout's mask and what is projected.
+    """
+    config = step.config
+    width = embedding_width(config)
+    total = _ID_BYTES + _SEGMENT_BYTES[config.segments]
+    if config.embedding_norm:
+        total += norm_activations(config, width)
+    if config.dropout_embedding and config.dropout_embedding_of == "sum":
+        total += width  # the mask, a byte for each element
+    if is_factorised(config):
+        total += step.narrow * config.d_embed
+    return total
+
+
+def n_dropped_in_matrix(config: ResolvedModel) -> int:
+    """Count the elements of the embedding matrix, where dropout is of them; else 0."""
+    if config.dropout_embedding_of == "sum" or not config.dropout_embedding:
+        return 0
+    positions = config.max_len * embedding_width(config)
+    return config.vocab_size * config.d_embed + positions
+
+
+def final_norm_activations(step: MicroBatch) -> int:
+    """Compute the bytes that the final norm saves of a token."""
+    if step.config.final_norm == "none":
+        return 0
+    return norm_activations(step.config)
+
+
+def final_activations(step: MicroBatch) -> int:
+    """Compute the bytes that the final norm and the dropout behind it save of a token."""
+    config = step.config
+    dropout_mask = config.d_model if config.dropout_final else 0  # a byte for each element
+    return final_norm_activations(step) + dropout_mask
+
+
+def loss_activations(step: MicroBatch) -> int:
+    """Sum the bytes that heads save of a micro-batch, and of gradients made by forward passes.
+
+    The loss over the vocabulary computes its gradients beside its value: that of its matrix is as
+    large as the matrix, whatever the micro-batch.
+    """
+    config = step.config
+    texts = _n_read_texts(step) * _text_activations(step)
+    texts += step.n_read * _span_activations(step)
+    if not n_predicted(step):
+        return texts
+    predictions = n_predicted(step) * _prediction_activations(step)
+    n_columns = config.d_embed + (1 if config.head_bias else 0)
+    matrix_gradient = FLOAT32_BYTES * n_classes(config) * n_columns
+    return predictions + matrix_gradient + texts + _classifier_activations(step)
+
+
+def _prediction_activations(step: MicroBatch) -> int:
+    """Sum the bytes of a position that predicts.
+
+    These are its index, what the head saves, and the gradient of what the output matrix multiplies.
+    """
+    config = step.config
+    total = 0
+    if step.objective.gathers_positions:
+        total += _ID_BYTES
+    if has_head_projection(config):
+        total += step.narrow * config.d_model
+    if config.head == "transform":
+        total += _transform_activations(step)
+    gradient_bytes = FLOAT32_BYTES if _has_wide_output(step) else step.narrow
+    return total + gradient_bytes * config.d_embed
+
+
+def _has_wide_output(step: MicroBatch) -> bool:
+    """Check whether what the output matrix multiplies is float32 under autocast too.
+
+    Autocast computes layer norms in float32, which linear maps and our other norm narrow.
+    """
+    config = step.config
+    if config.head == "transform":
+        return config.norm == "layer"
+    return not has_head_projection(config)
+
+
+def _transform_activations(step: MicroBatch) -> int:
+    """Sum the bytes that activation and norm of a transform head save.
+
+    The activation saves its input or its slope, the norm its input.
+    """
+    config = step.config
+    d_embed = step.config.d_embed
+    activation = step.narrow * d_embed
+    norm = norm_activations(config, d_embed)
+    if config.norm == "rms":
+        norm = step.narrow * (d_embed + 1)
+    # ReLU saves its output, which is the very input of a norm that casts nothing.
+    casts_nothing = config.norm == "rms" or step.precision == "float32"
+    is_norms_input = config.norm != "none" and casts_nothing
+    if head_activation(config) == "relu" and is_norms_input:
+        activation = 0
+    return activation + norm
+
+
+def _n_read_texts(step: MicroBatch) -> int:
+    return step.sequences if trained_on_texts(step.config, step.objective) else 0
+
+
+def _text_activations(step: MicroBatch) -> int:
+    """Compute the bytes of a text that heads read: its index, its state, the pooled one."""
+    n_states = 2 if step.config.pooler == "tanh" else 1
+    states = step.narrow * step.config.d_model * n_states
+    return _ID_BYTES + states
+
+
+def _span_activations(step: MicroBatch) -> int:
+    """Compute the bytes of a token that heads for spans save."""
+    config = step.config
+    width = config.d_model
+    if config.span_head == "none" or not step.objective.trains("span"):
+        return 0
+    state = step.narrow * width
+    if config.span_head == "independent":
+        return state
+    norm = norm_activations(config, width)
+    if step.precision == "float32" and norm:
+        # Its input is what tanh has saved.
+        norm -= FLOAT32_BYTES * width
+    # The start reads the state, the end it beside the start's, tanh and norm return as much each.
+    return 5 * state + norm
+
+
+def _classifier_activations(step: MicroBatch) -> int:
+    """Sum the gradients of training-only classifiers, and the norms of the blocks that predict."""
+    config = step.config
+    d_model = config.d_model
+    vocab_size = config.vocab_size
+    state_gradients = FLOAT32_BYTES * n_predicted(step) * d_model
+    weight_gradients = FLOAT32_BYTES * vocab_size * (d_model + 1)
+    classifier = state_gradients + weight_gradients
+    norm_per_token = final_norm_activations(step)
+    if norm_per_token and _saves_block_inputs(step):
+        # Its input is counted already, as that of the next block.
+        norm_per_token -= FLOAT32_BYTES * d_model
+    norm = step.n_written * norm_per_token
+    predicts_below, _ = step.objective.n_classifiers()
+    n_below = config.n_layers - 1 if predicts_below else 0
+    n_classifiers = all_classifiers(config, step.objective)
+    return n_classifiers * classifier + n_below * norm
+
+
+def _saves_block_inputs(step: MicroBatch) -> bool:
+    """Check whether a block saves the very tensor that the block below it returned."""
+    config = step.config
+    if POSITIONS[config.positions].adds_before == "every":
+        return False
+    return step.recomputes or (config.norm_order == "pre" and config.norm != "none")
+
+
+def n_predicted(step: MicroBatch) -> int:
+    """Count the positions of a micro-batch that have a loss over the vocabulary."""
+    return step.objective.n_predictions(step.lengths.written) * step.sequences
+
+
+def saved_activations(step: MicroBatch) -> int:
+    """Sum the bytes that the forward pass of a micro-batch saves, the loss's gradients included.
+
+    Casts of weights that autocast keeps are not: see ``saved_casts``.
+    """
+    # Of what is dropped of the embedding matrix the mask is kept, a byte for each element.
+    total = loss_activations(step) + n_dropped_in_matrix(step.config)
+    for stack in stacks(step.config):
+        total += stack_activations(step, stack)
+    return total
+
+
+def stack_activations(step: MicroBatch, stack: StackShape) -> int:
+    """Sum the bytes of activations of a micro-batch that a stack saves, what embeds it included."""
+    n_read = n_read_states(step.config, step.objective, stack_length(stack, step.lengths))
+    total = step.n_tokens(stack) * embedding_activations(step)
+    total += step.sequences * n_read * final_activations(step)
+    if step.recomputes:
+        total += stack.n_layers * step.n_tokens(stack) * stream_bytes(step)  # their inputs alone
+    else:
+        total += (stack.n_layers - 1) * block_activations(step, stack)
+        total += last_block_activations(step, stack)
+    total += score_bias_index(step, stack)
+    if step.recomputes or step.device == "cuda":
+        total += score_bias(step, stack)
+    return total
+
+
+def saved_casts(step: MicroBatch) -> int:
+    """Sum the bytes of casts of unstacked matrices, which autocast keeps through all passes.
+
+    It lets go of them at the optimizer's step. There are none in float32.
+    """
+    config = step.config
+    d_model = config.d_model
+    if step.precision == "float32":
+        return 0
+    n_projections = is_factorised(config) + has_head_projection(config)
+    n_numbers = n_projections * d_model * config.d_embed
+    for head in trained_heads(config, step.objective):
+        # The output matrix is cast by the loss, in chunks.
+        if head is not HEADS["vocabulary"]:
+            n_numbers += head.n_products(config)
+    for stack in stacks(config):
+        for entry in stack.block:
+            # Matrices that are stored together are cast for every use.
+            n_casts = n_copies(config, stack, entry) if step.caches_casts else stack.n_layers
+            n_numbers += n_casts * estimate_of(config, entry).n_alone
+    return step.narrow * n_numbers
+
+
+def stream_bytes(step: MicroBatch) -> int:
+    """Compute the bytes of the residual stream at a token."""
+    return FLOAT32_BYTES * step.config.d_model
+
+
+_CHUNK_LOGITS = {"cpu": CPU_CHUNK_LOGITS, "cuda": GPU_CHUNK_LOGITS}
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The bytes that a pass holds at its peaks, beside weights and gradients."""
+
+    in_loss: int
+    in_blocks: int
+    """As the block that goes backwards first does, when the loss has let go of what it saved."""
+    last_block: int
+    """As the block that goes backwards last ends, with every gradient there; 0 where it is less."""
+
+    @property
+    def activations(self) -> int:
+        """Return those of the highest peak of all."""
+        return max(self.in_loss, self.in_blocks)
+
+
+def peaks_of_pass(step: MicroBatch) -> Peaks:
+    """Compute the peaks of a forward and a backward pass, for ``training_memory`` to add up."""
+    if step.recomputes:
+        return _peaks_of_recomputing(step)
+    saved = saved_activations(step) + saved_casts(step)
+    in_loss = saved + _loss_work(step)
+    stack = stacks(step.config)[-1]
+    work = max(_block_work(step, stack), _forward_work(step))
+    n_tokens = stack_length(stack, step.lengths)
+    if stack.n_layers > 1 and n_read_states(step.config, step.objective, n_tokens) < n_tokens:
+        # The last block works with less; by the time that the one below goes backwards it is free.
+        work -= last_block_activations(step, stack)
+    # The loss has let go of what it saved by the time that blocks go backwards, and has saved
+    # nothing while they go forwards.
+    in_blocks = saved - loss_activations(step) + work
+    return Peaks(in_loss, in_blocks, last_block=0)
+
+
+def _peaks_of_recomputing(step: MicroBatch) -> Peaks:
+    """Compute the same where the backward pass runs each block again.
+
+    What the stacks behind a block's own saved is free by then; their gradients are there.
+    """
+    config = step.config
+    casts = saved_casts(step)
+    saved = saved_activations(step) + casts
+    in_loss = saved + _loss_work(step)
+    bias = score_bias(step, stacks(config)[0])
+    held = saved - loss_activations(step)
+    in_first_blocks = []
+    in_last_blocks = []
+    for stack in reversed(stacks(config)):
+        n_tokens = step.n_tokens(stack)
+        # A block that runs again, whose input is saved already.
+        own_input = n_tokens * block_input_activations(step)
+        block = block_activations(step, stack) - own_input + _block_work(step, stack)
+        final_norm = n_tokens * final_activations(step)
+        in_first_blocks.append(held - final_norm + block)
+        # The block that goes backwards last has its input alone, and not all gradients yet.
+        one_input = n_tokens * stream_bytes(step)
+        unmade = FLOAT32_BYTES * n_own_parameters(config, stack)
+        if step.precision == "float32":
+            # A gradient that is computed there is the one that is kept.
+            estimates = [estimate_of(config, entry) for entry in stack.block]
+            unmade += FLOAT32_BYTES * min(e.n_backward_maps * e.n_matrix for e in estimates)
+        mask = n_dropped_in_matrix(config)
+        in_last_blocks.append(one_input + mask + casts + bias + block - unmade)
+        held -= stack_activations(step, stack)
+    return Peaks(in_loss, max(in_first_blocks), max(in_last_blocks))
+
+
+def _loss_work(step: MicroBatch) -> int:
+    """Compute the working memory of the loss: a chunk of logits, casts, a gradient's increment."""
+    config = step.config
+    width = n_classes(config)
+    n_rows_of_chunk = max(1, _CHUNK_LOGITS[step.device] // width)
+    n_logits = width * min(n_predicted(step), n_rows_of_chunk)
+    # Their softmax takes their place.
+    logits = FLOAT32_BYTES * n_logits
+    matrix = step.narrow * width * config.d_embed
+    # What is multiplied with, where it is not the embedding matrix itself; what was looked up.
+    copies = FLOAT32_BYTES * n_dropped_in_matrix(config)
+    if config.softmax == "all":
+        copies += FLOAT32_BYTES * width * config.d_embed
+    if step.precision == "float32":
+        return logits + matrix + copies
+    # The product stands beside the logits, and the matrix's cast beside its increment.
+    products = step.narrow * n_logits
+    return logits + products + 2 * matrix + copies
+
+
+def _block_work(step: MicroBatch, stack: StackShape) -> int:
+    """Compute the largest working memory of a sub-layer's backward pass, in a stack's last block.
+
+    That is gradients of what stands between its matrix products. What the sub-layers after it in
+    the block have saved is free by then. While blocks go forwards, an embedding matrix that was
+    dropped waits for the head; where a block runs again, it is gone.
+    """
+    dropped = 0 if step.recomputes else FLOAT32_BYTES * n_dropped_in_matrix(step.config)
+    beyond_saved = []
+    freed = 0
+    for entry in reversed(stack.block):
+        estimate = estimate_of(step.config, entry)
+        forward = dropped + estimate.forward_work(step, stack)
+        work = max(estimate.backward_work(step, stack), forward)
+        if entry.kind.attends_to == "itself":
+            work += score_bias_gradient(step, stack)
+        beyond_saved.append(work - freed)
+        freed += sublayer_activations(step, stack, entry)
+    return max(beyond_saved) + _gradient_of_bias_above(step, stack)
+
+
+def _gradient_of_bias_above(step: MicroBatch, stack: StackShape) -> int:
+    """Compute what the gradient of a bias from the last block adds to the work of those below.
+
+    They have it beside their own, for what that block saved.
+    """
+    if stack.n_layers == 1:
+        return 0
+    gradient = score_bias_gradient(step, stack)
+    if step.recomputes:
+        return gradient
+    return max(0, gradient - block_activations(step, stack))
+
+
+def _forward_work(step: MicroBatch) -> int:
+    """Compute the working memory of the last attention's forward pass under a bias.
+
+    The bias is held till then. What the sub-layers after it save is not there yet.
+    """
+    stack = stacks(step.config)[-1]
+    bias = score_bias(step, stack)
+    if step.device == "cuda" or bias == 0:
+        return 0
+    last = 0
+    for index, entry in enumerate(stack.block):
+        if entry.kind.attends_to != "nothing":
+            last = index
+    unsaved = step.n_tokens(stack) * final_activations(step)
+    for entry in stack.block[last + 1 :]:
+        unsaved += sublayer_activations(step, stack, entry)
+    # Scores and weights: as many as the backward pass has twice.
+    n_backward = _scores_of_block(step, stack, stack.block[last])
+    per_token = step.narrow * n_backward // 2
+    scores = step.n_tokens(stack) * per_token
+    return bias + scores - unsaved
+
+
+def _scores_of_block(step: MicroBatch, stack: StackShape, entry: Entry) -> int:
+    """Count the elements of arrays of scores in a block's backward pass, for a token."""
+    estimate = estimate_of(step.config, entry)
+    assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
+    n_queries = stack_length(stack, step.lengths)
+    n_keys = step.lengths.read if entry.kind.attends_to == "memory" else n_queries
+    return estimate.scores_per_key(step, n_queries, n_keys)

@@ -1,0 +1,549 @@
+"""Several processes that train one model: their devices, memory, traffic and time.
+
+From the settings alone. Sizes are bytes; ``benchmarks/processes_memory.py`` holds those of memory
+against processes that talk through gloo. Traffic is of ring algorithms: around a ring of n,
+all-gather and reduce-scatter of N bytes send ``N (n - 1) / n``, all-reduce twice that (Patarasuk &
+Yuan 2009).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from sublayer.config.architecture.stacks import stacks
+from sublayer.config.objectives.base import ObjectiveTable
+from sublayer.config.optimizers.kinds import OptimizerConfig
+from sublayer.config.resolved import ResolvedModel, ResolvedRecipe
+from sublayer.errors import ConfigError
+from sublayer.estimate.activations import Peaks, block_activations, peaks_of_pass
+from sublayer.estimate.cost import count_parameters, n_own_parameters
+from sublayer.estimate.memory import (
+    holes,
+    n_frozen_parameters,
+    n_states,
+    training_memory,
+    update_work,
+)
+from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
+from sublayer.estimate.sublayers import estimate_of
+from sublayer.nearest import nearest_hint
+from sublayer.system.memory import check_memory
+
+_GB = 10**9
+_TERA = 10**12
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that computes one process's part.
+
+    Rates are those of datasheets, which no program reaches: dense ones, not those of half-empty
+    matrices. Links are one way, half of what datasheets add up.
+    """
+
+    title: str
+    memory_bytes: int
+    """By 10**9, as it is sold; a driver may leave some more or less of it."""
+    bfloat16_per_s: float
+    """Floating-point operations of matrix products."""
+    float32_per_s: float
+    """The same without TF32, which PyTorch leaves off and nothing here switches on."""
+    memory_bytes_per_s: float
+    link_bytes_per_s: float
+    """One way, between devices of one machine."""
+    link: str
+    per_machine: int
+    """Devices that such links join."""
+    source: str
+
+    def peak(self, precision: Precision) -> float:
+        """Return the most operations of matrix products in a second."""
+        return self.bfloat16_per_s if precision == "bfloat16" else self.float32_per_s
+
+
+def _device(
+    title: str,
+    memory_gb: int,
+    bfloat16: float,
+    float32: float,
+    bandwidth_gb: float,
+    link: tuple[str, float, int],
+    source: str,
+) -> Device:
+    """Return a device from the units of datasheets: GB, teraflops, GB a second one way."""
+    name, link_gb, per_machine = link
+    return Device(
+        title,
+        memory_bytes=memory_gb * _GB,
+        bfloat16_per_s=bfloat16 * _TERA,
+        float32_per_s=float32 * _TERA,
+        memory_bytes_per_s=bandwidth_gb * _GB,
+        link_bytes_per_s=link_gb * _GB,
+        link=name,
+        per_machine=per_machine,
+        source=source,
+    )
+
+
+_NVLINK_3 = ("NVLink 3", 300, 8)
+_NVLINK_4 = ("NVLink 4", 450, 8)
+_NVLINK_5 = ("NVLink 5", 900, 8)
+_PCIE_4 = ("PCIe 4.0 x16", 32, 8)
+_PCIE_4_BY_HOST = ("PCIe 4.0 x16, through the host's memory, which takes more time", 32, 8)
+_QUOTED = "as quoted at glennklockwood.com/garden/processors"
+_A100 = f"NVIDIA A100 datasheet and Ampere white paper, {_QUOTED}/A100"
+
+DEVICES = {
+    "b200": _device(
+        "NVIDIA B200 (HGX)",
+        *(180, 2250, 75, 7700, _NVLINK_5),
+        "NVIDIA Blackwell datasheet, HGX B200 (half of 4,500 teraflops with sparsity), as quoted "
+        "at zdszero.github.io/Computer/Artificial_Intelligence/Hardware.html",
+    ),
+    "h200": _device(
+        "NVIDIA H200 SXM",
+        *(141, 989.4, 66.9, 4800, _NVLINK_4),
+        f"NVIDIA H200 datasheet, as quoted at aiwiki.ai/wiki/nvidia_h200; operations: {_QUOTED}"
+        "/h100",
+    ),
+    "h100": _device(
+        "NVIDIA H100 SXM",
+        *(80, 989.4, 66.9, 3350, _NVLINK_4),
+        f"NVIDIA H100 datasheet and Hopper white paper, {_QUOTED}/h100",
+    ),
+    "a100": _device("NVIDIA A100 SXM, 80 GB", 80, 312, 19.5, 2039, _NVLINK_3, _A100),
+    "a100-40gb": _device("NVIDIA A100 SXM, 40 GB", 40, 312, 19.5, 1555, _NVLINK_3, _A100),
+    "4090": _device(
+        "NVIDIA GeForce RTX 4090",
+        *(24, 165.2, 82.6, 1008, _PCIE_4_BY_HOST),
+        "NVIDIA Ada white paper, as quoted at waredb.com/processor/nvidia-geforce-rtx-4090",
+    ),
+    "l4": _device(
+        "NVIDIA L4",
+        *(24, 121, 30.3, 300, _PCIE_4),
+        "NVIDIA L4 datasheet (half of 242 teraflops with sparsity), as quoted at "
+        "grokipedia.com/page/NVIDIA_L4_vs_L40S; float32: fpsbench.com",
+    ),
+}
+"""Devices by the name that ``plan --device`` takes."""
+
+THIS_MACHINE = "cpu"
+"""Processes of this machine's processor, of which no table knows anything."""
+
+
+def is_listed(name: str | None) -> bool:
+    """Return whether a name is one of the table's."""
+    return name in DEVICES
+
+
+def check_device(name: str) -> None:
+    """Raise ConfigError, with the nearest name, for what is neither of the table nor ``cpu``."""
+    known = (*DEVICES, THIS_MACHINE)
+    if name not in known:
+        raise ConfigError(
+            f"device {name!r} is not one of cpu, cuda, cuda:1 and so on, {', '.join(DEVICES)}"
+            f"{nearest_hint(name, known)}"
+        )
+
+
+Shard = Literal["none", "optimizer", "full"]
+SHARDS: Sequence[Shard] = ("none", "optimizer", "full")
+
+
+@dataclass(frozen=True)
+class Group:
+    """How many processes train together, and what each of them keeps of a model."""
+
+    size: int
+    shard: Shard = "none"
+    exact: bool = False
+    """Whether sums are those of one tree over micro-batches, as with ``train.exact``."""
+    begins_whole: bool = False
+    """Whether each process has all weights before they are divided, those of another model."""
+
+    @property
+    def is_divided(self) -> bool:
+        """Return whether a process has a part of the weights alone."""
+        return self.shard != "none" and self.size > 1
+
+
+@dataclass(frozen=True)
+class Units:
+    """Bytes of weights that are gathered together: those of each block, and of all the rest."""
+
+    blocks: tuple[int, ...]
+    """Of each executed block, what no other shares."""
+    root: int
+    """What is outside the blocks, and what several of them share."""
+
+    @property
+    def largest_block(self) -> int:
+        """Return the bytes of the largest block; 0 where all is shared."""
+        return max(self.blocks, default=0)
+
+    @property
+    def total(self) -> int:
+        """Return the bytes of all weights."""
+        return sum(self.blocks) + self.root
+
+
+def units_of(config: ResolvedModel, objective: ObjectiveTable) -> Units:
+    """Return the units of a model with the heads that only training needs, in float32."""
+    blocks = []
+    for stack in stacks(config):
+        own = FLOAT32_BYTES * n_own_parameters(config, stack)
+        if own:
+            blocks += [own] * stack.n_layers
+    total = FLOAT32_BYTES * count_parameters(config, objective).training
+    return Units(tuple(blocks), total - sum(blocks))
+
+
+_EXCHANGED = 1 << 24
+"""Bytes of gradients that ``exact`` exchanges at a time, at least."""
+
+
+@dataclass(frozen=True)
+class ProcessMemory:
+    """Bytes that one process holds, beside the program itself."""
+
+    weights: int
+    """Its own, in float32."""
+    gradients: int
+    """Its own; all of them where several micro-batches are summed before they are divided."""
+    optimizer: int
+    """Its own states, without what is whole in each of Adafactor's means: next to nothing."""
+    gathered: int
+    """The weights of others at the most, and what is on its way to them."""
+    activations: int
+    """What the backward pass needs, and a kernel's most work memory."""
+    step: int
+    """The peak of a step. Not all of what is above is there at once."""
+    building: int
+    """The peak as the model is built: in parts, of which one parameter is whole at a time."""
+    evaluating: int
+    """With all weights gathered, as each evaluation has them; what it computes is not counted."""
+    total: int
+    """The highest peak, with what the allocator holds between tensors, and ``saving``."""
+    saving: int = 0
+    """Copies that a checkpoint is written from while training goes on; of whole copies, the first
+    process's."""
+
+    def beside_saving(self) -> Self:
+        """Return what it is with copies of weights and states in the same memory."""
+        saving = self.weights + self.optimizer
+        return replace(self, saving=saving, total=self.total + saving)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What one process would hold alone, and what all have of updates."""
+
+    units: Units
+    weights: int
+    gradients: int
+    states: int
+    peaks: Peaks
+    update: int
+
+
+def process_memory(
+    step: MicroBatch, optimizer: OptimizerConfig, *, n_passes: int, group: Group
+) -> ProcessMemory:
+    """Estimate what each process of a group holds, where it has ``n_passes`` micro-batches a step.
+
+    ``step`` is one of them.
+    """
+    sizes = _sizes(step, optimizer, is_divided=group.is_divided)
+    if group.exact:
+        return _exact(step, sizes, n_passes, group.size)
+    if group.is_divided:
+        return _divided(step, sizes, n_passes, group)
+    if group.size > 1:
+        return _replicated(step, sizes, n_passes)
+    alone = training_memory(step, optimizer, n_passes=n_passes)
+    return ProcessMemory(
+        weights=alone.weights,
+        gradients=alone.gradients,
+        optimizer=alone.optimizer,
+        gathered=0,
+        activations=alone.activations,
+        step=alone.tensors,
+        building=alone.weights,
+        evaluating=alone.weights + alone.optimizer,
+        total=alone.total,
+    )
+
+
+def _sizes(step: MicroBatch, optimizer: OptimizerConfig, *, is_divided: bool) -> _Sizes:
+    n_parameters = count_parameters(step.config, step.objective).training
+    n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
+    gradients = FLOAT32_BYTES * n_trained
+    return _Sizes(
+        units=units_of(step.config, step.objective),
+        weights=FLOAT32_BYTES * n_parameters,
+        gradients=gradients,
+        states=FLOAT32_BYTES * n_states(step.config, step.objective, optimizer, step.frozen),
+        peaks=peaks_of_pass(step),
+        update=update_work(step, optimizer, gradients, is_divided=is_divided),
+    )
+
+
+def _replicated(step: MicroBatch, sizes: _Sizes, n_passes: int) -> ProcessMemory:
+    """Estimate a whole copy: its gradients stay, in the buckets in which they are summed.
+
+    Those of micro-batches before the last are summed beside the buckets, and so are those of what
+    is used several times, until its last use.
+    """
+    beside = sizes.gradients if n_passes > 1 else 0
+    staying = sizes.weights + sizes.states + sizes.gradients
+    backward = max(sizes.peaks.activations, _backwards(step, sizes))
+    moving = max(beside + backward, sizes.update)
+    return ProcessMemory(
+        weights=sizes.weights,
+        gradients=sizes.gradients + beside,
+        optimizer=sizes.states,
+        gathered=0,
+        activations=sizes.peaks.activations,
+        step=staying + moving,
+        building=sizes.weights + sizes.gradients,
+        evaluating=staying,
+        total=staying + round((1 + holes(step, n_passes)) * moving),
+    )
+
+
+def _divided(step: MicroBatch, sizes: _Sizes, n_passes: int, group: Group) -> ProcessMemory:
+    """Estimate a part of the model, where weights are gathered as they are needed."""
+    n, units, peaks = group.size, sizes.units, sizes.peaks
+    held = sizes.gradients if n_passes > 1 else 0
+    if group.shard == "full":
+        in_loss = units.root
+        in_blocks = units.root + 2 * units.largest_block  # the next one is gathered ahead
+    else:
+        in_loss = in_blocks = units.total
+    # A block's gradients, and those of the one before it as they are sent.
+    sent = 2 * units.largest_block
+    loss = held + in_loss + peaks.in_loss
+    blocks = held + in_blocks + sent + _backwards(step, sizes)
+    # The root goes last, with its gradients as they came and as they are sent.
+    of_blocks = max(0, sizes.gradients - units.root)
+    end = 2 * units.root + (units.root + of_blocks) // n + units.largest_block
+    update = (sizes.gradients + sizes.update) // n
+    moving = max(loss, blocks, end, update)
+    staying = (sizes.weights + sizes.states) // n
+    if group.begins_whole:
+        building = units.total + max(units.root, units.largest_block) // n
+    else:
+        building = units.total // n + max(units.root, units.largest_block)
+    evaluating = staying + units.total
+    between = round(holes(step, n_passes, is_returned=True) * moving)
+    return ProcessMemory(
+        weights=sizes.weights // n,
+        gradients=held or sizes.gradients // n,
+        optimizer=sizes.states // n,
+        gathered=max(in_loss, in_blocks + sent),
+        activations=peaks.activations,
+        step=staying + moving,
+        building=building,
+        evaluating=evaluating,
+        total=max(staying + moving + between, building, evaluating),
+    )
+
+
+def _backwards(step: MicroBatch, sizes: _Sizes) -> int:
+    """Compute what a pass holds as blocks go backwards, with the gradients that stay to its end.
+
+    Those are the root's: of the output matrix from the loss on, and of what blocks share from the
+    first of them on, which is the last that is executed.
+    """
+    config = step.config
+    stack = stacks(config)[-1]
+    in_blocks = sizes.peaks.in_blocks - _added_up(step)
+    if stack.n_layers > 1 and not step.recomputes:
+        later = in_blocks - block_activations(step, stack) + sizes.units.root
+    else:
+        later = in_blocks + sizes.units.root
+    matrix = FLOAT32_BYTES * config.vocab_size * config.d_embed
+    return max(in_blocks + matrix, later)
+
+
+def _added_up(step: MicroBatch) -> int:
+    """Compute the sums of gradients in a sub-layer's work: those of its unit, counted with it."""
+    sizes = []
+    for entry in stacks(step.config)[-1].block:
+        estimate = estimate_of(step.config, entry)
+        sizes.append(FLOAT32_BYTES * estimate.n_backward_maps * estimate.n_matrix)
+    return max(sizes)
+
+
+def _exact(step: MicroBatch, sizes: _Sizes, n_passes: int, n_processes: int) -> ProcessMemory:
+    """Estimate a whole copy with a sum of gradients for each level of the tree."""
+    gradients = sizes.gradients
+    most, left = tree_sums(n_passes)
+    pass_peak = max(sizes.peaks.activations, sizes.peaks.last_block + gradients)
+    backward = (most - 1) * gradients + pass_peak
+    exchange = 0
+    if n_processes > 1:
+        part = min(gradients, max(_EXCHANGED, FLOAT32_BYTES * _largest(step)))
+        exchange = (left + 1) * gradients + 3 * left * part
+    staying = sizes.weights + sizes.states
+    moving = max(backward, exchange, gradients + sizes.update)
+    return ProcessMemory(
+        weights=sizes.weights,
+        gradients=most * gradients,
+        optimizer=sizes.states,
+        gathered=0,
+        activations=sizes.peaks.activations,
+        step=staying + moving,
+        building=sizes.weights,
+        evaluating=staying,
+        total=staying + round((1 + holes(step, n_passes)) * moving),
+    )
+
+
+def _largest(step: MicroBatch) -> int:
+    return step.config.vocab_size * step.config.d_embed
+
+
+def tree_sums(n_parts: int) -> tuple[int, int]:
+    """Count a process's sums of gradients in a binary tree: the most, with the newest; at the end.
+
+    A sum of ``2**level`` parts is joined with another of as many. The parts begin at a multiple of
+    their number, as those of every process do where all have equally many.
+    """
+    most = max(bin(n_before).count("1") + 1 for n_before in range(n_parts))
+    return most, bin(n_parts).count("1")
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that each process sends in a step."""
+
+    gathering: int
+    """Of weights: all-gather."""
+    summing: int
+    """Of gradients: all-reduce, reduce-scatter, or all-to-all and all-gather with ``exact``."""
+
+    @property
+    def total(self) -> int:
+        """Return all that a process sends."""
+        return self.gathering + self.summing
+
+
+def step_traffic(units: Units, gradients: int, *, n_passes: int, group: Group) -> Traffic:
+    """Count the bytes that each process sends in a step of ``n_passes`` micro-batches.
+
+    ``gradients`` are the bytes of all of them. They are summed once a step. Weights that are
+    divided are gathered once, too; with ``full`` those of blocks for both passes of every
+    micro-batch.
+    """
+    n = group.size
+    if n == 1:
+        return Traffic(0, 0)
+    if group.exact:
+        _, n_sums = tree_sums(n_passes)
+        return Traffic(0, _ring((n_sums + 1) * gradients, n))
+    if group.shard == "none":
+        return Traffic(0, _ring(2 * gradients, n))
+    n_gathered = 2 * n_passes if group.shard == "full" else 1
+    gathered = units.root + n_gathered * sum(units.blocks)
+    return Traffic(_ring(gathered, n), _ring(gradients, n))
+
+
+def _ring(size: int, n: int) -> int:
+    return size * (n - 1) // n
+
+
+@dataclass(frozen=True)
+class StepSeconds:
+    """The parts of a step's time, in seconds."""
+
+    computing: float
+    sending: float | None
+    """None where the rate of links is not known: sending is left out then."""
+
+    @property
+    def overlapped(self) -> float:
+        """Return a step's seconds where all is sent beside computing."""
+        return max(self.computing, self.sending or 0.0)
+
+    @property
+    def in_turn(self) -> float:
+        """Return a step's seconds where nothing is."""
+        return self.computing + (self.sending or 0.0)
+
+
+def step_seconds(
+    operations: float, sent: int, *, operations_per_s: float, bytes_per_s: float | None
+) -> StepSeconds:
+    """Divide a process's operations and the bytes that it sends by its rates."""
+    sending = None if bytes_per_s is None else sent / bytes_per_s
+    return StepSeconds(operations / operations_per_s, sending)
+
+
+_REMEDY = "make model.d_model, model.n_layers or the vocabulary smaller"
+_ID_BYTES = 8
+_COPIES_OF_IDS = 4
+"""A batch's ids while it is made: their positions, what is read there, tokens and targets."""
+
+
+def check_training(
+    recipe: ResolvedRecipe, *, device: DeviceKind = "cpu", n_processes: int = 1
+) -> None:
+    """Raise ConfigError where the training of a recipe cannot fit into this machine's memory.
+
+    Counted is what is certain: weights, gradients and the optimizer's states, the ids of a batch
+    where they are as long as its windows, and what a pass keeps where every window is full. Of
+    training on a GPU only the weights count, which are made beside it first, unless they are made
+    in parts. A batch is divided among ``n_processes``, each of which is taken to have all of the
+    memory, and so are weights and states as ``train.shard`` says.
+    """
+    group = Group(n_processes, recipe.train.shard, recipe.train.exact)
+    weights = FLOAT32_BYTES * count_parameters(recipe.model, recipe.objective).training
+    if device == "cuda":
+        # On the GPU are gradients, states and what a pass keeps; the model is built beside it.
+        if not group.is_divided:
+            check_memory(weights, "the model", _REMEDY)
+        return
+    frozen = recipe.init.frozen
+    states = FLOAT32_BYTES * n_states(recipe.model, recipe.objective, recipe.optimizer, frozen)
+    if group.is_divided:
+        # All weights are gathered for an evaluation.
+        state = weights + (weights + states) // n_processes
+        check_memory(state, "the model with this process's part of the optimizer's states", _REMEDY)
+    else:
+        fewer = FLOAT32_BYTES * n_frozen_parameters(recipe.model, frozen)
+        state = 2 * weights + states - fewer
+        check_memory(state, "the model with its gradients and the optimizer's states", _REMEDY)
+    sequences = math.ceil(recipe.train.batch_sequences / n_processes)
+    n_ids = sequences * recipe.objective.n_ids(recipe.data.context)
+    id_bytes = n_ids * _COPIES_OF_IDS * _ID_BYTES
+    check_memory(state + id_bytes, "a batch", "make train.batch_sequences smaller")
+    if recipe.objective.text == "windows":
+        _check_pass(recipe, sequences, group)
+
+
+def _check_pass(recipe: ResolvedRecipe, sequences: int, group: Group) -> None:
+    micro = min(sequences, recipe.train.micro_batch_sequences)
+    step = MicroBatch(
+        recipe.model,
+        sequences=micro,
+        context=recipe.data.context,
+        precision="float32" if recipe.train.precision == "float32" else "bfloat16",
+        objective=recipe.objective,
+        recomputes=recipe.train.recompute == "blocks",
+        keeps_documents_apart=recipe.data.boundaries == "respect",
+        frozen=recipe.init.frozen,
+    )
+    n_passes = math.ceil(sequences / micro)
+    # What is certain: the holes between tensors are not.
+    if group.is_divided:
+        divided = process_memory(step, recipe.optimizer, n_passes=n_passes, group=group)
+        needed = divided.step
+    else:
+        needed = training_memory(step, recipe.optimizer, n_passes=n_passes).tensors
+    check_memory(
+        needed,
+        f"a training step of {micro:,} windows of {recipe.data.context:,} tokens at a time",
+        "make train.micro_batch_sequences, data.context or the model smaller",
+    )

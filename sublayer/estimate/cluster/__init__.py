@@ -1,1 +1,0 @@
-"""What several processes take to train one model: memory, traffic, time; devices as data."""

@@ -1,0 +1,438 @@
+"""The estimate of each kind of sub-layer: parameters, operations, saved activations, work space."""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+from sublayer.config.architecture.block import Entry
+from sublayer.config.architecture.derived import learns_beta
+from sublayer.config.architecture.feedforward import Ffn
+from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture.stacks import StackShape
+from sublayer.config.resolved import ResolvedModel
+from sublayer.estimate.kernel_sizes import BLOCK_ROWS, GELU_PART, GRAIN, NARROW_HEAD, SWISH_PART
+from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
+
+
+class SublayerEstimate(ABC):
+    """Parameters, operations and memory of an entry of a block, its norm and dropout left out.
+
+    The maps to the inner width read the same input, and are stored together where there are
+    several. The config is resolved.
+    """
+
+    def __init__(self, config: ResolvedModel, entry: Entry) -> None:
+        self.config = config
+        self.entry = entry
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Features of what one of the input maps makes."""
+
+    @property
+    @abstractmethod
+    def n_inputs(self) -> int:
+        """Count the maps from the residual stream to the inner width."""
+
+    @property
+    @abstractmethod
+    def n_backward_maps(self) -> int:
+        """Count the maps whose gradients exist while its backward pass holds most."""
+
+    @abstractmethod
+    def saved(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes that it saves of a micro-batch, inside and of the memory.
+
+        That is without its input, which is counted with the norm and the dropout around it.
+        """
+
+    @abstractmethod
+    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count the numbers inside that a backward pass of a micro-batch holds at its most."""
+
+    def n_parameters(self) -> int:
+        """Count the parameters of one copy."""
+        n_weights = (self.n_inputs + 1) * self.n_matrix
+        if not self.config.bias:
+            return n_weights
+        n_biases = self.n_inputs * self.width + self.config.d_model
+        return n_weights + n_biases
+
+    def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
+        """Count the multiply-adds of an example of ``n_tokens`` in a block.
+
+        ``n_memory`` are the tokens of the memory, which a cross entry attends to.
+        """
+        return (self.n_inputs + 1) * self.n_matrix * n_tokens
+
+    @property
+    def n_matrix(self) -> int:
+        """Count the numbers of one map."""
+        return self.config.d_model * self.width
+
+    def matrix_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes in which the maps are stored: to the inner width, and back."""
+        inwards: tuple[int, ...] = (self.width, self.config.d_model)
+        if self.n_inputs > 1:
+            inwards = (self.n_inputs, *inwards)
+        return inwards, (self.config.d_model, self.width)
+
+    @property
+    def n_stacked(self) -> int:
+        """Count the numbers of the maps stored together, which autocast casts for every use."""
+        if self.n_inputs == 1:
+            return 0
+        return self.n_inputs * self.n_matrix
+
+    @property
+    def n_alone(self) -> int:
+        """Count the numbers of the maps that are stored alone."""
+        # The map back, and the only one before it.
+        n_maps = 1 if self.n_inputs > 1 else 2
+        return n_maps * self.n_matrix
+
+    def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes that an executed block saves once, whatever the number of sequences."""
+        return 0
+
+    def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes of gradients in its backward pass: inside, of the stream, of weights."""
+        # Each gradient is there as computed, narrow, and as added up, in float32.
+        number_bytes = FLOAT32_BYTES + step.narrow
+        stream = number_bytes * self.config.d_model
+        weights = number_bytes * self.n_backward_maps * self.n_matrix
+        inside = step.narrow * self.n_gradients(step, stack)
+        return step.n_tokens(stack) * stream + inside + weights
+
+    def forward_work(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes that its forward pass works with, where they may be more than backwards."""
+        return 0
+
+
+class AttentionEstimate(SublayerEstimate):
+    """Queries, keys and values, the scores of their pairs, and the map of what they mix."""
+
+    n_inputs = 3
+    n_backward_maps = 3
+
+    @property
+    def d_head(self) -> int:
+        """Width of a head."""
+        return self.config.d_head
+
+    @property
+    def width(self) -> int:
+        """Features of all heads."""
+        return self.config.n_heads * self.d_head
+
+    def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
+        """Count the multiply-adds of an example: maps, scores and weighted values."""
+        maps = super().n_products(stack, n_tokens, n_memory)
+        n_pairs = n_tokens**2  # of a query and a key
+        scores_and_values = 2 * self.width * n_pairs
+        if stack.is_causal:
+            scores_and_values //= 2
+        return maps + scores_and_values
+
+    def n_products_of_queries(self, n_queries: int, n_keys: int) -> int:
+        """Count the multiply-adds of an example: maps on either side, scores, weighted values."""
+        query_and_output = 2 * self.n_matrix * n_queries
+        key_and_value = 2 * self.n_matrix * n_keys
+        scores_and_values = 2 * self.width * n_queries * n_keys
+        return query_and_output + key_and_value + scores_and_values
+
+    def saved_of_queries(self, step: MicroBatch, stack: StackShape, n_queries: int) -> int:
+        """Sum the bytes of keys and values, and of queries with their input, mix and weights."""
+        length = stack_length(stack, step.lengths)
+        keys = step.sequences * length * 2 * self.width
+        per_query = 2 * self.width + self.config.d_model
+        queries = step.sequences * n_queries * per_query
+        is_fused = step.device != "cpu"
+        few = replace(step, context=n_queries)
+        weights = self.saved_weights(few, stack, n_queries * length, is_fused=is_fused)
+        return step.narrow * (keys + queries) + weights
+
+    def saved(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes of queries, keys, values, what the output map reads, and weights."""
+        n_projected = self.n_inputs + 1  # queries, keys, values, and the output map's input
+        features = step.narrow * n_projected * self.width
+        length = stack_length(stack, step.lengths)
+        n_seen = _n_causal(length) if stack.is_causal else length**2
+        weights = self.saved_weights(step, stack, n_seen, is_fused=self.is_fused(step, stack))
+        return step.n_tokens(stack) * features + weights
+
+    def saved_weights(
+        self, step: MicroBatch, stack: StackShape, n_seen: int, *, is_fused: bool
+    ) -> int:
+        """Sum the bytes of an example's ``n_seen`` attention weights, or of their statistics.
+
+        Fused kernels save the log of each query's partition function alone.
+        """
+        n_heads = self.config.n_heads
+        n_tokens = step.n_tokens(stack)
+        if is_fused:
+            return n_tokens * FLOAT32_BYTES * n_heads
+        length = stack_length(stack, step.lengths)
+        n_per_token = n_heads * n_seen // length
+        return n_tokens * step.narrow * n_per_token
+
+    def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes of cosines and sines that rotate queries and keys.
+
+        In float32 all layers share them.
+        """
+        is_rotated = POSITIONS[step.config.positions].in_attention == "rotation"
+        if not is_rotated or step.precision == "float32":
+            return 0
+        n_casts = 4  # cosines and sines, of queries and of keys
+        n_angles = stack_length(stack, step.lengths) * self.d_head
+        return n_casts * step.narrow * n_angles
+
+    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count gradients of queries, keys, values and their mix, and of a block's scores."""
+        length = stack_length(stack, step.lengths)
+        features = 4 * self.width  # queries, keys, values, their mix
+        scores = 0 if self.is_fused(step, stack) else self.scores_per_key(step, length, length)
+        return step.n_tokens(stack) * (features + scores)
+
+    def is_fused(self, step: MicroBatch, stack: StackShape) -> bool:
+        """Check whether a fused kernel attends, which keeps no weights, as ``attend`` chooses."""
+        config = step.config
+        is_narrow = self.d_head <= NARROW_HEAD and step.precision == "float32"
+        is_plain = stack.is_causal and not (config.dropout_attention or step.keeps_documents_apart)
+        is_biased = POSITIONS[config.positions].in_attention == "bias"
+        has_no_mask = step.objective.kind in ("causal", "translation")
+        on_cpu = is_narrow and is_plain and not is_biased and has_no_mask
+        return step.device != "cpu" or on_cpu
+
+    def scores_per_key(self, step: MicroBatch, n_queries: int, n_keys: int) -> int:
+        """Count what a backward pass holds of a block's scores, for each key of a micro-batch.
+
+        It goes by ``BLOCK_ROWS`` queries at a time on a CPU; fused kernels hold none.
+        """
+        config = step.config
+        if step.device != "cpu":
+            return 0
+        # Gradients of weights and scores; under dropout, weights with zeros and without signs too.
+        n_arrays = 4 if config.dropout_attention else 2
+        n_rows = min(BLOCK_ROWS, n_queries)
+        scores = n_arrays * config.n_heads * n_rows
+        # As attend_blockwise chooses: sequences one at a time, or all together.
+        has_many = config.n_heads * n_queries * n_keys >= GRAIN
+        goes_by_sequence = step.precision == "float32" and has_many
+        return scores // step.sequences if goes_by_sequence else scores
+
+
+class CrossAttentionEstimate(AttentionEstimate):
+    """The same, with keys and values of the memory, all of which every query sees.
+
+    No position rotates them.
+    """
+
+    def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
+        """Count the multiply-adds of an example: maps on either side, scores, weighted values."""
+        return self.n_products_of_queries(n_tokens, n_memory)
+
+    def saved(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the same bytes, and those of a cast of the memory.
+
+        In float32 all cross entries keep one memory.
+        """
+        # Queries and what the output map reads; keys and values.
+        n_projected = 2 * step.n_tokens(stack) + 2 * step.n_read
+        projected = step.narrow * n_projected * self.width
+        n_seen = step.lengths.written * step.lengths.read
+        weights = self.saved_weights(step, stack, n_seen, is_fused=self.is_fused(step, stack))
+        if step.precision == "float32":
+            return projected + weights
+        memory_cast = step.n_read * step.narrow * step.config.d_model
+        return projected + weights + memory_cast
+
+    def is_fused(self, step: MicroBatch, stack: StackShape) -> bool:
+        """Check for a GPU: on a CPU a memory is masked, or may be."""
+        return step.device != "cpu"
+
+    def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum nothing."""
+        return 0
+
+    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count the same gradients: of queries and their mix, of keys and values."""
+        n_projected = 2 * step.n_tokens(stack) + 2 * step.n_read
+        scores = self.scores_per_key(step, step.lengths.written, step.lengths.read)
+        return n_projected * self.width + step.n_read * scores
+
+
+def _n_causal(length: int) -> int:
+    """Count the pairs whose weights are kept: causal ones, in blocks below the diagonal."""
+    # Blocks begin at the last row: that of number i, from 0, sees all keys but its i * BLOCK_ROWS.
+    n_whole, rest = divmod(length, BLOCK_ROWS)
+    n_unseen = BLOCK_ROWS * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
+    n_seen = n_whole * length - n_unseen
+    return BLOCK_ROWS * n_seen + rest**2
+
+
+class FeedForwardEstimate(SublayerEstimate):
+    """One map or, where gated, two, an activation, and the map back."""
+
+    n_backward_maps = 2
+
+    @property
+    def ffn(self) -> Ffn:
+        """The row of its variant."""
+        ffn = self.entry.ffn
+        assert ffn is not None, "an ffn entry has a variant"
+        return ffn
+
+    @property
+    def width(self) -> int:
+        """Hidden units."""
+        return self.config.d_ff
+
+    @property
+    def n_inputs(self) -> int:
+        """Count the maps before the activation."""
+        return self.ffn.n_inputs
+
+    def n_parameters(self) -> int:
+        """Count the parameters of one copy: those of the maps, and a swish's learned slope."""
+        return super().n_parameters() + learns_beta(self.config, self.ffn.activation)
+
+    def saved(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes of what activation, product, dropout and the output map save."""
+        n_saved = self._n_saved_gated(step) if self.ffn.is_gated else self._n_saved_plain(step)
+        unit = n_saved * step.narrow
+        if step.config.dropout_ffn:
+            unit += 1  # the mask's byte
+        return step.n_tokens(stack) * unit * self.width
+
+    def _n_saved_gated(self, step: MicroBatch) -> int:
+        """Count the numbers that a hidden unit of a gated network saves."""
+        n_saved = 3  # gate and value, which are one tensor, and their product
+        if self.ffn.saves != "nothing":
+            n_saved += 1  # the activated gate
+        if self._has_own_gelu(step):
+            n_saved += 1  # its slope
+        return n_saved
+
+    def _n_saved_plain(self, step: MicroBatch) -> int:
+        """Count the numbers that a hidden unit of a network without gates saves."""
+        n_saved = 1  # the output
+        if self.ffn.saves == "input":
+            n_saved += 1  # the activation's input; of our GELU its slope instead
+        if self.ffn.saves == "output" and step.config.dropout_ffn:
+            # What is dropped takes the output's place, unless the activation needs that too.
+            n_saved += 1
+        return n_saved
+
+    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count gradients of hidden units.
+
+        What the activation saved beside its output is free before its input's gradient is made.
+        """
+        has_two = self.ffn.is_gated or self.ffn.saves == "output"
+        n_gradients = 2 if has_two else 1
+        return step.n_tokens(stack) * n_gradients * self.width
+
+    def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes of gradients, and of the parts in float32 of our swish."""
+        return super().backward_work(step, stack) + self._swish_work(step, stack)
+
+    def forward_work(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes of our GELU's forward pass: its input, and some parts of it in float32."""
+        if not self._has_own_gelu(step):
+            return 0
+        n = step.n_tokens(stack) * self.width
+        # Two arrays of work; of what is narrow wide copies of input, value and slope too.
+        n_arrays = 2 if step.precision == "float32" else 5
+        parts = n_arrays * FLOAT32_BYTES * min(n, GELU_PART)
+        return step.narrow * n + parts
+
+    def _swish_work(self, step: MicroBatch, stack: StackShape) -> int:
+        beta = step.config.swish_beta
+        if self.ffn.activation != "swish" or beta == 1.0:
+            return 0
+        n_arrays = 2  # the gate, and what both derivatives share
+        if beta == "learned":
+            n_arrays += 1  # their product
+        if step.precision == "bfloat16":
+            n_arrays += 1  # a wide copy of the input
+        n = step.n_tokens(stack) * self.width
+        parts = n_arrays * FLOAT32_BYTES * min(n, SWISH_PART)
+        if not self.ffn.is_gated:
+            return parts
+        # The gradients of gate and value are not one tensor yet.
+        return max(0, parts - step.narrow * n)
+
+    def _has_own_gelu(self, step: MicroBatch) -> bool:
+        """Tell whether it has the GELU that is written here."""
+        is_gelu = self.ffn.activation == "gelu"
+        return is_gelu and step.config.gelu == "tanh" and step.device == "cpu"
+
+
+_GATES = 4
+_SAVED = {"cpu": 16.1, "cuda": 8.0}
+"""Numbers of each unit and token that the kernels keep: gates, cells and outputs, of a CPU's in
+oneDNN's workspace, as measured there."""
+_GRADIENTS = 8
+"""Likewise while its backward pass holds most."""
+
+
+class LstmEstimate(SublayerEstimate):
+    """Two maps to four gates, which are stored as one matrix each."""
+
+    n_inputs = 1
+    n_backward_maps = 2 * _GATES
+
+    @property
+    def width(self) -> int:
+        """Units of the layer."""
+        return self.config.d_model
+
+    def n_parameters(self) -> int:
+        """Count the parameters of one copy: both maps, each with biases of its own."""
+        n_biases = 2 * _GATES * self.width if self.config.bias else 0
+        return 2 * _GATES * self.n_matrix + n_biases
+
+    def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
+        """Count the multiply-adds of an example: the gates' maps, of input and of output."""
+        return 2 * _GATES * self.n_matrix * n_tokens
+
+    def matrix_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes in which the maps are stored: of the input, and of the output."""
+        shape = (_GATES * self.width, self.config.d_model)
+        return shape, shape
+
+    @property
+    def n_alone(self) -> int:
+        """Count no casts: a CPU computes it in float32, and a GPU's are gone by the next call."""
+        return 0
+
+    def saved(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes of gates, cells and outputs, and of an input that is not narrowed."""
+        numbers = round(_SAVED[step.device] * self.width)
+        not_narrowed = (FLOAT32_BYTES - step.narrow) * self.config.d_model
+        return step.n_tokens(stack) * (FLOAT32_BYTES * numbers + not_narrowed)
+
+    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count the gradients of gates, inputs and outputs, those with time first among them."""
+        return step.n_tokens(stack) * _GRADIENTS * self.width
+
+    def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
+        """Sum the bytes of gradients, and of both maps' twice: as computed, and as added up."""
+        maps = 2 * self.n_backward_maps * self.n_matrix
+        return FLOAT32_BYTES * (self.n_gradients(step, stack) + maps)
+
+
+ESTIMATES: dict[str, type[SublayerEstimate]] = {
+    "attention": AttentionEstimate,
+    "cross": CrossAttentionEstimate,
+    "ffn": FeedForwardEstimate,
+    "lstm": LstmEstimate,
+}
+"""The estimate of each kind of sub-layer."""
+
+
+def estimate_of(config: ResolvedModel, entry: Entry) -> SublayerEstimate:
+    """Return the estimate of an entry of a resolved config."""
+    return ESTIMATES[entry.name](config, entry)

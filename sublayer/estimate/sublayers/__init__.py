@@ -1,1 +1,0 @@
-"""What each kind of sub-layer takes: parameters, operations, saved activations, work space."""
