@@ -26,7 +26,7 @@ from sublayer.statistics.judge import judge
 from sublayer.statistics.looks import Looks, judge_looks
 from sublayer.statistics.scores import Contrast, against_baseline, arm_less
 from sublayer.statistics.tuning import Tuned
-from sublayer.study.evidence import Evidence, scores_of
+from sublayer.study.columns import Evidence, scores_of
 from sublayer.study.items.file_header import STUDY_ITEMS, RunItems
 from sublayer.study.items.item_effects import TestUnits, item_effects
 from sublayer.study.items.reading import read_study_items

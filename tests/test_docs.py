@@ -29,8 +29,7 @@ from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.config.train import BATCHES, LENGTHS
 from sublayer.errors import SublayerError
 from sublayer.interop.huggingface.exchange import export_huggingface
-from sublayer.study.asked import is_run, load_asked, split_words
-from sublayer.study.definition import find_study, load_study
+from sublayer.study.definition import find_study, is_run, load_asked, load_study, split_words
 from sublayer.suite.file import read_suite
 from sublayer.tasks.registry import TASKS
 from tests.commands.results import unwrapped

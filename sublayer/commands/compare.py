@@ -134,7 +134,7 @@ def command(
 
     check_table_files(table or [])
     with stage("starting PyTorch"):
-        from sublayer.study.asked import split_words
+        from sublayer.study.definition import split_words
         from sublayer.study.options import Options
         from sublayer.study.runner import run_study
 

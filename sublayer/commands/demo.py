@@ -48,8 +48,8 @@ def command(
 
 def announce(out: Path, jobs: int) -> None:
     """Say what will be done, and how long it takes, before PyTorch is imported."""
+    from sublayer.study.arms import make_trials
     from sublayer.study.definition import load_study
-    from sublayer.study.tuning import make_trials
 
     study = load_study("demo")
     names = [arm.name for arm in study.arms]

@@ -8,8 +8,8 @@ from sublayer.errors import ConfigError
 from sublayer.files.paths import resolved
 from sublayer.files.storage import write_file
 from sublayer.study.finished_runs import RUNS, compare_runs, read_paths
-from sublayer.study.from_folder import results_of_folder
 from sublayer.study.plan_file import PLAN
+from sublayer.study.read_results import results_of_folder
 from sublayer.study.report.export import check_table_files, write_tables
 from sublayer.study.report.html import render_report
 from sublayer.study.report.run_page import render_run

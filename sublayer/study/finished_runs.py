@@ -4,11 +4,19 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sublayer.config.data import DataConfig
 from sublayer.config.fields.catalog import HEADINGS
+from sublayer.config.fields.messages import setting_in_words, show_path
+from sublayer.config.layering.layers import LoadedRecipe
+from sublayer.config.layering.run_recipe import DERIVED, read_derived
+from sublayer.config.layering.sources import RUN_RECIPE
+from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolved import ResolvedRecipe
 from sublayer.config.train import OF_A_RUN
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
@@ -23,26 +31,134 @@ from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.looks import fixed
-from sublayer.study.agreement import check_agree
-from sublayer.study.asked import other_settings
-from sublayer.study.budget.match import MatchedArm
+from sublayer.study.arm_runs import ArmRuns
+from sublayer.study.arms import LONGEST_PART, Arm, Trial, in_path, name_arms
+from sublayer.study.budget.match import MatchedArm, Measures
 from sublayer.study.collect import collect_results
-from sublayer.study.definition import Study
-from sublayer.study.evidence import scored_elsewhere
-from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.columns import scored_elsewhere
+from sublayer.study.definition import Study, other_settings
 from sublayer.study.execution.one_run import TEST, Outcome, read_test, score_test
 from sublayer.study.items.collecting import collect_items
-from sublayer.study.judging import Looking
-from sublayer.study.names import LONGEST_PART, in_path, name_arms
-from sublayer.study.recorded import Recorded, recorded_measures
 from sublayer.study.report.notes import list_caveats, list_text_caveats
 from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
 from sublayer.study.results_json import write_json
 from sublayer.study.seal import Sealing
-from sublayer.study.tuning import Trial
+from sublayer.study.verdicts import Looking
 from sublayer.system.lock import held
 from sublayer.system.stages import note
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run that has ended, as its folder has it."""
+
+    path: Path
+    recipe: ResolvedRecipe
+    record: dict[str, Any]
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """The checksums of its text's splits and of its tokenizer, by name."""
+        return dict(self.record["data"]["checksums"])
+
+    def arm(self, name: str) -> Arm:
+        """Return the run's recipe as an arm; what was derived has that origin."""
+        origins = dict.fromkeys(read_derived(self.path / RUN_RECIPE), DERIVED)
+        return Arm(name, LoadedRecipe(self.recipe, origins, name, ()), {})
+
+
+def recorded_measures() -> Measures:
+    """Return measures that take all from resolved recipes, of which nothing is measured again."""
+
+    def vocab_size(recipe: Recipe) -> int:
+        assert recipe.model.vocab_size is not None, "the recipe of a run is resolved"
+        return recipe.model.vocab_size
+
+    def resolve(recipe: Recipe) -> ResolvedRecipe:
+        assert isinstance(recipe, ResolvedRecipe), "the recipe of a run is resolved"
+        return recipe
+
+    def train_tokens(recipe: Recipe) -> int:
+        return 0  # no run that has steps asks
+
+    def step_s(loaded: LoadedRecipe) -> float:
+        return 0.0  # nothing is matched by time
+
+    return Measures(vocab_size, train_tokens, resolve, step_s)
+
+
+_OF_TOKENIZER = {
+    *("tokenizer", "vocab_size", "merges", "normalization"),
+    *("keep_accents", "special_tokens", "sentinels"),
+}
+_OF_BATCHES = {
+    *("watch", "batch_multiple", "batch_order", "batch_parts"),
+    *("context", "windows", "boundaries"),
+}
+"""What changes neither a text nor its tokens."""
+_NAMES = {
+    "train": "training texts",
+    "valid": "validation texts",
+    "test": "test texts",
+    "tokenizer": "tokenizers",
+}
+
+
+def check_agree(runs: Sequence[Recorded]) -> None:
+    """Raise ConfigError where two runs do not compare, with the settings that keep them apart."""
+    first = runs[0]
+    for run in runs[1:]:
+        both = f"{first.path} and {run.path} do not compare"
+        kinds = first.recipe.objective.kind, run.recipe.objective.kind
+        if kinds[0] != kinds[1]:
+            raise ConfigError(
+                f"{both}: objective.kind = {kinds[0]} and {kinds[1]} have other metrics"
+            )
+        formats = _format(first), _format(run)
+        if formats[0] != formats[1]:
+            raise ConfigError(
+                f"{both}: objective.format = {formats[0]} and {formats[1]} write examples for "
+                "other kinds of model: `sublayer compare` of their recipes trains and compares both"
+            )
+        before, now = first.checksums, run.checksums
+        for name, what in _NAMES.items():
+            if before.get(name) != now.get(name):
+                raise ConfigError(f"{both}: their {what} differ, {_why(first, run, name)}")
+
+
+def _format(run: Recorded) -> str:
+    objective = run.recipe.objective
+    return objective.format if isinstance(objective, SupervisedObjective) else ""
+
+
+def _why(first: Recorded, second: Recorded, name: str) -> str:
+    """Say in which settings two runs differ, those first that decide what differs."""
+    fields = [each for each in DataConfig.model_fields if each not in _OF_BATCHES]
+    of_tokenizer = [each for each in fields if each in _OF_TOKENIZER]
+    of_text = [each for each in fields if each not in _OF_TOKENIZER]
+    # A tokenizer is trained on the text.
+    for part in (of_tokenizer, of_text) if name == "tokenizer" else (of_text,):
+        differing = [each for each in part if _value(first, each) != _value(second, each)]
+        if len(differing) == 1 and _value(first, differing[0]) is not None:
+            # The field is named once.
+            own, other = (show_path(_value(run, differing[0])) for run in (first, second))
+            return f"data.{differing[0]} = {own} and {other}"
+        if differing:
+            return f"{_settings(first, differing)} and {_settings(second, differing)}"
+    return "though their settings are equal: a file has changed between them"
+
+
+def _settings(run: Recorded, names: Sequence[str]) -> str:
+    """Format what a run has of some fields; those that it does not have where it has none."""
+    told = [setting_in_words(f"data.{name}", _value(run, name)) for name in names]
+    own = [text for text, name in zip(told, names, strict=True) if _value(run, name) is not None]
+    return ", ".join(own or told)
+
+
+def _value(run: Recorded, name: str) -> Any:
+    return getattr(run.recipe.data, name)
+
 
 RUNS = "runs.json"
 """Which runs a comparison is of, in its folder."""

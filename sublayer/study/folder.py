@@ -4,6 +4,7 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,15 @@ from sublayer.files.saved_record import Input
 from sublayer.files.storage import write_file
 from sublayer.files.typed import check_typed
 from sublayer.model.init import DRAWING_RULE
-from sublayer.runs.folder import RunFolder
+from sublayer.runs.folder import RunFolder, earlier_folders_named, folders_named
 from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
-from sublayer.study.arms import Arm
+from sublayer.study.arms import LONGEST_PART, Arm, folder_part, in_path
 from sublayer.study.budget.match import MatchedArm
 from sublayer.study.budget.shared_tokenizer import kept_tokenizers
-from sublayer.study.chain.stages import differing_stages
-from sublayer.study.names import LONGEST_PART, folder_part, in_path
+from sublayer.study.definition import Study
 from sublayer.study.plan_file import PLAN, About, Plan, Request
 from sublayer.study.seal import describe_plan, differing_parts, new_seal
+from sublayer.study.stages import differing_stages
 from sublayer.system.stages import note
 from sublayer.training.warm_start import Pretrained
 
@@ -374,3 +375,24 @@ def _first_change(name: str, before: str, now: str) -> str:
     gone = next((line for line in old if line not in new), "no setting")
     come = next((line for line in new if line not in old), "none")
     return f"its arm {name} has {gone}, not {come}"
+
+
+def find_folder(study: Study, request: Request, out: Path | None) -> StudyFolder:
+    """Return the folder ``out``, else the one that holds the study, else the first that is free.
+
+    One that an earlier version began, which named it after the recipe alone, is found too. Raises
+    ConfigError where a study.toml on the way is damaged.
+    """
+    if out is not None:
+        return StudyFolder(out, request)
+    for path in _taken(study):
+        folder = StudyFolder(path, request)
+        if folder.is_ours():
+            return folder  # its margin and looks are checked where it is gone on with
+    every = (StudyFolder(path, request) for path in folders_named(study.folder or study.name))
+    return next(folder for folder in every if folder.is_free())
+
+
+def _taken(study: Study) -> Iterator[Path]:
+    yield from takewhile(os.path.lexists, folders_named(study.folder or study.name))
+    yield from takewhile(os.path.lexists, earlier_folders_named(study.name))

@@ -1,12 +1,16 @@
-"""How a comparison is asked for, and the command line that asks for it."""
+"""The options of a comparison: command line, looks and seeds, settings of stages."""
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sublayer.errors import ConfigError
+from sublayer.statistics.looks import Looks, fixed, until_decided
 from sublayer.study.budget.match import Rule
-from sublayer.study.definition import Overrides
+from sublayer.study.definition import Overrides, Study
+from sublayer.study.question import FIRST_TUNING_SEED, Seeds
+from sublayer.study.stages import FINETUNE
 
 
 @dataclass(frozen=True)
@@ -89,3 +93,122 @@ def command_line(
             words += [name, str(value)]
     command = shlex.join(words)
     return command if out is None else f"cd {shlex.quote(str(Path.cwd()))} && {command}"
+
+
+def with_margin(study: Study, margin: str | None) -> Study:
+    """Return a study with the margin that was asked for; its own where none was."""
+    if margin is None:
+        return study
+    reason = "given on the command line"
+    return replace(study, question=replace(study.question, margin=margin, margin_reason=reason))
+
+
+def asked_looks(options: Options, n_seeds: int) -> Looks:
+    """Return when a comparison is judged: at ``--seeds``, or where it is decided.
+
+    ``n_seeds`` is the study's own number. Raises ConfigError for options that exclude each other.
+    """
+    if options.until is None:
+        if options.seeds_at_most is not None:
+            raise ConfigError("--seeds-at-most is of --until decided: give that too, or --seeds")
+        return fixed(n_seeds if options.seeds is None else options.seeds)
+    if options.until != "decided":
+        raise ConfigError(f"--until {options.until} is no end of a comparison: give decided")
+    if options.seeds is not None:
+        raise ConfigError(
+            "--seeds is a fixed number of seeds, which --until decided leaves open: give "
+            "--seeds-at-most instead"
+        )
+    if options.seeds_at_most is None:
+        raise ConfigError(
+            "--until decided needs an end: say how many seeds you would spend, as "
+            "--seeds-at-most 20"
+        )
+    return until_decided(options.seeds_at_most)
+
+
+def asked_seeds(options: Options, n_seeds: int, *, is_tuned: bool) -> Seeds:
+    """Return the seeds that are asked for; raise ConfigError where tuning seeds are compared."""
+    seeds = Seeds(
+        first=options.first_seed or 0,
+        n_tuning=options.tuning_seeds or 1,
+        first_tuning=(
+            FIRST_TUNING_SEED if options.first_tuning_seed is None else options.first_tuning_seed
+        ),
+    )
+    asked = {
+        "--tuning-seeds": options.tuning_seeds,
+        "--first-tuning-seed": options.first_tuning_seed,
+        "--extend": options.extend,
+    }
+    given = tuple(name for name, value in asked.items() if value is not None)
+    seeds.check(n_seeds, is_tuned=is_tuned, asked=given)
+    return seeds
+
+
+def as_asked(study: Study, tune: Sequence[str], finetunings: int | None, data: str | None) -> Study:
+    """Return a study with what is told of its stages; one without stages as it is.
+
+    Raises ConfigError for what has no effect on it.
+    """
+    if study.chain is None:
+        _check_without(study.name, tune, finetunings, data)
+        return study
+    if study.tune:
+        raise ConfigError(
+            f"{study.name} has stages, and tunes its pre-training: write tune_finetune, which is "
+            "chosen by the tasks' scores"
+        )
+    if data is not None and not any(stage.tasks for stage in study.chain.stages):
+        raise ConfigError(
+            f"--data is of stages of published tasks, of which {study.name} has none: leave it out"
+        )
+    told = []
+    for text in tune:
+        if not text.startswith(f"{FINETUNE}."):
+            raise ConfigError(
+                f"--tune {text}: of {study.name} the stages of tasks are tuned: write "
+                f"--tune {FINETUNE}.{text}"
+            )
+        told.append(text.removeprefix(f"{FINETUNE}."))
+    chain = replace(
+        study.chain,
+        n_seeds=study.chain.n_seeds if finetunings is None else finetunings,
+        data=data,
+        tune=tuple(told) or study.chain.tune,
+    )
+    return replace(study, chain=chain)
+
+
+def check_options(options: Options) -> None:
+    """Raise ConfigError for what is not of chains."""
+    asked = {
+        "--until": options.until,
+        "--seeds-at-most": options.seeds_at_most,
+        "--first-seed": options.first_seed,
+        "--tuning-seeds": options.tuning_seeds,
+        "--first-tuning-seed": options.first_tuning_seed,
+        "--extend": options.extend,
+    }
+    for name, value in asked.items():
+        if value is not None:
+            raise ConfigError(
+                f"{name} is of studies without stages, whose runs are one training each: leave it "
+                "out"
+            )
+
+
+def _check_without(
+    study: str, tune: Sequence[str], finetunings: int | None, data: str | None
+) -> None:
+    for name, value in (("--finetunings", finetunings), ("--data", data)):
+        if value is not None:
+            raise ConfigError(
+                f"{name} is of studies with stages of tasks, of which {study} has none: leave it "
+                "out"
+            )
+    for text in tune:
+        if text.startswith(f"{FINETUNE}."):
+            raise ConfigError(
+                f"--tune {text}: {study} has no stages of tasks to be tuned: leave it out"
+            )

@@ -11,16 +11,14 @@ from sublayer.errors import ConfigError
 from sublayer.files.parsing import read_toml
 from sublayer.files.saved_record import Input
 from sublayer.files.typed import Count, Number, Typed, check_typed
-from sublayer.study.arms import Arm
+from sublayer.study.arms import Arm, TuneBy
 from sublayer.study.budget.match import Rule
-from sublayer.study.chain.stages import Chain, describe_stages
 from sublayer.study.definition import Study
 from sublayer.study.inspection.asked import Inspecting
-from sublayer.study.question import Question
+from sublayer.study.question import USUAL_SEEDS, Question, Seeds
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.seal import Seal
-from sublayer.study.seeds import USUAL_SEEDS, Seeds
-from sublayer.study.tuning import TuneBy
+from sublayer.study.stages import Chain, describe_stages
 
 PLAN = "study.toml"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from sublayer.files.typed import Typed
 from sublayer.statistics.difference import CONFIDENCE
-from sublayer.study.seeds import Seeds
+from sublayer.study.question import Seeds
 
 SHOWN_DIGITS = 12
 PARTS = {

@@ -25,15 +25,12 @@ from sublayer.runs.folder import INPUTS, RunFolder
 from sublayer.runs.inputs import Began, read_began
 from sublayer.runs.items import ITEMS, read_items
 from sublayer.runs.record import code_sha256
-from sublayer.study.arms import Arm
-from sublayer.study.chain.gathering import Gathering
-from sublayer.study.chain.kept import Kept, read_chain_file
-from sublayer.study.chain.stages import PRETRAINING
+from sublayer.study.arms import NO_TRIAL, Arm, Trial, make_trials, trial_at
 from sublayer.study.execution.one_run import TEST, VALID, read_outcome, read_test, read_trial
 from sublayer.study.finished_runs import RUNS
 from sublayer.study.folder import arm_folder
-from sublayer.study.from_folder import results_of_folder
 from sublayer.study.plan_file import PLAN, Plan, read_plan
+from sublayer.study.read_results import results_of_folder
 from sublayer.study.results import REPORT, RESULTS
 from sublayer.study.results_json import results_to_json
 from sublayer.study.seal import (
@@ -52,7 +49,8 @@ from sublayer.study.sealed_runs import (
     run_folders,
     sealing_of,
 )
-from sublayer.study.tuning import NO_TRIAL, Trial, make_trials, trial_at
+from sublayer.study.stage_runs import Gathering, Kept, read_chain_file
+from sublayer.study.stages import PRETRAINING
 
 _TOLERANCE = 1e-6
 """Relative tolerance of recomputed numbers."""

@@ -37,8 +37,7 @@ from sublayer.config.resolve_train import derived_fields
 from sublayer.errors import ConfigError
 from sublayer.model.model_folder import load_weights
 from sublayer.study.arms import Arm
-from sublayer.study.asked import other_settings
-from sublayer.study.definition import load_study
+from sublayer.study.definition import load_study, other_settings
 from sublayer.tasks.registry import TASKS
 from tests.breadth import rows
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import sublayer
 from sublayer import cli
 from sublayer.errors import ConfigError
-from sublayer.study.from_folder import results_of_folder
+from sublayer.study.read_results import results_of_folder
 
 OLD = Path(__file__).parent / "old"
 MADE_IN = "/tmp/old"

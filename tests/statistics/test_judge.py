@@ -39,17 +39,14 @@ from sublayer.statistics.ranks import is_two_valued, one_cluster_p, rank_p
 from sublayer.statistics.scores import Contrast, Scores, against_baseline, arm_less
 from sublayer.statistics.simultaneous import Largest, Uncertainty
 from sublayer.statistics.tuning import Tuned, choice_variance
-from sublayer.study.arms import Arm
+from sublayer.study.arm_runs import ArmRuns
+from sublayer.study.arms import NO_TRIAL, Arm
 from sublayer.study.budget.match import MatchedArm
 from sublayer.study.definition import Study
-from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.items.item_effects import item_effects
-from sublayer.study.judging import Looking, StudyJudge
-from sublayer.study.question import Question
-from sublayer.study.seeds import Seeds
-from sublayer.study.stopping import Reached, look_reached
-from sublayer.study.tuning import NO_TRIAL
+from sublayer.study.question import Question, Seeds
+from sublayer.study.verdicts import Looking, Reached, StudyJudge, look_reached
 from tests.breadth import rows
 from tests.study.synthetic import judge_values
 

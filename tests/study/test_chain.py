@@ -23,22 +23,19 @@ from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.objective import family
 from sublayer.objective.supervised.ensemble.together import answer_together
 from sublayer.runs.session import prepare_data
+from sublayer.study import checks
+from sublayer.study.arms import NO_TRIAL, Trial
 from sublayer.study.budget.plan import make_plan
-from sublayer.study.chain import checks
-from sublayer.study.chain.collect import arm_scores
-from sublayer.study.chain.columns import Column, list_columns, points_metric, run_scores, value_of
-from sublayer.study.chain.gathering import Gathering, StageRuns
-from sublayer.study.chain.kept import ArmFacts, Kept
-from sublayer.study.chain.keys import Keys, Part
-from sublayer.study.chain.operations import trained_operations, with_stages
-from sublayer.study.chain.plan import StagePlan, plan_stages
-from sublayer.study.chain.recipes import stage_key
-from sublayer.study.chain.stages import PRETRAINING, Chain, Stage, describe_stages, differing_stages
+from sublayer.study.collect import arm_scores
+from sublayer.study.columns import Column, list_columns, points_metric, run_scores, value_of
 from sublayer.study.definition import load_study
 from sublayer.study.execution.one_run import Outcome
-from sublayer.study.from_folder import results_of_folder
+from sublayer.study.read_results import results_of_folder
 from sublayer.study.results_json import results_to_json
-from sublayer.study.tuning import NO_TRIAL, Trial
+from sublayer.study.stage_plan import StagePlan, plan_stages, trained_operations, with_stages
+from sublayer.study.stage_recipes import Keys, Part, stage_key
+from sublayer.study.stage_runs import ArmFacts, Gathering, Kept, StageRuns
+from sublayer.study.stages import PRETRAINING, Chain, Stage, describe_stages, differing_stages
 from sublayer.study.verify import verify_study
 from sublayer.tasks.metrics.score import score
 from sublayer.tasks.registry import TASKS

@@ -15,22 +15,32 @@ from sublayer.errors import ConfigError
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.masked.family import MASKED
 from sublayer.statistics.looks import fixed
-from sublayer.study.arms import check_distinct, expand, make_arm, split_values
-from sublayer.study.asked import load_asked
+from sublayer.study.arms import (
+    Trial,
+    check_distinct,
+    choose_trial,
+    expand,
+    make_arm,
+    name_arms,
+    name_folder,
+    split_values,
+)
 from sublayer.study.budget.plan import make_plan
-from sublayer.study.chain.columns import list_columns, points_metric, primary_column, value_of
-from sublayer.study.chain.keys import Part
-from sublayer.study.chain.plan import plan_stages
-from sublayer.study.chain.recipes import StageRecipes
 from sublayer.study.checks import check_study
-from sublayer.study.definition import Study, load_study, shipped_studies, study_scales
-from sublayer.study.metrics import study_metrics
-from sublayer.study.names import name_arms, name_folder
+from sublayer.study.columns import (
+    list_columns,
+    points_metric,
+    primary_column,
+    study_metrics,
+    value_of,
+)
+from sublayer.study.definition import Study, load_asked, load_study, shipped_studies, study_scales
 from sublayer.study.question import Question
 from sublayer.study.report.notes import edges
 from sublayer.study.report.number_format import format_interval, format_signed
 from sublayer.study.scoring import Scoring
-from sublayer.study.tuning import Trial, choose_trial
+from sublayer.study.stage_plan import plan_stages
+from sublayer.study.stage_recipes import Part, StageRecipes
 from sublayer.tasks.metrics.points import interval_ends, points, signed_points
 from sublayer.tasks.registry import TASKS
 from tests.breadth import rows

@@ -30,8 +30,8 @@ from sublayer.runs.items import read_items
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, prepare_data
 from sublayer.study.budget.measure import train_step
+from sublayer.study.columns import scored_elsewhere, study_metrics
 from sublayer.study.definition import load_study
-from sublayer.study.evidence import scored_elsewhere
 from sublayer.study.items.compaction import (
     COARSE,
     FINE,
@@ -43,7 +43,6 @@ from sublayer.study.items.compaction import (
 from sublayer.study.items.file_header import STUDY_ITEMS, RunItems
 from sublayer.study.items.reading import read_study_items
 from sublayer.study.items.writing import write_study_items
-from sublayer.study.metrics import study_metrics
 from sublayer.study.options import Options
 from sublayer.study.report.notes import list_caveats, list_text_caveats
 from sublayer.study.runner import run_study

@@ -29,20 +29,20 @@ from sublayer.statistics.difference import Verdict
 from sublayer.statistics.looks import ERROR, Looks, fixed, until_decided
 from sublayer.study import report
 from sublayer.study.again import report_again
+from sublayer.study.arm_runs import chosen_by, trial_loss
+from sublayer.study.arms import Trial, beyond_edges
 from sublayer.study.definition import Study, load_study
-from sublayer.study.execution.arm_runs import chosen_by, trial_loss
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.budgets import arm_budgets
 from sublayer.study.findings.layers import LayerSummary, summarize
 from sublayer.study.findings.run_curves import read_curves
 from sublayer.study.findings.same_quality import place_of, same_quality
 from sublayer.study.findings.secondary import secondary_analyses
-from sublayer.study.foresight import foresee
-from sublayer.study.from_folder import results_of_folder
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.inspection.kept import LAYERS, InspectedLayers, kept_layers, read_layers
 from sublayer.study.options import Options
 from sublayer.study.question import Hypothesis, Question
+from sublayer.study.read_results import results_of_folder
 from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.export import check_table_files, write_tables
@@ -58,7 +58,7 @@ from sublayer.study.results import Curve, Results
 from sublayer.study.results_json import results_to_json, write_json
 from sublayer.study.runner import run_study
 from sublayer.study.scorecard import Cell, Row, Scorecard
-from sublayer.study.tuning import Trial, beyond_edges
+from sublayer.study.verdicts import foresee
 from tests.breadth import rows
 from tests.golden.test_reports import complete, one_seed
 from tests.golden.test_reports import layer as change

@@ -25,16 +25,16 @@ from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data
-from sublayer.study.agreement import check_agree
 from sublayer.study.arms import Arm
 from sublayer.study.budget.match import MatchedArm
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer
+from sublayer.study.finished_runs import check_agree
 from sublayer.study.folder import StudyFolder
-from sublayer.study.from_folder import results_of_folder
 from sublayer.study.items.file_header import STUDY_ITEMS
 from sublayer.study.items.reading import read_study_items
 from sublayer.study.options import Options
 from sublayer.study.plan_file import Request
+from sublayer.study.read_results import results_of_folder
 from sublayer.study.results_json import results_to_json
 from sublayer.study.runner import run_study
 from tests.alterations import alterations, copy

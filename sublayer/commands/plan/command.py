@@ -147,16 +147,21 @@ def command(
     No text is read and nothing is trained. A vocabulary that is yet to be trained is taken to have
     data.vocab_size tokens.
     """
-    from sublayer.study.asked import is_run, load_asked, split_words
+    from sublayer.study.arms import make_trials
     from sublayer.study.budget.capacity import find_resources
     from sublayer.study.budget.plan import default_seeds, make_plan, plan_to_json
-    from sublayer.study.chain.asked import as_asked, check_options
-    from sublayer.study.chain.stages import check_numbers
+    from sublayer.study.definition import is_run, load_asked, split_words
     from sublayer.study.execution.jobs import check_jobs
-    from sublayer.study.options import Options
-    from sublayer.study.plan_of_seeds import asked_looks, asked_seeds, with_margin
-    from sublayer.study.seeds import check_seeds
-    from sublayer.study.tuning import make_trials
+    from sublayer.study.options import (
+        Options,
+        as_asked,
+        asked_looks,
+        asked_seeds,
+        check_options,
+        with_margin,
+    )
+    from sublayer.study.question import check_seeds
+    from sublayer.study.stages import check_numbers
 
     group = AskedProcesses(processes, device, price, share, link)
     group.check(measure=measure, jobs=jobs)
@@ -207,9 +212,8 @@ def command(
         result["processes"] = group.plan(study, plan, resources, n_runs)
     if study.chain is not None:
         with stage("measuring" if measure else "counting"):
-            from sublayer.study.chain.operations import with_stages
-            from sublayer.study.chain.plan import plan_stages, stages_to_json
-            from sublayer.study.chain.stages import explain_nesting
+            from sublayer.study.stage_plan import plan_stages, stages_to_json, with_stages
+            from sublayer.study.stages import explain_nesting
 
             stages = plan_stages(study, plan, resources, clock, n_seeds=n_seeds)
         plan = with_stages(plan, stages, study.chain)
@@ -262,14 +266,14 @@ def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
 
     PyTorch is started only then: what a metric is, its objective says.
     """
-    from sublayer.study.foresight import UNKNOWN, foresee
     from sublayer.study.results import RESULTS
+    from sublayer.study.verdicts import UNKNOWN, foresee
 
     folder = out or Path("runs") / (study.folder or study.name)
     if not study.question.states_amounts and not (folder / RESULTS).is_file():
         return [UNKNOWN]
     with stage("starting PyTorch"):
-        from sublayer.study.metrics import study_metrics
+        from sublayer.study.columns import study_metrics
     metric, *_ = study_metrics(study)
     return list(foresee(study, metric, looks, folder))
 

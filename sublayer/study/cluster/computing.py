@@ -6,6 +6,7 @@ from pathlib import Path
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, Interrupted
+from sublayer.study.arm_runs import RunAll
 from sublayer.study.arms import Arm
 from sublayer.study.budget.match import MatchedArm
 from sublayer.study.cluster.cluster import Cluster, Needs
@@ -17,7 +18,6 @@ from sublayer.study.cluster.probe import check_nodes
 from sublayer.study.cluster.schedulers.ray_cluster import RayCluster
 from sublayer.study.cluster.schedulers.slurm_cluster import SlurmCluster
 from sublayer.study.cluster.tasks_file import TasksFile, check_left
-from sublayer.study.execution.arm_runs import RunAll
 from sublayer.study.execution.in_turn import InTurn
 from sublayer.study.execution.jobs import shared_threads
 from sublayer.study.execution.shares import describe_share

@@ -13,7 +13,7 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.files.typed import Typed, read_typed
 from sublayer.runs.folder import MODEL
-from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.arm_runs import ArmRuns
 from sublayer.study.results import ArmResult, Sample
 from sublayer.study.results_json import write_json
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sublayer.errors import CheckpointError
-from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.arm_runs import ArmRuns
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.inspection.kept import LAYERS, read_layers
 from sublayer.study.results import ArmResult

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sublayer.runs.items import read_items
-from sublayer.study.execution.arm_runs import ArmRuns
+from sublayer.study.arm_runs import ArmRuns
 from sublayer.study.items.file_header import RunItems
 
 

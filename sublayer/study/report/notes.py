@@ -7,17 +7,16 @@ from sublayer.data.tasks.task_split import TaskSplit
 from sublayer.objective.metric import Metric
 from sublayer.runs.small_test import describe_small_test
 from sublayer.statistics.difference import FEWEST_SEEDS
-from sublayer.study.arms import Arm
+from sublayer.study.arm_runs import ArmRuns
+from sublayer.study.arms import Arm, Trial
+from sublayer.study.columns import scored_elsewhere
 from sublayer.study.definition import Study
-from sublayer.study.evidence import scored_elsewhere
-from sublayer.study.execution.arm_runs import ArmRuns
 from sublayer.study.findings.machines import list_differing_machines
 from sublayer.study.items.file_header import RunItems
 from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.number_format import format_duration
 from sublayer.study.results import Results
 from sublayer.study.scoring import WHOLE_TEST, Scoring
-from sublayer.study.tuning import Trial
 
 
 def list_notes(

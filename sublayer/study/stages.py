@@ -1,4 +1,4 @@
-"""The stages of a chain: what follows on what, and what each arm does otherwise."""
+"""The stages of a study: which follows which, and the settings of each arm in them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from sublayer.files.parsing import parse_json
 from sublayer.files.typed import Typed, check_typed
 from sublayer.nearest import nearest_hint
 from sublayer.statistics.difference import FEWEST_SEEDS
-from sublayer.study.seeds import check_seeds
+from sublayer.study.question import check_seeds
 
 PRETRAINING = "pretraining"
 """The first stage of every chain: an arm's own recipe."""

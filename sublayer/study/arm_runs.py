@@ -1,20 +1,28 @@
-"""Which runs a comparison has, and what came of those of each arm."""
+"""The runs of arms of one stage: made, tuned, or found in a folder."""
 
+import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from sublayer.config.layering.layers import vary
+from sublayer.config.layering.layers import LoadedRecipe, vary
+from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
+from sublayer.runs.folder import RunFolder
+from sublayer.study.arms import NO_TRIAL, Arm, Trial, beyond_edges, choose_trial, trial_at
 from sublayer.study.budget.match import ORIGIN, MatchedArm
-from sublayer.study.execution.one_run import Outcome, Task
+from sublayer.study.execution.one_run import Outcome, Task, read_outcome, read_trial
 from sublayer.study.folder import StudyFolder
 from sublayer.study.inspection.asked import Inspecting
+from sublayer.study.plan_file import Plan
+from sublayer.study.question import Seeds
 from sublayer.study.scoring import WHOLE_TEST, Scoring
-from sublayer.study.tuning import NO_TRIAL, Trial, choose_trial
+from sublayer.system.stages import note
 
 RunAll = Callable[[Sequence[Task]], dict[Path, Outcome]]
 """Makes runs, or what is missing of them, and returns their outcomes by their folders."""
@@ -266,3 +274,131 @@ def trial_losses(runs: Sequence[Outcome], metric: Metric | None) -> list[float]:
             value = float(valid[metric.name])
             losses.append(value if metric.is_lower_better else -value)
     return losses
+
+
+def tune_arms(
+    work: ArmWork,
+    folder: StudyFolder,
+    trials: Sequence[Trial],
+    seeds: Seeds,
+    metric: Metric | None,
+    *,
+    n_extensions: int,
+) -> list[Trial]:
+    """Make the trials, the same for every arm, choose each arm's best, and return all trials.
+
+    ``metric`` chooses on validation; None: the loss.
+    Where an arm's best number lies at an edge of the grid, the next one beyond is tried by every
+    arm, ``n_extensions`` times at most.
+    """
+    extended = folder.extended()
+    tried = [*trials, *(trial_at(trials, value) for value in extended)]
+    new = tried
+    while True:
+        work.tune(new, list(seeds.tuning), metric)
+        work.choose(tried)
+        if len(extended) >= n_extensions:
+            return tried
+        added = _next(work, tried)
+        if added is None:
+            return tried
+        note(f"the best lies at an edge of the grid: every arm tries {added.name} too")
+        (value,) = added.settings.values()
+        folder.add_extended(value)
+        extended = folder.extended()
+        new = [added]
+        tried = [*tried, added]
+
+
+def _next(work: ArmWork, tried: Sequence[Trial]) -> Trial | None:
+    """Return the next trial beyond an edge that fits the recipes of all arms; None without any."""
+    for trial in beyond_edges(work.chosen, tried):
+        problem = work.problem_of(trial)
+        if not problem:
+            return trial
+        note(f"the best lies at an edge of the grid, and {trial.name} is not tried: {problem}")
+    return None
+
+
+def find_ended(
+    place: Path,
+    name: str,
+    plan: Plan,
+    n_trials: int,
+    varied: Mapping[str, Any] | None,
+    metric: Metric | None,
+) -> ArmRuns | None:
+    """Return the runs of an arm that have ended; None where none has, or trials are missing."""
+    fields = [text.partition("=")[0].strip() for text in plan.asked.tune]
+    seeds = plan.asked.seeds
+    chosen = place
+    losses: dict[str, float | None] = {}
+    trial_runs: dict[str, Sequence[float]] = {}
+    by = None
+    if fields and n_trials > 1:
+        by_metric = metric if plan.asked.tune_by == "metric" else None
+        losses, trial_runs, by = _tried(place, plan, by_metric)
+        if len(losses) < n_trials:
+            return None
+        chosen = place / _best(place, losses, plan.asked.seeds)
+    outcomes: dict[int, Outcome] = {}
+    for path in sorted(chosen.glob("seed-*"), key=lambda each: int(each.name[5:])):
+        seed = int(path.name[5:])
+        if fields and seed in seeds.tuning and plan.asked.tuning_seeds != [0]:
+            continue
+        outcome = read_outcome(path)
+        if outcome is not None:
+            outcomes[seed] = outcome
+    begun = [each.path for each in outcomes.values() if (each.path / RUN_RECIPE).is_file()]
+    if not begun:
+        return None
+    recipe = RunFolder(begun[0]).recipe()
+    arm = Arm(name, LoadedRecipe(recipe, {}, name, ()), varied or {}, is_varied=bool(varied))
+    tuned = {field: _value(recipe, field) for field in fields}
+    trial = Trial(chosen.name, tuned)
+    return ArmRuns(MatchedArm(arm, {}, (), 0.0), trial, outcomes, losses, trial_runs, by)
+
+
+def of_seeds(runs: ArmRuns, seeds: Sequence[int]) -> ArmRuns:
+    """Return the runs of the seeds that were asked for last; more may have been before."""
+    outcomes = {seed: each for seed, each in runs.outcomes.items() if seed in seeds}
+    return replace(runs, outcomes=outcomes)
+
+
+def _tried(
+    place: Path, plan: Plan, metric: Metric | None
+) -> tuple[dict[str, float | None], dict[str, Sequence[float]], Metric | None]:
+    """Return the scores of trials whose runs have all ended, of their runs, and by which metric.
+
+    They are by their folders' names.
+    """
+    tried = {}
+    for each in sorted(place.glob("*")):
+        runs = [read_trial(each / f"seed-{seed}") for seed in plan.asked.tuning_seeds]
+        ended = [run for run in runs if run is not None]
+        if runs and len(ended) == len(runs):
+            tried[each.name] = ended
+    by = chosen_by(itertools.chain(*tried.values()), metric)
+    losses = {name: trial_loss(runs, by) for name, runs in tried.items()}
+    return losses, {name: trial_losses(runs, by) for name, runs in tried.items()}, by
+
+
+def _best(place: Path, losses: Mapping[str, float | None], seeds: Seeds) -> str:
+    """Return the name of the trial that was chosen.
+
+    Of equal ones the one whose runs are compared, and of failed ones too.
+    """
+
+    def rank(name: str) -> tuple[float, bool]:
+        loss = losses[name]
+        is_compared = any(
+            int(path.name[5:]) not in seeds.tuning for path in (place / name).glob("seed-*")
+        )
+        return (math.inf if loss is None else loss, not is_compared)
+
+    return min(losses, key=rank)
+
+
+def _value(recipe: Any, field: str) -> Any:
+    table, _, name = field.partition(".")
+    return getattr(getattr(recipe, table), name)

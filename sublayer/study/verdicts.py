@@ -1,0 +1,344 @@
+"""The verdicts on a study: contrasts, looks, which arms go on, and which difference it can find."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sublayer.errors import CheckpointError
+from sublayer.files.parsing import read_json_object
+from sublayer.objective.metric import Metric
+from sublayer.statistics.difference import FEWEST_SEEDS, MOST_SEEDS, Judgement
+from sublayer.statistics.judge import judge
+from sublayer.statistics.looks import (
+    Looks,
+    fixed,
+    judge_looks,
+    undecided_arms,
+    unfinished,
+    until_decided,
+    without_verdicts,
+)
+from sublayer.statistics.power import planned_detectable, seeds_for
+from sublayer.statistics.scores import Contrast, against_baseline
+from sublayer.study.arm_runs import ArmRuns, ArmWork
+from sublayer.study.columns import (
+    Evidence,
+    Values,
+    gather_evidence,
+    scored_elsewhere,
+    study_metrics,
+)
+from sublayer.study.definition import Study
+from sublayer.study.items.collecting import collect_items
+from sublayer.study.items.file_header import RunItems
+from sublayer.study.question import Seeds, further_contrasts
+from sublayer.study.results import RESULTS
+from sublayer.system.stages import note
+
+
+@dataclass(frozen=True)
+class Looking:
+    """When a study is judged, and how far it has come."""
+
+    looks: Looks
+    taken: tuple[int, ...] = ()
+    """The numbers of seeds that it was reported with, in turn."""
+    n_tuning: int = 1
+    """The runs of each trial, where arms were tuned."""
+    is_unfinished: bool = False
+    """Whether runs of the seeds that were planned are missing: then there is no verdict yet."""
+
+
+class StudyJudge:
+    """Judges the metrics of a study."""
+
+    def __init__(
+        self,
+        study: Study,
+        metrics: Sequence[Metric],
+        runs: Sequence[ArmRuns],
+        items: Sequence[RunItems],
+        n_seeds: int,
+        looking: Looking,
+        n_awaited: int = 0,
+    ) -> None:
+        self._study = study
+        self._metrics = metrics
+        self._runs = runs
+        self._items = items
+        self._n_seeds = n_seeds
+        self._looking = looking
+        self._n_awaited = n_awaited
+        self._baseline = runs[0].matched_arm.arm.name
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """The numbers of seeds of all looks, planned or taken."""
+        return self._looking.looks.all_after(self._looking.taken)
+
+    @property
+    def hypothesis_of(self) -> tuple[str, str] | None:
+        """The names of the difference that decides on the hypothesis."""
+        hypothesis = self._study.question.hypothesis
+        return None if hypothesis is None else hypothesis.names
+
+    def first(self, values: Values) -> Judgement:
+        """Judge the metric that decides."""
+        metric = self._metrics[0]
+        margin = self._study.question.margin_of(self._study.name, metric)
+        return self._judged(metric, values, margin)
+
+    def further(self, metric: Metric, values: Values) -> Judgement:
+        """Judge another metric: without a verdict, unless the study asks for one."""
+        judged = self._judged(metric, values, None)
+        if metric.name in self._study.question.also:
+            return judged
+        return without_verdicts(judged)
+
+    def _judged(self, metric: Metric, values: Values, margin: float | None) -> Judgement:
+        elsewhere = (
+            scored_elsewhere(self._items, self._baseline, metric, self._study.against)
+            if metric.basis == "items"
+            else ()
+        )
+        evidence = gather_evidence(
+            values,
+            self._runs,
+            self._items,
+            metric,
+            scored_elsewhere=elsewhere,
+            n_tuning=self._looking.n_tuning,
+        )
+        further, n_more = self._more(values)
+        contrasts = [*against_baseline(values, self._baseline, self._study.against), *further]
+        n_comparisons = len(contrasts) + n_more
+        looks, taken = self._looking.looks, self._looking.taken
+        next_level = looks.next_level(taken, n_comparisons)
+
+        def judged_by(evidence: Evidence, n_seeds: int) -> Judgement:
+            return judge(
+                evidence.scores,
+                contrasts,
+                is_lower_better=metric.is_lower_better,
+                n_seeds=n_seeds,
+                level=looks.level_of(n_seeds, taken, n_comparisons),
+                next_level=next_level,
+                margin=margin,
+                n_awaited=n_more,
+                tuned=evidence.tuned,
+                resolution=evidence.resolution,
+                scored_elsewhere=evidence.scored_elsewhere,
+            )
+
+        if not looks.is_sequential:
+            judged = judged_by(evidence, self._n_seeds)
+        else:
+            reached = [look for look in looks.planned if look <= self._n_seeds]
+            judged = judge_looks(lambda look: judged_by(evidence.first(look), look), reached)
+        return self._unless_unfinished(judged)
+
+    def _n_comparisons(self, values: Values) -> int:
+        against = self._study.against
+        return sum(against.get(arm, self._baseline) != arm for arm in values)
+
+    def _more(self, values: Values) -> tuple[list[Contrast], int]:
+        """Return contrasts beside those of arms, and how many comparisons are counted besides."""
+        question = self._study.question
+        further = further_contrasts(question, values, self._baseline, self._study.against)
+        n_own = self._n_comparisons(values) + len(further)
+        return further, self._n_awaited + len(question.also) * (n_own + self._n_awaited)
+
+    def _unless_unfinished(self, judged: Judgement) -> Judgement:
+        if not self._looking.is_unfinished or self._n_seeds < FEWEST_SEEDS:
+            return judged
+        return unfinished(judged, self._n_seeds)
+
+
+def run_looks(
+    work: ArmWork, study: Study, seeds: Seeds, looking: Looking
+) -> tuple[list[ArmRuns], int]:
+    """Make the runs of all looks, and return them with the number of seeds that was reached.
+
+    Where arms stop when they are decided, each look makes the runs of those alone that go on.
+    """
+    looks = looking.looks
+    if not looks.is_sequential:
+        (n_seeds,) = looks.planned
+        return work.run(seeds.compared(n_seeds)), n_seeds
+    going_on: set[str] | None = None
+    before = 0
+    for look in looks.planned:
+        runs = work.run(seeds.compared(look)[before:], going_on)
+        going_on = _going_on(study, runs, collect_items(runs)[0], look, looking)
+        if not going_on or look == looks.planned[-1]:
+            return runs, look
+        note(f"after {look} seeds, more runs are needed of {', '.join(sorted(going_on))}")
+        before = look
+    raise AssertionError("the last look ends a comparison")
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a comparison has come that stops where it is decided."""
+
+    look: int
+    """The last of which all runs have ended; the first where none has."""
+    n_missing: int
+    """The runs that the next look lacks."""
+    is_judged: bool
+    """Whether the first look has ended."""
+
+
+def look_reached(
+    study: Study,
+    runs: Sequence[ArmRuns],
+    items: Sequence[RunItems],
+    arms: Collection[str],
+    seeds: Seeds,
+    looking: Looking,
+) -> Reached:
+    """Find the look that a comparison has reached.
+
+    ``runs`` are those that ended, of ``arms``, and ``items`` are those of their tests.
+    """
+    ended = {each.matched_arm.arm.name: each.outcomes.keys() for each in runs}
+    going_on = set(arms)
+    last = 0
+    for look in looking.looks.planned:
+        wanted = set(seeds.compared(look))
+        n_missing = sum(len(wanted - ended.get(arm, set())) for arm in going_on)
+        if n_missing:
+            return Reached(last or look, n_missing, is_judged=last > 0)
+        last = look
+        going_on = _going_on(study, runs, items, look, looking)
+        if not going_on:
+            break
+    return Reached(last, 0, is_judged=True)
+
+
+def _going_on(
+    study: Study,
+    runs: Sequence[ArmRuns],
+    items: Sequence[RunItems],
+    n_seeds: int,
+    looking: Looking,
+) -> set[str]:
+    """Return the arms that are not decided yet."""
+    metrics = study_metrics(study)
+    values = {each.matched_arm.arm.name: each.values(metrics[0]) for each in runs}
+    judged = StudyJudge(study, metrics, runs, items, n_seeds, looking).first(values)
+    hypothesis = study.question.hypothesis
+    return undecided_arms(judged, values, hypothesis.contrast if hypothesis else ())
+
+
+UNKNOWN = (
+    "detectable difference: unknown without earlier runs of this study or a spread stated in it"
+)
+
+
+def foresee(
+    study: Study,
+    metric: Metric,
+    looks: Looks,
+    folder: Path | None = None,
+    *,
+    has_items: bool | None = None,
+) -> Iterator[str]:
+    """Yield what a study can find, and a warning where that is more than matters.
+
+    The spread is that which its folder's earlier results found, or the one that the study states.
+    Without either, that is said. ``has_items``: whether intervals allow for other test items; by
+    default, where the metric follows from items.
+    """
+    if looks.planned[-1] < FEWEST_SEEDS:
+        return
+    margin = study.question.margin_of(study.name, metric)
+    found = _found(folder, metric) if folder is not None else None
+    spread, whence, item_error = None, "", 0.0
+    if found is not None:
+        spread, item_error = found
+        whence = "at the spread of the earlier runs"
+    else:
+        spread = study.question.spread_of(study.name, metric)
+        whence = "at the spread stated in the study"
+    n_seeds = looks.planned[-1]
+    if not (metric.from_items is not None if has_items is None else has_items):
+        yield (
+            f"{metric.label} is no mean over test items: intervals allow for other seeds, not for "
+            "other test items"
+        )
+    if spread is None:
+        yield UNKNOWN
+        return
+    n_arms = len(study.arms)
+    size = _detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
+    unit = metric.difference
+    shown = f"{size * metric.factor:.3g} {unit}"
+    yield f"detectable difference: {shown} with {n_seeds} seeds, four times in five, {whence}"
+    if margin is not None and size > margin:
+        enough = _enough(spread, item_error, n_arms, margin, is_sequential=looks.is_sequential)
+        yield (
+            f"warning: that is more than the margin of {margin * metric.factor:.3g}, so a "
+            f"difference that matters is likely to be missed{enough}"
+        )
+
+
+def _enough(
+    spread: float, item_error: float, n_arms: int, margin: float, *, is_sequential: bool
+) -> str:
+    def detectable(n_seeds: int) -> float:
+        has_several = is_sequential and n_seeds > FEWEST_SEEDS
+        looks = until_decided(n_seeds) if has_several else fixed(n_seeds)
+        return _detectable(spread, n_arms=n_arms, looks=looks, item_error=item_error)
+
+    n_seeds = seeds_for(detectable, margin)
+    if n_seeds is None:
+        of_items = "more test items" if item_error else f"more than {MOST_SEEDS} seeds"
+        return f"; {of_items} are needed to detect it"
+    return f"; about {n_seeds} seeds would detect it"
+
+
+def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float = 0.0) -> float:
+    """Compute the true difference that is found four times in five, in the unit of ``spread``.
+
+    ``spread`` is the standard deviation over seeds of one arm, the same of all, whose seeds do not
+    vary together; ``item_error`` is the standard error of a difference over the items of the test,
+    which no seed takes away. Of a comparison with several looks, at the last.
+    """
+    n_seeds = looks.planned[-1]
+    level = looks.levels(looks.planned, n_arms - 1)[n_seeds]
+    return spread * planned_detectable(n_arms, n_seeds, level, item_error / spread)
+
+
+def _found(folder: Path, metric: Metric) -> tuple[float, float] | None:
+    """Return the spread over seeds and the error over items of a folder's earlier results.
+
+    The spread is that of a run, less what arms share of a seed.
+    """
+    try:
+        earlier = read_json_object(folder / RESULTS, CheckpointError)
+    except (FileNotFoundError, CheckpointError):
+        return None
+    if earlier.get("metric") != metric.name:
+        return None
+    sds = [_number(arm, "sd") for arm in _rows(earlier, "arms")]
+    known = [sd for sd in sds if sd]
+    if not known:
+        return None
+    parts = [_number(each.get("parts") or {}, "items") for each in _rows(earlier, "differences")]
+    errors = [part for part in parts if part]
+    variance = sum(sd**2 for sd in known) / len(known)
+    # The part of a seed that all arms share cancels in differences.
+    shared = min(max(_number(earlier.get("pairing") or {}, "correlation") or 0.0, 0.0), 0.99)
+    return (variance * (1.0 - shared)) ** 0.5, max(errors, default=0.0)
+
+
+def _rows(content: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    rows = content.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _number(row: Mapping[str, Any], name: str) -> float | None:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else None
