@@ -57,7 +57,7 @@ def evaluate(
     references: Sequence[PathOrText] | None = None,
     against: PathOrText | None = None,
     answer: Literal["greedy", "rank"] | None = None,
-    choose: Literal["greedy", "all"] | None = None,
+    choose: Literal["greedy"] | None = None,
     batch: int | None = None,
     device: str | None = None,
 ) -> Scores:

@@ -1,7 +1,7 @@
 """Predictions of fine-tuned runs for test sets, written as their publishers take them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -11,12 +11,11 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.loading import find_recipe, load
 from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.answering import Answerer
-from sublayer.objective.supervised.ensemble.members import (
-    check_averaged,
-    check_same_task,
+from sublayer.objective.supervised.ensemble import (
+    EnsembleAnswerer,
+    check_members,
     find_members,
 )
-from sublayer.objective.supervised.ensemble.together import TogetherAnswerer
 from sublayer.system.stages import stage
 from sublayer.tasks.example import Example
 from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
@@ -122,19 +121,15 @@ def _by_task(answering: Sequence[Answering], suite: str) -> dict[str, list[Answe
             by_task.setdefault(task.name, []).append(each)
     for name, members in by_task.items():
         if len(members) > 1:
-            _check_together(name, members)
+            specs = [
+                replace(each.spec, tasks=tuple(t for t in each.spec.tasks if t.name == name))
+                for each in members
+            ]
+            check_members([str(each.run) for each in members], specs)
     for task in TASKS.values():
         if task.trained_as in by_task and task.name not in by_task:
             by_task[task.name] = by_task[task.trained_as]
     return by_task
-
-
-def _check_together(name: str, members: Sequence[Answering]) -> None:
-    """Raise ConfigError where runs do not answer a task so that their answers are averaged."""
-    own = [next(task for task in each.spec.tasks if task.name == name) for each in members]
-    for each, task in zip(members, own, strict=True):
-        check_same_task(str(members[0].run), own[0], str(each.run), task)
-        check_averaged(str(each.run), each.spec, task)
 
 
 def _answered(
@@ -175,7 +170,7 @@ def _answerer(
 ) -> Answerer:
     if len(models) == 1:
         return Answerer(models[0], task.name, batch=batch)
-    return TogetherAnswerer(models, list(map(str, runs)), task.name, batch=batch)
+    return EnsembleAnswerer(models, list(map(str, runs)), task.name, batch=batch)
 
 
 def _found(task: Task, split: str, who: Answering) -> tuple[Path, ...] | None:

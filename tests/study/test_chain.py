@@ -21,7 +21,7 @@ from sublayer.data.tasks.task_split import of_tasks
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.objective import family
-from sublayer.objective.supervised.ensemble.together import answer_together
+from sublayer.objective.supervised.ensemble import answer_together
 from sublayer.runs.session import prepare_data
 from sublayer.study import checks
 from sublayer.study.arms import NO_TRIAL, Trial

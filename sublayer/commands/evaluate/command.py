@@ -57,7 +57,6 @@ from sublayer.system.stages import stage
 if TYPE_CHECKING:
     from sublayer.objective.evaluation import Evaluation
     from sublayer.objective.family import Family
-    from sublayer.objective.supervised.ensemble.choosing import How
 
 EXAMPLE = "sublayer evaluate runs/book --split test --stride 32"
 
@@ -144,7 +143,7 @@ def command(
     texts = [ScoredText(run, split, path, corpus, documents, text_field) for run in runs]
     computation = _Computation(device, batch, average)
     if len(runs) > 1:
-        _evaluate_together(texts, given, computation, choose, as_json=as_json)
+        _evaluate_together(texts, given, computation, chooses=choose is not None, as_json=as_json)
         return
     if choose is not None:
         raise ConfigError("--choose chooses members among several runs: name them")
@@ -164,20 +163,20 @@ def _evaluate_together(
     texts: "Sequence[ScoredText]",
     given: Mapping[str, Any],
     computation: "_Computation",
-    how: "How | None",
     *,
+    chooses: bool,
     as_json: bool,
 ) -> None:
     """Score several fine-tuned runs as one. Raises ConfigError where a run answers no task."""
     with stage("starting PyTorch"):
-        from sublayer.objective.supervised.ensemble.evaluation import evaluate_ensemble
-        from sublayer.objective.supervised.ensemble.members import find_members
-        from sublayer.objective.supervised.ensemble.rendering import render_ensemble
+        from sublayer.objective.supervised.ensemble import find_members
+        from sublayer.objective.supervised.ensemble_evaluation import evaluate_ensemble
+        from sublayer.objective.supervised.rendering import render_ensemble
 
     find_members([text.run for text in texts])
     requests = [_prepare(text, given, computation)[1] for text in texts]
     with stage("scoring"):
-        result = evaluate_ensemble(requests, how)
+        result = evaluate_ensemble(requests, chooses=chooses)
     emit(result, as_json, render_ensemble)
 
 

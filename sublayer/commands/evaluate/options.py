@@ -152,11 +152,11 @@ AgainstOption = Annotated[
     ),
 ]
 ChooseOption = Annotated[
-    Literal["greedy", "all"] | None,
+    Literal["greedy"] | None,
     typer.Option(
         "--choose",
         help="Of several fine-tuned runs, choose those that score best together on what was held "
-        "out of train, never on what is scored: one by one while the score rises (greedy), or the "
-        "best of all ensembles. Default: all runs are members.",
+        "out of train, never on what is scored: one by one while the score rises. Default: all "
+        "runs are members.",
     ),
 ]

@@ -48,7 +48,7 @@ def result_of(folder: Path, results: "Sequence[SeedResult]", recipe: "Recipe") -
 def render_finetuned(result: Mapping[str, Any]) -> str:
     """Format the result of fine-tuning for the terminal."""
     from sublayer.objective.supervised.collapse import REMEDY
-    from sublayer.objective.supervised.report import (
+    from sublayer.objective.supervised.rendering import (
         render_averages,
         render_baselines,
         render_reports,

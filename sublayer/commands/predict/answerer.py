@@ -55,8 +55,7 @@ def load_answerer(
     with stage("starting PyTorch"):
         from sublayer.loading import load
         from sublayer.objective.supervised.answering import Answerer
-        from sublayer.objective.supervised.ensemble.members import find_members
-        from sublayer.objective.supervised.ensemble.together import TogetherAnswerer
+        from sublayer.objective.supervised.ensemble import EnsembleAnswerer, find_members
         from sublayer.objective.supervised.text import WRITING_OPTIONS
         from sublayer.system.machine import choose_device
 
@@ -72,7 +71,7 @@ def load_answerer(
     models = [load(run, device=on, dtype=dtype, average=average) for run in runs]
     if len(models) == 1:
         return Answerer(models[0], task, batch=batch, writing=writing)
-    return TogetherAnswerer(models, list(map(str, runs)), task, batch=batch)
+    return EnsembleAnswerer(models, list(map(str, runs)), task, batch=batch)
 
 
 def as_dtype(precision: str) -> "torch.dtype | None":

@@ -1,6 +1,6 @@
 """Two fine-tuned models on the same examples, compared example by example."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from sublayer.objective.supervised.same_rows import check_same_rows
 from sublayer.objective.supervised.scores import part_name
 from sublayer.objective.supervised.scoring import Answered, answer_asked
 from sublayer.tasks.metrics.paired import paired
-from sublayer.tasks.metrics.points import interval_ends, points, signed_points
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.spec import TaskSpec
 
@@ -81,22 +80,3 @@ def _by_part(
 
 def _titles(answered: Answered) -> str:
     return ", ".join(dict.fromkeys(part.task.title for part in answered.scoring.split.parts))
-
-
-def render_comparison(result: Mapping[str, Any]) -> list[str]:
-    """Format what ``compare_with`` returned, a line for each task and one that says what it is."""
-    lines = [f"against {result['run']}, on the same examples:"]
-    for each in result["tasks"]:
-        low, high = interval_ends([100 * end for end in each["interval"]], 1)
-        verdict = "more than chance" if each["is_decided"] else "cannot tell"
-        line = (
-            f"{each['title']}: {points(each['value'])} and {points(each['other'])}, difference "
-            f"{signed_points(each['difference'])}, 95% CI {low} to {high}: {verdict}"
-        )
-        if each["p_mcnemar"] is not None:
-            line += (
-                f"; {each['n_only_first']:,} right here alone, {each['n_only_other']:,} there "
-                f"alone, McNemar's p = {each['p_mcnemar']:.2g}"
-            )
-        lines.append(line)
-    return lines

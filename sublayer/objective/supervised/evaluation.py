@@ -1,16 +1,12 @@
 """What ``sublayer evaluate`` does with a fine-tuned model: score the examples of its tasks."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from sublayer.objective.evaluation import Evaluation
-from sublayer.objective.supervised.against import compare_with, render_comparison
+from sublayer.objective.supervised.against import compare_with
 from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.report import (
     average_reports,
-    render_averages,
-    render_baselines,
-    render_reports,
     report_split,
 )
 from sublayer.objective.supervised.scoring import answer_asked
@@ -49,20 +45,3 @@ def selected_by(asked: Evaluation) -> str | None:
     if asked.recipe.train.best_by == "last":
         return "last"
     return asked.recipe.data.select
-
-
-def render_tasks(result: Mapping[str, Any]) -> str:
-    """Format the scores for the terminal."""
-    lines = [render_reports(result["tasks"]), *render_averages(result["averages"])]
-    lines += render_baselines(result["tasks"])
-    if result["part"] == "valid":
-        lines.append("scored on what was held out, which chose the checkpoint: too good by that")
-    elif str(result["selected_by"]).startswith("dev"):
-        lines.append(
-            "the development set chose the checkpoint that it scores (data.select = "
-            f"{result['selected_by']}), as in the papers: too good by that"
-        )
-    lines += result["notes"]
-    if "against" in result:
-        lines += render_comparison(result["against"])
-    return "\n".join(lines)

@@ -14,7 +14,7 @@ from sublayer.data.tasks.task_split import of_tasks
 from sublayer.files.storage import write_file
 from sublayer.loading import load
 from sublayer.objective.supervised.baselines import BaselineScores
-from sublayer.objective.supervised.ensemble.together import answer_together
+from sublayer.objective.supervised.ensemble import answer_together
 from sublayer.objective.supervised.items import task_items
 from sublayer.objective.supervised.report import report_split
 from sublayer.objective.supervised.scoring import trained_examples

@@ -29,14 +29,25 @@ from sublayer.evaluation.split_work import ALONE
 from sublayer.model.build import build
 from sublayer.objective.supervised.answering import Answerer
 from sublayer.objective.supervised.collapse import answer_loss, find_collapse, frequency_loss
-from sublayer.objective.supervised.ensemble import answers
-from sublayer.objective.supervised.ensemble.averages import average_predictions, mean
-from sublayer.objective.supervised.ensemble.choosing import Choice, Step, choose
-from sublayer.objective.supervised.ensemble.heads import check_heads
-from sublayer.objective.supervised.ensemble.members import check_members
-from sublayer.objective.supervised.ensemble.spans import Listed, average_spans, decode
-from sublayer.objective.supervised.ensemble.together import TogetherAnswerer, answer_together
-from sublayer.objective.supervised.ensemble.unseen import unseen_rows
+from sublayer.objective.supervised.ensemble import (
+    Choice,
+    EnsembleAnswerer,
+    Listed,
+    MemberAnswers,
+    Step,
+    answer_together,
+    average_predictions,
+    average_spans,
+    check_heads,
+    check_members,
+    choose,
+    combine,
+    decode,
+    mean,
+    mean_threshold,
+    member_answers,
+)
+from sublayer.objective.supervised.ensemble_evaluation import unseen_rows
 from sublayer.objective.supervised.known_task import answer_known
 from sublayer.objective.supervised.loss import answer_losses, scaled, unscaled
 from sublayer.objective.supervised.predicting import predict_rows, predict_rows_by
@@ -450,7 +461,7 @@ def test_members_of_other_formats_tokenizers_and_contexts_read_the_same_examples
     rows = [("w1", "w2"), ("w3", " "), ("w4 w5", "w6")]
     noted = Mock()
     monkeypatch.setattr("sublayer.objective.supervised.answering.note_losses", noted)
-    first, empty, _ = predict_rows_by(TogetherAnswerer(models, ["a", "b", "c"]), rows)
+    first, empty, _ = predict_rows_by(EnsembleAnswerer(models, ["a", "b", "c"]), rows)
     assert noted.call_count == len({model.tokenizer.fingerprint for model in models}) > 1
     own = [predict_rows(model, rows)[0].probabilities["entailment"] for model in models]
     assert not empty.is_answered
@@ -474,7 +485,7 @@ def test_models_that_do_not_answer_alike_are_refused():
     ]
     for models, split, message in refused:
         with pytest.raises((ConfigError, CheckpointError), match=message):
-            answer_together(models, split.parts) if split else TogetherAnswerer(models, ("a", "b"))
+            answer_together(models, split.parts) if split else EnsembleAnswerer(models, ("a", "b"))
 
 
 def spans(**scores):
@@ -517,13 +528,13 @@ def test_copies_of_one_span_model_answer_as_it_does_alone(name):
         given, _ = answer_split(model, split, RULE, spec, ALONE)
         spec = spec.with_threshold(sorted(each.no_answer for each in given)[5])
     expected, _ = answer_split(model, split, RULE, spec, ALONE)
-    members = [answers.answers_of(model, split, RULE, spec)] * 3
-    assert answers.combine(split.parts, members, answers.mean_threshold(members)) == expected
+    members = [member_answers(model, split, RULE, spec)] * 3
+    assert combine(split.parts, members, mean_threshold(members)) == expected
     assert sum(bool(each.text) for each in expected) == (12 if name == "squad" else 6)
     if name == "squad2":
         thresholds = (spec.with_threshold(each) for each in (1.0, 4.0, None))
-        found = [answers.answers_of(model, split, RULE, each) for each in thresholds]
-        assert (answers.mean_threshold(found[:2]), answers.mean_threshold(found)) == (2.5, None)
+        found = [member_answers(model, split, RULE, each) for each in thresholds]
+        assert (mean_threshold(found[:2]), mean_threshold(found)) == (2.5, None)
 
 
 def spec(name, format_="pair", answer="greedy", **changed):
@@ -556,11 +567,10 @@ def test_scores_of_no_answer_on_different_scales_are_not_averaged():
         check_members(["a", "b"], [spec("squad"), spec("squad", has_unanswerable=True)])
 
 
-def test_the_greedy_choice_adds_the_best_run_and_the_whole_one_prefers_fewer():
+def test_the_greedy_choice_adds_the_run_that_raises_the_score_most():
     # The first of two best runs, then the run that raises it most; no third raises it.
     greedy = Choice((0, 1), 0.85, 4 + 3 + 2, (Step(1, 0.80), Step(0, 0.85)))
-    assert choose(4, lambda runs: SCORES[tuple(runs)], "greedy") == greedy
-    assert choose(4, lambda runs: SCORES[tuple(runs)], "all") == Choice((0, 2), 0.95, 15)
+    assert choose(4, lambda runs: SCORES[tuple(runs)]) == greedy
 
 
 def test_rows_that_are_scored_do_not_choose():
@@ -573,8 +583,8 @@ def test_rows_that_are_scored_do_not_choose():
     right, wrong = ([sure(abs(flip - each.label)) for each in examples] for flip in (0, 1))
     unseen = unseen_rows(parts, scored, "run")
     assert (unseen.n_rows, unseen.n_left_out) == (2, 6)
-    assert unseen.score([answers.MemberAnswers([*right[:6], *wrong[6:]])]).score == 0.0
-    assert unseen.score([answers.MemberAnswers([*wrong[:6], *right[6:]])]).score == 1.0
+    assert unseen.score([MemberAnswers([*right[:6], *wrong[6:]])]).score == 0.0
+    assert unseen.score([MemberAnswers([*wrong[:6], *right[6:]])]).score == 1.0
     with pytest.raises(DataError, match=r"run held nothing of RTE out"):
         unseen_rows(parts, parts, "run")
 
@@ -585,6 +595,6 @@ def test_the_threshold_of_no_answer_is_the_best_for_the_chosen():
         [answer] = each.answers or [None]
         text, start = (answer.text, answer.start) if answer else (each.fields["context"][:2], 0)
         listed.append(Listed([Span(text, start, 0.0, 1.0)], 2.0 if answer else 5.0))
-    member = answers.MemberAnswers(listed=listed, is_joint=True, threshold=0.0)
+    member = MemberAnswers(listed=listed, is_joint=True, threshold=0.0)
     parts = question_split("squad2", examples).parts
     assert unseen_rows(parts, [], "run").score([member, member]) == (1.0, 2.0)

@@ -1,1 +1,0 @@
-"""Several fine-tuned models that answer together: checked, averaged, chosen, scored."""

@@ -1,0 +1,191 @@
+"""Scores of fine-tuned models as text for the terminal: of one, of an ensemble, against another."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sublayer.counts import count
+from sublayer.files.paths import as_typed
+from sublayer.tables import table
+from sublayer.tasks.baselines.table import BASELINES
+from sublayer.tasks.metrics.points import interval_ends, points, signed_points
+from sublayer.tasks.metrics.table import METRICS
+
+
+def render_tasks(result: Mapping[str, Any]) -> str:
+    """Format the scores for the terminal."""
+    lines = [render_reports(result["tasks"]), *render_averages(result["averages"])]
+    lines += render_baselines(result["tasks"])
+    if result["part"] == "valid":
+        lines.append("scored on what was held out, which chose the checkpoint: too good by that")
+    elif str(result["selected_by"]).startswith("dev"):
+        lines.append(
+            "the development set chose the checkpoint that it scores (data.select = "
+            f"{result['selected_by']}), as in the papers: too good by that"
+        )
+    lines += result["notes"]
+    if "against" in result:
+        lines += render_comparison(result["against"])
+    return "\n".join(lines)
+
+
+def render_ensemble(result: Mapping[str, Any]) -> str:
+    """Format the scores for the terminal."""
+    members = [each for each in result["members"] if each["is_member"]]
+    n_runs = len(result["members"])
+    chosen = "" if len(members) == n_runs else f", chosen of {n_runs} runs"
+    lines = [f"the average of {count(len(members), 'run')}{chosen}:"]
+    lines += [render_reports(result["tasks"]), *render_averages(result["averages"])]
+    lines += render_baselines(result["tasks"])
+    lines += ["each run alone, on the same examples:", _alone(result)]
+    if result["choice"] is not None:
+        lines += _choice(result["choice"])
+    lines += _selected(result)
+    lines += result["notes"]
+    if "against" in result:
+        lines += render_comparison(result["against"])
+    return "\n".join(lines)
+
+
+def _alone(result: Mapping[str, Any]) -> str:
+    titles = [each["title"] for each in result["tasks"]]
+    rows = []
+    for each in result["members"]:
+        scores = [with_error(task["score"], task["standard_error"]) for task in each["tasks"]]
+        collapsed = "collapsed" if any(task["collapse"] for task in each["tasks"]) else ""
+        member = "member" if each["is_member"] else "left out"
+        rows.append((as_typed(each["run"]), *scores, member, collapsed))
+    header = ["run", *titles, "", ""]
+    return table(header, rows, right=[number for number, _ in enumerate(titles, 1)])
+
+
+def _choice(choice: Mapping[str, Any]) -> list[str]:
+    rows = count(choice["rows"], "row")
+    by = f"by the score on {rows} that were held out of train, too high by that"
+    steps = ", then ".join(
+        f"{as_typed(each['run'])} ({points(each['score'])})" for each in choice["steps"]
+    )
+    lines = [f"chosen one by one {by}: {steps}"]
+    if choice["rows_left_out"]:
+        left_out = count(choice["rows_left_out"], "row")
+        lines.append(f"held out, but scored, and so left out of the choice: {left_out}")
+    return lines
+
+
+def _selected(result: Mapping[str, Any]) -> list[str]:
+    if result["part"] == "valid":
+        return ["scored on what was held out, which chose the checkpoints: too good by that"]
+    by_dev = [each["run"] for each in result["members"] if each["selected_by"] == "dev"]
+    if not by_dev:
+        return []
+    return [
+        "the development set chose the checkpoints that it scores (data.select = dev), as in the "
+        f"papers: too good by that ({', '.join(map(as_typed, by_dev))})"
+    ]
+
+
+def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
+    """Format reports, as ``to_json`` gives them, as a table and what follows from it."""
+    rows = []
+    notes = []
+    beside = [name for name in BASELINES if any(name in each["baselines"] for each in reports)]
+    # Without baselines the columns say that they are missing.
+    beside = beside or ["majority", "words"]
+    for each in reports:
+        parts = [
+            f"{METRICS[name].title} {points(found['value'])}"
+            for name, found in each["metrics"].items()
+        ]
+        baselines = {name: found["score"] for name, found in each["baselines"].items()}
+        rows.append(
+            (
+                each["title"],
+                f"{each['examples']:,}",
+                with_error(each["score"], each["standard_error"]),
+                ", ".join(parts),
+                *(points(baselines[name]) if name in baselines else "" for name in beside),
+            )
+        )
+        notes += _notes(each, *_strongest(baselines))
+    header = ["task", "examples", "score", "metrics", *beside]
+    return "\n".join([table(header, rows, right=[1, 2, *range(4, len(header))]), *notes])
+
+
+def _strongest(baselines: Mapping[str, float]) -> tuple[str, float | None]:
+    """Return the baseline that a score is compared with, and its score: words, or copying."""
+    if "copy" in baselines:
+        return "copy, which returns the text unchanged", baselines["copy"]
+    return "words, which knows nothing but words", baselines.get("words")
+
+
+def _notes(each: Mapping[str, Any], beside: str, words: float | None) -> list[str]:
+    notes = []
+    title = each["title"]
+    if each["collapse"]:
+        notes.append(f"{title}: the run collapsed: {each['collapse']}")
+    error = each["standard_error"] or 0.0
+    if words is None:
+        notes.append(f"{title}: no training rows are here, from which the baselines would learn")
+    elif each["score"] < words:
+        notes.append(f"{title}: below {beside}")
+    elif each["score"] - words < 2 * error:
+        notes.append(
+            f"{title}: less than two standard errors above {beside.partition(',')[0]}: too few "
+            "examples to tell"
+        )
+    if each["outside"]:
+        notes.append(f"{title}: {each['outside']:,} answers are none of the labels, and wrong")
+    for key, said in (("answerable", "with an answer"), ("unanswerable", "without one")):
+        if key in each:
+            apart = each[key]
+            notes.append(
+                f"{title}: {count(apart['n'], 'question')} {said}: EM {points(apart['exact'])}, "
+                f"F1 {points(apart['f1'])}"
+            )
+    for name, metric in each["metrics"].items():
+        if metric["reason"]:
+            notes.append(f"{title}: {METRICS[name].title} is 0: {metric['reason']}")
+    return notes
+
+
+def render_averages(averages: Mapping[str, float]) -> list[str]:
+    """Format the averages of suites, a line each."""
+    return [f"average of {title}: {points(value)}" for title, value in averages.items()]
+
+
+def render_baselines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what each baseline of reports is, with the tasks where it is not the same for all."""
+    lines = []
+    for name in BASELINES:
+        titles: dict[str, list[str]] = {}
+        for each in reports:
+            if name in each["baselines"]:
+                described = each["baselines"][name]["description"]
+                titles.setdefault(described, []).append(each["title"])
+        for described, own in titles.items():
+            which = "" if len(titles) == 1 else f" of {', '.join(dict.fromkeys(own))}"
+            lines.append(f"{name}{which}: {described}")
+    return lines
+
+
+def with_error(value: float, error: float | None) -> str:
+    """Format a score with its standard error, where it has one."""
+    return points(value) if error is None else f"{points(value)} ± {points(error)}"
+
+
+def render_comparison(result: Mapping[str, Any]) -> list[str]:
+    """Format what ``compare_with`` returned, a line for each task and one that says what it is."""
+    lines = [f"against {result['run']}, on the same examples:"]
+    for each in result["tasks"]:
+        low, high = interval_ends([100 * end for end in each["interval"]], 1)
+        verdict = "more than chance" if each["is_decided"] else "cannot tell"
+        line = (
+            f"{each['title']}: {points(each['value'])} and {points(each['other'])}, difference "
+            f"{signed_points(each['difference'])}, 95% CI {low} to {high}: {verdict}"
+        )
+        if each["p_mcnemar"] is not None:
+            line += (
+                f"; {each['n_only_first']:,} right here alone, {each['n_only_other']:,} there "
+                f"alone, McNemar's p = {each['p_mcnemar']:.2g}"
+            )
+        lines.append(line)
+    return lines
