@@ -13,8 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import sublayer
-from sublayer.inspection.splitting import SPLITTINGS, STEPS, local_errors
-from sublayer.inspection.splitting_problems import linear_problem, nonlinear_problem
+from sublayer.inspection.splitting import (
+    SPLITTINGS,
+    STEPS,
+    linear_problem,
+    local_errors,
+    nonlinear_problem,
+)
 
 RECORD = Path(__file__).parent.parent / "records" / "arithmetic"
 MODELS = (

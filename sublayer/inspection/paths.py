@@ -1,12 +1,14 @@
-"""The paths of tokens through a stack: where each stands after each step of a sub-layer.
+"""The paths of tokens through a stack, by what each step of a sub-layer does, and their plot.
 
 Tokens are particles that move through the residual stream (Lu et al. 2019, 1906.02762, sec. 3): an
 attention moves each by what all of them are, a feed-forward network each by itself.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,7 +16,6 @@ from torch import Tensor, nn
 
 from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import ConfigError
-from sublayer.inspection.plane import Plane
 from sublayer.inspection.sample import Sample
 from sublayer.model.body import Body
 from sublayer.model.context.context import Context, Memory
@@ -23,6 +24,55 @@ from sublayer.model.eval_mode import evaluating
 from sublayer.model.layers.block import Sublayer
 from sublayer.model.layers.embedding import TokenEmbedding
 from sublayer.model.transformer import Transformer
+from sublayer.plot import MUTED, file_svg, look
+
+_N_AXES = 2
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A plane through the mean of states; its axes are of length 1 and at right angles."""
+
+    centre: Float[Tensor, " D"]
+    axes: Float[Tensor, "2 D"]
+    shares: tuple[float, float]
+    """Shares of the states' variance along each axis, the larger first; NaN where they are equal
+    and have none."""
+
+    def coordinates(self, states: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows 2"]:
+        """Project states: their distances from the centre along each axis, with a sign."""
+        return (states - self.centre) @ self.axes.T
+
+    def share_within(self, differences: Float[Tensor, "*rows D"]) -> float:
+        """Compute which share of the squared lengths of differences lies in the plane.
+
+        It is NaN where all of them are 0.
+        """
+        total = float(differences.square().sum())
+        if total == 0.0:
+            return math.nan
+        within = differences @ self.axes.T  # [*rows, 2]
+        return float(within.square().sum()) / total
+
+
+def fit_plane(states: Float[Tensor, "N D"]) -> Plane:
+    """Find the plane in which states vary most around their mean, by principal components.
+
+    The largest part of each axis is positive, so that equal states have equal coordinates on every
+    machine. Where they vary in less than two dimensions, what is missing of the axes is 0.
+    """
+    centre = states.mean(0)
+    _, lengths, directions = torch.linalg.svd(states - centre, full_matrices=False)
+    axes = states.new_zeros(_N_AXES, states.shape[1])
+    variances = states.new_zeros(_N_AXES)
+    n_found = min(_N_AXES, len(directions))
+    for index in range(n_found):
+        axis = directions[index]
+        axes[index] = axis * axis[axis.abs().argmax()].sign()
+        variances[index] = lengths[index].square()
+    shares = variances / lengths.square().sum()
+    first, second = shares.tolist()
+    return Plane(centre, axes, (first, second))
 
 
 @dataclass(frozen=True)
@@ -150,3 +200,173 @@ def measure_spread(states: Float[Tensor, "N D"]) -> float:
     """Compute the root mean square of tokens' distances from their mean."""
     distances = (states - states.mean(0)).norm(dim=1)
     return float(distances.square().mean().sqrt())
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where a label would stand, in any unit of length; y grows upwards."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def raised(self, height: float) -> "Box":
+        """Return the box so much higher."""
+        return Box(self.left, self.bottom + height, self.right, self.top + height)
+
+    def covers(self, other: "Box") -> bool:
+        """Return whether both have some area in common."""
+        is_beside = self.right <= other.left or other.right <= self.left
+        is_above = self.bottom >= other.top or other.bottom >= self.top
+        return not (is_beside or is_above)
+
+
+def raise_labels(boxes: Sequence[Box], *, gap: float) -> list[float]:
+    """Return how much higher each label has to stand so that none covers another.
+
+    They are placed from the lowest to the highest; what is free stays where it is, and what is not
+    stands ``gap``, more than 0, above all that were in its way.
+    """
+    heights = [0.0] * len(boxes)
+    placed: list[Box] = []
+    order = sorted(range(len(boxes)), key=lambda index: (boxes[index].bottom, boxes[index].left))
+    for index in order:
+        box = boxes[index]
+        # Each pass stands above all that were in the way, so that none is in the way twice.
+        while in_the_way := [other for other in placed if other.covers(box)]:
+            top = max(other.top for other in in_the_way)
+            heights[index] += top - box.bottom + gap
+            box = boxes[index].raised(heights[index])
+        placed.append(box)
+    return heights
+
+
+_WIDTH, _HEIGHT, _ENTRY = 7.2, 4.6, 0.22  # inches of 72 units; an entry is a line of the legend
+_COLUMNS = 2
+_OFFSET = 3.0  # points, of a label from its token's end
+_GAP = 1.0  # dots, between labels that are moved apart
+_POINTS_PER_INCH = 72.0
+_LEGS = {
+    "positions": (look(5).placeholder, "vectors of positions"),
+    "norm": (MUTED, "the norm behind a sub-layer"),
+    "ffn": (look(2).placeholder, "network: each token by itself"),
+    "cross": (look(7).placeholder, "attention to the source"),
+    "attention": (look(1).placeholder, "attention: by all tokens that it sees"),
+}
+"""The colour and the name of what each kind of step draws, in the order in which it is drawn."""
+_START, _END = "where a token starts", "where it ends"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What is drawn of a stack."""
+
+    title: str
+    """What stands above it; empty where nothing has to."""
+    stack: str
+    tokens: Sequence[str]
+    """What each token's path ends in, [N]."""
+    kinds: Sequence[str]
+    """The kind of each step, [M - 1]."""
+    shares: tuple[float, float]
+    """Of the states' variance along both axes."""
+    coordinates: Sequence[Sequence[Sequence[float]]]
+    """Of each state and token, [M, N, 2]."""
+
+
+def draw_paths(panels: Sequence[Panel]) -> str:
+    """Plot the path of each token of each panel, its legs by what moved it; return the SVG text.
+
+    A ring is where a token starts, a point where it ends. Both axes of a panel have one scale;
+    those of different panels have nothing in common.
+    """
+    drawn = {kind for panel in panels for kind in panel.kinds}
+    entries = [name for kind, (_, name) in _LEGS.items() if kind in drawn]
+    entries += [_START, _END]
+
+    def draw(figure: Any) -> None:
+        figure.get_layout_engine().set(h_pad=0.12)
+        all_axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+        lines: dict[str, Any] = {}
+        labels = []
+        for axes, panel in zip(all_axes, panels, strict=True):
+            lines |= _draw_panel(axes, panel)
+            labels.append(_label(axes, panel))
+        handles = [lines[name] for name in entries]
+        figure.legend(handles, entries, loc="outside upper left", frameon=False, ncols=_COLUMNS)
+        # Where labels stand is known when all else is, which they move no more.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        for of_panel in labels:
+            _move_apart(of_panel, figure.dpi)
+
+    n_lines = math.ceil(len(entries) / _COLUMNS)
+    size = _WIDTH, _HEIGHT * len(panels) + _ENTRY * n_lines
+    return file_svg(draw, size, "The paths of tokens through the sub-layers")
+
+
+def _draw_panel(axes: Any, panel: Panel) -> dict[str, Any]:
+    """Draw the paths of a stack; return what stands for each entry of the legend."""
+    drawn = {}
+    for kind, (colour, name) in _LEGS.items():
+        if kind in panel.kinds:
+            x, y = _legs(panel, kind)
+            (drawn[name],) = axes.plot(x, y, "-", color=colour, linewidth=1.1)
+    starts = list(zip(*panel.coordinates[0], strict=True))
+    ends = list(zip(*panel.coordinates[-1], strict=True))
+    ink = look(0).placeholder
+    ring = {"color": MUTED, "markersize": 4.0, "markerfacecolor": "none"}
+    (drawn[_START],) = axes.plot(*starts, "o", **ring, zorder=3)
+    (drawn[_END],) = axes.plot(*ends, "o", color=ink, markersize=2.6, zorder=4)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.08)
+    first, second = panel.shares
+    axes.set_xlabel(f"{panel.stack}, first component: {first:.0%} of the variance")
+    axes.set_ylabel(f"second: {second:.0%}")
+    axes.set_title(panel.title, loc="left", fontsize=10.0, parse_math=False)
+    return drawn
+
+
+def _label(axes: Any, panel: Panel) -> list[Any]:
+    """Write each token beside the end of its path, with a line from it to a label that is moved."""
+    labels = []
+    line = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 0.0, "shrinkB": 0.0}
+    for token, place in zip(panel.tokens, panel.coordinates[-1], strict=True):
+        label = axes.annotate(
+            token,
+            place,
+            xytext=(_OFFSET, _OFFSET),
+            textcoords="offset points",
+            fontsize=8.0,
+            # A $ in a token begins no formula.
+            parse_math=False,
+            arrowprops=line,
+            zorder=5,
+        )
+        labels.append(label)
+    return labels
+
+
+def _move_apart(labels: Sequence[Any], dots_per_inch: float) -> None:
+    from matplotlib.text import Text
+
+    boxes = []
+    for label in labels:
+        extent = Text.get_window_extent(label)  # without its line, in dots
+        boxes.append(Box(extent.x0, extent.y0, extent.x1, extent.y1))
+    for label, height in zip(labels, raise_labels(boxes, gap=_GAP), strict=True):
+        label.xyann = (_OFFSET, _OFFSET + height * _POINTS_PER_INCH / dots_per_inch)
+
+
+def _legs(panel: Panel, kind: str) -> tuple[list[float], list[float]]:
+    """Return the ends of every token's legs of a kind, in pairs that a gap divides."""
+    x: list[float] = []
+    y: list[float] = []
+    for number, of_step in enumerate(panel.kinds):
+        if of_step == kind:
+            before, after = panel.coordinates[number : number + 2]
+            for start, end in zip(before, after, strict=True):
+                x += [start[0], end[0], math.nan]
+                y += [start[1], end[1], math.nan]
+    return x, y

@@ -18,16 +18,25 @@ from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.inspection.label_places import Box, raise_labels
 from sublayer.inspection.layer_change import QUANTITIES, LayerChange, Spread, flat, mean_changes
-from sublayer.inspection.layer_flows import check_flows
-from sublayer.inspection.layer_splitting import measure_splitting
+from sublayer.inspection.layer_splitting import check_flows, measure_splitting
 from sublayer.inspection.layers import compare_states, measure_layers
-from sublayer.inspection.paths import follow_tokens, measure_motions, measure_spread
-from sublayer.inspection.plane import fit_plane
+from sublayer.inspection.paths import (
+    Box,
+    fit_plane,
+    follow_tokens,
+    measure_motions,
+    measure_spread,
+    raise_labels,
+)
 from sublayer.inspection.sample import Sample, spread_rows, spread_windows
-from sublayer.inspection.splitting import leading_term, local_errors, predicted_term
-from sublayer.inspection.splitting_problems import linear_problem, nonlinear_problem
+from sublayer.inspection.splitting import (
+    leading_term,
+    linear_problem,
+    local_errors,
+    nonlinear_problem,
+    predicted_term,
+)
 from sublayer.model.build import build
 from tests.breadth import examples
 

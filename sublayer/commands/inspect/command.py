@@ -9,7 +9,7 @@ import typer
 from sublayer.commands.inspect.layers import inspect_layers
 from sublayer.commands.inspect.paths import inspect_paths
 from sublayer.commands.inspect.plot_file import check_new
-from sublayer.commands.inspect.sampling import SampleOptions
+from sublayer.commands.inspect.samples import SampleOptions
 from sublayer.commands.inspect.splitting import inspect_splitting
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import BatchOption, DeviceOption, JsonOption

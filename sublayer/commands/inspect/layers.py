@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sublayer.commands.inspect.plot_file import short_names, write_plot
-from sublayer.commands.inspect.sampling import SampleOptions
+from sublayer.commands.inspect.samples import SampleOptions
 from sublayer.commands.shared.base import JsonObject, emit
 from sublayer.commands.shared.paragraphs import paragraph
 from sublayer.commands.shared.text_options import TokenProgress, recipe_of
@@ -129,7 +129,7 @@ def _load_single_stack(run: Path, device: str | None) -> "Transformer":
 
 
 def _draw(out: Path, runs: Sequence[Path], changes: "Sequence[Sequence[LayerChange]]") -> None:
-    from sublayer.inspection.figure import draw_layers
+    from sublayer.inspection.layer_change import draw_layers
 
     by_name = dict(zip(short_names(runs), changes, strict=True))
     write_plot(out, draw_layers(by_name))

@@ -1,18 +1,22 @@
 """``sublayer inspect paths``: the tokens of a text as particles that sub-layers move."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sublayer.commands.inspect.paths_tables import render_paths
 from sublayer.commands.inspect.plot_file import short_names, write_plot
-from sublayer.commands.inspect.sampling import SampleOptions
-from sublayer.commands.inspect.stack_samples import sample_stacks
-from sublayer.commands.shared.base import emit
+from sublayer.commands.inspect.samples import SampleOptions, sample_stacks
+from sublayer.commands.shared.base import JsonObject, emit
+from sublayer.commands.shared.paragraphs import paragraph
 from sublayer.commands.shared.text_options import recipe_of
+from sublayer.counts import count
 from sublayer.errors import ConfigError
+from sublayer.files.paths import as_typed
 from sublayer.system.stages import stage
+from sublayer.system.terminal import terminal_width
+from sublayer.tables import table
 
 if TYPE_CHECKING:
     from sublayer.data.tokenizers.base import Tokenizer
@@ -79,8 +83,7 @@ def _follow(run: Path, options: SampleOptions) -> dict[str, Any]:
 def _found(paths: "Paths", sample: "Sample", tokenizer: "Tokenizer") -> dict[str, Any]:
     """Return a stack's tokens, its steps, and the coordinates of its states in their plane."""
     from sublayer.data.tokenizers.shown import show_tokens
-    from sublayer.inspection.paths import measure_motions, measure_spread
-    from sublayer.inspection.plane import fit_plane
+    from sublayer.inspection.paths import fit_plane, measure_motions, measure_spread
 
     _, n_followed, d_model = paths.states.shape
     plane = fit_plane(paths.states.reshape(-1, d_model))
@@ -103,7 +106,7 @@ def _found(paths: "Paths", sample: "Sample", tokenizer: "Tokenizer") -> dict[str
 
 
 def _draw(out: Path, runs: Sequence[Path], results: Sequence[dict[str, Any]]) -> None:
-    from sublayer.inspection.paths_figure import Panel, draw_paths
+    from sublayer.inspection.paths import Panel, draw_paths
 
     panels = []
     for name, result in zip(short_names(runs), results, strict=True):
@@ -118,3 +121,58 @@ def _draw(out: Path, runs: Sequence[Path], results: Sequence[dict[str, Any]]) ->
             )
             panels.append(panel)
     write_plot(out, draw_paths(panels))
+
+
+_HEADINGS = ("block", "step", "length", "in the plane", "spread after it")
+
+
+def render_paths(result: JsonObject) -> str:
+    """Format the steps of each stack as a table."""
+    parts: list[str] = []
+    for run in result["runs"]:
+        parts += _describe_run(run)
+    if result["out"] is not None:
+        parts.append(f"drawn in {result['out']}")
+    return "\n\n".join(parts)
+
+
+def _describe_run(run: JsonObject) -> Iterator[str]:
+    sources = ", ".join(map(as_typed, run["sources"]))
+    if run["split"] is not None:
+        sources = f"the {run['split']} split of {sources}"
+    for stack in run["stacks"]:
+        n_followed = len(stack["tokens"])
+        tokens = f"the first {n_followed} of {count(stack['read'], 'token')} that it reads"
+        if n_followed == stack["read"]:
+            tokens = f"the {count(n_followed, 'token')} that it reads"
+        about = f"{run['run']}, {stack['stack']}: {tokens} of {sources}"
+        yield f"{paragraph(about)}\n{paragraph(_describe_plane(stack))}\n{_steps(stack)}"
+
+
+def _describe_plane(stack: JsonObject) -> str:
+    first, second = stack["shares"]
+    n_states = (1 + len(stack["steps"])) * len(stack["tokens"])
+    return (
+        f"the plane has {_share(first)} and {_share(second)} of the variance of "
+        f"{count(n_states, 'state')}; "
+        f"the tokens start with a spread of {stack['spread']:.4g}"
+    )
+
+
+def _steps(stack: JsonObject) -> str:
+    rows = []
+    for step in stack["steps"]:
+        row = [
+            str(step["layer"]),
+            step["name"],
+            f"{step['length']:.4g}",
+            _share(step["in_plane"]),
+            f"{step['spread']:.4g}",
+        ]
+        rows.append(row)
+    return table(_HEADINGS, rows, right=[0, 2, 3, 4], width=terminal_width())
+
+
+def _share(value: float) -> str:
+    # Nothing has no shares.
+    return "none" if math.isnan(value) else f"{value:.1%}"

@@ -1,21 +1,24 @@
 """``sublayer inspect splitting``: splitting errors of known flows and of trained layers."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sublayer.commands.inspect.plot_file import short_names, write_plot
-from sublayer.commands.inspect.sampling import SampleOptions
-from sublayer.commands.inspect.splitting_tables import render_splitting
-from sublayer.commands.inspect.stack_samples import sample_stacks
-from sublayer.commands.shared.base import emit
+from sublayer.commands.inspect.samples import SampleOptions, sample_stacks
+from sublayer.commands.shared.base import JsonObject, emit
+from sublayer.commands.shared.paragraphs import paragraph
 from sublayer.commands.shared.text_options import TokenProgress, recipe_of
+from sublayer.counts import count
 from sublayer.objective.evaluation import context_of
 from sublayer.system.stages import stage
+from sublayer.system.terminal import terminal_width
+from sublayer.tables import table
 
 if TYPE_CHECKING:
-    from sublayer.inspection.splitting_problems import Problem
+    from sublayer.inspection.splitting import Problem
 
 _SUBSTEPS: tuple[Literal["exact", "midpoint", "Euler"], ...] = ("exact", "midpoint", "Euler")
 
@@ -24,7 +27,8 @@ def inspect_splitting(
     runs: Sequence[Path], options: SampleOptions, out: Path | None, as_json: bool
 ) -> None:
     """Measure the layers of runs, or without a run known flows; draw where asked, and print."""
-    from sublayer.inspection.splitting_figure import draw_errors, draw_layers
+    from sublayer.inspection.layer_splitting import draw_layers
+    from sublayer.inspection.splitting import draw_errors
 
     result: dict[str, Any] = {"what": "splitting"}
     if runs:
@@ -47,8 +51,12 @@ def inspect_splitting(
 
 def _local_errors() -> list[dict[str, Any]]:
     """Measure the error of a step of each splitting on equations whose flows are known."""
-    from sublayer.inspection.splitting import SPLITTINGS, local_errors
-    from sublayer.inspection.splitting_problems import linear_problem, nonlinear_problem
+    from sublayer.inspection.splitting import (
+        SPLITTINGS,
+        linear_problem,
+        local_errors,
+        nonlinear_problem,
+    )
 
     problems = [linear_problem(), nonlinear_problem(), linear_problem(commute=True)]
     rows = []
@@ -65,8 +73,7 @@ def _local_errors() -> list[dict[str, Any]]:
 
 def _leading_terms() -> list[dict[str, Any]]:
     """Compute the leading term of each splitting's error, as worked out and as measured."""
-    from sublayer.inspection.splitting import SPLITTINGS
-    from sublayer.inspection.splitting_problems import linear_problem
+    from sublayer.inspection.splitting import SPLITTINGS, linear_problem
 
     problem = linear_problem()
     return [_leading_term(problem, splitting) for splitting in SPLITTINGS]
@@ -88,8 +95,7 @@ def _leading_term(problem: "Problem", splitting: str) -> dict[str, Any]:
 
 def _trained_layers(run: Path, options: SampleOptions) -> dict[str, Any]:
     """Measure how far a trained model's layers are from following their own flows."""
-    from sublayer.inspection.layer_flows import check_flows
-    from sublayer.inspection.layer_splitting import measure_splitting
+    from sublayer.inspection.layer_splitting import check_flows, measure_splitting
     from sublayer.loading import load
 
     model = load(run, device="cpu" if options.device is None else options.device)
@@ -106,3 +112,89 @@ def _trained_layers(run: Path, options: SampleOptions) -> dict[str, Any]:
     n_tokens = sum(sample.n_tokens for sample in samples)
     layers = [asdict(each) for each in errors]
     return {"run": str(run), "tokens": n_tokens, "layers": layers}
+
+
+_ERRORS = "the error of a single step of size h, and its order in h"
+_TERMS = (
+    "Euler sub-steps: all err by h^2; "
+    "how much of each product of a flow's derivative with a flow is in it (scheme "
+    "less exact), and the length of their sum, as worked out and as measured (linear equation)"
+)
+_LAYERS = "the distance between a step and what its flows lead to, as a fraction of the way"
+_LAYER_HEADINGS = ("stack", "layer", "Lie", "Strang", "as trained", "way")
+
+
+def render_splitting(result: JsonObject) -> str:
+    """Format the errors as tables."""
+    parts = []
+    if "local_errors" in result:
+        parts.append(_error_table(result["local_errors"]))
+        parts.append(_term_table(result["leading_terms"]))
+    for run in result.get("runs", ()):
+        parts.append(_layer_table(run))
+    if result["out"] is not None:
+        parts.append(f"drawn in {result['out']}")
+    return "\n\n".join(parts)
+
+
+def _error_table(errors: Sequence[JsonObject]) -> str:
+    steps = errors[0]["steps"]
+    largest, smallest = steps[0], steps[-1]
+    headings = [
+        "equation",
+        "sub-steps",
+        "splitting",
+        f"error, h = {largest:g}",
+        f"h = {smallest:.4g}",
+        "order",
+    ]
+    rows = [_error_row(each) for each in errors]
+    shown = table(headings, rows, right=[3, 4, 5], width=terminal_width())
+    return f"{paragraph(_ERRORS)}\n{shown}"
+
+
+def _error_row(errors: JsonObject) -> list[str]:
+    sizes = errors["errors"]
+    order = errors["slopes"][-1]
+    return [
+        errors["equation"],
+        errors["substeps"],
+        errors["splitting"],
+        f"{sizes[0]:.2e}",
+        f"{sizes[-1]:.2e}",
+        "none" if math.isnan(order) else f"{order:.2f}",
+    ]
+
+
+def _term_table(terms: Sequence[JsonObject]) -> str:
+    products = list(terms[0]["coefficients"])
+    headings = ["splitting", *products, "worked out", "measured"]
+    rows = []
+    for term in terms:
+        row = [term["splitting"]]
+        for product in products:
+            coefficient = round(term["coefficients"][product], 9)
+            row.append(f"{coefficient:.4g}")
+        for vector in (term["predicted"], term["measured"]):
+            row.append(f"{math.hypot(*vector):.4f}")
+        rows.append(row)
+    shown = table(headings, rows, right=range(1, len(headings)), width=terminal_width())
+    return f"{paragraph(_TERMS)}\n{shown}"
+
+
+def _layer_table(run: JsonObject) -> str:
+    rows = [_layer_row(layer) for layer in run["layers"]]
+    read = f"{run['run']}: {count(run['tokens'], 'token')}"
+    layers = table(_LAYER_HEADINGS, rows, right=range(1, len(_LAYER_HEADINGS)))
+    return f"{paragraph(f'{read}; {_LAYERS}')}\n{layers}"
+
+
+def _layer_row(layer: JsonObject) -> list[str]:
+    return [
+        layer["stack"],
+        str(layer["layer"]),
+        f"{layer['lie']:.4f}",
+        f"{layer['strang']:.4f}",
+        f"{layer['own']:.4f}",
+        f"{layer['way']:.4g}",
+    ]

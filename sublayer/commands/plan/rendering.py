@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from sublayer.commands.plan.processes_rendering import render_processes
+from sublayer.commands.plan.processes import render_processes
 from sublayer.commands.shared.base import JsonObject
 from sublayer.commands.shared.budgets import read_budgets, render_budgets
 from sublayer.commands.shared.paragraphs import noted, paragraph

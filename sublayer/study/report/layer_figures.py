@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sublayer.counts import count
-from sublayer.inspection.figure import PANELS, Line, put_lines
+from sublayer.inspection.layer_change import PANELS, Line, put_lines
 from sublayer.plot import page_svg
 from sublayer.study.findings.layers import LayerSummary, mean_layers, summarize
 from sublayer.study.report.figures import SIZE, looks
