@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 import torch
 
-from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.commands.plan.rendering import plan_lines
+from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import batch_sequences
@@ -18,13 +19,11 @@ from sublayer.study.arms import Arm, expand
 from sublayer.study.budget.capacity import (
     PROGRAM_BYTES,
     Resources,
-    _first,
     batches,
     find_resources,
     fits_memory,
     run_disk,
     scored_disk,
-    smallest_change,
     step_memory,
 )
 from sublayer.study.budget.excess import (
@@ -47,14 +46,13 @@ from sublayer.study.budget.match import (
     match_steps,
 )
 from sublayer.study.budget.measure import Stopwatch, train_step
-from sublayer.study.budget.plan import ArmPlan, Plan, make_plan, plan_to_json
+from sublayer.study.budget.plan import Plan, make_plan, plan_to_json
 from sublayer.study.definition import load_study
 from tests.study.studies import FFN
 
 PLENTY = Resources("cpu", memory_bytes=1 << 50, disk_bytes=1 << 50, has_fast_bfloat16=True, cores=1)
 RESOURCES = replace(PLENTY, has_fast_bfloat16=False)
 GPU = replace(PLENTY, device="cuda")
-RECOMPUTED = ["train.recompute=blocks", "train.micro_batch_sequences=1"]
 SHAPE = ("model.n_layers=4", "model.d_model=32", "data.context=32")
 FIXED = ("train.threads=1", "train.precision=float32")
 BLOCK = 12 * 64**2
@@ -62,12 +60,12 @@ BLOCK = 12 * 64**2
 SIZES = ("model.d_model=64", "model.n_heads=2", "data.context=128", "model.vocab_size=256")
 
 
-def planned(*settings: str, vary=(), rule="parameters", seconds=()) -> Plan:
+def planned(*settings: str, vary=(), rule="parameters", seconds=(), resources=PLENTY) -> Plan:
     def clock(arms) -> list[StepTime]:
         return [StepTime(each, is_measured=True) for each, _ in zip(seconds, arms, strict=True)]
 
     study = load_study("gpt", settings, vary_texts=vary)
-    return make_plan(study.arms, rule, PLENTY, clock if seconds else None)
+    return make_plan(study.arms, rule, resources, clock if seconds else None)
 
 
 @pytest.mark.parametrize("length, steps", [
@@ -110,26 +108,25 @@ def test_hours_follow_from_measured_seconds_and_the_runs_at_a_time():
     assert (fifty["jobs"], fifty["hours"]) == (6, long)
 
 
-def test_what_does_not_fit_is_said_with_the_smallest_change_that_would():
-    def arm_of(*settings: str, **resources: int) -> ArmPlan:
-        study = load_study("gpt", ["train.batch_sequences=32", *settings])
-        return make_plan(study.arms, "none", replace(PLENTY, **resources)).arms[0]
+def test_what_does_not_fit_is_said_with_what_it_takes_and_what_is_free():
+    (arm,) = planned("train.batch_sequences=32").arms
 
-    def fitting(arm: ArmPlan):
-        return arm.fits_memory, arm.fits_disk, arm.change
+    def shown(**resources: int) -> list[str]:
+        tight = replace(PLENTY, **resources)
+        _, *lines = plan_lines(
+            plan_to_json(planned("train.batch_sequences=32", resources=tight), tight, 1)
+        )
+        return lines[1:]
 
-    micro, waits = "train.micro_batch_sequences=16", "train.save_in_background=false"
-    copied, plenty = arm_of(micro), arm_of(micro, waits)
-    tight = arm_of(micro, memory_bytes=copied.memory_bytes + PROGRAM_BYTES - 1)
-    assert fitting(tight) == (False, True, (waits,))
-    assert copied.memory_bytes - plenty.memory_bytes == 3 * 4 * copied.parameters.training
-    memory_bytes = plenty.memory_bytes + PROGRAM_BYTES - 1
-    smaller = "train.micro_batch_sequences=15"
-    tight = arm_of(micro, waits, memory_bytes=memory_bytes)
-    assert fitting(tight) == (False, True, (smaller,))
-    assert arm_of(waits, smaller, memory_bytes=memory_bytes).fits_memory and plenty.change is None
-    full = arm_of(micro, waits, disk_bytes=plenty.disk_bytes - 1)
-    assert fitting(full) == (True, False, ("model.n_layers=5",))
+    (waits,) = planned("train.batch_sequences=32", "train.save_in_background=false").arms
+    assert arm.memory_bytes - waits.memory_bytes == 3 * 4 * arm.parameters.training
+    needed = arm.memory_bytes + PROGRAM_BYTES
+    assert shown(memory_bytes=needed, disk_bytes=arm.disk_bytes) == []
+    (memory,) = shown(memory_bytes=needed - 1)
+    assert memory.startswith("gpt does not fit into memory: a training step takes")
+    memory, disk = shown(memory_bytes=10**6, disk_bytes=10**7)
+    assert "are free; make train.micro_batch_sequences, data.context or the model" in memory
+    assert "are free; make train.keep_checkpoints or the model smaller" in disk
 
 
 def test_memory_and_disk_hold_a_step_and_checkpoints_up_to_the_last_byte():
@@ -150,20 +147,6 @@ def test_memory_and_disk_hold_a_step_and_checkpoints_up_to_the_last_byte():
     assert run_disk(recipe, 256) == (2 + 2 + 3) * 3 * model
     assert scored_disk(recipe, 256) == model + 2 * 3 * model
     assert scored_disk(load_recipe("gpt").recipe, 256) == model
-
-
-@pytest.mark.parametrize("settings", [
-    ["train.micro_batch_sequences=11"], RECOMPUTED, [*RECOMPUTED, "model.n_layers=3"],
-    [*RECOMPUTED, "model.d_model=24"],
-])  # fmt: skip
-def test_the_largest_value_that_fits_is_found_and_others_passed_over(settings):
-    loaded = load_recipe("gpt", ["train.batch_sequences=16", "train.micro_batch_sequences=16"])
-    limit = step_memory(vary(loaded, settings).recipe, 256, RESOURCES).total
-    resources = replace(RESOURCES, memory_bytes=limit + PROGRAM_BYTES)
-    found = smallest_change(loaded, 16, lambda recipe: fits_memory(recipe, 256, resources))
-    assert found == tuple(settings)
-    is_enough = lambda value: None if value % 3 else value <= 7  # noqa: E731
-    assert [_first(range(20, last, -1), is_enough) for last in (0, 4, 5, 7)] == [6, 6, 6, None]
 
 
 class Machine:

@@ -1,6 +1,6 @@
 """How a plan is printed: a table of its arms, what they take together, what does not fit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from sublayer.commands.plan.processes import render_processes
 from sublayer.commands.shared.base import JsonObject
@@ -95,8 +95,7 @@ def plan_lines(result: JsonObject) -> list[str]:
     total = result["total"]
     lines = [_MEMORY, _total(total, result["available"])]
     for arm in arms:
-        if False in arm["fits"].values():
-            lines.append(_verdict(arm))
+        lines += _lacking(arm, result["available"])
     each_fits = all(arm["fits"]["disk"] for arm in arms)
     if total["jobs"] > 1 and total["fits_memory"] is False:
         lines.append(_TOO_MANY)
@@ -180,12 +179,23 @@ def _step_cell(arm: JsonObject) -> str:
     return f"{seconds:.3g}{note}"
 
 
-def _verdict(arm: JsonObject) -> str:
-    change = ", and no smaller width or depth would"
-    if arm["change"]:
-        smaller = " ".join(arm["change"])
-        change = f": {smaller} would fit"
-    fits = arm["fits"]
-    lacking = [name for name in ("memory", "disk") if fits[name] is False]
-    missing = " and the ".join(lacking)
-    return f"{arm['name']} does not fit into the {missing} that is free{change}"
+def _lacking(arm: JsonObject, available: JsonObject) -> Iterator[str]:
+    """Generate a line for the memory and for the disk that an arm does not fit into."""
+    from sublayer.study.budget.capacity import PROGRAM_BYTES
+    from sublayer.study.report.number_format import format_quantity
+
+    if arm["fits"]["memory"] is False:
+        program_bytes = PROGRAM_BYTES if available["device"] == "cpu" else 0
+        needed = format_quantity(arm["memory_bytes"] + program_bytes, "B")
+        free = format_quantity(available["memory_bytes"], "B")
+        yield (
+            f"{arm['name']} does not fit into memory: a training step takes {needed}, {free} are "
+            "free; make train.micro_batch_sequences, data.context or the model smaller"
+        )
+    if arm["fits"]["disk"] is False:
+        needed = format_quantity(arm["disk_bytes"], "B")
+        free = format_quantity(available["disk_bytes"], "B")
+        yield (
+            f"{arm['name']} does not fit on the disk: its checkpoints take {needed}, {free} are "
+            "free; make train.keep_checkpoints or the model smaller"
+        )

@@ -5,12 +5,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import resolve_train
 from sublayer.config.resolved import ResolvedTrain
@@ -102,8 +99,6 @@ def _has_fast_bfloat16() -> bool:
     return False
 
 
-_PASSED_OVER = 8
-"""Neighbouring widths of which one, at least, is what the other settings take."""
 _BESIDES_NEWEST = 3
 """Checkpoints beside the newest: the best, one being written, and the model, counted whole."""
 
@@ -194,101 +189,3 @@ def _checkpoint_disk(recipe: Recipe, vocab_size: int) -> int:
     n_parameters = count_parameters(model, recipe.objective).training
     n_saved = n_parameters + n_states(model, recipe.objective, recipe.optimizer, recipe.init.frozen)
     return FLOAT32_BYTES * n_saved
-
-
-def smallest_change(
-    loaded: LoadedRecipe,
-    sequences: int,
-    fits: Callable[[Recipe], bool | None],
-    *,
-    has_copies: bool = False,
-) -> tuple[str, ...] | None:
-    """Find the settings that change least and make a recipe fit; None where none of these does.
-
-    Tried in order: no copies to be saved, where it ``has_copies``, micro-batches smaller than
-    ``sequences``, and then activations computed again, which change nothing that is learned; fewer
-    blocks; a narrower model; each with the largest value that fits.
-    """
-
-    def is_enough(change: tuple[str, ...]) -> bool | None:
-        try:
-            return bool(fits(vary(loaded, change).recipe))
-        except ConfigError:  # a width that the recipe's other settings do not take
-            return None
-
-    waits = ("train.save_in_background=false",) if has_copies else ()
-    for values, change in _changes(loaded.recipe, sequences, waits):
-        is_enough_at = partial(_is_enough_at, change, is_enough)
-        value = _first(values, is_enough_at)
-        if value is None:
-            continue
-        settings = change(value)
-        of_model = tuple(setting for setting in settings if setting.startswith("model."))
-        # What saves memory alone may not be what is needed.
-        if of_model and is_enough(of_model):
-            return of_model
-        return settings
-    return None
-
-
-def _is_enough_at(
-    change: Callable[[int], tuple[str, ...]],
-    is_enough: Callable[[tuple[str, ...]], bool | None],
-    value: int,
-) -> bool | None:
-    return is_enough(change(value))
-
-
-def _first(values: range, is_enough: Callable[[int], bool | None]) -> int | None:
-    """Return the first of falling values that is enough, by bisection.
-
-    Of what is enough, so is all that is less. Values that other settings do not take (None) are
-    passed over.
-    """
-    low, high = 0, len(values)  # the first is at low or behind it, and before high if anywhere
-    while low < high:
-        middle = (low + high) // 2
-        last = min(high, middle + _PASSED_OVER) - 1
-        tried = middle
-        answer = is_enough(values[tried])
-        while answer is None and tried < last:
-            tried += 1
-            answer = is_enough(values[tried])
-        if answer:
-            high = middle
-        else:
-            low = tried + 1
-    # The one at low may be passed over too.
-    candidates = values[low : low + _PASSED_OVER]
-    for value in candidates:
-        if is_enough(value):
-            return value
-    return None
-
-
-def _changes(
-    recipe: Recipe, sequences: int, always: tuple[str, ...]
-) -> Iterator[tuple[range, Callable[[int], tuple[str, ...]]]]:
-    """Generate ranges of falling values, with the settings that a value of each stands for."""
-
-    def smaller(n: int) -> tuple[str, ...]:
-        if n >= sequences:  # as it is
-            return always
-        return (*always, f"train.micro_batch_sequences={n}")
-
-    first = sequences if always else sequences - 1
-    yield range(first, 0, -1), smaller
-    recompute: tuple[str, ...] = ()
-    if recipe.train.recompute == "none":
-        recompute = ("train.recompute=blocks",)
-        yield range(sequences, 0, -1), lambda n: (*recompute, *smaller(n))
-    # Fewer and narrower blocks come with the micro-batches that take least.
-    model = recipe.model
-    one = (*recompute, *smaller(1))
-    fewest = model.share_inner * model.share_groups
-    one_less = model.n_layers - model.share_inner
-    n_layers = range(one_less, fewest - 1, -model.share_inner)
-    yield n_layers, lambda n: (*one, f"model.n_layers={n}")
-    # Heads divide the width.
-    widths = range(model.d_model - model.n_heads, 0, -model.n_heads)
-    yield widths, lambda n: (*one, f"model.d_model={n}")

@@ -15,12 +15,10 @@ from sublayer.study.budget.capacity import (
     PROGRAM_BYTES,
     Resources,
     batches,
-    copies_in_memory,
     fits_disk,
     fits_memory,
     run_disk,
     scored_disk,
-    smallest_change,
     step_memory,
 )
 from sublayer.study.budget.excess import ArmBudget, budget_to_json, plan_budgets
@@ -68,8 +66,6 @@ class ArmPlan:
     """Whether a step fits into what is free."""
     fits_disk: bool | None
     """Whether the folder fits on what is free."""
-    change: tuple[str, ...] | None
-    """The settings that change least and make it fit; None where it fits or nothing does."""
     budget: ArmBudget
     """Beside that of the arm that it is compared with."""
 
@@ -154,41 +150,22 @@ def _plan(
     steps = None if length is None else length.steps
     if steps is not None and recipe.train.minutes is None:
         recipe.train.check_keep_steps(steps)
-    disk = run_disk(recipe, vocab_size)
-    in_memory = fits_memory(recipe, vocab_size, resources)
-    on_disk = fits_disk(recipe, vocab_size, resources)
-    sequences = batches(recipe, resources).micro_batch_sequences
-    change = None
-    if in_memory is False or on_disk is False:
-
-        def fits(other: Recipe) -> bool:
-            checks = (fits_memory, fits_disk)
-            return all(check(other, vocab_size, resources) is not False for check in checks)
-
-        lacks_memory = in_memory is False
-        change = smallest_change(
-            sized.loaded,
-            sequences if lacks_memory else 1,
-            fits,
-            has_copies=lacks_memory and copies_in_memory(recipe, resources),
-        )
     return ArmPlan(
         name=sized.arm.name,
         parameters=count_parameters(sized.model, recipe.objective),
         flops_per_token=flops_per_token(sized.model, recipe.data.context, recipe.objective),
         memory_bytes=step_memory(recipe, vocab_size, resources).total,
-        disk_bytes=disk,
+        disk_bytes=run_disk(recipe, vocab_size),
         scored_bytes=scored_disk(recipe, vocab_size),
-        micro_batch_sequences=sequences,
+        micro_batch_sequences=batches(recipe, resources).micro_batch_sequences,
         precision=resources.precision(recipe),
         step_time=time,
         match=match,
         steps=steps,
         tokens=None if steps is None else steps * tokens_per_step(recipe),
         hours=expected_hours(recipe, length, time, minutes),
-        fits_memory=in_memory,
-        fits_disk=on_disk,
-        change=change,
+        fits_memory=fits_memory(recipe, vocab_size, resources),
+        fits_disk=fits_disk(recipe, vocab_size, resources),
         budget=ArmBudget(sized.arm.name, None),
     )
 
@@ -311,5 +288,4 @@ def _arm_to_json(arm: ArmPlan, *, is_single: bool) -> dict[str, Any]:
         "precision": arm.precision,
         "micro_batch_sequences": arm.micro_batch_sequences,
         "fits": {"memory": arm.fits_memory, "disk": arm.fits_disk},
-        "change": None if arm.change is None else list(arm.change),
     }
