@@ -124,10 +124,10 @@ def devices_page() -> str:
         "# Devices",
         "",
         "What `sublayer plan --device` knows, from datasheets: dense products, float32 without",
-        "TF32, links one way between devices of one machine. Prices are yours (`--price`).",
+        "TF32, links one way between the eight devices of one machine.",
         "",
-        "| `--device` | device | memory | bfloat16 | float32 | its memory | link | source |",
-        "| --- | --- | ---: | ---: | ---: | ---: | --- | --- |",
+        "| `--device` | device | memory | bfloat16 | float32 | link | source |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for name, device in DEVICES.items():
         cells = (
@@ -136,8 +136,7 @@ def devices_page() -> str:
             f"{device.memory_bytes / 1e9:g} GB",
             f"{device.bfloat16_per_s / 1e12:g} TFLOP/s",
             f"{device.float32_per_s / 1e12:g} TFLOP/s",
-            f"{device.memory_bytes_per_s / 1e9:,.0f} GB/s",
-            f"{device.link}, {device.link_bytes_per_s / 1e9:g} GB/s",
+            f"{device.link_bytes_per_s / 1e9:g} GB/s",
             device.source,
         )
         lines.append(f"| {' | '.join(cells)} |")

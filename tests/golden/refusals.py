@@ -65,7 +65,7 @@ REFUSED = {
         fields: d_fff; --schema d_ff
         plan gpt --vary: model.ffn; model.ffn=gelu; model.ffn=gelu,gelu; model.ffm=gelu,swiglu
         plan gpt: model.ffn=gelu --vary model.ffn=gelu,swiglu; --vary model.n_heads=4,7; \
-            --device tpu; --processes 0; --processes 2 --device mi300; --price 2; \
+            --device tpu; --processes 0; --processes 2 --device mi300; \
             --share 2 --processes 2; --link 50
         plan: demo --scale paper; albert-base --seeds 0; gpt --finetunings 2
         compare: gpt; gtp modern; gpt --vary model.ffn=gelu,swiglu --match params; \

@@ -218,7 +218,7 @@ STORIES = {
         sublayer plan small.toml --vary model.ffn=gelu,swiglu --tune optimizer.lr=1e-3,1e-2 \
             --tuning-seeds 2 --extend 1 --until decided --seeds-at-most 8 --match flops --json
         sublayer plan small.toml recurrent.toml --match none
-        sublayer plan albert-base --processes 8 --device h100 --price 2 --share 0.4
+        sublayer plan albert-base --processes 8 --device h100 --share 0.4
         sublayer plan wmt14-base-transformer data.source_path=a data.target_path=b --processes \
             2 --device a100 --link 50 --json
         sublayer plan demo train.precision=float32

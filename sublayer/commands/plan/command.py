@@ -12,7 +12,6 @@ from sublayer.commands.plan.processes import (
     AskedProcesses,
     LinkOption,
     PlannedDeviceOption,
-    PriceOption,
     ProcessesOption,
     ShareOption,
 )
@@ -136,7 +135,6 @@ def command(
     jobs: JobsOption = 1,
     processes: ProcessesOption = None,
     device: PlannedDeviceOption = None,
-    price: PriceOption = None,
     share: ShareOption = None,
     link: LinkOption = None,
     as_json: JsonOption = False,
@@ -163,7 +161,7 @@ def command(
     from sublayer.study.question import check_seeds
     from sublayer.study.stages import check_numbers
 
-    group = AskedProcesses(processes, device, price, share, link)
+    group = AskedProcesses(processes, device, share, link)
     group.check(measure=measure, jobs=jobs)
     sources, settings = split_words(source, words or [])
     if len(sources) > 1 and any(map(is_run, sources)):

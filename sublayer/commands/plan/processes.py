@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sublayer.study.definition import Study
 
 MOST_PROCESSES = 1 << 16
-MOST_DOLLARS = 1e6
 MOST_GB_PER_S = 1e6
 
 ProcessesOption = Annotated[
@@ -42,16 +41,6 @@ PlannedDeviceOption = Annotated[
         help=f"Plan for cpu, cuda, cuda:1 ... of this machine, or for {', '.join(DEVICES)} by "
         "their datasheets. Default: a GPU if there is one.",
         autocompletion=candidates.planned_devices,
-    ),
-]
-PriceOption = Annotated[
-    float | None,
-    typer.Option(
-        "--price",
-        metavar="DOLLARS",
-        min=0,
-        max=MOST_DOLLARS,
-        help="Dollars that a device costs an hour: what the runs cost.",
     ),
 ]
 LinkOption = Annotated[
@@ -84,7 +73,6 @@ class AskedProcesses:
 
     number: int | None
     device: str | None
-    price: float | None
     share: float | None
     link: float | None
 
@@ -111,11 +99,6 @@ class AskedProcesses:
             )
         if self.link == 0:
             raise ConfigError("--link 0 never ends: give GB/s, such as 50")
-        if self.price is not None and (self.device is None or not self.is_asked):
-            raise ConfigError(
-                "--price is of a device: give --device, such as h100, or --processes with "
-                f"--device {THIS_MACHINE}"
-            )
         if not self.is_asked:
             return
         if measure and is_listed(self.device):
@@ -160,7 +143,7 @@ class AskedProcesses:
         for arm, its in zip(study.arms, plan.arms, strict=True):
             plans.append(plan_processes(arm, its, machine))
         name = self.device or resources.device
-        return processes_to_json(plans, machine, name, price=self.price, n_runs=n_runs)
+        return processes_to_json(plans, machine, name, n_runs)
 
 
 _MEMORY = (
@@ -234,7 +217,6 @@ def _time(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         ("tokens/s", "tokens_per_s", format_quantity),
         ("of peak", "share_of_peak", lambda value: f"{100 * value:.3g} %"),
         ("time", "hours", lambda value: format_duration(3600 * value)),
-        ("cost", "cost", lambda value: f"${value:,.2f}"),
     ]
     shards = [shard for _, shard in _rows(found)]
     columns = [each for each in columns if any(shard[each[1]] for shard in shards)]

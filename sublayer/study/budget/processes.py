@@ -1,4 +1,4 @@
-"""The costs of arms that several processes train: memory, traffic, time and price."""
+"""The costs of arms that several processes train: memory, traffic and time."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,6 +12,7 @@ from sublayer.config.task_heads import rows_of_example
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import (
+    DEVICES_PER_MACHINE,
     SHARDS,
     Device,
     Group,
@@ -59,7 +60,7 @@ class Machine:
         """The rate at which a device sends; None where nothing says it."""
         if self.given_link is not None or self.device is None:
             return self.given_link
-        is_one_machine = self.n_processes <= self.device.per_machine
+        is_one_machine = self.n_processes <= DEVICES_PER_MACHINE
         return self.device.link_bytes_per_s if is_one_machine else None
 
 
@@ -233,7 +234,7 @@ def process_notes(plans: Sequence[ProcessPlan], machine: Machine) -> Iterator[st
         yield f"time: {found}; without evaluations, optimizer, or waiting for text"
         if machine.link_bytes_per_s is None:
             yield (
-                f"{machine.n_processes} processes are more than the {device.per_machine} devices "
+                f"{machine.n_processes} processes are more than the {DEVICES_PER_MACHINE} devices "
                 "of one machine, and no datasheet says what goes between machines: give --link"
             )
         yield "no figure of a GPU has been held against one: those of memory were, on processors"
@@ -248,10 +249,9 @@ def _of_time(machine: Machine, device: Device) -> str:
     rate = machine.link_bytes_per_s
     if rate is None:
         return f"{at_peak}, nothing sent"
-    link = "as given" if machine.given_link is not None else device.link
     return (
-        f"from {at_peak}, sending at {rate / 1e9:g} GB/s ({link}, one way), all of it beside "
-        "computing, to nothing of it"
+        f"from {at_peak}, sending at {rate / 1e9:g} GB/s one way, all of it beside computing, to "
+        "nothing of it"
     )
 
 
@@ -260,9 +260,9 @@ def _of_peak(share: float) -> str:
 
 
 def processes_to_json(
-    plans: Sequence[ProcessPlan], machine: Machine, name: str, *, price: float | None, n_runs: int
+    plans: Sequence[ProcessPlan], machine: Machine, name: str, n_runs: int
 ) -> dict[str, Any]:
-    """Write the plans of arms; ``price`` is of a device for an hour, ``n_runs`` those of each arm.
+    """Write the plans of arms, of each of which there are ``n_runs`` runs.
 
     Pairs are of a step that sends all beside computing, and of one that sends nothing beside it.
     """
@@ -275,14 +275,13 @@ def processes_to_json(
         "memory_bytes": machine.resources.memory_bytes,
         "share": None if device is None else machine.share,
         "link_bytes_per_s": machine.link_bytes_per_s,
-        "price": price,
         "runs": n_runs,
-        "arms": [_arm(each, machine, price, n_runs) for each in plans],
+        "arms": [_arm(each, machine, n_runs) for each in plans],
         "notes": list(process_notes(plans, machine)),
     }
 
 
-def _arm(plan: ProcessPlan, machine: Machine, price: float | None, n_runs: int) -> dict[str, Any]:
+def _arm(plan: ProcessPlan, machine: Machine, n_runs: int) -> dict[str, Any]:
     return {
         "name": plan.name,
         "precision": plan.precision,
@@ -291,13 +290,11 @@ def _arm(plan: ProcessPlan, machine: Machine, price: float | None, n_runs: int) 
         "micro_batches": plan.n_passes,
         "tokens_per_step": plan.tokens,
         "flops_per_step": plan.operations,
-        "shards": [_shard(each, plan, machine, price, n_runs) for each in plan.shards],
+        "shards": [_shard(each, plan, machine, n_runs) for each in plan.shards],
     }
 
 
-def _shard(
-    shard: ShardPlan, plan: ProcessPlan, machine: Machine, price: float | None, n_runs: int
-) -> dict[str, Any]:
+def _shard(shard: ShardPlan, plan: ProcessPlan, machine: Machine, n_runs: int) -> dict[str, Any]:
     seconds = shard.seconds
     found: dict[str, Any] = {
         "shard": shard.shard,
@@ -310,7 +307,6 @@ def _shard(
         "tokens_per_s": None,
         "share_of_peak": None,
         "hours": None if shard.hours is None else [n_runs * each for each in shard.hours],
-        "cost": None,
     }
     if seconds is not None:
         pair = (seconds.overlapped, seconds.in_turn)
@@ -322,7 +318,4 @@ def _shard(
             rate = machine.device.peak(plan.precision)
             ideal = plan.operations / machine.n_processes / rate
             found["share_of_peak"] = [ideal / each for each in pair]
-    if shard.hours is not None and price is not None:
-        each_hour = n_runs * machine.n_processes * price
-        found["cost"] = [each_hour * each for each in shard.hours]
     return found
