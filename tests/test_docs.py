@@ -422,7 +422,7 @@ def _small_model(loaded, settings):
 
 
 NOT_HERE = (
-    "sublayer import albert-tf downloads/albert_base", "sublayer import gpt1-numpy downloads/",
+    "sublayer import gpt1-numpy downloads/",
     "sublayer import fairseq downloads/", "sublayer tokenize data/bpe.codes",
     # Up to 64 layers, each arm at four rates; a cluster.
     "sublayer compare char-depth", "sublayer plan char-depth --scale cpu --measure",

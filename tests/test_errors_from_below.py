@@ -35,7 +35,6 @@ from sublayer.tasks.submissions.folder import write_submission
 from sublayer.training.checkpoints.snapshots import _headers
 
 AT, BELOW = "<file>", "<file>/a"
-INDEX, ENTRY = Having(path=Path("x.index")), Having(offset_bytes=0, n_bytes=4)
 GONE, RTE = (
     Recipe.model_validate({"data": {"path": "gone", "tasks": tasks}}) for tasks in (None, ["rte"])
 )
@@ -95,12 +94,6 @@ ROWS = {
     CheckpointError: [
         ("files.checkpoints.read_state", None, (AT,), "is missing"),
         ("interop.gpt1.released_arrays.read_piece", None, (AT,), "cannot read"),
-        ("interop.tensorflow.bundle_index.read_index", None, (AT,), "cannot be read"),
-        ("interop.tensorflow.bundle_index._tail", None, (AT,), "cannot be read"),
-        ("interop.tensorflow.tensor_bundle._decode", None, (INDEX, b"\xff"), "not UTF-8"),
-        ("interop.tensorflow.tensor_bundle._file_bytes", None, (INDEX, AT), "promises"),
-        ("interop.tensorflow.tensor_bundle._file_bytes", b"", (INDEX, BELOW), "cannot be read"),
-        ("interop.tensorflow.tensor_bundle._read_bytes", None, (AT, ENTRY), "cannot be read"),
         ("study.execution.one_run._read", b"[]", (AT, dict[str, float]), "damaged|object"),
         ("study.items.reading.read_study_items", None, (AT,), "is missing"),
         ("study.items.reading.read_study_items", b"\xfd7zXZ\0 no items", (AT,), "is damaged"),

@@ -17,12 +17,11 @@ EXAMPLE = "sublayer import huggingface downloads/gpt2 --out runs/gpt2"
 
 
 SystemArgument = Annotated[
-    Literal["huggingface", "albert-tf", "gpt1-numpy", "fairseq"],
+    Literal["huggingface", "gpt1-numpy", "fairseq"],
     typer.Argument(
         metavar="SYSTEM",
         help="The system whose format it has: huggingface for transformers' GPT-1, GPT-2, BERT, "
-        "ALBERT, M2M100, Marian and T5, albert-tf for ALBERT's release in TensorFlow, "
-        "gpt1-numpy for the arrays of GPT-1's release, "
+        "ALBERT, M2M100, Marian and T5, gpt1-numpy for the arrays of GPT-1's release, "
         "fairseq for its Transformer, Macaron Net's translators and its BERT.",
     ),
 ]
@@ -31,7 +30,7 @@ PathArgument = Annotated[
     typer.Argument(
         metavar="PATH",
         help="The model's folder; of huggingface also its name on the hub, which is fetched; of "
-        "albert-tf also a checkpoint's prefix, of fairseq a checkpoint's file.",
+        "fairseq also a checkpoint's file.",
     ),
 ]
 OutOption = Annotated[
@@ -58,12 +57,10 @@ def command(
         from sublayer.interop.fairseq.importing import import_fairseq
         from sublayer.interop.gpt1.released import import_gpt1
         from sublayer.interop.huggingface.exchange import import_huggingface
-        from sublayer.interop.tensorflow.albert_tf import import_albert_tf
         from sublayer.runs.folder import free_folder
 
     readers = {
         "huggingface": import_huggingface,
-        "albert-tf": import_albert_tf,
         "gpt1-numpy": import_gpt1,
         "fairseq": import_fairseq,
     }

@@ -24,7 +24,6 @@ from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import spec_files
 from tests.commands.results import unwrapped
 from tests.interop.answering import model_for
-from tests.interop.test_encoders import MAX_LEN, VOCAB_SIZE, random_encoder, released, write_bundle
 from tests.interop.test_gpt1 import draw as draw_arrays
 from tests.interop.test_gpt1 import save as save_arrays
 
@@ -289,10 +288,6 @@ def test_layers_of_an_lstm_are_measured_and_not_split(sublayer, trained, tmp_pat
     assert len(shorter) > 80 and longer.startswith(shorter.rstrip("\n\ufffd"))
 
 
-SIZES = {"hidden_size": 6, "embedding_size": 4, "num_attention_heads": 2, "intermediate_size": 7}
-SIZES |= {"num_hidden_layers": 2, "vocab_size": VOCAB_SIZE, "max_position_embeddings": MAX_LEN}
-
-
 def test_a_run_goes_out_and_comes_back(sublayer, trained, tmp_path, monkeypatch):
     there, back = tmp_path / "out", tmp_path / "back"
     first, second, _ = sublayer("export", trained, "--to", "huggingface", there).out.splitlines()
@@ -327,16 +322,7 @@ def test_a_model_that_answers_comes_in_and_goes_out(sublayer, tmp_path):
     assert unnamed.endswith("/unnamed --task TASK --path DIR\n")
 
 
-def test_the_releases_of_albert_and_gpt1_come_in(sublayer, tmp_path):
-    checkpoint, model = tmp_path / "model.ckpt-best", tmp_path / "model"
-    weights = released(random_encoder("albert", **SIZES, pad_token_id=None))
-    write_bundle(checkpoint, weights)
-    (tmp_path / "albert_config.json").write_text(json.dumps(SIZES))
-    shown = sublayer("import", "albert-tf", checkpoint, "--out", model).shown()
-    n_left = sum(name.endswith(("adam_m", "adam_v", "global_step")) for name in weights)
-    _, second, third = shown.splitlines()
-    assert second == "not checked against transformers: it reads no checkpoints of TensorFlow"
-    assert third == f"left out: {n_left} tensors of an optimizer"
+def test_the_release_of_gpt1_comes_in(sublayer, tmp_path):
     folder = save_arrays(tmp_path / "released", draw_arrays())
     shown = sublayer("import", "gpt1-numpy", folder, "--out", tmp_path / "gpt1").shown()
     assert "/gpt1, without a tokenizer: encoder_bpe_40000.json and vocab_40000.bpe" in shown

@@ -169,8 +169,8 @@ REFUSED = {
             small --prompt The --stop ""; encoder --prompt The; mine --prompt The; \
             recurrent --prompt The --window rolling
         translate: small < few.en; missing < few.en; small --beam 0 < few.en
-        import: huggingface glue; gpt1-numpy glue; albert-tf glue; fairseq glue; \
-            fairseq my.csv; pytorch glue
+        import: huggingface glue; gpt1-numpy glue; fairseq glue; fairseq my.csv; \
+            albert-tf glue; pytorch glue
         export: missing out; small glue; small out --to onnx; recurrent out; deep out
         """,
 }

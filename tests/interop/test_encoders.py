@@ -1,16 +1,13 @@
-"""BERT, ALBERT and its TensorFlow release: logits of both heads, files, tokenizers."""
+"""BERT and ALBERT: logits of both heads, files, tokenizers."""
 
-import json
 import re
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
-from sublayer.errors import CheckpointError, ConfigError
+from sublayer.errors import ConfigError
 from sublayer.interop.bert import encoder_names
 from sublayer.interop.bert.encoder_weights import leave_out_identity
 from sublayer.interop.huggingface.exchange import (
@@ -19,10 +16,6 @@ from sublayer.interop.huggingface.exchange import (
     read_huggingface,
 )
 from sublayer.interop.huggingface.tokenizer_files import export_files
-from sublayer.interop.tensorflow.albert_tf import import_albert_tf
-from sublayer.interop.tensorflow.bundle_slices import _ordered, slice_key
-from sublayer.interop.tensorflow.crc32c import masked_crc32c
-from sublayer.interop.tensorflow.tensor_bundle import read_bundle
 from sublayer.loading import load
 from sublayer.model.build import build
 from tests.breadth import rows
@@ -70,84 +63,6 @@ def theirs(oracle):
     output = oracle(tokens, attention_mask=mask.long(), token_type_ids=segments)
     logits = output.logits if "logits" in output else output.prediction_logits
     return logits[mask], output.get("seq_relationship_logits", output.get("sop_logits"))
-
-
-DTYPES = {torch.float32: 1, torch.float64: 2, torch.int64: 9}
-BLOCK_ROWS, RESTART_ROWS = 5, 3
-
-
-def varint(value):
-    groups = [value >> shift & 0x7F for shift in range(0, max(value.bit_length(), 1), 7)]
-    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
-
-
-def field(number, value):
-    """Encode a field of a protobuf message: a number, or a text or message."""
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def write_bundle(prefix, tensors, *, n_shards=2, more=()):
-    """Write tensors in turn into shards, behind some unused bytes, and their index."""
-    shards = [bytearray(b"unused") for _ in range(n_shards)]
-    rows = [(b"", field(1, n_shards) + field(3, field(1, 1)))]
-    for number, (name, tensor) in enumerate(sorted(tensors.items())):
-        shard, raw = number % n_shards, tensor.contiguous().numpy().tobytes()
-        shape = b"".join(field(2, field(1, size)) for size in tensor.shape)
-        entry = field(1, DTYPES[tensor.dtype]) + field(2, shape) + field(3, shard)
-        entry += field(4, len(shards[shard])) + field(5, len(raw))
-        entry += varint(6 << 3 | 5) + masked_crc32c(raw).to_bytes(4, "little")
-        rows.append((name if isinstance(name, bytes) else name.encode(), entry))
-        shards[shard] += raw
-    for number, content in enumerate(shards):
-        Path(f"{prefix}.data-{number:05d}-of-{n_shards:05d}").write_bytes(content)
-    Path(f"{prefix}.index").write_bytes(sorted_table([*rows, *more]))
-
-
-def write_sliced(prefix, whole, cuts):
-    """Write a tensor as the slices of some extents, each under TensorFlow's key."""
-    entry = field(1, 1) + field(2, b"".join(field(2, field(1, size)) for size in whole.shape))
-    pieces = {}
-    for extents in cuts:
-        places = [slice(start, None if n is None else start + n) for start, n in extents]
-        pieces[slice_key(b"w", tuple(extents))] = whole[tuple(places)]
-        sized = [field(1, start) + (b"" if n is None else field(2, n)) for start, n in extents]
-        entry += field(7, b"".join(field(1, each) for each in sized))
-    write_bundle(prefix, pieces, more=[(b"w", entry)])
-
-
-def sorted_table(rows):
-    """Lay out a LevelDB table of blocks, each with its checksum, and their index."""
-    out, handles = bytearray(), []
-
-    def put(rows, restart_rows):
-        stored = block_of(rows, restart_rows) + b"\0"
-        handle = varint(len(out)) + varint(len(stored) - 1)
-        out.extend(stored + masked_crc32c(stored).to_bytes(4, "little"))
-        return handle
-
-    for start in range(0, len(rows), BLOCK_ROWS):
-        block = rows[start : start + BLOCK_ROWS]
-        handles.append((block[-1][0], put(block, RESTART_ROWS)))
-    footer = put([], 1) + put(handles, 1)
-    return bytes(out) + footer.ljust(40, b"\0") + bytes.fromhex("57fb808b247547db")
-
-
-def block_of(rows, restart_rows):
-    """Lay out rows whose keys share their beginning with the key before, but at restarts."""
-    out, restarts, last = bytearray(), [0], b""
-    for number, (key, value) in enumerate(rows):
-        pairs = zip(last, key, strict=False)
-        shared = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(last), len(key)))
-        if number % restart_rows == 0:
-            shared = 0
-            restarts[number // restart_rows :] = [len(out)]
-        out += varint(shared) + varint(len(key) - shared) + varint(len(value))
-        out += key[shared:] + value
-        last = key
-    ends = [*restarts, len(restarts)]
-    return bytes(out) + b"".join(place.to_bytes(4, "little") for place in ends)
 
 
 SMALL = {"hidden_size": 6, "num_attention_heads": 2, "intermediate_size": 7}
@@ -326,159 +241,6 @@ def test_an_exported_tokenizer_frames_the_same_ids_in_transformers(tmp_path, kin
     (folder / "tokenizer.json").unlink()
     assert load_tokenizer(folder / file).fingerprint == tokenizer.fingerprint
     assert read_huggingface(folder).tokenizer.encode(TEXT.encode()).tolist() == ids
-
-
-# transformers' name -> the released code's, as its variables are called in Lan et al.'s repository.
-RENAMED = [
-    (r"albert\.embeddings\.(\w+_embeddings)\.weight", r"bert/embeddings/\1"),
-    (r"albert\.embeddings\.LayerNorm", r"bert/embeddings/LayerNorm"),
-    (r"albert\.encoder\.embedding_hidden_mapping_in", r"bert/encoder/embedding_hidden_mapping_in"),
-    (r"albert\.encoder\.albert_layer_groups\.(\d+)", r"bert/encoder/transformer/group_\1"),
-    (r"\.albert_layers\.(\d+)", r"/inner_group_\1"),
-    (r"\.attention\.(query|key|value)", r"/attention_1/self/\1"),
-    (r"\.attention\.dense", r"/attention_1/output/dense"),
-    (r"\.attention\.LayerNorm", r"/LayerNorm"),
-    (r"\.ffn_output", r"/ffn_1/intermediate/output/dense"),
-    (r"\.ffn\b", r"/ffn_1/intermediate/dense"), (r"\.full_layer_layer_norm", r"/LayerNorm_1"),
-    (r"albert\.pooler", r"bert/pooler/dense"),
-    (r"^predictions\.bias", r"cls/predictions/output_bias"),
-    (r"^predictions", r"cls/predictions/transform"),
-    (r"transform\.(dense|LayerNorm)", r"transform/\1"),
-    (r"sop_classifier\.classifier\.weight", r"cls/seq_relationship/output_weights"),
-    (r"sop_classifier\.classifier\.bias", r"cls/seq_relationship/output_bias"),
-    (r"(LayerNorm\w*)\.weight", r"\1/gamma"), (r"(LayerNorm\w*)\.bias", r"\1/beta"),
-    (r"\.weight", r"/kernel"), (r"\.bias", r"/bias"),
-]  # fmt: skip
-
-
-def released(oracle):
-    """Return the weights under the released names, kernels turned, with an optimizer's slots."""
-    found = {}
-    for name, tensor in oracle.state_dict().items():
-        if ".decoder." in name:
-            continue
-        for pattern, replacement in RENAMED:
-            name = re.sub(pattern, replacement, name)
-        found[name] = tensor.T.contiguous() if name.endswith("/kernel") else tensor
-    slots = {f"{name}/{slot}": torch.ones(2) for name in found for slot in ("adam_m", "adam_v")}
-    return {**found, **slots, "global_step": torch.tensor(7)}
-
-
-# As TensorFlow 2.21 wrote it: x = range(10) as int32 in the first shard, y = range(5.) as float32
-# in the second.
-INDEX = bytes.fromhex(
-    "0000 0608 021a 0208 0100 010f 7808 0312 0412 0208 0a28 2835 492f f9f2"
-    "0001 1179 0801 1204 1202 0805 1801 2814 35f7 aa3f ee00 0000 0001 0000"
-    "0000 afca b56c 0000 0000 0100 0000 00c0 f2a1 b000 0102 7a00 3900 0000"
-    "0001 0000 0000 94b1 d08c 3e08 4b0e" + "00" * 36 + "57fb 808b 2475 47db"
-)
-
-
-def test_slices_are_sorted_by_numbers_of_as_many_bytes_as_they_take():
-    # tensorflow/core/lib/strings/ordered_code.cc: leading ones count the bytes.
-    codes = {-65: "3fbf", -64: "40", -1: "7f", 0: "80", 63: "bf", 64: "c040", 8191: "dfff"}
-    codes[8192] = "e02000"
-    assert {value: _ordered(value).hex() for value in codes} == codes
-
-
-@pytest.mark.parametrize("name, extents, key", [  # as TensorFlow 2.21 wrote them
-    (b"part1", ((0, 4), (4500, 4500)), b"\0part1\0\x01\x01\x02\x80\x84\xd1\x94\xd1\x94"),
-    (b"partTrue", ((667, 333), (0, 5)), b"\0partTrue\0\x01\x01\x02\xc2\x9b\xc1M\x80\x85"),
-    (b"big", ((9999999999, 1), (0, None)), b"\0big\0\x01\x01\x02\xfaT\x0b\xe3\xff\x81\x80\x7f"),
-])  # fmt: skip
-def test_slices_have_the_keys_that_tensorflow_gives_them(name, extents, key):
-    assert slice_key(name, extents) == key
-
-
-@pytest.mark.parametrize("cuts", [
-    [[(0, 2), (0, 5)], [(2, 1), (0, 5)], [(3, 4), (0, 5)]], [[(0, 7), (0, 3)], [(0, 7), (3, 2)]],
-    [[(3, 4), (0, None)], [(0, 3), (0, None)]], [[(0, None), (4, 1)], [(0, 7), (0, 4)]],
-    [[(0, 7), (0, 5)]],
-])  # fmt: skip
-def test_a_tensor_in_slices_along_an_axis_is_joined(tmp_path, cuts):
-    whole = torch.arange(35.0).view(7, 5)
-    write_sliced(tmp_path / "m", whole, cuts)
-    found = read_bundle(tmp_path / "m")
-    assert list(found) == ["w"] and torch.equal(found["w"], whole)
-
-
-FIRST, LAST = [(0, 3), (0, 5)], [(3, 4), (0, 5)]
-
-
-@pytest.mark.parametrize("cuts, message", [
-    ([FIRST, [(3, 4), (0, 2)], [(3, 4), (2, 3)]], r"they cut the axes \[0, 1\]"),
-    ([FIRST], "they end at element 3 of 7 of axis 0"), ([[(0, 7)]], "they do not have the 2 axes"),
-    ([FIRST, [(4, 3), (0, 5)]], "the one at element 4 of axis 0 does not fit"),
-    ([FIRST, [(2, 5), (0, 5)]], "the one at element 2 of axis 0 does not fit"),
-    ([FIRST, FIRST, LAST], "the one at element 0 of axis 0 does not fit"),
-])  # fmt: skip
-def test_slices_that_do_not_follow_each_other_are_refused(tmp_path, cuts, message):
-    write_sliced(tmp_path / "m", torch.ones(7, 5), cuts)
-    with pytest.raises(CheckpointError, match=f"'w' in slices that cannot be joined: {message}"):
-        read_bundle(tmp_path / "m")
-
-
-def test_a_checkpoint_of_tensorflow_is_read_and_every_byte_of_its_index_guarded(tmp_path):
-    written = {"x": torch.arange(10, dtype=torch.int32), "y": torch.arange(5.0)}
-    for number, tensor in enumerate(written.values()):
-        (tmp_path / f"m.data-0000{number}-of-00002").write_bytes(tensor.numpy().tobytes())
-    unguarded = []
-    for place in range(-1, len(INDEX)):
-        index = bytearray(INDEX)
-        if place >= 0:
-            index[place] ^= 0x55
-        (tmp_path / "m.index").write_bytes(index)
-        with suppress(CheckpointError):
-            found = read_bundle(tmp_path)
-            close(found, written, atol=0)
-            unguarded.append(place)
-    # The footer of 48 bytes starts with two handles of 2 bytes and ends with the magic number of 8.
-    assert unguarded == [-1, *range(142 - 48 + 4, 142 - 8)]
-
-
-def release(folder, change=dict, **fields):
-    """Write a random ALBERT as released, and return transformers' model of the same weights."""
-    drawn = {**OF_NAME["albert"], "hidden_act": "gelu_new"}
-    oracle = random_encoder("albert", **drawn, **fields).double()
-    folder.mkdir()
-    write_bundle(folder / "model.ckpt-best", change(released(oracle)))
-    config = {name: value for name, value in drawn.items() if value is not None}
-    config |= {"type_vocab_size": 2, "net_structure_type": 0, "hidden_act": "gelu", **fields}
-    (folder / "albert_config.json").write_text(json.dumps(config))
-    return oracle
-
-
-def test_a_release_gives_the_logits_of_transformers_with_the_same_weights(tmp_path):
-    folder = tmp_path / "albert"
-    oracle = release(folder)
-    tokenizer = train_tokenizer("unigram", [b"the cat sat on the mat, and on"] * 9, vocab_size=40)
-    (folder / "30k-clean.model").write_bytes(tokenizer.model)
-    certificate = import_albert_tf(folder, tmp_path / "imported")
-    slots = [name for name in released(oracle) if name.endswith(("adam_m", "adam_v", "_step"))]
-    assert certificate["left_out"] == {"optimizer_tensors": len(slots)}
-    expected, model = theirs(oracle), load(tmp_path / "imported")
-    assert expected[0].std() > 0.05
-    close(ours(model), expected)
-    assert model.tokenizer.encode(b"the cat").tolist() == tokenizer.encode(b"the cat").tolist()
-    with pytest.raises(ConfigError, match="nothing is overwritten"):
-        import_albert_tf(folder, folder)
-
-
-@pytest.mark.parametrize("fields, change, message", [
-    ({"hidden_act": "tanh"}, {}, "hidden_act = 'tanh' is not one of gelu, relu"),
-    ({"num_attention_heads": 7}, {}, "num_attention_heads = 7 does not divide"),
-    ({}, {"bert/extra": torch.ones(2)}, "hold extra, which ALBERT's release has not"),
-    ({}, {"pooler/dense/bias": torch.ones(2)}, "bert/pooler/dense/bias and pooler/dense/bias"),
-], ids=str)  # fmt: skip
-def test_a_release_that_does_not_fit_is_refused_by_name(tmp_path, fields, change, message):
-    folder = tmp_path / "albert"
-    release(folder, lambda tensors: {**tensors, **change})
-    change_json(folder / "albert_config.json", **fields)
-    check_refused(folder, message, by=import_albert_tf)
-    shard = folder / "model.ckpt-best.data-00001-of-00002"
-    shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match="is cut short"):
-        read_bundle(folder)
 
 
 @pytest.mark.parametrize("name", ["albert/spiece.model", "bert/vocab.txt"])

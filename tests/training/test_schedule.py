@@ -18,7 +18,6 @@ from sublayer.config.resolve_train import resolve_optimizer
 from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError
 from sublayer.files.cache_folder import cache_folder
-from sublayer.interop.tensorflow.crc32c import masked_crc32c
 from sublayer.runs.resolution import resolve
 from sublayer.system.stage_displays import PlainStages
 from sublayer.system.stages import shown_by
@@ -108,6 +107,17 @@ def test_the_rates_of_alberts_and_t5s_pre_training():
     expected = [0.01, 0.01, 0.01, 0.005, 1 / math.sqrt(steps[4]), 1 / math.sqrt(524_287) / 52_428.8]
     assert found == pytest.approx(expected, rel=1e-9)
     assert found[4] == pytest.approx(0.00146, abs=5e-6)
+
+
+def masked_crc32c(data):
+    """Compute TensorFlow's masked CRC-32C, bit by bit (RFC 3720, B.4)."""
+    remainder = 0xFFFFFFFF
+    for byte in data:
+        remainder ^= byte
+        for _ in range(8):
+            remainder = remainder >> 1 ^ (0x82F63B78 if remainder & 1 else 0)
+    checksum = remainder ^ 0xFFFFFFFF
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def events_of(folder):

@@ -1,123 +1,120 @@
-"""Tokenizer files tried in a process of their own before compiled libraries read them here.
-
-A damaged or hostile file can make such a library abort, panic or run for ever, which nothing
-catches where it happens.
-"""
+"""Probes of tokenizer files in a child process: a compiled library may abort, panic or hang."""
 
 import hashlib
 import os
-import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from sublayer.data.cache import content_key
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.system.python_process import python_command
 
-Library = Literal["tokenizers", "sentencepiece"]
-
-VERSION = 1
-"""Changes whenever files would be tried otherwise."""
-
-_SCRIPT = Path(__file__).with_name("probe_process.py")
-_SHOWN = 200
-# Processor time, which other work on the machine does not use up; and, far off, time on the clock.
-_SECONDS = 4
-_SECONDS_PER_MB = 1
-_PATIENCE = 8
+VERSION = 2  # changes whenever files would be probed otherwise
 _BYTES = 512 << 20
-_BYTES_PER_BYTE = 64
-
+_SENTENCES = [
+    "The quick brown fox's 12,345.60 jumps\tover\r\n\r\n  the lazy dogs; they'd (all) seen it!",
+    "Zoë naïve cafe\u0301 \ufb03 \ufdfa \u1e9b\u0323 İIı Σς \u01c5 日本語の文 한국어 العربية हिन्दी",
+    "👨\u200d👩 🇩🇪 \ufe0f \u200b \ufeff \u2028 \x00\x1f\x7f\x80 \ufffd\uffff\U0010ffff\ue000",
+    "<s> </s> <unk> <pad> <mask> [CLS] [SEP] [MASK] [UNK] <|endoftext|> <0x0A> ▁ Ġ ## @@ </w> {} $",
+    "".join(map(chr, range(0x20, 0x250))),
+]
+# Runs of one kind of character find patterns whose time grows as a power of the length.
+_RUNS = ("a", " ", "0", "\n", ".", "é", "中", "a ", "a1", "'s", "\U000f0000")
+_TEXTS = [*_SENTENCES, *(run * n for run in _RUNS for n in (48, 4096)), "a" * 32768, " " * 32768]
+Probed = tuple[list[str], Callable[..., Any], Callable[..., str], int]
 _tried: set[str] = set()
 
 
-def try_file(library: Library, data: bytes, what: str) -> None:
-    """Load a file's content and encode and decode texts with it, in a process of its own.
+def try_file(library: str, data: bytes, what: str) -> None:
+    """Load a file by ``tokenizers`` or ``sentencepiece`` and encode texts, in a child process.
 
-    What was tried before is known by its content, and not tried again. The process has 4 seconds
-    of a processor and 1 more per MiB, 512 MiB of memory and 64 bytes more per byte.
-
-    Raises DataError that says ``what``, and why, where the library refuses it, dies of it, or takes
-    too long or too much memory.
+    Content that passed is recorded in the cache folder and not probed again. Raises DataError with
+    ``what`` and the reason where the library refuses the file, dies of it, or takes more than 4
+    seconds and 1 per MiB, or than 512 MiB and 64 bytes per byte.
     """
-    key = _key(library, data)
-    if key in _tried or _is_recorded(key):
-        return
-    reason = _run(library, data)
-    if reason is not None:
-        raise DataError(f"{what}: {reason}")
-    _tried.add(key)
-    _record(key)
-
-
-def _key(library: Library, data: bytes) -> str:
-    checksum = hashlib.sha256(data).hexdigest()
-    return content_key(VERSION, library, version(library), checksum)
-
-
-def _record_path(key: str) -> Path:
-    return cache_folder() / "tried" / key
-
-
-def _is_recorded(key: str) -> bool:
-    with suppress(DataError, OSError, RuntimeError):  # no home folder to write to
-        return _record_path(key).is_file()
-    return False
-
-
-def _record(key: str) -> None:
-    # What cannot be recorded is tried again the next time.
-    with suppress(DataError, OSError, RuntimeError), replacing(_record_path(key)) as file:
-        file.write(b"")
-
-
-def _run(library: Library, data: bytes) -> str | None:
-    """Return why a file cannot be used; None where it can."""
-    spec = find_spec(library)
-    assert spec is not None and spec.origin is not None, f"{library} is installed"
-    n_seconds = _SECONDS + _SECONDS_PER_MB * (len(data) >> 20)
-    n_bytes = _BYTES + _BYTES_PER_BYTE * len(data)
-    timeout = _PATIENCE * n_seconds
-    folder = Path(spec.origin).parent.parent
-    command = [
-        sys.executable,
-        "-I",
-        "-S",
-        str(_SCRIPT),
-        library,
-        str(folder),
-        str(n_bytes),
-        str(n_seconds),
-    ]
+    key = content_key(VERSION, library, version(library), hashlib.sha256(data).hexdigest())
+    with suppress(DataError, OSError, RuntimeError):  # there may be no home folder
+        if key in _tried or (cache_folder() / "tried" / key).is_file():
+            return
+    seconds, n_bytes = 4 + (len(data) >> 20), _BYTES + 64 * len(data)
+    command = [*python_command(__name__), library, str(n_bytes), str(seconds)]
     try:
-        done = subprocess.run(
-            command,
-            input=data,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-            env={**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
-        )
-    except subprocess.TimeoutExpired:
-        return f"it takes more than {timeout} seconds"
-    except OSError as error:
-        return f"the process that tries it cannot be started ({error.strerror or error})"
-    if done.returncode == 0:
-        return None
-    if done.returncode == 1:
-        reason = done.stdout.decode("utf-8", "replace").strip()
-        return (reason or "it is damaged")[:_SHOWN]
-    return _describe_end(-done.returncode, done.stderr, n_seconds)
+        done = subprocess.run(command, input=data, capture_output=True, timeout=8 * seconds)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DataError(f"{what}: the process that tries it cannot be run ({error})") from None
+    if done.returncode:
+        limits = f"more than {seconds} seconds of a processor or {n_bytes >> 20:,} MiB"
+        died = f"the library dies of it, or takes {limits} (code {done.returncode})"
+        raise DataError(f"{what}: {done.stdout.decode('utf-8', 'replace')[:200] or died}")
+    _tried.add(key)
+    with suppress(DataError, OSError, RuntimeError), replacing(cache_folder() / "tried" / key):
+        pass  # an empty file
 
 
-def _describe_end(number: int, stderr: bytes, n_seconds: int) -> str:
-    if number == getattr(signal, "SIGXCPU", None):
-        return f"it takes more than {n_seconds} seconds of a processor"
-    if b"memory allocation" in stderr or number == getattr(signal, "SIGKILL", None):
-        return "it takes too much memory"
-    return f"the library dies of it (code {-number})"
+def main() -> int:
+    """Probe the file on standard input, in the child process; write why it cannot be used."""
+    import resource
+
+    os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    *_, library, n_bytes, seconds = sys.argv
+    limits = {resource.RLIMIT_AS: n_bytes, resource.RLIMIT_CPU: seconds, resource.RLIMIT_CORE: 0}
+    for kind, limit in limits.items():
+        with suppress(OSError, ValueError):  # macOS has no limit of memory
+            resource.setrlimit(kind, (int(limit), int(limit)))
+    try:
+        open_file = _open_library if library == "tokenizers" else _open_sentencepiece
+        texts, encode, decode, n_ids = open_file(sys.stdin.buffer.read())
+        for text in texts:
+            [ids] = encode([text])
+            if len(ids) > 16 * (len(text.encode()) + 1):
+                raise ValueError(f"it makes {len(ids)} ids of a text of {len(text)} characters")
+            if ids and max(ids) >= n_ids:
+                raise ValueError(f"it gives the id {max(ids)}, and has {n_ids}")
+            if len(decode(ids)) > (len(ids) + 1) << 12:
+                raise ValueError(f"it makes too long a text of {len(ids)} ids")
+        for id_ in range(n_ids):
+            decode([id_])
+    except BaseException as error:  # a panic of a compiled library is no Exception
+        sys.stdout.write((str(error).strip() or type(error).__name__).splitlines()[0])
+        return 1
+    return 0
+
+
+def _open_library(data: bytes) -> Probed:
+    from tokenizers import Tokenizer, models
+
+    library = Tokenizer.from_str(data.decode())
+    library.no_padding()
+    library.no_truncation()
+    if isinstance(library.model, models.BPE):
+        library.model.dropout = None
+    ids = library.get_vocab(with_added_tokens=True).values()
+    if not ids or max(ids) >= 2 * len(ids) + (1 << 16):
+        raise ValueError(f"its greatest id is {max(ids, default=None)}, of {len(ids)} in all")
+    library.encode("")
+    library.encode_special_tokens = True
+
+    def encode(texts: list[str]) -> list[list[int]]:
+        return [row.ids for row in library.encode_batch_fast(texts, add_special_tokens=False)]
+
+    before, library.post_processor = encode(_SENTENCES), None  # which puts ids around a text's
+    if encode(_SENTENCES) != before:
+        raise ValueError("what it puts around a text changes the ids of the text itself")
+    added = " ".join(token.content for token in library.get_added_tokens_decoder().values())
+    return [*_TEXTS, added], encode, library.decode, max(ids) + 1
+
+
+def _open_sentencepiece(data: bytes) -> Probed:
+    from sentencepiece import SentencePieceProcessor
+
+    processor = SentencePieceProcessor()
+    processor.LoadFromSerializedProto(data)
+    n_ids = processor.get_piece_size()
+    for name in processor.id_to_piece(list(range(n_ids))):
+        processor.decode_pieces([name])
+    return _TEXTS, processor.encode, processor.decode, n_ids

@@ -1,6 +1,5 @@
 """ALBERT's config.json, as transformers writes it, to and from a model's config."""
 
-from collections.abc import Callable
 from typing import Any
 
 from sublayer.config.limits import MOST_LAYERS
@@ -11,29 +10,12 @@ from sublayer.interop.bert import encoder_config
 from sublayer.interop.bert.encoder_config import Fields, shared_fields, write_bert
 from sublayer.interop.huggingface.class_fields import ClassConfig
 
-# (unit of blocks, number of units, number of groups) -> the unit's group. Rounding in floating
-# point moves borders.
-Grouping = Callable[[int, int, int], int]
 
-
-def group_in_transformers(unit: int, n_units: int, n_groups: int) -> int:
-    """Compute the group of a unit, both from 0, as transformers computes it."""
-    return int(unit / (n_units / n_groups))
-
-
-def group_as_released(unit: int, n_units: int, n_groups: int) -> int:
-    """Compute the group of a unit, both from 0, as the released code computes it."""
-    return int(unit / n_units * n_groups)
-
-
-def read_albert(
-    albert: ClassConfig, heads_found: Fields, *, has_projection: bool, group: Grouping
-) -> ResolvedModel:
+def read_albert(albert: ClassConfig, heads_found: Fields, *, has_projection: bool) -> ResolvedModel:
     """Convert ALBERT's config.json and the fields of its heads to a resolved config.
 
     A group for each layer is no sharing. ``has_projection`` says that embeddings are projected also
-    where they are as wide as the model. ``group`` is how the system that it comes from numbers
-    groups, ``heads_found`` what ``find_heads`` returns.
+    where they are as wide as the model, ``heads_found`` what ``find_heads`` returns.
 
     Raises CheckpointError, naming the field, where it asks for what a recipe cannot say.
     """
@@ -45,10 +27,10 @@ def read_albert(
     units = f"num_hidden_layers = {n_units}"
     if n_groups > n_units:
         raise CheckpointError(f"{albert.file}: {groups} is more than {units}")
-    if not _parts_alike(n_units, n_groups, group):
+    if not _parts_alike(n_units, n_groups):
         raise CheckpointError(
             f"{albert.file}: {groups} does not part {units} as a recipe does: "
-            "the system it comes from rounds the groups' borders in floating point"
+            "transformers rounds the groups' borders in floating point"
         )
     if n_units * n_inner > MOST_LAYERS:
         raise CheckpointError(
@@ -86,7 +68,7 @@ def required_fields(config: ResolvedModel) -> Fields:
         "project_embeddings": "always",
     }
     n_units = config.n_layers // config.share_inner
-    if config.share == "all" and _parts_alike(n_units, config.share_groups, group_in_transformers):
+    if config.share == "all" and _parts_alike(n_units, config.share_groups):
         always |= {
             "share": "all",
             "share_groups": config.share_groups,
@@ -109,8 +91,9 @@ def write_albert(
     }
 
 
-def _parts_alike(n_units: int, n_groups: int, group: Grouping) -> bool:
+def _parts_alike(n_units: int, n_groups: int) -> bool:
+    """Return whether transformers, which rounds in floating point, has the groups of a recipe."""
     for unit in range(n_units):
-        if group(unit, n_units, n_groups) != unit * n_groups // n_units:
+        if int(unit / (n_units / n_groups)) != unit * n_groups // n_units:
             return False
     return True

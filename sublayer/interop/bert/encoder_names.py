@@ -84,28 +84,3 @@ ALBERT = Names(
     pooler="pooler",
     sentence=("sop_classifier.classifier.weight", "sop_classifier.classifier.bias"),
 )
-# The variables of the released code, without the scope ``bert/``; its output matrix is always the
-# embedding matrix.
-ALBERT_TF = Names(
-    words="embeddings/word_embeddings",
-    positions="embeddings/position_embeddings",
-    segments="embeddings/token_type_embeddings",
-    embedding_norm="embeddings/LayerNorm",
-    projection="encoder/embedding_hidden_mapping_in",
-    unit="encoder/transformer/group_{group}/inner_group_{inner}/",
-    attention="attention_1/self/",
-    attention_output="attention_1/output/dense",
-    attention_norm="LayerNorm",
-    ffn_input="ffn_1/intermediate/dense",
-    ffn_output="ffn_1/intermediate/output/dense",
-    ffn_norm="LayerNorm_1",
-    transform="cls/predictions/transform/dense",
-    transform_norm="cls/predictions/transform/LayerNorm",
-    output_bias="cls/predictions/output_bias",
-    decoder="",
-    pooler="pooler/dense",
-    sentence=("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"),
-    linear=("/kernel", "/bias"),
-    norm=("/gamma", "/beta"),
-    is_transposed=True,
-)

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.serialization import safe_globals
 
 from sublayer.errors import CheckpointError
-from sublayer.files.storage import open_file
 from sublayer.interop.config_reader import Content
 
 _MOST_VALUES, _MOST_BITS = 10_000, 128
@@ -27,8 +26,6 @@ _NESTED = ("encoder", "decoder", "quant_noise")
 _METERS = tuple(
     f"fairseq.meters.{name}" for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
 )
-_ARCHIVE = b"PK\x03\x04"
-_PICKLE = b"\x80"
 # What reading a file that was cut or changed raises, beside what says so.
 _DAMAGES = (
     RuntimeError,
@@ -122,20 +119,15 @@ def _load(path: Path) -> Any:
             f"{path} is damaged, or no checkpoint of fairseq: it does not hold tensors"
         ) from None
     except _DAMAGES as error:
-        with open_file(path) as file:
-            first = file.read(len(_ARCHIVE))
-            if len(first) == len(_ARCHIVE) and not first.startswith((_ARCHIVE, _PICKLE)):
-                raise CheckpointError(
-                    f"{path} is no checkpoint of fairseq: it is not a file that torch.save wrote"
-                ) from None
-        raise CheckpointError(f"{path} is damaged or cut short: {_first_line(error)}") from None
+        raise CheckpointError(
+            f"{path} is damaged or cut short, or not a file that torch.save wrote: "
+            f"{_first_line(error)}"
+        ) from None
 
 
 def _check_sums(path: Path) -> None:
     # What torch writes since 1.6 is an archive, whose check sums it does not compare.
-    with open_file(path) as file:
-        is_archive = file.read(len(_ARCHIVE)) == _ARCHIVE
-    if is_archive:
+    if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for each in archive.infolist():
                 # torch writes nothing compressed, of which a small file could hold very much.

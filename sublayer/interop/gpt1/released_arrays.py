@@ -15,13 +15,11 @@ from sublayer.config.limits import LARGEST_VOCABULARY, MOST_LAYERS
 from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json
-from sublayer.files.storage import open_file
 from sublayer.interop.values import format_value
 from sublayer.system.memory import check_memory
 
 SHAPES = "params_shapes.json"
 _PIECE = re.compile(r"params_(0|[1-9][0-9]{0,3})\.npy")
-_MAGIC = b"\x93NUMPY"
 _NO_ARRAY = (
     *(ValueError, EOFError, SyntaxError, TypeError, OverflowError),
     *(tokenize.TokenError, RecursionError, MemoryError),
@@ -169,22 +167,16 @@ def read_piece(path: Path) -> NDArray[np.floating[Any]]:
     Raises CheckpointError where it is no row of floating-point numbers.
     """
     try:
-        with open_file(path) as file:
-            if file.read(len(_MAGIC)) != _MAGIC:
-                raise CheckpointError(
-                    f"{path} is no array of numpy (.npy): pickles are never read; get the "
-                    "release's own file"
-                )
         with warnings.catch_warnings():
             # Of a header that Python 2 wrote, which is read all the same.
             warnings.simplefilter("ignore")
-            array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+            array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except OSError as problem:
         raise CheckpointError(f"cannot read {path}: {problem.strerror or problem}") from None
     except _NO_ARRAY as problem:
-        what = "it holds objects, which are never unpickled"
-        if "bject" not in str(problem):
-            what = "its header and its length do not fit"
+        what = "pickles are never read; get the release's own file"
+        if "bject" in str(problem):
+            what = "it holds objects, which are never unpickled"
         raise CheckpointError(f"{path} is damaged or no array of numbers: {what}") from None
     if array.dtype not in _TYPES:
         raise CheckpointError(f"{path} is of {array.dtype}, and weights are floating-point numbers")

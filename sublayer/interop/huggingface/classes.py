@@ -131,8 +131,7 @@ def _read_bert(content: ClassConfig, weights: Tensors, heads: Fields) -> Resolve
 
 def _read_albert(content: ClassConfig, weights: Tensors, heads: Fields) -> ResolvedModel:
     has_projection = ALBERT.projection + ALBERT.linear[0] in weights
-    group = albert_config.group_in_transformers
-    return albert_config.read_albert(content, heads, has_projection=has_projection, group=group)
+    return albert_config.read_albert(content, heads, has_projection=has_projection)
 
 
 def _encoder_oracle(

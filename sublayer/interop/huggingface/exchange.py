@@ -28,6 +28,7 @@ from sublayer.interop.huggingface.class_fields import ClassConfig
 from sublayer.interop.huggingface.classes import families_for, families_of, family_for
 from sublayer.interop.huggingface.family import Family
 from sublayer.interop.huggingface.folder import (
+    BUNDLE,
     CONFIG,
     check_new,
     check_path,
@@ -86,6 +87,8 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     check_path(folder)
     check_new(out)
     if not folder.is_dir():
+        if folder.suffix == ".index" or folder.with_name(f"{folder.name}.index").exists():
+            raise CheckpointError(f"{folder} is {BUNDLE}")
         if folder.exists() or not is_hub_name(str(folder)):
             raise CheckpointError(
                 f"{folder} is not a folder: name one with {CONFIG} and model.safetensors"

@@ -32,6 +32,10 @@ _WITH_TRANSFORMERS_4 = (
 )
 _PICKLE = f"a pickle, which can run code and is never read: {_SAFELY}"
 _TENSORFLOW = _WITH_TRANSFORMERS_4.format(library="tensorflow", option="from_tf")
+BUNDLE = (
+    "a checkpoint of TensorFlow, which is not read: name a folder of the same weights as "
+    "transformers publishes it, such as albert/albert-base-v2 on the hub"
+)
 _FLAX = _WITH_TRANSFORMERS_4.format(library="flax", option="from_flax")
 _SOURCE = "name the folder of the model that it was made of"
 _RUN_ALONE = (
@@ -49,7 +53,7 @@ _FOREIGN_WEIGHTS = (
         "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained(NEW)",
     ),
     *((pattern, f"a form for running alone: {_SOURCE}") for pattern in _RUN_ALONE),
-    ("*.ckpt.index", "a checkpoint of TensorFlow: `sublayer import albert-tf` reads ALBERT's"),
+    ("*.index", BUNDLE),
     (
         "*.safetensors",
         f"under a name that no index names: if it is the whole model, call it {WEIGHTS}",
@@ -67,8 +71,8 @@ _FOREIGN_FOLDERS = (
         "params_shapes.json",
         "the arrays of GPT-1's release: `sublayer import gpt1-numpy` reads them",
     ),
-    ("albert_config.json", "ALBERT's release in TensorFlow: `sublayer import albert-tf` reads it"),
-    ("*.ckpt.index", "a checkpoint of TensorFlow: `sublayer import albert-tf` reads ALBERT's"),
+    ("albert_config.json", f"ALBERT's release: {BUNDLE}"),
+    ("*.index", BUNDLE),
     (
         "dict*.txt",
         "a checkpoint of fairseq: `sublayer import fairseq` reads its translators and Macaron "
