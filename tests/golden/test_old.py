@@ -4,6 +4,8 @@ import io
 import json
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,17 @@ from safetensors.torch import load_file
 import sublayer
 from sublayer import cli
 from sublayer.errors import ConfigError
+from sublayer.files.tensor_parts import read_stored
 from sublayer.study.read_results import results_of_folder
+from sublayer.training.checkpoints.layout import stored_model
+from tests.golden.core import digest, kind
 
 OLD = Path(__file__).parent / "old"
 MADE_IN = "/tmp/old"
 """The folder that ``make.sh`` was run in, which recipes name."""
 RUNS = sorted(path.parent.relative_to(OLD).as_posix() for path in OLD.glob("*/*/stopped"))
+SHARDED = ("d37b588/adafactor", "d37b588/lamb")
+"""Those that two processes have trained, each with its part of weights and moments."""
 EXPORTED = {"ba7f49d": "causal", "d99a9b4": "table", "ff3bb8a": "sentences"}
 """The exports, by commit, and the run of each."""
 # Processors add in another order: of weights of about 0.1, that is a few of float32's last places.
@@ -39,7 +46,8 @@ def old(tmp_path: Path) -> Copy:
         folder = tmp_path / name
         shutil.copytree(OLD / name, folder)
         made_as = [f"{MADE_IN}/{name}/finished", f"{MADE_IN}/{name}"]
-        for path in (*folder.rglob("*.toml"), *folder.rglob("record.json")):
+        names = ("*.toml", "record.json", "inputs.json")
+        for path in (path for name in names for path in folder.rglob(name)):
             text = path.read_text()
             for made in made_as:
                 text = text.replace(made, folder.as_posix())
@@ -82,8 +90,12 @@ def assert_same(now: Any, then: Any) -> None:
         assert now == then
 
 
+def weights_of(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")
+
+
 def assert_same_weights(now: Path, then: Path) -> None:
-    ended, known = load_file(now / "model.safetensors"), load_file(then / "model.safetensors")
+    ended, known = weights_of(now), weights_of(then)
     assert ended.keys() == known.keys()
     for name, weights in known.items():
         torch.testing.assert_close(ended[name], weights, rtol=TOLERANCE, atol=TOLERANCE)
@@ -96,15 +108,32 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_stopped_run_goes_on_and_ends_as_the_unbroken_one(name: str, old: Copy) -> None:
     stopped, unbroken = old(f"{name}/stopped"), OLD / name / "finished"
-    midway = load_file(stopped / "checkpoints" / "step-00000003" / "model" / "model.safetensors")
-    ended = load_file(unbroken / "model" / "model.safetensors")
+    midway = read_stored(stored_model(stopped / "checkpoints" / "step-00000003"))
+    ended = weights_of(unbroken)
     moved = [float((ended[each] - midway[each]).abs().max()) for each in ended]
     assert max(moved) > 100 * TOLERANCE
     begun = (stopped / "metrics.jsonl").read_text()
     sublayer.train(stopped, out=stopped, resume=True, device="cpu")
     assert (stopped / "metrics.jsonl").read_text().startswith(begun)
-    assert_same_weights(stopped / "model", unbroken / "model")
+    assert_same_weights(stopped, unbroken)
     assert_same(metrics(stopped), metrics(unbroken))
+
+
+def test_sharded_runs_go_on_in_two_processes_and_end_as_the_unbroken_ones(
+    old: Copy, tmp_path: Path
+) -> None:
+    runs = [old(f"{name}/stopped") for name in SHARDED]
+    words = [["train", str(run), "--out", str(run), "--resume", "--device", "cpu"] for run in runs]
+    trainings = json.dumps([(2, each) for each in words])
+    command = [sys.executable, "-m", "tests.golden.processes", trainings]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=OLD.parents[2])
+    assert done.returncode == 0, done.stderr[-6000:]
+    for run, name in zip(runs, SHARDED, strict=True):
+        unbroken = OLD / name / "finished"
+        assert_same_weights(run, unbroken)
+        assert_same(metrics(run), metrics(unbroken))
+        if kind() == (OLD / name / "kind.txt").read_text().strip():
+            assert digest(weights_of(run)) == digest(weights_of(unbroken))
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -52,6 +52,17 @@ study() {
   $SUBLAYER compare "$@" $PLAIN $SMALL --out $kind --device cpu
 }
 
+# In two processes, of which the first interrupts itself, and the other with it.
+train_sharded() {
+  kind=$commit/$1
+  shift
+  mkdir -p $kind
+  together="$python -m torch.distributed.run --nproc-per-node 2 --standalone"
+  $together -m sublayer train "$@" --out $kind/finished --device cpu
+  $together stop.py step-00000003 1 train "$@" --out $kind/stopped --device cpu || true
+  $SUBLAYER evaluate $kind/finished --split test --device cpu --json > $kind/evaluated.json
+}
+
 case $commit in
 ba7f49d)
   train causal gpt $PLAIN $SMALL data.tokenizer=bytes
@@ -91,5 +102,12 @@ ff3bb8a)
   $SUBLAYER export $commit/sentences/finished $commit/exported
   study study gpt --vary model.ffn=gelu,swiglu --match none --seeds 3
   study chain texts/chain.toml
+  ;;
+d37b588)
+  # Without dropout, which each process draws for itself, one process trains the same.
+  PARTS="$PLAIN $MODEL model.n_heads=2 model.d_ff=15 model.ffn=swiglu model.bias=false data.tokenizer=bytes
+ optimizer.lr=0.3 optimizer.warmup_steps=1 $LENGTH train.save_in_background=false train.best_by=last"
+  train_sharded lamb gpt $PARTS optimizer.kind=lamb optimizer.eps=0.0001 train.shard=full
+  train_sharded adafactor gpt $PARTS optimizer.kind=adafactor optimizer.min_factored=8 train.shard=optimizer
   ;;
 esac
