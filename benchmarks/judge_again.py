@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from sublayer.judging.study_items import read_comparison_items
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference, Judgement
@@ -27,9 +28,7 @@ from sublayer.statistics.looks import Looks, judge_looks
 from sublayer.statistics.scores import Contrast, against_baseline, arm_less
 from sublayer.statistics.tuning import Tuned
 from sublayer.study.columns import Evidence, scores_of
-from sublayer.study.items.file_header import STUDY_ITEMS, RunItems
-from sublayer.study.items.item_effects import TestUnits, item_effects
-from sublayer.study.items.reading import read_study_items
+from sublayer.study.items import RunItems, TestUnits, item_effects
 from sublayer.tasks.registry import TASKS
 
 JUDGED = "judged.json"
@@ -46,7 +45,7 @@ _TRIALS = re.compile(
 def judge_again(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Judge a record; ``asked`` is what ``records/claims.toml`` has of it."""
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    kept = read_study_items(folder / STUDY_ITEMS) if (folder / STUDY_ITEMS).exists() else []
+    kept = read_comparison_items(folder, results)
     metric = _metric_of(
         results, results["metric"], {name for run in kept for name in run.items.tables}
     )
@@ -226,7 +225,7 @@ def _test_of(
         found["documents"] = text["sizes"].get("test", {}).get("documents")
     if kept and metric.from_items is not None:
         table = kept[0].items.tables[metric.from_items.table]
-        found["items"] = table.n_items * kept[0].added[metric.from_items.table]
+        found["items"] = table.n_items * kept[0].added.get(metric.from_items.table, 1)
         if table.documents is not None:
             found["documents"] = len(np.unique(table.documents))
     return found
@@ -295,7 +294,7 @@ def _units(
         if units is not None:
             found.setdefault(run.arm, {})[run.seed] = units
             # Of items that were added together a step is of several.
-            step = max(step, units.step if run.added[rule.table] == 1 else 0.0)
+            step = max(step, units.step if run.added.get(rule.table, 1) == 1 else 0.0)
     return found, step
 
 

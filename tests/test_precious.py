@@ -26,7 +26,7 @@ from tests.training.runs import SignalAt
 
 _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 NAMES = """recipe.toml record.json model checkpoints metrics.jsonl tensorboard test.json lock run
-    items.safetensors failure.json study.toml results.json items.safetensors.xz report.html arms
+    items.npz failure.json study.toml results.json report.html arms items.safetensors
     tokenizer.json manifest.json state.json config.json model.safetensors training.safetensors
     certificate.json step-00000002 sublayer-lock refused-model-1 partial-00000002 notes.txt out"""
 FORMS = ["{}", ".{}", ".{}", ".{}.partial", "{}.partial", ".{}.tmp", "{}.tmp", "{}~", ".{}.lock"]

@@ -1,6 +1,9 @@
-"""Arrays of numbers with a JSON header, as the bytes of a small safetensors file."""
+"""Arrays of numbers with a JSON header, as the bytes of an npz file or a small safetensors file."""
 
+import io
 import json
+import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +21,9 @@ _HEADER = "header"
 _DTYPES = ("F32", "F64", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64")
 _SMALLEST = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
 """The types that whole numbers are stored in, in the order in which they are tried."""
+_ZIP = b"PK\x03\x04"
+"""The first bytes of an npz file, which is a zip archive."""
+_MAX_UNPACKED = 1 << 30
 _LENGTH_BYTES = 8
 """Of the number that a safetensors file begins with: the length of its JSON header."""
 
@@ -36,20 +42,65 @@ def dump_arrays(arrays: Arrays, header: Mapping[str, Any]) -> bytes:
     return save(packed, metadata={_HEADER: text})
 
 
+def dump_npz(arrays: Arrays, header: Mapping[str, Any]) -> bytes:
+    """Format arrays as a compressed npz file, which ``numpy.load`` reads; equal ones, equal bytes.
+
+    Whole numbers are narrowed as in ``dump_arrays``. The array ``header`` is JSON text. Raises
+    ValueError for a number in it that is not finite.
+    """
+    packed: dict[str, NDArray[Any]] = {name: _narrow(array) for name, array in arrays.items()}
+    packed[_HEADER] = np.array(json.dumps(header, allow_nan=False))
+    file = io.BytesIO()
+    np.savez_compressed(file, allow_pickle=False, **packed)
+    return file.getvalue()
+
+
 def load_arrays(
     data: bytes, name: str, error: type[SublayerError]
 ) -> tuple[dict[str, NDArray[np.number[Any]]], Any]:
-    """Read arrays and header back; ``name`` says in errors whose they are.
+    """Read arrays and header back, of either format; ``name`` is the file's, in errors.
 
     Raises ``error`` where the bytes are damaged, and for arrays of anything but finite numbers.
     """
+    load_format = _load_npz if data.startswith(_ZIP) else _load_safetensors
+    arrays, header = load_format(data, name, error)
+    if header is None:
+        raise error(f"{name} has no header of what its arrays are")
+    for key, array in arrays.items():
+        is_finite = np.isfinite(array)
+        if not is_finite.all():
+            raise error(f"{name}: {key[:60]!r} has numbers that are not finite")
+    content = parse_json(header, f"the header of {name}", error)
+    return arrays, content
+
+
+def _load_npz(
+    data: bytes, name: str, error: type[SublayerError]
+) -> tuple[dict[str, NDArray[Any]], str | None]:
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            if sum(entry.file_size for entry in file.zip.infolist()) > _MAX_UNPACKED:
+                raise error(f"{name} holds more than {_MAX_UNPACKED:,} bytes")
+            arrays = {key: file[key] for key in file.files}
+    except (
+        *(ValueError, TypeError, KeyError, EOFError, OSError, RuntimeError, MemoryError),
+        *(zipfile.BadZipFile, zlib.error),
+    ) as problem:
+        raise error(f"{name} is damaged: {problem!s:.200}") from None
+    header = arrays.pop(_HEADER, None)
+    for key, array in arrays.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "iuf":
+            raise error(f"{name}: {key[:60]!r} is no array of numbers")
+    is_text = isinstance(header, np.ndarray) and header.dtype.kind == "U" and header.ndim == 0
+    return arrays, str(header) if is_text else None
+
+
+def _load_safetensors(
+    data: bytes, name: str, error: type[SublayerError]
+) -> tuple[dict[str, NDArray[Any]], str | None]:
     entries = _entries(data, name, error)
     metadata = entries.pop("__metadata__", None)
-    header = None
-    if isinstance(metadata, dict):
-        header = metadata.get(_HEADER)
-    if not isinstance(header, str):
-        raise error(f"{name} has no header of what its arrays are")
+    header = metadata.get(_HEADER) if isinstance(metadata, dict) else None
     for key, entry in entries.items():
         dtype = None
         if isinstance(entry, dict):
@@ -60,12 +111,7 @@ def load_arrays(
         arrays = load(data)
     except (SafetensorError, ValueError, TypeError, KeyError) as problem:
         raise error(f"{name} is damaged: {problem}") from None
-    for key, array in arrays.items():
-        is_finite = np.isfinite(array)
-        if not is_finite.all():
-            raise error(f"{name}: {key[:60]!r} has numbers that are not finite")
-    content = parse_json(header, f"the header of {name}", error)
-    return arrays, content
+    return arrays, header if isinstance(header, str) else None
 
 
 def _entries(data: bytes, name: str, error: type[SublayerError]) -> dict[str, Any]:
@@ -73,11 +119,11 @@ def _entries(data: bytes, name: str, error: type[SublayerError]) -> dict[str, An
     length = int.from_bytes(data[:_LENGTH_BYTES], "little")
     n_following = len(data) - _LENGTH_BYTES
     if n_following < 0 or length > min(MAX_BYTES, n_following):
-        raise error(f"{name} is damaged: it is no safetensors file")
+        raise error(f"{name} is damaged: it is no npz or safetensors file")
     end = _LENGTH_BYTES + length
     entries = parse_json(data[_LENGTH_BYTES:end], name, error)
     if not isinstance(entries, dict):
-        raise error(f"{name} is damaged: it is no safetensors file")
+        raise error(f"{name} is damaged: it is no npz or safetensors file")
     return entries
 
 

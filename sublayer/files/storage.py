@@ -1,13 +1,14 @@
 """Atomic files and folders, written under temporary names that collide with no other."""
 
 import errno
+import json
 import os
 import re
 import shutil
 import stat
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
@@ -122,6 +123,15 @@ def write_file(path: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     with new_file(path) as file:
         file.write(data)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one JSON object, whole or not at all.
+
+    Raises ValueError for a number that is not finite, and OSError.
+    """
+    text = json.dumps(content, indent=1, allow_nan=False)
+    write_file(path, f"{text}\n")
 
 
 @contextmanager

@@ -18,10 +18,9 @@ from sublayer.evaluation.items import ItemTable
 from sublayer.files.parsing import read_json_object
 from sublayer.judging.layout import Asked, RunName, Understood, direction_of, source_names
 from sublayer.judging.runs import Numbers, Records
+from sublayer.judging.study_items import read_comparison_items
 from sublayer.judging.tables import Coded, json_lines
 from sublayer.runs.items import read_items
-from sublayer.study.items.file_header import STUDY_ITEMS
-from sublayer.study.items.reading import read_study_items
 
 SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+)\.jsonl")
 EVENTS = "events.out.tfevents.*"
@@ -292,12 +291,11 @@ def _comparison(path: Path, asked: Asked) -> Understood:
     failed = {(each["arm"], str(each["seed"])) for each in results.get("failures", ())}
     tables: dict[tuple[str, str], ItemTable] = {}
     added = 1
-    if (path / STUDY_ITEMS).is_file():
-        for run in read_study_items(path / STUDY_ITEMS):
-            name = _table_name(metric, run.items.tables)
-            if name is not None:
-                tables[run.arm, str(run.seed)] = run.items.tables[name]
-                added = max(added, run.added[name])
+    for run in read_comparison_items(path, results):
+        name = _table_name(metric, run.items.tables)
+        if name is not None:
+            tables[run.arm, str(run.seed)] = run.items.tables[name]
+            added = max(added, run.added.get(name, 1))
     split = str(results.get("split", "test"))
     said = f"{path}: a comparison, {metric} on the {split} split"
     found = _own_part(path, metric, values, failed, tables, said, is_lower, added)

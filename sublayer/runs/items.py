@@ -1,4 +1,10 @@
-"""The items of a run's test in its folder: ``items.safetensors``, what each scored."""
+"""The items of a run's test in its folder, ``items.npz``: the numbers that its scores follow from.
+
+``numpy.load`` reads the file. The array ``TABLE/COLUMN``, ``[N]`` or ``[N, K]``, has a row for each
+item in the order of the split, ``TABLE/documents`` the document of each item, and ``header`` JSON
+text: split, units, digests of what was scored, and the table that each metric follows from.
+Earlier versions wrote the same arrays as ``items.safetensors``, which is read too.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,12 +17,13 @@ from pydantic import Field
 
 from sublayer.errors import CheckpointError
 from sublayer.evaluation.items import Items, ItemTable
-from sublayer.files.arrays import dump_arrays, load_arrays
+from sublayer.files.arrays import dump_npz, load_arrays
 from sublayer.files.parsing import read_bytes
 from sublayer.files.storage import write_file
 from sublayer.files.typed import Count, Typed, check_typed
 
-ITEMS = "items.safetensors"
+ITEMS = "items.npz"
+_EARLIER_ITEMS = "items.safetensors"
 
 _VERSION = 1
 _MAX_BYTES = 1 << 30
@@ -65,9 +72,14 @@ def write_items(run: Path, items: Items, metrics: Mapping[str, str]) -> str:
     for name, table in items.tables.items():
         for column, values in _arrays_of(table).items():
             arrays[f"{name}/{column}"] = values
-    data = dump_arrays(arrays, header)
+    data = dump_npz(arrays, header)
     write_file(run / ITEMS, data)
     return hashlib.sha256(data).hexdigest()
+
+
+def items_file(run: Path) -> Path | None:
+    """Return the file of a run's items, which is of this version or of an earlier one."""
+    return next((run / name for name in (ITEMS, _EARLIER_ITEMS) if (run / name).is_file()), None)
 
 
 def read_items(run: Path) -> Items | None:
@@ -75,11 +87,10 @@ def read_items(run: Path) -> Items | None:
 
     Raises CheckpointError where they are damaged, or of a version that is not known.
     """
-    path = run / ITEMS
-    try:
-        data = read_bytes(path, CheckpointError, max_bytes=_MAX_BYTES)
-    except FileNotFoundError:
+    path = items_file(run)
+    if path is None:
         return None
+    data = read_bytes(path, CheckpointError, max_bytes=_MAX_BYTES)
     arrays, content = load_arrays(data, str(path), CheckpointError)
     check_typed(content, _Header, f"the header of {path}", CheckpointError)
     header = _Header.model_validate(content)

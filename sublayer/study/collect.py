@@ -49,7 +49,7 @@ from sublayer.study.execution.one_run import Outcome
 from sublayer.study.execution.shared_data import SharedData
 from sublayer.study.findings.reproduction import describe_reproduction
 from sublayer.study.findings.run_curves import LOSS, curves_by_metric, read_curves
-from sublayer.study.items.file_header import RunItems
+from sublayer.study.items import RunItems
 from sublayer.study.question import further_contrasts
 from sublayer.study.results import ArmResult, Costs, Failure, Further, Results, Tuning
 from sublayer.study.scorecard import Cell, Row, Scorecard

@@ -24,6 +24,7 @@ from sublayer.estimate.cost import count_parameters
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
 from sublayer.files.saved_record import RECORD
+from sublayer.files.storage import write_json
 from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE, RunFolder, folders_named
 from sublayer.runs.items import write_items
@@ -38,11 +39,10 @@ from sublayer.study.collect import collect_results
 from sublayer.study.columns import scored_elsewhere
 from sublayer.study.definition import Study, other_settings
 from sublayer.study.execution.one_run import TEST, Outcome, read_test, score_test
-from sublayer.study.items.collecting import collect_items
+from sublayer.study.items import collect_items
 from sublayer.study.report.notes import list_caveats, list_text_caveats
-from sublayer.study.result_files import write_results
 from sublayer.study.results import Results
-from sublayer.study.results_json import write_json
+from sublayer.study.results_json import write_results
 from sublayer.study.seal import Sealing
 from sublayer.study.verdicts import Looking
 from sublayer.system.lock import held
@@ -196,8 +196,7 @@ def compare_runs(
         write_json(folder / RUNS, {"runs": [str(resolved(path)) for path in paths]})
         scored = _score(arms, data, folder, device)
         results = _results(arms, scored, data, paths, folder)
-        items = collect_items([_in_folder(each, folder) for each in scored])
-        report = write_results(folder, results, runs[0].recipe.objective, *items)
+        report = write_results(folder, results)
     return results, report
 
 
@@ -354,7 +353,7 @@ def _results(
     title = f"Finished runs: {', '.join(others)} and {last}" if others else f"Finished runs: {last}"
     study = Study(name_arms(names), title, "", "none", n_seeds, own)
     command = shlex.join(["sublayer", "compare", *map(str, paths)])
-    items, _ = collect_items([_in_folder(each, folder) for each in scored])
+    items = collect_items([_in_folder(each, folder) for each in scored])
     results = collect_results(
         study,
         "none",

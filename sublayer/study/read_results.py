@@ -29,7 +29,7 @@ from sublayer.study.findings.samples import kept_samples
 from sublayer.study.finished_runs import recorded_measures
 from sublayer.study.folder import arm_folder
 from sublayer.study.inspection.arms import with_layers
-from sublayer.study.items.collecting import collect_items
+from sublayer.study.items import collect_items
 from sublayer.study.plan_file import PLAN, Plan, read_plan, study_of
 from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.notes import edges, list_caveats, list_notes
@@ -88,7 +88,7 @@ def results_of_folder(folder: Path) -> Results:
             Looks(tuple(plan.asked.looks), is_sequential=True), reported, n_tuning=n_tuning
         )
         names = [each.name for each in plan.settled]
-        items, _ = collect_items(arms)
+        items = collect_items(arms)
         reached = look_reached(study, arms, items, names, plan.asked.seeds, looking)
         n_seeds, missing = reached.look, reached.n_missing
         looking = replace(looking, is_unfinished=not reached.is_judged)
@@ -96,7 +96,7 @@ def results_of_folder(folder: Path) -> Results:
         arms = [of_seeds(each, plan.asked.seeds.compared(n_seeds)) for each in arms]
         missing = n_seeds * len(plan.settled) - sum(len(each.outcomes) for each in arms)
         looking = Looking(fixed(n_seeds), reported, is_unfinished=missing > 0, n_tuning=n_tuning)
-        items, _ = collect_items(arms)
+        items = collect_items(arms)
     results = collect_results(
         study,
         study.match,

@@ -1,13 +1,12 @@
 """Results as JSON: ``results.json``, and what ``compare --json`` prints."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from sublayer.files.paths import resolved
-from sublayer.files.storage import write_file
+from sublayer.files.storage import write_json
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import CONFIDENCE, Difference
 from sublayer.study.budget.excess import budget_to_json
@@ -18,11 +17,22 @@ from sublayer.study.findings.layers import layers_to_json
 from sublayer.study.findings.same_quality import SameQuality, same_quality
 from sublayer.study.findings.secondary import secondary_analyses, secondary_to_json, tuned_best
 from sublayer.study.report.budget_words import describe_largest
+from sublayer.study.report.html import write_report
 from sublayer.study.report.number_format import NO_BREAK
 from sublayer.study.report.scorecard_cells import card_json
 from sublayer.study.report.words import headline
-from sublayer.study.results import ArmResult, Curve, Further, Reproduction, Results, Tuning
+from sublayer.study.results import (
+    REPORT,
+    RESULTS,
+    ArmResult,
+    Curve,
+    Further,
+    Reproduction,
+    Results,
+    Tuning,
+)
 from sublayer.study.seal import Sealing
+from sublayer.system.stages import stage
 
 
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:
@@ -66,13 +76,13 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
     }
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write one JSON object, whole or not at all.
-
-    Raises ValueError for a number that is not finite, and OSError.
-    """
-    text = json.dumps(content, indent=1, allow_nan=False)
-    write_file(path, f"{text}\n")
+def write_results(folder: Path, results: Results) -> Path:
+    """Write the report and ``results.json`` of a comparison; return the path of the report."""
+    report = folder / REPORT
+    with stage("writing the report"):
+        write_report(results, report)
+        write_json(folder / RESULTS, results_to_json(results, report))
+    return report
 
 
 def _arms_to_json(results: Results) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ from sublayer.study.findings.samples import add_samples
 from sublayer.study.finished_runs import compare_runs
 from sublayer.study.folder import StudyFolder, find_folder
 from sublayer.study.inspection.arms import with_layers
-from sublayer.study.items.collecting import collect_items
+from sublayer.study.items import collect_items
 from sublayer.study.options import (
     Options,
     as_asked,
@@ -70,8 +70,8 @@ from sublayer.study.read_results import chain_results, find_columns
 from sublayer.study.report.budget_words import describe_planned
 from sublayer.study.report.notes import list_notes, list_text_caveats
 from sublayer.study.report.number_format import format_share
-from sublayer.study.result_files import write_chain_results, write_results
 from sublayer.study.results import Results
+from sublayer.study.results_json import write_results
 from sublayer.study.sealed_runs import sealing_of
 from sublayer.study.stage_recipes import (
     Keys,
@@ -270,7 +270,7 @@ def run_chain(
                 ).work()
         command = command_line(sources, overrides, options)
         results = _results(folder, study, kept, runs, rule, command)
-        report = write_chain_results(folder.path, results)
+        report = write_results(folder.path, results)
     check_compared(results, report)
     return results, report
 
@@ -519,7 +519,7 @@ def run_study(
         n_made = sum(len(each.outcomes) + len(each.losses) * seeds.n_tuning for each in runs)
         folder.keep_command(resuming, about, n_runs=n_made, n_seeds=n_seeds)
         reported = folder.reported_seeds()
-        items, without_items = collect_items(runs)
+        items = collect_items(runs)
         results = collect_results(
             study,
             asked.rule,
@@ -548,8 +548,7 @@ def run_study(
         shown = with_layers(arms, runs, study.inspecting)
         sealing = sealing_of(folder.path)
         results = replace(results, arms=shown, notes=notes, sealing=sealing)
-        objective = study.arms[0].loaded.recipe.objective
-        report = write_results(folder.path, results, objective, items, without_items)
+        report = write_results(folder.path, results)
     check_compared(results, report)
     return results, report
 

@@ -15,6 +15,7 @@ from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.files.parsing import read_json
 from sublayer.files.paths import expanded
 from sublayer.files.saved_record import Input
+from sublayer.files.storage import write_json
 from sublayer.files.typed import Count, Number, Typed, check_typed
 from sublayer.objective.families import FAMILIES
 from sublayer.runs.inputs import check_same_inputs
@@ -24,7 +25,6 @@ from sublayer.study.budget.match import ORIGIN, MatchedArm, Measures, arm_model,
 from sublayer.study.execution.one_run import Outcome, Task
 from sublayer.study.execution.shared_data import SharedData
 from sublayer.study.plan_file import Plan
-from sublayer.study.results_json import write_json
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.stage_recipes import Keys, ScoredPart, StageRecipes
 from sublayer.study.stages import (

@@ -30,8 +30,7 @@ from sublayer.study.columns import (
     study_metrics,
 )
 from sublayer.study.definition import Study
-from sublayer.study.items.collecting import collect_items
-from sublayer.study.items.file_header import RunItems
+from sublayer.study.items import RunItems, collect_items
 from sublayer.study.question import Seeds, further_contrasts
 from sublayer.study.results import RESULTS
 from sublayer.system.stages import note
@@ -170,7 +169,7 @@ def run_looks(
     before = 0
     for look in looks.planned:
         runs = work.run(seeds.compared(look)[before:], going_on)
-        going_on = _going_on(study, runs, collect_items(runs)[0], look, looking)
+        going_on = _going_on(study, runs, collect_items(runs), look, looking)
         if not going_on or look == looks.planned[-1]:
             return runs, look
         note(f"after {look} seeds, more runs are needed of {', '.join(sorted(going_on))}")

@@ -23,7 +23,7 @@ from sublayer.objective.families import family_of
 from sublayer.runs.finetuning import SCORES
 from sublayer.runs.folder import INPUTS, RunFolder
 from sublayer.runs.inputs import Began, read_began
-from sublayer.runs.items import ITEMS, read_items
+from sublayer.runs.items import ITEMS, items_file, read_items
 from sublayer.runs.record import code_sha256
 from sublayer.study.arms import NO_TRIAL, Arm, Trial, make_trials, trial_at
 from sublayer.study.execution.one_run import TEST, VALID, read_outcome, read_test, read_trial
@@ -440,12 +440,12 @@ def _recomputed(path: Path, where: str) -> tuple[int, list[Deviation]]:
     if scores is None:
         return 0, []
     noted = read_json_object(scores, CheckpointError).get("items_sha256")
-    at = f"{where}/{ITEMS}"
-    if noted is not None and not (path / ITEMS).is_file():
-        return 0, [Deviation("item altered", at, f"missing, and {scores.name} has its checksum")]
-    if not (path / ITEMS).is_file():
-        return 0, []
-    now = hashlib.sha256((path / ITEMS).read_bytes()).hexdigest()
+    file = items_file(path)
+    at = f"{where}/{ITEMS if file is None else file.name}"
+    if file is None:
+        missing = Deviation("item altered", at, f"missing, and {scores.name} has its checksum")
+        return 0, [] if noted is None else [missing]
+    now = hashlib.sha256(file.read_bytes()).hexdigest()
     is_altered = noted not in (None, now)
     text = f"SHA-256 {now[:SHOWN_DIGITS]}, and {scores.name} has {str(noted)[:SHOWN_DIGITS]}"
     try:

@@ -112,7 +112,7 @@ def check_equal(folder):
     if differing:
         raise SystemExit(f"{len(differing)} values differ, {sorted(differing)[:5]} first")
     print(f"{len(one):,} values of here/results.json and there/results.json: the same")
-    for name in ("model.safetensors", "test.json", "items.safetensors"):
+    for name in ("model.safetensors", "test.json", "items.npz"):
         studies = (folder / "here", folder / "there")
         here, there = ({p.relative_to(s): p.read_bytes() for p in s.rglob(name)} for s in studies)
         if not here or here != there:

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from sublayer.errors import CheckpointError, DataError
 from sublayer.files import checkpoints
-from sublayer.files.arrays import dump_arrays, load_arrays
+from sublayer.files.arrays import dump_arrays, dump_npz, load_arrays
 from sublayer.files.checkpoints import checkpoint_path, new_checkpoint, newest_checkpoint
 from sublayer.files.tensor_headers import Header
 from sublayer.files.tensor_parts import StoredTensors, read_stored, read_stored_headers
@@ -164,8 +164,16 @@ def test_a_damaged_part_is_named(stored):
 
 
 def test_arrays_and_their_header_are_read_back():
-    data = dump_arrays({"counts": np.array([[3, 300]]), "shares": np.array([0.25])}, {"n": [1]})
-    arrays, header = load_arrays(data, "it", DataError)
-    assert header == {"n": [1]}
-    assert arrays["counts"].tolist() == [[3, 300]] and arrays["counts"].dtype == np.uint16
-    assert arrays["shares"].tolist() == [0.25]
+    for dump in (dump_arrays, dump_npz):
+        data = dump({"counts": np.array([[3, 300]]), "shares": np.array([0.25])}, {"n": [1]})
+        arrays, header = load_arrays(data, "it", DataError)
+        assert header == {"n": [1]}
+        assert arrays["counts"].tolist() == [[3, 300]] and arrays["counts"].dtype == np.uint16
+        assert arrays["shares"].tolist() == [0.25]
+
+
+def test_an_npz_file_that_unpacks_to_too_much_is_refused(monkeypatch):
+    monkeypatch.setattr("sublayer.files.arrays._MAX_UNPACKED", 10_000)
+    data = dump_npz({"counts": np.zeros(10_000, dtype=np.uint8)}, {})
+    with pytest.raises(DataError, match="it holds more than 10,000 bytes"):
+        load_arrays(data, "it", DataError)

@@ -1,5 +1,6 @@
 """Folders of runs, headers, items, starts; inputs of resumed runs; tasks, and watched texts."""
 
+import io
 import json
 import random
 import re
@@ -26,7 +27,7 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.evaluation.items import Items, ItemTable
 from sublayer.evaluation.probes.table import PROBES
-from sublayer.files.arrays import dump_arrays
+from sublayer.files.arrays import dump_arrays, dump_npz
 from sublayer.loading import load
 from sublayer.runs.finetuning import SCORES, finetune_seeds
 from sublayer.runs.folder import RunFolder, default_folder
@@ -147,8 +148,18 @@ def test_items_are_read_as_they_were_written(tmp_path):
         for column, values in table.columns.items():
             assert np.array_equal(read.columns[column], values)
     data = (tmp_path / ITEMS).read_bytes()
-    entries = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    assert json.loads(entries["__metadata__"]["header"])["metrics"] == {"loss": "windows"}
+    write_items(tmp_path, items, {"loss": "windows", "sop_accuracy": "sop_pairs"})
+    assert (tmp_path / ITEMS).read_bytes() == data
+    with np.load(tmp_path / ITEMS) as file:  # as a user does
+        assert file["windows/nats"].tolist() == columns["nats"].tolist()
+        assert file["lines/bleu"].dtype == np.uint8
+        header = json.loads(str(file["header"]))
+    assert header["metrics"] == {"loss": "windows"}
+    earlier = {f"windows/{name}": values for name, values in columns.items()}
+    earlier |= {"windows/documents": windows.documents, "lines/bleu": counts}
+    (tmp_path / "items.safetensors").write_bytes(dump_arrays(earlier, header))
+    (tmp_path / ITEMS).unlink()
+    assert read_items(tmp_path).tables["lines"].columns["bleu"].tolist() == counts.tolist()
 
 
 def file_of(arrays=None, *, version=1, columns=("nats",)):
@@ -156,19 +167,28 @@ def file_of(arrays=None, *, version=1, columns=("nats",)):
     tables = {"w": {**table, "has_documents": True}}
     header = {"version": version, "split": "test", "sha256": "", "metrics": {}, "tables": tables}
     own = {"w/nats": np.array([1.0, 2.0]), "w/documents": np.array([0, 1])}
-    return dump_arrays({**own, **(arrays or {})}, header)
+    return dump_npz({**own, **(arrays or {})}, header)
+
+
+def npz(**arrays):
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize("data, said", [
-    ((1 << 60).to_bytes(8, "little") + b"{}", "no safetensors file"),
+    ((1 << 60).to_bytes(8, "little") + b"{}", "no npz or safetensors file"), (b"", "is damaged"),
     (file_of()[:-1], "is damaged"), (save({"w/nats": np.ones(2)}), "has no header"),
+    (npz(a=np.ones(2)), "has no header"), (npz(header=np.ones(2)), "has no header"),
+    (npz(header=np.array([{}], dtype=object)), "is damaged"), (file_of()[:200], "is damaged"),
+    (npz(header=np.array("{}"), text=np.array("a")), "'text' is no array of numbers"),
     (file_of(version=2), "version 2"), (file_of({"x\ny": np.ones(2)}), "of no table"),
     (file_of({"w/nats": np.array([1.0, np.nan])}), "not finite"),
     (file_of({"w/nats": np.ones((2, 1, 1))}), "shape (2, 1, 1)"),
     (file_of(columns=["nats", "tokens"]), "it has no 'w/tokens'"),
     (file_of({"w/documents": np.array([-1, 0])}), "no places"),
     (file_of({"w/documents": np.ones(2)}), "no places"),
-], ids=range(10))  # fmt: skip
+], ids=range(16))  # fmt: skip
 def test_hostile_files_are_refused_in_a_line(tmp_path, data, said):
     (tmp_path / ITEMS).write_bytes(data)
     with pytest.raises(CheckpointError, match=rf"^.*{ITEMS}.*{re.escape(said)}.*$"):

@@ -285,7 +285,7 @@ def test_runs_on_a_cluster_are_those_of_here(studies, settings, monkeypatch, cap
     found = compare("gpt", settings, **asked, on="ray")
     said = capfd.readouterr().err.splitlines()
     assert (values(found), found["failures"]) == (values(known), known["failures"])
-    for name in ("model.safetensors", "test.json", "items.safetensors"):
+    for name in ("model.safetensors", "test.json", "items.npz"):
         assert same_files(name, here, there), name
     assert sum("seed" in name for name in cluster.submitted) == 2
     assert any(line.startswith("9 runs on ray, 2 nodes with 2 cores: each takes") for line in said)

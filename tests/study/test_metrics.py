@@ -1,7 +1,6 @@
-"""Metrics by which arms are scored, and items of a study that fit into a record."""
+"""Metrics by which arms are scored."""
 
 import json
-import lzma
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +15,10 @@ from sublayer.config.layering.layers import vary
 from sublayer.config.layering.run_recipe import dump_recipe
 from sublayer.config.task_heads import expected_model, rows_of_example
 from sublayer.data.prepare import prepare
-from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters
 from sublayer.evaluation.items import FromItems, Items, ItemTable
 from sublayer.evaluation.likelihood import spread_windows, windows
-from sublayer.files.arrays import dump_arrays
 from sublayer.loading import load
 from sublayer.objective.masked.scored_batches import Scoring
 from sublayer.objective.masked.scores import encoder_scores
@@ -32,17 +30,7 @@ from sublayer.runs.session import Place, prepare_data
 from sublayer.study.budget.measure import train_step
 from sublayer.study.columns import scored_elsewhere, study_metrics
 from sublayer.study.definition import load_study
-from sublayer.study.items.compaction import (
-    COARSE,
-    FINE,
-    Compaction,
-    Stack,
-    add_neighbours,
-    round_column,
-)
-from sublayer.study.items.file_header import STUDY_ITEMS, RunItems
-from sublayer.study.items.reading import read_study_items
-from sublayer.study.items.writing import write_study_items
+from sublayer.study.items import RunItems
 from sublayer.study.options import Options
 from sublayer.study.report.notes import list_caveats, list_text_caveats
 from sublayer.study.runner import run_study
@@ -77,7 +65,6 @@ score = { split = "valid", stride = 1, tokens = 50 }
 scale.cpu = { recipe = "gpt", set.data.context = 16 }
 arms = [{ name = "long" }, { name = "short", set = { data.context = 8 } }]
 """
-JUNK = lzma.compress(b"x" * 100)
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +141,7 @@ def test_other_texts_vocabularies_and_items_are_noted_by_the_basis_of_the_metric
     assert notes("items", lossy) == notes("scores", lossy, "two") == []
     metric = Metric("x", "nats", is_lower_better=True, from_items=FromItems("pieces", len))
     kept = [
-        RunItems(arm, 0, Items("", "", {"pieces": ItemTable("", digest, {}, None)}), {"pieces": 1})
+        RunItems(arm, 0, Items("", "", {"pieces": ItemTable("", digest, {}, None)}))
         for arm, digest in (("one", "a"), ("two", "a"), ("three", "b"))
     ]
     cases = [({}, ["three"]), ({"three": "three"}, []), ({"two": "three"}, ["two", "three"])]
@@ -271,112 +258,3 @@ def test_an_encoder_and_a_writer_of_text_are_compared_by_the_score_of_one_task(w
     assert not any("another text" in note for note in result["notes"])
     assert cli.main(["compare", *(f"out/arms/{arm}/seed-0" for arm in ("0-pair", "1-text"))]) == 2
     assert "objective.format = pair and text write examples" in capsys.readouterr().err
-
-
-def run_of(seed: int, n_items: int = 12, *, n_documents: int | None = 3, digest="ab" * 32):
-    rng = np.random.default_rng(seed)
-    documents = None if n_documents is None else np.arange(n_items) * n_documents // n_items
-    columns = {
-        "nats": rng.normal(200, 30.0, n_items),
-        "tokens": np.full(n_items, 128),
-        "bytes": np.arange(n_items) % 7 + 500,
-        "correct": rng.integers(0, 20, n_items),
-    }
-    table = ItemTable("a window", digest, columns, documents)
-    return RunItems(f"arm {seed % 2}", seed, Items("test", "", {"windows": table}), {"windows": 1})
-
-
-def header_of(path: Path):
-    data = lzma.decompress(path.read_bytes())
-    entries = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return json.loads(entries["__metadata__"]["header"])
-
-
-def test_neighbours_are_added_and_rounded_by_hand():
-    columns = {"nats": np.array([[1.0, 2, 4, 8, 16]]), "counts": np.ones((1, 5, 2), dtype=np.uint8)}
-    # Documents 0 and 1 take turns, as the examples of a pass do.
-    stack = Stack(columns, np.array([0, 1, 0, 1, 0]))
-    found = add_neighbours(stack, Compaction(added=2))
-    # Of document 0: 1 + 4 and 16; of document 1: 2 + 8.
-    assert found.columns["nats"].tolist() == [[5.0, 16.0, 10.0]]
-    assert found.columns["counts"].tolist() == [[[2, 2], [1, 1], [2, 2]]]
-    assert found.documents.tolist() == [0, 0, 1]
-    across = add_neighbours(stack, Compaction(added=4, across_documents=True))
-    assert across.columns["nats"].tolist() == [[1.0 + 4 + 16 + 2, 8.0]]
-    assert across.documents.tolist() == [0, 1]
-    without = add_neighbours(Stack(columns, None), Compaction(added=2))
-    assert without.columns["nats"].tolist() == [[3.0, 12.0, 16.0]]
-    assert add_neighbours(stack, Compaction()) is stack
-    many = Stack({"counts": np.full((1, 4), 200, dtype=np.uint8)}, None)
-    assert add_neighbours(many, Compaction(added=4)).columns["counts"].tolist() == [[800]]
-    column = np.random.default_rng(0).normal(200, 30, (3, 5000))
-    found = round_column(column, 0.25) * 0.25
-    assert np.abs(found - column).max() <= 0.25 * (1 + 1e-9)
-    assert np.abs(found.sum(1) - column.sum(1)).max() <= 0.125 * (1 + 1e-6)
-
-
-def test_a_small_study_keeps_every_item(tmp_path):
-    runs = [run_of(seed) for seed in range(4)] + [run_of(4, 5, digest="ef" * 32)]
-    path = tmp_path / STUDY_ITEMS
-    write_study_items(path, "demo", runs, {"loss": "windows"}, missing=["arm 1, seed 9"])
-    header = header_of(path)
-    assert (header["study"], header["missing"]) == ("demo", ["arm 1, seed 9"])
-    assert [group["runs"] for group in header["groups"]] == [[0, 1, 2, 3], [4]]
-    assert header["groups"][0]["shared"] == ["tokens", "bytes"]
-    assert header["groups"][0]["steps"] == {"nats": FINE}
-    for run, found in zip(runs, read_study_items(path), strict=True):
-        assert (found.arm, found.seed, found.added) == (run.arm, run.seed, {"windows": 1})
-        before, after = run.items.tables["windows"], found.items.tables["windows"]
-        assert after.digest == before.digest
-        assert after.documents.tolist() == before.documents.tolist()
-        for name in ("tokens", "bytes", "correct"):
-            assert after.columns[name].tolist() == before.columns[name].tolist()
-        assert np.abs(after.columns["nats"] - before.columns["nats"]).max() <= FINE
-
-
-@pytest.mark.parametrize("n_documents", [None, 300])
-def test_any_limit_is_held_as_long_as_an_item_is_left(tmp_path, n_documents):
-    runs = [run_of(seed, 300, n_documents=n_documents) for seed in range(3)]
-    path = tmp_path / STUDY_ITEMS
-    sizes = []
-    for limit in (100_000, 3000, 2000, 1500, 10):
-        write_study_items(path, "small", runs, {"loss": "windows"}, max_bytes=limit)
-        sizes.append(path.stat().st_size)
-        assert sizes[-1] <= limit or limit == 10
-        for run, read in zip(runs, read_study_items(path), strict=True):
-            before, after = run.items.tables["windows"].sums(), read.items.tables["windows"].sums()
-            assert abs(float(after.pop("nats") - before.pop("nats"))) <= COARSE
-            assert after == before
-    assert sizes == sorted(sizes, reverse=True)
-    (group,) = header_of(path)["groups"]
-    assert group["added"] >= 300
-    # Documents of one item each are only smaller together, and the header says so.
-    assert group["across_documents"] is (n_documents == 300)
-
-
-def altered(**changed) -> bytes:
-    path = Path("whole")
-    write_study_items(path, "demo", [run_of(0), run_of(1)], {"loss": "windows"})
-    header = header_of(path)
-    header["groups"][0].update(changed)
-    n_rows = {"nats": 2, "tokens": 1, "bytes": 1, "correct": 2}
-    arrays = {f"0/{name}": np.ones((n, 12)) for name, n in n_rows.items()}
-    arrays["0/documents"] = np.zeros(12, dtype=np.int64)
-    return lzma.compress(dump_arrays(arrays, header))
-
-
-@pytest.mark.parametrize("data, message", [
-    (lambda: altered(runs=[0, 7]), "it has no run 7"), (lambda: altered(runs=[0]), "does not fit"),
-    (lambda: altered(shared=[]), "does not fit"), (lambda: altered(steps={"nats": "x"}), "steps"),
-    (lambda: b"no archive", STUDY_ITEMS), (lambda: JUNK[:-20], STUDY_ITEMS),
-    (lambda: JUNK, STUDY_ITEMS),
-    (lambda: lzma.compress(b"\0" * (129 << 20)), STUDY_ITEMS),  # 129 MiB
-])  # fmt: skip
-def test_damaged_files_of_items_are_refused_in_a_line(tmp_path, data, message):
-    path = tmp_path / STUDY_ITEMS
-    path.write_bytes(altered())
-    assert len(read_study_items(path)) == 2
-    path.write_bytes(data())
-    with pytest.raises(CheckpointError) as error:
-        read_study_items(path)
-    assert message in str(error.value) and "\n" not in str(error.value)

@@ -17,6 +17,7 @@ from scipy import stats
 
 from sublayer.config.layering.sources import read_toml
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.files.storage import write_json
 from sublayer.inspection.layer_change import Spread
 from sublayer.inspection.layers import measure_layers
 from sublayer.inspection.sample import spread_windows
@@ -55,7 +56,7 @@ from sublayer.study.report.secondary_figures import turn_lines
 from sublayer.study.report.secondary_words import secondary_table
 from sublayer.study.report.words import conditions, hypothesis_words
 from sublayer.study.results import Curve, Results
-from sublayer.study.results_json import results_to_json, write_json
+from sublayer.study.results_json import results_to_json
 from sublayer.study.runner import run_study
 from sublayer.study.scorecard import Cell, Row, Scorecard
 from sublayer.study.verdicts import foresee

@@ -19,6 +19,7 @@ from sublayer.config.layering.sources import read_toml
 from sublayer.data import prepare as preparing
 from sublayer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from sublayer.evaluation.likelihood import score
+from sublayer.judging.study_items import read_comparison_items
 from sublayer.loading import load
 from sublayer.objective import family
 from sublayer.objective.causal.family import BITS_PER_BYTE
@@ -30,8 +31,6 @@ from sublayer.study.budget.match import MatchedArm
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer
 from sublayer.study.finished_runs import check_agree
 from sublayer.study.folder import StudyFolder
-from sublayer.study.items.file_header import STUDY_ITEMS
-from sublayer.study.items.reading import read_study_items
 from sublayer.study.options import Options
 from sublayer.study.plan_file import Request
 from sublayer.study.read_results import results_of_folder
@@ -70,10 +69,9 @@ def test_values_are_those_of_the_models_and_items_on_the_test_split(studies, set
         assert of_items(items) == pytest.approx(known[name, seed], rel=1e-9)
         digests.add(items.tables["windows"].digest)
     assert len(digests) == 1
-    # Nats are rounded to steps of a thousandth, of which a sum is right to half a step.
-    kept = read_study_items(folder / STUDY_ITEMS)
+    kept = read_comparison_items(folder, read_results(folder))
     found = {(run.arm, run.seed): of_items(run.items) for run in kept}
-    assert found == pytest.approx(known, rel=1e-6)
+    assert found == pytest.approx(known, rel=1e-9)
 
 
 def test_arms_scored_on_other_items_are_compared_over_seeds_alone(studies, settings):
@@ -89,7 +87,7 @@ def test_arms_scored_on_other_items_are_compared_over_seeds_alone(studies, setti
     test, items = (folder / "arms/0-ffn=gelu/seed-1" / name for name in ("test.json", ITEMS))
     kept = items.read_bytes()
     items.write_bytes(b"no items")
-    with pytest.raises(CheckpointError, match=r"seed-1/items\.safetensors is damaged"):
+    with pytest.raises(CheckpointError, match=r"seed-1/items\.npz is damaged"):
         compare("gpt", settings, **asked)
     items.write_bytes(kept)
     test.write_text(json.dumps({**json.loads(test.read_text()), "bits_per_byte": []}))

@@ -18,6 +18,7 @@ from sublayer.errors import CheckpointError, Interrupted, TrainingError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.saved_record import RECORD, read_record
+from sublayer.files.storage import write_json
 from sublayer.files.typed import Content, Number, Typed, read_typed
 from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.objective.families import family_of
@@ -31,7 +32,6 @@ from sublayer.study.execution.shared_data import SharedData
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.inspection.kept import read_layers
 from sublayer.study.inspection.run import inspect_run
-from sublayer.study.results_json import write_json
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage

@@ -11,11 +11,11 @@ from sublayer.data.prepare import Data
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
+from sublayer.files.storage import write_json
 from sublayer.files.typed import Typed, read_typed
 from sublayer.runs.folder import MODEL
 from sublayer.study.arm_runs import ArmRuns
 from sublayer.study.results import ArmResult, Sample
-from sublayer.study.results_json import write_json
 
 SAMPLE = "sample.json"
 TEMPERATURE = 0.8

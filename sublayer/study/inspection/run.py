@@ -4,13 +4,13 @@ from pathlib import Path
 
 from sublayer.config.recipe import Recipe
 from sublayer.data.split import Split
+from sublayer.files.storage import write_json
 from sublayer.inspection.layers import measure_layers
 from sublayer.inspection.sample import Sample, spread_windows
 from sublayer.loading import load
 from sublayer.objective.evaluation import batch_sequences
 from sublayer.study.inspection.asked import Inspecting
 from sublayer.study.inspection.kept import LAYERS, InspectedLayers, kept_layers, read_layers
-from sublayer.study.results_json import write_json
 from sublayer.system.machine import choose_device
 
 

@@ -12,7 +12,7 @@ from sublayer.study.arms import Arm, Trial
 from sublayer.study.columns import scored_elsewhere
 from sublayer.study.definition import Study
 from sublayer.study.findings.machines import list_differing_machines
-from sublayer.study.items.file_header import RunItems
+from sublayer.study.items import RunItems
 from sublayer.study.report.budget_words import time_caveats
 from sublayer.study.report.number_format import format_duration
 from sublayer.study.results import Results

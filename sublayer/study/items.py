@@ -1,10 +1,16 @@
-"""Derivative of a metric with respect to each unit of its test, from the scores of its items."""
+"""The items of a study's runs, and the derivative of a metric with respect to units of its test.
 
-from dataclasses import dataclass
+Each run keeps its items in a file of its own (`sublayer/runs/items.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sublayer.evaluation.items import FromItems, ItemTable, Sums
+from sublayer.evaluation.items import FromItems, Items, ItemTable, Sums
+from sublayer.runs.items import read_items
 from sublayer.statistics.items import (
     FEWEST_DOCUMENTS,
     FEWEST_UNITS,
@@ -13,12 +19,40 @@ from sublayer.statistics.items import (
     units_of,
 )
 
+if TYPE_CHECKING:
+    from sublayer.study.arm_runs import ArmRuns
+
 _STEP = 1e-3
 
 
 @dataclass(frozen=True)
+class RunItems:
+    """The items of one run."""
+
+    arm: str
+    seed: int
+    items: Items
+    added: Mapping[str, int] = field(default_factory=dict)
+    """By table, how many neighbours were added together at a time, in files of earlier versions."""
+
+
+def collect_items(arms: Sequence["ArmRuns"]) -> list[RunItems]:
+    """Read the items of each run's test; runs that failed or kept none are left out.
+
+    Raises CheckpointError where items are damaged.
+    """
+    kept = []
+    for runs in arms:
+        for seed, outcome in runs.outcomes.items():
+            items = None if outcome.test is None else read_items(outcome.path)
+            if items is not None:
+                kept.append(RunItems(runs.matched_arm.arm.name, seed, items))
+    return kept
+
+
+@dataclass(frozen=True)
 class TestUnits:
-    """How a metric moves with its test."""
+    """The effects of a test's units on a metric."""
 
     effects: Effects
     step: float
