@@ -1,4 +1,4 @@
-"""A table of scores: arms, baselines and what was published, by column."""
+"""A table of scores: arms or models, baselines and published values, by column."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from sublayer.objective.metric import Metric
 
 @dataclass(frozen=True)
 class Cell:
-    """A score, and how far others of its kind are apart."""
+    """A score, its spread over runs and its standard error over examples."""
 
     mean: float
     sd: float | None = None
@@ -26,7 +26,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """The scores of an arm, of a model by itself, of a baseline, or what was published."""
+    """The scores of an arm, of a model by itself, of a baseline, or published ones."""
 
     name: str
     kind: Literal["arm", "model", "baseline", "published"]
@@ -34,14 +34,16 @@ class Row:
     """By the column's name; those that are missing have none."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """By the column's name, why a model has no score there."""
+    description: str = ""
 
 
 @dataclass(frozen=True)
 class Scorecard:
-    """Scores in each column's own unit, which its factor makes that of people."""
+    """Scores in each column's own unit; times the column's factor they are shown."""
 
     columns: Sequence[Metric]
     rows: Sequence[Row]
+    notes: Sequence[str] = ()
 
     def shown_columns(self) -> list[Metric]:
         """Return the columns in which a row has a score, or a reason for having none."""

@@ -13,8 +13,8 @@ from sublayer import cli
 from sublayer.errors import Interrupted
 from sublayer.loading import load
 from sublayer.suite import evaluate as computing
-from sublayer.suite import texts
-from sublayer.suite.candidate import find_candidates
+from sublayer.suite import measures
+from sublayer.suite.measures import find_candidates
 from tests.task_files import write_rte, write_sst2
 from tests.torchrun import in_two_processes
 
@@ -131,7 +131,7 @@ def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate, tmp_path, monkey
     refused = evaluate(suite.replace("set.data.held_out = 0.2", "set.model.n_heads = 3"), "dec")
     assert "n_heads" in refused.refusal()
     stop = Mock(side_effect=Interrupted("saved; the same command with --resume resumes"))
-    monkeypatch.setattr("sublayer.suite.answering.TaskMeasure.score", stop)
+    monkeypatch.setattr("sublayer.suite.tasks.TaskMeasure.score", stop)
     error = evaluate(suite, "dec").err.splitlines()[-1]
     assert error.startswith("interrupted while scoring SST-2 of dec, ")
 
@@ -193,7 +193,7 @@ def test_a_failure_is_a_reason_beside_the_other_scores(evaluate, monkeypatch, tm
         (RuntimeError("could not create a primitive"), "too little memory"),
         (MemoryError(), "too little memory"),
     ):
-        monkeypatch.setattr(texts.BitsPerByte, "score", Mock(side_effect=error))
+        monkeypatch.setattr(measures.BitsPerByte, "score", Mock(side_effect=error))
         assert message in reason_of(TEXT)
 
 

@@ -40,9 +40,9 @@ def evaluate_models(
             raise ConfigError(f"{path.parent} is no folder: make it first")
     with stage("starting PyTorch"):
         from sublayer.files.storage import write_file
-        from sublayer.suite.card import LEGEND, as_csv, lines_below, result_of, scorecard_of
+        from sublayer.study.report.html import scorecard_page
+        from sublayer.study.report.scorecard_cells import card_csv
         from sublayer.suite.evaluate import check_suite, evaluate_suite
-        from sublayer.suite.page import render_page
         from sublayer.system.machine import choose_device
         from sublayer.training.processes.joining import leave_world
 
@@ -54,22 +54,20 @@ def evaluate_models(
         leave_world()
     if not is_first_launched():
         return
-    makers = {"csv": as_csv, "html": render_page}
+    card = evaluated.scorecard()
+    title = work.suite.title
     for kind, path in targets.items():
-        write_file(path, makers[kind](evaluated))
+        write_file(
+            path, card_csv(card) if kind == "csv" else scorecard_page(card, title or "Scorecard")
+        )
         say(f"wrote {path}")
 
     def render(result: Mapping[str, Any]) -> str:
         from sublayer.commands.shared.comparison import render_scorecard
-        from sublayer.commands.shared.paragraphs import hanging
 
-        card = scorecard_of(evaluated)
-        shown = render_scorecard(card, LEGEND)
-        title = [work.suite.title, ""] if work.suite.title else []
-        below = [hanging(line, "", "  ") for line in lines_below(evaluated, card)]
-        return "\n".join([*title, shown, *below])
+        return "\n".join([*([title, ""] if title else []), render_scorecard(card)])
 
-    emit(result_of(evaluated), as_json, render)
+    emit(evaluated.to_json(), as_json, render)
 
 
 def check_without_suite(files: Mapping[str, Path | None]) -> None:

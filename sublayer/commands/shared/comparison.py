@@ -217,17 +217,19 @@ def _further(results: "Results") -> str:
     return _table(headings, rows, right=range(1, len(headings)))
 
 
-def render_scorecard(card: "Scorecard", legend: str | None = None) -> str:
-    """Format a table of scores, with what its numbers are: means over seeds, unless told."""
+def render_scorecard(card: "Scorecard") -> str:
+    """Format a table of scores, its legend and the lines below it."""
     from sublayer.study.report.number_format import NO_BREAK
-    from sublayer.study.report.scorecard_cells import LEGEND, headings, shown_rows
+    from sublayer.study.report.scorecard_cells import shown_card
 
+    shown = shown_card(card)
     rows = [
         [row.name, *(cell.replace(" ± ", f"{NO_BREAK}±{NO_BREAK}") for cell in row.cells)]
-        for row in shown_rows(card)
+        for row in shown.rows
     ]
-    shown = _table(["scores", *headings(card)], rows, right=range(1, len(headings(card)) + 1))
-    return f"{shown}\n{paragraph(LEGEND if legend is None else legend)}"
+    lines = [_table(["scores", *shown.headings], rows, right=range(1, len(shown.headings) + 1))]
+    lines += [paragraph(shown.legend), *(hanging(line, "", "  ") for line in shown.below)]
+    return "\n".join(lines)
 
 
 def _same_quality(results: "Results") -> str:

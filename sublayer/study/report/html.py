@@ -17,7 +17,7 @@ from sublayer.study.report.display_units import in_display_units
 from sublayer.study.report.figures import draw_seeds, looks
 from sublayer.study.report.filters import PUBLISHED, filters
 from sublayer.study.report.forest import forest_of_results
-from sublayer.study.report.scorecard_cells import LEGEND, headings, shown_rows
+from sublayer.study.report.scorecard_cells import shown_card
 from sublayer.study.report.secondary_figures import (
     draw_courses,
     draw_expected_best,
@@ -26,6 +26,7 @@ from sublayer.study.report.secondary_figures import (
 )
 from sublayer.study.report.words import fact_lines, hypothesis_words, text_line
 from sublayer.study.results import Results
+from sublayer.study.scorecard import Scorecard
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -67,7 +68,7 @@ def render_report(results: Results) -> str:
         script=Markup(script),
         looks=looks(results),
         **_verdict(results),
-        **_scorecard(results),
+        scorecard=None if results.scorecard is None else shown_card(results.scorecard),
         **_costs(results),
         **_arms(results),
         **_figures(results),
@@ -102,13 +103,6 @@ def _verdict(results: Results) -> dict[str, Any]:
         "others_too": bool(baselines - {results.baseline}),
         "direction": "Lower" if results.metric.is_lower_better else "Higher",
     }
-
-
-def _scorecard(results: Results) -> dict[str, Any]:
-    card = results.scorecard
-    if card is None:
-        return {"scorecard": None}
-    return {"scorecard": {"headings": headings(card), "rows": shown_rows(card), "legend": LEGEND}}
 
 
 def _costs(results: Results) -> dict[str, Any]:
@@ -174,3 +168,13 @@ def _layers(results: Results) -> dict[str, Any]:
         "layers_read": layer_figures.describe_read(results),
         "any_beyond": layer_figures.has_beyond(results),
     }
+
+
+def scorecard_page(card: Scorecard, title: str) -> str:
+    """Render a scorecard by itself as HTML; equal scores give equal text."""
+    from markupsafe import Markup
+
+    environment = page_templates()
+    css = Markup(palette() + page_file(environment, "page.css"))
+    template = environment.get_template("suite.html.j2")
+    return template.render(title=title, css=css, scorecard=shown_card(card))

@@ -1,45 +1,79 @@
-"""The scorecard of a chain in words and numbers, the same in the report and on the terminal."""
+"""A scorecard for people and programs: cells in words, as JSON and as CSV.
 
-from collections.abc import Mapping
+Reports, ``compare`` and ``evaluate --suite`` show it in the same way.
+"""
+
+import csv
+import io
 from dataclasses import dataclass
+from typing import Any
 
 from sublayer.objective.metric import Metric
 from sublayer.study.report.number_format import DASH
-from sublayer.study.scorecard import Cell, Row, Scorecard
+from sublayer.study.scorecard import Row, Scorecard
 
-LEGEND = (
+_OF_ARMS = (
     "mean ± standard deviation over seeds (of nested fine-tunings: over the means of the "
     "pre-trainings, and in brackets over the fine-tunings of one pre-training); of baselines ± the "
     "standard error over examples, about the same in all rows of a column"
+)
+_OF_MODELS = (
+    "± the standard error over the examples, of bits per byte over windows of the text, of BLEU by "
+    "drawing lines again; in brackets the standard deviation over seeds of fine-tuning"
 )
 
 
 @dataclass(frozen=True)
 class ShownRow:
-    """A row as people read it, a text for each column."""
+    """A row for people, a text for each column."""
 
     name: str
     kind: str
     cells: tuple[str, ...]
 
 
-def headings(card: Scorecard) -> list[str]:
-    """Return the names of the columns that have a score."""
-    return [column.label for column in card.shown_columns()]
+@dataclass(frozen=True)
+class ShownCard:
+    """A scorecard for people: columns with a score, the legend, and the lines below."""
+
+    headings: list[str]
+    rows: list[ShownRow]
+    legend: str
+    below: list[str]
 
 
-def shown_rows(card: Scorecard) -> list[ShownRow]:
-    """Format the rows, arms first, what was published last."""
+def shown_card(card: Scorecard) -> ShownCard:
+    """Format a scorecard: its rows, their descriptions, the reason for each dash, its notes."""
     columns = card.shown_columns()
     rows = []
+    below = [f"{row.name}: {row.description}" for row in card.rows if row.description]
+    labels = {column.name: column.label for column in card.columns}
     for row in card.rows:
-        cells = tuple(_shown(row, column) for column in columns)
-        rows.append(ShownRow(_named(row), row.kind, cells))
-    return rows
+        name = f"{row.name} (published)" if row.kind == "published" else row.name
+        rows.append(ShownRow(name, row.kind, tuple(_shown(row, column) for column in columns)))
+        by_reason: dict[str, list[str]] = {}
+        for column_name, reason in row.reasons.items():
+            by_reason.setdefault(reason, []).append(labels[column_name])
+        for reason, without in by_reason.items():
+            below.append(f"{DASH} {row.name}, {', '.join(without)}: {reason}")
+    has_models = any(row.kind == "model" for row in card.rows)
+    return ShownCard(
+        headings=[column.label for column in columns],
+        rows=rows,
+        legend=_OF_MODELS if has_models else _OF_ARMS,
+        below=[*below, *card.notes],
+    )
 
 
-def card_json(card: Scorecard) -> dict[str, object]:
+def card_json(card: Scorecard) -> dict[str, Any]:
     """Return a scorecard as JSON, scores in each column's own unit."""
+    rows = []
+    for row in card.rows:
+        cells = {name: dict(vars(cell)) for name, cell in row.cells.items()}
+        described: dict[str, Any] = {"name": row.name, "kind": row.kind, "cells": cells}
+        if row.kind == "model":
+            described["reasons"] = dict(row.reasons)
+        rows.append(described)
     return {
         "columns": [
             {
@@ -50,55 +84,41 @@ def card_json(card: Scorecard) -> dict[str, object]:
             }
             for column in card.shown_columns()
         ],
-        "rows": [_row(row) for row in card.rows],
+        "rows": rows,
     }
 
 
-def reason_lines(card: Scorecard) -> list[str]:
-    """Say of every dash of a model why it is there, what has one reason in one line."""
-    labels = {column.name: column.label for column in card.columns}
-    lines = []
+def card_csv(card: Scorecard) -> str:
+    """Return a scorecard as CSV: a line a cell, values in each column's own unit."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["row", "kind", "column", "value", "standard_error", "seed_sd", "seeds", "reason"]
+    )
     for row in card.rows:
-        by_reason: dict[str, list[str]] = {}
-        for name, reason in row.reasons.items():
-            by_reason.setdefault(reason, []).append(labels[name])
-        for reason, own in by_reason.items():
-            lines.append(f"{DASH} {row.name}, {', '.join(own)}: {reason}")
-    return lines
-
-
-def _row(row: Row) -> dict[str, object]:
-    described: dict[str, object] = {
-        "name": row.name,
-        "kind": row.kind,
-        "cells": _cells(row.cells),
-    }
-    if row.kind == "model":
-        described["reasons"] = dict(row.reasons)
-    return described
-
-
-def _cells(cells: Mapping[str, Cell]) -> dict[str, dict[str, float | int | None]]:
-    return {name: dict(vars(cell)) for name, cell in cells.items()}
-
-
-def _named(row: Row) -> str:
-    return f"{row.name} (published)" if row.kind == "published" else row.name
+        for column in card.shown_columns():
+            cell = row.cells.get(column.name)
+            reason = row.reasons.get(column.name, "")
+            if cell is not None:
+                values = [cell.mean, cell.error, cell.inner_sd, cell.n_runs]
+                writer.writerow([row.name, row.kind, column.name, *values, ""])
+            elif reason:
+                writer.writerow([row.name, row.kind, column.name, "", "", "", "", reason])
+    return text.getvalue()
 
 
 def _shown(row: Row, column: Metric) -> str:
     cell = row.cells.get(column.name)
     if cell is None:
         return DASH
-    decimals = column.decimals
 
     def form(value: float) -> str:
-        return f"{column.factor * value:,.{decimals}f}"
+        return f"{column.factor * value:,.{column.decimals}f}"
 
-    text = form(cell.mean)
     if row.kind == "published":
         # As it is printed, to whatever digits.
         return f"{column.factor * cell.mean:.6g}"
+    text = form(cell.mean)
     spread = cell.sd if row.kind == "arm" else cell.error
     if spread is not None:
         text += f" ± {form(spread)}"

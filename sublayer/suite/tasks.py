@@ -14,17 +14,22 @@ from sublayer.config.layering.paths import absolute_paths
 from sublayer.errors import ConfigError, DataError
 from sublayer.loading import find_model
 from sublayer.objective.evaluation import Evaluation
+from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.evaluation import evaluate_tasks
 from sublayer.objective.supervised.known_task import answer_known
 from sublayer.runs.finetuning import SeedResult, finetune_seeds
 from sublayer.runs.folder import RunFolder
 from sublayer.study.scorecard import Cell
 from sublayer.study.study_file import flatten
-from sublayer.suite.candidate import Candidate, shell_of
 from sublayer.suite.file import TasksTable
-from sublayer.suite.found import Column, Found, points
-from sublayer.suite.local_files import local_folder
-from sublayer.suite.measure import Measure
+from sublayer.suite.measures import (
+    Candidate,
+    Measure,
+    Scores,
+    local_folder,
+    score_column,
+    shell_of,
+)
 from sublayer.tasks.registry import TASKS, find_files
 
 Report = Mapping[str, Any]
@@ -42,7 +47,7 @@ class TaskMeasure(Measure):
         self._group = group
         self._suite_tasks = suite_tasks
         self._data = local_folder([name], group.data)
-        self.columns = (points(name, self._task.title),)
+        self.columns = (score_column(name, self._task.title, factor=100.0),)
         self.title = f"scoring {self._task.title}"
         found = find_files(self._task, self._data)
         if not self._task.dev_splits:
@@ -84,7 +89,7 @@ class TaskMeasure(Measure):
         _check_folder(self._folder(candidate), loaded, self._group.seeds)
         return ""
 
-    def score(self, candidate: Candidate, device: torch.device) -> Found:
+    def score(self, candidate: Candidate, device: torch.device) -> Scores:
         """Score the answers of a model, fine-tuned first where it does not answer the task yet."""
         if self.trains(candidate):
             results = self._trained(candidate, device)
@@ -168,17 +173,17 @@ class TaskMeasure(Measure):
         candidate: Candidate,
         by_seed: Sequence[Sequence[Report]],
         notes: Sequence[str],
-    ) -> Found:
+    ) -> Scores:
         """Put the reports of each seed together: the mean score of each part of the task."""
         said = [f"{candidate.name}, {self._task.title}: {note}" for note in notes]
-        columns: list[Column] = []
+        columns: list[Metric] = []
         cells: dict[str, Cell] = {}
         others: dict[str, dict[str, Cell]] = {}
         for place, first in enumerate(by_seed[0]):
             if first["title"] != self._task.title:
                 continue  # another task of a mixture
             reports = [each[place] for each in by_seed]
-            column = points(first["task"], _label(first, by_seed[0]))
+            column = score_column(first["task"], _label(first, by_seed[0]), factor=100.0)
             columns.append(column)
             cells[column.name] = _mean(reports)
             for name, baseline in first["baselines"].items():
@@ -187,7 +192,7 @@ class TaskMeasure(Measure):
             for report in reports:
                 if report["collapse"]:
                     said.append(f"{candidate.name}, {column.label}: {report['collapse']}")
-        return Found(columns, cells, others, list(dict.fromkeys(said)))
+        return Scores(columns, cells, others, list(dict.fromkeys(said)))
 
 
 def _mean(reports: Sequence[Report]) -> Cell:
