@@ -7,7 +7,6 @@ attention moves each by what all of them are, a feed-forward network each by its
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -26,67 +25,20 @@ from sublayer.model.layers.embedding import TokenEmbedding
 from sublayer.model.transformer import Transformer
 from sublayer.plot import MUTED, file_svg, look
 
-_N_AXES = 2
-
-
-@dataclass(frozen=True)
-class Plane:
-    """A plane through the mean of states; its axes are of length 1 and at right angles."""
-
-    centre: Float[Tensor, " D"]
-    axes: Float[Tensor, "2 D"]
-    shares: tuple[float, float]
-    """Shares of the states' variance along each axis, the larger first; NaN where they are equal
-    and have none."""
-
-    def coordinates(self, states: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows 2"]:
-        """Project states: their distances from the centre along each axis, with a sign."""
-        return (states - self.centre) @ self.axes.T
-
-    def share_within(self, differences: Float[Tensor, "*rows D"]) -> float:
-        """Compute which share of the squared lengths of differences lies in the plane.
-
-        It is NaN where all of them are 0.
-        """
-        total = float(differences.square().sum())
-        if total == 0.0:
-            return math.nan
-        within = differences @ self.axes.T  # [*rows, 2]
-        return float(within.square().sum()) / total
-
-
-def fit_plane(states: Float[Tensor, "N D"]) -> Plane:
-    """Find the plane in which states vary most around their mean, by principal components.
-
-    The largest part of each axis is positive, so that equal states have equal coordinates on every
-    machine. Where they vary in less than two dimensions, what is missing of the axes is 0.
-    """
-    centre = states.mean(0)
-    _, lengths, directions = torch.linalg.svd(states - centre, full_matrices=False)
-    axes = states.new_zeros(_N_AXES, states.shape[1])
-    variances = states.new_zeros(_N_AXES)
-    n_found = min(_N_AXES, len(directions))
-    for index in range(n_found):
-        axis = directions[index]
-        axes[index] = axis * axis[axis.abs().argmax()].sign()
-        variances[index] = lengths[index].square()
-    shares = variances / lengths.square().sum()
-    first, second = shares.tolist()
-    return Plane(centre, axes, (first, second))
-
-
-@dataclass(frozen=True)
-class Step:
-    """What moves all tokens at once."""
-
-    layer: int
-    """The executed block that it belongs to, from 1."""
-    kind: str
-    """``attention``, ``cross`` or ``ffn``, as blocks name them; ``norm``, of one behind a
-    sub-layer; ``positions``, of vectors that are added before a block but the first."""
-    name: str
-    """The sub-layer as a block has it, with its step size, such as ``ffn:gelu*0.5``; else the kind.
-    """
+_WIDTH, _HEIGHT, _ENTRY = 7.2, 4.6, 0.22  # inches of 72 units; an entry is a line of the legend
+_COLUMNS = 2
+_OFFSET = 3.0  # points, of a label from its token's end
+_GAP = 1.0  # dots, between labels that are moved apart
+_POINTS_PER_INCH = 72.0
+_LEGS = {
+    "positions": (look(5).placeholder, "vectors of positions"),
+    "norm": (MUTED, "the norm behind a sub-layer"),
+    "ffn": (look(2).placeholder, "network: each token by itself"),
+    "cross": (look(7).placeholder, "attention to the source"),
+    "attention": (look(1).placeholder, "attention: by all tokens that it sees"),
+}
+"""The colour and the name of what each kind of step draws, in the order in which it is drawn."""
+_START, _END = "where a token starts", "where it ends"
 
 
 @dataclass(frozen=True)
@@ -95,22 +47,27 @@ class Paths:
 
     stack: str
     """``encoder`` or ``decoder``."""
-    steps: tuple[Step, ...]
-    """In the order of execution; those of blocks that share weights all count."""
+    steps: tuple[str, ...]
+    """Kinds of the steps in the order of execution, those of shared blocks once per execution:
+    ``attention``, ``cross`` or ``ffn``, as blocks name them; ``norm``, of one behind a sub-layer;
+    ``positions``, of vectors that are added before a block but the first."""
     states: Float[Tensor, "M N D"]
     """Of N tokens, in float64 on the CPU; M is one more than there are steps."""
 
 
 @dataclass(frozen=True)
-class Motion:
-    """What a step does to all tokens; lengths are L2, in the space of the states."""
+class Panel:
+    """The paths of a stack's tokens, projected on the plane in which its states vary most."""
 
-    length: float
-    """Mean distance that a token moves."""
-    in_plane: float
-    """Share of the squared distances that lies in the plane; NaN where no token moves."""
-    spread: float
-    """Root mean square of the tokens' distances from their mean, after the step."""
+    stack: str
+    tokens: Sequence[str]
+    """The texts of the tokens, [N]."""
+    steps: Sequence[str]
+    """The kind of each step, [M - 1]."""
+    shares: tuple[float, float]
+    """Of the states' variance along both axes."""
+    coordinates: Sequence[Sequence[Sequence[float]]]
+    """Of each state and token, [M, N, 2]."""
 
 
 def check_steps(config: ResolvedModel, name: str) -> None:
@@ -159,7 +116,7 @@ def _follow(
 
     x = body.enter(embedding, row.tokens, layout.positions)
     context = body.context(layout, x.dtype, memory)
-    steps: list[Step] = []
+    steps: list[str] = []
     states = [state(x)]
     for layer in range(body.shape.n_layers):
         for step, after in _moves(body, layer, x, context):
@@ -169,37 +126,43 @@ def _follow(
     return Paths(body.shape.name, tuple(steps), torch.stack(states))
 
 
-def _moves(body: Body, layer: int, x: Tensor, context: Context) -> Iterator[tuple[Step, Tensor]]:
-    """Run a block, counted from 0, and yield each of its steps with the stream after it."""
-    number = layer + 1
+def _moves(body: Body, layer: int, x: Tensor, context: Context) -> Iterator[tuple[str, Tensor]]:
+    """Run a block, counted from 0, and yield the kind of each step with the stream after it."""
     if layer > 0:
         positioned = body.positions.add(x, layer, context.layout.positions)
         if positioned is not x:
             x = positioned
-            yield Step(number, "positions", "positions"), x
+            yield "positions", x
     for entry, sublayer in zip(body.shape.block, body.stack.block(layer), strict=True):
         assert isinstance(sublayer, Sublayer), "the model was checked"
         x = sublayer.add(x, context)
-        yield Step(number, entry.name, str(entry)), x
+        yield entry.name, x
         if not sublayer.is_pre_norm and not isinstance(sublayer.norm, nn.Identity):
             x = sublayer.norm(x)
-            yield Step(number, "norm", "norm"), x
+            yield "norm", x
 
 
-def measure_motions(states: Float[Tensor, "M N D"], plane: Plane) -> list[Motion]:
-    """Measure what each step does, from the states before and after it."""
-    motions = []
-    for before, after in pairwise(states):
-        moved = after - before  # [N, D]
-        length = float(moved.norm(dim=1).mean())
-        motions.append(Motion(length, plane.share_within(moved), measure_spread(after)))
-    return motions
+def project(
+    states: Float[Tensor, "*rows D"],
+) -> tuple[Float[Tensor, "*rows 2"], tuple[float, float]]:
+    """Project states on their two first principal components.
 
-
-def measure_spread(states: Float[Tensor, "N D"]) -> float:
-    """Compute the root mean square of tokens' distances from their mean."""
-    distances = (states - states.mean(0)).norm(dim=1)
-    return float(distances.square().mean().sqrt())
+    Returned are the coordinates, from the mean of the states, and the shares of the variance along
+    both axes, the larger first; NaN where the states are equal and have none. The largest part of
+    each axis is positive, so that equal states have equal coordinates on every machine. Where they
+    vary in less than two dimensions, what is missing of the axes is 0.
+    """
+    rows = states.flatten(0, -2)
+    centred = rows - rows.mean(0)
+    _, lengths, directions = torch.linalg.svd(centred, full_matrices=False)
+    axes = rows.new_zeros(2, rows.shape[1])
+    variances = rows.new_zeros(2)
+    for index in range(min(2, len(directions))):
+        axis = directions[index]
+        axes[index] = axis * axis[axis.abs().argmax()].sign()
+        variances[index] = lengths[index].square()
+    first, second = (variances / lengths.square().sum()).tolist()
+    return (states - rows.mean(0)) @ axes.T, (first, second)
 
 
 @dataclass(frozen=True)
@@ -242,46 +205,14 @@ def raise_labels(boxes: Sequence[Box], *, gap: float) -> list[float]:
     return heights
 
 
-_WIDTH, _HEIGHT, _ENTRY = 7.2, 4.6, 0.22  # inches of 72 units; an entry is a line of the legend
-_COLUMNS = 2
-_OFFSET = 3.0  # points, of a label from its token's end
-_GAP = 1.0  # dots, between labels that are moved apart
-_POINTS_PER_INCH = 72.0
-_LEGS = {
-    "positions": (look(5).placeholder, "vectors of positions"),
-    "norm": (MUTED, "the norm behind a sub-layer"),
-    "ffn": (look(2).placeholder, "network: each token by itself"),
-    "cross": (look(7).placeholder, "attention to the source"),
-    "attention": (look(1).placeholder, "attention: by all tokens that it sees"),
-}
-"""The colour and the name of what each kind of step draws, in the order in which it is drawn."""
-_START, _END = "where a token starts", "where it ends"
-
-
-@dataclass(frozen=True)
-class Panel:
-    """What is drawn of a stack."""
-
-    title: str
-    """What stands above it; empty where nothing has to."""
-    stack: str
-    tokens: Sequence[str]
-    """What each token's path ends in, [N]."""
-    kinds: Sequence[str]
-    """The kind of each step, [M - 1]."""
-    shares: tuple[float, float]
-    """Of the states' variance along both axes."""
-    coordinates: Sequence[Sequence[Sequence[float]]]
-    """Of each state and token, [M, N, 2]."""
-
-
-def draw_paths(panels: Sequence[Panel]) -> str:
+def draw_paths(panels: Sequence[Panel], titles: Sequence[str]) -> str:
     """Plot the path of each token of each panel, its legs by what moved it; return the SVG text.
 
-    A ring is where a token starts, a point where it ends. Both axes of a panel have one scale;
-    those of different panels have nothing in common.
+    Above each panel stands its title, which may be empty. A ring is where a token starts, a point
+    where it ends. Both axes of a panel have one scale; those of different panels have nothing in
+    common.
     """
-    drawn = {kind for panel in panels for kind in panel.kinds}
+    drawn = {kind for panel in panels for kind in panel.steps}
     entries = [name for kind, (_, name) in _LEGS.items() if kind in drawn]
     entries += [_START, _END]
 
@@ -290,7 +221,8 @@ def draw_paths(panels: Sequence[Panel]) -> str:
         all_axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
         lines: dict[str, Any] = {}
         labels = []
-        for axes, panel in zip(all_axes, panels, strict=True):
+        for axes, panel, title in zip(all_axes, panels, titles, strict=True):
+            axes.set_title(title, loc="left", fontsize=10.0, parse_math=False)
             lines |= _draw_panel(axes, panel)
             labels.append(_label(axes, panel))
         handles = [lines[name] for name in entries]
@@ -310,7 +242,7 @@ def _draw_panel(axes: Any, panel: Panel) -> dict[str, Any]:
     """Draw the paths of a stack; return what stands for each entry of the legend."""
     drawn = {}
     for kind, (colour, name) in _LEGS.items():
-        if kind in panel.kinds:
+        if kind in panel.steps:
             x, y = _legs(panel, kind)
             (drawn[name],) = axes.plot(x, y, "-", color=colour, linewidth=1.1)
     starts = list(zip(*panel.coordinates[0], strict=True))
@@ -324,7 +256,6 @@ def _draw_panel(axes: Any, panel: Panel) -> dict[str, Any]:
     first, second = panel.shares
     axes.set_xlabel(f"{panel.stack}, first component: {first:.0%} of the variance")
     axes.set_ylabel(f"second: {second:.0%}")
-    axes.set_title(panel.title, loc="left", fontsize=10.0, parse_math=False)
     return drawn
 
 
@@ -363,7 +294,7 @@ def _legs(panel: Panel, kind: str) -> tuple[list[float], list[float]]:
     """Return the ends of every token's legs of a kind, in pairs that a gap divides."""
     x: list[float] = []
     y: list[float] = []
-    for number, of_step in enumerate(panel.kinds):
+    for number, of_step in enumerate(panel.steps):
         if of_step == kind:
             before, after = panel.coordinates[number : number + 2]
             for start, end in zip(before, after, strict=True):

@@ -236,9 +236,8 @@ def test_numbers_of_tokens_that_never_move_are_null(sublayer, trained, text, tmp
     out = tmp_path / "zero.svg"
     (stack,) = inspected(sublayer, "paths", zero, "--path", text, "--out", out)["stacks"]
     assert stack["shares"] == [None, None]
-    assert [(step["length"], step["in_plane"]) for step in stack["steps"]] == [(0.0, None)] * 2
     shown = unwrapped(sublayer("inspect", "paths", zero, "--path", text).shown())
-    assert "the plane has none and none of the variance of 48 states" in shown
+    assert "the plane has none and none of the variance of their states" in shown
     assert out.is_file()
     (layer,) = inspected(sublayer, "splitting", zero, "--path", text)["layers"]
     assert (layer["lie"], layer["own"], layer["way"]) == (None, None, 0.0)

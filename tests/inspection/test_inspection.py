@@ -2,7 +2,6 @@
 
 import math
 from contextlib import nullcontext
-from dataclasses import astuple
 from itertools import combinations, product
 
 import hypothesis.strategies as st
@@ -21,14 +20,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.inspection.layer_change import QUANTITIES, LayerChange, Spread, flat, mean_changes
 from sublayer.inspection.layer_splitting import check_flows, measure_splitting
 from sublayer.inspection.layers import compare_states, measure_layers
-from sublayer.inspection.paths import (
-    Box,
-    fit_plane,
-    follow_tokens,
-    measure_motions,
-    measure_spread,
-    raise_labels,
-)
+from sublayer.inspection.paths import Box, follow_tokens, project, raise_labels
 from sublayer.inspection.sample import Sample, spread_rows, spread_windows
 from sublayer.inspection.splitting import (
     leading_term,
@@ -213,20 +205,15 @@ def by_hand(**fields):
 def test_a_path_is_what_one_computes_by_hand():
     model = by_hand(block=["attention", "ffn*0.5"])
     (paths,) = follow_tokens(model, [Sample(torch.tensor([[0, 1]]))], n_tokens=2)
-    assert paths.stack == "encoder"
-    steps = [(1, "attention", "attention"), (1, "ffn", "ffn:relu*0.5")]
-    assert [astuple(step) for step in paths.steps] == steps
+    assert (paths.stack, paths.steps) == ("encoder", ("attention", "ffn"))
     # The mean of both, (1, 0), is added to each; then half of each to itself.
     expected = [[[2.0, 1.0], [0.0, -1.0]], [[3.0, 1.0], [1.0, -1.0]], [[4.5, 1.5], [1.5, -1.5]]]
     torch.testing.assert_close(paths.states[..., :2], torch.tensor(expected).double())
-    plane = fit_plane(paths.states.reshape(-1, 4))
-    assert sum(plane.shares) == pytest.approx(1.0)
-    attention, network = measure_motions(paths.states, plane)
-    assert measure_spread(paths.states[0]) == pytest.approx(math.sqrt(2))
-    # What is the same for all tokens leaves them as far apart as they were.
-    assert astuple(attention) == pytest.approx((1.0, 1.0, math.sqrt(2)))
-    length = (math.sqrt(10) / 2 + math.sqrt(2) / 2) / 2
-    assert astuple(network) == pytest.approx((length, 1.0, 1.5 * math.sqrt(2)))
+    coordinates, shares = project(paths.states)
+    assert (coordinates.shape, sum(shares)) == ((3, 2, 2), pytest.approx(1.0))
+    # On a plane nothing is lost: all distances are those of the states.
+    distances = [torch.cdist(*[each.flatten(0, 1)] * 2) for each in (coordinates, paths.states)]
+    torch.testing.assert_close(*distances)
 
 
 @pytest.mark.parametrize("fields", MODELS)
@@ -237,11 +224,13 @@ def test_the_states_are_those_of_the_model(fields):
     with torch.no_grad():
         hidden = model.hidden(ROW, layout, capture=range(model.config.n_layers + 1))
         torch.testing.assert_close(model.final_norm(paths.states[-1]), hidden.final[0])
-    # By the block that a state is behind, its last one: 0 is before all.
-    last = {0: 0} | {step.layer: index for index, step in enumerate(paths.steps, start=1)}
-    assert list(last) == list(hidden.captured)
-    for layer, index in last.items():
-        torch.testing.assert_close(paths.states[index], hidden.captured[layer][0])
+    # Before each block but the first, positions may be added.
+    n_added = int("positions" in paths.steps)
+    n_steps = (len(paths.steps) + n_added) // model.config.n_layers
+    torch.testing.assert_close(paths.states[0], hidden.captured[0][0])
+    for layer in range(1, model.config.n_layers + 1):
+        behind = paths.states[layer * n_steps - n_added]
+        torch.testing.assert_close(behind, hidden.captured[layer][0])
 
 
 def test_both_stacks_of_a_translator_are_followed():
@@ -255,7 +244,7 @@ def test_both_stacks_of_a_translator_are_followed():
         final = model.hidden(WRITTEN, Sample(WRITTEN).layout(model.shape), memory=memory).final
         torch.testing.assert_close(model.source.final_norm(encoder.states[-1]), memory.states[0])
         torch.testing.assert_close(model.final_norm(decoder.states[-1]), final[0])
-    kinds = [step.kind for step in decoder.steps if step.kind != "norm"]
+    kinds = [kind for kind in decoder.steps if kind != "norm"]
     assert kinds == ["attention", "cross", "ffn"] * 2
     (alone,) = follow_tokens(model, samples[:1], n_tokens=7)
     assert torch.equal(alone.states, encoder.states)
@@ -264,9 +253,8 @@ def test_both_stacks_of_a_translator_are_followed():
 def test_steps_are_named_in_their_order_with_norms_behind_and_positions_before():
     fields = {"norm_order": "post", "block": "macaron", "positions": "learned-per-layer"}
     (paths,) = follow_tokens(model_of(n_layers=2, **fields), [Sample(ROW)], n_tokens=2)
-    block = ["ffn:gelu*0.5", "norm", "attention", "norm", "ffn:gelu*0.5", "norm"]
-    assert [step.name for step in paths.steps] == [*block, "positions", *block]
-    assert [step.layer for step in paths.steps] == [1] * 6 + [2] * 7
+    block = ["ffn", "norm", "attention", "norm", "ffn", "norm"]
+    assert paths.steps == (*block, "positions", *block)
     # Behind a norm, tokens are as long as its gains make them: of these, 1.
     assert paths.states[-1].square().mean(1).tolist() == pytest.approx([1.0, 1.0], rel=1e-3)
 
@@ -299,21 +287,14 @@ def test_states_on_a_known_plane_are_found_there():
     places = torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
     axes = torch.linalg.qr(torch.arange(25, dtype=torch.float64).view(5, 5).sin()).Q[:2]
     centre = torch.arange(5, dtype=torch.float64)
-    plane = fit_plane(centre + places @ axes)
-    assert plane.shares == pytest.approx((0.9, 0.1))
-    torch.testing.assert_close(plane.centre, centre)
-    signs = (plane.axes * axes).sum(1)
-    torch.testing.assert_close(plane.coordinates(centre + places @ axes), places * signs)
+    coordinates, shares = project((centre + places @ axes).view(2, 2, 5))
+    assert shares == pytest.approx((0.9, 0.1))
     # Of an axis and its opposite the one is taken whose largest part is positive.
-    assert bool((plane.axes.max(1).values == plane.axes.abs().max(1).values).all())
-    # Moves out of the plane are not within it.
-    beside = torch.linalg.qr(torch.cat([axes, torch.ones(1, 5)]).T).Q.T[2:]
-    moves = torch.cat([3 * axes[:1], 4 * beside])
-    assert plane.share_within(moves) == pytest.approx(9 / 25)
-    assert math.isnan(plane.share_within(0.0 * moves))
+    signs = torch.stack([axis[axis.abs().argmax()].sign() for axis in axes])
+    torch.testing.assert_close(coordinates, (places * signs).view(2, 2, 2))
     # States on a line have no second component, and those on a point none.
-    assert fit_plane(places[:, :1]).shares == pytest.approx((1.0, 0.0))
-    assert all(map(math.isnan, fit_plane(torch.ones(4, 3)).shares))
+    assert project(places[:, :1])[1] == pytest.approx((1.0, 0.0))
+    assert all(map(math.isnan, project(torch.ones(4, 3))[1]))
 
 
 def test_free_labels_stay_and_covered_ones_stand_above_all_in_their_way():

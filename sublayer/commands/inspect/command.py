@@ -99,8 +99,7 @@ def command(
 
     paths: the first tokens of a text as particles, from what enters a model through every sub-layer
     of its blocks, drawn in the plane in which their states vary most, as in `sublayer inspect paths
-    runs/book --path book.txt --out paths.svg`; how far each step moves them, and how far they are
-    apart after it.
+    runs/book --path book.txt --out paths.svg`.
     """
     runs = runs or []
     _check_different(runs)
