@@ -6,7 +6,7 @@
 from pathlib import Path
 
 from sublayer.config.layering.layers import load_recipe
-from sublayer.diagram.describe import describe
+from sublayer.diagram.figure import describe
 from sublayer.diagram.svg import draw_svg
 
 IMAGES = Path(__file__).parent / "images" / "diagrams"

@@ -113,7 +113,7 @@ def draw(
     from sublayer.commands.inspect.plot_file import check_new, write_plot
     from sublayer.commands.recipes import command
     from sublayer.config.layering.layers import load_recipe
-    from sublayer.diagram.describe import describe
+    from sublayer.diagram.figure import describe
     from sublayer.diagram.svg import draw_svg
 
     file = None if out is None else as_path(out)

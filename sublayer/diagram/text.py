@@ -2,8 +2,7 @@
 
 import textwrap
 
-from sublayer.diagram.figure import Block, Box, Column, Figure, Residual, Sum
-from sublayer.diagram.layout import step_size
+from sublayer.diagram.figure import Block, Box, Column, Figure, Residual, Sum, step_size
 
 WIDTH = 79
 """Letters of the longest line."""

@@ -13,12 +13,12 @@ from sublayer.config.architecture.feedforward import FFNS, Ffn
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.layering.sources import shipped_recipes
-from sublayer.diagram.describe import describe
-from sublayer.diagram.figure import Residual, Sum
-from sublayer.diagram.layout import lay_out
+from sublayer.diagram.figure import Residual, Sum, describe
 from sublayer.diagram.svg import draw_svg
 from sublayer.diagram.text import WIDTH, draw_text
 from tests.breadth import rows
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def figure(name, *settings):
@@ -93,14 +93,21 @@ def test_a_new_network_is_drawn_from_its_row(monkeypatch):
 def test_every_recipe_is_drawn_within_the_terminal_and_its_file(name):
     drawn = figure(name)
     assert max(map(len, draw_text(drawn).splitlines())) <= WIDTH
-    root, drawing = ET.fromstring(draw_svg(drawn)), lay_out(drawn)
-    assert float(root.get("width", "0")) >= drawing.width
-    assert all(0 <= box.x <= drawing.width - box.width for box in drawing.boxes)
-    assert all(box.bottom + box.height <= drawing.height for box in drawing.boxes)
-    for one, other in combinations(drawing.boxes, 2):
-        is_beside = one.x + one.width <= other.x or other.x + other.width <= one.x
-        below, above = sorted((one, other), key=lambda box: box.bottom)
-        assert is_beside or below.bottom + below.height <= above.bottom, (one.title, other.title)
+    root = ET.fromstring(draw_svg(drawn))
+    width, height = (float(root.get(side, "0")) for side in ("width", "height"))
+    ((_, shift, foot),) = [
+        re.split("[( )]", group.get("transform", ""))[:3] for group in root.iter(f"{SVG}g")
+    ]
+    boxes = []
+    for box in root.iter(f"{SVG}rect"):
+        if box.get("class") not in ("paper", "panel"):
+            x, y, *size = (float(box.get(name)) for name in ("x", "y", "width", "height"))
+            boxes.append((x + float(shift), y + float(foot), *size))
+    for x, y, *size in boxes:
+        assert 0 <= x <= width - size[0] and 0 <= y <= height - size[1]
+    for (x, y, *size), (other_x, other_y, *other_size) in combinations(boxes, 2):
+        is_beside = x + size[0] <= other_x or other_x + other_size[0] <= x
+        assert is_beside or y + size[1] <= other_y or other_y + other_size[1] <= y
     texts = " ".join(element.text or "" for element in root.iter())
     assert all(part.function.title in texts for each in drawn.columns for part in residuals(each))
 

@@ -26,7 +26,7 @@ def check_diagram(
 
 def show_diagram(loaded: LoadedRecipe, out: Path | None, as_json: bool) -> None:
     """Print a recipe's diagram, or write it to a file; its parts as JSON, which names the file."""
-    from sublayer.diagram.describe import describe
+    from sublayer.diagram.figure import describe
     from sublayer.diagram.svg import draw_svg
     from sublayer.diagram.text import draw_text
 
