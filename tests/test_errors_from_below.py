@@ -134,7 +134,7 @@ PATCHED = [
     ("subprocess.Popen", OSError(12, "no room"), "data.shards.workers._Worker", ({},), DataError),
     ("sublayer.data.corpora.published.PublishedRecords._of_hub", DataError("no"),
      CORPORA["c4"], (Path("a"),), DataError),
-    ("sublayer.objective.supervised.predicting.answer_rows", KeyboardInterrupt("after 0 rows"),
+    ("sublayer.objective.supervised.answering.answer_rows", KeyboardInterrupt("after 0 rows"),
      "commands.predict.file._answer", (Mock(), Having(rows=[], choice_names=[]), None, Mock()),
      Interrupted),
     ("os.write", OSError(28, "full"), "system.lock._open", (Path("lock"),), OSError),

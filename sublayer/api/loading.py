@@ -33,7 +33,7 @@ def load(
     from sublayer.decode.gaps.masks import fill_masks
     from sublayer.evaluation.vectors import embed_all
     from sublayer.loading import load as load_model
-    from sublayer.objective.supervised.predicting import predict_rows
+    from sublayer.objective.supervised.answering import predict_rows
 
     model = load_model(as_text(path), device=device, dtype=dtype, average=average)
     model.functions = {"predict": predict_rows, "fill": fill_masks, "embed": embed_all}

@@ -292,7 +292,7 @@ def predict(
     from sublayer.commands.predict.answerer import Decoding, load_answerer
     from sublayer.commands.predict.command import command
     from sublayer.commands.shared.arguments import check_values
-    from sublayer.objective.supervised.predicting import predict_rows_by
+    from sublayer.objective.supervised.answering import predict_rows_by
 
     given = (beam, length_penalty, temperature, top_k, top_p, seed)
     decoding = Decoding(*map(as_option, given))

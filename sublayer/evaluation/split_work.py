@@ -5,7 +5,7 @@ the number of processes where the parts do not.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ Row = NDArray[np.float64]
 """A part's result: numbers, ``[K]``, as many as the part gives; ids are whole ones."""
 
 
+@runtime_checkable
 class Processes(Protocol):
     """The processes that share an evaluation."""
 

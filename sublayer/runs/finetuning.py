@@ -17,13 +17,16 @@ from sublayer.data.tasks.task_split import TaskSplit, of_tasks
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import load
-from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.batches import rule_of_model
-from sublayer.objective.supervised.collapse import answer_loss
-from sublayer.objective.supervised.items import task_items
-from sublayer.objective.supervised.report import PartReport, report_split
-from sublayer.objective.supervised.scores import answer_split
-from sublayer.objective.supervised.scoring import trained_examples
+from sublayer.objective.supervised.evaluation import trained_examples
+from sublayer.objective.supervised.scores import (
+    BaselineScores,
+    PartReport,
+    answer_loss,
+    answer_split,
+    report_split,
+    task_items,
+)
 from sublayer.runs.inputs import trained_tokenizer
 from sublayer.runs.items import write_items
 from sublayer.runs.run import train_run

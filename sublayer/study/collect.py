@@ -20,10 +20,9 @@ from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.files.storage import write_file
 from sublayer.files.typed import Number, read_typed
 from sublayer.objective.metric import Metric
-from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.batches import row_rule, supervised
-from sublayer.objective.supervised.scores import part_name
-from sublayer.objective.supervised.scoring import trained_examples
+from sublayer.objective.supervised.evaluation import trained_examples
+from sublayer.objective.supervised.scores import BaselineScores, part_name
 from sublayer.statistics.difference import FEWEST_SEEDS, Judgement
 from sublayer.statistics.judge import judge
 from sublayer.statistics.looks import fixed, unfinished, without_verdicts

@@ -15,7 +15,7 @@ from sublayer.evaluation.items import FromItems, Items
 from sublayer.nearest import nearest_hint
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.metric import Metric
-from sublayer.objective.supervised.items import SCORE, moved_by
+from sublayer.objective.supervised.scores import SCORE, moved_by
 from sublayer.runs.items import read_items
 from sublayer.statistics.items import Effects
 from sublayer.statistics.scores import Scores

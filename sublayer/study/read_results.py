@@ -15,7 +15,7 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import parse_toml, read_json_object
 from sublayer.objective.families import family_of
 from sublayer.objective.metric import Metric
-from sublayer.objective.supervised.collapse import REMEDY
+from sublayer.objective.supervised.scores import REMEDY
 from sublayer.statistics.looks import Looks, fixed
 from sublayer.study.arm_runs import ArmRuns, find_ended, of_seeds
 from sublayer.study.arms import Arm, Trial, split_values

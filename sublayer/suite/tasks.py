@@ -15,8 +15,8 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.loading import find_model
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.metric import Metric
+from sublayer.objective.supervised.answering import answer_known
 from sublayer.objective.supervised.evaluation import evaluate_tasks
-from sublayer.objective.supervised.known_task import answer_known
 from sublayer.runs.finetuning import SeedResult, finetune_seeds
 from sublayer.runs.folder import RunFolder
 from sublayer.study.scorecard import Cell

@@ -13,7 +13,7 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.estimate.micro_batch import MicroBatch
 from sublayer.model.build import build
 from sublayer.objective.families import family_of
-from sublayer.objective.supervised.synthetic import SyntheticExamples
+from sublayer.objective.supervised.batches import SyntheticExamples
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
 

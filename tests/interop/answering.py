@@ -11,8 +11,7 @@ from sublayer.data.tasks.marks import TRAVERSAL_NAMES, find_marks
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.model.build import build
-from sublayer.objective.supervised.loss import unscaled
-from sublayer.objective.supervised.readout import answer_logits, text_states
+from sublayer.objective.supervised.loss import answer_logits, text_states, unscaled
 from sublayer.tasks.spec import TaskSpec
 from tests.interop.exported import with_random_vectors
 

@@ -26,7 +26,8 @@ from sublayer.errors import SublayerError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
-from sublayer.objective.supervised import predictions, text_predictions
+from sublayer.objective.supervised import predictions
+from sublayer.objective.supervised import text as texts
 from sublayer.runs.run import train_run
 from sublayer.runs.session import Place
 from sublayer.training.checkpoints.loop_state import LoopState
@@ -121,8 +122,8 @@ def few(model, context):
 
 @patch.object(Transformer, "states", count_calls)
 @patch.object(predictions, "batch_sequences", few)
-@patch.object(text_predictions, "batch_sequences", few)
-@patch.object(text_predictions, "_AT_A_TIME", 2)
+@patch.object(texts, "batch_sequences", few)
+@patch.object(texts, "_AT_A_TIME", 2)
 def scores(world, paths):
     found, places = {}, {"alone": ALONE, "together": world}
     for (kind, settings), path in zip(SETTINGS.items(), paths, strict=True):

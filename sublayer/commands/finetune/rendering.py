@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def result_of(folder: Path, results: "Sequence[SeedResult]", recipe: "Recipe") -> dict[str, Any]:
     """Return the result of fine-tuning as JSON."""
-    from sublayer.objective.supervised.report import average_reports
+    from sublayer.objective.supervised.scores import average_reports
 
     seeds = []
     for each in results:
@@ -47,12 +47,12 @@ def result_of(folder: Path, results: "Sequence[SeedResult]", recipe: "Recipe") -
 
 def render_finetuned(result: Mapping[str, Any]) -> str:
     """Format the result of fine-tuning for the terminal."""
-    from sublayer.objective.supervised.collapse import REMEDY
     from sublayer.objective.supervised.rendering import (
         render_averages,
         render_baselines,
         render_reports,
     )
+    from sublayer.objective.supervised.scores import REMEDY
     from sublayer.tasks.metrics.points import points
 
     seeds = result["seeds"]

@@ -83,7 +83,7 @@ def predict_together(
 
     Raises as ``predict_file`` does, in all of them, and TrainingError where one is lost.
     """
-    from sublayer.objective.supervised.predicting import answer_rows
+    from sublayer.objective.supervised.answering import answer_rows
     from sublayer.system.machine import choose_device
     from sublayer.training.processes.joining import join_world, leave_world, naming_lost
 
@@ -118,7 +118,7 @@ def _answer(
     answerer: "Answerer", asked: AskedFile, writer: RowWriter, stream: IO[bytes]
 ) -> tuple[Counter[str], dict[str, str]]:
     """Write all rows; count them, those that are not answered, and where the first of these is."""
-    from sublayer.objective.supervised.predicting import CutRows, answer_rows
+    from sublayer.objective.supervised.answering import CutRows, answer_rows
 
     counted: Counter[str] = Counter(rows=0, unanswered=0, outside=0)
     cut = CutRows(answerer)

@@ -36,7 +36,7 @@ def predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> N
     A line that is empty, or has other texts than the task, is answered with an empty line, and
     said. Raises DataError at a line that is not UTF-8, after those before it.
     """
-    from sublayer.objective.supervised.predicting import CutRows
+    from sublayer.objective.supervised.answering import CutRows
 
     n_lines = n_unanswered = 0
     cut = CutRows(answerer)
@@ -75,7 +75,7 @@ def _texts(lines: list[bytes], n_before: int) -> tuple[list[str], DataError | No
 
 
 def _row(answerer: "Answerer", line: str, number: int) -> "AskedRow | None":
-    from sublayer.objective.supervised.predicting import given_row
+    from sublayer.objective.supervised.answering import given_row
 
     text = line.removesuffix("\r")
     is_one = len(answerer.task.fields) == 1 and answerer.task.kind != "choice"
@@ -90,7 +90,7 @@ def _row(answerer: "Answerer", line: str, number: int) -> "AskedRow | None":
 
 
 def _answered(answerer: "Answerer", rows: "list[AskedRow | None]") -> list[NamedPrediction]:
-    from sublayer.objective.supervised.predicting import answer_rows
+    from sublayer.objective.supervised.answering import answer_rows
 
     asked = [row for row in rows if row is not None]
     found = (named for _, named in answer_rows(answerer, asked))

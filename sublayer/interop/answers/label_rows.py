@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sublayer.config.resolved import ResolvedModel
-from sublayer.objective.supervised.number_scale import BIAS, WEIGHT
+from sublayer.objective.supervised.loss import BIAS, WEIGHT
 from sublayer.tasks.task import Task
 
 

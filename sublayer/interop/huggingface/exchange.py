@@ -51,7 +51,7 @@ from sublayer.interop.weight_map import (
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import Transformer
 from sublayer.model.weights import describe_conversion
-from sublayer.objective.supervised.number_scale import from_numbers, to_numbers
+from sublayer.objective.supervised.loss import from_numbers, to_numbers
 from sublayer.tasks.spec import spec_files
 
 _MOST_NAMED = 5

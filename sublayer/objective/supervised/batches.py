@@ -1,11 +1,19 @@
-"""Examples of tasks, as a recipe asks for them."""
+"""Batches of examples: those of a recipe, random ones, and ones of similar lengths."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
 
 from sublayer.config.epochs import TaskEpoch
+from sublayer.config.objectives.base import Lengths
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
+from sublayer.data.arrays import Ints
+from sublayer.data.batches import IGNORED
+from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.split import Split
 from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.batches import ExampleBatches
@@ -78,3 +86,80 @@ def epoch_tokens(recipe: Recipe, split: Split) -> TaskEpoch:
     batches = example_batches(recipe, split)
     tokens = batches.n_epoch_steps * batch_sequences(recipe) * recipe.data.context
     return TaskEpoch(round(tokens), batches.n_epoch)
+
+
+@dataclass(frozen=True)
+class SyntheticExamples:
+    """Batches of as many tokens as ``n_examples`` have whose sequences are as long as rows.
+
+    Where an example is one sequence, each row has two of half the length, kept apart as real ones.
+    """
+
+    lengths_vary: ClassVar[bool] = False
+
+    vocab_size: int
+    lengths: Lengths
+    n_examples: int
+    n_sequences: int = 1
+    """Of each example."""
+    n_predicted: int = 0
+    """Tokens of a sequence, its last ones, that are predicted where they are read."""
+    has_encoder: bool = False
+    """Whether a decoder beside an encoder writes targets."""
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
+        """Draw a process's share of the batch of a step, at least one of its examples."""
+        n_own = max(1, len(range(rank, self.n_examples, world)))
+        generator = np.random.Generator(np.random.Philox(step))
+        read, written = self.lengths
+        examples: list[Unpacked] = []
+        for _ in range(n_own):
+            if self.n_sequences == 1:
+                for part in (0, 1):
+                    sequence = self._sequence(generator, (read + part) // 2, (written + part) // 2)
+                    examples.append(Unpacked([sequence], 0.0, 1.0, len(examples)))
+            else:
+                sequences = [
+                    self._sequence(generator, read, written) for _ in range(self.n_sequences)
+                ]
+                examples.append(Unpacked(sequences, 0.0, 1.0, len(examples)))
+        return pack_examples(examples, width=read, written_width=written, pad_id=0)
+
+    def _sequence(
+        self, generator: np.random.Generator, n_read: int, n_written: int
+    ) -> PackedSequence:
+        ids = generator.integers(self.vocab_size, size=n_read)
+        written: Ints | None = None
+        if self.has_encoder:
+            written = generator.integers(self.vocab_size, size=n_written)
+        targets: Ints | None = None
+        if self.n_predicted:
+            targets = np.full(len(ids), IGNORED, dtype=np.int64)
+            n = min(self.n_predicted * n_read // self.lengths.read, n_read - 1)
+            targets[-n - 1 : -1] = ids[-n:]
+        return PackedSequence(ids, np.zeros_like(ids), 0, written=written, targets=targets)
+
+    def notes(self) -> list[str]:
+        """Nothing is left out."""
+        return []
+
+    def n_tokens(self, step: int) -> int:
+        """Count the tokens of a batch."""
+        n_written = self.lengths.written if self.has_encoder else 0
+        return self.n_examples * self.n_sequences * (self.lengths.read + n_written)
+
+
+def similar_batches(tokens: Ints, most_tokens: int) -> list[Ints]:
+    """Put examples of similar lengths, ``[N]``, into batches of at most so many tokens."""
+    order = np.argsort(tokens, kind="stable")
+    batches = []
+    first = 0
+    total = 0
+    for place, number in enumerate(order.tolist()):
+        if total + tokens[number] > most_tokens and place > first:
+            batches.append(order[first:place])
+            first, total = place, 0
+        total += int(tokens[number])
+    if len(order):
+        batches.append(order[first:])
+    return batches

@@ -41,13 +41,17 @@ from sublayer.objective.supervised.answering import (
     cut_examples,
     mark_cut,
     model_rule,
+    objective_of,
     unprepared_part,
 )
-from sublayer.objective.supervised.objective_of import objective_of
-from sublayer.objective.supervised.predictions import answer_examples, each_batch
-from sublayer.objective.supervised.readout import packed_hidden
-from sublayer.objective.supervised.span_predictions import passages_of, window_scores
-from sublayer.objective.supervised.text_predictions import write_part
+from sublayer.objective.supervised.loss import packed_hidden
+from sublayer.objective.supervised.predictions import (
+    answer_examples,
+    each_batch,
+    passages_of,
+    window_scores,
+)
+from sublayer.objective.supervised.text import write_part
 from sublayer.tasks.example import Example
 from sublayer.tasks.formats.text import has_ranks
 from sublayer.tasks.metrics.thresholds import with_threshold

@@ -7,10 +7,7 @@ from typing import Any, NamedTuple
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.errors import ConfigError, DataError
 from sublayer.objective.evaluation import Evaluation
-from sublayer.objective.supervised.against import compare_with
 from sublayer.objective.supervised.answering import model_rule
-from sublayer.objective.supervised.asked_spec import asked_spec
-from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.ensemble import (
     Choice,
     MemberAnswers,
@@ -22,10 +19,17 @@ from sublayer.objective.supervised.ensemble import (
     mean_threshold,
     member_answers,
 )
-from sublayer.objective.supervised.evaluation import selected_by
-from sublayer.objective.supervised.report import average_reports, report_split
-from sublayer.objective.supervised.same_rows import check_same_rows
-from sublayer.objective.supervised.scoring import Answered, Scoring, asked_scoring, held_out
+from sublayer.objective.supervised.evaluation import (
+    Answered,
+    Scoring,
+    asked_scoring,
+    asked_spec,
+    check_same_rows,
+    compare_with,
+    held_out,
+    selected_by,
+)
+from sublayer.objective.supervised.scores import BaselineScores, average_reports, report_split
 from sublayer.system.stages import stage
 from sublayer.tasks.metrics.score import score
 from sublayer.tasks.metrics.thresholds import best_thresholds, with_threshold

@@ -1,15 +1,336 @@
-"""What ``sublayer evaluate`` does with a fine-tuned model: score the examples of its tasks."""
+"""Evaluation of a fine-tuned model: its examples, its scores, the comparison with another model."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.data.prepare import Data
+from sublayer.data.tasks.marks import find_marks
+from sublayer.data.tasks.prepare import prepare_tasks, task_split
+from sublayer.data.tasks.split_notes import describe_cuts
+from sublayer.data.tasks.task_split import TaskPart, TaskSplit, of_tasks
+from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.evaluation.split_work import ALONE
+from sublayer.files.paths import expanded, resolved
+from sublayer.files.saved_record import read_record
+from sublayer.loading import find_recipe, load
+from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Evaluation
-from sublayer.objective.supervised.against import compare_with
-from sublayer.objective.supervised.baselines import BaselineScores
-from sublayer.objective.supervised.report import (
+from sublayer.objective.supervised.answering import (
+    answer_known,
+    model_rule,
+    objective_of,
+    unprepared_part,
+)
+from sublayer.objective.supervised.scores import (
+    BaselineScores,
+    answer_split,
     average_reports,
+    part_name,
     report_split,
 )
-from sublayer.objective.supervised.scoring import answer_asked
+from sublayer.tasks.example import Example
+from sublayer.tasks.formats.text import has_ranks
+from sublayer.tasks.labelled_files import read_labelled, read_labelled_table
+from sublayer.tasks.metrics.paired import paired
+from sublayer.tasks.own_table.table import table_of
+from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.reading import ReadSplit
+from sublayer.tasks.records import named
+from sublayer.tasks.registry import TASKS
+from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Task
+
+
+def asked_spec(asked: Evaluation) -> TaskSpec:
+    """Return what a model answers, and how, with the options of an evaluation.
+
+    A model of a task with the same labels is made one of the task that was asked for, in place.
+    Raises
+    ConfigError for an option without a meaning, CheckpointError where there is no tokenizer.
+    """
+    model = asked.model
+    if (name := asked.options.get("task")) is not None:
+        if name not in TASKS:
+            raise ConfigError(f"--task {name:.60} is no task{nearest_hint(name, TASKS)}")
+        answer_known(model, TASKS[name])
+    spec: TaskSpec = model.task
+    answer = asked.options.get("answer")
+    if answer is not None:
+        if spec.format != "text":
+            raise ConfigError(
+                f"--answer is for models that read tasks as text to text, and this one reads them "
+                f"in format {spec.format}: leave it out"
+            )
+        if answer == "rank" and not any(map(has_ranks, spec.tasks)):
+            raise ConfigError(
+                "--answer rank chooses among labels or choices, of which "
+                f"{', '.join(task.title for task in spec.tasks)} has none: leave it out"
+            )
+        spec = replace(spec, answer=answer)
+    if model.tokenizer is None:
+        raise CheckpointError(f"{asked.run} has no tokenizer.json, without which it reads no text")
+    # Without the marks of its format it reads none.
+    find_marks(model.tokenizer, spec.format)
+    return spec
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Examples to be scored, and those that baselines learn from."""
+
+    split: TaskSplit
+    train: Mapping[str, Sequence[Example]]
+    """By the task; those of which nothing can be learned are not there."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a model answers to them."""
+
+    scoring: Scoring
+    predictions: list[Prediction]
+    loss: float
+
+
+def answer_asked(asked: Evaluation) -> Answered:
+    """Answer what an evaluation scores.
+
+    Raises ConfigError where it is not known where the files are, or an option has no meaning, and
+    DataError where files are not what they should be.
+    """
+    spec = asked_spec(asked)
+    scoring = asked_scoring(asked)
+    rule = replace(model_rule(asked.model, scoring.split), n_rows=asked.batch)
+    progress = asked.progress("answered", "batches")
+    predictions, loss = answer_split(asked.model, scoring.split, rule, spec, ALONE, progress)
+    cuts = describe_cuts(scoring.split, rule)
+    return Answered(replace(scoring, notes=(*scoring.notes, *cuts)), predictions, loss)
+
+
+def asked_scoring(asked: Evaluation) -> Scoring:
+    """Read the examples that an evaluation scores. Raises as ``answer_asked`` does."""
+    path = asked.options.get("path")
+    recipe = asked.recipe
+    if path is not None and not (recipe is not None and _is_same(path, recipe.data.path)):
+        return _scoring_of_path(asked, path)
+    if recipe is None:
+        raise ConfigError(
+            f"{asked.run} does not belong to a run: name the folder of the tasks' files (--path)"
+        )
+    data = _own_data(asked)
+    _check_unchanged(asked, data)
+    split = of_tasks(data.valid if asked.split == "valid" else data.test)  # type: ignore[arg-type]
+    notes: tuple[str, ...] = ()
+    if path is not None and asked.model.task.columns:
+        notes = (f"{path} is what it was trained on: scored on the rows that were left for that",)
+    return Scoring(split, trained_examples(data), notes)
+
+
+def held_out(asked: Evaluation) -> TaskSplit:
+    """Read what the run of a model held out of train. Raises ConfigError outside a run."""
+    if asked.recipe is None:
+        raise ConfigError(f"{asked.run} does not belong to a run: it is not known what it held out")
+    data = _own_data(asked)
+    _check_unchanged(replace(asked, split="valid"), data)
+    assert data.valid is not None, "tasks hold examples out"
+    return of_tasks(data.valid)
+
+
+def _own_data(asked: Evaluation) -> Data:
+    """Prepare the examples of a model's run."""
+    assert asked.recipe is not None, "the model belongs to a run"
+    name = asked.options.get("task")
+    config = asked.recipe.data
+    if name is not None:
+        config = config.model_copy(update={"tasks": name})
+    spec: TaskSpec = asked.model.task
+    tokenizer = asked.model.tokenizer
+    return prepare_tasks(config, objective_of(spec), tokenizer=tokenizer, trains=False)
+
+
+def _check_unchanged(asked: Evaluation, data: Data, split: str = "") -> None:
+    """Raise DataError where the examples that are scored are others than the run's record knows."""
+    recipe = find_recipe(asked.run)
+    record = None if recipe is None else read_record(recipe.parent)
+    # Another task is asked of a model that was not trained on it.
+    if record is None or asked.options.get("task") is not None:
+        return
+    name = split or asked.split
+    if record["data"]["checksums"].get(name) in (None, data.checksums[name]):
+        return
+    asked_tasks = {task.name: task for task in asked.model.task.tasks}
+    for part in of_tasks(data.train).parts:
+        known = asked_tasks.get(part.task.name)
+        if known is not None and known.labels != part.task.labels:
+            raise DataError(
+                f"the labels in {asked.recipe.data.path} are now {named(part.task.labels)}, and "  # type: ignore[union-attr]
+                f"those that {asked.run} answers {named(known.labels)}: write these into the file "
+                "again"
+            )
+    raise DataError(
+        f"the examples of {asked.run} are no longer what it was trained with: restore "
+        f"{asked.recipe.data.path}, or score a copy of it, under another name, by --path: all of "  # type: ignore[union-attr]
+        "its rows that have a label"
+    )
+
+
+def _is_same(path: str, own: Any) -> bool:
+    return isinstance(own, str) and resolved(expanded(path)) == resolved(own)
+
+
+def trained_examples(data: Data) -> dict[str, list[Example]]:
+    """Return what was trained on, by the task."""
+    return {part.task.name: part.distinct_examples for part in of_tasks(data.train).parts}
+
+
+def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
+    """Take all labelled rows of another file or folder: none of them chose or trained anything."""
+    model = asked.model
+    spec: TaskSpec = model.task
+    parts: list[TaskPart] = []
+    train: dict[str, Sequence[Example]] = {}
+    notes: list[str] = []
+    for task in spec.tasks:
+        read, learned = _read(asked, task, path)
+        if learned is not None:
+            train[task.name] = learned.examples
+        parts += [unprepared_part(model, task, each.examples, each.name) for each in read]
+        notes += [
+            f"{task.title}, {each.name}: {note}" for each in read for note in each.described()
+        ]
+    split = task_split("test", parts, model.tokenizer, objective_of(spec))
+    if asked.recipe is None:
+        return Scoring(split, train, tuple(notes))
+    own: dict[str, list[Example]] = {}
+    try:
+        data = _own_data(asked)
+        _check_unchanged(asked, data, "train")
+        own = trained_examples(data)
+    except DataError as error:
+        notes.append(f"not known what it was trained on, nor the baselines of that: {error}")
+    return Scoring(split, {**own, **train}, (*notes, *_trained_notes(parts, own)))
+
+
+def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
+    spec: TaskSpec = asked.model.task
+    if spec.columns:
+        # What is not divided needs no groups.
+        needed = {role: spec.columns[role] for role in spec.columns if role not in ("group", "id")}
+        return [read_labelled_table(table_of(path, needed), task)], None
+    if task.name not in TASKS:
+        raise ConfigError(
+            f"{asked.run} answers {task.name}, of which there are no files: name a task that has "
+            "the same labels (--task)"
+        )
+    return read_labelled(task, path)
+
+
+def _trained_notes(parts: Sequence[TaskPart], own: Mapping[str, Sequence[Example]]) -> list[str]:
+    """Say which rows were trained on, if any were."""
+    notes = []
+    for part in parts:
+        trained = {each.texts for each in own.get(part.task.name, ())}
+        n_trained = sum(each.texts in trained for each in part.examples)
+        if n_trained:
+            notes.append(
+                f"{part.task.title}: {n_trained:,} of {len(part.examples):,} rows are among those "
+                "that it was trained on: too good by that"
+            )
+    return notes
+
+
+def check_same_rows(
+    run: Path, part: TaskPart, other_run: Path, other: TaskPart, what: str = "is scored on"
+) -> None:
+    """Raise ConfigError where labels differ, and DataError where rows do.
+
+    ``what`` says what is done with the rows.
+    """
+    if part.task.labels != other.task.labels:
+        raise ConfigError(
+            f"{other_run} answers {part.task.title} by other labels than {run}: take models "
+            "of one task"
+        )
+    mine, theirs = map(_rows, (part.examples, other.examples))
+    if mine != theirs:
+        n_common = len(set(mine) & set(theirs))
+        raise DataError(
+            f"{other_run} {what} other rows of {part.task.title} than {run}: "
+            f"{n_common:,} of {len(theirs):,} are the same; take models of the same data, "
+            "divided alike, or a file that neither has seen (--path)"
+        )
+
+
+def _rows(examples: Sequence[Example]) -> list[tuple[Any, ...]]:
+    return [(each.id, *each.texts, each.label, *each.answers) for each in examples]
+
+
+def compare_with(asked: Evaluation, ours: Answered, against: Path) -> dict[str, Any]:
+    """Compare a model's answers with another's to the same examples, for each task of both.
+
+    Raises ConfigError where the other answers none of the tasks, DataError where it is scored on
+    other examples.
+    """
+    theirs = _answered(asked, against)
+    mine, others = _by_part(ours), _by_part(theirs)
+    common = [key for key in mine if key in others]
+    if not common:
+        raise ConfigError(
+            f"{against} answers {_titles(theirs)}, and {asked.run} {_titles(ours)}: compare models "
+            "of one task"
+        )
+    parts = ours.scoring.split.parts
+    tasks = []
+    for key in common:
+        part, predictions = mine[key]
+        other, other_predictions = others[key]
+        check_same_rows(asked.run, part, against, other)
+        found = paired(part.examples, predictions, other_predictions, part.task.metrics)
+        tasks.append(
+            {
+                "task": part_name(part, parts),
+                "title": part.task.title,
+                "examples": len(part.examples),
+                **asdict(found),
+                "is_decided": found.is_decided,
+            }
+        )
+    return {"run": str(against), "tasks": tasks}
+
+
+def _answered(asked: Evaluation, against: Path) -> Answered:
+    model = load(against, device=asked.model.embedding.weight.device)
+    spec: TaskSpec | None = model.task
+    if spec is None:
+        raise ConfigError(f"{against} answers no task: name a fine-tuned model")
+    recipe = find_recipe(against)
+    options = {name: value for name, value in asked.options.items() if name != "against"}
+    if spec.format != "text":
+        options.pop("answer", None)
+    return answer_asked(
+        replace(
+            asked,
+            run=against,
+            model=model,
+            recipe=None if recipe is None else read_run_recipe(recipe),
+            options=options,
+        )
+    )
+
+
+def _by_part(
+    answered: Answered,
+) -> dict[tuple[str, str], tuple[TaskPart, Sequence[Prediction]]]:
+    by_part = answered.scoring.split.by_part(answered.predictions)
+    return {(part.task.name, part.published): (part, own) for part, own in by_part}
+
+
+def _titles(answered: Answered) -> str:
+    return ", ".join(dict.fromkeys(part.task.title for part in answered.scoring.split.parts))
 
 
 def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:

@@ -14,13 +14,16 @@ from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.family import Family, Scores
 from sublayer.objective.metric import Metric
-from sublayer.objective.supervised.batches import epoch_tokens, example_batches, supervised
+from sublayer.objective.supervised.batches import (
+    SyntheticExamples,
+    epoch_tokens,
+    example_batches,
+    supervised,
+)
 from sublayer.objective.supervised.evaluation import evaluate_tasks
-from sublayer.objective.supervised.loss import Supervised
+from sublayer.objective.supervised.loss import SpanAnswers, Supervised
 from sublayer.objective.supervised.rendering import render_tasks
 from sublayer.objective.supervised.scores import task_scores
-from sublayer.objective.supervised.span_loss import SpanAnswers
-from sublayer.objective.supervised.synthetic import SyntheticExamples
 from sublayer.objective.supervised.text import TextAnswers
 from sublayer.tasks.metrics.points import points
 from sublayer.tasks.spec import TaskSpec

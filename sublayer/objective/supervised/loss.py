@@ -1,27 +1,118 @@
-"""Learn to answer: labels, choices and numbers from a head, and the texts themselves beside it.
+"""Heads that answer tasks, and their losses: labels, choices, numbers and spans.
 
-Source: Devlin et al. 2019, sec. 4; of traversals Radford et al. 2018, sec. 3.2.
+Source: Devlin et al. 2019, sec. 4, of spans sec. 4.2 and 4.3; of traversals Radford et al. 2018,
+sec. 3.2; where questions may have no answer Lan et al. 2020, as released.
 """
+
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.batches import IGNORED
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.body import Hidden
+from sublayer.model.context.layout import Layout
+from sublayer.model.context.queries import Queries
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
+from sublayer.model.kernels.dropout import dropout
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.supervised.readout import (
-    answer_logits,
-    packed_hidden,
-    picked_states,
-    text_states,
-)
 from sublayer.tasks.task import Task
+
+WEIGHT, BIAS = "label_head.weight", "label_head.bias"
+
+
+def packed_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
+    """Compute hidden states, each sequence as if it were alone."""
+    tokens = batch.read.tokens
+    return model.hidden(tokens, _layout(model, batch), segments=batch.segments)
+
+
+def text_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "S D"]:
+    """Compute the final state that stands for each sequence, and the last block for it alone."""
+    assert batch.n_most is not None, "it is found where it is not given"
+    rows, columns = batch.readouts.unbind(1)
+    order = batch.order  # [S]
+    # Where a row has fewer sequences than another, its first token stands for none.
+    places = rows.new_zeros(len(batch.read), batch.n_most)
+    places[rows, order] = columns
+    layout = _layout(model, batch)
+    hidden = model.hidden(
+        batch.read.tokens, layout, segments=batch.segments, queries=Queries(places)
+    )
+    return hidden.final[rows, order]
+
+
+def picked_states(batch: PackedBatch, states: Float[Tensor, "R T D"]) -> Float[Tensor, "S D"]:
+    """Pick the state that stands for each sequence."""
+    return states.flatten(0, 1).index_select(0, batch.places)
+
+
+def _layout(model: Transformer, batch: PackedBatch) -> Layout:
+    side = batch.read
+    if model.text_position == "first":
+        return Layout.bidirectional(side.tokens, side.mask, side.document_ids, side.starts)
+    # What is behind a text is padding, which nothing before it sees.
+    return Layout.causal(side.tokens, None, side.document_ids, starts=side.starts)
+
+
+def text_vectors(
+    batch: PackedBatch, vectors: Float[Tensor, "S D"], *, is_added: bool
+) -> Float[Tensor, "N D"]:
+    """Return the states that stand for sequences; ``is_added``: those of an example added."""
+    if not is_added or len(vectors) == batch.n_examples:
+        return vectors
+    total = vectors.new_zeros(batch.n_examples, vectors.shape[1])
+    return total.index_add(0, batch.owners, vectors)
+
+
+def answer_logits(
+    model: Transformer, batch: PackedBatch, states: Float[Tensor, "S D"], p: float, kind: str
+) -> Float[Tensor, "N L"]:
+    """Compute the outputs of examples: of each label, of each choice, or one number.
+
+    ``states`` are those that stand for sequences.
+
+    ``p`` is the dropout, in training, of what the head reads. Choices that an example does not have
+    get minus infinity.
+    """
+    # A choice has a sequence, and so a logit, of its own; the two orders of a pair have one.
+    vectors = text_vectors(batch, states, is_added=kind != "choice")
+    pooled = dropout(model.pool(vectors), p, model.training)
+    assert model.label_head is not None, "the config asks for a label head"
+    logits: Tensor = model.label_head(pooled)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if kind == "choice":
+        assert batch.n_most_owned is not None, "it is found where it is not given"
+        return by_choice(logits[:, 0], batch.owners, (batch.n_examples, batch.n_most_owned))
+    if kind == "classes" and logits.shape[1] == 1:
+        # Of two classes: beside a logit of 0 its softmax is the logistic function.
+        return torch.cat([torch.zeros_like(logits), logits], 1)
+    return logits
+
+
+def by_choice(
+    logits: Float[Tensor, " S"], owners: Int[Tensor, " S"], shape: tuple[int, int]
+) -> Float[Tensor, "N C"]:
+    """Put the logits of sequences into rows of their examples, filled up with minus infinity.
+
+    ``shape`` is the number of examples and the most sequences of one.
+    """
+    counts = owned(owners, shape[0])
+    firsts = counts.cumsum(0) - counts
+    places = torch.arange(len(owners), device=owners.device) - firsts[owners]
+    rows = logits.new_full(shape, -torch.inf)
+    return rows.index_put((owners, places), logits)
+
+
+def owned(owners: Int[Tensor, " S"], n_examples: int) -> Int[Tensor, " N"]:
+    """Count the sequences of each example; nothing waits for the device, as bincount would."""
+    return owners.new_zeros(n_examples).index_add(0, owners, torch.ones_like(owners))
 
 
 class Supervised(Objective):
@@ -108,3 +199,162 @@ def unscaled(task: Task, outputs: Tensor) -> Tensor:
     """Return the numbers of outputs, on the task's own scale; not cut to its range."""
     low, high = task.numbers
     return (outputs * (high - low) + low + high) / 2.0
+
+
+def to_numbers(weights: Mapping[str, Tensor], task: Task | None) -> dict[str, Tensor]:
+    """Return weights by which the head's output is the number itself; others are as they were.
+
+    A model that writes the number as text has no such head: its weights stay as they are.
+    """
+    if task is None or task.kind != "number" or WEIGHT not in weights:
+        return dict(weights)
+    half, middle = _scale(task)
+    return {**weights, WEIGHT: weights[WEIGHT] * half, BIAS: weights[BIAS] * half + middle}
+
+
+def from_numbers(weights: Mapping[str, Tensor], task: Task) -> dict[str, Tensor]:
+    """Return weights of a head whose output is a number by which it is on the task's scale.
+
+    Those of other tasks are as they were.
+    """
+    if task.kind != "number" or WEIGHT not in weights:
+        return dict(weights)
+    half, middle = _scale(task)
+    return {**weights, WEIGHT: weights[WEIGHT] / half, BIAS: (weights[BIAS] - middle) / half}
+
+
+def _scale(task: Task) -> tuple[float, float]:
+    low, high = task.numbers
+    return (high - low) / 2.0, (low + high) / 2.0
+
+
+class Sequences(NamedTuple):
+    """Where each sequence of packed rows stands in them, position by position."""
+
+    places: Int[Tensor, "S L"]
+    """In the rows one behind another; behind its end that of its first token."""
+    is_there: Bool[Tensor, "S L"]
+    """False behind its end."""
+
+    @property
+    def lengths(self) -> Int[Tensor, " S"]:
+        """Count the tokens of each."""
+        return self.is_there.sum(1)
+
+    def of(self, rows: Shaped[Tensor, "R T *D"]) -> Shaped[Tensor, "S L *D"]:
+        """Give each sequence a row of what packed rows have; behind its end it means nothing."""
+        flat = rows.flatten(0, 1)
+        return flat[self.places]
+
+
+def find_sequences(batch: PackedBatch) -> Sequences:
+    """Find the sequences of a batch, whose first token stands for each."""
+    ids = batch.read.sequence_ids
+    rows, firsts = batch.readouts.unbind(1)
+    assert batch.n_most is not None and batch.longest is not None, "answers are spans"
+    counts = torch.zeros(len(ids), batch.n_most, dtype=torch.int64, device=ids.device)
+    counts.scatter_add_(1, ids.clamp_min(0), (ids >= 0).long())
+    lengths = counts[rows, ids[rows, firsts]]
+    columns = torch.arange(batch.longest, device=ids.device)
+    is_there = columns < lengths[:, None]
+    places = (rows * ids.shape[1] + firsts)[:, None] + columns * is_there
+    return Sequences(places, is_there)
+
+
+class SpanAnswers(Objective):
+    """The loss of starts and ends, and of whether there is an answer; a mean over examples.
+
+    Its one term, ``task``, is the mean cross-entropy of start and end in nats. To that the joint
+    head, whose end is given the true start, adds half the binary cross-entropy of no answer. Where
+    a window has no answer, [CLS] is start and end.
+    """
+
+    reported = "task"
+
+    def __init__(self, model: Transformer, config: SupervisedObjective) -> None:
+        super().__init__(model)
+        self._dropout = config.dropout
+        self.weights = {"task": 1.0}
+
+    def counts(self, batch: PackedBatch) -> dict[str, int]:
+        """Count the examples."""
+        return {"task": int(batch.weights.sum())}
+
+    def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
+        """Sum the loss of the batch's examples."""
+        states = packed_hidden(self.model, batch).final
+        each = span_losses(self.model, batch, states, self._dropout)
+        return {"task": (each * batch.weights.to(each.dtype)).sum()}
+
+
+class JointStates(NamedTuple):
+    """What the joint head reads: each sequence in a row of its own."""
+
+    states: Float[Tensor, "S L D"]
+    may_answer: Bool[Tensor, "S L"]
+    """True at [CLS] and at the tokens of the passage."""
+
+
+def independent_logits(
+    model: Transformer, states: Float[Tensor, "R T D"], sequences: Sequences
+) -> tuple[Float[Tensor, "S L"], Float[Tensor, "S L"]]:
+    """Compute logits of start and end at each position of each sequence.
+
+    Behind its end they are minus infinity. Every token of a sequence takes part, those of the
+    question and marks too, as published; padding, of which the sources have some, does not.
+    """
+    assert model.span_head is not None, "the config asks for independent ends"
+    logits: Tensor = model.span_head(states)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    apart = sequences.of(logits).masked_fill(~sequences.is_there[..., None], -torch.inf)
+    start, end = apart.unbind(-1)
+    return start, end
+
+
+def joint_states(
+    batch: PackedBatch, states: Float[Tensor, "R T D"], sequences: Sequences
+) -> JointStates:
+    """Give each sequence a row, with where its answer may be."""
+    columns = torch.arange(sequences.places.shape[1], device=states.device)
+    # The second text ends with a mark.
+    is_passage = columns < sequences.lengths[:, None] - 1
+    is_passage &= sequences.of(batch.segments) == 1
+    return JointStates(sequences.of(states), is_passage | (columns == 0))
+
+
+def span_losses(
+    model: Transformer, batch: PackedBatch, states: Float[Tensor, "R T D"], p: float
+) -> Float[Tensor, " N"]:
+    """Compute the loss of each example, the mean of its windows'.
+
+    ``p`` is the dropout, in training, of what no answer is read from.
+    """
+    assert batch.spans is not None, "answers are spans"
+    gold_start, gold_end = (batch.spans - batch.readouts[:, 1:]).unbind(1)
+    sequences = find_sequences(batch)
+    if model.joint_span_head is None:
+        start, end = independent_logits(model, states, sequences)
+        each = _cross_entropy(start, gold_start, end, gold_end)
+    else:
+        head = model.joint_span_head
+        own, may_answer = joint_states(batch, states, sequences)
+        start = head.starts(own, may_answer)
+        end = head.ends(own, may_answer, gold_start[:, None])[:, 0]
+        no_answer = head.no_answer(own, start, p)
+        each = _cross_entropy(start, gold_start, end, gold_end)
+        is_without = (gold_start == 0).to(no_answer.dtype)
+        each = each + 0.5 * F.binary_cross_entropy_with_logits(
+            no_answer, is_without, reduction="none"
+        )
+    sums = each.new_zeros(batch.n_examples).index_add(0, batch.owners, each)
+    return sums / owned(batch.owners, batch.n_examples)
+
+
+def _cross_entropy(
+    start: Float[Tensor, "S L"],
+    gold_start: Int[Tensor, " S"],
+    end: Float[Tensor, "S L"],
+    gold_end: Int[Tensor, " S"],
+) -> Float[Tensor, " S"]:
+    starts = F.cross_entropy(start, gold_start, reduction="none")
+    return 0.5 * (starts + F.cross_entropy(end, gold_end, reduction="none"))

@@ -1,26 +1,42 @@
-"""How well a model answers the examples of tasks, during training and at its end."""
+"""Scores of a split: of a model's answers, of baselines beside them, and runs that collapsed."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.data.split import Split
 from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit, of_tasks
+from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
 from sublayer.evaluation.split_work import Processes
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import Progress
 from sublayer.objective.family import Effort, Scored
 from sublayer.objective.supervised.batches import rule_of_model
-from sublayer.objective.supervised.predictions import answer_examples
-from sublayer.objective.supervised.span_predictions import answer_questions
-from sublayer.objective.supervised.text import SCORED, Writing
-from sublayer.objective.supervised.text_predictions import text_loss, write_part
-from sublayer.tasks.metrics.score import score
-from sublayer.tasks.metrics.thresholds import best_thresholds, with_threshold
+from sublayer.objective.supervised.predictions import answer_examples, answer_questions
+from sublayer.objective.supervised.text import SCORED, Writing, text_loss, write_part
+from sublayer.system.stages import stage
+from sublayer.tasks.baselines.table import BASELINES
+from sublayer.tasks.example import Example
+from sublayer.tasks.formats.text import UNRANKED
+from sublayer.tasks.metrics.averages import suite_averages
+from sublayer.tasks.metrics.score import Score, score
+from sublayer.tasks.metrics.thresholds import (
+    ByAnswerable,
+    best_thresholds,
+    by_answerable,
+    with_threshold,
+)
 from sublayer.tasks.prediction import Prediction
 from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Task
 
 
 def task_scores(
@@ -110,3 +126,276 @@ def part_name(part: TaskPart, parts: tuple[TaskPart, ...]) -> str:
 def name_part(task: str, published: str, n_parts: int) -> str:
     """Name what a task is scored on, where it has so many parts."""
     return f"{task}_{published.removeprefix('dev_')}" if n_parts > 1 else task
+
+
+class BaselineScores:
+    """Scores of the baselines.
+
+    They learn from what ``read_train`` returns by the task, read when it is first needed; of a task
+    that it does not have there are none. With ``are_scored`` False none is computed: what they
+    learn from is known all the same.
+    """
+
+    def __init__(
+        self,
+        read_train: Callable[[], Mapping[str, Sequence[Example]]],
+        *,
+        are_scored: bool = True,
+    ) -> None:
+        self._read_train = read_train
+        self._are_scored = are_scored
+        self._scores: dict[tuple[str, str], Mapping[str, Score]] = {}
+
+    @cached_property
+    def _train(self) -> Mapping[str, Sequence[Example]]:
+        return self._read_train()
+
+    def learned_from(self, part: TaskPart) -> Sequence[Example]:
+        """Return the examples of a part's task that are learned from."""
+        return self._train.get(part.task.name, ())
+
+    def of(self, part: TaskPart) -> Mapping[str, Score]:
+        """Return what each baseline scores on a part, by its name."""
+        key = part.task.name, part.published
+        if key not in self._scores:
+            self._scores[key] = self._computed(part)
+        return self._scores[key]
+
+    def _computed(self, part: TaskPart) -> Mapping[str, Score]:
+        train = self.learned_from(part)
+        scores = {}
+        asked = BASELINES.values() if train and self._are_scored else ()
+        for baseline in (each for each in asked if part.task.kind in each.kinds):
+            with stage(f"scoring the baseline {baseline.name} of {part.task.title}"):
+                predictions = baseline.predict(part.task, train, part.examples)
+            scores[baseline.name] = score(part.examples, predictions, part.task.metrics)
+        return scores
+
+
+REMEDY = "a lower optimizer.lr, a longer warm-up (optimizer.warmup_share), more train.steps"
+_SAME = 1e-3
+"""Of the range of numbers: predictions that differ by less are one."""
+_SHOWN = 40
+"""Characters of an answer that are shown."""
+
+
+def find_collapse(
+    task: Task,
+    examples: Sequence[Example],
+    predictions: Sequence[Prediction],
+    train: Sequence[Example],
+    loss: float | None,
+) -> str:
+    """Say in a few words why a run is one that collapsed; empty where it is none.
+
+    ``predictions`` are those of all ``examples`` that are scored, ``loss`` is the mean loss at the
+    end of training, as ``answer_losses`` has it; None where it is not known. One answer for all is
+    no collapse where it is the right one for all.
+    """
+    answer = _one_answer(task, predictions)
+    if answer and len(set(map(_gold, examples))) > 1:
+        return answer
+    floor = frequency_loss(task, train)
+    if loss is not None and floor is not None and not loss < floor:
+        return (
+            f"its loss of training, {loss:.3f}, is not below {floor:.3f}, that of the labels' "
+            "frequencies"
+        )
+    return ""
+
+
+def _gold(example: Example) -> float | str | None:
+    if example.label is None and example.answers:
+        return example.answers[0].text
+    return example.label
+
+
+def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:
+    if len(predictions) < 2:
+        return ""
+    if task.kind in ("span", "text"):
+        text, *others = {each.text for each in predictions}
+        cut = text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")
+        return (
+            ""
+            if others
+            else f"it answers {cut!r} to all {'questions' if task.kind == 'span' else 'examples'}"
+        )
+    labels = {each.label for each in predictions}
+    known = [label for label in labels if label is not None]
+    if not known:
+        what = "no number" if task.kind == "number" else "none of the labels"
+        return f"it answers {what} to all examples"
+    if task.kind == "number":
+        low, high = task.numbers
+        if len(known) == len(labels) and max(known) - min(known) < _SAME * (high - low):
+            return f"it answers {known[0]:.2f} to all examples"
+        return ""
+    if len(labels) > 1:
+        return ""
+    [label] = known
+    if task.kind == "choice":
+        return f"it answers choice {int(label) + 1} to all examples"
+    return f"it answers {task.labels[int(label)]} to all examples"
+
+
+def frequency_loss(task: Task, train: Sequence[Example]) -> float | None:
+    """Compute the mean loss of predicting the labels' frequencies, or the mean of numbers.
+
+    None for spans, and where the labels do not differ, so that it would be nothing. In nats; of
+    numbers half the squared error on the scale of -1 to 1. Of choices all are equally likely.
+    """
+    labelled = [example for example in train if example.label is not None]
+    if not labelled or task.kind == "span":
+        return None
+    if task.kind == "choice":
+        return math.fsum(math.log(len(each.choices)) for each in labelled) / len(labelled)
+    labels = [float(each.label or 0.0) for each in labelled]
+    if len(set(labels)) == 1:
+        return None
+    if task.kind == "number":
+        low, high = task.numbers
+        mean = math.fsum(labels) / len(labels)
+        spread = math.fsum((2 * (label - mean) / (high - low)) ** 2 for label in labels)
+        return spread / len(labels) / 2
+    counts = Counter(labels)
+    shares = [n / len(labels) for n in counts.values()]
+    return -math.fsum(share * math.log(share) for share in shares)
+
+
+def answer_loss(
+    train: TaskSplit, objective: SupervisedObjective, loss: float | None
+) -> float | None:
+    """Return the mean loss of an answer, by the mean loss at the end of training.
+
+    Of answers that are written that is one of tokens, and an answer has several: who knows only how
+    often each label is right loses as much for them together as for the label. None where they are
+    of several tasks, or where other texts than labels are written.
+    """
+    if loss is None or objective.format != "text":
+        return loss
+    [part, *others] = train.parts
+    if others or part.task.kind != "classes" or part.task.name in UNRANKED:
+        return None
+    encoded = part.encoded
+    # The target is the last text of a row, and has an end beside.
+    targets = encoded.text_lengths[encoded.row_starts[1:] - 1] + 1
+    return loss * float(np.minimum(targets, objective.target_length).mean())
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """What a model scored on a part, and what the baselines did."""
+
+    name: str
+    task: Task
+    split: str
+    """The publisher's, such as ``dev_matched``."""
+    score: Score
+    baselines: Mapping[str, Score]
+    collapse: str
+    """Why the model answers nothing; empty where it does."""
+    by_answerable: Mapping[bool, ByAnswerable] = field(default_factory=dict)
+    """Where questions may have no answer: what those that have one score, and those without."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "task": self.name,
+            "title": self.task.title,
+            "split": self.split,
+            "examples": self.score.n_examples,
+            "outside": self.score.n_outside,
+            **_values(self.score),
+            "baselines": {
+                name: {"description": BASELINES[name].describe(self.task), **_values(each)}
+                for name, each in self.baselines.items()
+            },
+            "collapse": self.collapse,
+            **self._answerable(),
+        }
+
+    def _answerable(self) -> dict[str, Any]:
+        names = {True: "answerable", False: "unanswerable"}
+        return {names[kind]: asdict(each) for kind, each in self.by_answerable.items()}
+
+
+def report_split(
+    split: TaskSplit,
+    baselines: BaselineScores,
+    predictions: Sequence[Prediction],
+    loss: float | None = None,
+) -> list[PartReport]:
+    """Report every part of a split, of which there are predictions in its order.
+
+    ``loss`` is that of training at its end, where it is known, by which a collapse is found.
+    """
+    reports = []
+    for part, own in split.by_part(predictions):
+        task, examples = part.task, part.examples
+        reports.append(
+            PartReport(
+                name=part_name(part, split.parts),
+                task=task,
+                split=part.published,
+                score=score(examples, own, task.metrics),
+                baselines=baselines.of(part),
+                collapse=find_collapse(task, examples, own, baselines.learned_from(part), loss),
+                by_answerable=by_answerable(examples, own) if task.has_unanswerable else {},
+            )
+        )
+    return reports
+
+
+def average_reports(reports: Sequence[PartReport]) -> dict[str, float]:
+    """Average the scores over each suite of which all tasks are reported, by its title."""
+    scores: dict[str, list[float]] = {}
+    for each in reports:
+        scores.setdefault(each.task.name, []).append(each.score.value)
+    return suite_averages(scores)
+
+
+def _values(found: Score) -> dict[str, Any]:
+    metrics = {}
+    for name, each in found.metrics.items():
+        metrics[name] = {
+            "value": each.value,
+            "standard_error": each.standard_error,
+            "reason": each.reason,
+        }
+    return {"score": found.value, "standard_error": found.standard_error, "metrics": metrics}
+
+
+SCORE = "score"
+"""The column of the mean of a task's metrics; each metric has one of its own name."""
+
+
+def moved_by(column: str, table: str) -> FromItems:
+    """Return how a score moves with its examples: columns are derivatives, of which it is the sum.
+
+    The sum is that of the movements, not the score.
+    """
+    return FromItems(table, lambda sums: float(sums[column]))
+
+
+def task_items(split: TaskSplit, reports: Sequence[PartReport]) -> Items:
+    """Return how much each example, or group of them, moves the scores of every part.
+
+    ``reports`` are of the split's parts, in order. A row is the derivative of a score with respect
+    to how often the example counts, as its pseudo-value has it (Efron 1982, the jackknife).
+    """
+    tables = {}
+    for part, report in zip(split.parts, reports, strict=True):
+        digest = Digest(report.name, part.digest)
+        digest.add(np.unique(part.encoded.numbers))
+        columns = {}
+        for name, influences in report.score.influences.items():
+            known = np.where(np.isfinite(influences), influences, 0.0)
+            columns[name or SCORE] = known / len(known)
+        tables[report.name] = ItemTable(
+            unit=f"{report.task.title}: an example, or those of one group",
+            digest=digest.hexdigest(),
+            columns=columns,
+            documents=None,
+        )
+    return Items(split.name, split.store.sha256, tables)

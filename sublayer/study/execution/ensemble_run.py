@@ -13,11 +13,9 @@ from sublayer.data.prepare import Data
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.files.storage import write_file
 from sublayer.loading import load
-from sublayer.objective.supervised.baselines import BaselineScores
 from sublayer.objective.supervised.ensemble import answer_together
-from sublayer.objective.supervised.items import task_items
-from sublayer.objective.supervised.report import report_split
-from sublayer.objective.supervised.scoring import trained_examples
+from sublayer.objective.supervised.evaluation import trained_examples
+from sublayer.objective.supervised.scores import BaselineScores, report_split, task_items
 from sublayer.runs.finetuning import SCORES
 from sublayer.runs.items import write_items
 from sublayer.study.execution.finetuned_run import read_scores

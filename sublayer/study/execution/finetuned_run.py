@@ -10,8 +10,8 @@ from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.data.prepare import Data
 from sublayer.errors import CheckpointError
 from sublayer.files.typed import Number, Typed, read_typed
-from sublayer.objective.supervised.baselines import BaselineScores
-from sublayer.objective.supervised.scoring import trained_examples
+from sublayer.objective.supervised.evaluation import trained_examples
+from sublayer.objective.supervised.scores import BaselineScores
 from sublayer.runs.finetuning import SCORES, finetune_seed
 from sublayer.training.progress import Progress
 

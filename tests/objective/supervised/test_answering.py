@@ -27,8 +27,12 @@ from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.build import build
-from sublayer.objective.supervised.answering import Answerer
-from sublayer.objective.supervised.collapse import answer_loss, find_collapse, frequency_loss
+from sublayer.objective.supervised.answering import (
+    Answerer,
+    answer_known,
+    predict_rows,
+    predict_rows_by,
+)
 from sublayer.objective.supervised.ensemble import (
     Choice,
     EnsembleAnswerer,
@@ -48,12 +52,22 @@ from sublayer.objective.supervised.ensemble import (
     member_answers,
 )
 from sublayer.objective.supervised.ensemble_evaluation import unseen_rows
-from sublayer.objective.supervised.known_task import answer_known
-from sublayer.objective.supervised.loss import answer_losses, scaled, unscaled
-from sublayer.objective.supervised.predicting import predict_rows, predict_rows_by
-from sublayer.objective.supervised.readout import answer_logits, by_choice, text_states
-from sublayer.objective.supervised.report import PartReport, average_reports
-from sublayer.objective.supervised.scores import answer_split
+from sublayer.objective.supervised.loss import (
+    answer_logits,
+    answer_losses,
+    by_choice,
+    scaled,
+    text_states,
+    unscaled,
+)
+from sublayer.objective.supervised.scores import (
+    PartReport,
+    answer_loss,
+    answer_split,
+    average_reports,
+    find_collapse,
+    frequency_loss,
+)
 from sublayer.objective.supervised.text import GREEDILY, Writing
 from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.labels import label_places

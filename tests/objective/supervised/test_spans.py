@@ -27,11 +27,17 @@ from sublayer.evaluation.split_work import ALONE
 from sublayer.model.context.layout import Layout
 from sublayer.model.encoder import Encoder
 from sublayer.model.encoder_decoder import EncoderDecoder
-from sublayer.objective.supervised import predictions, readout, span_predictions, text_predictions
-from sublayer.objective.supervised.predictions import answer_examples
-from sublayer.objective.supervised.span_loss import span_losses
-from sublayer.objective.supervised.text import nats_of_sequences
-from sublayer.objective.supervised.text_predictions import text_loss, write_part
+from sublayer.objective.supervised import loss as heads
+from sublayer.objective.supervised import predictions
+from sublayer.objective.supervised import text as texts
+from sublayer.objective.supervised.loss import span_losses
+from sublayer.objective.supervised.predictions import (
+    WindowScores,
+    answer_examples,
+    answer_question,
+    answer_questions,
+)
+from sublayer.objective.supervised.text import nats_of_sequences, text_loss, write_part
 from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.registry import TASKS, find_files, read_split
 from sublayer.tasks.spec import TaskSpec
@@ -122,7 +128,7 @@ def test_packed_windows_cost_what_each_costs_alone_as_published(name):
     batch = Assembler(encoded, RULE).pack(np.arange(len(encoded)))
     assert batch.read.document_ids is not None and len(batch.read) < len(encoded)
     assert any(start for start, _ in encoded.spans) and not all(encoded.spans[:, 0])
-    losses = span_losses(model, batch, readout.packed_hidden(model, batch).final, 0.0)
+    losses = span_losses(model, batch, heads.packed_hidden(model, batch).final, 0.0)
     for number, loss in zip(batch.numbers, losses, strict=True):
         _, segments, states = _alone(model, encoded, number)
         gold, joint = encoded.span_of(number), () if name == "squad" else (segments,)
@@ -135,7 +141,7 @@ def _answered(name, examples, model):
     part = TaskPart(TASKS[name], "dev", encoded, lambda: examples, dict)
     split = task_split("test", [part], TOKENIZER, SupervisedObjective())
     spec = TaskSpec((TASKS[name],), "pair", CONTEXT, max_answer=_MOST)
-    return encoded, *span_predictions.answer_questions(model, split, RULE, spec, ALONE)
+    return encoded, *answer_questions(model, split, RULE, spec, ALONE)
 
 
 def _scored_pairs(model, name, states, may_answer):
@@ -220,8 +226,8 @@ def test_every_answer_of_the_shared_piece_comes_back_from_perfect_logits(real_da
             logits = np.zeros((2, 128))
             logits[0, first] = logits[1, last] = 10.0
             candidates, null = independent_candidates(*logits), sum(logits[:, 0])
-            scores.append(span_predictions.WindowScores(candidates, null))
-        found = span_predictions.answer_question(encoded, number, passage, scores, **rule)
+            scores.append(WindowScores(candidates, null))
+        found = answer_question(encoded, number, passage, scores, **rule)
         if (found.text, found.start) != (answer.text, answer.start):
             others.append((answer.text, found.text))
     # Its annotator cut one short: "7,000,000 square kilometres (2,70".
@@ -262,7 +268,7 @@ def test_heads_answer_a_packed_example_as_if_it_were_alone(format_, name, positi
     fields = {"kind": "lstm"} if positions == "lstm" else {"positions": positions}
     model, batch, kind = model_of(split, **fields), packed(assembler_of(split)), TASKS[name].kind
     vectors = vectors_alone(model, batch)
-    found = readout.answer_logits(model, batch, readout.text_states(model, batch), 0.0, kind)
+    found = heads.answer_logits(model, batch, heads.text_states(model, batch), 0.0, kind)
     for number in range(batch.n_examples):
         own = vectors[batch.owners == number]
         if kind == "choice":
@@ -344,8 +350,8 @@ def test_written_answers_do_not_depend_on_the_batch(monkeypatch, asked):
                 parameter.mul_(5.0)
     [part], rule, found = split.parts, rule_of(split, 64, kind=kind), []
     for size in (128, 3, 1):
-        monkeypatch.setattr(text_predictions, "_AT_A_TIME", size)
-        monkeypatch.setattr(text_predictions, "batch_sequences", lambda model, context, n=size: n)
+        monkeypatch.setattr(texts, "_AT_A_TIME", size)
+        monkeypatch.setattr(texts, "batch_sequences", lambda model, context, n=size: n)
         loss = text_loss(model, part, rule, ALONE)
         found.append((write_part(model, part, rule, model.task, ALONE), loss))
     (answers, loss), *others = found
@@ -372,8 +378,8 @@ def test_states_that_the_last_block_computes_alone_are_those_among_all(format_, 
     split = split_of({"copa": draw_examples("copa", 9)}, format_)
     model, batch = model_of(split, **fields), assembler_of(split).pack(np.arange(9))
     weights = torch.randn(len(batch.readouts), model.config.d_model, dtype=torch.float64)
-    every, results = readout.picked_states(batch, readout.packed_hidden(model, batch).final), []
-    for states in (every, readout.text_states(model, batch)):
+    every, results = heads.picked_states(batch, heads.packed_hidden(model, batch).final), []
+    for states in (every, heads.text_states(model, batch)):
         (states * weights).sum().backward()
         results.append((states.detach(), gradients(model)))
     (every, of_every), (alone, of_alone) = results
@@ -390,5 +396,5 @@ def test_states_of_padded_rows_of_one_text_are_those_among_all(format_, position
     model, assembler = model_of(split, 14, positions=positions), assembler_of(split, 14)
     batch = assembler.pack(np.flatnonzero(assembler.tokens(np.arange(40)) > 8))
     assert batch.read.document_ids is None and batch.read.mask is not None and len(batch.read) > 3
-    every = readout.picked_states(batch, readout.packed_hidden(model, batch).final)
-    torch.testing.assert_close(readout.text_states(model, batch), every, rtol=0, atol=1e-12)
+    every = heads.picked_states(batch, heads.packed_hidden(model, batch).final)
+    torch.testing.assert_close(heads.text_states(model, batch), every, rtol=0, atol=1e-12)
