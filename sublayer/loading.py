@@ -25,6 +25,7 @@ from sublayer.files.paths import resolved
 from sublayer.model.build import compose
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_config
+from sublayer.model.names import named_parameters
 from sublayer.model.transformer import Transformer
 from sublayer.system.machine import check_device
 from sublayer.system.stages import stage
@@ -103,7 +104,7 @@ def check_outputs(model: Transformer, name: str) -> None:
     target = {"target": tokens} if isinstance(model, EncoderDecoder) else {}
     if all(output.isfinite().all() for output in model(tokens, **target).values()):
         return
-    largest = {key: float(value.abs().max()) for key, value in model.named_parameters()}
+    largest = {key: float(value.abs().max()) for key, value in named_parameters(model)}
     key = max(largest, key=largest.__getitem__)
     raise CheckpointError(
         f"{name}: what the model computes is not finite, with numbers up to {largest[key]:.3g} in "

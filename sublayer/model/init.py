@@ -19,6 +19,7 @@ from sublayer.model.layers.linear import Linear, StackedLinear
 from sublayer.model.layers.lstm import N_GATES, GateMaps
 from sublayer.model.layers.norm import LayerNorm, RMSNorm
 from sublayer.model.layers.stack import Stack
+from sublayer.model.names import persistent_name
 from sublayer.model.positions.learned_table import PositionTable
 
 DRAWING_RULE = "seed and parameter name, 1"
@@ -146,7 +147,7 @@ def _parameters(root: nn.Module) -> Iterator[_Owned]:
     by_id: dict[int, _Owned] = {}
     for path, module in root.named_modules(remove_duplicate=False):
         for attribute, value in module.named_parameters(recurse=False):
-            name = f"{path}.{attribute}" if path else attribute
+            name = persistent_name(f"{path}.{attribute}" if path else attribute)
             known = by_id.get(id(value))
             if known is None or name < known.name:
                 by_id[id(value)] = _Owned(name, module, attribute, value)

@@ -4,11 +4,13 @@ from typing import Literal
 
 from torch import nn
 
+from sublayer.model.names import persistent_name
+
 Role = Literal["matrix", "stacked", "vector", "embedding"]
 
 
 def parameter_roles(model: nn.Module) -> dict[str, Role]:
-    """Collect the role of every parameter from the ``roles`` that its module declares.
+    """Collect the role of every parameter, by its persistent name, as its module declares it.
 
     matrix: one linear map ``[d_out, d_in]``; stacked: several that are stored together ``[n, d_out,
     d_in]``; vector: gains, offsets and biases, whatever their rank; embedding: a table of which
@@ -22,5 +24,5 @@ def parameter_roles(model: nn.Module) -> dict[str, Role]:
                 f"{type(module).__name__} declares no role for its parameter {name}"
             )
             full_name = f"{prefix}.{name}" if prefix else name
-            roles[full_name] = declared[name]
+            roles[persistent_name(full_name)] = declared[name]
     return roles

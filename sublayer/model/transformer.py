@@ -29,6 +29,7 @@ from sublayer.model.layers.heads import (
 )
 from sublayer.model.layers.joint_span_head import JointSpanHead
 from sublayer.model.layers.stack import Stack
+from sublayer.model.names import use_persistent_names
 from sublayer.model.output import Filling, Output
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Transformer(Body):
         for name, row in HEADS.items():
             head = build_head(row, config) if name in asked else None
             self.register_module(row.attribute, head)
+        use_persistent_names(self)
 
     def predict(
         self, rows: Iterable[Any], *, task: str | None = None, batch: int | None = None

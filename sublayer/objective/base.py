@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from sublayer.model.init import initial_values, zero_padding
+from sublayer.model.names import named_parameters
 from sublayer.model.transformer import Transformer
 
 
@@ -59,7 +60,7 @@ class Objective(nn.Module, ABC):
     def training_only(self) -> dict[str, nn.Parameter]:
         """Return by name the parameters that training needs and the saved model does not."""
         parameters = {}
-        for name, value in self.named_parameters():
+        for name, value in named_parameters(self):
             if not name.startswith("model."):
                 parameters[name] = value
         return parameters

@@ -20,6 +20,7 @@ from sublayer.files.checkpoints import (
 )
 from sublayer.files.tensor_headers import Header, check_headers
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
+from sublayer.model.names import named_parameters
 from sublayer.training.checkpoints.layout import (
     CHECKPOINTS,
     heads_to_save,
@@ -119,7 +120,7 @@ class Snapshots:
         config = train_step.recipe.optimizer
         trained = {
             name: each
-            for name, each in train_step.objective.named_parameters()
+            for name, each in named_parameters(train_step.objective)
             if each.requires_grad
         }
         check_state(config, trained, optimizer_state, training.whole)

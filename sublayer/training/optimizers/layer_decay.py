@@ -2,12 +2,13 @@
 
 from torch import nn
 
+from sublayer.model.names import named_parameters
 from sublayer.model.parts import block_parameters, embedding_parameters
 from sublayer.objective.base import Objective
 
 
 def rate_shares(objective: Objective, layer_decay: float) -> dict[str, float]:
-    """Compute each parameter's share of the learning rate, by its name in the objective.
+    """Compute each parameter's share of the learning rate, by its persistent name.
 
     ``layer_decay ** (n_layers + 2 - depth)``, where embeddings have depth 0, blocks count from 1,
     and what stands behind the blocks has the whole rate: the final norm and the heads. Weights
@@ -19,7 +20,7 @@ def rate_shares(objective: Objective, layer_decay: float) -> dict[str, float]:
     blocks, biases of scores and a final norm the source has none: their rates are a choice.
     """
     if layer_decay == 1.0:
-        return {name: 1.0 for name, _ in objective.named_parameters()}
+        return {name: 1.0 for name, _ in named_parameters(objective)}
     model = objective.model
     n_layers = model.config.n_layers
     depths: dict[int, int] = {}
@@ -35,7 +36,7 @@ def rate_shares(objective: Objective, layer_decay: float) -> dict[str, float]:
     for parameter in embedding_parameters(model):
         place(parameter, 0)
     shares = {}
-    for name, parameter in objective.named_parameters():
+    for name, parameter in named_parameters(objective):
         depth = depths.get(id(parameter), n_layers + 2)
         shares[name] = layer_decay ** (n_layers + 2 - depth)
     return shares

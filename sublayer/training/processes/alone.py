@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.errors import CheckpointError
 from sublayer.files.tensor_parts import StoredTensors, read_stored
+from sublayer.model.names import named_parameters
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.division import WHOLE, Division
 from sublayer.training.processes.world import World
@@ -34,7 +35,7 @@ class Owner:
     """The parameter that a tensor of a checkpoint is, or says something of."""
 
     parameter: str
-    """Its name in the objective."""
+    """Its persistent name in the objective."""
     state: str = ""
     """Which state the optimizer keeps of it; empty: the tensor is the parameter."""
 
@@ -60,7 +61,7 @@ class Alone:
         self._objective = objective
         self._forward: nn.Module = objective
         self.parameters: dict[str, nn.Parameter] = {
-            name: each for name, each in objective.named_parameters() if each.requires_grad
+            name: each for name, each in named_parameters(objective) if each.requires_grad
         }
         """What this process updates, by name."""
         self.division: Division = WHOLE

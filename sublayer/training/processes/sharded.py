@@ -20,6 +20,7 @@ from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.data.batches import AnyBatch
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.model.layers.stack import Stack
+from sublayer.model.names import named_parameters
 from sublayer.model.roles import Role, parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.division import Division, Part
@@ -66,7 +67,7 @@ class Sharded(DataParallel):
         self._shard = shard
         self._optimizer = optimizer
         self._all: dict[str, DTensor] = {
-            name: each for name, each in objective.named_parameters() if isinstance(each, DTensor)
+            name: each for name, each in named_parameters(objective) if isinstance(each, DTensor)
         }
         # Views of this process's parts, which the optimizer changes.
         self.parameters = {
@@ -259,7 +260,7 @@ def _own_blocks(stack: Stack) -> Iterator[list[nn.Module]]:
 
 def _with_roles(objective: Objective) -> Iterator[tuple[nn.Parameter, Role]]:
     roles = parameter_roles(objective)
-    for name, parameter in objective.named_parameters():
+    for name, parameter in named_parameters(objective):
         yield parameter, roles[name]
 
 
