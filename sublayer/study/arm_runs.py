@@ -1,25 +1,25 @@
 """The runs of arms of one stage: made, tuned, or found in a folder."""
 
 import itertools
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from sublayer.config.layering.layers import LoadedRecipe, vary
+from sublayer.config.layering.run_recipe import recipe_of
 from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
+from sublayer.files.parsing import parse_toml
 from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
-from sublayer.study.arms import NO_TRIAL, Arm, Trial, beyond_edges, choose_trial, trial_at
+from sublayer.study.arms import Arm, Trial, beyond_edges, choose_trial, planned_trials, trial_at
 from sublayer.study.budget.match import ORIGIN, MatchedArm
 from sublayer.study.execution.one_run import Outcome, Task, read_outcome, read_trial
-from sublayer.study.folder import StudyFolder
+from sublayer.study.folder import StudyFolder, arm_folder
 from sublayer.study.inspection.asked import Inspecting
-from sublayer.study.plan_file import Plan
+from sublayer.study.plan_file import PLAN, Plan, read_plan
 from sublayer.study.question import Seeds
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.stages import note
@@ -135,55 +135,21 @@ class ArmWork:
         self._arms = matched_arms
         self._run_all = run_all
         self._tasks = _Tasks(folder, matched_arms, data, scoring, inspecting)
-        self._chosen = [NO_TRIAL for _ in matched_arms]
-        self._losses: list[dict[str, float | None]] = [{} for _ in matched_arms]
-        self._ties: list[dict[str, float | None]] = [{} for _ in matched_arms]
-        self._trial_runs: list[dict[str, Sequence[float]]] = [{} for _ in matched_arms]
-        self._tuning_seeds: Sequence[int] = ()
-        self._outcomes: list[dict[int, Outcome]] = [{} for _ in matched_arms]
-        self._tried: dict[Path, Outcome] = {}
-        self._chosen_by: Metric | None = None
 
-    def tune(self, trials: Sequence[Trial], seeds: Sequence[int], metric: Metric | None) -> None:
-        """Make every trial of every arm with each of the seeds, and score it by a metric.
+    def tune(self, trials: Sequence[Trial], seeds: Sequence[int]) -> None:
+        """Make every trial of every arm with each of the seeds.
 
-        Without one, or one that validation does not measure, the loss stands for it.
         All arms try a setting before the next is tried, in turn from the first to the last and
-        back.
-
-        A trial scores the mean over its seeds on the validation split; one of which a seed failed
-        has failed. Raises as the runs do.
+        back. Raises as the runs do.
         """
-        positions = range(len(self._arms))
-        tasks = [
-            self._tasks.task(position, trial, seed, is_scored=False)
-            for seed in seeds
-            for number, trial in enumerate(trials)
-            for position in there_and_back(len(positions), number)
-        ]
-        outcomes = self._run_all(tasks)
-        self._tried |= outcomes
-        self._chosen_by = chosen_by(self._tried.values(), metric)
-        for position in positions:
-            for trial in trials:
-                runs = [outcomes[self._tasks.path(position, trial, seed)] for seed in seeds]
-                self._losses[position][trial.name] = trial_loss(runs, self._chosen_by)
-                self._trial_runs[position][trial.name] = trial_losses(runs, self._chosen_by)
-                self._ties[position][trial.name] = trial_loss(runs, None)
-        self._tuning_seeds = seeds
-
-    def choose(self, trials: Sequence[Trial]) -> None:
-        """Choose the best trial of each arm, of those that were made; of equal ones by loss."""
-        self._chosen = []
-        for position, (losses, ties) in enumerate(zip(self._losses, self._ties, strict=True)):
-            compared = [each.name for each in trials if self._is_compared(position, each)]
-            self._chosen.append(choose_trial(trials, losses, ties=ties, compared=compared))
-
-    def _is_compared(self, position: int, trial: Trial) -> bool:
-        """Return whether an earlier command made other runs than the tuning's with a trial."""
-        tuning = {f"seed-{seed}" for seed in self._tuning_seeds}
-        folders = self._tasks.path(position, trial, 0).parent.glob("seed-*")
-        return any(folder.name not in tuning for folder in folders)
+        self._run_all(
+            [
+                self._tasks.task(position, trial, seed, is_scored=False)
+                for seed in seeds
+                for number, trial in enumerate(trials)
+                for position in there_and_back(len(self._arms), number)
+            ]
+        )
 
     def problem_of(self, trial: Trial) -> str:
         """Return why a trial does not fit an arm's recipe; empty where it fits all."""
@@ -194,41 +160,23 @@ class ArmWork:
                 return str(error)
         return ""
 
-    @property
-    def chosen(self) -> Sequence[Trial]:
-        """The trial of each arm."""
-        return self._chosen
-
-    def run(self, seeds: Sequence[int], arms: Collection[str] | None = None) -> list[ArmRuns]:
-        """Make the runs of seeds, of some arms or all, and return all runs so far.
+    def run(
+        self, seeds: Sequence[int], chosen: Sequence[Trial], arms: Collection[str] | None = None
+    ) -> None:
+        """Make the runs of seeds, of some arms or all, each with the trial that it chose.
 
         All arms have a seed's run before the next seed has any, in turn from the first arm to the
         last and back. Raises CheckpointError where what a
         run left is damaged, and Interrupted; of several at a time, also what ``SideBySide`` does.
         """
-        wanted = [
-            (position, seed)
-            for seed in seeds
-            for position in there_and_back(len(self._arms), seed)
-            if arms is None or self._arms[position].arm.name in arms
-        ]
-        tasks = [
-            self._tasks.task(position, self._chosen[position], seed) for position, seed in wanted
-        ]
-        outcomes = self._run_all(tasks)
-        for (position, seed), task in zip(wanted, tasks, strict=True):
-            self._outcomes[position][seed] = outcomes[task.path]
-        return [
-            ArmRuns(
-                arm,
-                self._chosen[position],
-                self._outcomes[position],
-                self._losses[position],
-                self._trial_runs[position],
-                self._chosen_by,
-            )
-            for position, arm in enumerate(self._arms)
-        ]
+        self._run_all(
+            [
+                self._tasks.task(position, chosen[position], seed)
+                for seed in seeds
+                for position in there_and_back(len(self._arms), seed)
+                if arms is None or self._arms[position].arm.name in arms
+            ]
+        )
 
 
 def there_and_back(n_arms: int, round_number: int) -> list[int]:
@@ -285,9 +233,9 @@ def tune_arms(
     *,
     n_extensions: int,
 ) -> list[Trial]:
-    """Make the trials, the same for every arm, choose each arm's best, and return all trials.
+    """Make the trials, the same for every arm, and return the one that each arm chose.
 
-    ``metric`` chooses on validation; None: the loss.
+    ``metric`` chooses on validation, as ``read_arms`` has it.
     Where an arm's best number lies at an edge of the grid, the next one beyond is tried by every
     arm, ``n_extensions`` times at most.
     """
@@ -295,13 +243,12 @@ def tune_arms(
     tried = [*trials, *(trial_at(trials, value) for value in extended)]
     new = tried
     while True:
-        work.tune(new, list(seeds.tuning), metric)
-        work.choose(tried)
-        if len(extended) >= n_extensions:
-            return tried
-        added = _next(work, tried)
+        work.tune(new, list(seeds.tuning))
+        arms = read_arms(folder.path, read_plan(folder.path), metric)
+        chosen = [arm.trial for arm in arms]
+        added = None if len(extended) >= n_extensions else _next(work, chosen, tried)
         if added is None:
-            return tried
+            return chosen
         note(f"the best lies at an edge of the grid: every arm tries {added.name} too")
         (value,) = added.settings.values()
         folder.add_extended(value)
@@ -310,9 +257,9 @@ def tune_arms(
         tried = [*tried, added]
 
 
-def _next(work: ArmWork, tried: Sequence[Trial]) -> Trial | None:
+def _next(work: ArmWork, chosen: Sequence[Trial], tried: Sequence[Trial]) -> Trial | None:
     """Return the next trial beyond an edge that fits the recipes of all arms; None without any."""
-    for trial in beyond_edges(work.chosen, tried):
+    for trial in beyond_edges(chosen, tried):
         problem = work.problem_of(trial)
         if not problem:
             return trial
@@ -320,85 +267,82 @@ def _next(work: ArmWork, tried: Sequence[Trial]) -> Trial | None:
     return None
 
 
-def find_ended(
-    place: Path,
-    name: str,
-    plan: Plan,
-    n_trials: int,
-    varied: Mapping[str, Any] | None,
-    metric: Metric | None,
-) -> ArmRuns | None:
-    """Return the runs of an arm that have ended; None where none has, or trials are missing."""
-    fields = [text.partition("=")[0].strip() for text in plan.asked.tune]
-    seeds = plan.asked.seeds
-    chosen = place
-    losses: dict[str, float | None] = {}
-    trial_runs: dict[str, Sequence[float]] = {}
-    by = None
-    if fields and n_trials > 1:
-        by_metric = metric if plan.asked.tune_by == "metric" else None
-        losses, trial_runs, by = _tried(place, plan, by_metric)
-        if len(losses) < n_trials:
-            return None
-        chosen = place / _best(place, losses, plan.asked.seeds)
-    outcomes: dict[int, Outcome] = {}
-    for path in sorted(chosen.glob("seed-*"), key=lambda each: int(each.name[5:])):
-        seed = int(path.name[5:])
-        if fields and seed in seeds.tuning and plan.asked.tuning_seeds != [0]:
-            continue
-        outcome = read_outcome(path)
-        if outcome is not None:
-            outcomes[seed] = outcome
-    begun = [each.path for each in outcomes.values() if (each.path / RUN_RECIPE).is_file()]
-    if not begun:
-        return None
-    recipe = RunFolder(begun[0]).recipe()
-    arm = Arm(name, LoadedRecipe(recipe, {}, name, ()), varied or {}, is_varied=bool(varied))
-    tuned = {field: _value(recipe, field) for field in fields}
-    trial = Trial(chosen.name, tuned)
-    return ArmRuns(MatchedArm(arm, {}, (), 0.0), trial, outcomes, losses, trial_runs, by)
+def read_arms(folder: Path, plan: Plan, metric: Metric | None) -> list[ArmRuns]:
+    """Read the runs that have ended of each arm whose trials have all ended.
+
+    ``metric`` chooses among trials, unless the plan says that the loss does. Raises CheckpointError
+    where a run is damaged.
+    """
+    trials = planned_trials(plan.asked.tune, plan.extended)
+    by_metric = metric if plan.asked.tune_by == "metric" else None
+    arms = []
+    for position, settled in enumerate(plan.settled):
+        place = arm_folder(folder, position, settled.name)
+        trial, by = trials[0], None
+        losses: dict[str, float | None] = {}
+        trial_runs: dict[str, Sequence[float]] = {}
+        if trial.name:
+            tried = _read_trials(place, trials, plan.asked.tuning_seeds)
+            if len(tried) < len(trials):
+                continue
+            by = chosen_by(itertools.chain(*tried.values()), by_metric)
+            losses = {name: trial_loss(runs, by) for name, runs in tried.items()}
+            trial_runs = {name: trial_losses(runs, by) for name, runs in tried.items()}
+            ties = {name: trial_loss(runs, None) for name, runs in tried.items()}
+            compared = [each.name for each in trials if _is_compared(place, each, plan)]
+            trial = choose_trial(trials, losses, ties=ties, compared=compared)
+        outcomes: dict[int, Outcome] = {}
+        for path in _runs_of(place / trial.folder):
+            seed = int(path.name[5:])
+            if not _tunes(seed, plan):
+                outcome = read_outcome(path)
+                if outcome is not None:
+                    outcomes[seed] = outcome
+        begun = [each.path for each in outcomes.values() if (each.path / RUN_RECIPE).is_file()]
+        if begun:
+            recipe: Recipe = RunFolder(begun[0]).recipe()
+        else:  # as it was asked for
+            origin = str(folder / PLAN)
+            text = plan.asked.recipes[settled.name]
+            recipe = recipe_of(parse_toml(text, origin, ConfigError), origin)
+        varied = plan.about.varied.get(settled.name, {}) if plan.about else {}
+        loaded = LoadedRecipe(recipe, {}, settled.name, ())
+        arm = Arm(settled.name, loaded, varied, is_varied=bool(varied))
+        matched_arm = MatchedArm(arm, {}, tuple(settled.matched), settled.residual)
+        arms.append(ArmRuns(matched_arm, trial, outcomes, losses, trial_runs, by))
+    return arms
+
+
+def _read_trials(
+    place: Path, trials: Sequence[Trial], seeds: Sequence[int]
+) -> dict[str, list[Outcome]]:
+    """Read the runs of each trial whose runs have all ended, by its name."""
+    tried = {}
+    for trial in trials:
+        runs = [read_trial(place / trial.folder / f"seed-{seed}") for seed in seeds]
+        ended = [run for run in runs if run is not None]
+        if len(ended) == len(runs):
+            tried[trial.name] = ended
+    return tried
+
+
+def _is_compared(place: Path, trial: Trial, plan: Plan) -> bool:
+    """Return whether an earlier command made other runs than the tuning's with a trial."""
+    seeds = (int(path.name[5:]) for path in _runs_of(place / trial.folder))
+    return any(seed not in plan.asked.seeds.tuning for seed in seeds)
+
+
+def _tunes(seed: int, plan: Plan) -> bool:
+    """Return whether runs of a seed tune alone: an early version's first seed was compared too."""
+    asked = plan.asked
+    return bool(asked.tune) and asked.tuning_seeds != [0] and seed in asked.seeds.tuning
+
+
+def _runs_of(place: Path) -> list[Path]:
+    return sorted(place.glob("seed-*"), key=lambda path: int(path.name[5:]))
 
 
 def of_seeds(runs: ArmRuns, seeds: Sequence[int]) -> ArmRuns:
     """Return the runs of the seeds that were asked for last; more may have been before."""
     outcomes = {seed: each for seed, each in runs.outcomes.items() if seed in seeds}
     return replace(runs, outcomes=outcomes)
-
-
-def _tried(
-    place: Path, plan: Plan, metric: Metric | None
-) -> tuple[dict[str, float | None], dict[str, Sequence[float]], Metric | None]:
-    """Return the scores of trials whose runs have all ended, of their runs, and by which metric.
-
-    They are by their folders' names.
-    """
-    tried = {}
-    for each in sorted(place.glob("*")):
-        runs = [read_trial(each / f"seed-{seed}") for seed in plan.asked.tuning_seeds]
-        ended = [run for run in runs if run is not None]
-        if runs and len(ended) == len(runs):
-            tried[each.name] = ended
-    by = chosen_by(itertools.chain(*tried.values()), metric)
-    losses = {name: trial_loss(runs, by) for name, runs in tried.items()}
-    return losses, {name: trial_losses(runs, by) for name, runs in tried.items()}, by
-
-
-def _best(place: Path, losses: Mapping[str, float | None], seeds: Seeds) -> str:
-    """Return the name of the trial that was chosen.
-
-    Of equal ones the one whose runs are compared, and of failed ones too.
-    """
-
-    def rank(name: str) -> tuple[float, bool]:
-        loss = losses[name]
-        is_compared = any(
-            int(path.name[5:]) not in seeds.tuning for path in (place / name).glob("seed-*")
-        )
-        return (math.inf if loss is None else loss, not is_compared)
-
-    return min(losses, key=rank)
-
-
-def _value(recipe: Any, field: str) -> Any:
-    table, _, name = field.partition(".")
-    return getattr(getattr(recipe, table), name)

@@ -87,6 +87,29 @@ class Arm:
     """Whether its name is made of its settings, as those of ``--vary`` are."""
 
 
+@dataclass(frozen=True)
+class Trial:
+    """Settings to try, under a name; the one trial of a study that tunes nothing has neither."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+    @property
+    def folder(self) -> str:
+        """What the folder of its runs is called."""
+        return folder_part(self.name)
+
+    def of(self, loaded: LoadedRecipe) -> LoadedRecipe:
+        """Apply the settings to an arm's recipe; raise ConfigError where they do not fit it."""
+        if not self.settings:
+            return loaded
+        return vary(loaded, self.settings, origin="tune")
+
+
+NO_TRIAL = Trial("", {})
+"""The trial of a study that tunes nothing."""
+
+
 def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--vary") -> list[Arm]:
     """Build the arms of ``--vary field=a,b`` texts: every combination of their values.
 
@@ -97,32 +120,52 @@ def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--
     """
     if not vary_texts:
         return [Arm(loaded.name, loaded, {})]
-    fields = _fields(vary_texts, option)
-    for key in fields:
+    grid = value_grid(vary_texts, option)
+    for key in grid[0].settings:
         if loaded.origins.get(key) == "command line":
             raise ConfigError(
                 f"{key} is both set and given to {option}: "
                 f"leave out one of {key}=... and {option} {key}=..."
             )
-    n_arms = math.prod(map(len, fields.values()))
-    if n_arms > MOST_ARMS:
-        raise ConfigError(
-            f"{option} asks for {n_arms:,} combinations of values: give at most {MOST_ARMS}"
-        )
-    labels = _labels(list(fields))
     called = "arm" if option == "--vary" else f"{option}, trial"
     arms = []
-    for texts in itertools.product(*fields.values()):
-        labelled = []
-        settings = []
-        for key, text in zip(fields, texts, strict=True):
-            labelled.append(f"{labels[key]}={text}")
-            settings.append(f"{key}={text}")
-        layer = override_layer(settings, "vary")
-        arm = make_arm(" ".join(labelled), loaded, layer.values, called=called)
+    for point in grid:
+        arm = make_arm(point.name, loaded, point.settings, called=called)
         arms.append(replace(arm, is_varied=True))
     check_distinct(arms)
     return arms
+
+
+def value_grid(texts: Sequence[str], option: str) -> list[Trial]:
+    """Combine the values of ``field=a,b`` texts, each combination under its name.
+
+    Raises ConfigError as ``expand`` does.
+    """
+    fields = _fields(texts, option)
+    n_points = math.prod(map(len, fields.values()))
+    if n_points > MOST_ARMS:
+        raise ConfigError(
+            f"{option} asks for {n_points:,} combinations of values: give at most {MOST_ARMS}"
+        )
+    labels = _labels(list(fields))
+    grid = []
+    for values in itertools.product(*fields.values()):
+        pairs = list(zip(fields, values, strict=True))
+        name = " ".join(f"{labels[key]}={value}" for key, value in pairs)
+        layer = override_layer([f"{key}={value}" for key, value in pairs], "vary")
+        grid.append(Trial(name, layer.values))
+    return grid
+
+
+def planned_trials(tune: Sequence[str], extended: Sequence[float] = ()) -> list[Trial]:
+    """Return the trials of ``field=a,b`` texts and of the values tried beyond their edge.
+
+    An empty one without any texts.
+    """
+    if not tune:
+        return [NO_TRIAL]
+    trials = value_grid(tune, "--tune")
+    return [*trials, *(trial_at(trials, value) for value in extended)]
 
 
 def make_arm(
@@ -260,29 +303,6 @@ _TUNABLE_ON_TASKS = (
     "init.layers",
 )
 """As many passes as each arm likes are no advantage where the examples are the same."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Settings to try, under a name; the one trial of a study that tunes nothing has neither."""
-
-    name: str
-    settings: Mapping[str, Any]
-
-    @property
-    def folder(self) -> str:
-        """What the folder of its runs is called."""
-        return folder_part(self.name)
-
-    def of(self, loaded: LoadedRecipe) -> LoadedRecipe:
-        """Apply the settings to an arm's recipe; raise ConfigError where they do not fit it."""
-        if not self.settings:
-            return loaded
-        return vary(loaded, self.settings, origin="tune")
-
-
-NO_TRIAL = Trial("", {})
-"""That of what tunes nothing."""
 
 
 def make_trials(arms: Sequence[Arm], tune: Sequence[str]) -> list[Trial]:

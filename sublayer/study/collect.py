@@ -117,7 +117,7 @@ def collect_results(
         failures=collect_failures(runs),
         reproduction=describe_reproduction(
             [outcome for each in runs for outcome in each.outcomes.values()],
-            runs[0].matched_arm.loaded.recipe,
+            study.texts,
             command,
         ),
         further=tuple(further),
@@ -437,7 +437,7 @@ def collect_chain(
         arms=tuple(made),
         differences=judged.differences,
         failures=tuple(_failures(runs)),
-        reproduction=describe_reproduction(outcomes, study.arms[0].loaded.recipe, command),
+        reproduction=describe_reproduction(outcomes, study.texts, command),
         further=tuple(further),
         scorecard=_scorecard(chain, arms, scores, columns, baselines, _speeds(chain, made)),
         pairing=judged.pairing,

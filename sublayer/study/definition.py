@@ -86,6 +86,20 @@ class Study:
     """What was published of arms, by metric, as it is printed; that of a chain it holds itself."""
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """``steps`` and ``tokens`` of each arm's training at the scale of the paper; empty: unknown."""
+    kept_texts: tuple[str, ...] = ()
+    """The names of its texts that its folder keeps."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The corpora and files of the first arm, as its recipe named them."""
+        if self.kept_texts:
+            return self.kept_texts
+        data = self.arms[0].loaded.recipe.data
+        names: list[str] = []
+        for source in (data.corpus, data.path, data.source_path, data.target_path):
+            if source is not None:
+                names += [source] if isinstance(source, str) else map(str, source)
+        return tuple(names)
 
     @property
     def against(self) -> dict[str, str]:

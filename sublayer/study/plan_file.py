@@ -113,6 +113,8 @@ class About(Typed):
     """What is noted of the layers of its recipes; studies of before it was kept have none."""
     text_notes: list[str] = []
     """What is noted of its text, as ``layer_notes``."""
+    texts: list[str] = []
+    """The names of its texts; studies of before they were kept have none."""
     published: dict[str, dict[str, Number]] = {}
     """What was published of arms, by metric, as it is printed."""
     paper: dict[str, dict[str, Number]] = {}
@@ -134,6 +136,7 @@ class About(Typed):
             varied={arm.name: dict(arm.settings) for arm in study.arms if arm.is_varied},
             layer_notes=list(layer_notes),
             text_notes=list(text_notes),
+            texts=list(study.texts),
             published={arm: dict(own) for arm, own in study.published.items()},
             paper={arm: dict(own) for arm, own in study.paper.items()},
             inspect=study.inspecting,
@@ -186,6 +189,7 @@ def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:
         question=Question.of_dict(about.question),
         published=about.published,
         paper=about.paper,
+        kept_texts=tuple(about.texts),
     )
 
 

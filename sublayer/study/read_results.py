@@ -1,14 +1,11 @@
 """The results of a study, read from its folder, finished or not, without training anything."""
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sublayer.config.layering.layers import LoadedRecipe
-from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.run_recipe import recipe_of
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
@@ -17,8 +14,8 @@ from sublayer.objective.families import family_of
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import REMEDY
 from sublayer.statistics.looks import Looks, fixed
-from sublayer.study.arm_runs import ArmRuns, find_ended, of_seeds
-from sublayer.study.arms import Arm, Trial, split_values
+from sublayer.study.arm_runs import ArmRuns, of_seeds, read_arms
+from sublayer.study.arms import Arm, Trial, planned_trials
 from sublayer.study.budget.match import Rule
 from sublayer.study.collect import Runs, collect_chain, collect_results, read_baselines
 from sublayer.study.columns import Column, list_columns, primary_column
@@ -27,7 +24,6 @@ from sublayer.study.execution.one_run import Outcome, read_outcome
 from sublayer.study.findings.machines import list_differing_machines
 from sublayer.study.findings.samples import kept_samples
 from sublayer.study.finished_runs import recorded_measures
-from sublayer.study.folder import arm_folder
 from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items import collect_items
 from sublayer.study.plan_file import PLAN, Plan, read_plan, study_of
@@ -42,36 +38,26 @@ from sublayer.study.verdicts import Looking, look_reached
 from sublayer.tasks.metrics.points import points
 
 
-def results_of_folder(folder: Path) -> Results:
+def results_of_folder(folder: Path, *, command: str = "") -> Results:
     """Build the results of the comparison in a folder, of the runs that have ended.
 
-    What it lacks is said in the first note. Raises ConfigError where the folder is damaged, or
+    What it lacks is said in the first note. With a ``command``, which makes the results again, all
+    notes are new; without, those that a finished study has are kept. Raises ConfigError where the
+    folder is damaged, or
     where the baseline has no run that has ended, and CheckpointError where a run is damaged.
     """
     plan = read_plan(folder)
-    earlier = _earlier(folder)
-    command = earlier.get("reproduction", {}).get("command") or plan.command
+    earlier = {} if command else _earlier(folder)
+    command = command or earlier.get("reproduction", {}).get("command") or plan.command
     if plan.asked.stages is not None:
         return results_of_chain(folder, plan, command)
     about = plan.about
-    varied: Mapping[str, Mapping[str, Any]] = about.varied if about else {}
-    n_trials = math.prod(len(split_values(text.partition("=")[2])) for text in plan.asked.tune)
-    n_trials += len(plan.extended)
-    metric = _metric(folder, plan, earlier)
-    arms = []
-    without = []
-    for position, settled in enumerate(plan.settled):
-        place = arm_folder(folder, position, settled.name)
-        own = varied.get(settled.name)
-        found = find_ended(place, settled.name, plan, n_trials, own, metric)
-        if found is None:
-            without.append(settled.name)
-            continue
-        matched_arm = replace(
-            found.matched_arm, matched=tuple(settled.matched), mismatch=settled.residual
-        )
-        arms.append(replace(found, matched_arm=matched_arm))
-    if plan.settled[0].name in without or not arms:
+    arms = [
+        each for each in read_arms(folder, plan, _metric(folder, plan, earlier)) if each.outcomes
+    ]
+    begun = [each.matched_arm.arm.name for each in arms]
+    without = [each.name for each in plan.settled if each.name not in begun]
+    if plan.settled[0].name in without:
         raise ConfigError(
             f"{folder}: no run of the baseline, {plan.settled[0].name}, has ended: "
             "there is nothing to report yet"
@@ -118,7 +104,7 @@ def results_of_folder(folder: Path) -> Results:
         arms,
         items,
         tune=plan.asked.tune,
-        trials=_trials(plan.asked.tune, plan.extended) if plan.asked.tune else (),
+        trials=planned_trials(plan.asked.tune, plan.extended),
         n_tuning=n_tuning,
         layers=about.layer_notes if about else (),
         texts=about.text_notes if about else (),
@@ -168,17 +154,6 @@ def _study(folder: Path, plan: Plan, earlier: Mapping[str, Any], arms: Sequence[
     title = earlier.get("title", "")
     metric = earlier.get("metric")
     return Study(name, title, "", plan.asked.match, None, own, metric=metric, scoring=scoring)
-
-
-def _trials(tune: Sequence[str], extended: Sequence[float]) -> list[Trial]:
-    """Return the trials that ``field=a,b`` texts ask for, numbers as numbers, and those beyond."""
-    fields = [text.partition("=")[0].strip() for text in tune]
-    values = [split_values(text.partition("=")[2]) for text in tune]
-    trials = []
-    for each in itertools.product(*values):
-        texts = [f"{field}={value}" for field, value in zip(fields, each, strict=True)]
-        trials.append(Trial("", override_layer(texts, "tune").values))
-    return [*trials, *(Trial("", {fields[0]: value}) for value in extended)]
 
 
 def _most_seeds(arms: Sequence[ArmRuns]) -> int:

@@ -18,7 +18,7 @@ from sublayer.runs.pace import recall_run_pace
 from sublayer.runs.session import Place
 from sublayer.statistics.looks import Looks, fixed
 from sublayer.study.arm_runs import ArmWork, tune_arms
-from sublayer.study.arms import Trial, arm_notes, check_extensible, make_trials
+from sublayer.study.arms import NO_TRIAL, Trial, arm_notes, check_extensible, make_trials
 from sublayer.study.budget.excess import plan_budgets
 from sublayer.study.budget.expected import tokens_per_step
 from sublayer.study.budget.match import (
@@ -45,16 +45,14 @@ from sublayer.study.checks import (
 )
 from sublayer.study.cluster.computing import Computing
 from sublayer.study.cluster.place import check_place
-from sublayer.study.collect import Runs, collect_results, score_baselines
+from sublayer.study.collect import Runs, score_baselines
 from sublayer.study.columns import has_items, study_metrics
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study, is_run, load_asked
 from sublayer.study.execution.jobs import check_jobs
 from sublayer.study.facts import StudyFacts
-from sublayer.study.findings.samples import add_samples
+from sublayer.study.findings.samples import draw_samples
 from sublayer.study.finished_runs import compare_runs
 from sublayer.study.folder import StudyFolder, find_folder
-from sublayer.study.inspection.arms import with_layers
-from sublayer.study.items import collect_items
 from sublayer.study.options import (
     Options,
     as_asked,
@@ -66,13 +64,12 @@ from sublayer.study.options import (
 )
 from sublayer.study.plan_file import About, Request
 from sublayer.study.question import Seeds
-from sublayer.study.read_results import chain_results, find_columns
+from sublayer.study.read_results import find_columns, results_of_folder
 from sublayer.study.report.budget_words import describe_planned
-from sublayer.study.report.notes import list_notes, list_text_caveats
+from sublayer.study.report.notes import list_text_caveats
 from sublayer.study.report.number_format import format_share
 from sublayer.study.results import Results
 from sublayer.study.results_json import write_results
-from sublayer.study.sealed_runs import sealing_of
 from sublayer.study.stage_recipes import (
     Keys,
     StageRecipes,
@@ -268,8 +265,9 @@ def run_chain(
                     scoring=study.scoring,
                     plan=folder.last_seal(),
                 ).work()
-        command = command_line(sources, overrides, options)
-        results = _results(folder, study, kept, runs, rule, command)
+        folder.add_report(kept.n_seeds)
+        _keep_baselines(folder.path, kept, runs)
+        results = results_of_folder(folder.path, command=command_line(sources, overrides, options))
         report = write_results(folder.path, results)
     check_compared(results, report)
     return results, report
@@ -314,31 +312,15 @@ def _begin(
     return kept
 
 
-def _results(
-    folder: StudyFolder, study: Study, kept: Kept, runs: Runs, rule: Rule, command: str
-) -> Results:
-    """Score the baselines, and build the results of runs that have all ended."""
-    folder.add_report(kept.n_seeds)
+def _keep_baselines(folder: Path, kept: Kept, runs: Runs) -> None:
+    """Score the baselines on the tasks of stages that none has been scored on."""
     # What was scored for the same stages is not asked of their data again.
     read = _tasks_read(kept, runs)
     missing = {stage: recipe for stage, recipe in read.items() if stage not in kept.baselines}
     if missing:
-        files, cuts = score_baselines(folder.path, missing)
+        files, cuts = score_baselines(folder, missing)
         found = {"baselines": {**kept.baselines, **files}, "cuts": {**kept.cuts, **cuts}}
-        kept = kept.model_copy(update=found)
-        keep_chain(folder.path, kept)
-    return chain_results(
-        study,
-        kept,
-        runs,
-        folder.path,
-        rule=rule,
-        command=command,
-        layer_notes=arm_notes(study.arms),
-        looks=folder.reported_seeds(),
-        jobs=folder.jobs(),
-        clusters=folder.clusters(),
-    )
+        keep_chain(folder, kept.model_copy(update=found))
 
 
 def _settle_chain(
@@ -506,48 +488,21 @@ def run_study(
             scoring=study.scoring,
             inspecting=study.inspecting,
         )
-        trials, seeds = asked.trials, asked.seeds
+        seeds = asked.seeds
         looking = Looking(asked.looks, tuple(folder.reported_seeds()), n_tuning=seeds.n_tuning)
+        chosen = [NO_TRIAL] * len(matched_arms)
         with closing(computing):
-            if len(trials) > 1:
+            if len(asked.trials) > 1:
                 extensions = options.extend or 0
-                trials = tune_arms(
-                    work, folder, trials, seeds, asked.tuning_metric, n_extensions=extensions
+                chosen = tune_arms(
+                    work, folder, asked.trials, seeds, asked.metric, n_extensions=extensions
                 )
-            runs, n_seeds = run_looks(work, study, seeds, looking)
+            runs, n_seeds = run_looks(work, folder.path, study, seeds, chosen, looking)
         folder.add_report(n_seeds)
         n_made = sum(len(each.outcomes) + len(each.losses) * seeds.n_tuning for each in runs)
         folder.keep_command(resuming, about, n_runs=n_made, n_seeds=n_seeds)
-        reported = folder.reported_seeds()
-        items = collect_items(runs)
-        results = collect_results(
-            study,
-            asked.rule,
-            n_seeds,
-            runs,
-            facts.measures(len(runs)),
-            command=command_line(sources, overrides, options),
-            items=items,
-            looking=replace(looking, taken=tuple(reported)),
-        )
-        arms = add_samples(results.arms, runs, data, device=computing.device)
-        notes = list_notes(
-            results,
-            study,
-            runs,
-            items,
-            tune=asked.tune,
-            trials=trials,
-            n_tuning=seeds.n_tuning,
-            layers=layer_notes,
-            texts=texts,
-            jobs=folder.jobs(),
-            clusters=folder.clusters(),
-            looks=reported,
-        )
-        shown = with_layers(arms, runs, study.inspecting)
-        sealing = sealing_of(folder.path)
-        results = replace(results, arms=shown, notes=notes, sealing=sealing)
+        draw_samples(runs, data, device=computing.device)
+        results = results_of_folder(folder.path, command=command_line(sources, overrides, options))
         report = write_results(folder.path, results)
     check_compared(results, report)
     return results, report
@@ -568,11 +523,6 @@ class _Asked:
     seeds: Seeds
     n_runs: int
     """At most: where arms stop, or no trial lies beyond the grid, they are fewer."""
-
-    @property
-    def tuning_metric(self) -> Metric | None:
-        """The metric that chooses among trials; None: the loss."""
-        return self.metric if self.study.tune_by == "metric" else None
 
     @property
     def n_trial_runs(self) -> int:

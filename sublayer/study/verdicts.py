@@ -21,7 +21,8 @@ from sublayer.statistics.looks import (
 )
 from sublayer.statistics.power import planned_detectable, seeds_for
 from sublayer.statistics.scores import Contrast, against_baseline
-from sublayer.study.arm_runs import ArmRuns, ArmWork
+from sublayer.study.arm_runs import ArmRuns, ArmWork, of_seeds, read_arms
+from sublayer.study.arms import Trial
 from sublayer.study.columns import (
     Evidence,
     Values,
@@ -31,6 +32,7 @@ from sublayer.study.columns import (
 )
 from sublayer.study.definition import Study
 from sublayer.study.items import RunItems, collect_items
+from sublayer.study.plan_file import read_plan
 from sublayer.study.question import Seeds, further_contrasts
 from sublayer.study.results import RESULTS
 from sublayer.system.stages import note
@@ -155,26 +157,35 @@ class StudyJudge:
 
 
 def run_looks(
-    work: ArmWork, study: Study, seeds: Seeds, looking: Looking
+    work: ArmWork,
+    folder: Path,
+    study: Study,
+    seeds: Seeds,
+    chosen: Sequence[Trial],
+    looking: Looking,
 ) -> tuple[list[ArmRuns], int]:
     """Make the runs of all looks, and return them with the number of seeds that was reached.
 
-    Where arms stop when they are decided, each look makes the runs of those alone that go on.
+    ``chosen`` is the trial of each arm. Where arms stop when they are decided, each look makes the
+    runs of those alone that go on.
     """
-    looks = looking.looks
-    if not looks.is_sequential:
-        (n_seeds,) = looks.planned
-        return work.run(seeds.compared(n_seeds)), n_seeds
+    metric = study_metrics(study)[0]
     going_on: set[str] | None = None
     before = 0
-    for look in looks.planned:
-        runs = work.run(seeds.compared(look)[before:], going_on)
+    for look in looking.looks.planned:
+        work.run(seeds.compared(look)[before:], chosen, going_on)
+        runs = [
+            of_seeds(arm, seeds.compared(look))
+            for arm in read_arms(folder, read_plan(folder), metric)
+        ]
+        if look == looking.looks.planned[-1]:
+            break
         going_on = _going_on(study, runs, collect_items(runs), look, looking)
-        if not going_on or look == looks.planned[-1]:
-            return runs, look
+        if not going_on:
+            break
         note(f"after {look} seeds, more runs are needed of {', '.join(sorted(going_on))}")
         before = look
-    raise AssertionError("the last look ends a comparison")
+    return runs, look
 
 
 @dataclass(frozen=True)

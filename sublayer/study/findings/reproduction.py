@@ -3,18 +3,17 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sublayer.config.recipe import Recipe
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.results import SIGNATURE, Reproduction, StudyText
 
 
 def describe_reproduction(
-    outcomes: Iterable[Outcome], recipe: Recipe, command: str
+    outcomes: Iterable[Outcome], texts: Sequence[str], command: str
 ) -> Reproduction:
     """Return what the runs ran on and read, from their records; ``command`` makes them again.
 
     The first record speaks for all, but for commits, which are all named, and the date, which is
-    the last; ``recipe`` is the first arm's, whose text it read. All but the command is empty where
+    the last; ``texts`` name the first arm's texts. All but the command is empty where
     no run has a record.
     """
     outcomes = list(outcomes)
@@ -29,7 +28,7 @@ def describe_reproduction(
         command,
         {**_environment(records), **_signatures(outcomes)},
         checksums,
-        text=_text(first, recipe),
+        text=_text(first, texts),
         date=max(str(record.get("date", "")) for record in records),
     )
 
@@ -52,22 +51,10 @@ def _signatures(outcomes: Sequence[Outcome]) -> dict[str, str]:
     return {f"{SIGNATURE}{name}": str(value) for name, value in found.items()}
 
 
-def _text(record: Mapping[str, Any], recipe: Recipe) -> StudyText:
-    data = recipe.data
-    names = []
-    for source in (data.corpus, data.path, data.source_path, data.target_path):
-        names += _names(source)
+def _text(record: Mapping[str, Any], texts: Sequence[str]) -> StudyText:
     sizes = {}
     for split in ("train", "valid", "test"):
         # Records of earlier versions do not say.
         if split in record["data"]:
             sizes[split] = dict(record["data"][split])
-    return StudyText(tuple(names), sizes)
-
-
-def _names(source: str | Sequence[str] | Mapping[str, float] | None) -> list[str]:
-    if source is None:
-        return []
-    if isinstance(source, str):
-        return [source]
-    return [str(each) for each in source]
+    return StudyText(tuple(texts), sizes)

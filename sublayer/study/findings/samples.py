@@ -30,36 +30,32 @@ class _Kept(Typed):
     text: str = Field(max_length=1 << 12)
 
 
-def add_samples(
-    arms: Sequence[ArmResult],
-    runs: Sequence[ArmRuns],
-    data: Mapping[str, Data],
-    *,
-    device: str | None,
-) -> tuple[ArmResult, ...]:
-    """Return the arms, decoders with what the first run that finished writes after one prompt.
+def draw_samples(runs: Sequence[ArmRuns], data: Mapping[str, Data], *, device: str | None) -> None:
+    """Keep beside each arm's first run that finished what its decoder writes after one prompt.
 
-    The prompt is the beginning of the baseline's test split. What was drawn is kept beside the run,
-    and an arm whose runs have lost their models has none. ``device`` is as on the command line.
-    Raises CheckpointError for a damaged model.
+    The prompt is the beginning of the baseline's test split, and an arm whose runs have lost their
+    models writes nothing. ``device`` is as on the command line. Raises CheckpointError for a
+    damaged model.
     """
     baseline = runs[0].matched_arm
     recipe = baseline.loaded.recipe
     if recipe.objective.kind != "causal":
-        return tuple(arms)
+        return
     test = data[baseline.arm.name].test
     assert test is not None, "a comparison without a test split is refused"
     prompt = prompt_of(test, recipe.data.context)
-    sampled = []
-    for arm, own in zip(arms, runs, strict=True):
+    shown = prompt.decode("utf-8", "replace")
+    for own in runs:
         run = _first_model(own)
-        sample = None
-        if run is not None:
-            context = own.matched_arm.loaded.recipe.data.context
-            tokenizer = data[arm.name].tokenizer
-            sample = _write_sample(run, tokenizer, prompt, context=context, device=device)
-        sampled.append(replace(arm, sample=sample))
-    return tuple(sampled)
+        if run is None:
+            continue
+        kept = _read(run)
+        if kept is None or kept.prompt != shown:
+            arm = own.matched_arm
+            tokenizer = data[arm.arm.name].tokenizer
+            context = arm.loaded.recipe.data.context
+            text = _draw(run, tokenizer, prompt, context=context, device=device)
+            write_json(run / SAMPLE, _Kept(prompt=shown, text=text).model_dump())
 
 
 def kept_samples(arms: Sequence[ArmResult], runs: Sequence[ArmRuns]) -> tuple[ArmResult, ...]:
@@ -88,18 +84,6 @@ def _first_model(runs: ArmRuns) -> Path | None:
         if outcome.test is not None and (outcome.path / MODEL).exists():
             return outcome.path
     return None
-
-
-def _write_sample(
-    run: Path, tokenizer: Tokenizer, prompt: bytes, *, context: int, device: str | None
-) -> Sample:
-    shown = prompt.decode("utf-8", "replace")
-    kept = _read(run)
-    if kept is None or kept.prompt != shown:
-        text = _draw(run, tokenizer, prompt, context=context, device=device)
-        kept = _Kept(prompt=shown, text=text)
-        write_json(run / SAMPLE, kept.model_dump())
-    return Sample(kept.prompt, kept.text)
 
 
 def _read(run: Path) -> _Kept | None:
