@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedModel
 from sublayer.data.cache import content_key
@@ -53,10 +55,13 @@ from sublayer.study.question import further_contrasts
 from sublayer.study.results import ArmResult, Costs, Failure, Further, Results, Tuning
 from sublayer.study.scorecard import Cell, Row, Scorecard
 from sublayer.study.stage_plan import trained_operations
-from sublayer.study.stage_runs import ArmFacts, StageRuns
+from sublayer.study.stage_runs import ArmFacts, Kept, StageRuns, keep_chain
 from sublayer.study.stages import FINETUNE, PRETRAINING, Chain, is_within, n_compared
 from sublayer.study.verdicts import Looking, StudyJudge
 from sublayer.tasks.metrics.score import Score
+
+Runs = Mapping[tuple[str, str], StageRuns]
+"""By arm and stage."""
 
 
 def collect_results(
@@ -260,17 +265,17 @@ def _recipe(outcomes: Iterable[Outcome]) -> str:
 _KEPT = "baselines"
 
 
-def score_baselines(
-    folder: Path, recipes: Mapping[str, Recipe]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Score every baseline on the tasks of stages; return the names of files in a study's folder.
+def keep_baselines(folder: Path, kept: Kept, runs: Runs) -> None:
+    """Score every baseline on the tasks of stages, and keep the scores in a study's folder.
 
-    With them, by stage, what is cut of the rows that it trains on. ``recipes`` has one of the
-    recipes of each stage of tasks. What is kept there is not scored again.
+    What was scored for the same stages is not scored again: ``runs`` are asked for the others'
+    data.
     """
     shared = SharedData()
-    files, cuts = {}, {}
-    for stage, recipe in recipes.items():
+    files, cuts = dict(kept.baselines), dict(kept.cuts)
+    for stage, recipe in _tasks_read(kept, runs).items():
+        if stage in kept.baselines:
+            continue
         files[stage] = _keep(folder, recipe, shared)
         split = of_tasks(shared.of(recipe).train)
         rule = row_rule(
@@ -282,7 +287,26 @@ def score_baselines(
         )
         if notes := describe_cuts(split, rule):
             cuts[stage] = f"{stage}: {notes[0]}."
-    return files, cuts
+    if files != kept.baselines:
+        keep_chain(folder, kept.model_copy(update={"baselines": files, "cuts": cuts}))
+
+
+def _tasks_read(kept: Kept, runs: Runs) -> dict[str, Recipe]:
+    """Return the recipe of a run of each stage of tasks, whose data the baselines are scored on."""
+    read: dict[str, Recipe] = {}
+    for stage in kept.chain.stages:
+        if not stage.finetunes:
+            continue
+        # An ensemble reads what its members do.
+        name = stage.before[0] if stage.ensemble else stage.name
+        for arm in kept.arms:
+            own = runs[arm.name, name].outcomes
+            outcomes = [each for seed in own.values() for each in seed]
+            done = next((each for each in outcomes if each.record is not None), None)
+            if done is not None:
+                read[stage.name] = read_run_recipe(done.path / RUN_RECIPE)
+                break
+    return read
 
 
 def read_baselines(
@@ -349,8 +373,6 @@ def _scores(part: str, score: Score) -> dict[str, float]:
 
 
 SCORE_ON = "data.score_on"
-Runs = Mapping[tuple[str, str], StageRuns]
-"""By arm and stage."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,14 @@ from sublayer.study.execution.one_run import Outcome, Task
 from sublayer.study.execution.shared_data import SharedData
 from sublayer.study.plan_file import Plan
 from sublayer.study.scoring import WHOLE_TEST, Scoring
-from sublayer.study.stage_recipes import Keys, ScoredPart, StageRecipes
+from sublayer.study.stage_recipes import (
+    Keys,
+    ScoredPart,
+    StageRecipes,
+    check_kept_steps,
+    find_keys,
+    stage_trials,
+)
 from sublayer.study.stages import (
     PRETRAINING,
     TUNING_NUMBER,
@@ -116,28 +123,39 @@ class Kept(Typed):
 
 
 def describe_chain(
-    chain: Chain,
+    recipes: StageRecipes,
     arms: Sequence[MatchedArm],
-    keys: Keys,
-    parts: Mapping[str, Sequence[ScoredPart]],
-    trials: Mapping[str, Sequence[Trial]],
-    n_runs: Mapping[str, int],
+    data: Mapping[str, Data],
     measures: Measures,
     *,
     n_seeds: int,
 ) -> Kept:
-    """Return what is kept of a chain before its runs."""
-    by_arm: dict[str, dict[str, str]] = {arm.arm.name: {} for arm in arms}
-    for (arm_name, stage), key in keys.by_stage.items():
-        by_arm[arm_name][stage] = key
+    """Return all that is kept of a chain before its runs; ``data`` are those of pre-trainings.
+
+    Raises ConfigError and DataError where stages do not fit together.
+    """
+    chain = recipes.chain
+    names = [arm.arm.name for arm in arms]
+    keys, parts = find_keys(recipes, names, data)
+    trials = {stage.name: stage_trials(recipes, names, stage) for stage in chain.stages}
+    check_kept_steps(recipes, names, trials)
+    n_runs = {PRETRAINING: n_seeds * len(keys.distinct(PRETRAINING))}
+    for stage in chain.stages:
+        n_trials = len(trials[stage.name])
+        n_tried = n_trials if n_trials > 1 else 0
+        n_all = n_seeds * chain.n_runs(stage) + n_tried
+        n_runs[stage.name] = n_all * len(keys.distinct(stage.name))
+    by_arm: dict[str, dict[str, str]] = {name: {} for name in names}
+    for (name, stage_name), key in keys.by_stage.items():
+        by_arm[name][stage_name] = key
     inputs: dict[str, dict[str, list[Input]]] = {}
-    for (arm_name, stage), own in keys.inputs.items():
-        inputs.setdefault(arm_name, {})[stage] = own
-    data = None if chain.data is None else str(expanded(chain.data).absolute())
+    for (name, stage_name), own in keys.inputs.items():
+        inputs.setdefault(name, {})[stage_name] = own
+    folder = None if chain.data is None else str(expanded(chain.data).absolute())
     return Kept(
-        chain=replace(chain, data=data),
+        chain=replace(chain, data=folder),
         n_seeds=n_seeds,
-        n_runs=dict(n_runs),
+        n_runs=n_runs,
         arms=tuple(_facts(chain, arm, measures) for arm in arms),
         kinds=tuple(arm.loaded.recipe.objective.kind for arm in arms),
         keys=by_arm,
