@@ -177,7 +177,6 @@ def _untrained(member: ArmPlan, n_members: int) -> ArmPlan:
         steps=0,
         tokens=0,
         hours=0.0,
-        change=None,
     )
 
 
