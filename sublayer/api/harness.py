@@ -21,7 +21,7 @@ def harness_model(run: PathOrText, *, device: str | None = None) -> Any:
         ) from error
 
     from sublayer.commands.shared.text_options import recipe_of
-    from sublayer.evaluation.requests import Requests
+    from sublayer.evaluation.prompted_likelihood import Requests
     from sublayer.loading import load
     from sublayer.objective.evaluation import context_of
     from sublayer.system.machine import choose_device

@@ -13,7 +13,7 @@ from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.evaluation.items import Items
-from sublayer.evaluation.probes.table import PROBES
+from sublayer.evaluation.probes import PROBES
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective

@@ -25,7 +25,7 @@ from sublayer.data.tasks.task_split import TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import is_former, load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError
-from sublayer.evaluation.probes.scoring import probe_files
+from sublayer.evaluation.probes import probe_files
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_parts
 from sublayer.files.parsing import parse_toml, read_json_object

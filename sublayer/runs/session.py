@@ -17,7 +17,7 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import check_training
 from sublayer.estimate.micro_batch import DeviceKind
-from sublayer.evaluation.probes.scoring import ReadProbe, ask, check_model, read_probes
+from sublayer.evaluation.probes import ReadProbe, ask, check_model, read_probes
 from sublayer.model.build import build, compose
 from sublayer.model.init import zero_padding
 from sublayer.model.transformer import Transformer

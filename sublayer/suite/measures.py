@@ -27,13 +27,17 @@ from sublayer.data.text.files import Document
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.decode.translate import translate_lines
 from sublayer.errors import ConfigError, DataError
-from sublayer.evaluation.bleu import LineCounts, check_bleu_tokenizer, count_lines, score_of_counts
+from sublayer.evaluation.bleu import (
+    N_RESAMPLES,
+    SEED,
+    LineCounts,
+    check_bleu_tokenizer,
+    count_lines,
+    score_of_counts,
+)
 from sublayer.evaluation.items import Numbers
 from sublayer.evaluation.likelihood import score
-from sublayer.evaluation.probes.probe import Settings
-from sublayer.evaluation.probes.scoring import ask, check_model, read_probes
-from sublayer.evaluation.probes.table import PROBES
-from sublayer.evaluation.significance import N_RESAMPLES, SEED
+from sublayer.evaluation.probes import PROBES, Settings, ask, check_model, read_probes
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.lines import text_lines
 from sublayer.files.paths import expanded, resolved

@@ -14,7 +14,7 @@ from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError
 from sublayer.evaluation import bleu
-from sublayer.evaluation.significance import compare_translations, randomisation_p
+from sublayer.evaluation.bleu import compare_translations, randomisation_p
 from tests.breadth import rows
 
 REFERENCES = ["Der Hund läuft, schnell.", "Eine Katze schläft auf dem Sofa!"]

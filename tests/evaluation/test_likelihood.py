@@ -22,15 +22,17 @@ from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError
-from sublayer.evaluation.counts import Counter, Counts
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
-from sublayer.evaluation.likelihood import Likelihood, score, windows
-from sublayer.evaluation.probes.decoder_nats import decoder_nats
-from sublayer.evaluation.probes.query import EncodedQuery, Query, encode_queries
-from sublayer.evaluation.probes.scoring import ask, read_probes
-from sublayer.evaluation.probes.table import PROBES
-from sublayer.evaluation.probes.target_nats import target_nats
-from sublayer.evaluation.requests import Requests
+from sublayer.evaluation.likelihood import Counter, Counts, Likelihood, score, windows
+from sublayer.evaluation.probes import PROBES, ask, read_probes
+from sublayer.evaluation.prompted_likelihood import (
+    EncodedQuery,
+    Query,
+    Requests,
+    decoder_nats,
+    encode_queries,
+    target_nats,
+)
 from sublayer.evaluation.split_work import numbered_ids
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
@@ -160,7 +162,7 @@ def test_ranges_that_follow_each_other_are_counted_as_each_alone(monkeypatch):
     counter = counter_of(text, document_starts=(0, 50))
     bounds = np.array([1, 4, 5, 30, 61, 62, 100, len(text)])
     alone = [counter.count(*each) for each in pairwise(bounds.tolist())]
-    monkeypatch.setattr("sublayer.evaluation.counts._CHUNK_TOKENS", 8)
+    monkeypatch.setattr("sublayer.evaluation.likelihood._CHUNK_TOKENS", 8)
     found = counter.count_each(bounds)
     assert [Counts(*each) for each in found.tolist()] == alone
     assert counter.count(1, len(text)) == sum(alone[1:], start=alone[0])

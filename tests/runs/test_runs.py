@@ -26,7 +26,7 @@ from sublayer.data.prepare import prepare
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.evaluation.items import Items, ItemTable
-from sublayer.evaluation.probes.table import PROBES
+from sublayer.evaluation.probes import PROBES
 from sublayer.files.arrays import dump_arrays, dump_npz
 from sublayer.loading import load
 from sublayer.runs.finetuning import SCORES, finetune_seeds

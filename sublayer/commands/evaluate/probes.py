@@ -15,7 +15,7 @@ from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
-    from sublayer.evaluation.probes.probe import Settings
+    from sublayer.evaluation.probes import Settings
 
 _ALL = "all"
 _DASH = "\N{EN DASH}"
@@ -46,7 +46,7 @@ def evaluate_probes(
     predicts no text.
     """
     with stage("starting PyTorch"):
-        from sublayer.evaluation.probes.scoring import ask, check_model, read_probes
+        from sublayer.evaluation.probes import ask, check_model, read_probes
         from sublayer.loading import load
         from sublayer.objective.evaluation import context_of
         from sublayer.system.machine import choose_device
@@ -69,7 +69,7 @@ def evaluate_probes(
 
 
 def _settings(words: str | None, references: Sequence[str]) -> "Settings":
-    from sublayer.evaluation.probes.probe import Settings
+    from sublayer.evaluation.probes import Settings
 
     settings: dict[str, Any] = {}
     if words is not None:

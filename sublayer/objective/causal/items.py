@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.split import Split
-from sublayer.evaluation.counts import Counter
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
-from sublayer.evaluation.likelihood import Likelihood, Window
+from sublayer.evaluation.likelihood import Counter, Likelihood, Window
 
 WINDOWS = "windows"
 """The name of the table."""

@@ -21,11 +21,11 @@ from sublayer.evaluation.bleu import (
     COMPOUNDS,
     Lines,
     check_bleu_tokenizer,
+    compare_translations,
     count_translations,
     reference_lines,
     translated_lines,
 )
-from sublayer.evaluation.significance import compare_translations
 from sublayer.files.lines import text_lines
 from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.model.encoder_decoder import EncoderDecoder

@@ -1,0 +1,608 @@
+"""Zero-shot probes: tasks answered by the predictions of a model, with nothing trained.
+
+Source: Radford et al. 2018, sec. 5 and figure 2; what it leaves open is said beside each probe.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sublayer.config.probes import check_names
+from sublayer.counts import count
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.errors import ConfigError, DataError
+from sublayer.evaluation.prompted_likelihood import (
+    EncodedQuery,
+    Nats,
+    Query,
+    decoder_nats,
+    encode_queries,
+    target_nats,
+)
+from sublayer.model.decoder import Decoder
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.transformer import Transformer
+from sublayer.system.stages import stage
+from sublayer.tasks.example import Example
+from sublayer.tasks.formats.parts import marked_text
+from sublayer.tasks.metrics.score import score
+from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
+from sublayer.tasks.suite import Found
+from sublayer.tasks.task import Task
+
+_WORDS = ("negative", "positive")
+_WORDS_OF = "sst2"
+"""The probe that compares words."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of probes."""
+
+    words: tuple[str, str] | None = None
+    """Of SST-2: what is compared behind the sentence, for each label; None: negative, positive."""
+    references: Mapping[str, float] = field(default_factory=dict)
+    """By probe, instead of the table's."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for words that are empty or equal, and references that are no share."""
+        first, second = self.compared
+        if not first or not second or first == second:
+            raise ConfigError(
+                f"the words {first!r} and {second!r} cannot be compared: give two, that of the "
+                "first label, then that of the second, such as negative, positive"
+            )
+        for name, value in self.references.items():
+            if not 0.0 < value <= 1.0:
+                raise ConfigError(
+                    f"the reference {value:g} of {name} is no share: give such as 0.637"
+                )
+
+    @property
+    def compared(self) -> tuple[str, str]:
+        """Return the words that are compared."""
+        return _WORDS if self.words is None else self.words
+
+    def check_asked(self, names: Sequence[str]) -> None:
+        """Raise ConfigError for words, or a reference, of a probe that is not among ``names``."""
+        for name in self.references:
+            if name not in names:
+                raise ConfigError(
+                    f"{name} has a reference, and is not asked: leave it out, or ask it"
+                )
+        if self.words is not None and _WORDS_OF not in names:
+            raise ConfigError(
+                f"{' and '.join(self.words)} are compared by the probe {_WORDS_OF} alone, which is "
+                "not asked: leave them out, or ask it"
+            )
+
+    def only(self, name: str) -> "Settings":
+        """Return what of them is of one probe."""
+        references = {own: value for own, value in self.references.items() if own == name}
+        return Settings(self.words if name == _WORDS_OF else None, references)
+
+
+@dataclass(frozen=True)
+class Items:
+    """The examples of a probe, with the queries of each."""
+
+    task: Task
+    examples: Sequence[Example]
+    queries: Sequence[Sequence[Query]]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Counts of examples that cannot be asked, by the reason."""
+
+
+def say_nothing(tokenizer: Tokenizer, settings: Settings) -> list[str]:
+    """Say nothing of a tokenizer."""
+    return []
+
+
+Answer = Callable[[Sequence[Sequence[Nats]], float | None], list[Prediction]]
+"""Answers examples by the nats of their queries, and by the threshold, where there is one."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A row of the table of probes."""
+
+    name: str
+    title: str
+    tasks: tuple[str, ...]
+    """The tasks whose files it reads: the first that is there."""
+    splits: tuple[str, ...]
+    """Of these the first that is there is scored; several that stand in one: ``train+dev``."""
+    metric: str
+    chance: float
+    """The score of guessing: 0 on the paper's axis."""
+    reference: float | None
+    """The score of a model of its time that was trained on the task: 1 on the paper's axis."""
+    source: str
+    """Of the reference."""
+    items: Callable[[Task, Sequence[Example], Settings], Items]
+    answer: Answer
+    threshold: Callable[[Sequence[Sequence[Nats]], Sequence[Example]], float] | None = None
+    """Chooses a threshold by examples of the training part, never by those that are scored; None:
+    none is needed."""
+    notes: Callable[[Tokenizer, Settings], list[str]] = say_nothing
+    """Says what a reader should know of how a tokenizer writes what is asked."""
+
+    def chance_error(self, n_examples: int) -> float:
+        """Return the standard error of guessing on so many examples.
+
+        Of accuracy that of a proportion; of a correlation 1 / sqrt(n).
+        """
+        if self.metric == "accuracy":
+            return math.sqrt(self.chance * (1 - self.chance) / n_examples)
+        return 1 / math.sqrt(n_examples)
+
+
+def mean_log_p(nats: Nats) -> float:
+    """Return the mean log-probability of a text's tokens; of none the worst there is."""
+    return -float(nats.mean()) if len(nats) else -float("inf")
+
+
+def total_log_p(nats: Nats) -> float:
+    """Return the log-probability of a text."""
+    return -float(nats.sum())
+
+
+def choose(scores: Sequence[float]) -> Prediction:
+    """Return the choice with the highest score, the first of equal ones."""
+    best = int(np.argmax(scores))
+    return Prediction(label=best)
+
+
+_NOTHING_BEHIND = "nothing stands behind the pronoun"
+_NOT_TWO = "its candidates are not two, of which one is right"
+
+
+def _cola(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
+    queries = [[Query("", example.fields["sentence"])] for example in examples]
+    return Items(task, examples, queries)
+
+
+def _acceptable(nats: Sequence[Sequence[Nats]], threshold: float | None) -> list[Prediction]:
+    assert threshold is not None, "the threshold is chosen by the training part"
+    return [Prediction(label=int(mean_log_p(own) >= threshold)) for [own] in nats]
+
+
+def _best_threshold(nats: Sequence[Sequence[Nats]], examples: Sequence[Example]) -> float:
+    """Return the threshold of the highest Matthews correlation, the lowest of equal ones.
+
+    It lies between two sentences, or below all.
+    """
+    scores = np.array([mean_log_p(own) for [own] in nats])
+    labels = np.array([bool(example.label) for example in examples])
+    order = np.argsort(scores, kind="stable")
+    scores, labels = scores[order], labels[order]
+    # Below the k-th place all are unacceptable.
+    right_below = np.concatenate([[0], np.cumsum(~labels)])
+    wrong_below = np.concatenate([[0], np.cumsum(labels)])
+    n_right, n_wrong = int(labels.sum()), int((~labels).sum())
+    best, threshold = -math.inf, -math.inf
+    for place in range(len(scores)):
+        if place and scores[place] == scores[place - 1]:
+            continue
+        true_negative, false_negative = right_below[place], wrong_below[place]
+        true_positive, false_positive = n_right - false_negative, n_wrong - true_negative
+        norm = (
+            float(true_positive + false_positive)
+            * float(true_positive + false_negative)
+            * float(true_negative + false_positive)
+            * float(true_negative + false_negative)
+        )
+        product = float(true_positive * true_negative) - float(false_positive * false_negative)
+        value = product / math.sqrt(norm) if norm else 0.0
+        if value > best:
+            best = value
+            before = scores[place - 1] if place else -math.inf
+            threshold = float((before + scores[place]) / 2) if place else -math.inf
+    return threshold
+
+
+def _sentiment(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
+    queries = []
+    for example in examples:
+        prompt = f"{example.fields['sentence'].rstrip()} very"
+        queries.append([Query(prompt, f" {word}") for word in settings.compared])
+    return Items(task, examples, queries)
+
+
+def _several_tokens(tokenizer: Tokenizer, settings: Settings) -> list[str]:
+    """Say which of the words that are compared are several tokens."""
+    notes = []
+    for word in settings.compared:
+        before = len(tokenizer.encode(b"very"))
+        n_tokens = len(tokenizer.encode(f"very {word}".encode())) - before
+        if n_tokens > 1:
+            notes.append(f"{word!r} is {count(n_tokens, 'token')}, scored as a whole")
+    return notes
+
+
+def _likelier(nats: Sequence[Sequence[Nats]], threshold: float | None) -> list[Prediction]:
+    """Choose the likeliest text, of several tokens as a whole."""
+    return [choose([total_log_p(own) for own in each]) for each in nats]
+
+
+def _likelier_by_token(nats: Sequence[Sequence[Nats]], threshold: float | None) -> list[Prediction]:
+    return [choose([mean_log_p(own) for own in each]) for each in nats]
+
+
+def _race(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
+    """Ask for each option behind passage and question; of a blank, in its place."""
+    queries = []
+    for example in examples:
+        question, blank, _ = example.fields["question"].partition("_")
+        asked = question if blank else example.fields["question"]
+        prompt = f"{example.fields['article'].rstrip()} {asked}".rstrip()
+        queries.append([Query(prompt, f" {option.strip()}") for option in example.choices])
+    return Items(task, examples, queries)
+
+
+def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
+    """Ask for the rest of each text behind each candidate in the pronoun's place."""
+    asked: list[Example] = []
+    queries: list[list[Query]] = []
+    left_out: Counter[str] = Counter()
+    for example in examples if task.kind == "choice" else _grouped(examples, left_out):
+        own = list(_substituted(task, example))
+        if not own or not own[0].text.strip(" .,;:!?\"'"):
+            left_out[_NOTHING_BEHIND] += 1
+            continue
+        asked.append(example)
+        queries.append(own)
+    return Items(task, asked, queries, dict(left_out))
+
+
+def _grouped(examples: Sequence[Example], left_out: Counter[str]) -> Iterator[Example]:
+    """Put the rows of one pronoun together: its two candidates, of which one is right.
+
+    Of other numbers of candidates guessing would not score a half.
+    """
+    groups: dict[tuple[str, int], list[Example]] = {}
+    for example in examples:
+        key = example.fields["text"], example.extra["span2_index"]
+        groups.setdefault(key, []).append(example)
+    for rows in groups.values():
+        labels: dict[str, int] = {}
+        for row in rows:
+            labels[row.fields["span1_text"]] = int(row.label or 0)
+        right = [index for index, label in enumerate(labels.values()) if label]
+        if len(labels) != 2 or len(right) != 1:
+            left_out[_NOT_TWO] += 1
+            continue
+        first = rows[0]
+        yield Example(
+            id=first.id,
+            fields=first.fields,
+            label=right[0],
+            choices=tuple(labels),
+            source=first.source,
+            extra=first.extra,
+        )
+
+
+def _substituted(task: Task, example: Example) -> Iterator[Query]:
+    pronoun = example.fields["pronoun" if task.name == "dpr" else "span2_text"]
+    marked = marked_text(task, example)
+    place = marked.lower().find(f"*{pronoun.lower()}*")
+    before, rest = marked[:place], marked[place + len(pronoun) + 2 :]
+    for candidate in example.choices:
+        written = candidate
+        # A candidate in the middle of a sentence has no capital for its article.
+        if before.strip() and written.split(" ")[0].lower() in ("the", "a", "an"):
+            written = written[0].lower() + written[1:]
+        yield Query(f"{before}{written}", rest)
+
+
+PROBES: dict[str, Probe] = {
+    probe.name: probe
+    for probe in (
+        Probe(
+            "cola",
+            "CoLA",
+            tasks=("cola",),
+            splits=("dev",),
+            metric="matthews",
+            chance=0.0,
+            reference=0.35,
+            source="Radford et al. 2018, table 4: the best single-task model before",
+            items=_cola,
+            answer=_acceptable,
+            threshold=_best_threshold,
+        ),
+        Probe(
+            "sst2",
+            "SST-2",
+            tasks=("sst2",),
+            splits=("dev",),
+            metric="accuracy",
+            chance=0.5,
+            reference=0.932,
+            source="Radford et al. 2018, table 4: the best single-task model before",
+            items=_sentiment,
+            answer=_likelier,
+            notes=_several_tokens,
+        ),
+        Probe(
+            "race",
+            "RACE",
+            tasks=("race", "race_middle", "race_high"),
+            splits=("dev",),
+            metric="accuracy",
+            chance=0.25,
+            reference=0.533,
+            source="Radford et al. 2018, table 3: the best model before",
+            items=_race,
+            answer=_likelier_by_token,
+        ),
+        Probe(
+            "winograd",
+            "Winograd schemas",
+            tasks=("wsc",),
+            splits=("train+dev", "dev", "train"),
+            metric="accuracy",
+            chance=0.5,
+            reference=None,
+            source="the paper does not say which",
+            items=_pronouns,
+            answer=_likelier_by_token,
+        ),
+        Probe(
+            "dpr",
+            "DPR",
+            tasks=("dpr",),
+            splits=("test",),
+            metric="accuracy",
+            chance=0.5,
+            reference=None,
+            source="the paper does not say which",
+            items=_pronouns,
+            answer=_likelier_by_token,
+        ),
+    )
+}
+"""In the order in which they are shown."""
+
+
+_MOST_LEARNED = 2000
+"""Training rows that a threshold is chosen by."""
+
+
+@dataclass(frozen=True)
+class ProbeScore:
+    """The score of a model by a probe."""
+
+    name: str
+    title: str
+    metric: str
+    value: float
+    standard_error: float | None
+    """Of so many examples."""
+    chance: float
+    reference: float | None
+    n_examples: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def normalised(self) -> float | None:
+        """Return it on the paper's axis: 0 is chance, 1 the reference; None without one."""
+        if self.reference is None:
+            return None
+        return (self.value - self.chance) / (self.reference - self.chance)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "probe": self.name,
+            "title": self.title,
+            "metric": self.metric,
+            "value": self.value,
+            "standard_error": self.standard_error,
+            "chance": self.chance,
+            "reference": self.reference,
+            "normalised": self.normalised,
+            "examples": self.n_examples,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class ReadProbe:
+    """A probe with its examples, which any number of models can be asked."""
+
+    probe: Probe
+    items: Items
+    learned_from: Items | None
+    """Examples by which the threshold is chosen."""
+    settings: Settings = field(default_factory=Settings)
+    _encoded: dict[tuple[int, str, int], list[EncodedQuery]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def encoded(self, items: Items, tokenizer: Tokenizer, context: int) -> list[EncodedQuery]:
+        """Encode all queries of items, once for every evaluation of a training."""
+        key = id(items), tokenizer.fingerprint, context
+        if key not in self._encoded:
+            flat = [query for own in items.queries for query in own]
+            self._encoded[key] = encode_queries(flat, tokenizer, context)
+        return self._encoded[key]
+
+
+def read_probes(
+    names: Sequence[str], folder: str | None, settings: Settings | None = None
+) -> list[ReadProbe]:
+    """Read the files of probes from a folder, or else from the cache.
+
+    Raises ConfigError for what is no probe, none at all, and settings of probes that are not asked,
+    DataError where files are missing.
+    """
+    settings = settings or Settings()
+    check_names(names)
+    check_names(list(settings.references))
+    settings.check_asked(names)
+    return [_read(PROBES[name], folder, settings) for name in names]
+
+
+def probe_files(name: str, folder: str | None) -> list[Path]:
+    """List the files of a probe in a folder, or else in the cache; raise as ``read_probes``."""
+    _, found = _find(PROBES[name], folder)
+    return sorted(path for paths in found.values() for path in paths)
+
+
+def check_model(model: Transformer, what: str) -> None:
+    """Raise ConfigError where a model does not predict text, and so cannot be probed."""
+    if model.tokenizer is None:
+        raise ConfigError(f"{what} has no tokenizer.json, without which it reads no text")
+    if isinstance(model, Decoder):
+        return
+    if not isinstance(model, EncoderDecoder):
+        raise ConfigError(
+            f"{what} is an {model.config.kind}, which predicts no text: probes are for decoders, "
+            "LSTMs and encoder-decoders of span corruption"
+        )
+    if not model.tokenizer.sentinel_ids:
+        raise ConfigError(
+            f"{what} has no sentinels, with which an encoder-decoder is asked to go on with a text:"
+            " probes are for those of span corruption"
+        )
+
+
+def ask(
+    model: Transformer,
+    probes: Sequence[ReadProbe],
+    context: int,
+    progress: Callable[[int, int], None] = lambda n_done, n_all: None,
+) -> list[ProbeScore]:
+    """Ask probes of a model that reads ``context`` tokens; raise as ``check_model`` does."""
+    check_model(model, "the model")
+    return [_ask(model, each, context, progress) for each in probes]
+
+
+def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
+    task, found = _find(probe, folder)
+    for option in probe.splits:
+        splits = option.split("+")
+        if all(split in found for split in splits):
+            break
+    else:
+        raise DataError(
+            f"{folder or 'the cache'} has no {probe.splits[0]} split of {task.title}, which the "
+            f"probe {probe.name} is scored on"
+        )
+
+    def examples(split: str) -> list[Example]:
+        with stage(f"reading {task.title}, {split}"):
+            read = read_split(task, split, found[split])
+        return [example for example in read.examples if example.is_labelled]
+
+    scored = [example for split in splits for example in examples(split)]
+    if not scored:
+        raise DataError(f"no row of {task.title}, {', '.join(splits)}, has a label")
+    learned = None
+    if probe.threshold is not None:
+        if "train" not in found:
+            raise DataError(
+                f"{folder or 'the cache'} has no training part of {task.title}, by which the "
+                f"threshold of the probe {probe.name} is chosen"
+            )
+        learned = probe.items(task, _spread(examples("train")), settings)
+    return ReadProbe(probe, probe.items(task, scored, settings), learned, settings)
+
+
+def _spread(examples: list[Example]) -> list[Example]:
+    """Return as many examples as a threshold needs, evenly spread over all."""
+    step = max(1, -(-len(examples) // _MOST_LEARNED))
+    return examples[::step]
+
+
+def _find(probe: Probe, folder: str | None) -> tuple[Task, Found]:
+    """Find the files of the first of a probe's tasks that is there."""
+    *others, last = (TASKS[name] for name in probe.tasks)
+    for task in others:
+        if folder is not None and (found := find_files(task, folder)):
+            return task, found
+    return last, locate_files(last, folder)
+
+
+def _ask(
+    model: Transformer, read: ReadProbe, context: int, progress: Callable[[int, int], None]
+) -> ProbeScore:
+    probe, items = read.probe, read.items
+    threshold = None
+    with stage(f"asking {probe.title}"):
+        if read.learned_from is not None:
+            assert probe.threshold is not None, "what is learned is a threshold"
+            learned, _ = _nats(model, read, read.learned_from, context, progress)
+            threshold = probe.threshold(learned, read.learned_from.examples)
+        nats, n_cut = _nats(model, read, items, context, progress)
+    predictions = probe.answer(nats, threshold)
+    found = score(items.examples, predictions, (probe.metric,))
+    notes = [f"{count(n, 'example')} left out: {reason}" for reason, n in items.left_out.items()]
+    if threshold is not None and read.learned_from is not None:
+        rows = count(len(read.learned_from.examples), "training row")
+        if math.isinf(threshold):
+            notes.append(f"all are called acceptable: no threshold does better on {rows}")
+        else:
+            notes.append(
+                f"threshold {threshold:.4f}, a mean log-probability of tokens, chosen by {rows}"
+            )
+    if n_cut:
+        notes.append(
+            f"{count(n_cut, 'example')} longer than the {context:,} tokens of a context: what "
+            "stands before loses its beginning, where nothing does the text its end"
+        )
+    assert model.tokenizer is not None, "a model without a tokenizer is refused"
+    notes += probe.notes(model.tokenizer, read.settings)
+    return ProbeScore(
+        name=probe.name,
+        title=probe.title,
+        metric=probe.metric,
+        value=found.value,
+        standard_error=found.standard_error,
+        chance=probe.chance,
+        reference=read.settings.references.get(probe.name, probe.reference),
+        n_examples=found.n_examples,
+        notes=tuple(notes),
+    )
+
+
+def _nats(
+    model: Transformer,
+    read: ReadProbe,
+    items: Items,
+    context: int,
+    progress: Callable[[int, int], None],
+) -> tuple[list[list[Nats]], int]:
+    """Return the nats of the queries of each example, and how many examples were cut."""
+    assert model.tokenizer is not None, "a model without a tokenizer is refused"
+    if isinstance(model, EncoderDecoder):
+        # A source has a sentinel and an end, too.
+        encoded = read.encoded(items, model.tokenizer, max(1, context - 2))
+        first = model.tokenizer.pad_id
+        if model.config.decoder_start != "pad":
+            first = model.tokenizer.end_id
+        assert first is not None, "a target starts with an id that the tokenizer has"
+        sentinel, end = model.tokenizer.sentinel_ids[0], model.tokenizer.sep_id
+        assert end is not None, "sources of span corruption end"
+        nats = target_nats(model, encoded, first, sentinel, end, progress)
+    else:
+        assert isinstance(model, Decoder), "other kinds are refused"
+        encoded = read.encoded(items, model.tokenizer, context)
+        nats = decoder_nats(model, encoded, progress)
+    by_example = []
+    n_cut = 0
+    first_number = 0
+    for own in items.queries:
+        numbers = slice(first_number, first_number + len(own))
+        by_example.append(nats[numbers])
+        n_cut += any(each.is_cut for each in encoded[numbers])
+        first_number = numbers.stop
+    return by_example, n_cut

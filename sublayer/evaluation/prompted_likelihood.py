@@ -1,0 +1,450 @@
+"""The likelihood of texts behind prompts, and requests of evaluation harnesses."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.decode.sample import Sampling, generate
+from sublayer.errors import ConfigError
+from sublayer.model.context.cache import Cache
+from sublayer.model.context.layout import Layout
+from sublayer.model.decoder import Decoder
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.eval_mode import evaluating
+from sublayer.model.kernels.cross_entropy import nats_of_targets
+from sublayer.model.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Query:
+    """Two texts, of which the second is scored, given the first."""
+
+    prompt: str
+    """Empty: nothing stands before."""
+    text: str
+    """With the space that it begins with, if any."""
+
+
+@dataclass(frozen=True)
+class EncodedQuery:
+    """A query as tokens."""
+
+    prompt: tuple[int, ...]
+    """At least one token, which nothing predicts."""
+    text: tuple[int, ...]
+    """Those that are scored."""
+    is_cut: bool = False
+    """Whether the context holds less than all of both."""
+
+
+def encode_queries(
+    queries: Sequence[Query], tokenizer: Tokenizer, context: int
+) -> list[EncodedQuery]:
+    """Encode queries, each as one text, so that tokens are those of the text as a whole.
+
+    What is scored begins with the first token that the prompt alone does not begin with. Where
+    nothing stands before, that is the end of a document, which training has seen before each; where
+    a tokenizer has none, the first token of the text, which is then not scored. A prompt loses its
+    beginning where ``context`` tokens do not hold it beside the longest text that follows it, and
+    so is the same for all of them; a text that is longer alone loses its end.
+    """
+    prompts = [query.prompt.encode() for query in queries]
+    wholes = [f"{query.prompt}{query.text}".encode() for query in queries]
+    encoded_prompts = _encode_each(tokenizer, prompts)
+    encoded_wholes = _encode_wholes(tokenizer, prompts, wholes)
+    divided = [
+        _divided(prompt, whole, tokenizer.end_id)
+        for prompt, whole in zip(encoded_prompts, encoded_wholes, strict=True)
+    ]
+    longest: dict[str, int] = {}
+    for query, (_, text) in zip(queries, divided, strict=True):
+        longest[query.prompt] = max(longest.get(query.prompt, 0), len(text))
+    encoded = []
+    for query, (prompt, text) in zip(queries, divided, strict=True):
+        # The last token of a text is predicted, and not read.
+        room = max(1, context + 1 - longest[query.prompt])
+        kept_text = text[:context]
+        kept_prompt = prompt[-room:]
+        is_cut = len(kept_text) < len(text) or len(kept_prompt) < len(prompt)
+        encoded.append(EncodedQuery(tuple(kept_prompt), tuple(kept_text), is_cut))
+    return encoded
+
+
+def _encode_wholes(
+    tokenizer: Tokenizer, prompts: Sequence[bytes], wholes: Sequence[bytes]
+) -> list[list[int]]:
+    """Encode texts as wholes; what stands before a place where a cut changes no id only once."""
+    cuts = [
+        tokenizer.cut(whole, len(prompt)) for prompt, whole in zip(prompts, wholes, strict=True)
+    ]
+    before = _encode_each(tokenizer, [whole[:cut] for whole, cut in zip(wholes, cuts, strict=True)])
+    behind = _encode_each(tokenizer, [whole[cut:] for whole, cut in zip(wholes, cuts, strict=True)])
+    return [[*first, *second] for first, second in zip(before, behind, strict=True)]
+
+
+def _encode_each(tokenizer: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
+    """Encode texts, equal ones once."""
+    distinct = list(dict.fromkeys(texts))
+    ids = [each.tolist() for each in tokenizer.encode_many(distinct)]
+    by_text = dict(zip(distinct, ids, strict=True))
+    return [by_text[text] for text in texts]
+
+
+def _divided(
+    prompt: list[int], whole: list[int], end_id: int | None
+) -> tuple[list[int], list[int]]:
+    n_shared = 0
+    for own, other in zip(prompt, whole, strict=False):
+        if own != other:
+            break
+        n_shared += 1
+    if n_shared:
+        return whole[:n_shared], whole[n_shared:]
+    if end_id is not None:
+        return [end_id], whole
+    return whole[:1], whole[1:]
+
+
+Nats = NDArray[np.float64]
+"""Of each token of a text, given those before it, ``[T]``."""
+Progress = Callable[[int, int], None]
+"""Hears how many queries are answered, and of how many."""
+_TOKENS = 4096
+"""Tokens of a batch."""
+_ROWS = 256
+"""Rows of logits at a time, where the likeliest token is looked for."""
+_WORTH_SHARING = 8
+"""Tokens of a prompt, from which on it is read once for several texts."""
+_MOST_BEHIND = 16
+"""Texts behind a prompt at a time."""
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """A prompt, and the queries that it stands before, by their numbers."""
+
+    ids: tuple[int, ...]
+    numbers: list[int]
+
+
+def decoder_nats(
+    model: Decoder,
+    queries: Sequence[EncodedQuery],
+    progress: Progress = lambda n_done, n_all: None,
+    *,
+    with_tops: bool = False,
+) -> list[Nats]:
+    """Compute the nats of each token of the texts, in the order of the queries.
+
+    ``with_tops`` adds whether each was the likeliest of all tokens, ``[T, 2]``.
+
+    Prompts that several texts follow are read once, into a cache; prompts of equal length go
+    together, so that none is padded. Deterministic, in float32 or what the weights are.
+    """
+    by_prompt: dict[tuple[int, ...], _Prompt] = {}
+    for number, query in enumerate(queries):
+        by_prompt.setdefault(query.prompt, _Prompt(query.prompt, [])).numbers.append(number)
+    found: dict[int, Nats] = {}
+    alone: list[int] = []
+    shared: list[_Prompt] = []
+    for each in by_prompt.values():
+        if len(each.numbers) == 1 or len(each.ids) < _WORTH_SHARING:
+            alone += each.numbers
+            continue
+        for low in range(0, len(each.numbers), _MOST_BEHIND):
+            shared.append(_Prompt(each.ids, each.numbers[low : low + _MOST_BEHIND]))
+    with evaluating(model), torch.inference_mode():
+        for batch in _batches_of_rows(queries, alone):
+            found |= _score_rows(model, queries, batch, with_tops)
+            progress(len(found), len(queries))
+        for prompts in _batches_of_prompts(queries, shared):
+            found |= _score_behind(model, queries, prompts, with_tops)
+            progress(len(found), len(queries))
+    return [found[number] for number in range(len(queries))]
+
+
+def _batches_of_rows(
+    queries: Sequence[EncodedQuery], numbers: Sequence[int]
+) -> Iterator[list[int]]:
+    """Yield queries of about equal lengths, as many as fill a batch, the longest first."""
+
+    def length(number: int) -> int:
+        return len(queries[number].prompt) + len(queries[number].text)
+
+    batch: list[int] = []
+    for number in sorted(numbers, key=length, reverse=True):
+        if batch and (len(batch) + 1) * length(batch[0]) > _TOKENS:
+            yield batch
+            batch = []
+        batch.append(number)
+    if batch:
+        yield batch
+
+
+def _batches_of_prompts(
+    queries: Sequence[EncodedQuery], prompts: Sequence[_Prompt]
+) -> Iterator[list[_Prompt]]:
+    """Yield prompts of one length, as many as fill a batch beside the texts behind them.
+
+    The longest come first: memory that one batch has freed then holds the next.
+    """
+    batch: list[_Prompt] = []
+    size = 0
+    for prompt in sorted(prompts, key=lambda each: len(each.ids), reverse=True):
+        longest = max(len(queries[number].text) for number in prompt.numbers)
+        own = len(prompt.ids) + len(prompt.numbers) * longest
+        is_other = bool(batch) and len(batch[0].ids) != len(prompt.ids)
+        if batch and (is_other or size + own > _TOKENS):
+            yield batch
+            batch, size = [], 0
+        batch.append(prompt)
+        size += own
+    if batch:
+        yield batch
+
+
+def _score_rows(
+    model: Decoder, queries: Sequence[EncodedQuery], numbers: Sequence[int], with_tops: bool
+) -> dict[int, Nats]:
+    """Score queries as rows of their own: what is right of a text, nothing of it sees."""
+    wholes = [(*queries[number].prompt, *queries[number].text) for number in numbers]
+    tokens = _padded(wholes, model)  # [B, T]
+    inputs = tokens[:, :-1]
+    final = model.hidden(inputs, Layout.causal(inputs)).final
+    firsts = torch.tensor([len(queries[number].prompt) for number in numbers])
+    stops = torch.tensor([len(whole) for whole in wholes])
+    places = torch.arange(1, tokens.shape[1])  # of the tokens that are predicted
+    is_scored = (places >= firsts[:, None]) & (places < stops[:, None])
+    nats = _nats(model, final, tokens[:, 1:], is_scored.to(tokens.device), with_tops)
+    return _by_query(nats, [len(queries[number].text) for number in numbers], numbers)
+
+
+def _score_behind(
+    model: Decoder, queries: Sequence[EncodedQuery], prompts: Sequence[_Prompt], with_tops: bool
+) -> dict[int, Nats]:
+    """Score all texts behind prompts of one length, each prompt read once."""
+    device = model.embedding.weight.device
+    rows = _padded([prompt.ids for prompt in prompts], model)  # [P, T]
+    numbers = [number for prompt in prompts for number in prompt.numbers]
+    texts = [queries[number].text for number in numbers]
+    longest = max(map(len, texts))
+    cache = Cache(
+        model.config,
+        len(prompts),
+        rows.shape[1] + longest,
+        dtype=model.embedding.weight.dtype,
+        device=device,
+    )
+    layout = Layout.causal(rows)
+    final = model.hidden(rows, layout, cache=cache).final
+    cache.advance(rows.shape[1], None)
+    # The row of the prompt that each text stands behind.
+    of_text = torch.tensor(
+        [row for row, prompt in enumerate(prompts) for _ in prompt.numbers], device=device
+    )
+    tokens = _padded(texts, model)  # [N, T]
+    states = final[of_text, -1:]  # [N, 1, D], which predict the first token
+    if longest > 1:
+        inputs = tokens[:, :-1]
+        cache.take_rows(of_text)
+        behind = Layout.causal(inputs, past=cache.n_past)
+        further = model.hidden(inputs, behind, cache=cache).final
+        states = torch.cat([states, further], dim=1)  # [N, T, D]
+    lengths = torch.tensor([len(text) for text in texts], device=device)
+    is_scored = torch.arange(longest, device=device) < lengths[:, None]
+    nats = _nats(model, states, tokens, is_scored, with_tops)
+    return _by_query(nats, [len(text) for text in texts], numbers)
+
+
+def _nats(
+    model: Decoder,
+    states: Float[Tensor, "N T D"],
+    targets: Int[Tensor, "N T"],
+    is_scored: Tensor,
+    with_tops: bool,
+) -> Nats:
+    """Compute the nats of the tokens that are scored alone, row by row."""
+    matrix, bias = model.output_projection()
+    embedded = model.to_embedding(states[is_scored])
+    each = nats_of_targets(embedded, matrix, bias, targets[is_scored]).each.double()
+    if with_tops:
+        scored = states[is_scored]
+        parts = [scored[low : low + _ROWS] for low in range(0, len(scored), _ROWS)]
+        tops = [model.logits(part).argmax(-1) for part in parts]
+        is_top = torch.cat(tops or [targets.new_zeros(0)]) == targets[is_scored]
+        each = torch.stack([each, is_top.double()], dim=1)
+    return each.cpu().numpy()
+
+
+def _by_query(nats: Nats, lengths: Sequence[int], numbers: Sequence[int]) -> dict[int, Nats]:
+    found = {}
+    first = 0
+    for number, length in zip(numbers, lengths, strict=True):
+        found[number] = nats[first : first + length]
+        first += length
+    return found
+
+
+def _padded(rows: Sequence[Sequence[int]], model: Decoder) -> Int[Tensor, "B T"]:
+    """Put rows of tokens together, padded behind by whatever id."""
+    longest = max(map(len, rows))
+    ids = np.zeros((len(rows), longest), dtype=np.int64)
+    for row, tokens in enumerate(rows):
+        ids[row, : len(tokens)] = tokens
+    return torch.from_numpy(ids).to(model.embedding.weight.device)
+
+
+def target_nats(
+    model: EncoderDecoder,
+    queries: Sequence[EncodedQuery],
+    first_id: int,
+    sentinel_id: int,
+    end_id: int,
+    progress: Callable[[int, int], None] = lambda n_done, n_all: None,
+) -> list[NDArray[np.float64]]:
+    """Compute the nats of each token of the texts, in the order of the queries.
+
+    The source is the prompt, the first sentinel and the end, the target that sentinel and the
+    text, behind ``first_id``, as in span corruption. Nothing is padded, so that queries of equal
+    lengths go together.
+    """
+    by_lengths: dict[tuple[int, int], list[int]] = {}
+    for number, query in enumerate(queries):
+        by_lengths.setdefault((len(query.prompt), len(query.text)), []).append(number)
+    found: dict[int, NDArray[np.float64]] = {}
+    device = model.embedding.weight.device
+    matrix, bias = model.output_projection()
+    with evaluating(model), torch.inference_mode():
+        for (n_read, n_written), numbers in by_lengths.items():
+            if not n_written:
+                found |= dict.fromkeys(numbers, np.zeros(0))
+                continue
+            size = max(1, _TOKENS // (n_read + n_written))
+            for low in range(0, len(numbers), size):
+                batch = numbers[low : low + size]
+                sources = [[*queries[each].prompt, sentinel_id, end_id] for each in batch]
+                targets = [[first_id, sentinel_id, *queries[each].text] for each in batch]
+                source = torch.tensor(sources, device=device)
+                target = torch.tensor(targets, device=device)
+                inputs = target[:, :-1]
+                memory = model.encode(source)
+                final = model.hidden(inputs, Layout.causal(inputs), memory=memory).final
+                embedded = model.to_embedding(final[:, 1:]).flatten(0, 1)
+                nats = nats_of_targets(embedded, matrix, bias, target[:, 2:].flatten())
+                rows = nats.each.double().view(len(batch), -1).cpu().numpy()
+                found |= dict(zip(batch, rows, strict=True))
+                progress(len(found), len(queries))
+    return [found[number] for number in range(len(queries))]
+
+
+_MOST_TOKENS = 256
+"""Tokens that are written, where a request does not say."""
+_KNOWN = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p")
+
+
+class Requests:
+    """Answers requests by a decoder or an LSTM that reads ``context`` tokens.
+
+    Raises ConfigError where the model is of another kind, or has no tokenizer.
+    """
+
+    def __init__(self, model: Transformer, context: int, what: str) -> None:
+        if not isinstance(model, Decoder):
+            raise ConfigError(
+                f"{what} is of model.kind = {model.config.kind}, which a harness cannot ask for "
+                "the next token: name a decoder or an LSTM"
+            )
+        if model.tokenizer is None:
+            raise ConfigError(f"{what} has no tokenizer.json, without which it reads no text")
+        self._model = model
+        self._tokenizer: Tokenizer = model.tokenizer
+        self._context = context
+
+    def likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
+        """Return the log-probability of each second text behind the first, and whether it is what
+        greedy decoding would write.
+
+        Encoded as probes are: both as one text, so that a prompt loses its beginning where the
+        context does not hold it.
+        """
+        queries = [Query(prompt, text) for prompt, text in pairs]
+        encoded = encode_queries(queries, self._tokenizer, self._context)
+        return [
+            (-float(each[:, 0].sum()), bool(each[:, 1].all()))
+            for each in decoder_nats(self._model, encoded, with_tops=True)
+        ]
+
+    def wholes(self, texts: Sequence[str]) -> list[float]:
+        """Return the log-probability of each text, every token scored once.
+
+        The first stands behind the end of a document; where the tokenizer marks none, it is not
+        scored. Longer texts are read in windows that do not overlap, but the last, which is full.
+        """
+        encoded: list[EncodedQuery] = []
+        owners: list[int] = []
+        for number, text in enumerate(texts):
+            own = self._windows(self._tokenizer.encode(text.encode()).tolist())
+            encoded += own
+            owners += [number] * len(own)
+        totals = [0.0] * len(texts)
+        for number, nats in zip(owners, decoder_nats(self._model, encoded), strict=True):
+            totals[number] -= float(nats.sum())
+        return totals
+
+    def _windows(self, ids: list[int]) -> list[EncodedQuery]:
+        end_id = self._tokenizer.end_id
+        if end_id is not None:
+            ids = [end_id, *ids]
+        windows = []
+        for first in range(1, len(ids), self._context):
+            stop = min(first + self._context, len(ids))
+            start = max(0, min(first - 1, stop - 1 - self._context))
+            windows.append(EncodedQuery(tuple(ids[start:first]), tuple(ids[first:stop])))
+        return windows
+
+    def written(self, prompt: str, settings: Mapping[str, Any]) -> str:
+        """Continue a prompt up to the first of ``until``, which is left out, or its most tokens.
+
+        Greedy unless ``do_sample``. Raises ConfigError for a setting that is not known, and for an
+        empty prompt where the tokenizer marks no end of a document.
+        """
+        for name in settings:
+            if name not in _KNOWN:
+                raise ConfigError(
+                    f"a harness asks for {name}, which is none of {', '.join(_KNOWN)}"
+                )
+        until = settings.get("until") or []
+        stops = [until] if isinstance(until, str) else list(until)
+        ids = self._tokenizer.encode(prompt.encode()).tolist()[-self._context :]
+        if not ids:
+            if self._tokenizer.end_id is None:
+                raise ConfigError("a prompt is empty, and the tokenizer marks no end of a document")
+            ids = [self._tokenizer.end_id]
+        tokens = torch.tensor([ids], device=self._model.embedding.weight.device)
+        n_tokens = int(settings.get("max_gen_toks", _MOST_TOKENS))
+        sampling = _sampling(settings)
+        written: list[int] = []
+        text = ""
+        for token in generate(self._model, tokens, n_tokens, sampling, context=self._context):
+            if int(token) == self._tokenizer.end_id:
+                break
+            written.append(int(token))
+            text = self._tokenizer.decode(np.array(written)).decode(errors="replace")
+            places = [text.find(stop) for stop in stops if stop and stop in text]
+            if places:
+                return text[: min(places)]
+        return text
+
+
+def _sampling(settings: Mapping[str, Any]) -> Sampling:
+    temperature = float(settings.get("temperature", 1.0))
+    if not settings.get("do_sample", False) or temperature == 0.0:
+        return Sampling(temperature=0.0)
+    return Sampling(temperature, settings.get("top_k"), settings.get("top_p"))
