@@ -24,7 +24,8 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.config.recipe import Recipe
-from sublayer.estimate.cluster import SHARDS, ProcessMemory, Shard
+from sublayer.estimate.cluster import SHARDS, Shard
+from sublayer.estimate.memory import TrainingMemory
 from sublayer.study.arms import Arm
 from sublayer.study.budget.capacity import Resources
 from sublayer.study.budget.expected import expected_vocabulary
@@ -148,7 +149,7 @@ def _measure(case: Case, n_processes: int, shard: Shard, batch: str) -> dict[str
     }
 
 
-def _planned(case: Case, settings: list[str], n_processes: int, shard: Shard) -> ProcessMemory:
+def _planned(case: Case, settings: list[str], n_processes: int, shard: Shard) -> TrainingMemory:
     # No checkpoint is written meanwhile.
     waiting = [*settings, "train.save_in_background=false"]
     arm = Arm(case.name, load_recipe(case.recipe, waiting), {})

@@ -8,22 +8,24 @@ Yuan 2009).
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Self
+from dataclasses import dataclass
+from typing import Literal
 
 from sublayer.config.architecture.stacks import stacks
 from sublayer.config.objectives.base import ObjectiveTable
 from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.resolved import ResolvedModel, ResolvedRecipe
 from sublayer.errors import ConfigError
-from sublayer.estimate.activations import Peaks, block_activations, peaks_of_pass
+from sublayer.estimate.activations import Peaks, block_activations
 from sublayer.estimate.cost import count_parameters, n_own_parameters
 from sublayer.estimate.memory import (
+    StepSizes,
+    TrainingMemory,
     holes,
     n_frozen_parameters,
     n_states,
+    step_sizes,
     training_memory,
-    update_work,
 )
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
 from sublayer.estimate.sublayers import estimate_of
@@ -131,11 +133,6 @@ THIS_MACHINE = "cpu"
 """Processes of this machine's processor, of which no table knows anything."""
 
 
-def is_listed(name: str | None) -> bool:
-    """Return whether a name is one of the table's."""
-    return name in DEVICES
-
-
 def check_device(name: str) -> None:
     """Raise ConfigError, with the nearest name, for what is neither of the table nor ``cpu``."""
     known = (*DEVICES, THIS_MACHINE)
@@ -202,93 +199,25 @@ _EXCHANGED = 1 << 24
 """Bytes of gradients that ``exact`` exchanges at a time, at least."""
 
 
-@dataclass(frozen=True)
-class ProcessMemory:
-    """Bytes that one process holds, beside the program itself."""
-
-    weights: int
-    """Its own, in float32."""
-    gradients: int
-    """Its own; all of them where several micro-batches are summed before they are divided."""
-    optimizer: int
-    """Its own states, without what is whole in each of Adafactor's means: next to nothing."""
-    gathered: int
-    """The weights of others at the most, and what is on its way to them."""
-    activations: int
-    """What the backward pass needs, and a kernel's most work memory."""
-    step: int
-    """The peak of a step. Not all of what is above is there at once."""
-    building: int
-    """The peak as the model is built: in parts, of which one parameter is whole at a time."""
-    evaluating: int
-    """With all weights gathered, as each evaluation has them; what it computes is not counted."""
-    total: int
-    """The highest peak, with what the allocator holds between tensors, and ``saving``."""
-    saving: int = 0
-    """Copies that a checkpoint is written from while training goes on; of whole copies, the first
-    process's."""
-
-    def beside_saving(self) -> Self:
-        """Return what it is with copies of weights and states in the same memory."""
-        saving = self.weights + self.optimizer
-        return replace(self, saving=saving, total=self.total + saving)
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """What one process would hold alone, and what all have of updates."""
-
-    units: Units
-    weights: int
-    gradients: int
-    states: int
-    peaks: Peaks
-    update: int
-
-
 def process_memory(
     step: MicroBatch, optimizer: OptimizerConfig, *, n_passes: int, group: Group
-) -> ProcessMemory:
+) -> TrainingMemory:
     """Estimate what each process of a group holds, where it has ``n_passes`` micro-batches a step.
 
     ``step`` is one of them.
     """
-    sizes = _sizes(step, optimizer, is_divided=group.is_divided)
+    if group.size == 1 and not group.exact:
+        return training_memory(step, optimizer, n_passes=n_passes)
+    sizes = step_sizes(step, optimizer, is_divided=group.is_divided)
     if group.exact:
         return _exact(step, sizes, n_passes, group.size)
+    units = units_of(step.config, step.objective)
     if group.is_divided:
-        return _divided(step, sizes, n_passes, group)
-    if group.size > 1:
-        return _replicated(step, sizes, n_passes)
-    alone = training_memory(step, optimizer, n_passes=n_passes)
-    return ProcessMemory(
-        weights=alone.weights,
-        gradients=alone.gradients,
-        optimizer=alone.optimizer,
-        gathered=0,
-        activations=alone.activations,
-        step=alone.tensors,
-        building=alone.weights,
-        evaluating=alone.weights + alone.optimizer,
-        total=alone.total,
-    )
+        return _divided(step, sizes, units, n_passes, group)
+    return _replicated(step, sizes, units, n_passes)
 
 
-def _sizes(step: MicroBatch, optimizer: OptimizerConfig, *, is_divided: bool) -> _Sizes:
-    n_parameters = count_parameters(step.config, step.objective).training
-    n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
-    gradients = FLOAT32_BYTES * n_trained
-    return _Sizes(
-        units=units_of(step.config, step.objective),
-        weights=FLOAT32_BYTES * n_parameters,
-        gradients=gradients,
-        states=FLOAT32_BYTES * n_states(step.config, step.objective, optimizer, step.frozen),
-        peaks=peaks_of_pass(step),
-        update=update_work(step, optimizer, gradients, is_divided=is_divided),
-    )
-
-
-def _replicated(step: MicroBatch, sizes: _Sizes, n_passes: int) -> ProcessMemory:
+def _replicated(step: MicroBatch, sizes: StepSizes, units: Units, n_passes: int) -> TrainingMemory:
     """Estimate a whole copy: its gradients stay, in the buckets in which they are summed.
 
     Those of micro-batches before the last are summed beside the buckets, and so are those of what
@@ -296,9 +225,9 @@ def _replicated(step: MicroBatch, sizes: _Sizes, n_passes: int) -> ProcessMemory
     """
     beside = sizes.gradients if n_passes > 1 else 0
     staying = sizes.weights + sizes.states + sizes.gradients
-    backward = max(sizes.peaks.activations, _backwards(step, sizes))
+    backward = max(sizes.peaks.activations, _backwards(step, sizes.peaks, units.root))
     moving = max(beside + backward, sizes.update)
-    return ProcessMemory(
+    return TrainingMemory(
         weights=sizes.weights,
         gradients=sizes.gradients + beside,
         optimizer=sizes.states,
@@ -311,9 +240,11 @@ def _replicated(step: MicroBatch, sizes: _Sizes, n_passes: int) -> ProcessMemory
     )
 
 
-def _divided(step: MicroBatch, sizes: _Sizes, n_passes: int, group: Group) -> ProcessMemory:
+def _divided(
+    step: MicroBatch, sizes: StepSizes, units: Units, n_passes: int, group: Group
+) -> TrainingMemory:
     """Estimate a part of the model, where weights are gathered as they are needed."""
-    n, units, peaks = group.size, sizes.units, sizes.peaks
+    n, peaks = group.size, sizes.peaks
     held = sizes.gradients if n_passes > 1 else 0
     if group.shard == "full":
         in_loss = units.root
@@ -323,7 +254,7 @@ def _divided(step: MicroBatch, sizes: _Sizes, n_passes: int, group: Group) -> Pr
     # A block's gradients, and those of the one before it as they are sent.
     sent = 2 * units.largest_block
     loss = held + in_loss + peaks.in_loss
-    blocks = held + in_blocks + sent + _backwards(step, sizes)
+    blocks = held + in_blocks + sent + _backwards(step, sizes.peaks, units.root)
     # The root goes last, with its gradients as they came and as they are sent.
     of_blocks = max(0, sizes.gradients - units.root)
     end = 2 * units.root + (units.root + of_blocks) // n + units.largest_block
@@ -336,7 +267,7 @@ def _divided(step: MicroBatch, sizes: _Sizes, n_passes: int, group: Group) -> Pr
         building = units.total // n + max(units.root, units.largest_block)
     evaluating = staying + units.total
     between = round(holes(step, n_passes, is_returned=True) * moving)
-    return ProcessMemory(
+    return TrainingMemory(
         weights=sizes.weights // n,
         gradients=held or sizes.gradients // n,
         optimizer=sizes.states // n,
@@ -349,33 +280,25 @@ def _divided(step: MicroBatch, sizes: _Sizes, n_passes: int, group: Group) -> Pr
     )
 
 
-def _backwards(step: MicroBatch, sizes: _Sizes) -> int:
+def _backwards(step: MicroBatch, peaks: Peaks, root: int) -> int:
     """Compute what a pass holds as blocks go backwards, with the gradients that stay to its end.
 
     Those are the root's: of the output matrix from the loss on, and of what blocks share from the
     first of them on, which is the last that is executed.
     """
-    config = step.config
-    stack = stacks(config)[-1]
-    in_blocks = sizes.peaks.in_blocks - _added_up(step)
+    stack = stacks(step.config)[-1]
+    # Sums of gradients in a sub-layer's work are those of its unit, which are counted with it.
+    estimates = [estimate_of(step.config, entry) for entry in stack.block]
+    summed = max(estimate.n_backward_maps * estimate.n_matrix for estimate in estimates)
+    in_blocks = peaks.in_blocks - FLOAT32_BYTES * summed
+    later = in_blocks + root
     if stack.n_layers > 1 and not step.recomputes:
-        later = in_blocks - block_activations(step, stack) + sizes.units.root
-    else:
-        later = in_blocks + sizes.units.root
-    matrix = FLOAT32_BYTES * config.vocab_size * config.d_embed
+        later -= block_activations(step, stack)
+    matrix = FLOAT32_BYTES * step.config.vocab_size * step.config.d_embed
     return max(in_blocks + matrix, later)
 
 
-def _added_up(step: MicroBatch) -> int:
-    """Compute the sums of gradients in a sub-layer's work: those of its unit, counted with it."""
-    sizes = []
-    for entry in stacks(step.config)[-1].block:
-        estimate = estimate_of(step.config, entry)
-        sizes.append(FLOAT32_BYTES * estimate.n_backward_maps * estimate.n_matrix)
-    return max(sizes)
-
-
-def _exact(step: MicroBatch, sizes: _Sizes, n_passes: int, n_processes: int) -> ProcessMemory:
+def _exact(step: MicroBatch, sizes: StepSizes, n_passes: int, n_processes: int) -> TrainingMemory:
     """Estimate a whole copy with a sum of gradients for each level of the tree."""
     gradients = sizes.gradients
     most, left = tree_sums(n_passes)
@@ -383,11 +306,12 @@ def _exact(step: MicroBatch, sizes: _Sizes, n_passes: int, n_processes: int) -> 
     backward = (most - 1) * gradients + pass_peak
     exchange = 0
     if n_processes > 1:
-        part = min(gradients, max(_EXCHANGED, FLOAT32_BYTES * _largest(step)))
+        matrix = FLOAT32_BYTES * step.config.vocab_size * step.config.d_embed
+        part = min(gradients, max(_EXCHANGED, matrix))
         exchange = (left + 1) * gradients + 3 * left * part
     staying = sizes.weights + sizes.states
     moving = max(backward, exchange, gradients + sizes.update)
-    return ProcessMemory(
+    return TrainingMemory(
         weights=sizes.weights,
         gradients=most * gradients,
         optimizer=sizes.states,
@@ -398,10 +322,6 @@ def _exact(step: MicroBatch, sizes: _Sizes, n_passes: int, n_processes: int) -> 
         evaluating=staying,
         total=staying + round((1 + holes(step, n_passes)) * moving),
     )
-
-
-def _largest(step: MicroBatch) -> int:
-    return step.config.vocab_size * step.config.d_embed
 
 
 def tree_sums(n_parts: int) -> tuple[int, int]:
@@ -472,14 +392,6 @@ class StepSeconds:
         return self.computing + (self.sending or 0.0)
 
 
-def step_seconds(
-    operations: float, sent: int, *, operations_per_s: float, bytes_per_s: float | None
-) -> StepSeconds:
-    """Divide a process's operations and the bytes that it sends by its rates."""
-    sending = None if bytes_per_s is None else sent / bytes_per_s
-    return StepSeconds(operations / operations_per_s, sending)
-
-
 _REMEDY = "make model.d_model, model.n_layers or the vocabulary smaller"
 _ID_BYTES = 8
 _COPIES_OF_IDS = 4
@@ -518,11 +430,8 @@ def check_training(
     n_ids = sequences * recipe.objective.n_ids(recipe.data.context)
     id_bytes = n_ids * _COPIES_OF_IDS * _ID_BYTES
     check_memory(state + id_bytes, "a batch", "make train.batch_sequences smaller")
-    if recipe.objective.text == "windows":
-        _check_pass(recipe, sequences, group)
-
-
-def _check_pass(recipe: ResolvedRecipe, sequences: int, group: Group) -> None:
+    if recipe.objective.text != "windows":
+        return
     micro = min(sequences, recipe.train.micro_batch_sequences)
     step = MicroBatch(
         recipe.model,
@@ -532,17 +441,15 @@ def _check_pass(recipe: ResolvedRecipe, sequences: int, group: Group) -> None:
         objective=recipe.objective,
         recomputes=recipe.train.recompute == "blocks",
         keeps_documents_apart=recipe.data.boundaries == "respect",
-        frozen=recipe.init.frozen,
+        frozen=frozen,
     )
+    # Copies that are whole hold one process's memory at least.
+    counted = group if group.is_divided else Group(1)
     n_passes = math.ceil(sequences / micro)
+    memory = process_memory(step, recipe.optimizer, n_passes=n_passes, group=counted)
     # What is certain: the holes between tensors are not.
-    if group.is_divided:
-        divided = process_memory(step, recipe.optimizer, n_passes=n_passes, group=group)
-        needed = divided.step
-    else:
-        needed = training_memory(step, recipe.optimizer, n_passes=n_passes).tensors
     check_memory(
-        needed,
+        memory.step,
         f"a training step of {micro:,} windows of {recipe.data.context:,} tokens at a time",
         "make train.micro_batch_sequences, data.context or the model smaller",
     )

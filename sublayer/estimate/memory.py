@@ -23,7 +23,7 @@ from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
 from sublayer.config.resolved import ResolvedModel
-from sublayer.estimate.activations import peaks_of_pass
+from sublayer.estimate.activations import Peaks, peaks_of_pass
 from sublayer.estimate.cost import (
     all_classifiers,
     count_parameters,
@@ -36,6 +36,130 @@ from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch,
 from sublayer.estimate.sublayers import estimate_of
 
 _UPDATE_PART = {"cpu": CPU_UPDATE_PART, "cuda": GPU_UPDATE_PART}
+_HOLES: dict[Precision, float] = {"float32": 0.27, "bfloat16": 0.38}
+_HOLES_AGAIN: dict[Precision, float] = {"float32": 0.36, "bfloat16": 0.48}
+"""Fragmentation: what the allocator holds beside a step's tensors, as a share of those that move.
+
+Weights and the optimizer's states stay. What is held is free, but in pieces too small for the next
+tensor. It is more with several passes, where the gradients of the first are in the way of the next.
+The tests hold whole processes to 10 % of it.
+"""
+_HOLES_OF_LSTM = 0.15
+"""Of an LSTM, whose layers each keep one large tensor, and few small ones."""
+_BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
+"""The same where blocks are computed again, for which freed memory goes back at once."""
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Bytes that a process holds as it trains, beside the program itself."""
+
+    weights: int
+    """Its own, in float32 under either precision, the heads that only training needs included."""
+    gradients: int
+    """Its own; all of them where several micro-batches are summed before they are divided."""
+    optimizer: int
+    """Its own states: what the optimizer keeps of each parameter between steps. Without what is
+    whole in each of Adafactor's means: next to nothing."""
+    gathered: int
+    """The weights of others at the most, and what is on its way to them; 0 of one process."""
+    activations: int
+    """What the backward pass needs, casts of weights included, and a kernel's most work memory."""
+    step: int
+    """The peak of all that a step allocates.
+
+    It may be less than the sum of those above: the first backward pass begins without gradients,
+    the optimizer's step needs no activations.
+    """
+    building: int
+    """The peak as the model is built: in parts, of which one parameter is whole at a time."""
+    evaluating: int
+    """With all weights gathered, as each evaluation has them; what it computes is not counted."""
+    total: int
+    """What the process takes for the highest peak, with the holes that the allocator holds between
+    tensors, and ``saving``."""
+    saving: int = 0
+    """Copies that a checkpoint is written from while training goes on; of whole copies, the first
+    process's."""
+
+    def beside_saving(self) -> Self:
+        """Return the same with copies of weights and states in the same memory."""
+        saving = self.weights + self.optimizer
+        return replace(self, saving=saving, total=self.total + saving)
+
+
+@dataclass(frozen=True)
+class StepSizes:
+    """Bytes of the parts of a step, before any of them are divided among processes."""
+
+    weights: int
+    gradients: int
+    states: int
+    peaks: Peaks
+    update: int
+    """Beside states and gradients."""
+
+
+def step_sizes(
+    step: MicroBatch, optimizer: OptimizerConfig, *, is_divided: bool = False
+) -> StepSizes:
+    """Compute the parts of an optimizer step, of which ``step`` is one pass: a micro-batch.
+
+    Parameters that are frozen have neither gradients nor states; a pass may keep less of them than
+    is counted.
+    """
+    n_parameters = count_parameters(step.config, step.objective).training
+    n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
+    gradients = FLOAT32_BYTES * n_trained
+    return StepSizes(
+        weights=FLOAT32_BYTES * n_parameters,
+        gradients=gradients,
+        states=FLOAT32_BYTES * n_states(step.config, step.objective, optimizer, step.frozen),
+        peaks=peaks_of_pass(step),
+        update=update_work(step, optimizer, gradients, is_divided=is_divided),
+    )
+
+
+def training_memory(
+    step: MicroBatch, optimizer: OptimizerConfig, *, n_passes: int
+) -> TrainingMemory:
+    """Estimate the peak memory of one process whose steps have ``n_passes`` equal passes.
+
+    ``step`` is one of them. Several passes hold the gradients of those before.
+    """
+    sizes = step_sizes(step, optimizer)
+    backward = sizes.peaks.activations + sizes.gradients
+    if n_passes == 1:
+        # Gradients are not there before the backward pass makes them.
+        backward = max(sizes.peaks.activations, sizes.peaks.last_block + sizes.gradients)
+    staying = sizes.weights + sizes.states
+    moving = max(backward, sizes.gradients + sizes.update)
+    return TrainingMemory(
+        weights=sizes.weights,
+        gradients=sizes.gradients,
+        optimizer=sizes.states,
+        gathered=0,
+        activations=sizes.peaks.activations,
+        step=staying + moving,
+        building=sizes.weights,
+        evaluating=staying,
+        total=staying + round((1 + holes(step, n_passes)) * moving),
+    )
+
+
+def holes(step: MicroBatch, n_passes: int, *, is_returned: bool = False) -> float:
+    """Return what the allocator holds between tensors, as a share of those that move.
+
+    ``is_returned``: freed memory goes back to the system, as it does where blocks are recomputed.
+    """
+    if step.device == "cuda":
+        return 0.0
+    if step.recomputes or is_returned:
+        return _BESIDE_RETURNED[step.precision]
+    if step.config.kind == "lstm":
+        return _HOLES_OF_LSTM
+    shares = _HOLES if n_passes == 1 else _HOLES_AGAIN
+    return shares[step.precision]
 
 
 def n_states(
@@ -50,15 +174,15 @@ def n_states(
     depends on its shape, that of a matrix which ``matrix_shapes`` leaves out is counted as large as
     the matrix.
     """
-    n_left = count_parameters(config, objective).training
+    shapes = matrix_shapes(config, objective)
+    shapes.subtract(_frozen_shapes(config, frozen))
+    n_left = count_parameters(config, objective).training - n_frozen_parameters(config, frozen)
     total = 0
-    for shape, n_copies_of_shape in matrix_shapes(config, objective).items():
+    for shape, n_matrices in shapes.items():
         kept = optimizer.state_shapes(shape).values()
-        n_kept = sum(math.prod(each) for each in kept if each)
-        total += n_copies_of_shape * n_kept
-        n_left -= n_copies_of_shape * math.prod(shape)
-    total += optimizer.states_per_parameter * n_left
-    return total - n_frozen_states(config, frozen, optimizer)
+        total += n_matrices * sum(math.prod(kept_shape) for kept_shape in kept if kept_shape)
+        n_left -= n_matrices * math.prod(shape)
+    return total + optimizer.states_per_parameter * n_left
 
 
 def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[Shape]:
@@ -78,28 +202,6 @@ def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[S
     return +shapes
 
 
-def adafactor_work(
-    config: ResolvedModel,
-    objective: ObjectiveTable,
-    optimizer: AdafactorConfig,
-    device: DeviceKind,
-) -> int:
-    """Count the most numbers that Adafactor works with, of the parameters that go together.
-
-    A matrix that goes alone has its update; several are copied first, with their mean squares
-    where they are not factored.
-    """
-    most = 0
-    for shape, n_copies_of_shape in matrix_shapes(config, objective).items():
-        size = math.prod(shape)
-        n_together = min(n_copies_of_shape, max(1, _UPDATE_PART[device] // size))
-        n_arrays = 1
-        if n_together > 1:
-            n_arrays = 2 if optimizer.is_factored(shape) else 3
-        most = max(most, n_arrays * n_together * size)
-    return most
-
-
 def n_frozen_parameters(config: ResolvedModel, frozen: Frozen) -> int:
     """Count the parameters of the parts that are frozen, as they are built."""
     total = embedding_parameters(config) if frozen.embeddings else 0
@@ -115,17 +217,6 @@ def n_frozen_parameters(config: ResolvedModel, frozen: Frozen) -> int:
     return total
 
 
-def n_frozen_states(config: ResolvedModel, frozen: Frozen, optimizer: OptimizerConfig) -> int:
-    """Count the numbers that an optimizer would keep of what is frozen."""
-    left = n_frozen_parameters(config, frozen)
-    total = 0
-    for shape, n_frozen in _frozen_shapes(config, frozen).items():
-        kept = optimizer.state_shapes(shape).values()
-        total += n_frozen * sum(math.prod(each) for each in kept if each)
-        left -= n_frozen * math.prod(shape)
-    return total + optimizer.states_per_parameter * left
-
-
 def _frozen_shapes(config: ResolvedModel, frozen: Frozen) -> Counter[Shape]:
     """Count the frozen matrices by shape, of those that ``matrix_shapes`` counts."""
     shapes: Counter[Shape] = Counter()
@@ -138,95 +229,6 @@ def _frozen_shapes(config: ResolvedModel, frozen: Frozen) -> Counter[Shape]:
             for shape in estimate_of(config, entry).matrix_shapes():
                 shapes[shape] += n_sets
     return shapes
-
-
-_HOLES: dict[Precision, float] = {"float32": 0.27, "bfloat16": 0.38}
-_HOLES_AGAIN: dict[Precision, float] = {"float32": 0.36, "bfloat16": 0.48}
-"""Fragmentation: what the allocator holds beside a step's tensors, as a share of those that move.
-
-Weights and the optimizer's states stay. What is held is free, but in pieces too small for the next
-tensor. It is more with several passes, where the gradients of the first are in the way of the next.
-The tests hold whole processes to 10 % of it.
-"""
-_HOLES_OF_LSTM = 0.15
-"""Of an LSTM, whose layers each keep one large tensor, and few small ones."""
-_BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
-"""The same where blocks are computed again, for which freed memory goes back at once."""
-
-
-@dataclass(frozen=True)
-class MemoryEstimate:
-    """Bytes that a training step holds at its peak, beside the program itself."""
-
-    weights: int
-    """In float32 under either precision, the heads that only training needs included."""
-    gradients: int
-    optimizer: int
-    """Its states: what it keeps of each parameter between steps."""
-    activations: int
-    """What the backward pass needs, casts of weights included, and a kernel's most work memory."""
-    tensors: int
-    """The peak of all that is allocated.
-
-    It may be less than the sum of those above: the first backward pass begins without gradients,
-    the optimizer's step needs no activations.
-    """
-    total: int
-    """What the process takes for that, the holes between tensors and ``saving`` included."""
-    saving: int = 0
-    """Copies that a checkpoint is written from while training goes on."""
-
-    def beside_saving(self) -> Self:
-        """Return what it is with copies of weights and states in the same memory."""
-        saving = self.weights + self.optimizer
-        return replace(self, saving=saving, total=self.total + saving)
-
-
-def training_memory(
-    step: MicroBatch, optimizer: OptimizerConfig, *, n_passes: int
-) -> MemoryEstimate:
-    """Estimate the peak memory of an optimizer step of ``n_passes`` equal passes.
-
-    ``step`` is one of them: a micro-batch. Several passes hold the gradients of those before. What
-    is frozen has neither gradients nor states; a pass may keep less of it than is counted.
-    """
-    n_parameters = count_parameters(step.config, step.objective).training
-    weights = FLOAT32_BYTES * n_parameters
-    n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
-    gradients = FLOAT32_BYTES * n_trained
-    states = FLOAT32_BYTES * n_states(step.config, step.objective, optimizer, step.frozen)
-    peaks = peaks_of_pass(step)
-    backward = peaks.activations + gradients
-    if n_passes == 1:
-        # Gradients are not there before the backward pass makes them.
-        backward = max(peaks.activations, peaks.last_block + gradients)
-    update = gradients + update_work(step, optimizer, gradients)
-    staying = weights + states
-    moving = max(backward, update)
-    moving_and_holes = round((1 + holes(step, n_passes)) * moving)
-    return MemoryEstimate(
-        weights=weights,
-        gradients=gradients,
-        optimizer=states,
-        activations=peaks.activations,
-        tensors=staying + moving,
-        total=staying + moving_and_holes,
-    )
-
-
-def holes(step: MicroBatch, n_passes: int, *, is_returned: bool = False) -> float:
-    """Return what the allocator holds between tensors, as a share of those that move.
-
-    ``is_returned``: freed memory goes back to the system, as it does where blocks are recomputed.
-    """
-    if step.device == "cuda":
-        return 0.0
-    if step.recomputes or is_returned:
-        return _BESIDE_RETURNED[step.precision]
-    if step.config.kind == "lstm":
-        return _HOLES_OF_LSTM
-    shares = _HOLES if n_passes == 1 else _HOLES_AGAIN
-    return shares[step.precision]
 
 
 def update_work(
@@ -246,7 +248,12 @@ def update_work(
             return trained
         case LambConfig():
             # Stacked matrices have their turn apart from the rest.
-            stacked = FLOAT32_BYTES * _n_stacked(step.config)
+            n_stacked = 0
+            for stack in stacks(step.config):
+                for entry in stack.block:
+                    n_copies_of_entry = n_copies(step.config, stack, entry)
+                    n_stacked += n_copies_of_entry * estimate_of(step.config, entry).n_stacked
+            stacked = FLOAT32_BYTES * n_stacked
             return max(stacked, trained - stacked)
         case AdafactorConfig():
             work = adafactor_work(step.config, step.objective, optimizer, step.device)
@@ -255,10 +262,23 @@ def update_work(
             return 0
 
 
-def _n_stacked(config: ResolvedModel) -> int:
-    """Count the numbers of all matrices that are stored together with others."""
-    total = 0
-    for stack in stacks(config):
-        for entry in stack.block:
-            total += n_copies(config, stack, entry) * estimate_of(config, entry).n_stacked
-    return total
+def adafactor_work(
+    config: ResolvedModel,
+    objective: ObjectiveTable,
+    optimizer: AdafactorConfig,
+    device: DeviceKind,
+) -> int:
+    """Count the most numbers that Adafactor works with, of the parameters that go together.
+
+    A matrix that goes alone has its update; several are copied first, with their mean squares
+    where they are not factored.
+    """
+    most = 0
+    for shape, n_matrices in matrix_shapes(config, objective).items():
+        size = math.prod(shape)
+        n_together = min(n_matrices, max(1, _UPDATE_PART[device] // size))
+        n_arrays = 1
+        if n_together > 1:
+            n_arrays = 2 if optimizer.is_factored(shape) else 3
+        most = max(most, n_arrays * n_together * size)
+    return most

@@ -143,7 +143,7 @@ def check_allocated(step, optimizer, n_passes=1, *, with_onednn=False):
     take_step = make_step(step, optimizer, n_passes)
     take_step(0)  # makes the optimizer's state
     estimated = training_memory(step, optimizer, n_passes=n_passes)
-    moving = estimated.tensors - estimated.weights - estimated.optimizer
+    moving = estimated.step - estimated.weights - estimated.optimizer
     assert moving == pytest.approx(allocated_peak(take_step, with_onednn=with_onednn), rel=0.1)
     return estimated
 

@@ -37,7 +37,7 @@ from sublayer.commands.shared.study_options import (
 from sublayer.config.limits import MOST_SEEDS
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.estimate.cluster import is_listed
+from sublayer.estimate.cluster import DEVICES
 from sublayer.system.stages import stage
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def command(
         check_seeds(n_seeds)
     own_seeds = asked_seeds(asked, n_seeds, is_tuned=len(trials) > 1)
     n_tried = (len(trials) + (extend or 0)) * own_seeds.n_tuning if len(trials) > 1 else 0
-    here = None if is_listed(device) else device
+    here = None if device in DEVICES else device
     resources = group.of_device(find_resources(here, _existing(out or Path())))
     clock = _clock(resources, jobs) if measure else None
     with stage("measuring" if measure else "counting"):

@@ -10,13 +10,19 @@ from sublayer.commands.shared import candidates
 from sublayer.commands.shared.paragraphs import noted, paragraph
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.estimate.cluster import DEVICES, THIS_MACHINE, check_device, is_listed
+from sublayer.estimate.cluster import (
+    DEVICES,
+    DEVICES_PER_MACHINE,
+    THIS_MACHINE,
+    check_device,
+)
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
     from sublayer.study.budget.capacity import Resources
     from sublayer.study.budget.plan import Plan
+    from sublayer.study.budget.processes import Machine, ProcessPlan
     from sublayer.study.definition import Study
 
 MOST_PROCESSES = 1 << 16
@@ -79,20 +85,20 @@ class AskedProcesses:
     @property
     def is_asked(self) -> bool:
         """Return whether processes are planned beside the arms."""
-        return self.number is not None or is_listed(self.device)
+        return self.number is not None or self.device in DEVICES
 
     def check(self, *, measure: bool, jobs: int) -> None:
         """Raise ConfigError, in one line, for options that contradict each other."""
         if self.device is not None and not self.device.startswith("cuda"):
             check_device(self.device)
-        if self.share is not None and not is_listed(self.device):
+        if self.share is not None and self.device not in DEVICES:
             raise ConfigError(
                 "--share is of a device's peak, which a datasheet says: give --device "
                 f"{', '.join(DEVICES)}"
             )
         if self.share == 0:
             raise ConfigError("--share 0 never ends: give a share of the peak, such as 0.4")
-        if self.link is not None and not (is_listed(self.device) and (self.number or 1) > 1):
+        if self.link is not None and not (self.device in DEVICES and (self.number or 1) > 1):
             raise ConfigError(
                 "--link is between devices of a datasheet: give --processes and --device "
                 f"{', '.join(DEVICES)}"
@@ -101,7 +107,7 @@ class AskedProcesses:
             raise ConfigError("--link 0 never ends: give GB/s, such as 50")
         if not self.is_asked:
             return
-        if measure and is_listed(self.device):
+        if measure and self.device in DEVICES:
             raise ConfigError(
                 f"--measure takes steps on this machine, which says nothing of --device "
                 f"{self.device}: leave it out, or give --device {THIS_MACHINE}"
@@ -143,7 +149,38 @@ class AskedProcesses:
         for arm, its in zip(study.arms, plan.arms, strict=True):
             plans.append(plan_processes(arm, its, machine))
         name = self.device or resources.device
-        return processes_to_json(plans, machine, name, n_runs)
+        result = processes_to_json(plans, machine, name, n_runs)
+        return {**result, "notes": list(_notes(plans, machine))}
+
+
+def _notes(plans: "Sequence[ProcessPlan]", machine: "Machine") -> Iterator[str]:
+    """Yield what the figures of several processes take for granted."""
+    device, rate = machine.device, machine.link_bytes_per_s
+    if device is None:
+        if plans[0].shards[0].seconds is not None:
+            yield (
+                "time: that of one process on all cores, as which the processes together are taken "
+                "to compute; what they send is not in it"
+            )
+    else:
+        peak = "the peak" if machine.share == 1.0 else f"{100 * machine.share:g} % of the peak"
+        time = f"{peak} of {device.title}, nothing sent"
+        if rate is not None:
+            time = (
+                f"from {peak} of {device.title}, sending at {rate / 1e9:g} GB/s one way, all of it "
+                "beside computing, to nothing of it"
+            )
+        yield f"time: {time}; without evaluations, optimizer, or waiting for text"
+        if rate is None:
+            yield (
+                f"{machine.n_processes} processes are more than the {DEVICES_PER_MACHINE} devices "
+                "of one machine, and no datasheet says what goes between machines: give --link"
+            )
+        yield "no figure of a GPU has been held against one: those of memory were, on processors"
+    if len(plans[0].shards) == 1:
+        yield "train.shard divides nothing here: with train.exact, or this optimizer, it cannot"
+    if machine.n_processes == 1:
+        yield "train.shard divides nothing: there is one process"
 
 
 _MEMORY = (

@@ -14,7 +14,7 @@ from sublayer.config.resolved import ResolvedTrain
 from sublayer.config.task_heads import expected_model, rows_of_example
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
-from sublayer.estimate.memory import MemoryEstimate, n_states, training_memory
+from sublayer.estimate.memory import TrainingMemory, n_states, training_memory
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
 from sublayer.system.cores import cores
 from sublayer.system.memory import free_memory
@@ -113,7 +113,7 @@ def batches(recipe: Recipe, resources: Resources) -> ResolvedTrain:
     return resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=is_gpu, threads=resources.cores)
 
 
-def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> MemoryEstimate:
+def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> TrainingMemory:
     """Estimate the peak memory of an optimizer step of a recipe on this machine, in bytes by part.
 
     The program itself is not counted: see ``fits_memory``.
