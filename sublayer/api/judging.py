@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sublayer.judging.judge import JudgedRuns
+    from sublayer.reporting.judged import JudgedRuns
 
 
 def judge(
@@ -43,11 +43,11 @@ def judge(
     from sublayer.api.ask import as_option, as_text
     from sublayer.commands.judge import command
     from sublayer.commands.shared.arguments import check_arguments, check_values
-    from sublayer.judging.judge import judge_understood
     from sublayer.judging.layout import Asked
     from sublayer.judging.runs import Rules
     from sublayer.judging.sources import read_objects
     from sublayer.judging.verdict import Question
+    from sublayer.reporting.judged import judge_understood
 
     texts = {"arm": arm, "seed": seed, "item": item, "document": document, "value": value}
     texts |= {"step": step, "names": names, "baseline": baseline, "new": new, "task": task}

@@ -146,9 +146,9 @@ def compare(
     from sublayer.commands.compare import command
     from sublayer.commands.shared.arguments import check_values
     from sublayer.commands.shared.comparison import show
+    from sublayer.reporting.export import check_table_files, write_tables
+    from sublayer.reporting.files import report_study
     from sublayer.study.options import Options
-    from sublayer.study.report.export import check_table_files, write_tables
-    from sublayer.study.runner import run_study
 
     files = [Path(as_text(each, "a table")) for each in tables]
     check_table_files(files)
@@ -182,7 +182,7 @@ def compare(
     if not sources:
         raise ConfigError("no recipe is named: give one, or a list of them")
     names = [as_text(each, "a recipe") for each in sources]
-    results, report = run_study(names, overrides or (), options)
+    results, report = report_study(names, overrides or (), options)
     for path in files:
         write_tables(results, path)
     return Comparison(kept(show, results, report, as_json=True))

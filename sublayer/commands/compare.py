@@ -130,13 +130,13 @@ def command(
     trains those that are missing, and intervals widen for the further look. Ctrl-C stops, and what
     is running saves; with --on it goes on, and the same command joins it.
     """
-    from sublayer.study.report.export import check_table_files, write_tables
+    from sublayer.reporting.export import check_table_files, write_tables
 
     check_table_files(table or [])
     with stage("starting PyTorch"):
+        from sublayer.reporting.files import report_study
         from sublayer.study.definition import split_words
         from sublayer.study.options import Options
-        from sublayer.study.runner import run_study
 
     varied = tuple(vary or ())
     tuned = tuple(tune or ())
@@ -161,7 +161,7 @@ def command(
         extend=extend,
     )
     sources, settings = split_words(source, words or [])
-    results, report = run_study(sources, settings, options)
+    results, report = report_study(sources, settings, options)
     for path in table or ():
         write_tables(results, path)
     show(results, report, as_json=as_json, details=details)

@@ -39,10 +39,10 @@ def command(
     jobs = max(1, min(cores(), _MOST_JOBS, room))
     announce(out, jobs)
     with stage("starting PyTorch"):
+        from sublayer.reporting.files import report_study
         from sublayer.study.options import Options
-        from sublayer.study.runner import run_study
 
-    results, report = run_study(["demo"], [], Options(out=out, jobs=jobs, is_announced=True))
+    results, report = report_study(["demo"], [], Options(out=out, jobs=jobs, is_announced=True))
     show(results, report, as_json=as_json, details=details)
 
 

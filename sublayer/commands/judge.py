@@ -141,13 +141,18 @@ def command(
     better, 10 no difference that matters, 11 cannot tell, 12 worse, 2 a mistake; of several arms
     that of --new, else 0 where any is better and 12 where all are worse.
     """
-    from sublayer.judging.files import TABLES, check_free, write_page, write_table
-    from sublayer.judging.judge import judge_understood
     from sublayer.judging.layout import Asked
     from sublayer.judging.runs import Rules
     from sublayer.judging.sources import read_paths
     from sublayer.judging.verdict import Question
-    from sublayer.judging.words import as_json as as_object
+    from sublayer.reporting.judged import (
+        TABLES,
+        check_free,
+        judge_understood,
+        write_page,
+        write_table,
+    )
+    from sublayer.reporting.judged import as_json as as_object
 
     asked = Asked(
         arm=arm or "",

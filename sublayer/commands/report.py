@@ -62,7 +62,7 @@ def command(
     says what is missing. A file is overwritten only where it is a report of the same folder.
     """
     if not verify:
-        from sublayer.study.again import report_again
+        from sublayer.reporting.files import report_again
 
         path = report_again(folder, out, table or [])
         emit({"report": str(path)}, as_json, lambda result: str(result["report"]))
@@ -71,7 +71,7 @@ def command(
         raise ConfigError(f"--verify writes no report: leave out --out {out}")
     if table:
         raise ConfigError(f"--verify writes no table: leave out --table {table[0]}")
-    from sublayer.study.verify import verification_to_json, verify_study
+    from sublayer.reporting.verify import verification_to_json, verify_study
 
     result = verification_to_json(verify_study(folder))
     emit(result, as_json, _describe)

@@ -97,7 +97,7 @@ def command(
 
 
 def _render(record: JsonObject, scores: Sequence[str], recipe: Recipe) -> str:
-    from sublayer.study.report.number_format import format_quantity
+    from sublayer.numbers import format_quantity
 
     folder = record["run"]
     steps, tokens = count(record["step"], "step"), count(record["tokens"], "token")

@@ -12,7 +12,7 @@ from sublayer.config.layering.layers import vary
 from sublayer.config.layering.sources import shipped_recipes
 from sublayer.config.recipe import Recipe
 from sublayer.data.prepare import Data
-from sublayer.errors import ConfigError, DataError, TrainingError
+from sublayer.errors import ConfigError, DataError
 from sublayer.runs.start_check import check_start
 from sublayer.statistics.looks import Looks
 from sublayer.study.budget.capacity import run_disk, scored_disk
@@ -24,7 +24,6 @@ from sublayer.study.inspection.run import sample_of
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import PLAN
 from sublayer.study.question import check_seeds
-from sublayer.study.results import Results
 from sublayer.study.stage_recipes import StageRecipes
 from sublayer.study.stage_runs import Kept
 from sublayer.study.stages import PRETRAINING, Chain, Stage, check_numbers
@@ -139,23 +138,6 @@ def check_windows(study: Study, data: Mapping[str, Data]) -> None:
     for arm in study.arms:
         split = study.scoring.split_of(data[arm.name])
         sample_of(arm.loaded.recipe, split, study.inspecting)
-
-
-def check_compared(results: Results, report: Path) -> None:
-    """Raise TrainingError where so much failed that nothing is compared with the baseline."""
-    differences = results.differences
-    if results.has_verdicts:
-        # Ranks tell something where not all runs failed.
-        has_values = any(arm.values for arm in results.arms)
-        is_compared = has_values and any(
-            each.low is not None or each.by_ranks for each in differences
-        )
-        needed = "two seeds that finished, as the baseline has,"
-    else:
-        is_compared = any(difference.mean is not None for difference in differences)
-        needed = "a seed that finished beside the baseline's"
-    if not is_compared:
-        raise TrainingError(f"no arm has {needed}: see {report}")
 
 
 def check_chain(study: Study, n_seeds: int) -> None:

@@ -1,4 +1,4 @@
-"""A comparison of runs that exist: their test scores, kept beside them, and a report."""
+"""A comparison of runs that exist: their test scores, kept beside them, and its results."""
 
 import hashlib
 import json
@@ -40,9 +40,8 @@ from sublayer.study.columns import scored_elsewhere
 from sublayer.study.definition import Study, other_settings
 from sublayer.study.execution.one_run import TEST, Outcome, read_test, score_test
 from sublayer.study.items import collect_items
-from sublayer.study.report.notes import list_caveats, list_text_caveats
+from sublayer.study.notes import list_caveats, list_text_caveats
 from sublayer.study.results import Results
-from sublayer.study.results_json import write_results
 from sublayer.study.seal import Sealing
 from sublayer.study.verdicts import Looking
 from sublayer.system.lock import held
@@ -178,9 +177,10 @@ Arms = Mapping[str, Mapping[int, Recorded]]
 def compare_runs(
     paths: Sequence[Path], out: Path | None = None, device: str | None = None
 ) -> tuple[Results, Path]:
-    """Compare finished runs, the first one's recipe as the baseline, and write their report.
+    """Compare finished runs, the first one's recipe as the baseline.
 
-    Runs of one recipe with different seeds are one arm. What was never scored on the test split is
+    Returns the results and the folder of their scores. Runs of one recipe with different seeds
+    are one arm. What was never scored on the test split is
     scored now; nothing is written into the runs' folders. Raises ConfigError where a run has not
     ended, where text, tokenizer or metric of two do not agree, and where ``out`` holds other files;
     DataError where the text has changed since.
@@ -196,8 +196,7 @@ def compare_runs(
         write_json(folder / RUNS, {"runs": [str(resolved(path)) for path in paths]})
         scored = _score(arms, data, folder, device)
         results = _results(arms, scored, data, paths, folder)
-        report = write_results(folder, results)
-    return results, report
+    return results, folder
 
 
 def read_paths(folder: Path) -> list[Path]:

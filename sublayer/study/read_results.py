@@ -17,6 +17,7 @@ from sublayer.statistics.looks import Looks, fixed
 from sublayer.study.arm_runs import ArmRuns, of_seeds, read_arms
 from sublayer.study.arms import Arm, Trial, planned_trials
 from sublayer.study.budget.match import Rule
+from sublayer.study.budget.words import time_caveats
 from sublayer.study.collect import Runs, collect_chain, collect_results, read_baselines
 from sublayer.study.columns import Column, list_columns, primary_column
 from sublayer.study.definition import Study
@@ -26,9 +27,8 @@ from sublayer.study.findings.samples import kept_samples
 from sublayer.study.finished_runs import recorded_measures
 from sublayer.study.inspection.arms import with_layers
 from sublayer.study.items import collect_items
+from sublayer.study.notes import edges, list_caveats, list_notes
 from sublayer.study.plan_file import PLAN, Plan, read_plan, study_of
-from sublayer.study.report.budget_words import time_caveats
-from sublayer.study.report.notes import edges, list_caveats, list_notes
 from sublayer.study.results import RESULTS, Results
 from sublayer.study.scoring import Scoring
 from sublayer.study.sealed_runs import sealing_of

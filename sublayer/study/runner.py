@@ -1,4 +1,4 @@
-"""A comparison from beginning to end: arms, budgets, runs, verdicts, report."""
+"""A comparison from beginning to end: arms, budgets, runs, verdicts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -9,6 +9,7 @@ from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.counts import count
 from sublayer.data.prepare import Data
+from sublayer.numbers import format_share
 from sublayer.objective.metric import Metric
 from sublayer.runs.header import lay_out, text_rows
 from sublayer.runs.pace import recall_run_pace
@@ -27,9 +28,9 @@ from sublayer.study.budget.match import (
     match_budgets,
 )
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer, kept_forms, share_tokenizer
+from sublayer.study.budget.words import describe_planned
 from sublayer.study.checks import (
     check_chain,
-    check_compared,
     check_disk,
     check_held_out,
     check_pairs,
@@ -50,6 +51,7 @@ from sublayer.study.facts import StudyFacts
 from sublayer.study.findings.samples import draw_samples
 from sublayer.study.finished_runs import compare_runs
 from sublayer.study.folder import StudyFolder, find_folder
+from sublayer.study.notes import list_text_caveats
 from sublayer.study.options import (
     Options,
     as_asked,
@@ -62,11 +64,7 @@ from sublayer.study.options import (
 from sublayer.study.plan_file import About, Request
 from sublayer.study.question import Seeds
 from sublayer.study.read_results import find_columns, results_of_folder
-from sublayer.study.report.budget_words import describe_planned
-from sublayer.study.report.notes import list_text_caveats
-from sublayer.study.report.number_format import format_share
 from sublayer.study.results import Results
-from sublayer.study.results_json import write_results
 from sublayer.study.stage_recipes import (
     StageRecipes,
 )
@@ -89,12 +87,10 @@ from sublayer.training.processes.world import World
 def run_study(
     sources: Sequence[str], overrides: Overrides, options: Options
 ) -> tuple[Results, Path]:
-    """Run a study, or what is missing of it, and return its results and the path of its report.
+    """Run a study, or what is missing of it, and return its results and its folder.
 
     Runs that exist, two or more, are compared as they are. Runs that fail are part of the results.
-    Raises ConfigError and DataError before anything is trained, Interrupted in between, and
-    TrainingError, the report written, where no arm is left with two seeds to compare, or with the
-    one that was planned.
+    Raises ConfigError and DataError before anything is trained, and Interrupted in between.
     """
     if len(sources) > 1 and any(map(is_run, sources)):
         check_runs(sources, overrides, options)
@@ -112,9 +108,7 @@ def run_study(
     with folder.held():
         runner.train()
         results = results_of_folder(folder.path, command=command_line(sources, overrides, options))
-        report = write_results(folder.path, results)
-    check_compared(results, report)
-    return results, report
+    return results, folder.path
 
 
 @dataclass(frozen=True)

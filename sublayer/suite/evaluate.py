@@ -12,7 +12,7 @@ import torch
 from sublayer.counts import count
 from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
 from sublayer.objective.metric import Metric
-from sublayer.study.report.scorecard_cells import card_json
+from sublayer.reporting.scorecard_cells import card_json
 from sublayer.study.scorecard import Cell, Row, Scorecard
 from sublayer.suite.file import SuiteFile, read_suite
 from sublayer.suite.measures import (

@@ -13,8 +13,8 @@ from sublayer.api.training import compare
 from sublayer.commands.demo import _RUN_S, _START_S, announce
 from sublayer.commands.runs import rendering
 from sublayer.commands.shared.comparison import summarize
+from sublayer.reporting.words import headline
 from sublayer.study.read_results import results_of_folder
-from sublayer.study.report.words import headline
 from sublayer.system.lock import held
 from tests.commands.conftest import SMALL
 from tests.commands.results import unwrapped

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sublayer.api.training import compare
+from sublayer.reporting.files import report_study
 from sublayer.study.options import Options
-from sublayer.study.runner import run_study
 
 _SENTENCE = "the reed by the river bends and does not break while oaks fall"
 WORDS = _SENTENCE.split(" ")
@@ -115,7 +115,7 @@ class Studies:
 
     def tuned(self) -> Path:
         """Two arms of a study's file, tuned by the loss over two seeds, beyond the edge once."""
-        return self._made("tuned", lambda out: run_study(*self.as_tuned(out)))
+        return self._made("tuned", lambda out: report_study(*self.as_tuned(out)))
 
     def as_tuned(self, out: Path, **changes) -> tuple[list[str], list[str], Options]:
         asked = {"seeds": 1, "first_seed": 2, "tuning_seeds": 2, "extend": 1, **changes}
@@ -123,7 +123,7 @@ class Studies:
 
     def decided(self) -> Path:
         """Three arms; the second is decided at its first look, the third never."""
-        return self._made("decided", lambda out: run_study(*self.as_decided(out)))
+        return self._made("decided", lambda out: report_study(*self.as_decided(out)))
 
     def as_decided(self, out: Path, **changes) -> tuple[list[str], list[str], Options]:
         plan = {"until": "decided", "seeds_at_most": 5, "match": "none", **changes}
@@ -131,7 +131,7 @@ class Studies:
 
     def asked(self) -> Path:
         """Four arms with a hypothesis and a margin, whose layers are inspected."""
-        return self._made("asked", lambda out: run_study(*self.as_asked(out)))
+        return self._made("asked", lambda out: report_study(*self.as_asked(out)))
 
     def as_asked(self, out: Path) -> tuple[list[str], list[str], Options]:
         return [str(self.place / "asked.toml")], [f"data.path={self.text}"], Options(out=out)

@@ -22,6 +22,8 @@ from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.objective import family
 from sublayer.objective.supervised.ensemble import answer_together
+from sublayer.reporting.results_json import results_to_json
+from sublayer.reporting.verify import verify_study
 from sublayer.runs.session import prepare_data
 from sublayer.study import checks
 from sublayer.study.arms import NO_TRIAL, Trial
@@ -31,12 +33,10 @@ from sublayer.study.columns import Column, list_columns, points_metric, run_scor
 from sublayer.study.definition import load_study
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.read_results import results_of_folder
-from sublayer.study.results_json import results_to_json
 from sublayer.study.stage_plan import StagePlan, plan_stages, trained_operations, with_stages
 from sublayer.study.stage_recipes import Keys, Part, stage_key
 from sublayer.study.stage_runs import ArmFacts, Gathering, Kept, StageRuns
 from sublayer.study.stages import PRETRAINING, Chain, Stage, describe_stages, differing_stages
-from sublayer.study.verify import verify_study
 from sublayer.tasks.metrics.score import score
 from sublayer.tasks.registry import TASKS
 from tests.breadth import rows

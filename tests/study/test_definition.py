@@ -12,6 +12,7 @@ import sublayer
 from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
+from sublayer.numbers import format_interval, format_signed, interval_ends
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.masked.family import MASKED
 from sublayer.statistics.looks import fixed
@@ -35,13 +36,12 @@ from sublayer.study.columns import (
     value_of,
 )
 from sublayer.study.definition import Study, load_asked, load_study, shipped_studies, study_scales
+from sublayer.study.notes import edges
 from sublayer.study.question import Question
-from sublayer.study.report.notes import edges
-from sublayer.study.report.number_format import format_interval, format_signed
 from sublayer.study.scoring import Scoring
 from sublayer.study.stage_plan import plan_stages
 from sublayer.study.stage_recipes import Part, StageRecipes
-from sublayer.tasks.metrics.points import interval_ends, points, signed_points
+from sublayer.tasks.metrics.points import points, signed_points
 from sublayer.tasks.registry import TASKS
 from tests.breadth import rows
 from tests.published_files import write_published

@@ -31,8 +31,8 @@ from sublayer.study.budget.measure import train_step
 from sublayer.study.columns import scored_elsewhere, study_metrics
 from sublayer.study.definition import load_study
 from sublayer.study.items import RunItems
+from sublayer.study.notes import list_caveats, list_text_caveats
 from sublayer.study.options import Options
-from sublayer.study.report.notes import list_caveats, list_text_caveats
 from sublayer.study.runner import run_study
 from sublayer.training.processes.world import World
 from tests.made import PAIR, TEXT, TRAVERSAL

@@ -23,6 +23,7 @@ from sublayer.judging.study_items import read_comparison_items
 from sublayer.loading import load
 from sublayer.objective import family
 from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.reporting.results_json import results_to_json
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data
@@ -34,7 +35,6 @@ from sublayer.study.folder import StudyFolder
 from sublayer.study.options import Options
 from sublayer.study.plan_file import Request
 from sublayer.study.read_results import results_of_folder
-from sublayer.study.results_json import results_to_json
 from sublayer.study.runner import run_study
 from tests.alterations import alterations, copy
 from tests.breadth import examples

@@ -40,8 +40,8 @@ def evaluate_models(
             raise ConfigError(f"{path.parent} is no folder: make it first")
     with stage("starting PyTorch"):
         from sublayer.files.storage import write_file
-        from sublayer.study.report.html import scorecard_page
-        from sublayer.study.report.scorecard_cells import card_csv
+        from sublayer.reporting.html import scorecard_page
+        from sublayer.reporting.scorecard_cells import card_csv
         from sublayer.suite.evaluate import check_suite, evaluate_suite
         from sublayer.system.machine import choose_device
         from sublayer.training.processes.joining import leave_world

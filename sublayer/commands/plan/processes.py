@@ -200,7 +200,7 @@ def render_processes(found: Mapping[str, Any]) -> str:
 
 
 def _where(found: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
-    from sublayer.study.report.number_format import format_quantity
+    from sublayer.numbers import format_quantity
 
     datasheet = found["datasheet"]
     where = found["device"] if datasheet is None else datasheet["title"]
@@ -233,7 +233,7 @@ def _headings(found: Mapping[str, Any]) -> list[str]:
 
 
 def _memory(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    from sublayer.study.report.number_format import format_quantity
+    from sublayer.numbers import format_quantity
 
     # What none has, such as gathered weights of one process, has no column.
     shown = [part for part in _PARTS if any(each["memory"][part] for _, each in _rows(found))]
@@ -247,7 +247,7 @@ def _memory(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def _time(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    from sublayer.study.report.number_format import format_duration, format_quantity
+    from sublayer.numbers import format_duration, format_quantity
 
     columns: list[tuple[str, str, Callable[[float], str]]] = [
         ("a step", "seconds_per_step", _format_step),

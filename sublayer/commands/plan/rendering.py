@@ -67,7 +67,7 @@ def _all_cells(arms: Sequence[JsonObject]) -> list[list[str]]:
 
 def _stages(stages: Sequence[JsonObject]) -> str:
     """Format the stages of a chain in a table: those that arms share once."""
-    from sublayer.study.report.number_format import format_quantity
+    from sublayer.numbers import format_quantity
 
     rows = []
     for each in stages:
@@ -105,7 +105,7 @@ def plan_lines(result: JsonObject) -> list[str]:
 
 
 def _total(total: JsonObject, available: JsonObject) -> str:
-    from sublayer.study.report.number_format import format_quantity
+    from sublayer.numbers import format_quantity
 
     hours = _if_known(total["hours"], _format_hours) or "time unknown"
     runs = count(total["runs"], "run")
@@ -134,7 +134,7 @@ def plan_cells(arms: Sequence[JsonObject]) -> tuple[list[str], list[list[str]]]:
 
 
 def _row(arm: JsonObject) -> list[str]:
-    from sublayer.study.report.number_format import format_quantity
+    from sublayer.numbers import format_quantity
 
     parameters = arm["parameters"]
     is_shared = parameters["executed"] != parameters["total"]
@@ -160,7 +160,7 @@ def _if_known(value: float | None, form: Callable[[float], str]) -> str:
 
 
 def _format_hours(hours: float) -> str:
-    from sublayer.study.report.number_format import format_duration
+    from sublayer.numbers import format_duration
 
     return format_duration(3600 * hours)
 
@@ -181,8 +181,8 @@ def _step_cell(arm: JsonObject) -> str:
 
 def _lacking(arm: JsonObject, available: JsonObject) -> Iterator[str]:
     """Generate a line for the memory and for the disk that an arm does not fit into."""
+    from sublayer.numbers import format_quantity
     from sublayer.study.budget.capacity import PROGRAM_BYTES
-    from sublayer.study.report.number_format import format_quantity
 
     if arm["fits"]["memory"] is False:
         program_bytes = PROGRAM_BYTES if available["device"] == "cpu" else 0

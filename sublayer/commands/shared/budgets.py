@@ -42,8 +42,8 @@ def read_budgets(arms: Sequence[JsonObject]) -> list["ArmBudget"]:
 
 def _cells(budgets: Sequence["ArmBudget"], baseline: str) -> tuple[list[str], list[list[str]]]:
     """Return the headings and a row for each arm that is compared."""
-    from sublayer.study.report.budget_words import budget_table
-    from sublayer.study.report.number_format import NO_BREAK
+    from sublayer.numbers import NO_BREAK
+    from sublayer.study.budget.words import budget_table
 
     laid_out = budget_table(budgets, baseline)
     rows = []

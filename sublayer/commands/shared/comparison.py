@@ -42,7 +42,7 @@ _BUILT_IN = ("python",)
 
 def show(results: "Results", report: Path, *, as_json: bool, details: bool = False) -> None:
     """Print a study's results, as JSON or for people; ``report`` is where its report stands."""
-    from sublayer.study.results_json import results_to_json
+    from sublayer.reporting.results_json import results_to_json
 
     form = render if details else summarize
     emit(results_to_json(results, report), as_json, lambda _: form(results, report))
@@ -50,7 +50,7 @@ def show(results: "Results", report: Path, *, as_json: bool, details: bool = Fal
 
 def summarize(results: "Results", report: Path) -> str:
     """Format a verdict a line, a table of the arms, the conditions, and where the report lies."""
-    from sublayer.study.report.words import conditions, hypothesis_words, statements, text_line
+    from sublayer.reporting.words import conditions, hypothesis_words, statements, text_line
 
     metric = results.metric
     better = "lower" if metric.is_lower_better else "higher"
@@ -78,18 +78,19 @@ def summarize(results: "Results", report: Path) -> str:
 
 def _summary_table(results: "Results") -> str:
     """Format the score and the cost of the first arms, a row each."""
-    from sublayer.study.report import number_format
-    from sublayer.study.report.display_units import in_display_units
+    from sublayer import numbers
+    from sublayer.reporting import units
+    from sublayer.reporting.units import in_display_units
 
     results = in_display_units(results)
-    decimals = number_format.n_decimals(results)
+    decimals = units.n_decimals(results)
     has_sd = any(arm.sd is not None for arm in results.arms)
     label = f"{results.metric.label} ± SD" if has_sd else results.metric.label
     rows = []
     for arm in results.arms[: _MOST_SHOWN + 1]:
-        score = number_format.DASH if arm.mean is None else f"{arm.mean:.{decimals}f}"
+        score = numbers.DASH if arm.mean is None else f"{arm.mean:.{decimals}f}"
         if arm.sd is not None:
-            score += f"{number_format.NO_BREAK}±{number_format.NO_BREAK}{arm.sd:.{decimals}f}"
+            score += f"{numbers.NO_BREAK}±{numbers.NO_BREAK}{arm.sd:.{decimals}f}"
         costs = arm.costs
         rows.append(
             [
@@ -97,8 +98,8 @@ def _summary_table(results: "Results") -> str:
                 score,
                 str(len(arm.seeds)),
                 f"{arm.parameters['total']:,}",
-                number_format.format_quantity(costs.flops_per_token),
-                number_format.format_duration(costs.seconds),
+                numbers.format_quantity(costs.flops_per_token),
+                numbers.format_duration(costs.seconds),
             ]
         )
     headings = ["arm", label, "seeds", "parameters", "FLOPs/token", "time"]
@@ -107,9 +108,9 @@ def _summary_table(results: "Results") -> str:
 
 def render(results: "Results", report: Path) -> str:
     """Format all that the report has but its figures: verdicts, intervals, caveats, costs."""
+    from sublayer.reporting.units import in_display_units
+    from sublayer.reporting.words import conditions, fact_lines, hypothesis_words, statements
     from sublayer.study.findings.budgets import compared_budgets
-    from sublayer.study.report.display_units import in_display_units
-    from sublayer.study.report.words import conditions, fact_lines, hypothesis_words, statements
 
     results = in_display_units(results)
     lines = [paragraph(f"{conditions(results)}:"), ""]
@@ -160,7 +161,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequen
 def _differences(results: "Results") -> str:
     if not results.has_verdicts:
         return _single_differences(results)
-    from sublayer.study.report.words import confidence
+    from sublayer.reporting.words import confidence
 
     headings = ["difference", f"{confidence(results)} CI", "p", "verdict", "seeds", "detectable"]
     headings.insert(0, f"against {results.baseline}")
@@ -171,29 +172,31 @@ def _differences(results: "Results") -> str:
 
 def _single_differences(results: "Results") -> str:
     """Format the differences of one seed, which have no interval."""
-    from sublayer.study.report import number_format, words
+    from sublayer import numbers
+    from sublayer.reporting import units, words
 
-    decimals = number_format.n_decimals(results)
+    decimals = units.n_decimals(results)
     rows = []
     for difference in results.differences:
         name = words.comparison(results, difference)
-        signed = number_format.format_signed(difference.mean, decimals)
+        signed = numbers.format_signed(difference.mean, decimals)
         rows.append([name, signed, difference.verdict])
     return _table([f"against {results.baseline}", "difference", "verdict"], rows, right=[1])
 
 
 def _difference_row(results: "Results", difference: "Difference") -> list[str]:
-    from sublayer.study.report import number_format, words
+    from sublayer import numbers
+    from sublayer.reporting import units, words
 
-    decimals = number_format.n_decimals(results)
-    detectable = number_format.DASH
+    decimals = units.n_decimals(results)
+    detectable = numbers.DASH
     if difference.detectable is not None:
         detectable = f"{difference.detectable:.{decimals}f}"
     return [
         words.comparison(results, difference),
-        number_format.format_signed(difference.mean, decimals),
-        number_format.format_interval(difference.low, difference.high, decimals),
-        number_format.format_p(difference.p),
+        numbers.format_signed(difference.mean, decimals),
+        numbers.format_interval(difference.low, difference.high, decimals),
+        numbers.format_p(difference.p),
         difference.verdict,
         str(difference.n_seeds),
         detectable,
@@ -201,7 +204,7 @@ def _difference_row(results: "Results", difference: "Difference") -> list[str]:
 
 
 def _further(results: "Results") -> str:
-    from sublayer.study.report import words
+    from sublayer.reporting import words
 
     headings = ["arm"]
     for further in results.further:
@@ -219,8 +222,8 @@ def _further(results: "Results") -> str:
 
 def render_scorecard(card: "Scorecard") -> str:
     """Format a table of scores, its legend and the lines below it."""
-    from sublayer.study.report.number_format import NO_BREAK
-    from sublayer.study.report.scorecard_cells import shown_card
+    from sublayer.numbers import NO_BREAK
+    from sublayer.reporting.scorecard_cells import shown_card
 
     shown = shown_card(card)
     rows = [
@@ -234,8 +237,8 @@ def render_scorecard(card: "Scorecard") -> str:
 
 def _same_quality(results: "Results") -> str:
     """Format the cost of the same quality, or why it is unknown."""
-    from sublayer.study.report import same_quality_words
-    from sublayer.study.report.number_format import NO_BREAK
+    from sublayer.numbers import NO_BREAK
+    from sublayer.reporting import same_quality_words
 
     lines = []
     rows = []
@@ -283,7 +286,7 @@ def _differing(results: "Results") -> str:
 
 
 def _costs(results: "Results") -> str:
-    from sublayer.study.report.filters import PUBLISHED, published_value
+    from sublayer.reporting.filters import PUBLISHED, published_value
 
     headings = [
         "arm",
@@ -307,28 +310,29 @@ def _costs(results: "Results") -> str:
 
 
 def _cost_row(results: "Results", arm: "ArmResult") -> list[str]:
-    from sublayer.study.report import number_format
+    from sublayer import numbers
+    from sublayer.reporting import units
 
-    mean = number_format.DASH
+    mean = numbers.DASH
     if arm.mean is not None:
-        decimals = number_format.n_decimals(results)
+        decimals = units.n_decimals(results)
         mean = f"{arm.mean:.{decimals}f}"
     costs = arm.costs
     return [
         arm.name,
         mean,
         f"{arm.parameters['total']:,}",
-        number_format.format_quantity(costs.flops_per_token),
+        numbers.format_quantity(costs.flops_per_token),
         f"{costs.steps:,}",
-        number_format.format_quantity(costs.tokens_per_s),
-        number_format.format_quantity(costs.peak_memory_bytes, "B"),
-        number_format.format_duration(costs.seconds),
+        numbers.format_quantity(costs.tokens_per_s),
+        numbers.format_quantity(costs.peak_memory_bytes, "B"),
+        numbers.format_duration(costs.seconds),
     ]
 
 
 def _secondary(results: "Results") -> str:
     """Format the secondary analyses, t tests below the table, and what the verdicts rest on."""
-    from sublayer.study.report import secondary_words
+    from sublayer.reporting import secondary_words
 
     lines = []
     found = secondary_words.secondary_table(results)

@@ -5,9 +5,10 @@ from typing import Any
 
 from sublayer.counts import count
 from sublayer.files.paths import as_typed
+from sublayer.numbers import interval_ends
 from sublayer.tables import table
 from sublayer.tasks.baselines.table import BASELINES
-from sublayer.tasks.metrics.points import interval_ends, points, signed_points
+from sublayer.tasks.metrics.points import points, signed_points
 from sublayer.tasks.metrics.table import METRICS
 
 

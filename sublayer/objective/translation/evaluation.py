@@ -29,12 +29,12 @@ from sublayer.evaluation.bleu import (
 from sublayer.files.lines import text_lines
 from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.numbers import interval_ends
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.translation.scores import translate_pairs
 from sublayer.system.allocator import keep_freed_memory
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
-from sublayer.tasks.metrics.points import interval_ends
 
 BEAM_OPTIONS = {
     "beam": "beam",

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sublayer.plot import MUTED, page_svg
+from sublayer.reporting.figures import looks, unit_of
+from sublayer.reporting.words import is_scored_on_text
 from sublayer.study.budget.match import TOLERANCE
-from sublayer.study.report.figures import looks, unit_of
-from sublayer.study.report.words import is_scored_on_text
 from sublayer.study.results import ArmResult, Results
 
 _SIZE = (3.6, 3.0)  # inches of 72 units

@@ -4,20 +4,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sublayer.counts import count
-from sublayer.statistics.difference import ERROR
-from sublayer.statistics.secondary import Superiority, TTest
-from sublayer.study.findings.same_quality import SameQuality, same_quality
-from sublayer.study.findings.secondary import PublishedEffect, Secondary, secondary_analyses
-from sublayer.study.report.number_format import (
+from sublayer.numbers import (
     DASH,
     NO_BREAK,
     format_interval,
     format_p,
     format_quantity,
     format_signed,
-    n_decimals,
 )
-from sublayer.study.report.words import comparison, enumerate_names
+from sublayer.reporting.units import n_decimals
+from sublayer.reporting.words import comparison, enumerate_names
+from sublayer.statistics.difference import ERROR
+from sublayer.statistics.secondary import Superiority, TTest
+from sublayer.study.findings.same_quality import SameQuality, same_quality
+from sublayer.study.findings.secondary import PublishedEffect, Secondary, secondary_analyses
 from sublayer.study.results import Results
 
 _HEADINGS = (

@@ -5,10 +5,10 @@ from typing import Any
 
 from sublayer.counts import count
 from sublayer.inspection.layer_change import PANELS, Line, put_lines
+from sublayer.numbers import DASH
 from sublayer.plot import page_svg
+from sublayer.reporting.figures import SIZE, looks
 from sublayer.study.findings.layers import LayerSummary, mean_layers, summarize
-from sublayer.study.report.figures import SIZE, looks
-from sublayer.study.report.number_format import DASH
 from sublayer.study.results import ArmResult, Results
 
 

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Any
 from sublayer.counts import count
 from sublayer.files.storage import write_file
 from sublayer.plot import palette
-from sublayer.study.findings.budgets import compared_budgets
-from sublayer.study.findings.differing_fields import differing_fields
-from sublayer.study.findings.final_losses import final_losses
-from sublayer.study.report import layer_figures, same_quality_words, secondary_words, words
-from sublayer.study.report.budget_words import budget_table
-from sublayer.study.report.cost_figures import draw_costs, equal_costs
-from sublayer.study.report.curve_figures import all_curves
-from sublayer.study.report.display_units import in_display_units
-from sublayer.study.report.figures import draw_seeds, looks
-from sublayer.study.report.filters import PUBLISHED, filters
-from sublayer.study.report.forest import forest_of_results
-from sublayer.study.report.scorecard_cells import shown_card
-from sublayer.study.report.secondary_figures import (
+from sublayer.reporting import layer_figures, same_quality_words, secondary_words, words
+from sublayer.reporting.cost_figures import draw_costs, equal_costs
+from sublayer.reporting.curve_figures import all_curves
+from sublayer.reporting.figures import draw_seeds, looks
+from sublayer.reporting.filters import PUBLISHED, filters
+from sublayer.reporting.forest import forest_of_results
+from sublayer.reporting.scorecard_cells import shown_card
+from sublayer.reporting.secondary_figures import (
     draw_courses,
     draw_expected_best,
     draw_power,
     turn_lines,
 )
-from sublayer.study.report.words import fact_lines, hypothesis_words, text_line
+from sublayer.reporting.units import in_display_units
+from sublayer.reporting.words import fact_lines, hypothesis_words, text_line
+from sublayer.study.budget.words import budget_table
+from sublayer.study.findings.budgets import compared_budgets
+from sublayer.study.findings.differing_fields import differing_fields
+from sublayer.study.findings.final_losses import final_losses
 from sublayer.study.results import Results
 from sublayer.study.scorecard import Scorecard
 
@@ -37,7 +37,7 @@ def page_templates() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
-        loader=PackageLoader("sublayer.study.report", "page"),
+        loader=PackageLoader("sublayer.reporting", "page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -8,11 +8,11 @@ from typing import Any
 from sublayer.config.fields.catalog import HEADINGS
 from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import load_recipe
+from sublayer.numbers import DASH, format_duration, format_quantity
 from sublayer.plot import look, page_svg, palette
+from sublayer.reporting.probe_figures import draw_probes, probed_run
 from sublayer.runs.folder import MODEL, RunFolder
 from sublayer.study.findings.samples import SEED, TEMPERATURE, decoded
-from sublayer.study.report.number_format import DASH, format_duration, format_quantity
-from sublayer.study.report.probe_figures import draw_probes, probed_run
 from sublayer.training.metrics import METRICS, read_metrics
 
 _INCHES = 4.8, 2.8

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sublayer.study.report import number_format
+from sublayer import numbers
 from sublayer.study.results import Results
 
 
@@ -155,6 +155,6 @@ def _ticks(low: float, high: float) -> list[tuple[float, str]]:
     ticks = []
     for n in range(first, last + 1):
         value = n * step
-        label = number_format.format_signed(value, decimals) if n else "0"
+        label = numbers.format_signed(value, decimals) if n else "0"
         ticks.append((value, label))
     return ticks

@@ -6,6 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sublayer.counts import count
+from sublayer.numbers import (
+    DASH,
+    format_interval,
+    format_quantity,
+    format_signed,
+    p_in_words,
+)
+from sublayer.reporting.units import decimals_for, in_display_units, n_decimals
 from sublayer.statistics.difference import (
     CONFIDENCE,
     ERROR,
@@ -14,22 +22,12 @@ from sublayer.statistics.difference import (
     Verdict,
 )
 from sublayer.study.budget.excess import Currency
-from sublayer.study.findings.budgets import compared_budgets
-from sublayer.study.report.budget_words import (
+from sublayer.study.budget.words import (
     describe_excess,
     describe_largest,
     describe_matching,
 )
-from sublayer.study.report.display_units import in_display_units
-from sublayer.study.report.number_format import (
-    DASH,
-    decimals_for,
-    format_interval,
-    format_quantity,
-    format_signed,
-    n_decimals,
-    p_in_words,
-)
+from sublayer.study.findings.budgets import compared_budgets
 from sublayer.study.results import SIGNATURE, ArmResult, Further, Results, StudyText
 
 LONGEST_HEADLINE = 120

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sublayer.numbers import NO_BREAK, format_share
 from sublayer.study.budget.excess import TIME_TOLERANCE, ArmBudget, Currency, Excess
 from sublayer.study.findings.budgets import compared_budgets
-from sublayer.study.report.number_format import NO_BREAK, format_share
 from sublayer.study.results import Results
 
 COLUMNS: dict[Currency, str] = {

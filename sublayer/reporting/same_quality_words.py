@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from sublayer.numbers import DASH, NO_BREAK
 from sublayer.study.findings.same_quality import SameQuality, Summary, same_quality
-from sublayer.study.report.number_format import DASH, NO_BREAK
 from sublayer.study.results import Results
 
 NEVER = "not reached"

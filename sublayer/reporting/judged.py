@@ -1,17 +1,31 @@
-"""Verdicts on runs in words, as JSON and as tables."""
+"""Verdicts on runs of any trainer: in words, as JSON, as a page and as tables for a paper."""
 
+import csv
+import io
 import math
+import os
 from dataclasses import asdict
 from html import escape
+from pathlib import Path
 from typing import Any
 
-from sublayer.counts import count
-from sublayer.judging.verdict import RunsVerdict
-from sublayer.statistics.difference import Difference
-from sublayer.study.report.number_format import format_p, p_in_words
+import numpy as np
 
-MINUS = "\N{MINUS SIGN}"
-DASH = "\N{EN DASH}"
+from sublayer.counts import count
+from sublayer.errors import ConfigError
+from sublayer.files.storage import write_file
+from sublayer.judging.layout import Understood, with_direction
+from sublayer.judging.runs import Rules, assemble
+from sublayer.judging.verdict import Question, RunsVerdict, judge_runs
+from sublayer.numbers import DASH, MINUS, format_p, format_signed, p_in_words
+from sublayer.statistics.difference import Difference
+
+TABLES = (".csv", ".md", ".tex")
+_LATEX = str.maketrans(
+    {each: f"\\{each}" for each in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+    | {MINUS: "$-$", DASH: "--"}
+)
 _MOST_DECIMALS = 8
 _PREDICATES = {
     "better": "is better than",
@@ -19,6 +33,33 @@ _PREDICATES = {
     "cannot tell": "cannot be told apart from",
     "no verdict": "has no verdict against",
 }
+
+
+class JudgedRuns(RunsVerdict):
+    """A verdict as a text, and as a notebook shows it."""
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
+
+
+def judge_understood(
+    understood: Understood, rules: Rules, question: Question, lower_is_better: bool | None
+) -> JudgedRuns:
+    """Judge what sources hold; raise the errors of each step, before anything is judged."""
+    directed = with_direction(understood, lower_is_better)
+    assert directed.is_lower_better is not None, "the direction is settled"
+    direction = "lower" if directed.is_lower_better else "higher"
+    found = judge_runs(
+        assemble(directed.records, rules),
+        question,
+        metric=directed.metric,
+        is_lower_better=directed.is_lower_better,
+        said=(*directed.said, f"{direction} is better, {directed.why}"),
+    )
+    return JudgedRuns(**vars(found))
 
 
 def text_of(judged: RunsVerdict) -> str:
@@ -47,7 +88,7 @@ def statement(judged: RunsVerdict, each: Difference) -> str:
         near, far = sorted((abs(each.low), abs(each.high)))
         ends = f"{near:.{decimals}f} to {far:.{decimals}f}"
         return f"{text} by {abs(each.mean):.{decimals}f} ({level} CI {ends})"
-    text += f": {signed(each.mean, decimals)} ({level} CI {interval(each, decimals)})"
+    text += f": {format_signed(each.mean, decimals)} ({level} CI {interval(each, decimals)})"
     if each.verdict == "no difference that matters" and judged.margin is not None:
         is_within = max(abs(each.low), abs(each.high)) < judged.margin
         how = ", within" if is_within else "; two one-sided tests place it within"
@@ -88,7 +129,7 @@ def interval(each: Difference, decimals: int) -> str:
     """Write an interval of differences; a dash where there is none."""
     if each.low is None or each.high is None:
         return DASH
-    return f"{signed(each.low, decimals)} to {signed(each.high, decimals)}"
+    return f"{format_signed(each.low, decimals)} to {format_signed(each.high, decimals)}"
 
 
 def conditions(judged: RunsVerdict) -> str:
@@ -191,7 +232,8 @@ def difference_rows(judged: RunsVerdict) -> tuple[list[str], list[list[str]]]:
     rows = []
     for each in judged.comparisons:
         numbers = [
-            DASH if n is None else signed(n, decimals) for n in (each.mean, each.low, each.high)
+            DASH if n is None else format_signed(n, decimals)
+            for n in (each.mean, each.low, each.high)
         ]
         p = format_p(each.p)
         rows.append([each.arm, *numbers, p, each.verdict])
@@ -223,8 +265,125 @@ def n_decimals(judged: RunsVerdict) -> int:
     return min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(min(widths)))))
 
 
-def signed(value: float | None, decimals: int) -> str:
-    """Write a difference with its sign and a true minus; a dash for None."""
-    if value is None:
-        return DASH
-    return f"{value:+z.{decimals}f}".replace("-", MINUS)
+def check_free(path: Path | None, option: str, suffixes: tuple[str, ...]) -> None:
+    """Raise ConfigError where a file is there already, or is called by another suffix."""
+    if path is None:
+        return
+    if path.suffix.lower() not in suffixes:
+        raise ConfigError(f"{option} {path} has to end in {' or '.join(suffixes)}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{option} {path}: there is no folder {path.parent}: make it first")
+    if os.path.lexists(path):
+        raise ConfigError(f"{path} is there already: move it, or name another file")
+
+
+def write_page(judged: RunsVerdict, path: Path) -> None:
+    """Write the verdict as a page of HTML that needs nothing else. Raises OSError."""
+    write_file(path, render_page(judged))
+
+
+def render_page(judged: RunsVerdict) -> str:
+    """Render the verdict as HTML; equal verdicts give equal text."""
+    from markupsafe import Markup
+
+    from sublayer.plot import palette
+    from sublayer.reporting.forest import lay_out_forest
+    from sublayer.reporting.html import page_file, page_templates
+
+    environment = page_templates()
+    decimals = n_decimals(judged)
+    environment.filters["slug"] = lambda verdict: verdict.replace(" ", "-")
+    environment.filters["comparison"] = lambda each: each.arm
+    environment.filters["signed"] = lambda value: format_signed(value, decimals)
+    environment.filters["interval"] = lambda each: interval(each, decimals)
+    style = page_file(environment, "page.css")
+    forest = lay_out_forest(
+        judged.comparisons,
+        [_pairs(judged, each.arm) for each in judged.comparisons],
+        margin=judged.margin,
+        is_lower_better=judged.is_lower_better,
+    )
+    template = environment.get_template("judged.html.j2")
+    return template.render(
+        judged=judged,
+        headline=headline(judged),
+        conditions=". ".join([conditions(judged), *loop_lines(judged)]),
+        statements=[(each, statement(judged, each)) for each in judged.comparisons],
+        confidence=confidence(judged),
+        forest=forest,
+        results={"has_verdicts": True},
+        tables=_tables(judged),
+        css=Markup(palette() + style),
+    )
+
+
+def write_table(judged: RunsVerdict, path: Path) -> None:
+    """Write every run and the differences, as CSV, Markdown or LaTeX by the suffix."""
+    if path.suffix.lower() == ".csv":
+        text = _csv(judged)
+    elif path.suffix.lower() == ".md":
+        text = "\n\n".join(map(_markdown, _tables(judged))) + "\n"
+    else:
+        text = "\n\n".join(map(_latex, _tables(judged))) + "\n"
+    write_file(path, text)
+
+
+def _pairs(judged: RunsVerdict, arm: str) -> list[float]:
+    """Return the differences of the seeds of an arm and the baseline; none of single runs."""
+    if judged.is_of_items:
+        return []
+    runs = judged.runs
+    found = runs.values[runs.arms.index(arm)] - runs.values[runs.arms.index(judged.baseline)]
+    return [float(each) for each in found if np.isfinite(each)]
+
+
+def _tables(judged: RunsVerdict) -> list[dict[str, Any]]:
+    headings, rows = difference_rows(judged)
+    runs = judged.runs
+    decimals = n_decimals(judged)
+    values = []
+    for seed, name in enumerate(runs.seeds):
+        cells = [
+            "failed" if runs.failed[arm, seed] else f"{runs.values[arm, seed]:.{decimals}f}"
+            for arm in range(len(runs.arms))
+        ]
+        values.append([name, *cells])
+    return [
+        {"title": "Differences", "headings": headings, "rows": rows},
+        {"title": "Runs", "headings": ["seed", *runs.arms], "rows": values},
+    ]
+
+
+def _csv(judged: RunsVerdict) -> str:
+    """Lay out runs and differences as rows of one table, the numbers as they are."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = ["kind", "arm", "baseline", "seed", judged.metric, "low", "high", "p", "verdict"]
+    writer.writerow(columns)
+    runs = judged.runs
+    for a, arm in enumerate(runs.arms):
+        for s, seed in enumerate(runs.seeds):
+            value = "failed" if runs.failed[a, s] else repr(float(runs.values[a, s]))
+            writer.writerow(["run", arm, "", seed, value, "", "", "", ""])
+    for each in judged.comparisons:
+        numbers = ["" if n is None else repr(n) for n in (each.mean, each.low, each.high, each.p)]
+        writer.writerow(["difference", each.arm, each.baseline, "", *numbers, each.verdict])
+    return text.getvalue()
+
+
+def _markdown(table: dict[str, Any]) -> str:
+    headings, *rows = (
+        [cell.replace("|", "\\|") for cell in row] for row in (table["headings"], *table["rows"])
+    )
+    rule = ["---", *["---:"] * (len(headings) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (headings, rule, *rows))
+
+
+def _latex(table: dict[str, Any]) -> str:
+    headings, *rows = (
+        " & ".join(cell.translate(_LATEX) for cell in row) + r" \\"
+        for row in (table["headings"], *table["rows"])
+    )
+    columns = "l" + "r" * (len(table["headings"]) - 1)
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", headings, r"\hline", *rows, r"\hline"]
+    return "\n".join([*lines, r"\end{tabular}"])

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from sublayer.plot import INK, RULE, Look, look, page_svg
-from sublayer.study.report.words import is_scored_on_text
+from sublayer.reporting.words import is_scored_on_text
 from sublayer.study.results import Results
 
 SIZE = (4.8, 3.1)  # inches of 72 units: legible both on a phone and at twice its width

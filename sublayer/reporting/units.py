@@ -1,5 +1,6 @@
-"""Display units of results: shares in percent; files keep the metric's own unit."""
+"""Display units and decimals of results: shares in percent; files keep the metric's unit."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,6 +24,29 @@ def in_display_units(results: Results) -> Results:
         further=tuple(further),
         margin=None if results.margin is None else results.margin * results.metric.factor,
     )
+
+
+def n_decimals(results: Results) -> int:
+    """Choose the decimals of a study's differences."""
+    return decimals_for(results.differences, results.metric)
+
+
+def decimals_for(differences: Sequence[Difference], metric: Metric) -> int:
+    """Choose the decimals that show the narrowest of some intervals with two digits.
+
+    They are 5 at most, and never fewer than the metric's own.
+    """
+    widths = []
+    for difference in differences:
+        if difference.low is None or difference.high is None:
+            continue
+        width = difference.high - difference.low
+        if width > 0:
+            widths.append(width)
+    if not widths:
+        return metric.decimals
+    needed = 1 - math.floor(math.log10(min(widths)))
+    return min(5, max(metric.decimals, needed))
 
 
 def _parts(parts: Parts, factor: float) -> Parts:

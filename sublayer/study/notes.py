@@ -4,17 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.task_split import TaskSplit
+from sublayer.numbers import format_duration
 from sublayer.objective.metric import Metric
 from sublayer.runs.small_test import describe_small_test
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.study.arm_runs import ArmRuns
 from sublayer.study.arms import Arm, Trial
+from sublayer.study.budget.words import time_caveats
 from sublayer.study.columns import scored_elsewhere
 from sublayer.study.definition import Study
 from sublayer.study.findings.machines import list_differing_machines
 from sublayer.study.items import RunItems
-from sublayer.study.report.budget_words import time_caveats
-from sublayer.study.report.number_format import format_duration
 from sublayer.study.results import Results
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 

@@ -8,8 +8,8 @@ import io
 from dataclasses import dataclass
 from typing import Any
 
+from sublayer.numbers import DASH
 from sublayer.objective.metric import Metric
-from sublayer.study.report.number_format import DASH
 from sublayer.study.scorecard import Row, Scorecard
 
 _OF_ARMS = (

@@ -7,17 +7,16 @@ from pathlib import Path
 
 from sublayer.errors import ConfigError
 from sublayer.files.storage import write_file
-from sublayer.study.findings.secondary import Secondary, secondary_analyses
-from sublayer.study.report.display_units import in_display_units
-from sublayer.study.report.number_format import (
+from sublayer.numbers import (
     DASH,
     format_interval,
     format_p,
     format_signed,
-    n_decimals,
 )
-from sublayer.study.report.secondary_words import basis_lines, secondary_table
-from sublayer.study.report.words import comparison
+from sublayer.reporting.secondary_words import basis_lines, secondary_table
+from sublayer.reporting.units import in_display_units, n_decimals
+from sublayer.reporting.words import comparison
+from sublayer.study.findings.secondary import Secondary, secondary_analyses
 from sublayer.study.results import ArmResult, Failure, Results
 from sublayer.tables import as_latex, as_markdown
 

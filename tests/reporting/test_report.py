@@ -15,6 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
+from sublayer import reporting
 from sublayer.config.layering.sources import read_toml
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import write_json
@@ -22,16 +23,27 @@ from sublayer.inspection.layer_change import Spread
 from sublayer.inspection.layers import measure_layers
 from sublayer.inspection.sample import spread_windows
 from sublayer.loading import load
+from sublayer.numbers import NO_BREAK, format_quantity
 from sublayer.objective.causal.family import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
+from sublayer.reporting.export import check_table_files, write_tables
+from sublayer.reporting.files import report_again, report_study
+from sublayer.reporting.html import render_report, write_report
+from sublayer.reporting.probe_figures import ProbedRun, put_probes
+from sublayer.reporting.results_json import results_to_json
+from sublayer.reporting.same_quality_words import problems
+from sublayer.reporting.same_quality_words import rows as rows_of
+from sublayer.reporting.secondary_figures import turn_lines
+from sublayer.reporting.secondary_words import secondary_table
+from sublayer.reporting.units import in_display_units
+from sublayer.reporting.words import conditions, hypothesis_words
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import Verdict
 from sublayer.statistics.looks import ERROR, Looks, fixed, until_decided
-from sublayer.study import report
-from sublayer.study.again import report_again
 from sublayer.study.arm_runs import chosen_by, trial_loss
 from sublayer.study.arms import Trial, beyond_edges
+from sublayer.study.budget.words import time_caveats
 from sublayer.study.definition import Study, load_study
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.budgets import arm_budgets
@@ -44,20 +56,7 @@ from sublayer.study.inspection.kept import LAYERS, InspectedLayers, kept_layers,
 from sublayer.study.options import Options
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.read_results import results_of_folder
-from sublayer.study.report.budget_words import time_caveats
-from sublayer.study.report.display_units import in_display_units
-from sublayer.study.report.export import check_table_files, write_tables
-from sublayer.study.report.html import render_report, write_report
-from sublayer.study.report.number_format import NO_BREAK, format_quantity
-from sublayer.study.report.probe_figures import ProbedRun, put_probes
-from sublayer.study.report.same_quality_words import problems
-from sublayer.study.report.same_quality_words import rows as rows_of
-from sublayer.study.report.secondary_figures import turn_lines
-from sublayer.study.report.secondary_words import secondary_table
-from sublayer.study.report.words import conditions, hypothesis_words
 from sublayer.study.results import Curve, Results
-from sublayer.study.results_json import results_to_json
-from sublayer.study.runner import run_study
 from sublayer.study.scorecard import Cell, Row, Scorecard
 from sublayer.study.verdicts import foresee
 from tests.breadth import rows
@@ -105,7 +104,7 @@ def test_questions_that_do_not_fit_the_study_are_refused(studies, settings, head
     text = "\n".join([head, *lines]).replace('share = "all"', 'share = "ffn"')
     Path("asked.toml").write_text(text)
     with pytest.raises(ConfigError, match=message):
-        run_study(["asked.toml"], studies.as_asked(Path("out"))[1], Options(out=Path("out")))
+        report_study(["asked.toml"], studies.as_asked(Path("out"))[1], Options(out=Path("out")))
     assert not Path("out").exists()
 
 
@@ -138,7 +137,7 @@ def test_missing_layers_are_measured_and_no_others_and_damaged_ones_are_an_error
     content = kept.read_text()
     for damage in (kept.unlink, lambda: kept.write_text(content.replace("100", "99"))):
         damage()
-        run_study(*studies.as_asked(folder))
+        report_study(*studies.as_asked(folder))
         assert kept.read_text() == content
     assert {**before, "report": None} == {**read_results(folder), "report": None}
     changed = {name for name, known in files(folder / "arms").items() if runs[name] != known}
@@ -152,7 +151,7 @@ def test_missing_layers_are_measured_and_no_others_and_damaged_ones_are_an_error
         with pytest.raises(CheckpointError, match=r"layers\.json.*remove"):
             report_again(folder)
     with pytest.raises(CheckpointError, match=r"layers\.json"):
-        run_study(*studies.as_asked(folder))
+        report_study(*studies.as_asked(folder))
 
 
 def test_blocks_that_are_not_shared_are_not_run_beyond(tmp_path):
@@ -226,7 +225,7 @@ def test_a_study_that_broke_off_beyond_the_edge_goes_on_there(studies, settings)
     whole, results = made(folder), results_of_folder(folder)
     for gone in ("0-gelu/lr=0.1/seed-2", "1-swiglu/lr=0.1"):
         shutil.rmtree(folder / "arms" / gone)
-    resumed, _ = run_study(*studies.as_tuned(folder))
+    resumed, _ = report_study(*studies.as_tuned(folder))
     assert (made(folder), told(resumed)) == (whole, told(results))
     for arm, changed in (("0-gelu", "bits_per_byte"), ("1-swiglu", "loss")):
         # The second seed of the choice was far worse than the first.
@@ -234,22 +233,22 @@ def test_a_study_that_broke_off_beyond_the_edge_goes_on_there(studies, settings)
         content = json.loads(record.read_text())
         content["valid"][changed] += 5.0
         record.write_text(json.dumps(content))
-    results, _ = run_study(*studies.as_tuned(folder))
+    results, _ = report_study(*studies.as_tuned(folder))
     assert [arm.tuned for arm in results.arms] == [(f"{LR}=0.1",), (f"{LR}=0.01",)]
     for arm, again in zip(results.arms, results_of_folder(folder).arms, strict=True):
         assert (arm.tuned, arm.values) == (again.tuned, again.values)
     with pytest.raises(ConfigError, match=r"with tuning seeds \[1000, 1001\], not \[1000\]"):
-        run_study(*studies.as_tuned(folder, tuning_seeds=None))
+        report_study(*studies.as_tuned(folder, tuning_seeds=None))
     (source,), _, options = studies.as_tuned(folder)
     Path("tuned.toml").write_text(Path(source).read_text().replace('tune_by = "loss"\n', ""))
     with pytest.raises(ConfigError, match="tuned by its loss, not its metric"):
-        run_study(["tuned.toml"], settings, options)
+        report_study(["tuned.toml"], settings, options)
 
 
 def test_values_that_fit_no_recipe_are_not_tried_beyond_the_edge(settings, capsys):
     grid = ("optimizer.final_lr_share=0.1,0.9",)
     asked = Options(vary=(FFN,), tune=grid, seeds=1, extend=3, out=Path("out"))
-    results, _ = run_study(["gpt"], [*settings, f"{LR}=1e-3"], asked)
+    results, _ = report_study(["gpt"], [*settings, f"{LR}=1e-3"], asked)
     # The more is learned in few steps, the better; 0.9 * 9 is no share.
     assert {arm.tuned for arm in results.arms} == {("optimizer.final_lr_share=0.9",)}
     assert "final_lr_share=8.1 is not tried: " in capsys.readouterr().err
@@ -268,7 +267,7 @@ def test_a_study_that_broke_off_between_looks_has_verdicts_of_the_first(studies,
     decided, open_still = broken.differences
     assert decided == whole.differences[0]
     assert (open_still.n_seeds, open_still.seeds) == (3, (0, 1, 2))
-    resumed, _ = run_study(*studies.as_decided(folder))
+    resumed, _ = report_study(*studies.as_decided(folder))
     assert told(resumed) == told(whole)
     assert len(made(folder)) == 13
     shutil.rmtree(folder / f"arms/1-{NOTHING}/seed-2")
@@ -405,7 +404,7 @@ def test_names_cannot_break_the_page_and_verdicts_have_styles():
     html = render_report(synthetic_results({"<script>alert(1)</script>": 0.0, 'a"b$x^$': 0.1}))
     assert html.count("<script>") == 1, "the page's own, which copies"
     assert "<script>alert" not in html and "&lt;script&gt;alert(1)&lt;/script&gt;" in html
-    style = (Path(report.__file__).parent / "page" / "page.css").read_text()
+    style = (Path(reporting.__file__).parent / "page" / "page.css").read_text()
     for verdict in get_args(Verdict):
         slug = verdict.replace(" ", "-")
         assert re.search(rf"\.{slug}\b[^}}]*background:", style), verdict

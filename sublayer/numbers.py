@@ -1,12 +1,7 @@
-"""Numbers of a report as people read them: decimals, signs, intervals, prefixes, durations."""
+"""Numbers as people read them: signs, intervals, p values, prefixes, durations, shares."""
 
 import math
 from collections.abc import Sequence
-
-from sublayer.objective.metric import Metric
-from sublayer.statistics.difference import Difference
-from sublayer.study.results import Results
-from sublayer.tasks.metrics.points import interval_ends
 
 MINUS = "\N{MINUS SIGN}"
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -15,16 +10,20 @@ DASH = "\N{EN DASH}"
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
-def n_decimals(results: Results) -> int:
-    """Choose the decimals of a study's differences."""
-    return decimals_for(results.differences, results.metric)
-
-
 def format_signed(value: float | None, decimals: int) -> str:
     """Write a difference with its sign and a true minus; a dash for None."""
     if value is None:
         return DASH
     return f"{value:+z.{decimals}f}".replace("-", MINUS)
+
+
+def interval_ends(interval: Sequence[float], decimals: int) -> tuple[str, str]:
+    """Format the ends of an interval of differences, with their signs."""
+    low, high = interval
+    begin, end = f"{low:+z.{decimals}f}", f"{high:+z.{decimals}f}"
+    if begin.startswith("-") and high < 0:  # it leaves 0 out, if by less than is shown
+        end = f"-{end[1:]}"
+    return begin, end
 
 
 def format_interval(low: float | None, high: float | None, decimals: int) -> str:
@@ -99,21 +98,3 @@ def format_share(share: float | None) -> str:
     decimals = 2 if abs(share) >= 0.00005 else 4
     percent = format_signed(100 * share, decimals)
     return f"{percent}{NO_BREAK}%"
-
-
-def decimals_for(differences: Sequence[Difference], metric: Metric) -> int:
-    """Choose the decimals that show the narrowest of some intervals with two digits.
-
-    They are 5 at most, and never fewer than the metric's own.
-    """
-    widths = []
-    for difference in differences:
-        if difference.low is None or difference.high is None:
-            continue
-        width = difference.high - difference.low
-        if width > 0:
-            widths.append(width)
-    if not widths:
-        return metric.decimals
-    needed = 1 - math.floor(math.log10(min(widths)))
-    return min(5, max(metric.decimals, needed))

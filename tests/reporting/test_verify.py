@@ -12,9 +12,8 @@ import tomli_w
 
 from sublayer import cli
 from sublayer.commands.report import DEVIATES
-from sublayer.study.again import report_again
-from sublayer.study.runner import run_study
-from sublayer.study.verify import verify_study
+from sublayer.reporting.files import report_again, report_study
+from sublayer.reporting.verify import verify_study
 from tests.study.studies import copied, read_results
 
 RUN = "arms/1-shared/seed-1"
@@ -128,7 +127,7 @@ def test_more_seeds_are_an_addition_and_earlier_studies_stay_unsealed(studies, s
     folder = copied(studies.decided(), "decided")
     shutil.copytree(studies.tuned(), "tuned")
     before = tomllib.loads(Path("tuned/study.toml").read_text())["seals"]
-    run_study(*studies.as_tuned(Path("tuned"), seeds=3, jobs=2))
+    report_study(*studies.as_tuned(Path("tuned"), seeds=3, jobs=2))
     first, second = tomllib.loads(Path("tuned/study.toml").read_text())["seals"]
     assert [first] == before and second["former"] == first["hash"]
     began = json.loads(next(Path("tuned").glob("arms/*/*/seed-4/inputs.json")).read_text())
@@ -137,7 +136,7 @@ def test_more_seeds_are_an_addition_and_earlier_studies_stay_unsealed(studies, s
     assert "seeds 2, now 2 to 4" in capsys.readouterr().out
     assert read_results(Path("tuned"))["plan"]["hash"] == first["hash"]
     remove_seals(folder)
-    run_study(*studies.as_decided(folder))
+    report_study(*studies.as_decided(folder))
     report_again(folder)
     assert (
         "</strong> not sealed; the comparison was begun by" in (folder / "report.html").read_text()

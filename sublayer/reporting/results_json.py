@@ -6,33 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.files.paths import resolved
-from sublayer.files.storage import write_json
+from sublayer.numbers import NO_BREAK
 from sublayer.objective.metric import Metric
+from sublayer.reporting.scorecard_cells import card_json
+from sublayer.reporting.words import headline
 from sublayer.statistics.difference import CONFIDENCE, Difference
 from sublayer.study.budget.excess import budget_to_json
+from sublayer.study.budget.words import describe_largest
 from sublayer.study.findings.budgets import arm_budgets
 from sublayer.study.findings.differing_fields import differing_fields
 from sublayer.study.findings.final_losses import final_losses
 from sublayer.study.findings.layers import layers_to_json
 from sublayer.study.findings.same_quality import SameQuality, same_quality
 from sublayer.study.findings.secondary import secondary_analyses, secondary_to_json, tuned_best
-from sublayer.study.report.budget_words import describe_largest
-from sublayer.study.report.html import write_report
-from sublayer.study.report.number_format import NO_BREAK
-from sublayer.study.report.scorecard_cells import card_json
-from sublayer.study.report.words import headline
-from sublayer.study.results import (
-    REPORT,
-    RESULTS,
-    ArmResult,
-    Curve,
-    Further,
-    Reproduction,
-    Results,
-    Tuning,
-)
+from sublayer.study.results import ArmResult, Curve, Further, Reproduction, Results, Tuning
 from sublayer.study.seal import Sealing
-from sublayer.system.stages import stage
 
 
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:
@@ -74,15 +62,6 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         "plan": _plan_to_json(results.sealing),
         **({} if results.scorecard is None else {"scorecard": card_json(results.scorecard)}),
     }
-
-
-def write_results(folder: Path, results: Results) -> Path:
-    """Write the report and ``results.json`` of a comparison; return the path of the report."""
-    report = folder / REPORT
-    with stage("writing the report"):
-        write_report(results, report)
-        write_json(folder / RESULTS, results_to_json(results, report))
-    return report
 
 
 def _arms_to_json(results: Results) -> list[dict[str, Any]]:

@@ -5,9 +5,10 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
+from sublayer import numbers
 from sublayer.counts import count
+from sublayer.reporting import units, words
 from sublayer.statistics.difference import DECIDED, Difference
-from sublayer.study.report import number_format, words
 from sublayer.study.results import ArmResult, Further, Results
 from sublayer.study.study_file import DEVIATION
 
@@ -17,16 +18,16 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 def filters(results: Results) -> dict[str, Callable[..., Any]]:
     """Return the filters of the templates by name, with the decimals of displayed results."""
-    decimals = number_format.n_decimals(results)
+    decimals = units.n_decimals(results)
 
     def interval(difference: Difference) -> str:
-        return number_format.format_interval(difference.low, difference.high, decimals)
+        return numbers.format_interval(difference.low, difference.high, decimals)
 
     def plain(value: float | None, n_decimals: int = decimals) -> str:
-        return number_format.DASH if value is None else f"{value:.{n_decimals}f}"
+        return numbers.DASH if value is None else f"{value:.{n_decimals}f}"
 
     def signed(value: float | None, n_decimals: int = decimals) -> str:
-        return number_format.format_signed(value, n_decimals)
+        return numbers.format_signed(value, n_decimals)
 
     return {
         "further": words.further_value,
@@ -36,9 +37,9 @@ def filters(results: Results) -> dict[str, Callable[..., Any]]:
         "interval": interval,
         "plain": plain,
         "finer": lambda value: plain(value, decimals + 1),
-        "p": number_format.format_p,
-        "quantity": number_format.format_quantity,
-        "duration": number_format.format_duration,
+        "p": numbers.format_p,
+        "quantity": numbers.format_quantity,
+        "duration": numbers.format_duration,
         "published": lambda arm: published_value(results, arm),
         "failed": lambda arm: failed_share(results, arm),
         "comparison": lambda difference: words.comparison(results, difference),
@@ -67,7 +68,7 @@ def published_value(results: Results, arm: ArmResult) -> str:
         else:
             label = further[name].label if name in further else name
             texts.append(f"{text} {label}")
-    return "; ".join(texts) or number_format.DASH
+    return "; ".join(texts) or numbers.DASH
 
 
 def failed_share(results: Results, arm: ArmResult) -> str:

@@ -20,6 +20,7 @@ from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.parsing import parse_toml, read_json_object, read_toml
 from sublayer.files.saved_record import RECORD, read_record
 from sublayer.objective.families import family_of
+from sublayer.reporting.results_json import results_to_json
 from sublayer.runs.finetuning import SCORES
 from sublayer.runs.folder import INPUTS, RunFolder
 from sublayer.runs.inputs import Began, read_began
@@ -32,7 +33,6 @@ from sublayer.study.folder import arm_folder
 from sublayer.study.plan_file import PLAN, Plan, read_plan
 from sublayer.study.read_results import results_of_folder
 from sublayer.study.results import REPORT, RESULTS
-from sublayer.study.results_json import results_to_json
 from sublayer.study.seal import (
     ADDED,
     PARTS,
