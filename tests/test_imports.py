@@ -25,6 +25,8 @@ CALLED_BY_OTHERS = {
     "reset_parameters": "PyTorch's LSTM, as it is built", "writable": "what prints on a stream",
 }  # fmt: skip
 """Names that nothing here refers to, and who does."""
+TINY = {"model.n_layers": 1, "model.d_model": 16, "model.n_heads": 2, "data.context": 16}
+TINY |= {"train.steps": 1, "train.batch_sequences": 2, "train.precision": "float32"}
 
 
 def read_package():
@@ -107,6 +109,20 @@ def test_slow_libraries_wait_until_they_are_needed(code, slow_ones):
     program += "def run(*words): assert main(words) == 0\n"
     program += f"{code}; print(set({slow_ones.split()}) & set(sys.modules), file=sys.stderr)"
     assert run_program(program).stderr == "set()\n"
+
+
+def test_one_process_trains_without_the_compiler_and_what_several_need(tmp_path):
+    (tmp_path / "text.txt").write_text("the cat saw another dog on a mat while it rained\n" * 40)
+    slow_ones = {"torch._dynamo", "torch.distributed.tensor", "torch.onnx", "scipy", "sympy"}
+    settings = {"data.path": str(tmp_path / "text.txt"), "data.tokenizer": "bytes", **TINY}
+    code = f"""
+import sys, sublayer
+for kind in ("sgd", "adam", "adamw", "lamb", "adafactor"):
+    settings = {settings} | {{"optimizer.kind": kind}}
+    sublayer.train("gpt", settings, out={str(tmp_path)!r} + "/" + kind, device="cpu")
+print({slow_ones} & set(sys.modules), file=sys.stderr)
+"""
+    assert run_program(code).stderr.endswith("set()\n")
 
 
 def run_program(code):

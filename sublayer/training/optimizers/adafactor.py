@@ -13,12 +13,13 @@ from sublayer.estimate.kernel_sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
 from sublayer.training.optimizers.division import WHOLE, Division, Exchanging
 from sublayer.training.optimizers.moments import count_steps
 from sublayer.training.optimizers.parameter_scale import at_least_smallest
+from sublayer.training.optimizers.plain import Optimizer
 
 _EPS = 1e-30
 """Added to squares of gradients."""
 
 
-class Adafactor(torch.optim.Optimizer):
+class Adafactor(Optimizer):
     """Update ``w`` by ``-lr * max(1e-3, RMS(w)) * u / max(1, RMS(u) / clip_threshold)``.
 
     ``u`` is ``g / sqrt(V)``, V the running mean of ``g^2 + 1e-30``, which the n-th update decays by

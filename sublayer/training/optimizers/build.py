@@ -20,6 +20,7 @@ from sublayer.training.optimizers.division import WHOLE, Division
 from sublayer.training.optimizers.gpt1_adam import Gpt1Adam
 from sublayer.training.optimizers.lamb import Adapted, Lamb
 from sublayer.training.optimizers.moments import MomentOptimizer
+from sublayer.training.optimizers.plain import Adam, AdamW, Sgd
 from sublayer.training.optimizers.scaled_adamw import ScaledAdamW
 
 DECAYED: frozenset[Role] = frozenset({"matrix", "stacked", "embedding"})
@@ -59,17 +60,17 @@ def build_optimizer(
 
 
 def _sgd(config: SgdConfig, groups: Groups, _: Division) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, foreach=True)
+    return Sgd(groups, lr=config.lr, momentum=config.momentum, foreach=True)
 
 
 def _adam(config: AdamConfig, groups: Groups, _: Division) -> torch.optim.Optimizer:
-    return torch.optim.Adam(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+    return Adam(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
 
 def _adamw(config: AdamWConfig, groups: Groups, division: Division) -> torch.optim.Optimizer:
     settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
     if config.is_as_published:
-        return torch.optim.AdamW(groups, **settings, fused=True)
+        return AdamW(groups, **settings, fused=True)
     if config.form == "gpt1":
         return Gpt1Adam(groups, **settings, is_corrected=False)
     settings["is_corrected"] = config.bias_correction

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sublayer.training.optimizers.division import WHOLE, Division, Exchanging
+from sublayer.training.optimizers.plain import Optimizer
 
 State = MutableMapping[Tensor, dict[str, Any]]
 """What an optimizer keeps of each parameter, under the names that PyTorch's Adam gives it."""
@@ -83,7 +84,7 @@ def corrected_direction(
     return list(directions)
 
 
-class MomentOptimizer(torch.optim.Optimizer):
+class MomentOptimizer(Optimizer):
     """Update ``w`` by ``-lr * (d + weight_decay * w)``, where d is Adam's direction.
 
     d is ``m / (sqrt(v) + eps)`` of the running averages of the gradient and of its square, from 0
