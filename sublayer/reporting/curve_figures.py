@@ -10,7 +10,7 @@ from sublayer.config.probes import PREFIX
 from sublayer.plot import page_svg
 from sublayer.reporting.figures import SIZE, looks, shortened, unit_of
 from sublayer.reporting.probe_figures import ProbedRun, draw_probes
-from sublayer.study.findings.run_curves import WATCHED
+from sublayer.study.findings.curves import WATCHED
 from sublayer.study.results import ArmResult, Curve, Results
 
 

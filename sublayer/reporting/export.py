@@ -16,7 +16,7 @@ from sublayer.numbers import (
 from sublayer.reporting.secondary_words import basis_lines, secondary_table
 from sublayer.reporting.units import in_display_units, n_decimals
 from sublayer.reporting.words import comparison
-from sublayer.study.findings.secondary import Secondary, secondary_analyses
+from sublayer.study.findings.comparisons import Secondary, secondary_analyses
 from sublayer.study.results import ArmResult, Failure, Results
 from sublayer.tables import as_latex, as_markdown
 

@@ -22,9 +22,8 @@ from sublayer.reporting.secondary_figures import (
 from sublayer.reporting.units import in_display_units
 from sublayer.reporting.words import fact_lines, hypothesis_words, text_line
 from sublayer.study.budget.words import budget_table
-from sublayer.study.findings.budgets import compared_budgets
-from sublayer.study.findings.differing_fields import differing_fields
-from sublayer.study.findings.final_losses import final_losses
+from sublayer.study.findings.comparisons import compared_budgets, differing_fields
+from sublayer.study.findings.curves import final_losses
 from sublayer.study.results import Results
 from sublayer.study.scorecard import Scorecard
 

@@ -8,7 +8,7 @@ from sublayer.inspection.layer_change import PANELS, Line, put_lines
 from sublayer.numbers import DASH
 from sublayer.plot import page_svg
 from sublayer.reporting.figures import SIZE, looks
-from sublayer.study.findings.layers import LayerSummary, mean_layers, summarize
+from sublayer.study.inspection import LayerSummary, mean_layers, summarize
 from sublayer.study.results import ArmResult, Results
 
 
@@ -34,7 +34,7 @@ def draw_layers(results: Results) -> list[str]:
     for arm in arms:
         runs = [found.changes for found in arm.layers.values()]
         each = runs if len(runs) > 1 else ()
-        lines.append(Line(styles[arm.name], mean_layers(arm), each))
+        lines.append(Line(styles[arm.name], mean_layers(arm.layers), each))
     drawn = []
     for quantity, label in PANELS.items():
 
@@ -50,7 +50,7 @@ def layer_rows(results: Results) -> list[LayerRow]:
     """Format what the table says of each arm: first of its distances, then of its angles."""
     rows = []
     for arm in _inspected(results):
-        changes = mean_layers(arm)
+        changes = mean_layers(arm.layers)
         cells: list[str] = []
         for quantity in PANELS:
             unit = "" if quantity == "distance" else "°"
@@ -62,7 +62,7 @@ def layer_rows(results: Results) -> list[LayerRow]:
 def has_beyond(results: Results) -> bool:
     """Return whether a block of any arm was run beyond its model's number."""
     arms = _inspected(results)
-    return any(change.is_beyond for arm in arms for change in mean_layers(arm))
+    return any(change.is_beyond for arm in arms for change in mean_layers(arm.layers))
 
 
 def describe_read(results: Results) -> str:

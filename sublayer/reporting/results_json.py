@@ -13,12 +13,15 @@ from sublayer.reporting.words import headline
 from sublayer.statistics.difference import CONFIDENCE, Difference
 from sublayer.study.budget.excess import budget_to_json
 from sublayer.study.budget.words import describe_largest
-from sublayer.study.findings.budgets import arm_budgets
-from sublayer.study.findings.differing_fields import differing_fields
-from sublayer.study.findings.final_losses import final_losses
-from sublayer.study.findings.layers import layers_to_json
-from sublayer.study.findings.same_quality import SameQuality, same_quality
-from sublayer.study.findings.secondary import secondary_analyses, secondary_to_json, tuned_best
+from sublayer.study.findings.comparisons import (
+    arm_budgets,
+    differing_fields,
+    secondary_analyses,
+    secondary_to_json,
+    tuned_best,
+)
+from sublayer.study.findings.curves import SameQuality, final_losses, same_quality
+from sublayer.study.inspection import layers_to_json
 from sublayer.study.results import ArmResult, Curve, Further, Reproduction, Results, Tuning
 from sublayer.study.seal import Sealing
 
@@ -100,7 +103,7 @@ def _arm_to_json(arm: ArmResult, metric: Metric) -> dict[str, Any]:
             for name, curves in arm.further_curves.items()
         },
         "training_curves": [_curve_to_json(curve) for curve in arm.training_curves],
-        **({"layers": layers_to_json(arm)} if arm.layers else {}),
+        **({"layers": layers_to_json(arm.layers)} if arm.layers else {}),
     }
 
 

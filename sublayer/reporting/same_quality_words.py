@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sublayer.numbers import DASH, NO_BREAK
-from sublayer.study.findings.same_quality import SameQuality, Summary, same_quality
+from sublayer.study.findings.curves import SameQuality, Summary, same_quality
 from sublayer.study.results import Results
 
 NEVER = "not reached"

@@ -10,7 +10,7 @@ from sublayer.plot import INK, MUTED, RULE, page_svg
 from sublayer.reporting.figures import SIZE, looks, shortened
 from sublayer.statistics.difference import POWER
 from sublayer.statistics.secondary import Course
-from sublayer.study.findings.secondary import Power, Secondary, secondary_analyses, tuned_best
+from sublayer.study.findings.comparisons import Power, Secondary, secondary_analyses, tuned_best
 from sublayer.study.results import ArmResult, Results, Tuning
 
 _CERTAIN = 0.995

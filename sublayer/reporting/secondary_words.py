@@ -16,8 +16,8 @@ from sublayer.reporting.units import n_decimals
 from sublayer.reporting.words import comparison, enumerate_names
 from sublayer.statistics.difference import ERROR
 from sublayer.statistics.secondary import Superiority, TTest
-from sublayer.study.findings.same_quality import SameQuality, same_quality
-from sublayer.study.findings.secondary import PublishedEffect, Secondary, secondary_analyses
+from sublayer.study.findings.comparisons import PublishedEffect, Secondary, secondary_analyses
+from sublayer.study.findings.curves import SameQuality, same_quality
 from sublayer.study.results import Results
 
 _HEADINGS = (

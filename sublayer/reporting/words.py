@@ -27,7 +27,7 @@ from sublayer.study.budget.words import (
     describe_largest,
     describe_matching,
 )
-from sublayer.study.findings.budgets import compared_budgets
+from sublayer.study.findings.comparisons import compared_budgets
 from sublayer.study.results import SIGNATURE, ArmResult, Further, Results, StudyText
 
 LONGEST_HEADLINE = 120

@@ -18,7 +18,7 @@ from sublayer.study.arms import Arm, Trial, beyond_edges, choose_trial, planned_
 from sublayer.study.budget.match import ORIGIN, MatchedArm
 from sublayer.study.execution.one_run import Outcome, Task, read_outcome, read_trial
 from sublayer.study.folder import StudyFolder, arm_folder
-from sublayer.study.inspection.asked import Inspecting
+from sublayer.study.inspection import Inspecting
 from sublayer.study.plan_file import PLAN, Plan, read_plan
 from sublayer.study.question import Seeds
 from sublayer.study.scoring import WHOLE_TEST, Scoring

@@ -20,7 +20,7 @@ from sublayer.study.budget.match import ORIGIN, MatchedArm
 from sublayer.study.columns import Column, study_metrics
 from sublayer.study.definition import Overrides, Study, is_run
 from sublayer.study.finished_runs import RUNS
-from sublayer.study.inspection.run import sample_of
+from sublayer.study.inspection import sample_of
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import PLAN
 from sublayer.study.question import check_seeds

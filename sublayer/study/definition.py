@@ -27,7 +27,7 @@ from sublayer.study.arms import (
 )
 from sublayer.study.budget.expected import expected_length, tokens_per_step
 from sublayer.study.budget.match import Rule
-from sublayer.study.inspection.asked import Inspecting
+from sublayer.study.inspection import Inspecting
 from sublayer.study.question import NO_QUESTION, Question
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.stages import Chain

@@ -13,7 +13,7 @@ from sublayer.study.arms import Arm, Trial
 from sublayer.study.budget.words import time_caveats
 from sublayer.study.columns import scored_elsewhere
 from sublayer.study.definition import Study
-from sublayer.study.findings.machines import list_differing_machines
+from sublayer.study.findings.reproduction import list_differing_machines
 from sublayer.study.items import RunItems
 from sublayer.study.results import Results
 from sublayer.study.scoring import WHOLE_TEST, Scoring

@@ -14,7 +14,7 @@ from sublayer.files.typed import Count, Number, Typed, check_typed
 from sublayer.study.arms import Arm, TuneBy
 from sublayer.study.budget.match import Rule
 from sublayer.study.definition import Study
-from sublayer.study.inspection.asked import Inspecting
+from sublayer.study.inspection import Inspecting
 from sublayer.study.question import USUAL_SEEDS, Question, Seeds
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.seal import Seal

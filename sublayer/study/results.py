@@ -8,7 +8,7 @@ import numpy as np
 
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Pairing
-from sublayer.study.inspection.kept import InspectedLayers
+from sublayer.study.inspection import InspectedLayers
 from sublayer.study.scorecard import Scorecard
 from sublayer.study.seal import Sealing
 

@@ -24,7 +24,7 @@ from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
 from sublayer.study.arms import TuneBy
 from sublayer.study.budget.match import Rule
-from sublayer.study.inspection.asked import Inspecting
+from sublayer.study.inspection import Inspecting
 from sublayer.study.question import Amount, Hypothesis, Question
 from sublayer.study.scoring import Scoring
 from sublayer.study.stages import (

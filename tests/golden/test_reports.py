@@ -18,7 +18,7 @@ from sublayer.inspection.layer_change import LayerChange, Spread
 from sublayer.reporting.html import render_report
 from sublayer.statistics.scores import Contrast
 from sublayer.statistics.simultaneous import Parts
-from sublayer.study.inspection.kept import InspectedLayers
+from sublayer.study.inspection import InspectedLayers
 from sublayer.study.question import Hypothesis
 from sublayer.study.results import ArmResult, Results, Sample, StudyText, Tuning
 from tests.golden.core import compare, compare_text, digest, expect_names

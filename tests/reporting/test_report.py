@@ -46,13 +46,17 @@ from sublayer.study.arms import Trial, beyond_edges
 from sublayer.study.budget.words import time_caveats
 from sublayer.study.definition import Study, load_study
 from sublayer.study.execution.one_run import Outcome
-from sublayer.study.findings.budgets import arm_budgets
-from sublayer.study.findings.layers import LayerSummary, summarize
-from sublayer.study.findings.run_curves import read_curves
-from sublayer.study.findings.same_quality import place_of, same_quality
-from sublayer.study.findings.secondary import secondary_analyses
-from sublayer.study.inspection.asked import Inspecting
-from sublayer.study.inspection.kept import LAYERS, InspectedLayers, kept_layers, read_layers
+from sublayer.study.findings.comparisons import arm_budgets, secondary_analyses
+from sublayer.study.findings.curves import place_of, read_curves, same_quality
+from sublayer.study.inspection import (
+    LAYERS,
+    InspectedLayers,
+    Inspecting,
+    LayerSummary,
+    kept_layers,
+    read_layers,
+    summarize,
+)
 from sublayer.study.options import Options
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.read_results import results_of_folder

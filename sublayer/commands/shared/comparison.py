@@ -110,7 +110,7 @@ def render(results: "Results", report: Path) -> str:
     """Format all that the report has but its figures: verdicts, intervals, caveats, costs."""
     from sublayer.reporting.units import in_display_units
     from sublayer.reporting.words import conditions, fact_lines, hypothesis_words, statements
-    from sublayer.study.findings.budgets import compared_budgets
+    from sublayer.study.findings.comparisons import compared_budgets
 
     results = in_display_units(results)
     lines = [paragraph(f"{conditions(results)}:"), ""]
@@ -264,7 +264,7 @@ def _same_quality(results: "Results") -> str:
 
 def _differing(results: "Results") -> str:
     """Format the fields in which each arm differs from the baseline, an arm a line."""
-    from sublayer.study.findings.differing_fields import differing_fields
+    from sublayer.study.findings.comparisons import differing_fields
 
     fields = differing_fields(results.arms)
     rows = []

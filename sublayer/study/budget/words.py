@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sublayer.numbers import NO_BREAK, format_share
 from sublayer.study.budget.excess import TIME_TOLERANCE, ArmBudget, Currency, Excess
-from sublayer.study.findings.budgets import compared_budgets
+from sublayer.study.findings.comparisons import compared_budgets
 from sublayer.study.results import Results
 
 COLUMNS: dict[Currency, str] = {

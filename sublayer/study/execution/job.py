@@ -16,7 +16,7 @@ from sublayer.errors import (
     SublayerError,
     TrainingError,
 )
-from sublayer.study.inspection.asked import Inspecting
+from sublayer.study.inspection import Inspecting
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.memory import lacks_memory
 from sublayer.training.progress import Status

@@ -29,9 +29,7 @@ from sublayer.runs.run import train_run
 from sublayer.study.execution.ensemble_run import ENSEMBLE, score_ensemble
 from sublayer.study.execution.finetuned_run import finetune_run, read_scores
 from sublayer.study.execution.shared_data import SharedData
-from sublayer.study.inspection.asked import Inspecting
-from sublayer.study.inspection.kept import read_layers
-from sublayer.study.inspection.run import inspect_run
+from sublayer.study.inspection import Inspecting, inspect_run, read_layers
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage

@@ -1,4 +1,4 @@
-"""What it takes to see a study's numbers again: environment, text, date."""
+"""Reproduction of a study's numbers: environment, text, date, and machines that differ."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -58,3 +58,32 @@ def _text(record: Mapping[str, Any], texts: Sequence[str]) -> StudyText:
         if split in record["data"]:
             sizes[split] = dict(record["data"][split])
     return StudyText(tuple(texts), sizes)
+
+
+_FACTS = ("device", "gpu", "processor", "instructions")
+"""Of a record's machine: what may round sums otherwise."""
+
+
+def list_differing_machines(outcomes: Mapping[str, Iterable[Outcome]]) -> list[str]:
+    """Return a sentence where runs had machines that differ; nothing where all had the same.
+
+    ``outcomes`` are the runs' by arm.
+    """
+    by_machine: dict[str, dict[str, int]] = {}
+    for arm, each in outcomes.items():
+        for outcome in each:
+            if outcome.record is not None:
+                counts = by_machine.setdefault(_describe(outcome.record["machine"]), {})
+                counts[arm] = counts.get(arm, 0) + 1
+    if len(by_machine) < 2:
+        return []
+    parts = [
+        f"{machine}: {', '.join(f'{n} of {arm}' for arm, n in counts.items())}"
+        for machine, counts in by_machine.items()
+    ]
+    return [f"Runs were made on different machines, whose rounding may differ: {'; '.join(parts)}."]
+
+
+def _describe(machine: Mapping[str, Any]) -> str:
+    """Name a machine by what may change a number; records of before instructions leave those."""
+    return ", ".join(str(machine[fact]) for fact in _FACTS if machine.get(fact))

@@ -1,4 +1,7 @@
-"""A few lines of text that each arm of a decoder study writes, after the same prompt."""
+"""Results of arms with what is kept beside their runs: samples of text, inspected layers.
+
+A sample is a few lines that each arm of a decoder study writes after the same prompt.
+"""
 
 import codecs
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +18,7 @@ from sublayer.files.storage import write_json
 from sublayer.files.typed import Typed, read_typed
 from sublayer.runs.folder import MODEL
 from sublayer.study.arm_runs import ArmRuns
+from sublayer.study.inspection import LAYERS, Inspecting, read_layers
 from sublayer.study.results import ArmResult, Sample
 
 SAMPLE = "sample.json"
@@ -67,6 +71,32 @@ def kept_samples(arms: Sequence[ArmResult], runs: Sequence[ArmRuns]) -> tuple[Ar
             kept = kept or (_read(outcome.path) if outcome.test is not None else None)
         sampled.append(replace(arm, sample=Sample(kept.prompt, kept.text) if kept else None))
     return tuple(sampled)
+
+
+def with_layers(
+    arms: Sequence[ArmResult], runs: Sequence[ArmRuns], asked: Inspecting | None
+) -> tuple[ArmResult, ...]:
+    """Return the arms with what was measured of the layers of their runs, if it was asked.
+
+    Raises CheckpointError where that is damaged.
+    """
+    if asked is None:
+        return tuple(arms)
+    inspected = []
+    for arm, own in zip(arms, runs, strict=True):
+        layers = {}
+        for seed, outcome in own.outcomes.items():
+            found = read_layers(outcome.path, asked)
+            if found is not None:
+                layers[seed] = found
+        counts = {len(found.changes) for found in layers.values()}
+        if len(counts) > 1:
+            raise CheckpointError(
+                f"{LAYERS} of {arm.name} is damaged in one of its runs, which differ in their "
+                "blocks: remove these files, and the same command makes them anew"
+            )
+        inspected.append(replace(arm, layers=layers))
+    return tuple(inspected)
 
 
 def prompt_of(test: Split, context: int) -> bytes:

@@ -1,9 +1,11 @@
-"""What the same quality costs in another arm: where one validation curve reaches another's end."""
+"""Curves of runs, the losses at their ends, and the cost of the same quality in another arm."""
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,115 @@ from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference
 from sublayer.statistics.secondary import Ratio, mean_ratio
 from sublayer.study.results import ArmResult, Curve, Results
+from sublayer.training.metrics import METRICS, read_metrics
+
+LOSS = "loss"
+"""The metric that training and every evaluation have, in nats."""
+WATCHED = "/"
+"""What stands between a text that is watched and a metric of it, as in ``squad/loss``."""
+_PLACE = ("step", "tokens", "seconds")
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """The validation curves of a run by metric, and that of its training loss."""
+
+    validation: Mapping[str, Curve] = field(default_factory=dict)
+    training: Curve | None = None
+
+
+def read_curves(seed: int, run: Path, metrics: Sequence[str]) -> RunCurves:
+    """Read what a run of a seed measured of each metric, where it did, and its training loss.
+
+    Every metric of the texts that are watched is read too.
+
+    The training loss has a value for each evaluation: the mean over the steps since the one before,
+    from the lines that were logged.
+    """
+    lines = [line for line in read_metrics(run / METRICS) if line.keys() >= {*_PLACE}]
+    valid = [line for line in lines if line["kind"] == "valid"]
+    trained = [line for line in lines if line["kind"] == "train" and LOSS in line]
+    curves = {}
+    watched = {key for line in valid for key in line if WATCHED in key}
+    for name in (*metrics, *sorted(watched)):
+        measured = [line for line in valid if name in line]
+        if measured:
+            curves[name] = _curve(seed, measured, [line[name] for line in measured])
+    return RunCurves(curves, _training_curve(seed, valid, trained))
+
+
+def curves_by_metric(runs: Sequence[RunCurves]) -> dict[str, tuple[Curve, ...]]:
+    """Gather the validation curves of an arm's runs by metric, those that have it."""
+    by_metric: dict[str, tuple[Curve, ...]] = {}
+    for run in runs:
+        for name, curve in run.validation.items():
+            by_metric[name] = (*by_metric.get(name, ()), curve)
+    return by_metric
+
+
+def _training_curve(
+    seed: int, valid: Sequence[Mapping[str, Any]], trained: Sequence[Mapping[str, Any]]
+) -> Curve | None:
+    places = []
+    means = []
+    previous = 0
+    for line in valid:
+        # A line is the mean over the steps since the line before.
+        total = 0.0
+        n_steps = 0
+        begin = previous
+        for logged in trained:
+            if previous < logged["step"] <= line["step"]:
+                total += logged[LOSS] * (logged["step"] - begin)
+                n_steps += logged["step"] - begin
+                begin = logged["step"]
+        previous = line["step"]
+        if n_steps:
+            places.append(line)
+            means.append(total / n_steps)
+    return _curve(seed, places, means) if places else None
+
+
+def _curve(seed: int, lines: Sequence[Mapping[str, Any]], values: Sequence[float]) -> Curve:
+    return Curve(
+        seed,
+        steps=tuple(line["step"] for line in lines),
+        tokens=tuple(line["tokens"] for line in lines),
+        seconds=tuple(line["seconds"] for line in lines),
+        values=tuple(values),
+    )
+
+
+@dataclass(frozen=True)
+class FinalLosses:
+    """Losses at the last evaluation, in nats: means over the seeds that have both; None without."""
+
+    training: float | None
+    """The mean over the steps since the evaluation before, with dropout and as weights change."""
+    validation: float | None
+    gap: float | None
+    """Validation minus training: both are of the same nats, without smoothing and other terms."""
+
+
+def final_losses(arm: ArmResult, metric: Metric) -> FinalLosses:
+    """Read the losses at the end of an arm's curves; ``metric`` is the one that decides."""
+    curves = arm.curves if metric.name == LOSS else arm.further_curves.get(LOSS, ())
+    valid = {curve.seed: curve for curve in curves}
+    ends = []
+    for trained in arm.training_curves:
+        curve = valid.get(trained.seed)
+        if curve is not None and curve.steps[-1] == trained.steps[-1]:
+            ends.append((trained.values[-1], curve.values[-1]))
+    if not ends:
+        return FinalLosses(None, None, None)
+    training = _mean([trained for trained, _ in ends])
+    validation = _mean([value for _, value in ends])
+    return FinalLosses(training, validation, validation - training)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
 
 FEWEST_EVALUATIONS = 4
 """Of a run; between fewer a straight line says nothing of where a curve reaches a value."""

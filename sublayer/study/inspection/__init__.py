@@ -1,1 +1,0 @@
-"""What a study asks about the insides of its runs: measured once, kept beside each run."""
