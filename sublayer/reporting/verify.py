@@ -30,7 +30,16 @@ from sublayer.study.arms import NO_TRIAL, Arm, Trial, make_trials, trial_at
 from sublayer.study.execution.one_run import TEST, VALID, read_outcome, read_test, read_trial
 from sublayer.study.finished_runs import RUNS
 from sublayer.study.folder import arm_folder
-from sublayer.study.plan_file import PLAN, Plan, read_plan
+from sublayer.study.plan_file import (
+    PLAN,
+    Plan,
+    describe_strangers,
+    group_strangers,
+    kept_seal,
+    read_plan,
+    run_folders,
+    sealing_of,
+)
 from sublayer.study.read_results import results_of_folder
 from sublayer.study.results import REPORT, RESULTS
 from sublayer.study.seal import (
@@ -41,13 +50,6 @@ from sublayer.study.seal import (
     Sealing,
     list_additions,
     list_alterations,
-)
-from sublayer.study.sealed_runs import (
-    describe_strangers,
-    group_strangers,
-    kept_seal,
-    run_folders,
-    sealing_of,
 )
 from sublayer.study.stage_runs import Gathering, Kept, read_chain_file
 from sublayer.study.stages import PRETRAINING

@@ -30,6 +30,8 @@ from sublayer.system.lock import held
 from sublayer.system.stages import note
 
 RECIPE, MODEL, INPUTS = "recipe.toml", "model", "inputs.json"
+ENSEMBLE = "ensemble.json"
+"""The runs that an ensemble is of, in its folder, as paths from there."""
 _CHECKPOINTS = "checkpoints"
 
 

@@ -27,10 +27,9 @@ from sublayer.study.findings.samples import kept_samples, with_layers
 from sublayer.study.finished_runs import recorded_measures
 from sublayer.study.items import collect_items
 from sublayer.study.notes import edges, list_caveats, list_notes
-from sublayer.study.plan_file import PLAN, Plan, read_plan, study_of
+from sublayer.study.plan_file import PLAN, Plan, read_plan, sealing_of, study_of
 from sublayer.study.results import RESULTS, Results
 from sublayer.study.scoring import Scoring
-from sublayer.study.sealed_runs import sealing_of
 from sublayer.study.stage_runs import Gathering, Kept, read_chain_file
 from sublayer.study.stages import explain_nesting, is_within
 from sublayer.study.verdicts import Looking, look_reached

@@ -17,13 +17,11 @@ from sublayer.objective.supervised.ensemble import answer_together
 from sublayer.objective.supervised.evaluation import trained_examples
 from sublayer.objective.supervised.scores import BaselineScores, report_split, task_items
 from sublayer.runs.finetuning import SCORES
+from sublayer.runs.folder import ENSEMBLE
 from sublayer.runs.items import write_items
 from sublayer.study.execution.finetuned_run import read_scores
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
-
-ENSEMBLE = "ensemble.json"
-"""Which runs an ensemble is of, in its folder, from where."""
 
 
 def score_ensemble(

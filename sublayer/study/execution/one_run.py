@@ -24,9 +24,10 @@ from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scored, Scores
 from sublayer.runs.finetuning import SCORES
+from sublayer.runs.folder import ENSEMBLE
 from sublayer.runs.items import write_items
 from sublayer.runs.run import train_run
-from sublayer.study.execution.ensemble_run import ENSEMBLE, score_ensemble
+from sublayer.study.execution.ensemble_run import score_ensemble
 from sublayer.study.execution.finetuned_run import finetune_run, read_scores
 from sublayer.study.execution.shared_data import SharedData
 from sublayer.study.inspection import Inspecting, inspect_run, read_layers
