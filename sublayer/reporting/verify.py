@@ -1,4 +1,4 @@
-"""Whether a comparison's results follow from its sealed plan and from what its runs kept."""
+"""Verification of a study: do its results follow from its sealed plan and the items of its runs?"""
 
 import hashlib
 import itertools
@@ -23,10 +23,10 @@ from sublayer.objective.families import family_of
 from sublayer.reporting.results_json import results_to_json
 from sublayer.runs.finetuning import SCORES
 from sublayer.runs.folder import INPUTS, RunFolder
-from sublayer.runs.inputs import Began, read_began
+from sublayer.runs.inputs import read_began
 from sublayer.runs.items import ITEMS, items_file, read_items
 from sublayer.runs.record import code_sha256
-from sublayer.study.arms import NO_TRIAL, Arm, Trial, make_trials, trial_at
+from sublayer.study.arms import NO_TRIAL, Arm, make_trials, trial_at
 from sublayer.study.execution.one_run import TEST, VALID, read_outcome, read_test, read_trial
 from sublayer.study.finished_runs import RUNS
 from sublayer.study.folder import arm_folder
@@ -96,10 +96,9 @@ class Verification:
 
 @dataclass(frozen=True)
 class _Planned:
-    """A run that the plan has."""
+    """A run of the plan."""
 
     arm: str
-    trial: Trial = NO_TRIAL
     is_compared: bool = True
     recipe: Mapping[str, Any] | None = None
     """Its settings, by table and field; None where they follow from other runs."""
@@ -112,78 +111,71 @@ def verify_study(folder: Path) -> Verification:
 
     No text is read. Raises ConfigError where the folder holds no study, or its plan is damaged.
     """
-    _check_study(folder)
+    if not (folder / PLAN).is_file():
+        if (folder / RUNS).is_file():
+            raise ConfigError(
+                f"{folder} compares runs that were there before: it has no plan to be held against"
+            )
+        if (folder / RUN_RECIPE).is_file():
+            raise ConfigError(f"{folder} is a run: name the folder of its comparison")
+        raise ConfigError(f"{folder} holds no comparison: see sublayer runs")
     plan = read_plan(folder)
     content = read_toml(folder / PLAN, ConfigError)
     kept = None if plan.asked.stages is None else read_chain_file(folder, plan)
     stage_texts = None if kept is None else kept.stage_texts
     seals = plan.seals or []
     paths = run_folders(folder)
-    found = [
-        *_deviations_of_plan(content, seals, stage_texts),
-        *_deviations_of_seals_of_runs(folder, paths, seals),
-    ]
     if kept is None:
         planned = _planned_runs(folder, plan, seals)
     else:
         planned = _planned_of_chain(folder, plan, kept, seals)
-    earlier = _read_results(folder)
-    found += _deviations_in_number(folder, plan, seals, paths, planned, earlier)
+    try:
+        results = read_json_object(folder / RESULTS, CheckpointError)
+    except FileNotFoundError:
+        results = None
+    deviations = [
+        *_of_plan(content, seals, stage_texts),
+        *_of_seals(folder, paths, seals),
+        *_of_number(folder, plan, seals, paths, planned, results),
+    ]
     n_values = 0
     for path in paths:
         where = str(path.relative_to(folder))
         try:
-            found += _deviations_of_run(path, where, planned.get(path), seals)
-            values, wrong = _recomputed(path, where)
+            deviations += _of_run(path, where, planned.get(path), seals)
+            n_computed, altered = _of_items(path, where)
         except (CheckpointError, ConfigError, DataError, OSError) as error:
-            found.append(Deviation("run altered", where, str(error)))
+            deviations.append(Deviation("run altered", where, str(error)))
             continue
-        n_values += values
-        found += wrong
-    found += _deviations_of_results(folder, earlier)
+        n_values += n_computed
+        deviations += altered
+    deviations += _of_results(folder, results)
     sealing = sealing_of(folder, stage_texts)
-    found += _deviations_of_report(folder, sealing)
+    if sealing.hash and (folder / REPORT).is_file():
+        shown = sealing.hash[:SHOWN_DIGITS]
+        if shown not in (folder / REPORT).read_text(encoding="utf-8", errors="replace"):
+            text = f"it does not name the plan {shown}: write it again"
+            deviations.append(Deviation("report of another plan", REPORT, text))
+    code = seals[-1].plan.get("code", {}) if seals else {}
+    other_code = ""
+    if code and code.get("sha256") != code_sha256():
+        other_code = f"{code.get('version')} ({str(code.get('sha256'))[:SHOWN_DIGITS]})"
     return Verification(
         folder=folder,
         sealing=sealing,
-        deviations=tuple(dict.fromkeys(found)),
+        deviations=tuple(dict.fromkeys(deviations)),
         n_runs=len(paths),
         n_values=n_values,
-        judged_by_other_code=_other_code(seals),
+        judged_by_other_code=other_code,
     )
 
 
-def _check_study(folder: Path) -> None:
-    if (folder / PLAN).is_file():
-        return
-    if (folder / RUNS).is_file():
-        raise ConfigError(
-            f"{folder} compares runs that were there before: it has no plan to be held against"
-        )
-    if (folder / RUN_RECIPE).is_file():
-        raise ConfigError(f"{folder} is a run: name the folder of its comparison")
-    raise ConfigError(f"{folder} holds no comparison: see sublayer runs")
-
-
-def _other_code(seals: Sequence[Seal]) -> str:
-    sealed = seals[-1].plan.get("code", {}) if seals else {}
-    if not sealed or sealed.get("sha256") == code_sha256():
-        return ""
-    return f"{sealed.get('version')} ({str(sealed.get('sha256'))[:SHOWN_DIGITS]})"
-
-
-def _read_results(folder: Path) -> dict[str, Any] | None:
-    try:
-        return read_json_object(folder / RESULTS, CheckpointError)
-    except FileNotFoundError:
-        return None
-
-
-def _deviations_of_plan(
+def _of_plan(
     content: Mapping[str, Any],
     seals: Sequence[Seal],
     stage_texts: Mapping[str, Mapping[str, str]] | None,
 ) -> Iterator[Deviation]:
+    """Yield changes of the plan that are not sealed, or that were sealed after the first run."""
     if not seals:
         return
     for part, text in list_alterations(content, seals, stage_texts):
@@ -195,10 +187,8 @@ def _deviations_of_plan(
             yield Deviation(kind, PLAN, text)
 
 
-def _deviations_of_seals_of_runs(
-    folder: Path, paths: Sequence[Path], seals: Sequence[Seal]
-) -> Iterator[Deviation]:
-    """Yield the deviations of the seals that runs began under."""
+def _of_seals(folder: Path, paths: Sequence[Path], seals: Sequence[Seal]) -> Iterator[Deviation]:
+    """Yield runs that began under another plan than the sealed one, or under none."""
     began: dict[str, Mapping[str, Any] | None] = {}
     for path in paths:
         where = str(path.relative_to(folder))
@@ -207,7 +197,7 @@ def _deviations_of_seals_of_runs(
         except CheckpointError as error:
             yield Deviation("run altered", where, str(error))
     strangers = group_strangers(began, seals)
-    if not seals and not any(each.seal for each in strangers):
+    if not seals and not any(group.seal for group in strangers):
         why = "begun by a version of sublayer that sealed no plans: nothing says what was planned"
         yield Deviation("not sealed", PLAN, why)
         return
@@ -231,23 +221,26 @@ def _deviations_of_seals_of_runs(
 def _planned_runs(folder: Path, plan: Plan, seals: Sequence[Seal]) -> dict[Path, _Planned]:
     """Return the runs that a study without stages may have, by their folders."""
     arms = _asked_arms(folder, plan)
-    trials = _trials(arms, plan)
+    trials = [NO_TRIAL]
+    if plan.asked.tune:
+        trials = make_trials(arms, plan.asked.tune)
+        if len(trials) < 2 and not plan.extended:
+            trials = [NO_TRIAL, *trials]
+        trials += [trial_at(trials, value) for value in plan.extended]
     seeds = {seed for seal in seals for seed in seal.plan.get("seeds", [])}
     if not seals:
         most = max([plan.planned_seeds, *plan.reported_seeds, *plan.asked.looks])
         seeds = set(plan.asked.seeds.compared(most))
-    found = {}
+    planned = {}
     for position, (arm, settled) in enumerate(zip(arms, plan.settled, strict=True)):
         for trial in trials:
-            own = arm_folder(folder, position, arm.name)
-            own = own / trial.folder if trial.name else own
-            numbers = dict.fromkeys(plan.asked.tuning_seeds, False) if trial.name else {}
-            for seed, is_compared in {**numbers, **dict.fromkeys(sorted(seeds), True)}.items():
+            runs = arm_folder(folder, position, arm.name) / (trial.folder if trial.name else "")
+            tuning = dict.fromkeys(plan.asked.tuning_seeds, False) if trial.name else {}
+            for seed, is_compared in {**tuning, **dict.fromkeys(sorted(seeds), True)}.items():
                 settings = {**settled.settings, **trial.settings, "train.seed": seed}
-                found[own / f"seed-{seed}"] = _Planned(
-                    arm.name, trial, is_compared, _laid_over(arm.loaded.recipe, settings)
-                )
-    return found
+                recipe = _laid_over(arm.loaded.recipe, settings)
+                planned[runs / f"seed-{seed}"] = _Planned(arm.name, is_compared, recipe)
+    return planned
 
 
 def _asked_arms(folder: Path, plan: Plan) -> list[Arm]:
@@ -261,25 +254,15 @@ def _asked_arms(folder: Path, plan: Plan) -> list[Arm]:
     return arms
 
 
-def _trials(arms: Sequence[Arm], plan: Plan) -> list[Trial]:
-    texts = plan.asked.tune
-    if not texts:
-        return [NO_TRIAL]
-    trials = make_trials(arms, texts)
-    if len(trials) < 2 and not plan.extended:
-        return [NO_TRIAL, *trials]
-    return [*trials, *(trial_at(trials, value) for value in plan.extended)]
-
-
 def _laid_over(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe by table and field with settings over it, and without another length."""
     content = recipe.model_dump(mode="json")
-    tables = {name: own for name, own in content.items() if isinstance(own, dict)}
+    tables = {name: table for name, table in content.items() if isinstance(table, dict)}
     for name in LENGTHS:
         tables["train"].pop(name, None)
     for key, value in settings.items():
-        table, _, name = key.partition(".")
-        tables[table][name] = value
+        heading, _, name = key.partition(".")
+        tables[heading][name] = value
     return tables
 
 
@@ -288,10 +271,10 @@ def _planned_of_chain(
 ) -> dict[Path, _Planned]:
     """Return the runs that a study with stages may have, by their folders."""
     recipes = {arm.name: arm.loaded.recipe for arm in _asked_arms(folder, plan)}
-    settled = {each.name: each.settings for each in plan.settled}
+    settled = {arm.name: arm.settings for arm in plan.settled}
     most = max([kept.n_seeds, *(len(seal.plan.get("seeds", [])) for seal in seals)])
     gathering = Gathering(kept.model_copy(update={"n_seeds": most}), folder, read_outcome)
-    found = {}
+    planned = {}
     for arm in kept.arms:
         for seed in range(most) if kept.chain.of(arm.name).pretrains else ():
             if not gathering.lost_start(arm.name, seed):
@@ -300,81 +283,73 @@ def _planned_of_chain(
                 if not kept.chain.of(arm.name).start:
                     settings = {**settled[arm.name], "train.seed": seed}
                     recipe = _laid_over(recipes[arm.name], settings)
-                found[path] = _Planned(arm.name, NO_TRIAL, seed < kept.n_seeds, recipe)
+                planned[path] = _Planned(arm.name, seed < kept.n_seeds, recipe)
     for stage in kept.chain.stages:
         gathering.choose(stage)
         trials = kept.trials[stage.name]
         for arm in kept.arms:
             for trial in trials if len(trials) > 1 else ():
                 path = gathering.path(arm.name, stage.name, 0, gathering.tuning_number, trial)
-                found.setdefault(path, _Planned(arm.name, trial, False, reads_texts=False))
+                planned.setdefault(path, _Planned(arm.name, False, reads_texts=False))
             chosen = gathering.chosen.get((arm.name, stage.name))
             numbers = range(kept.chain.n_runs(stage)) if chosen is not None else ()
             for seed, number in itertools.product(range(most), numbers):
                 if not gathering.lost(arm.name, stage, seed, number):
                     path = gathering.path(arm.name, stage.name, seed, number, chosen)
-                    is_compared = seed < kept.n_seeds
-                    found[path] = _Planned(
-                        arm.name, chosen or NO_TRIAL, is_compared, reads_texts=False
-                    )
-    return found
+                    planned[path] = _Planned(arm.name, seed < kept.n_seeds, reads_texts=False)
+    return planned
 
 
-def _deviations_in_number(
+def _of_number(
     folder: Path,
     plan: Plan,
     seals: Sequence[Seal],
     paths: Sequence[Path],
     planned: Mapping[Path, _Planned],
-    earlier: Mapping[str, Any] | None,
+    results: Mapping[str, Any] | None,
 ) -> Iterator[Deviation]:
-    """Yield runs that no plan has, and runs that are not there."""
+    """Yield runs that no plan has, and runs of the plan that have not ended."""
+    ended = set()
     for path in paths:
         if path not in planned:
             where = str(path.relative_to(folder))
             yield Deviation("run added", where, "the plan has no such run")
-    ended = {path for path in planned if path in set(paths) and _has_ended(path, planned[path])}
-    wanted = {path: each for path, each in planned.items() if each.is_compared}
-    if plan.asked.stages is None:
-        own = {} if earlier is None else _seeds_of(earlier)
-        # A study that stops where it is decided has those that its results name.
-        last = set(seals[-1].plan["seeds"]) if seals and not plan.asked.looks else set()
-        chosen: dict[tuple[str, int], list[Path]] = {}
-        for path, each in wanted.items():
-            seed = int(path.name.removeprefix("seed-"))
-            if seed in last | own.get(each.arm, set()):
-                chosen.setdefault((each.arm, seed), []).append(path)
-        for (arm, seed), places in chosen.items():
-            if not ended.intersection(places):
-                where = str(places[0].relative_to(folder))
-                yield Deviation("run missing", where, f"{arm}, seed {seed}, has not ended here")
+            continue
+        read = read_outcome if planned[path].is_compared else read_trial
+        try:
+            if read(path) is not None:
+                ended.add(path)
+        except (CheckpointError, ConfigError):
+            ended.add(path)  # its damage is a deviation of the run
+    compared = {path: run.arm for path, run in planned.items() if run.is_compared}
+    if plan.asked.stages is not None:
+        for path in compared:
+            if path not in ended:
+                text = "the plan has it, and it has not ended here"
+                yield Deviation("run missing", str(path.relative_to(folder)), text)
         return
-    for path in wanted:
-        if path not in ended:
-            where = str(path.relative_to(folder))
-            yield Deviation("run missing", where, "the plan has it, and it has not ended here")
+    # A study that stops where it is decided has the seeds that its results name.
+    seeds = set(seals[-1].plan["seeds"]) if seals and not plan.asked.looks else set()
+    reported: dict[str, set[int]] = {}
+    for arm in (results or {}).get("arms", ()):
+        reported[str(arm["name"])] = set(arm["seeds"])
+    for failure in (results or {}).get("failures", ()):
+        reported.setdefault(str(failure["arm"]), set()).add(failure["seed"])
+    trials: dict[tuple[str, int], list[Path]] = {}
+    for path, arm in compared.items():
+        seed = int(path.name.removeprefix("seed-"))
+        if seed in seeds | reported.get(arm, set()):
+            trials.setdefault((arm, seed), []).append(path)
+    for (arm, seed), of_trials in trials.items():
+        if not ended.intersection(of_trials):
+            where = str(of_trials[0].relative_to(folder))
+            yield Deviation("run missing", where, f"{arm}, seed {seed}, has not ended here")
 
 
-def _has_ended(path: Path, planned: _Planned) -> bool:
-    read = read_outcome if planned.is_compared else read_trial
-    try:
-        return read(path) is not None
-    except (CheckpointError, ConfigError):
-        return True  # said where the run is looked at
-
-
-def _seeds_of(results: Mapping[str, Any]) -> dict[str, set[int]]:
-    """Return the seeds of each arm that results name, failed ones included."""
-    seeds = {str(arm["name"]): set(arm["seeds"]) for arm in results.get("arms", ())}
-    for failure in results.get("failures", ()):
-        seeds.setdefault(str(failure["arm"]), set()).add(failure["seed"])
-    return seeds
-
-
-def _deviations_of_run(
+def _of_run(
     path: Path, where: str, planned: _Planned | None, seals: Sequence[Seal]
 ) -> Iterator[Deviation]:
-    """Yield what of a run is not as it began, or not as its plan has it."""
+    """Yield settings, texts and code of a run that differ from its start or from its plan."""
     began = read_began(path)
     if not (path / RUN_RECIPE).is_file():
         return  # an ensemble
@@ -383,11 +358,17 @@ def _deviations_of_run(
         yield Deviation("run altered", where, f"its recipe has the seed {recipe['train']['seed']}")
     if planned is not None and planned.recipe is not None:
         derived = read_derived(path / RUN_RECIPE)
-        for key, value, own in _differing(planned.recipe, recipe, derived):
-            yield Deviation("arms altered", where, f"the plan has {key} = {value}, the run {own}")
+        for key, value, other in _differing(planned.recipe, recipe, derived):
+            yield Deviation("arms altered", where, f"the plan has {key} = {value}, the run {other}")
     if began is None:
         return
-    yield from _deviations_from_start(path, where, began, recipe)
+    origin = str(path / INPUTS)
+    first = recipe_of(parse_toml(began.recipe, origin, CheckpointError), origin)
+    tables = first.model_dump(mode="json")
+    if first.init.run is not None:
+        tables["data"].pop("tokenizer")  # the start's, which recipe.toml does not repeat
+    for key, value, other in _differing(tables, recipe, ()):
+        yield Deviation("run altered", where, f"it began with {key} = {value}, and has {other} now")
     sealed = seals[-1].plan.get("texts", {}) if seals else {}
     texts = sealed.get(planned.arm, {}) if planned is not None and planned.reads_texts else {}
     for name, known in texts.items():
@@ -409,35 +390,22 @@ def _deviations_of_run(
         yield Deviation("code altered", where, f"made by code {shown}, which no seal names")
 
 
-def _deviations_from_start(
-    path: Path, where: str, began: Began, recipe: Mapping[str, Any]
-) -> Iterator[Deviation]:
-    """Yield the settings of a run that are not those that it began with."""
-    origin = str(path / INPUTS)
-    before = recipe_of(parse_toml(began.recipe, origin, CheckpointError), origin)
-    tables = before.model_dump(mode="json")
-    if before.init.run is not None:
-        tables["data"].pop("tokenizer")  # the start's, which recipe.toml does not repeat
-    for key, value, own in _differing(tables, recipe, ()):
-        yield Deviation("run altered", where, f"it began with {key} = {value}, and has {own} now")
-
-
 def _differing(
-    planned: Mapping[str, Any], own: Mapping[str, Any], derived: Sequence[str]
+    planned: Mapping[str, Any], recipe: Mapping[str, Any], derived: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the fields of two recipes that differ, with both values; not what was derived."""
+    """Yield the fields of two recipes that differ, with both values; none that was derived."""
     for table, fields in planned.items():
         if table in HEADINGS or not isinstance(fields, dict):
             continue
         for name, value in fields.items():
             key = f"{table}.{name}"
-            has = own.get(table, {}).get(name)
-            if key not in derived and value is not None and value != has:
-                yield key, show(value), show(has)
+            other = recipe.get(table, {}).get(name)
+            if key not in derived and value is not None and value != other:
+                yield key, show(value), show(other)
 
 
-def _recomputed(path: Path, where: str) -> tuple[int, list[Deviation]]:
-    """Compute a run's scores from its items; return how many, and what does not follow."""
+def _of_items(path: Path, where: str) -> tuple[int, list[Deviation]]:
+    """Compute a run's scores from its items; return their number, and the deviations."""
     scores = next((path / name for name in (TEST, VALID, SCORES) if (path / name).is_file()), None)
     if scores is None:
         return 0, []
@@ -475,8 +443,8 @@ def _recomputed(path: Path, where: str) -> tuple[int, list[Deviation]]:
     return n_values, []
 
 
-def _deviations_of_results(folder: Path, earlier: Mapping[str, Any] | None) -> Iterator[Deviation]:
-    """Judge the runs again, and yield what ``results.json`` says otherwise."""
+def _of_results(folder: Path, earlier: Mapping[str, Any] | None) -> Iterator[Deviation]:
+    """Judge the runs again, and yield where ``results.json`` differs."""
     if earlier is None:
         yield Deviation("no results", RESULTS, "missing: the comparison has not ended")
         return
@@ -510,39 +478,35 @@ _Change = tuple[str, Any, Any]
 def _by_entry(name: str, old: Any, new: Any) -> dict[str, list[_Change]]:
     """Return the changes below a key of results, by arm or difference where it is a list."""
     if not _are_entries(old) or not _are_entries(new) or len(old) != len(new):
-        found = list(_changes(name, old, new))
-        return {name: found} if found else {}
+        changes = list(_changes(name, old, new))
+        return {name: changes} if changes else {}
     entries = {}
-    for number, (one, other) in enumerate(zip(old, new, strict=True)):
-        found = list(_changes("", one, other))
-        if found:
-            entries[f"{name}, {_entry(other, number)}"] = found
+    for number, (before, now) in enumerate(zip(old, new, strict=True)):
+        changes = list(_changes("", before, now))
+        if changes:
+            entry = now.get("name") or now.get("arm") or now.get("metric") or number + 1
+            against = f" against {now['baseline']}" if now.get("baseline") else ""
+            entries[f"{name}, {entry}{against}"] = changes
     return entries
 
 
 def _are_entries(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
-
-
-def _entry(content: Mapping[str, Any], number: int) -> str:
-    name = content.get("name") or content.get("arm") or content.get("metric") or number + 1
-    return f"{name} against {content['baseline']}" if content.get("baseline") else str(name)
+    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
 def _changes(where: str, old: Any, new: Any) -> Iterator[_Change]:
-    """Yield what differs of two JSON values, with its place; keys that one lacks are left out."""
+    """Yield the differences of two JSON values by place; keys that one lacks are left out."""
     if isinstance(old, dict) and isinstance(new, dict):
-        for name in sorted(new.keys() & old.keys(), key=_rank):
+        ranks = {name: rank for rank, name in enumerate(_FIRST)}
+        for name in sorted(
+            new.keys() & old.keys(), key=lambda key: (ranks.get(key, len(ranks)), key)
+        ):
             yield from _changes(f"{where}.{name}".lstrip("."), old[name], new[name])
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for number, (one, other) in enumerate(zip(old, new, strict=True)):
             yield from _changes(f"{where}[{number}]", one, other)
     elif not _is_close(old, new):
         yield where, old, new
-
-
-def _rank(name: str) -> tuple[int, str]:
-    return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)
 
 
 def _is_close(one: Any, other: Any) -> bool:
@@ -558,15 +522,6 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _deviations_of_report(folder: Path, sealing: Sealing) -> Iterator[Deviation]:
-    if not (folder / REPORT).is_file() or not sealing.hash:
-        return
-    page = (folder / REPORT).read_text(encoding="utf-8", errors="replace")
-    if sealing.hash[:SHOWN_DIGITS] not in page:
-        text = f"it does not name the plan {sealing.hash[:SHOWN_DIGITS]}: write it again"
-        yield Deviation("report of another plan", REPORT, text)
-
-
 def verification_to_json(verified: Verification) -> dict[str, Any]:
     """Build the object that ``report --verify --json`` prints."""
     sealing = verified.sealing
@@ -580,7 +535,7 @@ def verification_to_json(verified: Verification) -> dict[str, Any]:
         "values": verified.n_values,
         "judged_by_other_code": verified.judged_by_other_code or None,
         "deviations": [
-            {"kind": each.kind, "where": each.where, "what": each.what}
-            for each in verified.deviations
+            {"kind": deviation.kind, "where": deviation.where, "what": deviation.what}
+            for deviation in verified.deviations
         ],
     }
