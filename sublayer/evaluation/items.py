@@ -1,4 +1,4 @@
-"""What each item of a test scored, so that every metric follows from sums over items."""
+"""Numbers of each item of a test, so that every metric follows from sums over items."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ class ItemTable:
     """Numbers of items, a row for each, in the order of the split."""
 
     unit: str
-    """What an item is, for people."""
+    """The description of an item, for people."""
     digest: str
     """SHA-256 of what was scored, item for item: tests with one digest scored the same items."""
     columns: Mapping[str, Numbers]

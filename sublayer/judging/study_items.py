@@ -56,10 +56,10 @@ def read_comparison_items(folder: Path, results: Mapping[str, Any]) -> list[RunI
 def _run_folders(folder: Path, arm: str, seed: int) -> Iterator[Path]:
     """Yield the folders that may hold an arm's run: of any trial, and of finished runs."""
     part = in_path(arm)
-    for place in sorted(folder.glob("arms/*")):
-        if re.fullmatch(rf"\d+-{re.escape(part[:LONGEST_PART])}", place.name):
-            yield place / f"seed-{seed}"
-            yield from sorted(place.glob(f"*/seed-{seed}"))
+    for arm_folder in sorted(folder.glob("arms/*")):
+        if re.fullmatch(rf"\d+-{re.escape(part[:LONGEST_PART])}", arm_folder.name):
+            yield arm_folder / f"seed-{seed}"
+            yield from sorted(arm_folder.glob(f"*/seed-{seed}"))
     if (folder / "runs.json").is_file():
         scored_here = folder / "scores" / part[-LONGEST_PART:] / f"seed-{seed}"
         if scored_here.is_dir():

@@ -28,7 +28,7 @@ _EARLIER_ITEMS = "items.safetensors"
 _VERSION = 1
 _MAX_BYTES = 1 << 30
 DOCUMENTS = "documents"
-"""The array that is no column: which document each item is of."""
+"""The array of each item's document, which is no column."""
 _MOST_COLUMNS = 64
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -42,7 +42,7 @@ class TableHeader(Typed):
     n_items: Count
     columns: Annotated[list[str], Field(min_length=1, max_length=_MOST_COLUMNS)]
     has_documents: bool
-    """Whether a further array says which document each item is of."""
+    """Whether there is an array of each item's document."""
 
 
 class _Header(Typed):
@@ -56,8 +56,8 @@ class _Header(Typed):
 def write_items(run: Path, items: Items, metrics: Mapping[str, str]) -> str:
     """Write the items of a run's test, whole or not at all, and return the file's SHA-256.
 
-    ``metrics`` are the names of those that follow from the items, and of the table of each; what
-    follows from a table that these items have not is left out. Raises OSError.
+    ``metrics`` are the tables that metrics follow from, by the metric's name; those of a table that
+    these items lack are left out. Raises OSError.
     """
     following = {name: table for name, table in metrics.items() if table in items.tables}
     described = {name: _describe(table) for name, table in items.tables.items()}

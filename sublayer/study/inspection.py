@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 class Inspecting(Table):
-    """``inspect`` of a study or of its scale: what is measured of each run once it is scored.
+    """``inspect`` of a study or of its scale: the measurement of each run once it is scored.
 
-    ``layers`` is what `sublayer inspect layers` measures, over ``tokens`` tokens at most of the
+    ``layers`` measures as `sublayer inspect layers` does, over ``tokens`` tokens at most of the
     split that the study scores, in whole windows spread evenly over it. A model that is one block
     runs it ``beyond`` times more than it has layers; left out, as many times again.
     """
@@ -55,7 +55,7 @@ class Inspecting(Table):
         return model.n_layers if self.beyond is None else self.beyond
 
     def describe(self, split_name: str) -> str:
-        """Say what is measured, and on how much of the split that is scored, named in words."""
+        """Describe the measurement and its share of the split that is scored, named in words."""
         return (
             "what each layer does to a token is measured and drawn, over "
             f"{count(self.tokens, 'token')} of the {split_name} split at most"
@@ -93,7 +93,7 @@ _REMEDY = "remove the file, and the same command makes it anew"
 
 @dataclass(frozen=True)
 class InspectedLayers:
-    """What the blocks of a run do to tokens of a text that is held out."""
+    """The changes that the blocks of a run make to tokens of a held-out text."""
 
     split: str
     """``valid`` or ``test``."""
@@ -101,7 +101,7 @@ class InspectedLayers:
     """Read in all."""
     n_windows: int
     changes: Sequence[LayerChange]
-    """Block by block; what was run beyond the model's own comes last."""
+    """Block by block; those run beyond the model's layers come last."""
 
 
 class _Spread(Typed):
@@ -128,15 +128,15 @@ class _Kept(Typed):
     changes: tuple[_Layer, ...]
 
 
-def kept_layers(asked: Inspecting, found: InspectedLayers) -> dict[str, Any]:
-    """Return what ``LAYERS`` keeps: what was asked, and what was found."""
-    content = {"asked": asked.model_dump(exclude_none=True), **asdict(found)}
-    content["changes"] = [_change_to_json(change) for change in found.changes]
+def kept_layers(inspecting: Inspecting, layers: InspectedLayers) -> dict[str, Any]:
+    """Return the content of ``LAYERS``: the settings and the measurement."""
+    content = {"asked": inspecting.model_dump(exclude_none=True), **asdict(layers)}
+    content["changes"] = [_change_to_json(change) for change in layers.changes]
     return content
 
 
-def read_layers(run: Path, asked: Inspecting) -> InspectedLayers | None:
-    """Read what was measured of a run; None where nothing was, or something else was asked.
+def read_layers(run: Path, inspecting: Inspecting) -> InspectedLayers | None:
+    """Read the measurement of a run; None where there is none, or one of other settings.
 
     Raises CheckpointError where the file is damaged.
     """
@@ -148,7 +148,7 @@ def read_layers(run: Path, asked: Inspecting) -> InspectedLayers | None:
         return None
     except CheckpointError as error:
         raise CheckpointError(f"{error}: {_REMEDY}") from None
-    if kept.asked != asked.model_dump(exclude_none=True):
+    if kept.asked != inspecting.model_dump(exclude_none=True):
         return None
     changes = [_change(layer) for layer in kept.changes]
     are_beyond = [change.is_beyond for change in changes]
@@ -182,7 +182,7 @@ def _change_to_json(change: LayerChange) -> dict[str, Any]:
 
 
 def inspect_run(
-    run: Path, recipe: Recipe, split: "Split", asked: Inspecting, *, device: str | None
+    run: Path, recipe: Recipe, split: "Split", inspecting: Inspecting, *, device: str | None
 ) -> None:
     """Measure the layers of a trained run and keep that beside it, unless it is there.
 
@@ -194,22 +194,22 @@ def inspect_run(
     from sublayer.objective.evaluation import batch_sequences
     from sublayer.system.machine import choose_device
 
-    if read_layers(run, asked) is not None:
+    if read_layers(run, inspecting) is not None:
         return
     model = load(run, device=choose_device(device))
-    sample = sample_of(recipe, split, asked)
+    sample = sample_of(recipe, split, inspecting)
     changes = measure_layers(
         model,
         sample,
         batch_sequences=batch_sequences(model, recipe.data.context),
-        beyond=asked.n_beyond(model.config),
+        beyond=inspecting.n_beyond(model.config),
     )
-    found = InspectedLayers(split.name, sample.n_tokens, len(sample), changes)
-    write_json(run / LAYERS, kept_layers(asked, found))
+    layers = InspectedLayers(split.name, sample.n_tokens, len(sample), changes)
+    write_json(run / LAYERS, kept_layers(inspecting, layers))
 
 
-def sample_of(recipe: Recipe, split: "Split", asked: Inspecting) -> "Sample":
-    """Take what is read of a split: the same for all runs of an arm.
+def sample_of(recipe: Recipe, split: "Split", inspecting: Inspecting) -> "Sample":
+    """Take the sample of a split, the same for all runs of an arm.
 
     Raises DataError where the split is shorter than a window.
     """
@@ -218,7 +218,7 @@ def sample_of(recipe: Recipe, split: "Split", asked: Inspecting) -> "Sample":
     return spread_windows(
         split,
         context=recipe.data.context,
-        max_tokens=asked.tokens,
+        max_tokens=inspecting.tokens,
         respect_boundaries=recipe.data.boundaries == "respect",
     )
 
@@ -240,18 +240,18 @@ class LayerSummary:
 
 def mean_layers(layers: Mapping[int, InspectedLayers]) -> list[LayerChange]:
     """Average each block of an arm over its runs, one at least, by seed."""
-    return mean_changes([found.changes for found in layers.values()])
+    return mean_changes([of_run.changes for of_run in layers.values()])
 
 
 def summarize(changes: Sequence[LayerChange], quantity: str) -> LayerSummary:
     """Summarize the means of a quantity of blocks."""
-    own = [change.spread(quantity).mean for change in changes if not change.is_beyond]
+    inside = [change.spread(quantity).mean for change in changes if not change.is_beyond]
     beyond = [change.spread(quantity).mean for change in changes if change.is_beyond]
-    steps = [abs(after - before) for before, after in pairwise(own)]
+    steps = [abs(after - before) for before, after in pairwise(inside)]
     return LayerSummary(
-        mean=_mean(own),
+        mean=_mean(inside),
         from_block_to_block=_mean(steps) if steps else None,
-        last=own[-1],
+        last=inside[-1],
         lowest_beyond=min(beyond, default=None),
         highest_beyond=max(beyond, default=None),
     )
@@ -263,11 +263,11 @@ def layers_to_json(layers: Mapping[int, InspectedLayers]) -> dict[str, Any]:
     summaries = {}
     for name in ("distance", "angle_degrees"):
         numbers = asdict(summarize(changes, name)).items()
-        summaries[name] = {key: None if each is None else finite(each) for key, each in numbers}
+        summaries[name] = {key: None if value is None else finite(value) for key, value in numbers}
     runs = []
-    for seed, found in layers.items():
-        read = {"split": found.split, "tokens": found.n_tokens, "windows": found.n_windows}
-        runs.append({"seed": seed, **read, "layers": list(map(flat, found.changes))})
+    for seed, of_run in layers.items():
+        read = {"split": of_run.split, "tokens": of_run.n_tokens, "windows": of_run.n_windows}
+        runs.append({"seed": seed, **read, "layers": list(map(flat, of_run.changes))})
     return {"summary": summaries, "runs": runs}
 
 

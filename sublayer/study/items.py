@@ -102,20 +102,20 @@ def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
 
 def _slope(from_items: FromItems, sums: Sums, name: str, k: int, *, is_count: bool) -> float:
     """Compute the derivative of a metric with respect to one sum, from values to either side."""
-    whole = np.atleast_1d(np.asarray(sums[name], dtype=np.float64))
-    step = abs(float(whole[k])) * _STEP
+    total = np.atleast_1d(np.asarray(sums[name], dtype=np.float64))
+    step = abs(float(total[k])) * _STEP
     if is_count:
         step = max(1.0, round(step))
     elif not step:
         return 0.0
     values = []
-    places = []
+    positions = []
     for sign in (-1.0, 1.0):
-        moved = whole.copy()
-        moved[k] = whole[k] + sign * step
-        if moved[k] < 0.0 <= whole[k]:
-            moved[k] = whole[k]
+        moved = total.copy()
+        moved[k] = total[k] + sign * step
+        if moved[k] < 0.0 <= total[k]:
+            moved[k] = total[k]
         shaped = moved.reshape(np.shape(sums[name]))
         values.append(from_items.value({**sums, name: shaped}))
-        places.append(float(moved[k]))
-    return (values[1] - values[0]) / (places[1] - places[0])
+        positions.append(float(moved[k]))
+    return (values[1] - values[0]) / (positions[1] - positions[0])

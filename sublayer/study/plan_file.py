@@ -33,16 +33,13 @@ from sublayer.study.seal import (
 from sublayer.study.stages import Chain, describe_stages
 
 PLAN = "study.toml"
-_PLACES = ("arms/*/seed-*", "arms/*/*/seed-*", "stages/*/seed-*", "stages/*/*/seed-*")
+_RUNS = ("arms/*/seed-*", "arms/*/*/seed-*", "stages/*/seed-*", "stages/*/*/seed-*")
 _EARLIER = "the comparison was begun by a version of sublayer that sealed none"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What identifies a study: arms, matching, tuning, what is scored; not the number of seeds.
-
-    That may grow.
-    """
+    """The identity of a study: arms, matching, tuning, scoring; the number of seeds may grow."""
 
     arms: tuple[Arm, ...]
     match: Rule
@@ -53,11 +50,11 @@ class Request:
     margin: float | None = None
     """The smallest difference that matters, in the metric's own unit."""
     margin_factor: float = 1.0
-    """What it is shown times."""
+    """The factor that it is shown by."""
     looks: tuple[int, ...] = ()
     """The numbers of seeds at which arms may stop; empty: all arms have the same number."""
     tune_by: TuneBy = "metric"
-    """What chooses among trials."""
+    """The criterion of the choice among trials."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values; an arm is its whole recipe as TOML, paths absolute."""
@@ -66,7 +63,7 @@ class Request:
             recipe = absolute_paths(arm.loaded.recipe)
             recipes[arm.name] = dump_recipe(recipe)
         request: dict[str, Any] = {"match": self.match, "tune": list(self.tune), "recipes": recipes}
-        # What is written of a study that says nothing of it is as it was before there was a choice.
+        # A default is left out: studies of before there was a choice have the same request.
         if not self.scoring.is_whole_test:
             request["score"] = self.scoring.model_dump(exclude_none=True)
         if self.chain is not None:
@@ -113,7 +110,7 @@ class _Settled(Typed):
 
 
 class About(Typed):
-    """What a report says of a study beside its runs."""
+    """The parts of a report that do not follow from runs."""
 
     name: str
     title: str
@@ -122,25 +119,25 @@ class About(Typed):
     caveats: list[str]
     against: dict[str, str]
     varied: dict[str, dict[str, Any]]
-    """What ``--vary`` set in each arm that is named by it."""
+    """The settings of ``--vary`` in each arm that is named by it."""
     layer_notes: list[str] = []
-    """What is noted of the layers of its recipes; studies of before it was kept have none."""
+    """Notes on the layers of its recipes; studies of before they were kept have none."""
     text_notes: list[str] = []
-    """What is noted of its text, as ``layer_notes``."""
+    """Notes on its text, as ``layer_notes``."""
     texts: list[str] = []
     """The names of its texts; studies of before they were kept have none."""
     published: dict[str, dict[str, Number]] = {}
-    """What was published of arms, by metric, as it is printed."""
+    """Published scores of arms, by metric, as they are printed."""
     paper: dict[str, dict[str, Number]] = {}
     """``steps`` and ``tokens`` of each arm's training at the scale of the paper."""
     inspect: Inspecting | None = None
-    """What is measured inside its runs."""
+    """The inspection of its runs."""
     question: dict[str, Any] = {}
-    """What it asks, as ``Question.as_dict`` has it."""
+    """Its question, as ``Question.as_dict`` has it."""
 
     @classmethod
     def of(cls, study: Study, layer_notes: Sequence[str], text_notes: Sequence[str]) -> "About":
-        """Return what is kept of a study."""
+        """Build it from a study."""
         return cls(
             name=study.name,
             title=study.title,
@@ -151,15 +148,15 @@ class About(Typed):
             layer_notes=list(layer_notes),
             text_notes=list(text_notes),
             texts=list(study.texts),
-            published={arm: dict(own) for arm, own in study.published.items()},
-            paper={arm: dict(own) for arm, own in study.paper.items()},
+            published={arm: dict(scores) for arm, scores in study.published.items()},
+            paper={arm: dict(length) for arm, length in study.paper.items()},
             inspect=study.inspecting,
             question=study.question.as_dict(),
         )
 
 
 class Plan(Typed):
-    """What ``study.toml`` holds."""
+    """The content of ``study.toml``."""
 
     asked: _Asked
     settled: list[_Settled]
@@ -177,7 +174,7 @@ class Plan(Typed):
     initial_weights: str = ""
     """The rule that the runs' weights were drawn by; studies of before it was kept have none."""
     command: str = ""
-    """What resumes the study, from any folder; studies of before it was kept have none."""
+    """The command that resumes the study, from any folder; older studies have none."""
     planned_runs: Count = 0
     planned_seeds: Count = 0
     about: About | None = None
@@ -188,7 +185,7 @@ class Plan(Typed):
 
 
 def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:
-    """Return what a study is as it was kept, with its arms."""
+    """Build the study of a plan, with its arms."""
     return Study(
         name=about.name,
         title=about.title,
@@ -208,7 +205,7 @@ def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:
 
 
 def read_plan(folder: Path) -> Plan:
-    """Read what ``study.toml`` holds. Raises ConfigError where it is missing or damaged."""
+    """Read ``study.toml``. Raises ConfigError where it is missing or damaged."""
     path = folder / PLAN
     try:
         content = read_toml(path, ConfigError)
@@ -219,8 +216,8 @@ def read_plan(folder: Path) -> Plan:
 
 def run_folders(study: Path) -> list[Path]:
     """Return the folders of all runs that have begun in that of a study, in order."""
-    found = [path for place in _PLACES for path in study.glob(place)]
-    return sorted(path for path in found if _has_begun(path))
+    folders = (path for pattern in _RUNS for path in study.glob(pattern))
+    return sorted(path for path in folders if _has_begun(path))
 
 
 def _has_begun(path: Path) -> bool:
@@ -242,21 +239,21 @@ def kept_seal(run: Path) -> Mapping[str, Any] | None:
 
 
 def sealing_of(study: Path, stage_texts: Mapping[str, Mapping[str, str]] | None = None) -> Sealing:
-    """Find out whether a study's plan was sealed, and whether it is as it was, and its runs' too.
+    """Read the sealed plan of a study, with its changes since, of its runs too.
 
     ``stage_texts`` are as ``describe_plan`` has them. Raises CheckpointError where what a run
     kept is damaged.
     """
     content = read_toml(study / PLAN, ConfigError)
-    seals = [Seal.model_validate(each) for each in content.get("seals", [])]
+    seals = [Seal.model_validate(seal) for seal in content.get("seals", [])]
     strangers = group_strangers(
         {str(run.relative_to(study)): kept_seal(run) for run in run_folders(study)}, seals
     )
     if not seals:
-        removed = [describe_strangers(each, seals)[1] for each in strangers if each.seal]
+        removed = [describe_strangers(group, seals)[1] for group in strangers if group.seal]
         return Sealing(why_not=removed[0] if removed else _EARLIER)
     altered = [text for _, text in list_alterations(content, seals, stage_texts)]
-    altered += [describe_strangers(each, seals)[1] for each in strangers]
+    altered += [describe_strangers(group, seals)[1] for group in strangers]
     return Sealing(
         date=seals[0].date,
         hash=seals[0].hash,
@@ -284,14 +281,14 @@ def group_strangers(
 ) -> list[BeganUnder]:
     """Group the runs that did not begin under a seal of their study, by the seal that they keep.
 
-    ``began`` has what each run keeps, by its folder.
+    ``began`` has the content that each run keeps, by its folder.
     """
-    own = {digest(seal.model_dump()) for seal in seals}
+    known = {digest(seal.model_dump()) for seal in seals}
     groups: dict[str, tuple[Seal | None, list[str]]] = {}
     for run, content in began.items():
         seal = None if content is None else read_seal(content)
         key = "" if seal is None else digest(seal.model_dump())
-        if key not in own:
+        if key not in known:
             groups.setdefault(key, (seal, []))[1].append(run)
     return [BeganUnder(seal, tuple(runs)) for seal, runs in groups.values()]
 
@@ -305,11 +302,11 @@ def describe_strangers(group: BeganUnder, seals: Sequence[Seal]) -> tuple[list[s
     if not seals:
         which = f"{group.which} began under the sealed plan {group.seal.hash[:SHOWN_DIGITS]}"
         return [], f"{which}, which {PLAN} no longer has"
-    # The seal that stands in its place.
+    # The seal of the study with the same seal before it.
     same = [seal for seal in seals if seal.former == group.seal.former]
     other = same[0] if same else seals[-1]
     changes = describe_changes(group.seal.plan, other.plan)
     text = f"{group.which} began under plan {group.seal.hash[:SHOWN_DIGITS]}, and {PLAN} has "
     text += other.hash[:SHOWN_DIGITS]
-    said = "; ".join(change for _, change in changes)
-    return [part for part, _ in changes], f"{text}: {said or 'its date'}"
+    listed = "; ".join(change for _, change in changes)
+    return [part for part, _ in changes], f"{text}: {listed or 'its date'}"

@@ -61,7 +61,7 @@ from sublayer.study.options import (
     command_line,
     with_margin,
 )
-from sublayer.study.plan_file import About, Request, sealing_of
+from sublayer.study.plan_file import About, Request
 from sublayer.study.question import Seeds
 from sublayer.study.read_results import find_columns, results_of_folder
 from sublayer.study.results import Results

@@ -43,7 +43,7 @@ PARTS = {
     "texts": "texts",
     "code": "code",
 }
-"""The parts of a plan, and what they are called."""
+"""The parts of a plan, by the name in words."""
 ADDED = ("seeds", "looks", "extend", "code")
 """Parts that may change after the first run, where that is recorded: verdicts account for it, or
 it is none of the question."""
@@ -91,7 +91,7 @@ def new_seal(plan: Mapping[str, Any], former: str) -> dict[str, Any]:
 
 
 def code_now() -> dict[str, str]:
-    """Return what tells the code that runs: version, checksum, and the commit if it is known."""
+    """Return version and checksum of the code that runs, and its commit if it is known."""
     # Results name seals, and are read where PyTorch is not started.
     from sublayer.runs.record import code_sha256, commit
 
@@ -119,14 +119,14 @@ def describe_plan(
     about = study.get("about", {})
     question = about.get("question", {})
     against = about.get("against", {})
-    settled = {each["name"]: each["settings"] for each in study["settled"]}
+    settled = {arm["name"]: arm["settings"] for arm in study["settled"]}
     arms = {}
     for name, recipe in asked["recipes"].items():
         arm = {"recipe": recipe, "settings": settled.get(name), "against": against.get(name, "")}
         arms[name] = digest(arm)
     looks = asked.get("looks") or [study.get("planned_seeds", 0)]
     texts = {
-        arm: {each["name"]: each["digest"] for each in inputs}
+        arm: {file["name"]: file["digest"] for file in inputs}
         for arm, inputs in study.get("inputs", {}).items()
     }
     plan = {
@@ -152,7 +152,7 @@ def describe_plan(
         "texts": {**texts, **(stage_texts or {})},
         "code": dict(code_now() if code is None else code),
     }
-    # What a study does not have is not said of it.
+    # Parts that a study lacks are left out.
     return {name: value for name, value in plan.items() if value not in ("", [], {}, 0)}
 
 
@@ -185,7 +185,7 @@ def differing_parts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[st
 def _content(plan: Mapping[str, Any], part: str) -> bytes:
     value = plan.get(part)
     if part == "code" and isinstance(value, Mapping):  # another commit may have the same code
-        value = {name: own for name, own in value.items() if name != "commit"}
+        value = {name: fact for name, fact in value.items() if name != "commit"}
     return canonical(value)
 
 
@@ -193,7 +193,7 @@ def describe_changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[t
     """Return the parts of two plans that differ, each with the change: ``margin 0.5, now 0.1``."""
     changes: dict[str, str] = {}
     parts = differing_parts(one, other)
-    if "seeds" in parts and all(len(each.get("looks", [])) < 2 for each in (one, other)):
+    if "seeds" in parts and all(len(plan.get("looks", [])) < 2 for plan in (one, other)):
         # The one look of a fixed number of seeds says nothing that the seeds do not.
         parts = [part for part in parts if part != "looks"]
     for part in parts:
@@ -204,7 +204,7 @@ def describe_changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[t
 def _describe_change(part: str, before: Any, now: Any) -> str:
     name = PARTS.get(part, part)
     if part in ("arms", "texts") and isinstance(before, Mapping) and isinstance(now, Mapping):
-        names = [each for each in {**before, **now} if before.get(each) != now.get(each)]
+        names = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         return f"{name} ({', '.join(names)})"
     if part == "stages":
         return name
@@ -221,13 +221,13 @@ def _shown(part: str, value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {each}" for key, each in value.items())
+        return ", ".join(f"{key}: {part}" for key, part in value.items())
     return str(value)
 
 
 @dataclass(frozen=True)
 class Sealing:
-    """Whether a study's plan was sealed before its runs, and what became of it since."""
+    """The sealed plan of a study, or the lack of one, and its changes since."""
 
     date: str = ""
     """Of the first seal; empty: there is none."""
@@ -276,15 +276,15 @@ def list_alterations(
     seals: Sequence[Seal],
     stage_texts: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield each part that is not as it was sealed, and what is wrong; "" for a seal as such."""
+    """Yield each part that differs from the last seal, with the change; "" for a damaged seal."""
     for number, seal in enumerate(seals):
-        own = f"seal {seal.hash[:SHOWN_DIGITS]} of {shown_date(seal.date)}"
+        name = f"seal {seal.hash[:SHOWN_DIGITS]} of {shown_date(seal.date)}"
         if not seal.is_whole:
-            yield "", f"{own} does not match its hash: one of them was edited"
+            yield "", f"{name} does not match its hash: one of them was edited"
         former = seals[number - 1].hash if number else ""
         if seal.former != former:
             named = seal.former[:SHOWN_DIGITS] or "none"
-            yield "", f"{own} names {named} as the seal before it, which is not so"
+            yield "", f"{name} names {named} as the seal before it, which is not so"
     stated = stated_plan(study, seals[-1], stage_texts)
     yield from describe_changes(seals[-1].plan, stated)
 

@@ -47,7 +47,7 @@ from sublayer.study.budget.words import time_caveats
 from sublayer.study.definition import Study, load_study
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.comparisons import arm_budgets, secondary_analyses
-from sublayer.study.findings.curves import place_of, read_curves, same_quality
+from sublayer.study.findings.curves import cost_at, read_curves, same_quality
 from sublayer.study.inspection import (
     LAYERS,
     InspectedLayers,
@@ -309,7 +309,7 @@ def test_the_same_quality_lies_on_a_line_between_evaluations_or_is_never_reached
         (falling, 0.5, True, None), (rising, 3.5, False, 275.0),
         ((5.0, 2.0, 4.0, 1.0), 3.0, True, pytest.approx(100 + 100 * 2 / 3)),
     ):  # fmt: skip
-        assert place_of(curve(0, values), value, STEPS, is_lower=is_lower) == place
+        assert cost_at(curve(0, values), value, STEPS, is_lower=is_lower) == place
     (whole,) = same_quality(two(a=[curve(0, BASELINE)], b=[curve(0, (5.0, 3.0, 2.0, 1.0))]))
     for shares, expected in (((0.9, 0.5, None), (0.9, 0.5)), ((0.9, None, None), (None, 0.9))):
         seeds = [replace(whole.seeds[0], seed=n, steps=each) for n, each in enumerate(shares)]

@@ -1,1 +1,1 @@
-"""What is read off the runs of a comparison, beside the values that decide."""
+"""Findings in the runs of a comparison, beside the values that decide."""

@@ -30,9 +30,9 @@ from sublayer.study.findings.curves import common_metric, curves_by_seed
 from sublayer.study.results import ArmResult, Results, Tuning
 
 Origin = Literal["own", "matched", "tuned"]
-"""Where an arm has a value from: its recipe, the matching of budgets, the tuning."""
+"""The origin of an arm's value: its recipe, the matching of budgets, the tuning."""
 _OF_A_RUN = ("train.seed", *FILE_ONLY, *HEADINGS)
-"""What differs between runs, or says nothing of what is computed."""
+"""Fields that differ between runs of an arm, or change nothing that is computed."""
 _OF_TOKENIZER = {"data.tokenizer", "data.vocab_size"}
 """Fields that say nothing of the tokenizer of a model that ``init.run`` brings."""
 _ORDER: tuple[Origin, ...] = ("own", "matched", "tuned")
@@ -47,7 +47,7 @@ class Setting:
 
 
 def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, Setting]]:
-    """Return for each field in which arms differ the setting of each arm by name.
+    """Return the settings of arms, by name, for each field in which they differ.
 
     Fields are those of the resolved recipes, in their order, those matched and tuned last; what
     follows from the others in all arms is left out. Arms without a recipe, of which no run was
@@ -78,7 +78,7 @@ def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, Setting]]
 
 
 def _rank(item: tuple[str, Mapping[str, Setting]]) -> int:
-    """Put what an arm is before what was matched or tuned for it."""
+    """Put the settings of recipes before those that were matched or tuned."""
     _, settings = item
     return max(_ORDER.index(setting.origin) for setting in settings.values())
 
@@ -113,12 +113,12 @@ def compared_budgets(results: Results) -> list[ArmBudget]:
     studies with stages. A contrast of more than two arms has no excess.
     """
     by_name = {arm.name: arm for arm in results.arms}
-    found = []
+    budgets = []
     for difference in results.differences:
         if difference.arm in by_name and difference.baseline in by_name:
             arm, other = by_name[difference.arm], by_name[difference.baseline]
-            found.append(_budget(arm, other, is_timed=results.match == "time"))
-    return found
+            budgets.append(_budget(arm, other, is_timed=results.match == "time"))
+    return budgets
 
 
 def arm_budgets(results: Results) -> list[ArmBudget]:
@@ -163,7 +163,7 @@ class PublishedEffect:
 
     effect: float
     is_inside: bool | None
-    """Whether the interval found here contains it; None without an interval."""
+    """Whether the interval of this study contains it; None without an interval."""
     is_zero_inside: bool | None
 
 
@@ -206,40 +206,38 @@ class Secondary:
 def secondary_analyses(results: Results) -> tuple[Secondary, ...]:
     """Compute the secondary analyses of each comparison, in the order of the differences."""
     by_name = {arm.name: arm for arm in results.arms}
-    found = []
-    for each in results.differences:
-        if each.verdict == "no verdict":
-            found.append(Secondary(each.arm, each.baseline))
+    analyses = []
+    for difference in results.differences:
+        names = difference.arm, difference.baseline
+        if difference.verdict == "no verdict":
+            analyses.append(Secondary(*names))
             continue
-        arm, baseline = by_name.get(each.arm), by_name.get(each.baseline)
-        published = None
+        arm, baseline = map(by_name.get, names)
         if arm is None or baseline is None:
-            power = _power(results, each, None)
-            found.append(Secondary(each.arm, each.baseline, power=power))
+            analyses.append(Secondary(*names, power=_power(results, difference, None)))
             continue
-        published = _published(results, each)
+        published = _published(results, difference)
         common = sorted(set(arm.seeds) & set(baseline.seeds))
-        pairs = [[own.values[own.seeds.index(seed)] for seed in common] for own in (arm, baseline)]
+        pairs = [[one.values[one.seeds.index(seed)] for seed in common] for one in (arm, baseline)]
         label, over_training = _course(results, arm, baseline)
-        found.append(
+        analyses.append(
             Secondary(
-                each.arm,
-                each.baseline,
+                *names,
                 paired_t=paired_t(*pairs),
                 welch_t=welch_t(arm.values, baseline.values),
                 superiority=superiority(
                     arm.values,
                     baseline.values,
                     is_lower_better=results.metric.is_lower_better,
-                    n_failed=each.n_failed,
+                    n_failed=difference.n_failed,
                 ),
                 published=published,
                 course=over_training,
                 course_label=label,
-                power=_power(results, each, published),
+                power=_power(results, difference, published),
             )
         )
-    return tuple(found)
+    return tuple(analyses)
 
 
 def tuned_best(tuning: Tuning) -> tuple[float, ...]:
@@ -256,21 +254,21 @@ def tuned_best(tuning: Tuning) -> tuple[float, ...]:
     return tuple(best.tolist())
 
 
-def secondary_to_json(found: Secondary) -> dict[str, Any]:
-    """Return the analyses of a comparison as plain values, None for what was not computed."""
-    content = asdict(found)
+def secondary_to_json(secondary: Secondary) -> dict[str, Any]:
+    """Return the analyses of a comparison as plain values, None where one was not computed."""
+    content = asdict(secondary)
     for name in ("arm", "baseline", "course_label"):
         del content[name]
-    if found.course is not None:
-        content["course"] = {"metric": found.course_label, **content["course"]}
-        content["course"] |= {"turns": found.course.turns}
+    if secondary.course is not None:
+        content["course"] = {"metric": secondary.course_label, **content["course"]}
+        content["course"] |= {"turns": secondary.course.turns}
     return content
 
 
 def _published(results: Results, difference: Difference) -> PublishedEffect | None:
     """Return the published effect in the deciding metric, where both arms have a score."""
-    scores = [_published_score(results, name) for name in (difference.arm, difference.baseline)]
-    arm, baseline = scores
+    arm = _published_score(results, difference.arm)
+    baseline = _published_score(results, difference.baseline)
     if arm is None or baseline is None:
         return None
     effect = arm - baseline
@@ -281,7 +279,7 @@ def _published(results: Results, difference: Difference) -> PublishedEffect | No
 
 
 def _published_score(results: Results, name: str) -> float | None:
-    """Return an arm's published score; files keep it as printed, scorecards in its own unit."""
+    """Return an arm's published score; files keep it as printed, scorecards in its unit."""
     metric = results.metric
     for arm in results.arms:
         if arm.name == name and metric.name in arm.published:
@@ -289,7 +287,7 @@ def _published_score(results: Results, name: str) -> float | None:
     card = results.scorecard
     if card is None:
         return None
-    (column,) = [each for each in card.columns if each.name == metric.name] or (None,)
+    column = next((column for column in card.columns if column.name == metric.name), None)
     for row in card.rows:
         if row.kind == "published" and row.name == name and metric.name in row.cells and column:
             return row.cells[metric.name].mean * column.factor / results.metric.factor
@@ -301,20 +299,19 @@ def _course(results: Results, arm: ArmResult, baseline: ArmResult) -> tuple[str,
     metric = common_metric(results, arm, baseline)
     if metric is None:
         return "", None
-    own, other = (curves_by_seed(each, metric, results) for each in (arm, baseline))
-    is_paired = results.pairing is not None and results.pairing.is_paired
-    common = [seed for seed in own if seed in other]
-    if is_paired and len(common) > 1:
-        own, other = ({seed: each[seed] for seed in common} for each in (own, other))
-    else:
-        is_paired = False
-    curves = [*own.values(), *other.values()]
-    steps = sorted(set.intersection(*(set(curve.steps) for curve in curves)))
+    of_arms = [curves_by_seed(one, metric, results) for one in (arm, baseline)]
+    common = [seed for seed in of_arms[0] if seed in of_arms[1]]
+    is_paired = results.pairing is not None and results.pairing.is_paired and len(common) > 1
+    if is_paired:
+        of_arms = [{seed: curves[seed] for seed in common} for curves in of_arms]
+    steps = sorted(
+        set.intersection(*(set(curve.steps) for curves in of_arms for curve in curves.values()))
+    )
     if len(steps) < FEWEST_STEPS:
         return "", None
     tables = []
-    for each in (own, other):
-        at = [dict(zip(curve.steps, curve.values, strict=True)) for curve in each.values()]
+    for curves in of_arms:
+        at = [dict(zip(curve.steps, curve.values, strict=True)) for curve in curves.values()]
         tables.append(np.array([[values[step] for step in steps] for values in at]))  # [S, E]
     return metric.label, course(steps, *tables, is_paired=is_paired)
 
@@ -344,7 +341,7 @@ def _power(
     if n_now < 2 or level is None:
         return None
     seeds = tuple(range(2, max(20, 2 * n_now) + 1))
-    found = power_over_seeds(
+    power = power_over_seeds(
         effect,
         seeds,
         seed_variance=parts.seeds**2 * n_now,
@@ -352,4 +349,4 @@ def _power(
         freedom_per_seed=implied_freedom((high - low) / 2 / error, level) / (n_now - 1),
         level=level,
     )
-    return Power(of, effect, n_now, seeds, tuple(found.tolist()))
+    return Power(of, effect, n_now, seeds, tuple(power.tolist()))

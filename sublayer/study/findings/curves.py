@@ -19,20 +19,20 @@ from sublayer.training.metrics import METRICS, read_metrics
 LOSS = "loss"
 """The metric that training and every evaluation have, in nats."""
 WATCHED = "/"
-"""What stands between a text that is watched and a metric of it, as in ``squad/loss``."""
+"""The separator between a watched text and its metric, as in ``squad/loss``."""
 _PLACE = ("step", "tokens", "seconds")
 
 
 @dataclass(frozen=True)
 class RunCurves:
-    """The validation curves of a run by metric, and that of its training loss."""
+    """The validation curves of a run by metric, and the curve of its training loss."""
 
     validation: Mapping[str, Curve] = field(default_factory=dict)
     training: Curve | None = None
 
 
 def read_curves(seed: int, run: Path, metrics: Sequence[str]) -> RunCurves:
-    """Read what a run of a seed measured of each metric, where it did, and its training loss.
+    """Read the validation curves of a run, of the metrics that it measured, and its training loss.
 
     Every metric of the texts that are watched is read too.
 
@@ -130,7 +130,7 @@ FEWEST_EVALUATIONS = 4
 
 @dataclass(frozen=True)
 class SeedShares:
-    """What one run needed for the quality that the other ended with, as shares of its whole run.
+    """Costs of one run up to the quality that the other ended with, as shares of the other's costs.
 
     Each is None where the run did not reach it.
     """
@@ -159,7 +159,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class SameQuality:
-    """What ``arm`` needs for the final quality of ``whose``, as shares of what that took.
+    """Costs of ``arm`` up to the final quality of ``whose``, as shares of the costs of ``whose``.
 
     The two are an arm and its baseline. Where the arm ends better, or equal, it is the one that
     reaches; where it ends worse, the baseline is.
@@ -180,8 +180,8 @@ class SameQuality:
     def summary(self, cost: str) -> Summary:
         """Return the median and the ends of ``steps``, ``flops`` or ``seconds`` over the seeds."""
         shares = []
-        for each in self.seeds:
-            share = getattr(each, cost)
+        for seed in self.seeds:
+            share = getattr(seed, cost)
             shares.append(math.inf if share is None else share)
         if not shares:
             return Summary(None, None, None)
@@ -191,28 +191,30 @@ class SameQuality:
 
         middle = statistics.median(shares)
         ratio = None
-        if math.isfinite(max(shares)) and not any(each.is_at_first for each in self.seeds):
+        if math.isfinite(max(shares)) and not any(seed.is_at_first for seed in self.seeds):
             ratio = mean_ratio(shares)
         return Summary(known(middle), known(min(shares)), known(max(shares)), ratio)
 
     @property
     def n_reached(self) -> int:
         """Count the seeds that reached it."""
-        return sum(each.steps is not None for each in self.seeds)
+        return sum(seed.steps is not None for seed in self.seeds)
 
 
 def same_quality(results: Results) -> tuple[SameQuality, ...]:
-    """Read off the curves what the same quality costs, for each two arms compared, in order.
+    """Read the cost of the same quality off the curves of each two arms compared, in order.
 
     By the metric that decides, or the first other whose curve both arms have.
     """
     by_name = {arm.name: arm for arm in results.arms}
-    return tuple(_compared(results, by_name, each) for each in results.differences if each.baseline)
+    return tuple(
+        _compared(results, by_name, difference)
+        for difference in results.differences
+        if difference.baseline
+    )
 
 
-def place_of(
-    curve: Curve, target: float, costs: Sequence[float], *, is_lower: bool
-) -> float | None:
+def cost_at(curve: Curve, target: float, costs: Sequence[float], *, is_lower: bool) -> float | None:
     """Return the cost at which a curve first reaches a value, between evaluations on a line.
 
     ``costs`` are those of its evaluations; ``is_lower``: lower values are better. None where it
@@ -247,18 +249,18 @@ def _compared(
     if not seeds:
         problem = "no seed finished in both arms"
         return SameQuality(arm.name, baseline.name, metric, problem=problem)
-    fewest = min(len(each[seed].values) for each in curves for seed in seeds)
+    fewest = min(len(of_arm[seed].values) for of_arm in curves for seed in seeds)
     if fewest < FEWEST_EVALUATIONS:
         evaluations = count(fewest, "evaluation")
         problem = f"a run has only {evaluations}, and {FEWEST_EVALUATIONS} are needed"
         return SameQuality(arm.name, baseline.name, metric, problem=problem)
-    ends = [[each[seed].values[-1] for seed in seeds] for each in curves]
+    ends = [[of_arm[seed].values[-1] for seed in seeds] for of_arm in curves]
     ahead = float(np.mean(ends[0]) - np.mean(ends[1]))
     if not metric.is_lower_better:
         ahead = -ahead
     reaching, reached = (arm, baseline) if ahead <= 0 else (baseline, arm)
-    own, other = curves if ahead <= 0 else curves[::-1]
-    shares = [_shares(own[seed], reaching, other[seed], reached, metric) for seed in seeds]
+    first, second = curves if ahead <= 0 else curves[::-1]
+    shares = [_shares(first[seed], reaching, second[seed], reached, metric) for seed in seeds]
     return SameQuality(
         reaching.name,
         reached.name,
@@ -273,9 +275,9 @@ def _shares(
 ) -> SeedShares:
     target = other.values[-1]
 
-    def share(costs: Sequence[float], whole: float) -> float | None:
-        place = place_of(curve, target, costs, is_lower=metric.is_lower_better)
-        return None if place is None else _ratio(place, whole)
+    def share(costs: Sequence[float], total: float) -> float | None:
+        cost = cost_at(curve, target, costs, is_lower=metric.is_lower_better)
+        return None if cost is None else _ratio(cost, total)
 
     flops = [tokens * arm.costs.flops_per_token for tokens in curve.tokens]
     sign = 1 if metric.is_lower_better else -1
@@ -296,7 +298,7 @@ def _ratio(one: float | None, other: float | None) -> float | None:
 
 def common_metric(results: Results, arm: ArmResult, baseline: ArmResult) -> Metric | None:
     """Return the deciding metric, or the first other of which both arms have validation curves."""
-    for metric in (results.metric, *(each.metric for each in results.further)):
+    for metric in (results.metric, *(further.metric for further in results.further)):
         if curves_by_seed(arm, metric, results) and curves_by_seed(baseline, metric, results):
             return metric
     return None

@@ -6,74 +6,57 @@ from typing import Any
 from sublayer.study.execution.one_run import Outcome
 from sublayer.study.results import SIGNATURE, Reproduction, StudyText
 
+_FACTS = ("device", "gpu", "processor", "instructions")
+"""Facts of a record's machine that may round sums otherwise."""
+
 
 def describe_reproduction(
     outcomes: Iterable[Outcome], texts: Sequence[str], command: str
 ) -> Reproduction:
-    """Return what the runs ran on and read, from their records; ``command`` makes them again.
+    """Describe the environment and the text of runs by their records; ``command`` repeats them.
 
-    The first record speaks for all, but for commits, which are all named, and the date, which is
-    the last; ``texts`` name the first arm's texts. All but the command is empty where
-    no run has a record.
+    All is of the first record, but for commits, which are all named, and the date, which is the
+    last; ``texts`` are the names of the first arm's. All but the command is empty where no run has
+    a record.
     """
     outcomes = list(outcomes)
-    records = [each.record for each in outcomes if each.record is not None]
+    records = [outcome.record for outcome in outcomes if outcome.record is not None]
     if not records:
         return Reproduction(command)
-    first = records[0]
-    checksums = {}
-    for name, value in first["data"]["checksums"].items():
-        checksums[f"data, {name}"] = str(value)
-    return Reproduction(
-        command,
-        {**_environment(records), **_signatures(outcomes)},
-        checksums,
-        text=_text(first, texts),
-        date=max(str(record.get("date", "")) for record in records),
-    )
-
-
-def _environment(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     first = records[0]
     facts = {**first["versions"], "commit": first["commit"], **first["machine"]}
     facts |= {"precision": first["precision"], "threads": first["threads"]}
     commits = sorted({str(record["commit"]) for record in records})
     if len(commits) > 1:
         facts["commit"] = ", ".join(commits)
-    return {name: str(value) for name, value in facts.items() if value is not None}
-
-
-def _signatures(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """Return how translations were scored, by measure, as the first that was scored says."""
-    tests: list[Mapping[str, Any]] = [each.test for each in outcomes if each.test is not None]
-    written = (test["signature"] for test in tests if test.get("signature"))
-    found: dict[str, str] = next(written, {})
-    return {f"{SIGNATURE}{name}": str(value) for name, value in found.items()}
-
-
-def _text(record: Mapping[str, Any], texts: Sequence[str]) -> StudyText:
-    sizes = {}
-    for split in ("train", "valid", "test"):
-        # Records of earlier versions do not say.
-        if split in record["data"]:
-            sizes[split] = dict(record["data"][split])
-    return StudyText(tuple(texts), sizes)
-
-
-_FACTS = ("device", "gpu", "processor", "instructions")
-"""Of a record's machine: what may round sums otherwise."""
+    for outcome in outcomes:  # the signatures of translations' scores, of the first that has them
+        if outcome.test is not None and outcome.test.get("signature"):
+            signatures: Any = outcome.test["signature"]
+            facts |= {f"{SIGNATURE}{measure}": value for measure, value in signatures.items()}
+            break
+    # Records of earlier versions do not have all splits.
+    splits = [split for split in ("train", "valid", "test") if split in first["data"]]
+    return Reproduction(
+        command,
+        {name: str(value) for name, value in facts.items() if value is not None},
+        {f"data, {name}": str(value) for name, value in first["data"]["checksums"].items()},
+        text=StudyText(tuple(texts), {split: dict(first["data"][split]) for split in splits}),
+        date=max(str(record.get("date", "")) for record in records),
+    )
 
 
 def list_differing_machines(outcomes: Mapping[str, Iterable[Outcome]]) -> list[str]:
-    """Return a sentence where runs had machines that differ; nothing where all had the same.
+    """Return a sentence where runs, by arm, had machines that differ; nothing where none did.
 
-    ``outcomes`` are the runs' by arm.
+    Records of earlier versions name no instructions.
     """
     by_machine: dict[str, dict[str, int]] = {}
-    for arm, each in outcomes.items():
-        for outcome in each:
+    for arm, runs in outcomes.items():
+        for outcome in runs:
             if outcome.record is not None:
-                counts = by_machine.setdefault(_describe(outcome.record["machine"]), {})
+                machine = outcome.record["machine"]
+                name = ", ".join(str(machine[fact]) for fact in _FACTS if machine.get(fact))
+                counts = by_machine.setdefault(name, {})
                 counts[arm] = counts.get(arm, 0) + 1
     if len(by_machine) < 2:
         return []
@@ -82,8 +65,3 @@ def list_differing_machines(outcomes: Mapping[str, Iterable[Outcome]]) -> list[s
         for machine, counts in by_machine.items()
     ]
     return [f"Runs were made on different machines, whose rounding may differ: {'; '.join(parts)}."]
-
-
-def _describe(machine: Mapping[str, Any]) -> str:
-    """Name a machine by what may change a number; records of before instructions leave those."""
-    return ", ".join(str(machine[fact]) for fact in _FACTS if machine.get(fact))

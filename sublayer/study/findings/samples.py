@@ -35,7 +35,7 @@ class _Kept(Typed):
 
 
 def draw_samples(runs: Sequence[ArmRuns], data: Mapping[str, Data], *, device: str | None) -> None:
-    """Keep beside each arm's first run that finished what its decoder writes after one prompt.
+    """Write a text after one prompt by each arm's first finished decoder; keep it beside the run.
 
     The prompt is the beginning of the baseline's test split, and an arm whose runs have lost their
     models writes nothing. ``device`` is as on the command line. Raises CheckpointError for a
@@ -49,13 +49,13 @@ def draw_samples(runs: Sequence[ArmRuns], data: Mapping[str, Data], *, device: s
     assert test is not None, "a comparison without a test split is refused"
     prompt = prompt_of(test, recipe.data.context)
     shown = prompt.decode("utf-8", "replace")
-    for own in runs:
-        run = _first_model(own)
+    for arm_runs in runs:
+        run = _first_model(arm_runs)
         if run is None:
             continue
         kept = _read(run)
         if kept is None or kept.prompt != shown:
-            arm = own.matched_arm
+            arm = arm_runs.matched_arm
             tokenizer = data[arm.arm.name].tokenizer
             context = arm.loaded.recipe.data.context
             text = _draw(run, tokenizer, prompt, context=context, device=device)
@@ -65,31 +65,31 @@ def draw_samples(runs: Sequence[ArmRuns], data: Mapping[str, Data], *, device: s
 def kept_samples(arms: Sequence[ArmResult], runs: Sequence[ArmRuns]) -> tuple[ArmResult, ...]:
     """Return the arms with the samples that are kept beside their runs; nothing is drawn."""
     sampled = []
-    for arm, own in zip(arms, runs, strict=True):
+    for arm, arm_runs in zip(arms, runs, strict=True):
         kept = None
-        for outcome in own.outcomes.values():
+        for outcome in arm_runs.outcomes.values():
             kept = kept or (_read(outcome.path) if outcome.test is not None else None)
         sampled.append(replace(arm, sample=Sample(kept.prompt, kept.text) if kept else None))
     return tuple(sampled)
 
 
 def with_layers(
-    arms: Sequence[ArmResult], runs: Sequence[ArmRuns], asked: Inspecting | None
+    arms: Sequence[ArmResult], runs: Sequence[ArmRuns], inspecting: Inspecting | None
 ) -> tuple[ArmResult, ...]:
-    """Return the arms with what was measured of the layers of their runs, if it was asked.
+    """Return the arms with the inspected layers of their runs; as they are without ``inspecting``.
 
     Raises CheckpointError where that is damaged.
     """
-    if asked is None:
+    if inspecting is None:
         return tuple(arms)
     inspected = []
-    for arm, own in zip(arms, runs, strict=True):
+    for arm, arm_runs in zip(arms, runs, strict=True):
         layers = {}
-        for seed, outcome in own.outcomes.items():
-            found = read_layers(outcome.path, asked)
-            if found is not None:
-                layers[seed] = found
-        counts = {len(found.changes) for found in layers.values()}
+        for seed, outcome in arm_runs.outcomes.items():
+            of_run = read_layers(outcome.path, inspecting)
+            if of_run is not None:
+                layers[seed] = of_run
+        counts = {len(of_run.changes) for of_run in layers.values()}
         if len(counts) > 1:
             raise CheckpointError(
                 f"{LAYERS} of {arm.name} is damaged in one of its runs, which differ in their "
