@@ -283,11 +283,11 @@ def _comparison(path: Path, asked: Asked) -> Understood:
         is_lower = direction_of(metric)
     values: dict[tuple[str, str], float] = {}
     for arm in results["arms"]:
-        if metric == results["metric"]:
-            own = dict(zip(arm["seeds"], arm["values"], strict=True))
-        else:
-            own = arm["further"].get(metric, {})
-        values |= {(arm["name"], str(seed)): float(value) for seed, value in own.items()}
+        scores = arm
+        if metric != results["metric"]:
+            scores = arm["further"].get(metric, {"seeds": (), "values": ()})
+        for seed, value in zip(scores["seeds"], scores["values"], strict=True):
+            values[arm["name"], str(seed)] = float(value)
     failed = {(each["arm"], str(each["seed"])) for each in results.get("failures", ())}
     tables: dict[tuple[str, str], ItemTable] = {}
     added = 1

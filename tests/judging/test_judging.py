@@ -259,6 +259,11 @@ def test_a_comparison_and_its_records_are_judged_as_tables_are(capsys):
     assert [arm["values"] for arm in found["arms"]] == [
         pytest.approx(arm["values"]) for arm in results["arms"]
     ]
+    further = record.with_name("albert-sentence")
+    of_arms = json.loads((further / "results.json").read_text())["arms"]
+    assert [arm["values"] for arm in judged([str(further), "--value", "loss"], capsys)["arms"]] == [
+        pytest.approx(arm["further"]["loss"]["values"]) for arm in of_arms
+    ]
     table = [
         {"arm": "mine", "seed": seed, "bits_per_byte": value - 1}
         for seed, value in zip(
