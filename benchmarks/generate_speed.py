@@ -29,7 +29,7 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.decode.sample import GREEDY, generate
-from sublayer.interop.huggingface.exchange import export_huggingface
+from sublayer.interop.huggingface import export_huggingface
 from sublayer.model.build import build
 from sublayer.model.decoder import Decoder
 from sublayer.system.cores import cores

@@ -11,7 +11,7 @@ from turns import Contestant
 
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.translate import translate_lines
-from sublayer.interop.huggingface.exchange import export_huggingface
+from sublayer.interop.huggingface import export_huggingface
 from sublayer.loading import load
 from sublayer.model.encoder_decoder import EncoderDecoder
 

@@ -28,7 +28,7 @@ from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.config.optimizers.kinds import OPTIMIZERS
 from sublayer.config.train import BATCHES, LENGTHS
 from sublayer.errors import SublayerError
-from sublayer.interop.huggingface.exchange import export_huggingface
+from sublayer.interop.huggingface import export_huggingface
 from sublayer.study.definition import find_study, is_run, load_asked, load_study, split_words
 from sublayer.suite.file import read_suite
 from sublayer.tasks.registry import TASKS

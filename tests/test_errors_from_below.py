@@ -22,7 +22,7 @@ from sublayer.data.tokenizers.words import WordCache
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.parquet import python_value
 from sublayer.files.tensor_parts import StoredTensors
-from sublayer.interop.config_reader import Content
+from sublayer.interop.foreign_config import Content
 from sublayer.runs import lengthening
 from sublayer.study.cluster.place import ClusterPlace
 from sublayer.study.execution.worker import _Worker
@@ -93,7 +93,7 @@ ROWS = {
     ],
     CheckpointError: [
         ("files.checkpoints.read_state", None, (AT,), "is missing"),
-        ("interop.gpt1.released_arrays.read_piece", None, (AT,), "cannot read"),
+        ("interop.gpt1_release.read_piece", None, (AT,), "cannot read"),
         ("study.execution.one_run._read", b"[]", (AT, dict[str, float]), "damaged|object"),
         ("judging.study_items.read_study_items", None, (AT,), "is missing"),
         ("judging.study_items.read_study_items", b"\xfd7zXZ\0 no items", (AT,), "is damaged"),

@@ -37,7 +37,7 @@ def command(
     difference is printed, and kept in certificate.json.
     """
     with stage("starting PyTorch"):
-        from sublayer.interop.huggingface.exchange import export_huggingface
+        from sublayer.interop.huggingface import export_huggingface
         from sublayer.loading import load
 
     model = load(run, average=average)

@@ -54,9 +54,9 @@ def command(
     a file names is run.
     """
     with stage("starting PyTorch"):
-        from sublayer.interop.fairseq.importing import import_fairseq
-        from sublayer.interop.gpt1.released import import_gpt1
-        from sublayer.interop.huggingface.exchange import import_huggingface
+        from sublayer.interop.fairseq import import_fairseq
+        from sublayer.interop.gpt1_release import import_gpt1
+        from sublayer.interop.huggingface import import_huggingface
         from sublayer.runs.folder import free_folder
 
     readers = {

@@ -19,7 +19,7 @@ from sublayer.data.tokenizers.added_tokens import read_token_files
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.errors import CheckpointError, DataError
-from sublayer.interop.huggingface.family import Oracle
+from sublayer.interop.family import Oracle
 from sublayer.model.context.layout import Layout
 from sublayer.model.encoder import Encoder
 from sublayer.model.encoder_decoder import EncoderDecoder

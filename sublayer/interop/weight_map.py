@@ -1,17 +1,22 @@
-"""Tensors by another system's names and ours, read and written with names and shapes checked."""
+"""Tensors by another system's names and ours: paired, read, written, expanded, checked."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sublayer.config.architecture.stacks import stacks
+from sublayer.config.architecture.derived import embedding_width
+from sublayer.config.architecture.stacks import slot, stacks
 from sublayer.config.resolved import ResolvedModel
 from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.estimate.cost import n_copies
 from sublayer.model.build import compose
+from sublayer.model.positions.sinusoidal import sinusoids
 from sublayer.model.transformer import Transformer
 from sublayer.model.weights import check_float, computed_dtype, usable
 
@@ -57,16 +62,12 @@ class Pair:
         parts = [tensor] if len(self.theirs) == 1 else list(tensor.unbind())
         written = {}
         for name, part in zip(self.theirs, parts, strict=True):
-            written[name] = self._write_part(part)
+            if self.ours.endswith(".bias"):
+                part = part.flatten()[None] if self.is_row else part.flatten()
+            elif self.is_transposed:
+                part = part.reshape(-1, part.shape[-1]).T
+            written[name] = part.detach().clone(memory_format=torch.contiguous_format)
         return written
-
-    def _write_part(self, part: Tensor) -> Tensor:
-        if self.ours.endswith(".bias"):
-            part = part.flatten()
-            part = part[None] if self.is_row else part
-        elif self.is_transposed:
-            part = part.reshape(-1, part.shape[-1]).T
-        return part.detach().clone(memory_format=torch.contiguous_format)
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,17 @@ class Zeros(Pair):
         return {}
 
 
-def pair_linear(theirs: str, ours: str, *, is_transposed: bool = False) -> Iterator[Pair]:
-    """Pair the weight and the bias of a linear map or a norm, called so by both."""
-    yield Pair((f"{theirs}.weight",), f"{ours}.weight", is_transposed=is_transposed)
-    yield Pair((f"{theirs}.bias",), f"{ours}.bias")
+def pair_linear(
+    theirs: str | tuple[str, ...], ours: str, *, is_transposed: bool = False
+) -> Iterator[Pair]:
+    """Pair the weight and the bias of a linear map or a norm; several of theirs are one of ours."""
+    theirs = (theirs,) if isinstance(theirs, str) else theirs
+    for part in ("weight", "bias"):
+        yield Pair(
+            tuple(f"{name}.{part}" for name in theirs),
+            f"{ours}.{part}",
+            is_transposed=is_transposed and part == "weight",
+        )
 
 
 def shapes_of(config: ResolvedModel) -> dict[str, torch.Size]:
@@ -107,13 +115,6 @@ _ALTERED = {
 """Parts of the names of tensors, and what they say of weights that lack others."""
 
 
-def _altered_by(names: Iterable[str]) -> str:
-    """Say what altered weights, by the names of their tensors; nothing where none is known."""
-    joined = " ".join(names)
-    what = next((what for part, what in _ALTERED.items() if part in joined), "")
-    return f"; they hold {what}" if what else ""
-
-
 def read_pairs(
     tensors: Mapping[str, Tensor],
     pairs: Iterable[Pair],
@@ -128,17 +129,23 @@ def read_pairs(
     one is missing, has another shape, is unknown, or holds anything but finite floating-point
     numbers.
     """
-    _check_depth(config, len(tensors), file)
+    # Checked before any block is built.
+    n_blocks = sum(max(n_copies(config, stack, e) for e in stack.block) for stack in stacks(config))
+    if n_blocks > len(tensors):
+        raise CheckpointError(
+            f"{file} says {count(n_blocks, 'block')} of weights, "
+            f"and the weights hold {count(len(tensors), 'tensor')}"
+        )
     pairs = list(pairs)
     shapes = shapes_of(config)
-    names: list[str] = []
-    for pair in pairs:
-        names.extend(pair.theirs)
+    names = [name for pair in pairs for name in pair.theirs]
     missing = [name for name in names if name not in tensors]
     if missing:
-        raise CheckpointError(
-            f"the weights lack {missing[0]}{_others(missing)}{_altered_by(tensors)}"
+        joined = " ".join(tensors)
+        altered = next(
+            (f"; they hold {what}" for part, what in _ALTERED.items() if part in joined), ""
         )
+        raise CheckpointError(f"the weights lack {missing[0]}{_others(missing)}{altered}")
     unknown = sorted(tensors.keys() - set(names))
     if unknown:
         raise CheckpointError(
@@ -148,7 +155,10 @@ def read_pairs(
     for pair in pairs:
         expected = pair.shape(shapes[pair.ours])
         for name in pair.theirs:
-            _check(name, tensors[name], expected, file)
+            shape = list(tensors[name].shape)
+            if shape != expected:
+                raise CheckpointError(f"{name} has shape {shape}, {file} says {expected}")
+            check_float(name, tensors[name])
     dtype = computed_dtype(tensors.values())
     weights = {}
     for pair in pairs:
@@ -257,25 +267,81 @@ def check_tied(tensors: Mapping[str, Tensor], copy: str, source: str) -> None:
         )
 
 
-def _check_depth(config: ResolvedModel, n_tensors: int, file: str) -> None:
-    """Raise CheckpointError where there are more blocks than tensors, before any is built."""
-    n_blocks = 0
-    for stack in stacks(config):
-        n_blocks += max(n_copies(config, stack, entry) for entry in stack.block)
-    if n_blocks > n_tensors:
-        raise CheckpointError(
-            f"{file} says {count(n_blocks, 'block')} of weights, "
-            f"and the weights hold {count(n_tensors, 'tensor')}"
-        )
-
-
-def _check(name: str, tensor: Tensor, expected: list[int], file: str) -> None:
-    shape = list(tensor.shape)
-    if shape != expected:
-        raise CheckpointError(f"{name} has shape {shape}, {file} says {expected}")
-    check_float(name, tensor)
-
-
 def _others(names: list[str]) -> str:
     n_others = len(names) - 1
     return f" and {count(n_others, 'other')}" if n_others else ""
+
+
+def expand(
+    weights: Mapping[str, Tensor], config: ResolvedModel, required: Mapping[str, Any]
+) -> tuple[ResolvedModel, dict[str, Tensor]]:
+    """Return the config with the ``required`` fields, and weights by which it computes the same.
+
+    What the model lacks is written as what has no effect: biases as zeros, norms without parameters
+    as gain 1 and offset 0, a projection as the identity, segments as zeros; shared weights once per
+    block; positions that are a fixed table or none as a table; scaled embeddings as a scaled table
+    beside a plain output matrix.
+
+    ``required`` is what a class's ``required_fields`` returns for the config. Tensors that are
+    written more than once are one in memory.
+    """
+    full = config.model_copy(update=dict(required))
+    sources = _sources(config, full)
+    weights = dict(weights)
+    if config.embedding_scale == "sqrt" and full.embedding_scale == "none":
+        # As the model computes it: one rounding, of the product.
+        table = weights["embedding.weight"]
+        weights = {
+            "head.weight": table,
+            **weights,
+            "embedding.weight": table * table.shape[1] ** 0.5,
+        }
+    expanded = {}
+    for name, shape in shapes_of(full).items():
+        source = sources.get(name, name)
+        expanded[name] = _tensor(name, source, shape, weights, config)
+    return full, expanded
+
+
+def _sources(config: ResolvedModel, full: ResolvedModel) -> dict[str, str]:
+    """Map each tensor of the full model's blocks to the model's own that it is written from."""
+    is_pair = config.kind == "encoder-decoder"
+    own_prefixes = {}
+    for stack in stacks(config):
+        prefix = "source.encoder" if is_pair and stack.name == "encoder" else stack.name
+        for layer, (index, entry) in product(range(stack.n_layers), enumerate(stack.block)):
+            full_slot = slot(full, stack, layer, entry)
+            own_slot = slot(config, stack, layer, entry)
+            sublayers = f"{prefix}.sublayers.{index}"
+            own_prefixes[f"{sublayers}.{full_slot}."] = f"{sublayers}.{own_slot}."
+    sources = {}
+    for name in shapes_of(full):
+        in_block = re.match(r".*\.sublayers\.\d+\.\d+\.", name)
+        if in_block is not None:
+            full_prefix = in_block[0]
+            sources[name] = own_prefixes[full_prefix] + name.removeprefix(full_prefix)
+    return sources
+
+
+def _tensor(
+    name: str, source: str, shape: torch.Size, weights: Mapping[str, Tensor], config: ResolvedModel
+) -> Tensor:
+    table = weights["embedding.weight"]
+    match name:
+        case "head.weight":
+            return weights.get("head.weight", table)
+        case "segment_table.weight" if config.segments == "second":
+            second = weights[name]
+            return torch.cat([torch.zeros_like(second), second])
+        case "positions.tables.0.weight" if config.positions == "sinusoidal":
+            positions = torch.arange(shape[0]) + config.first_position
+            width = embedding_width(config)
+            return sinusoids(positions, d_model=width, dtype=table.dtype, form=config.sinusoids)
+    if source in weights:
+        return weights[source]
+    if name == "embedding.projection.weight":
+        return torch.eye(*shape, dtype=table.dtype)
+    fillable = (".bias", "norm.weight", "positions.tables.0.weight", "segment_table.weight")
+    assert name.endswith(fillable), source
+    fill = torch.ones if name.endswith("norm.weight") else torch.zeros
+    return fill(shape, dtype=table.dtype)

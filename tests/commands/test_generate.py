@@ -17,7 +17,7 @@ from sublayer.commands.generate import continuation
 from sublayer.commands.generate.continuation import Continuation
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.errors import ConfigError
-from sublayer.interop.huggingface.exchange import read_huggingface
+from sublayer.interop.huggingface import read_huggingface
 from sublayer.loading import load
 from sublayer.training.metrics import METRICS, read_metrics
 from tests.commands.conftest import SMALL

@@ -13,7 +13,7 @@ from sublayer.decode.beam import search_behind
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.errors import ConfigError
 from sublayer.evaluation.vectors import describe_unread, embed_texts
-from sublayer.interop.huggingface.exchange import import_huggingface
+from sublayer.interop.huggingface import import_huggingface
 from tests.interop.tiny import tiny
 
 transformers = pytest.importorskip("transformers")

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sublayer.errors import CheckpointError
-from sublayer.interop.huggingface.exchange import import_huggingface
+from sublayer.interop.huggingface import import_huggingface
 
 WEIGHTS = "model.safetensors"
 

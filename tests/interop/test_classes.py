@@ -14,17 +14,17 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolved import ResolvedModel
 from sublayer.config.table import field
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.interop.answers import traversal_tokenizer
-from sublayer.interop.answers.label_fields import MOST_LABELS
+from sublayer.interop import tokenizers as traversal_tokenizer
+from sublayer.interop.answers import MOST_LABELS
 from sublayer.interop.certificate import Batch
-from sublayer.interop.config_reader import Content
-from sublayer.interop.huggingface.classes import FAMILIES, family_for
-from sublayer.interop.huggingface.exchange import (
+from sublayer.interop.families import FAMILIES, family_for
+from sublayer.interop.foreign_config import Content
+from sublayer.interop.huggingface import (
     export_huggingface,
     import_huggingface,
     read_huggingface,
 )
-from sublayer.interop.huggingface.representable import Rule
+from sublayer.interop.representable import Rule
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.objective.supervised.loss import unscaled

@@ -16,8 +16,8 @@ from torch.nn.functional import gelu, layer_norm, linear
 
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import CheckpointError
-from sublayer.interop.fairseq.fairseq_file import _is_setting, find_checkpoint
-from sublayer.interop.fairseq.importing import import_fairseq, read_fairseq
+from sublayer.interop.fairseq import import_fairseq, read_fairseq
+from sublayer.interop.fairseq_file import _is_setting, find_checkpoint
 from sublayer.loading import load
 from sublayer.objective.supervised.loss import unscaled
 from tests.interop.folders import check_refused, close

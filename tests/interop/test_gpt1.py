@@ -13,12 +13,10 @@ import torch
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
 from sublayer.estimate.cost import count_parameters
-from sublayer.interop.config_reader import Content
-from sublayer.interop.gpt1.gpt1_config import read_config
-from sublayer.interop.gpt1.gpt1_fields import GPT1_FIELDS
-from sublayer.interop.gpt1.released import import_gpt1, read_gpt1
-from sublayer.interop.gpt1.released_arrays import SHAPES
-from sublayer.interop.huggingface.exchange import (
+from sublayer.interop.foreign_config import Content
+from sublayer.interop.gpt import GPT1_FIELDS, Gpt1
+from sublayer.interop.gpt1_release import SHAPES, import_gpt1, read_gpt1
+from sublayer.interop.huggingface import (
     export_huggingface,
     import_huggingface,
     read_huggingface,
@@ -105,7 +103,7 @@ def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path):
 def test_the_published_shapes_have_the_published_parameters():
     sizes = [int(np.prod(shape)) for shape in shapes_of(512, 40478, 768, 12)]
     assert (len(sizes), sum(sizes)) == (146, 116_534_784)
-    config = read_config(GPT1_FIELDS.read(Content("config.json", {})), {})
+    config = Gpt1().read_config(GPT1_FIELDS.read(Content("config.json", {})), {})
     # Of the class: tokens, positions and 12 blocks.
     assert count_parameters(config).total == 31_087_104 + 393_216 + 12 * 7_087_872 == 116_534_784
     with torch.device("meta"):

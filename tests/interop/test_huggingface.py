@@ -25,13 +25,13 @@ from tokenizers import models, pre_tokenizers, trainers
 from sublayer import cli
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError
-from sublayer.interop.huggingface.classes import FAMILIES
-from sublayer.interop.huggingface.exchange import (
+from sublayer.interop.families import FAMILIES
+from sublayer.interop.folder import is_hub_name
+from sublayer.interop.huggingface import (
     export_huggingface,
     import_huggingface,
     read_huggingface,
 )
-from sublayer.interop.huggingface.hub_models import is_hub_name
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.context.cache import Cache

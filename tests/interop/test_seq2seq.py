@@ -22,15 +22,14 @@ from sublayer.decode.beam import search
 from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.translate import translate_lines
 from sublayer.errors import ConfigError, DataError
-from sublayer.interop.config_reader import Content
-from sublayer.interop.huggingface.classes import FAMILIES
-from sublayer.interop.huggingface.exchange import (
+from sublayer.interop.families import FAMILIES
+from sublayer.interop.foreign_config import Content
+from sublayer.interop.huggingface import (
     export_huggingface,
     import_huggingface,
     read_huggingface,
 )
-from sublayer.interop.huggingface.folder_tokenizer import read_tokenizer
-from sublayer.interop.t5.t5_tokenizer import t5_files
+from sublayer.interop.tokenizers import read_tokenizer, t5_files
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.context.cache import Cache

@@ -62,7 +62,7 @@ def main() -> int:
 
     os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     *_, library, n_bytes, seconds = sys.argv
-    limits = {resource.RLIMIT_AS: n_bytes, resource.RLIMIT_CPU: seconds, resource.RLIMIT_CORE: 0}
+    limits = {resource.RLIMIT_AS: n_bytes, resource.RLIMIT_CPU: seconds, resource.RLIMIT_CORE: "0"}
     for kind, limit in limits.items():
         with suppress(OSError, ValueError):  # macOS has no limit of memory
             resource.setrlimit(kind, (int(limit), int(limit)))

@@ -1,0 +1,240 @@
+"""Tasks of models of other systems: what a config says of labels, what a folder's model answers."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from sublayer.config.limits import MOST_LABELS
+from sublayer.config.objectives.supervised import KINDS
+from sublayer.config.resolved import ResolvedModel
+from sublayer.errors import CheckpointError
+from sublayer.files.parsing import read_json_object
+from sublayer.interop.foreign_config import (
+    ClassConfig,
+    ClassFields,
+    Field,
+    Unsayable,
+    format_value,
+    one_of,
+    optional,
+    training_only,
+    whole,
+)
+from sublayer.objective.supervised.loss import BIAS, WEIGHT
+from sublayer.tasks.own_table.task import METRICS
+from sublayer.tasks.own_table.task import NAME as TABLE
+from sublayer.tasks.spec import FILE_NAME, TaskSpec, read_spec
+from sublayer.tasks.task import Kind, Task
+
+Answers = Literal["tokens", "labels", "choices", "spans"]
+"""Outputs of a model: of tokens, or a task's labels (or a number), choices or spans."""
+ANSWERS: tuple[Answers, ...] = ("labels", "choices", "spans")
+"""Those of tasks."""
+REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
+_INDEPENDENT = "multi_label_classification"
+NAME = "imported"
+"""Of a task that no folder names."""
+_FIELDS: dict[Kind, tuple[str, ...]] = {
+    "classes": ("text",),
+    "number": ("text",),
+    "choice": ("text",),
+    "span": ("context", "question"),
+}
+_FORMATS: dict[str, Any] = {"encoder": "pair", "decoder": "traversal"}
+
+
+def _words(value: Any) -> Any:
+    """Return a table of labels: their words by their numbers, which are texts."""
+    if type(value) is not dict or not value:
+        raise ValueError("is no table of labels")
+    if len(value) > MOST_LABELS:
+        raise ValueError(f"has more than {MOST_LABELS:,} labels")
+    for index in range(len(value)):
+        if str(index) not in value:
+            raise ValueError(f"has {len(value)} labels, and none of number {index}")
+    for word in value.values():
+        if type(word) is not str or not word.strip() or not word.isprintable():
+            raise ValueError(f"has a label that is no word: {format_value(word)}")
+    if len(set(value.values())) < len(value):
+        raise Unsayable("two labels have one name")
+    return value
+
+
+def _problem(value: Any) -> Any:
+    if one_of((REGRESSION, CLASSIFICATION, _INDEPENDENT))(value) == _INDEPENDENT:
+        raise Unsayable("labels that exclude each other, or a number")
+    return value
+
+
+_LABELS = {
+    "id2label": Field(None, optional(_words)),
+    "num_labels": Field(2, whole(MOST_LABELS)),
+}
+_TYPED_LABELS = {**_LABELS, "problem_type": training_only(None, optional(_problem))}
+
+
+def with_labels(fields: ClassFields, *, is_typed: bool) -> ClassFields:
+    """Return a class's fields with those of labels; ``is_typed``: with the kind of problem, too."""
+    return with_fields(fields, _TYPED_LABELS if is_typed else _LABELS)
+
+
+def with_fields(fields: ClassFields, others: Mapping[str, Field]) -> ClassFields:
+    """Return a class's fields with others, which are not ignored then."""
+    ignored = fields.ignored - others.keys()
+    return replace(fields, fields={**fields.fields, **others}, ignored=ignored)
+
+
+def label_words(content: ClassConfig) -> tuple[str, ...]:
+    """Return the words of a head's outputs, in their order.
+
+    Those that a file does not name are called as transformers calls them. Raises CheckpointError
+    where the file has another number of labels than it names.
+    """
+    words = content.fields["id2label"]
+    if words is None:
+        return default_words(content.fields["num_labels"])
+    n_labels = content.given.get("num_labels", len(words))
+    if n_labels != len(words):
+        raise CheckpointError(
+            f"{content.file}: num_labels = {n_labels}, and id2label has {len(words)}: leave "
+            "num_labels out"
+        )
+    return tuple(words[str(index)] for index in range(len(words)))
+
+
+def is_number(content: ClassConfig, words: tuple[str, ...]) -> bool:
+    """Return whether a head's only output is a number, as it is unless a file says otherwise.
+
+    Raises CheckpointError where it has several numbers, or one class.
+    """
+    problem = content.fields["problem_type"]
+    said = f"{content.file}: problem_type = {format_value(problem)}"
+    if problem == REGRESSION and len(words) > 1:
+        raise CheckpointError(f"{said} of {len(words)} outputs: a recipe can say one number")
+    if problem == CLASSIFICATION and len(words) == 1:
+        raise CheckpointError(f"{said} of one output: it has nothing to choose")
+    return len(words) == 1
+
+
+def describe_labels(task: Task | None, n_outputs: int) -> dict[str, Any]:
+    """Return the fields of a head's outputs; without a task they are called by numbers."""
+    words = default_words(n_outputs)
+    problem = None if n_outputs == 1 else CLASSIFICATION
+    if task is not None:
+        words = task.labels or words
+        problem = REGRESSION if task.kind == "number" else CLASSIFICATION
+    return {
+        "id2label": {str(index): word for index, word in enumerate(words)},
+        "label2id": {word: index for index, word in enumerate(words)},
+        "problem_type": problem,
+    }
+
+
+def default_words(n_labels: int) -> tuple[str, ...]:
+    """Return what transformers calls labels without words."""
+    return tuple(f"LABEL_{index}" for index in range(n_labels))
+
+
+def with_row_of_each(
+    config: ResolvedModel, weights: Mapping[str, Tensor], task: Task | None
+) -> tuple[ResolvedModel, dict[str, Tensor]]:
+    """Return a config and weights whose head has a row for each of two labels, as transformers has.
+
+    Where one output is the logit of the second label, the first has one of 0. All else is as it
+    was.
+    """
+    if task is None or task.kind != "classes" or config.label_outputs != 1:
+        return config, dict(weights)
+    rows = {}
+    for name in (WEIGHT, BIAS):
+        rows[name] = torch.cat([torch.zeros_like(weights[name]), weights[name]])
+    return config.model_copy(update={"label_outputs": 2}), {**weights, **rows}
+
+
+def folder_task(
+    folder: Path, answers: Answers, content: ClassConfig, config: ResolvedModel
+) -> TaskSpec | None:
+    """Return the task that a folder's model answers; None where it answers none.
+
+    An export of ours says it. Of other folders the class says what is asked, and the config the
+    words of labels, in their order, and whether there is a number; texts are called ``text``, of
+    spans ``context`` and ``question``. A number has no bounds, and its scale is that of the head.
+
+    Raises CheckpointError where the file of an export is damaged, or contradicts the config.
+    """
+    path = folder / FILE_NAME
+    by_config = _task_by_config(answers, content, config)
+    if not path.is_file():
+        return by_config
+    spec = read_spec(read_json_object(path, CheckpointError), str(path))
+    if config.kind not in KINDS[spec.format]:
+        raise CheckpointError(f"{path} is of format {spec.format}, which no {config.kind} reads")
+    if by_config is None:
+        if spec.format != "text":
+            raise CheckpointError(f"{path} is of format {spec.format}: the model has no such head")
+        return spec
+    task, expected = spec.tasks[0], by_config.tasks[0]
+    contradiction = None
+    if spec.format != by_config.format or len(spec.tasks) > 1:
+        contradiction = f"{len(spec.tasks)} of format {spec.format}, not one of {by_config.format}"
+    elif task.kind != expected.kind:
+        contradiction = f"{task.kind}, not {expected.kind}"
+    elif task.labels != expected.labels:
+        contradiction = f"labels {', '.join(task.labels)}, not {', '.join(expected.labels)}"
+    elif spec.context > by_config.context:
+        contradiction = f"{spec.context} tokens, more than {by_config.context}"
+    if contradiction is not None:
+        raise CheckpointError(
+            f"{path} contradicts config.json ({contradiction:.200}): leave {FILE_NAME} out"
+        )
+    return spec
+
+
+def _task_by_config(
+    answers: Answers, content: ClassConfig, config: ResolvedModel
+) -> TaskSpec | None:
+    kind: Kind
+    labels: tuple[str, ...] = ()
+    match answers:
+        case "tokens":
+            return None
+        case "choices":
+            kind = "choice"
+        case "spans":
+            kind = "span"
+        case "labels":
+            labels = label_words(content)
+            kind = "number" if is_number(content, labels) else "classes"
+    # An encoder's padding is its tokenizer's, which its class never looks for in a row.
+    pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
+    spec = task_of(kind, labels if kind == "classes" else (), config)
+    return replace(spec, pad_id=pad_id)
+
+
+def task_of(
+    kind: Kind,
+    labels: tuple[str, ...],
+    config: ResolvedModel,
+    *,
+    numbers: tuple[float, float] = (-1.0, 1.0),
+) -> TaskSpec:
+    """Return a task that nothing names, of a model with this config; a number has no bounds.
+
+    ``numbers`` are those at which a head of a number gives -1 and 1.
+    """
+    task = Task(
+        NAME,
+        NAME,
+        TABLE,
+        kind,
+        _FIELDS[kind],
+        METRICS[kind],
+        labels=labels,
+        numbers=numbers,
+        is_bounded=kind != "number",
+    )
+    return TaskSpec((task,), _FORMATS[config.kind], config.max_len)

@@ -1,1 +1,0 @@
-"""Models that answer tasks, in and out: labels, numbers and spans of transformers' classes."""

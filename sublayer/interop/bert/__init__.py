@@ -1,1 +1,0 @@
-"""BERT's and ALBERT's configs and weights."""

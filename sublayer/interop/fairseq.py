@@ -1,0 +1,601 @@
+"""fairseq's checkpoints: its Transformer, Macaron Net's translators and Macaron Net's BERT."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sublayer.config.limits import LONGEST_WINDOW, MOST_LABELS, MOST_LAYERS, WIDEST, WIDEST_FFN
+from sublayer.config.resolved import ResolvedModel
+from sublayer.config.text.tokenizers import is_codes_file
+from sublayer.counts import count
+from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
+from sublayer.data.subwords.word_bpe import WordBpeTokenizer
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.moses import MosesTokenizer
+from sublayer.errors import CheckpointError
+from sublayer.files.parsing import MAX_BYTES, read_bytes
+from sublayer.interop.answers import default_words, task_of
+from sublayer.interop.certificate import certify
+from sublayer.interop.fairseq_file import find_checkpoint, read_checkpoint
+from sublayer.interop.folder import CONFIG, check_paths
+from sublayer.interop.foreign_config import Content, format_value
+from sublayer.interop.huggingface import save_imported
+from sublayer.interop.representable import refused_fields
+from sublayer.interop.seq2seq import M2M100, translator_pairs
+from sublayer.interop.tokenizers import check_tokenizer
+from sublayer.interop.translator_tokenizers import UNKNOWN_LANGUAGE
+from sublayer.interop.weight_map import Pair, assemble, pair_linear
+from sublayer.model.transformer import Transformer
+from sublayer.model.weights import check_finite, check_float
+from sublayer.tasks.spec import TaskSpec
+
+_PAD_ID = 1
+"""The padding of every dictionary of fairseq.
+
+Its entries are <s> (once <Lua heritage>), <pad>, </s>, <unk>, then what a text has.
+"""
+_ACTIVATIONS = {
+    "relu": ("relu", "tanh"),
+    "gelu": ("gelu", "exact"),
+    "gelu_accurate": ("gelu", "tanh"),
+    "gelu_fast": ("gelu", "tanh"),
+    "swish": ("swish", "tanh"),
+}
+_REFUSED = (
+    "encoder_learned_pos",
+    "decoder_learned_pos",
+    "no_token_positional_embeddings",
+    "layernorm_embedding",
+    "no_normalize_affine",
+    "no_decoder_final_norm",
+    "adaptive_input",
+    "adaptive_softmax_cutoff",
+    "no_cross_attention",
+    "cross_self_attention",
+    "encoder_layers_to_keep",
+    "decoder_layers_to_keep",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
+    "quant_noise_pq",
+    "quant_noise_scalar",
+    "base_layers",
+    "char_inputs",
+    "scale_attn",
+    "scale_fc",
+    "scale_heads",
+    "scale_resids",
+    "use_factorized_embedding",
+    "encoder_recurrent_stacking",
+    "decoder_recurrent_stacking",
+)
+_MACARON = (None, False, True, "new")
+_SIDES = ("encoder", "decoder")
+_TABLE, _OUTPUT = "encoder.embed_tokens.weight", "decoder.output_projection.weight"
+_TARGET_TABLE, _OLD_OUTPUT = "decoder.embed_tokens.weight", "decoder.embed_out"
+_NO_WEIGHTS = ("version", "embed_positions._float_tensor", "embed_positions.weights")
+# Norms by number, which is the order of fairseq's code, not that of the computation.
+_NUMBERED = {
+    "encoder": ("self_attn_layer_norm", "final_layer_norm", "macaron_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
+_NORM = re.compile(r"(encoder|decoder)(\.layers\.\d+\.)layer_norms\.([012])\.(weight|bias)")
+_FUSED = re.compile(r"(.+_attn\.)in_proj_(weight|bias)")
+# Macaron Net's BERT. Source: Lu et al. 2019 (1906.02762), as released (zhuohan123/macaron-net,
+# ``bert``). Pre-training saves an encoder with heads for masked tokens and for pairs, fine-tuning
+# one with a head for labels.
+_BERT_OUTPUT = "embed_out"
+_HEAD, _SEGMENTS, _CLASSIFIER = "mid_layer.", "encoder.embed_segment.weight", "classifier"
+_BERT_ACTIVATIONS = {"relu": ("relu", "exact"), "gelu": ("gelu", "exact")}
+_BERT_REFUSED = ("encoder_learned_pos", "no_token_positional_embeddings")
+_LONGEST = 384
+_BINARY, _CLASSES, _NUMBER = (
+    "cross_entropy_classify_binary",
+    "cross_entropy_classify",
+    "mean_squared_error",
+)
+_TITLE, _BERT_TITLE = "fairseq's Transformer", "Macaron Net's BERT"
+_READS_WORDS = (
+    "it reads words that spaces divide, as the text was prepared for training, "
+    "and writes such words"
+)
+_READS_TEXT = "it reads text by Moses' rules, in lower case, as the published code prepares it"
+_LACKS_CODES = (
+    "its codes (codes, code, bpecodes, *.codes) and its dictionary (dict.de.txt) "
+    "are not both beside it"
+)
+_ORACLE = M2M100()
+# transformers makes the three tables one only where the output is one with them.
+_RENAMED = {
+    _TABLE: tuple(
+        f"model.{name}.weight"
+        for name in ("shared", "encoder.embed_tokens", "decoder.embed_tokens")
+    ),
+    _OUTPUT: ("lm_head.weight",),
+}
+
+
+@dataclass(frozen=True)
+class FairseqWeights:
+    """A checkpoint's weights by their newest names, and what was left out of it."""
+
+    tensors: dict[str, Tensor]
+    no_weights: list[str]
+    """The names of buffers."""
+    copies: list[str]
+    """The newest names of tensors that equal the encoder's embedding matrix."""
+
+
+def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
+    """Convert a checkpoint of fairseq to a new model folder; return its certificate.
+
+    ``path`` is the file, or a folder that holds one; with codes and a dictionary beside it the
+    tokenizer comes along, which reads words as the model was trained on them. The certificate names
+    every tensor that was left out. Where transformers has an equal class (M2M100's, for pre-norm
+    models but Macaron Net's), that class reads the checkpoint's tensors too, and the logits are
+    compared.
+
+    Raises CheckpointError where the checkpoint is damaged, cannot be represented, or gives other
+    logits there, ConfigError where ``out`` exists.
+    """
+    check_paths(path, out)
+    model, weights, n_optimizer = read_fairseq(path)
+    left_out = {
+        "optimizer_tensors": n_optimizer,
+        "no_weights": weights.no_weights,
+        "copies": weights.copies,
+    }
+    note = _LACKS_CODES
+    if model.tokenizer is not None:
+        note = _READS_TEXT if model.config.kind == "encoder" else _READS_WORDS
+    compared = _certify(model, weights.tensors)
+    certificate = {**compared, "left_out": left_out, "tokenizer": note}
+    save_imported(model, out, certificate)
+    return certificate
+
+
+def read_fairseq(path: Path) -> tuple[Transformer, FairseqWeights, int]:
+    """Read the model of a checkpoint, in evaluation mode.
+
+    Beside it stand its tensors, and how many tensors of an optimizer there are. It has a tokenizer
+    where codes and a dictionary are beside the file.
+
+    Raises CheckpointError where any of the files is damaged, or they do not belong together.
+    """
+    file = find_checkpoint(path)
+    checkpoint = read_checkpoint(file)
+    settings = checkpoint.settings
+    encodes = _is_bert(checkpoint.tensors)
+    weights = _prepare(settings, checkpoint.tensors)
+    vocab_size = _rows(weights.tensors[_TABLE])
+    kind = MosesTokenizer if encodes else WordBpeTokenizer
+    _check_dictionaries(file.parent, vocab_size, len(kind.specials))
+    final = _has_final_norm(weights, checkpoint.tensors)
+    vocabulary = _read_vocabulary(file.parent, vocab_size, kind)
+    if encodes:
+        config = _read_bert_config(settings, weights.tensors, has_final_norm=final)
+        names = _bert_pairs(config)
+        model = assemble(weights.tensors, names, config, title=_BERT_TITLE, file=settings.file)
+        model.task = _bert_task(settings, config)
+        model.tokenizer = vocabulary
+        return model, weights, checkpoint.n_optimizer
+    config = _read_translator_config(settings, vocab_size=vocab_size, has_final_norm=final)
+    names = translator_pairs(config, table=_TABLE, output=_OUTPUT)
+    model = assemble(weights.tensors, names, config, title=_TITLE, file=settings.file)
+    if vocabulary is not None:
+        source = settings.fields.get("source_lang") or UNKNOWN_LANGUAGE
+        target = settings.fields.get("target_lang") or UNKNOWN_LANGUAGE
+        rules = LanguageRules(str(source)), LanguageRules(str(target))
+        model.tokenizer = BilingualTokenizer(vocabulary, *rules)
+    return model, weights, checkpoint.n_optimizer
+
+
+def _rows(table: Tensor) -> int:
+    if table.dim() != 2 or not len(table):
+        raise CheckpointError(
+            f"{_TABLE} has shape {list(table.shape)}, which is no embedding matrix's"
+        )
+    return len(table)
+
+
+def _read(path: Path) -> bytes:
+    return read_bytes(path, CheckpointError, max_bytes=MAX_BYTES)
+
+
+def _check_dictionaries(folder: Path, vocab_size: int, n_special: int) -> None:
+    """Raise CheckpointError where a dictionary beside a checkpoint is not of the table's size."""
+    for path in sorted(folder.glob("dict*.txt")):
+        content = _read(path)
+        lines = [line for line in content.split(b"\n") if line.strip()]
+        n_entries = n_special + len(lines)
+        if n_entries != vocab_size:
+            raise CheckpointError(
+                f"{path} has {n_entries} entries with the {n_special} special ones, "
+                f"{_TABLE} has {count(vocab_size, 'row')}: they do not belong together"
+            )
+
+
+def _read_vocabulary(
+    folder: Path, vocab_size: int, kind: type[WordBpeTokenizer]
+) -> Tokenizer | None:
+    """Read codes with the dictionary beside a checkpoint; None where one of them is not there."""
+    dictionary = find_dictionary(folder)
+    codes = []
+    for path in folder.iterdir():
+        if path.is_file() and is_codes_file(path.name):
+            codes.append(path)
+    codes.sort()
+    if dictionary is None or not codes:
+        return None
+    if len(codes) > 1:
+        raise CheckpointError(
+            f"{folder} has {codes[0].name} and {codes[1].name}: leave the codes of the model alone"
+        )
+    return check_tokenizer(read_codes(codes[0], dictionary, kind=kind), folder, vocab_size)
+
+
+def _certify(model: Transformer, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    config = model.config
+    if config.kind == "encoder":
+        return {"checked": False, "reason": f"no class of it is {_BERT_TITLE}"}
+    lacking = ", ".join(refused_fields(config, _ORACLE.table))
+    if config.norm_order == "post":
+        lacking = "post-norm with fairseq's sinusoids"
+    if lacking:
+        return {"checked": False, "reason": f"no class of it has {lacking}"}
+    tensors = {}
+    for name, tensor in weights.items():
+        for new in _RENAMED.get(name, (_ORACLE.prefix + name,)):
+            tensors[new] = tensor.clone()
+    fields = _ORACLE.write_config(config, None)
+    described = _ORACLE.fields.read(Content(CONFIG, fields))
+    return certify(model, described.given, tensors, _ORACLE.oracle(config))
+
+
+def _prepare(content: Content, tensors: Mapping[str, Tensor]) -> FairseqWeights:
+    """Rename and split a checkpoint's tensors, so that each is accounted for.
+
+    Norms that had numbers get names, queries, keys and values that were one matrix three. Of tables
+    that are one, one stays.
+
+    Raises CheckpointError where a tensor stands under an old and a new name, an embedding matrix is
+    missing, copies differ, or numbers are not finite floats.
+    """
+    buffers = [f"{side}.{name}" for side in _SIDES for name in _NO_WEIGHTS]
+    no_weights = sorted(name for name in buffers if name in tensors)
+    weights: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name in no_weights:
+            continue
+        for new, part in _upgrade(name, tensor).items():
+            if new in weights or (new != name and new in tensors):
+                raise CheckpointError(
+                    f"the weights hold {new} twice, once as {name}: leave one of them out"
+                )
+            weights[new] = part
+    for name, tensor in weights.items():
+        check_float(name, tensor)
+        check_finite(name, tensor)
+    if _TABLE not in weights:
+        raise CheckpointError(f"the weights lack {_TABLE}")
+    take_copies = _prepare_bert if _is_bert(tensors) else _take_translator_copies
+    copies = take_copies(content, weights)
+    return FairseqWeights(weights, no_weights, copies)
+
+
+def _has_final_norm(weights: FairseqWeights, tensors: Mapping[str, Tensor]) -> bool:
+    """Return whether a norm follows each stack.
+
+    It does behind pre-norm blocks, but in checkpoints older than version 2.
+    """
+    version = tensors.get("encoder.version")
+    if version is not None and version.numel() == 1 and float(version) >= 2:
+        return True
+    norms = [f"{side}.layer_norm.weight" for side in _SIDES]
+    return any(norm in weights.tensors for norm in norms)
+
+
+def _upgrade(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    if name == _OLD_OUTPUT:
+        return {_OUTPUT: tensor}
+    if match := _NORM.fullmatch(name):
+        side, layer, number, kind = match.groups()
+        norm = _NUMBERED[side][int(number)]
+        return {f"{side}{layer}{norm}.{kind}": tensor}
+    if match := _FUSED.fullmatch(name):
+        if tensor.dim() == 0 or tensor.shape[0] % 3:
+            shape = list(tensor.shape)
+            raise CheckpointError(
+                f"{name} has shape {shape}: queries, keys and values are not its thirds"
+            )
+        attention, kind = match.groups()
+        thirds = {}
+        for letter, part in zip("qkv", tensor.chunk(3), strict=True):
+            thirds[f"{attention}{letter}_proj.{kind}"] = part
+        return thirds
+    return {name: tensor}
+
+
+def _take_translator_copies(content: Content, weights: dict[str, Tensor]) -> list[str]:
+    """Remove what equals the encoder's embedding matrix, which is then the only one.
+
+    Raises CheckpointError where there is no decoder's, or one that is said to be a copy differs.
+    """
+    if _TARGET_TABLE not in weights:
+        raise CheckpointError(
+            f"the weights lack {_TARGET_TABLE}: of fairseq's models only translators and Macaron "
+            "Net's BERT can be imported"
+        )
+    table = weights[_TABLE]
+    share_all = content.flag("share_all_embeddings", False)
+    share_decoder = content.flag("share_decoder_input_output_embed", False)
+    if not torch.equal(weights[_TARGET_TABLE], table):
+        raise CheckpointError(
+            f"{_TARGET_TABLE} differs from {_TABLE} "
+            f"({content.file}: share_all_embeddings = {share_all}): "
+            "source and target have one embedding matrix"
+        )
+    del weights[_TARGET_TABLE]
+    copies = [_TARGET_TABLE]
+    if share_all or share_decoder:
+        copies += _drop_copy(content, weights, _OUTPUT, is_tied=True)
+    return copies
+
+
+def _drop_copy(
+    content: Content, weights: dict[str, Tensor], name: str, *, is_tied: bool
+) -> list[str]:
+    """Remove an output matrix that is the embedding matrix, and return its name in a list.
+
+    One that is absent, or that no setting ties, stays away or stays, and the list is empty. Raises
+    CheckpointError where one that is tied differs.
+    """
+    if not is_tied or name not in weights:
+        return []
+    if not torch.equal(weights[name], weights[_TABLE]):
+        raise CheckpointError(
+            f"{name} differs from {_TABLE}, "
+            f"though {content.file} says that the output is the embedding matrix"
+        )
+    del weights[name]
+    return [name]
+
+
+def _read_translator_config(
+    content: Content, *, vocab_size: int, has_final_norm: bool
+) -> ResolvedModel:
+    """Convert the settings of fairseq's Transformer, or of Macaron Net's, to a resolved config.
+
+    What no setting says comes from the weights: ``vocab_size``, and whether a norm follows each
+    stack. The source's and the target's longest input are one here, the shorter of both.
+
+    Raises CheckpointError, naming the setting, where it is malformed, or asks for what a recipe
+    cannot say.
+    """
+    content.refuse(_REFUSED)
+    _check_activation(content)
+    d_model = content.both_sides("embed_dim")
+    d_ff = content.both_sides("ffn_embed_dim")
+    content.both_sides("attention_heads")
+    _check_widths(content, d_model)
+    is_tied = content.flag("share_all_embeddings", False)
+    if not is_tied:
+        is_tied = content.flag("share_decoder_input_output_embed", False)
+    # Older versions call it by the one activation that they had.
+    has_new_name = content.fields.get("activation_dropout")
+    hidden_dropout = "activation_dropout" if has_new_name else "relu_dropout"
+    longest = []
+    for side in ("source", "target"):
+        most = content.whole(f"max_{side}_positions", 1024, most=LONGEST_WINDOW)
+        longest.append(most)
+    return content.resolve(
+        {
+            "kind": "encoder-decoder",
+            "block": "macaron" if _is_macaron(content) else "transformer",
+            "n_layers": content.whole("encoder_layers", most=MOST_LAYERS),
+            "n_decoder_layers": content.whole("decoder_layers", most=MOST_LAYERS),
+            "d_model": d_model,
+            "n_heads": content.heads("encoder_attention_heads", "encoder_embed_dim"),
+            "d_ff": d_ff,
+            **content.activation("activation_fn", "relu", _ACTIVATIONS),
+            "norm_order": (norm_order := _norm_order(content)),
+            "norm_eps": 1e-5,
+            "final_norm": "affine" if has_final_norm and norm_order == "pre" else "none",
+            "positions": "sinusoidal",
+            "sinusoids": "fairseq",
+            "first_position": _PAD_ID + 1,
+            "decoder_start": "end",
+            "embedding_scale": "none" if content.flag("no_scale_embedding", False) else "sqrt",
+            "tie_embeddings": is_tied,
+            "dropout": content.share("dropout", 0.1),
+            "dropout_attention": content.share("attention_dropout", 0.0),
+            "dropout_ffn": content.share(hidden_dropout, 0.0),
+            "init": "xavier",
+            "vocab_size": vocab_size,
+            "max_len": min(longest),
+        }
+    )
+
+
+def _check_widths(content: Content, d_model: int) -> None:
+    if d_model % 2:
+        raise CheckpointError(
+            f"{content.file}: encoder_embed_dim = {d_model} is odd: sinusoids come in pairs"
+        )
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        if content.whole(name, d_model) != d_model:
+            raise CheckpointError(
+                f"{content.file}: {name} = {content.fields[name]} is not decoder_embed_dim = "
+                f"{d_model}: the embedding matrix is as wide as the model"
+            )
+
+
+def _is_macaron(content: Content) -> bool:
+    """Return whether blocks are Macaron Net's. Raises CheckpointError where the setting is odd."""
+    value = content.fields.get("macaron")
+    if not any(type(value) is type(known) and value == known for known in _MACARON):
+        raise CheckpointError(
+            f"{content.file}: macaron = {format_value(value)} is not true, false or 'new'"
+        )
+    return bool(value)
+
+
+def _check_activation(content: Content) -> None:
+    # Macaron Net's code for translation has one activation: another, found beside it, would be
+    # another code's.
+    value = _is_macaron(content)
+    for name in ("activation_fn", "act_fn"):
+        if (other := content.fields.get(name) or "relu") != "relu" and (value or name == "act_fn"):
+            raise CheckpointError(
+                f"{content.file}: {name} = {format_value(other)}: "
+                "Macaron Net's translation models have relu"
+            )
+
+
+def _norm_order(content: Content) -> str:
+    before = {
+        side: content.flag(f"{side}_normalize_before", False) for side in ("encoder", "decoder")
+    }
+    if before["encoder"] != before["decoder"]:
+        raise CheckpointError(
+            f"{content.file}: encoder_normalize_before = {before['encoder']} and "
+            f"decoder_normalize_before = {before['decoder']}: both stacks have one order"
+        )
+    return "pre" if before["encoder"] else "post"
+
+
+def _is_bert(tensors: Mapping[str, Tensor]) -> bool:
+    """Return whether a checkpoint's tensors are of an encoder that reads segments, alone."""
+    return _SEGMENTS in tensors and not any(name.startswith("decoder.") for name in tensors)
+
+
+def _prepare_bert(content: Content, weights: dict[str, Tensor]) -> list[str]:
+    """Turn upgraded weights, in place, into those by our conventions; return the copies left out.
+
+    The first segment's vector, which the code pads with, is left out where it is zero; the output
+    for pairs is negated: theirs is the logit of a text that follows, ours of one that does not.
+
+    Raises CheckpointError where the output matrix is said to be the embedding matrix and differs.
+    """
+    table = weights.get(_SEGMENTS)
+    if table is None or table.dim() != 2 or len(table) != 2:
+        raise CheckpointError(f"{_SEGMENTS} is no table of two segments")
+    # The code numbers them from behind: 1 is the first text.
+    weights[_SEGMENTS] = table.flip(0) if table[1].any() else table[:1]
+    if not _predicts(weights):
+        return []
+    for name in (f"{_CLASSIFIER}.weight", f"{_CLASSIFIER}.bias"):
+        if name in weights:
+            weights[name] = -weights[name]
+    is_tied = content.flag("share_all_embeddings", False)
+    return _drop_copy(content, weights, _BERT_OUTPUT, is_tied=is_tied)
+
+
+def _read_bert_config(
+    content: Content, weights: Mapping[str, Tensor], *, has_final_norm: bool
+) -> ResolvedModel:
+    """Convert the settings of the fork's BERT, or of its classifier, to a resolved config.
+
+    The activation that the code is given reaches the second network of a Macaron block alone: the
+    first has ReLU. Its norms may have no parameters, but that of the head for masked tokens.
+
+    Raises CheckpointError, naming the setting, where it is malformed, or asks for what a recipe
+    cannot say.
+    """
+    content.refuse(_BERT_REFUSED)
+    activation = content.activation("act_fn", "gelu", _BERT_ACTIVATIONS)
+    ffn = f"ffn:{activation['ffn']}"
+    block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"]
+    d_model = content.whole("encoder_embed_dim", most=WIDEST)
+    if d_model % 2:
+        raise CheckpointError(
+            f"{content.file}: encoder_embed_dim = {d_model} is odd: sinusoids come in pairs"
+        )
+    is_plain = content.flag("no_normalize_affine", False)
+    is_pre_norm = content.flag("encoder_normalize_before", False)
+    final_norm = "none"
+    if is_pre_norm and has_final_norm:
+        final_norm = "plain" if is_plain else "affine"
+    head = {
+        "head": "transform",
+        "sentence_classes": 1,
+        "tie_embeddings": _BERT_OUTPUT not in weights,
+    }
+    if not _predicts(weights):
+        n_outputs = content.whole("n_classes", 1, most=MOST_LABELS)
+        head = {"head": "none", "label_outputs": n_outputs}
+    return content.resolve(
+        {
+            "kind": "encoder",
+            "block": block if _is_macaron(content) else ["attention", ffn],
+            "n_layers": content.whole("encoder_layers", most=MOST_LAYERS),
+            "d_model": d_model,
+            "n_heads": content.heads("encoder_attention_heads", "encoder_embed_dim"),
+            "d_ff": content.whole("encoder_ffn_embed_dim", most=WIDEST_FFN),
+            **activation,
+            "norm_order": "pre" if is_pre_norm else "post",
+            "norm_affine": not is_plain,
+            "norm_eps": 1e-5,
+            "final_norm": final_norm,
+            "positions": "sinusoidal",
+            "sinusoids": "fairseq",
+            "first_position": _PAD_ID + 1,
+            "embedding_scale": "sqrt",
+            "segments": "second" if len(weights[_SEGMENTS]) == 1 else "both",
+            **head,
+            "dropout": content.share("dropout", 0.1),
+            "dropout_attention": content.share("attention_dropout", 0.0),
+            "dropout_ffn": content.share("relu_dropout", 0.0),
+            "init": "kaiming",
+            "zero_padding": True,
+            "vocab_size": len(weights[_TABLE]),
+            "max_len": content.whole("max_positions", _LONGEST, most=LONGEST_WINDOW),
+        }
+    )
+
+
+def _bert_pairs(config: ResolvedModel) -> Iterator[Pair]:
+    """Pair the tensors that ``_prepare_bert`` left with a model's."""
+    yield from translator_pairs(config, table=_TABLE, output=_BERT_OUTPUT)
+    yield Pair((_SEGMENTS,), "segment_table.weight")
+    if config.head != "none":
+        yield from pair_linear(f"{_HEAD}0", "head.projection")
+        yield from pair_linear(f"{_HEAD}2", "head.norm")
+    yield from pair_linear(
+        _CLASSIFIER, "sentence_head" if config.sentence_classes else "label_head"
+    )
+
+
+def _bert_task(content: Content, config: ResolvedModel) -> TaskSpec | None:
+    """Return what a fine-tuned model answers; None where it was not.
+
+    Labels have no words there. One output is the logit of the second of two labels, or a number
+    that is learned on the scale of STS-B, ``(score - 3) / 2``, as its criterion says.
+
+    Raises CheckpointError where the criterion is no one of these.
+    """
+    n_outputs = config.label_outputs
+    if not n_outputs:
+        return None
+    criterion = content.fields.get("criterion")
+    if criterion == _NUMBER and n_outputs == 1:
+        return task_of("number", (), config, numbers=(1.0, 5.0))
+    if criterion == _BINARY and n_outputs == 1:
+        return task_of("classes", default_words(2), config)
+    if criterion == _CLASSES and n_outputs > 1:
+        return task_of("classes", default_words(n_outputs), config)
+    raise CheckpointError(
+        f"{content.file}: criterion = {format_value(criterion)} of n_classes = {n_outputs} does "
+        f"not say what is answered: it is {_BINARY} or {_NUMBER} of one output, or {_CLASSES}"
+    )
+
+
+def _predicts(weights: Mapping[str, Tensor]) -> bool:
+    """Return whether masked tokens are predicted; a fine-tuned model has a head of labels alone."""
+    return any(name.startswith((_HEAD, _BERT_OUTPUT)) for name in weights)

@@ -1,1 +1,0 @@
-"""fairseq's checkpoints of translators."""

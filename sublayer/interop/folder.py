@@ -1,0 +1,294 @@
+"""The files of a HuggingFace folder, by safetensors and JSON alone, and the hub that has some."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.files.lines import check_no_pointer
+from sublayer.files.parsing import read_json_object
+from sublayer.files.storage import check_file, check_name, open_file
+from sublayer.interop.foreign_config import Content, format_value
+from sublayer.system.memory import check_memory
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+_SAFELY = (
+    "where transformers is installed, load it and save it again: "
+    "AutoModel.from_pretrained(FOLDER).save_pretrained(NEW), with the class that it is of, "
+    f"writes {WEIGHTS}"
+)
+_WITH_TRANSFORMERS_4 = (
+    "in an environment with transformers below 5 and {library}, "
+    "AutoModel.from_pretrained(FOLDER, {option}=True).save_pretrained(NEW), with the class that "
+    f"it is of, writes {WEIGHTS}"
+)
+_PICKLE = f"a pickle, which can run code and is never read: {_SAFELY}"
+_TENSORFLOW = _WITH_TRANSFORMERS_4.format(library="tensorflow", option="from_tf")
+BUNDLE = (
+    "a checkpoint of TensorFlow, which is not read: name a folder of the same weights as "
+    "transformers publishes it, such as albert/albert-base-v2 on the hub"
+)
+_FLAX = _WITH_TRANSFORMERS_4.format(library="flax", option="from_flax")
+_SOURCE = "name the folder of the model that it was made of"
+_RUN_ALONE = (
+    "*.onnx", "onnx/*.onnx", "openvino_model.xml", "*.tflite", "*.mlmodel", "*/*.mlpackage", "*.ot",
+    "*.engine",
+)  # fmt: skip
+_FOREIGN_WEIGHTS = (
+    ("adapter_model.safetensors", "weights of an adapter alone: merge it into its model first"),
+    ("pytorch_model*.bin", _PICKLE),
+    ("tf_model*.h5", f"weights of TensorFlow: {_TENSORFLOW}"),
+    ("flax_model*.msgpack", f"weights of Flax: {_FLAX}"),
+    (
+        "*.gguf",
+        "weights of llama.cpp: load them by transformers' "
+        "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained(NEW)",
+    ),
+    *((pattern, f"a form for running alone: {_SOURCE}") for pattern in _RUN_ALONE),
+    ("*.index", BUNDLE),
+    (
+        "*.safetensors",
+        f"under a name that no index names: if it is the whole model, call it {WEIGHTS}",
+    ),
+    ("*.bin", _PICKLE),
+    ("*.pt", _PICKLE),
+    ("*.pth", _PICKLE),
+    ("*.ckpt", _PICKLE),
+    ("*.h5", f"weights of TensorFlow: {_TENSORFLOW}"),
+)
+"""Files that hold weights in another form, what they are, and the way on; the likeliest first."""
+_NO_WEIGHTS = ("training_args.bin", "optimizer.*", "scheduler.*", "rng_state*", "scaler.*")
+_FOREIGN_FOLDERS = (
+    (
+        "params_shapes.json",
+        "the arrays of GPT-1's release: `sublayer import gpt1-numpy` reads them",
+    ),
+    ("albert_config.json", f"ALBERT's release: {BUNDLE}"),
+    ("*.index", BUNDLE),
+    (
+        "dict*.txt",
+        "a checkpoint of fairseq: `sublayer import fairseq` reads its translators and Macaron "
+        "Net's BERT",
+    ),
+    ("model_index.json", "a pipeline of diffusers: name the folder within it that holds the model"),
+    ("*/config.json", ""),
+    ("snapshots/*/config.json", ""),
+    (
+        "*.gguf",
+        "a file of llama.cpp: load it by transformers' "
+        "from_pretrained(FOLDER, gguf_file=NAME) and save_pretrained(NEW)",
+    ),
+    *(
+        (name, "the file of a tokenizer alone: give data.tokenizer the path of that file")
+        for name in ("tokenizer.json", "spiece.model", "vocab.txt")
+    ),
+)
+"""Files of folders that are no model's of transformers, and what these are; else the one meant."""
+_START = 64
+_SHARD = re.compile(r"[^/\\\0]+\.safetensors")
+# What a checkpoint may hold: weights, and masks and numbers of positions that older versions saved
+# with them.
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.spm", "*.model")
+"""What importing reads: configs, weights, tokenizers. No pickles."""
+_FORMATS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises CheckpointError where the file is missing or is something else.
+    """
+    _check_fetched(path)
+    try:
+        return read_json_object(path, CheckpointError)
+    except FileNotFoundError:
+        foreign = _describe_folder(path.parent)
+        raise CheckpointError(
+            f"{path.parent} is not a HuggingFace folder: it has no {path.name}{foreign}"
+        ) from None
+
+
+def _check_fetched(path: Path) -> None:
+    """Raise CheckpointError where a file is what Git keeps in the place of a large one."""
+    if not path.is_file():
+        return
+    with suppress(OSError), open_file(path) as file:
+        start = file.read(_START)
+        try:
+            check_no_pointer(path, start)
+        except DataError as error:
+            raise CheckpointError(str(error)) from None
+
+
+def _describe_folder(folder: Path) -> str:
+    """Say which foreign state a folder without a config is in; nothing where it is none known."""
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file():
+        base = format_value(read_json(adapter).get("base_model_name_or_path"))
+        return (
+            f", but an {adapter.name}: it is an adapter (LoRA) of {base}, not a model. Merge it "
+            f"first with peft: AutoPeftModelForCausalLM.from_pretrained({str(folder)!r})"
+            ".merge_and_unload().save_pretrained(NEW), or another task's class; then import NEW"
+        )
+    for pattern, what in _FOREIGN_FOLDERS:
+        found = sorted(folder.glob(pattern))
+        if not found:
+            continue
+        if what:
+            return f", but {found[0].name}: it is {what}"
+        return f"; {found[-1].parent} has: name that folder"
+    return ""
+
+
+def read_content(path: Path) -> Content:
+    """Read a model's config.
+
+    Raises CheckpointError where the file is missing or is no JSON object.
+    """
+    return Content(path.name, read_json(path))
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """Read all tensors of a folder, from ``model.safetensors`` or its shards, onto the CPU.
+
+    They are of the types that they have there. Raises CheckpointError where a file is missing or
+    damaged, and where there are weights of another form alone, with the way on; ConfigError where
+    they are larger than the memory.
+    """
+    if (folder / WEIGHTS).is_file():
+        _check_sizes([folder / WEIGHTS])
+        return _load(folder / WEIGHTS)
+    if (folder / INDEX).is_file():
+        return _read_shards(folder)
+    for pattern, what in _FOREIGN_WEIGHTS:
+        for path in sorted(folder.glob(pattern)):
+            if not any(path.match(name) for name in _NO_WEIGHTS):
+                raise CheckpointError(f"{folder} has no {WEIGHTS}, but {path.name}: it is {what}")
+    raise CheckpointError(
+        f"{folder} has no {WEIGHTS}: fetch it, or write it by transformers' save_pretrained(NEW)"
+    )
+
+
+def check_paths(source: Path, folder: Path) -> None:
+    """Raise ConfigError if there is anything at ``folder``, a link included.
+
+    So it is where either path is not Unicode text, which safetensors cannot open.
+    """
+    check_name(source, ConfigError)
+    check_name(folder, ConfigError)
+    if folder.exists() or folder.is_symlink():
+        raise ConfigError(f"{folder} exists, and nothing is overwritten: name another folder")
+
+
+def write_folder(folder: Path, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Write the config and the tensors into a folder that exists, as transformers names them.
+
+    Tensors must share no memory: safetensors refuses those that do.
+    """
+    write_json(folder / CONFIG, config)
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object to a new file."""
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_shards(folder: Path) -> dict[str, Tensor]:
+    """Read the tensors of the files that the index names, of which nothing else is needed."""
+    index = folder / INDEX
+    weight_map = read_json(index).get("weight_map")
+    if (
+        not isinstance(weight_map, dict)
+        or not weight_map
+        or not all(isinstance(name, str) for name in weight_map.values())
+    ):
+        raise CheckpointError(f"{index} has no weight_map from tensors to files")
+    shards = sorted(set(weight_map.values()))
+    for shard in shards:
+        if not _SHARD.fullmatch(shard):
+            raise CheckpointError(
+                f"{index} names {format_value(shard)}, which is not a .safetensors file of its "
+                "folder"
+            )
+    _check_sizes([folder / shard for shard in shards])
+    tensors: dict[str, Tensor] = {}
+    for shard in shards:
+        of_shard = _load(folder / shard)
+        if twice := sorted(of_shard.keys() & tensors.keys()):
+            raise CheckpointError(
+                f"{folder / shard} holds {twice[0]}, which another file of {INDEX} holds too"
+            )
+        tensors |= of_shard
+    if missing := sorted(weight_map.keys() - tensors.keys()):
+        name = missing[0]
+        shard = str(weight_map[name])
+        raise CheckpointError(f"{folder / shard} lacks {name}, which {INDEX} promises")
+    return tensors
+
+
+def _check_sizes(paths: Sequence[Path]) -> None:
+    """Raise ConfigError where the files, whose size bounds their content, exceed the memory."""
+    n_bytes = sum(path.stat().st_size for path in paths if path.is_file())
+    check_memory(n_bytes, f"to read {paths[0].parent}", "import it on a larger machine")
+
+
+def _load(path: Path) -> dict[str, Tensor]:
+    _check_fetched(path)
+    try:
+        check_file(path)
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+            for name in names:
+                number_format = file.get_slice(name).get_dtype()
+                if number_format not in _FORMATS:
+                    raise CheckpointError(
+                        f"{path} holds {name} as {number_format}, "
+                        "not as floating-point numbers of 16 bits or more"
+                    )
+            return {name: file.get_tensor(name) for name in names}
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing: fetch it") from None
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} is damaged or cut short ({error}): fetch it again") from None
+
+
+def is_hub_name(text: str) -> bool:
+    """Return whether a text can be the name of a model on the hub: ``gpt2``, ``owner/name``."""
+    return _HUB_NAME.fullmatch(text) is not None
+
+
+def fetch_model(name: str) -> Path:
+    """Fetch a model's files into the hub's own cache, once, and return their folder.
+
+    Progress goes to standard error. Raises CheckpointError where the hub has no such model, or it
+    cannot be reached.
+    """
+    from huggingface_hub import errors, snapshot_download
+
+    by_hand = (
+        f"where there is a network, `hf download {name} --local-dir {name}` fetches it; then "
+        "import that folder"
+    )
+    known = (OSError, ValueError, RuntimeError, errors.HfHubHTTPError)
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+    except errors.RepositoryNotFoundError:
+        raise CheckpointError(
+            f"there is no folder {name}, and the Hugging Face hub has no model of that name that "
+            "all may read: look for its name on huggingface.co/models"
+        ) from None
+    except known as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise CheckpointError(
+            f"there is no folder {name}, and it cannot be fetched from the Hugging Face hub "
+            f"({reason}): {by_hand}"
+        ) from error

@@ -1,1 +1,0 @@
-"""GPT-1's config and weights."""

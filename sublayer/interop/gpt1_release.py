@@ -1,0 +1,248 @@
+"""GPT-1's release: ``params_0.npy`` to ``params_9.npy`` and ``params_shapes.json``."""
+
+import math
+import re
+import tokenize
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sublayer.config.limits import LARGEST_VOCABULARY, MOST_LAYERS
+from sublayer.counts import count
+from sublayer.data.gpt1.files import find_pair, read_pair
+from sublayer.errors import CheckpointError
+from sublayer.files.parsing import read_json
+from sublayer.interop.certificate import certify
+from sublayer.interop.folder import CONFIG, check_paths
+from sublayer.interop.foreign_config import Content, format_value
+from sublayer.interop.gpt import Gpt1
+from sublayer.interop.huggingface import save_imported
+from sublayer.interop.tokenizers import check_tokenizer
+from sublayer.interop.weight_map import assemble
+from sublayer.model.transformer import Transformer
+from sublayer.system.memory import check_memory
+
+_TITLE = "GPT-1's release"
+_FAMILY = Gpt1()
+N_HEADS = 12
+"""Of every model of the release; its arrays do not say it."""
+_AS_RELEASED = {"softmax": "all", "dropout_embedding_of": "matrix"}
+"""What transformers' class has otherwise."""
+_NO_TOKENIZER = "encoder_bpe_40000.json and vocab_40000.bpe are not beside the arrays"
+SHAPES = "params_shapes.json"
+_PIECE = re.compile(r"params_(0|[1-9][0-9]{0,3})\.npy")
+_NO_ARRAY = (
+    *(ValueError, EOFError, SyntaxError, TypeError, OverflowError),
+    *(tokenize.TokenError, RecursionError, MemoryError),
+)
+"""What numpy raises for a file that is none of its arrays."""
+_TYPES = (np.float16, np.float32, np.float64)
+# Of each block: names as transformers has them, and whether it is a map, whose array has an axis of
+# one before its own two.
+_OF_BLOCK = (
+    ("attn.c_attn.weight", True),
+    ("attn.c_attn.bias", False),
+    ("attn.c_proj.weight", True),
+    ("attn.c_proj.bias", False),
+    ("ln_1.weight", False),
+    ("ln_1.bias", False),
+    ("mlp.c_fc.weight", True),
+    ("mlp.c_fc.bias", False),
+    ("mlp.c_proj.weight", True),
+    ("mlp.c_proj.bias", False),
+    ("ln_2.weight", False),
+    ("ln_2.bias", False),
+)
+POSITIONS, TOKENS = "positions_embed.weight", "tokens_embed.weight"
+
+Shape = tuple[int, ...]
+
+
+def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
+    """Convert the folder of GPT-1's release to a new model folder; return its certificate.
+
+    The model is as released: probabilities are over positions too, and dropout is of the embedding
+    matrix. transformers' class reads the same tensors, and the logits of tokens are compared.
+
+    The release's vocabulary and merges come along where they are beside the arrays.
+
+    Raises CheckpointError where the arrays are damaged or are no GPT-1's, give other logits there,
+    or have fewer tokens than the tokenizer; DataError where that is damaged; ConfigError where
+    ``out`` exists, or memory is too small.
+    """
+    check_paths(path, out)
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is not a folder: name the one with {SHAPES}")
+    model, tensors = read_gpt1(path)
+    prefixed = {_FAMILY.prefix + name: tensor.clone() for name, tensor in tensors.items()}
+    fields = _FAMILY.fields.read(Content(CONFIG, _FAMILY.write_config(model.config, None))).given
+    certificate = certify(model, fields, prefixed, _FAMILY.oracle(model.config))
+    if model.tokenizer is None:
+        certificate["tokenizer"] = _NO_TOKENIZER
+    save_imported(model, out, certificate)
+    return certificate
+
+
+def read_gpt1(folder: Path) -> tuple[Transformer, dict[str, Tensor]]:
+    """Read the model of a release, in evaluation mode, and its tensors by transformers' names.
+
+    It has the tokenizer that is beside the arrays, if one is. Raises as ``import_gpt1`` does in
+    reading.
+    """
+    tensors = read_arrays(folder)
+    n_positions, width = tensors[POSITIONS].shape
+    if width % N_HEADS:
+        raise CheckpointError(
+            f"{folder / SHAPES} says a width of {width}, which the {N_HEADS} heads of GPT-1's "
+            "release do not divide"
+        )
+    fields = {
+        "vocab_size": len(tensors[TOKENS]),
+        "n_positions": n_positions,
+        "n_embd": width,
+        "n_layer": len({name.split(".")[1] for name in tensors if name.startswith("h.")}),
+        "n_head": N_HEADS,
+    }
+    content = _FAMILY.fields.read(Content(SHAPES, fields))
+    config = _FAMILY.read_config(content, tensors).model_copy(update=_AS_RELEASED)
+    names = _FAMILY.pairs(config)
+    model = assemble(tensors, names, config, title=_TITLE, file=SHAPES)
+    files = find_pair(folder)
+    if files is not None:
+        model.tokenizer = check_tokenizer(read_pair(files), folder, config.vocab_size)
+    return model, tensors
+
+
+def read_arrays(folder: Path) -> dict[str, Tensor]:
+    """Read the tensors of a release, by the names that transformers has for them.
+
+    Source: Radford et al. 2018, as released: positions stand first, then tokens, then 12 arrays of
+    each block, whose maps are ``[1, d_in, d_out]``. They share one memory.
+
+    Raises CheckpointError, naming the file, where one is missing, is no array of plain numbers, or
+    where shapes and numbers do not belong together; ConfigError where memory is too small.
+    """
+    shapes = _read_shapes(folder)
+    named = _name(folder / SHAPES, shapes)
+    numbers = _read_numbers(folder)
+    n_said = sum(math.prod(shape) for shape in shapes)
+    if len(numbers) != n_said:
+        raise CheckpointError(
+            f"{folder}: its arrays hold {count(len(numbers), 'number')}, and {SHAPES} says "
+            f"{n_said:,}: they do not belong together, or a piece is missing"
+        )
+    tensors = {}
+    start = 0
+    for name, (shape, is_map) in named.items():
+        part = torch.from_numpy(numbers[start : start + math.prod(shape)]).view(shape)
+        tensors[name] = part[0] if is_map else part
+        start += math.prod(shape)
+    return tensors
+
+
+def _read_shapes(folder: Path) -> list[Shape]:
+    path = folder / SHAPES
+    if not path.is_file():
+        raise CheckpointError(
+            f"{folder} has no {SHAPES}, which says what its arrays are: put the release's there"
+        )
+    content = read_json(path, CheckpointError)
+    if not isinstance(content, list) or not content:
+        raise CheckpointError(f"{path} is no list of shapes")
+    if len(content) > 2 + len(_OF_BLOCK) * MOST_LAYERS:
+        raise CheckpointError(f"{path} has {len(content):,} shapes, more than a model can have")
+    for number, shape in enumerate(content):
+        is_one = isinstance(shape, list) and 0 < len(shape) <= 3
+        if not is_one or any(type(n) is not int or not 0 < n <= LARGEST_VOCABULARY for n in shape):
+            raise CheckpointError(f"{path}: array {number} has a shape of {format_value(shape)}")
+    return [tuple(shape) for shape in content]
+
+
+def _name(path: Path, shapes: list[Shape]) -> dict[str, tuple[Shape, bool]]:
+    """Give each shape the name of its tensor, and say whether an axis of one stands before it."""
+    n_blocks, n_left = divmod(len(shapes) - 2, len(_OF_BLOCK))
+    if n_blocks < 1 or n_left:
+        raise CheckpointError(
+            f"{path} has {count(len(shapes), 'shape')}: GPT-1 has one of positions, one of tokens "
+            f"and {len(_OF_BLOCK)} of each block"
+        )
+    names = [(POSITIONS, False), (TOKENS, False)]
+    for block in range(n_blocks):
+        names += [(f"h.{block}.{name}", is_map) for name, is_map in _OF_BLOCK]
+    width = shapes[0][-1]
+    named = {}
+    for number, ((name, is_map), shape) in enumerate(zip(names, shapes, strict=True)):
+        expected = _expected(name, shape, width)
+        if shape != expected:
+            raise CheckpointError(
+                f"{path}: array {number} is {list(shape)}, and {name} of a width of {width} is "
+                f"{list(expected)}"
+            )
+        named[name] = (shape, is_map)
+    return named
+
+
+def _expected(name: str, shape: Shape, width: int) -> Shape:
+    """Return the shape that a tensor has where positions are so wide."""
+    if name in (POSITIONS, TOKENS):
+        return (shape[0], width)
+    map_name, _, part = name.split(".", 2)[2].rpartition(".")
+    d_in, d_out = {
+        "attn.c_attn": (width, 3 * width),
+        "mlp.c_fc": (width, 4 * width),
+        "mlp.c_proj": (4 * width, width),
+    }.get(map_name, (width, width))
+    is_map = part == "weight" and not map_name.startswith("ln_")
+    return (1, d_in, d_out) if is_map else (d_out,)
+
+
+def _read_numbers(folder: Path) -> NDArray[np.floating[Any]]:
+    found = {}
+    for path in folder.iterdir():
+        match = _PIECE.fullmatch(path.name)
+        if match is not None:
+            found[int(match[1])] = path
+    for number in range(max(found, default=0) + 1):
+        if number not in found:
+            raise CheckpointError(
+                f"{folder} has no params_{number}.npy: put all of the release's arrays there, "
+                "params_0.npy to params_9.npy"
+            )
+    paths = [found[number] for number in sorted(found)]
+    n_bytes = sum(path.stat().st_size for path in paths)
+    check_memory(2 * n_bytes, f"to read {folder}", "import it on a larger machine")
+    pieces = [read_piece(path) for path in paths]
+    if len({piece.dtype for piece in pieces}) > 1:
+        raise CheckpointError(f"{folder}: its arrays are of different types of numbers")
+    return np.concatenate(pieces)
+
+
+def read_piece(path: Path) -> NDArray[np.floating[Any]]:
+    """Open a piece, whose numbers are read as they are needed: what it claims takes no memory.
+
+    Raises CheckpointError where it is no row of floating-point numbers.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Of a header that Python 2 wrote, which is read all the same.
+            warnings.simplefilter("ignore")
+            array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+    except OSError as problem:
+        raise CheckpointError(f"cannot read {path}: {problem.strerror or problem}") from None
+    except _NO_ARRAY as problem:
+        what = "pickles are never read; get the release's own file"
+        if "bject" in str(problem):
+            what = "it holds objects, which are never unpickled"
+        raise CheckpointError(f"{path} is damaged or no array of numbers: {what}") from None
+    if array.dtype not in _TYPES:
+        raise CheckpointError(f"{path} is of {array.dtype}, and weights are floating-point numbers")
+    if array.ndim != 1:
+        raise CheckpointError(
+            f"{path} has a shape of {list(array.shape)}, and pieces are one row of numbers"
+        )
+    return array

@@ -1,1 +1,0 @@
-"""GPT-2's config and weights."""

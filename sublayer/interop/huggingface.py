@@ -1,0 +1,291 @@
+"""Models in and out of HuggingFace folders, with a certificate of how far logits differ."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from sublayer.config.architecture.heads import asked_heads
+from sublayer.config.resolved import ResolvedModel
+from sublayer.counts import count
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.normalization import CONFIG_NAME
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.files.storage import new_folder
+from sublayer.interop.answers import describe_labels, folder_task, with_row_of_each
+from sublayer.interop.certificate import CERTIFICATE, certify, certify_tokenizer
+from sublayer.interop.families import (
+    check_task,
+    choose_family,
+    describe_class,
+    families_of,
+    family_for,
+)
+from sublayer.interop.family import Family
+from sublayer.interop.folder import (
+    BUNDLE,
+    CONFIG,
+    check_paths,
+    fetch_model,
+    is_hub_name,
+    read_content,
+    read_json,
+    read_tensors,
+    write_folder,
+    write_json,
+)
+from sublayer.interop.foreign_config import ClassConfig, Content, format_value
+from sublayer.interop.translator_tokenizers import describe_text
+from sublayer.interop.weight_map import (
+    expand,
+    read_pairs,
+    strip_prefix,
+    unwrap,
+    with_weights,
+    write_pairs,
+)
+from sublayer.model.model_folder import save_model
+from sublayer.model.transformer import Transformer
+from sublayer.model.weights import describe_conversion
+from sublayer.objective.supervised.loss import from_numbers, to_numbers
+from sublayer.tasks.spec import spec_files
+
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A model, the config that it was read by, and the folder's own tensors that hold weights."""
+
+    model: Transformer
+    family: Family
+    config: ClassConfig
+    tensors: Mapping[str, Tensor]
+    unwrapped: str | None
+    """A note on the prefixes that were stripped off their names; None: there were none."""
+    pad_id: Any = None
+    """The config's ``pad_token_id``, whether its class computes with it or not."""
+
+
+def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
+    """Convert a HuggingFace folder to a new model folder and return its certificate.
+
+    What is no folder here is taken for the name of a model on the hub, and fetched.
+
+    The tokenizer comes along where the folder has one. Weights become float32, which of float16 and
+    bfloat16 is exact; those that are all float64 stay so. What config.json says beyond the class's
+    fields is named in the certificate, which stands in ``out`` too.
+
+    Raises CheckpointError where the folder is damaged, cannot be represented, or gives other logits
+    than transformers' class; DataError where its tokenizer is damaged; ConfigError where ``out``
+    exists, or memory is too small. Nothing is written then.
+    """
+    check_paths(folder, out)
+    if not folder.is_dir():
+        if folder.suffix == ".index" or folder.with_name(f"{folder.name}.index").exists():
+            raise CheckpointError(f"{folder} is {BUNDLE}")
+        if folder.exists() or not is_hub_name(str(folder)):
+            raise CheckpointError(
+                f"{folder} is not a folder: name one with {CONFIG} and model.safetensors"
+            )
+        folder = fetch_model(str(folder))
+    read = _read(folder)
+    model = read.model
+    oracle = read.family.oracle(model.config)
+    certificate = certify(model, read.config.given, read.tensors, oracle)
+    conversion = describe_conversion(read.tensors, model.embedding.weight.dtype)
+    unread_fields = (_describe_unknown(read.config, read.family), _describe_padding(read))
+    unknown = "; ".join(filter(None, unread_fields)) or None
+    unread = read.family.describe_unread(folder)
+    of_weights = [note for note in (read.unwrapped, conversion) if note]
+    certificate |= _noted("weights", "; ".join(of_weights) or None)
+    certificate |= _noted("ignored", unknown)
+    certificate |= _noted("tokenizer", unread)
+    certificate |= certify_tokenizer(model.tokenizer, folder)
+    save_imported(model, out, certificate)
+    return certificate
+
+
+def read_huggingface(folder: Path) -> Transformer:
+    """Read the model of a HuggingFace folder, in evaluation mode, with its tokenizer if any.
+
+    Its logits are compared with none. Raises as ``import_huggingface`` does in reading.
+    """
+    return _read(folder).model
+
+
+def _read(folder: Path) -> _Read:
+    content = read_content(folder / CONFIG)
+    families = families_of(content)
+    prefixes = {family.prefix for family in families.values()}
+    held, unwrapped = unwrap(read_tensors(folder), prefixes)
+    family = choose_family(families, content, held)
+    try:
+        return replace(_read_as(family, folder, content, held), unwrapped=unwrapped)
+    except CheckpointError as error:
+        described = describe_class(families, content)
+        if described is None:
+            raise
+        raise CheckpointError(f"{described}: {error}") from error
+
+
+def _read_as(family: Family, folder: Path, content: Content, held: Mapping[str, Tensor]) -> _Read:
+    settings = family.fields.read(content)
+    tensors = {}
+    for name, tensor in held.items():
+        if not family.is_ignored(name.removeprefix(family.prefix)):
+            tensors[name] = tensor
+    unprefixed = strip_prefix(tensors, family.prefix)
+    weights = family.prepare(settings, unprefixed)
+    config = family.read_config(settings, weights)
+    task = folder_task(folder, family.answers, settings, config)
+    own = read_pairs(weights, family.pairs(config), config, title=family.title)
+    model = with_weights(config, own if task is None else from_numbers(own, task.tasks[0]))
+    model.task = task
+    tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
+    model.tokenizer = _padded(tokenizer, content) if config.kind == "decoder" else tokenizer
+    return _Read(model, family, settings, tensors, None, content.fields.get("pad_token_id"))
+
+
+def _padded(tokenizer: Tokenizer | None, content: Content) -> Tokenizer | None:
+    """Return a decoder's tokenizer with the padding that config.json gives, if it has none."""
+    pad_id = content.fields.get("pad_token_id")
+    if not isinstance(tokenizer, SubwordTokenizer) or tokenizer.pad_id is not None:
+        return tokenizer
+    names = [name for name, id_ in tokenizer.marks.items() if id_ == pad_id]
+    if not names or isinstance(pad_id, bool):
+        return tokenizer
+    roles = {**tokenizer.roles, "pad_id": names[0]}
+    return tokenizer.replaced(reads_marks=tokenizer.reads_marks, roles=roles)
+
+
+def _describe_padding(read: _Read) -> str | None:
+    """Say that a decoder's padding is not kept: neither its tokenizer nor its task has it."""
+    model = read.model
+    pad_id = read.pad_id
+    if pad_id is None or model.config.kind != "decoder" or model.task is not None:
+        return None
+    if model.tokenizer is not None and model.tokenizer.pad_id == pad_id:
+        return None
+    return f"pad_token_id = {format_value(pad_id)} of {CONFIG}, no special token of the tokenizer"
+
+
+def save_imported(model: Transformer, out: Path, certificate: dict[str, Any]) -> None:
+    """Write a model folder with its tokenizer, if the model has one, and its certificate.
+
+    Raises CheckpointError where ``out`` exists or cannot be written.
+    """
+    files = spec_files(model.task)
+    if model.tokenizer is not None:
+        files["tokenizer.json"] = model.tokenizer.serialize()
+    files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
+    save_model(out, model, files)
+
+
+def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
+    """Write a model as a new folder that transformers loads, and return its certificate.
+
+    Decoders become GPT-2, encoders BERT or ALBERT, encoder-decoders with relative positions T5,
+    others M2M100 or Marian. A tokenizer that
+    transformers has no equal of is left out, and the certificate says of a translator's why.
+
+    Raises ConfigError, naming every field that those classes cannot represent, and where ``out``
+    exists or cannot be written; CheckpointError where the written model gives other logits. Nothing
+    is written then.
+    """
+    check_paths(out, out)
+    tokenizer, spec = model.tokenizer, model.task
+    task = None
+    if spec is not None:
+        check_task(spec, model.config)
+        task = spec.tasks[0]
+    family = family_for(model.config, task)
+    required = family.required_fields(model.config)
+    full, weights = expand(model.state_dict(), model.config, required)
+    full, weights = with_row_of_each(full, weights, task)
+    settled = family.settle(full, to_numbers(weights, task))
+    tensors = _foreign_tensors(family, full, settled)
+    described = family.write_config(full, tokenizer)
+    if spec is not None and spec.pad_id is not None:
+        described["pad_token_id"] = spec.pad_id
+    if family.answers == "labels":
+        described |= describe_labels(task, full.label_outputs)
+    try:
+        with new_folder(out) as partial:
+            write_folder(partial, described, tensors)
+            context = full.max_len if spec is None else spec.context
+            files = spec_files(spec) | family.tokenizer_files(tokenizer, max_len=context)
+            if spec is not None and spec.pad_id is not None and CONFIG_NAME in files:
+                files[CONFIG_NAME] = _without_padding(files[CONFIG_NAME], tokenizer)
+            for name, file in files.items():
+                (partial / name).write_bytes(file)
+            # What was written is what is compared.
+            content = Content(CONFIG, read_json(partial / CONFIG))
+            given = family.fields.read(content).given
+            oracle = family.oracle(full)
+            certificate = certify(model, given, read_tensors(partial), oracle)
+            certificate |= _noted("tokenizer", describe_text(tokenizer))
+            certificate |= _noted("left_out", _describe_left_out(model.config, full))
+            if (partial / CONFIG_NAME).is_file():
+                certificate |= certify_tokenizer(tokenizer, partial)
+            write_json(partial / CERTIFICATE, certificate)
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror or error}") from None
+    return certificate
+
+
+def _without_padding(settings: bytes, tokenizer: Tokenizer | None) -> bytes:
+    """Leave padding out of a tokenizer's settings that only stood in for what the config names."""
+    if tokenizer is not None and tokenizer.pad_id is not None:
+        return settings
+    content = json.loads(settings)
+    content.pop("pad_token", None)
+    return json.dumps(content, indent=2).encode() + b"\n"
+
+
+def _describe_left_out(own: ResolvedModel, full: ResolvedModel) -> str | None:
+    """Format in a line what of a model's heads its class has not; None: it has all."""
+    kept = asked_heads(full)
+    titles = [row.title for name, row in asked_heads(own).items() if name not in kept]
+    if "vocabulary" in kept and own.softmax != full.softmax:
+        titles.append("positions as classes, so that probabilities are of tokens alone")
+    return ", ".join(titles) or None
+
+
+def _foreign_tensors(
+    family: Family, config: ResolvedModel, weights: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Convert an expanded model's weights to all tensors that a family's file holds."""
+    unprefixed = write_pairs(weights, family.pairs(config))
+    for copy, source in family.copies(config).items():
+        unprefixed[copy] = unprefixed[source].clone()
+    tensors = {}
+    # As transformers does, a model without a head is written without the prefix.
+    has_head = bool(asked_heads(config).keys() - {"pooler"})
+    for name, tensor in unprefixed.items():
+        prefix = family.prefix if has_head and not name.startswith(family.heads) else ""
+        tensors[prefix + name] = tensor
+    return tensors
+
+
+def _noted(name: str, note: str | None) -> dict[str, Any]:
+    return {} if note is None else {name: note}
+
+
+def _describe_unknown(config: ClassConfig, family: Family) -> str | None:
+    """Format in a line what of a config.json has no meaning to its class; None: nothing."""
+    if not config.unknown:
+        return None
+    first = sorted(config.unknown)[:_MOST_NAMED]
+    named = []
+    for name in first:
+        # A name may be any text at all: what is none of a field is quoted and cut.
+        named.append(name if name.isidentifier() else format_value(name))
+    n_others = len(config.unknown) - len(first)
+    others = f" and {count(n_others, 'other')}" if n_others else ""
+    title = family.fields.title
+    return f"{', '.join(named)}{others} of {config.file}, which transformers' {title} has not"

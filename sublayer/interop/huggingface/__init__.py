@@ -1,1 +1,0 @@
-"""Folders as transformers writes and reads them."""

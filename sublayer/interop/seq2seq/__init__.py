@@ -1,1 +1,0 @@
-"""M2M100's and Marian's configs, weights and tokenizers."""
