@@ -10,7 +10,7 @@ from sublayer.config.objectives.masked import MaskedObjective
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.data.masked.examples import ExampleSource
 from sublayer.data.masked.packing import Example
-from sublayer.objective.masked.batches import masked_batches, pair_settings
+from sublayer.objective.masked.loss import masked_batches, pair_settings
 
 N_BATCHES = 64
 """Batches that peers have in memory: the first ones of ours, again and again."""

@@ -23,8 +23,8 @@ from sublayer.data.masked.segments import PairRule
 from sublayer.data.prepare import prepare
 from sublayer.data.split import Split
 from sublayer.errors import SublayerError
-from sublayer.objective.masked.batches import pair_settings
-from sublayer.objective.masked.pair_scores import PairScore
+from sublayer.objective.masked.loss import pair_settings
+from sublayer.objective.masked.scores import PairScore
 
 _WIDTH = 4
 """Tokens of a class of lengths."""

@@ -26,7 +26,7 @@ from sublayer.data.split import Split
 from sublayer.model.build import build
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.objective.families import family_of
-from sublayer.objective.span.batches import span_batches
+from sublayer.objective.span import span_batches
 from sublayer.system.allocator import allocate_for_training
 from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep

@@ -144,7 +144,7 @@ def _theirs(
 
 
 def _padding(recipe: Recipe, data: Data) -> float:
-    from sublayer.objective.translation.batches import translation_batches
+    from sublayer.objective.translation.loss import translation_batches
 
     batches = translation_batches(recipe, data.train)
     computed = real = 0

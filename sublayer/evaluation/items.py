@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.integer] | NDArray[np.floating]
-Sums = Mapping[str, NDArray[np.float64]]
+Sums = Mapping[str, NDArray[np.float64] | np.float64]
 """The columns of a table added up over items: a number each, or ``[K]``."""
 
 _CHUNK = 1 << 20

@@ -4,10 +4,10 @@ from sublayer.config.objectives.base import ObjectiveTable
 from sublayer.config.objectives.kinds import OBJECTIVES
 from sublayer.config.recipe import Recipe
 from sublayer.model.transformer import Transformer
-from sublayer.objective.causal.family import CAUSAL
+from sublayer.objective.causal import CAUSAL
 from sublayer.objective.family import Family
 from sublayer.objective.masked.family import MASKED
-from sublayer.objective.span.family import SPAN
+from sublayer.objective.span import SPAN
 from sublayer.objective.supervised.family import SUPERVISED
 from sublayer.objective.translation.family import TRANSLATION
 

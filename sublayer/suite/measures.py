@@ -58,10 +58,10 @@ from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.model_folder import read_config
 from sublayer.model.transformer import Transformer
-from sublayer.objective.causal.items import WINDOWS, window_items
+from sublayer.objective.causal import WINDOWS, window_items
 from sublayer.objective.evaluation import batch_sequences, context_of
 from sublayer.objective.metric import Metric
-from sublayer.objective.translation.evaluation import beam_settings
+from sublayer.objective.translation.family import beam_settings
 from sublayer.study.scorecard import Cell
 from sublayer.suite.file import PairsTable, ProbesTable, TextTable
 from sublayer.tasks.fetching import cached_folder

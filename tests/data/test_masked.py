@@ -25,7 +25,7 @@ from sublayer.data.masked.sentence_pairs import pairs_of_sentences
 from sublayer.data.parallel.batch_plan import BatchRule
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.objective.masked.batches import check_sentences, pair_settings
+from sublayer.objective.masked.loss import check_sentences, pair_settings
 from tests.packed_rows import masked_rows
 from tests.stories import Numbers, numbered, split_of
 

@@ -18,7 +18,7 @@ from sublayer.model.context.layout import Layout
 from sublayer.model.layers.linear import Linear
 from sublayer.model.model_folder import save_model
 from sublayer.model.roles import parameter_roles
-from sublayer.objective.causal.loss import Causal
+from sublayer.objective.causal import Causal
 
 from .conftest import MAX_LEN, VOCAB_SIZE, check_gradients, close, random_model
 

@@ -30,18 +30,19 @@ from sublayer.evaluation.split_work import ALONE
 from sublayer.model.build import build, compose
 from sublayer.model.context.layout import Layout
 from sublayer.model.model_folder import save_model
-from sublayer.objective.causal.items import _spread, window_items
-from sublayer.objective.causal.loss import Causal
+from sublayer.objective.causal import Causal, _spread, window_items
 from sublayer.objective.families import FAMILIES, family_of
-from sublayer.objective.masked.items import HIDDEN, EncoderItems
-from sublayer.objective.masked.scored_batches import Scoring
-from sublayer.objective.masked.scores import encoder_scores
-from sublayer.objective.span import batches
-from sublayer.objective.span.evaluation import frequency_loss
-from sublayer.objective.span.loss import SpanCorruption
-from sublayer.objective.translation.evaluation import beam_settings
-from sublayer.objective.translation.loss import Translation
-from sublayer.objective.translation.scores import nats_of_pairs, translation_nats
+from sublayer.objective.masked.scores import HIDDEN, EncoderItems, Scoring, encoder_scores
+from sublayer.objective.span import (
+    SpanCorruption,
+    corruption_rule,
+    frequency_loss,
+    span_batches,
+    span_epoch,
+    synthetic_spans,
+)
+from sublayer.objective.translation.family import beam_settings
+from sublayer.objective.translation.loss import Translation, nats_of_pairs, translation_nats
 from sublayer.runs.run import from_recipe
 from sublayer.runs.session import prepare_data
 from sublayer.tasks.registry import TASKS
@@ -212,7 +213,7 @@ def a_model(recipe):
 
 @pytest.mark.parametrize("z, noise", [(0.3, "spans"), (0.0, "iid")])
 def test_the_loss_is_that_of_the_targets_and_z_loss_is_not_reported(z, noise):
-    batch = batches.span_batches(a_recipe(**{"objective.noise": noise}), a_split()).batch(0)
+    batch = span_batches(a_recipe(**{"objective.noise": noise}), a_split()).batch(0)
     config = ModelConfig(kind="encoder-decoder", n_layers=2, d_model=16, n_heads=2, init_std=0.4)
     model = build(resolve_model(config, vocab_size=N_IDS, context=32), seed=1).double()
     objective = SpanCorruption(model, SpanObjective(z_loss=z))
@@ -257,7 +258,7 @@ def test_a_test_scores_every_token_that_was_cut_out_of_the_whole_text():
 
 
 def test_a_constant_prediction_costs_the_entropy_of_the_targets():
-    rule = batches.corruption_rule(SpanObjective(), Numbers(), context=32, starts_with_pad=True)
+    rule = corruption_rule(SpanObjective(), Numbers(), context=32, starts_with_pad=True)
     pieces = ScoredPieces(a_split(), rule, batch_sequences=4, boundaries="ignore")
     targets = torch.cat([pieces.batch(n).targets.flatten() for n in range(pieces.n_batches)])
     shares = targets[targets >= 0].bincount().double() / (targets >= 0).sum()
@@ -269,8 +270,8 @@ def test_a_constant_prediction_costs_the_entropy_of_the_targets():
 
 def test_an_epoch_is_counted_by_its_pieces_and_random_batches_are_as_long_as_real_ones():
     recipe = a_recipe()
-    assert batches.span_epoch(recipe, a_split()) == 26 * 32
-    both = batches.synthetic_spans(recipe, N_IDS), batches.span_batches(recipe, a_split())
+    assert span_epoch(recipe, a_split()) == 26 * 32
+    both = synthetic_spans(recipe, N_IDS), span_batches(recipe, a_split())
     shapes = [(each.batch(0).read.tokens.shape, each.batch(0).targets.shape) for each in both]
     assert shapes[0] == shapes[1]
 
@@ -279,7 +280,7 @@ def test_a_tokenizer_with_too_few_sentinels_is_refused_by_how_many_it_takes():
     split = a_split()
     split.tokenizer.sentinel_ids = (59,)
     with pytest.raises(ConfigError, match="up to 2 sentinels in pieces of 34 tokens, .* has 1"):
-        batches.span_batches(a_recipe(), split)
+        span_batches(a_recipe(), split)
 
 
 @pytest.mark.parametrize("noise, length", [("spans", 568), ("prefix", 512)])

@@ -17,11 +17,15 @@ from sublayer.data.masked.packing import Example, pack
 from sublayer.data.masked.segments import PairRule
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.objective.masked.batches import pair_settings
-from sublayer.objective.masked.loss import Masked, predicts_negative, sentence_nats
-from sublayer.objective.masked.pair_scores import PairScore, score_pairs
-from sublayer.objective.masked.scored_batches import SEED, Scoring
-from sublayer.objective.masked.scores import MaskedScore, encoder_scores
+from sublayer.objective.masked.loss import Masked, pair_settings, predicts_negative, sentence_nats
+from sublayer.objective.masked.scores import (
+    SEED,
+    MaskedScore,
+    PairScore,
+    Scoring,
+    encoder_scores,
+    score_pairs,
+)
 from sublayer.runs.session import prepare_data
 from tests.encoders import encoder_of, with_known_logits
 from tests.made import MASKED

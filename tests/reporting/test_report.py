@@ -24,7 +24,7 @@ from sublayer.inspection.layers import measure_layers
 from sublayer.inspection.sample import spread_windows
 from sublayer.loading import load
 from sublayer.numbers import NO_BREAK, format_quantity
-from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
 from sublayer.reporting.export import check_table_files, write_tables
 from sublayer.reporting.files import report_again, report_study

@@ -14,7 +14,7 @@ from scipy.stats import mannwhitneyu, ttest_ind, ttest_rel
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import FromItems, ItemTable
-from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
 from sublayer.statistics.covariance import SeedSpreads, known_spread
 from sublayer.statistics.difference import DECIDED, ERROR, Judgement

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.objective.families import FAMILIES
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference
 from sublayer.statistics.judge import judge

@@ -13,7 +13,7 @@ from sublayer import cli
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.numbers import format_interval, format_signed, interval_ends
-from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.objective.masked.family import MASKED
 from sublayer.statistics.looks import fixed
 from sublayer.study.arms import (

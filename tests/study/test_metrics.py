@@ -20,8 +20,7 @@ from sublayer.estimate.cost import count_parameters
 from sublayer.evaluation.items import FromItems, Items, ItemTable
 from sublayer.evaluation.likelihood import spread_windows, windows
 from sublayer.loading import load
-from sublayer.objective.masked.scored_batches import Scoring
-from sublayer.objective.masked.scores import encoder_scores
+from sublayer.objective.masked.scores import Scoring, encoder_scores
 from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import read_items

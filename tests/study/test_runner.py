@@ -22,7 +22,7 @@ from sublayer.evaluation.likelihood import score
 from sublayer.judging.study_items import read_comparison_items
 from sublayer.loading import load
 from sublayer.objective import family
-from sublayer.objective.causal.family import BITS_PER_BYTE
+from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.reporting.results_json import results_to_json
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items

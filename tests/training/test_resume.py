@@ -32,7 +32,7 @@ from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
-from sublayer.objective.causal.family import CAUSAL
+from sublayer.objective.causal import CAUSAL
 from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.resolution import resolve
 from sublayer.runs.run import from_recipe, train_run

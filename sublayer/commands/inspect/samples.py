@@ -98,7 +98,7 @@ def _pairs(
 ) -> StackSamples:
     """Sample what a translator reads of its validation split: sources, and targets."""
     from sublayer.inspection.sample import spread_pairs
-    from sublayer.objective.translation.batches import scoring_batches
+    from sublayer.objective.translation.loss import scoring_batches
 
     split = own_split(run, recipe, model, "valid")
     assert recipe is not None, "a split of its own belongs to a run"
@@ -138,7 +138,7 @@ def _pieces(
     """
     from sublayer.config.objectives.span import SpanObjective
     from sublayer.inspection.sample import corrupted_rows
-    from sublayer.objective.span.scores import scored_pieces
+    from sublayer.objective.span import scored_pieces
 
     text = options.read_text(run, model, recipe)
     objective = SpanObjective()

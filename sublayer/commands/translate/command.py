@@ -121,7 +121,7 @@ def translate_all(
     ``given`` are the options of the search. Raises Interrupted and DataError after what was done.
     """
     with stage("starting PyTorch"):
-        from sublayer.objective.translation.evaluation import beam_settings
+        from sublayer.objective.translation.family import beam_settings
 
     settings = beam_settings(recipe_of(run), given)
     _check_n_best(computation.n_best, settings.beam)

@@ -33,7 +33,7 @@ from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.evaluation import Progress, batch_sequences
 from sublayer.objective.supervised.batches import similar_batches
-from sublayer.objective.targets.loss import target_hidden
+from sublayer.objective.targets import target_hidden
 from sublayer.tasks.formats.text import text_targets
 from sublayer.tasks.formats.written import may_answer, read_answer
 from sublayer.tasks.prediction import Prediction

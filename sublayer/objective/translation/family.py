@@ -1,7 +1,10 @@
-"""The row of translation."""
+"""Translation objectives: their row, and their evaluation by ``sublayer evaluate``."""
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,11 +14,18 @@ from sublayer.config.objectives.translation import (
     bleu_tokenizer_of,
 )
 from sublayer.config.recipe import Recipe
+from sublayer.counts import count
+from sublayer.data.parallel.sources import PairText
 from sublayer.data.split import Split
+from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.translate import Translation as TranslatedLine
+from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.bleu import (
     COMPOUNDS,
+    Lines,
     check_bleu_tokenizer,
+    compare_translations,
     count_translations,
     reference_lines,
     reference_words,
@@ -25,32 +35,317 @@ from sublayer.evaluation.bleu import (
     word_rule_of,
 )
 from sublayer.evaluation.split_work import Processes
+from sublayer.files.lines import text_lines
+from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.model.encoder_decoder import EncoderDecoder
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
+from sublayer.numbers import interval_ends
+from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.family import Effort, Family, Scored, Scores
 from sublayer.objective.metric import Metric
-from sublayer.objective.translation.batches import (
+from sublayer.objective.translation.loss import (
+    LOSS_OF_ITEMS,
+    Translation,
+    nats_of_pairs,
+    score_of_items,
     scoring_batches,
     synthetic_translations,
-    translation_batches,
-    translation_epoch,
-)
-from sublayer.objective.translation.evaluation import (
-    BEAM_OPTIONS,
-    describe_translator,
-    evaluate_translator,
-    render_translator,
-)
-from sublayer.objective.translation.items import LOSS_OF_ITEMS, score_of_items, translation_items
-from sublayer.objective.translation.loss import Translation
-from sublayer.objective.translation.scores import (
-    nats_of_pairs,
     translate_ids,
     translate_ids_exactly,
+    translate_pairs,
+    translation_batches,
+    translation_epoch,
+    translation_items,
     translation_nats,
 )
+from sublayer.system.allocator import keep_freed_memory
 from sublayer.system.stages import note
+from sublayer.system.terminal import terminal_width
+from sublayer.tables import table
+
+BEAM_OPTIONS = {
+    "beam": "beam",
+    "length_rule": "rule",
+    "length_penalty": "penalty",
+    "max_length_ratio": "max_length_ratio",
+    "max_length_offset": "max_length_offset",
+}
+"""Options of commands that translate, and the settings of the beam that they give."""
+_DEFAULT_SENTENCES = 32
+_FEWEST_WORDS = 3
+"""Words of a reference, in the mean, below which BLEU says little."""
+_LABELS = {
+    "bleu": "BLEU of words",
+    "sacrebleu": "BLEU of text",
+    "chrf": "chrF of text",
+    COMPOUNDS: "BLEU, compounds split",
+}
+
+
+def beam_settings(recipe: Recipe | None, options: Mapping[str, Any]) -> BeamSettings:
+    """Return the beam that options ask for, and else the run's own.
+
+    ``options`` are by the names of ``BEAM_OPTIONS``. Outside a run of translation, what is not
+    asked for is the default.
+
+    Raises ConfigError for values without meaning.
+    """
+    objective = None if recipe is None else recipe.objective
+    own = BeamSettings()
+    if isinstance(objective, TranslationObjective):
+        own = BeamSettings.of(objective)
+    given = {}
+    for option, name in BEAM_OPTIONS.items():
+        if option in options:
+            given[name] = options[option]
+    return replace(own, **given)
+
+
+def evaluate_translator(asked: Evaluation) -> dict[str, Any]:
+    """Translate a split of the run's own text, every pair of it, and score the translations.
+
+    With the option ``lowercase`` capitals do not count; of a model that knows none they never do.
+    ``against`` is another translator, or a file with a translation on each line, to compare with;
+    ``references`` are files of further references, a line for each of the split's;
+    ``bleu_tokenizer`` is sacreBLEU's, of which the run's objective or its language has another;
+    ``compounds`` adds BLEU with compounds split, which a run whose words are divided at hyphens has
+    in any case, and those of ``BEAM_OPTIONS`` change the beam.
+
+    Raises ConfigError where the model belongs to no run, an option has no meaning, or ``against``
+    is a model that translates nothing; DataError where a file has another number of lines.
+    """
+    model = asked.model
+    recipe = asked.recipe
+    options = asked.options
+    assert isinstance(model, EncoderDecoder), "translation trains encoder-decoders"
+    if recipe is None:
+        raise ConfigError(
+            f"{asked.run} does not belong to a run, so it has no text of its own: "
+            "use `sublayer translate`"
+        )
+    objective = recipe.objective
+    assert isinstance(objective, TranslationObjective), "the row is of translation"
+    tokens = options.get("bleu_tokenizer") or objective.bleu_tokenizer
+    tokens = tokens or bleu_tokenizer_of(model.tokenizer.target.language)
+    check_bleu_tokenizer(tokens)
+    keep_freed_memory()
+    pairs = asked.own_text().pairs
+    settings = beam_settings(recipe, options)
+    against = options.get("against")
+    more = [
+        reference_lines(_with_targets(pairs, path, model.tokenizer.target), model.tokenizer, tokens)
+        for path in options.get("references", ())
+    ]
+    other = None if against is None else _other(against, asked, pairs, settings, tokens)
+    translations = _translate(model, asked, pairs, settings, "translated")
+    ours = translated_lines([each.ids for each in translations], model.tokenizer, tokens)
+    references = reference_lines(pairs, model.tokenizer, tokens)
+    references = replace(references, more=tuple(more))
+    lowercase = "lowercase" in options or bool(recipe.data.lowercase)
+    compounds = "compounds" in options or recipe.data.moses_hyphens
+    counted = count_translations(ours, references, lowercase=lowercase, compounds=compounds)
+    values = {name: lines.value for name, lines in counted.items()}
+    signatures = {name: lines.signature for name, lines in counted.items()}
+    n_words = int(counted["sacrebleu"].counts[:, 1].sum())
+    result: dict[str, Any] = {
+        **values,
+        "signature": signatures,
+        "lines": len(pairs),
+        "too_long": sum(each.is_too_long for each in translations),
+        "unknown_tokens": sum(each.n_unknown for each in translations),
+        "empty_sources": sum(not pair.source_words for pair in pairs),
+        "empty_references": sum(not pair.target_words for pair in pairs),
+        "reference_words": n_words,
+        "references": 1 + len(more),
+        "beam": settings.beam,
+        "length_rule": settings.rule,
+        "length_penalty": settings.penalty,
+        "split": asked.split,
+        "run": str(asked.run),
+    }
+    if other is not None:
+        compared = _compare(ours, *other, references, lowercase=lowercase)
+        result["against"] = {"system": str(against), "measures": compared}
+    return {**result, "translations": list(ours.texts)}
+
+
+def _translate(
+    model: EncoderDecoder,
+    asked: Evaluation,
+    pairs: Sequence[PairText],
+    settings: BeamSettings,
+    label: str,
+) -> list[TranslatedLine]:
+    shown = asked.progress(label, "lines")
+    sentences = asked.batch or _DEFAULT_SENTENCES
+
+    def progress(n_done: int) -> None:
+        shown(n_done, len(pairs))
+
+    return translate_pairs(model, pairs, settings, sentences=sentences, progress=progress)
+
+
+def _other(
+    against: Path,
+    asked: Evaluation,
+    pairs: Sequence[PairText],
+    settings: BeamSettings,
+    tokens: BleuTokenizer,
+) -> tuple[Sequence[str], Sequence[str] | None]:
+    """Return another's translations as texts and, where it divides words as ours does, as words."""
+    if against.is_file():
+        return _read_translations(against, len(pairs)), None
+    # A single checkpoint and an imported folder have none to take the mean of.
+    average = asked.average if (against / CHECKPOINTS_NAME).is_dir() else None
+    other = load(against, device=asked.model.embedding.weight.device, average=average)
+    if not isinstance(other, EncoderDecoder):
+        raise ConfigError(
+            f"{against} is a {other.config.kind}, which translates nothing: "
+            "name a translator, or a file"
+        )
+    theirs = other.tokenizer
+    mine = asked.model.tokenizer
+    if theirs.source.content() != mine.source.content():
+        # What the run's rules divided the other was not trained on.
+        pairs = [_with_source_words(pair, theirs.source) for pair in pairs]
+    translations = _translate(other, asked, pairs, settings, f"translated by {against}")
+    lines = translated_lines([each.ids for each in translations], theirs, tokens)
+    divides_alike = theirs.target.content() == mine.target.content()
+    return lines.texts, lines.words if divides_alike else None
+
+
+def _with_targets(pairs: Sequence[PairText], path: Path, rules: LanguageRules) -> list[PairText]:
+    """Return pairs with the lines of a file as their references."""
+    texts = _read_translations(path, len(pairs))
+    return [
+        pair._replace(target=text, target_words=" ".join(rules.words(text)))
+        for pair, text in zip(pairs, texts, strict=True)
+    ]
+
+
+def _with_source_words(pair: PairText, rules: LanguageRules) -> PairText:
+    words = rules.words(pair.source)
+    return pair._replace(source_words=" ".join(words))
+
+
+def _read_translations(path: Path, n_lines: int) -> list[str]:
+    texts = text_lines(path, n_lines + 1)
+    if len(texts) != n_lines:
+        found = count(len(texts), "line") if len(texts) < n_lines else "more lines"
+        raise DataError(f"{path} has {found}, the split has {n_lines:,}: give one for each line")
+    return texts
+
+
+def _compare(
+    ours: Lines,
+    texts: Sequence[str],
+    words: Sequence[str] | None,
+    references: Lines,
+    *,
+    lowercase: bool,
+) -> dict[str, dict[str, Any]]:
+    compared = {}
+    if words is not None:
+        compared["bleu"] = compare_translations(
+            "bleu",
+            ours.words,
+            words,
+            references.words,
+            lowercase=lowercase,
+            more=[each.words for each in references.more],
+        )
+    for name in ("sacrebleu", "chrf"):
+        compared[name] = compare_translations(
+            name,
+            ours.texts,
+            texts,
+            references.texts,
+            lowercase=lowercase,
+            tokens=references.tokens,
+            more=[each.texts for each in references.more],
+        )
+    return {name: asdict(paired) for name, paired in compared.items()}
+
+
+def describe_translator(scores: Mapping[str, Any]) -> str:
+    """Format the scores of training as one line."""
+    return f"loss {scores['loss']:.4f} nats per token, perplexity {scores['perplexity']:.2f}"
+
+
+def render_translator(result: Mapping[str, Any]) -> str:
+    """Format the scores for the terminal."""
+    labels = dict(_LABELS)
+    if _is_between_spaces(result):
+        labels["bleu"] = "BLEU of words between spaces"
+    rows = []
+    signatures = result["signature"]
+    for name, label in labels.items():
+        if name in result:
+            value = f"{result[name]:.2f}"
+            rows.append((label, value, signatures[name]))
+    lines = [
+        f"translated {count(result['lines'], 'line')} of the {result['split']} split "
+        f"with a beam of {result['beam']}"
+        + (f", {result['references']} references" if result["references"] > 1 else ""),
+        table(["measure", "value", "signature"], rows, right=[1], width=terminal_width()),
+        *_caveats(result),
+    ]
+    if "against" in result:
+        lines += _render_compared(result["against"], labels)
+    return "\n".join(lines)
+
+
+def _caveats(result: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if COMPOUNDS in result:
+        lines.append(
+            "with compounds split BLEU is inflated: "
+            "comparable only with what is scored in the same way"
+        )
+    if result["too_long"]:
+        lines.append(
+            f"{count(result['too_long'], 'line')} longer than the model reads, scored as empty"
+        )
+    if result["reference_words"] < _FEWEST_WORDS * result["lines"]:
+        lines.append(
+            f"BLEU finds {count(result['reference_words'], 'word')} in "
+            f"{count(result['lines'], 'reference')}, too few for its 4-grams: of text without "
+            "spaces give --bleu-tokenizer char, or the language's own; chrF reads characters"
+        )
+    for side in ("sources", "references"):
+        n_empty = result[f"empty_{side}"]
+        if n_empty:
+            lines.append(f"empty {side}: {n_empty:,}")
+    if result["unknown_tokens"]:
+        lines.append(
+            f"{count(result['unknown_tokens'], 'token')} of what was translated unknown to the "
+            "vocabulary"
+        )
+    return lines
+
+
+def _render_compared(against: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
+    rows = [
+        (
+            labels[name],
+            f"{each['value']:.2f}",
+            f"{each['other']:.2f}",
+            f"{each['difference']:+z.2f}",
+            " to ".join(interval_ends(each["interval"], 2)),
+            f"{each['p_randomisation']:.4f}",
+        )
+        for name, each in against["measures"].items()
+    ]
+    heads = ["measure", "this", "other", "difference", "95% CI", "p, randomisation"]
+    numbers = range(1, len(heads))
+    measures = table(heads, rows, right=numbers, width=terminal_width())
+    return ["", f"against {against['system']}:", measures]
+
+
+def _is_between_spaces(result: Mapping[str, Any]) -> bool:
+    return str(result["signature"]["bleu"]).endswith("|words:spaces")
+
 
 GREEDY = BeamSettings(beam=1, max_length_ratio=2.0, max_length_offset=10.0)
 """The search while training continues: a translation not yet learned does not end by itself."""

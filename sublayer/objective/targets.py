@@ -1,10 +1,17 @@
-"""Predict a target token by token, from what an encoder read and what was written so far."""
+"""Targets of encoder-decoders: their loss, token by token, and random ones."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from sublayer.config.objectives.base import Lengths
+from sublayer.data.arrays import Ints
 from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import pairs_in_rows
 from sublayer.model.body import Hidden
 from sublayer.model.context.layout import Layout
 from sublayer.model.encoder_decoder import EncoderDecoder
@@ -86,3 +93,33 @@ def nats_of_rows(model: EncoderDecoder, batch: PackedBatch) -> list[float]:
     is_counted = batch.targets >= 0
     n_tokens = is_counted.sum(1).double()
     return [*nats.tolist(), *n_tokens.tolist()]
+
+
+@dataclass(frozen=True)
+class SyntheticTargets:
+    """Batches of ``n_rows`` random texts and targets, each as long as ``lengths`` says."""
+
+    lengths_vary: ClassVar[bool] = False
+
+    vocab_size: int
+    lengths: Lengths
+    n_rows: int
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
+        """Draw a process's share of the batch of a step, at least one row, without padding."""
+        n_own = max(1, len(range(rank, self.n_rows, world)))
+        generator = np.random.Generator(np.random.Philox(step))
+
+        def draw(length: int) -> list[Ints]:
+            return [generator.integers(self.vocab_size, size=length) for _ in range(n_own)]
+
+        sources, targets = draw(self.lengths.read), draw(self.lengths.written)
+        return pairs_in_rows(sources, targets, pad_id=0, first_id=0)
+
+    def notes(self) -> list[str]:
+        """Nothing is left out."""
+        return []
+
+    def n_tokens(self, step: int) -> int:
+        """Count the target's tokens of a batch."""
+        return self.n_rows * self.lengths.written

@@ -1,0 +1,518 @@
+"""Prediction of the tokens that follow, at the model's end and, in deep stacks, after every block.
+
+Source: Al-Rfou et al. 2018 (1808.04444), sec. 3: losses at multiple positions, intermediate layers,
+multiple targets.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sublayer.config.objectives.causal import CausalObjective
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import batch_sequences
+from sublayer.counts import count
+from sublayer.data.batches import Batch, Windows
+from sublayer.data.split import Split
+from sublayer.data.store import TokenStore
+from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
+from sublayer.evaluation.likelihood import Counter, Likelihood, Window, check_stride, score
+from sublayer.evaluation.split_work import ALONE, Processes
+from sublayer.model.body import Hidden
+from sublayer.model.context.layout import Layout
+from sublayer.model.init import initial_values, initialise
+from sublayer.model.kernels.cross_entropy import (
+    Smoothing,
+    linear_cross_entropy,
+    smoothed_cross_entropy,
+)
+from sublayer.model.layers.embedding import Matrix
+from sublayer.model.layers.heads import Classifier
+from sublayer.model.layers.norm import build_norm
+from sublayer.model.transformer import Transformer
+from sublayer.objective.base import Objective
+from sublayer.objective.evaluation import (
+    Evaluation,
+    context_of,
+    describe_sources,
+)
+from sublayer.objective.evaluation import (
+    batch_sequences as scored_sequences,
+)
+from sublayer.objective.family import TEXT_OPTIONS, Effort, Family, Scored, stored_tokens
+from sublayer.objective.metric import Metric
+from sublayer.tables import table
+
+_PREFIX = "objective.classifiers."
+"""Before the names of the heads that training alone needs; a model's own names have no prefix."""
+_TRAINED = "trained"
+"""The term of the model's own head where it is trained otherwise than it is reported."""
+
+
+class Causal(Objective):
+    """Cross-entropy of the next tokens, over all positions whose target counts.
+
+    A term for each executed block that predicts (the last is the model's end) and each token ahead.
+    The next token at the model's end, term ``lm``, has the model's own head; every other term has a
+    classifier that is not saved with the model.
+
+    Assumptions where the paper is silent: a block's classifiers read its output through a norm
+    without parameters, of the model's kind (none where the model ends without one).
+
+    With z-loss, or with positions summed, what is trained of the model's own head is the term
+    ``trained``; ``lm``, without weight then, is what is reported, per token. Classifiers, which end
+    with the training, have no z-loss.
+
+    With positions summed every trained term is divided by the windows of the batch, not by their
+    targets: a window of T targets weighs T times what it weighs in the mean.
+
+    ``config`` None is the objective without auxiliary losses; ``seed`` is that of the classifiers.
+    """
+
+    reported = "lm"
+
+    def __init__(
+        self, model: Transformer, config: CausalObjective | None = None, *, seed: int = 0
+    ) -> None:
+        super().__init__(model)
+        self.config = config or CausalObjective()
+        self._n_layers = model.config.n_layers
+        has_auxiliary = self.config.auxiliary == "layers"
+        self._layers = range(1, self._n_layers) if has_auxiliary else range(0)
+        self._ahead = range(1, self.config.targets + 1)
+        classifiers = {}
+        for layer in (*self._layers, self._n_layers):
+            for ahead in self._ahead:
+                term = self._term(layer, ahead)
+                if term != self.reported:
+                    classifiers[term] = Classifier(model.config)
+        self.classifiers = nn.ModuleDict(classifiers)
+        initialise(self.classifiers, model.config, seed=seed, prefix=_PREFIX)
+        has_norm = bool(self._layers) and model.config.final_norm != "none"
+        self._norm = build_norm(
+            model.config.norm if has_norm else "none",
+            model.config.d_model,
+            eps=model.config.norm_eps,
+            affine=False,
+        )
+        self.begin(0, 1)
+
+    def initial_values(self, seed: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Generate what every parameter begins with, those of the classifiers last."""
+        yield from super().initial_values(seed)
+        config = self.model.config
+        yield from initial_values(self.classifiers, config, seed=seed, prefix=_PREFIX)
+
+    def begin(self, step: int, steps: int) -> None:
+        """Drop the loss of block l of n after l / n of ``auxiliary_stop`` of the run.
+
+        Source: Al-Rfou et al. 2018, sec. 3: the paper drops it after l / (2 n) of training.
+        """
+        config = self.config
+        stop = config.auxiliary_stop * steps
+        # Without a division, so that no rounding moves the step at which a block ends.
+        self._active = [layer for layer in self._layers if step * self._n_layers < stop * layer]
+        n_predicting = len(self._active) + 1
+        share = 1.0
+        if config.auxiliary_reduction == "mean":
+            share = 1.0 / n_predicting
+        self.weights = {}
+        for layer in (*self._active, self._n_layers):
+            for ahead in self._ahead:
+                term = self._term(layer, ahead)
+                weight = 1.0 if ahead == 1 else config.target_weight
+                self.weights[term] = share * weight
+        if self._trains_otherwise:
+            self.weights[_TRAINED] = self.weights[self.reported]
+            self.weights[self.reported] = 0.0
+
+    @property
+    def has_unused_parameters(self) -> bool:
+        """Whether some terms end before the run does."""
+        return len(self._layers) > 0
+
+    @property
+    def _trains_otherwise(self) -> bool:
+        return self.config.z_loss > 0 or self._sums_positions
+
+    @property
+    def _sums_positions(self) -> bool:
+        return self.config.position_reduction == "sum"
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Count the targets of each term that are not ignored; the windows, where they add up."""
+        by_ahead = {}
+        for ahead, targets in zip(self._ahead, self._targets(batch), strict=True):
+            is_counted = targets >= 0
+            by_ahead[ahead] = int(is_counted.sum())
+        counts = {}
+        for layer in (*self._active, self._n_layers):
+            for ahead in self._ahead:
+                term = self._term(layer, ahead)
+                counts[term] = by_ahead[ahead]
+        if self._trains_otherwise:
+            counts[_TRAINED] = counts[self.reported]
+        if self._sums_positions:
+            n_windows = len(batch)
+            return {term: counts[term] if term == self.reported else n_windows for term in counts}
+        return counts
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """Sum the nats of the batch's next tokens, for every term of this step."""
+        layout = Layout.causal(batch.tokens, document_ids=batch.document_ids, starts=batch.starts)
+        hidden = self.model.hidden(batch.tokens, layout, capture=self._active)
+        targets = self._targets(batch)
+        return dict(self._totals(hidden, targets))
+
+    def _totals(
+        self, hidden: Hidden, targets: list[Int[Tensor, "B P"]]
+    ) -> Iterator[tuple[str, Tensor]]:
+        for layer in (*self._active, self._n_layers):
+            is_end = layer == self._n_layers
+            states = hidden.final if is_end else self._norm(hidden.captured[layer])
+            if self.config.positions == "last":
+                states = states[:, -1:]
+            for ahead, wanted in zip(self._ahead, targets, strict=True):
+                term = self._term(layer, ahead)
+                labels = wanted.flatten()
+                if term == self.reported:
+                    yield from self._own_totals(states, labels, hidden.matrix)
+                    continue
+                classifier = self.classifiers[term]
+                assert isinstance(classifier, Classifier), "a dictionary of classifiers"
+                matrix, bias = classifier.weight, classifier.bias
+                yield term, linear_cross_entropy(states.flatten(0, 1), matrix, bias, labels)
+
+    def _own_totals(
+        self, states: Float[Tensor, "B P D"], labels: Int[Tensor, " N"], of_pass: Matrix | None
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yield the terms of the model's own head."""
+        matrix, bias = self.model.output_projection(of_pass)
+        rows = self.model.to_embedding(states).flatten(0, 1)
+        if not self._trains_otherwise:
+            yield self.reported, linear_cross_entropy(rows, matrix, bias, labels)
+            return
+        smoothing = Smoothing(1.0, 0.0, self.config.z_loss)
+        trained, nats = smoothed_cross_entropy(rows, matrix, bias, labels, smoothing)
+        yield _TRAINED, trained
+        yield self.reported, nats
+
+    def _targets(self, batch: Batch) -> list[Int[Tensor, "B P"]]:
+        targets = [batch.targets]
+        if batch.further is not None:
+            targets.extend(batch.further)
+        if self.config.positions == "last":
+            return [each[:, -1:] for each in targets]
+        return targets
+
+    def _term(self, layer: int, ahead: int) -> str:
+        is_model_end = layer == self._n_layers
+        if is_model_end and ahead == 1:
+            return self.reported
+        return f"layer{layer}_ahead{ahead}"
+
+
+_SYNTHETIC_WINDOWS = 64
+
+
+def causal_batches(recipe: Recipe, split: Split) -> Windows:
+    """Build the windows that a recipe asks for.
+
+    Raises DataError where the split, or a weighted source of it, has none.
+    """
+    objective, data = recipe.objective, recipe.data
+    assert isinstance(objective, CausalObjective), "the row is of causal objectives"
+    return Windows(
+        split,
+        context=data.context,
+        batch_sequences=batch_sequences(recipe),
+        seed=recipe.train.seed,
+        mode=data.windows,
+        boundaries=data.boundaries,
+        n_ahead=objective.targets,
+    )
+
+
+def check_windows(recipe: Recipe, split: Split) -> None:
+    """Raise DataError where the split, or a weighted source of it, has no window."""
+    objective = recipe.objective
+    assert isinstance(objective, CausalObjective), "the row is of causal objectives"
+    split.check_windows(recipe.data.context, objective.targets)
+
+
+def synthetic_windows(recipe: Recipe, vocab_size: int) -> Windows:
+    """Build windows of random tokens, whatever the recipe's text is."""
+    return causal_batches(recipe, synthetic_split(recipe, vocab_size))
+
+
+def synthetic_split(recipe: Recipe, vocab_size: int) -> Split:
+    """Build a split of random tokens, 64 windows long, always the same.
+
+    Its tokenizer of bytes stands in for one of ``vocab_size`` ids: nothing decodes the tokens.
+    """
+    n_tokens = _SYNTHETIC_WINDOWS * (recipe.data.context + 1)
+    generator = np.random.Generator(np.random.Philox(0))
+    ids = generator.integers(vocab_size, size=n_tokens)
+    starts = np.zeros(1, dtype=np.int64)
+    store = TokenStore(ids, starts, starts, len(ids), "", is_lossless=True)
+    return Split("train", store, ByteTokenizer(), ("",))
+
+
+WINDOWS = "windows"
+"""The name of the table."""
+_COUNTS = ("tokens", "bytes", "characters", "words")
+
+
+def _bits_per_byte(sums: Sums) -> float:
+    n_bytes = float(sums["bytes"])
+    if not n_bytes:
+        return math.nan
+    n_bits = float(sums["nats"]) / math.log(2)
+    return n_bits / n_bytes
+
+
+def _loss(sums: Sums) -> float:
+    nats = float(sums["nats"])
+    n_tokens = float(sums["tokens"])
+    return nats / n_tokens
+
+
+BITS_PER_BYTE_OF_ITEMS = FromItems(WINDOWS, _bits_per_byte)
+LOSS_OF_ITEMS = FromItems(WINDOWS, _loss)
+
+
+def window_items(split: Split, likelihood: Likelihood, *, context: int, stride: int) -> Items:
+    """Return the nats of each window of a text, and the amount of text that it scores.
+
+    Of a whole text, adjacent windows that together score half a context are one item. A window
+    belongs to the document of the first token that it scores. Where a lossy tokenizer made
+    the ids, the bytes that were read are spread over the windows in proportion to those that their
+    ids stand for.
+    """
+    by_window = likelihood.by_window
+    assert by_window is not None, "a text was scored window by window"
+    windows = by_window.windows
+    firsts = np.array([window.first for window in windows])  # [N]
+    stops = np.array([window.stop for window in windows])  # [N]
+    nats = by_window.nats
+    is_whole = np.array_equal(firsts[1:], stops[:-1])
+    n_together = max(1, (context // 2) // stride) if is_whole else 1
+    counter = Counter(split)
+    if is_whole:
+        starts = np.arange(0, len(windows), n_together)
+        firsts = firsts[starts]  # [N], of items from here on
+        nats = np.add.reduceat(nats, starts)
+        bounds = np.append(firsts, stops[-1])  # [N + 1]
+        counts = counter.count_each(bounds)  # [N, 4]
+    else:
+        each = [counter.count(window.first, window.stop) for window in windows]
+        counts = np.array([[getattr(count, name) for name in _COUNTS] for count in each])
+    columns = dict(zip(_COUNTS, counts.T, strict=True))
+    columns["bytes"] = _spread(columns["bytes"], likelihood.bytes, columns["tokens"])
+    n_begun = np.searchsorted(split.document_starts, firsts, side="right")
+    documents = n_begun - 1
+    table = ItemTable(
+        unit=_unit(context, stride, n_together),
+        digest=_digest(split, windows),
+        columns={"nats": nats, **columns},
+        documents=documents,
+    )
+    return Items(split.name, split.store.sha256, {WINDOWS: table})
+
+
+def _unit(context: int, stride: int, n_together: int) -> str:
+    what = "a window" if n_together == 1 else f"{n_together} adjacent windows"
+    whose = "it scores" if n_together == 1 else "they score"
+    behind = "half the context" if stride == max(1, context // 2) else f"{context + 1 - stride}"
+    if stride == 1:
+        behind = "the full context"
+    return f"{what}: the tokens that {whose}, after at least {behind} but at the start"
+
+
+def _digest(split: Split, windows: list[Window]) -> str:
+    starts = [window.start for window in windows]
+    firsts = [window.first for window in windows]
+    stops = [window.stop for window in windows]
+    digest = Digest(WINDOWS, split.store.sha256)
+    for positions in (starts, firsts, stops):
+        digest.add(np.array(positions))
+    digest.add(split.ids)
+    return digest.hexdigest()
+
+
+def _spread(
+    parts: NDArray[np.int64], total: int, otherwise: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Scale whole numbers to add up to ``total``; where all are zeros, in proportion to others."""
+    if int(parts.sum()) == total:
+        return parts
+    # Bounds are rounded, not parts, so that the parts add up.
+    bounds = np.cumsum(parts if parts.any() else otherwise)
+    factor = total / bounds[-1]
+    scaled = np.rint(bounds * factor).astype(np.int64)
+    spread: NDArray[np.int64] = np.diff(scaled, prepend=0)
+    return spread
+
+
+_BATCH_TOKENS = 4096
+
+
+def causal_scores(
+    model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+) -> Scored:
+    """Score the tokens of a text: nats per token, bits per byte.
+
+    In training about ``train.evaluate_tokens`` of them, in windows ``train.evaluate_stride`` apart;
+    in a test all, each after at least half the context, and the windows are items.
+    """
+    context = recipe.data.context
+    if effort == "test":
+        return score_at_stride(model, split, recipe, max(1, context // 2), None, processes)
+    likelihood = score(
+        model,
+        split,
+        context=context,
+        stride=recipe.train.evaluate_stride or context,
+        batch_sequences=max(1, _BATCH_TOKENS // context),
+        max_tokens=recipe.train.evaluate_tokens,
+        respect_boundaries=recipe.data.boundaries == "respect",
+        processes=processes,
+    )
+    sampled = {"loss": likelihood.loss, "bits_per_byte": likelihood.bits_per_byte}
+    return Scored(sampled, items=None)
+
+
+def score_at_stride(
+    model: Transformer,
+    split: Split,
+    recipe: Recipe,
+    stride: int,
+    max_tokens: int | None,
+    processes: Processes = ALONE,
+) -> Scored:
+    """Score a text as a test does, in windows ``stride`` tokens apart, which are its items.
+
+    Of at most ``max_tokens`` tokens, evenly spread, which are the same for every context.
+    """
+    context = recipe.data.context
+    likelihood = score(
+        model,
+        split,
+        context=context,
+        stride=stride,
+        batch_sequences=max(1, _BATCH_TOKENS // context),
+        max_tokens=max_tokens,
+        same_tokens=True,
+        respect_boundaries=recipe.data.boundaries == "respect",
+        processes=processes,
+    )
+    items = window_items(split, likelihood, context=context, stride=stride)
+    scores = {
+        "loss": LOSS_OF_ITEMS.of(items),
+        "bits_per_byte": BITS_PER_BYTE_OF_ITEMS.of(items),
+        "tokens": likelihood.tokens,
+    }
+    return Scored(scores, items)
+
+
+_RATIOS = ("loss", "bits_per_byte", "bits_per_character", "perplexity", "word_perplexity")
+_UNITS = ("tokens", "bytes", "characters", "words")
+
+
+def evaluate_decoder(asked: Evaluation) -> dict[str, Any]:
+    """Score every token of a text but the first, and say in what windows.
+
+    The option ``stride`` is in tokens, by default half the context.
+
+    Raises ConfigError for a stride below 1, or one that leaves tokens out: above the context.
+    DataError where the text has fewer than two tokens.
+    """
+    model, recipe = asked.model, asked.recipe
+    context = context_of(model, recipe)
+    stride = asked.options.get("stride", max(1, context // 2))
+    check_stride(stride, context)
+    text = asked.read_text("none")
+    respects = recipe is not None and recipe.data.boundaries == "respect"
+    likelihood = score(
+        model,
+        text,
+        context=context,
+        stride=stride,
+        batch_sequences=asked.batch or scored_sequences(model, context),
+        respect_boundaries=respects,
+        progress=asked.progress("scored", "tokens"),
+    )
+    measures = {name: getattr(likelihood, name) for name in (*_RATIOS, *_UNITS)}
+    return {
+        **measures,
+        "context": context,
+        "stride": stride,
+        "is_lossless": text.store.is_lossless,
+        **asked.describe_text(text),
+    }
+
+
+def describe_decoder(scores: Mapping[str, Any]) -> str:
+    """Format the scores of training as one line."""
+    return f"loss {scores['loss']:.4f} nats per token, {scores['bits_per_byte']:.4f} bits per byte"
+
+
+def render_decoder(result: Mapping[str, Any]) -> str:
+    """Format the scores for the terminal."""
+    n_bytes = count(result["bytes"], "byte")
+    n_characters = count(result["characters"], "character")
+    n_words = count(result["words"], "word")
+    rows = [
+        ("loss", f"{result['loss']:.4f}", "nats per token"),
+        ("bits per byte", f"{result['bits_per_byte']:.4f}", n_bytes),
+        ("bits per character", f"{result['bits_per_character']:.4f}", n_characters),
+        ("perplexity", f"{result['perplexity']:.2f}", "per token"),
+        ("word perplexity", f"{result['word_perplexity']:.4g}", n_words),
+    ]
+    lines = [
+        f"scored {count(result['tokens'], 'token')} of {describe_sources(result)}",
+        f"in windows of {result['context']} tokens, stride {result['stride']}",
+        table(["measure", "value", "of"], rows, right=[1]),
+    ]
+    if not result["is_lossless"]:
+        lines.append(
+            "the tokenizer is lossy: unknown text was scored as unknown, "
+            "so that these are not comparable"
+        )
+    return "\n".join(lines)
+
+
+BITS_PER_BYTE = Metric(
+    "bits_per_byte",
+    "bits per byte",
+    is_lower_better=True,
+    from_items=BITS_PER_BYTE_OF_ITEMS,
+    basis="bytes",
+)
+
+
+def _build(model: Transformer, config: CausalObjective, seed: int) -> Causal:
+    return Causal(model, config, seed=seed)
+
+
+CAUSAL = Family(
+    build=_build,
+    batches=causal_batches,
+    synthetic=synthetic_windows,
+    epoch_tokens=stored_tokens,
+    check_text=check_windows,
+    score=causal_scores,
+    score_at_stride=score_at_stride,
+    metrics=(BITS_PER_BYTE,),
+    options=(*TEXT_OPTIONS, "stride"),
+    evaluation=evaluate_decoder,
+    render=render_decoder,
+    description=describe_decoder,
+)
+"""Predicts the tokens that follow, and is scored in bits per byte."""

@@ -1,1 +1,0 @@
-"""The objective causal: its loss, its batches and its scores."""

@@ -1,0 +1,373 @@
+"""Span corruption: prediction of what was cut out of a text, token by token.
+
+Source: Raffel et al. 2020 (1910.10683).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sublayer.config.objectives.span import MOST_USED, SpanObjective
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import batch_sequences
+from sublayer.counts import count
+from sublayer.data.batches import Boundaries
+from sublayer.data.span.batches import EpochPieces, RandomPieces, ScoredPieces
+from sublayer.data.span.examples import CorruptionRule
+from sublayer.data.span.masks import MASKS
+from sublayer.data.split import Split
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.errors import ConfigError
+from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
+from sublayer.evaluation.split_work import ALONE, Processes, Row, compute_each
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.eval_mode import evaluating
+from sublayer.model.kernels.cross_entropy import Smoothing
+from sublayer.model.transformer import Transformer
+from sublayer.objective.evaluation import (
+    Evaluation,
+    Progress,
+    context_of,
+    describe_sources,
+)
+from sublayer.objective.evaluation import (
+    batch_sequences as scored_sequences,
+)
+from sublayer.objective.family import Effort, Family, Scored, Scores
+from sublayer.objective.metric import Metric
+from sublayer.objective.targets import SyntheticTargets, TargetLoss, nats_of_rows
+from sublayer.tables import table
+
+
+class SpanCorruption(TargetLoss):
+    """The loss of what was cut out, sentinels and end included, with z-loss where asked for."""
+
+    def __init__(self, model: Transformer, config: SpanObjective) -> None:
+        smoothing = None
+        if config.z_loss:
+            smoothing = Smoothing(1.0, 0.0, config.z_loss)
+        super().__init__(model, smoothing)
+
+
+_REMEDY = (
+    "take one that has more (unigram, or a SentencePiece .model, with data.sentinels = "
+    f"{MOST_USED}; a tokenizer.json of T5's), longer spans, a smaller data.context, or "
+    "objective.noise = prefix, which needs none"
+)
+
+
+def span_batches(recipe: Recipe, split: Split) -> EpochPieces | RandomPieces:
+    """Build the pieces that a recipe asks for.
+
+    Raises ConfigError where the tokenizer lacks what they need, DataError where the split has none.
+    """
+    objective = _objective(recipe)
+    rule = corruption_rule(
+        objective,
+        split.tokenizer,
+        context=recipe.data.context,
+        starts_with_pad=recipe.model.decoder_start == "pad",
+    )
+    n_sequences = batch_sequences(recipe)
+    seed = recipe.train.seed
+    if recipe.data.windows == "random":
+        return RandomPieces(split, rule, batch_sequences=n_sequences, seed=seed)
+    return EpochPieces(
+        split,
+        rule,
+        batch_sequences=n_sequences,
+        seed=seed,
+        boundaries=recipe.data.boundaries,
+        chunk_tokens=objective.chunk_tokens,
+    )
+
+
+def check_pieces(recipe: Recipe, split: Split) -> None:
+    """Raise DataError where the split is shorter than a piece, and pieces are not cut shorter."""
+    if recipe.data.boundaries == "ignore":
+        raw_length = _objective(recipe).resolve(recipe.data.context).raw_length
+        assert raw_length is not None, "it is resolved"
+        split.check_length(raw_length, "objective.raw_length")
+
+
+def synthetic_spans(recipe: Recipe, vocab_size: int) -> SyntheticTargets:
+    """Build random texts as long as inputs and targets are."""
+    lengths = recipe.objective.lengths(recipe.data.context)
+    return SyntheticTargets(vocab_size, lengths, batch_sequences(recipe))
+
+
+def span_epoch(recipe: Recipe, split: Split) -> int:
+    """Count the tokens of an epoch as a step counts them: a context for each piece of the first."""
+    batches = span_batches(recipe, split)
+    if isinstance(batches, EpochPieces):
+        return batches.n_pieces(0) * recipe.data.context
+    # As many random pieces as there are without overlap.
+    n_pieces = len(split.ids) / batches.rule.raw_length
+    return round(n_pieces * recipe.data.context)
+
+
+def corruption_rule(
+    objective: SpanObjective, tokenizer: Tokenizer, *, context: int, starts_with_pad: bool
+) -> CorruptionRule:
+    """Return how pieces are corrupted.
+
+    Raises ConfigError where the tokenizer has no end, no padding or too few sentinels.
+    """
+    resolved = objective.resolve(context)
+    raw, target = resolved.raw_length, resolved.target_length
+    assert raw is not None and target is not None, "both are resolved"
+    end_id, pad_id = tokenizer.sep_id, tokenizer.pad_id
+    if end_id is None or pad_id is None:
+        raise ConfigError(
+            f"the tokenizer, of kind {tokenizer.kind}, has no end of a text or no padding, which "
+            "objective.kind = span needs: give unigram, or a file whose vocabulary has them"
+        )
+    n_sentinels = objective.row.n_sentinels(objective, raw)
+    sentinels = tokenizer.sentinel_ids
+    if len(sentinels) < n_sentinels:
+        has = f"{len(sentinels)}" if sentinels else "none"
+        raise ConfigError(
+            f"objective.noise = {objective.noise} takes up to {n_sentinels} sentinels in pieces of "
+            f"{raw} tokens, and the tokenizer has {has}: {_REMEDY}"
+        )
+    return CorruptionRule(
+        draw=MASKS[objective.noise],
+        settings=objective,
+        context=context,
+        raw_length=raw,
+        target_length=target,
+        sentinels=sentinels if n_sentinels else (),
+        end_id=end_id,
+        pad_id=pad_id,
+        first_id=pad_id if starts_with_pad else end_id,
+    )
+
+
+def _objective(recipe: Recipe) -> SpanObjective:
+    assert isinstance(recipe.objective, SpanObjective), "the row is of span corruption"
+    return recipe.objective
+
+
+PIECES = "pieces"
+"""The name of the table."""
+
+
+@dataclass(frozen=True)
+class PieceNats:
+    """Nats and tokens of each piece's target, its end included, ``[N]``."""
+
+    nats: NDArray[np.float64]
+    tokens: NDArray[np.int64]
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Row]) -> "PieceNats":
+        """Put batches together: each row has the nats of its pieces, and then their tokens."""
+        halves = [row.reshape(2, -1) for row in rows]
+        nats, tokens = np.concatenate(halves, axis=1)
+        return cls(nats, tokens.astype(np.int64))
+
+
+def _loss(sums: Sums) -> float:
+    nats = float(sums["nats"])
+    n_tokens = float(sums["tokens"])
+    return nats / n_tokens
+
+
+LOSS_OF_ITEMS = FromItems(PIECES, _loss)
+
+
+def piece_items(split: Split, pieces: ScoredPieces, nats: PieceNats) -> Items:
+    """Return what the target of each piece cost."""
+    table = ItemTable(
+        unit="a piece of the text: the tokens of its target, sentinels and end included",
+        digest=_digest(split, pieces),
+        columns={"nats": nats.nats, "tokens": nats.tokens},
+        documents=pieces.documents,
+    )
+    return Items(split.name, split.store.sha256, {PIECES: table})
+
+
+def _digest(split: Split, pieces: ScoredPieces) -> str:
+    rule = pieces.rule
+    settings = f"{rule.draw.__name__} {rule.settings.noise_density!r} {rule.settings.mean_span!r}"
+    digest = Digest(PIECES, split.store.sha256, settings, str(rule.target_length))
+    begins, lengths = pieces.pieces.cuts
+    for numbers in (begins, lengths, rule.sentinels):
+        digest.add(numbers)
+    digest.add(split.ids)
+    return digest.hexdigest()
+
+
+def span_scores(
+    model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+) -> Scored:
+    """Score the targets of a text's pieces, in nats per token, sentinels and ends included.
+
+    In training about ``train.evaluate_tokens`` of the text, in pieces spread evenly; in a test all,
+    and the pieces are items. All models, seeds and steps are scored on one corruption of the text.
+    """
+    assert isinstance(recipe.objective, SpanObjective), "the row is of span corruption"
+    is_test = effort == "test"
+    pieces = scored_pieces(
+        model,
+        split,
+        recipe.objective,
+        context=recipe.data.context,
+        boundaries=recipe.data.boundaries,
+        most_tokens=None if is_test else recipe.train.evaluate_tokens,
+    )
+    nats = nats_of_pieces(model, pieces, processes)
+    items = piece_items(split, pieces, nats)
+    scores = {"loss": LOSS_OF_ITEMS.of(items)}
+    if not is_test:
+        return Scored(scores, items=None)
+    return Scored({**scores, "tokens": int(nats.tokens.sum())}, items)
+
+
+def scored_pieces(
+    model: Transformer,
+    split: Split,
+    objective: SpanObjective,
+    *,
+    context: int,
+    boundaries: Boundaries,
+    most_tokens: int | None = None,
+) -> ScoredPieces:
+    """Build the pieces by which a model is scored; ``most_tokens`` limits how many.
+
+    Raises ConfigError where the tokenizer lacks what they need, DataError where there is none.
+    """
+    rule = corruption_rule(
+        objective,
+        split.tokenizer,
+        context=context,
+        starts_with_pad=model.config.decoder_start == "pad",
+    )
+    most = None
+    if most_tokens is not None and most_tokens < len(split.ids):
+        most = max(1, most_tokens // rule.raw_length)
+    n_sequences = scored_sequences(model, context)
+    return ScoredPieces(split, rule, batch_sequences=n_sequences, boundaries=boundaries, most=most)
+
+
+@torch.inference_mode()
+def nats_of_pieces(
+    model: Transformer,
+    pieces: ScoredPieces,
+    processes: Processes,
+    progress: Progress = lambda n_done, n_all: None,
+) -> PieceNats:
+    """Compute the nats of every piece's target, and count its tokens, its end included.
+
+    The work is divided among ``processes``, and all return the same. ``progress`` hears of batches.
+    """
+    assert isinstance(model, EncoderDecoder), "span corruption trains encoder-decoders"
+
+    def score_batch(number: int) -> list[float]:
+        batch = pieces.batch(number)
+        row = nats_of_rows(model, batch.to(model.embedding.weight.device))
+        progress(number + 1, pieces.n_batches)
+        return row
+
+    with evaluating(model):
+        rows = compute_each(score_batch, pieces.n_batches, processes)
+    return PieceNats.of_rows(rows)
+
+
+def evaluate_spans(asked: Evaluation) -> dict[str, Any]:
+    """Score every piece of a text, corrupted as in training; outside a run, as T5 was trained.
+
+    Beside its loss stands that of a constant prediction, ``frequency_loss``.
+
+    Raises ConfigError where the tokenizer has too few sentinels.
+    """
+    recipe = asked.recipe
+    objective = SpanObjective()
+    boundaries: Boundaries = "ignore"
+    if recipe is not None:
+        assert isinstance(recipe.objective, SpanObjective), "the row is of span corruption"
+        objective = recipe.objective
+        boundaries = recipe.data.boundaries
+    context = context_of(asked.model, recipe)
+    text = asked.read_text("none")
+    pieces = scored_pieces(asked.model, text, objective, context=context, boundaries=boundaries)
+    progress = asked.progress("scored", "batches")
+    nats = nats_of_pieces(asked.model, pieces, ALONE, progress)
+    return {
+        "loss": LOSS_OF_ITEMS.of(piece_items(text, pieces, nats)),
+        "frequency_loss": frequency_loss(pieces),
+        "tokens": int(nats.tokens.sum()),
+        "pieces": len(nats.tokens),
+        "context": context,
+        **asked.describe_text(text),
+    }
+
+
+def frequency_loss(pieces: ScoredPieces) -> float:
+    """Compute the nats per target token of predicting each by its share of these very targets.
+
+    No prediction that is the same everywhere costs less.
+    """
+    counts = np.zeros(0, dtype=np.int64)
+    for number in range(pieces.n_batches):
+        ids = pieces.batch(number).predicted_ids.numpy()
+        found = np.bincount(ids, minlength=len(counts))
+        found[: len(counts)] += counts
+        counts = found
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def render_spans(result: Mapping[str, Any]) -> str:
+    """Format the scores for the terminal."""
+    unit = "nats per target token, sentinels and ends included"
+    rows = [
+        ("loss", f"{result['loss']:.4f}", unit),
+        ("by frequency", f"{result['frequency_loss']:.4f}", "the same, predicted by its share"),
+    ]
+    lines = [
+        f"scored {count(result['tokens'], 'token')} cut out of {describe_sources(result)}",
+        f"in {count(result['pieces'], 'piece')}, inputs of up to {result['context']} tokens",
+        table(["measure", "value", "of"], rows, right=[1]),
+    ]
+    return "\n".join(lines)
+
+
+def _build(model: Transformer, config: SpanObjective, seed: int) -> SpanCorruption:
+    return SpanCorruption(model, config)
+
+
+def _describe(scores: Scores) -> str:
+    return f"loss {scores['loss']:.4f} nats per target token"
+
+
+def _has_sentinels(model: Transformer) -> bool:
+    return model.tokenizer is not None and len(model.tokenizer.sentinel_ids) > 0
+
+
+SPAN = Family(
+    build=_build,
+    batches=span_batches,
+    synthetic=synthetic_spans,
+    epoch_tokens=span_epoch,
+    check_text=check_pieces,
+    score=span_scores,
+    metrics=(
+        Metric(
+            "loss",
+            "nats per target token",
+            is_lower_better=True,
+            from_items=LOSS_OF_ITEMS,
+            basis="items",
+        ),
+    ),
+    claims=_has_sentinels,
+    evaluation=evaluate_spans,
+    render=render_spans,
+    description=_describe,
+)
+"""Predicts what was cut out of a text, and is scored in nats per token of that."""

@@ -1,1 +1,0 @@
-"""The objective span corruption: its loss, its batches and its scores."""
