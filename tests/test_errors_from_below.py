@@ -5,7 +5,6 @@ from collections import deque
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from queue import SimpleQueue
 from types import SimpleNamespace as Having
 from unittest.mock import Mock
 
@@ -24,8 +23,6 @@ from sublayer.files.parquet import python_value
 from sublayer.files.tensor_parts import StoredTensors
 from sublayer.interop.foreign_config import Content
 from sublayer.runs import lengthening
-from sublayer.study.cluster.place import ClusterPlace
-from sublayer.study.execution.worker import _Worker
 from sublayer.suite.evaluate import _measured
 from sublayer.system.lock import held
 from sublayer.system.streams import Stream
@@ -38,7 +35,7 @@ AT, BELOW = "<file>", "<file>/a"
 GONE, RTE = (
     Recipe.model_validate({"data": {"path": "gone", "tasks": tasks}}) for tasks in (None, ["rte"])
 )
-STAGE, RAY = Having(name="tasks"), ClusterPlace("ray", "127.0.0.1:1")
+STAGE = Having(name="tasks")
 
 
 def failing(error):
@@ -94,7 +91,7 @@ ROWS = {
     CheckpointError: [
         ("files.checkpoints.read_state", None, (AT,), "is missing"),
         ("interop.gpt1_release.read_piece", None, (AT,), "cannot read"),
-        ("study.execution.one_run._read", b"[]", (AT, dict[str, float]), "damaged|object"),
+        ("study.jobs.run._read", b"[]", (AT, dict[str, float]), "damaged|object"),
         ("judging.study_items.read_study_items", None, (AT,), "is missing"),
         ("judging.study_items.read_study_items", b"\xfd7zXZ\0 no items", (AT,), "is damaged"),
         ("training.processes.part_files.write_parts", b"", ({"a": torch.zeros(1)}, BELOW), "write"),
@@ -105,7 +102,7 @@ ROWS = {
         ("files.paths.expanded", None, ("~nobody-here/a",), "nobody-here"),
         ("study.chain.baselines._read", None, (AT,), "scores them"),
         ("study.chain.columns.primary_column", None, ("s", [STAGE], "task"), "is no column"),
-        ("study.cluster.schedulers.ray_cluster._check_there", None, (RAY,), "nothing answers"),
+        ("study.jobs.backends._check_answer", None, ("ray", "127.0.0.1:1"), "nothing answers"),
         ("study.plan_file.read_plan", None, (AT,), "holds no comparison"),
         ("suite.file.read_suite", b"speed = 3", (AT,), "suite .*file: "),
         ("suite.file.read_suite", b'[[probes]]\nnames = ["no"]', (AT,), "suite .*file: "),
@@ -139,8 +136,6 @@ PATCHED = [
      Interrupted),
     ("os.write", OSError(28, "full"), "system.lock._open", (Path("lock"),), OSError),
     ("sublayer.cli._run", RuntimeError("ours"), "cli._outcome", ([],), RuntimeError),
-    ("sublayer.study.execution.worker._Worker._make_run", ZeroDivisionError("ours"),
-     _Worker(Having(send=lambda message: None)).attend, (b"", SimpleQueue()), ZeroDivisionError),
 ]  # fmt: skip
 
 

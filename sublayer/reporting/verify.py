@@ -27,9 +27,9 @@ from sublayer.runs.inputs import read_began
 from sublayer.runs.items import ITEMS, items_file, read_items
 from sublayer.runs.record import code_sha256
 from sublayer.study.arms import NO_TRIAL, Arm, make_trials, trial_at
-from sublayer.study.execution.one_run import TEST, VALID, read_outcome, read_test, read_trial
 from sublayer.study.finished_runs import RUNS
 from sublayer.study.folder import arm_folder
+from sublayer.study.jobs.run import TEST, VALID, read_outcome, read_test, read_trial
 from sublayer.study.plan_file import (
     PLAN,
     Plan,

@@ -1,7 +1,7 @@
 """The runs of arms of one stage: made, tuned, or found in a folder."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,16 +16,13 @@ from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import Arm, Trial, beyond_edges, choose_trial, planned_trials, trial_at
 from sublayer.study.budget.match import ORIGIN, MatchedArm
-from sublayer.study.execution.one_run import Outcome, Task, read_outcome, read_trial
 from sublayer.study.folder import StudyFolder, arm_folder
 from sublayer.study.inspection import Inspecting
+from sublayer.study.jobs.run import Job, Outcome, RunAll, read_outcome, read_trial
 from sublayer.study.plan_file import PLAN, Plan, read_plan
 from sublayer.study.question import Seeds
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.stages import note
-
-RunAll = Callable[[Sequence[Task]], dict[Path, Outcome]]
-"""Makes runs, or what is missing of them, and returns their outcomes by their folders."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +77,14 @@ class _Tasks:
         self._objective = baseline.loaded.recipe.objective
         self._fingerprint = data[baseline.arm.name].tokenizer.fingerprint
 
-    def task(self, position: int, trial: Trial, seed: int, *, is_scored: bool = True) -> Task:
+    def task(self, position: int, trial: Trial, seed: int, *, is_scored: bool = True) -> Job:
         arm = self._matched_arms[position]
         tried = trial.of(arm.loaded)
         loaded = vary(tried, {"train.seed": seed}, origin=ORIGIN)
         # The one trial of a study that tunes nothing has no name.
         name = f"{arm.arm.name} {trial.name}" if trial.name else arm.arm.name
         data = self._data[arm.arm.name]
-        return Task(
+        return Job(
             label=f"{name}, seed {seed}",
             path=self.path(position, trial, seed),
             loaded=loaded,

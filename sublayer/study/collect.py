@@ -45,12 +45,10 @@ from sublayer.study.columns import (
     value_of,
 )
 from sublayer.study.definition import Study
-from sublayer.study.execution.finetuned_run import COLLAPSED, ERROR
-from sublayer.study.execution.one_run import Outcome
-from sublayer.study.execution.shared_data import SharedData
 from sublayer.study.findings.curves import LOSS, curves_by_metric, read_curves
 from sublayer.study.findings.reproduction import describe_reproduction
 from sublayer.study.items import RunItems
+from sublayer.study.jobs.run import COLLAPSED, ERROR, Outcome, SharedData
 from sublayer.study.question import further_contrasts
 from sublayer.study.results import ArmResult, Costs, Failure, Further, Results, Tuning
 from sublayer.study.scorecard import Cell, Row, Scorecard

@@ -22,8 +22,8 @@ from sublayer.statistics.scores import Scores
 from sublayer.statistics.tuning import Tuned
 from sublayer.study.arm_runs import ArmRuns, trial_loss
 from sublayer.study.definition import Study
-from sublayer.study.execution.finetuned_run import BEST, ERROR
 from sublayer.study.items import RunItems, TestUnits, item_effects
+from sublayer.study.jobs.run import BEST, ERROR
 from sublayer.study.stage_recipes import ScoredPart
 from sublayer.study.stage_runs import StageRuns
 from sublayer.study.stages import PRETRAINING, Chain, Member

@@ -11,7 +11,7 @@ from sublayer.runs.resolution import resolve_run
 from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place
 from sublayer.study.budget.match import Measures
-from sublayer.study.execution.shared_data import SharedData
+from sublayer.study.jobs.run import SharedData
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import note, stage
 from sublayer.training.processes.world import World

@@ -38,8 +38,8 @@ from sublayer.study.budget.match import MatchedArm, Measures
 from sublayer.study.collect import collect_results
 from sublayer.study.columns import scored_elsewhere
 from sublayer.study.definition import Study, other_settings
-from sublayer.study.execution.one_run import TEST, Outcome, read_test, score_test
 from sublayer.study.items import collect_items
+from sublayer.study.jobs.run import TEST, Outcome, read_test, score_test
 from sublayer.study.notes import list_caveats, list_text_caveats
 from sublayer.study.results import Results
 from sublayer.study.seal import Sealing

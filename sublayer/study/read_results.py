@@ -21,11 +21,11 @@ from sublayer.study.budget.words import time_caveats
 from sublayer.study.collect import Runs, collect_chain, collect_results, read_baselines
 from sublayer.study.columns import Column, list_columns, primary_column
 from sublayer.study.definition import Study
-from sublayer.study.execution.one_run import Outcome, read_outcome
 from sublayer.study.findings.reproduction import list_differing_machines
 from sublayer.study.findings.samples import kept_samples, with_layers
 from sublayer.study.finished_runs import recorded_measures
 from sublayer.study.items import collect_items
+from sublayer.study.jobs.run import Outcome, read_outcome
 from sublayer.study.notes import edges, list_caveats, list_notes
 from sublayer.study.plan_file import PLAN, Plan, read_plan, sealing_of, study_of
 from sublayer.study.results import RESULTS, Results

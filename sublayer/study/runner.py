@@ -41,16 +41,15 @@ from sublayer.study.checks import (
     check_windows,
     planned_recipes,
 )
-from sublayer.study.cluster.computing import Computing
-from sublayer.study.cluster.place import check_place
 from sublayer.study.collect import keep_baselines
 from sublayer.study.columns import has_items, study_metrics
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study, is_run, load_asked
-from sublayer.study.execution.jobs import check_jobs
 from sublayer.study.facts import StudyFacts
 from sublayer.study.findings.samples import draw_samples
 from sublayer.study.finished_runs import compare_runs
 from sublayer.study.folder import StudyFolder, find_folder
+from sublayer.study.jobs.computing import Computing
+from sublayer.study.jobs.options import check_jobs, check_place
 from sublayer.study.notes import list_text_caveats
 from sublayer.study.options import (
     Options,

@@ -22,8 +22,7 @@ from sublayer.runs.inputs import check_same_inputs
 from sublayer.study.arm_runs import there_and_back
 from sublayer.study.arms import NO_TRIAL, Trial, choose_trial
 from sublayer.study.budget.match import ORIGIN, MatchedArm, Measures, arm_model, arm_steps
-from sublayer.study.execution.one_run import Outcome, Task
-from sublayer.study.execution.shared_data import SharedData
+from sublayer.study.jobs.run import Job, Outcome, RunAll, SharedData
 from sublayer.study.plan_file import Plan
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.stage_recipes import (
@@ -473,10 +472,6 @@ def _held_out(outcome: Outcome, metric: str = "score") -> float | None:
     return None if value is None else float(value)
 
 
-RunAll = Callable[[Sequence[Task]], dict[Path, Outcome]]
-"""Makes runs, or what is missing of them, and returns their outcomes by their folders."""
-
-
 class ChainRuns:
     """Makes the runs of all arms; what is there already is taken as it is."""
 
@@ -525,12 +520,12 @@ class ChainRuns:
             self._make(self._all_seeds(stages))
         return self._found.gathered()
 
-    def _make(self, tasks: Iterator[Task]) -> None:
+    def _make(self, tasks: Iterator[Job]) -> None:
         """Make runs, each folder once, whatever arms have it."""
         by_path = {task.path: task for task in tasks if task.path not in self._outcomes}
         self._outcomes |= self._run_all(list(by_path.values()))
 
-    def _pretrainings(self, n_starts: int) -> Iterator[Task]:
+    def _pretrainings(self, n_starts: int) -> Iterator[Job]:
         """Yield the pre-trainings that follow so many others."""
         for seed in range(self._kept.n_seeds):
             for position in there_and_back(len(self._arms), seed):
@@ -545,7 +540,7 @@ class ChainRuns:
                 if own.start:
                     start = self._found.path(own.start, PRETRAINING, seed)
                     loaded = replace(self._recipes.started(name, loaded, start), notes=())
-                yield Task(
+                yield Job(
                     label=f"{self._called(name, PRETRAINING)}, seed {seed}",
                     path=self._found.path(name, PRETRAINING, seed),
                     loaded=loaded,
@@ -555,7 +550,7 @@ class ChainRuns:
                     plan=self._plan,
                 )
 
-    def _first_trials(self, stages: Sequence[Stage]) -> Iterator[Task]:
+    def _first_trials(self, stages: Sequence[Stage]) -> Iterator[Job]:
         for stage in stages:
             if len(self._kept.trials[stage.name]) < 2:
                 continue
@@ -564,7 +559,7 @@ class ChainRuns:
                     number = self._kept.tuning_number
                     yield from self._task(arm.arm.name, stage, trial, 0, number)
 
-    def _all_seeds(self, stages: Sequence[Stage]) -> Iterator[Task]:
+    def _all_seeds(self, stages: Sequence[Stage]) -> Iterator[Job]:
         for seed in range(self._kept.n_seeds):
             for stage in stages:
                 for number in range(self._chain.n_runs(stage)):
@@ -572,7 +567,7 @@ class ChainRuns:
                         trial = self._found.chosen[arm.arm.name, stage.name]
                         yield from self._task(arm.arm.name, stage, trial, seed, number)
 
-    def _task(self, arm: str, stage: Stage, trial: Trial, seed: int, number: int) -> Iterator[Task]:
+    def _task(self, arm: str, stage: Stage, trial: Trial, seed: int, number: int) -> Iterator[Job]:
         """Yield a run; nothing where what it starts from has failed."""
         if self._found.lost(arm, stage, seed, number):
             return
@@ -583,7 +578,7 @@ class ChainRuns:
         loaded = self._seeded(arm, stage, start, trial, seed, number)
         own = f", {trial.name}" if trial.name else ""
         seeds = f"seed {seed}" + (f", fine-tuning {number}" if stage.finetunes else "")
-        yield Task(
+        yield Job(
             label=f"{self._called(arm, stage.name)}{own}, {seeds}",
             path=self._found.path(arm, stage.name, seed, number, trial),
             loaded=loaded,
@@ -594,7 +589,7 @@ class ChainRuns:
             plan=self._plan,
         )
 
-    def _averaged(self, arm: str, stage: Stage, seed: int, number: int) -> Task:
+    def _averaged(self, arm: str, stage: Stage, seed: int, number: int) -> Job:
         """Return what averages runs of the same seeds, none of which has failed."""
         members = [
             self._found.path(*member, seed, number, self._found.chosen[member])
@@ -605,7 +600,7 @@ class ChainRuns:
         trial = self._found.chosen[of, name]
         start = self._found.start(of, first, seed)
         loaded = self._seeded(of, first, start, trial, seed, number)
-        return Task(
+        return Job(
             label=f"{self._called(arm, stage.name)}, seed {seed}, fine-tuning {number}",
             path=self._found.path(arm, stage.name, seed, number),
             loaded=loaded,

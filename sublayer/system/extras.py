@@ -1,7 +1,6 @@
 """Optional libraries, which an extra of the package installs."""
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from sublayer.errors import DataError
@@ -15,14 +14,4 @@ def extra_module(name: str, what: str, extra: str = "data") -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise _missing(str(error.name), what, extra) from error
-
-
-def check_extra(name: str, what: str, extra: str) -> None:
-    """Raise DataError where an optional library is missing that another process imports."""
-    if find_spec(name) is None:
-        raise _missing(name, what, extra)
-
-
-def _missing(name: str, what: str, extra: str) -> DataError:
-    return DataError(f"{what} need {name}: pip install 'sublayer[{extra}]'")
+        raise DataError(f"{what} need {error.name}: pip install 'sublayer[{extra}]'") from error

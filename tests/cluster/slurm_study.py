@@ -1,4 +1,4 @@
-"""A study on Slurm, left and joined, one job's node lost in the middle: the same bits.
+"""A study on Slurm: left and joined, a run, the command, a node and the controller lost.
 
 ``python tests/cluster/slurm_study.py``, as root, with Debian's packages slurm-wlm and munge: starts
 a controller and two nodes of one core each on this machine, with a configuration of its own in a
@@ -12,7 +12,6 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 from small_study import check_equal, leave_and_join, refuse, trial, wait_until
@@ -44,10 +43,19 @@ def main():
             refuse(folder, "--on", "slurm", "model.d_ff=2000000")
             refuse(folder, "--on", "slurm", "train.precision=float32", "--device", "cuda")
             on = ["--on", "slurm:small", "--out", "there"]
-            queue = partial(show, "squeue", "--format=%.4i %.40j %.8T %N")
-            leave_and_join(folder, on, queue, lambda: lose(nodes["node2"]))
+            leave_and_join(folder, on, lambda: restart(nodes), lambda: lose(nodes["node2"]))
             show("sinfo", "--Node", "--format=%N %T %c %m")
         check_equal(folder)
+
+
+def restart(nodes):
+    """Kill the controller while jobs run and wait, and start it again."""
+    show("squeue", "--format=%.4i %.48j %.8T %N")
+    print("# the controller is killed, and started again", flush=True)
+    nodes["slurmctld"].kill()
+    nodes["slurmctld"].wait()
+    nodes["slurmctld"] = subprocess.Popen(["slurmctld", "-D"], stderr=subprocess.DEVNULL)
+    wait_until(lambda: output_of("squeue", "--noheader", check=False))
 
 
 def lose(node):

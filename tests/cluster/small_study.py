@@ -10,17 +10,17 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 WORDS = ["the", "reed", "by", "the", "river", "bends", "and", "does", "not", "break"]
 STUDY = """
 gpt data.path=river.txt model.n_layers=2 model.d_model=32 model.n_heads=2 data.context=32
 train.batch_sequences=8 train.steps=300 train.checkpoint_steps=30 train.threads=1
---vary model.ffn=gelu,swiglu --seeds 3
+--vary model.ffn=gelu,swiglu --seeds 4
 """
 TIMES_AND_PLACES = {"command", "date", "environment", "peak_memory_bytes", "report", "seconds"}
-TIMES_AND_PLACES |= {"tokens_per_s", "training_seconds"}
+TIMES_AND_PLACES |= {"tokens_per_s", "training_seconds", "hash", "sealed"}
 
 
 @contextmanager
@@ -45,7 +45,8 @@ class Command:
         own = [word for word in STUDY.split() if word.partition("=")[0] not in given]
         line = ["sublayer", "compare", *own, *words]
         print(f"$ {' '.join(line)}", flush=True)
-        paths = {"PYTHONPATH": str(Path(__file__).parents[2]), "SUBLAYER_CACHE": f"{folder}/cache"}
+        found = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = {"PYTHONPATH": os.pathsep.join(found), "SUBLAYER_CACHE": f"{folder}/cache"}
         more = {"cwd": folder, "env": os.environ | paths, "stderr": subprocess.STDOUT}
         self._folder, self._is_quiet = folder, is_quiet
         line = [sys.executable, "-m", *line]
@@ -64,7 +65,7 @@ class Command:
         """Wait until so many of its lines match; raise where it ends before."""
         while sum(bool(re.search(pattern, line)) for line in list(self.lines)) < n_times:
             if self.process.poll() is not None:
-                raise SystemExit(f"it ended without {pattern!r}")
+                raise SystemExit("\n".join([*self.lines, f"it ended without {pattern!r}"]))
             time.sleep(0.1)
 
     def _read(self):
@@ -83,26 +84,49 @@ def refuse(folder, *words):
 
 
 def leave_and_join(folder, on, show, lose):
-    """Begin the study, leave it, join it again, and lose a node while both have a run."""
+    """Leave the study, join it, kill a run and then the command, join it again, and lose a node."""
     first = Command(folder, *on)
-    first.wait_for(r"^\[1/6")
+    first.wait_for(r"^\[1/")
     first.wait_for(r": on ", 3)
     print("^C", flush=True)
     first.process.send_signal(signal.SIGINT)
     assert first.wait() == 130
     show()
-    again = Command(folder, *on)
-    for line, n_times in ((r": joined", 1), (r"^\[3/6", 1), (r": on ", 3)):
-        again.wait_for(line, n_times)
-    wait_until(lambda: len(list((folder / "there").glob("arms/*/*/checkpoints/step-*"))) >= 3)
+    second = Command(folder, *on)
+    second.wait_for(": joined")
+    second.wait_for(r": on ")
+    print("# the process of a run is killed", flush=True)
+    os.kill(wait_until(lambda: workers(folder))[0], signal.SIGKILL)
+    second.wait_for("; tried again")
+    print("# the command is killed", flush=True)
+    second.process.kill()
+    assert second.wait() == -signal.SIGKILL
+    third = Command(folder, *on)
+    third.wait_for(": joined")
+    third.wait_for(r": on ", 2)
+    wait_until(lambda: list((folder / "there").glob("arms/*/*/checkpoints/step-*")))
     print("# one of the two nodes is lost", flush=True)
     lose()
-    assert again.wait() == 0
+    assert third.wait() == 0
+
+
+def workers(folder):
+    """Return the processes that make runs of the study, which have written a checkpoint."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (path / "cmdline").read_bytes().decode().rstrip("\0").split("\0")
+            run = words[-1].partition("/there/cluster/runs/")[2]
+            has_saved = run and list((folder / "there" / run).glob("checkpoints/step-*"))
+            if has_saved and len(words) > 4 and "sublayer.study.jobs.worker" in words[3]:
+                found.append(int(path.name))
+    return found
 
 
 def wait_until(is_so):
-    while not is_so():
+    while not (found := is_so()):
         time.sleep(0.1)
+    return found
 
 
 def check_equal(folder):

@@ -45,7 +45,6 @@ from sublayer.study.arm_runs import chosen_by, trial_loss
 from sublayer.study.arms import Trial, beyond_edges
 from sublayer.study.budget.words import time_caveats
 from sublayer.study.definition import Study, load_study
-from sublayer.study.execution.one_run import Outcome
 from sublayer.study.findings.comparisons import arm_budgets, secondary_analyses
 from sublayer.study.findings.curves import cost_at, read_curves, same_quality
 from sublayer.study.inspection import (
@@ -57,6 +56,7 @@ from sublayer.study.inspection import (
     read_layers,
     summarize,
 )
+from sublayer.study.jobs.run import Outcome
 from sublayer.study.options import Options
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.read_results import results_of_folder

@@ -43,8 +43,8 @@ from sublayer.study.arm_runs import ArmRuns
 from sublayer.study.arms import NO_TRIAL, Arm
 from sublayer.study.budget.match import MatchedArm
 from sublayer.study.definition import Study
-from sublayer.study.execution.one_run import Outcome
 from sublayer.study.items import item_effects
+from sublayer.study.jobs.run import Outcome
 from sublayer.study.question import Question, Seeds
 from sublayer.study.verdicts import Looking, Reached, StudyJudge, look_reached
 from tests.breadth import rows

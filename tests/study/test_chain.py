@@ -31,7 +31,7 @@ from sublayer.study.budget.plan import make_plan
 from sublayer.study.collect import arm_scores
 from sublayer.study.columns import Column, list_columns, points_metric, run_scores, value_of
 from sublayer.study.definition import load_study
-from sublayer.study.execution.one_run import Outcome
+from sublayer.study.jobs.run import Outcome
 from sublayer.study.read_results import results_of_folder
 from sublayer.study.stage_plan import StagePlan, plan_stages, trained_operations, with_stages
 from sublayer.study.stage_recipes import Keys, Part, stage_key

@@ -149,7 +149,7 @@ def command(
     from sublayer.study.budget.capacity import find_resources
     from sublayer.study.budget.plan import default_seeds, make_plan, plan_to_json
     from sublayer.study.definition import is_run, load_asked, split_words
-    from sublayer.study.execution.jobs import check_jobs
+    from sublayer.study.jobs.options import check_jobs
     from sublayer.study.options import (
         Options,
         as_asked,
@@ -224,7 +224,7 @@ def command(
 
 def _shared(study: "Study", jobs: int) -> "Study":
     """Return a comparison whose runs share the threads among so many; check that it is one."""
-    from sublayer.study.execution.jobs import share_threads
+    from sublayer.study.jobs.options import share_threads
 
     if len(study.arms) == 1:
         raise ConfigError(
@@ -281,7 +281,7 @@ def _clock(resources: "Resources", jobs: int) -> "Clock":
     with stage("starting PyTorch"):
         from sublayer.study.budget.capacity import fits_memory
         from sublayer.study.budget.measure import Stopwatch
-        from sublayer.study.execution.company import company
+        from sublayer.study.jobs.company import company
 
     if jobs == 1:
         return Stopwatch(resources, say)

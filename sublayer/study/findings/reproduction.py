@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sublayer.study.execution.one_run import Outcome
+from sublayer.study.jobs.run import Outcome
 from sublayer.study.results import SIGNATURE, Reproduction, StudyText
 
 _FACTS = ("device", "gpu", "processor", "instructions")

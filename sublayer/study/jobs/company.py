@@ -1,17 +1,28 @@
-"""Company for a measurement: other processes that take steps, as runs side by side would."""
+"""Company for a measurement: other processes that take steps, as runs side by side would.
 
+Started as a process, the module takes training steps until its standard input ends.
+"""
+
+import itertools
 import json
+import os
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from sublayer.errors import ConfigError
-from sublayer.study.budget.expected import Sized
+from sublayer.system.parent import read_lines
 from sublayer.system.python_process import python_command
+
+if TYPE_CHECKING:
+    from sublayer.study.budget.expected import Sized
 
 
 @contextmanager
-def company(arm: Sized, n_others: int, device: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+def company(arm: "Sized", n_others: int, device: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Have so many other processes take an arm's training steps; they have begun on entry.
 
     Raises ConfigError where one cannot, OSError where the system has no room for it.
@@ -23,7 +34,7 @@ def company(arm: Sized, n_others: int, device: str) -> Iterator[list[subprocess.
         "device": device,
     }
     line = f"{json.dumps(asked)}\n".encode()
-    command = python_command("sublayer.study.execution.stepper")
+    command = python_command("sublayer.study.jobs.company")
     others: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(n_others):
@@ -48,3 +59,33 @@ def company(arm: Sized, n_others: int, device: str) -> Iterator[list[subprocess.
             # Closes its pipes, and waits for it.
             with suppress(OSError), other:
                 pass
+
+
+def main() -> int:
+    """Take steps of the recipe that standard input names; say so by a line before the first."""
+    # Whoever started it ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    line = read_lines(at_end=_end).get()
+    if line is None:
+        return 0
+    asked = json.loads(line)
+
+    import torch
+
+    from sublayer.config.recipe import Recipe
+    from sublayer.study.budget.measure import train_step, with_precision
+
+    device = torch.device(asked["device"])
+    recipe = Recipe.model_validate_json(asked["recipe"])
+    recipe = with_precision(recipe, device, asked["d_model"])
+    take_step = train_step(recipe, asked["vocab_size"], device)
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    for number in itertools.count():
+        take_step(number)
+    return 0
+
+
+def _end() -> None:
+    # Nothing is to be saved.
+    os._exit(0)

@@ -14,7 +14,8 @@ import pytest
 
 from sublayer.api.training import compare
 from sublayer.cli import INTERRUPTED
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.layers import LoadedRecipe, load_recipe
+from sublayer.data.prepare import Data
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted, TrainingError
 from sublayer.runs.items import ITEMS
 from sublayer.runs.session import prepare_data
@@ -22,40 +23,48 @@ from sublayer.study.arms import expand
 from sublayer.study.budget.capacity import PROGRAM_BYTES
 from sublayer.study.budget.expected import size_arm
 from sublayer.study.budget.match import MatchedArm
-from sublayer.study.execution import in_turn, shared_data, shares, side_by_side
-from sublayer.study.execution import jobs as of_jobs
-from sublayer.study.execution.board import PlainBoard, Tally, TerminalBoard
-from sublayer.study.execution.child import Child
-from sublayer.study.execution.company import company
-from sublayer.study.execution.in_turn import InTurn
-from sublayer.study.execution.job import (
+from sublayer.study.jobs import backends, computing, loop, options
+from sublayer.study.jobs import run as of_run
+from sublayer.study.jobs.board import PlainBoard, Tally, TerminalBoard
+from sublayer.study.jobs.company import company
+from sublayer.study.jobs.computing import describe_share
+from sublayer.study.jobs.files import (
     DONE,
-    Job,
+    JobFiles,
+    JobStatus,
+    Order,
     end_message,
+    installed_versions,
     read_end,
-    read_job,
-    read_status,
-    status_message,
-    write_job,
 )
-from sublayer.study.execution.jobs import check_jobs, share_threads, shared_threads
-from sublayer.study.execution.one_run import Outcome, Task
-from sublayer.study.execution.shares import describe_share
+from sublayer.study.jobs.loop import MOST_TRIES, InTurn
+from sublayer.study.jobs.options import check_jobs, share_threads, shared_threads
+from sublayer.study.jobs.run import Job, Outcome, SharedData
 from sublayer.training.progress import Status
 from tests.stopping import stopped_at
 from tests.study.studies import FAILING, FFN, copied, read_results, same_files, settings_of, values
 
 
-def test_a_job_and_a_status_are_read_as_they_were_written():
-    recipe = load_recipe("multi30k-tiny", ["train.threads=3", "data.path=é\n.txt"]).recipe
-    scored = load_recipe("gpt", ["train.seed=7"]).recipe
-    job = Job("ffn=gelu, seed 3", Path("runs/é"), recipe, scored, {"test": "ab"}, "cuda:1")
-    line = write_job(job)
-    assert line.count(b"\n") == 1 and line.endswith(b"\n")
-    assert read_job(line) == job
-    status = Status(3, 5, 1.25, 1000.5)
-    assert read_status(status_message(status)) == status
-    assert read_status({"note": "evaluating"}) is None
+def test_a_job_and_a_status_are_read_as_they_were_written(tmp_path):
+    loaded = load_recipe("multi30k-tiny", ["train.threads=3", "data.path=/é\n.txt"])
+    scored = load_recipe("gpt", ["train.seed=7", "data.path=/text.txt"]).recipe
+    data = Mock(spec=Data, checksums={"test": "ab"})
+    job = Job("ffn=gelu, seed 3", Path("/runs/é"), loaded, data, scored, members=(Path("/a"),))
+    files, shared = JobFiles(tmp_path / "job"), SharedData()
+    files.write_job(job, "cuda:1", tmp_path / "stop")
+    order = files.read_job(shared)
+    plain = LoadedRecipe(loaded.recipe, {}, job.label, ())
+    assert order.job == replace(job, loaded=plain, data=shared)
+    assert order == Order(
+        order.job, {"test": "ab"}, "cuda:1", installed_versions(), tmp_path / "stop"
+    )
+    assert files.read_status() is None
+    training = Status(3, 5, 1.25, 1000.5)
+    status = JobStatus("here", "", training, ("a note",), ("a warning",), {"end": "done"})
+    files.write_status(status)
+    assert files.read_status() == status
+    files.write_job(job, None)
+    assert files.read_status() is None  # it was that of an earlier try
 
 
 @pytest.mark.parametrize("error, kind, words", [
@@ -63,14 +72,13 @@ def test_a_job_and_a_status_are_read_as_they_were_written():
     (Interrupted("it is saved"), Interrupted, "gelu, seed 2: it is saved"),
     (OSError(28, "No space left", "runs/a"), OSError, "[Errno 28] No space left: 'runs/a'"),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), ConfigError, "too little mem"),
+    (KeyError("step"), TrainingError, "its process failed (KeyError: 'step')"),
 ])  # fmt: skip
 def test_an_error_stays_of_its_kind_and_says_whose_it_is(error, kind, words):
     message = end_message(error)
     found = read_end(message, "gelu, seed 2")
     assert type(found) is kind and words in str(found)
-    # What is done is no error, and what nobody can mend no message.
     assert read_end(DONE, "gelu, seed 2") is None
-    assert end_message(KeyError("step")) is end_message(RuntimeError("shapes")) is None
 
 
 @pytest.mark.parametrize("jobs, settings, rule, message", [
@@ -89,7 +97,7 @@ def test_what_is_measured_in_time_is_made_in_turn(jobs, settings, rule, message)
 
 @pytest.mark.parametrize(("jobs", "threads"), [(2, 3), (20, 1)])
 def test_threads_are_shared_and_never_none(jobs, threads, monkeypatch):
-    monkeypatch.setattr(of_jobs, "cores", lambda: 7)
+    monkeypatch.setattr(options, "cores", lambda: 7)
     assert shared_threads(jobs) == threads
     given = (["train.steps=5"], ["train.steps=5", "train.threads=9"])
     arms = [expand(load_recipe("gpt", each), [FFN])[0] for each in given]
@@ -102,8 +110,8 @@ def test_memory_is_that_of_the_largest_arm_times_the_runs(studies, settings, mon
     arms = expand(recipe, ["model.d_ff=32,1500000"])
     data = dict.fromkeys([arm.name for arm in arms], prepare_data(arms[0].loaded.recipe))
     matched = [MatchedArm(arm, {}, (), 0.0) for arm in arms]
-    monkeypatch.setattr(shares, "cores", lambda: 8)
-    monkeypatch.setattr(shares, "total_memory", lambda: 1 << 50)
+    monkeypatch.setattr(computing, "cores", lambda: 8)
+    monkeypatch.setattr(computing, "total_memory", lambda: 1 << 50)
 
     def described(jobs: int, n_runs: int = 40) -> str:
         where = {"device": "cpu", "folder": Path()}
@@ -126,7 +134,7 @@ def test_memory_is_that_of_the_largest_arm_times_the_runs(studies, settings, mon
     for held, jobs, message in (
         (1, 2, "1 GiB here: leave it out"), (5, 9, r"5 .*: give --jobs [23]"),
     ):  # fmt: skip
-        monkeypatch.setattr(shares, "total_memory", lambda held=held: held << 30)
+        monkeypatch.setattr(computing, "total_memory", lambda held=held: held << 30)
         with pytest.raises(ConfigError, match=rf"--jobs {jobs} needs .*, {message}"):
             described(jobs)
     described(2)
@@ -214,15 +222,15 @@ def test_what_is_left_is_estimated_from_the_work_that_was_done_now():
 
 @pytest.mark.parametrize("stop", [Interrupted("saved; --resume resumes"), KeyboardInterrupt()])
 def test_a_stopped_study_says_what_is_done_and_a_warning_once(stop, tmp_path, monkeypatch, capsys):
-    def finish(task: Task, progress, **_) -> Outcome:
-        if task.label == "d":
+    def finish(job: Job, progress, **_) -> Outcome:
+        if job.label == "d":
             raise stop
         progress.warn("a document is long")
-        return Outcome(task.path)
+        return Outcome(job.path)
 
-    monkeypatch.setattr(in_turn, "is_finished", lambda task: task.path.exists())
-    monkeypatch.setattr(in_turn, "describe_end", lambda task, outcome: "valid loss 1.5")
-    monkeypatch.setattr(in_turn, "finish_run", finish)
+    monkeypatch.setattr(loop, "is_finished", lambda job: job.path.exists())
+    monkeypatch.setattr(loop, "describe_end", lambda job, outcome: "valid loss 1.5")
+    monkeypatch.setattr(loop, "finish_run", finish)
     (tmp_path / "a").mkdir()  # which is done
     said = "interrupted with 3 of 5 runs done, and the others saved; the same command resumes"
     with pytest.raises(Interrupted, match=f"^{said}$"):
@@ -233,8 +241,8 @@ def test_a_stopped_study_says_what_is_done_and_a_warning_once(stop, tmp_path, mo
 
 
 def test_of_prepared_data_those_asked_for_last_are_kept(monkeypatch):
-    monkeypatch.setattr(shared_data, "prepare_data", lambda *_: object())
-    shared = shared_data.SharedData(most=2)
+    monkeypatch.setattr(of_run, "prepare_data", lambda *_: object())
+    shared = SharedData(most=2)
     recipes = [load_recipe("gpt", [f"data.context={n}"]).recipe for n in (16, 32, 48)]
     first, second = map(shared.of, recipes[:2])
     assert shared.of(recipes[0]) is first
@@ -245,8 +253,10 @@ def test_of_prepared_data_those_asked_for_last_are_kept(monkeypatch):
 
 @pytest.fixture
 def started(monkeypatch):
-    made = Mock(side_effect=Child)
-    monkeypatch.setattr(side_by_side, "Child", made)
+    """Each process that is started, by a function that a test may replace."""
+    made = Mock(side_effect=subprocess.Popen)
+    popen = SimpleNamespace(Popen=made, PIPE=subprocess.PIPE)
+    monkeypatch.setattr(backends, "subprocess", popen)
     return made
 
 
@@ -277,16 +287,31 @@ def stopped(number: int, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_a_process_that_is_killed_ends_all_and_is_reported(settings, monkeypatch):
-    class Killed(Child):
-        def __init__(self, *given) -> None:
-            super().__init__(*given)
-            self._process.kill()
+def killed(*words, **more) -> subprocess.Popen:
+    process = subprocess.Popen(*words, **more)
+    process.kill()
+    return process
 
-    monkeypatch.setattr(side_by_side, "Child", Killed)
-    told = r"lr=[12]e-3, seed 0: its process was ended by signal 9, .*: the same command resumes"
-    with pytest.raises(TrainingError, match=told):
+
+def test_a_run_whose_process_is_killed_is_tried_again(studies, settings, started, capfd):
+    known = copied(studies.failed(), "known")
+    out = copied(known, "killed")
+    shutil.rmtree(out / "arms/0-lr=1e-3/seed-1")
+    first = iter([killed])
+    started.side_effect = lambda *given, **more: next(first, subprocess.Popen)(*given, **more)
+    found = compare("gpt", settings, vary=[FAILING], seeds=3, out=out, jobs=2)
+    assert values(found) == values(read_results(known)) and started.call_count == 2
+    assert same_files("model.safetensors", known, out)
+    line = r"lr=1e-3, seed 1: its process was ended by signal 9, as .* lacking; tried again"
+    assert re.search(line, capfd.readouterr().err)
+
+
+def test_a_run_that_is_killed_every_time_is_given_up_and_the_others_made(settings, started):
+    started.side_effect = killed
+    told = rf"0 of 2 runs done, and 2 runs lost {MOST_TRIES} times in a row .* fewer --jobs .*; "
+    with pytest.raises(TrainingError, match=rf"{told}lr=[12]e-3, seed 0 first: .* signal 9"):
         compare("gpt", settings, vary=["optimizer.lr=1e-3,2e-3"], seeds=1, jobs=2)
+    assert started.call_count == 2 * MOST_TRIES
 
 
 def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings):

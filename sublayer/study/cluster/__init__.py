@@ -1,1 +1,0 @@
-"""The runs of a comparison on the nodes of a cluster: tasks of Ray or Slurm, in a shared folder."""

@@ -1,1 +1,0 @@
-"""The schedulers of clusters: what each is asked, and how."""

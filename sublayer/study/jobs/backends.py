@@ -1,0 +1,440 @@
+"""Back ends that run the jobs of a study: processes here, batch jobs of Slurm, jobs of Ray.
+
+A back end is three questions: start a job under its name, list the jobs that have not ended, stop
+some. Jobs of a cluster go on when the command ends, and are known again by their names.
+"""
+
+import os
+import re
+import secrets
+import shlex
+import socket
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sublayer.errors import ConfigError, one_line
+from sublayer.system.extras import extra_module
+from sublayer.system.python_process import python_command
+
+_WORKER = python_command("sublayer.study.jobs.worker")
+_PASSED_ON = ("SUBLAYER_", "HF_", "ATEN_", "ONEDNN_", "DNNL_", "MKL_", "CUBLAS_")
+"""Prefixes of variables that say where texts are kept, or change what is computed."""
+_SHOWN = 160
+"""Characters, the last, of a scheduler's message."""
+
+
+class Refused(ConfigError):
+    """A job was not taken; where the scheduler timed out, it may have been."""
+
+
+class NoAnswer(ConfigError):
+    """A scheduler does not answer."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The resources of a job."""
+
+    cores: int
+    memory_bytes: int
+    """0: the scheduler's default."""
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of a cluster that takes jobs."""
+
+    name: str
+    cores: int
+    memory_bytes: int | None
+    """None where the scheduler does not count memory."""
+    gpus: int = 0
+
+    def n_jobs(self, needs: Needs) -> int:
+        """Count the jobs that it holds at a time when it is free."""
+        most = self.cores // needs.cores
+        if self.memory_bytes is not None and needs.memory_bytes:
+            most = min(most, self.memory_bytes // needs.memory_bytes)
+        if needs.gpus:
+            most = min(most, self.gpus // needs.gpus)
+        return most
+
+
+class Backend(ABC):
+    """Runs jobs, each the process of ``worker`` on a folder."""
+
+    name: str
+    """As ``--on`` has it; "" for this machine."""
+    look_s: float
+    """Between two looks at the status of jobs."""
+    patience_s: float
+    """Between two questions to the scheduler, at least."""
+    grace_s: float
+    """After a job has ended, until all its files are seen here."""
+    silence_s: float
+    """Without an answer, until the cluster is taken for lost."""
+    most_jobs: int
+    """Jobs that wait or run at a time."""
+
+    @abstractmethod
+    def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
+        """Start the job of a folder; ``label`` is for people. Raises Refused, OSError."""
+
+    @abstractmethod
+    def active(self) -> Mapping[str, str]:
+        """Return the jobs that have not ended, with the reason for which one waits; "": it runs.
+
+        Jobs of other studies may be among them. Raises NoAnswer.
+        """
+
+    @abstractmethod
+    def stop(self, names: Collection[str]) -> None:
+        """Have jobs save and end; those that have not begun are taken back."""
+
+    @abstractmethod
+    def release(self, name: str) -> None:
+        """Note that a job has ended."""
+
+    @abstractmethod
+    def describe_loss(self, name: str) -> str:
+        """Return why a job may have ended that wrote no end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End processes of this machine that wait for a job."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End processes of this machine at once."""
+
+
+class Cluster(Backend):
+    """A back end whose jobs outlast the command."""
+
+    @abstractmethod
+    def nodes(self) -> list[Node]:
+        """Return the nodes that take jobs now, or would once they are free."""
+
+    def release(self, name: str) -> None:
+        """Keep nothing of a job."""
+
+    def describe_loss(self, name: str) -> str:
+        """Return that of a job without a word."""
+        return "its node was lost, or its job was ended"
+
+    def close(self) -> None:
+        """Leave jobs where they are."""
+
+    def kill(self) -> None:
+        """Leave jobs where they are."""
+
+
+class LocalProcesses(Backend):
+    """Processes of this machine, each of which makes one run after another and ends with this."""
+
+    name = ""
+    look_s, patience_s, grace_s, silence_s = 0.05, 0.0, 0.0, float("inf")
+
+    def __init__(self, most_jobs: int) -> None:
+        self.most_jobs = most_jobs
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._idle: list[subprocess.Popen[bytes]] = []
+
+    def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
+        """Give the job to a process that waits, or to a new one."""
+        process = (
+            self._idle.pop() if self._idle else subprocess.Popen(_WORKER, stdin=subprocess.PIPE)
+        )
+        self._running[name] = process
+        assert process.stdin is not None
+        with suppress(OSError):  # it has ended, which is seen soon
+            process.stdin.write(f"{folder}\n".encode())
+            process.stdin.flush()
+
+    def active(self) -> Mapping[str, str]:
+        """Return the jobs whose processes live."""
+        return {name: "" for name, process in self._running.items() if process.poll() is None}
+
+    def stop(self, names: Collection[str]) -> None:
+        """End the input of all processes, so that they save."""
+        for process in (*self._running.values(), *self._idle):
+            _close(process)
+
+    def release(self, name: str) -> None:
+        """Keep the process for the next job, if it lives."""
+        process = self._running.pop(name)
+        if process.poll() is None:
+            self._idle.append(process)
+        else:
+            _close(process)
+
+    def describe_loss(self, name: str) -> str:
+        """Return the signal or the code that a process ended with."""
+        code = self._running[name].wait()
+        if code < 0:
+            return f"its process was ended by signal {-code}, as happens where memory is lacking"
+        return f"its process ended with code {code}"
+
+    def close(self) -> None:
+        """Wait for the processes, which have no run."""
+        self.stop(())
+        for process in (*self._running.values(), *self._idle):
+            process.wait()
+        self._idle.clear()
+        self._running.clear()
+
+    def kill(self) -> None:
+        """End all processes."""
+        for process in (*self._running.values(), *self._idle):
+            process.kill()
+        self.close()
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with suppress(OSError):
+        process.stdin.close()
+
+
+class Slurm(Cluster):
+    """A partition, or the usual one, of the cluster that this machine's Slurm commands ask."""
+
+    look_s, patience_s, grace_s, silence_s, most_jobs = 0.5, 5.0, 10.0, float("inf"), 100
+    _ENDED: Collection[str] = (
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+        *("OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"),
+    )
+    """States that a job does not leave: one that is queued again is in another."""
+    _WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+    _UNUSABLE = ("down", "drain", "drng", "fail", "unk", "maint", "inval")
+
+    def __init__(self, where: str) -> None:
+        """Find the cluster. Raises ConfigError where there is none, DataError without submitit."""
+        self.name = f"slurm:{where}" if where else "slurm"
+        self._submitit = extra_module("submitit", f"studies with --on {self.name}", "slurm")
+        try:
+            listed = self._ask("sinfo", "--noheader", "--Node", "--format=%P|%N|%c|%m|%G|%t")
+        except NoAnswer as error:
+            raise ConfigError(f"{error}: start compare on a machine of the cluster") from None
+        self._rows = [line.split("|") for line in listed.splitlines()]
+        partitions = sorted({row[0].rstrip("*") for row in self._rows})
+        usual = [row[0].rstrip("*") for row in self._rows if row[0].endswith("*")]
+        self._partition = where or (usual[0] if usual else "")
+        if self._partition not in partitions:
+            named = f"no partition {self._partition}" if self._partition else "no usual partition"
+            raise ConfigError(
+                f"--on {self.name}: Slurm has {named}: name one of "
+                f"{', '.join(partitions) or 'none'} as --on slurm:PARTITION"
+            )
+        self._jobs: dict[str, list[str]] = {}
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes of the partition that are not down or drained."""
+        found = []
+        for partition, name, n_cores, megabytes, others, state in self._rows:
+            if partition.rstrip("*") == self._partition and not state.startswith(self._UNUSABLE):
+                # 1 is what Slurm has where its configuration says nothing.
+                memory = int(megabytes) << 20 if int(megabytes) > 1 else None
+                # As in gpu:a100:4(S:0-1),gpu:2.
+                gpus = re.findall(r"(?:^|,)gpu(?::[^:,(]+)?:(\d+)", others)
+                found.append(Node(name, int(n_cores), memory, sum(map(int, gpus))))
+        return found
+
+    def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
+        """Submit a job; what submitit writes and pickles stands in the folder and is its own."""
+        assert needs is not None, "jobs of a cluster have needs"
+        extra: dict[str, Any] = {"signal": "TERM@90"}  # before the end of its time, it saves
+        if needs.memory_bytes and all(node.memory_bytes for node in self.nodes()):
+            extra["mem"] = f"{-(-needs.memory_bytes >> 20)}M"
+        if needs.gpus:
+            extra["gres"] = f"gpu:{needs.gpus}"
+        executor = self._submitit.SlurmExecutor(folder=folder / "slurm")
+        executor.update_parameters(
+            job_name=f"sublayer {label} {name}",
+            partition=self._partition,
+            time=None,  # the partition's, or that of SBATCH_TIMELIMIT
+            cpus_per_task=needs.cores,
+            # Since Slurm 22.05 a step does not have the cores of its job by itself.
+            srun_args=[f"--cpus-per-task={needs.cores}"],
+            additional_parameters=extra,
+        )
+        command = self._submitit.helpers.CommandFunction([*_WORKER, str(folder)], verbose=False)
+        try:
+            executor.submit(command)
+        except self._submitit.core.utils.FailedJobError as error:
+            raise Refused(f"--on {self.name}: {one_line(str(error))[-_SHOWN:]}") from None
+
+    def active(self) -> Mapping[str, str]:
+        """Return the jobs of this user; the last word of a job's name is ours."""
+        user, states = f"--user={os.getuid()}", "--states=all"
+        listed = self._ask("squeue", "--noheader", user, states, "--format=%i|%T|%r|%j")
+        reasons = {}
+        self._jobs = {}
+        for line in listed.splitlines():
+            identity, state, reason, name = line.split("|", 3)
+            if state not in self._ENDED:
+                name = name.split(" ")[-1]
+                self._jobs.setdefault(name, []).append(identity)
+                reasons[name] = reason if state in self._WAITING else ""
+        return reasons
+
+    def stop(self, names: Collection[str]) -> None:
+        """End jobs; those that run have the time that the site gives."""
+        with suppress(NoAnswer):
+            self.active()
+            ids = [identity for name in names for identity in self._jobs.get(name, ())]
+            if ids:
+                self._ask("scancel", *ids)
+
+    def _ask(self, *command: str) -> str:
+        """Return the output of a command of Slurm. Raises NoAnswer."""
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        except FileNotFoundError:
+            raise NoAnswer(f"--on {self.name}: no {command[0]} here") from None
+        except (OSError, subprocess.SubprocessError) as error:
+            printed = one_line(str(getattr(error, "stderr", None) or error))[-_SHOWN:]
+            raise NoAnswer(f"--on {self.name}: {command[0]} fails ({printed})") from None
+        return done.stdout
+
+
+class Ray(Cluster):
+    """Jobs of the cluster at an address, or that of ``RAY_ADDRESS`` or of this machine.
+
+    They are asked for by HTTP: this process is no part of the cluster, and outlasts it.
+    """
+
+    look_s, patience_s, grace_s, silence_s, most_jobs = 0.5, 2.0, 5.0, 30.0, 100
+    _FIND = "import sys; from ray.job_submission import JobSubmissionClient as Client; "
+    _FIND += "print(Client(sys.argv[1]).get_address())"
+
+    def __init__(self, where: str) -> None:
+        """Connect. Raises ConfigError where there is no cluster, DataError without Ray."""
+        self.name = f"ray:{where}" if where else "ray"
+        what = f"studies with --on {self.name}"
+        extra_module("ray", what, "cluster")
+        self._library = extra_module("ray.job_submission", what, "cluster")
+        if where:
+            _check_answer(self.name, where)
+        address = where or os.environ.get("RAY_ADDRESS") or "auto"
+        # In a process of its own: whoever has spoken to the head itself ends with it.
+        command = [sys.executable, "-c", self._FIND, address]
+        variables = {**os.environ, "RAY_ADDRESS": address}
+        done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+        if done.returncode:
+            printed = one_line(done.stderr)[-_SHOWN:]
+            raise ConfigError(
+                f"--on {self.name}: no cluster of Ray answers ({printed}): start one with ray "
+                "start --head, of ray[default], or name it with --on ray:HOST:PORT"
+            )
+        self._url = done.stdout.split()[-1]
+        with _variable("RAY_ADDRESS", self._url):
+            self._client = self._library.JobSubmissionClient(self._url)
+        self._ids: dict[str, list[str]] = {}
+        self._starts: dict[str, Callable[[], None]] = {}
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes that are alive and have cores."""
+        states = import_module("ray.util.state")
+        with _variable("RAY_ADDRESS", self._url):
+            listed = states.list_nodes(address=self._url, limit=10_000)
+        found = []
+        for node in listed:
+            has = node.resources_total
+            if node.state == "ALIVE" and has.get("CPU"):
+                memory = has.get("memory")
+                bound = None if memory is None else int(memory)
+                found.append(Node(node.node_name, int(has["CPU"]), bound, int(has.get("GPU", 0))))
+        return found
+
+    def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
+        """Submit a job."""
+        assert needs is not None, "jobs of a cluster have needs"
+        passed = {key: value for key, value in os.environ.items() if key.startswith(_PASSED_ON)}
+
+        def submit() -> None:
+            self._client.submit_job(
+                entrypoint=shlex.join([*_WORKER, str(folder)]),
+                # Ray takes each id once.
+                submission_id=f"sublayer-{name}-{secrets.token_hex(4)}",
+                metadata={"run": label},
+                runtime_env={"env_vars": passed},
+                entrypoint_num_cpus=needs.cores,
+                entrypoint_num_gpus=needs.gpus or None,
+                entrypoint_memory=needs.memory_bytes or None,
+            )
+
+        try:
+            submit()
+        except (OSError, RuntimeError) as error:
+            raise Refused(f"--on {self.name}: {one_line(str(error))[-_SHOWN:]}") from None
+        self._starts[name] = submit
+
+    def active(self) -> Mapping[str, str]:
+        """Return the jobs that wait or run; those that Ray no longer lets wait are begun again."""
+        reasons = {}
+        self._ids = {}
+        try:
+            for job in self._client.list_jobs():
+                _, _, rest = (job.submission_id or "").partition("sublayer-")
+                name = rest.partition("-")[0]
+                if not job.status.is_terminal():
+                    self._ids.setdefault(name, []).append(job.submission_id)
+                    reasons[name] = "Resources" if job.status == "PENDING" else ""
+                elif str(job.error_type).endswith("START_TIMEOUT") and name in self._starts:
+                    self._starts[name]()
+                    self._client.delete_job(job.submission_id)
+                    reasons[name] = "Resources"
+        except (OSError, RuntimeError) as error:
+            raise NoAnswer(f"--on {self.name}: {one_line(str(error))[:_SHOWN]}") from None
+        return reasons
+
+    def stop(self, names: Collection[str]) -> None:
+        """Take jobs back."""
+        with suppress(NoAnswer, OSError, RuntimeError):
+            self.active()
+            for name in names:
+                for identity in self._ids.get(name, ()):
+                    self._client.stop_job(identity)
+
+    def release(self, name: str) -> None:
+        """Begin the job no more."""
+        self._starts.pop(name, None)
+
+
+def _check_answer(name: str, where: str) -> None:
+    host, _, port = where.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f"--on {name} names no HOST:PORT, such as --on ray:10.0.0.1:6379")
+    try:
+        socket.create_connection((host, int(port)), timeout=10.0).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"--on {name}: nothing answers there ({one_line(str(error))}): start a cluster with "
+            "ray start --head, or name another"
+        ) from None
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment, which Ray prefers to an argument."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+CLUSTERS: Mapping[str, Callable[[str], Cluster]] = {"ray": Ray, "slurm": Slurm}
+"""By the first word of ``--on``; each is given the rest."""

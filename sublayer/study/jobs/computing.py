@@ -1,0 +1,316 @@
+"""The place of a study's runs, as --jobs, --on and --device say, and whether they fit there."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.recipe import Recipe
+from sublayer.config.task_heads import expected_model
+from sublayer.counts import count
+from sublayer.data.prepare import Data
+from sublayer.data.shards.cutting import SHARD_BYTES
+from sublayer.data.shards.workers import MOST_PROCESSES, PROCESS_BYTES
+from sublayer.errors import ConfigError
+from sublayer.estimate.cost import count_parameters
+from sublayer.estimate.micro_batch import FLOAT32_BYTES
+from sublayer.files.cache_folder import cache_folder
+from sublayer.study.arms import Arm
+from sublayer.study.budget.capacity import PROGRAM_BYTES, Resources, find_resources, step_memory
+from sublayer.study.budget.match import MatchedArm
+from sublayer.study.jobs.backends import CLUSTERS, Cluster, LocalProcesses, Needs, Node
+from sublayer.study.jobs.loop import InTurn, JobLoop
+from sublayer.study.jobs.options import parse_place, shared_threads
+from sublayer.study.jobs.run import Job, RunAll
+from sublayer.system.cores import cores
+from sublayer.system.machine import check_device, choose_device
+from sublayer.system.memory import format_bytes, total_memory
+from sublayer.system.stages import note
+from sublayer.training.warm_start import Pretrained
+
+_HEADROOM = 1.25
+"""Over what is estimated of a step: a scheduler ends what takes more than it asked for."""
+
+
+class Computing:
+    """The place of a study's runs: in turn here, several at a time, or on a cluster."""
+
+    def __init__(self, study: Path, *, jobs: int, on: str | None, device: str | None) -> None:
+        """Connect to the cluster if there is to be one; nothing is asked of it yet.
+
+        Raises ConfigError where there is none, and DataError without the library that it takes.
+        """
+        self._study = study.absolute()
+        self.jobs = jobs
+        self._device = device
+        self._cluster: Cluster | None = None
+        self._loop: JobLoop | None = None
+        if on is not None:
+            kind, where = parse_place(on)
+            self._cluster = CLUSTERS[kind](where)
+
+    @property
+    def cluster(self) -> str | None:
+        """The kind of cluster; None: runs are made here."""
+        return None if self._cluster is None else self._cluster.name.partition(":")[0]
+
+    @property
+    def where(self) -> str:
+        """Words of a header beside the number of runs; "" for one at a time."""
+        if self._cluster is not None:
+            return f", on {self._cluster.name}"
+        return f", {self.jobs} at a time" if self.jobs > 1 else ""
+
+    @property
+    def device(self) -> str | None:
+        """The device of this process, as on the command line."""
+        if self._cluster is None:
+            return self._device
+        try:
+            check_device(self.runs_device)
+        except ConfigError:
+            return "cpu"
+        return self.runs_device
+
+    @property
+    def runs_device(self) -> str:
+        """The device of the runs."""
+        if self._cluster is not None and self._device is not None:
+            return self._device
+        return str(choose_device(self._device))
+
+    def check_precision(self, arms: Sequence[Arm]) -> None:
+        """Raise ConfigError where a precision is to be measured on a device that is not here."""
+        if self._cluster is None or self.device == self.runs_device:
+            return
+        for arm in arms:
+            if arm.loaded.recipe.train.precision == "auto":
+                raise ConfigError(
+                    f"{arm.name}: train.precision = auto is measured where compare runs, which has "
+                    f"no {self.runs_device}: give train.precision = bfloat16 or float32"
+                )
+
+    def threads(self, n_runs: int) -> int | None:
+        """Return the threads of each of so many runs that say nothing of them; None: all here."""
+        if self._cluster is not None:
+            return usual_threads(self._cluster.nodes(), n_runs)
+        return shared_threads(min(self.jobs, n_runs)) if self.jobs > 1 else None
+
+    def check(
+        self,
+        arms: Sequence[MatchedArm],
+        data: Mapping[str, Data],
+        n_runs: int,
+        *,
+        is_announced: bool = False,
+    ) -> None:
+        """Print what runs of arms take together, ``data`` being each arm's, unless announced.
+
+        Raises ConfigError where there is too little of it.
+        """
+        if self._cluster is not None:
+            known = [(arm.loaded.recipe, data[arm.arm.name]) for arm in arms]
+            needs = [self._needs(recipe, text.tokenizer.vocab_size, text) for recipe, text in known]
+            self._check_needs(needs, n_runs)
+        elif self.jobs > 1:
+            text = describe_share(
+                arms, data, n_runs=n_runs, jobs=self.jobs, device=self._device, folder=self._study
+            )
+            if not is_announced:
+                note(text)
+
+    def check_recipes(self, recipes: Sequence[tuple[Recipe, int]], n_runs: int) -> None:
+        """Print what runs of recipes take of a cluster, each with the size of its vocabulary.
+
+        Raises as ``check`` does; without a cluster nothing is looked at.
+        """
+        if self._cluster is not None:
+            self._check_needs([self._needs(recipe, size, None) for recipe, size in recipes], n_runs)
+
+    def _check_needs(self, needs: Sequence[Needs], n_runs: int) -> None:
+        assert self._cluster is not None, "without a cluster there is nothing to check"
+        on, nodes = self._cluster.name, self._cluster.nodes()
+        most = check_needs(needs, nodes, on)
+        at_once = min(n_runs, sum(node.n_jobs(most) for node in nodes))
+        note(
+            f"{count(n_runs, 'run')} on {on}, {count(len(nodes), 'node')} with "
+            f"{count(sum(node.cores for node in nodes), 'core')}: each takes {_describe(most)} at "
+            f"most; {at_once} at a time where nothing else runs"
+        )
+
+    def _needs(
+        self, recipe: Recipe, vocab_size: int, data: Data | None, n_models: int = 1
+    ) -> Needs:
+        preparing = preparation_bytes(recipe, data, self._study)
+        return needs_of(
+            recipe, vocab_size, self.runs_device, n_models=n_models, preparing_bytes=preparing
+        )
+
+    def _needs_of_job(self, job: Job) -> Needs:
+        recipe, data = job.loaded.recipe, job.data
+        n_models = max(1, len(job.members))
+        if isinstance(data, Data):
+            return self._needs(recipe, data.tokenizer.vocab_size, data, n_models)
+        tokenizer = Pretrained(absolute_paths(recipe).init).tokenizer
+        vocab_size = (tokenizer or job.find_data().tokenizer).vocab_size
+        return self._needs(recipe, vocab_size, None, n_models)
+
+    def run_all(self, total: int, command: str) -> RunAll:
+        """Return what makes runs, ``total`` in all; ``command`` goes on with the study."""
+        if self._cluster is not None:
+            self._loop = JobLoop(
+                total,
+                self._cluster,
+                self._study,
+                self.runs_device,
+                needs_of=self._needs_of_job,
+                command=command,
+            )
+        elif self.jobs > 1:
+            self._loop = JobLoop(total, LocalProcesses(self.jobs), self._study, self._device)
+        else:
+            return InTurn(total, self._device)
+        return self._loop
+
+    def close(self) -> None:
+        """End the processes that made runs."""
+        if self._loop is not None:
+            self._loop.close()
+
+
+def needs_of(
+    recipe: Recipe, vocab_size: int, device: str, *, n_models: int = 1, preparing_bytes: int = 0
+) -> Needs:
+    """Return the needs of a run; ``n_models`` is how many are held at a time.
+
+    ``preparing_bytes`` are what its text may take before the model is built. Its threads are
+    settled. With a GPU no memory of the node is asked for: sites set what the scheduler gives
+    beside one.
+    """
+    threads = recipe.train.threads
+    assert threads is not None, "a study settles the threads of its runs"
+    if device.startswith("cuda"):
+        return Needs(threads, 0, gpus=1)
+    weights = FLOAT32_BYTES * count_parameters(expected_model(recipe, vocab_size)).total
+    resources = Resources("cpu", None, None, has_fast_bfloat16=False, cores=threads)
+    step = step_memory(recipe, vocab_size, resources).total
+    beside = max(step, n_models * weights, preparing_bytes)
+    return Needs(threads, int(_HEADROOM * (PROGRAM_BYTES + beside)))
+
+
+def preparation_bytes(recipe: Recipe, data: Data | None, study: Path) -> int:
+    """Return the memory that a node takes to prepare a run's text; 0 with a cache that all share.
+
+    The text is prepared here before the first run. ``data`` are the recipe's, where they are known.
+    A cache is known to be shared on the file system of the study, under a name that is passed on.
+    """
+    cache = cache_folder()
+    is_shared = bool(os.environ.get("SUBLAYER_CACHE")) and cache.is_dir()
+    if recipe.data.tasks is not None or (is_shared and cache.stat().st_dev == study.stat().st_dev):
+        return 0
+    n_processes = 1
+    if data is None or any(split["bytes"] > SHARD_BYTES for split in data.sizes().values()):
+        assert recipe.train.threads is not None, "a study settles the threads of its runs"
+        n_processes = min(recipe.train.threads, MOST_PROCESSES)
+    return n_processes * PROCESS_BYTES
+
+
+def check_needs(needs: Iterable[Needs], nodes: Sequence[Node], on: str) -> Needs:
+    """Return the most that any job takes; raise ConfigError where no node has it."""
+    needs = list(needs)
+    if not nodes:
+        raise ConfigError(f"--on {on}: it has no node that takes tasks")
+    largest = max(nodes, key=lambda node: (node.gpus, node.cores, node.memory_bytes or 0))
+    for job in needs:
+        if any(node.n_jobs(job) for node in nodes):
+            continue
+        if job.gpus and not largest.gpus:
+            remedy = "give --device cpu"
+        elif not any(node.cores >= job.cores for node in nodes):
+            remedy = "give fewer train.threads"
+        else:
+            remedy = "make the model or the batch smaller"
+        has = [count(largest.cores, "core")]
+        if largest.memory_bytes is not None:
+            has.append(f"{format_bytes(largest.memory_bytes)} of memory")
+        gpus = count(largest.gpus, "GPU") if largest.gpus else "no GPU"
+        raise ConfigError(
+            f"--on {on}: a run takes {_describe(job)}, and the largest of "
+            f"{count(len(nodes), 'node')} has {', '.join(has)} and {gpus}: {remedy}"
+        )
+    return Needs(
+        max(job.cores for job in needs),
+        max(job.memory_bytes for job in needs),
+        max(job.gpus for job in needs),
+    )
+
+
+def _describe(needs: Needs) -> str:
+    other = f"{format_bytes(needs.memory_bytes)} of memory"
+    return f"{count(needs.cores, 'core')} and {count(needs.gpus, 'GPU') if needs.gpus else other}"
+
+
+def usual_threads(nodes: Sequence[Node], n_runs: int) -> int:
+    """Return the threads of a run that says nothing of them, one at least.
+
+    Its share of the cluster's cores where all go at a time; not more than the smallest node has.
+    """
+    if not nodes:
+        return 1
+    smallest = min(node.cores for node in nodes)
+    share = sum(node.cores for node in nodes) // max(1, n_runs)
+    return max(1, min(smallest, share))
+
+
+def describe_share(
+    arms: Sequence[MatchedArm],
+    data: Mapping[str, Data],
+    *,
+    n_runs: int,
+    jobs: int,
+    device: str | None,
+    folder: Path,
+) -> str:
+    """Format what runs take that are made ``jobs`` at a time, before they are.
+
+    Their memory is that of their processes and of this one.
+
+    ``data`` is each arm's, ``device`` as on the command line; ``folder`` is where they are kept.
+    Raises ConfigError where the memory of the machine does not hold so many of the largest.
+    """
+    at_once = min(jobs, n_runs)
+    # The memory of Apple's GPU is that of the machine.
+    chosen = choose_device(device)
+    resources = find_resources(str(chosen) if chosen.type == "cuda" else "cpu", folder)
+    is_cpu = resources.device == "cpu"
+    program = PROGRAM_BYTES if is_cpu else 0
+    steps, threads = [0], [1]
+    for arm in arms:
+        recipe = arm.loaded.recipe
+        vocab_size = data[arm.arm.name].tokenizer.vocab_size
+        steps.append(step_memory(recipe, vocab_size, resources).total)
+        threads.append(recipe.train.threads or 1)
+    largest = max(steps) + program
+    # The process that starts them is one more.
+    needed = at_once * largest + program
+    total = total_memory() if is_cpu else resources.memory_bytes
+    if total is not None and needed > total and at_once > 1:
+        n_fitting = (total - program) // largest
+        remedy = f"give --jobs {n_fitting}" if n_fitting > 1 else "leave it out"
+        raise ConfigError(
+            f"--jobs {at_once} needs {format_bytes(needed)} of memory, {format_bytes(total)} here: "
+            f"{remedy}"
+        )
+    n_threads = count(max(threads), "thread")
+    words = [f"{count(n_runs, 'run')}, {at_once} at a time with {n_threads} each"]
+    free = resources.memory_bytes
+    if free is None:
+        words.append(f"about {format_bytes(needed)} of memory together")
+    else:
+        words.append(f"about {format_bytes(needed)} of memory together, {format_bytes(free)} free")
+    if at_once * max(threads) > cores():
+        words.append(
+            f"{at_once} x {n_threads} are more than {count(cores(), 'core')} and wait for each "
+            "other"
+        )
+    return "; ".join(words)

@@ -1,0 +1,411 @@
+"""The loop over a study's jobs: submit missing runs, poll them, resubmit lost ones."""
+
+import hashlib
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sublayer.counts import count
+from sublayer.errors import Interrupted, SublayerError, TrainingError
+from sublayer.files.saved_record import RECORD
+from sublayer.loading import CHECKPOINTS_NAME
+from sublayer.study.jobs.backends import Backend, Needs, NoAnswer, Refused
+from sublayer.study.jobs.board import BoardProgress, Tally, default_board
+from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, JobStatus, read_end
+from sublayer.study.jobs.run import Job, Outcome, describe_end, finish_run, is_finished
+from sublayer.system.stage_displays import HeardStages, say_nothing
+from sublayer.system.stages import shown_by
+from sublayer.training.graceful_stop import GracefulStop
+from sublayer.training.progress import SilentProgress
+
+MOST_TRIES = 3
+"""In a row, with no checkpoint gained by them, of a run whose job is lost."""
+CLUSTER = "cluster"
+"""The folder, in a study's, of the files of its jobs on a cluster."""
+_PAUSE_S = 30.0
+"""After a refusal, until the next job is submitted: sites limit the jobs of a user."""
+_SEEN_S = 90.0
+"""Until a result is seen here that a node has written: shared file systems may take a minute."""
+_SILENCE_S = 120.0
+"""Without an answer of a scheduler, until that is said."""
+_USUAL = {"", "None", "Priority", "Resources", "BeginTime"}
+"""Reasons to wait that pass by themselves."""
+
+
+class InTurn:
+    """Makes runs one after another in this process, ``total`` in all."""
+
+    def __init__(self, total: int, device: str | None) -> None:
+        self._board = default_board(Tally(total))
+        self._device = device
+
+    def __call__(self, jobs: Sequence[Job]) -> dict[Path, Outcome]:
+        """Make the runs, or what is missing of them, and return their outcomes by their folders."""
+        with self._board:
+            return {job.path: self._make(job) for job in jobs}
+
+    def _make(self, job: Job) -> Outcome:
+        board, label = self._board, job.label
+        if is_finished(job):
+            board.tally.find()
+            return finish_run(job, SilentProgress(), device=self._device)
+        board.begin(label)
+        try:
+            with shown_by(HeardStages(partial(board.stage, label), board.note)):
+                outcome = finish_run(job, BoardProgress(board, label), device=self._device)
+        except (Interrupted, KeyboardInterrupt):
+            # While a run is trained it is the former, while it is scored the latter.
+            raise _interruption(board.tally) from None
+        board.finish(label, describe_end(job, outcome))
+        return outcome
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Seconds from any moment on, and how they pass."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+_REAL = Clock()
+
+
+@dataclass
+class _Run:
+    """A run that is waiting, running or lost."""
+
+    job: Job
+    files: JobFiles
+    shown: JobStatus | None = None
+    """The status on the board."""
+    stale: JobStatus | None = None
+    """The status of a process that was lost, where the scheduler queues its job again."""
+    ended: float | None = None
+    """Since when the job has ended whose result is not seen yet."""
+    n_lost: int = 0
+    """Tries in a row that were lost with no checkpoint gained."""
+    reached: str = ""
+    """The newest checkpoint when the last of them was lost."""
+
+
+class JobLoop:
+    """Makes runs by the jobs of a back end, ``total`` in all, one call after another."""
+
+    def __init__(
+        self,
+        total: int,
+        backend: Backend,
+        study: Path,
+        device: str | None,
+        *,
+        needs_of: Callable[[Job], Needs] | None = None,
+        command: str = "",
+        clock: Clock = _REAL,
+    ) -> None:
+        """``needs_of`` returns the needs of a job on a cluster, whose jobs ``command`` joins."""
+        self._backend = backend
+        self._is_cluster = needs_of is not None
+        self._needs_of = needs_of
+        self._study = study.absolute()
+        self._device = device
+        self._command = command
+        self._clock = clock
+        self._board = default_board(Tally(total))
+        self._folder = self._study / CLUSTER if self._is_cluster else Path(tempfile.mkdtemp())
+        self._stop_file = self._folder / "stop" if self._is_cluster else None
+        self._said: set[str] = set()
+
+    def close(self) -> None:
+        """End processes that wait for a job, and forget what those of this machine have written."""
+        self._backend.close()
+        if not self._is_cluster:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __call__(self, jobs: Sequence[Job]) -> dict[Path, Outcome]:
+        """Make the runs, or what is missing of them, and return their outcomes by their folders.
+
+        A signal has them save and stop; those on a cluster go on. A run that cannot be made stops
+        the others, which save, and its error is raised. Raises TrainingError, once all others are
+        done, where runs were lost too often, and where a cluster is gone; Interrupted.
+        """
+        self._outcomes: dict[Path, Outcome] = {}
+        self._runs: dict[str, _Run] = {}
+        for job in jobs:
+            if is_finished(job):
+                self._outcomes[job.path] = finish_run(job, SilentProgress(), device=self._device)
+                self._board.tally.find()
+            else:
+                run = str(job.path.absolute().relative_to(self._study))
+                # The same run of the same study has the same name, whoever asks.
+                name = hashlib.sha256(f"{self._study}\n{run}".encode()).hexdigest()[:16]
+                self._runs[name] = _Run(job, JobFiles(self._folder / "runs" / run))
+        if self._runs:
+            try:
+                self._work()
+            except BaseException:  # also a second Ctrl-C
+                self._backend.kill()
+                raise
+        return self._outcomes
+
+    def _work(self) -> None:
+        self._waiting = deque(self._runs)
+        self._running: dict[str, _Run] = {}
+        self._active: dict[str, str] | None = None
+        self._asked = self._due = -float("inf")
+        self._answered = self._clock.now()
+        self._lost: dict[str, str] = {}
+        self._error: Exception | None = None
+        self._is_stopping = False
+        if self._stop_file is not None:
+            self._folder.mkdir(exist_ok=True)
+            self._stop_file.unlink(missing_ok=True)
+        own = HeardStages(say_nothing, self._board.note)
+        with GracefulStop() as signals, self._board, shown_by(own):
+            while self._running or (self._waiting and not self._is_stopping):
+                if signals.requested and self._is_cluster:
+                    raise self._leave()
+                if signals.requested or (self._stop_file is not None and self._stop_file.exists()):
+                    self._stop()
+                self._ask()
+                self._submit()
+                self._clock.sleep(self._backend.look_s)
+                for name, run in list(self._running.items()):
+                    self._look(name, run)
+        if self._error is not None:
+            raise self._error
+        if self._is_stopping and self._is_cluster:
+            raise Interrupted(f"stopped by {self._stop_file}: {self._counted()}")
+        if self._is_stopping:
+            raise _interruption(self._board.tally)
+        if self._lost:
+            raise self._give_up()
+
+    def _ask(self) -> None:
+        """Ask the back end for its jobs, unless that was a moment ago."""
+        backend, now = self._backend, self._clock.now()
+        if now - self._asked < backend.patience_s:
+            return
+        self._asked = now
+        try:
+            active = dict(backend.active())
+        except NoAnswer as error:
+            silence_s = now - self._answered
+            if silence_s >= backend.silence_s:
+                raise TrainingError(
+                    f"the cluster is gone ({error}): what runs there goes on where it can, and the "
+                    "same command resumes once there is a cluster again"
+                ) from None
+            if silence_s >= _SILENCE_S:
+                self._say(f"no answer for two minutes ({error}): it is asked again")
+            return
+        if self._active is None and self._is_cluster:
+            n_there = sum(name in active for name in self._waiting)
+            if n_there:
+                self._board.note(f"{count(n_there, 'run')} of before on {backend.name}: joined")
+        self._active, self._answered = active, now
+        for name, run in self._running.items():
+            reason = active.get(name, "")
+            if reason not in _USUAL:
+                self._say(f"{run.job.label} waits on {backend.name} for {reason}")
+
+    def _submit(self) -> None:
+        """Start jobs of runs that wait, as many as there may be; join those that are there."""
+        if self._active is None or self._is_stopping or self._clock.now() < self._due:
+            return
+        while self._waiting and len(self._running) < self._backend.most_jobs:
+            name = self._waiting[0]
+            run = self._runs[name]
+            if name not in self._active:
+                try:
+                    self._start(name, run)
+                except (Refused, OSError) as error:
+                    if not self._is_cluster:
+                        self._fail(error)
+                    elif not self._running:
+                        raise
+                    else:
+                        self._due = self._clock.now() + _PAUSE_S
+                        self._say(f"{run.job.label} was not taken ({error}): it is tried again")
+                    return
+                self._active[name] = ""
+            self._waiting.popleft()
+            self._running[name] = run
+
+    def _start(self, name: str, run: _Run) -> None:
+        needs = None if self._needs_of is None else self._needs_of(run.job)
+        run.files.write_job(run.job, self._device, self._stop_file)
+        run.ended = run.stale = None
+        self._backend.start(name, run.job.label, run.files.folder, needs)
+
+    def _look(self, name: str, run: _Run) -> None:
+        """Read the status of a job, and its result where it has ended."""
+        assert self._active is not None, "jobs run once the back end has answered"
+        status = run.files.read_status()
+        reason = self._active.get(name)
+        if reason and run.shown is not None:
+            host = run.shown.host
+            self._hide(run)
+            self._board.note(f"{run.job.label}: {host} was lost; {self._backend.name} tries again")
+            run.stale = status
+        if status is not None and status != run.stale:
+            self._show(run, status)
+        end = None if status is None else status.end
+        try:
+            if (end == DONE or reason is None) and self._is_seen(run):
+                self._finish(name, run)
+                return
+        except SublayerError as error:
+            self._drop(name, run)
+            self._fail(error)
+            return
+        if reason is not None and end != DONE:
+            run.ended = None
+            return
+        now = self._clock.now()
+        run.ended = now if run.ended is None else run.ended
+        grace_s = self._backend.grace_s if end is None else _SEEN_S if end == DONE else 0.0
+        if self._is_cluster and now - run.ended < grace_s:
+            return
+        if end is None:
+            self._lose(name, run, self._backend.describe_loss(name))
+        elif end == DONE:
+            self._lose(name, run, "its node says that it is done, which is not seen here")
+        elif end == STOPPED:
+            self._lose(name, run, "it was asked to stop, and saved")
+        else:
+            self._drop(name, run)
+            self._fail(read_end(end, run.job.label))
+
+    def _is_seen(self, run: _Run) -> bool:
+        """Return whether a run's result is there, and can be read."""
+        try:
+            list(run.job.path.iterdir())  # so that a shared file system looks for what is new
+            return is_finished(run.job)
+        except OSError:
+            return False
+
+    def _finish(self, name: str, run: _Run) -> None:
+        outcome = finish_run(run.job, SilentProgress(), device=self._device)
+        self._outcomes[run.job.path] = outcome
+        on = f" on {run.shown.host}" if self._is_cluster and run.shown is not None else ""
+        self._board.finish(run.job.label, describe_end(run.job, outcome), on)
+        run.shown = None
+        self._drop(name, run)
+
+    def _drop(self, name: str, run: _Run) -> None:
+        """Take a job that has ended off the board and off the running ones."""
+        self._hide(run)
+        self._backend.release(name)
+        del self._running[name]
+        self._due = self._clock.now()  # there may be room
+
+    def _lose(self, name: str, run: _Run, reason: str) -> None:
+        """Have a run tried again, from its checkpoint, or give it up."""
+        label = run.job.label
+        if run.shown is not None and self._is_cluster:
+            reason = f"{reason} on {run.shown.host}"
+        self._drop(name, run)
+        if self._is_stopping:
+            return
+        reached = _reached(run.job.path)
+        run.n_lost = run.n_lost + 1 if reached == run.reached else 1
+        run.reached = reached
+        if run.n_lost < MOST_TRIES:
+            self._board.note(f"{label}: {reason}; tried again")
+            self._waiting.appendleft(name)
+            return
+        self._board.note(f"{label}: {reason}; given up after {MOST_TRIES} tries")
+        self._lost[label] = reason
+        last = run.files.last_lines()
+        if last:
+            self._lost[label] += f"; {run.files.log} ends with {last}"
+
+    def _fail(self, error: Exception | None) -> None:
+        """Have all other runs save and stop, and the error raised once they have."""
+        # What ends once all are asked to stop ends for that, whatever it says.
+        if not self._is_stopping and not isinstance(error, Interrupted):
+            self._error = error
+        self._stop()
+
+    def _stop(self) -> None:
+        """Submit nothing more; jobs save and end, and those that have not begun are taken back."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        if self._stop_file is not None:
+            self._stop_file.touch()
+        unbegun = [name for name, run in self._running.items() if run.shown is None]
+        self._backend.stop(unbegun if self._is_cluster else list(self._running))
+
+    def _show(self, run: _Run, status: JobStatus) -> None:
+        """Show on the board what is new of a job's status."""
+        board, label, before = self._board, run.job.label, run.shown
+        if status == before:
+            return
+        if before is None:
+            board.begin(label)
+            if self._is_cluster:
+                board.note(f"{label}: on {status.host}")
+        for text in status.notes[len(before.notes) if before else 0 :]:
+            board.note(f"{label}: {text}")
+        for text in status.warnings[len(before.warnings) if before else 0 :]:
+            board.warn(label, text)
+        if status.training is not None:
+            board.update(label, status.training)
+        board.stage(label, status.stage)
+        run.shown = status
+
+    def _hide(self, run: _Run) -> None:
+        if run.shown is not None:
+            self._board.drop(run.job.label)
+        run.shown = None
+
+    def _say(self, text: str) -> None:
+        """Print a line, once."""
+        if text not in self._said:
+            self._said.add(text)
+            self._board.note(text)
+
+    def _leave(self) -> Interrupted:
+        """Return the error of a command that ends while its jobs go on."""
+        n_there = len(self._running)
+        go_on = f"{count(n_there, 'run')} {'goes' if n_there == 1 else 'go'} on"
+        left = f"; {len(self._waiting)} not submitted yet" if self._waiting else ""
+        return Interrupted(
+            f"left with {self._counted()}; {go_on} on {self._backend.name}{left}: joined again by "
+            f"{self._command}; a file {self._stop_file} has them save and stop"
+        )
+
+    def _counted(self) -> str:
+        tally = self._board.tally
+        return f"{tally.done} of {count(tally.total, 'run')} done"
+
+    def _give_up(self) -> TrainingError:
+        label, reason = next(iter(self._lost.items()))
+        hint = "" if self._is_cluster else ", with fewer --jobs if need be"
+        return TrainingError(
+            f"{self._counted()}, and {count(len(self._lost), 'run')} lost {MOST_TRIES} times in a "
+            f"row with no checkpoint in between: the same command tries again{hint}; {label} "
+            f"first: {reason}"
+        )
+
+
+def _reached(run: Path) -> str:
+    """Return how far a run has come, by the files of its folder."""
+    if (run / RECORD).exists():
+        return RECORD
+    checkpoints = run / CHECKPOINTS_NAME
+    return max((path.name for path in checkpoints.glob("*")), default="")
+
+
+def _interruption(tally: Tally) -> Interrupted:
+    return Interrupted(
+        f"interrupted with {tally.done} of {count(tally.total, 'run')} done, and the others saved; "
+        "the same command resumes"
+    )

@@ -1,0 +1,440 @@
+"""A run of a study: its job, its training or fine-tuning, its scores, and its results read back."""
+
+import json
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ConfigDict, Field
+
+from sublayer.config.layering.layers import LoadedRecipe
+from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.layering.sources import RUN_RECIPE
+from sublayer.config.recipe import Recipe
+from sublayer.data.prepare import Data
+from sublayer.data.tasks.task_split import of_tasks
+from sublayer.errors import CheckpointError, TrainingError
+from sublayer.evaluation.split_work import ALONE
+from sublayer.files.checkpoints import checkpoint_path
+from sublayer.files.saved_record import RECORD, read_record
+from sublayer.files.storage import write_file, write_json
+from sublayer.files.typed import Content, Number, Typed, read_typed
+from sublayer.loading import CHECKPOINTS_NAME, load
+from sublayer.objective.families import family_of
+from sublayer.objective.family import Scored, Scores, describe_valid
+from sublayer.objective.supervised.ensemble import answer_together
+from sublayer.objective.supervised.evaluation import trained_examples
+from sublayer.objective.supervised.scores import BaselineScores, report_split, task_items
+from sublayer.runs.finetuning import SCORES, finetune_seed
+from sublayer.runs.folder import ENSEMBLE
+from sublayer.runs.items import write_items
+from sublayer.runs.run import train_run
+from sublayer.runs.session import prepare_data
+from sublayer.study.inspection import Inspecting, inspect_run, read_layers
+from sublayer.study.scoring import WHOLE_TEST, Scoring
+from sublayer.system.machine import choose_device
+from sublayer.system.stages import stage
+from sublayer.training.progress import Progress
+from sublayer.training.warm_start import Pretrained
+
+TEST, VALID, FAILURE = "test.json", "valid.json", "failure.json"
+ERROR, COLLAPSED = ":error", ":collapsed"
+"""Suffixes of a column of task scores: its standard error over examples, and whether the run gives
+one answer to all."""
+BEST = "best/"
+"""Prefix of a mixture's columns that are scored at each task's own best checkpoint."""
+_REMEDY = "remove the file, and the same command makes it anew"
+_MOST_DATA = 8
+"""Prepared data sets kept for runs made one after another: arms may differ in their tokenizers."""
+
+
+class SharedData:
+    """Prepared data by recipe; the ``most`` that were used last are kept."""
+
+    def __init__(self, most: int | None = _MOST_DATA) -> None:
+        """Keep ``most`` at a time; None: all."""
+        self._most = most
+        self._kept: OrderedDict[str, Data] = OrderedDict()
+
+    def of(self, recipe: Recipe) -> Data:
+        """Prepare the data of a recipe, or return them. Raises as ``prepare_data`` does."""
+        absolute = absolute_paths(recipe)
+        pretrained = Pretrained(absolute.init)
+        tokenizer = pretrained.tokenizer
+        # How examples of tasks are written is the objective's; a text is the same for all.
+        is_text = absolute.data.tasks is None
+        tables = {"data"} if is_text else {"data", "objective"}
+        content = absolute.model_dump(mode="json", include=tables)
+        key = json.dumps([content, None if tokenizer is None else tokenizer.fingerprint])
+        if key not in self._kept:
+            self._kept[key] = prepare_data(absolute, pretrained)
+        self._kept.move_to_end(key)
+        while self._most is not None and len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return self._kept[key]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a run: its record and test scores, or the message of its failure."""
+
+    path: Path
+    record: Mapping[str, Any] | None = None
+    """What ``record.json`` keeps; None for a run that failed, and an ensemble, which has none."""
+    test: Mapping[str, float] | None = None
+    """Scores by metric, of the split that the study names; None for a run that failed."""
+    failure: str = ""
+    """Why it failed; empty for a run that finished."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run of a study that is to be made, or is there."""
+
+    label: str
+    """The arm, its trial and the seed, for people."""
+    path: Path
+    loaded: LoadedRecipe
+    data: Data | SharedData
+    """Its data, or where they are prepared once the run is made: of one that starts from another
+    they are not known before that has ended."""
+    scored: Recipe
+    """The recipe by whose objective it is scored."""
+    scoring: Scoring = WHOLE_TEST
+    """What it is scored on, and how."""
+    finetunes: bool = False
+    """Whether it is a stage of tasks, fine-tuned and scored as `sublayer finetune` does."""
+    is_scored: bool = True
+    """Whether it is scored on the study's split; a trial is not: validation chooses."""
+    members: Sequence[Path] = ()
+    """Runs whose answers are averaged: then nothing is trained, and ``loaded`` is the first's."""
+    inspecting: Inspecting | None = None
+    """What is measured inside it, of the text that it is scored on; None: nothing."""
+    plan: Mapping[str, Any] | None = None
+    """The study's sealed plan, kept where the run begins; None of one that sealed none."""
+
+    @property
+    def scores(self) -> Path:
+        """The file of its scores, of a text named after the split."""
+        return self.path / (SCORES if self.finetunes else f"{self.scoring.split}.json")
+
+    @property
+    def checksums(self) -> Mapping[str, str]:
+        """Those of its data; none where they are not prepared yet."""
+        return self.data.checksums if isinstance(self.data, Data) else {}
+
+    def find_data(self) -> Data:
+        """Return its data, prepared now if need be."""
+        return self.data if isinstance(self.data, Data) else self.data.of(self.loaded.recipe)
+
+
+RunAll = Callable[[Sequence[Job]], dict[Path, Outcome]]
+"""Makes runs, or what is missing of them, and returns their outcomes by their folders."""
+
+
+class _Failure(Typed):
+    message: str
+
+
+class _TextScores(Typed):
+    """The metrics of a scored text, by name; ``signature`` says how translations are scored."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Number | list[Number]] = Field(init=False)
+    loss: Number
+    signature: dict[str, str] | None = None
+    items_sha256: str | None = None
+    """Of the file of its items."""
+
+
+class _MetricScore(Typed):
+    model_config = ConfigDict(extra="ignore")
+    value: Number
+    standard_error: Number | None = None
+
+
+class _PartScore(Typed):
+    model_config = ConfigDict(extra="ignore")
+    task: str
+    title: str
+    score: Number
+    standard_error: Number | None = None
+    metrics: dict[str, _MetricScore]
+    collapse: str = ""
+
+
+class _TaskScores(Typed):
+    model_config = ConfigDict(extra="ignore")
+    tasks: list[_PartScore] = Field(min_length=1)
+    task_bests: list[_PartScore] = []
+
+
+def is_finished(job: Job) -> bool:
+    """Return whether a run has ended: it failed, or was trained, scored and inspected.
+
+    Raises CheckpointError where what an inspection left is damaged.
+    """
+    if job.members:
+        return job.scores.exists()
+    if not job.is_scored and (job.path / RECORD).exists():
+        return True
+    if job.inspecting is None or (job.path / FAILURE).exists():
+        return _has_ended(job.path, job.scores)
+    is_inspected = read_layers(job.path, job.inspecting) is not None
+    return is_inspected and _has_ended(job.path, job.scores)
+
+
+def _has_ended(path: Path, scores: Path) -> bool:
+    return (path / FAILURE).exists() or ((path / RECORD).exists() and scores.exists())
+
+
+def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
+    """Train, score and inspect a run, or what is missing of that, and return its outcome.
+
+    ``device`` is as on the command line; None for the best there is. A training that fails is kept
+    as a failure; a trained run keeps its model, not its checkpoints but those of
+    ``train.keep_steps``. Raises CheckpointError where what the run left is damaged, and
+    Interrupted.
+    """
+    path, loaded = job.path, job.loaded
+    if job.members:
+        scores = read_scores(path)
+        return Outcome(path, test=_score_ensemble(job, device) if scores is None else scores)
+    failure = _read(path / FAILURE, _Failure)
+    if failure is not None:
+        return Outcome(path, failure=failure.message)
+    if isinstance(job.data, SharedData) and job.is_scored and is_finished(job):
+        # Data that are not prepared are not prepared for nothing.
+        _tidy(job)
+        return Outcome(path, read_record(path), _read_scored(job))
+    data = job.find_data()
+    try:
+        if job.finetunes:
+            baselines = BaselineScores(lambda: trained_examples(data), are_scored=False)
+            record = finetune_seed(
+                loaded,
+                path,
+                data,
+                baselines,
+                resume=True,
+                device=device,
+                progress=progress,
+                plan=job.plan,
+            ).record
+        else:
+            record = train_run(
+                loaded,
+                path,
+                resume=True,
+                device=device,
+                progress=progress,
+                data=data,
+                replans=False,
+                plan=job.plan,
+            )
+    except TrainingError as error:
+        write_json(path / FAILURE, {"message": str(error)})
+        return Outcome(path, failure=str(error))
+    if not job.is_scored:
+        _tidy(job)
+        return Outcome(path, record)
+    test = _read_scored(job)
+    if test is None:
+        with stage(f"scoring the {job.scoring.split_name} split"):
+            scored = score_run(job, device=device)
+        # The scores are written last: where they stand, the items do.
+        checksum = {}
+        if scored.items is not None:
+            metrics = family_of(loaded.recipe.objective).tables()
+            checksum["items_sha256"] = write_items(path, scored.items, metrics)
+        test = scored.scores
+        write_json(job.scores, {**test, **checksum})
+    if job.inspecting is not None:
+        with stage(f"inspecting {job.inspecting.what}"):
+            split = job.scoring.split_of(data)
+            inspect_run(path, loaded.recipe, split, job.inspecting, device=device)
+    _tidy(job)
+    return Outcome(path, record, test)
+
+
+def _score_ensemble(job: Job, device: str | None) -> Mapping[str, float]:
+    """Score the average of the members' answers to the development set, and keep it as a run's.
+
+    Recipe and data are the first member's. Raises CheckpointError where a member has no model, or a
+    damaged one, and ConfigError where members do not answer the same.
+    """
+    data, train = job.find_data(), job.loaded.recipe.train
+    if train.threads is not None:
+        torch.set_num_threads(train.threads)
+    job.path.mkdir(parents=True, exist_ok=True)
+    named = [os.path.relpath(member, job.path) for member in job.members]
+    began = {"members": named} if job.plan is None else {"members": named, "plan": dict(job.plan)}
+    write_file(job.path / ENSEMBLE, json.dumps(began, indent=1).encode() + b"\n")
+    chosen = choose_device(device)
+    models = [load(member, device=chosen) for member in job.members]
+    test = of_tasks(data.test or data.train)
+    with stage("scoring the development set"):
+        predictions = answer_together(models, test.parts, names=list(map(str, job.members)))
+    baselines = BaselineScores(lambda: trained_examples(data), are_scored=False)
+    reports = report_split(test, baselines, predictions)
+    content = {
+        "tasks": [report.to_json() for report in reports],
+        "task_bests": [],
+        "seed": train.seed,
+        "items_sha256": write_items(job.path, task_items(test, reports), {}),
+    }
+    write_file(job.path / SCORES, json.dumps(content, indent=1).encode() + b"\n")
+    scores = read_scores(job.path)
+    assert scores is not None, "they have been written"
+    return scores
+
+
+def _tidy(job: Job) -> None:
+    """Take away the checkpoints of a run that is scored, but for those that it keeps by steps."""
+    root = job.path / CHECKPOINTS_NAME
+    kept = [checkpoint_path(root, step) for step in job.loaded.recipe.train.keep_steps]
+    if not kept:
+        shutil.rmtree(root, ignore_errors=True)
+        return
+    for path in root.iterdir() if root.is_dir() else ():
+        if path in kept:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def describe_end(job: Job, outcome: Outcome) -> str:
+    """Format the outcome of a run: the reason of its failure, or its validation scores."""
+    if outcome.failure:
+        return f"failed: {outcome.failure}"
+    if outcome.record is None:
+        return "scored"
+    return describe_valid(family_of(job.loaded.recipe.objective), outcome.record["valid"])
+
+
+def score_test(run: Path, data: Data, recipe: Recipe, *, device: str | None) -> Scored:
+    """Score the test split under a run's model, by the metrics of its recipe's objective.
+
+    ``device`` is as on the command line; None for the best there is. Raises CheckpointError where
+    the run has no model, or a damaged one.
+    """
+    model = load(run, device=choose_device(device))
+    family = family_of(recipe.objective)
+    assert data.test is not None, "a comparison without a test split is refused"
+    return family.score(model, data.test, recipe, "test", ALONE)
+
+
+def score_run(job: Job, *, device: str | None) -> Scored:
+    """Score the study's split under a run's model, by the metrics of its recipe's objective.
+
+    ``device`` is as on the command line; None for the best there is. Raises CheckpointError where
+    the run has no model, or a damaged one.
+    """
+    model = load(job.path, device=choose_device(device))
+    scoring, recipe = job.scoring, job.scored
+    family = family_of(recipe.objective)
+    split = scoring.split_of(job.find_data())
+    if scoring.stride is None and scoring.tokens is None:
+        return family.score(model, split, recipe, "test", ALONE)
+    assert family.score_at_stride is not None, "a study is checked before its runs"
+    stride = scoring.stride_of(recipe)
+    return family.score_at_stride(model, split, recipe, stride, scoring.tokens)
+
+
+def read_outcome(path: Path) -> Outcome | None:
+    """Read the outcome of a run that has ended; None where it has not.
+
+    Raises CheckpointError where what the run left is damaged.
+    """
+    failure = _read(path / FAILURE, _Failure)
+    if failure is not None:
+        return Outcome(path, failure=failure.message)
+    if (path / ENSEMBLE).exists():
+        averaged = read_scores(path)
+        return None if averaged is None else Outcome(path, test=averaged)
+    files = (path / TEST, path / VALID, path / SCORES)
+    scores = next((file for file in files if file.exists()), path / TEST)
+    if not _has_ended(path, scores):
+        return None
+    if scores.name == SCORES:
+        return Outcome(path, read_record(path), read_scores(path))
+    test = read_test(scores, read_run_recipe(path / RUN_RECIPE))
+    return Outcome(path, read_record(path), test)
+
+
+def read_trial(path: Path) -> Outcome | None:
+    """Read the outcome of a run that tunes, which is not scored; None where it has not ended."""
+    failure = _read(path / FAILURE, _Failure)
+    if failure is not None:
+        return Outcome(path, failure=failure.message)
+    return Outcome(path, read_record(path)) if (path / RECORD).exists() else None
+
+
+def _read_scored(job: Job) -> Scores | None:
+    if job.finetunes:
+        return read_scores(job.path)
+    return read_test(job.scores, job.loaded.recipe)
+
+
+def read_test(path: Path, recipe: Recipe) -> Scores | None:
+    """Read a run's test scores, None without any; raise CheckpointError where they are damaged."""
+    scores = _read(path, _TextScores)
+    if scores is None:
+        return None
+    test = scores.model_dump(exclude_none=True, exclude={"items_sha256"})
+    for metric in family_of(recipe.objective).metrics:
+        # Intervals are lists; what arms are compared by is not.
+        if isinstance(test.get(metric.name), list):
+            raise CheckpointError(f"{path} is damaged: {metric.name} is no number: {_REMEDY}")
+    return test
+
+
+def read_scores(folder: Path) -> dict[str, float] | None:
+    """Read the scores of a fine-tuned run; None without any.
+
+    By "" the mean over the parts of its tasks, by ``part`` its score, by ``part:metric`` a metric
+    of it; with ``ERROR`` after them their standard errors over examples. Raises CheckpointError
+    where the file is damaged.
+    """
+    try:
+        scores = read_typed(folder / SCORES, _TaskScores, CheckpointError)
+    except FileNotFoundError:
+        return None
+    columns = {"": sum(part.score for part in scores.tasks) / len(scores.tasks)}
+    columns |= _columns(scores.tasks)
+    if scores.task_bests:
+        bests = _columns(scores.task_bests)
+        columns |= {f"{BEST}{name}": value for name, value in bests.items()}
+    return columns
+
+
+def _columns(parts: list[_PartScore]) -> dict[str, float]:
+    columns = {}
+    for part in parts:
+        columns[part.task] = part.score
+        if part.standard_error is not None:
+            columns[f"{part.task}{ERROR}"] = part.standard_error
+        columns[f"{part.task}{COLLAPSED}"] = float(bool(part.collapse))
+        for name, metric in part.metrics.items():
+            columns[f"{part.task}:{name}"] = metric.value
+            if metric.standard_error is not None:
+                columns[f"{part.task}:{name}{ERROR}"] = metric.standard_error
+    return columns
+
+
+def _read(path: Path, kind: type[Content]) -> Content | None:
+    """Read a file of a study's run; None where there is none."""
+    try:
+        return read_typed(path, kind, CheckpointError)
+    except FileNotFoundError:
+        return None
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}: {_REMEDY}") from None
