@@ -6,7 +6,6 @@ from typing import Any
 from sublayer.api.html import figure, page, prose, rows_of, table
 from sublayer.commands.plan.rendering import plan_cells, plan_lines
 from sublayer.commands.shared.base import Answer
-from sublayer.commands.shared.budgets import planned_cells
 
 
 class Result(dict[str, Any]):
@@ -38,6 +37,8 @@ class Plan(Result):
     """What each arm has and takes, before anything is spent."""
 
     def _repr_html_(self) -> str:
+        from sublayer.reporting.terminal import planned_cells
+
         headings, cells = plan_cells(self["arms"])
         lines = [*plan_lines(self), *self["notes"]]
         beyond, rows = planned_cells(self["arms"])

@@ -9,7 +9,6 @@ import typer
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonObject, JsonOption, SettingsArgument, emit
 from sublayer.commands.shared.diagram import check_diagram, show_diagram
-from sublayer.commands.shared.paragraphs import entries, noted, paragraph
 from sublayer.config.fields.applicability import is_idle
 from sublayer.config.fields.catalog import declaration, extra
 from sublayer.config.fields.messages import show
@@ -19,7 +18,7 @@ from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.config.layering.sources import read_toml, shipped_recipes
 from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
-from sublayer.system.terminal import terminal_width
+from sublayer.system.terminal import entries, noted, paragraph, terminal_width
 from sublayer.tables import table
 
 EXAMPLE = "sublayer recipes modern --changed"

@@ -16,13 +16,13 @@ from sublayer.commands.shared.base import (
     say,
 )
 from sublayer.commands.shared.following import after_training
-from sublayer.commands.shared.paragraphs import hanging
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.counts import count
 from sublayer.files.paths import as_typed
 from sublayer.system.launch import is_first_launched
 from sublayer.system.stages import stage
+from sublayer.system.terminal import hanging
 
 EXAMPLE = "sublayer train gpt data.path=book.txt model.n_layers=4 train.minutes=2 --out runs/book"
 

@@ -13,7 +13,7 @@ from sublayer.numbers import (
     format_p,
     format_signed,
 )
-from sublayer.reporting.secondary_words import basis_lines, secondary_table
+from sublayer.reporting.secondary import basis_lines, secondary_table
 from sublayer.reporting.units import in_display_units, n_decimals
 from sublayer.reporting.words import comparison
 from sublayer.study.findings.comparisons import Secondary, secondary_analyses

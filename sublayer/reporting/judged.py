@@ -287,8 +287,7 @@ def render_page(judged: RunsVerdict) -> str:
     from markupsafe import Markup
 
     from sublayer.plot import palette
-    from sublayer.reporting.forest import lay_out_forest
-    from sublayer.reporting.html import page_file, page_templates
+    from sublayer.reporting.html import lay_out_forest, page_file, page_templates
 
     environment = page_templates()
     decimals = n_decimals(judged)

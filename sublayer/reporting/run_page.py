@@ -10,7 +10,7 @@ from sublayer.config.fields.messages import show
 from sublayer.config.layering.layers import load_recipe
 from sublayer.numbers import DASH, format_duration, format_quantity
 from sublayer.plot import look, page_svg, palette
-from sublayer.reporting.probe_figures import draw_probes, probed_run
+from sublayer.reporting.figures import draw_probes, probed_run
 from sublayer.runs.folder import MODEL, RunFolder
 from sublayer.study.findings.samples import SEED, TEMPERATURE, decoded
 from sublayer.training.metrics import METRICS, read_metrics

@@ -20,7 +20,7 @@ from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.parsing import parse_toml, read_json_object, read_toml
 from sublayer.files.saved_record import RECORD, read_record
 from sublayer.objective.families import family_of
-from sublayer.reporting.results_json import results_to_json
+from sublayer.reporting.files import results_to_json
 from sublayer.runs.finetuning import SCORES
 from sublayer.runs.folder import INPUTS, RunFolder
 from sublayer.runs.inputs import read_began

@@ -29,7 +29,9 @@ from sublayer.study.budget.words import (
 )
 from sublayer.study.findings.comparisons import compared_budgets
 from sublayer.study.results import SIGNATURE, ArmResult, Further, Results, StudyText
+from sublayer.study.study_file import DEVIATION
 
+PUBLISHED = "published: reported by the study's source for its own models, texts and lengths"
 LONGEST_HEADLINE = 120
 """Characters: two lines of the report."""
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -241,6 +243,26 @@ def further_difference(arm: ArmResult, further: Further) -> str:
         return mean
     interval = format_interval(difference.low, difference.high, decimals)
     return f"{mean} [{interval}]"
+
+
+def published_value(results: Results, arm: ArmResult) -> str:
+    """Format what was published of an arm; a dash for nothing.
+
+    What the metric that decides has none of is named, as ``28.9 BLEU``.
+    """
+    further = {each.metric.name: each.metric for each in results.further}
+    texts: list[str] = []
+    for name, value in arm.published.items():
+        if name.endswith(f":{DEVIATION}"):
+            continue
+        deviation = arm.published.get(f"{name}:{DEVIATION}")
+        text = f"{value:g}" if deviation is None else f"{value:g} (SD {deviation:g})"
+        if name == results.metric.name:
+            texts.insert(0, text)
+        else:
+            label = further[name].label if name in further else name
+            texts.append(f"{text} {label}")
+    return "; ".join(texts) or DASH
 
 
 def is_judged(further: Further) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from sublayer.api.training import compare
 from sublayer.commands.demo import _RUN_S, _START_S, announce
 from sublayer.commands.runs import rendering
-from sublayer.commands.shared.comparison import summarize
+from sublayer.reporting.terminal import summarize
 from sublayer.reporting.words import headline
 from sublayer.study.read_results import results_of_folder
 from sublayer.system.lock import held

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sublayer.commands.shared.comparison import render, summarize
 from sublayer.inspection.layer_change import LayerChange, Spread
 from sublayer.reporting.html import render_report
+from sublayer.reporting.terminal import render, summarize
 from sublayer.statistics.scores import Contrast
 from sublayer.statistics.simultaneous import Parts
 from sublayer.study.inspection import InspectedLayers

@@ -27,14 +27,12 @@ from sublayer.numbers import NO_BREAK, format_quantity
 from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
 from sublayer.reporting.export import check_table_files, write_tables
-from sublayer.reporting.files import report_again, report_study
+from sublayer.reporting.figures import ProbedRun, put_probes
+from sublayer.reporting.files import report_again, report_study, results_to_json
 from sublayer.reporting.html import render_report, write_report
-from sublayer.reporting.probe_figures import ProbedRun, put_probes
-from sublayer.reporting.results_json import results_to_json
 from sublayer.reporting.same_quality_words import problems
 from sublayer.reporting.same_quality_words import rows as rows_of
-from sublayer.reporting.secondary_figures import turn_lines
-from sublayer.reporting.secondary_words import secondary_table
+from sublayer.reporting.secondary import secondary_table, turn_lines
 from sublayer.reporting.units import in_display_units
 from sublayer.reporting.words import conditions, hypothesis_words
 from sublayer.runs.folder import RunFolder

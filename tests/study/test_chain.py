@@ -22,7 +22,7 @@ from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.objective import family
 from sublayer.objective.supervised.ensemble import answer_together
-from sublayer.reporting.results_json import results_to_json
+from sublayer.reporting.files import results_to_json
 from sublayer.reporting.verify import verify_study
 from sublayer.runs.session import prepare_data
 from sublayer.study import checks

@@ -23,7 +23,7 @@ from sublayer.judging.study_items import read_comparison_items
 from sublayer.loading import load
 from sublayer.objective import family
 from sublayer.objective.causal import BITS_PER_BYTE
-from sublayer.reporting.results_json import results_to_json
+from sublayer.reporting.files import results_to_json
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data

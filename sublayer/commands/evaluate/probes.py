@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sublayer.commands.shared.base import JsonObject, emit
-from sublayer.commands.shared.paragraphs import noted, paragraph
 from sublayer.commands.shared.text_options import TokenProgress, recipe_of
 from sublayer.config.probes import PROBES, check_names
 from sublayer.errors import ConfigError
 from sublayer.system.stages import stage
-from sublayer.system.terminal import terminal_width
+from sublayer.system.terminal import noted, paragraph, terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:

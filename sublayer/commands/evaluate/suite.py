@@ -63,7 +63,7 @@ def evaluate_models(
         say(f"wrote {path}")
 
     def render(result: Mapping[str, Any]) -> str:
-        from sublayer.commands.shared.comparison import render_scorecard
+        from sublayer.reporting.terminal import render_scorecard
 
         return "\n".join([*([title, ""] if title else []), render_scorecard(card)])
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from sublayer.commands.inspect.plot_file import short_names, write_plot
 from sublayer.commands.inspect.samples import SampleOptions, sample_stacks
 from sublayer.commands.shared.base import JsonObject, emit
-from sublayer.commands.shared.paragraphs import paragraph
 from sublayer.commands.shared.text_options import TokenProgress, recipe_of
 from sublayer.counts import count
 from sublayer.objective.evaluation import context_of
 from sublayer.system.stages import stage
-from sublayer.system.terminal import terminal_width
+from sublayer.system.terminal import paragraph, terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sublayer.commands.shared import candidates
-from sublayer.commands.shared.paragraphs import noted, paragraph
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import (
@@ -16,7 +15,7 @@ from sublayer.estimate.cluster import (
     THIS_MACHINE,
     check_device,
 )
-from sublayer.system.terminal import terminal_width
+from sublayer.system.terminal import noted, paragraph, terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:

@@ -4,10 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sublayer.commands.plan.processes import render_processes
 from sublayer.commands.shared.base import JsonObject
-from sublayer.commands.shared.budgets import read_budgets, render_budgets
-from sublayer.commands.shared.paragraphs import noted, paragraph
 from sublayer.counts import count
-from sublayer.system.terminal import terminal_width
+from sublayer.system.terminal import noted, paragraph, terminal_width
 from sublayer.tables import table
 
 _HEADINGS = (
@@ -35,6 +33,8 @@ _N_FIXED = 2
 
 def render_plan(result: JsonObject) -> str:
     """Format the arms in a table, what they take together, and what does not fit."""
+    from sublayer.reporting.terminal import read_budgets, render_budgets
+
     if "processes" in result:
         return _of_processes(result)
     headings, cells = plan_cells(result["arms"])

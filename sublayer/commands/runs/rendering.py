@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.commands.runs.row import Row, Score
-from sublayer.commands.shared.paragraphs import page_width, paragraph
 from sublayer.config.fields.messages import LONGEST_VALUE, show
 from sublayer.counts import count
+from sublayer.system.terminal import page_width, paragraph
 
 _HEADINGS = ("folder", "when", "how good", "steps", "time")
 _UNITS = {

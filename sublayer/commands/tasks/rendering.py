@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sublayer.commands.shared.base import JsonObject
-from sublayer.commands.shared.paragraphs import hanging, page_width, paragraph
 from sublayer.counts import count
+from sublayer.system.terminal import hanging, page_width, paragraph
 from sublayer.tables import table
 
 SUITE_TITLES = {
