@@ -148,15 +148,6 @@ def _has_own_positions(step: MicroBatch, stack: StackShape) -> bool:
     return is_padded or step.keeps_documents_apart
 
 
-def block_input_activations(step: MicroBatch) -> int:
-    """Compute the bytes that a block saves of a token of its input, where it saves no cast."""
-    config = step.config
-    is_normed_first = config.norm_order == "pre" and config.norm != "none"
-    if is_normed_first or step.precision == "float32":
-        return FLOAT32_BYTES * config.d_model
-    return 0
-
-
 _ID_BYTES = 8
 _SEGMENT_BYTES = {
     "none": 0,
@@ -211,8 +202,11 @@ def loss_activations(step: MicroBatch) -> int:
     large as the matrix, whatever the micro-batch.
     """
     config = step.config
-    texts = _n_read_texts(step) * _text_activations(step)
-    texts += step.n_read * _span_activations(step)
+    texts = step.n_read * _span_activations(step)
+    if trained_on_texts(config, step.objective):
+        # The index of a text, its state, and the pooled one.
+        n_states = 2 if config.pooler == "tanh" else 1
+        texts += step.sequences * (_ID_BYTES + step.narrow * config.d_model * n_states)
     if not n_predicted(step):
         return texts
     predictions = n_predicted(step) * _prediction_activations(step)
@@ -230,23 +224,15 @@ def _prediction_activations(step: MicroBatch) -> int:
     total = 0
     if step.objective.gathers_positions:
         total += _ID_BYTES
-    if has_head_projection(config):
+    projects = has_head_projection(config)
+    if projects:
         total += step.narrow * config.d_model
     if config.head == "transform":
         total += _transform_activations(step)
-    gradient_bytes = FLOAT32_BYTES if _has_wide_output(step) else step.narrow
+    # Autocast computes layer norms in float32, which linear maps and our other norm narrow.
+    is_wide = config.norm == "layer" if config.head == "transform" else not projects
+    gradient_bytes = FLOAT32_BYTES if is_wide else step.narrow
     return total + gradient_bytes * config.d_embed
-
-
-def _has_wide_output(step: MicroBatch) -> bool:
-    """Check whether what the output matrix multiplies is float32 under autocast too.
-
-    Autocast computes layer norms in float32, which linear maps and our other norm narrow.
-    """
-    config = step.config
-    if config.head == "transform":
-        return config.norm == "layer"
-    return not has_head_projection(config)
 
 
 def _transform_activations(step: MicroBatch) -> int:
@@ -266,17 +252,6 @@ def _transform_activations(step: MicroBatch) -> int:
     if head_activation(config) == "relu" and is_norms_input:
         activation = 0
     return activation + norm
-
-
-def _n_read_texts(step: MicroBatch) -> int:
-    return step.sequences if trained_on_texts(step.config, step.objective) else 0
-
-
-def _text_activations(step: MicroBatch) -> int:
-    """Compute the bytes of a text that heads read: its index, its state, the pooled one."""
-    n_states = 2 if step.config.pooler == "tanh" else 1
-    states = step.narrow * step.config.d_model * n_states
-    return _ID_BYTES + states
 
 
 def _span_activations(step: MicroBatch) -> int:
@@ -305,22 +280,16 @@ def _classifier_activations(step: MicroBatch) -> int:
     weight_gradients = FLOAT32_BYTES * vocab_size * (d_model + 1)
     classifier = state_gradients + weight_gradients
     norm_per_token = final_norm_activations(step)
-    if norm_per_token and _saves_block_inputs(step):
-        # Its input is counted already, as that of the next block.
+    is_normed_first = config.norm_order == "pre" and config.norm != "none"
+    adds_positions = POSITIONS[config.positions].adds_before == "every"
+    if norm_per_token and not adds_positions and (step.recomputes or is_normed_first):
+        # Its input is counted already: the next block saves the very tensor.
         norm_per_token -= FLOAT32_BYTES * d_model
     norm = step.n_written * norm_per_token
     predicts_below, _ = step.objective.n_classifiers()
     n_below = config.n_layers - 1 if predicts_below else 0
     n_classifiers = all_classifiers(config, step.objective)
     return n_classifiers * classifier + n_below * norm
-
-
-def _saves_block_inputs(step: MicroBatch) -> bool:
-    """Check whether a block saves the very tensor that the block below it returned."""
-    config = step.config
-    if POSITIONS[config.positions].adds_before == "every":
-        return False
-    return step.recomputes or (config.norm_order == "pre" and config.norm != "none")
 
 
 def n_predicted(step: MicroBatch) -> int:
@@ -346,7 +315,8 @@ def stack_activations(step: MicroBatch, stack: StackShape) -> int:
     total = step.n_tokens(stack) * embedding_activations(step)
     total += step.sequences * n_read * final_activations(step)
     if step.recomputes:
-        total += stack.n_layers * step.n_tokens(stack) * stream_bytes(step)  # their inputs alone
+        stream = FLOAT32_BYTES * step.config.d_model
+        total += stack.n_layers * step.n_tokens(stack) * stream  # their inputs alone
     else:
         total += (stack.n_layers - 1) * block_activations(step, stack)
         total += last_block_activations(step, stack)
@@ -377,11 +347,6 @@ def saved_casts(step: MicroBatch) -> int:
             n_casts = n_copies(config, stack, entry) if step.caches_casts else stack.n_layers
             n_numbers += n_casts * estimate_of(config, entry).n_alone
     return step.narrow * n_numbers
-
-
-def stream_bytes(step: MicroBatch) -> int:
-    """Compute the bytes of the residual stream at a token."""
-    return FLOAT32_BYTES * step.config.d_model
 
 
 _CHUNK_LOGITS = {"cpu": CPU_CHUNK_LOGITS, "cuda": GPU_CHUNK_LOGITS}
@@ -436,13 +401,15 @@ def _peaks_of_recomputing(step: MicroBatch) -> Peaks:
     in_last_blocks = []
     for stack in reversed(stacks(config)):
         n_tokens = step.n_tokens(stack)
-        # A block that runs again, whose input is saved already.
-        own_input = n_tokens * block_input_activations(step)
-        block = block_activations(step, stack) - own_input + _block_work(step, stack)
+        one_input = n_tokens * FLOAT32_BYTES * config.d_model
+        # A block that runs again; its input, where it saves that and no cast, is saved already.
+        block = block_activations(step, stack) + _block_work(step, stack)
+        is_normed_first = config.norm_order == "pre" and config.norm != "none"
+        if is_normed_first or step.precision == "float32":
+            block -= one_input
         final_norm = n_tokens * final_activations(step)
         in_first_blocks.append(held - final_norm + block)
         # The block that goes backwards last has its input alone, and not all gradients yet.
-        one_input = n_tokens * stream_bytes(step)
         unmade = FLOAT32_BYTES * n_own_parameters(config, stack)
         if step.precision == "float32":
             # A gradient that is computed there is the one that is kept.
@@ -492,20 +459,14 @@ def _block_work(step: MicroBatch, stack: StackShape) -> int:
             work += score_bias_gradient(step, stack)
         beyond_saved.append(work - freed)
         freed += sublayer_activations(step, stack, entry)
-    return max(beyond_saved) + _gradient_of_bias_above(step, stack)
-
-
-def _gradient_of_bias_above(step: MicroBatch, stack: StackShape) -> int:
-    """Compute what the gradient of a bias from the last block adds to the work of those below.
-
-    They have it beside their own, for what that block saved.
-    """
     if stack.n_layers == 1:
-        return 0
-    gradient = score_bias_gradient(step, stack)
-    if step.recomputes:
-        return gradient
-    return max(0, gradient - block_activations(step, stack))
+        return max(beyond_saved)
+    # Blocks below have the gradient of a bias from the last one beside their own, for what that
+    # block saved.
+    above = score_bias_gradient(step, stack)
+    if not step.recomputes:
+        above = max(0, above - block_activations(step, stack))
+    return max(beyond_saved) + above
 
 
 def _forward_work(step: MicroBatch) -> int:
@@ -524,17 +485,12 @@ def _forward_work(step: MicroBatch) -> int:
     unsaved = step.n_tokens(stack) * final_activations(step)
     for entry in stack.block[last + 1 :]:
         unsaved += sublayer_activations(step, stack, entry)
-    # Scores and weights: as many as the backward pass has twice.
-    n_backward = _scores_of_block(step, stack, stack.block[last])
-    per_token = step.narrow * n_backward // 2
-    scores = step.n_tokens(stack) * per_token
-    return bias + scores - unsaved
-
-
-def _scores_of_block(step: MicroBatch, stack: StackShape, entry: Entry) -> int:
-    """Count the elements of arrays of scores in a block's backward pass, for a token."""
-    estimate = estimate_of(step.config, entry)
+    attention = stack.block[last]
+    estimate = estimate_of(step.config, attention)
     assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
     n_queries = stack_length(stack, step.lengths)
-    n_keys = step.lengths.read if entry.kind.attends_to == "memory" else n_queries
-    return estimate.scores_per_key(step, n_queries, n_keys)
+    n_keys = step.lengths.read if attention.kind.attends_to == "memory" else n_queries
+    # Scores and weights: as many as the backward pass has twice.
+    per_token = step.narrow * estimate.scores_per_key(step, n_queries, n_keys) // 2
+    scores = step.n_tokens(stack) * per_token
+    return bias + scores - unsaved
