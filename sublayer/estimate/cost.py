@@ -51,10 +51,11 @@ def count_parameters(config: ResolvedModel, objective: ObjectiveTable = NEXT_TOK
 
     Learned slopes and every bias, gain and offset count.
     """
-    tables = _token_table(config) + _position_tables(config) + _segment_table(config)
-    norms_of_stack = _embedding_norm(config) + _final_norm(config)
     n_stacks = len(stacks(config))
-    around_blocks = _projection(config) + n_stacks * norms_of_stack
+    tables = _token_and_segment_tables(config) + _position_tables(config)
+    around_blocks = _projection(config) + n_stacks * _embedding_norm(config)
+    if config.final_norm == "affine":
+        around_blocks += n_stacks * norm_parameters(config, config.d_model)
     unique = 0
     executed = 0
     for stack in stacks(config):
@@ -68,12 +69,11 @@ def count_parameters(config: ResolvedModel, objective: ObjectiveTable = NEXT_TOK
         heads[name] = row.n_parameters(config)
     pooler = heads.get("pooler", 0)
     total = body + sum(heads.values())
-    n_classifiers = all_classifiers(config, objective)
-    classifiers = n_classifiers * _classifier(config)
+    classifier = config.vocab_size * (config.d_model + 1)
     is_encoder = config.kind == "encoder"
     return Parameters(
         total=total,
-        training=total + classifiers,
+        training=total + all_classifiers(config, objective) * classifier,
         non_embedding=total - tables,
         executed=total - unique + executed,
         encoder=body if is_encoder else None,
@@ -207,21 +207,12 @@ def n_own_parameters(config: ResolvedModel, stack: StackShape) -> int:
 def embedding_parameters(config: ResolvedModel) -> int:
     """Count the parameters that stand before the first blocks, but for those of positions."""
     norms = len(stacks(config)) * _embedding_norm(config)
-    return _token_table(config) + _segment_table(config) + _projection(config) + norms
+    return _token_and_segment_tables(config) + _projection(config) + norms
 
 
-def _classifier(config: ResolvedModel) -> int:
-    return config.vocab_size * (config.d_model + 1)
-
-
-def _final_norm(config: ResolvedModel) -> int:
-    if config.final_norm != "affine":
-        return 0
-    return norm_parameters(config, config.d_model)
-
-
-def _token_table(config: ResolvedModel) -> int:
-    return config.vocab_size * config.d_embed
+def _token_and_segment_tables(config: ResolvedModel) -> int:
+    n_rows_of_segments = {"none": 0, "second": 1, "both": 2}[config.segments]
+    return config.vocab_size * config.d_embed + n_rows_of_segments * embedding_width(config)
 
 
 def _position_tables(config: ResolvedModel) -> int:
@@ -232,11 +223,6 @@ def _position_tables(config: ResolvedModel) -> int:
         if row.in_attention == "nothing" or stack.attends_to_itself:
             total += row.n_parameters(config, stack.n_layers, width)
     return total
-
-
-def _segment_table(config: ResolvedModel) -> int:
-    n_rows = {"none": 0, "second": 1, "both": 2}[config.segments]
-    return n_rows * embedding_width(config)
 
 
 def _embedding_norm(config: ResolvedModel) -> int:

@@ -22,7 +22,6 @@ from sublayer.config.train import LENGTHS
 from sublayer.data.tokenizers.named import DEFAULT_MERGES, DEFAULT_SIZES, load_tokenizer
 from sublayer.errors import ConfigError
 from sublayer.study.arms import Arm
-from sublayer.study.budget.match import Match
 
 _BYTES = 256
 _BESIDE_MERGES = {GPT1: 478}
@@ -37,7 +36,7 @@ class Vocabulary:
 
     size: int
     note: str = ""
-    """What was assumed, in words; empty where nothing was."""
+    """The assumption that it rests on; empty where there is none."""
 
 
 def expected_vocabulary(recipe: Recipe) -> Vocabulary:
@@ -186,7 +185,7 @@ def _evaluation_s(recipe: Recipe, time: StepTime, tokens: int) -> float:
 
 def arm_length(
     sized: Sized,
-    match: Match | None,
+    matched: Sequence[str],
     time: StepTime | None,
     *,
     baseline: Recipe,
@@ -194,13 +193,12 @@ def arm_length(
 ) -> Length | None:
     """Return the length of an arm's run beside that of the baseline; None where it is unknown.
 
-    It is what matching solved, else as many tokens as the baseline's where the two have the same
-    minutes, else the arm's own.
+    It is that of the ``matched`` settings, else as many tokens as the baseline's where the two have
+    the same minutes, else the arm's own.
     """
-    overrides = match.overrides if match else ()
-    for text in overrides:
-        if text.startswith("train.steps="):
-            steps = int(text.removeprefix("train.steps="))
+    for setting in matched:
+        if setting.startswith("train.steps="):
+            steps = int(setting.removeprefix("train.steps="))
             return replace(length or Length(1), steps=steps)
     minutes = sized.recipe.train.minutes
     has_same_minutes = minutes is not None and minutes == baseline.train.minutes

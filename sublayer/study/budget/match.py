@@ -10,13 +10,14 @@ from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import EVALUATIONS, batch_sequences, run_steps
+from sublayer.config.resolve_train import EVALUATIONS, run_steps
 from sublayer.config.resolved import ResolvedModel, ResolvedRecipe, ResolvedTrain
 from sublayer.config.task_heads import expected_model
 from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.study.arms import Arm
+from sublayer.study.budget.expected import tokens_per_step
 
 Rule = Literal["parameters", "flops", "time", "none"]
 RULES: tuple[Rule, ...] = ("parameters", "flops", "time", "none")
@@ -87,9 +88,8 @@ def match_arms(
 def step_flops(arm: Arm, model: ResolvedModel) -> float:
     """Count the floating-point operations of one optimizer step of an arm, on its whole batch."""
     recipe = arm.loaded.recipe
-    context = recipe.data.context
-    n_tokens = batch_sequences(recipe) * context
-    return float(flops_per_token(model, context, recipe.objective) * n_tokens)
+    per_token = flops_per_token(model, recipe.data.context, recipe.objective)
+    return float(per_token * tokens_per_step(recipe))
 
 
 def apply_match(arm: Arm, match: Match | None) -> LoadedRecipe:
@@ -249,9 +249,13 @@ def match_budgets(
     for arm, own in zip(arms, shared, strict=True):
         loaded = vary(arm.loaded, own, origin=ORIGIN)
         even.append(replace(arm, loaded=loaded))
+    models = [arm_model(arm.loaded, measures) for arm in even]
+    seconds = _step_seconds(even, measures) if rule == "time" else None
+    steps = arm_steps(even[0].loaded, measures)
+    matches = match_arms(even, models, rule, steps=steps, step_seconds=seconds)
     matched_arms = []
-    matches = _matches(even, rule, measures)
     for arm, own, match in zip(arms, shared, matches, strict=True):
+        assert match is not None, "with steps and seconds every rule has what it needs"
         solved = override_layer(match.overrides, ORIGIN).values
         settings = {**own, **solved}
         matched_arms.append(MatchedArm(arm, settings, match.overrides, match.mismatch))
@@ -289,9 +293,8 @@ def _shared(arm: Arm, baseline: Arm, resolved: ResolvedRecipe) -> dict[str, Any]
     baseline_length = _length(baseline.loaded.recipe.train)
     if its.minutes is None or _length(its) != baseline_length:
         return settings
-    tokens = train.steps * _tokens_per_step(resolved)
-    own_tokens_per_step = _tokens_per_step(recipe)
-    steps = max(1, round(tokens / own_tokens_per_step))
+    tokens = train.steps * tokens_per_step(resolved)
+    steps = max(1, round(tokens / tokens_per_step(recipe)))
     settings["train.steps"] = steps
     settings |= _shared_evaluations(its, train, steps)
     return settings
@@ -313,18 +316,6 @@ def _shared_evaluations(its: TrainConfig, baseline: ResolvedTrain, steps: int) -
     return settings
 
 
-def _matches(arms: Sequence[Arm], rule: Rule, measures: Measures) -> list[Match]:
-    models = [arm_model(arm.loaded, measures) for arm in arms]
-    seconds = None
-    if rule == "time":
-        seconds = _step_seconds(arms, measures)
-    steps = arm_steps(arms[0].loaded, measures)
-    matches = match_arms(arms, models, rule, steps=steps, step_seconds=seconds)
-    known = [match for match in matches if match is not None]
-    assert len(known) == len(arms), "with steps and seconds every rule has what it needs"
-    return known
-
-
 def _step_seconds(arms: Sequence[Arm], measures: Measures) -> list[float]:
     """Time a step of each arm in turn, and once more in reverse order.
 
@@ -337,7 +328,3 @@ def _step_seconds(arms: Sequence[Arm], measures: Measures) -> list[float]:
 
 def _length(train: TrainConfig) -> dict[str, Any]:
     return {name: getattr(train, name) for name in LENGTHS}
-
-
-def _tokens_per_step(recipe: Recipe) -> int:
-    return batch_sequences(recipe) * recipe.data.context

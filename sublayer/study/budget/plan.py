@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import Length
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token
 from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.start_check import check_start
@@ -100,41 +98,52 @@ def make_plan(
     for arm, vocabulary in zip(arms, vocabularies, strict=True):
         unmatched.append(size_arm(arm, arm.loaded, vocabulary.size))
     # Widths are matched first: they decide what a step takes, which the lengths depend on.
-    matches = match_arms(arms, [each.model for each in unmatched], rule)
-    sized = []
-    for each, match in zip(unmatched, matches, strict=True):
-        loaded = apply_match(each.arm, match)
-        sized.append(size_arm(each.arm, loaded, each.vocab_size))
-    times = clock(sized) if clock else [None] * len(sized)
-    baseline = sized[0]
-    length = expected_length(baseline.recipe, times[0])
+    matches = match_arms(arms, [sized.model for sized in unmatched], rule)
+    all_sized = []
+    for sized, match in zip(unmatched, matches, strict=True):
+        loaded = apply_match(sized.arm, match)
+        all_sized.append(size_arm(sized.arm, loaded, sized.vocab_size))
+    times = clock(all_sized) if clock else [None] * len(all_sized)
+    baseline = all_sized[0].recipe
+    length = expected_length(baseline, times[0])
     steps = None if length is None else length.steps
+    models = [sized.model for sized in all_sized]
     if rule in ("flops", "time"):
-        models = [each.model for each in sized]
         seconds = [time.seconds for time in times if time is not None]
         matches = match_arms(arms, models, rule, steps=steps, step_seconds=seconds or None)
     plans = []
-    for each, time, match in zip(sized, times, matches, strict=True):
-        its = arm_length(each, match, time, baseline=baseline.recipe, length=length)
+    for index, (sized, time, match) in enumerate(zip(all_sized, times, matches, strict=True)):
+        matched = match.overrides if match else ()
+        arms_length = arm_length(sized, matched, time, baseline=baseline, length=length)
         # Minutes are the baseline's; the others get its steps, or its time.
-        has_minutes = each is baseline or rule == "time"
-        minutes = each.recipe.train.minutes if has_minutes else None
-        plans.append(_plan(each, resources, time=time, match=match, length=its, minutes=minutes))
-    plans = _with_budgets(plans, sized, rule)
+        minutes = sized.recipe.train.minutes if index == 0 or rule == "time" else None
+        hours = expected_hours(sized.recipe, arms_length, time, minutes)
+        arms_steps = None if arms_length is None else arms_length.steps
+        plans.append(_plan(sized, resources, time=time, match=match, steps=arms_steps, hours=hours))
+    training_s: list[float | None] = []
+    for plan in plans:
+        if plan.steps is None or plan.step_time is None:
+            training_s.append(None)
+        else:
+            training_s.append(plan.steps * plan.step_time.seconds)
+    recipes = [sized.recipe for sized in all_sized]
+    tokens = [plan.tokens for plan in plans]
+    budgets = plan_budgets(
+        arms, recipes, models, tokens, rule, seconds=training_s if rule == "time" else ()
+    )
+    plans = [replace(plan, budget=budget) for plan, budget in zip(plans, budgets, strict=True)]
     notes = arm_notes(arms)
-    notes += [each.note for each in vocabularies if each.note]
-    for each, time in zip(sized, times, strict=True):
-        notes += too_short(each, time)
-    notes += _open_questions(baseline.recipe, rule, steps, matches)
+    notes += [vocabulary.note for vocabulary in vocabularies if vocabulary.note]
+    for sized, time in zip(all_sized, times, strict=True):
+        notes += too_short(sized, time)
+    if steps is None and baseline.train.epochs is not None:
+        notes.append("how many steps an epoch has is known once the text is read")
+    if None in matches:
+        needs_seconds = rule == "time" or baseline.train.minutes is not None
+        lacking = "--measure" if needs_seconds else "train.steps or train.tokens"
+        notes.append(f"matching by {rule} changes the number of steps: give {lacking} to know them")
     unique = dict.fromkeys(notes)  # arms often have the same
     return Plan(tuple(plans), rule, tuple(unique))
-
-
-def default_seeds(study: Study) -> int:
-    """Return the default number of runs of each arm: the study's, ``compare``'s, or one."""
-    if study.n_seeds:
-        return study.n_seeds
-    return DEFAULT_SEEDS if len(study.arms) > 1 else 1
 
 
 def _plan(
@@ -143,11 +152,10 @@ def _plan(
     *,
     time: StepTime | None,
     match: Match | None,
-    length: Length | None,
-    minutes: float | None,
+    steps: int | None,
+    hours: float | None,
 ) -> ArmPlan:
     recipe, vocab_size = sized.recipe, sized.vocab_size
-    steps = None if length is None else length.steps
     if steps is not None and recipe.train.minutes is None:
         recipe.train.check_keep_steps(steps)
     return ArmPlan(
@@ -163,43 +171,18 @@ def _plan(
         match=match,
         steps=steps,
         tokens=None if steps is None else steps * tokens_per_step(recipe),
-        hours=expected_hours(recipe, length, time, minutes),
+        hours=hours,
         fits_memory=fits_memory(recipe, vocab_size, resources),
         fits_disk=fits_disk(recipe, vocab_size, resources),
         budget=ArmBudget(sized.arm.name, None),
     )
 
 
-def _with_budgets(plans: Sequence[ArmPlan], sized: Sequence[Sized], rule: Rule) -> list[ArmPlan]:
-    """Say of each arm what it takes beyond the one that it is compared with."""
-    budgets = plan_budgets(
-        [each.arm for each in sized],
-        [each.recipe for each in sized],
-        [each.model for each in sized],
-        [plan.tokens for plan in plans],
-        rule,
-        seconds=[_training_s(plan) for plan in plans] if rule == "time" else (),
-    )
-    return [replace(plan, budget=budget) for plan, budget in zip(plans, budgets, strict=True)]
-
-
-def _training_s(plan: ArmPlan) -> float | None:
-    if plan.steps is None or plan.step_time is None:
-        return None
-    return plan.steps * plan.step_time.seconds
-
-
-def _open_questions(
-    recipe: Recipe, rule: Rule, steps: int | None, matches: Sequence[Match | None]
-) -> list[str]:
-    notes = []
-    if steps is None and recipe.train.epochs is not None:
-        notes.append("how many steps an epoch has is known once the text is read")
-    if None in matches:
-        needs_seconds = rule == "time" or recipe.train.minutes is not None
-        what = "--measure" if needs_seconds else "train.steps or train.tokens"
-        notes.append(f"matching by {rule} changes the number of steps: give {what} to know them")
-    return notes
+def default_seeds(study: Study) -> int:
+    """Return the default number of runs of each arm: the study's, ``compare``'s, or one."""
+    if study.n_seeds:
+        return study.n_seeds
+    return DEFAULT_SEEDS if len(study.arms) > 1 else 1
 
 
 def plan_to_json(
@@ -214,7 +197,8 @@ def plan_to_json(
     n_runs = n_trials + n_seeds
     at_once = min(jobs, n_runs * len(plan.arms))
     disk = _disk(plan, n_runs, at_once)
-    memory = at_once * _process_memory(plan, resources)
+    program_bytes = PROGRAM_BYTES if resources.device == "cpu" else 0
+    memory = at_once * (max(arm.memory_bytes for arm in plan.arms) + program_bytes)
     free = resources.memory_bytes
     is_single = len(plan.arms) == 1
     return {
@@ -247,12 +231,6 @@ def _hours(hours: Sequence[float], n_runs: int, jobs: int) -> float:
         for each in hours:
             heapq.heapreplace(ends, ends[0] + each)
     return max(ends)
-
-
-def _process_memory(plan: Plan, resources: Resources) -> int:
-    """Return the bytes of the largest arm's process."""
-    program_bytes = PROGRAM_BYTES if resources.device == "cpu" else 0
-    return max(arm.memory_bytes for arm in plan.arms) + program_bytes
 
 
 def _disk(plan: Plan, n_runs: int, jobs: int) -> int:
