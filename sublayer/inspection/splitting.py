@@ -140,6 +140,8 @@ def integrate(field: Callable[[State], State], x: State, t: float, n_steps: int 
     return x
 
 
+Substeps = Literal["exact", "midpoint", "Euler"]
+"""The exact flow, a step of second order, and one of first order."""
 Part = tuple[Literal["F", "G"], float]
 """Which field a part of a step follows, and for what share of the step; negative: backwards."""
 
@@ -175,8 +177,8 @@ class Errors:
 
     splitting: str
     """A name of ``SPLITTINGS``."""
-    substeps: str
-    """A name of ``SUBSTEPS``: by what each part is followed."""
+    substeps: Substeps
+    """How each part is followed."""
     steps: tuple[float, ...]
     """Sizes of the step, in units of time; ``slopes`` takes each for half of the one before."""
     errors: tuple[float, ...]
@@ -189,14 +191,11 @@ class Errors:
         The local error of a scheme of order p falls as ``h ** (p + 1)``: with exact flows Lie's
         slope is 2, Strang's 3.
         """
-        orders = [_order(coarse, fine) for coarse, fine in pairwise(self.errors)]
+        orders = []
+        for coarse, fine in pairwise(self.errors):
+            is_rounding = min(coarse, fine) <= _ROUNDING
+            orders.append(math.nan if is_rounding else math.log2(coarse / fine))
         return tuple(orders)
-
-
-def _order(coarse: float, fine: float) -> float:
-    if min(coarse, fine) <= _ROUNDING:
-        return math.nan
-    return math.log2(coarse / fine)
 
 
 STEPS = tuple(2.0**-k for k in range(3, 9))
@@ -219,23 +218,12 @@ def midpoint(field: Field) -> Flow:
     return flow
 
 
-def _exact_flows(problem: Problem) -> dict[str, Flow]:
-    return problem.flows
-
-
-def _euler_flows(problem: Problem) -> dict[str, Flow]:
-    return {name: euler(field) for name, field in problem.fields.items()}
-
-
-def _midpoint_flows(problem: Problem) -> dict[str, Flow]:
-    return {name: midpoint(field) for name, field in problem.fields.items()}
-
-
-SUBSTEPS: dict[str, Callable[[Problem], dict[str, Flow]]] = {
-    "exact": _exact_flows,
-    "Euler": _euler_flows,
-    "midpoint": _midpoint_flows,
-}
+def substep_flows(problem: Problem, substeps: Substeps) -> dict[str, Flow]:
+    """Return the flow by which each part of a step is followed, by the names of the fields."""
+    if substeps == "exact":
+        return problem.flows
+    scheme = {"Euler": euler, "midpoint": midpoint}[substeps]
+    return {name: scheme(field) for name, field in problem.fields.items()}
 
 
 def step(parts: Sequence[Part], flows: dict[str, Flow], x: Array, h: float) -> Array:
@@ -246,13 +234,13 @@ def step(parts: Sequence[Part], flows: dict[str, Flow], x: Array, h: float) -> A
 
 
 def local_errors(
-    problem: Problem, splitting: str, substeps: str, steps: Sequence[float] = STEPS
+    problem: Problem, splitting: str, substeps: Substeps, steps: Sequence[float] = STEPS
 ) -> Errors:
     """Measure how far a splitting's single step is from the true flow, for each step size.
 
-    ``splitting`` and ``substeps`` are names of ``SPLITTINGS`` and ``SUBSTEPS``. Distances are L2.
+    ``splitting`` is a name of ``SPLITTINGS``. Distances are L2.
     """
-    flows = SUBSTEPS[substeps](problem)
+    flows = substep_flows(problem, substeps)
     errors = []
     for h in steps:
         error = _step_error(problem, splitting, flows, h)
@@ -272,7 +260,7 @@ def leading_term(problem: Problem, splitting: str, h: float = 1e-4) -> Array:
 
     The vector, ``[D]``, is what ``predicted_term`` computes for a linear equation.
     """
-    flows = SUBSTEPS["Euler"](problem)
+    flows = substep_flows(problem, "Euler")
     half = h / 2
     coarse = _step_error(problem, splitting, flows, h) / h**2
     fine = _step_error(problem, splitting, flows, half) / half**2

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from sublayer.commands.inspect.plot_file import short_names, write_plot
 from sublayer.commands.inspect.samples import SampleOptions, sample_stacks
@@ -17,9 +17,9 @@ from sublayer.system.terminal import paragraph, terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
-    from sublayer.inspection.splitting import Problem
+    from sublayer.inspection.splitting import Substeps
 
-_SUBSTEPS: tuple[Literal["exact", "midpoint", "Euler"], ...] = ("exact", "midpoint", "Euler")
+_SUBSTEPS: "tuple[Substeps, ...]" = ("exact", "midpoint", "Euler")
 
 
 def inspect_splitting(
@@ -72,24 +72,28 @@ def _local_errors() -> list[dict[str, Any]]:
 
 def _leading_terms() -> list[dict[str, Any]]:
     """Compute the leading term of each splitting's error, as worked out and as measured."""
-    from sublayer.inspection.splitting import SPLITTINGS, linear_problem
+    from sublayer.inspection.splitting import (
+        SPLITTINGS,
+        coefficients,
+        leading_term,
+        linear_problem,
+        predicted_term,
+    )
 
     problem = linear_problem()
-    return [_leading_term(problem, splitting) for splitting in SPLITTINGS]
-
-
-def _leading_term(problem: "Problem", splitting: str) -> dict[str, Any]:
-    from sublayer.inspection.splitting import coefficients, leading_term, predicted_term
-
-    named = {}
-    for (later, earlier), number in coefficients(splitting).items():
-        named[f"{later}' {earlier}"] = number
-    return {
-        "splitting": splitting,
-        "coefficients": named,
-        "predicted": predicted_term(problem, splitting).tolist(),
-        "measured": leading_term(problem, splitting).tolist(),
-    }
+    terms = []
+    for splitting in SPLITTINGS:
+        named = {}
+        for (later, earlier), number in coefficients(splitting).items():
+            named[f"{later}' {earlier}"] = number
+        term = {
+            "splitting": splitting,
+            "coefficients": named,
+            "predicted": predicted_term(problem, splitting).tolist(),
+            "measured": leading_term(problem, splitting).tolist(),
+        }
+        terms.append(term)
+    return terms
 
 
 def _trained_layers(run: Path, options: SampleOptions) -> dict[str, Any]:
