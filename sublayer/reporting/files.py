@@ -18,7 +18,6 @@ from sublayer.reporting.scorecard_cells import card_json
 from sublayer.reporting.words import headline
 from sublayer.statistics.difference import CONFIDENCE, Difference
 from sublayer.study.budget.excess import budget_to_json
-from sublayer.study.budget.words import describe_largest
 from sublayer.study.definition import Overrides
 from sublayer.study.findings.comparisons import (
     arm_budgets,
@@ -30,6 +29,7 @@ from sublayer.study.findings.comparisons import (
 from sublayer.study.findings.curves import SameQuality, final_losses, same_quality
 from sublayer.study.finished_runs import RUNS, compare_runs, read_paths
 from sublayer.study.inspection import layers_to_json
+from sublayer.study.notes import describe_largest
 from sublayer.study.options import Options
 from sublayer.study.plan_file import PLAN
 from sublayer.study.read_results import results_of_folder

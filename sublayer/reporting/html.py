@@ -17,9 +17,9 @@ from sublayer.reporting.scorecard_cells import shown_card
 from sublayer.reporting.units import in_display_units
 from sublayer.reporting.words import fact_lines, hypothesis_words, text_line
 from sublayer.statistics.difference import DECIDED, Difference
-from sublayer.study.budget.words import budget_table
 from sublayer.study.findings.comparisons import compared_budgets, differing_fields
 from sublayer.study.findings.curves import final_losses
+from sublayer.study.notes import budget_table
 from sublayer.study.results import ArmResult, Further, Results
 from sublayer.study.scorecard import Scorecard
 

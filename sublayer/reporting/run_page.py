@@ -12,7 +12,7 @@ from sublayer.numbers import DASH, format_duration, format_quantity
 from sublayer.plot import look, page_svg, palette
 from sublayer.reporting.figures import draw_probes, probed_run
 from sublayer.runs.folder import MODEL, RunFolder
-from sublayer.study.findings.samples import SEED, TEMPERATURE, decoded
+from sublayer.study.samples import SEED, TEMPERATURE, decoded
 from sublayer.training.metrics import METRICS, read_metrics
 
 _INCHES = 4.8, 2.8

@@ -23,8 +23,8 @@ from sublayer.reporting.words import (
 )
 from sublayer.statistics.difference import Difference
 from sublayer.study.budget.excess import ArmBudget, read_budget
-from sublayer.study.budget.words import budget_table
 from sublayer.study.findings.comparisons import compared_budgets, differing_fields
+from sublayer.study.notes import budget_table
 from sublayer.study.results import ArmResult, Results
 from sublayer.study.scorecard import Scorecard
 from sublayer.system.terminal import hanging, noted, paragraph, terminal_width

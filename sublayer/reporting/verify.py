@@ -11,9 +11,8 @@ from typing import Any
 
 from sublayer.config.fields.catalog import HEADINGS
 from sublayer.config.fields.messages import show
-from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.layering.run_recipe import read_derived, recipe_of
-from sublayer.config.layering.sources import RUN_RECIPE, layer_of
+from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.recipe import Recipe
 from sublayer.config.train import LENGTHS
 from sublayer.errors import CheckpointError, ConfigError, DataError
@@ -26,7 +25,8 @@ from sublayer.runs.folder import INPUTS, RunFolder
 from sublayer.runs.inputs import read_began
 from sublayer.runs.items import ITEMS, items_file, read_items
 from sublayer.runs.record import code_sha256
-from sublayer.study.arms import NO_TRIAL, Arm, make_trials, trial_at
+from sublayer.study.arm_runs import asked_arms
+from sublayer.study.arms import NO_TRIAL, make_trials, trial_at
 from sublayer.study.finished_runs import RUNS
 from sublayer.study.folder import arm_folder
 from sublayer.study.jobs.run import TEST, VALID, read_outcome, read_test, read_trial
@@ -220,7 +220,7 @@ def _of_seals(folder: Path, paths: Sequence[Path], seals: Sequence[Seal]) -> Ite
 
 def _planned_runs(folder: Path, plan: Plan, seals: Sequence[Seal]) -> dict[Path, _Planned]:
     """Return the runs that a study without stages may have, by their folders."""
-    arms = _asked_arms(folder, plan)
+    arms = asked_arms(folder, plan)
     trials = [NO_TRIAL]
     if plan.asked.tune:
         trials = make_trials(arms, plan.asked.tune)
@@ -243,17 +243,6 @@ def _planned_runs(folder: Path, plan: Plan, seals: Sequence[Seal]) -> dict[Path,
     return planned
 
 
-def _asked_arms(folder: Path, plan: Plan) -> list[Arm]:
-    """Return the arms with their recipes as they were asked for."""
-    place = str(folder / PLAN)
-    arms = []
-    for name, text in plan.asked.recipes.items():
-        table = parse_toml(text, place, ConfigError)
-        layers = (layer_of(table, place),)
-        arms.append(Arm(name, LoadedRecipe(recipe_of(table, place), {}, name, layers), {}))
-    return arms
-
-
 def _laid_over(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe by table and field with settings over it, and without another length."""
     content = recipe.model_dump(mode="json")
@@ -270,7 +259,7 @@ def _planned_of_chain(
     folder: Path, plan: Plan, kept: Kept, seals: Sequence[Seal]
 ) -> dict[Path, _Planned]:
     """Return the runs that a study with stages may have, by their folders."""
-    recipes = {arm.name: arm.loaded.recipe for arm in _asked_arms(folder, plan)}
+    recipes = {arm.name: arm.loaded.recipe for arm in asked_arms(folder, plan)}
     settled = {arm.name: arm.settings for arm in plan.settled}
     most = max([kept.n_seeds, *(len(seal.plan.get("seeds", [])) for seal in seals)])
     gathering = Gathering(kept.model_copy(update={"n_seeds": most}), folder, read_outcome)

@@ -22,12 +22,12 @@ from sublayer.statistics.difference import (
     Verdict,
 )
 from sublayer.study.budget.excess import Currency
-from sublayer.study.budget.words import (
+from sublayer.study.findings.comparisons import compared_budgets
+from sublayer.study.notes import (
     describe_excess,
     describe_largest,
     describe_matching,
 )
-from sublayer.study.findings.comparisons import compared_budgets
 from sublayer.study.results import SIGNATURE, ArmResult, Further, Results, StudyText
 from sublayer.study.study_file import DEVIATION
 

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sublayer.config.fields.catalog import HEADINGS
@@ -44,7 +44,7 @@ def in_path(name: str) -> str:
 
 
 def folder_part(name: str) -> str:
-    """Return what a folder is called after a name: a long one is cut, and ends with its digest."""
+    """Return the folder's name for a name: a long one is cut, and ends with its digest."""
     part = in_path(name)
     if len(part) <= LONGEST_PART:
         return part
@@ -80,11 +80,17 @@ class Arm:
     loaded: LoadedRecipe
     """The whole recipe, ``settings`` included."""
     settings: Mapping[str, Any]
-    """What sets it apart: ``table.field`` to its value."""
+    """The settings that set it apart: ``table.field`` to its value."""
     against: str | None = None
     """The arm that it is compared with, if not the first; itself: none, it is a control."""
     is_varied: bool = False
-    """Whether its name is made of its settings, as those of ``--vary`` are."""
+    """True for a name made of settings, as those of ``--vary`` are."""
+    settled: Mapping[str, Any] = field(default_factory=dict)
+    """The settings that its study settled: length, threads, precision, matched widths."""
+    matched: tuple[str, ...] = ()
+    """Those of them that matching solved, as on the command line."""
+    mismatch: float = 0.0
+    """The remaining excess over the arm that it is matched to, as a share (see ``Match``)."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class Trial:
 
     @property
     def folder(self) -> str:
-        """What the folder of its runs is called."""
+        """The name of the folder of its runs."""
         return folder_part(self.name)
 
     def of(self, loaded: LoadedRecipe) -> LoadedRecipe:
@@ -173,7 +179,7 @@ def make_arm(
 ) -> Arm:
     """Apply an arm's settings to a recipe; raise ConfigError, with its name, where they fail.
 
-    ``called`` is what the message has before the name.
+    ``called`` precedes the name in messages.
     """
     if not settings:
         return Arm(name, loaded, settings)
@@ -185,7 +191,7 @@ def make_arm(
 
 
 def arm_notes(arms: Sequence[Arm]) -> list[str]:
-    """Return what of the layers a user would not expect; what is not of all names its arms."""
+    """Return the notes of the layers of settings; one that is not of all arms names its arms."""
     by_note: dict[str, list[str]] = {}
     for arm in arms:
         for note in arm.loaded.notes:
@@ -201,7 +207,7 @@ def check_distinct(arms: Sequence[Arm], beside: Mapping[str, str] | None = None)
     """Raise ConfigError where two arms, the first included, have one name or equal settings.
 
     Settings are equal where the recipes with all that is derived from them are: ``model.d_ff`` set
-    to what it is anyway sets no arm apart. ``beside`` is by name what else sets an arm apart.
+    to its derived value sets no arm apart. ``beside`` has further distinctions by name.
     """
     beside = beside or {}
     names: set[str] = set()
@@ -281,7 +287,7 @@ def _labels(keys: Sequence[str]) -> dict[str, str]:
 
 def _meaning(arm: Arm) -> str:
     recipe = arm.loaded.recipe
-    # Any vocabulary will do: it is the same for all arms, and only what is derived matters.
+    # Any vocabulary will do: it is the same for all arms, and only derived settings matter.
     model = resolve_model(
         recipe.model, vocab_size=recipe.model.vocab_size or 2, context=recipe.data.context
     )
@@ -290,7 +296,7 @@ def _meaning(arm: Arm) -> str:
 
 
 TuneBy = Literal["metric", "loss"]
-"""What the validation split chooses by: the study's metric, or the loss, which all arms learn."""
+"""The criterion of tuning on the validation split: the study's metric, or the loss."""
 _TUNABLE = ("optimizer.", "model.dropout", "model.init", "model.embedding_scale")
 _TUNABLE_ON_TASKS = (
     "optimizer.",

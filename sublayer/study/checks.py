@@ -15,8 +15,9 @@ from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
 from sublayer.runs.start_check import check_start
 from sublayer.statistics.looks import Looks
+from sublayer.study.arms import Arm
 from sublayer.study.budget.capacity import run_disk, scored_disk
-from sublayer.study.budget.match import ORIGIN, MatchedArm
+from sublayer.study.budget.match import ORIGIN
 from sublayer.study.columns import Column, study_metrics
 from sublayer.study.definition import Overrides, Study, is_run
 from sublayer.study.finished_runs import RUNS
@@ -34,7 +35,7 @@ from sublayer.tasks.registry import TASKS, locate_files
 
 
 def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -> None:
-    """Refuse what has no effect on runs that exist, and what is no run beside one."""
+    """Refuse options without effect on existing runs, and sources that are no runs beside one."""
     run = next(source for source in sources if is_run(source))
     for source in sources:
         if not Path(source).exists() and source not in shipped_recipes():
@@ -73,15 +74,12 @@ def check_study(study: Study, looks: Looks) -> None:
         if name not in names:
             raise ConfigError(choice_error(f"{study.name}: also", name, names))
     for arm in study.arms:
-        check_start(arm.loaded, "compare")
         patience = arm.loaded.recipe.train.patience
         if patience is not None and study.match != "none":
             raise ConfigError(
                 f"arm {arm.name}: train.patience = {patience} ends runs at steps of their own, and "
                 f"budgets are matched by {study.match}: leave it out, or give --match none"
             )
-    if n_launched() > 1:
-        raise ConfigError("compare runs in one process: start it without torchrun")
     check_seeds(looks.planned[-1])
     if len(study.arms) < 2:
         raise ConfigError(
@@ -89,10 +87,20 @@ def check_study(study: Study, looks: Looks) -> None:
             "say what varies, --vary model.ffn=gelu,swiglu, or name further recipes, or runs "
             "beside a run"
         )
+    _check_arms(study)
+
+
+def _check_arms(study: Study) -> None:
+    """Raise ConfigError where arms cannot be trained by a comparison, whatever its stages."""
+    for arm in study.arms:
+        check_start(arm.loaded, "compare")
+    if n_launched() > 1:
+        raise ConfigError("compare runs in one process: start it without torchrun")
     if study.arms[0].loaded.origins.get("train.seed") == "command line":
+        first = ", or from --first-seed on" if study.chain is None else ""
         raise ConfigError(
-            "train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N, "
-            "or from --first-seed on"
+            "train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N"
+            f"{first}"
         )
 
 
@@ -132,7 +140,7 @@ def check_pairs(study: Study, data: Mapping[str, Data]) -> None:
 
 
 def check_windows(study: Study, data: Mapping[str, Data]) -> None:
-    """Raise DataError where a split that is scored is too short for what the study inspects."""
+    """Raise DataError where a scored split is too short for the study's inspection."""
     if study.inspecting is None:
         return
     for arm in study.arms:
@@ -147,16 +155,9 @@ def check_chain(study: Study, n_seeds: int) -> None:
     """
     chain = study.chain
     assert chain is not None, "a study without stages is none of chains"
-    for arm in study.arms:
-        check_start(arm.loaded, "compare")
-    if n_launched() > 1:
-        raise ConfigError("compare runs in one process: start it without torchrun")
     check_numbers(chain, n_seeds)
     study.question.check_arms(study.name, [arm.name for arm in study.arms])
-    if study.arms[0].loaded.origins.get("train.seed") == "command line":
-        raise ConfigError(
-            "train.seed has no effect on a comparison: its seeds are 0 to N - 1, with --seeds N"
-        )
+    _check_arms(study)
     for stage in chain.stages:
         _check_files(chain, stage)
         for arm in study.arms:
@@ -200,7 +201,7 @@ def _check_files(chain: Chain, stage: Stage) -> None:
 
 def check_disk(
     recipes: StageRecipes,
-    arms: Sequence[MatchedArm],
+    arms: Sequence[Arm],
     data: Mapping[str, Data],
     kept: Kept,
     folder: Path,
@@ -208,7 +209,7 @@ def check_disk(
 ) -> None:
     """Raise ConfigError where the models of all runs do not fit on the disk.
 
-    ``jobs`` runs at a time have checkpoints beside. What is there already of the same runs is not
+    ``jobs`` runs at a time have checkpoints beside. Files of the same runs are not
     counted twice.
     """
     keys = kept.stage_keys
@@ -230,7 +231,7 @@ def check_disk(
 
 
 def planned_recipes(
-    recipes: StageRecipes, arms: Sequence[MatchedArm], data: Mapping[str, Data], kept: Kept
+    recipes: StageRecipes, arms: Sequence[Arm], data: Mapping[str, Data], kept: Kept
 ) -> dict[str, list[tuple[Recipe, int]]]:
     """Return the arms' recipes of each stage that trains, with the sizes of their vocabularies.
 
@@ -241,7 +242,7 @@ def planned_recipes(
         if stage != PRETRAINING and recipes.chain.stage(stage).ensemble:
             continue  # it leaves scores alone
         for arm in arms:
-            name = arm.arm.name
+            name = arm.name
             if (name, stage) not in kept.stage_keys.by_stage:
                 continue
             threads = {"train.threads": arm.loaded.recipe.train.threads}

@@ -20,12 +20,11 @@ from sublayer.runs.items import read_items
 from sublayer.statistics.items import Effects
 from sublayer.statistics.scores import Scores
 from sublayer.statistics.tuning import Tuned
-from sublayer.study.arm_runs import ArmRuns, trial_loss
+from sublayer.study.arm_runs import Runs, StageRuns, failed_runs, trial_loss
 from sublayer.study.definition import Study
 from sublayer.study.items import RunItems, TestUnits, item_effects
 from sublayer.study.jobs.run import BEST, ERROR
 from sublayer.study.stage_recipes import ScoredPart
-from sublayer.study.stage_runs import StageRuns
 from sublayer.study.stages import PRETRAINING, Chain, Member
 from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.registry import TASKS
@@ -66,16 +65,16 @@ SPEED = "speed"
 
 @dataclass(frozen=True)
 class Column:
-    """A score that every arm has, higher the better but for what the metric says."""
+    """A score that every arm has; its metric says whether higher is better."""
 
     metric: Metric
     """Named as the column."""
     stage: str
     """The stage that is scored; "" for an average."""
     key: str = ""
-    """What the value is called among those of a run."""
+    """The name of the value among those of a run."""
     part: str = ""
-    """What it is of, where it is a part of several; else the only one."""
+    """The scored part, where there are several; else the only one."""
     members: tuple[Member, ...] = ()
     """Of an average."""
     metrics: tuple[str, ...] = ()
@@ -96,7 +95,7 @@ def list_columns(
     """List the columns of a chain, the averages first, then its stages, then its pre-training.
 
     ``parts`` are by stage of tasks, ``kinds`` are those of the arms' objectives. Raises ConfigError
-    for averages and metrics of what is no column.
+    for averages and metrics of unknown columns.
     """
     scored: list[Column] = []
     for stage in chain.stages:
@@ -121,6 +120,14 @@ def list_columns(
     return [*averages, *scored, *measured]
 
 
+def metric_columns(study: Study) -> list[Column]:
+    """List the metrics of a study without stages as columns, the one that decides first.
+
+    Raises ConfigError as ``study_metrics`` does.
+    """
+    return [Column(metric, PRETRAINING, key=metric.name) for metric in study_metrics(study)]
+
+
 def value_of(column: Column, scores: Mapping[str, float]) -> float | None:
     """Return a column's value among those of a run or a pre-training; None where it is missing.
 
@@ -141,9 +148,9 @@ def value_of(column: Column, scores: Mapping[str, float]) -> float | None:
 def run_scores(
     columns: Sequence[Column], stage: str, test: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return what a run of a stage scored, by the names of columns, and of their metrics.
+    """Return the scores of a run of a stage by the names of columns, and of their metrics.
 
-    With ``ERROR`` after a column's name, the standard error of what it shows, where that is known.
+    With ``ERROR`` after a column's name, its standard error, where that is known.
     """
     found = {}
     for column in columns:
@@ -286,7 +293,7 @@ def points_metric(name: str, label: str) -> Metric:
 
 
 def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
-    """Raise ConfigError where averages and metrics name what is no column."""
+    """Raise ConfigError where averages and metrics name unknown columns."""
     by_name = {column.name: column for column in columns}
     names = list(by_name)
     for name, asked in chain.metrics.items():
@@ -351,31 +358,43 @@ class Evidence:
 
 
 def gather_evidence(
+    study: Study,
+    column: Column,
+    columns: Sequence[Column],
     values: Values,
-    runs: Sequence[ArmRuns],
-    kept: Sequence[RunItems],
-    metric: Metric,
+    runs: Runs,
+    items: Sequence[RunItems],
     *,
-    scored_elsewhere: Collection[str] = (),
+    n_seeds: int,
     n_tuning: int = 1,
+    within: bool = False,
 ) -> Evidence:
-    """Gather the evidence on a metric; ``kept`` are the items of the runs.
+    """Gather the evidence on a column; ``items`` are those of the runs of a study without stages.
 
-    ``n_tuning`` are the runs of each trial, where arms were tuned. Where a metric follows from no
-    items, or too few, the variance over seeds alone is known.
+    ``n_seeds`` are those that are compared, ``n_tuning`` the runs of each trial, where arms were
+    tuned. Where a metric follows from no items, or too few, the variance over seeds alone is known.
     """
-    failed = {
-        each.matched_arm.arm.name: tuple(
-            seed for seed, outcome in each.outcomes.items() if outcome.failure
-        )
-        for each in runs
-    }
-    units = _units(kept, metric)
-    scores = scores_of(values, failed, units)
-    steps = [each.step for own in units.values() for each in own.values()]
+    metric = column.metric
     shown = 10.0 ** -(metric.decimals + 1) / metric.factor
-    resolution = max([shown, *steps])
-    return Evidence(scores, _tuned(runs, metric, n_tuning), resolution, scored_elsewhere)
+    if study.chain is not None:
+        with_failures = {arm for arm, *_ in failed_runs(runs)}
+        failed = {
+            arm: [seed for seed in range(n_seeds) if seed not in own]
+            for arm, own in values.items()
+            if arm in with_failures
+        }
+        units = column_units(study.chain, runs, list(values), columns, column, within=within)
+        return Evidence(scores_of(values, failed, units), resolution=shown)
+    failed = {arm: [] for arm, _ in runs}
+    for arm, _, seed, _ in failed_runs(runs):
+        failed[arm].append(seed)
+    found = _units(items, metric)
+    steps = [each.step for own in found.values() for each in own.values()]
+    elsewhere: Collection[str] = ()
+    if metric.basis == "items":
+        elsewhere = scored_elsewhere(items, study.arms[0].name, metric, study.against)
+    tuned = _tuned(runs, metric, n_tuning)
+    return Evidence(scores_of(values, failed, found), tuned, max([shown, *steps]), elsewhere)
 
 
 def scores_of(
@@ -398,20 +417,20 @@ def scores_of(
     )
 
 
-def _tuned(runs: Sequence[ArmRuns], metric: Metric, n_tuning: int) -> Mapping[str, Tuned]:
-    """Return what the trials of arms scored that were tuned by the metric, of each that ended."""
+def _tuned(runs: Runs, metric: Metric, n_tuning: int) -> Mapping[str, Tuned]:
+    """Return the scores of trials of arms that were tuned by the metric, of each that ended."""
     tuned = {}
-    for each in runs:
-        if each.is_chosen_by(metric):
-            names = [name for name, loss in each.losses.items() if loss is not None]
-            scores = tuple(loss for loss in each.losses.values() if loss is not None)
-            runs_of = tuple(each.trial_runs.get(name, ()) for name in names)
+    for (arm, _), stage_runs in runs.items():
+        if stage_runs.is_chosen_by(metric):
+            names = [name for name, loss in stage_runs.losses.items() if loss is not None]
+            scores = tuple(loss for loss in stage_runs.losses.values() if loss is not None)
+            runs_of = tuple(stage_runs.trial_runs.get(name, ()) for name in names)
             compared = {
                 seed: loss
-                for seed, outcome in each.outcomes.items()
-                if (loss := trial_loss([outcome], each.chosen_by)) is not None
+                for seed, outcome in stage_runs.seeded()
+                if (loss := trial_loss([outcome], stage_runs.chosen_by)) is not None
             }
-            tuned[each.matched_arm.arm.name] = Tuned(scores, n_tuning, compared, runs_of)
+            tuned[arm] = Tuned(scores, n_tuning, compared, runs_of)
     return tuned
 
 
@@ -461,9 +480,6 @@ def _units(kept: Sequence[RunItems], metric: Metric) -> dict[str, dict[int, Test
         if units is not None:
             found.setdefault(run.arm, {})[run.seed] = units
     return found
-
-
-Runs = Mapping[tuple[str, str], StageRuns]
 
 
 def column_units(

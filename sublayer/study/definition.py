@@ -59,7 +59,7 @@ class Study:
     """The study's, or the recipe's."""
     title: str
     source: str
-    """What the study repeats: a paper and its section."""
+    """The source that the study repeats: a paper and its section."""
     match: Rule
     n_seeds: int | None
     """Runs of each arm; None where nobody said how many."""
@@ -67,23 +67,23 @@ class Study:
     metric: str | None = None
     """The metric that decides; None for the objective's first."""
     caveats: tuple[str, ...] = ()
-    """What the study's verdicts do not show, a sentence or two each."""
+    """Limits of the study's verdicts, a sentence or two each."""
     folder: str = ""
-    """What its folder is called; empty: its name."""
+    """The name of its folder; empty: the study's."""
     scoring: Scoring = WHOLE_TEST
-    """What its runs are scored on, and how."""
+    """The split, stride and tokens that its runs are scored on."""
     inspecting: Inspecting | None = None
-    """What is measured inside its runs; None: nothing."""
+    """The measures inside its runs; None: none."""
     tune: tuple[str, ...] = ()
-    """What is tuned where nobody says otherwise: ``field=a,b`` texts, as of ``--tune``."""
+    """The default tuning grid: ``field=a,b`` texts, as of ``--tune``."""
     tune_by: TuneBy = "metric"
-    """What the validation split chooses by of what is tuned."""
+    """The criterion of tuning on the validation split."""
     chain: Chain | None = None
-    """What the arms go through after the pre-training that is their recipe; None: nothing."""
+    """The stages after the pre-training that is an arm's recipe; None: none."""
     question: Question = NO_QUESTION
-    """What it asks: the smallest difference that matters, a hypothesis."""
+    """Its margin, spread and hypothesis."""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What was published of arms, by metric, as it is printed; that of a chain it holds itself."""
+    """Published scores of arms by metric, as printed; a chain has its own."""
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """``steps`` and ``tokens`` of each arm's training at the scale of the paper; empty: unknown."""
     kept_texts: tuple[str, ...] = ()
@@ -143,6 +143,13 @@ def load_study(
     )
 
 
+def default_seeds(study: Study) -> int:
+    """Return the default number of runs of each arm: the study's, ``compare``'s, or one."""
+    if study.n_seeds:
+        return study.n_seeds
+    return DEFAULT_SEEDS if len(study.arms) > 1 else 1
+
+
 def shipped_studies() -> tuple[str, ...]:
     """List the names of the studies that come with the package."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
@@ -171,7 +178,7 @@ def find_study(source: str) -> Path | None:
 
 
 def load_base(source: str, overrides: Overrides) -> LoadedRecipe:
-    """Load the recipe of an arm as ``load_recipe`` does; what is misspelt may also be a study."""
+    """Load the recipe of an arm as ``load_recipe`` does; a misspelt name may also be a study's."""
     try:
         return load_recipe(source, overrides)
     except ConfigError as error:
@@ -307,7 +314,7 @@ def _name(arm: Arm) -> str:
 def _tuned(
     path: Path, tune: Mapping[str, Any] | None, overridden: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Return what a study tunes as ``--tune`` would say it, but for what is overridden."""
+    """Return the tuning grid of a study as texts of ``--tune``, without overridden fields."""
     texts = []
     for key, values in flatten(tune or {}).items():
         if not isinstance(values, list):
@@ -357,7 +364,7 @@ class _Shrunk:
             self._before = _base(path, scale, {}).recipe.train.steps
             self._is_shrunk = self._before is None or self._steps < self._before
         self.notes: list[str] = []
-        """What stands at another step than the study says, a line each."""
+        """Settings that were moved to another step than the study's, a line each."""
 
     def at(self, step: int) -> int:
         """Return where a step of the study's own length is in the shorter run.
@@ -369,7 +376,7 @@ class _Shrunk:
         return in_proportion(step, of=self._before or 20 * step, to=self._steps)
 
     def of_recipe(self, scale: ScaleTable) -> dict[str, Any]:
-        """Return what of a scale's recipe lies beyond the shorter run, moved into it."""
+        """Move steps of a scale's recipe that lie beyond the shorter run into it."""
         if not self._is_shrunk:
             return {}
         recipe = _base(self._path, scale, {}).recipe
@@ -381,7 +388,7 @@ class _Shrunk:
         )
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what of ``given`` lies beyond the shorter run, moved into it in proportion."""
+        """Move steps of ``given`` that lie beyond the shorter run into it, in proportion."""
         moved: dict[str, Any] = {}
         for key in ("train.steps", "optimizer.warmup_steps", "train.keep_steps"):
             value = given.get(key)
@@ -420,11 +427,11 @@ _NOT_SAID = (
     "train.log_steps",
     *HEADINGS,
 )
-"""What arms are compared by, and what is the same for all of them or changes no number."""
+"""Settings that arms are compared by, share, or that change no number."""
 
 
 def split_words(source: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command line's words into what is compared and ``key=value`` settings.
+    """Split a command line's words into sources and ``key=value`` settings.
 
     ``source`` is the first word. Paths of runs may have an equals sign. All before the first
     setting is compared; what comes after it is a setting, or a mistake that says so where it is

@@ -19,7 +19,7 @@ from sublayer.training.processes.world import World
 _MEASURE_SECONDS = 30.0
 """For the steps of all arms together, each timed twice, where they are matched by time."""
 _OLDEST_PACE_S = 600.0
-"""Of a pace that a new study takes over from what was measured before."""
+"""Of an earlier pace that a new study takes over."""
 
 
 class StudyFacts:
@@ -43,7 +43,7 @@ class StudyFacts:
         """Return how the budgets of ``n_arms`` arms are measured.
 
         A study that ``is_new`` takes over no pace of more than ten minutes ago. Nothing is measured
-        before it is asked for. Raises ConfigError for what is no device.
+        before it is asked for. Raises ConfigError for an unknown device.
         """
         chosen = choose_device(self._device)
         place = Place(chosen, World(rank=0, size=1), trains=not self._is_elsewhere)

@@ -15,12 +15,10 @@ from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.layering.run_recipe import DERIVED, read_derived
 from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.objectives.supervised import SupervisedObjective
-from sublayer.config.recipe import Recipe
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.config.train import OF_A_RUN
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
-from sublayer.estimate.cost import count_parameters
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
 from sublayer.files.saved_record import RECORD
@@ -32,17 +30,17 @@ from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.looks import fixed
-from sublayer.study.arm_runs import ArmRuns
-from sublayer.study.arms import LONGEST_PART, Arm, Trial, in_path, name_arms
-from sublayer.study.budget.match import MatchedArm, Measures
+from sublayer.study.arm_runs import ArmFacts, Runs, StageRuns, describe_run
+from sublayer.study.arms import LONGEST_PART, Arm, in_path, name_arms
 from sublayer.study.collect import collect_results
-from sublayer.study.columns import scored_elsewhere
+from sublayer.study.columns import metric_columns, scored_elsewhere
 from sublayer.study.definition import Study, other_settings
 from sublayer.study.items import collect_items
 from sublayer.study.jobs.run import TEST, Outcome, read_test, score_test
 from sublayer.study.notes import list_caveats, list_text_caveats
 from sublayer.study.results import Results
 from sublayer.study.seal import Sealing
+from sublayer.study.stages import PRETRAINING
 from sublayer.study.verdicts import Looking
 from sublayer.system.lock import held
 from sublayer.system.stages import note
@@ -62,29 +60,9 @@ class Recorded:
         return dict(self.record["data"]["checksums"])
 
     def arm(self, name: str) -> Arm:
-        """Return the run's recipe as an arm; what was derived has that origin."""
+        """Return the run's recipe as an arm; derived settings have that origin."""
         origins = dict.fromkeys(read_derived(self.path / RUN_RECIPE), DERIVED)
         return Arm(name, LoadedRecipe(self.recipe, origins, name, ()), {})
-
-
-def recorded_measures() -> Measures:
-    """Return measures that take all from resolved recipes, of which nothing is measured again."""
-
-    def vocab_size(recipe: Recipe) -> int:
-        assert recipe.model.vocab_size is not None, "the recipe of a run is resolved"
-        return recipe.model.vocab_size
-
-    def resolve(recipe: Recipe) -> ResolvedRecipe:
-        assert isinstance(recipe, ResolvedRecipe), "the recipe of a run is resolved"
-        return recipe
-
-    def train_tokens(recipe: Recipe) -> int:
-        return 0  # no run that has steps asks
-
-    def step_s(loaded: LoadedRecipe) -> float:
-        return 0.0  # nothing is matched by time
-
-    return Measures(vocab_size, train_tokens, resolve, step_s)
 
 
 _OF_TOKENIZER = {
@@ -95,7 +73,7 @@ _OF_BATCHES = {
     *("watch", "batch_multiple", "batch_order", "batch_parts"),
     *("context", "windows", "boundaries"),
 }
-"""What changes neither a text nor its tokens."""
+"""Settings that change neither a text nor its tokens."""
 _NAMES = {
     "train": "training texts",
     "valid": "validation texts",
@@ -149,7 +127,7 @@ def _why(first: Recorded, second: Recorded, name: str) -> str:
 
 
 def _settings(run: Recorded, names: Sequence[str]) -> str:
-    """Format what a run has of some fields; those that it does not have where it has none."""
+    """Format a run's values of some fields; the missing fields where it has none."""
     told = [setting_in_words(f"data.{name}", _value(run, name)) for name in names]
     own = [text for text, name in zip(told, names, strict=True) if _value(run, name) is not None]
     return ", ".join(own or told)
@@ -160,7 +138,7 @@ def _value(run: Recorded, name: str) -> Any:
 
 
 RUNS = "runs.json"
-"""Which runs a comparison is of, in its folder."""
+"""The file that lists the runs of a comparison, in its folder."""
 _SCORED = "scored.json"
 """Of which record scores are, beside them: a run that was made longer has another one."""
 _ONE_RUN = (
@@ -180,7 +158,7 @@ def compare_runs(
     """Compare finished runs, the first one's recipe as the baseline.
 
     Returns the results and the folder of their scores. Runs of one recipe with different seeds
-    are one arm. What was never scored on the test split is
+    are one arm. Runs without scores on the test split are
     scored now; nothing is written into the runs' folders. Raises ConfigError where a run has not
     ended, where text, tokenizer or metric of two do not agree, and where ``out`` holds other files;
     DataError where the text has changed since.
@@ -277,12 +255,14 @@ def _is_usable(folder: Path, wanted: Sequence[Path]) -> bool:
     return not any(not path.name.startswith(".") for path in folder.iterdir())
 
 
-def _score(arms: Arms, data: Data, folder: Path, device: str | None) -> list[ArmRuns]:
+def _score(
+    arms: Arms, data: Data, folder: Path, device: str | None
+) -> dict[tuple[str, str], StageRuns]:
     """Read the test scores of all runs, or score them; those are kept in ``folder``."""
     objective = next(iter(next(iter(arms.values())).values())).recipe.objective
     total = sum(map(len, arms.values()))
     done = 0
-    scored = []
+    scored = {}
     for name, runs in arms.items():
         outcomes = {}
         for seed, run in runs.items():
@@ -306,10 +286,9 @@ def _score(arms: Arms, data: Data, folder: Path, device: str | None) -> list[Arm
                 test = found.scores
                 write_json(kept / TEST, test)
                 write_json(kept / _SCORED, mark)  # last: what stands beside it is whole
-            outcomes[seed] = Outcome(run.path, run.record, test)
-        arm = next(iter(runs.values())).arm(name)
-        scored.append(ArmRuns(MatchedArm(arm, {}, (), 0.0), Trial("", {}), outcomes))
-    return _with_mismatch(scored)
+            outcomes[seed] = [Outcome(run.path, run.record, test)]
+        scored[name, PRETRAINING] = StageRuns(outcomes)
+    return scored
 
 
 def _checksum(run: Recorded) -> str:
@@ -324,41 +303,36 @@ def _read_mark(kept: Path) -> dict[str, Any] | None:
         return None
 
 
-def _with_mismatch(arms: Sequence[ArmRuns]) -> list[ArmRuns]:
-    """Say of each arm by how much its parameters exceed the baseline's."""
-
-    def total(runs: ArmRuns) -> int:
-        recipe: Any = runs.matched_arm.loaded.recipe
-        return count_parameters(recipe.model, recipe.objective).total
-
-    expected = total(arms[0])
-    matched = []
-    for each in arms:
-        mismatch = (total(each) - expected) / expected
-        matched.append(replace(each, matched_arm=replace(each.matched_arm, mismatch=mismatch)))
-    return matched
+def _describe(arms: Sequence[Arm]) -> list[ArmFacts]:
+    """Describe arms, each with the share of parameters by which it exceeds the baseline."""
+    facts = [describe_run(arm) for arm in arms]
+    totals = [each.parameters["total"] or 0 for each in facts]
+    return [
+        each.model_copy(update={"mismatch": (total - totals[0]) / totals[0]})
+        for each, total in zip(facts, totals, strict=True)
+    ]
 
 
-def _results(
-    arms: Arms, scored: Sequence[ArmRuns], data: Data, paths: Sequence[Path], folder: Path
-) -> Results:
+def _results(arms: Arms, scored: Runs, data: Data, paths: Sequence[Path], folder: Path) -> Results:
     names = list(arms)
     baseline = arms[names[0]].keys()
     n_pairs = max((len(baseline & arms[name].keys()) for name in names[1:]), default=0)
     # Two runs of each say too little of how far seeds spread.
     n_seeds = max(map(len, arms.values())) if n_pairs >= FEWEST_SEEDS else 1
-    own = tuple(runs.matched_arm.arm for runs in scored)
+    own = tuple(next(iter(runs.values())).arm(name) for name, runs in arms.items())
     *others, last = names
     title = f"Finished runs: {', '.join(others)} and {last}" if others else f"Finished runs: {last}"
     study = Study(name_arms(names), title, "", "none", n_seeds, own)
     command = shlex.join(["sublayer", "compare", *map(str, paths)])
-    items = collect_items([_in_folder(each, folder) for each in scored])
+    items = collect_items(_in_folder(scored, folder))
+    columns = metric_columns(study)
     results = collect_results(
         study,
-        "none",
-        n_seeds,
+        _describe(own),
         scored,
-        recorded_measures(),
+        columns,
+        columns[0],
+        n_seeds=n_seeds,
         command=command,
         items=items,
         looking=Looking(fixed(n_seeds)),
@@ -386,13 +360,16 @@ def _lengthened(arms: Arms) -> Iterator[str]:
                 )
 
 
-def _in_folder(runs: ArmRuns, folder: Path) -> ArmRuns:
-    """Point each outcome at where its items are kept."""
-    outcomes = {}
-    for seed, outcome in runs.outcomes.items():
-        kept = _kept(folder, runs.matched_arm.arm.name, seed)
-        outcomes[seed] = replace(outcome, path=kept) if kept.is_dir() else outcome
-    return replace(runs, outcomes=outcomes)
+def _in_folder(scored: Runs, folder: Path) -> Runs:
+    """Point each outcome at the folder of its items."""
+    pointed = {}
+    for (name, stage), stage_runs in scored.items():
+        outcomes = {}
+        for seed, outcome in stage_runs.seeded():
+            kept = _kept(folder, name, seed)
+            outcomes[seed] = [replace(outcome, path=kept) if kept.is_dir() else outcome]
+        pointed[name, stage] = StageRuns(outcomes)
+    return pointed
 
 
 def _kept(folder: Path, name: str, seed: int) -> Path:

@@ -22,7 +22,7 @@ from sublayer.model.init import DRAWING_RULE
 from sublayer.runs.folder import RunFolder, earlier_folders_named, folders_named
 from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
 from sublayer.study.arms import LONGEST_PART, Arm, folder_part, in_path
-from sublayer.study.budget.match import MatchedArm
+from sublayer.study.budget.match import settle
 from sublayer.study.budget.shared_tokenizer import kept_tokenizers
 from sublayer.study.definition import Study
 from sublayer.study.plan_file import PLAN, About, Plan, Request
@@ -144,7 +144,7 @@ class StudyFolder:
         """Return whether the folder holds this study."""
         return self._plan is not None and self._difference() is None
 
-    def matched_arms(self, arms: Sequence[Arm]) -> list[MatchedArm] | None:
+    def matched_arms(self, arms: Sequence[Arm]) -> list[Arm] | None:
         """Return the arms' settings from when the study began; None if it has not begun.
 
         ``arms`` are the request's, in its order: ``check`` has passed.
@@ -154,18 +154,18 @@ class StudyFolder:
         matched_arms = []
         for arm, each in zip(arms, self._plan["settled"], strict=True):
             matched = tuple(each["matched"])
-            matched_arms.append(MatchedArm(arm, each["settings"], matched, each["residual"]))
+            matched_arms.append(settle(arm, each["settings"], matched, each["residual"]))
         return matched_arms
 
     def is_begun(self) -> bool:
         """Return whether the study has begun here."""
         return self._plan is not None
 
-    def begin(self, matched_arms: Sequence[MatchedArm], data: Mapping[str, Data]) -> None:
-        """Write what was settled, and the inputs that it was settled for."""
+    def begin(self, matched_arms: Sequence[Arm], data: Mapping[str, Data]) -> None:
+        """Write the settled arms, and the inputs that they were settled for."""
         arms = [_settled(each) for each in matched_arms]
         inputs = {}
-        for arm in (each.arm for each in matched_arms if each.arm.name in data):
+        for arm in (each for each in matched_arms if each.name in data):
             inputs[arm.name] = _inputs(arm, data)
         plan = {
             "asked": self._request,
@@ -241,7 +241,7 @@ class StudyFolder:
             self._write({**self._plan, "clusters": [*clusters, cluster]})
 
     def keep_command(self, command: str, about: About, *, n_runs: int, n_seeds: int) -> None:
-        """Write what resumes the study, and what is planned, as `sublayer runs` lists it."""
+        """Write the command that resumes the study, and its plan, as `sublayer runs` lists it."""
         assert self._plan is not None, "a study begins before its runs"
         asked = {
             "command": command,
@@ -259,7 +259,7 @@ class StudyFolder:
         extend: int = 0,
         stage_texts: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Seal the plan before its first run; later what has been added since, if anything was.
+        """Seal the plan before its first run; later seal additions, if there are any.
 
         The arguments are those of ``describe_plan``. A study that was begun before there were seals
         is left without.
@@ -290,7 +290,7 @@ class StudyFolder:
         return self._plan is not None and self._plan.get("initial_weights") == DRAWING_RULE
 
     def _difference(self) -> str | None:
-        """Return what the folder holds that is not this study; None where it holds nothing else."""
+        """Name the foreign content of the folder; None where it holds this study or nothing."""
         if self._plan is None:
             return "other files" if self._is_occupied() else None
         asked = self._plan["asked"]
@@ -326,7 +326,7 @@ class StudyFolder:
         return None
 
     def _settings_of(self, recipe: str) -> str:
-        """Write an arm's recipe as it is written today, without what it is called and follows.
+        """Write an arm's recipe as it is written today, without headings.
 
         Fields that came since it was written have their defaults. Raises ConfigError for none.
         """
@@ -359,12 +359,12 @@ class StudyFolder:
         self._plan = plan
 
 
-def _settled(matched_arm: MatchedArm) -> dict[str, Any]:
+def _settled(arm: Arm) -> dict[str, Any]:
     return {
-        "name": matched_arm.arm.name,
-        "settings": dict(matched_arm.settings),
-        "matched": list(matched_arm.matched),
-        "residual": matched_arm.mismatch,
+        "name": arm.name,
+        "settings": dict(arm.settled),
+        "matched": list(arm.matched),
+        "residual": arm.mismatch,
     }
 
 

@@ -3,7 +3,7 @@
 Each run keeps its items in a file of its own (`sublayer/runs/items.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from sublayer.statistics.items import (
 )
 
 if TYPE_CHECKING:
-    from sublayer.study.arm_runs import ArmRuns
+    from sublayer.study.arm_runs import Runs
 
 _STEP = 1e-3
 
@@ -36,17 +36,17 @@ class RunItems:
     """By table, how many neighbours were added together at a time, in files of earlier versions."""
 
 
-def collect_items(arms: Sequence["ArmRuns"]) -> list[RunItems]:
+def collect_items(runs: "Runs") -> list[RunItems]:
     """Read the items of each run's test; runs that failed or kept none are left out.
 
     Raises CheckpointError where items are damaged.
     """
     kept = []
-    for runs in arms:
-        for seed, outcome in runs.outcomes.items():
+    for (arm, _), stage_runs in runs.items():
+        for seed, outcome in stage_runs.seeded():
             items = None if outcome.test is None else read_items(outcome.path)
             if items is not None:
-                kept.append(RunItems(runs.matched_arm.arm.name, seed, items))
+                kept.append(RunItems(arm, seed, items))
     return kept
 
 

@@ -1,28 +1,208 @@
-"""The notes of a report: what its numbers do not show, and what each arm chose."""
+"""The notes of a comparison: limits of its numbers, choices of its arms, budgets in words."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.task_split import TaskSplit
-from sublayer.numbers import format_duration
+from sublayer.numbers import NO_BREAK, format_duration, format_share
 from sublayer.objective.metric import Metric
+from sublayer.objective.supervised.scores import REMEDY
 from sublayer.runs.small_test import describe_small_test
 from sublayer.statistics.difference import FEWEST_SEEDS
-from sublayer.study.arm_runs import ArmRuns
+from sublayer.study.arm_runs import Runs
 from sublayer.study.arms import Arm, Trial
-from sublayer.study.budget.words import time_caveats
+from sublayer.study.budget.excess import TIME_TOLERANCE, ArmBudget, Currency, Excess
 from sublayer.study.columns import scored_elsewhere
 from sublayer.study.definition import Study
+from sublayer.study.findings.comparisons import compared_budgets
 from sublayer.study.findings.reproduction import list_differing_machines
 from sublayer.study.items import RunItems
 from sublayer.study.results import Results
 from sublayer.study.scoring import WHOLE_TEST, Scoring
+from sublayer.tasks.metrics.points import points
+
+COLUMNS: dict[Currency, str] = {
+    "parameters": "parameters",
+    "operations": "operations",
+    "time": "training time",
+}
+_EQUAL = {
+    "parameters": "at equal parameters",
+    "flops": "at equal operations",
+    "time": "at equal time",
+}
+_MATCHED: dict[str, Currency] = {
+    "parameters": "parameters",
+    "flops": "operations",
+    "time": "time",
+}
+"""What each rule makes equal."""
+_DOUBLE = 2.0
+"""From so many times on a factor is told, and no percentage."""
+
+
+@dataclass(frozen=True)
+class BudgetCell:
+    """An excess in percent, and whether it is beyond its tolerance."""
+
+    text: str
+    is_marked: bool
+
+
+@dataclass(frozen=True)
+class BudgetRow:
+    """An arm's excess, a cell for each currency that is known of any arm."""
+
+    name: str
+    cells: Sequence[BudgetCell]
+
+
+@dataclass(frozen=True)
+class BudgetTable:
+    """The excess of all arms that are compared; no rows where none is."""
+
+    headings: Sequence[str]
+    """Of the cells."""
+    rows: Sequence[BudgetRow]
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether any cell is."""
+        return any(cell.is_marked for row in self.rows for cell in row.cells)
+
+
+def budget_table(budgets: Sequence[ArmBudget], baseline: str) -> BudgetTable:
+    """Lay out what arms take beyond those that they are compared with, mostly ``baseline``.
+
+    What was planned stands in brackets where it is not what came.
+    """
+    compared = [budget for budget in budgets if budget.against is not None]
+    known = {key for each in compared for key in (*each.planned.shares, *each.realised.shares)}
+    columns = [currency for currency in COLUMNS if currency in known]
+    rows = []
+    for each in compared:
+        name = each.arm if each.against == baseline else f"{each.arm}, against {each.against}"
+        rows.append(BudgetRow(name, [_cell(each, currency) for currency in columns]))
+    return BudgetTable([COLUMNS[currency] for currency in columns], rows)
+
+
+def describe_excess(beyond: Mapping[Currency, float]) -> str:
+    """Format what an arm takes beyond another, as ``12 % more operations``; empty for nothing."""
+    return _joined([_beyond(currency, share) for currency, share in beyond.items()])
+
+
+def describe_largest(results: Results) -> str:
+    """Format by how much budgets differ at most, in one clause; empty where all are equal.
+
+    Equal is what is within the tolerance: 0.5 %, and 3 % of time.
+    """
+    realised = [each.realised for each in compared_budgets(results)]
+    largest = _largest(realised)
+    return f"budgets {largest}" if largest else ""
+
+
+def describe_planned(budgets: Sequence[ArmBudget]) -> str:
+    """Format by how much the planned budgets of arms differ at most, without what differs."""
+    return _largest([each.planned for each in budgets]) or "equal to half a percent"
+
+
+def describe_matching(results: Results) -> str:
+    """Say what was made equal, or only matched, where it did not become equal or is not known."""
+    if results.match not in _EQUAL:
+        return "budgets not matched"
+    currency = _MATCHED[results.match]
+    realised = [each.realised for each in compared_budgets(results)]
+    if all(currency in each.shares and currency not in each.beyond for each in realised):
+        return _EQUAL[results.match]
+    return f"matched by {currency}"
+
+
+def time_caveats(results: Results) -> list[str]:
+    """Say which arms were matched by time and did not train for equal time; nothing where all did.
+
+    It is measured before the runs, and of the runs.
+    """
+    longer = []
+    for each in compared_budgets(results):
+        share = each.realised.beyond.get("time")
+        if share is not None and each.against is not None:
+            than = "longer" if share > 0 else "shorter"
+            longer.append(f"{each.arm} {_percent(share)} {than} than {each.against}")
+    if not longer:
+        return []
+    return [
+        "Time was matched by step times measured before the runs, but the runs took different "
+        f"times: {', '.join(longer)} (medians over seeds; up to {100 * TIME_TOLERANCE:.0f}"
+        f"{NO_BREAK}% counts as clock noise). These verdicts are not at equal time."
+    ]
+
+
+def _cell(budget: ArmBudget, currency: Currency) -> BudgetCell:
+    planned, realised = budget.planned.shares, budget.realised.shares
+    is_marked = currency in (budget.realised if realised else budget.planned).beyond
+    before = format_share(planned.get(currency))
+    if not realised:
+        return BudgetCell(before, is_marked)
+    came = format_share(realised.get(currency))
+    if currency in planned and before != came:
+        came += f" (planned{NO_BREAK}{before})"
+    return BudgetCell(came, is_marked)
+
+
+def _largest(excesses: Sequence[Excess]) -> str:
+    parts = []
+    for currency, name in COLUMNS.items():
+        largest = max((each.beyond.get(currency, 0.0) for each in excesses), key=_times, default=0)
+        if largest:
+            parts.append(f"{_size(largest)} in {name}")
+    if not parts:
+        return ""
+    up_to = "up to " if len(excesses) > 1 else ""
+    return f"differ by {up_to}{_joined(parts)}"
+
+
+def _beyond(currency: Currency, share: float) -> str:
+    if 1.0 + share >= _DOUBLE:
+        return f"{_factor(1.0 + share)} times the {currency}"
+    less = "less" if currency == "time" else "fewer"
+    return f"{_percent(share)} {'more' if share > 0 else less} {currency}"
+
+
+def _times(share: float) -> float:
+    """Return how many times as much the one takes that takes more."""
+    factor = 1.0 + share
+    return max(factor, 1.0 / factor) if factor > 0.0 else math.inf
+
+
+def _size(share: float) -> str:
+    factor = _times(share)
+    return f"a factor of {_factor(factor)}" if factor >= _DOUBLE else _percent(share)
+
+
+def _factor(factor: float) -> str:
+    return f"{factor:.1f}" if factor < 9.95 else f"{factor:,.0f}"
+
+
+def _percent(share: float) -> str:
+    percent = 100 * abs(share)
+    # 99.97 % less is not 100 % less.
+    if 99.0 < percent < 100.0:
+        percent = math.floor(10 * percent) / 10
+    decimals = 0 if 9.95 <= percent <= 99.0 else 1
+    return f"{percent:.{decimals}f}{NO_BREAK}%"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    *others, last = parts or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def list_notes(
     results: Results,
     study: Study,
-    runs: Sequence[ArmRuns],
+    runs: Runs,
     items: Sequence[RunItems],
     *,
     tune: Sequence[str],
@@ -55,7 +235,10 @@ def list_notes(
         jobs=jobs,
         clusters=clusters,
         machines=list_differing_machines(
-            {each.matched_arm.arm.name: each.outcomes.values() for each in runs}
+            {
+                arm: [outcome for _, outcome in stage_runs.seeded()]
+                for (arm, _), stage_runs in runs.items()
+            }
         ),
         scoring=study.scoring,
         chosen=chosen_by_validation(study.arms, tune),
@@ -209,34 +392,30 @@ def chosen_by_validation(arms: Sequence[Arm], tune: Sequence[str]) -> list[str]:
     return chosen
 
 
-def explain_choices(
-    arms: Sequence[ArmRuns], trials: Sequence[Trial], n_tuning: int = 1
-) -> tuple[str, ...]:
+def explain_choices(runs: Runs, trials: Sequence[Trial], n_tuning: int = 1) -> tuple[str, ...]:
     """Say of each arm what it chose, what others scored, and where the best lies at an edge.
 
     ``n_tuning`` are the seeds of each trial. Empty where nothing was tuned.
     """
     over = "" if n_tuning == 1 else f" (mean over {n_tuning} seeds)"
     notes = []
-    for runs in arms:
-        if not runs.losses:
+    for (name, _), stage_runs in runs.items():
+        if not stage_runs.losses:
             continue
-        metric = runs.chosen_by
+        losses, metric = stage_runs.losses, stage_runs.chosen_by
         what = "loss" if metric is None else metric.label
-        scored = [f"{name}: {_scored(loss, metric)}" for name, loss in runs.losses.items()]
-        name = runs.matched_arm.arm.name
-        text = (
-            f"{name}: {runs.trial.name} chosen by the validation {what}{over}; {', '.join(scored)}."
-        )
-        notes.append(" ".join([text, *edges(runs.trial, trials, runs.losses)]))
+        scored = ", ".join(f"{trial}: {_scored(loss, metric)}" for trial, loss in losses.items())
+        chosen = stage_runs.trial
+        text = f"{name}: {chosen.name} chosen by the validation {what}{over}; {scored}."
+        notes.append(" ".join([text, *edges(chosen, trials, losses)]))
     return tuple(notes)
 
 
-def explain_unknown_choice(arms: Sequence[ArmRuns], metric: Metric) -> tuple[str, ...]:
+def explain_unknown_choice(runs: Runs, metric: Metric) -> tuple[str, ...]:
     """Say that intervals leave other tunings out, where trials were chosen by another metric."""
-    for runs in arms:
-        if runs.losses and not runs.is_chosen_by(metric):
-            by = "loss" if runs.chosen_by is None else runs.chosen_by.label
+    for stage_runs in runs.values():
+        if stage_runs.losses and not stage_runs.is_chosen_by(metric):
+            by = "loss" if stage_runs.chosen_by is None else stage_runs.chosen_by.label
             return (
                 f"Trials were chosen by their validation {by}, but the verdicts are on "
                 f"{metric.label}: intervals do not include the uncertainty of tuning.",
@@ -251,6 +430,49 @@ def _scored(loss: float | None, metric: Metric | None) -> str:
         return f"{loss:.4f}"
     value = loss if metric.is_lower_better else -loss
     return f"{metric.factor * value:z.{metric.decimals + 1}f}"
+
+
+def explain_stage_choices(
+    runs: Runs, trials: Mapping[str, Sequence[Trial]], tuning_number: int
+) -> tuple[str, ...]:
+    """Name the trial that each arm chose in each stage, the scores of others, and edges of grids.
+
+    ``tuning_number`` is the seed of the trials. Empty where nothing was tuned.
+    """
+    notes = []
+    for (arm, stage), stage_runs in runs.items():
+        if not stage_runs.losses:
+            continue
+        scored = [
+            f"{name}: {'failed' if score is None else points(score)}"
+            for name, score in stage_runs.scores.items()
+        ]
+        chosen = stage_runs.trial
+        text = (
+            f"{arm}, {stage}: {chosen.name} chosen by the score on held-out training examples "
+            f"(seed {tuning_number}); {', '.join(scored)}."
+        )
+        notes.append(" ".join([text, *edges(chosen, trials[stage], stage_runs.losses)]))
+    return tuple(notes)
+
+
+def explain_collapses(results: Results) -> tuple[str, ...]:
+    """Name the arms whose runs collapsed, with their numbers: their scores show no skill."""
+    card = results.scorecard
+    if card is None:
+        return ()
+    said = []
+    for row in card.rows:
+        for column in card.columns:
+            cell = row.cells.get(column.name)
+            if cell is not None and cell.n_collapsed:
+                said.append(f"{cell.n_collapsed} of {cell.n_runs} of {row.name} on {column.label}")
+    if not said:
+        return ()
+    return (
+        f"Collapsed runs, which give the same answer to every example: {'; '.join(said)}. A "
+        f"difference from such a mean is no difference in skill. What helps: {REMEDY}.",
+    )
 
 
 def edges(

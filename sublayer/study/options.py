@@ -15,7 +15,7 @@ from sublayer.study.stages import FINETUNE
 
 @dataclass(frozen=True)
 class Options:
-    """How to compare; None means the study's own, or the default.
+    """The options of a comparison; None means the study's own, or the default.
 
     ``vary`` and ``tune`` are ``field=a,b`` texts.
     """
@@ -48,9 +48,9 @@ class Options:
     first_tuning_seed: int | None = None
     """The first of those seeds; None: one that no comparison reaches."""
     extend: int | None = None
-    """How often a grid of numbers is extended where the best lies at its edge; None: never."""
+    """Extensions at most of a grid of numbers whose best lies at its edge; None: none."""
     is_announced: bool = False
-    """Whether it has been said what will be done, so that no header is printed."""
+    """True where a header was printed already."""
 
 
 def command_line(
@@ -147,9 +147,9 @@ def asked_seeds(options: Options, n_seeds: int, *, is_tuned: bool) -> Seeds:
 
 
 def as_asked(study: Study, tune: Sequence[str], finetunings: int | None, data: str | None) -> Study:
-    """Return a study with what is told of its stages; one without stages as it is.
+    """Apply the options of stages to a study; one without stages is returned as it is.
 
-    Raises ConfigError for what has no effect on it.
+    Raises ConfigError for options that have no effect on it.
     """
     if study.chain is None:
         _check_without(study.name, tune, finetunings, data)
@@ -181,7 +181,7 @@ def as_asked(study: Study, tune: Sequence[str], finetunings: int | None, data: s
 
 
 def check_options(options: Options) -> None:
-    """Raise ConfigError for what is not of chains."""
+    """Raise ConfigError for options that chains do not have."""
     asked = {
         "--until": options.until,
         "--seeds-at-most": options.seeds_at_most,

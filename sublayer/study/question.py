@@ -19,7 +19,7 @@ Amount = Annotated[float, Field(ge=-LARGEST_FACTOR, le=LARGEST_FACTOR)] | str
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What a study was made to find out, written before it ran."""
+    """The hypothesis of a study, written before it ran."""
 
     says: str
     contrast: Mapping[str, float]
@@ -43,7 +43,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a study beside its arms; empty: nothing was said."""
+    """The question of a study beside its arms; empty: none was stated."""
 
     margin: Amount = ""
     """The smallest difference that matters, either way."""
@@ -54,10 +54,10 @@ class Question:
     also: tuple[str, ...] = field(default=())
     """Further metrics that verdicts are given on, all of them one family with the first."""
     is_stored: bool = field(default=False, compare=False)
-    """Whether it was read back from a study's folder, where older versions wrote plain points."""
+    """True where it is of a study's folder, into which older versions wrote plain points."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what was said as plain values."""
+        """Return the stated parts as plain values."""
         written: dict[str, Any] = {
             "margin": self.margin,
             "margin_reason": self.margin_reason,
@@ -71,7 +71,7 @@ class Question:
 
     @classmethod
     def of_dict(cls, written: Mapping[str, Any]) -> "Question":
-        """Return what ``as_dict`` wrote; what a study of before it was kept lacks is not said."""
+        """Return the question that ``as_dict`` wrote; parts that older folders lack are empty."""
         hypothesis = None
         if "contrast" in written:
             hypothesis = Hypothesis(written["says"], written["contrast"])
@@ -94,11 +94,11 @@ class Question:
 
     @property
     def states_amounts(self) -> bool:
-        """Whether it has a margin or a spread, in the unit of the study's metric."""
+        """True with a margin or a spread, in the unit of the study's metric."""
         return self.margin != "" or self.spread != ""
 
     def check_arms(self, study: str, arms: Collection[str]) -> None:
-        """Raise ConfigError for a hypothesis about what are no arms, or no contrast of them."""
+        """Raise ConfigError for a hypothesis about unknown arms, or that is no contrast of arms."""
         if self.hypothesis is None:
             return
         weights = self.hypothesis.contrast
@@ -140,7 +140,7 @@ def further_contrasts(
 
 
 def units_of(metric: Metric) -> tuple[str, ...]:
-    """List what the unit of a metric's differences may be written as.
+    """List the spellings of the unit of a metric's differences.
 
     Points are of many metrics: they name theirs.
     """
@@ -204,10 +204,10 @@ FIRST_TUNING_SEED = MOST_SEEDS
 
 @dataclass(frozen=True)
 class Seeds:
-    """Seeds of the runs of each arm, and of each trial of what is tuned.
+    """Seeds of the runs of each arm, and of each tuning trial.
 
-    What is tuned is chosen by other runs than those that are compared: what was lucky in the
-    choice is not scored.
+    Trials are chosen by other runs than those that are compared, so that a lucky choice is not
+    scored.
     """
 
     first: int = 0

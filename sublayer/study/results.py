@@ -31,7 +31,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Costs:
-    """What an arm takes: medians over its seeds; None where no seed finished."""
+    """The costs of an arm: medians over its seeds; None where no seed finished."""
 
     flops_per_token: int
     """Floating-point operations of training, as estimated."""
@@ -57,7 +57,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a decoder wrote after a prompt; U+FFFD stands for bytes that are no UTF-8."""
+    """Text that a decoder wrote after a prompt; U+FFFD stands for bytes that are no UTF-8."""
 
     prompt: str
     text: str
@@ -65,7 +65,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The trials of an arm: what each scored on validation, the mean over its runs."""
+    """The trials of an arm with their validation scores, means over their runs."""
 
     label: str
     """The metric that chose."""
@@ -86,7 +86,7 @@ class ArmResult:
 
     name: str
     parameters: Mapping[str, int | None]
-    """Counts by what they are of."""
+    """Counts of parameters by name."""
     seeds: tuple[int, ...]
     """Those that finished, in the order of ``values``."""
     values: tuple[float, ...]
@@ -117,9 +117,9 @@ class ArmResult:
     """Of probes that were asked along the training, by name: chance, reference and what else the
     record says."""
     layers: Mapping[int, InspectedLayers] = field(default_factory=dict)
-    """What the blocks of each seed's model do, where the study inspects that."""
+    """Measures of the blocks of each seed's model, where the study inspects them."""
     published: Mapping[str, float] = field(default_factory=dict)
-    """What was published of it, by metric, as it is printed."""
+    """Published scores by metric, as printed."""
     tunings: tuple[Tuning, ...] = ()
     """Its trials; of a study with stages, of each stage that was tuned."""
     paper: Mapping[str, float] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class StudyText:
-    """What a study is trained and scored on."""
+    """The text of a study's training and test."""
 
     names: tuple[str, ...]
     """Of corpora and files."""
@@ -164,7 +164,7 @@ SIGNATURE = "signature of "
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What it takes to see the same numbers again."""
+    """Command, environment and checksums that reproduce the numbers."""
 
     command: str
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -194,9 +194,9 @@ class Results:
     metric: Metric
     """The one that decides."""
     split: str
-    """What the metric was scored on."""
+    """The split that was scored."""
     match: str
-    """What was matched: parameters, flops, time or none."""
+    """The matched budget: parameters, flops, time or none."""
     baseline: str
     n_seeds: int
     """Runs that were planned of each arm; some may have failed."""
@@ -212,9 +212,9 @@ class Results:
     n_awaited: int = 0
     """Comparisons that were planned, with an arm of which no run has ended."""
     scorecard: Scorecard | None = None
-    """Of a chain: the scores of all stages, beside baselines and what was published."""
+    """Of a chain: the scores of all stages, of baselines and of publications."""
     pairing: Pairing | None = None
-    """Whether arms were compared seed by seed; None where no spread was estimated."""
+    """The pairing of arms by seed; None where no spread was estimated."""
     margin: float | None = None
     """The smallest difference that matters, in the metric's unit; None: none was named."""
     margin_reason: str = ""
@@ -226,12 +226,12 @@ class Results:
     looks: tuple[int, ...] = ()
     """The numbers of seeds at which verdicts were planned, or taken so far."""
     is_sequential: bool = False
-    """Whether arms stop where they are decided."""
+    """True where arms stop once they are decided."""
 
     n_metrics: int = 1
     """Metrics that verdicts are given on, the first among them."""
     sealing: Sealing | None = None
-    """Whether its plan was sealed before its runs; None: nothing is said."""
+    """The seal of its plan before its runs; None: unknown."""
 
     @property
     def n_comparisons(self) -> int:

@@ -15,12 +15,11 @@ from sublayer.runs.header import lay_out, text_rows
 from sublayer.runs.pace import recall_run_pace
 from sublayer.runs.session import Place
 from sublayer.statistics.looks import Looks, fixed
-from sublayer.study.arm_runs import ArmWork, tune_arms
-from sublayer.study.arms import NO_TRIAL, Trial, arm_notes, check_extensible, make_trials
+from sublayer.study.arm_runs import ArmWork
+from sublayer.study.arms import NO_TRIAL, Arm, Trial, arm_notes, check_extensible, make_trials
 from sublayer.study.budget.excess import plan_budgets
 from sublayer.study.budget.expected import tokens_per_step
 from sublayer.study.budget.match import (
-    MatchedArm,
     Measures,
     Rule,
     arm_model,
@@ -28,7 +27,6 @@ from sublayer.study.budget.match import (
     match_budgets,
 )
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer, kept_forms, share_tokenizer
-from sublayer.study.budget.words import describe_planned
 from sublayer.study.checks import (
     check_chain,
     check_disk,
@@ -45,12 +43,11 @@ from sublayer.study.collect import keep_baselines
 from sublayer.study.columns import has_items, study_metrics
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study, is_run, load_asked
 from sublayer.study.facts import StudyFacts
-from sublayer.study.findings.samples import draw_samples
 from sublayer.study.finished_runs import compare_runs
 from sublayer.study.folder import StudyFolder, find_folder
 from sublayer.study.jobs.computing import Computing
 from sublayer.study.jobs.options import check_jobs, check_place
-from sublayer.study.notes import list_text_caveats
+from sublayer.study.notes import describe_planned, list_text_caveats
 from sublayer.study.options import (
     Options,
     as_asked,
@@ -64,6 +61,7 @@ from sublayer.study.plan_file import About, Request
 from sublayer.study.question import Seeds
 from sublayer.study.read_results import find_columns, results_of_folder
 from sublayer.study.results import Results
+from sublayer.study.samples import draw_samples
 from sublayer.study.stage_recipes import (
     StageRecipes,
 )
@@ -86,7 +84,7 @@ from sublayer.training.processes.world import World
 def run_study(
     sources: Sequence[str], overrides: Overrides, options: Options
 ) -> tuple[Results, Path]:
-    """Run a study, or what is missing of it, and return its results and its folder.
+    """Run a study, or its missing runs, and return its results and its folder.
 
     Runs that exist, two or more, are compared as they are. Runs that fail are part of the results.
     Raises ConfigError and DataError before anything is trained, and Interrupted in between.
@@ -250,14 +248,15 @@ class _Runner:
         chosen = [NO_TRIAL] * len(arms)
         with closing(self._computing):
             if len(plan.trials) > 1:
-                chosen = tune_arms(
-                    work, folder, plan.trials, seeds, plan.metric, n_extensions=extensions
-                )
+                chosen = work.tune(plan.trials, seeds, plan.metric, n_extensions=extensions)
             runs, n_seeds = run_looks(work, folder.path, study, seeds, chosen, looking)
         folder.add_report(n_seeds)
-        n_made = sum(len(each.outcomes) + len(each.losses) * seeds.n_tuning for each in runs)
+        n_made = sum(
+            len(stage_runs.outcomes) + len(stage_runs.losses) * seeds.n_tuning
+            for stage_runs in runs.values()
+        )
         folder.keep_command(self._resuming, about, n_runs=n_made, n_seeds=n_seeds)
-        draw_samples(runs, data, device=self._computing.device)
+        draw_samples(study.arms, runs, data, device=self._computing.device)
 
     def _train_stages(self, chain: Chain) -> None:
         study, plan, folder, data = self._study, self._plan, self._folder, self._data
@@ -266,7 +265,7 @@ class _Runner:
         arms = self._settled(max(self._computing.jobs, plan.n_runs))
         if is_new and self._computing.cluster is None:
             self._computing.check(arms, data, len(arms))
-        recipes_of_arms = {arm.arm.name: arm.loaded for arm in arms}
+        recipes_of_arms = {arm.name: arm.loaded for arm in arms}
         tokenizers = _kept_tokenizers(chain, arms, data, folder.path)
         with StageRecipes(study.name, chain, recipes_of_arms, tokenizers) as recipes:
             measures = self._facts.measures(len(arms))
@@ -308,7 +307,7 @@ class _Runner:
         folder.add_report(n_seeds)
         keep_baselines(folder.path, kept, runs)
 
-    def _settled(self, n_runs: int) -> list[MatchedArm]:
+    def _settled(self, n_runs: int) -> list[Arm]:
         """Return the settings of arms when the study began, or settle them now."""
         arms = self._study.arms
         self._folder.check_inputs(arms, self._data)
@@ -320,9 +319,7 @@ class _Runner:
         threads = self._computing.threads(n_runs)
         return match_budgets(arms, self._plan.rule, measures, threads=threads)
 
-    def _begin(
-        self, arms: Sequence[MatchedArm], about: About, *, n_runs: int, n_seeds: int
-    ) -> None:
+    def _begin(self, arms: Sequence[Arm], about: About, *, n_runs: int, n_seeds: int) -> None:
         """Write the study into its folder, once nothing is refused."""
         if not self._folder.is_begun():
             self._folder.begin(arms, self._data)
@@ -331,12 +328,12 @@ class _Runner:
 
 
 def _kept_tokenizers(
-    chain: Chain, arms: Sequence[MatchedArm], data: Mapping[str, Data], folder: Path
+    chain: Chain, arms: Sequence[Arm], data: Mapping[str, Data], folder: Path
 ) -> dict[str, str]:
     """Keep the tokenizers of arms that are not pre-trained, and return their files by arm."""
     tokenizers = {}
     for arm in arms:
-        name = arm.arm.name
+        name = arm.name
         kind = arm.loaded.recipe.data.tokenizer
         if not chain.of(name).pretrains and kind in TOKENIZERS and kind != "bytes":
             kept = keep_tokenizer(folder.absolute(), *kept_forms(data[name].tokenizer))
@@ -348,7 +345,7 @@ _MOST_ARMS = 6
 
 
 def list_study_header(
-    arms: Sequence[MatchedArm],
+    arms: Sequence[Arm],
     data: Mapping[str, Data],
     measures: Measures,
     *,
@@ -372,10 +369,10 @@ def list_study_header(
         on.append(count(train.threads, "thread"))
     tuned = f", {count(n_trials, 'run')} of each arm to tune, with other seeds" if n_trials else ""
     rows = [
-        ("arms", _arms([arm.arm.name for arm in arms])),
+        ("arms", _arms([arm.name for arm in arms])),
         ("runs", f"{_runs(looks, n_runs)}{tuned}{computing.where}"),
         ("matched by", "nothing" if rule == "none" else rule),
-        *text_rows(recipe, data[baseline.arm.name]),
+        *text_rows(recipe, data[baseline.name]),
         ("device", ", ".join(on)),
         ("length", f"{_range(steps)} a run"),
         *budget_rows(arms, measures, rule, steps),
@@ -398,9 +395,9 @@ def _runs(looks: Looks, n_runs: int) -> str:
 
 
 def budget_rows(
-    arms: Sequence[MatchedArm], measures: Measures, rule: Rule, steps: Sequence[int | None]
+    arms: Sequence[Arm], measures: Measures, rule: Rule, steps: Sequence[int | None]
 ) -> list[tuple[str, str]]:
-    """Return what a header says of budgets: by how much each arm is planned to exceed another.
+    """Return the rows of a header on budgets: the planned excess of each arm over another.
 
     ``steps`` are those of a run of each arm, None where it has none. Of many arms the largest
     differences are told.
@@ -411,7 +408,7 @@ def budget_rows(
         for n, recipe in zip(steps, recipes, strict=True)
     ]
     models = [arm_model(arm.loaded, measures) for arm in arms]
-    budgets = plan_budgets([arm.arm for arm in arms], recipes, models, tokens, rule)
+    budgets = plan_budgets(arms, recipes, models, tokens, rule)
     compared = [budget for budget in budgets if budget.against is not None]
     if len(compared) > _MOST_ARMS:
         return [("budgets", f"{describe_planned(compared)}: sublayer plan shows each arm")]
@@ -436,14 +433,14 @@ def _range(steps: Sequence[int]) -> str:
 
 
 def _expected(
-    arms: Sequence[MatchedArm],
+    arms: Sequence[Arm],
     steps: Sequence[int],
     measures: Measures,
     n_runs: int,
     computing: Computing,
 ) -> str:
     if computing.cluster is not None:
-        return "known after the first run"  # what is known of this machine is not of its nodes
+        return "known after the first run"  # the pace of this machine is not that of its nodes
     place = Place(choose_device(computing.device), World(rank=0, size=1))
     seconds = []
     for arm, n_steps in zip(arms, steps, strict=True):

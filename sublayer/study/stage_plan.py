@@ -12,6 +12,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.errors import DataError
 from sublayer.estimate.micro_batch import FLOAT32_BYTES
+from sublayer.study.arm_runs import StageRuns
 from sublayer.study.arms import Arm
 from sublayer.study.budget.capacity import PROGRAM_BYTES, Resources
 from sublayer.study.budget.excess import Budget, excess_over
@@ -26,17 +27,16 @@ from sublayer.study.stage_recipes import (
     stage_trials,
     steps_of_tasks,
 )
-from sublayer.study.stage_runs import StageRuns
 from sublayer.study.stages import PRETRAINING, Chain, Stage
 
 
 @dataclass(frozen=True)
 class StagePlan:
-    """What the runs of a stage take that some arms share."""
+    """The cost of the runs of a stage that some arms share."""
 
     stage: str
     after: str
-    """What it starts from, in words."""
+    """Its start, in words."""
     arms: tuple[str, ...]
     n_runs: int
     each: ArmPlan
@@ -49,7 +49,7 @@ class StagePlan:
 
     @property
     def model_bytes(self) -> int:
-        """What they leave on the disk."""
+        """Bytes that they leave on the disk."""
         return self.n_runs * self.each.scored_bytes
 
 
@@ -164,9 +164,9 @@ def _stage(
 
 
 def _untrained(member: ArmPlan, n_members: int) -> ArmPlan:
-    """Return what an ensemble takes: its members' weights in memory, and no training.
+    """Return the cost of an ensemble: its members' weights in memory, and no training.
 
-    What it takes to answer is counted nowhere, as after a training.
+    The cost of its answers is not counted, as after a training.
     """
     return replace(
         member,
@@ -210,7 +210,7 @@ def _steps(recipe: Recipe, stage: Stage) -> int | None:
 
 
 def _vocabulary(recipes: StageRecipes, arm: str, recipe: Recipe) -> Vocabulary:
-    """Return the size of the vocabulary that the pre-training has, and what the format adds."""
+    """Return the size of the pre-training's vocabulary with the additions of the format."""
     size = expected_vocabulary(recipes.arms[arm].recipe)
     objective = recipe.objective
     adds = isinstance(objective, SupervisedObjective) and objective.format == "traversal"

@@ -46,7 +46,7 @@ _ORIGIN = "study"
 
 @dataclass
 class StageRecipes(AbstractContextManager["StageRecipes"]):
-    """The recipes of all stages of all arms, each from a description of what it starts from.
+    """The recipes of all stages of all arms, from descriptions of their starts.
 
     ``arms`` are the recipes of the arms' pre-trainings, by their names; ``tokenizer`` is the file
     of the tokenizer of an arm that is not pre-trained, where another arm's pre-training trains it.
@@ -74,7 +74,7 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         self._scratch.cleanup()
 
     def planned(self, arm: str, stage: str) -> LoadedRecipe:
-        """Return the recipe of a stage as it is known before what it starts from is trained.
+        """Return the recipe of a stage as it is known before its start is trained.
 
         Of an ensemble it is that of its first member. Raises ConfigError, with the names of arm and
         stage, where it does not fit that.
@@ -161,7 +161,7 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         )
 
     def _described(self, arm: str, stage: str) -> Path:
-        """Return a folder that describes what a stage leaves, as that of a run does."""
+        """Return a folder that describes the model of a stage, as the folder of a run does."""
         text = dump_recipe(_as_trained(self.planned(arm, stage).recipe))
         if text not in self._folders:
             folder = Path(self._scratch.name) / f"{stage}-{len(self._folders)}"
@@ -205,7 +205,7 @@ _CAME_LATER = (
 
 
 def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None = None) -> str:
-    """Return what the runs of a stage are found by: its recipe, what it starts from, its data.
+    """Return the key of the runs of a stage: of its recipe, its start and its data.
 
     Where files lie, and what changes no number, is left out. ``parent`` is the key of the stage
     before, ``from_step`` the checkpoint of it, ``texts`` is JSON that identifies the data's
@@ -233,7 +233,7 @@ def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None 
 
 
 def ensemble_key(members: Sequence[str]) -> str:
-    """Return what the runs of an ensemble are found by; ``members`` are its stages' keys."""
+    """Return the key of the runs of an ensemble; ``members`` are its stages' keys."""
     return content_key("ensemble", list(members))
 
 
@@ -301,7 +301,7 @@ def check_kept_steps(
 
 @dataclass(frozen=True)
 class Keys:
-    """What the stages of arms are found by: by arm and stage."""
+    """The keys of the stages of arms."""
 
     by_stage: Mapping[tuple[str, str], str]
     inputs: Mapping[tuple[str, str], list[Input]] = field(default_factory=dict)
@@ -321,7 +321,7 @@ class Keys:
 
 
 class ScoredTask(Protocol):
-    """What the columns of a task's scores take from it."""
+    """A task as columns read it."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
@@ -345,7 +345,7 @@ class ScoredPart(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """What a stage of tasks is scored on."""
+    """A scored part of a stage of tasks."""
 
     name: str
     """Its task, or of several parts of one task also the part: see ``part_name``."""
@@ -463,7 +463,7 @@ def _files(recipe: Recipe, stage: Stage) -> list[TaskFiles]:
 
 
 def _parts(recipe: Recipe, files: Sequence[TaskFiles], stage: Stage) -> list[Part]:
-    """Return what is scored of tasks, of each of which something is left to train on."""
+    """Return the scored parts of tasks; raise where nothing is left to train on."""
     parts = []
     for each in files:
         division = Division(recipe.data, each)

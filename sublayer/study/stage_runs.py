@@ -1,7 +1,7 @@
 """The runs of stages: ``chain.json``, which runs there are, and those that are missing made."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,17 +11,17 @@ from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.config.limits import MOST_FINETUNINGS
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
-from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.files.parsing import read_json
 from sublayer.files.paths import expanded
 from sublayer.files.saved_record import Input
 from sublayer.files.storage import write_json
-from sublayer.files.typed import Count, Number, Typed, check_typed
+from sublayer.files.typed import Count, Typed, check_typed
 from sublayer.objective.families import FAMILIES
+from sublayer.objective.metric import Metric
 from sublayer.runs.inputs import check_same_inputs
-from sublayer.study.arm_runs import there_and_back
-from sublayer.study.arms import NO_TRIAL, Trial, choose_trial
-from sublayer.study.budget.match import ORIGIN, MatchedArm, Measures, arm_model, arm_steps
+from sublayer.study.arm_runs import ArmFacts, StageRuns, describe_arm, there_and_back
+from sublayer.study.arms import Arm, Trial, choose_trial
+from sublayer.study.budget.match import ORIGIN, Measures, arm_model, arm_steps
 from sublayer.study.jobs.run import Job, Outcome, RunAll, SharedData
 from sublayer.study.plan_file import Plan
 from sublayer.study.scoring import WHOLE_TEST, Scoring
@@ -65,20 +65,8 @@ class KeptPart(Typed):
     task: KeptTask
 
 
-class ArmFacts(Typed):
-    """What an arm is of which its runs say nothing."""
-
-    name: str
-    parameters: dict[str, Count | None]
-    flops_per_token: Count
-    steps: Count
-    """Of its pre-training; 0 without."""
-    mismatch: Number
-    matched: tuple[str, ...]
-
-
 class Kept(Typed):
-    """What ``chain.json`` holds; stages are by their names."""
+    """The content of ``chain.json``; stages are by their names."""
 
     chain: Chain
     n_seeds: Annotated[int, Field(ge=1, lt=2**31)]
@@ -97,16 +85,16 @@ class Kept(Typed):
     """Of each stage of tasks."""
     trials: dict[str, tuple[Trial, ...]]
     tuning_number: Count = 0
-    """Which fine-tuning under the first pre-training a trial is; 0 of studies that were begun when
-    trials were compared too."""
+    """The number of a trial among fine-tunings of the first pre-training; 0 in studies of early
+    versions, which compared trials."""
     baselines: dict[str, _FileName] = {}
     """The files of their scores, of each stage of tasks that they were scored on."""
     cuts: dict[str, str] = {}
-    """What is cut of the rows of a stage of tasks, in words; of those alone of which any is."""
+    """Notes on truncated rows of stages of tasks; stages without any are left out."""
 
     @property
     def stage_keys(self) -> Keys:
-        """What the stages of arms are found by."""
+        """The keys of the stages of arms."""
         pairs = {(arm, stage): key for arm, own in self.keys.items() for stage, key in own.items()}
         return Keys(pairs)
 
@@ -123,7 +111,7 @@ class Kept(Typed):
 
 def describe_chain(
     recipes: StageRecipes,
-    arms: Sequence[MatchedArm],
+    arms: Sequence[Arm],
     data: Mapping[str, Data],
     measures: Measures,
     *,
@@ -134,7 +122,7 @@ def describe_chain(
     Raises ConfigError and DataError where stages do not fit together.
     """
     chain = recipes.chain
-    names = [arm.arm.name for arm in arms]
+    names = [arm.name for arm in arms]
     keys, parts = find_keys(recipes, names, data)
     trials = {stage.name: stage_trials(recipes, names, stage) for stage in chain.stages}
     check_kept_steps(recipes, names, trials)
@@ -171,22 +159,14 @@ def _part(part: ScoredPart) -> KeptPart:
     return KeptPart(name=part.name, task=kept)
 
 
-def _facts(chain: Chain, arm: MatchedArm, measures: Measures) -> ArmFacts:
-    loaded = arm.loaded
-    recipe = loaded.recipe
-    model = arm_model(loaded, measures)
-    return ArmFacts(
-        name=arm.arm.name,
-        parameters=asdict(count_parameters(model, recipe.objective)),
-        flops_per_token=flops_per_token(model, recipe.data.context, recipe.objective),
-        steps=arm_steps(loaded, measures) if chain.of(arm.arm.name).pretrains else 0,
-        mismatch=arm.mismatch,
-        matched=tuple(arm.matched),
-    )
+def _facts(chain: Chain, arm: Arm, measures: Measures) -> ArmFacts:
+    model = arm_model(arm.loaded, measures)
+    steps = arm_steps(arm.loaded, measures) if chain.of(arm.name).pretrains else 0
+    return describe_arm(arm, model, steps)
 
 
 def keep_chain(folder: Path, kept: Kept) -> None:
-    """Write what is kept of a chain into the folder of its study."""
+    """Write ``chain.json`` into the folder of its study."""
     write_json(folder / CHAIN, kept.model_dump(mode="json"))
 
 
@@ -218,15 +198,15 @@ def _earlier(folder: Path) -> Kept | None:
         content = read_json(folder / CHAIN, ConfigError)
         return check_typed(content, Kept, CHAIN, ConfigError, has_tuples=True)
     except (FileNotFoundError, ConfigError):
-        return None  # what is damaged is written anew
+        return None  # a damaged file is written anew
 
 
 def with_baselines_of(folder: Path, kept: Kept) -> Kept:
-    """Return what is kept of a chain, with the baselines that an earlier command scored for it."""
+    """Return the content of ``chain.json`` with the baselines of an earlier command."""
     earlier = _earlier(folder)
     if earlier is None or earlier.keys != kept.keys:
         return kept
-    # What was tuned is chosen again by the runs that chose it.
+    # Trials are chosen again by the runs that chose them.
     same = {
         "baselines": earlier.baselines,
         "cuts": earlier.cuts,
@@ -236,7 +216,7 @@ def with_baselines_of(folder: Path, kept: Kept) -> Kept:
 
 
 def read_chain_file(folder: Path, plan: Plan) -> Kept:
-    """Read what is kept of the chain in a folder, whose ``plan`` is what ``study.toml`` holds.
+    """Read ``chain.json`` in a folder, whose ``plan`` is the content of ``study.toml``.
 
     Raises ConfigError where it is missing or damaged.
     """
@@ -258,7 +238,7 @@ def read_chain_file(folder: Path, plan: Plan) -> Kept:
 
 
 def _contradiction(kept: Kept, plan: Plan) -> str:
-    """Say what does not fit together, or not to the study; empty where all does."""
+    """Name a contradiction within the file, or with the study; empty without one."""
     chain = kept.chain
     names = [arm.name for arm in kept.arms]
     if differing_stages(plan.asked.stages, describe_stages(chain)):
@@ -289,20 +269,16 @@ def _contradiction(kept: Kept, plan: Plan) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class StageRuns:
-    """The runs of a stage of an arm."""
-
-    stage: str
-    key: str
-    """What they are found by."""
-    outcomes: Mapping[int, Sequence[Outcome]]
-    """By the seed of pre-training those of each fine-tuning under it, failed ones included."""
-    trial: Trial = NO_TRIAL
-    """What was chosen."""
-    tried: Mapping[str, float | None] = field(default_factory=dict)
-    """What each trial scored on what is held out, None for one that failed; empty: none was made.
-    """
+HELD_OUT = Metric(
+    "held-out score",
+    "score on what was held out",
+    is_lower_better=False,
+    from_items=None,
+    unit="points",
+    factor=100.0,
+    decimals=1,
+)
+"""The metric that trials of a stage of tasks are chosen by: of held-out training examples."""
 
 
 class Gathering:
@@ -324,43 +300,35 @@ class Gathering:
         self.tuning_number = kept.tuning_number
         self._ended: dict[str, set[Path]] = {}
         self.chosen: dict[tuple[str, str], Trial] = {}
-        """What each arm's stage chose, those alone of which all trials have ended."""
+        """The trial of each arm's stage whose trials have all ended."""
 
     def choose(self, stage: Stage) -> None:
-        """Choose among the trials of a stage, for each arm by its own scores."""
+        """Choose the trial of a stage with the best held-out score, of equal ones by loss.
+
+        Each arm chooses by its own runs.
+        """
         trials = self._trials[stage.name]
         for arm in self._arms:
-            scores = self._tried(arm, stage)
-            if scores is not None:
-                self.chosen[arm, stage.name] = self._best(arm, stage, trials, scores)
-
-    def _best(
-        self, arm: str, stage: Stage, trials: Sequence[Trial], scores: Mapping[str, float | None]
-    ) -> Trial:
-        """Return the trial with the highest score on what is held out, of equal ones by loss."""
-        if not scores:
-            return trials[0]
-        losses: dict[str, float | None] = {}
-        for trial in trials:
-            outcome = self.outcome(arm, stage, trial, 0, self.tuning_number)
-            losses[trial.name] = _held_out(outcome, "loss")
-        return choose_trial(
-            trials,
-            {name: None if score is None else -score for name, score in scores.items()},
-            ties=losses,
-            compared=[
+            tried = self._tried(arm, stage)
+            if tried is None:
+                continue
+            compared = [
                 trial.name for trial in trials if self.path(arm, stage.name, 0, 0, trial).is_dir()
-            ],
-        )
+            ]
+            losses = {name: _held_out(outcome, "loss") for name, outcome in tried.items()}
+            self.chosen[arm, stage.name] = (
+                choose_trial(trials, _held_out_losses(tried), ties=losses, compared=compared)
+                if tried
+                else trials[0]
+            )
 
     def gathered(self) -> dict[tuple[str, str], StageRuns]:
         """Return the runs of all stages by arm and stage; each stage has been chosen for."""
         found = {}
         for arm in self._arms:
             if self._chain.of(arm).pretrains:
-                key = self._keys.of(arm, PRETRAINING)
                 outcomes = {seed: [self._pretrained(arm, seed)] for seed in range(self._n_seeds)}
-                found[arm, PRETRAINING] = StageRuns(PRETRAINING, key, outcomes)
+                found[arm, PRETRAINING] = StageRuns(outcomes)
             for stage in self._chain.stages:
                 found[arm, stage.name] = self._of_stage(arm, stage)
         return found
@@ -435,28 +403,26 @@ class Gathering:
         return outcome
 
     def _of_stage(self, arm: str, stage: Stage) -> StageRuns:
-        key = self._keys.of(arm, stage.name)
         trial = self.chosen.get((arm, stage.name))
         if trial is None:
-            return StageRuns(stage.name, key, {})
+            return StageRuns({})
         outcomes = {}
         for seed in range(self._n_seeds):
             outcomes[seed] = [
                 self.outcome(arm, stage, trial, seed, number)
                 for number in range(self._chain.n_runs(stage))
             ]
-        return StageRuns(stage.name, key, outcomes, trial, self._tried(arm, stage) or {})
+        losses = _held_out_losses(self._tried(arm, stage) or {})
+        return StageRuns(outcomes, trial, losses, chosen_by=HELD_OUT if losses else None)
 
-    def _tried(self, arm: str, stage: Stage) -> dict[str, float | None] | None:
-        """Return what each trial scored, empty of a single one; None while any has not ended."""
+    def _tried(self, arm: str, stage: Stage) -> dict[str, Outcome] | None:
+        """Return the run of each trial, empty of a single one; None while any has not ended."""
         trials = self._trials[stage.name]
         if len(trials) < 2:
             return {}
         number = self.tuning_number
         outcomes = {trial.name: self.outcome(arm, stage, trial, 0, number) for trial in trials}
-        if not all(map(has_ended, outcomes.values())):
-            return None
-        return {name: _held_out(outcome) for name, outcome in outcomes.items()}
+        return outcomes if all(map(has_ended, outcomes.values())) else None
 
 
 def has_ended(outcome: Outcome) -> bool:
@@ -464,8 +430,14 @@ def has_ended(outcome: Outcome) -> bool:
     return outcome.test is not None or bool(outcome.failure)
 
 
-def _held_out(outcome: Outcome, metric: str = "score") -> float | None:
-    """Return a metric on what is held out of the training examples; None of a failure."""
+def _held_out_losses(tried: Mapping[str, Outcome]) -> dict[str, float | None]:
+    """Return the held-out score of each trial, negative: lower is better."""
+    scores = {name: _held_out(outcome, "score") for name, outcome in tried.items()}
+    return {name: None if score is None else -score for name, score in scores.items()}
+
+
+def _held_out(outcome: Outcome, metric: str) -> float | None:
+    """Return a metric on held-out training examples; None of a failure."""
     if outcome.record is None:
         return None
     value = outcome.record["valid"].get(metric)
@@ -473,12 +445,12 @@ def _held_out(outcome: Outcome, metric: str = "score") -> float | None:
 
 
 class ChainRuns:
-    """Makes the runs of all arms; what is there already is taken as it is."""
+    """Makes the runs of all arms that are missing."""
 
     def __init__(
         self,
         kept: Kept,
-        arms: Sequence[MatchedArm],
+        arms: Sequence[Arm],
         recipes: StageRecipes,
         data: Mapping[str, Data],
         folder: Path,
@@ -487,7 +459,7 @@ class ChainRuns:
         scoring: Scoring = WHOLE_TEST,
         plan: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take what is run: ``data`` are those of pre-training, by arm, ``plan`` is sealed."""
+        """Take a study's parts: ``data`` are those of pre-trainings by arm, ``plan`` is sealed."""
         self._plan = plan
         self._kept = kept
         self._chain = kept.chain
@@ -498,7 +470,7 @@ class ChainRuns:
         self._folder = folder
         self._run_all = run_all
         self._scoring = scoring
-        self._trains = {arm.arm.name: arm.loaded.recipe.train for arm in arms}
+        self._trains = {arm.name: arm.loaded.recipe.train for arm in arms}
         self._shared = SharedData()
         self._outcomes: dict[Path, Outcome] = {}
         self._found = Gathering(kept, folder, self._outcomes.get)
@@ -508,7 +480,7 @@ class ChainRuns:
 
         Raises as ``run_all`` does.
         """
-        names = [arm.arm.name for arm in self._arms]
+        names = [arm.name for arm in self._arms]
         for n_starts in sorted({self._chain.n_starts(name) for name in names}):
             self._make(self._pretrainings(n_starts))
         depths = {self._chain.depth(stage) for stage in self._chain.stages}
@@ -530,7 +502,7 @@ class ChainRuns:
         for seed in range(self._kept.n_seeds):
             for position in there_and_back(len(self._arms), seed):
                 arm = self._arms[position]
-                name = arm.arm.name
+                name = arm.name
                 own = self._chain.of(name)
                 if not own.pretrains or self._chain.n_starts(name) != n_starts:
                     continue
@@ -557,18 +529,18 @@ class ChainRuns:
             for trial in self._kept.trials[stage.name]:
                 for arm in self._arms:
                     number = self._kept.tuning_number
-                    yield from self._task(arm.arm.name, stage, trial, 0, number)
+                    yield from self._task(arm.name, stage, trial, 0, number)
 
     def _all_seeds(self, stages: Sequence[Stage]) -> Iterator[Job]:
         for seed in range(self._kept.n_seeds):
             for stage in stages:
                 for number in range(self._chain.n_runs(stage)):
                     for arm in self._arms:
-                        trial = self._found.chosen[arm.arm.name, stage.name]
-                        yield from self._task(arm.arm.name, stage, trial, seed, number)
+                        trial = self._found.chosen[arm.name, stage.name]
+                        yield from self._task(arm.name, stage, trial, seed, number)
 
     def _task(self, arm: str, stage: Stage, trial: Trial, seed: int, number: int) -> Iterator[Job]:
-        """Yield a run; nothing where what it starts from has failed."""
+        """Yield a run; nothing where its start has failed."""
         if self._found.lost(arm, stage, seed, number):
             return
         if stage.ensemble:
@@ -617,11 +589,11 @@ class ChainRuns:
         loaded = self._recipes.actual(arm, stage.name, start or self._folder)
         settings = {"train.seed": finetuning_seed(seed, number) if stage.finetunes else seed}
         seeded = vary(trial.of(loaded), self._machine(arm) | settings, origin=ORIGIN)
-        # What is to be said of an arm's recipe is said of the study.
+        # Notes on an arm's recipe are notes of the study.
         return replace(seeded, notes=())
 
     def _machine(self, arm: str) -> dict[str, Any]:
-        """Return what was settled of the machine, which is the same for all runs of an arm."""
+        """Return the settled threads and precision, the same for all runs of an arm."""
         train = self._trains[arm]
         return {"train.threads": train.threads, "train.precision": train.precision}
 
@@ -629,8 +601,6 @@ class ChainRuns:
         """Name the run of a stage by the arms that share it."""
         key = self._keys.of(arm, stage)
         names = [
-            each.arm.name
-            for each in self._arms
-            if self._keys.by_stage.get((each.arm.name, stage)) == key
+            each.name for each in self._arms if self._keys.by_stage.get((each.name, stage)) == key
         ]
         return f"{', '.join(names)}: {stage}"

@@ -21,11 +21,11 @@ from sublayer.study.question import check_seeds
 PRETRAINING = "pretraining"
 """The first stage of every chain: an arm's own recipe."""
 FINETUNE = "finetune"
-"""What settings begin with that are of all stages of tasks."""
+"""The prefix of settings of all stages of tasks."""
 _NO_SIGNS = (":", "/", "=")
-"""What settings and columns are read apart by."""
+"""Separators in the names of settings and columns."""
 TUNING_NUMBER = MOST_FINETUNINGS - 1
-"""Which fine-tuning under the first pre-training a trial is: one that no comparison reaches."""
+"""The number of a trial among fine-tunings of the first pre-training: no comparison reaches it."""
 Nested = Literal["mean", "median"]
 Member = str | tuple[str, ...]
 """The name of a column, or several, whose mean counts as one; so of metrics of a column."""
@@ -39,18 +39,18 @@ class Stage:
     after: str
     """The stage whose model it starts from; "" of an ensemble."""
     tasks: tuple[str, ...] = ()
-    """What it is fine-tuned on, several as a mixture; none: it goes on with a text."""
+    """The tasks of its fine-tuning, several as a mixture; none: it trains on a text."""
     table: str | None = None
     """A table of one's own, on which it is fine-tuned instead."""
     columns: OwnColumns | None = None
-    """Which column of the table is what."""
+    """The meaning of the columns of the table."""
     preset: str = DEFAULT
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of all arms, ``table.field`` to its value."""
     n_seeds: int | None = None
     """Fine-tunings under each pre-training, where they are fewer than those of other stages."""
     from_step: int | None = None
-    """The checkpoint that it starts from, by its step; None: what that stage's run ends with."""
+    """The step of the checkpoint that it starts from; None: the final model."""
     ensemble: tuple[str, ...] = ()
     """Of one that trains nothing: the stages, of its own tasks, whose runs' answers it averages.
 
@@ -59,14 +59,14 @@ class Stage:
 
     @property
     def start(self) -> str:
-        """What it starts from, or averages, in words."""
+        """The start of its runs, or the stages that it averages, in words."""
         if self.ensemble:
             return ", ".join(self.ensemble)
         return self.after if self.from_step is None else f"{self.after} at step {self.from_step:,}"
 
     @property
     def finetunes(self) -> bool:
-        """Whether it is of tasks, and not of predicting a text."""
+        """True for a stage of tasks, false for one that predicts a text."""
         return bool(self.tasks) or self.table is not None
 
     @property
@@ -87,10 +87,10 @@ def member_of(arm: str, name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class ArmStages:
-    """What an arm does otherwise than the chain says."""
+    """The deviations of an arm from the chain."""
 
     pretrains: bool = True
-    """Whether it is pre-trained; without, what would start from it starts from random weights."""
+    """False: no pre-training, and stages after it start from random weights."""
     start: str = ""
     """The arm whose pre-training of the same seed its own starts from; "": random weights."""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -99,29 +99,29 @@ class ArmStages:
 
 @dataclass(frozen=True)
 class Chain:
-    """What all arms of a study go through after their pre-training."""
+    """The stages of all arms of a study after their pre-training."""
 
     stages: tuple[Stage, ...]
-    """In an order in which each comes after what it starts from."""
+    """Sorted: a stage comes after the one that it starts from."""
     arms: Mapping[str, ArmStages] = field(default_factory=dict)
     """By the arm's name; those that do nothing otherwise may be missing."""
     n_seeds: int = 1
     """Fine-tunings of each stage of tasks under each pre-training."""
     nested: Nested = "mean"
-    """What of them stands for the pre-training."""
+    """The summary of the fine-tunings of a pre-training."""
     metrics: Mapping[str, Member] = field(default_factory=dict)
     """By the column its metric, where that is not its score, or those that are columns too."""
     averages: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
     """Averages over columns, by name."""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What was published, by arm or by any other name, and by column, as it is printed."""
+    """Published scores, by arm or any other name and by column, as printed."""
     data: str | None = None
     """The folder of the tasks' files; None: the cache."""
     tune: tuple[str, ...] = ()
-    """What is tried in every stage of tasks: ``field=a,b`` texts."""
+    """The tuning grid of every stage of tasks: ``field=a,b`` texts."""
 
     def of(self, arm: str) -> ArmStages:
-        """Return what an arm does otherwise."""
+        """Return the deviations of an arm."""
         return self.arms.get(arm, ArmStages())
 
     def stage(self, name: str) -> Stage:
@@ -134,7 +134,7 @@ class Chain:
 
     @property
     def finetunes(self) -> bool:
-        """Whether any stage learns tasks."""
+        """True where any stage learns tasks."""
         return any(stage.finetunes for stage in self.stages)
 
     def n_starts(self, arm: str) -> int:
@@ -170,8 +170,8 @@ def laid_over(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def describe_stages(chain: Chain) -> str:
     """Write as JSON what identifies a chain beside the recipes of its arms.
 
-    How many fine-tunings there are does not: that may grow. Nor does what is made of their scores,
-    nor where files lie: runs are found by what is in them.
+    The number of fine-tunings is left out, for it may grow, and so are columns and the places of
+    files: runs are found by their content.
     """
     content = {
         "stages": [_described(stage) for stage in chain.stages],
@@ -196,7 +196,7 @@ def differing_stages(before: str | None, now: str | None) -> str:
 
 
 class _Identity(Typed):
-    """What ``describe_stages`` has written; once also where the tasks' files lay."""
+    """The content of ``describe_stages``; older versions added the folder of the tasks' files."""
 
     stages: list[dict[str, Any]]
     arms: dict[str, Any]
@@ -204,7 +204,7 @@ class _Identity(Typed):
 
 
 def _identity(text: str) -> dict[str, Any]:
-    """Return what identifies a chain, its stages by name. Raises ConfigError for what is none."""
+    """Parse the identity of a chain, its stages by name. Raises ConfigError where it is damaged."""
     place = "what the study's folder says of its stages"
     content = check_typed(parse_json(text, place, ConfigError), _Identity, place, ConfigError)
     stages = {str(stage.get("name")): stage for stage in content.stages}
@@ -231,7 +231,7 @@ def _described(stage: Stage) -> dict[str, Any]:
 
 
 def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Order stages so that each comes after what it starts from, else as they stand.
+    """Sort stages topologically, else keep their order.
 
     Raises ConfigError for a name given twice, one that is taken, a start that is no stage, and
     stages that start from each other.
@@ -304,7 +304,7 @@ def check_numbers(chain: Chain, n_seeds: int) -> None:
 
 
 def explain_nesting(chain: Chain, n_seeds: int) -> str:
-    """Say what a verdict of a chain holds for."""
+    """Word the population that a verdict of a chain generalizes to."""
     if not chain.finetunes:
         return (
             f"All stages of a chain have the seed of its pre-training: {count(n_seeds, 'chain')} "

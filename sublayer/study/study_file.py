@@ -50,7 +50,7 @@ Averages = dict[str, Annotated[list[str | Names], Field(min_length=1)]]
 Published = dict[str, dict[str, float]]
 
 DEVIATION = "deviation"
-"""What a published standard deviation is called behind its metric: ``loss:deviation``."""
+"""The suffix of a published standard deviation: ``loss:deviation``."""
 
 
 class ArmTable(Table):
@@ -103,7 +103,7 @@ class StageTable(Table):
 
 
 class HypothesisTable(Table):
-    """``[hypothesis]``: what a study is to find out, and the weights of the arms that decide it.
+    """``[hypothesis]``: a statement, and the weights of the arms that decide it.
 
     Weights add up to 0: ``contrast = { "24 layers" = 1, "12 layers" = -1 }``. It holds where the
     weighted sum is better than 0.
@@ -193,7 +193,7 @@ class StudyFile(Table):
     published: Published = Field(default_factory=dict)
 
     def question_of(self, scale: str) -> Question:
-        """Return what the study asks at a scale."""
+        """Return the question of the study at a scale."""
         own = self.scale[scale]
         hypothesis = own.hypothesis or self.hypothesis
         return Question(
@@ -217,7 +217,7 @@ class StudyFile(Table):
         return self.scale[scale].stages or self.stages or []
 
     def published_of(self, scale: str) -> Published:
-        """Return what was published of the arms of a scale without stages, by metric.
+        """Return the published scores of the arms of a scale without stages, by metric.
 
         What stands for all scales is of the columns of stages where another scale has them.
         """
@@ -268,7 +268,7 @@ _OF_TRAINING = ("after", "from_step", "preset", "set")
 
 
 def check_table(study: str, table: StageTable) -> None:
-    """Raise ConfigError for what an entry of ``[[stages]]`` says beside ``ensemble``."""
+    """Raise ConfigError for fields of ``[[stages]]`` that exclude ``ensemble``."""
     if table.ensemble is None:
         return
     if not table.name:
@@ -399,9 +399,9 @@ def check_answers(study: str, arm: str, stage: Stage, members: Sequence[LoadedRe
 
 Overrides = Sequence[str] | Mapping[str, Any]
 _OF_STAGES = ("finetune", "tune_finetune", "finetunings", "metrics", "averages")
-"""What a study, or a scale of it, says of stages alone."""
+"""Fields of a study, or a scale of it, that need stages."""
 _KINDS = ("tasks", "each", "table", "ensemble")
-"""What a stage may be of: one of them."""
+"""The kinds of stages, of which a stage has one."""
 
 
 def split_overrides(
@@ -431,7 +431,7 @@ def split_overrides(
 
 
 def _check_stage(setting: str, names: Sequence[str]) -> None:
-    """Raise ConfigError for a setting ``NAME.TABLE.FIELD`` of what is no stage."""
+    """Raise ConfigError for a setting ``NAME.TABLE.FIELD`` of an unknown stage."""
     name, *fields = setting.partition("=")[0].strip().rsplit(".", 2)
     if len(fields) == 2 and fields[0] in TABLES and name not in (*names, *TABLES):
         raise ConfigError(
@@ -450,9 +450,9 @@ def read_chain(
 ) -> Chain | None:
     """Put together the chain of a study's scale; None where it has no stages.
 
-    ``overrides`` are those of stages, ``tune`` is what is tried in stages of tasks, ``at`` moves a
+    ``overrides`` are those of stages, ``tune`` is the grid of stages of tasks, ``at`` moves a
     step of the pre-training into a shorter one. Raises
-    ConfigError for stages that do not fit together, and settings of what is no stage.
+    ConfigError for stages that do not fit together, and settings of unknown stages.
     """
     tables, scale_table = file.stages_of(scale), file.scale[scale]
     arms = file.arms_of(scale)
@@ -650,7 +650,7 @@ def _by_stage(overrides: Overrides, names: Sequence[str]) -> dict[str, dict[str,
 
 
 def _name(table: StageTable) -> str:
-    """Return what a table's only stage is called: its name, its tasks' or its file's."""
+    """Return the name of a table's only stage: its own, its tasks' or its file's."""
     return table.name or "-".join(_names(table)) or Path(table.table or "").name.partition(".")[0]
 
 

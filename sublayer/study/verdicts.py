@@ -20,14 +20,15 @@ from sublayer.statistics.looks import (
     without_verdicts,
 )
 from sublayer.statistics.power import planned_detectable, seeds_for
-from sublayer.statistics.scores import Contrast, against_baseline
-from sublayer.study.arm_runs import ArmRuns, ArmWork, of_seeds, read_arms
+from sublayer.statistics.scores import against_baseline
+from sublayer.study.arm_runs import ArmWork, Runs, of_seeds, read_runs
 from sublayer.study.arms import Trial
 from sublayer.study.columns import (
+    Column,
     Evidence,
     Values,
     gather_evidence,
-    scored_elsewhere,
+    metric_columns,
     study_metrics,
 )
 from sublayer.study.definition import Study
@@ -48,80 +49,77 @@ class Looking:
     n_tuning: int = 1
     """The runs of each trial, where arms were tuned."""
     is_unfinished: bool = False
-    """Whether runs of the seeds that were planned are missing: then there is no verdict yet."""
+    """True where runs of planned seeds are missing: then there is no verdict yet."""
 
 
 class StudyJudge:
-    """Judges the metrics of a study."""
+    """Judges the columns of a study, or its metrics; the first decides."""
 
     def __init__(
         self,
         study: Study,
-        metrics: Sequence[Metric],
-        runs: Sequence[ArmRuns],
+        columns: Sequence[Column],
+        runs: Runs,
         items: Sequence[RunItems],
         n_seeds: int,
         looking: Looking,
         n_awaited: int = 0,
+        *,
+        within: bool = False,
     ) -> None:
+        """Take a study's runs: ``n_seeds`` are compared, ``n_awaited`` arms have no run yet.
+
+        ``within``: fine-tunings of one pre-training are compared.
+        """
         self._study = study
-        self._metrics = metrics
+        self._columns = columns
         self._runs = runs
         self._items = items
         self._n_seeds = n_seeds
         self._looking = looking
         self._n_awaited = n_awaited
-        self._baseline = runs[0].matched_arm.arm.name
-
-    @property
-    def looks(self) -> tuple[int, ...]:
-        """The numbers of seeds of all looks, planned or taken."""
-        return self._looking.looks.all_after(self._looking.taken)
-
-    @property
-    def hypothesis_of(self) -> tuple[str, str] | None:
-        """The names of the difference that decides on the hypothesis."""
-        hypothesis = self._study.question.hypothesis
-        return None if hypothesis is None else hypothesis.names
+        self._within = within
+        self._baseline = study.arms[0].name
 
     def first(self, values: Values) -> Judgement:
-        """Judge the metric that decides."""
-        metric = self._metrics[0]
-        margin = self._study.question.margin_of(self._study.name, metric)
-        return self._judged(metric, values, margin)
+        """Judge the column that decides."""
+        column = self._columns[0]
+        margin = self._study.question.margin_of(self._study.name, column.metric)
+        return self._judged(column, values, margin)
 
-    def further(self, metric: Metric, values: Values) -> Judgement:
-        """Judge another metric: without a verdict, unless the study asks for one."""
-        judged = self._judged(metric, values, None)
-        if metric.name in self._study.question.also:
+    def further(self, column: Column, values: Values) -> Judgement:
+        """Judge another column: without a verdict, unless the study asks for one."""
+        judged = self._judged(column, values, None)
+        if column.name in self._study.question.also:
             return judged
         return without_verdicts(judged)
 
-    def _judged(self, metric: Metric, values: Values, margin: float | None) -> Judgement:
-        elsewhere = (
-            scored_elsewhere(self._items, self._baseline, metric, self._study.against)
-            if metric.basis == "items"
-            else ()
-        )
+    def _judged(self, column: Column, values: Values, margin: float | None) -> Judgement:
+        study, question = self._study, self._study.question
+        looks, taken = self._looking.looks, self._looking.taken
         evidence = gather_evidence(
+            study,
+            column,
+            self._columns,
             values,
             self._runs,
             self._items,
-            metric,
-            scored_elsewhere=elsewhere,
+            n_seeds=self._n_seeds,
             n_tuning=self._looking.n_tuning,
+            within=self._within,
         )
-        further, n_more = self._more(values)
-        contrasts = [*against_baseline(values, self._baseline, self._study.against), *further]
+        contrasts = against_baseline(values, self._baseline, study.against)
+        contrasts += further_contrasts(question, values, self._baseline, study.against)
+        n_all = len(contrasts) + self._n_awaited
+        n_more = self._n_awaited + len(question.also) * n_all
         n_comparisons = len(contrasts) + n_more
-        looks, taken = self._looking.looks, self._looking.taken
         next_level = looks.next_level(taken, n_comparisons)
 
         def judged_by(evidence: Evidence, n_seeds: int) -> Judgement:
             return judge(
                 evidence.scores,
                 contrasts,
-                is_lower_better=metric.is_lower_better,
+                is_lower_better=column.metric.is_lower_better,
                 n_seeds=n_seeds,
                 level=looks.level_of(n_seeds, taken, n_comparisons),
                 next_level=next_level,
@@ -137,23 +135,9 @@ class StudyJudge:
         else:
             reached = [look for look in looks.planned if look <= self._n_seeds]
             judged = judge_looks(lambda look: judged_by(evidence.first(look), look), reached)
-        return self._unless_unfinished(judged)
-
-    def _n_comparisons(self, values: Values) -> int:
-        against = self._study.against
-        return sum(against.get(arm, self._baseline) != arm for arm in values)
-
-    def _more(self, values: Values) -> tuple[list[Contrast], int]:
-        """Return contrasts beside those of arms, and how many comparisons are counted besides."""
-        question = self._study.question
-        further = further_contrasts(question, values, self._baseline, self._study.against)
-        n_own = self._n_comparisons(values) + len(further)
-        return further, self._n_awaited + len(question.also) * (n_own + self._n_awaited)
-
-    def _unless_unfinished(self, judged: Judgement) -> Judgement:
-        if not self._looking.is_unfinished or self._n_seeds < FEWEST_SEEDS:
-            return judged
-        return unfinished(judged, self._n_seeds)
+        if self._looking.is_unfinished and self._n_seeds >= FEWEST_SEEDS:
+            return unfinished(judged, self._n_seeds)
+        return judged
 
 
 def run_looks(
@@ -163,7 +147,7 @@ def run_looks(
     seeds: Seeds,
     chosen: Sequence[Trial],
     looking: Looking,
-) -> tuple[list[ArmRuns], int]:
+) -> tuple[Runs, int]:
     """Make the runs of all looks, and return them with the number of seeds that was reached.
 
     ``chosen`` is the trial of each arm. Where arms stop when they are decided, each look makes the
@@ -174,10 +158,8 @@ def run_looks(
     before = 0
     for look in looking.looks.planned:
         work.run(seeds.compared(look)[before:], chosen, going_on)
-        runs = [
-            of_seeds(arm, seeds.compared(look))
-            for arm in read_arms(folder, read_plan(folder), metric)
-        ]
+        _, found = read_runs(folder, read_plan(folder), metric)
+        runs = of_seeds(found, seeds.compared(look))
         if look == looking.looks.planned[-1]:
             break
         going_on = _going_on(study, runs, collect_items(runs), look, looking)
@@ -190,19 +172,19 @@ def run_looks(
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a comparison has come that stops where it is decided."""
+    """The progress of a comparison that stops where it is decided."""
 
     look: int
     """The last of which all runs have ended; the first where none has."""
     n_missing: int
     """The runs that the next look lacks."""
     is_judged: bool
-    """Whether the first look has ended."""
+    """True where the first look has ended."""
 
 
 def look_reached(
     study: Study,
-    runs: Sequence[ArmRuns],
+    runs: Runs,
     items: Sequence[RunItems],
     arms: Collection[str],
     seeds: Seeds,
@@ -212,7 +194,7 @@ def look_reached(
 
     ``runs`` are those that ended, of ``arms``, and ``items`` are those of their tests.
     """
-    ended = {each.matched_arm.arm.name: each.outcomes.keys() for each in runs}
+    ended = {arm: stage_runs.outcomes.keys() for (arm, _), stage_runs in runs.items()}
     going_on = set(arms)
     last = 0
     for look in looking.looks.planned:
@@ -229,15 +211,15 @@ def look_reached(
 
 def _going_on(
     study: Study,
-    runs: Sequence[ArmRuns],
+    runs: Runs,
     items: Sequence[RunItems],
     n_seeds: int,
     looking: Looking,
 ) -> set[str]:
     """Return the arms that are not decided yet."""
-    metrics = study_metrics(study)
-    values = {each.matched_arm.arm.name: each.values(metrics[0]) for each in runs}
-    judged = StudyJudge(study, metrics, runs, items, n_seeds, looking).first(values)
+    columns = metric_columns(study)
+    values = {arm: stage_runs.values(columns[0].metric) for (arm, _), stage_runs in runs.items()}
+    judged = StudyJudge(study, columns, runs, items, n_seeds, looking).first(values)
     hypothesis = study.question.hypothesis
     return undecided_arms(judged, values, hypothesis.contrast if hypothesis else ())
 
@@ -255,7 +237,7 @@ def foresee(
     *,
     has_items: bool | None = None,
 ) -> Iterator[str]:
-    """Yield what a study can find, and a warning where that is more than matters.
+    """Yield the detectable difference of a study, and a warning where it exceeds the margin.
 
     The spread is that which its folder's earlier results found, or the one that the study states.
     Without either, that is said. ``has_items``: whether intervals allow for other test items; by

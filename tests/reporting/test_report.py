@@ -41,7 +41,6 @@ from sublayer.statistics.difference import Verdict
 from sublayer.statistics.looks import ERROR, Looks, fixed, until_decided
 from sublayer.study.arm_runs import chosen_by, trial_loss
 from sublayer.study.arms import Trial, beyond_edges
-from sublayer.study.budget.words import time_caveats
 from sublayer.study.definition import Study, load_study
 from sublayer.study.findings.comparisons import arm_budgets, secondary_analyses
 from sublayer.study.findings.curves import cost_at, read_curves, same_quality
@@ -55,6 +54,7 @@ from sublayer.study.inspection import (
     summarize,
 )
 from sublayer.study.jobs.run import Outcome
+from sublayer.study.notes import time_caveats
 from sublayer.study.options import Options
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.read_results import results_of_folder

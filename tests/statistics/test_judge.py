@@ -39,13 +39,14 @@ from sublayer.statistics.ranks import is_two_valued, one_cluster_p, rank_p
 from sublayer.statistics.scores import Contrast, Scores, against_baseline, arm_less
 from sublayer.statistics.simultaneous import Largest, Uncertainty
 from sublayer.statistics.tuning import Tuned, choice_variance
-from sublayer.study.arm_runs import ArmRuns
-from sublayer.study.arms import NO_TRIAL, Arm
-from sublayer.study.budget.match import MatchedArm
+from sublayer.study.arm_runs import Runs, StageRuns
+from sublayer.study.arms import Arm
+from sublayer.study.columns import Column
 from sublayer.study.definition import Study
 from sublayer.study.items import item_effects
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.question import Question, Seeds
+from sublayer.study.stages import PRETRAINING
 from sublayer.study.verdicts import Looking, Reached, StudyJudge, look_reached
 from tests.breadth import rows
 from tests.study.synthetic import judge_values
@@ -302,9 +303,11 @@ def test_looking_five_times_errs_in_at_most_one_study_of_twenty():
     assert wrong / 250 < most_wrong(250)
 
 
-def runs_of(name: str, values: dict[int, float]) -> ArmRuns:
-    outcomes = {n: Outcome(Path(), {}, {"bits_per_byte": value}) for n, value in values.items()}
-    return ArmRuns(MatchedArm(Arm(name, BASE, {}), {}, (), 0.0), NO_TRIAL, outcomes)
+def runs_of(values: dict[str, dict[int, float]]) -> Runs:
+    def stage(own: dict[int, float]) -> StageRuns:
+        return StageRuns({n: [Outcome(Path(), {}, {"bits_per_byte": own[n]})] for n in own})
+
+    return {(name, PRETRAINING): stage(own) for name, own in values.items()}
 
 
 def study_of(*names: str) -> Study:
@@ -318,10 +321,11 @@ def noise(mean: float, n: int, order: int = 3, first: int = 0) -> dict[int, floa
 
 def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_one_family():
     values = {"a": noise(1.0, 4), "b": noise(9.0, 4, order=5)}
-    runs = [runs_of(name, own) for name, own in values.items()]
     plain = study_of(*values)
-    loss, other = (replace(BITS_PER_BYTE, name=name) for name in ("loss", "other"))
-    asked = ((BITS_PER_BYTE, loss, other), runs, [], 4, Looking(fixed(4)))
+    names = ("bits_per_byte", "loss", "other")
+    columns = [Column(replace(BITS_PER_BYTE, name=name), PRETRAINING) for name in names]
+    _, loss, other = columns
+    asked = (columns, runs_of(values), [], 4, Looking(fixed(4)))
     asking = replace(plain, question=Question(also=("loss",)))
     alone, both = (StudyJudge(each, *asked) for each in (plain, asking))
     (shown,) = alone.further(loss, values).differences
@@ -364,8 +368,8 @@ def test_a_look_is_reached_once_all_that_go_on_have_ended(seeds, expected):
     sequence = Looking(Looks((3, 5, 8), is_sequential=True))
     # b is decided at once, c never.
     drawn = zip("abc", (1.0, 3.0, 1.01), seeds, (3, 3, 5), strict=True)
-    runs = [runs_of(name, noise(mean, n, order, first=7)) for name, mean, n, order in drawn if n]
-    found = look_reached(study_of(*"abc"), runs, [], [*"abc"], Seeds(first=7), sequence)
+    values = {name: noise(mean, n, order, first=7) for name, mean, n, order in drawn if n}
+    found = look_reached(study_of(*"abc"), runs_of(values), [], [*"abc"], Seeds(first=7), sequence)
     assert found == expected
 
 

@@ -26,6 +26,7 @@ from sublayer.reporting.files import results_to_json
 from sublayer.reporting.verify import verify_study
 from sublayer.runs.session import prepare_data
 from sublayer.study import checks
+from sublayer.study.arm_runs import ArmFacts, StageRuns
 from sublayer.study.arms import NO_TRIAL, Trial
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.collect import arm_scores
@@ -35,7 +36,7 @@ from sublayer.study.jobs.run import Outcome
 from sublayer.study.read_results import results_of_folder
 from sublayer.study.stage_plan import StagePlan, plan_stages, trained_operations, with_stages
 from sublayer.study.stage_recipes import Keys, Part, stage_key
-from sublayer.study.stage_runs import ArmFacts, Gathering, Kept, StageRuns
+from sublayer.study.stage_runs import Gathering, Kept
 from sublayer.study.stages import PRETRAINING, Chain, Stage, describe_stages, differing_stages
 from sublayer.tasks.metrics.score import score
 from sublayer.tasks.registry import TASKS
@@ -322,11 +323,11 @@ def test_operations_are_those_of_all_stages_or_unknown(tmp_path):
         "rte": [trained(3, 5), Outcome(Path("x"), failure="diverged")],
         "both": [Outcome(Path("y"), test={"": 0.6})],
     }
-    runs = {name: StageRuns(name, "0" * 64, {0: own}) for name, own in outcomes.items()}
+    runs = {name: StageRuns({0: own}) for name, own in outcomes.items()}
     assert trained_operations(CHAIN, runs) == 7075
     assert trained_operations(CHAIN, {name: runs[name] for name in ("mnli", "rte")}) == 60 + 15
     for unknown in ([], [trained(1000, None)]):
-        runs["mnli"] = StageRuns("mnli", "0" * 64, {0: unknown})
+        runs["mnli"] = StageRuns({0: unknown})
         assert trained_operations(CHAIN, runs) is None
 
     def operations_beyond(*settings: str) -> tuple[list[StagePlan], dict[str, float | None]]:
@@ -410,11 +411,11 @@ def test_what_follows_on_a_failure_has_ended_and_nothing_is_chosen_before_all_tr
     outcomes = {f"{PRETRAINING}/seed-0": ended(0.5), "mnli/lr=1/seed-0": ended(0.6)}
     part = gathered(outcomes, mnli=TRIALS)
     runs = part.gathered()["a", "mnli"]
-    assert (runs.outcomes, runs.tried) == ({}, {})
+    assert (runs.outcomes, runs.scores) == ({}, {})
     assert part.n_ended() == {PRETRAINING: 1, "mnli": 1}
     outcomes["mnli/lr=2/seed-0"] = ended(0.7)
     runs = gathered(outcomes, mnli=TRIALS).gathered()["a", "mnli"]
-    assert (runs.trial, runs.tried) == (TRIALS[1], {"lr=1": 0.6, "lr=2": 0.7})
+    assert (runs.trial, runs.scores) == (TRIALS[1], {"lr=1": 0.6, "lr=2": 0.7})
     outcomes["mnli/lr=2/seed-0"] = Outcome(Path("t"), failure="diverged")
     assert gathered(outcomes, mnli=TRIALS).gathered()["a", "mnli"].trial == TRIALS[0]
 
@@ -428,7 +429,7 @@ def nested(scores: dict[int, list[float]], n_seeds: int, *columns: Column, withi
 
     outcomes = {seed: [outcome(seed, each) for each in own] for seed, own in scores.items()}
     chain = Chain((Stage("sst2", PRETRAINING, ("sst2",)),), n_seeds=n_seeds, **options)
-    runs = {"sst2": StageRuns("sst2", "key", outcomes)}
+    runs = {"sst2": StageRuns(outcomes)}
     return arm_scores(chain, runs, [*columns, COLUMN], within=within)
 
 

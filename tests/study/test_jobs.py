@@ -22,7 +22,6 @@ from sublayer.runs.session import prepare_data
 from sublayer.study.arms import expand
 from sublayer.study.budget.capacity import PROGRAM_BYTES
 from sublayer.study.budget.expected import size_arm
-from sublayer.study.budget.match import MatchedArm
 from sublayer.study.jobs import backends, computing, loop, options
 from sublayer.study.jobs import run as of_run
 from sublayer.study.jobs.board import PlainBoard, Tally, TerminalBoard
@@ -109,7 +108,7 @@ def test_memory_is_that_of_the_largest_arm_times_the_runs(studies, settings, mon
     recipe = load_recipe("gpt", settings_of(studies.text, "train.threads=2"))
     arms = expand(recipe, ["model.d_ff=32,1500000"])
     data = dict.fromkeys([arm.name for arm in arms], prepare_data(arms[0].loaded.recipe))
-    matched = [MatchedArm(arm, {}, (), 0.0) for arm in arms]
+    matched = list(arms)
     monkeypatch.setattr(computing, "cores", lambda: 8)
     monkeypatch.setattr(computing, "total_memory", lambda: 1 << 50)
 

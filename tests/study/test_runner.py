@@ -28,7 +28,6 @@ from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data
 from sublayer.study.arms import Arm
-from sublayer.study.budget.match import MatchedArm
 from sublayer.study.budget.shared_tokenizer import keep_tokenizer
 from sublayer.study.finished_runs import check_agree
 from sublayer.study.folder import StudyFolder
@@ -321,7 +320,7 @@ def request_of(**settings) -> Request:
 
 
 def begin(folder: StudyFolder, request: Request) -> None:
-    folder.begin([MatchedArm(arm, {}, (), 0.0) for arm in request.arms], {})
+    folder.begin(list(request.arms), {})
 
 
 def test_another_setting_makes_another_study_and_fields_that_came_since_do_not(tmp_path):

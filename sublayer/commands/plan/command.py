@@ -147,8 +147,8 @@ def command(
     """
     from sublayer.study.arms import make_trials
     from sublayer.study.budget.capacity import find_resources
-    from sublayer.study.budget.plan import default_seeds, make_plan, plan_to_json
-    from sublayer.study.definition import is_run, load_asked, split_words
+    from sublayer.study.budget.plan import make_plan, plan_to_json
+    from sublayer.study.definition import default_seeds, is_run, load_asked, split_words
     from sublayer.study.jobs.options import check_jobs
     from sublayer.study.options import (
         Options,

@@ -205,31 +205,18 @@ class Measures:
     """Seconds of an optimizer step; where time is matched it is asked for twice of each arm."""
 
 
-@dataclass(frozen=True)
-class MatchedArm:
-    """An arm with all that the study settles for it; ``settings`` are laid over its recipe.
+def settle(arm: Arm, settings: Mapping[str, Any], matched: Sequence[str], mismatch: float) -> Arm:
+    """Return an arm with all that the study settles for it; ``settings`` are laid over its recipe.
 
-    ``matched`` are those of the settings that matching solved, as on the command line; ``mismatch``
-    is what is left, as a share of what the arm is matched to (see ``Match``).
+    ``matched`` are those of the settings that matching solved, ``mismatch`` is what is left.
     """
-
-    arm: Arm
-    settings: Mapping[str, Any]
-    matched: tuple[str, ...]
-    mismatch: float
-
-    @property
-    def loaded(self) -> LoadedRecipe:
-        """The arm's recipe with its settings."""
-        loaded = self.arm.loaded
-        if not self.settings:
-            return loaded
-        return vary(loaded, self.settings, origin=ORIGIN)
+    loaded = vary(arm.loaded, settings, origin=ORIGIN) if settings else arm.loaded
+    return replace(arm, loaded=loaded, settled=settings, matched=tuple(matched), mismatch=mismatch)
 
 
 def match_budgets(
     arms: Sequence[Arm], rule: Rule, measures: Measures, *, threads: int | None = None
-) -> list[MatchedArm]:
+) -> list[Arm]:
     """Assign every arm the baseline's length, precision, threads and, by ``rule``, budget.
 
     ``threads`` are those of a run that says nothing of them; None: the machine's.
@@ -258,7 +245,7 @@ def match_budgets(
         assert match is not None, "with steps and seconds every rule has what it needs"
         solved = override_layer(match.overrides, ORIGIN).values
         settings = {**own, **solved}
-        matched_arms.append(MatchedArm(arm, settings, match.overrides, match.mismatch))
+        matched_arms.append(settle(arm, settings, match.overrides, match.mismatch))
     return matched_arms
 
 

@@ -34,7 +34,6 @@ from sublayer.study.budget.expected import (
     too_short,
 )
 from sublayer.study.budget.match import Match, Rule, apply_match, match_arms
-from sublayer.study.definition import DEFAULT_SEEDS, Study
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.files.cache_folder import cache_folder
 from sublayer.study.arms import Arm
 from sublayer.study.budget.capacity import PROGRAM_BYTES, Resources, find_resources, step_memory
-from sublayer.study.budget.match import MatchedArm
 from sublayer.study.jobs.backends import CLUSTERS, Cluster, LocalProcesses, Needs, Node
 from sublayer.study.jobs.loop import InTurn, JobLoop
 from sublayer.study.jobs.options import parse_place, shared_threads
@@ -98,7 +97,7 @@ class Computing:
 
     def check(
         self,
-        arms: Sequence[MatchedArm],
+        arms: Sequence[Arm],
         data: Mapping[str, Data],
         n_runs: int,
         *,
@@ -109,7 +108,7 @@ class Computing:
         Raises ConfigError where there is too little of it.
         """
         if self._cluster is not None:
-            known = [(arm.loaded.recipe, data[arm.arm.name]) for arm in arms]
+            known = [(arm.loaded.recipe, data[arm.name]) for arm in arms]
             needs = [self._needs(recipe, text.tokenizer.vocab_size, text) for recipe, text in known]
             self._check_needs(needs, n_runs)
         elif self.jobs > 1:
@@ -263,7 +262,7 @@ def usual_threads(nodes: Sequence[Node], n_runs: int) -> int:
 
 
 def describe_share(
-    arms: Sequence[MatchedArm],
+    arms: Sequence[Arm],
     data: Mapping[str, Data],
     *,
     n_runs: int,
@@ -287,7 +286,7 @@ def describe_share(
     steps, threads = [0], [1]
     for arm in arms:
         recipe = arm.loaded.recipe
-        vocab_size = data[arm.arm.name].tokenizer.vocab_size
+        vocab_size = data[arm.name].tokenizer.vocab_size
         steps.append(step_memory(recipe, vocab_size, resources).total)
         threads.append(recipe.train.threads or 1)
     largest = max(steps) + program

@@ -1,7 +1,4 @@
-"""Results of arms with what is kept beside their runs: samples of text, inspected layers.
-
-A sample is a few lines that each arm of a decoder study writes after the same prompt.
-"""
+"""A few lines of text that each arm of a decoder study writes, after the same prompt."""
 
 import codecs
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +14,11 @@ from sublayer.errors import CheckpointError
 from sublayer.files.storage import write_json
 from sublayer.files.typed import Typed, read_typed
 from sublayer.runs.folder import MODEL
-from sublayer.study.arm_runs import ArmRuns
+from sublayer.study.arm_runs import Runs, StageRuns
+from sublayer.study.arms import Arm
 from sublayer.study.inspection import LAYERS, Inspecting, read_layers
 from sublayer.study.results import ArmResult, Sample
+from sublayer.study.stages import PRETRAINING
 
 SAMPLE = "sample.json"
 TEMPERATURE = 0.8
@@ -34,47 +33,47 @@ class _Kept(Typed):
     text: str = Field(max_length=1 << 12)
 
 
-def draw_samples(runs: Sequence[ArmRuns], data: Mapping[str, Data], *, device: str | None) -> None:
+def draw_samples(
+    arms: Sequence[Arm], runs: Runs, data: Mapping[str, Data], *, device: str | None
+) -> None:
     """Write a text after one prompt by each arm's first finished decoder; keep it beside the run.
 
     The prompt is the beginning of the baseline's test split, and an arm whose runs have lost their
     models writes nothing. ``device`` is as on the command line. Raises CheckpointError for a
     damaged model.
     """
-    baseline = runs[0].matched_arm
-    recipe = baseline.loaded.recipe
+    recipe = arms[0].loaded.recipe
     if recipe.objective.kind != "causal":
         return
-    test = data[baseline.arm.name].test
+    test = data[arms[0].name].test
     assert test is not None, "a comparison without a test split is refused"
     prompt = prompt_of(test, recipe.data.context)
     shown = prompt.decode("utf-8", "replace")
-    for arm_runs in runs:
-        run = _first_model(arm_runs)
+    for arm in arms:
+        run = _first_model(runs[arm.name, PRETRAINING])
         if run is None:
             continue
         kept = _read(run)
         if kept is None or kept.prompt != shown:
-            arm = arm_runs.matched_arm
-            tokenizer = data[arm.arm.name].tokenizer
+            tokenizer = data[arm.name].tokenizer
             context = arm.loaded.recipe.data.context
             text = _draw(run, tokenizer, prompt, context=context, device=device)
             write_json(run / SAMPLE, _Kept(prompt=shown, text=text).model_dump())
 
 
-def kept_samples(arms: Sequence[ArmResult], runs: Sequence[ArmRuns]) -> tuple[ArmResult, ...]:
+def kept_samples(arms: Sequence[ArmResult], runs: Runs) -> tuple[ArmResult, ...]:
     """Return the arms with the samples that are kept beside their runs; nothing is drawn."""
     sampled = []
-    for arm, arm_runs in zip(arms, runs, strict=True):
+    for arm in arms:
         kept = None
-        for outcome in arm_runs.outcomes.values():
+        for _, outcome in runs[arm.name, PRETRAINING].seeded():
             kept = kept or (_read(outcome.path) if outcome.test is not None else None)
         sampled.append(replace(arm, sample=Sample(kept.prompt, kept.text) if kept else None))
     return tuple(sampled)
 
 
 def with_layers(
-    arms: Sequence[ArmResult], runs: Sequence[ArmRuns], inspecting: Inspecting | None
+    arms: Sequence[ArmResult], runs: Runs, inspecting: Inspecting | None
 ) -> tuple[ArmResult, ...]:
     """Return the arms with the inspected layers of their runs; as they are without ``inspecting``.
 
@@ -83,9 +82,9 @@ def with_layers(
     if inspecting is None:
         return tuple(arms)
     inspected = []
-    for arm, arm_runs in zip(arms, runs, strict=True):
+    for arm in arms:
         layers = {}
-        for seed, outcome in arm_runs.outcomes.items():
+        for seed, outcome in runs[arm.name, PRETRAINING].seeded():
             of_run = read_layers(outcome.path, inspecting)
             if of_run is not None:
                 layers[seed] = of_run
@@ -109,8 +108,8 @@ def prompt_of(test: Split, context: int) -> bytes:
     return head or text
 
 
-def _first_model(runs: ArmRuns) -> Path | None:
-    for outcome in runs.outcomes.values():
+def _first_model(runs: StageRuns) -> Path | None:
+    for _, outcome in runs.seeded():
         if outcome.test is not None and (outcome.path / MODEL).exists():
             return outcome.path
     return None
