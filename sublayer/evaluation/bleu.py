@@ -239,7 +239,7 @@ def metric(name: str, *, lowercase: bool, tokens: BleuTokenizer = "13a") -> Any:
 
 
 def check_bleu_tokenizer(tokens: BleuTokenizer) -> None:
-    """Raise ConfigError, with the remedy, where what a tokenizer of BLEU needs is not there."""
+    """Raise ConfigError, with the remedy, where a tokenizer of BLEU lacks a package."""
     _library()
     names = get_args(BleuTokenizer)
     if tokens not in names:
@@ -324,7 +324,7 @@ def count_lines(
     tokens: BleuTokenizer = "13a",
     more: Sequence[Sequence[str]] = (),
 ) -> LineCounts:
-    """Count what a measure is computed from, line by line; ``more`` are further references.
+    """Count the statistics of a measure, line by line; ``more`` are further references.
 
     Of these a blank one is none. Raises DataError as ``check_lines`` does.
     """

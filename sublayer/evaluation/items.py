@@ -50,7 +50,7 @@ class ItemTable:
 
 @dataclass(frozen=True)
 class Items:
-    """The items of a test, by what of them was scored."""
+    """The items of a test, in a table for each measure."""
 
     split: str
     """The name of the split."""
@@ -61,7 +61,7 @@ class Items:
 
 @dataclass(frozen=True)
 class FromItems:
-    """How a metric follows from the items of a test: the table, and the value of its sums."""
+    """A metric as a function of the items of a test: the table, and the value of its sums."""
 
     table: str
     """The name of a table in ``Items.tables``."""
@@ -79,7 +79,7 @@ class FromItems:
 class Digest:
     """The SHA-256 of a row of items, whatever integers they are stored as.
 
-    ``names`` are hashed first: what is scored in two ways has two digests.
+    ``names`` are hashed first: items that are scored in two ways have two digests.
     """
 
     def __init__(self, *names: str) -> None:
@@ -94,12 +94,12 @@ class Digest:
             values = np.array(list(values), dtype=np.int64)
         self._sha256.update(f"{values.size}\n".encode())
         flat = values.reshape(-1)
-        # A text is larger than what is read of it at a time.
+        # A text is larger than the part that is read at a time.
         for start in range(0, flat.size, _CHUNK):
             chunk = np.asarray(flat[start : start + _CHUNK])
             numbers = chunk.astype("<i8")
             self._sha256.update(numbers.tobytes())
 
     def hexdigest(self) -> str:
-        """Return the digest of what was added so far, in hexadecimal."""
+        """Return the digest of all that was added so far, in hexadecimal."""
         return self._sha256.hexdigest()

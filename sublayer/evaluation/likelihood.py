@@ -75,7 +75,7 @@ class Counter:
             self._ends_word[token] = last in _WHITESPACE
 
     def count(self, start: int, stop: int) -> Counts:
-        """Count what the tokens from position ``start`` to before ``stop`` hold."""
+        """Count the text of the tokens from position ``start`` to before ``stop``."""
         counts = Counts(0, 0, 0, 0)
         for low in range(start, stop, _CHUNK_TOKENS):
             high = min(low + _CHUNK_TOKENS, stop)
@@ -108,7 +108,7 @@ class Counter:
         return Counts(*of_tokens.sum(1).tolist())
 
     def _count_tokens(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Count what each token of a range adds: tokens, bytes, characters, words, ``[4, N]``."""
+        """Count tokens, bytes, characters and words that each token of a range adds, ``[4, N]``."""
         ids = np.asarray(self._split.ids[start:stop])
         follows_word_end = np.ones(len(ids), dtype=np.bool_)  # [N], as all below
         ids_before = ids[:-1]
@@ -181,7 +181,7 @@ class Likelihood:
     characters: int
     words: int
     by_window: WindowNats | None = field(default=None, compare=False, repr=False)
-    """What ``nats`` is made of; None where only the sums are known."""
+    """The parts of ``nats``; None where only the sums are known."""
 
     @property
     def loss(self) -> float:
@@ -250,7 +250,7 @@ def spread_windows(n_tokens: int, *, context: int, stride: int, max_tokens: int)
 
     The tokens behind the first are parts of ``stride``, of which as many are scored as make at most
     ``max_tokens``, and at least one, each at the end of a window as long as the text before allows.
-    Where ``max_tokens`` are all, the windows are those of :func:`windows`. Raises what that does.
+    Where ``max_tokens`` are all, the windows are those of :func:`windows`. Raises as that does.
     """
     check_stride(stride, context)
     n_targets = n_tokens - 1
@@ -260,7 +260,7 @@ def spread_windows(n_tokens: int, *, context: int, stride: int, max_tokens: int)
     n_kept = max(1, min(n_parts, max_tokens // stride))
     kept = []
     for i in range(n_kept):
-        # The middle of the i-th of so many equal shares: what is before it is context.
+        # The middle of the i-th of so many equal shares, behind its context.
         part = (2 * i + 1) * n_parts // (2 * n_kept)
         first = 1 + part * stride
         stop = min(first + stride, n_tokens)

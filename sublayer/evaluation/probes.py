@@ -1,6 +1,6 @@
 """Zero-shot probes: tasks answered by the predictions of a model, with nothing trained.
 
-Source: Radford et al. 2018, sec. 5 and figure 2; what it leaves open is said beside each probe.
+Source: Radford et al. 2018, sec. 5 and figure 2; choices of ours stand beside each probe.
 """
 
 import math
@@ -83,7 +83,7 @@ class Settings:
             )
 
     def only(self, name: str) -> "Settings":
-        """Return what of them is of one probe."""
+        """Return the settings of one probe."""
         references = {own: value for own, value in self.references.items() if own == name}
         return Settings(self.words if name == _WORDS_OF else None, references)
 
@@ -441,7 +441,7 @@ def read_probes(
 ) -> list[ReadProbe]:
     """Read the files of probes from a folder, or else from the cache.
 
-    Raises ConfigError for what is no probe, none at all, and settings of probes that are not asked,
+    Raises ConfigError for unknown names, none at all, and settings of probes that are not asked,
     DataError where files are missing.
     """
     settings = settings or Settings()

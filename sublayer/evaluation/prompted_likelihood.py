@@ -41,7 +41,7 @@ class EncodedQuery:
     text: tuple[int, ...]
     """Those that are scored."""
     is_cut: bool = False
-    """Whether the context holds less than all of both."""
+    """True where the context holds less than all of both."""
 
 
 def encode_queries(
@@ -49,11 +49,11 @@ def encode_queries(
 ) -> list[EncodedQuery]:
     """Encode queries, each as one text, so that tokens are those of the text as a whole.
 
-    What is scored begins with the first token that the prompt alone does not begin with. Where
-    nothing stands before, that is the end of a document, which training has seen before each; where
-    a tokenizer has none, the first token of the text, which is then not scored. A prompt loses its
-    beginning where ``context`` tokens do not hold it beside the longest text that follows it, and
-    so is the same for all of them; a text that is longer alone loses its end.
+    The scored text begins with the first token that differs from those of the prompt alone. Where
+    nothing stands before, the prompt is the end of a document, which training has seen before each;
+    where a tokenizer has none, the first token of the text, which is then not scored. A prompt
+    loses its beginning where ``context`` tokens do not hold it beside the longest text that follows
+    it, and so is the same for all of them; a text that is longer alone loses its end.
     """
     prompts = [query.prompt.encode() for query in queries]
     wholes = [f"{query.prompt}{query.text}".encode() for query in queries]
@@ -146,7 +146,7 @@ def decoder_nats(
     ``with_tops`` adds whether each was the likeliest of all tokens, ``[T, 2]``.
 
     Prompts that several texts follow are read once, into a cache; prompts of equal length go
-    together, so that none is padded. Deterministic, in float32 or what the weights are.
+    together, so that none is padded. Deterministic, in the precision of the weights.
     """
     by_prompt: dict[tuple[int, ...], _Prompt] = {}
     for number, query in enumerate(queries):
@@ -213,7 +213,7 @@ def _batches_of_prompts(
 def _score_rows(
     model: Decoder, queries: Sequence[EncodedQuery], numbers: Sequence[int], with_tops: bool
 ) -> dict[int, Nats]:
-    """Score queries as rows of their own: what is right of a text, nothing of it sees."""
+    """Score queries as rows of their own; no token sees the padding to its right."""
     wholes = [(*queries[number].prompt, *queries[number].text) for number in numbers]
     tokens = _padded(wholes, model)  # [B, T]
     inputs = tokens[:, :-1]

@@ -33,7 +33,7 @@ _WINDOW = 2048
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors of some texts, one behind another, and what of the texts was not read."""
+    """Vectors of some texts, one behind another, and their cut and empty ones."""
 
     values: NDArray[np.float32]
     """``[N, D]``; zeros where the model reads no token, special ones included."""
@@ -98,7 +98,7 @@ def embed_all(
     normalize: bool = False,
     batch: int | None = None,
 ) -> NDArray[np.float32]:
-    """Return the vectors of all texts, ``[N, D]``, as ``embed_texts`` gives them; say what is cut.
+    """Return the vectors of all texts, ``[N, D]``, as ``embed_texts`` gives them; report cuts.
 
     Raises as that does, and ConfigError where the texts are one text.
     """
@@ -114,7 +114,7 @@ def embed_all(
 
 
 def describe_unread(found: Sequence[Vectors], unit: str) -> list[str]:
-    """Say in lines what of texts was cut, was empty, or is unknown to the vocabulary."""
+    """Describe cut texts, empty ones, and tokens unknown to the vocabulary, a line each."""
     if not found:
         return []
     n_all = count(sum(len(each.values) for each in found), unit)

@@ -1,4 +1,4 @@
-"""What every objective gives the training loop."""
+"""The interface of objectives to the training loop."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -37,12 +37,12 @@ class Objective(nn.Module, ABC):
 
     @property
     def has_unused_parameters(self) -> bool:
-        """Whether some terms end before the run does, and leave parameters without gradients."""
+        """True where some terms end before the run does, and leave parameters without gradients."""
         return False
 
     @abstractmethod
     def counts(self, batch: Any) -> dict[str, int]:
-        """Count what each term of ``weights`` averages over: tokens, or pairs of texts."""
+        """Count the tokens, or pairs of texts, that each term of ``weights`` averages over."""
 
     @abstractmethod
     def forward(self, batch: Any) -> dict[str, Tensor]:

@@ -65,12 +65,12 @@ class Causal(Objective):
     Assumptions where the paper is silent: a block's classifiers read its output through a norm
     without parameters, of the model's kind (none where the model ends without one).
 
-    With z-loss, or with positions summed, what is trained of the model's own head is the term
-    ``trained``; ``lm``, without weight then, is what is reported, per token. Classifiers, which end
+    With z-loss, or with positions summed, the trained term of the model's own head is
+    ``trained``; ``lm``, without weight then, is reported, per token. Classifiers, which end
     with the training, have no z-loss.
 
     With positions summed every trained term is divided by the windows of the batch, not by their
-    targets: a window of T targets weighs T times what it weighs in the mean.
+    targets: a window of T targets weighs T times as much as in the mean.
 
     ``config`` None is the objective without auxiliary losses; ``seed`` is that of the classifiers.
     """
@@ -134,7 +134,7 @@ class Causal(Objective):
 
     @property
     def has_unused_parameters(self) -> bool:
-        """Whether some terms end before the run does."""
+        """True where some terms end before the run does."""
         return len(self._layers) > 0
 
     @property

@@ -74,7 +74,7 @@ def context_of(model: "Transformer", recipe: "Recipe | None") -> int:
 
 
 def batch_sequences(model: "Transformer", context: int) -> int:
-    """Choose how many windows are computed at a time: what a device is quick with."""
+    """Choose the number of windows computed at a time, with which a device is quick."""
     is_cpu = model.embedding.weight.device.type == "cpu"
     n_tokens = _CPU_BATCH_TOKENS if is_cpu else _GPU_BATCH_TOKENS
     return max(1, n_tokens // context)

@@ -30,7 +30,7 @@ Effort = Literal["training", "test"]
 
 @dataclass(frozen=True)
 class Scored:
-    """What a split was scored, and in a test what each item of it was."""
+    """The scores of a split, and in a test those of each item."""
 
     scores: Scores
     items: Items | None
@@ -43,11 +43,11 @@ TEXT_OPTIONS = ("path", "corpus", "documents", "text_field")
 
 
 def check_nothing(recipe: Recipe) -> None:
-    """Ask for nothing beyond what is installed anyway."""
+    """Ask for no further package."""
 
 
 def take_any_text(recipe: Recipe, split: Split) -> None:
-    """Take a training split of any length: what it lacks its batches say."""
+    """Take a training split of any length: its batches raise where it is too short."""
 
 
 def prepare_text(recipe: Recipe, tokenizer: Tokenizer | None) -> Data:
@@ -72,7 +72,7 @@ def claim_nothing(model: Transformer) -> bool:
 
 @dataclass(frozen=True)
 class Family:
-    """A row: how the objective is built, what it trains on, and how its models are scored."""
+    """A row of the table of objectives: building, data, batches and scores."""
 
     build: Callable[[Transformer, Any, int], Objective]
     """Puts a model into the objective of a config; the last argument is the seed of heads that
@@ -118,9 +118,9 @@ class Family:
     """Says the scores of training in a line; None: the loss alone."""
 
     def evaluate(self, asked: Evaluation) -> dict[str, Any]:
-        """Do what ``sublayer evaluate`` asks: score a text as in a test, unless the row says more.
+        """Answer ``sublayer evaluate``: score a text as in a test, unless the row says more.
 
-        Returns a result's fields, which are JSON: scores by name, and what was scored.
+        Returns the fields of a result, as JSON: scores by name, and the scored text.
 
         Raises ConfigError where the recipe must say how, and the model belongs to no run; and
         whatever the row's own evaluation raises.
@@ -158,7 +158,7 @@ def stored_tokens(recipe: Recipe, split: Split) -> int:
 
 
 def describe_watched(family: Family, scores: Scores) -> list[str]:
-    """Say of the scores of an evaluation what each text that is watched scored, a line each.
+    """Describe the scores of each watched text in an evaluation, a line each.
 
     What probes found is one line more.
     """
@@ -174,7 +174,7 @@ def describe_watched(family: Family, scores: Scores) -> list[str]:
 
 
 def describe_valid(family: Family, scores: Scores) -> str:
-    """Say what a run's evaluation scored: on validation where there was one, else what it watched.
+    """Describe the scores of a run's evaluation: of validation, or else of watched texts.
 
     Empty where nothing was evaluated.
     """

@@ -1,4 +1,4 @@
-"""A measure of a model, and what it takes to be measured."""
+"""A measure of a model, and its requirements."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ scored; ``scores``: nothing that is known here."""
 
 @dataclass(frozen=True)
 class Metric:
-    """What models are compared by, and which direction is good.
+    """A measure by which models are compared, and its good direction.
 
     A metric is made in the ``family.py`` of its objective. Files keep values as they are;
     ``label``, ``unit``, ``factor`` and ``decimals`` are for people.

@@ -1,4 +1,4 @@
-"""Span corruption: prediction of what was cut out of a text, token by token.
+"""Span corruption: prediction of the spans cut out of a text, token by token.
 
 Source: Raffel et al. 2020 (1910.10683).
 """
@@ -44,7 +44,7 @@ from sublayer.tables import table
 
 
 class SpanCorruption(TargetLoss):
-    """The loss of what was cut out, sentinels and end included, with z-loss where asked for."""
+    """The loss of spans that were cut out, sentinels and end included, with z-loss on request."""
 
     def __init__(self, model: Transformer, config: SpanObjective) -> None:
         smoothing = None
@@ -63,7 +63,8 @@ _REMEDY = (
 def span_batches(recipe: Recipe, split: Split) -> EpochPieces | RandomPieces:
     """Build the pieces that a recipe asks for.
 
-    Raises ConfigError where the tokenizer lacks what they need, DataError where the split has none.
+    Raises ConfigError where the tokenizer lacks an id that they need, DataError where the split
+    has none.
     """
     objective = _objective(recipe)
     rule = corruption_rule(
@@ -181,7 +182,7 @@ LOSS_OF_ITEMS = FromItems(PIECES, _loss)
 
 
 def piece_items(split: Split, pieces: ScoredPieces, nats: PieceNats) -> Items:
-    """Return what the target of each piece cost."""
+    """Return the items of the test: the nats of each piece's target."""
     table = ItemTable(
         unit="a piece of the text: the tokens of its target, sentinels and end included",
         digest=_digest(split, pieces),
@@ -239,7 +240,7 @@ def scored_pieces(
 ) -> ScoredPieces:
     """Build the pieces by which a model is scored; ``most_tokens`` limits how many.
 
-    Raises ConfigError where the tokenizer lacks what they need, DataError where there is none.
+    Raises ConfigError where the tokenizer lacks an id that they need, DataError without any.
     """
     rule = corruption_rule(
         objective,

@@ -28,8 +28,8 @@ from sublayer.objective.base import Objective
 class TargetLoss(Objective):
     """Cross-entropy of the target's tokens, its end included, averaged over the global batch.
 
-    With label smoothing or z-loss what is trained is the term ``trained``; ``nll``, without weight
-    then, is what is reported. ``smoothing`` is None where nothing but nats is trained.
+    With label smoothing or z-loss the trained term is ``trained``; ``nll``, without weight then, is
+    reported. ``smoothing`` is None where nothing but nats is trained.
     """
 
     reported = "nll"

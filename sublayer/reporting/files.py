@@ -14,7 +14,7 @@ from sublayer.objective.metric import Metric
 from sublayer.reporting.export import check_table_files, write_tables
 from sublayer.reporting.html import render_report, write_report
 from sublayer.reporting.run_page import render_run
-from sublayer.reporting.scorecard_cells import card_json
+from sublayer.reporting.scorecard import card_json
 from sublayer.reporting.words import headline
 from sublayer.statistics.difference import CONFIDENCE, Difference
 from sublayer.study.budget.excess import budget_to_json

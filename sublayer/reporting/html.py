@@ -13,7 +13,7 @@ from sublayer.counts import count
 from sublayer.files.storage import write_file
 from sublayer.plot import palette
 from sublayer.reporting import figures, same_quality_words, secondary, units, words
-from sublayer.reporting.scorecard_cells import shown_card
+from sublayer.reporting.scorecard import shown_card
 from sublayer.reporting.units import in_display_units
 from sublayer.reporting.words import fact_lines, hypothesis_words, text_line
 from sublayer.statistics.difference import DECIDED, Difference

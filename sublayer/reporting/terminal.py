@@ -9,7 +9,7 @@ from sublayer.counts import count
 from sublayer.files.paths import as_typed, resolved
 from sublayer.numbers import NO_BREAK
 from sublayer.reporting import same_quality_words, secondary, units, words
-from sublayer.reporting.scorecard_cells import shown_card
+from sublayer.reporting.scorecard import shown_card
 from sublayer.reporting.units import in_display_units
 from sublayer.reporting.words import (
     PUBLISHED,

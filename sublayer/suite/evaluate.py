@@ -12,7 +12,7 @@ import torch
 from sublayer.counts import count
 from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
 from sublayer.objective.metric import Metric
-from sublayer.reporting.scorecard_cells import card_json
+from sublayer.reporting.scorecard import card_json
 from sublayer.study.scorecard import Cell, Row, Scorecard
 from sublayer.suite.file import SuiteFile, read_suite
 from sublayer.suite.measures import (
@@ -159,7 +159,7 @@ class Evaluated:
 def check_suite(path: Path, runs: Sequence[Path]) -> Work:
     """Read a suite's file, its files and the models' descriptions; nothing is computed.
 
-    Raises ConfigError, DataError and CheckpointError for what the user has to mend.
+    Raises ConfigError, DataError and CheckpointError for the user's mistakes.
     """
     suite = read_suite(path)
     with stage("finding the models"):
@@ -191,8 +191,8 @@ def _measures(suite: SuiteFile) -> list[Measure]:
 def evaluate_suite(work: Work, device: torch.device) -> Evaluated:
     """Measure all models.
 
-    Processes that ``torchrun`` started fine-tune together and divide the rest among them, but for
-    what is timed; all return the same. What fails for one model is a reason beside the others'
+    Processes that ``torchrun`` started fine-tune together and divide the rest among them, except
+    timed measures; all return the same. A failure of one model is a reason beside the others'
     scores. Raises Interrupted.
     """
     world = join_world(device)

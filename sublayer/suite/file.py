@@ -38,8 +38,8 @@ class TasksTable(Table):
 class ProbesTable(Table):
     """An entry of ``[[probes]]``: probes by name, and the folder of their files.
 
-    ``words`` are the two that the probe of SST-2 compares, ``references`` what is 1 on the axis of
-    a probe, as a share.
+    ``words`` are the two that the probe of SST-2 compares, ``references`` are the scores, as
+    shares, that are 1 on the axis of a probe.
     """
 
     names: list[str] = Field(min_length=1)
@@ -57,7 +57,7 @@ class TextTable(Table):
 
     @property
     def label(self) -> str:
-        """What it is called in the scorecard."""
+        """Its name in the scorecard."""
         return self.name or Path(self.path).name
 
 
@@ -75,7 +75,7 @@ class PairsTable(Table):
 
     @property
     def label(self) -> str:
-        """What it is called in the scorecard."""
+        """Its name in the scorecard."""
         return self.name or Path(self.target).name
 
 

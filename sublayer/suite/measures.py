@@ -223,12 +223,12 @@ class Measure(ABC):
     title: str
     """The work in progress, for people."""
     is_timed = False
-    """Whether nothing else may run meanwhile."""
+    """True where nothing else may run meanwhile."""
 
     def refusal(self, candidate: Candidate) -> str:
         """Say why a model cannot be measured by its nature; empty where it can.
 
-        Raises a SublayerError for what the user has to mend before anything is computed.
+        Raises a SublayerError for a mistake of the user, before anything is computed.
         """
         return ""
 
@@ -353,7 +353,7 @@ class BitsPerByte(Measure):
         if not source.documents:
             raise DataError(f"{text.path} is a release of several splits: name the files of one")
         for document in source.documents:
-            document.read()  # raises for what is empty, binary or cut short
+            document.read()  # raises for an empty, binary or cut file
         self._documents = source.documents
 
     @cached_property

@@ -219,7 +219,7 @@ def _label(report: Report, reports: Sequence[Report]) -> str:
 def _check_folder(folder: Path, loaded: LoadedRecipe, n_seeds: int | None) -> None:
     """Raise ConfigError where the folder of a run holds one of another recipe, or of other seeds.
 
-    What the data make of a model is compared when it is trained.
+    Fields of the model that follow from the data are compared when it is trained.
     """
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():

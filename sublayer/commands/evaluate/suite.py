@@ -41,7 +41,7 @@ def evaluate_models(
     with stage("starting PyTorch"):
         from sublayer.files.storage import write_file
         from sublayer.reporting.html import scorecard_page
-        from sublayer.reporting.scorecard_cells import card_csv
+        from sublayer.reporting.scorecard import card_csv
         from sublayer.suite.evaluate import check_suite, evaluate_suite
         from sublayer.system.machine import choose_device
         from sublayer.training.processes.joining import leave_world

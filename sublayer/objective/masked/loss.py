@@ -46,8 +46,8 @@ class Masked(Objective):
     Logits are computed only where a token is predicted. Each term is a mean over all it counts in
     the global batch. The model is an encoder.
 
-    With z-loss what is trained of masked tokens is the term ``trained``; ``mlm``, without weight
-    then, is what is reported.
+    With z-loss the trained term of masked tokens is ``trained``; ``mlm``, without weight then, is
+    reported.
     """
 
     reported = "mlm"
@@ -66,7 +66,7 @@ class Masked(Objective):
 
     @property
     def has_unused_parameters(self) -> bool:
-        """Whether parameters may have no gradient: those of a sentence head that is not trained."""
+        """True where a sentence head is not trained, whose parameters then have no gradient."""
         if "sentence" in self.weights:
             return False
         return any(HEADS[name].reads != "positions" for name in self.model.heads)
@@ -135,7 +135,7 @@ def sentence_nats(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Fl
     if n_logits == 2:
         return F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum")
     is_counted = labels >= 0
-    # What does not count is computed as label 0, and left out of the sum.
+    # Pairs that do not count are computed as label 0, and left out of the sum.
     targets = labels.clamp_min(0).to(logits.dtype)
     nats = F.binary_cross_entropy_with_logits(logits[:, 0], targets, reduction="none")
     return torch.where(is_counted, nats, 0.0).sum()
@@ -190,8 +190,8 @@ class SyntheticPairs:
 def masked_batches(recipe: Recipe, split: Split) -> PairBatches:
     """Build the examples that a recipe asks for.
 
-    Raises ConfigError where the tokenizer lacks what they need. Where the split has no example, the
-    first batch raises DataError.
+    Raises ConfigError where the tokenizer lacks an id that they need. Where the split has no
+    example, the first batch raises DataError.
     """
     objective = recipe.objective
     context = recipe.data.context
@@ -248,7 +248,7 @@ def pair_settings(
 ) -> PairSettings:
     """Return the settings by which a masked objective makes examples.
 
-    Raises ConfigError where the tokenizer lacks what they need.
+    Raises ConfigError where the tokenizer lacks an id that they need.
     """
     if objective.masking != "token" and not tokenizer.has_words:
         raise ConfigError(

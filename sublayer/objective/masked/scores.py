@@ -87,9 +87,9 @@ def examples_at(batches: PairBatches, positions: range) -> ScoredExamples:
 
 
 class ExampleItems:
-    """What examples scored, gathered batch by batch.
+    """Scores of examples, gathered batch by batch.
 
-    ``name`` is that of the table, ``unit`` what an item is.
+    ``name`` is that of the table, ``unit`` describes an item.
     """
 
     def __init__(self, name: str, unit: str, split: Split) -> None:
@@ -127,7 +127,7 @@ class ExampleItems:
         self._add(examples, columns)
 
     def table(self) -> ItemTable | None:
-        """Return what was gathered, if anything was."""
+        """Return the gathered table; None where nothing was gathered."""
         if not self._parts:
             return None
         columns: dict[str, Numbers] = {}
@@ -151,7 +151,7 @@ class ExampleItems:
 
 @dataclass
 class EncoderItems:
-    """What the examples of a text scored: masked tokens, and pairs by their task."""
+    """Scores of the examples of a text: masked tokens, and pairs by their task."""
 
     split: Split
     hidden: ExampleItems = field(init=False)
@@ -167,7 +167,7 @@ class EncoderItems:
         return pairs
 
     def items(self) -> Items:
-        """Return the tables of what was scored, without those to which nothing was added."""
+        """Return the tables of scores, without empty ones."""
         by_name = {HIDDEN: self.hidden}
         for task, judged in self._judged.items():
             by_name[f"{task}_pairs"] = judged
@@ -185,7 +185,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Scoring:
-    """How much is scored, and how much at a time."""
+    """Amount of text that is scored, and the batch."""
 
     context: int
     """Tokens of a row, and of the longest example."""
@@ -203,7 +203,7 @@ class ScoredBatches:
     def __init__(self, split: Split, settings: PairSettings, scoring: Scoring) -> None:
         # A text may be a single document where that of training is not.
         pairs = replace(settings.pairs, negatives="anywhere")
-        # What is scored is hidden, and differs in each pass.
+        # The scored tokens are hidden, and differ from pass to pass.
         masks = replace(settings.masks, predicts_first=False)
         settings = replace(settings, pairs=pairs, masks=masks, static_copies=None)
         size = scoring.batch_sequences
@@ -221,7 +221,7 @@ class ScoredBatches:
             self._ranges.append(range(start, stop))
 
     def examples(self, index: int) -> ScoredExamples:
-        """Build the examples of a batch again, for items: rows hold what they scored alone."""
+        """Build the examples of a batch again, for items: rows hold scores alone."""
         return examples_at(self._batches, self._ranges[index])
 
     def rows(
@@ -256,7 +256,7 @@ _NORMAL_QUANTILE = 1.959963984540054
 
 @dataclass(frozen=True)
 class PairScore:
-    """How many pairs of texts an encoder judges rightly."""
+    """Counts of pairs of texts that an encoder judges rightly."""
 
     n_pairs: int
     n_correct: int
@@ -405,7 +405,7 @@ def score_masked(
     """Score an encoder on the masked tokens of a text.
 
     Masks and pairs are the same for every model of a tokenizer. ``progress`` is called with the
-    examples done and the examples in all; ``items`` are told what each example scored. The work is
+    examples done and the examples in all; ``items`` hear of the scores of examples. The work is
     divided among ``processes``, and all return the same.
     """
 
@@ -452,10 +452,10 @@ def encoder_scores(
 
     ``loss`` is in nats per masked token, ``mlm_accuracy`` stands beside ``majority_accuracy``, that
     of always naming the most frequent masked token; ``nsp_`` and ``sop_`` come with the number of
-    pairs and the 95% CI. Accuracies are shares, from 0 to 1. ``progress`` hears what is
-    scored before how much; ``items`` are told what each example scored.
+    pairs and the 95% CI. Accuracies are shares, from 0 to 1. ``progress`` hears the measure
+    before the amount; ``items`` hear of the scores of examples.
 
-    Raises ConfigError where the tokenizer lacks what the objective needs, DataError where the text
+    Raises ConfigError where the tokenizer lacks an id of the objective, DataError where the text
     gives no token to hide.
     """
     settings = pair_settings(objective, split.tokenizer, context=scoring.context)

@@ -143,12 +143,12 @@ class Answerer:
 
     @property
     def is_written(self) -> bool:
-        """Whether the model writes its answers as text."""
+        """True where the model writes its answers as text."""
         return self.spec.format == "text" and not self._ranks
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether answers have probabilities."""
+        """True where answers have probabilities."""
         return self.spec.format != "text" or self._ranks
 
     @property
@@ -188,7 +188,7 @@ class Answerer:
 
 
 def cut_examples(split: TaskSplit, rule: RowRule) -> Bools:
-    """Return which examples of a split are cut to what a model reads: ``[N]``."""
+    """Mark the examples of a split that are cut to the model's context: ``[N]``."""
     encoded = split.encoded
     if isinstance(encoded, SpanExamples):
         return np.zeros(split.n_examples, dtype=np.bool_)
@@ -216,7 +216,7 @@ def unprepared_part(
 
 
 def model_rule(model: Transformer, split: TaskSplit) -> RowRule:
-    """Return how a split's texts become what a model reads, by what it says of its tasks."""
+    """Return the rule that lays out a split's texts for a model, by the spec of its tasks."""
     spec: TaskSpec = model.task
     return row_rule(
         objective_of(spec),
@@ -231,7 +231,7 @@ def chosen_task(spec: TaskSpec, name: str | None, called: str = "the model") -> 
     """Return a task that a model answers, by its name; without one the only one.
 
     Raises ConfigError where there is none of that name, or several and none is named; ``called`` is
-    what the message calls the model.
+    the name of the model in messages.
     """
     tasks = {task.name: task for task in spec.tasks}
     listed = ", ".join(tasks)
@@ -338,7 +338,7 @@ def answer_rows(
 
 
 def given_row(answerer: Answerer, row: GivenRow, place: str) -> AskedRow:
-    """Return a row as one that asks. Raises DataError, with its place, for what is none."""
+    """Read a row that asks. Raises DataError, with its place, for any other value."""
     task = answerer.task
     if isinstance(row, Mapping):
         columns = find_columns(task, answerer.spec.columns, ToldColumns(), row, place)

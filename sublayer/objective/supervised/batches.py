@@ -55,7 +55,7 @@ def row_rule(
     kind: str,
     starts_with_pad: bool,
 ) -> RowRule:
-    """Return how a split's texts become what a model of a kind reads."""
+    """Return the rule that lays out a split's texts for a model of a kind."""
     first_id = None
     if kind == "encoder-decoder":
         first_id = split.marks.pad if starts_with_pad else split.marks.last
@@ -70,7 +70,7 @@ def row_rule(
 
 
 def rule_of_model(model: Transformer, recipe: Recipe, split: TaskSplit) -> RowRule:
-    """Return how a split's texts become what a model of a recipe reads."""
+    """Return the rule that lays out a split's texts for a model of a recipe."""
     config = model.config
     return row_rule(
         supervised(recipe),

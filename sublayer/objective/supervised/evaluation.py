@@ -45,7 +45,7 @@ from sublayer.tasks.task import Task
 
 
 def asked_spec(asked: Evaluation) -> TaskSpec:
-    """Return what a model answers, and how, with the options of an evaluation.
+    """Return the tasks and format of a model, with the options of an evaluation.
 
     A model of a task with the same labels is made one of the task that was asked for, in place.
     Raises
@@ -89,7 +89,7 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a model answers to them."""
+    """Answers of a model to them."""
 
     scoring: Scoring
     predictions: list[Prediction]
@@ -97,10 +97,10 @@ class Answered:
 
 
 def answer_asked(asked: Evaluation) -> Answered:
-    """Answer what an evaluation scores.
+    """Answer the examples that an evaluation scores.
 
     Raises ConfigError where it is not known where the files are, or an option has no meaning, and
-    DataError where files are not what they should be.
+    DataError for missing and damaged files.
     """
     spec = asked_spec(asked)
     scoring = asked_scoring(asked)
@@ -131,7 +131,7 @@ def asked_scoring(asked: Evaluation) -> Scoring:
 
 
 def held_out(asked: Evaluation) -> TaskSplit:
-    """Read what the run of a model held out of train. Raises ConfigError outside a run."""
+    """Read the examples that a run held out of train. Raises ConfigError outside a run."""
     if asked.recipe is None:
         raise ConfigError(f"{asked.run} does not belong to a run: it is not known what it held out")
     data = _own_data(asked)
@@ -183,7 +183,7 @@ def _is_same(path: str, own: Any) -> bool:
 
 
 def trained_examples(data: Data) -> dict[str, list[Example]]:
-    """Return what was trained on, by the task."""
+    """Return the examples of training, by task."""
     return {part.task.name: part.distinct_examples for part in of_tasks(data.train).parts}
 
 
@@ -218,7 +218,7 @@ def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
 def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
     spec: TaskSpec = asked.model.task
     if spec.columns:
-        # What is not divided needs no groups.
+        # Rows that are not divided need no groups.
         needed = {role: spec.columns[role] for role in spec.columns if role not in ("group", "id")}
         return [read_labelled_table(table_of(path, needed), task)], None
     if task.name not in TASKS:
@@ -248,7 +248,7 @@ def check_same_rows(
 ) -> None:
     """Raise ConfigError where labels differ, and DataError where rows do.
 
-    ``what`` says what is done with the rows.
+    ``what`` is the verb of the message.
     """
     if part.task.labels != other.task.labels:
         raise ConfigError(
@@ -334,7 +334,7 @@ def _titles(answered: Answered) -> str:
 
 
 def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
-    """Score the published development set, what was held out, or another file or folder.
+    """Score the published development set, held-out examples, or another file or folder.
 
     Beside the scores stand the baselines, where there is something that they can learn from, and
     the comparison with another model, if one is named (``against``). Raises as ``answer_asked`` and

@@ -47,7 +47,7 @@ def _describe_task(recipe: Recipe, data: Data | None) -> TaskSpec:
     objective = supervised(recipe)
     tasks = _tasks(recipe, data)
     first = tasks[0]
-    # At even odds, until what is held out chooses another.
+    # At even odds, until held-out examples choose another.
     threshold = 0.0 if objective.format == "pair" and first.has_unanswerable else None
     return TaskSpec(
         tasks=tasks,

@@ -57,7 +57,7 @@ def _layout(model: Transformer, batch: PackedBatch) -> Layout:
     side = batch.read
     if model.text_position == "first":
         return Layout.bidirectional(side.tokens, side.mask, side.document_ids, side.starts)
-    # What is behind a text is padding, which nothing before it sees.
+    # Padding follows a text, and nothing before it sees that.
     return Layout.causal(side.tokens, None, side.document_ids, starts=side.starts)
 
 
@@ -78,8 +78,8 @@ def answer_logits(
 
     ``states`` are those that stand for sequences.
 
-    ``p`` is the dropout, in training, of what the head reads. Choices that an example does not have
-    get minus infinity.
+    ``p`` is the dropout, in training, of the input of the head. Choices that an example does not
+    have get minus infinity.
     """
     # A choice has a sequence, and so a logit, of its own; the two orders of a pair have one.
     vectors = text_vectors(batch, states, is_added=kind != "choice")
@@ -229,7 +229,7 @@ def _scale(task: Task) -> tuple[float, float]:
 
 
 class Sequences(NamedTuple):
-    """Where each sequence of packed rows stands in them, position by position."""
+    """The positions of each sequence in packed rows."""
 
     places: Int[Tensor, "S L"]
     """In the rows one behind another; behind its end that of its first token."""
@@ -288,7 +288,7 @@ class SpanAnswers(Objective):
 
 
 class JointStates(NamedTuple):
-    """What the joint head reads: each sequence in a row of its own."""
+    """Input of the joint head: each sequence in a row of its own."""
 
     states: Float[Tensor, "S L D"]
     may_answer: Bool[Tensor, "S L"]

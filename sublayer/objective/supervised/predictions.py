@@ -74,7 +74,7 @@ def each_batch(
     processes: Processes,
     progress: Progress,
 ) -> list[Row]:
-    """Answer the examples of a split in batches of similar lengths; return what each batch gave.
+    """Answer the examples of a split in batches of similar lengths; return a row for each batch.
 
     The work is divided among ``processes``, and all return the same; ``progress`` hears of batches.
     """
@@ -143,7 +143,7 @@ _N_VALUES = 6
 
 
 class WindowScores(NamedTuple):
-    """What a model says of a window."""
+    """Scores of a window by a model."""
 
     candidates: Candidates
     no_answer: float
@@ -211,7 +211,7 @@ def answer_question(
     has_unanswerable: bool,
     most_tokens: int,
 ) -> Prediction:
-    """Answer a question, by its number, from what a model says of each of its windows."""
+    """Answer a question, by its number, from the scores of its windows."""
     spans = rank_spans(
         encoded.windows(number),
         [each.candidates for each in scores],
@@ -229,7 +229,7 @@ def answer_question(
 def window_scores(
     model: Transformer, batch: PackedBatch, states: torch.Tensor
 ) -> list[WindowScores]:
-    """Return what a model says of each window of a batch."""
+    """Score each window of a batch."""
     sequences = find_sequences(batch)
     if model.joint_span_head is None:
         start, end = independent_logits(model, states, sequences)

@@ -154,7 +154,7 @@ def render_averages(averages: Mapping[str, float]) -> list[str]:
 
 
 def render_baselines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say what each baseline of reports is, with the tasks where it is not the same for all."""
+    """Describe each baseline of reports, with its tasks where baselines differ by task."""
     lines = []
     for name in BASELINES:
         titles: dict[str, list[str]] = {}
@@ -174,7 +174,7 @@ def with_error(value: float, error: float | None) -> str:
 
 
 def render_comparison(result: Mapping[str, Any]) -> list[str]:
-    """Format what ``compare_with`` returned, a line for each task and one that says what it is."""
+    """Format the result of ``compare_with``: a heading, and a line for each task."""
     lines = [f"against {result['run']}, on the same examples:"]
     for each in result["tasks"]:
         low, high = interval_ends([100 * end for end in each["interval"]], 1)

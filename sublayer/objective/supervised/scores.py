@@ -44,8 +44,8 @@ def task_scores(
 ) -> Scored:
     """Score a model on all examples of a split: the mean loss, the score, and each metric of it.
 
-    On what is held out the threshold of no answer is chosen, by which F1 is best, and becomes part
-    of what the model says of its task.
+    On held-out examples the threshold of no answer is chosen that gives the best F1, and becomes
+    part of the model's spec.
     """
     examples = of_tasks(split)
     rule = rule_of_model(model, recipe, examples)
@@ -102,7 +102,8 @@ def _choose_threshold(
 def score_parts(split: TaskSplit, predictions: Sequence[Prediction]) -> Mapping[str, float]:
     """Compute the score and the metrics of the predictions of a split's parts.
 
-    Of several parts the score is the mean of theirs, and what each has stands behind its name.
+    Of several parts the score is the mean of theirs, and the names of their scores begin with
+    the part.
     """
     scores: dict[str, float] = {}
     values = []
@@ -124,16 +125,16 @@ def part_name(part: TaskPart, parts: tuple[TaskPart, ...]) -> str:
 
 
 def name_part(task: str, published: str, n_parts: int) -> str:
-    """Name what a task is scored on, where it has so many parts."""
+    """Name a part of a task, where it has so many parts."""
     return f"{task}_{published.removeprefix('dev_')}" if n_parts > 1 else task
 
 
 class BaselineScores:
     """Scores of the baselines.
 
-    They learn from what ``read_train`` returns by the task, read when it is first needed; of a task
-    that it does not have there are none. With ``are_scored`` False none is computed: what they
-    learn from is known all the same.
+    They learn from the examples that ``read_train`` returns by task, read on first use; of a task
+    without examples there are no baselines. With ``are_scored`` False none is computed, but the
+    examples are there.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class BaselineScores:
         return self._train.get(part.task.name, ())
 
     def of(self, part: TaskPart) -> Mapping[str, Score]:
-        """Return what each baseline scores on a part, by its name."""
+        """Return the score of each baseline on a part, by its name."""
         key = part.task.name, part.published
         if key not in self._scores:
             self._scores[key] = self._computed(part)
@@ -285,7 +286,7 @@ def answer_loss(
 
 @dataclass(frozen=True)
 class PartReport:
-    """What a model scored on a part, and what the baselines did."""
+    """Scores of a model and of baselines on a part."""
 
     name: str
     task: Task

@@ -153,7 +153,7 @@ def greedy_beginnings(
 ) -> list[Ints]:
     """Return the beginnings of greedy answers, up to the first token that is not the target's.
 
-    Up to there it has read what the target's vectors have. In the batch's order, ends included.
+    Up to there both have read the same tokens. In the batch's order, ends included.
     """
     assert batch.targets is not None and batch.predicted is not None, "answers are written"
     matrix, bias = model.output_projection()
@@ -217,7 +217,7 @@ def write_answers(
     """Write an answer to each source, token by token; yield its number and its ids.
 
     A source has its end. Answers come in the order in which they are done, without their ends; one
-    that ``goes_on`` gives up has what was written by then.
+    that ``goes_on`` gives up ends there.
     """
     most = max(1, rule.target_length - 1)
     if isinstance(model, EncoderDecoder):

@@ -86,8 +86,8 @@ _LABELS = {
 def beam_settings(recipe: Recipe | None, options: Mapping[str, Any]) -> BeamSettings:
     """Return the beam that options ask for, and else the run's own.
 
-    ``options`` are by the names of ``BEAM_OPTIONS``. Outside a run of translation, what is not
-    asked for is the default.
+    ``options`` are by the names of ``BEAM_OPTIONS``. Outside a run of translation, other
+    settings have their defaults.
 
     Raises ConfigError for values without meaning.
     """
@@ -207,7 +207,7 @@ def _other(
     theirs = other.tokenizer
     mine = asked.model.tokenizer
     if theirs.source.content() != mine.source.content():
-        # What the run's rules divided the other was not trained on.
+        # The other was not trained on words that the run's rules divided.
         pairs = [_with_source_words(pair, theirs.source) for pair in pairs]
     translations = _translate(other, asked, pairs, settings, f"translated by {against}")
     lines = translated_lines([each.ids for each in translations], theirs, tokens)

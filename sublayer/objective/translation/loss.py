@@ -196,7 +196,7 @@ def translate_ids(
 ) -> list[NDArray[np.int64]]:
     """Translate the source words of every pair, split among processes; return ids in order.
 
-    The beams that are computed together are then other ones, so that what is rounded otherwise may
+    The beams that are computed together are then other ones, so that rounding may
     decide between translations that are as good.
     """
     own = [pairs[index] for index in processes.own(len(pairs))]
@@ -259,7 +259,7 @@ def score_of_items(name: str) -> FromItems:
 
 
 def translation_items(split: Split, nats: PairNats, counted: Mapping[str, LineCounts]) -> Items:
-    """Return what each stored pair's target cost, and what each line's scores are computed from.
+    """Return the nats of each stored pair's target, and the counts of each translated line.
 
     Pairs with an empty side are lines, but not stored; pairs that are too long cost nothing, of no
     tokens.
