@@ -59,19 +59,28 @@ def write_items(run: Path, items: Items, metrics: Mapping[str, str]) -> str:
     ``metrics`` are the tables that metrics follow from, by the metric's name; those of a table that
     these items lack are left out. Raises OSError.
     """
-    following = {name: table for name, table in metrics.items() if table in items.tables}
-    described = {name: _describe(table) for name, table in items.tables.items()}
+    arrays = {}
+    headers = {}
+    for name, table in items.tables.items():
+        assert DOCUMENTS not in table.columns, "that is no column of sums"
+        for column, values in table.columns.items():
+            arrays[f"{name}/{column}"] = values
+        if table.documents is not None:
+            arrays[f"{name}/{DOCUMENTS}"] = table.documents
+        headers[name] = {
+            "unit": table.unit,
+            "digest": table.digest,
+            "n_items": table.n_items,
+            "columns": list(table.columns),
+            "has_documents": table.documents is not None,
+        }
     header = {
         "version": _VERSION,
         "split": items.split,
         "sha256": items.sha256,
-        "metrics": following,
-        "tables": described,
+        "metrics": {name: table for name, table in metrics.items() if table in items.tables},
+        "tables": headers,
     }
-    arrays = {}
-    for name, table in items.tables.items():
-        for column, values in _arrays_of(table).items():
-            arrays[f"{name}/{column}"] = values
     data = dump_npz(arrays, header)
     write_file(run / ITEMS, data)
     return hashlib.sha256(data).hexdigest()
@@ -79,7 +88,7 @@ def write_items(run: Path, items: Items, metrics: Mapping[str, str]) -> str:
 
 def items_file(run: Path) -> Path | None:
     """Return the file of a run's items, which is of this version or of an earlier one."""
-    return next((run / name for name in (ITEMS, _EARLIER_ITEMS) if (run / name).is_file()), None)
+    return next((run / name for name in (ITEMS, _EARLIER_ITEMS) if (run / name).exists()), None)
 
 
 def read_items(run: Path) -> Items | None:
@@ -92,8 +101,7 @@ def read_items(run: Path) -> Items | None:
         return None
     data = read_bytes(path, CheckpointError, max_bytes=_MAX_BYTES)
     arrays, content = load_arrays(data, str(path), CheckpointError)
-    check_typed(content, _Header, f"the header of {path}", CheckpointError)
-    header = _Header.model_validate(content)
+    header = check_typed(content, _Header, f"the header of {path}", CheckpointError)
     if header.version != _VERSION:
         raise CheckpointError(
             f"{path} is of version {header.version}, which is not known: this is {_VERSION}"
@@ -104,23 +112,6 @@ def read_items(run: Path) -> Items | None:
     if arrays:
         raise CheckpointError(f"{path} is damaged: {min(arrays)[:60]!r} is of no table")
     return Items(header.split, header.sha256, tables)
-
-
-def _describe(table: ItemTable) -> dict[str, Any]:
-    return {
-        "unit": table.unit,
-        "digest": table.digest,
-        "n_items": table.n_items,
-        "columns": list(table.columns),
-        "has_documents": table.documents is not None,
-    }
-
-
-def _arrays_of(table: ItemTable) -> dict[str, NDArray[Any]]:
-    assert DOCUMENTS not in table.columns, "that is no column of sums"
-    if table.documents is None:
-        return dict(table.columns)
-    return {**table.columns, DOCUMENTS: table.documents}
 
 
 def _table(
@@ -142,15 +133,10 @@ def _table(
 
     columns = {column: take(column) for column in header.columns}
     documents = take(DOCUMENTS) if header.has_documents else None
-    if documents is not None and not _are_indices(documents):
-        raise CheckpointError(f"{path} is damaged: the {DOCUMENTS} of {name[:60]!r} are no places")
+    if documents is not None:
+        is_whole = documents.ndim == 1 and np.issubdtype(documents.dtype, np.integer)
+        if not is_whole or int(documents.min(initial=0)) < 0:
+            raise CheckpointError(
+                f"{path} is damaged: the {DOCUMENTS} of {name[:60]!r} are no places"
+            )
     return ItemTable(header.unit, header.digest, columns, documents)
-
-
-def _are_indices(documents: NDArray[Any]) -> bool:
-    is_whole = np.issubdtype(documents.dtype, np.integer)
-    if documents.ndim != 1 or not is_whole:
-        return False
-    if not documents.size:
-        return True
-    return int(documents.min()) >= 0
