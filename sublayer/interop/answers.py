@@ -112,11 +112,11 @@ def is_number(content: ClassConfig, words: tuple[str, ...]) -> bool:
     Raises CheckpointError where it has several numbers, or one class.
     """
     problem = content.fields["problem_type"]
-    said = f"{content.file}: problem_type = {format_value(problem)}"
+    stated = f"{content.file}: problem_type = {format_value(problem)}"
     if problem == REGRESSION and len(words) > 1:
-        raise CheckpointError(f"{said} of {len(words)} outputs: a recipe can say one number")
+        raise CheckpointError(f"{stated} of {len(words)} outputs: a recipe can say one number")
     if problem == CLASSIFICATION and len(words) == 1:
-        raise CheckpointError(f"{said} of one output: it has nothing to choose")
+        raise CheckpointError(f"{stated} of one output: it has nothing to choose")
     return len(words) == 1
 
 

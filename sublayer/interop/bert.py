@@ -6,16 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sublayer.config.architecture.derived import is_factorised
+from sublayer.config.architecture.derived import head_activation, is_factorised
 from sublayer.config.architecture.stacks import entries
 from sublayer.config.limits import (
-    LARGEST_FACTOR,
-    LARGEST_VOCABULARY,
-    LONGEST_WINDOW,
-    MOST_HEADS,
     MOST_LAYERS,
-    WIDEST,
-    WIDEST_FFN,
 )
 from sublayer.config.resolved import ResolvedModel
 from sublayer.data.tokenizers.base import Tokenizer
@@ -25,8 +19,15 @@ from sublayer.interop.family import ENDINGS, NO_OTHER_HEAD, OUTPUTS, Family, Fie
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
     ALWAYS_IGNORED,
-    LARGEST_EPS,
+    EPS,
+    FACTOR,
+    FFN_WIDTH,
+    HEADS,
+    LAYERS,
     NEVER,
+    VOCABULARY,
+    WIDTH,
+    WINDOW,
     ClassConfig,
     ClassFields,
     Field,
@@ -35,38 +36,35 @@ from sublayer.interop.foreign_config import (
     flag,
     harmless,
     names,
+    network_activation,
     one_of,
     optional,
-    positive,
     share,
     token_id,
     training_only,
-    whole,
 )
 from sublayer.interop.representable import (
     ALL,
     ANSWERS,
     ANY,
     EITHER,
-    HEAD_ACTIVATION_OF_BLOCKS,
     ONE_STACK,
-    POOLER_FOR_SENTENCES,
-    SUM_WHERE_FACTORISED,
     TABLE_AS_WIDE_AS_MODEL,
-    TOKENS_WHERE_SENTENCES,
+    Rule,
     Table,
     final_norms,
+    networks,
 )
 from sublayer.interop.tokenizers import encoder_files
 from sublayer.interop.weight_map import Pair, check_tied, pair_linear
 
 _ENCODER: dict[str, Field] = {
-    "num_hidden_layers": Field(12, whole(MOST_LAYERS), "n_layers"),
-    "max_position_embeddings": Field(512, whole(LONGEST_WINDOW), "max_len"),
-    "layer_norm_eps": Field(1e-12, positive(LARGEST_EPS), "norm_eps"),
+    "num_hidden_layers": Field(12, LAYERS, "n_layers"),
+    "max_position_embeddings": Field(512, WINDOW, "max_len"),
+    "layer_norm_eps": Field(1e-12, EPS, "norm_eps"),
     "tie_word_embeddings": Field(True, flag, "tie_embeddings"),
     "pad_token_id": Field(0, optional(token_id)),
-    "initializer_range": training_only(0.02, positive(LARGEST_FACTOR), "init_std"),
+    "initializer_range": training_only(0.02, FACTOR, "init_std"),
     "type_vocab_size": harmless(2),
     "is_encoder_decoder": harmless(False),
     **NEVER,
@@ -75,10 +73,10 @@ BERT_FIELDS = ClassFields(
     title="BertConfig",
     fields={
         **_ENCODER,
-        "vocab_size": Field(30522, whole(LARGEST_VOCABULARY), "vocab_size"),
-        "hidden_size": Field(768, whole(WIDEST), "d_model"),
-        "num_attention_heads": Field(12, whole(MOST_HEADS), "n_heads"),
-        "intermediate_size": Field(3072, whole(WIDEST_FFN), "d_ff"),
+        "vocab_size": Field(30522, VOCABULARY, "vocab_size"),
+        "hidden_size": Field(768, WIDTH, "d_model"),
+        "num_attention_heads": Field(12, HEADS, "n_heads"),
+        "intermediate_size": Field(3072, FFN_WIDTH, "d_ff"),
         "hidden_act": Field("gelu", one_of(ACTIVATIONS)),
         "hidden_dropout_prob": training_only(0.1, share, "dropout"),
         "attention_probs_dropout_prob": training_only(0.1, share, "dropout_attention"),
@@ -97,13 +95,13 @@ ALBERT_FIELDS = ClassFields(
     title="AlbertConfig",
     fields={
         **_ENCODER,
-        "vocab_size": Field(30000, whole(LARGEST_VOCABULARY), "vocab_size"),
-        "embedding_size": Field(128, whole(WIDEST), "d_embed"),
-        "hidden_size": Field(4096, whole(WIDEST), "d_model"),
-        "num_hidden_groups": Field(1, whole(MOST_LAYERS)),
-        "inner_group_num": Field(1, whole(MOST_LAYERS)),
-        "num_attention_heads": Field(64, whole(MOST_HEADS), "n_heads"),
-        "intermediate_size": Field(16384, whole(WIDEST_FFN), "d_ff"),
+        "vocab_size": Field(30000, VOCABULARY, "vocab_size"),
+        "embedding_size": Field(128, WIDTH, "d_embed"),
+        "hidden_size": Field(4096, WIDTH, "d_model"),
+        "num_hidden_groups": Field(1, LAYERS),
+        "inner_group_num": Field(1, LAYERS),
+        "num_attention_heads": Field(64, HEADS, "n_heads"),
+        "intermediate_size": Field(16384, FFN_WIDTH, "d_ff"),
         "hidden_act": Field("gelu_new", one_of(ACTIVATIONS)),
         "hidden_dropout_prob": training_only(0.0, share, "dropout"),
         "attention_probs_dropout_prob": training_only(0.0, share, "dropout_attention"),
@@ -113,6 +111,13 @@ ALBERT_FIELDS = ClassFields(
     ignored=ALWAYS_IGNORED
     | names("down_scale_factor gap_size ln_type net_structure_type num_memory_blocks"),
 )
+
+
+def _activates_head_alike(config: ResolvedModel) -> bool:
+    activations = map(network_activation, networks(config))
+    return config.head == "none" or head_activation(config) in activations
+
+
 ALBERT: Table = {
     "kind": ("encoder",),
     **ALL,
@@ -121,14 +126,21 @@ ALBERT: Table = {
     "final_norm": final_norms("none"),
     "embedding_norm": (True,),
     "d_embed": ANY,
-    "embedding_projection": SUM_WHERE_FACTORISED,
+    "embedding_projection": Rule(
+        lambda config: config.embedding_projection == "sum" or not is_factorised(config)
+    ),
     "project_embeddings": ("as-needed", "always"),
     "segments": ("none", "both", "second"),
-    "head": TOKENS_WHERE_SENTENCES,
-    "head_activation": HEAD_ACTIVATION_OF_BLOCKS,
+    # Where sentences are judged, tokens are predicted by a transform head.
+    "head": Rule(
+        lambda config: (
+            config.head == "transform" or (config.head == "none" and not config.sentence_classes)
+        )
+    ),
+    "head_activation": Rule(_activates_head_alike, head_activation),
     "head_bias": EITHER,
     "sentence_classes": (0, 2),
-    "pooler": POOLER_FOR_SENTENCES,
+    "pooler": Rule(lambda config: config.pooler == "tanh" or config.sentence_classes != 2),
 }
 BERT: Table = {
     **ALBERT,
@@ -204,9 +216,9 @@ class Bert(Family):
     """BERT's classes: for pre-training, or for labels, choices or spans."""
 
     model_type, name = "bert", "Bert"
-    own_table, own_fields, names = BERT, BERT_FIELDS, _BERT_NAMES
+    base_table, base_fields, names = BERT, BERT_FIELDS, _BERT_NAMES
     prefix = "bert."
-    own_heads: tuple[str, ...] = ("cls.",)
+    base_heads: tuple[str, ...] = ("cls.",)
     sentence_logits = "seq_relationship_logits"
     judging = ("ForNextSentencePrediction", "logits")
     """The class that judges pairs alone, and its logits."""
@@ -214,7 +226,7 @@ class Bert(Family):
     def __init__(self, answers: Answers = "tokens") -> None:
         self.answers = answers
         self.title = f"{self.name.upper()} for pre-training"
-        self.table, self.fields, self.heads = self.own_table, self.own_fields, self.own_heads
+        self.table, self.fields, self.heads = self.base_table, self.base_fields, self.base_heads
         if answers != "tokens":
             self.title = self.name + ENDINGS[answers]
             self.table = {**self.table, **_ANSWERS[answers]}
@@ -284,12 +296,12 @@ class Bert(Family):
             "head": "transform",
             "head_bias": True,
             "init": "truncated",
-            **self._read_own(content, weights),
+            **self._class_fields(content, weights),
             **self._read_heads(content, weights),
         }
         return content.resolve(fields, context=given["max_position_embeddings"])
 
-    def _read_own(self, content: ClassConfig, weights: Tensors) -> Fields:
+    def _class_fields(self, content: ClassConfig, weights: Tensors) -> Fields:
         return {}
 
     def _read_heads(self, content: ClassConfig, weights: Tensors) -> Fields:
@@ -352,7 +364,7 @@ class Bert(Family):
         return {
             "architectures": [self.oracle(config).name],
             "model_type": self.model_type,
-            **self.own_fields.write(config),
+            **self.base_fields.write(config),
             "bos_token_id": None if tokenizer is None else tokenizer.cls_id,
             "eos_token_id": None if tokenizer is None else tokenizer.sep_id,
             "pad_token_id": None if tokenizer is None else tokenizer.pad_id,
@@ -375,10 +387,10 @@ class Bert(Family):
         for slot in range(config.share_groups * n_inner if is_shared else config.n_layers):
             group, inner = divmod(slot, n_inner)
             unit = names.unit.format(group=group, inner=inner)
-            for place, theirs in names.block.items():
+            for part, theirs in names.block.items():
                 parts = (theirs,) if isinstance(theirs, str) else theirs
-                ours = f"encoder.sublayers.{place.format(slot=slot)}"
-                yield from pair_linear(tuple(unit + part for part in parts), ours)
+                ours = f"encoder.sublayers.{part.format(slot=slot)}"
+                yield from pair_linear(tuple(unit + name for name in parts), ours)
         if config.head != "none":
             yield from pair_linear(f"{names.transform}.dense", "head.projection")
             yield from pair_linear(f"{names.transform}.LayerNorm", "head.norm")
@@ -418,9 +430,9 @@ class Albert(Bert):
     """ALBERT's classes: factorised embeddings, weights shared in groups."""
 
     model_type, name = "albert", "Albert"
-    own_table, own_fields, names = ALBERT, ALBERT_FIELDS, _ALBERT_NAMES
+    base_table, base_fields, names = ALBERT, ALBERT_FIELDS, _ALBERT_NAMES
     prefix = "albert."
-    own_heads = ("predictions.", "sop_classifier.")
+    base_heads = ("predictions.", "sop_classifier.")
     sentence_logits = "sop_logits"
     # No class of ALBERT's has that head alone.
     judging = ("ForPreTraining", "sop_logits")
@@ -433,7 +445,7 @@ class Albert(Bert):
         leave_out_identity(weights)
         return weights
 
-    def _read_own(self, content: ClassConfig, weights: Tensors) -> Fields:
+    def _class_fields(self, content: ClassConfig, weights: Tensors) -> Fields:
         """Return the fields of sharing and of the embeddings; a group a layer is no sharing.
 
         Raises CheckpointError where a recipe cannot say the groups.

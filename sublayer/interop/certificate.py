@@ -126,30 +126,30 @@ class Batch:
             if self.is_padded:
                 inputs += [self.mask, self.segments]
             output = model(*inputs)
-        found = {}
+        outputs = {}
         if isinstance(model, Encoder) and model.head is None:
             layout = Layout.bidirectional(self.tokens, self.mask)
-            found["states"] = model.hidden(self.tokens, layout, segments=self.segments).final
+            outputs["states"] = model.hidden(self.tokens, layout, segments=self.segments).final
         if "pooler" in output:
-            found["pooled"] = output["pooler"]
+            outputs["pooled"] = output["pooler"]
         if "vocabulary" in output:
             # Positions, where they are classes too, have logits in no class of transformers.
-            found["logits"] = output["vocabulary"][..., : model.config.vocab_size]
+            outputs["logits"] = output["vocabulary"][..., : model.config.vocab_size]
         if "sentence" in output:
-            found["sentence_logits"] = output["sentence"]
+            outputs["sentence_logits"] = output["sentence"]
         if "span" in output:
-            found["start_logits"], found["end_logits"] = output["span"].unbind(-1)
+            outputs["start_logits"], outputs["end_logits"] = output["span"].unbind(-1)
         if "label" in output:
             task = None if model.task is None else model.task.tasks[0]
             labels = output["label"]
-            found["choice_logits"] = labels.T
+            outputs["choice_logits"] = labels.T
             if task is not None and task.kind == "number":
                 labels = unscaled(task, labels)
             elif task is not None and labels.shape[1] < len(task.labels):
                 # One output answers for two labels: it is the second's logit, the first's is 0.
                 labels = torch.cat([torch.zeros_like(labels), labels], 1)
-            found["label_logits"] = labels
-        return found
+            outputs["label_logits"] = labels
+        return outputs
 
     def theirs(self, oracle: Any) -> Any:
         """Return the outputs of a model of transformers, as that class returns them."""
@@ -170,7 +170,7 @@ class Batch:
         inputs = [self.tokens, mask, self.segments]
         if type(oracle).__name__.endswith(_OF_CHOICES):
             # Its rows are the choices of one example.
-            inputs = [each[None] for each in inputs]
+            inputs = [tensor[None] for tensor in inputs]
         tokens, mask, segments = inputs
         return oracle(tokens, attention_mask=mask, token_type_ids=segments)
 
@@ -226,8 +226,8 @@ def certify(
         expected = {}
         for name, ours in oracle.outputs.items():
             expected[ours] = getattr(output, name)
-        own = copy.deepcopy(model).to(device="cpu", dtype=dtype).eval()
-        computed = batch.ours(own)
+        converted = copy.deepcopy(model).to(device="cpu", dtype=dtype).eval()
+        computed = batch.ours(converted)
         largest = 0.0
         largest_difference = 0.0
         for name, every_logit in expected.items():
@@ -283,10 +283,10 @@ def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, An
             encoded = tokenizer.encode_source(texts)
         else:
             encoded = tokenizer.encode_many([text.encode() for text in texts])
-        found = [ids.tolist() for ids in encoded]
+        ours = [ids.tolist() for ids in encoded]
     except DataError as problem:
         return {"tokenizer_ids": {"checked": False, "reason": str(problem)}}
-    rows = zip(texts, found, expected, strict=True)
+    rows = zip(texts, ours, expected, strict=True)
     differing = [
         {"text": text, "ids": ids[:_SHOWN], "theirs": other[:_SHOWN]}
         for text, ids, other in rows

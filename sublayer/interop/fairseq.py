@@ -173,11 +173,14 @@ def read_fairseq(path: Path) -> tuple[Transformer, FairseqWeights, int]:
     settings = checkpoint.settings
     encodes = _is_bert(checkpoint.tensors)
     weights = _prepare(settings, checkpoint.tensors)
-    vocab_size = _rows(weights.tensors[_TABLE])
+    table = weights.tensors[_TABLE]
+    if table.dim() != 2 or not len(table):
+        shape = list(table.shape)
+        raise CheckpointError(f"{_TABLE} has shape {shape}, which is no embedding matrix's")
+    vocab_size = len(table)
     kind = MosesTokenizer if encodes else WordBpeTokenizer
-    _check_dictionaries(file.parent, vocab_size, len(kind.specials))
-    final = _has_final_norm(weights, checkpoint.tensors)
     vocabulary = _read_vocabulary(file.parent, vocab_size, kind)
+    final = _has_final_norm(weights, checkpoint.tensors)
     if encodes:
         config = _read_bert_config(settings, weights.tensors, has_final_norm=final)
         names = _bert_pairs(config)
@@ -196,41 +199,24 @@ def read_fairseq(path: Path) -> tuple[Transformer, FairseqWeights, int]:
     return model, weights, checkpoint.n_optimizer
 
 
-def _rows(table: Tensor) -> int:
-    if table.dim() != 2 or not len(table):
-        raise CheckpointError(
-            f"{_TABLE} has shape {list(table.shape)}, which is no embedding matrix's"
-        )
-    return len(table)
+def _read_vocabulary(
+    folder: Path, vocab_size: int, kind: type[WordBpeTokenizer]
+) -> Tokenizer | None:
+    """Read codes with the dictionary beside a checkpoint; None where one of them is not there.
 
-
-def _read(path: Path) -> bytes:
-    return read_bytes(path, CheckpointError, max_bytes=MAX_BYTES)
-
-
-def _check_dictionaries(folder: Path, vocab_size: int, n_special: int) -> None:
-    """Raise CheckpointError where a dictionary beside a checkpoint is not of the table's size."""
+    Raises CheckpointError where a dictionary beside it is not of the table's size.
+    """
+    n_special = len(kind.specials)
     for path in sorted(folder.glob("dict*.txt")):
-        content = _read(path)
-        lines = [line for line in content.split(b"\n") if line.strip()]
-        n_entries = n_special + len(lines)
+        content = read_bytes(path, CheckpointError, max_bytes=MAX_BYTES)
+        n_entries = n_special + sum(bool(line.strip()) for line in content.split(b"\n"))
         if n_entries != vocab_size:
             raise CheckpointError(
                 f"{path} has {n_entries} entries with the {n_special} special ones, "
                 f"{_TABLE} has {count(vocab_size, 'row')}: they do not belong together"
             )
-
-
-def _read_vocabulary(
-    folder: Path, vocab_size: int, kind: type[WordBpeTokenizer]
-) -> Tokenizer | None:
-    """Read codes with the dictionary beside a checkpoint; None where one of them is not there."""
     dictionary = find_dictionary(folder)
-    codes = []
-    for path in folder.iterdir():
-        if path.is_file() and is_codes_file(path.name):
-            codes.append(path)
-    codes.sort()
+    codes = sorted(p for p in folder.iterdir() if p.is_file() and is_codes_file(p.name))
     if dictionary is None or not codes:
         return None
     if len(codes) > 1:
@@ -379,34 +365,55 @@ def _read_translator_config(
     cannot say.
     """
     content.refuse(_REFUSED)
-    _check_activation(content)
+    is_macaron = _is_macaron(content)
+    for name in ("activation_fn", "act_fn"):
+        other = content.fields.get(name) or "relu"
+        # Of Macaron Net's code: another activation, found beside it, would be another code's.
+        if other != "relu" and (is_macaron or name == "act_fn"):
+            raise CheckpointError(
+                f"{content.file}: {name} = {format_value(other)}: "
+                "Macaron Net's translation models have relu"
+            )
     d_model = content.both_sides("embed_dim")
     d_ff = content.both_sides("ffn_embed_dim")
     content.both_sides("attention_heads")
-    _check_widths(content, d_model)
+    if d_model % 2:
+        raise CheckpointError(
+            f"{content.file}: encoder_embed_dim = {d_model} is odd: sinusoids come in pairs"
+        )
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        if content.whole(name, d_model) != d_model:
+            raise CheckpointError(
+                f"{content.file}: {name} = {content.fields[name]} is not decoder_embed_dim = "
+                f"{d_model}: the embedding matrix is as wide as the model"
+            )
+    is_pre_norm = content.flag("encoder_normalize_before", False)
+    of_decoder = content.flag("decoder_normalize_before", False)
+    if is_pre_norm != of_decoder:
+        raise CheckpointError(
+            f"{content.file}: encoder_normalize_before = {is_pre_norm} and "
+            f"decoder_normalize_before = {of_decoder}: both stacks have one order"
+        )
     is_tied = content.flag("share_all_embeddings", False)
     if not is_tied:
         is_tied = content.flag("share_decoder_input_output_embed", False)
     # Older versions call it by the one activation that they had.
     has_new_name = content.fields.get("activation_dropout")
     hidden_dropout = "activation_dropout" if has_new_name else "relu_dropout"
-    longest = []
-    for side in ("source", "target"):
-        most = content.whole(f"max_{side}_positions", 1024, most=LONGEST_WINDOW)
-        longest.append(most)
+    longest = [content.whole(f"max_{side}_positions", 1024) for side in ("source", "target")]
     return content.resolve(
         {
             "kind": "encoder-decoder",
-            "block": "macaron" if _is_macaron(content) else "transformer",
+            "block": "macaron" if is_macaron else "transformer",
             "n_layers": content.whole("encoder_layers", most=MOST_LAYERS),
             "n_decoder_layers": content.whole("decoder_layers", most=MOST_LAYERS),
             "d_model": d_model,
             "n_heads": content.heads("encoder_attention_heads", "encoder_embed_dim"),
             "d_ff": d_ff,
             **content.activation("activation_fn", "relu", _ACTIVATIONS),
-            "norm_order": (norm_order := _norm_order(content)),
+            "norm_order": "pre" if is_pre_norm else "post",
             "norm_eps": 1e-5,
-            "final_norm": "affine" if has_final_norm and norm_order == "pre" else "none",
+            "final_norm": "affine" if has_final_norm and is_pre_norm else "none",
             "positions": "sinusoidal",
             "sinusoids": "fairseq",
             "first_position": _PAD_ID + 1,
@@ -423,19 +430,6 @@ def _read_translator_config(
     )
 
 
-def _check_widths(content: Content, d_model: int) -> None:
-    if d_model % 2:
-        raise CheckpointError(
-            f"{content.file}: encoder_embed_dim = {d_model} is odd: sinusoids come in pairs"
-        )
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        if content.whole(name, d_model) != d_model:
-            raise CheckpointError(
-                f"{content.file}: {name} = {content.fields[name]} is not decoder_embed_dim = "
-                f"{d_model}: the embedding matrix is as wide as the model"
-            )
-
-
 def _is_macaron(content: Content) -> bool:
     """Return whether blocks are Macaron Net's. Raises CheckpointError where the setting is odd."""
     value = content.fields.get("macaron")
@@ -444,30 +438,6 @@ def _is_macaron(content: Content) -> bool:
             f"{content.file}: macaron = {format_value(value)} is not true, false or 'new'"
         )
     return bool(value)
-
-
-def _check_activation(content: Content) -> None:
-    # Macaron Net's code for translation has one activation: another, found beside it, would be
-    # another code's.
-    value = _is_macaron(content)
-    for name in ("activation_fn", "act_fn"):
-        if (other := content.fields.get(name) or "relu") != "relu" and (value or name == "act_fn"):
-            raise CheckpointError(
-                f"{content.file}: {name} = {format_value(other)}: "
-                "Macaron Net's translation models have relu"
-            )
-
-
-def _norm_order(content: Content) -> str:
-    before = {
-        side: content.flag(f"{side}_normalize_before", False) for side in ("encoder", "decoder")
-    }
-    if before["encoder"] != before["decoder"]:
-        raise CheckpointError(
-            f"{content.file}: encoder_normalize_before = {before['encoder']} and "
-            f"decoder_normalize_before = {before['decoder']}: both stacks have one order"
-        )
-    return "pre" if before["encoder"] else "post"
 
 
 def _is_bert(tensors: Mapping[str, Tensor]) -> bool:

@@ -129,11 +129,14 @@ def _check_sums(path: Path) -> None:
     # What torch writes since 1.6 is an archive, whose check sums it does not compare.
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            for each in archive.infolist():
+            for member in archive.infolist():
                 # torch writes nothing compressed, of which a small file could hold very much.
-                if each.compress_type != zipfile.ZIP_STORED or each.file_size != each.compress_size:
+                if (
+                    member.compress_type != zipfile.ZIP_STORED
+                    or member.file_size != member.compress_size
+                ):
                     raise zipfile.BadZipFile(
-                        f"{each.filename!r} is compressed, which torch does not do"
+                        f"{member.filename!r} is compressed, which torch does not do"
                     )
             if (name := archive.testzip()) is not None:
                 raise zipfile.BadZipFile(f"the check sum of {name!r} is not that of its bytes")
@@ -174,18 +177,18 @@ def _is_setting(value: Any) -> bool:
     waiting = [value]
     n_seen = 0
     while waiting:
-        each = waiting.pop()
+        node = waiting.pop()
         n_seen += 1
-        if isinstance(each, list | tuple | Mapping):
-            if n_seen + len(waiting) + len(each) > _MOST_VALUES:
+        if isinstance(node, list | tuple | Mapping):
+            if n_seen + len(waiting) + len(node) > _MOST_VALUES:
                 return False
-            waiting += each
-            if isinstance(each, Mapping):
-                waiting += each.values()
-        elif type(each) is int:
-            if each.bit_length() > _MOST_BITS:
+            waiting += node
+            if isinstance(node, Mapping):
+                waiting += node.values()
+        elif type(node) is int:
+            if node.bit_length() > _MOST_BITS:
                 return False
-        elif each is not None and type(each) not in (bool, float, str):
+        elif node is not None and type(node) not in (bool, float, str):
             return False
     return True
 
@@ -209,13 +212,13 @@ def _count_tensors(value: Any) -> int:
     seen = set()
     n_tensors = 0
     while waiting:
-        each = waiting.pop()
-        if id(each) in seen:
+        node = waiting.pop()
+        if id(node) in seen:
             continue
-        seen.add(id(each))
-        if isinstance(each, Mapping):
-            waiting += each.values()
-        elif isinstance(each, list | tuple):
-            waiting += each
-        n_tensors += isinstance(each, Tensor)
+        seen.add(id(node))
+        if isinstance(node, Mapping):
+            waiting += node.values()
+        elif isinstance(node, list | tuple):
+            waiting += node
+        n_tensors += isinstance(node, Tensor)
     return n_tensors

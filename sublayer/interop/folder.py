@@ -139,12 +139,12 @@ def _describe_folder(folder: Path) -> str:
             ".merge_and_unload().save_pretrained(NEW), or another task's class; then import NEW"
         )
     for pattern, what in _FOREIGN_FOLDERS:
-        found = sorted(folder.glob(pattern))
-        if not found:
+        paths = sorted(folder.glob(pattern))
+        if not paths:
             continue
         if what:
-            return f", but {found[0].name}: it is {what}"
-        return f"; {found[-1].parent} has: name that folder"
+            return f", but {paths[0].name}: it is {what}"
+        return f"; {paths[-1].parent} has: name that folder"
     return ""
 
 

@@ -7,13 +7,21 @@ from typing import Any
 from pydantic import ValidationError
 
 from sublayer.config.architecture.feedforward import FFNS
-from sublayer.config.limits import LONGEST_WINDOW, MOST_HEADS
+from sublayer.config.limits import (
+    LARGEST_FACTOR,
+    LARGEST_VOCABULARY,
+    LONGEST_WINDOW,
+    MOST_HEADS,
+    MOST_LAYERS,
+    WIDEST,
+    WIDEST_FFN,
+)
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import CheckpointError, ConfigError
 
-LARGEST_EPS = 1.0
+_LARGEST_EPS = 1.0
 """The most that a norm may add to the variance."""
 ValueRule = Callable[[Any], Any]
 """Reads a value of a file. Raises ValueError, in words that follow the value, where it is none."""
@@ -87,6 +95,12 @@ def one_of(names: Collection[str]) -> ValueRule:
 def optional(inner: ValueRule) -> ValueRule:
     """Build the rule of a field that may also be null."""
     return lambda value: None if value is None else inner(value)
+
+
+VOCABULARY, WINDOW = whole(LARGEST_VOCABULARY), whole(LONGEST_WINDOW)
+WIDTH, FFN_WIDTH = whole(WIDEST), whole(WIDEST_FFN)
+LAYERS, HEADS = whole(MOST_LAYERS), whole(MOST_HEADS)
+EPS, FACTOR = positive(_LARGEST_EPS), positive(LARGEST_FACTOR)
 
 
 def format_value(value: Any) -> str:

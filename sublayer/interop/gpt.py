@@ -10,15 +10,6 @@ import torch
 from torch import Tensor
 
 from sublayer.config.architecture.stacks import entries
-from sublayer.config.limits import (
-    LARGEST_FACTOR,
-    LARGEST_VOCABULARY,
-    LONGEST_WINDOW,
-    MOST_HEADS,
-    MOST_LAYERS,
-    WIDEST,
-    WIDEST_FFN,
-)
 from sublayer.config.resolved import ResolvedModel
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
@@ -27,8 +18,15 @@ from sublayer.interop.family import ENDINGS, NO_OTHER_HEAD, OUTPUTS, Family, Fie
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
     ALWAYS_IGNORED,
-    LARGEST_EPS,
+    EPS,
+    FACTOR,
+    FFN_WIDTH,
+    HEADS,
+    LAYERS,
     NEVER,
+    VOCABULARY,
+    WIDTH,
+    WINDOW,
     ClassConfig,
     ClassFields,
     Field,
@@ -39,22 +37,20 @@ from sublayer.interop.foreign_config import (
     names,
     one_of,
     optional,
-    positive,
     share,
     token_id,
     training_only,
-    whole,
 )
 from sublayer.interop.representable import (
     ALL,
     ANSWERS,
     ANY,
-    NETWORK_OF_FOUR_WIDTHS,
     NO_ENCODER,
     ONE_STACK,
-    TANH_GELU,
+    Rule,
     Table,
     final_norms,
+    networks,
 )
 from sublayer.interop.tokenizers import (
     decoder_files,
@@ -66,15 +62,15 @@ from sublayer.interop.tokenizers import (
 from sublayer.interop.weight_map import Pair, Zeros, check_tied, pair_linear
 
 _SHARED = {
-    "n_embd": Field(768, whole(WIDEST), "d_model"),
-    "n_layer": Field(12, whole(MOST_LAYERS), "n_layers"),
-    "n_head": Field(12, whole(MOST_HEADS), "n_heads"),
-    "layer_norm_epsilon": Field(1e-5, positive(LARGEST_EPS), "norm_eps"),
+    "n_embd": Field(768, WIDTH, "d_model"),
+    "n_layer": Field(12, LAYERS, "n_layers"),
+    "n_head": Field(12, HEADS, "n_heads"),
+    "layer_norm_epsilon": Field(1e-5, EPS, "norm_eps"),
     "tie_word_embeddings": Field(True, flag, "tie_embeddings"),
     "resid_pdrop": training_only(0.1, share, "dropout"),
     "embd_pdrop": training_only(0.1, share, "dropout_embedding"),
     "attn_pdrop": training_only(0.1, share, "dropout_attention"),
-    "initializer_range": training_only(0.02, positive(LARGEST_FACTOR), "init_std"),
+    "initializer_range": training_only(0.02, FACTOR, "init_std"),
     "is_encoder_decoder": harmless(False),
     **NEVER,
 }
@@ -94,9 +90,9 @@ GPT2_FIELDS = ClassFields(
     title="GPT2Config",
     fields={
         **_SHARED,
-        "vocab_size": Field(50257, whole(LARGEST_VOCABULARY), "vocab_size"),
-        "n_positions": Field(1024, whole(LONGEST_WINDOW), "max_len"),
-        "n_inner": Field(None, optional(whole(WIDEST_FFN)), "d_ff"),
+        "vocab_size": Field(50257, VOCABULARY, "vocab_size"),
+        "n_positions": Field(1024, WINDOW, "max_len"),
+        "n_inner": Field(None, optional(FFN_WIDTH), "d_ff"),
         "activation_function": Field("gelu_new", one_of(ACTIVATIONS)),
         "scale_attn_weights": Field(True, flag),
         "scale_attn_by_inverse_layer_idx": harmless(False),
@@ -111,8 +107,8 @@ GPT1_FIELDS = ClassFields(
     title="OpenAIGPTConfig",
     fields={
         **_SHARED,
-        "vocab_size": Field(40478, whole(LARGEST_VOCABULARY), "vocab_size"),
-        "n_positions": Field(512, whole(LONGEST_WINDOW), "max_len"),
+        "vocab_size": Field(40478, VOCABULARY, "vocab_size"),
+        "n_positions": Field(512, WINDOW, "max_len"),
         "afn": Field("gelu", one_of(_GPT1_ACTIVATIONS)),
     },
     aliases=_ALIASES,
@@ -140,8 +136,9 @@ GPT1: Table = {
     "norm_order": ("post",),
     "final_norm": final_norms("none"),
     "attention_scale": ("sqrt",),
-    "gelu": TANH_GELU,
-    "d_ff": NETWORK_OF_FOUR_WIDTHS,
+    # A GELU is that by tanh.
+    "gelu": Rule(lambda config: config.gelu == "tanh" or "gelu" not in networks(config)),
+    "d_ff": Rule(lambda config: config.d_ff == 4 * config.d_model),
     # Positions as classes are left out, and the certificate says it.
     "softmax": ("tokens", "all"),
 }
@@ -151,14 +148,14 @@ _OUTPUT, _SCORE, _CHOOSES = "lm_head.weight", "score.weight", "multiple_choice_h
 class Gpt2(Family):
     """GPT-2's classes: of tokens, or of labels, read at a row's last token that is no padding."""
 
-    model_type, name, own_title = "gpt2", "GPT2", "GPT-2's language model"
-    own_table, own_fields = GPT2, GPT2_FIELDS
+    model_type, name, base_title = "gpt2", "GPT2", "GPT-2's language model"
+    base_table, base_fields = GPT2, GPT2_FIELDS
     prefix = "transformer."
     words, positions = "wte.weight", "wpe.weight"
 
     def __init__(self, answers: Answers = "tokens") -> None:
         self.answers = answers
-        self.title, self.table, self.fields = self.own_title, self.own_table, self.own_fields
+        self.title, self.table, self.fields = self.base_title, self.base_table, self.base_fields
         self.heads = (_OUTPUT,)
         if answers == "labels":
             padding = {"pad_token_id": Field(None, optional(token_id))}
@@ -199,10 +196,10 @@ class Gpt2(Family):
         elif self.answers == "choices":
             heads = {"label_outputs": 1}
         n_heads = content.heads("n_head", "n_embd")
-        fields = {**content.ours, "n_heads": n_heads, **self._read_own(content.fields), **heads}
+        fields = {**content.ours, "n_heads": n_heads, **self._class_fields(content.fields), **heads}
         return content.resolve(fields, context=content.fields["n_positions"])
 
-    def _read_own(self, given: Mapping[str, Any]) -> Fields:
+    def _class_fields(self, given: Mapping[str, Any]) -> Fields:
         return {
             "d_ff": given["n_inner"] or 4 * given["n_embd"],
             **activation_fields(*ACTIVATIONS[given["activation_function"]]),
@@ -233,15 +230,15 @@ class Gpt2(Family):
         return {
             "architectures": [self.oracle(config).name],
             "model_type": self.model_type,
-            **self.own_fields.write(config),
-            **self._write_own(config, activation),
+            **self.base_fields.write(config),
+            **self._written_fields(config, activation),
             "bos_token_id": end_id,
             "eos_token_id": end_id,
             **padding,
             "dtype": "float32",
         }
 
-    def _write_own(self, config: ResolvedModel, activation: str) -> Fields:
+    def _written_fields(self, config: ResolvedModel, activation: str) -> Fields:
         is_scaled = config.attention_scale == "sqrt"
         return {
             "activation_function": activation,
@@ -308,24 +305,24 @@ class Gpt2(Family):
 class Gpt1(Gpt2):
     """GPT-1's classes: of tokens, of labels, or of tokens and choices."""
 
-    model_type, name, own_title = "openai-gpt", "OpenAIGPT", "GPT-1's language model"
-    own_table, own_fields = GPT1, GPT1_FIELDS
+    model_type, name, base_title = "openai-gpt", "OpenAIGPT", "GPT-1's language model"
+    base_table, base_fields = GPT1, GPT1_FIELDS
     words, positions = "tokens_embed.weight", "positions_embed.weight"
 
     def is_ignored(self, name: str) -> bool:
         """Return whether a tensor is a mask, or the numbers of positions, which were saved, too."""
         return super().is_ignored(name) or name == "position_ids"
 
-    def _read_own(self, given: Mapping[str, Any]) -> Fields:
+    def _class_fields(self, given: Mapping[str, Any]) -> Fields:
         activation = ACTIVATIONS[_GPT1_ACTIVATIONS[given["afn"]]]
-        own = {"d_ff": 4 * given["n_embd"], "norm_order": "post", "init": "normal"}
-        return {**own, **activation_fields(*activation)}
+        plain = {"d_ff": 4 * given["n_embd"], "norm_order": "post", "init": "normal"}
+        return {**plain, **activation_fields(*activation)}
 
     def required_fields(self, config: ResolvedModel) -> Fields:
         """Return the fields of what GPT-1 always has."""
         return {**super().required_fields(config), "final_norm": "none", "softmax": "tokens"}
 
-    def _write_own(self, config: ResolvedModel, activation: str) -> Fields:
+    def _written_fields(self, config: ResolvedModel, activation: str) -> Fields:
         known = _GPT1_ACTIVATIONS.items()
         return {"afn": next(name for name, elsewhere in known if elsewhere == activation)}
 

@@ -202,18 +202,18 @@ def _expected(name: str, shape: Shape, width: int) -> Shape:
 
 
 def _read_numbers(folder: Path) -> NDArray[np.floating[Any]]:
-    found = {}
+    pieces_by_number = {}
     for path in folder.iterdir():
         match = _PIECE.fullmatch(path.name)
         if match is not None:
-            found[int(match[1])] = path
-    for number in range(max(found, default=0) + 1):
-        if number not in found:
+            pieces_by_number[int(match[1])] = path
+    for number in range(max(pieces_by_number, default=0) + 1):
+        if number not in pieces_by_number:
             raise CheckpointError(
                 f"{folder} has no params_{number}.npy: put all of the release's arrays there, "
                 "params_0.npy to params_9.npy"
             )
-    paths = [found[number] for number in sorted(found)]
+    paths = [pieces_by_number[number] for number in sorted(pieces_by_number)]
     n_bytes = sum(path.stat().st_size for path in paths)
     check_memory(2 * n_bytes, f"to read {folder}", "import it on a larger machine")
     pieces = [read_piece(path) for path in paths]

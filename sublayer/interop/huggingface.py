@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from sublayer.interop.families import (
     families_of,
     family_for,
 )
-from sublayer.interop.family import Family
+from sublayer.interop.family import Family, Tensors
 from sublayer.interop.folder import (
     BUNDLE,
     CONFIG,
@@ -39,6 +38,7 @@ from sublayer.interop.folder import (
     write_json,
 )
 from sublayer.interop.foreign_config import ClassConfig, Content, format_value
+from sublayer.interop.tokenizers import settings_file
 from sublayer.interop.translator_tokenizers import describe_text
 from sublayer.interop.weight_map import (
     expand,
@@ -55,20 +55,8 @@ from sublayer.objective.supervised.loss import from_numbers, to_numbers
 from sublayer.tasks.spec import spec_files
 
 _MOST_NAMED = 5
-
-
-@dataclass(frozen=True)
-class _Read:
-    """A model, the config that it was read by, and the folder's own tensors that hold weights."""
-
-    model: Transformer
-    family: Family
-    config: ClassConfig
-    tensors: Mapping[str, Tensor]
-    unwrapped: str | None
-    """A note on the prefixes that were stripped off their names; None: there were none."""
-    pad_id: Any = None
-    """The config's ``pad_token_id``, whether its class computes with it or not."""
+Notes = dict[str, list[str | None]]
+"""Lines on parts of a model, by their name in the certificate; None says nothing."""
 
 
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
@@ -93,19 +81,10 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
                 f"{folder} is not a folder: name one with {CONFIG} and model.safetensors"
             )
         folder = fetch_model(str(folder))
-    read = _read(folder)
-    model = read.model
-    oracle = read.family.oracle(model.config)
-    certificate = certify(model, read.config.given, read.tensors, oracle)
-    conversion = describe_conversion(read.tensors, model.embedding.weight.dtype)
-    unread_fields = (_describe_unknown(read.config, read.family), _describe_padding(read))
-    unknown = "; ".join(filter(None, unread_fields)) or None
-    unread = read.family.describe_unread(folder)
-    of_weights = [note for note in (read.unwrapped, conversion) if note]
-    certificate |= _noted("weights", "; ".join(of_weights) or None)
-    certificate |= _noted("ignored", unknown)
-    certificate |= _noted("tokenizer", unread)
-    certificate |= certify_tokenizer(model.tokenizer, folder)
+    model, family, settings, tensors, notes = _read(folder)
+    certificate = certify(model, settings.given, tensors, family.oracle(model.config))
+    notes["tokenizer"] = [family.describe_unread(folder)]
+    certificate |= _noted(notes) | certify_tokenizer(model.tokenizer, folder)
     save_imported(model, out, certificate)
     return certificate
 
@@ -115,45 +94,51 @@ def read_huggingface(folder: Path) -> Transformer:
 
     Its logits are compared with none. Raises as ``import_huggingface`` does in reading.
     """
-    return _read(folder).model
+    return _read(folder)[0]
 
 
-def _read(folder: Path) -> _Read:
+def _read(folder: Path) -> tuple[Transformer, Family, ClassConfig, Tensors, Notes]:
+    """Read a model, its family, config and those of the folder's own tensors that hold weights."""
     content = read_content(folder / CONFIG)
     families = families_of(content)
     prefixes = {family.prefix for family in families.values()}
     held, unwrapped = unwrap(read_tensors(folder), prefixes)
     family = choose_family(families, content, held)
     try:
-        return replace(_read_as(family, folder, content, held), unwrapped=unwrapped)
+        settings = family.fields.read(content)
+        tensors = {
+            name: tensor
+            for name, tensor in held.items()
+            if not family.is_ignored(name.removeprefix(family.prefix))
+        }
+        weights = family.prepare(settings, strip_prefix(tensors, family.prefix))
+        config = family.read_config(settings, weights)
+        task = folder_task(folder, family.answers, settings, config)
+        ours = read_pairs(weights, family.pairs(config), config, title=family.title)
+        model = with_weights(config, ours if task is None else from_numbers(ours, task.tasks[0]))
+        model.task = task
+        tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
     except CheckpointError as error:
         described = describe_class(families, content)
         if described is None:
             raise
         raise CheckpointError(f"{described}: {error}") from error
+    pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
+    model.tokenizer = _padded(tokenizer, pad_id)
+    is_padding_kept = pad_id is None or task is not None
+    if not is_padding_kept and model.tokenizer is not None:
+        is_padding_kept = model.tokenizer.pad_id == pad_id
+    given = f"pad_token_id = {format_value(pad_id)} of {CONFIG}"
+    padding = None if is_padding_kept else f"{given}, no special token of the tokenizer"
+    notes: Notes = {
+        "weights": [unwrapped, describe_conversion(tensors, model.embedding.weight.dtype)],
+        "ignored": [_describe_unknown(settings, family), padding],
+    }
+    return model, family, settings, tensors, notes
 
 
-def _read_as(family: Family, folder: Path, content: Content, held: Mapping[str, Tensor]) -> _Read:
-    settings = family.fields.read(content)
-    tensors = {}
-    for name, tensor in held.items():
-        if not family.is_ignored(name.removeprefix(family.prefix)):
-            tensors[name] = tensor
-    unprefixed = strip_prefix(tensors, family.prefix)
-    weights = family.prepare(settings, unprefixed)
-    config = family.read_config(settings, weights)
-    task = folder_task(folder, family.answers, settings, config)
-    own = read_pairs(weights, family.pairs(config), config, title=family.title)
-    model = with_weights(config, own if task is None else from_numbers(own, task.tasks[0]))
-    model.task = task
-    tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
-    model.tokenizer = _padded(tokenizer, content) if config.kind == "decoder" else tokenizer
-    return _Read(model, family, settings, tensors, None, content.fields.get("pad_token_id"))
-
-
-def _padded(tokenizer: Tokenizer | None, content: Content) -> Tokenizer | None:
+def _padded(tokenizer: Tokenizer | None, pad_id: Any) -> Tokenizer | None:
     """Return a decoder's tokenizer with the padding that config.json gives, if it has none."""
-    pad_id = content.fields.get("pad_token_id")
     if not isinstance(tokenizer, SubwordTokenizer) or tokenizer.pad_id is not None:
         return tokenizer
     names = [name for name, id_ in tokenizer.marks.items() if id_ == pad_id]
@@ -161,17 +146,6 @@ def _padded(tokenizer: Tokenizer | None, content: Content) -> Tokenizer | None:
         return tokenizer
     roles = {**tokenizer.roles, "pad_id": names[0]}
     return tokenizer.replaced(reads_marks=tokenizer.reads_marks, roles=roles)
-
-
-def _describe_padding(read: _Read) -> str | None:
-    """Say that a decoder's padding is not kept: neither its tokenizer nor its task has it."""
-    model = read.model
-    pad_id = read.pad_id
-    if pad_id is None or model.config.kind != "decoder" or model.task is not None:
-        return None
-    if model.tokenizer is not None and model.tokenizer.pad_id == pad_id:
-        return None
-    return f"pad_token_id = {format_value(pad_id)} of {CONFIG}, no special token of the tokenizer"
 
 
 def save_imported(model: Transformer, out: Path, certificate: dict[str, Any]) -> None:
@@ -190,8 +164,8 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
     """Write a model as a new folder that transformers loads, and return its certificate.
 
     Decoders become GPT-2, encoders BERT or ALBERT, encoder-decoders with relative positions T5,
-    others M2M100 or Marian. A tokenizer that
-    transformers has no equal of is left out, and the certificate says of a translator's why.
+    others M2M100 or Marian. A tokenizer that transformers has no equal of is left out, and the
+    certificate says of a translator's why.
 
     Raises ConfigError, naming every field that those classes cannot represent, and where ``out``
     exists or cannot be written; CheckpointError where the written model gives other logits. Nothing
@@ -219,8 +193,17 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
             write_folder(partial, described, tensors)
             context = full.max_len if spec is None else spec.context
             files = spec_files(spec) | family.tokenizer_files(tokenizer, max_len=context)
-            if spec is not None and spec.pad_id is not None and CONFIG_NAME in files:
-                files[CONFIG_NAME] = _without_padding(files[CONFIG_NAME], tokenizer)
+            is_padded = tokenizer is not None and tokenizer.pad_id is not None
+            if (
+                spec is not None
+                and spec.pad_id is not None
+                and not is_padded
+                and CONFIG_NAME in files
+            ):
+                # Padding that only stood in for what the config names.
+                settings = json.loads(files[CONFIG_NAME])
+                settings.pop("pad_token", None)
+                files[CONFIG_NAME] = settings_file(settings)
             for name, file in files.items():
                 (partial / name).write_bytes(file)
             # What was written is what is compared.
@@ -228,8 +211,8 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
             given = family.fields.read(content).given
             oracle = family.oracle(full)
             certificate = certify(model, given, read_tensors(partial), oracle)
-            certificate |= _noted("tokenizer", describe_text(tokenizer))
-            certificate |= _noted("left_out", _describe_left_out(model.config, full))
+            left_out = _describe_left_out(model.config, full)
+            certificate |= _noted({"tokenizer": [describe_text(tokenizer)], "left_out": [left_out]})
             if (partial / CONFIG_NAME).is_file():
                 certificate |= certify_tokenizer(tokenizer, partial)
             write_json(partial / CERTIFICATE, certificate)
@@ -238,20 +221,11 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
     return certificate
 
 
-def _without_padding(settings: bytes, tokenizer: Tokenizer | None) -> bytes:
-    """Leave padding out of a tokenizer's settings that only stood in for what the config names."""
-    if tokenizer is not None and tokenizer.pad_id is not None:
-        return settings
-    content = json.loads(settings)
-    content.pop("pad_token", None)
-    return json.dumps(content, indent=2).encode() + b"\n"
-
-
-def _describe_left_out(own: ResolvedModel, full: ResolvedModel) -> str | None:
+def _describe_left_out(config: ResolvedModel, full: ResolvedModel) -> str | None:
     """Format in a line what of a model's heads its class has not; None: it has all."""
     kept = asked_heads(full)
-    titles = [row.title for name, row in asked_heads(own).items() if name not in kept]
-    if "vocabulary" in kept and own.softmax != full.softmax:
+    titles = [row.title for name, row in asked_heads(config).items() if name not in kept]
+    if "vocabulary" in kept and config.softmax != full.softmax:
         titles.append("positions as classes, so that probabilities are of tokens alone")
     return ", ".join(titles) or None
 
@@ -272,8 +246,9 @@ def _foreign_tensors(
     return tensors
 
 
-def _noted(name: str, note: str | None) -> dict[str, Any]:
-    return {} if note is None else {name: note}
+def _noted(notes: Notes) -> dict[str, str]:
+    joined = {name: "; ".join(filter(None, lines)) for name, lines in notes.items()}
+    return {name: note for name, note in joined.items() if note}
 
 
 def _describe_unknown(config: ClassConfig, family: Family) -> str | None:

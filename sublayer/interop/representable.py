@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sublayer.config.architecture.block import Entry, with_cross
-from sublayer.config.architecture.derived import head_activation, is_factorised
 from sublayer.config.architecture.stacks import entries, stacks
 from sublayer.config.fields.catalog import extra
 from sublayer.config.resolved import ResolvedModel
-from sublayer.interop.foreign_config import has_activation_name, network_activation
+from sublayer.interop.foreign_config import has_activation_name
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,8 @@ def _has_usual_decoder_block(config: ResolvedModel) -> bool:
     return _steps(decoder.block) in (usual, _steps(with_cross(encoder.block)))
 
 
-def _networks(config: ResolvedModel) -> list[str]:
+def networks(config: ResolvedModel) -> list[str]:
+    """List the feed-forward networks of a model's blocks, each once."""
     return sorted({entry.variant for entry in entries(config) if entry.variant is not None})
 
 
@@ -82,12 +82,11 @@ def one_network(has_name: Callable[[str], bool]) -> Rule:
     """Build the rule of the same network in every block, which a class has a name for."""
 
     def holds(config: ResolvedModel) -> bool:
-        networks = _networks(config)
-        return len(networks) <= 1 and all(map(has_name, networks))
+        return len(networks(config)) <= 1 and all(map(has_name, networks(config)))
 
     def in_the_way(config: ResolvedModel) -> str:
-        networks = _networks(config)
-        return ", ".join([name for name in networks if not has_name(name)] or networks)
+        unnamed = [name for name in networks(config) if not has_name(name)]
+        return ", ".join(unnamed or networks(config))
 
     return Rule(holds, in_the_way)
 
@@ -97,49 +96,10 @@ def final_norms(*allowed: str, norm: str = "layer") -> Rule:
     return Rule(lambda config: config.norm != norm or config.final_norm in allowed)
 
 
-def _activates_head_alike(config: ResolvedModel) -> bool:
-    activations = map(network_activation, _networks(config))
-    return config.head == "none" or head_activation(config) in activations
-
-
-def _predicts_where_it_judges(config: ResolvedModel) -> bool:
-    return config.head == "transform" or (config.head == "none" and not config.sentence_classes)
-
-
-def _projects_sum(config: ResolvedModel) -> bool:
-    return config.embedding_projection == "sum" or not is_factorised(config)
-
-
-def _pools_for_sentences(config: ResolvedModel) -> bool:
-    return config.pooler == "tanh" or config.sentence_classes != 2
-
-
-def _has_tanh_gelu(config: ResolvedModel) -> bool:
-    return config.gelu == "tanh" or "gelu" not in _networks(config)
-
-
 ANY = Rule(lambda config: True)
 """A number that every class has, or that trained weights no longer show."""
-USUAL_DECODER_BLOCK = Rule(_has_usual_decoder_block)
-"""Attention, cross-attention, then a feed-forward network, each added whole."""
-TANH_GELU = Rule(_has_tanh_gelu)
-"""A GELU is that by tanh."""
-NETWORK_OF_FOUR_WIDTHS = Rule(lambda config: config.d_ff == 4 * config.d_model)
-"""``d_ff == 4 * d_model``."""
-TWO_FREQUENCIES = Rule(lambda config: config.d_model > 2)
-"""Sinusoids have two frequencies or more: the class divides by the steps between them."""
 TABLE_AS_WIDE_AS_MODEL = Rule(lambda config: config.d_embed == config.d_model)
 """``d_embed == d_model``."""
-SUM_WHERE_FACTORISED = Rule(_projects_sum)
-"""Where embeddings are projected, their sum is."""
-HEAD_ACTIVATION_OF_BLOCKS = Rule(_activates_head_alike, head_activation)
-"""The head's activation is that of the feed-forward networks."""
-POOLER_FOR_SENTENCES = Rule(_pools_for_sentences)
-"""Sentences are judged by what a pooler makes of them."""
-TOKENS_WHERE_SENTENCES = Rule(_predicts_where_it_judges)
-"""Tokens are predicted by a transform head, or there is no head at all."""
-PADDING_BEFORE_FIRST = Rule(lambda config: 0 < config.first_position <= config.vocab_size)
-"""Positions are numbered from the id of the padding on, which is an id of the vocabulary."""
 
 EITHER = (True, False)
 # What a class always has, or never, may be written otherwise (see ``expand``): biases as zeros,
@@ -214,7 +174,8 @@ PAIR: Table = {
     **ALL,
     **NO_ENCODER,
     "n_decoder_layers": ANY,
-    "decoder_block": USUAL_DECODER_BLOCK,
+    # Attention, cross-attention, then a feed-forward network, each added whole.
+    "decoder_block": Rule(_has_usual_decoder_block),
     "decoder_start": ("end", "pad"),
 }
 """An encoder and a decoder beside it."""

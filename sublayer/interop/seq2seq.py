@@ -8,15 +8,6 @@ import torch
 from torch import Tensor
 
 from sublayer.config.architecture.stacks import stacks
-from sublayer.config.limits import (
-    LARGEST_FACTOR,
-    LARGEST_VOCABULARY,
-    LONGEST_WINDOW,
-    MOST_HEADS,
-    MOST_LAYERS,
-    WIDEST,
-    WIDEST_FFN,
-)
 from sublayer.config.resolved import ResolvedModel
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
@@ -25,7 +16,14 @@ from sublayer.interop.family import Family, Fields, Oracle, Tensors
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
     ALWAYS_IGNORED,
+    FACTOR,
+    FFN_WIDTH,
+    HEADS,
+    LAYERS,
     NEVER,
+    VOCABULARY,
+    WIDTH,
+    WINDOW,
     ClassConfig,
     ClassFields,
     Field,
@@ -36,20 +34,11 @@ from sublayer.interop.foreign_config import (
     names,
     one_of,
     optional,
-    positive,
     share,
     token_id,
     training_only,
-    whole,
 )
-from sublayer.interop.representable import (
-    EITHER,
-    PADDING_BEFORE_FIRST,
-    PAIR,
-    TWO_FREQUENCIES,
-    Table,
-    final_norms,
-)
+from sublayer.interop.representable import EITHER, PAIR, Rule, Table, final_norms
 from sublayer.interop.weight_map import Pair, check_tied, pair_linear
 from sublayer.model.positions.sinusoidal import sinusoids
 from sublayer.model.weights import check_float
@@ -57,18 +46,18 @@ from sublayer.model.weights import check_float
 _EPS = 1e-5
 """Added to the variance by the layer norms of both classes, which no config says."""
 _FIELDS: dict[str, Field] = {
-    "max_position_embeddings": Field(1024, whole(LONGEST_WINDOW), "max_len"),
-    "encoder_layers": Field(12, whole(MOST_LAYERS), "n_layers"),
-    "encoder_ffn_dim": Field(4096, whole(WIDEST_FFN), "d_ff"),
-    "encoder_attention_heads": Field(16, whole(MOST_HEADS), "n_heads"),
-    "decoder_layers": Field(12, whole(MOST_LAYERS), "n_decoder_layers"),
-    "decoder_ffn_dim": Field(4096, whole(WIDEST_FFN), "d_ff"),
-    "decoder_attention_heads": Field(16, whole(MOST_HEADS), "n_heads"),
-    "d_model": Field(1024, whole(WIDEST), "d_model"),
+    "max_position_embeddings": Field(1024, WINDOW, "max_len"),
+    "encoder_layers": Field(12, LAYERS, "n_layers"),
+    "encoder_ffn_dim": Field(4096, FFN_WIDTH, "d_ff"),
+    "encoder_attention_heads": Field(16, HEADS, "n_heads"),
+    "decoder_layers": Field(12, LAYERS, "n_decoder_layers"),
+    "decoder_ffn_dim": Field(4096, FFN_WIDTH, "d_ff"),
+    "decoder_attention_heads": Field(16, HEADS, "n_heads"),
+    "d_model": Field(1024, WIDTH, "d_model"),
     "tie_word_embeddings": Field(True, flag, "tie_embeddings"),
     "dropout": training_only(0.1, share, "dropout"),
     "activation_dropout": training_only(0.0, share, "dropout_ffn"),
-    "init_std": training_only(0.02, positive(LARGEST_FACTOR), "init_std"),
+    "init_std": training_only(0.02, FACTOR, "init_std"),
     "is_encoder_decoder": harmless(True),
     **NEVER,
 }
@@ -90,7 +79,7 @@ M2M100_FIELDS = ClassFields(
     title="M2M100Config",
     fields={
         **_FIELDS,
-        "vocab_size": Field(128112, whole(LARGEST_VOCABULARY), "vocab_size"),
+        "vocab_size": Field(128112, VOCABULARY, "vocab_size"),
         "activation_function": Field("relu", one_of(ACTIVATIONS)),
         "attention_dropout": training_only(0.1, share, "dropout_attention"),
         "scale_embedding": Field(True, flag),
@@ -106,8 +95,8 @@ MARIAN_FIELDS = ClassFields(
     title="MarianConfig",
     fields={
         **_FIELDS,
-        "vocab_size": Field(58101, whole(LARGEST_VOCABULARY), "vocab_size"),
-        "decoder_vocab_size": Field(None, optional(whole(LARGEST_VOCABULARY))),
+        "vocab_size": Field(58101, VOCABULARY, "vocab_size"),
+        "decoder_vocab_size": Field(None, optional(VOCABULARY)),
         "activation_function": Field("gelu", one_of(ACTIVATIONS)),
         "attention_dropout": training_only(0.0, share, "dropout_attention"),
         "scale_embedding": Field(False, flag),
@@ -128,11 +117,13 @@ _TRANSLATORS: Table = {
 }
 M2M100_TABLE: Table = {
     **_TRANSLATORS,
-    "d_model": TWO_FREQUENCIES,
+    # Two frequencies or more: the class divides by the steps between them.
+    "d_model": Rule(lambda config: config.d_model > 2),
     "norm_order": ("pre",),
     "final_norm": final_norms("affine"),
     "sinusoids": ("fairseq",),
-    "first_position": PADDING_BEFORE_FIRST,
+    # Positions are numbered from the id of the padding on, which is an id of the vocabulary.
+    "first_position": Rule(lambda config: 0 < config.first_position <= config.vocab_size),
     # Padding has no position there, wherever it stands.
     "decoder_start": ("end",),
     "head_bias": (False,),
@@ -187,7 +178,7 @@ class M2M100(Family):
     def read_config(self, content: ClassConfig, weights: Tensors) -> ResolvedModel:
         """Convert config.json to a resolved model config."""
         given = content.fields
-        own = self._read_own(content)
+        particular = self._class_fields(content)
         for name in ("ffn_dim", "attention_heads"):
             content.both_sides(name)
         fields = {
@@ -199,11 +190,11 @@ class M2M100(Family):
             "positions": "sinusoidal",
             "embedding_scale": "sqrt" if given["scale_embedding"] else "none",
             "init": "normal",
-            **own,
+            **particular,
         }
         return content.resolve(fields)
 
-    def _read_own(self, content: ClassConfig) -> Fields:
+    def _class_fields(self, content: ClassConfig) -> Fields:
         start = content.fields["decoder_start_token_id"]
         if start != content.fields["eos_token_id"]:
             raise CheckpointError(
@@ -317,7 +308,7 @@ class Marian(M2M100):
                 )
         return super().prepare(content, others)
 
-    def _read_own(self, content: ClassConfig) -> Fields:
+    def _class_fields(self, content: ClassConfig) -> Fields:
         given = content.fields
         n_rows, n_targets = given["vocab_size"], given["decoder_vocab_size"]
         if n_targets not in (None, n_rows):

@@ -9,16 +9,7 @@ from torch import Tensor
 
 from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.architecture.stacks import stacks
-from sublayer.config.limits import (
-    LARGEST_FACTOR,
-    LARGEST_VOCABULARY,
-    LONGEST_WINDOW,
-    MOST_BUCKETS,
-    MOST_HEADS,
-    MOST_LAYERS,
-    WIDEST,
-    WIDEST_FFN,
-)
+from sublayer.config.limits import MOST_BUCKETS
 from sublayer.config.resolved import ResolvedModel
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
@@ -28,8 +19,15 @@ from sublayer.interop.family import Family, Fields, Oracle, Tensors
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
     ALWAYS_IGNORED,
-    LARGEST_EPS,
+    EPS,
+    FACTOR,
+    FFN_WIDTH,
+    HEADS,
+    LAYERS,
     NEVER,
+    VOCABULARY,
+    WIDTH,
+    WINDOW,
     ClassConfig,
     ClassFields,
     Field,
@@ -39,7 +37,6 @@ from sublayer.interop.foreign_config import (
     harmless,
     one_of,
     optional,
-    positive,
     share,
     token_id,
     training_only,
@@ -102,16 +99,16 @@ def _derived_fields(network: str) -> Fields:
 T5_FIELDS = ClassFields(
     title="T5Config",
     fields={
-        "vocab_size": Field(32128, whole(LARGEST_VOCABULARY), "vocab_size"),
-        "d_model": Field(512, whole(WIDEST), "d_model"),
-        "d_kv": Field(64, whole(WIDEST), "d_head"),
-        "d_ff": Field(2048, whole(WIDEST_FFN), "d_ff"),
-        "num_layers": Field(6, whole(MOST_LAYERS), "n_layers"),
-        "num_decoder_layers": Field(None, optional(whole(MOST_LAYERS)), "n_decoder_layers"),
-        "num_heads": Field(8, whole(MOST_HEADS), "n_heads"),
+        "vocab_size": Field(32128, VOCABULARY, "vocab_size"),
+        "d_model": Field(512, WIDTH, "d_model"),
+        "d_kv": Field(64, WIDTH, "d_head"),
+        "d_ff": Field(2048, FFN_WIDTH, "d_ff"),
+        "num_layers": Field(6, LAYERS, "n_layers"),
+        "num_decoder_layers": Field(None, optional(LAYERS), "n_decoder_layers"),
+        "num_heads": Field(8, HEADS, "n_heads"),
         "relative_attention_num_buckets": Field(32, whole(MOST_BUCKETS), "relative_buckets"),
-        "relative_attention_max_distance": Field(128, whole(LONGEST_WINDOW), "relative_distance"),
-        "layer_norm_epsilon": Field(1e-6, positive(LARGEST_EPS), "norm_eps"),
+        "relative_attention_max_distance": Field(128, WINDOW, "relative_distance"),
+        "layer_norm_epsilon": Field(1e-6, EPS, "norm_eps"),
         "feed_forward_proj": Field("relu", one_of(_NETWORKS)),
         # What follows from that: a file may say it too, but nothing else.
         "dense_act_fn": Field(None, one_of(tuple(dict.fromkeys((*ACTIVATIONS, *_GATES))))),
@@ -120,12 +117,12 @@ T5_FIELDS = ClassFields(
         # Without it the output is scaled, unless a file says that its table is not tied.
         "scale_decoder_outputs": Field(None, flag),
         "dropout_rate": training_only(0.1, share, "dropout"),
-        "initializer_factor": training_only(1.0, positive(LARGEST_FACTOR)),
+        "initializer_factor": training_only(1.0, FACTOR),
         "pad_token_id": training_only(0, token_id),
         "eos_token_id": training_only(1, token_id),
         "decoder_start_token_id": training_only(None, optional(token_id)),
         # Of files of former versions: the length that a model was trained at.
-        "n_positions": training_only(512, whole(LONGEST_WINDOW), "max_len"),
+        "n_positions": training_only(512, WINDOW, "max_len"),
         "is_encoder_decoder": harmless(True),
         **NEVER,
     },

@@ -126,23 +126,23 @@ def encoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
     SentencePiece's BPE.
     """
     files: dict[str, bytes] = {}
-    own: dict[str, Any] = {}
+    more: dict[str, Any] = {}
     if isinstance(tokenizer, UnigramTokenizer) and tokenizer.is_plain:
         library, names = unigram_library(tokenizer), tokenizer.names
         files["spiece.model"] = tokenizer.model
         rules = tokenizer.normalization
-        own = {"do_lower_case": rules.do_lower_case, "keep_accents": rules.keep_accents}
+        more = {"do_lower_case": rules.do_lower_case, "keep_accents": rules.keep_accents}
         if not rules.divide_digit_commas:
-            own["divide_digit_commas"] = False
+            more["divide_digit_commas"] = False
     elif isinstance(tokenizer, SubwordTokenizer):
         library, names = Library.from_str(tokenizer.library_file.decode()), tokenizer.names
         if tokenizer.kind == "wordpiece":
             files["vocab.txt"] = "".join(f"{name}\n" for name in names).encode()
             normalizer = tokenizer.library_content["normalizer"] or {}
             if normalizer.get("type") == "BertNormalizer":
-                own = {"do_lower_case": normalizer["lowercase"]}
+                more = {"do_lower_case": normalizer["lowercase"]}
                 if normalizer["strip_accents"] is not None:
-                    own["strip_accents"] = normalizer["strip_accents"]
+                    more["strip_accents"] = normalizer["strip_accents"]
     else:
         return {}
     cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
@@ -161,7 +161,7 @@ def encoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
     settings = {
         "tokenizer_class": _ANY_CLASS,
         **special,
-        **own,
+        **more,
         **split_marks(tokenizer),
         "model_max_length": max_len,
         # Without being told, transformers' tokenizer leaves out the segments of a pair.
@@ -184,7 +184,7 @@ def t5_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     if tokenizer is None or tokenizer.sep_id is None or tokenizer.pad_id is None:
         return {}
     files: dict[str, bytes] = {}
-    own: dict[str, Any] = {"tokenizer_class": _ANY_CLASS}
+    more: dict[str, Any] = {"tokenizer_class": _ANY_CLASS}
     if isinstance(tokenizer, UnigramTokenizer):
         names = tokenizer.names
         if not tokenizer.is_plain or len(set(names)) < len(names):
@@ -197,7 +197,7 @@ def t5_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
             and tokenizer.unk_id == _T5_UNK_ID
             and tokenizer.normalization in (AS_WRITTEN, AS_MODEL)
         ):
-            own = {"tokenizer_class": _T5_CLASS, "extra_ids": len(tokenizer.sentinel_ids)}
+            more = {"tokenizer_class": _T5_CLASS, "extra_ids": len(tokenizer.sentinel_ids)}
     elif isinstance(tokenizer, SubwordTokenizer):
         names = tokenizer.names
         library = Library.from_str(tokenizer.library_file.decode())
@@ -212,7 +212,7 @@ def t5_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
         )
     ids = {"eos": tokenizer.sep_id, "pad": tokenizer.pad_id, "unk": tokenizer.unk_id}
     settings = {
-        **own,
+        **more,
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **{f"{name}_token": names[id_] for name, id_ in ids.items() if id_ is not None},
