@@ -177,13 +177,6 @@ def _plan(
     )
 
 
-def default_seeds(study: Study) -> int:
-    """Return the default number of runs of each arm: the study's, ``compare``'s, or one."""
-    if study.n_seeds:
-        return study.n_seeds
-    return DEFAULT_SEEDS if len(study.arms) > 1 else 1
-
-
 def plan_to_json(
     plan: Plan, resources: Resources, n_seeds: int, n_trials: int = 0, jobs: int = 1
 ) -> dict[str, Any]:
