@@ -253,11 +253,13 @@ class JobLoop:
             self._hide(run)
             self._board.note(f"{run.job.label}: {host} was lost; {self._backend.name} tries again")
             run.stale = status
-        if status is not None and status != run.stale:
+        if status is not None and status != run.stale and not reason:
             self._show(run, status)
         end = None if status is None else status.end
         try:
             if (end == DONE or reason is None) and self._is_seen(run):
+                if reason:  # made by an earlier try, which was taken for lost
+                    self._backend.stop([name])
                 self._finish(name, run)
                 return
         except SublayerError as error:
