@@ -238,15 +238,15 @@ class Slurm(Cluster):
 
     def nodes(self) -> list[Node]:
         """Return the nodes of the partition that are not down or drained."""
-        found = []
+        nodes = []
         for partition, name, n_cores, megabytes, others, state in self._rows:
             if partition.rstrip("*") == self._partition and not state.startswith(self._UNUSABLE):
                 # 1 is what Slurm has where its configuration says nothing.
                 memory = int(megabytes) << 20 if int(megabytes) > 1 else None
                 # As in gpu:a100:4(S:0-1),gpu:2.
                 gpus = re.findall(r"(?:^|,)gpu(?::[^:,(]+)?:(\d+)", others)
-                found.append(Node(name, int(n_cores), memory, sum(map(int, gpus))))
-        return found
+                nodes.append(Node(name, int(n_cores), memory, sum(map(int, gpus))))
+        return nodes
 
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
         """Submit a job; what submitit writes and pickles stands in the folder and is its own."""
@@ -346,14 +346,14 @@ class Ray(Cluster):
         states = import_module("ray.util.state")
         with _variable("RAY_ADDRESS", self._url):
             listed = states.list_nodes(address=self._url, limit=10_000)
-        found = []
+        nodes = []
         for node in listed:
             has = node.resources_total
             if node.state == "ALIVE" and has.get("CPU"):
                 memory = has.get("memory")
                 bound = None if memory is None else int(memory)
-                found.append(Node(node.node_name, int(has["CPU"]), bound, int(has.get("GPU", 0))))
-        return found
+                nodes.append(Node(node.node_name, int(has["CPU"]), bound, int(has.get("GPU", 0))))
+        return nodes
 
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
         """Submit a job."""

@@ -27,13 +27,13 @@ def company(arm: "Sized", n_others: int, device: str) -> Iterator[list[subproces
 
     Raises ConfigError where one cannot, OSError where the system has no room for it.
     """
-    asked = {
+    measured = {
         "recipe": arm.recipe.model_dump_json(),
         "vocab_size": arm.vocab_size,
         "d_model": arm.model.d_model,
         "device": device,
     }
-    line = f"{json.dumps(asked)}\n".encode()
+    line = f"{json.dumps(measured)}\n".encode()
     command = python_command("sublayer.study.jobs.company")
     others: list[subprocess.Popen[bytes]] = []
     try:
@@ -68,17 +68,17 @@ def main() -> int:
     line = read_lines(at_end=_end).get()
     if line is None:
         return 0
-    asked = json.loads(line)
+    measured = json.loads(line)
 
     import torch
 
     from sublayer.config.recipe import Recipe
     from sublayer.study.budget.measure import train_step, with_precision
 
-    device = torch.device(asked["device"])
-    recipe = Recipe.model_validate_json(asked["recipe"])
-    recipe = with_precision(recipe, device, asked["d_model"])
-    take_step = train_step(recipe, asked["vocab_size"], device)
+    device = torch.device(measured["device"])
+    recipe = Recipe.model_validate_json(measured["recipe"])
+    recipe = with_precision(recipe, device, measured["d_model"])
+    take_step = train_step(recipe, measured["vocab_size"], device)
     sys.stdout.write("\n")
     sys.stdout.flush()
     for number in itertools.count():

@@ -165,8 +165,8 @@ class JobLoop:
         if self._stop_file is not None:
             self._folder.mkdir(exist_ok=True)
             self._stop_file.unlink(missing_ok=True)
-        own = HeardStages(say_nothing, self._board.note)
-        with GracefulStop() as signals, self._board, shown_by(own):
+        stages = HeardStages(say_nothing, self._board.note)
+        with GracefulStop() as signals, self._board, shown_by(stages):
             while self._running or (self._waiting and not self._is_stopping):
                 if signals.requested and self._is_cluster:
                     raise self._leave()

@@ -161,10 +161,10 @@ def _check_versions(order: "Order", host: str) -> None:
     from sublayer.study.jobs.files import installed_versions
 
     here = installed_versions()
-    for package, asked in order.versions.items():
-        if here[package] != asked:
+    for package, wanted in order.versions.items():
+        if here[package] != wanted:
             raise ConfigError(
-                f"{host} has {package} {here[package]}, and compare {asked}: install the same on "
+                f"{host} has {package} {here[package]}, and compare {wanted}: install the same on "
                 "all nodes"
             )
 
