@@ -1,7 +1,7 @@
 """Back ends that run the jobs of a study: processes here, batch jobs of Slurm, jobs of Ray.
 
-A back end is three questions: start a job under its name, list the jobs that have not ended, stop
-some. Jobs of a cluster go on when the command ends, and are known again by their names.
+A back end starts a job under its name, lists the jobs that have not ended, and stops jobs. Jobs of
+a cluster outlast the command, which finds them again by their names.
 """
 
 import os
@@ -25,7 +25,7 @@ from sublayer.system.python_process import python_command
 
 _WORKER = python_command("sublayer.study.jobs.worker")
 _PASSED_ON = ("SUBLAYER_", "HF_", "ATEN_", "ONEDNN_", "DNNL_", "MKL_", "CUBLAS_")
-"""Prefixes of variables that say where texts are kept, or change what is computed."""
+"""Prefixes of variables that name the places of texts, or change the computation."""
 _SHOWN = 160
 """Characters, the last, of a scheduler's message."""
 
@@ -127,7 +127,7 @@ class Cluster(Backend):
         """Keep nothing of a job."""
 
     def describe_loss(self, name: str) -> str:
-        """Return that of a job without a word."""
+        """Return the loss that is likely on a cluster."""
         return "its node was lost, or its job was ended"
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Cluster(Backend):
 
 
 class LocalProcesses(Backend):
-    """Processes of this machine, each of which makes one run after another and ends with this."""
+    """Processes of this machine: each makes one run after another, and ends with this process."""
 
     name = ""
     look_s, patience_s, grace_s, silence_s = 0.05, 0.0, 0.0, float("inf")
@@ -249,7 +249,7 @@ class Slurm(Cluster):
         return nodes
 
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
-        """Submit a job; what submitit writes and pickles stands in the folder and is its own."""
+        """Submit a job; submitit writes and pickles its files into the job's folder."""
         assert needs is not None, "jobs of a cluster have needs"
         extra: dict[str, Any] = {"signal": "TERM@90"}  # before the end of its time, it saves
         if needs.memory_bytes and all(node.memory_bytes for node in self.nodes()):
@@ -307,9 +307,9 @@ class Slurm(Cluster):
 
 
 class Ray(Cluster):
-    """Jobs of the cluster at an address, or that of ``RAY_ADDRESS`` or of this machine.
+    """Jobs of the Ray cluster at an address, in ``RAY_ADDRESS`` or on this machine.
 
-    They are asked for by HTTP: this process is no part of the cluster, and outlasts it.
+    Requests go by HTTP: this process is no part of the cluster, and outlasts it.
     """
 
     look_s, patience_s, grace_s, silence_s, most_jobs = 0.5, 2.0, 5.0, 30.0, 100
@@ -437,4 +437,4 @@ def _variable(name: str, value: str) -> Iterator[None]:
 
 
 CLUSTERS: Mapping[str, Callable[[str], Cluster]] = {"ray": Ray, "slurm": Slurm}
-"""By the first word of ``--on``; each is given the rest."""
+"""Clusters by the first word of ``--on``; the argument is the rest."""

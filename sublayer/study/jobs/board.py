@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 _FIRST_ESTIMATE_S = 2.0
-"""After which it is said how long all runs will take."""
+"""Until the first estimate of the time for all runs."""
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 5.0, 60.0
 """Between two lines in a pipe, where no run ends: a twentieth of the time so far, within these."""
 _LOOK_S = 0.5
@@ -25,7 +25,7 @@ _LOOK_S = 0.5
 class Tally:
     """How many runs of all are done, and how much work is left, in runs.
 
-    The pace is that of the work that was done here: what was found done is none of it.
+    The pace counts the work that was done here, and no runs of earlier commands.
     """
 
     def __init__(self, total: int, clock: Clock = time.monotonic) -> None:
@@ -68,10 +68,10 @@ class _Row:
 
     begun: float
     stage: str = "starting"
-    """What is done for it; "" where it trains."""
+    """The stage of its work; "" while it trains."""
     status: Status | None = None
     first: tuple[float, int] = (0.0, 0)
-    """When its first status came, and of which step."""
+    """Time and step of its first status."""
 
     @property
     def fraction(self) -> float:
@@ -99,7 +99,7 @@ class Board(Display, ABC):
         self._rows[label] = _Row(self._clock())
 
     def update(self, label: str, status: Status) -> None:
-        """Show where a run stands; cheap."""
+        """Show the status of a run; cheap."""
         row = self._rows[label]
         before = status.step - 1 if row.status is None else row.status.step
         if row.status is None:
@@ -110,7 +110,7 @@ class Board(Display, ABC):
         row.stage = ""
 
     def stage(self, label: str, text: str) -> None:
-        """Show what is done for a run; "" where it trains."""
+        """Show the stage of a run; "" while it trains."""
         row = self._rows[label]
         if text or row.status is not None:
             row.stage = text

@@ -28,14 +28,14 @@ from sublayer.system.stages import note
 from sublayer.training.warm_start import Pretrained
 
 _HEADROOM = 1.25
-"""Over what is estimated of a step: a scheduler ends what takes more than it asked for."""
+"""Factor over the estimate of a step: a scheduler ends jobs that take more than they asked for."""
 
 
 class Computing:
     """The place of a study's runs: in turn here, several at a time, or on a cluster."""
 
     def __init__(self, study: Path, *, jobs: int, on: str | None, device: str | None) -> None:
-        """Connect to the cluster if there is to be one; nothing is asked of it yet.
+        """Connect to the cluster, if one is named.
 
         Raises ConfigError where there is none, and DataError without the library that it takes.
         """
@@ -155,7 +155,7 @@ class Computing:
         return self._needs(recipe, vocab_size, None, n_models)
 
     def run_all(self, total: int, command: str) -> RunAll:
-        """Return what makes runs, ``total`` in all; ``command`` goes on with the study."""
+        """Return a function that makes runs, ``total`` in all; ``command`` resumes the study."""
         if self._cluster is not None:
             self._loop = JobLoop(
                 total,
@@ -183,8 +183,7 @@ def needs_of(
     """Return the needs of a run; ``n_models`` is how many are held at a time.
 
     ``preparing_bytes`` are what its text may take before the model is built. Its threads are
-    settled. With a GPU no memory of the node is asked for: sites set what the scheduler gives
-    beside one.
+    settled. A job with a GPU asks for no memory of the node: sites set its share.
     """
     threads = recipe.train.threads
     assert threads is not None, "a study settles the threads of its runs"
@@ -200,8 +199,8 @@ def needs_of(
 def preparation_bytes(recipe: Recipe, data: Data | None, study: Path) -> int:
     """Return the memory that a node takes to prepare a run's text; 0 with a cache that all share.
 
-    The text is prepared here before the first run. ``data`` are the recipe's, where they are known.
-    A cache is known to be shared on the file system of the study, under a name that is passed on.
+    The text is prepared here before the first run. ``data`` are the recipe's; None: not prepared.
+    A cache is shared if it is named by a variable and lies on the study's file system.
     """
     cache = cache_folder()
     is_shared = bool(os.environ.get("SUBLAYER_CACHE")) and cache.is_dir()
@@ -272,13 +271,13 @@ def describe_share(
 ) -> str:
     """Format what runs take that are made ``jobs`` at a time, before they are.
 
-    Their memory is that of their processes and of this one.
+    Memory counts their processes and this one.
 
     ``data`` is each arm's, ``device`` as on the command line; ``folder`` is where they are kept.
     Raises ConfigError where the memory of the machine does not hold so many of the largest.
     """
     at_once = min(jobs, n_runs)
-    # The memory of Apple's GPU is that of the machine.
+    # Apple's GPU shares the memory of the machine.
     chosen = choose_device(device)
     resources = find_resources(str(chosen) if chosen.type == "cuda" else "cpu", folder)
     is_cpu = resources.device == "cpu"

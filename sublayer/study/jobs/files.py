@@ -39,7 +39,7 @@ _ERRORS = {
     kind.__name__: kind
     for kind in (FolderHeld, ConfigError, DataError, CheckpointError, TrainingError, Interrupted)
 }
-"""By name; a subclass stands before its base."""
+"""By name; a subclass before its base."""
 _NO_MEMORY, _SYSTEM, _CRASH = "memory", "system", "crash"
 DONE: Mapping[str, Any] = {"end": "done"}
 STOPPED: Mapping[str, Any] = {"end": Interrupted.__name__, "text": "interrupted"}
@@ -65,11 +65,11 @@ class Order:
 
     job: "Job"
     checksums: Mapping[str, str]
-    """Of the text that it must find; none where that is not known."""
+    """Checksums of its text; empty: it is not prepared yet."""
     device: str | None
     """As on the command line."""
     versions: Mapping[str, str]
-    """Of what the command has installed."""
+    """Versions of the packages of the command."""
     stop_file: Path | None
     """A file that asks it to save and stop, on a cluster."""
 

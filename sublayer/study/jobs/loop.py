@@ -32,7 +32,7 @@ _PAUSE_S = 30.0
 _SEEN_S = 90.0
 """Until a result is seen here that a node has written: shared file systems may take a minute."""
 _SILENCE_S = 120.0
-"""Without an answer of a scheduler, until that is said."""
+"""Without an answer of a scheduler, until a note."""
 _USUAL = {"", "None", "Priority", "Resources", "BeginTime"}
 """Reasons to wait that pass by themselves."""
 
@@ -45,7 +45,7 @@ class InTurn:
         self._device = device
 
     def __call__(self, jobs: Sequence[Job]) -> dict[Path, Outcome]:
-        """Make the runs, or what is missing of them, and return their outcomes by their folders."""
+        """Make the runs that are missing, and return all outcomes by their folders."""
         with self._board:
             return {job.path: self._make(job) for job in jobs}
 
@@ -122,13 +122,13 @@ class JobLoop:
         self._said: set[str] = set()
 
     def close(self) -> None:
-        """End processes that wait for a job, and forget what those of this machine have written."""
+        """End processes that wait for a job, and remove their files on this machine."""
         self._backend.close()
         if not self._is_cluster:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def __call__(self, jobs: Sequence[Job]) -> dict[Path, Outcome]:
-        """Make the runs, or what is missing of them, and return their outcomes by their folders.
+        """Make the runs that are missing, and return all outcomes by their folders.
 
         A signal has them save and stop; those on a cluster go on. A run that cannot be made stops
         the others, which save, and its error is raised. Raises TrainingError, once all others are
@@ -287,7 +287,7 @@ class JobLoop:
     def _is_seen(self, run: _Run) -> bool:
         """Return whether a run's result is there, and can be read."""
         try:
-            list(run.job.path.iterdir())  # so that a shared file system looks for what is new
+            list(run.job.path.iterdir())  # has a shared file system look for new files
             return is_finished(run.job)
         except OSError:
             return False
@@ -330,7 +330,7 @@ class JobLoop:
 
     def _fail(self, error: Exception | None) -> None:
         """Have all other runs save and stop, and the error raised once they have."""
-        # What ends once all are asked to stop ends for that, whatever it says.
+        # Errors after the request to stop are its consequences.
         if not self._is_stopping and not isinstance(error, Interrupted):
             self._error = error
         self._stop()
@@ -346,7 +346,7 @@ class JobLoop:
         self._backend.stop(unbegun if self._is_cluster else list(self._running))
 
     def _show(self, run: _Run, status: JobStatus) -> None:
-        """Show on the board what is new of a job's status."""
+        """Show the changes of a job's status on the board."""
         board, label, before = self._board, run.job.label, run.shown
         if status == before:
             return

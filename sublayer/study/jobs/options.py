@@ -1,4 +1,4 @@
-"""The options --jobs and --on: which contradict what else is asked for, and shares of the cores."""
+"""The options --jobs and --on: contradictions with other options, and shares of the cores."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ def parse_place(text: str) -> tuple[str, str]:
 def check_jobs(jobs: int, arms: Sequence[Arm], rule: Rule) -> None:
     """Raise ConfigError where so many runs at a time have no meaning.
 
-    They have none where time is measured, of which runs side by side take from each other.
+    Runs side by side take time from each other, so that none is measured.
     """
     if not 1 <= jobs <= MOST_JOBS:
         raise ConfigError(f"--jobs {jobs} is not between 1 and {MOST_JOBS}")
@@ -42,7 +42,7 @@ def check_jobs(jobs: int, arms: Sequence[Arm], rule: Rule) -> None:
 
 
 def check_place(on: str | None, jobs: int, arms: Sequence[Arm], rule: Rule) -> None:
-    """Raise ConfigError where runs on a cluster contradict what else was asked for.
+    """Raise ConfigError where runs on a cluster contradict another option.
 
     Time is no budget there: nodes differ, and other work may share them.
     """
@@ -73,7 +73,7 @@ def _check_time(option: str, reason: str, arms: Sequence[Arm], rule: Rule) -> No
 
 
 def shared_threads(jobs: int) -> int:
-    """Return the threads of a run of which so many share the cores: one at least."""
+    """Return the threads of a run where ``jobs`` runs share the cores: one at least."""
     return max(1, cores() // jobs)
 
 

@@ -86,7 +86,7 @@ class Outcome:
 
     path: Path
     record: Mapping[str, Any] | None = None
-    """What ``record.json`` keeps; None for a run that failed, and an ensemble, which has none."""
+    """The content of ``record.json``; None for a run that failed, and for an ensemble."""
     test: Mapping[str, float] | None = None
     """Scores by metric, of the split that the study names; None for a run that failed."""
     failure: str = ""
@@ -102,20 +102,20 @@ class Job:
     path: Path
     loaded: LoadedRecipe
     data: Data | SharedData
-    """Its data, or where they are prepared once the run is made: of one that starts from another
-    they are not known before that has ended."""
+    """Its data, or the place that prepares them when the run is made: the data of a run that starts
+    from another are unknown until that has ended."""
     scored: Recipe
     """The recipe by whose objective it is scored."""
     scoring: Scoring = WHOLE_TEST
-    """What it is scored on, and how."""
+    """The split and the windows that it is scored on."""
     finetunes: bool = False
     """Whether it is a stage of tasks, fine-tuned and scored as `sublayer finetune` does."""
     is_scored: bool = True
-    """Whether it is scored on the study's split; a trial is not: validation chooses."""
+    """Whether it is scored on the study's split; trials are chosen by validation."""
     members: Sequence[Path] = ()
     """Runs whose answers are averaged: then nothing is trained, and ``loaded`` is the first's."""
     inspecting: Inspecting | None = None
-    """What is measured inside it, of the text that it is scored on; None: nothing."""
+    """The inspection of its layers on the scored text; None: none."""
     plan: Mapping[str, Any] | None = None
     """The study's sealed plan, kept where the run begins; None of one that sealed none."""
 
@@ -126,7 +126,7 @@ class Job:
 
     @property
     def checksums(self) -> Mapping[str, str]:
-        """Those of its data; none where they are not prepared yet."""
+        """Checksums of its data; empty before they are prepared."""
         return self.data.checksums if isinstance(self.data, Data) else {}
 
     def find_data(self) -> Data:
@@ -135,7 +135,7 @@ class Job:
 
 
 RunAll = Callable[[Sequence[Job]], dict[Path, Outcome]]
-"""Makes runs, or what is missing of them, and returns their outcomes by their folders."""
+"""Makes the runs that are missing, and returns all outcomes by their folders."""
 
 
 class _Failure(Typed):
@@ -178,7 +178,7 @@ class _TaskScores(Typed):
 def is_finished(job: Job) -> bool:
     """Return whether a run has ended: it failed, or was trained, scored and inspected.
 
-    Raises CheckpointError where what an inspection left is damaged.
+    Raises CheckpointError where the file of an inspection is damaged.
     """
     if job.members:
         return job.scores.exists()
@@ -195,11 +195,11 @@ def _has_ended(path: Path, scores: Path) -> bool:
 
 
 def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
-    """Train, score and inspect a run, or what is missing of that, and return its outcome.
+    """Train, score and inspect a run as far as that is missing, and return its outcome.
 
     ``device`` is as on the command line; None for the best there is. A training that fails is kept
-    as a failure; a trained run keeps its model, not its checkpoints but those of
-    ``train.keep_steps``. Raises CheckpointError where what the run left is damaged, and
+    as a failure; a trained run keeps its model, and of its checkpoints those of
+    ``train.keep_steps``. Raises CheckpointError where a file of the run is damaged, and
     Interrupted.
     """
     path, loaded = job.path, job.loaded
@@ -248,7 +248,7 @@ def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
     if test is None:
         with stage(f"scoring the {job.scoring.split_name} split"):
             scored = score_run(job, device=device)
-        # The scores are written last: where they stand, the items do.
+        # The scores are written last: with them, the items are there.
         checksum = {}
         if scored.items is not None:
             metrics = family_of(loaded.recipe.objective).tables()
@@ -296,7 +296,7 @@ def _score_ensemble(job: Job, device: str | None) -> Mapping[str, float]:
 
 
 def _tidy(job: Job) -> None:
-    """Take away the checkpoints of a run that is scored, but for those that it keeps by steps."""
+    """Remove the checkpoints of a scored run, except those of ``train.keep_steps``."""
     root = job.path / CHECKPOINTS_NAME
     kept = [checkpoint_path(root, step) for step in job.loaded.recipe.train.keep_steps]
     if not kept:
@@ -352,7 +352,7 @@ def score_run(job: Job, *, device: str | None) -> Scored:
 def read_outcome(path: Path) -> Outcome | None:
     """Read the outcome of a run that has ended; None where it has not.
 
-    Raises CheckpointError where what the run left is damaged.
+    Raises CheckpointError where a file of the run is damaged.
     """
     failure = _read(path / FAILURE, _Failure)
     if failure is not None:

@@ -37,7 +37,7 @@ _END_S = 60.0
 
 
 def main() -> int:
-    """Make the runs of the folders that are given; return 0, whatever came of them."""
+    """Make the runs of the given folders; return 0 for any outcome."""
     take_over()
     # Between two runs the end of standard input ends it, and no signal.
     interruption.is_over = True
@@ -102,7 +102,7 @@ class Worker:
         return end is DONE
 
     def _make(self, files: "JobFiles", reporter: "_Reporter") -> None:
-        # Signals are taken over by now: what is imported takes seconds.
+        # Signals are taken over by now: the import takes seconds.
         with stage("starting PyTorch"):
             from sublayer.errors import FolderHeld
             from sublayer.study.jobs.run import SharedData
@@ -147,7 +147,7 @@ class Worker:
 
 
 def _wait_until_free(folder: Path, reporter: "_Reporter") -> None:
-    """Wait until no other process writes in a run's folder, nor a stop is asked for."""
+    """Wait until no other process writes in a run's folder, or the stop file is there."""
     if is_held(folder):
         reporter.stage(f"waiting for {folder}, where another process works")
         while is_held(folder):
@@ -193,7 +193,7 @@ class _Reporter(Progress):
             self.check_stop()
 
     def stage(self, text: str) -> None:
-        """Write what is done now; "" where it trains."""
+        """Write the stage of the work; "" while it trains."""
         if text or self._status.training is not None:
             self._change(stage=text)
 
@@ -231,6 +231,6 @@ class _Reporter(Progress):
             self._written = time.monotonic()
             try:
                 self._files.write_status(self._status)
-            except OSError:  # it is for people alone: the run goes on
+            except OSError:  # a status is for people alone
                 if must:
                     raise
