@@ -41,7 +41,7 @@ def main():
             print("# the head is lost", flush=True)
         finally:
             cluster.shutdown()
-        assert last.wait() == 1
+        assert last.wait() == 3
         cluster = Cluster(initialize_head=True, head_node_args=HEAD)
         try:
             cluster.add_node(**NODE)
