@@ -44,9 +44,9 @@ class Metric:
     decimals: int = 3
     """Of a shown value, at least; a study shows those that its differences ask for."""
     has_head: Callable[["Recipe"], bool] = _always
-    """Whether a recipe's model can be measured at all."""
+    """True where a recipe's model can be measured at all."""
     has_items: Callable[["Split"], bool] = _always
-    """Whether a split can."""
+    """True where a split can."""
     asks: str = "a head"
     """What ``has_head`` tells of."""
     head: str = ""

@@ -103,7 +103,7 @@ class Evaluated:
             threads = f"{machine['processor']}, {count(machine['threads'], 'thread')}"
             where = machine.get("gpu") or threads
             notes += [SPEED, f"tokens/s measured on {where}, PyTorch {machine['torch']}"]
-        return Scorecard([each for some in columns for each in some], rows, notes)
+        return Scorecard([column for of_measure in columns for column in of_measure], rows, notes)
 
     def to_json(self) -> dict[str, Any]:
         """Return the scorecard as JSON."""
@@ -168,8 +168,8 @@ def check_suite(path: Path, runs: Sequence[Path]) -> Work:
         measures = _measures(suite)
     refusals = {}
     for row, candidate in enumerate(candidates):
-        for place, measure in enumerate(measures):
-            refusals[row, place] = measure.refusal(candidate)
+        for index, measure in enumerate(measures):
+            refusals[row, index] = measure.refusal(candidate)
     return Work(suite, candidates, measures, refusals)
 
 
@@ -200,25 +200,25 @@ def evaluate_suite(work: Work, device: torch.device) -> Evaluated:
     scores: dict[tuple[int, int], Scores] = {}
     divided: list[tuple[int, int]] = []
     timed: list[tuple[int, int]] = []
-    for (row, place), reason in work.refusals.items():
-        measure = work.measures[place]
+    for (row, index), reason in work.refusals.items():
+        measure = work.measures[index]
         if reason:
-            scores[row, place] = Scores(measure.columns, {}, reason=reason)
+            scores[row, index] = Scores(measure.columns, {}, reason=reason)
         elif isinstance(measure, TaskMeasure) and measure.trains(work.candidates[row]):
             together = world.size > 1
-            scores[row, place] = _measured(work, (row, place), device, together=together)
+            scores[row, index] = _measured(work, (row, index), device, together=together)
         else:
-            (timed if measure.is_timed else divided).append((row, place))
+            (timed if measure.is_timed else divided).append((row, index))
     # A run computes with the threads of its recipe.
     torch.set_num_threads(n_threads)
-    own = [_measured(work, divided[index], device) for index in world.own(len(divided))]
-    scores.update(zip(divided, _gathered(own, len(divided), world), strict=True))
+    mine = [_measured(work, divided[number], device) for number in world.own(len(divided))]
+    scores.update(zip(divided, _gathered(mine, len(divided), world), strict=True))
     for pair in timed:
         # The others wait.
         first = [_measured(work, pair, device)] if world.is_main else [_NOTHING]
         scores[pair] = _gathered(first, world.size, world)[0]
     rows = [
-        [scores[row, place] for place in range(len(work.measures))]
+        [scores[row, index] for index in range(len(work.measures))]
         for row in range(len(work.candidates))
     ]
     machine = {**describe_machine(device), "threads": n_threads}
@@ -232,8 +232,8 @@ def _measured(
 
     What breaks while several processes train ``together`` ends them all: others would wait.
     """
-    row, place = pair
-    candidate, measure = work.candidates[row], work.measures[place]
+    row, index = pair
+    candidate, measure = work.candidates[row], work.measures[index]
     try:
         with stage(f"{candidate.name}: {measure.title}"):
             return measure.score(candidate, device)
@@ -254,10 +254,10 @@ def _measured(
         return Scores(measure.columns, {}, reason=f"it failed: {one_line(str(error))[:_LONGEST]}")
 
 
-def _gathered(own: Sequence[Scores], n: int, world: World) -> list[Scores]:
+def _gathered(mine: Sequence[Scores], n: int, world: World) -> list[Scores]:
     """Gather the scores of all processes, as the bytes of JSON, which are numbers."""
     rows = []
-    for scores in own:
+    for scores in mine:
         text = json.dumps(scores.to_json()).encode()
         rows.append(np.frombuffer(text, dtype=np.uint8).astype(np.float64))
     gathered = world.gather(rows, n)

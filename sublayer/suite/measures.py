@@ -188,12 +188,13 @@ class Scores:
         """Return it as JSON."""
         return {
             "columns": [
-                [each.name, each.label, each.is_lower_better, each.factor, each.decimals]
-                for each in self.columns
+                [column.name, column.label, column.is_lower_better, column.factor, column.decimals]
+                for column in self.columns
             ],
             "cells": {name: asdict(cell) for name, cell in self.cells.items()},
             "others": {
-                row: {n: asdict(c) for n, c in own.items()} for row, own in self.others.items()
+                row: {name: asdict(cell) for name, cell in cells.items()}
+                for row, cells in self.others.items()
             },
             "notes": list(self.notes),
             "reason": self.reason,
@@ -207,9 +208,9 @@ def scores_from_json(content: Mapping[str, Any]) -> Scores:
         return {name: Cell(**cell) for name, cell in by_column.items()}
 
     return Scores(
-        columns=[score_column(*each) for each in content["columns"]],
+        columns=[score_column(*fields) for fields in content["columns"]],
         cells=cells(content["cells"]),
-        others={row: cells(own) for row, own in content["others"].items()},
+        others={row: cells(by_column) for row, by_column in content["others"].items()},
         notes=content["notes"],
         reason=content["reason"],
     )
@@ -535,9 +536,9 @@ class Bleu(Measure):
         assert isinstance(model, EncoderDecoder), "others are refused"
         settings = beam_settings(candidate.recipe, {})
         translated = list(translate_lines(model, self._sources, settings))
-        texts = [model.tokenizer.write(each.ids) for each in translated]
+        texts = [model.tokenizer.write(line.ids) for line in translated]
         [column] = self.columns
-        n_long = sum(each.is_too_long for each in translated)
+        n_long = sum(line.is_too_long for line in translated)
         notes = []
         if n_long:
             notes.append(

@@ -49,11 +49,11 @@ class TaskMeasure(Measure):
         self._data = local_folder([name], group.data)
         self.columns = (score_column(name, self._task.title, factor=100.0),)
         self.title = f"scoring {self._task.title}"
-        found = find_files(self._task, self._data)
+        files = find_files(self._task, self._data)
         if not self._task.dev_splits:
             raise DataError(f"{self._task.title} has no development set to score: leave it out")
         for split in (self._task.dev_splits[0], *(["train"] if group.finetune else [])):
-            if split not in found:
+            if split not in files:
                 raise DataError(
                     f"{self._data} has no {split} file of {self._task.title}: "
                     f"`sublayer tasks {self._data}` lists what it has"
@@ -73,13 +73,13 @@ class TaskMeasure(Measure):
             return ""
         spec = candidate.spec
         if self._group.finetune is None:
-            own = [] if spec is None else [task.name for task in spec.tasks]
-            if not set(own) & set(self._suite_tasks):
+            names = [] if spec is None else [task.name for task in spec.tasks]
+            if not set(names) & set(self._suite_tasks):
                 raise ConfigError(
                     f"{candidate.name} has no head that answers {self._task.title}: name a run "
                     'that was fine-tuned on it, or a folder to fine-tune it in, finetune = "FOLDER"'
                 )
-            return f"it answers {', '.join(own)}, and the suite fine-tunes nothing on this task"
+            return f"it answers {', '.join(names)}, and the suite fine-tunes nothing on this task"
         try:
             loaded = self._loaded(candidate, self._group.set)
         except ConfigError as error:
@@ -93,16 +93,16 @@ class TaskMeasure(Measure):
         """Score the answers of a model, fine-tuned first where it does not answer the task yet."""
         if self.trains(candidate):
             results = self._trained(candidate, device)
-            by_seed = [[report.to_json() for report in each.reports] for each in results]
-            return self._of_reports(candidate, by_seed, [n for each in results for n in each.notes])
+            by_seed = [[report.to_json() for report in seed.reports] for seed in results]
+            return self._of_reports(candidate, by_seed, [n for seed in results for n in seed.notes])
         model = candidate.load(device)
         options: dict[str, Any] = {"path": self._data}
         if self._named(candidate):
-            own = [task for task in model.task.tasks if task.name == self._task.name]
-            model.task = replace(model.task, tasks=tuple(own))
+            asked = tuple(task for task in model.task.tasks if task.name == self._task.name)
+            model.task = replace(model.task, tasks=asked)
         else:
             options["task"] = self._task.name
-        asked = Evaluation(
+        request = Evaluation(
             run=candidate.path,
             model=model,
             recipe=candidate.recipe,
@@ -114,7 +114,7 @@ class TaskMeasure(Measure):
             own_text=_no_text,
             progress=lambda done, unit: lambda n_done, n_all: None,
         )
-        result = evaluate_tasks(asked)
+        result = evaluate_tasks(request)
         return self._of_reports(candidate, [result["tasks"]], result["notes"])
 
     def _answers(self, candidate: Candidate) -> bool:
@@ -175,24 +175,24 @@ class TaskMeasure(Measure):
         notes: Sequence[str],
     ) -> Scores:
         """Put the reports of each seed together: the mean score of each part of the task."""
-        said = [f"{candidate.name}, {self._task.title}: {note}" for note in notes]
+        all_notes = [f"{candidate.name}, {self._task.title}: {note}" for note in notes]
         columns: list[Metric] = []
         cells: dict[str, Cell] = {}
         others: dict[str, dict[str, Cell]] = {}
-        for place, first in enumerate(by_seed[0]):
+        for number, first in enumerate(by_seed[0]):
             if first["title"] != self._task.title:
                 continue  # another task of a mixture
-            reports = [each[place] for each in by_seed]
+            reports = [of_seed[number] for of_seed in by_seed]
             column = score_column(first["task"], _label(first, by_seed[0]), factor=100.0)
             columns.append(column)
             cells[column.name] = _mean(reports)
             for name, baseline in first["baselines"].items():
-                own = Cell(baseline["score"], error=baseline["standard_error"])
-                others.setdefault(name, {})[column.name] = own
+                cell = Cell(baseline["score"], error=baseline["standard_error"])
+                others.setdefault(name, {})[column.name] = cell
             for report in reports:
                 if report["collapse"]:
-                    said.append(f"{candidate.name}, {column.label}: {report['collapse']}")
-        return Scores(columns, cells, others, list(dict.fromkeys(said)))
+                    all_notes.append(f"{candidate.name}, {column.label}: {report['collapse']}")
+        return Scores(columns, cells, others, list(dict.fromkeys(all_notes)))
 
 
 def _mean(reports: Sequence[Report]) -> Cell:
@@ -211,7 +211,7 @@ def _mean(reports: Sequence[Report]) -> Cell:
 
 def _label(report: Report, reports: Sequence[Report]) -> str:
     title = str(report["title"])
-    if sum(each["title"] == title for each in reports) == 1:
+    if sum(other["title"] == title for other in reports) == 1:
         return title
     return f"{title} {str(report['split']).removeprefix('dev_')}"
 
@@ -238,10 +238,10 @@ def _check_folder(folder: Path, loaded: LoadedRecipe, n_seeds: int | None) -> No
             f"{others[0]} holds a run of another number of seeds: give the same seeds, or another "
             "folder (finetune)"
         )
-    for path, each in runs.items():
+    for path, run in runs.items():
         if _is_run(path):
             before = load_recipe(path).recipe.model
-            given = absolute_paths(each.recipe).model_copy(update={"model": before})
+            given = absolute_paths(run.recipe).model_copy(update={"model": before})
             RunFolder(path).check_recipe(given)
 
 

@@ -105,7 +105,7 @@ class SyntheticExamples:
     n_predicted: int = 0
     """Tokens of a sequence, its last ones, that are predicted where they are read."""
     has_encoder: bool = False
-    """Whether a decoder beside an encoder writes targets."""
+    """True where a decoder beside an encoder writes targets."""
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Draw a process's share of the batch of a step, at least one of its examples."""

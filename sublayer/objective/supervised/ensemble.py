@@ -182,7 +182,7 @@ class MemberAnswers:
     listed: Sequence[Listed] = ()
     """Of questions about passages."""
     is_joint: bool = False
-    """Whether a head of its own scores no answer to them."""
+    """True where a head of its own scores no answer to them."""
     threshold: float | None = None
     """The score of no answer above which the member gives none."""
 

@@ -57,7 +57,7 @@ class Writing:
     block: int = 0
     """Number of the block of rows, of which each draws other numbers."""
     is_scored: bool = False
-    """Whether answers are scored only, not shown: writing ends once one is certainly wrong."""
+    """True where answers are scored only, not shown: writing ends once one is certainly wrong."""
 
     def __post_init__(self) -> None:
         if self.sampling is not None and self.beam > 1:
