@@ -19,7 +19,6 @@ from sublayer.tables import table
 
 if TYPE_CHECKING:
     from sublayer.inspection.layer_change import LayerChange
-    from sublayer.model.transformer import Transformer
 
 _HEADINGS = (
     "block",
@@ -45,44 +44,49 @@ def inspect_layers(
     ``beyond`` further executions are of the runs that are one block. Raises ConfigError where none
     is.
     """
-    from sublayer.inspection.layer_change import flat
+    from sublayer.config.architecture.stacks import is_one_block
+    from sublayer.inspection.layer_change import draw_layers, flat
+    from sublayer.loading import find_model
+    from sublayer.model.model_folder import read_config
 
-    if beyond is not None:
-        _check_beyond(runs)
+    if beyond is not None and not any(is_one_block(read_config(find_model(run))) for run in runs):
+        raise ConfigError(
+            "--beyond runs the block that all layers share, and layers of "
+            f"{runs[0]} have weights or positions of their own: leave it out, or name a run with "
+            "model.share = all"
+        )
     measured = []
     for run in runs:
         with stage(f"inspecting {run}"):
             measured.append(_measure(run, options, beyond or 0))
     if out is not None:
-        _draw(out, runs, [changes for _, changes in measured])
+        by_name = zip(short_names(runs), (changes for _, changes in measured), strict=True)
+        write_plot(out, draw_layers(dict(by_name)))
     results = []
     for about, changes in measured:
         results.append({**about, "layers": [flat(change) for change in changes]})
     emit({"what": "layers", "runs": results, "out": out}, as_json, _render)
 
 
-def _check_beyond(runs: Sequence[Path]) -> None:
-    from sublayer.config.architecture.stacks import is_one_block
-    from sublayer.loading import find_model
-    from sublayer.model.model_folder import read_config
-
-    if not any(is_one_block(read_config(find_model(run))) for run in runs):
-        raise ConfigError(
-            "--beyond runs the block that all layers share, and layers of "
-            f"{runs[0]} have weights or positions of their own: leave it out, or name a run with "
-            "model.share = all"
-        )
-
-
 def _measure(
     run: Path, options: SampleOptions, beyond: int
 ) -> "tuple[dict[str, Any], list[LayerChange]]":
-    """Measure a model's layers; return what was read, and the changes of each layer."""
+    """Measure a model's layers; return what was read, and the changes of each layer.
+
+    Raises ConfigError where the model's blocks read two texts.
+    """
     from sublayer.config.architecture.stacks import is_one_block
     from sublayer.inspection.layers import measure_layers
     from sublayer.inspection.sample import spread_windows
+    from sublayer.loading import load
+    from sublayer.system.machine import choose_device
 
-    model = _load_single_stack(run, options.device)
+    model = load(run, device=choose_device(options.device))
+    if len(model.stacks) > 1:
+        raise ConfigError(
+            f"{run} is an {model.config.kind}, whose blocks read two texts: "
+            "name a decoder or an encoder, or inspect splitting"
+        )
     recipe = recipe_of(run)
     context = context_of(model, recipe)
     text = options.read_text(run, model, recipe)
@@ -111,27 +115,6 @@ def _measure(
         "sha256": text.store.sha256,
     }
     return about, changes
-
-
-def _load_single_stack(run: Path, device: str | None) -> "Transformer":
-    """Load a model; raise ConfigError where its blocks read two texts."""
-    from sublayer.loading import load
-    from sublayer.system.machine import choose_device
-
-    model = load(run, device=choose_device(device))
-    if len(model.stacks) > 1:
-        raise ConfigError(
-            f"{run} is an {model.config.kind}, whose blocks read two texts: "
-            "name a decoder or an encoder, or inspect splitting"
-        )
-    return model
-
-
-def _draw(out: Path, runs: Sequence[Path], changes: "Sequence[Sequence[LayerChange]]") -> None:
-    from sublayer.inspection.layer_change import draw_layers
-
-    by_name = dict(zip(short_names(runs), changes, strict=True))
-    write_plot(out, draw_layers(by_name))
 
 
 def _render(result: JsonObject) -> str:
