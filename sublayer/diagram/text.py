@@ -93,10 +93,12 @@ class _Column:
         notes = [f"{name} {often}".strip(), *block.notes]
         if block.loss is not None:
             notes += [block.loss.title, *(f"  {note}" for note in block.loss.notes)]
-        said = []
+        wrapped = []
         for note in notes:
-            said += textwrap.wrap(note, _COLUMN - 2, subsequent_indent="  ", drop_whitespace=True)
-        self.lines += [f" {line}" for line in reversed(said)]
+            wrapped += textwrap.wrap(
+                note, _COLUMN - 2, subsequent_indent="  ", drop_whitespace=True
+            )
+        self.lines += [f" {line}" for line in reversed(wrapped)]
 
     def _frame(self, foot: int) -> None:
         inside = [f"║{line[1:]:<{_COLUMN - 2}}║" for line in self.lines[foot:]]

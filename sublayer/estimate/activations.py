@@ -47,16 +47,16 @@ def block_activations(step: MicroBatch, stack: StackShape) -> int:
 def last_block_activations(step: MicroBatch, stack: StackShape) -> int:
     """Sum the same of a stack's last block, where few of its states may be read."""
     n_read = n_read_states(step.config, step.objective, stack_length(stack, step.lengths))
-    place = stack.last_attention
-    if place is None or n_read == stack_length(stack, step.lengths):
+    last = stack.last_attention
+    if last is None or n_read == stack_length(stack, step.lengths):
         return block_activations(step, stack)
     config = step.config
     few = replace(step, context=n_read)
     # What follows it has the states that are read alone.
     total = block_activations(step, stack)
-    for entry in stack.block[place + 1 :]:
+    for entry in stack.block[last + 1 :]:
         total -= sublayer_activations(step, stack, entry) - sublayer_activations(few, stack, entry)
-    attention = stack.block[place]
+    attention = stack.block[last]
     estimate = estimate_of(config, attention)
     assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
     total -= sublayer_activations(step, stack, attention)

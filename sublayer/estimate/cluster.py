@@ -188,9 +188,9 @@ def units_of(config: ResolvedModel, objective: ObjectiveTable) -> Units:
     """Return the units of a model with the heads that only training needs, in float32."""
     blocks = []
     for stack in stacks(config):
-        own = FLOAT32_BYTES * n_own_parameters(config, stack)
-        if own:
-            blocks += [own] * stack.n_layers
+        unshared = FLOAT32_BYTES * n_own_parameters(config, stack)
+        if unshared:
+            blocks += [unshared] * stack.n_layers
     total = FLOAT32_BYTES * count_parameters(config, objective).training
     return Units(tuple(blocks), total - sum(blocks))
 

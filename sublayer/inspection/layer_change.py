@@ -61,7 +61,7 @@ def mean_changes(models: Sequence[Sequence[LayerChange]]) -> list[LayerChange]:
     """Average each block over models of equally many: means, and each quartile by itself."""
     averaged = []
     for changes in zip(*models, strict=True):
-        spreads = [_mean_spread([each.spread(name) for each in changes]) for name in QUANTITIES]
+        spreads = [_mean_spread([change.spread(name) for change in changes]) for name in QUANTITIES]
         first = changes[0]
         averaged.append(LayerChange(first.layer, *spreads, is_beyond=first.is_beyond))
     return averaged
@@ -151,8 +151,8 @@ def _put_line(axes: Any, line: Line, quantity: str) -> Any:
     upper = [spread.quartiles[2] for spread in spreads]
     axes.fill_between(layers, lower, upper, color=colour, alpha=0.13, linewidth=0)
     for run in line.runs:
-        own = [change.spread(quantity).mean for change in run]
-        axes.plot(layers, own, color=colour, linewidth=0.6, alpha=0.5)
+        run_means = [change.spread(quantity).mean for change in run]
+        axes.plot(layers, run_means, color=colour, linewidth=0.6, alpha=0.5)
     means = [spread.mean for spread in spreads]
     n_own = sum(not change.is_beyond for change in line.changes)
     style = {"linewidth": 1.4, "marker": "o", "markersize": 3.0, "color": colour}

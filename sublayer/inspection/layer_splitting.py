@@ -90,7 +90,7 @@ class LayerFlow:
         self._context = context
         by_kind: dict[Kind, list[Sublayer]] = {}
         for kind in _KINDS:
-            sublayers = [each for each in block if isinstance(each.function, kind)]
+            sublayers = [sublayer for sublayer in block if isinstance(sublayer.function, kind)]
             if sublayers:
                 by_kind[kind] = sublayers
         self._by_kind = by_kind
@@ -121,9 +121,9 @@ class LayerFlow:
 
     def _field(self, kind: Kind, x: Tensor) -> Tensor:
         total = torch.zeros_like(x)
-        for each in self._by_kind[kind]:
-            given = each.norm(x) if each.is_pre_norm else x
-            total = total + each.step_size * each.function(given, self._context)
+        for sublayer in self._by_kind[kind]:
+            normed = sublayer.norm(x) if sublayer.is_pre_norm else x
+            total = total + sublayer.step_size * sublayer.function(normed, self._context)
         return total
 
     def _velocity(self, x: Tensor) -> Tensor:
@@ -234,7 +234,8 @@ class _Measured:
             # What enters the first block was captured with its positions.
             if layer > 0:
                 before = body.positions.add(before, layer, layout.positions)
-            block = [each for each in body.stack.block(layer) if isinstance(each, Sublayer)]
+            modules = body.stack.block(layer)
+            block = [module for module in modules if isinstance(module, Sublayer)]
             flow = LayerFlow(block, context)
             self._sums[layer] += _distances(flow, before, after, real)
         self.n_tokens += rows.n_tokens
@@ -258,11 +259,11 @@ class _Measured:
         return errors
 
 
-def _distances(flow: LayerFlow, x: Tensor, own: Tensor, real: Tensor) -> Float[Tensor, " 4"]:
+def _distances(flow: LayerFlow, x: Tensor, output: Tensor, real: Tensor) -> Float[Tensor, " 4"]:
     """Sum the errors of Lie, Strang and the layer, and the reference's distance, over tokens."""
     reference = flow.follow(x)
     distances = []
-    for end in (flow.lie(x), flow.strang(x), own, x):
+    for end in (flow.lie(x), flow.strang(x), output, x):
         differences = (end - reference)[real]  # [N, D]
         distances.append(differences.norm(dim=1).sum())
     return torch.stack(distances)

@@ -263,10 +263,10 @@ def _label(axes: Any, panel: Panel) -> list[Any]:
     """Write each token beside the end of its path, with a line from it to a label that is moved."""
     labels = []
     line = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 0.0, "shrinkB": 0.0}
-    for token, place in zip(panel.tokens, panel.coordinates[-1], strict=True):
+    for token, end in zip(panel.tokens, panel.coordinates[-1], strict=True):
         label = axes.annotate(
             token,
-            place,
+            end,
             xytext=(_OFFSET, _OFFSET),
             textcoords="offset points",
             fontsize=8.0,

@@ -103,7 +103,9 @@ def _describe(run: JsonObject) -> Iterator[str]:
         sources = f"the {run['split']} split of {sources}"
     for stack in run["stacks"]:
         # States that are all equal have no variance, and no shares of it.
-        first, second = ("none" if math.isnan(each) else f"{each:.1%}" for each in stack["shares"])
+        first, second = (
+            "none" if math.isnan(share) else f"{share:.1%}" for share in stack["shares"]
+        )
         yield (
             f"{run['run']}, {stack['stack']}: the first {count(len(stack['tokens']), 'token')} of "
             f"{sources}; the plane has {first} and {second} of the variance of their states"

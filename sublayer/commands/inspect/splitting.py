@@ -113,7 +113,7 @@ def _trained_layers(run: Path, options: SampleOptions) -> dict[str, Any]:
         progress=TokenProgress(f"{run}: read"),
     )
     n_tokens = sum(sample.n_tokens for sample in samples)
-    layers = [asdict(each) for each in errors]
+    layers = [asdict(of_layer) for of_layer in errors]
     return {"run": str(run), "tokens": n_tokens, "layers": layers}
 
 
@@ -151,7 +151,7 @@ def _error_table(errors: Sequence[JsonObject]) -> str:
         f"h = {smallest:.4g}",
         "order",
     ]
-    rows = [_error_row(each) for each in errors]
+    rows = [_error_row(of_splitting) for of_splitting in errors]
     shown = table(headings, rows, right=[3, 4, 5], width=terminal_width())
     return f"{paragraph(_ERRORS)}\n{shown}"
 

@@ -145,8 +145,8 @@ class AskedProcesses:
             None if self.link is None else self.link * 1e9,
         )
         plans = []
-        for arm, its in zip(study.arms, plan.arms, strict=True):
-            plans.append(plan_processes(arm, its, machine))
+        for arm, arm_plan in zip(study.arms, plan.arms, strict=True):
+            plans.append(plan_processes(arm, arm_plan, machine))
         name = self.device or resources.device
         result = processes_to_json(plans, machine, name, n_runs)
         return {**result, "notes": list(_notes(plans, machine))}
@@ -190,24 +190,24 @@ _MEMORY = (
 _PARTS = ("weights", "gradients", "optimizer", "gathered", "activations", "saving")
 
 
-def render_processes(found: Mapping[str, Any]) -> str:
+def render_processes(processes: Mapping[str, Any]) -> str:
     """Format the ``processes`` of a plan as ``--json`` has them."""
-    arms = found["arms"]
-    lines = [paragraph(_where(found, arm)) for arm in arms]
-    lines += ["", _table(*_memory(found)), paragraph(_MEMORY), "", _table(*_time(found))]
-    return "\n".join([*lines, *map(noted, found["notes"])])
+    arms = processes["arms"]
+    lines = [paragraph(_where(processes, arm)) for arm in arms]
+    lines += ["", _table(*_memory(processes)), paragraph(_MEMORY), "", _table(*_time(processes))]
+    return "\n".join([*lines, *map(noted, processes["notes"])])
 
 
-def _where(found: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
+def _where(processes: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
     from sublayer.numbers import format_quantity
 
-    datasheet = found["datasheet"]
-    where = found["device"] if datasheet is None else datasheet["title"]
-    processes = "1 process" if found["number"] == 1 else f"{found['number']:,} processes"
-    memory = format_quantity(found["memory_bytes"], "B")
-    of_memory = "free for all" if found["device"] == "cpu" else "each"
+    datasheet = processes["datasheet"]
+    where = processes["device"] if datasheet is None else datasheet["title"]
+    n_processes = count(processes["number"], "process")
+    memory = format_quantity(processes["memory_bytes"], "B")
+    of_memory = "free for all" if processes["device"] == "cpu" else "each"
     return (
-        f"{arm['name']} on {processes}, {where}, {memory} {of_memory}, {arm['precision']}: each "
+        f"{arm['name']} on {n_processes}, {where}, {memory} {of_memory}, {arm['precision']}: each "
         f"has {count(arm['sequences'], 'window')} of a step, in "
         f"{count(arm['micro_batches'], 'micro-batch')} of {arm['micro_batch_sequences']:,}"
     )
@@ -219,33 +219,33 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return table(headings, rows, right=right, width=terminal_width())
 
 
-def _rows(found: Mapping[str, Any]) -> Iterator[tuple[list[str], Mapping[str, Any]]]:
+def _rows(processes: Mapping[str, Any]) -> Iterator[tuple[list[str], Mapping[str, Any]]]:
     """Generate each row's names, with the arm's where there are several, and its figures."""
-    for arm in found["arms"]:
+    for arm in processes["arms"]:
         for shard in arm["shards"]:
-            names = [arm["name"]] if len(found["arms"]) > 1 else []
+            names = [arm["name"]] if len(processes["arms"]) > 1 else []
             yield [*names, shard["shard"]], shard
 
 
-def _headings(found: Mapping[str, Any]) -> list[str]:
-    return ["arm", "shard"] if len(found["arms"]) > 1 else ["shard"]
+def _headings(processes: Mapping[str, Any]) -> list[str]:
+    return ["arm", "shard"] if len(processes["arms"]) > 1 else ["shard"]
 
 
-def _memory(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def _memory(processes: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     from sublayer.numbers import format_quantity
 
     # What none has, such as gathered weights of one process, has no column.
-    shown = [part for part in _PARTS if any(each["memory"][part] for _, each in _rows(found))]
+    shown = [part for part in _PARTS if any(shard["memory"][part] for _, shard in _rows(processes))]
     rows = []
-    for names, shard in _rows(found):
+    for names, shard in _rows(processes):
         memory = shard["memory"]
         parts = [format_quantity(memory[part], "B") for part in shown]
         fits = {True: "yes", False: "no", None: ""}[shard["fits"]]
         rows.append([*names, *parts, format_quantity(memory["total"], "B"), fits])
-    return [*_headings(found), *shown, "peak", "fits"], rows
+    return [*_headings(processes), *shown, "peak", "fits"], rows
 
 
-def _time(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def _time(processes: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     from sublayer.numbers import format_duration, format_quantity
 
     columns: list[tuple[str, str, Callable[[float], str]]] = [
@@ -254,14 +254,14 @@ def _time(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         ("of peak", "share_of_peak", lambda value: f"{100 * value:.3g} %"),
         ("time", "hours", lambda value: format_duration(3600 * value)),
     ]
-    shards = [shard for _, shard in _rows(found)]
-    columns = [each for each in columns if any(shard[each[1]] for shard in shards)]
+    shards = [shard for _, shard in _rows(processes)]
+    columns = [column for column in columns if any(shard[column[1]] for shard in shards)]
     rows = []
-    for names, shard in _rows(found):
+    for names, shard in _rows(processes):
         sent = format_quantity(shard["sent_bytes"]["total"], "B")
         cells = [_range(shard[key], form) for _, key, form in columns]
         rows.append([*names, sent, *cells])
-    return [*_headings(found), "sent a step", *(heading for heading, _, _ in columns)], rows
+    return [*_headings(processes), "sent a step", *(heading for heading, _, _ in columns)], rows
 
 
 def _format_step(seconds: float) -> str:

@@ -100,19 +100,19 @@ def read_budget(arm: str, content: Mapping[str, Any]) -> ArmBudget:
     return ArmBudget(arm, content["against"], planned, realised)
 
 
-def excess_over(own: Budget, other: Budget) -> Excess:
+def excess_over(budget: Budget, other: Budget) -> Excess:
     """Compute the excess of a budget over another."""
     return Excess(
-        parameters=_share(own.parameters, other.parameters),
-        operations=_share(own.operations, other.operations),
-        time=_share(own.seconds, other.seconds),
+        parameters=_share(budget.parameters, other.parameters),
+        operations=_share(budget.operations, other.operations),
+        time=_share(budget.seconds, other.seconds),
     )
 
 
-def _share(own: float | None, other: float | None) -> float | None:
-    if own is None or not other:
+def _share(value: float | None, other: float | None) -> float | None:
+    if value is None or not other:
         return None
-    return own / other - 1.0
+    return value / other - 1.0
 
 
 def plan_budgets(
@@ -154,7 +154,7 @@ def plan_budgets(
 
 def _have_one_length(recipes: Sequence[Recipe], tokens: Sequence[float | None], rule: Rule) -> bool:
     """Return whether no length is known, and all arms will be trained on as many tokens."""
-    is_known = any(each is not None for each in tokens)
+    is_known = any(n_tokens is not None for n_tokens in tokens)
     if is_known or rule in ("flops", "time"):
         return False
     first = recipes[0]

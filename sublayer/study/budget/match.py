@@ -11,7 +11,7 @@ from sublayer.config.layering.overrides import override_layer
 from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import EVALUATIONS, run_steps
-from sublayer.config.resolved import ResolvedModel, ResolvedRecipe, ResolvedTrain
+from sublayer.config.resolved import ResolvedModel, ResolvedRecipe
 from sublayer.config.task_heads import expected_model
 from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.errors import ConfigError
@@ -64,9 +64,9 @@ def match_arms(
         by_name = {arm.name: model for arm, model in zip(arms, models, strict=True)}
         matches = []
         for arm in arms:
-            own = by_name[arm.name]
+            model = by_name[arm.name]
             other = by_name[arm.against or arms[0].name]
-            matches.append(leave_unmatched(own, other))
+            matches.append(leave_unmatched(model, other))
     elif rule == "parameters":
         matches = []
         for arm, model in zip(arms, models, strict=True):
@@ -233,18 +233,18 @@ def match_budgets(
     shared = [_shared(arm, baseline, resolved) for arm in arms]
     # Equal lengths come first, for matching starts from them.
     even = []
-    for arm, own in zip(arms, shared, strict=True):
-        loaded = vary(arm.loaded, own, origin=ORIGIN)
+    for arm, settings in zip(arms, shared, strict=True):
+        loaded = vary(arm.loaded, settings, origin=ORIGIN)
         even.append(replace(arm, loaded=loaded))
     models = [arm_model(arm.loaded, measures) for arm in even]
     seconds = _step_seconds(even, measures) if rule == "time" else None
     steps = arm_steps(even[0].loaded, measures)
     matches = match_arms(even, models, rule, steps=steps, step_seconds=seconds)
     matched_arms = []
-    for arm, own, match in zip(arms, shared, matches, strict=True):
+    for arm, settings, match in zip(arms, shared, matches, strict=True):
         assert match is not None, "with steps and seconds every rule has what it needs"
         solved = override_layer(match.overrides, ORIGIN).values
-        settings = {**own, **solved}
+        settings = {**settings, **solved}
         matched_arms.append(settle(arm, settings, match.overrides, match.mismatch))
     return matched_arms
 
@@ -268,38 +268,28 @@ def arm_steps(loaded: LoadedRecipe, measures: Measures) -> int:
 
 
 def _shared(arm: Arm, baseline: Arm, resolved: ResolvedRecipe) -> dict[str, Any]:
-    """Return the settings that an arm leaves to the machine, as the baseline resolved them."""
-    train = resolved.train
+    """Return the settings that an arm leaves to the machine, as the baseline resolved them.
+
+    Where minutes count, the arm's evaluations are as few and short as the baseline's.
+    """
     recipe = arm.loaded.recipe
-    its = recipe.train
+    train = recipe.train
     settings: dict[str, Any] = {}
-    if its.precision == "auto":
-        settings["train.precision"] = train.precision
-    if its.threads is None:
-        settings["train.threads"] = train.threads
-    baseline_length = _length(baseline.loaded.recipe.train)
-    if its.minutes is None or _length(its) != baseline_length:
+    if train.precision == "auto":
+        settings["train.precision"] = resolved.train.precision
+    if train.threads is None:
+        settings["train.threads"] = resolved.train.threads
+    if train.minutes is None or _length(train) != _length(baseline.loaded.recipe.train):
         return settings
-    tokens = train.steps * tokens_per_step(resolved)
+    tokens = resolved.train.steps * tokens_per_step(resolved)
     steps = max(1, round(tokens / tokens_per_step(recipe)))
     settings["train.steps"] = steps
-    settings |= _shared_evaluations(its, train, steps)
-    return settings
-
-
-def _shared_evaluations(its: TrainConfig, baseline: ResolvedTrain, steps: int) -> dict[str, Any]:
-    """Return settings that keep an arm's evaluations as few and short as the baseline's.
-
-    They are needed where its minutes count.
-    """
-    usual_steps = math.ceil(baseline.steps / EVALUATIONS)
-    if its.evaluate_steps is not None or baseline.evaluate_steps <= usual_steps:
-        return {}
-    n_evaluations = math.ceil(baseline.steps / baseline.evaluate_steps)
-    evaluate_steps = math.ceil(steps / n_evaluations)
-    settings: dict[str, Any] = {"train.evaluate_steps": evaluate_steps}
-    if its.evaluate_tokens is None:
-        settings["train.evaluate_tokens"] = baseline.evaluate_tokens
+    usual_steps = math.ceil(resolved.train.steps / EVALUATIONS)
+    if train.evaluate_steps is None and resolved.train.evaluate_steps > usual_steps:
+        n_evaluations = math.ceil(resolved.train.steps / resolved.train.evaluate_steps)
+        settings["train.evaluate_steps"] = math.ceil(steps / n_evaluations)
+        if train.evaluate_tokens is None:
+            settings["train.evaluate_tokens"] = resolved.train.evaluate_tokens
     return settings
 
 

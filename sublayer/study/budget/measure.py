@@ -94,11 +94,15 @@ class Stopwatch:
         whole = _operations(recipe, vocab_size)
         speed = self._expected_speed(recipe)
         fitting = []
-        for each in _smaller(recipe):
-            if fits_memory(each, vocab_size, self._resources) is not False:
-                fitting.append(each)
-        operations = [_operations(each, vocab_size) for each in fitting]
-        builds_s = [_BUILD_S * _n_parameters(each, vocab_size) for each in fitting]
+        operations = []
+        builds_s = []
+        for smaller in _smaller(recipe):
+            if fits_memory(smaller, vocab_size, self._resources) is not False:
+                fitting.append(smaller)
+                operations.append(_operations(smaller, vocab_size))
+                model = expected_model(smaller, vocab_size)
+                n_parameters = count_parameters(model, smaller.objective).training
+                builds_s.append(_BUILD_S * n_parameters)
         # The largest first. Each that is measured says more surely which larger one there is time
         # for.
         measured = len(fitting)
@@ -197,11 +201,6 @@ def _operations(recipe: Recipe, vocab_size: int) -> float:
     model = expected_model(recipe, vocab_size)
     per_token = flops_per_token(model, context, recipe.objective)
     return float(per_token * batch_sequences(recipe) * context)
-
-
-def _n_parameters(recipe: Recipe, vocab_size: int) -> int:
-    model = expected_model(recipe, vocab_size)
-    return count_parameters(model, recipe.objective).training
 
 
 def train_step(

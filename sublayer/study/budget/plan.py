@@ -220,8 +220,8 @@ def _hours(hours: Sequence[float], n_runs: int, jobs: int) -> float:
         return n_runs * sum(hours)
     ends = [0.0] * jobs
     for _ in range(n_runs):
-        for each in hours:
-            heapq.heapreplace(ends, ends[0] + each)
+        for hours_of_run in hours:
+            heapq.heapreplace(ends, ends[0] + hours_of_run)
     return max(ends)
 
 

@@ -31,8 +31,8 @@ def share_tokenizer(
     shared = []
     for arm in arms:
         recipe = arm.loaded.recipe
-        own = data(recipe).tokenizer
-        is_another = own.fingerprint != tokenizer.fingerprint
+        arms_tokenizer = data(recipe).tokenizer
+        is_another = arms_tokenizer.fingerprint != tokenizer.fingerprint
         if is_another and asked is not None and _asked(recipe) == asked:
             path = keep_tokenizer(folder.absolute(), *kept_forms(tokenizer))
             loaded = vary(arm.loaded, {"data.tokenizer": str(path)}, origin=ORIGIN)
