@@ -10,6 +10,11 @@ DASH = "\N{EN DASH}"
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
+def format_plain(value: float | None, decimals: int) -> str:
+    """Write a number with so many decimals; a dash for None."""
+    return DASH if value is None else f"{value:.{decimals}f}"
+
+
 def format_signed(value: float | None, decimals: int) -> str:
     """Write a difference with its sign and a true minus; a dash for None."""
     if value is None:

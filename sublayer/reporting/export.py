@@ -7,15 +7,10 @@ from pathlib import Path
 
 from sublayer.errors import ConfigError
 from sublayer.files.storage import write_file
-from sublayer.numbers import (
-    DASH,
-    format_interval,
-    format_p,
-    format_signed,
-)
+from sublayer.numbers import DASH, format_p, format_plain
 from sublayer.reporting.secondary import basis_lines, secondary_table
 from sublayer.reporting.units import in_display_units, n_decimals
-from sublayer.reporting.words import comparison
+from sublayer.reporting.words import difference_cells
 from sublayer.study.findings.comparisons import Secondary, secondary_analyses
 from sublayer.study.results import ArmResult, Failure, Results
 from sublayer.tables import as_latex, as_markdown
@@ -149,13 +144,12 @@ def _runs(results: Results) -> tuple[list[str], list[list[str]]]:
         ("mean", [arm.mean for arm in results.arms]),
         ("SD", [arm.sd for arm in results.arms]),
     ):
-        rows.append([name, *(DASH if n is None else f"{n:.{decimals}f}" for n in values)])
+        rows.append([name, *(format_plain(value, decimals) for value in values)])
     return ["seed", *(arm.name for arm in results.arms)], rows
 
 
 def _differences(results: Results) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows of the differences, with their secondary analyses."""
-    decimals = n_decimals(results)
     secondary = secondary_table(results)
     beside = {row.name: row.cells for row in secondary.rows}
     analyses = secondary_analyses(results)
@@ -163,18 +157,13 @@ def _differences(results: Results) -> tuple[list[str], list[list[str]]]:
     headings += ["paired t, p", "Welch's t, p", *secondary.headings]
     rows = []
     for each, found in zip(results.differences, analyses, strict=True):
-        name = comparison(results, each)
+        cells = difference_cells(results, each)
         rows.append(
             [
-                name,
-                format_signed(each.mean, decimals),
-                format_interval(each.low, each.high, decimals),
-                format_p(each.p),
-                each.verdict,
-                str(each.n_seeds),
+                *cells,
                 format_p(found.paired_t.p if found.paired_t else None),
                 format_p(found.welch_t.p if found.welch_t else None),
-                *beside.get(name, [DASH] * len(secondary.headings)),
+                *beside.get(cells[0], [DASH] * len(secondary.headings)),
             ]
         )
     return headings, rows

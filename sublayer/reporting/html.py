@@ -12,7 +12,7 @@ from sublayer import numbers
 from sublayer.counts import count
 from sublayer.files.storage import write_file
 from sublayer.plot import palette
-from sublayer.reporting import figures, same_quality_words, secondary, units, words
+from sublayer.reporting import figures, secondary, units, words
 from sublayer.reporting.scorecard import shown_card
 from sublayer.reporting.units import in_display_units
 from sublayer.reporting.words import fact_lines, hypothesis_words, text_line
@@ -105,10 +105,10 @@ def _costs(results: Results) -> dict[str, Any]:
         "any_published": any(arm.published for arm in results.arms),
         "published_are": words.PUBLISHED,
         "budgets": budget_table(compared_budgets(results), results.baseline),
-        "worth": same_quality_words.rows(results),
-        "worth_problems": same_quality_words.problems(results),
-        "worth_metric": same_quality_words.metric_label(results),
-        "worth_costs": list(same_quality_words.COSTS.values()),
+        "worth": secondary.same_quality_rows(results),
+        "worth_problems": secondary.same_quality_problems(results),
+        "worth_metric": secondary.same_quality_metric(results),
+        "worth_costs": list(secondary.COSTS.values()),
         "equal_costs": words.enumerate_names(figures.equal_costs(results)),
     }
 
@@ -187,7 +187,7 @@ def filters(results: Results) -> dict[str, Callable[..., Any]]:
         return numbers.format_interval(difference.low, difference.high, decimals)
 
     def plain(value: float | None, n_decimals: int = decimals) -> str:
-        return numbers.DASH if value is None else f"{value:.{n_decimals}f}"
+        return numbers.format_plain(value, n_decimals)
 
     def signed(value: float | None, n_decimals: int = decimals) -> str:
         return numbers.format_signed(value, n_decimals)

@@ -231,12 +231,8 @@ def difference_rows(judged: RunsVerdict) -> tuple[list[str], list[list[str]]]:
     decimals = n_decimals(judged)
     rows = []
     for each in judged.comparisons:
-        numbers = [
-            DASH if n is None else format_signed(n, decimals)
-            for n in (each.mean, each.low, each.high)
-        ]
-        p = format_p(each.p)
-        rows.append([each.arm, *numbers, p, each.verdict])
+        ends = [format_signed(value, decimals) for value in (each.mean, each.low, each.high)]
+        rows.append([each.arm, *ends, format_p(each.p), each.verdict])
     against = f"against {judged.baseline}"
     return [against, "difference", f"{confidence(judged)} CI from", "to", "p", "verdict"], rows
 

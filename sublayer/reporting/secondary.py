@@ -1,4 +1,4 @@
-"""Secondary analyses: their table, what verdicts rest on, their plots; for pages and terminals."""
+"""Secondary analyses and the cost of the same quality: tables, legends, plots."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from sublayer.study.findings.comparisons import (
     secondary_analyses,
     tuned_best,
 )
-from sublayer.study.findings.curves import SameQuality, same_quality
+from sublayer.study.findings.curves import SameQuality, Summary, same_quality
 from sublayer.study.results import ArmResult, Results, Tuning
 
 _HEADINGS = (
@@ -406,3 +406,114 @@ def _power_words(results: Results, known: Sequence[Power]) -> str:
         f"{' or '.join(phrases)}, at the level of the verdict and the spread observed here. Dots: "
         f"the seeds of this study. Dashed: {POWER:.0%}."
     )
+
+
+NEVER = "not reached"
+FROM = "from"
+"""A range over runs of which not all reached it begins with this."""
+COSTS = {"steps": "steps", "flops": "FLOPs", "seconds": "time"}
+"""What is read off the curves, and what it is called."""
+
+
+@dataclass(frozen=True)
+class QualityCell:
+    """A median over seeds, and the range below it; empty where there is none."""
+
+    median: str
+    spread: str
+
+
+@dataclass(frozen=True)
+class QualityRow:
+    """One comparison: who reaches whose final quality, and at what."""
+
+    arm: str
+    whose: str
+    is_baseline: bool
+    """Whether it is the baseline that reaches what its arm ended with."""
+    cells: tuple[QualityCell, ...]
+    """In the order of ``COSTS``."""
+    parameters: str
+    sentence: str
+
+
+def same_quality_rows(results: Results) -> list[QualityRow]:
+    """Return a row for each comparison that the curves say something of."""
+    found = []
+    pairs = [each for each in results.differences if each.baseline]
+    for each, difference in zip(same_quality(results), pairs, strict=True):
+        if each.problem:
+            continue
+        cells = tuple(_quality_cell(each, cost) for cost in COSTS)
+        parameters = DASH if each.parameters is None else _whole_percent(each.parameters)
+        sentence = _quality_sentence(each, cells, parameters)
+        is_baseline = each.arm == difference.baseline
+        found.append(QualityRow(each.arm, each.whose, is_baseline, cells, parameters, sentence))
+    return found
+
+
+def same_quality_problems(results: Results) -> list[str]:
+    """Return why comparisons are left out, each reason once with its arms."""
+    arms: dict[str, list[str]] = {}
+    for each in same_quality(results):
+        if each.problem:
+            arms.setdefault(each.problem, []).append(each.arm)
+    everyone = sum(bool(each.baseline) for each in results.differences)
+    texts = []
+    for problem, names in arms.items():
+        whose = "" if len(names) == everyone else f"{', '.join(names)}: "
+        texts.append(f"{whose}{problem}")
+    return texts
+
+
+def same_quality_metric(results: Results) -> str:
+    """Return what the curves are of."""
+    labels = dict.fromkeys(each.metric.label for each in same_quality(results) if not each.problem)
+    return " and ".join(labels)
+
+
+def _quality_sentence(found: SameQuality, cells: tuple[QualityCell, ...], parameters: str) -> str:
+    final = f"the final validation {found.metric.label} of {found.whose}"
+    steps, flops, seconds = cells
+    n_seeds = len(found.seeds)
+    size = f"with {parameters} of its parameters"
+    if found.n_reached == 0:
+        return f"{found.arm} does not reach {final} within its run, {size}."
+    if found.summary("steps").median is None:
+        return f"{found.arm} reaches {final} in {steps.median}, {size}."
+    over = f" ({steps.spread} over {n_seeds} seeds)" if steps.spread else ""
+    if found.n_reached < n_seeds:
+        over = f" ({steps.spread}; reached in {found.n_reached} of {n_seeds} runs)"
+    return (
+        f"{found.arm} reaches {final} after {steps.median} of the steps{over}, {flops.median} of "
+        f"the FLOPs and {seconds.median} of the time that {found.whose} took, {size}."
+    )
+
+
+def _quality_cell(found: SameQuality, cost: str) -> QualityCell:
+    summary = found.summary(cost)
+    if summary.median is None:
+        if found.n_reached == 0:
+            return QualityCell(NEVER, "")
+        return QualityCell(f"{found.n_reached} of {len(found.seeds)} runs", "")
+    at_most = "at most " if any(each.is_at_first for each in found.seeds) else ""
+    spread = _quality_spread(summary) if len(found.seeds) > 1 else ""
+    return QualityCell(f"{at_most}{_whole_percent(summary.median)}", spread)
+
+
+def _quality_spread(summary: Summary) -> str:
+    assert summary.low is not None, "where half of the runs reached it, the first did"
+    low = _whole_percent(summary.low)
+    if summary.high is None:
+        return f"{FROM} {low}"
+    high = _whole_percent(summary.high)
+    if low == high:
+        return ""
+    return f"{low.removesuffix(_UNIT)} to {high}"
+
+
+def _whole_percent(share: float) -> str:
+    """Write a share in whole percent, or with a decimal below ten."""
+    percent = 100 * share
+    decimals = 1 if percent < 9.95 else 0
+    return f"{percent:.{decimals}f}{_UNIT}"

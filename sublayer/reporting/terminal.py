@@ -8,7 +8,7 @@ from sublayer import numbers
 from sublayer.counts import count
 from sublayer.files.paths import as_typed, resolved
 from sublayer.numbers import NO_BREAK
-from sublayer.reporting import same_quality_words, secondary, units, words
+from sublayer.reporting import secondary, units, words
 from sublayer.reporting.scorecard import shown_card
 from sublayer.reporting.units import in_display_units
 from sublayer.reporting.words import (
@@ -21,7 +21,6 @@ from sublayer.reporting.words import (
     statements,
     text_line,
 )
-from sublayer.statistics.difference import Difference
 from sublayer.study.budget.excess import ArmBudget, read_budget
 from sublayer.study.findings.comparisons import compared_budgets, differing_fields
 from sublayer.study.notes import budget_table
@@ -32,7 +31,6 @@ from sublayer.tables import table
 
 _DETECTABLE = "detectable: the true difference that these seeds detect four times in five"
 _WIDEST_VERDICT = len("cannot tell")
-_SHARES = ("steps", "FLOPs", "time", "parameters")
 _MEMORY = (
     "memory: the peak of a run less what its process held before; on a CPU it includes libraries "
     "loaded during the run, mostly in a process's first run, such as that of the first arm"
@@ -80,7 +78,7 @@ def _summary_table(results: Results) -> str:
     label = f"{results.metric.label} ± SD" if has_sd else results.metric.label
     rows = []
     for arm in results.arms[: _MOST_SHOWN + 1]:
-        score = numbers.DASH if arm.mean is None else f"{arm.mean:.{decimals}f}"
+        score = numbers.format_plain(arm.mean, decimals)
         if arm.sd is not None:
             score += f"{numbers.NO_BREAK}±{numbers.NO_BREAK}{arm.sd:.{decimals}f}"
         costs = arm.costs
@@ -151,36 +149,25 @@ def _differences(results: Results) -> str:
         return _single_differences(results)
     headings = ["difference", f"{confidence(results)} CI", "p", "verdict", "seeds", "detectable"]
     headings.insert(0, f"against {results.baseline}")
-    rows = [_difference_row(results, difference) for difference in results.differences]
+    decimals = units.n_decimals(results)
+    rows = [
+        [
+            *words.difference_cells(results, difference),
+            numbers.format_plain(difference.detectable, decimals),
+        ]
+        for difference in results.differences
+    ]
     differences = _table(headings, rows, right=[1, 2, 3, 5, 6])
     return f"{differences}\n{paragraph(_DETECTABLE)}"
 
 
 def _single_differences(results: Results) -> str:
     """Format the differences of one seed, which have no interval."""
-    decimals = units.n_decimals(results)
     rows = []
     for difference in results.differences:
-        name = words.comparison(results, difference)
-        signed = numbers.format_signed(difference.mean, decimals)
-        rows.append([name, signed, difference.verdict])
+        name, size, _, _, verdict, _ = words.difference_cells(results, difference)
+        rows.append([name, size, verdict])
     return _table([f"against {results.baseline}", "difference", "verdict"], rows, right=[1])
-
-
-def _difference_row(results: Results, difference: Difference) -> list[str]:
-    decimals = units.n_decimals(results)
-    detectable = numbers.DASH
-    if difference.detectable is not None:
-        detectable = f"{difference.detectable:.{decimals}f}"
-    return [
-        words.comparison(results, difference),
-        numbers.format_signed(difference.mean, decimals),
-        numbers.format_interval(difference.low, difference.high, decimals),
-        numbers.format_p(difference.p),
-        difference.verdict,
-        str(difference.n_seeds),
-        detectable,
-    ]
 
 
 def _further(results: Results) -> str:
@@ -214,7 +201,7 @@ def _same_quality(results: Results) -> str:
     """Format the cost of the same quality, or why it is unknown."""
     lines = []
     rows = []
-    for row in same_quality_words.rows(results):
+    for row in secondary.same_quality_rows(results):
         shares = []
         for cell in row.cells:
             # A range stays on one line where it stands below its median.
@@ -222,14 +209,14 @@ def _same_quality(results: Results) -> str:
             shares.append(f"{cell.median} ({spread})" if spread else cell.median)
         rows.append([row.arm, row.whose, *shares, row.parameters])
     if rows:
-        headings = ["arm", "reaches the final value of", *_SHARES]
+        headings = ["arm", "reaches the final value of", *secondary.COSTS.values(), "parameters"]
         lines = [_table(headings, rows, right=range(2, len(headings)))]
-        label = same_quality_words.metric_label(results)
+        label = secondary.same_quality_metric(results)
         legend = f"read off the validation curves ({label}): shares of the other arm's whole run"
-        if any(f"({same_quality_words.FROM}" in cell for row in rows for cell in row):
-            legend += f"; {same_quality_words.FROM}: not reached in every run"
+        if any(f"({secondary.FROM}" in cell for row in rows for cell in row):
+            legend += f"; {secondary.FROM}: not reached in every run"
         lines.append(paragraph(legend))
-    for problem in same_quality_words.problems(results):
+    for problem in secondary.same_quality_problems(results):
         lines.append(paragraph(f"cost of the same quality is unknown: {problem}"))
     return "\n".join(lines)
 
@@ -278,14 +265,10 @@ def _costs(results: Results) -> str:
 
 
 def _cost_row(results: Results, arm: ArmResult) -> list[str]:
-    mean = numbers.DASH
-    if arm.mean is not None:
-        decimals = units.n_decimals(results)
-        mean = f"{arm.mean:.{decimals}f}"
     costs = arm.costs
     return [
         arm.name,
-        mean,
+        numbers.format_plain(arm.mean, units.n_decimals(results)),
         f"{arm.parameters['total']:,}",
         numbers.format_quantity(costs.flops_per_token),
         f"{costs.steps:,}",

@@ -9,6 +9,7 @@ from sublayer.counts import count
 from sublayer.numbers import (
     DASH,
     format_interval,
+    format_p,
     format_quantity,
     format_signed,
     p_in_words,
@@ -167,6 +168,22 @@ def comparison(results: Results, difference: Difference) -> str:
     if difference.baseline in ("", results.baseline):
         return difference.arm
     return f"{difference.arm}, against {difference.baseline}"
+
+
+def difference_cells(results: Results, difference: Difference) -> list[str]:
+    """Format a row of a table of differences: name, difference, interval, p, verdict, seeds.
+
+    ``results`` are in display units.
+    """
+    decimals = n_decimals(results)
+    return [
+        comparison(results, difference),
+        format_signed(difference.mean, decimals),
+        format_interval(difference.low, difference.high, decimals),
+        format_p(difference.p),
+        difference.verdict,
+        str(difference.n_seeds),
+    ]
 
 
 def budget_in_words(results: Results) -> str:

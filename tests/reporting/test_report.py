@@ -30,9 +30,12 @@ from sublayer.reporting.export import check_table_files, write_tables
 from sublayer.reporting.figures import ProbedRun, put_probes
 from sublayer.reporting.files import report_again, report_study, results_to_json
 from sublayer.reporting.html import render_report, write_report
-from sublayer.reporting.same_quality_words import problems
-from sublayer.reporting.same_quality_words import rows as rows_of
-from sublayer.reporting.secondary import secondary_table, turn_lines
+from sublayer.reporting.secondary import (
+    same_quality_problems,
+    same_quality_rows,
+    secondary_table,
+    turn_lines,
+)
 from sublayer.reporting.units import in_display_units
 from sublayer.reporting.words import conditions, hypothesis_words
 from sublayer.runs.folder import RunFolder
@@ -316,8 +319,8 @@ def test_the_same_quality_lies_on_a_line_between_evaluations_or_is_never_reached
     short = [curve(seed, (5.0, 4.0, 3.0)) for seed in (0, 1)]
     results = two(a=short, b=short)
     (found,) = same_quality(results)
-    assert (list(found.seeds), rows_of(results)) == ([], [])
-    (problem,) = problems(results)
+    assert (list(found.seeds), same_quality_rows(results)) == ([], [])
+    (problem,) = same_quality_problems(results)
     assert re.findall(r"\d+", problem) == ["3", "4"]
 
 
@@ -335,10 +338,10 @@ def test_shares_are_of_the_whole_run_of_the_other_by_any_metric_with_curves():
     results = two(b=[curve(seed, (6.0, 5.0, 4.5, 4.0)) for seed in (0, 1)])
     (found,) = same_quality(results)
     assert (found.arm, found.whose, found.summary("steps").median) == ("a", "b", 0.5)
-    (row,) = rows_of(results)
+    (row,) = same_quality_rows(results)
     assert row.is_baseline
     mixed = [curve(0, (5.0, 3.0, 2.0, 0.0)), curve(1, (5.0, 4.5, 4.0, 3.5))]
-    (row,) = rows_of(two(b=mixed))
+    (row,) = same_quality_rows(two(b=mixed))
     assert "1 of 2 runs" in row.sentence
     results = encoder_results()
     nsp, sop = same_quality(results)
