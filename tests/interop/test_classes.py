@@ -13,8 +13,8 @@ from sublayer.config.fields.messages import choices_of
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolved import ResolvedModel
 from sublayer.config.table import field
+from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.interop import tokenizers as traversal_tokenizer
 from sublayer.interop.answers import MOST_LABELS
 from sublayer.interop.certificate import Batch
 from sublayer.interop.families import FAMILIES, family_for
@@ -25,6 +25,7 @@ from sublayer.interop.huggingface import (
     read_huggingface,
 )
 from sublayer.interop.representable import Rule
+from sublayer.interop.tokenizers import _with_marks, _without_marks
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.objective.supervised.loss import unscaled
@@ -426,6 +427,6 @@ def test_a_score_depends_on_the_words_of_labels_and_not_on_their_order(tmp_path,
     None, processors.ByteLevel(), processors.Sequence([processors.ByteLevel()] * 2)
 ])  # fmt: skip
 def test_marks_of_traversals_go_beside_what_a_tokenizer_adds_and_come_off_again(own):
-    names = dict(zip(traversal_tokenizer.TRAVERSAL_NAMES, range(3), strict=True))
-    marked = json.loads(traversal_tokenizer._with_marks(own, names).__getstate__())
-    assert traversal_tokenizer._without_marks(marked) == (own and json.loads(own.__getstate__()))
+    names = dict(zip(TRAVERSAL_NAMES, range(3), strict=True))
+    marked = json.loads(_with_marks(own, names).__getstate__())
+    assert _without_marks(marked) == (own and json.loads(own.__getstate__()))
