@@ -359,7 +359,7 @@ def _choose(
     losses = {name: trial_loss(runs, by) for name, runs in tried.items()}
     trial_runs = {name: trial_losses(runs, by) for name, runs in tried.items()}
     ties = {name: trial_loss(runs, None) for name, runs in tried.items()}
-    compared = [each.name for each in trials if _is_compared(place, each, plan)]
+    compared = [trial.name for trial in trials if _is_compared(place, trial, plan)]
     trial = choose_trial(trials, losses, ties=ties, compared=compared)
     return StageRuns({}, trial, losses, trial_runs, by)
 

@@ -378,7 +378,7 @@ def beyond_edges(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Iterator[T
     """
     (field,) = trials[0].settings
     values = [trial.settings[field] for trial in trials]
-    is_whole = all(isinstance(each, int) for each in values)
+    is_whole = all(isinstance(value, int) for value in values)
     tried = sorted(set(map(float, values)))
     beside = {tried[0]: tried[1], tried[-1]: tried[-2]}
     for value in dict.fromkeys(float(trial.settings[field]) for trial in chosen):
@@ -402,7 +402,7 @@ def check_extensible(trials: Sequence[Trial]) -> None:
     """Raise ConfigError where a grid has no edge to be extended at."""
     fields = list(trials[0].settings)
     values = [trial.settings[fields[0]] for trial in trials] if len(fields) == 1 else []
-    if not values or not all(isinstance(each, int | float) and each > 0 for each in values):
+    if not values or not all(isinstance(value, int | float) and value > 0 for value in values):
         raise ConfigError(
             "--extend goes on with a grid of one positive number, such as "
             "--tune optimizer.lr=1e-3,2e-3: leave it out"

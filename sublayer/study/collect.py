@@ -238,7 +238,7 @@ def _arm_result(
         further={name: scores.by_seed.get(name, {}) for name in others},
         curves=by_metric.pop(primary.name, ()),
         further_curves=by_metric,
-        training_curves=tuple(each.training for each in curves if each.training is not None),
+        training_curves=tuple(curve.training for curve in curves if curve.training is not None),
         probes=records[0].get("probes", {}) if records else {},
     )
 
@@ -447,7 +447,7 @@ def _tasks_read(kept: Kept, runs: Runs) -> dict[str, Recipe]:
         for arm in kept.arms:
             own = runs[arm.name, name].outcomes
             outcomes = [each for seed in own.values() for each in seed]
-            done = next((each for each in outcomes if each.record is not None), None)
+            done = next((outcome for outcome in outcomes if outcome.record is not None), None)
             if done is not None:
                 read[stage.name] = read_run_recipe(done.path / RUN_RECIPE)
                 break

@@ -302,7 +302,9 @@ def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
     for average, members in chain.averages.items():
         if average in names:
             raise ConfigError(f"{study}: the average {average} has the name of a column")
-        flat = [name for each in members for name in ([each] if isinstance(each, str) else each)]
+        flat = [
+            name for member in members for name in ([member] if isinstance(member, str) else member)
+        ]
         _check_once(f"{study}: the average {average}", flat)
         for member in flat:
             if member in names:
@@ -497,7 +499,7 @@ def column_units(
     one after another. An arm is missing where its runs kept no items, or others than the first
     arm's.
     """
-    by_name = {each.name: each for each in columns}
+    by_name = {column.name: column for column in columns}
     found: dict[str, dict[int, TestUnits]] = {}
     shape = None
     for arm in arms:
@@ -550,12 +552,12 @@ def _of_arm(
     for seed in sorted(seeds):
         units = [part[seed][0] for _, part in parts]
         pieces = [share * part[seed][0].effects for share, part in parts]
-        counts = [each.n_documents for each in units]
+        counts = [unit.n_documents for unit in units]
         whole = replace(
             units[0],
             effects=np.concatenate(pieces),
-            n_items=sum(each.n_items for each in units),
-            n_documents=None if None in counts else sum(each or 0 for each in counts),
+            n_items=sum(unit.n_items for unit in units),
+            n_documents=None if None in counts else sum(count or 0 for count in counts),
             shares=_joined_shares([share for share, _ in parts], units),
         )
         joined[seed] = whole, " ".join(part[seed][1] for _, part in parts)

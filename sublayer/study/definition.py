@@ -323,7 +323,7 @@ def _tuned(
                 f"{key} = [{show(values)}, ...]"
             )
         if key not in overridden:
-            written = [each if isinstance(each, str) else show(each) for each in values]
+            written = [value if isinstance(value, str) else show(value) for value in values]
             texts.append(f"{key}={','.join(written)}")
     return tuple(texts)
 

@@ -111,9 +111,9 @@ def _format(run: Recorded) -> str:
 
 def _why(first: Recorded, second: Recorded, name: str) -> str:
     """Say in which settings two runs differ, those first that decide what differs."""
-    fields = [each for each in DataConfig.model_fields if each not in _OF_BATCHES]
-    of_tokenizer = [each for each in fields if each in _OF_TOKENIZER]
-    of_text = [each for each in fields if each not in _OF_TOKENIZER]
+    fields = [field for field in DataConfig.model_fields if field not in _OF_BATCHES]
+    of_tokenizer = [field for field in fields if field in _OF_TOKENIZER]
+    of_text = [field for field in fields if field not in _OF_TOKENIZER]
     # A tokenizer is trained on the text.
     for part in (of_tokenizer, of_text) if name == "tokenizer" else (of_text,):
         differing = [each for each in part if _value(first, each) != _value(second, each)]
@@ -181,9 +181,9 @@ def read_paths(folder: Path) -> list[Path]:
     """Read which runs a comparison of finished runs is of. Raises ConfigError where damaged."""
     content = read_json_object(folder / RUNS, ConfigError)
     runs = content.get("runs")
-    if not isinstance(runs, list) or not all(isinstance(each, str) for each in runs):
+    if not isinstance(runs, list) or not all(isinstance(run, str) for run in runs):
         raise ConfigError(f"{folder / RUNS} is damaged: it lists no runs")
-    return [Path(each) for each in runs]
+    return [Path(run) for run in runs]
 
 
 def _read(path: Path) -> Recorded:
@@ -306,7 +306,7 @@ def _read_mark(kept: Path) -> dict[str, Any] | None:
 def _describe(arms: Sequence[Arm]) -> list[ArmFacts]:
     """Describe arms, each with the share of parameters by which it exceeds the baseline."""
     facts = [describe_run(arm) for arm in arms]
-    totals = [each.parameters["total"] or 0 for each in facts]
+    totals = [fact.parameters["total"] or 0 for fact in facts]
     return [
         each.model_copy(update={"mismatch": (total - totals[0]) / totals[0]})
         for each, total in zip(facts, totals, strict=True)

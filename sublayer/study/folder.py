@@ -163,10 +163,8 @@ class StudyFolder:
 
     def begin(self, matched_arms: Sequence[Arm], data: Mapping[str, Data]) -> None:
         """Write the settled arms, and the inputs that they were settled for."""
-        arms = [_settled(each) for each in matched_arms]
-        inputs = {}
-        for arm in (each for each in matched_arms if each.name in data):
-            inputs[arm.name] = _inputs(arm, data)
+        arms = [_settled(arm) for arm in matched_arms]
+        inputs = {arm.name: _inputs(arm, data) for arm in matched_arms if arm.name in data}
         plan = {
             "asked": self._request,
             "settled": arms,

@@ -215,7 +215,7 @@ def _metric(folder: Path, plan: Plan, earlier: Mapping[str, Any]) -> Metric | No
     recipe = recipe_of(parse_toml(text, place, ConfigError), place)
     metrics = family_of(recipe.objective).metrics
     named = (plan.about.metric if plan.about else "") or earlier.get("metric")
-    return next((each for each in metrics if each.name == named), metrics[0])
+    return next((metric for metric in metrics if metric.name == named), metrics[0])
 
 
 def _study(folder: Path, plan: Plan, earlier: Mapping[str, Any], arms: Sequence[Arm]) -> Study:

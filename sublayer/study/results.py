@@ -241,12 +241,12 @@ class Results:
     @property
     def of_arms(self) -> tuple[Difference, ...]:
         """The differences of arms, without that of a hypothesis about others than are compared."""
-        arms = [each.arm for each in self.differences]
+        arms = [difference.arm for difference in self.differences]
         return tuple(
-            each
-            for each in self.differences
-            if (each.arm, each.baseline) != self.hypothesis_of
-            or (each.baseline and arms.count(each.arm) == 1)
+            difference
+            for difference in self.differences
+            if (difference.arm, difference.baseline) != self.hypothesis_of
+            or (difference.baseline and arms.count(difference.arm) == 1)
         )
 
     @property

@@ -1,18 +1,25 @@
-"""A comparison from beginning to end: arms, budgets, runs, verdicts."""
+"""A comparison from beginning to end: texts, budgets, header, runs, results."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sublayer.config.layering.layers import LoadedRecipe
 from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolved import ResolvedRecipe
 from sublayer.config.text.tokenizers import TOKENIZERS
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.numbers import format_share
+from sublayer.objective.families import family_of
 from sublayer.objective.metric import Metric
 from sublayer.runs.header import lay_out, text_rows
 from sublayer.runs.pace import recall_run_pace
+from sublayer.runs.resolution import resolve_run
+from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place
 from sublayer.statistics.looks import Looks, fixed
 from sublayer.study.arm_runs import ArmWork
@@ -42,11 +49,11 @@ from sublayer.study.checks import (
 from sublayer.study.collect import keep_baselines
 from sublayer.study.columns import has_items, study_metrics
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study, is_run, load_asked
-from sublayer.study.facts import StudyFacts
 from sublayer.study.finished_runs import compare_runs
 from sublayer.study.folder import StudyFolder, find_folder
 from sublayer.study.jobs.computing import Computing
 from sublayer.study.jobs.options import check_jobs, check_place
+from sublayer.study.jobs.run import SharedData
 from sublayer.study.notes import describe_planned, list_text_caveats
 from sublayer.study.options import (
     Options,
@@ -77,7 +84,7 @@ from sublayer.study.stages import PRETRAINING, Chain, explain_nesting, n_compare
 from sublayer.study.verdicts import Looking, foresee, run_looks
 from sublayer.system.machine import choose_device
 from sublayer.system.stage_displays import format_seconds
-from sublayer.system.stages import note
+from sublayer.system.stages import note, stage
 from sublayer.training.processes.world import World
 
 
@@ -341,6 +348,65 @@ def _kept_tokenizers(
     return tokenizers
 
 
+_MEASURE_SECONDS = 30.0
+"""For the steps of all arms together, each timed twice, where they are matched by time."""
+_OLDEST_PACE_S = 600.0
+"""Of an earlier pace that a new study takes over."""
+
+
+class StudyFacts:
+    """The texts and measurements of a study, each read or taken once."""
+
+    def __init__(self, device: str | None, *, is_elsewhere: bool = False) -> None:
+        """Measure on a device of this machine; runs may be made ``is_elsewhere``."""
+        self._device = device
+        self._is_elsewhere = is_elsewhere
+        self._data = SharedData(most=None)
+        self._resolved: dict[str, ResolvedRecipe] = {}
+
+    def data(self, recipe: Recipe) -> Data:
+        """Prepare the data of a recipe, or return those that were prepared before.
+
+        Raises ConfigError and DataError as ``prepare_data`` does.
+        """
+        return self._data.of(recipe)
+
+    def measures(self, n_arms: int, *, is_new: bool = False) -> Measures:
+        """Return how the budgets of ``n_arms`` arms are measured.
+
+        A study that ``is_new`` takes over no pace of more than ten minutes ago. Nothing is measured
+        before it is asked for. Raises ConfigError for an unknown device.
+        """
+        chosen = choose_device(self._device)
+        place = Place(chosen, World(rank=0, size=1), trains=not self._is_elsewhere)
+
+        def step_s(loaded: LoadedRecipe) -> float:
+            data = self.data(loaded.recipe)
+            budget_s = _MEASURE_SECONDS / (2 * n_arms)
+            with stage(f"measuring a step of {loaded.name}"):
+                return measure_step(loaded, data, budget_s, self._device)
+
+        def vocab_size(recipe: Recipe) -> int:
+            return self.data(recipe).tokenizer.vocab_size
+
+        def train_tokens(recipe: Recipe) -> int:
+            family = family_of(recipe.objective)
+            return family.epoch_tokens(recipe, self.data(recipe).train)
+
+        def resolve_once(recipe: Recipe) -> ResolvedRecipe:
+            key = recipe.model_dump_json()
+            if key in self._resolved:
+                return self._resolved[key]
+            # Nothing checks a study's length later, so no pace of another day will do.
+            oldest_s = _OLDEST_PACE_S if is_new else math.inf
+            data = self.data(recipe)
+            resolved = resolve_run(recipe, data, place, oldest_s=oldest_s, say=note)
+            self._resolved[key] = resolved.recipe
+            return resolved.recipe
+
+        return Measures(vocab_size, train_tokens, resolve_once, step_s)
+
+
 _MOST_ARMS = 6
 
 
@@ -464,14 +530,14 @@ def list_stages_header(
     chain, total = kept.chain, kept.n_runs
     names = ", ".join(arm.name for arm in study.arms)
     yield f"arms        {names}"
-    for stage, n_runs in total.items():
+    for name, n_runs in total.items():
         if not n_runs:
             continue
-        n_distinct = len(kept.stage_keys.distinct(stage))
+        n_distinct = len(kept.stage_keys.distinct(name))
         shared = ""
         if n_distinct < len(study.arms):
             shared = f", {n_distinct} for {count(len(study.arms), 'arm')}"
-        yield f"{stage:<11} {count(n_runs, 'run')}{shared}{_after(chain, stage)}"
+        yield f"{name:<11} {count(n_runs, 'run')}{shared}{_after(chain, name)}"
     yield f"runs        {sum(total.values()):,} in all{computing.where}"
     for label, text in budgets:
         yield f"{label:<11} {text} (pre-training)"

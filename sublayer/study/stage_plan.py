@@ -80,28 +80,28 @@ def plan_stages(
 
 def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) -> dict[str, Any]:
     """Write the stages, and what all runs take together, as plain values."""
-    known = [each.hours for each in plans if each.hours is not None]
-    n_runs = sum(each.n_runs for each in plans)
+    known = [plan.hours for plan in plans if plan.hours is not None]
+    n_runs = sum(plan.n_runs for plan in plans)
     at_once = min(jobs, n_runs)
     program_bytes = PROGRAM_BYTES if resources.device == "cpu" else 0
-    memory = at_once * (max(each.each.memory_bytes for each in plans) + program_bytes)
-    disk = sum(each.model_bytes for each in plans)
-    disk += at_once * max(each.each.disk_bytes for each in plans)
+    memory = at_once * (max(plan.each.memory_bytes for plan in plans) + program_bytes)
+    disk = sum(plan.model_bytes for plan in plans)
+    disk += at_once * max(plan.each.disk_bytes for plan in plans)
     free_memory, free_disk = resources.memory_bytes, resources.disk_bytes
     return {
         "stages": [
             {
-                "stage": each.stage,
-                "after": each.after,
-                "arms": list(each.arms),
-                "runs": each.n_runs,
-                "steps": each.each.steps,
-                "seconds_per_step": each.each.step_time.seconds if each.each.step_time else None,
-                "hours": each.hours,
-                "memory_bytes": each.each.memory_bytes,
-                "disk_bytes": each.model_bytes,
+                "stage": plan.stage,
+                "after": plan.after,
+                "arms": list(plan.arms),
+                "runs": plan.n_runs,
+                "steps": plan.each.steps,
+                "seconds_per_step": plan.each.step_time.seconds if plan.each.step_time else None,
+                "hours": plan.hours,
+                "memory_bytes": plan.each.memory_bytes,
+                "disk_bytes": plan.model_bytes,
             }
-            for each in plans
+            for plan in plans
         ],
         "total": {
             "runs": n_runs,

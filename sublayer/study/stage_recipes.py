@@ -384,14 +384,14 @@ def find_keys(
             fresh = recipes.starts_fresh(arm, stage.name)
             parent = "" if fresh else by_stage[arm, stage.after]
             texts = _tokenizer(recipe) if fresh else []
-            own = inputs[arm, stage.name] = [of_identity("tokenizer", each) for each in texts]
+            own = inputs[arm, stage.name] = [of_identity("tokenizer", text) for text in texts]
             if stage.finetunes:
                 files = _files(recipe, stage)
                 parts[stage.name] = _parts(recipe, files, stage)
-                texts += [[each.identity(split) for split in each.found] for each in files]
-                for each in files:
-                    for split in each.found:
-                        own.append(of_identity(f"{each.task.name}.{split}", each.identity(split)))
+                texts += [[file.identity(split) for split in file.found] for file in files]
+                for file in files:
+                    for split in file.found:
+                        own.append(of_identity(f"{file.task.name}.{split}", file.identity(split)))
             else:
                 identities = _identity(recipe, stage)
                 texts += identities.values()
@@ -465,15 +465,15 @@ def _files(recipe: Recipe, stage: Stage) -> list[TaskFiles]:
 def _parts(recipe: Recipe, files: Sequence[TaskFiles], stage: Stage) -> list[Part]:
     """Return the scored parts of tasks; raise where nothing is left to train on."""
     parts = []
-    for each in files:
-        division = Division(recipe.data, each)
+    for file in files:
+        division = Division(recipe.data, file)
         try:
             splits = [chosen.split for chosen in division.scored]
             # Raises where nothing would be left for them.
             _ = division.trained, division.selecting
         except SublayerError as error:
             raise type(error)(f"stage {stage.name}: {error}") from None
-        task = each.task
+        task = file.task
         if recipe.data.score_on == "test":
             task = replace(task, title=f"{task.title} test")
         parts += [Part(name_part(task.name, split, len(splits)), task) for split in splits]

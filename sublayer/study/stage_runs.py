@@ -601,6 +601,6 @@ class ChainRuns:
         """Name the run of a stage by the arms that share it."""
         key = self._keys.of(arm, stage)
         names = [
-            each.name for each in self._arms if self._keys.by_stage.get((each.name, stage)) == key
+            arm.name for arm in self._arms if self._keys.by_stage.get((arm.name, stage)) == key
         ]
         return f"{', '.join(names)}: {stage}"
