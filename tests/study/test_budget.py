@@ -383,12 +383,12 @@ def test_arms_have_the_baselines_steps_precision_threads_and_tokens():
     for each in match_budgets(settled_arms("train.minutes=3"), "parameters", MEASURES):
         train = each.loaded.recipe.train
         assert (train.steps, train.minutes) == (301, None)
-        assert (each.settings["train.precision"], each.settings["train.threads"]) == ("bfloat16", 2)
+        assert (each.settled["train.precision"], each.settled["train.threads"]) == ("bfloat16", 2)
     fixed = settled_arms("train.steps=300", "train.precision=float32", "train.threads=1")
     baseline, macaron = match_budgets(fixed, "parameters", MEASURES)
-    assert (baseline.matched, baseline.settings) == ((), {})
+    assert (baseline.matched, baseline.settled) == ((), {})
     width = macaron.loaded.recipe.model.d_ff
-    assert (macaron.matched, macaron.settings) == ((f"model.d_ff={width}",), {"model.d_ff": width})
+    assert (macaron.matched, macaron.settled) == ((f"model.d_ff={width}",), {"model.d_ff": width})
     _, longer = match_budgets(settled_arms(vary="train.steps=11,13"), "none", MEASURES)
     assert longer.loaded.recipe.train.steps == 13
     briefly = partial(resolve, evaluate_steps=151, evaluate_tokens=999)
