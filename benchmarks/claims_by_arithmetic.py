@@ -61,7 +61,7 @@ def model_sizes() -> dict[str, dict[str, Any]]:
     """Return the parameters in training and the operations a token of published models."""
     sizes = {}
     for name in MODELS:
-        (arm,) = sublayer.plan(name)["arms"]
+        (arm,) = sublayer.plan(name).arms
         sizes[name] = {"parameters": arm["parameters"]["total"], "flops": arm["flops_per_token"]}
     return sizes
 

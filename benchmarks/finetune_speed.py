@@ -55,7 +55,7 @@ from rounds import Budget, run_rounds
 from turns import take_turns
 from worker import serve
 
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.config.layering.finetune import load_finetune
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.runs.resolution import resolve

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.commands.tasks.rendering import SUITE_TITLES
 from sublayer.config.fields.catalog import TABLES
 from sublayer.config.fields.listing import FieldRow, field_rows

@@ -14,23 +14,22 @@ from sublayer.errors import (
 )
 
 if TYPE_CHECKING:
+    from sublayer.api.answering import predict
+    from sublayer.api.finetuning import finetune
     from sublayer.api.harness import harness_model
     from sublayer.api.judging import judge
     from sublayer.api.loading import load
     from sublayer.api.models import (
-        embed,
-        evaluate,
-        fill,
-        generate,
         inspect_layers,
         inspect_paths,
         inspect_splitting,
-        predict,
-        translate,
     )
-    from sublayer.api.recipes import draw, list_recipes, list_runs, plan, recipe, report
+    from sublayer.api.planning import plan
+    from sublayer.api.recipes import draw, list_recipes, list_runs, recipe, report
     from sublayer.api.run import Run, open_run
-    from sublayer.api.training import compare, finetune, train
+    from sublayer.api.scoring import evaluate
+    from sublayer.api.training import compare, train
+    from sublayer.api.writing import embed, fill, generate, translate
     from sublayer.runs.run import from_recipe
 
 __version__ = "0.1.0"
@@ -85,22 +84,22 @@ _LAZY = {
     "open_run": "sublayer.api.run",
     "train": "sublayer.api.training",
     "compare": "sublayer.api.training",
-    "finetune": "sublayer.api.training",
-    "evaluate": "sublayer.api.models",
-    "embed": "sublayer.api.models",
-    "fill": "sublayer.api.models",
-    "generate": "sublayer.api.models",
+    "finetune": "sublayer.api.finetuning",
+    "evaluate": "sublayer.api.scoring",
+    "embed": "sublayer.api.writing",
+    "fill": "sublayer.api.writing",
+    "generate": "sublayer.api.writing",
     "harness_model": "sublayer.api.harness",
     "inspect_layers": "sublayer.api.models",
     "inspect_paths": "sublayer.api.models",
     "inspect_splitting": "sublayer.api.models",
     "judge": "sublayer.api.judging",
-    "predict": "sublayer.api.models",
-    "translate": "sublayer.api.models",
+    "predict": "sublayer.api.answering",
+    "translate": "sublayer.api.writing",
     "draw": "sublayer.api.recipes",
     "list_recipes": "sublayer.api.recipes",
     "list_runs": "sublayer.api.recipes",
-    "plan": "sublayer.api.recipes",
+    "plan": "sublayer.api.planning",
     "recipe": "sublayer.api.recipes",
     "report": "sublayer.api.recipes",
 }

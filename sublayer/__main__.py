@@ -12,7 +12,7 @@ def run() -> int:
     _read_arguments_as_utf8()
     take_over()
     try:
-        from sublayer.cli import main
+        from sublayer.cli.main import main
 
         code = main()
     except BaseException:

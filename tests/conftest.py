@@ -17,7 +17,7 @@ import hypothesis
 import pytest
 import torch
 
-from sublayer.cli import main
+from sublayer.cli.main import main
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.system import stages
 from sublayer.system.stage_displays import HeardStages, say_nothing

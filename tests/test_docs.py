@@ -19,7 +19,7 @@ from tokenizers import ByteLevelBPETokenizer
 from typer.main import get_command
 
 import sublayer
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.config.architecture.feedforward import FFNS
 from sublayer.config.fields.catalog import TABLES, declaration, declarations, keys
 from sublayer.config.fields.messages import choices_of
@@ -79,7 +79,7 @@ NOT_FIELDS = {"train.c", "train.csv", "train.data", "train.gold", "train.jsonl",
 NOT_FIELDS |= {"train.json", "model.embed", "model.embed_tokens", "model.fill", "model.safetensors"}
 SUBLAYER = [command for command in commands(*PAGES) if command.line.startswith("sublayer ")]
 TRANSCRIPTS = [command for command in SUBLAYER if command.shown is not None]
-MODULES = {name: f"sublayer.commands.{module}" for name, (module, _) in cli.COMMANDS.items()}
+MODULES = {name: f"sublayer.{module}" for name, (module, _) in cli.COMMANDS.items()}
 EXAMPLES = [Command(name, import_module(MODULES[name]).EXAMPLE, ()) for name in MODULES]
 FEW = '"train.steps": 2, "train.threads": 1, "train.precision": "float32"'
 FEW_ROWS = f'"train.batch_sequences": 2, {FEW}'

@@ -132,10 +132,10 @@ PATCHED = [
     ("sublayer.data.corpora.published.PublishedRecords._of_hub", DataError("no"),
      CORPORA["c4"], (Path("a"),), DataError),
     ("sublayer.objective.supervised.answering.answer_rows", KeyboardInterrupt("after 0 rows"),
-     "commands.predict.file._answer", (Mock(), Having(rows=[], choice_names=[]), None, Mock()),
+     "cli.predict._answer", (Mock(), Having(rows=[], choice_names=[]), None, Mock()),
      Interrupted),
     ("os.write", OSError(28, "full"), "system.lock._open", (Path("lock"),), OSError),
-    ("sublayer.cli._run", RuntimeError("ours"), "cli._outcome", ([],), RuntimeError),
+    ("sublayer.cli.main._run", RuntimeError("ours"), "cli.main._outcome", ([],), RuntimeError),
 ]  # fmt: skip
 
 

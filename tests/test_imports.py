@@ -105,7 +105,7 @@ def test_all_definitions_are_used_here_or_by_others():
     ("os.environ['_SUBLAYER_COMPLETE'] = 'zsh'; run('compare', 'gpt', '')", "torch"),
 ])  # fmt: skip
 def test_slow_libraries_wait_until_they_are_needed(code, slow_ones):
-    program = "import os, sys; from sublayer.cli import main\n"
+    program = "import os, sys; from sublayer.cli.main import main\n"
     program += "def run(*words): assert main(words) == 0\n"
     program += f"{code}; print(set({slow_ones.split()}) & set(sys.modules), file=sys.stderr)"
     assert run_program(program).stderr == "set()\n"

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given
 
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import Interrupted, SublayerError
 from sublayer.files.storage import temporary_path

@@ -14,7 +14,6 @@ from typing import Any
 
 from sublayer.commands.shared.arguments import check_arguments, check_values
 from sublayer.commands.shared.base import Answer, answers_kept
-from sublayer.config.layering.overrides import Unset, as_setting, override_layer
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
@@ -137,6 +136,8 @@ def as_paths(targets: PathOrText | Sequence[PathOrText]) -> list[Path]:
 
 def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:
     """Return settings as the ``field=value`` texts of a command line."""
+    from sublayer.config.layering.overrides import Unset, as_setting, override_layer
+
     override_layer(overrides or (), "")  # raises ConfigError for anything but settings
     if not isinstance(overrides, Mapping):
         return list(overrides or ())

@@ -20,10 +20,10 @@ def harness_model(run: PathOrText, *, device: str | None = None) -> Any:
             "lm-evaluation-harness is not installed: pip install 'sublayer[harness]'"
         ) from error
 
-    from sublayer.commands.shared.text_options import recipe_of
     from sublayer.evaluation.prompted_likelihood import Requests
     from sublayer.loading import load
     from sublayer.objective.evaluation import context_of
+    from sublayer.runs.texts import recipe_of
     from sublayer.system.machine import choose_device
 
     path = as_path(run)

@@ -1,66 +1,9 @@
 """The commands on recipes, studies and folders, as functions that return what ``--json`` prints."""
 
-from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
-from typing import Literal
 
-from sublayer.api.ask import Overrides, PathOrText, as_path, as_text, as_texts, as_words, ask
-from sublayer.api.results import Diagram, Listing, Plan, Result, Rows
-
-
-def plan(
-    source: PathOrText | Sequence[PathOrText],
-    overrides: Overrides | None = None,
-    *,
-    vary: Sequence[str] = (),
-    match: Literal["parameters", "flops", "time", "none"] | None = None,
-    seeds: int | None = None,
-    until: Literal["decided"] | None = None,
-    seeds_at_most: int | None = None,
-    margin: str | float | None = None,
-    tune: Sequence[str] = (),
-    tuning_seeds: int | None = None,
-    extend: int | None = None,
-    first_seed: int | None = None,
-    first_tuning_seed: int | None = None,
-    scale: str | None = None,
-    measure: bool = False,
-    out: PathOrText | None = None,
-    jobs: int = 1,
-    device: str | None = None,
-) -> Plan:
-    """Say what the runs of a recipe, several recipes or a study take, before anything is spent.
-
-    Parameters, operations per token, bytes of memory and disk; with ``measure``, seconds of a step
-    and hours. Arguments are those of ``compare``. Nothing is trained and no text is read.
-    """
-    from sublayer.commands.plan.command import command
-
-    sources = [source] if isinstance(source, str | PathLike) else source
-    first, *others = [as_text(each, "a recipe") for each in sources]
-    answer = ask(
-        command,
-        source=first,
-        words=[*others, *as_words(overrides)],
-        vary=as_texts(vary, "vary"),
-        match=match,
-        seeds=seeds,
-        until=until,
-        seeds_at_most=seeds_at_most,
-        margin=None if margin is None else str(margin),
-        tune=as_texts(tune, "tune"),
-        tuning_seeds=tuning_seeds,
-        extend=extend,
-        first_seed=first_seed,
-        first_tuning_seed=first_tuning_seed,
-        scale=scale,
-        measure=measure,
-        out=None if out is None else as_path(out),
-        jobs=jobs,
-        device=device,
-    )
-    return Plan(answer)
+from sublayer.api.ask import Overrides, PathOrText, as_path, as_text, ask
+from sublayer.api.results import Diagram, Listing, Result, Rows
 
 
 def list_recipes() -> Listing:

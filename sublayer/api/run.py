@@ -4,15 +4,11 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sublayer.api import models
 from sublayer.api.ask import as_text
 from sublayer.api.html import figure, number, page, prose, table
 from sublayer.api.results import Completions, Fillings, Result, Scores, Texts, Translations
-from sublayer.config.layering.run_recipe import read_run_recipe
-from sublayer.config.resolved import ResolvedRecipe
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.files.saved_record import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from sublayer.api.scoring import SplitName
+    from sublayer.config.resolved import ResolvedRecipe
     from sublayer.model.transformer import Transformer
     from sublayer.tasks.predicting.named import NamedPrediction
 
@@ -34,6 +32,8 @@ class Run(dict[str, Any]):
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
         """Its folder."""
+        from sublayer.files.saved_record import read_record
+
         super().__init__(read_record(self.path) or {})
 
     def __fspath__(self) -> str:
@@ -45,8 +45,10 @@ class Run(dict[str, Any]):
         return bool(self)
 
     @property
-    def recipe(self) -> ResolvedRecipe:
+    def recipe(self) -> "ResolvedRecipe":
         """Its recipe as it ran, every derived value filled in."""
+        from sublayer.config.layering.run_recipe import read_run_recipe
+
         return read_run_recipe(self.path / "recipe.toml")
 
     @property
@@ -67,41 +69,59 @@ class Run(dict[str, Any]):
 
         return load(self.path, device=device)
 
-    def evaluate(self, split: models.SplitName | None = None, **options: Any) -> Scores:
+    def evaluate(self, split: "SplitName | None" = None, **options: Any) -> Scores:
         """Score the model on a text: ``sublayer.evaluate``."""
-        return models.evaluate(self, split, **options)
+        from sublayer.api.scoring import evaluate
 
-    def generate(self, prompt: str, **options: Any) -> Texts:
+        return evaluate(self, split, **options)
+
+    def generate(self, prompt: str, **options: Any) -> Texts | Completions:
         """Continue a prompt by a decoder: ``sublayer.generate``."""
-        return models.generate(self, prompt, **options)
+        from sublayer.api.writing import generate
+
+        return generate(self, prompt, **options)
 
     def fill(self, text: str, **options: Any) -> Completions | Fillings:
         """Fill the masks of a text, or its gaps by an encoder-decoder: ``sublayer.fill``."""
-        return models.fill(self, text, **options)
+        from sublayer.api.writing import fill
+
+        return fill(self, text, **options)
 
     def embed(self, texts: "Iterable[str]", **options: Any) -> "NDArray[np.float32]":
         """Give a vector of each text: ``sublayer.embed``."""
-        return models.embed(self, texts, **options)
+        from sublayer.api.writing import embed
+
+        return embed(self, texts, **options)
 
     def translate(self, lines: "Iterable[str]", **options: Any) -> Translations:
         """Translate lines: ``sublayer.translate``."""
-        return models.translate(self, lines, **options)
+        from sublayer.api.writing import translate
+
+        return translate(self, lines, **options)
 
     def predict(self, rows: "Iterable[Any]", **options: Any) -> "list[NamedPrediction]":
         """Answer rows by a fine-tuned model: ``sublayer.predict``."""
-        return models.predict(self, rows, **options)
+        from sublayer.api.answering import predict
+
+        return predict(self, rows, **options)
 
     def inspect_layers(self, **options: Any) -> Result:
         """Measure what each block does to a text: ``sublayer.inspect_layers``."""
-        return models.inspect_layers(self, **options)
+        from sublayer.api.models import inspect_layers
+
+        return inspect_layers(self, **options)
 
     def inspect_splitting(self, **options: Any) -> Result:
         """Measure how layers follow their flows: ``sublayer.inspect_splitting``."""
-        return models.inspect_splitting(self, **options)
+        from sublayer.api.models import inspect_splitting
+
+        return inspect_splitting(self, **options)
 
     def inspect_paths(self, **options: Any) -> Result:
         """Follow tokens through sub-layers: ``sublayer.inspect_paths``."""
-        return models.inspect_paths(self, **options)
+        from sublayer.api.models import inspect_paths
+
+        return inspect_paths(self, **options)
 
     def __repr__(self) -> str:
         if not self.is_finished:

@@ -36,7 +36,11 @@ _PREDICATES = {
 
 
 class JudgedRuns(RunsVerdict):
-    """A verdict as a text, and as a notebook shows it."""
+    """A verdict as a text, as JSON and as a notebook shows it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``sublayer judge --json`` prints."""
+        return as_json(self)
 
     def __str__(self) -> str:
         return text_of(self)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sublayer import cli
+from sublayer.cli import main as cli
 from tests.commands.reviews import reviews, write_csv
 from tests.commands.translators import sentences, train_translator, write_pair
 from tests.task_files import write_rte

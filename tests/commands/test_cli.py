@@ -18,7 +18,8 @@ from typing import get_args, get_origin
 import pytest
 from typer.models import OptionInfo
 
-from sublayer import cli, errors
+from sublayer import errors
+from sublayer.cli import main as cli
 from sublayer.commands.completion.scripts import SHELLS, VARIABLE
 from sublayer.commands.shared.arguments import check_arguments, option_name
 from sublayer.commands.shared.base import JsonOption, emit
@@ -42,7 +43,7 @@ def register(monkeypatch):
         module = ModuleType("sublayer.commands.probe")
         module.command, module.EXAMPLE = command, "sublayer probe"
         monkeypatch.setitem(sys.modules, "sublayer.commands.probe", module)
-        monkeypatch.setitem(cli.COMMANDS, "probe", ("probe", "Try the frame."))
+        monkeypatch.setitem(cli.COMMANDS, "probe", ("commands.probe", "Try the frame."))
 
     return add
 
@@ -128,7 +129,7 @@ def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(t
     assert done.stderr.splitlines()[-1] == "interrupted" and "Traceback" not in done.stderr
 
 
-PLACES = {name: f"sublayer.commands.{module}" for name, (module, _) in cli.COMMANDS.items()}
+PLACES = {name: f"sublayer.{module}" for name, (module, _) in cli.COMMANDS.items()}
 MODULES = {name: import_module(place) for name, place in PLACES.items()}
 Option = namedtuple("Option", "command name types info")
 

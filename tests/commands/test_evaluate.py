@@ -14,8 +14,8 @@ import pyarrow.parquet
 import pytest
 
 import sublayer as package
-from sublayer.commands.predict import lines as module
-from sublayer.commands.train import _last_losses
+from sublayer.cli import predict as module
+from sublayer.cli.train import _last_losses
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
 from sublayer.loading import load
@@ -263,7 +263,7 @@ def test_an_answer_is_printed_before_the_next_line_comes(reviewer, monkeypatch):
             return self.waiting.pop(0) if self.waiting else b""
 
     monkeypatch.setattr(module, "write_result", printed.append)
-    module.predict_lines(Answerer(load(reviewer)), Stream(), as_json=False)
+    module._predict_lines(Answerer(load(reviewer)), Stream(), as_json=False)
     assert Stream.seen == [0, 1, 2]
 
 

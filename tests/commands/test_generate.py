@@ -12,10 +12,9 @@ import tomli_w
 import torch
 from sentencepiece import SentencePieceTrainer
 
-from sublayer import cli
-from sublayer.commands.generate import continuation
-from sublayer.commands.generate.continuation import Continuation
+from sublayer.cli import main as cli
 from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.decode.prompted import Continuation
 from sublayer.errors import ConfigError
 from sublayer.interop.huggingface import read_huggingface
 from sublayer.loading import load
@@ -38,12 +37,11 @@ def test_a_text_ends_where_a_stop_begins(sublayer, trained):
     (b"one E two END. three", ["END", "D."], ["one E two "]), (b"one EN", ["END"], ["one EN"]),
     ([*b"one", 256, *b"more"], ["stop"], ["one"]),
 ])  # fmt: skip
-def test_a_text_is_shown_without_parts_of_characters_and_stops(monkeypatch, tokens, stops, shown):
+def test_a_text_is_shown_without_parts_of_characters_and_stops(tokens, stops, shown):
     parts = []
-    monkeypatch.setattr(continuation, "write_result", parts.append)
     tokenizer = ByteTokenizer()
     tokenizer.end_id = 256  # as of a token that ends a document
-    growing = Continuation(tokenizer, stops, is_shown=True)
+    growing = Continuation(tokenizer, stops, show=parts.append)
     for token in tokens:
         growing.add(token)
     growing.end()

@@ -8,7 +8,7 @@ from runpy import run_path
 
 import pytest
 
-from sublayer.cli import main
+from sublayer.cli.main import main
 from sublayer.config.architecture.feedforward import FFNS, Ffn
 from sublayer.config.architecture.positions import POSITIONS
 from sublayer.config.layering.layers import load_recipe

@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.runs import run as run  # What training imports, before the forks.
 from sublayer.training.processes import sharded as sharded
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import sublayer
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.errors import ConfigError
 from sublayer.files.tensor_parts import read_stored
 from sublayer.study.read_results import results_of_folder

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sublayer import cli
+from sublayer.cli import main as cli
 from tests.golden.core import lay_out
 
 MASKED = "…"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tokenizers import processors
 
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.config.fields.messages import choices_of
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolved import ResolvedModel

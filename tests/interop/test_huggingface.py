@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import models, pre_tokenizers, trainers
 
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.interop.families import FAMILIES

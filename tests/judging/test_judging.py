@@ -12,7 +12,7 @@ from scipy import stats
 from tensorboardX import SummaryWriter
 
 import sublayer
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.errors import SublayerError
 
 SCORES = Path(__file__).parents[2] / "examples" / "scores"

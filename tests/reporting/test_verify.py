@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tomli_w
 
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.commands.report import DEVIATES
 from sublayer.reporting.files import report_again, report_study
 from sublayer.reporting.verify import verify_study

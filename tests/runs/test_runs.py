@@ -14,10 +14,9 @@ import pytest
 from safetensors.numpy import save
 
 import sublayer
-from sublayer import cli
 from sublayer.api.training import compare
-from sublayer.cli import main
-from sublayer.commands.shared.text_options import own_split
+from sublayer.cli import main as cli
+from sublayer.cli.main import main
 from sublayer.config.data import DataConfig
 from sublayer.config.layering.finetune import load_finetune
 from sublayer.config.layering.layers import load_recipe
@@ -36,6 +35,7 @@ from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.run import train_run
 from sublayer.runs.small_test import describe_small_test
 from sublayer.runs.start_check import check_start
+from sublayer.runs.texts import own_split
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.progress import SilentProgress
 from tests.evaluation.test_likelihood import write_tasks

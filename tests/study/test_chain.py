@@ -12,7 +12,7 @@ import pytest
 import tomli_w
 
 import sublayer
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.commands.runs.comparison_row import comparison_row
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.layering.run_recipe import read_run_recipe

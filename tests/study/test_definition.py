@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sublayer
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.config.layering.layers import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.numbers import format_interval, format_signed, interval_ends

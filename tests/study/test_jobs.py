@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from sublayer.api.training import compare
-from sublayer.cli import INTERRUPTED
+from sublayer.cli.main import INTERRUPTED
 from sublayer.config.layering.layers import LoadedRecipe, load_recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted, TrainingError

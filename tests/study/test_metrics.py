@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from sublayer import cli
 from sublayer.api.training import compare
+from sublayer.cli import main as cli
 from sublayer.config.layering.layers import vary
 from sublayer.config.layering.run_recipe import dump_recipe
 from sublayer.config.task_heads import expected_model, rows_of_example

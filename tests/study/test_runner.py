@@ -12,8 +12,8 @@ import hypothesis.strategies as st
 import pytest
 import tomli_w
 
-from sublayer import cli
 from sublayer.api.training import compare, train
+from sublayer.cli import main as cli
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.config.layering.sources import read_toml
 from sublayer.data import prepare as preparing

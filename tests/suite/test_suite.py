@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.errors import Interrupted
 from sublayer.loading import load
 from sublayer.suite import evaluate as computing

@@ -228,7 +228,7 @@ def place(tmp_path_factory):
 
 @pytest.mark.parametrize("row", [(INT,), (TERM, INT), (INT, INT, INT, TERM)], ids=str)
 def test_signals_while_the_program_is_imported(tmp_path, row):
-    place = "sublayer.cli" if len(row) > 2 else "typer.main"
+    place = "sublayer.cli.main" if len(row) > 2 else "typer.main"
     done = ran(stopped_at([("import", place)], row, "--version"), tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 

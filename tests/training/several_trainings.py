@@ -20,7 +20,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from sublayer import cli
+from sublayer.cli import main as cli
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.errors import SublayerError
 from sublayer.evaluation.split_work import ALONE

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from sublayer.commands.inspect.plot_file import short_names, write_plot
 from sublayer.commands.inspect.samples import SampleOptions
 from sublayer.commands.shared.base import JsonObject, emit
-from sublayer.commands.shared.text_options import TokenProgress, recipe_of
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
 from sublayer.objective.evaluation import context_of
+from sublayer.runs.texts import TokenProgress, recipe_of
 from sublayer.system.stages import stage
 from sublayer.system.terminal import paragraph, terminal_width
 from sublayer.tables import table

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from sublayer.commands.inspect.plot_file import short_names, write_plot
 from sublayer.commands.inspect.samples import SampleOptions, sample_stacks
 from sublayer.commands.shared.base import JsonObject, emit
-from sublayer.commands.shared.text_options import recipe_of
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
+from sublayer.runs.texts import recipe_of
 from sublayer.system.stages import stage
 from sublayer.system.terminal import paragraph
 

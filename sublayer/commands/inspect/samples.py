@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sublayer.commands.shared.text_options import other_text, own_split
 from sublayer.errors import DataError
 from sublayer.objective.evaluation import batch_sequences, context_of
+from sublayer.runs.texts import other_text, own_split
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe

@@ -1,12 +1,9 @@
-"""``sublayer plan --processes``: its options, what they contradict, what is planned and printed."""
+"""Several processes planned: options that contradict each other, figures, and their tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from sublayer.commands.shared import candidates
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import (
@@ -23,53 +20,6 @@ if TYPE_CHECKING:
     from sublayer.study.budget.plan import Plan
     from sublayer.study.budget.processes import Machine, ProcessPlan
     from sublayer.study.definition import Study
-
-MOST_PROCESSES = 1 << 16
-MOST_GB_PER_S = 1e6
-
-ProcessesOption = Annotated[
-    int | None,
-    typer.Option(
-        "--processes",
-        metavar="N",
-        min=1,
-        max=MOST_PROCESSES,
-        help="Also plan a run on so many processes, a device each, under each train.shard: memory, "
-        "traffic, time. Default: one, where --device names one of the table.",
-    ),
-]
-PlannedDeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        help=f"Plan for cpu, cuda, cuda:1 ... of this machine, or for {', '.join(DEVICES)} by "
-        "their datasheets. Default: a GPU if there is one.",
-        autocompletion=candidates.planned_devices,
-    ),
-]
-LinkOption = Annotated[
-    float | None,
-    typer.Option(
-        "--link",
-        metavar="GB/S",
-        min=0,
-        max=MOST_GB_PER_S,
-        help="Gigabytes a second, one way, that a device sends to others, such as 50 between "
-        "machines. Default: the datasheet's, within a machine.",
-    ),
-]
-ShareOption = Annotated[
-    float | None,
-    typer.Option(
-        "--share",
-        metavar="SHARE",
-        min=0,
-        max=1,
-        help="The share of the device's peak that computing reaches, such as 0.4. Default: 1, the "
-        "least time that it can take.",
-    ),
-]
 
 
 @dataclass(frozen=True)

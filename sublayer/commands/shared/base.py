@@ -115,9 +115,13 @@ def emit(result: JsonObject, as_json: bool, render: Render) -> None:
     """
     answers = _ANSWERS.get()
     if answers is not None:
-        answers.append(Answer(_plain(result), _searchable(render(result))))
+        answers.append(Answer(as_json_values(result), searchable(render(result))))
         return
-    plain = json.dumps(_plain(result), allow_nan=False) if as_json else _searchable(render(result))
+    plain = (
+        json.dumps(as_json_values(result), allow_nan=False)
+        if as_json
+        else searchable(render(result))
+    )
     write_result(f"{plain}\n")
 
 
@@ -159,16 +163,18 @@ def only_results_on_stdout() -> Iterator[None]:
         _RESULTS.reset(token)
 
 
-def _searchable(text: str) -> str:
+def searchable(text: str) -> str:
+    """Return a text with ordinary spaces for no-break ones."""
     # No-break spaces are for pages that wrap; on a terminal they defeat searching and cutting.
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _plain(value: Any) -> Any:
+def as_json_values(value: Any) -> Any:
+    """Return a value as JSON holds it: paths as texts, None for numbers that are not finite."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(content) for name, content in value.items()}
+        return {str(name): as_json_values(content) for name, content in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [as_json_values(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Path):

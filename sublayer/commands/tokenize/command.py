@@ -10,7 +10,7 @@ import typer
 
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit, say
-from sublayer.commands.shared.text_options import DocumentsOption, TextFieldOption, say_about_files
+from sublayer.commands.shared.text_options import DocumentsOption, TextFieldOption
 from sublayer.commands.shared.tokenizers import read_tokenizer
 from sublayer.commands.tokenize.differences import count_differences, render_differences
 from sublayer.config.data import DataConfig
@@ -207,6 +207,8 @@ def command(
         lowercase=lowercase,
         normalization=normalization,
     )
+    from sublayer.runs.texts import say_about_files
+
     say_about_files(path if corpus is None else None, documents)
     trained = _train(config, target, text)
     emit(trained, as_json, _render_trained)

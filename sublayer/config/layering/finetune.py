@@ -1,6 +1,6 @@
 """The recipe of fine-tuning: a model to start from, tasks, a preset, and what is told."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sublayer.config.architecture.derived import position_scheme
 from sublayer.config.fields.applicability import is_idle
 from sublayer.config.layering.layers import LoadedRecipe, load_layers
-from sublayer.config.layering.overrides import override_layer
+from sublayer.config.layering.overrides import as_setting, override_layer
 from sublayer.config.layering.settings import Layer
 from sublayer.config.layering.sources import find_source, read_layers, shipped_recipes
 from sublayer.config.layering.start import SEEN_AS
@@ -247,3 +247,20 @@ def format_of(source: str | LoadedRecipe, *, writes: bool = False) -> Format:
     if kind not in _FORMATS:
         raise ConfigError(f"a model.kind = {kind} answers no task")
     return _FORMATS[kind]
+
+
+def describe_preset(finetuning: Finetuning) -> Iterator[str]:
+    """Say in lines what a preset sets and from where, and what of its source no setting can say.
+
+    Settings that were told otherwise are left out.
+    """
+    preset = finetuning.preset
+    yield f"preset {preset.name}: {preset.title}"
+    by_source: dict[str, list[str]] = {}
+    for figure in finetuning.figures():
+        setting = f"{figure.key}={as_setting(figure.value)}"
+        by_source.setdefault(figure.source, []).append(setting)
+    for source, settings in by_source.items():
+        yield f"  {' '.join(settings)} ({source})"
+    for line in preset.differs:
+        yield f"  not set: {line}"

@@ -1,0 +1,457 @@
+"""Models on texts, from Python: continued, filled, translated, as vectors."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from sublayer.api.parameters import (
+    Average,
+    Beam,
+    Device,
+    LengthPenalty,
+    LengthRule,
+    MaxLengthOffset,
+    MaxLengthRatio,
+    Model,
+    SearchBeam,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+)
+from sublayer.api.results import Completions, Fillings, Texts, TranslatedLine, Translations
+from sublayer.config.limits import MOST_ROWS, WIDEST_BEAM
+from sublayer.counts import count
+from sublayer.errors import ConfigError
+from sublayer.options import Option, PathText, checked
+from sublayer.system.allocator import keep_freed_memory
+from sublayer.system.stages import display, note, stage
+from sublayer.values import given_lines
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from sublayer.data.tokenizers.base import Tokenizer
+    from sublayer.decode.prompted import Show
+    from sublayer.decode.sample import Sampling
+    from sublayer.model.encoder_decoder import EncoderDecoder
+
+Tokens = Annotated[
+    int | None,
+    Option(
+        "Tokens to add. Default: 200, or what the targets of a run that fills gaps have.",
+        least=1,
+        most=1_000_000_000,
+    ),
+]
+
+
+@checked
+def generate(
+    run: Model,
+    prompt: Annotated[
+        str, Option("The text to continue, or, with gaps <extra_id_0> ..., to complete.")
+    ],
+    *,
+    tokens: Tokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    stop: Annotated[
+        Sequence[str],
+        Option("End where this text appears; it is left out. Repeatable."),
+    ] = (),
+    seed: Seed = None,
+    n: Annotated[
+        int,
+        Option(
+            "Number of continuations, sampled side by side.",
+            flag="--batch",
+            least=1,
+            most=MOST_ROWS,
+        ),
+    ] = 1,
+    beam: Beam = None,
+    window: Annotated[
+        Literal["exact", "rolling"] | None,
+        Option(
+            "Beyond the context: read all of it again for each token, "
+            "or half of it again whenever it is full. Default: exact."
+        ),
+    ] = None,
+    precision: Annotated[
+        Literal["float32", "bfloat16"],
+        Option("Precision of weights and arithmetic; bfloat16 is faster where models are wide."),
+    ] = "float32",
+    device: Device = None,
+    show: "Show | None" = None,
+) -> Texts | Completions:
+    """Continue a prompt by a decoder or an LSTM, ``n`` times side by side.
+
+    An encoder-decoder that was trained on gaps fills those of the prompt, as ``fill`` does.
+    ``show`` is called with the parts of a single continuation as they are made. Raises ConfigError
+    for an empty prompt, for what the tokenizer does not know, for options that have no effect on
+    the model, and for a model that writes no next token.
+    """
+    if "" in stop:
+        raise ConfigError(
+            "--stop is empty, which would end every text at once: give some text, or leave it out"
+        )
+    if not prompt:
+        raise ConfigError("--prompt is empty: give at least one character to continue from")
+    options = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--seed": seed}
+    drawn_by = _check_drawn(options, n, beam)
+    path = Path(run)
+    with stage("starting PyTorch"):
+        import torch
+
+        from sublayer.decode.prompted import continue_prompt
+        from sublayer.decode.sample import Sampling
+        from sublayer.loading import load
+        from sublayer.model.decoder import Decoder
+        from sublayer.model.encoder_decoder import EncoderDecoder
+        from sublayer.system.machine import choose_device
+
+    sampling = Sampling(1.0 if temperature is None else temperature, top_k, top_p)
+    model = load(path, device=choose_device(device), dtype=getattr(torch, precision))
+    if isinstance(model, EncoderDecoder):
+        _check_no_decoder(path, window, stop)
+        drawn = sampling if drawn_by else None
+        return _complete(path, model, prompt, drawn, n, beam or 1, seed or 0, tokens)
+    if not isinstance(model, Decoder):
+        raise ConfigError(
+            f"{path} is an {model.config.kind}, which predicts no next token: name a decoder's run"
+        )
+    if beam is not None:
+        raise ConfigError(
+            f"--beam {beam} is of filling gaps, and {path} is a decoder: leave it out"
+        )
+    continued = continue_prompt(
+        model,
+        path,
+        prompt,
+        sampling,
+        n=n,
+        n_tokens=tokens,
+        stops=list(stop),
+        seed=seed or 0,
+        window=window,
+        show=show,
+    )
+    return Texts(prompt, continued.texts, continued.n_tokens, continued.seconds)
+
+
+@checked
+def fill(
+    run: Model,
+    text: Annotated[
+        str,
+        Option(
+            "The text, with [MASK] where a word is missing, once or several times; of a T5 also "
+            "<extra_id_0>, <extra_id_1> ..."
+        ),
+    ],
+    *,
+    beam: int | None = None,
+    tokens: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    n: Annotated[
+        int | None, Option("Fillings of each mask. Default: 5.", least=1, most=1000)
+    ] = None,
+    device: Device = None,
+) -> Completions | Fillings:
+    """Fill the masks of a text by an encoder, or its gaps by an encoder-decoder.
+
+    An encoder's masks are ``[MASK]``: the ``n`` (5) likeliest fillings of each, with probabilities.
+    Of an encoder-decoder gaps are ``<extra_id_0>`` and so on, and there are whole completions:
+    greedy, by a ``beam`` of hypotheses, whose best come first, or drawn, ``n`` times; ``tokens``
+    are written at most. Raises ConfigError for a model that fills none.
+    """
+    with stage("starting PyTorch"):
+        from sublayer.loading import find_model
+        from sublayer.model.model_folder import read_config
+
+    kind = read_config(find_model(Path(run))).kind
+    if kind == "encoder":
+        if any(value is not None for value in (beam, tokens, temperature, top_k, top_p, seed)):
+            raise ConfigError(
+                f"{run} is an encoder, which gives the probability of each filling, and "
+                "searches or draws none: leave out all but n"
+            )
+        return fill_masks(run, text, n=n or 5, device=device)
+    if kind != "encoder-decoder":
+        raise ConfigError(f"{run} is a {kind}, which fills no gaps: use generate")
+    found = generate(
+        run,
+        text,
+        tokens=tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        n=n or 1,
+        beam=beam,
+        device=device,
+    )
+    assert isinstance(found, Completions), "an encoder-decoder completes"
+    return found
+
+
+def fill_masks(run: PathText, text: str, *, n: int = 5, device: str | None = None) -> Fillings:
+    """List the ``n`` likeliest fillings of each mask of a text, by an encoder or a T5."""
+    with stage("starting PyTorch"):
+        from sublayer.decode.gaps import masks
+        from sublayer.loading import load
+        from sublayer.system.machine import choose_device
+
+    model = load(Path(run), device=choose_device(device))
+    with stage("filling"):
+        return Fillings(text, masks.fill_masks(model, text, n))
+
+
+def _check_drawn(options: dict[str, float | None], n: int, beam: int | None) -> str | None:
+    """Return the first option that asks for something drawn; None where there is none.
+
+    Raises ConfigError for options of which one has no effect beside the other.
+    """
+    if options["--temperature"] == 0.0 and n > 1:
+        raise ConfigError(
+            f"--batch {n} would give the same text {n} times with --temperature 0: leave out one"
+        )
+    options = {**options, "--batch": n if n > 1 else None}
+    given = (f"{name} {value:g}" for name, value in options.items() if value is not None)
+    drawn_by = next(given, None)
+    if beam is not None and drawn_by is not None:
+        raise ConfigError(
+            f"--beam {beam} finds the most probable, and {drawn_by} is of what is drawn: "
+            "leave out one"
+        )
+    return drawn_by
+
+
+def _check_no_decoder(run: Path, window: str | None, stop: Sequence[str]) -> None:
+    """Raise ConfigError for options of decoders alone."""
+    if window is not None:
+        raise ConfigError(
+            f"--window {window} is of decoders, which continue beyond their context, and "
+            f"{run} is an encoder-decoder: leave it out"
+        )
+    if stop:
+        raise ConfigError(
+            f"--stop {stop[0]!r} is of decoders, and {run} is an encoder-decoder, which "
+            "ends by itself: leave it out"
+        )
+
+
+def _complete(
+    run: Path,
+    model: "EncoderDecoder",
+    prompt: str,
+    sampling: "Sampling | None",
+    n: int,
+    beam: int,
+    seed: int,
+    n_tokens: int | None,
+) -> Completions:
+    """Fill the gaps of a prompt, or, by a model that knows none, continue it."""
+    from sublayer.config.layering.run_recipe import read_run_recipe
+    from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+    from sublayer.decode.gaps.completion import FillSettings
+    from sublayer.decode.gaps.fill import fill_gaps, go_on
+    from sublayer.decode.prompted import check_no_gap, encode_prompt, tokenizer_of
+    from sublayer.loading import find_recipe
+
+    tokenizer = tokenizer_of(run, model)
+    if isinstance(tokenizer, BilingualTokenizer):
+        raise ConfigError(
+            f"{run} is a translator, which completes no text: use `sublayer translate {run}`"
+        )
+    longest = model.config.max_len - 1
+    if n_tokens is not None and n_tokens > longest:
+        raise ConfigError(
+            f"--tokens {n_tokens} is more than the model writes beside its end, {longest}: "
+            "give fewer"
+        )
+    path = find_recipe(run)
+    recipe = None if path is None else read_run_recipe(path)
+    most_tokens, knows_gaps = FillSettings.most_tokens, bool(tokenizer.sentinel_ids)
+    if recipe is not None:
+        # As many as targets had in training, which counts their end.
+        most_tokens = recipe.objective.lengths(recipe.data.context).written - 1
+        knows_gaps = recipe.objective.n_sentinels(recipe.data.context) > 0
+    settings = FillSettings(
+        beam=beam,
+        sampling=sampling,
+        n_drawn=n,
+        seed=seed,
+        most_tokens=n_tokens or most_tokens,
+    )
+    if knows_gaps:
+        _check_known(tokenizer, prompt)
+    else:
+        check_no_gap(run, "an encoder-decoder that continues a text", prompt)
+        encode_prompt(tokenizer, prompt)  # which refuses what is unknown
+    start = time.perf_counter()
+    with stage("filling the gaps" if knows_gaps else "continuing the prompt"):
+        completions = (fill_gaps if knows_gaps else go_on)(model, prompt, settings)
+    return Completions(prompt, completions, time.perf_counter() - start)
+
+
+def _check_known(tokenizer: "Tokenizer", prompt: str) -> None:
+    """Raise ConfigError where the text around gaps has what the tokenizer does not know."""
+    from sublayer.data.tokenizers.sentinels import split_at_gaps
+    from sublayer.decode.prompted import encode_prompt
+
+    texts, _ = split_at_gaps(prompt.encode("utf-8", "surrogateescape"))
+    for text in texts:
+        encode_prompt(tokenizer, text.decode("utf-8", "surrogateescape"))
+
+
+@checked
+def translate(
+    run: Model,
+    lines: Iterable[str],
+    *,
+    beam: SearchBeam = None,
+    length_rule: LengthRule = None,
+    length_penalty: LengthPenalty = None,
+    max_length_ratio: MaxLengthRatio = None,
+    max_length_offset: MaxLengthOffset = None,
+    n_best: Annotated[
+        int | None,
+        Option(
+            "Print so many translations of each line: its number, score and text.",
+            least=1,
+            most=WIDEST_BEAM,
+        ),
+    ] = None,
+    words: Annotated[
+        bool,
+        Option("Read and print words that spaces divide, as the vocabulary has them."),
+    ] = False,
+    average: Average = None,
+    batch: Annotated[
+        int,
+        Option(
+            "Lines translated at a time; affects speed and memory only.", least=1, most=MOST_ROWS
+        ),
+    ] = 32,
+    window: Annotated[
+        int,
+        Option(
+            "Lines read before the first is printed, sorted by length.", least=1, most=MOST_ROWS
+        ),
+    ] = 2048,
+    device: Device = None,
+    show: "Callable[[TranslatedLine], None] | None" = None,
+) -> Translations:
+    """Translate lines, in order; ``n_best`` gives so many of each, with scores in nats.
+
+    A line that is longer than the model reads stays empty. With ``show``, which is called with each
+    line as it is translated, ``lines`` are read as they come. Raises ConfigError for a model that
+    is no translator, and for a text that is no list of lines.
+    """
+    if isinstance(lines, str):
+        raise ConfigError("lines is one text: give a list of lines, such as text.splitlines()")
+    sources = None if show is not None else given_lines(lines)
+    if sources is not None and any("\n" in line for line in sources):
+        raise ConfigError("a line has a line break in it: give each line by itself")
+    with stage("starting PyTorch"):
+        from sublayer.config.layering.run_recipe import read_run_recipe
+        from sublayer.decode.translate import tokenizer_of, translate_lines
+        from sublayer.loading import find_recipe, load
+        from sublayer.model.encoder_decoder import EncoderDecoder
+        from sublayer.objective.translation.family import beam_settings
+        from sublayer.system.machine import choose_device
+
+    search = {
+        "beam": beam,
+        "length_rule": length_rule,
+        "length_penalty": length_penalty,
+        "max_length_ratio": max_length_ratio,
+        "max_length_offset": max_length_offset,
+    }
+    search = {name: value for name, value in search.items() if value is not None}
+    path = find_recipe(Path(run))
+    settings = beam_settings(None if path is None else read_run_recipe(path), search)
+    if n_best is not None and n_best > settings.beam:
+        raise ConfigError(
+            f"--n-best {n_best} is more than the {settings.beam} hypotheses of --beam: give a "
+            "wider beam"
+        )
+    keep_freed_memory()
+    model = load(Path(run), device=choose_device(device), average=average)
+    if not isinstance(model, EncoderDecoder):
+        raise ConfigError(
+            f"{run} is a {model.config.kind}, which translates nothing: name a translator's run"
+        )
+    tokenizer = tokenizer_of(model)
+    done: list[TranslatedLine] = []
+
+    def progress(n_done: int) -> None:
+        display().change_innermost(f"translated {count(len(done) + n_done, 'line')}")
+
+    translations = translate_lines(
+        model,
+        lines if sources is None else sources,
+        settings,
+        sentences=batch,
+        window=window,
+        are_words=words,
+        progress=progress,
+    )
+    for number, translation in enumerate(translations, start=1):
+        if translation.is_too_long:
+            note(
+                f"line {number} has {count(translation.n_tokens, 'token')}, more than the "
+                f"{model.config.max_len:,} that the model reads"
+            )
+        texts = [
+            " ".join(tokenizer.words(one.ids)) if words else tokenizer.write(one.ids)
+            for one in translation.hypotheses[: n_best or 1]
+        ]
+        scores = [one.score for one in translation.hypotheses[: n_best or 1]]
+        line = TranslatedLine(number, texts, scores, translation)
+        done.append(line)
+        if show is not None:
+            show(line)
+    result = Translations(sources or [], done)
+    if show is None:
+        for text in result.left_out():
+            note(text)
+    return result
+
+
+@checked
+def embed(
+    run: Model,
+    texts: Iterable[str],
+    *,
+    pool: Annotated[
+        Literal["mean", "first", "last"],
+        Option(
+            "The mean of the hidden states of a line's tokens, special ones included, or the "
+            "state of the first token or the last."
+        ),
+    ] = "mean",
+    normalize: Annotated[bool, Option("Scale each vector to a length of 1.")] = False,
+    batch: Annotated[
+        int,
+        Option("Lines computed at a time; affects speed and memory only.", least=1, most=MOST_ROWS),
+    ] = 32,
+    device: Device = None,
+) -> "NDArray[np.float32]":
+    """Return a vector of each text, ``[N, D]``: the final hidden states of its tokens, pooled.
+
+    Raises ConfigError as ``model.embed`` does.
+    """
+    from sublayer.api.loading import load
+    from sublayer.system.machine import choose_device
+
+    model = load(run, choose_device(device))
+    return model.embed(texts, pool=pool, normalize=normalize, batch=batch)

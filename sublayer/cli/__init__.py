@@ -1,0 +1,1 @@
+"""The command line: a module a command, which parses, calls a public function and prints."""

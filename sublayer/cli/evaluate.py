@@ -1,0 +1,185 @@
+"""``sublayer evaluate``: how well a model predicts a text, judges pairs of texts, answers tasks."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sublayer.api.scoring import ask_probes, evaluate
+from sublayer.cli.build import client_of, print_result
+from sublayer.commands.shared.base import JsonOption, RunsArgument, emit, has_work, say
+from sublayer.errors import ConfigError
+from sublayer.files.paths import expanded
+from sublayer.system.launch import is_first_launched
+from sublayer.system.stages import stage
+
+EXAMPLE = "sublayer evaluate runs/book --split test --stride 32"
+
+ProbesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--probes",
+        metavar="NAMES",
+        help="Ask a model that predicts text what it answers without training: cola, sst2, race, "
+        "winograd, dpr, with commas between, or all; --path names the folder of their files.",
+    ),
+]
+WordsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--words",
+        metavar="A,B",
+        help="Of the probe sst2: the words that are compared, that of the first label first. "
+        "Default: negative,positive.",
+    ),
+]
+ReferenceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reference",
+        metavar="PROBE=SHARE",
+        help="Of --probes: the score that is 1 on the axis that begins at chance. Repeatable.",
+    ),
+]
+SuiteOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--suite",
+        metavar="FILE",
+        help="A TOML file that lists tasks, probes, texts and pairs: one scorecard of all runs.",
+    ),
+]
+CsvOption = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FILE", help="Of a suite: write the scorecard as CSV, too."),
+]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Of a suite: write the scorecard as HTML, too."),
+]
+
+
+@client_of(evaluate)
+def command(
+    options: dict[str, Any],
+    runs: RunsArgument,
+    probes: ProbesOption = None,
+    words: WordsOption = None,
+    reference: ReferenceOption = None,
+    suite: SuiteOption = None,
+    csv: CsvOption = None,
+    html: HtmlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Score how well a model predicts a text, or answers tasks, that it was not trained on.
+
+    A decoder gives bits per byte (lower is better; compares across tokenizers), and the loss per
+    token, character and word. An encoder gives the accuracy of masked tokens and of judging pairs
+    of texts: next sentence (nsp) and sentence order (sop), whichever it was trained on. A
+    translator gives BLEU against the text's own translations. A fine-tuned model gives its score on
+    the development set of its tasks, with the standard error and what needs no model beside it;
+    several are scored as one, the average of what they answer. What predicts text answers --probes,
+    tasks that nothing was trained on. With --suite any models stand side by side in one scorecard,
+    by what a file lists. The arithmetic is that of the saved weights, float32, whatever the
+    precision of training was.
+    """
+    files = {"csv": csv, "html": html}
+    given = {name: value for name, value in options.items() if value is not False}
+    device, average = given.pop("device", None), given.get("average")
+    if suite is not None:
+        of_probes = {"probes": probes, "words": words, "reference": reference}
+        beside = {**given, **{name: value for name, value in of_probes.items() if value}}
+        _evaluate_models(suite, runs, files, beside, device, as_json=as_json)
+        return
+    _check_without_suite(files)
+    if not has_work("evaluate"):
+        return
+    if probes is not None:
+        given.pop("average", None)
+        _check_alone(given, runs)
+        asked = (runs[0], probes, given.get("path"), words, reference or ())
+        print_result(ask_probes(*asked, device=device, average=average), as_json)
+        return
+    for name, value in (("--words", words), ("--reference", reference)):
+        if value:
+            raise ConfigError(f"{name} is of --probes: give both, or leave it out")
+    print_result(evaluate(runs, **options), as_json)
+
+
+def _check_alone(given: Mapping[str, Any], runs: Sequence[Path]) -> None:
+    """Raise ConfigError for several models, or an option of scoring a text beside the probes."""
+    if len(runs) > 1:
+        raise ConfigError("--probes asks one model: name one run, or a --suite for several")
+    for name in given:
+        if name != "path":
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option} has no effect on --probes: leave it out")
+
+
+def _evaluate_models(
+    suite: Path,
+    runs: Sequence[Path],
+    files: Mapping[str, Path | None],
+    given: Mapping[str, Any],
+    device: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Score models side by side, print the scorecard, and write it to the files asked for.
+
+    ``files`` are by ``csv`` and ``html``; ``given`` are the other options, which a suite has no use
+    for. Raises ConfigError, DataError and CheckpointError before anything is computed.
+    """
+    for name in given:
+        raise ConfigError(
+            f"--{name.replace('_', '-')} is of one model's own text or task: with --suite leave it "
+            "out, the suite says what is scored"
+        )
+    targets = {kind: expanded(path) for kind, path in files.items() if path is not None}
+    if len({path.resolve() for path in targets.values()}) < len(targets):
+        raise ConfigError("--csv and --html are the same file: name one for each")
+    for path in targets.values():
+        if path.exists():
+            raise ConfigError(f"{path} is there already: move it, or name another file")
+        if not path.parent.is_dir():
+            raise ConfigError(f"{path.parent} is no folder: make it first")
+    with stage("starting PyTorch"):
+        from sublayer.files.storage import write_file
+        from sublayer.reporting.html import scorecard_page
+        from sublayer.reporting.scorecard import card_csv
+        from sublayer.suite.evaluate import check_suite, evaluate_suite
+        from sublayer.system.machine import choose_device
+        from sublayer.training.processes.joining import leave_world
+
+    chosen = choose_device(device)
+    work = check_suite(suite, runs)
+    try:
+        evaluated = evaluate_suite(work, chosen)
+    finally:
+        leave_world()
+    if not is_first_launched():
+        return
+    card = evaluated.scorecard()
+    title = work.suite.title
+    for kind, path in targets.items():
+        write_file(
+            path, card_csv(card) if kind == "csv" else scorecard_page(card, title or "Scorecard")
+        )
+        say(f"wrote {path}")
+
+    def render(result: Mapping[str, Any]) -> str:
+        from sublayer.reporting.terminal import render_scorecard
+
+        return "\n".join([*([title, ""] if title else []), render_scorecard(card)])
+
+    emit(evaluated.to_json(), as_json, render)
+
+
+def _check_without_suite(files: Mapping[str, Path | None]) -> None:
+    """Raise ConfigError for an option that is of a suite alone."""
+    for name, path in files.items():
+        if path is not None:
+            raise ConfigError(
+                f"--{name} is of the scorecard of a suite: give --suite, or leave it out"
+            )

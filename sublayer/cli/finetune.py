@@ -1,0 +1,132 @@
+"""``sublayer finetune``: teach a model a task, and say what that is worth."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sublayer.api.finetuning import finetune, is_table
+from sublayer.cli.build import client_of, print_result
+from sublayer.commands.shared.base import JsonOption
+from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption, names_among
+from sublayer.config.layering.sources import RUN_RECIPE
+from sublayer.errors import ConfigError
+from sublayer.files.paths import as_typed
+from sublayer.system.launch import is_first_launched
+from sublayer.tasks.registry import TASKS
+
+EXAMPLE = "sublayer finetune runs/albert-small sst2 --data glue"
+
+WordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="{TASK|TABLE} ...",
+        help="Tasks by name (`sublayer tasks` lists them), or the file of a table of your own; "
+        "then settings such as optimizer.lr=1e-4 (see `sublayer fields`).",
+    ),
+]
+TextOption = Annotated[
+    str | None,
+    typer.Option("--text", metavar="COLUMN", help="Of a table of your own: the column of texts."),
+]
+LabelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--label", metavar="COLUMN", help="The column of labels; with --choices of the right one."
+    ),
+]
+NumberOption = Annotated[
+    bool,
+    typer.Option("--number", help="The label is a number to predict, and no class."),
+]
+AnswerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--answer", metavar="COLUMN", help="The column of answers that are a part of the text."
+    ),
+]
+AnswerStartOption = Annotated[
+    str | None,
+    typer.Option(
+        "--answer-start",
+        metavar="COLUMN",
+        help="Where the answer begins in the text, in characters. Default: where it first stands.",
+    ),
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="COLUMN",
+        help="The column of texts that a T5 or a decoder learns to write: any words, such as a "
+        "summary.",
+    ),
+]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="COLUMN",
+        help="The column of the document or author: rows of one are never divided between what is "
+        "trained on and what is scored.",
+    ),
+]
+IdOption = Annotated[
+    str | None, typer.Option("--id", metavar="COLUMN", help="The column of the rows' ids.")
+]
+
+
+@client_of(finetune)
+def command(
+    options: dict[str, Any],
+    words: WordsArgument = None,
+    text: TextOption = None,
+    text_pair: TextPairOption = None,
+    label: LabelOption = None,
+    number: NumberOption = False,
+    choices: ChoicesOption = None,
+    answer: AnswerOption = None,
+    answer_start: AnswerStartOption = None,
+    target: TargetOption = None,
+    group: GroupOption = None,
+    id: IdOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fine-tune a model on a task, and score it beside what needs no model.
+
+    A part of the training examples is held out to choose the checkpoint; the published development
+    set is scored once, in the end. Beside the score stand its standard error, the majority's answer
+    and a linear model of words trained on the same rows. A table of your own is named by its file,
+    and its columns by options: `sublayer finetune albert-small my.csv --text review --label stars`.
+    All settings are those of a recipe: `sublayer train RUN` takes the folder's recipe, too.
+    """
+    names = [word for word in words or () if "=" not in word]
+    settings = [word for word in words or () if "=" in word]
+    source = str(options["source"])
+    if options.get("resume") and not names and (Path(source) / RUN_RECIPE).is_file():
+        raise ConfigError(
+            "--resume of a fine-tuning takes the task or table that it began with; `sublayer "
+            f"train {shlex.quote(as_typed(source))} --resume` resumes a run as its folder says"
+        )
+    columns: dict[str, Any] = {
+        "text": text,
+        "text_pair": text_pair,
+        "answer": answer,
+        "answer_start": answer_start,
+        "target": target,
+        "group": group,
+        "id": id,
+        "number" if number else "label": label,
+        "choices": names_among(choices),
+    }
+    columns = {role: names for role, names in columns.items() if names}
+    if (columns or number) and not any(map(is_table, names)):
+        first = next(iter(columns), "number").replace("_", "-")
+        missing = "".join(f"; {word} is not there" for word in names if word not in TASKS)
+        raise ConfigError(
+            f"--{first} is of a table of your own: name its file, such as my.csv{missing}"
+        )
+    tuned = finetune(tasks=names, overrides=settings, columns=columns or None, **options)
+    if is_first_launched():
+        print_result(tuned, as_json)

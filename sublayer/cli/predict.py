@@ -1,0 +1,495 @@
+"""``sublayer predict``: the answers of a fine-tuned model to rows of a file, or to lines."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast
+
+import typer
+
+from sublayer.api.answering import as_dtype, load_answerer, predict
+from sublayer.cli.build import client_of
+from sublayer.commands.shared.base import RunArgument, emit, say, write_result
+from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption, names_among
+from sublayer.counts import count
+from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
+from sublayer.files.lines import decoded
+from sublayer.files.paths import as_typed
+from sublayer.files.storage import new_file
+from sublayer.system.allocator import keep_freed_memory
+from sublayer.system.launch import n_launched
+from sublayer.system.stages import display, stage
+from sublayer.tables import table
+from sublayer.tasks.predicting.answer_columns import answer_columns
+from sublayer.tasks.predicting.columns import ToldColumns
+from sublayer.tasks.predicting.files import AskedFile, kind_of, read_asked
+from sublayer.tasks.predicting.named import UNANSWERED, NamedPrediction
+from sublayer.tasks.predicting.writers import WRITERS, RowWriter, check_out
+from sublayer.tasks.submissions.folder import ARCHIVE, NOTES
+
+if TYPE_CHECKING:
+    from sublayer.objective.supervised.answering import Answerer
+    from sublayer.runs.submission import HandedIn
+    from sublayer.tasks.predicting.files import AskedRow
+
+EXAMPLE = "sublayer predict runs/my new.csv --out answered.csv"
+
+_FLUSHED_ROWS = 256
+_READ_BYTES = 1 << 16
+_DECIMALS = 4
+_DECODING = ("beam", "length_penalty", "temperature", "top_k", "top_p", "seed")
+
+PlacesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="FILE|RUN",
+        help="A file of rows as CSV, TSV, JSON lines or Parquet, or a task's own test set; "
+        "default: lines of standard input, the texts of each divided by tabs. More runs before it "
+        "are an ensemble, whose answers are averaged, with --submission those of one task.",
+    ),
+]
+TextOption = Annotated[
+    str | None,
+    typer.Option(
+        "--text", metavar="COLUMN", help="The column of the text. Default: as in training."
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="Write to a new file, of the kind that its name says. Default: standard output.",
+    ),
+]
+SubmissionOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--submission",
+        metavar="DIR",
+        help="Answer the test sets of the runs' suite, and write what is handed in into a new "
+        "folder, complete: sets that no run answers have the majority's answer.",
+    ),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="With --submission, the folder of the tasks' files. Default: that of each run.",
+    ),
+]
+SuiteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--suite",
+        metavar="NAME",
+        help="With --submission: glue, superglue, squad or race. Default: that of the runs.",
+    ),
+]
+PrecisionOption = Annotated[
+    Literal["float32", "bfloat16"],
+    typer.Option(
+        "--precision",
+        help="What is computed in: bfloat16 is faster where the processor has units for it, and "
+        "rounds probabilities to two or three digits.",
+    ),
+]
+JsonLinesOption = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print each row with its answer as an object of JSON, a line each; with --submission "
+        "what was written, as one.",
+    ),
+]
+
+
+@client_of(predict)
+def command(
+    options: dict[str, Any],
+    run: RunArgument,
+    places: PlacesArgument = None,
+    text: TextOption = None,
+    text_pair: TextPairOption = None,
+    choices: ChoicesOption = None,
+    out: OutOption = None,
+    submission: SubmissionOption = None,
+    data: DataOption = None,
+    suite: SuiteOption = None,
+    precision: PrecisionOption = "float32",
+    as_json: JsonLinesOption = False,
+) -> None:
+    """Answer rows by a fine-tuned model: the same rows, in order, with the answers beside them.
+
+    A class has its label and the probability of each, a choice its text and its number, a number
+    itself, a question the part of its passage and where that begins, a written text itself. Columns
+    are found by the names that they had in training, or that the task's fields have. A row without
+    a text is not answered: its added columns stay empty, and it is counted. Without a file each
+    line of standard input is answered as it comes. Several runs of one task answer as one, by the
+    average of what they say.
+    """
+    if submission is not None:
+        own = {"text": text, "text_pair": text_pair, "choices": choices, "out": out}
+        own["precision"] = precision if precision != "float32" else None
+        _check_alone({**own, **options})
+        _check_one_process("what is handed in is written")
+        result = _submit(
+            [run, *(places or ())],
+            submission,
+            suite,
+            data,
+            options.get("batch"),
+            options.get("device"),
+        )
+        emit(result, as_json, _render_submission)
+        return
+    if data is not None or suite is not None:
+        raise ConfigError("--data and --suite are of what is handed in: give --submission, too")
+    runs, file = _divided(run, places or [])
+    told = ToldColumns(text or "", text_pair or "", names_among(choices))
+    if file is None and out is not None:
+        raise ConfigError("--out is of a file of rows: name it, or redirect standard output")
+    if file is None and told != ToldColumns():
+        raise ConfigError("lines of standard input have no columns: leave their names out")
+    keep_freed_memory()
+    if file is None:
+        _check_one_process("lines of standard input are answered")
+    device = options.get("device")
+    answerer = load_answerer(
+        runs,
+        options.get("task"),
+        [options.get(name) for name in _DECODING],
+        options.get("average"),
+        options.get("batch"),
+        device,
+        as_dtype(precision),
+    )
+    if file is None:
+        _predict_lines(answerer, sys.stdin.buffer, as_json=as_json)
+    elif n_launched() == 1:
+        _predict_file(answerer, file, told, out, as_json=as_json)
+    else:
+        _predict_together(answerer, file, told, out, device, as_json=as_json)
+
+
+def _check_one_process(what: str) -> None:
+    if n_launched() > 1:
+        raise ConfigError(f"{what} by one process: start one, or name a file of rows")
+
+
+def _check_alone(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if value is not None and name not in ("batch", "device"):
+            option = name.replace("_", "-")
+            raise ConfigError(f"--submission answers whole test sets: leave out --{option}")
+
+
+def _divided(run: Path, places: Sequence[Path]) -> tuple[list[Path], Path | None]:
+    """Divide what is named into runs, which are folders, and the file of rows behind them."""
+    runs = [run, *(place for place in places if place.is_dir())]
+    files = [place for place in places if not place.is_dir()]
+    missing = [file for file in files[:-1] if not file.exists()]
+    if missing:
+        raise CheckpointError(f"{missing[0]} does not exist: name runs, and then one file of rows")
+    if len(files) > 1:
+        raise ConfigError(
+            f"{files[1]} is more than one file: answer each by itself, or give --submission"
+        )
+    if files and files[0] != places[-1]:
+        raise ConfigError(f"{files[0]} is a file, and a run follows it: name the runs before it")
+    return runs, files[0] if files else None
+
+
+class _StandardOutput:
+    """Standard output for results, as a stream of bytes."""
+
+    def __init__(self) -> None:
+        self._waiting: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._waiting.append(data)
+        return len(data)
+
+    def flush(self) -> None:
+        if self._waiting:
+            write_result(b"".join(self._waiting).decode("utf-8", "surrogatepass"))
+            self._waiting.clear()
+
+
+def _predict_file(
+    answerer: "Answerer", file: Path, told: ToldColumns, out: Path | None, *, as_json: bool
+) -> None:
+    """Answer the rows of a file, and say what was not answered.
+
+    Raises ConfigError where the answers cannot be written, DataError for what is no file of rows.
+    """
+    if out is not None:
+        kind = check_out(out, "jsonl" if as_json else kind_of(out))
+    asked = read_asked(answerer.task, answerer.spec.columns, told, file)
+    if out is None:
+        kind = "jsonl" if as_json else asked.kind
+        if kind in ("parquet", "xlsx"):
+            named = "Parquet" if kind == "parquet" else "of Excel"
+            raise ConfigError(f"{file} is {named}, which is not printed: give --out, or --json")
+    for note in asked.notes:
+        say(note)
+    columns = answer_columns(
+        answerer.task,
+        asked.names,
+        asked.choice_names,
+        is_written=answerer.is_written,
+        has_probabilities=answerer.has_probabilities,
+    )
+    with _opened(out) as stream, stage("answering"):
+        counted, firsts = _answer(answerer, asked, WRITERS[kind](stream, asked, columns), stream)
+    _say_counts(counted, firsts, asked)
+    if out is not None:
+        say(f"written to {as_typed(str(out))}")
+
+
+def _predict_together(
+    answerer: "Answerer",
+    file: Path,
+    told: ToldColumns,
+    out: Path | None,
+    device: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Answer the rows of a file by the processes that were started together; the first writes.
+
+    Raises as ``_predict_file`` does, in all of them, and TrainingError where one is lost.
+    """
+    from sublayer.objective.supervised.answering import answer_rows
+    from sublayer.system.machine import choose_device
+    from sublayer.training.processes.joining import join_world, leave_world, naming_lost
+
+    try:
+        answerer.processes = world = join_world(choose_device(device))
+        if out is not None:
+            world.by_first(lambda: check_out(out, "jsonl" if as_json else kind_of(out)))
+        with naming_lost("nothing is written"):
+            if world.is_main:
+                _predict_file(answerer, file, told, out, as_json=as_json)
+            else:
+                asked = read_asked(answerer.task, answerer.spec.columns, told, file)
+                for _ in answer_rows(answerer, asked.rows, asked.choice_names):
+                    pass
+            world.wait()
+    finally:
+        leave_world()
+
+
+@contextmanager
+def _opened(out: Path | None) -> Iterator[IO[bytes]]:
+    if out is None:
+        output = cast(IO[bytes], _StandardOutput())
+        yield output
+        output.flush()
+        return
+    with new_file(out) as file:
+        yield file
+
+
+def _answer(
+    answerer: "Answerer", asked: AskedFile, writer: RowWriter, stream: IO[bytes]
+) -> tuple[Counter[str], dict[str, str]]:
+    """Write all rows; count them, those that are not answered, and where the first of these is."""
+    from sublayer.objective.supervised.answering import CutRows, answer_rows
+
+    counted: Counter[str] = Counter(rows=0, unanswered=0, outside=0)
+    cut = CutRows(answerer)
+    firsts: dict[str, str] = {}
+
+    def show(done: int, total: int) -> None:
+        display().change_innermost(
+            f"answering rows from {counted['rows'] + 1:,} on: {done} of {count(total, 'batch')}"
+        )
+
+    try:
+        for row, named in answer_rows(answerer, asked.rows, asked.choice_names, show):
+            writer.add(row, named)
+            cut.hear(row, named)
+            counted["rows"] += 1
+            if not named.is_answered:
+                counted["unanswered"] += 1
+                firsts.setdefault("unanswered", row.place)
+            elif named.label is None:
+                counted["outside"] += 1
+            if counted["rows"] % _FLUSHED_ROWS == 0:
+                stream.flush()
+    except KeyboardInterrupt:
+        stream.flush()
+        raise Interrupted(f"interrupted after {count(counted['rows'], 'row')}") from None
+    writer.finish()
+    cut.say()
+    return counted, firsts
+
+
+def _say_counts(counted: Counter[str], firsts: Mapping[str, str], asked: AskedFile) -> None:
+    n_rows = count(counted["rows"], "row")
+    if counted["unanswered"]:
+        say(
+            f"not answered, for a text of theirs is empty: {counted['unanswered']:,} of {n_rows}, "
+            f"the first at {firsts['unanswered']}"
+        )
+    if counted["outside"]:
+        say(f"answered with none of the labels: {counted['outside']:,} of {n_rows}")
+    if not counted["unanswered"] and not counted["outside"]:
+        say(f"answered {n_rows} of {as_typed(str(asked.path))}")
+
+
+def blocks_of_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield the lines that have come, without their ends, as soon as there are any."""
+    rest = b""
+    read = getattr(stream, "read1", stream.read)
+    while data := read(_READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> None:
+    """Answer lines, each one or several texts divided by tabs, with a line each.
+
+    A line that is empty, or has other texts than the task, is answered with an empty line, and
+    said. Raises DataError at a line that is not UTF-8, after those before it.
+    """
+    from sublayer.objective.supervised.answering import CutRows
+
+    n_lines = n_unanswered = 0
+    cut = CutRows(answerer)
+    problem: DataError | None = None
+    try:
+        for lines in blocks_of_lines(stream):
+            texts, problem = _texts(lines, n_lines)
+            rows = [_row(answerer, text, n_lines + place) for place, text in enumerate(texts, 1)]
+            answers = _answered(answerer, rows)
+            for row, each in zip(rows, answers, strict=True):
+                if row is not None:
+                    cut.hear(row, each)
+            write_result("".join(f"{_written(each, as_json)}\n" for each in answers))
+            n_lines += len(answers)
+            n_unanswered += sum(not each.is_answered for each in answers)
+            if problem is not None:
+                break
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted after {count(n_lines, 'line')}") from None
+    cut.say()
+    if n_unanswered:
+        say(f"not answered: {n_unanswered:,} of {count(n_lines, 'line')}")
+    if problem is not None:
+        raise DataError(f"{problem}; answered before it: {count(n_lines, 'line')}")
+
+
+def _texts(lines: list[bytes], n_before: int) -> tuple[list[str], DataError | None]:
+    """Decode lines up to the first that is not UTF-8."""
+    texts = []
+    for number, line in enumerate(lines, n_before + 1):
+        try:
+            texts.append(decoded("standard input", number, line))
+        except DataError as error:
+            return texts, error
+    return texts, None
+
+
+def _row(answerer: "Answerer", line: str, number: int) -> "AskedRow | None":
+    from sublayer.objective.supervised.answering import given_row
+
+    text = line.removesuffix("\r")
+    is_one = len(answerer.task.fields) == 1 and answerer.task.kind != "choice"
+    texts = [text] if is_one else text.split("\t")
+    if not text.strip():
+        return None
+    try:
+        return given_row(answerer, texts, f"line {number}")
+    except DataError as error:
+        say(f"{error}, divided by tabs")
+        return None
+
+
+def _answered(answerer: "Answerer", rows: "list[AskedRow | None]") -> list[NamedPrediction]:
+    from sublayer.objective.supervised.answering import answer_rows
+
+    asked = [row for row in rows if row is not None]
+    found = (named for _, named in answer_rows(answerer, asked))
+    return [UNANSWERED if row is None else next(found) for row in rows]
+
+
+def _written(named: NamedPrediction, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(named.to_json(), ensure_ascii=False)
+    if named.label is None:
+        return ""
+    label = named.label
+    cells = [f"{label:.{_DECIMALS}f}" if isinstance(label, float) else " ".join(label.split())]
+    if named.probability is not None:
+        cells.append(f"{named.probability:.{_DECIMALS}f}")
+    return "\t".join(cells)
+
+
+def _submit(
+    runs: Sequence[Path],
+    out: Path,
+    suite: str | None,
+    data: str | None,
+    batch: int | None,
+    device: str | None,
+) -> dict[str, Any]:
+    """Write a submission, and return what it has as JSON. Raises as ``submit`` does."""
+    from sublayer.runs.submission import submit
+    from sublayer.system.machine import choose_device
+
+    handed_in = submit(runs, out, suite=suite, data=data, batch=batch, device=choose_device(device))
+    return _submission_result(handed_in)
+
+
+def _submission_result(handed_in: "HandedIn") -> dict[str, Any]:
+    sets = [
+        {
+            "task": answers.task.name,
+            "title": answers.task.title,
+            "split": answers.split,
+            "rows": len(answers.examples),
+            "runs": [str(run) for run in runs],
+        }
+        for answers, runs in handed_in.sets
+    ]
+    submission = handed_in.submission
+    has_archive = (submission.path / ARCHIVE).exists()
+    return {
+        "folder": str(submission.path),
+        "suite": handed_in.suite,
+        "archive": str(submission.path / ARCHIVE) if has_archive else None,
+        "files": list(submission.files),
+        "sets": sets,
+        "notes": list(submission.notes),
+    }
+
+
+def _render_submission(result: Mapping[str, Any]) -> str:
+    """Format a submission for the terminal."""
+    rows = [
+        (
+            each["title"],
+            each["split"],
+            f"{each['rows']:,}",
+            ", ".join(map(as_typed, each["runs"])) or "the majority",
+        )
+        for each in result["sets"]
+    ]
+    lines = [table(["task", "set", "rows", "answered by"], rows, right=[2])]
+    lines += [f"note: {note}" for note in result["notes"]]
+    folder = as_typed(result["folder"])
+    lines.append(f"files: {len(result['files'])} in {folder}")
+    if result["notes"]:
+        lines.append(f"the notes are in {folder}/{NOTES}, too")
+    if result["archive"] is not None:
+        lines.append(f"to hand in: {as_typed(result['archive'])}")
+    return "\n".join(lines)

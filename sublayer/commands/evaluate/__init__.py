@@ -1,1 +1,0 @@
-"""``sublayer evaluate``: its options, the text that is scored."""

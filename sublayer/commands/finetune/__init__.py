@@ -1,1 +1,0 @@
-"""``sublayer finetune``: its options, how its scores are printed."""

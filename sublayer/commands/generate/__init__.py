@@ -1,1 +1,0 @@
-"""``sublayer generate``: its options, continuations as they grow, gaps filled."""

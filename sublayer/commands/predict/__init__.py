@@ -1,1 +1,0 @@
-"""``sublayer predict``: its options, rows in and rows with their answers out."""

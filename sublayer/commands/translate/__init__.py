@@ -1,1 +1,0 @@
-"""``sublayer translate``: its options, lines in and lines out."""

@@ -1,0 +1,232 @@
+"""Prompts continued by decoders, token by token, and what prompts are refused."""
+
+import codecs
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.counts import count
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.sentinels import split_at_gaps
+from sublayer.decode.sample import Sampling, generate
+from sublayer.errors import ConfigError
+from sublayer.loading import find_recipe
+from sublayer.model.decoder import Decoder
+from sublayer.model.lstm import Lstm
+from sublayer.model.transformer import Transformer
+from sublayer.system.stages import display, stage
+
+Show = Callable[[str], None]
+"""Takes the parts of a text as it grows."""
+_TOKENS = 200
+"""Tokens of a continuation by default."""
+
+
+@dataclass(frozen=True)
+class Continued:
+    """Continuations of a prompt, without it, and what they took."""
+
+    texts: list[str]
+    n_tokens: int
+    seconds: float
+
+
+class Continuation:
+    """A growing continuation that holds back incomplete characters and possible stops.
+
+    It begins with ``first``.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stops: list[str],
+        *,
+        show: Show | None = None,
+        first: str = "",
+    ) -> None:
+        self.text = first
+        self.is_over = False
+        self._tokenizer = tokenizer
+        self._stops = stops
+        longest_stop = max(map(len, stops), default=1)
+        self._n_held = longest_stop - 1
+        """Characters that could begin a stop, and are held back until the text continues."""
+        self._show_part = show
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._n_shown = 0
+
+    def add(self, token: int) -> None:
+        """Add a token, unless the text is over: at a stop, or at the token that ends a document."""
+        if self.is_over:
+            return
+        self.is_over = token == self._tokenizer.end_id
+        if not self.is_over:
+            data = self._tokenizer.decode([token])
+            self._extend(self._decoder.decode(data))
+        self._show(0 if self.is_over else self._n_held)
+
+    def end(self) -> None:
+        """Show what was held back."""
+        if not self.is_over:
+            incomplete = self._decoder.decode(b"", final=True)
+            self._extend(incomplete)
+        self._show(0)
+
+    def _extend(self, text: str) -> None:
+        """Add characters, and end the text before the first stop in it."""
+        self.text += text
+        positions = [self.text.find(stop) for stop in self._stops]
+        hits = [position for position in positions if position >= 0]
+        if hits:
+            end = min(hits)
+            self.text = self.text[:end]
+            self.is_over = True
+
+    def _show(self, n_held: int) -> None:
+        start = self._n_shown
+        end = len(self.text) - n_held
+        if self._show_part is not None and end > start:
+            self._show_part(self.text[start:end])
+            self._n_shown = end
+
+
+def continue_prompt(
+    model: Decoder,
+    run: Path,
+    prompt: str,
+    sampling: Sampling,
+    *,
+    n: int = 1,
+    n_tokens: int | None = None,
+    stops: list[str],
+    seed: int = 0,
+    window: Literal["exact", "rolling"] | None = None,
+    show: Show | None = None,
+) -> Continued:
+    """Draw ``n`` continuations of a prompt; ``show`` takes the prompt and the first as it grows.
+
+    Raises ConfigError for a prompt with a gap or with what the tokenizer does not know.
+    """
+    if isinstance(model, Lstm) and window is not None:
+        raise ConfigError(
+            f"--window {window} says what a decoder sees beyond its context, and {run} is an "
+            "LSTM, whose state has read all of the text: leave it out"
+        )
+    check_no_gap(run, "a decoder, which continues a text", prompt)
+    tokenizer = tokenizer_of(run, model)
+    ids = encode_prompt(tokenizer, prompt)
+    rows = torch.tensor([ids], device=model.embedding.weight.device).expand(n, -1)
+    first = _space_behind(tokenizer, ids, prompt)
+    texts = [Continuation(tokenizer, stops, show=show, first=first) for _ in range(n)]
+    most = n_tokens or _TOKENS
+    path = find_recipe(run)
+    context = None if path is None else read_run_recipe(path).data.context
+    start = time.perf_counter()
+    steps = generate(
+        model, rows, most, sampling, seed=seed, window=window or "exact", context=context
+    )
+    token_lists = (step.tolist() for step in steps)
+    if show is not None:
+        n_steps = _extend(texts, _after_prompt(token_lists), lambda: show(prompt))
+    else:
+        with stage("generating"):
+            n_steps = _extend(texts, _counted(token_lists, most), lambda: None)
+    return Continued([text.text for text in texts], n_steps, time.perf_counter() - start)
+
+
+def _extend(
+    texts: list[Continuation], steps: Iterable[list[int]], begin: Callable[[], None]
+) -> int:
+    """Add tokens to every text until all are over, and return the number of steps.
+
+    Calls ``begin`` once the prompt is read.
+    """
+    n_steps = 0
+    for tokens in steps:
+        if n_steps == 0:
+            begin()
+        n_steps += 1
+        for text, token in zip(texts, tokens, strict=True):
+            text.add(token)
+        if all(text.is_over for text in texts):
+            break
+    for text in texts:
+        text.end()
+    return n_steps
+
+
+def _after_prompt(steps: Iterator[list[int]]) -> Iterator[list[int]]:
+    """Show that the prompt is being read until the first token is there."""
+    with stage("reading the prompt"):
+        first = next(steps, None)
+    if first is not None:
+        yield first
+        yield from steps
+
+
+def _counted(steps: Iterator[list[int]], n_tokens: int) -> Iterator[list[int]]:
+    """Show how many tokens each continuation has."""
+    for n_done, step in enumerate(steps, start=1):
+        text = f"generated {n_done:,} of {count(n_tokens, 'token')}"
+        display().change_innermost(text, n_done / n_tokens)
+        yield step
+
+
+def tokenizer_of(run: Path, model: Transformer) -> Tokenizer:
+    """Return a model's tokenizer; raise ConfigError where it has none."""
+    if model.tokenizer is None:
+        raise ConfigError(
+            f"{run} has no tokenizer, so it cannot read a prompt: "
+            "import it from a folder that has one"
+        )
+    tokenizer: Tokenizer = model.tokenizer
+    return tokenizer
+
+
+def check_no_gap(run: Path, kind: str, prompt: str) -> None:
+    """Raise ConfigError where a prompt has a gap; ``kind`` says of the model what it is."""
+    _, names = split_at_gaps(prompt.encode("utf-8", "surrogateescape"))
+    if names:
+        raise ConfigError(
+            f"--prompt has the gap {names[0]:.32}, and {run} is {kind}: leave it out, or name a "
+            "run of objective.kind = span, with sentinels, to fill it"
+        )
+
+
+def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Encode a prompt; raise ConfigError for what the tokenizer does not know.
+
+    Bytes of the command line that are no UTF-8 are encoded as they are.
+    """
+    text = prompt.encode("utf-8", "surrogateescape")
+    ids: list[int] = tokenizer.encode(text).tolist()
+    if tokenizer.unk_id is not None and tokenizer.unk_id in ids:
+        unknown = _first_unknown(tokenizer, prompt)
+        raise ConfigError(
+            f"--prompt has {unknown!r}, which the model's tokenizer does not know: leave it out"
+        )
+    return ids
+
+
+def _space_behind(tokenizer: Tokenizer, ids: list[int], prompt: str) -> str:
+    """Return the space behind a prompt's last word where the tokenizer takes it for whole.
+
+    Words that end in a mark have a space in it, which a prompt has seldom at its end.
+    """
+    ends_word = tokenizer.decode(ids[-1:]).endswith(b" ")
+    return " " if ends_word and not prompt[-1:].isspace() else ""
+
+
+def _first_unknown(tokenizer: Tokenizer, prompt: str) -> str:
+    """Return the first character that is unknown by itself, or else the whole prompt."""
+    for character in prompt:
+        ids = tokenizer.encode(character.encode()).tolist()
+        if tokenizer.unk_id in ids:
+            return character
+    return prompt

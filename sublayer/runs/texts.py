@@ -1,0 +1,211 @@
+"""Texts that models are scored on: a run's own, or any other read as the run read its own."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from sublayer.config.data import DataConfig
+from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.text.corpora import HUB, INTRINSIC
+from sublayer.config.text.text_fields import DocumentRule, SentenceRule
+from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.files.saved_record import read_record
+from sublayer.system.stages import display, note, stage
+
+if TYPE_CHECKING:
+    from sublayer.config.recipe import Recipe
+    from sublayer.data.split import Split
+    from sublayer.data.tokenizers.base import Tokenizer
+    from sublayer.model.transformer import Transformer
+
+
+def recipe_of(run: Path) -> "Recipe | None":
+    """Read the resolved recipe of the run that a folder belongs to; None for other folders.
+
+    Raises ConfigError where that is not the recipe of a run.
+    """
+    from sublayer.loading import find_recipe
+
+    path = find_recipe(run)
+    if path is None:
+        return None
+    return read_run_recipe(path)
+
+
+def own_split(
+    run: Path, recipe: "Recipe | None", model: "Transformer", name: Literal["valid", "test"]
+) -> "Split":
+    """Prepare a split of a run's own text.
+
+    Raises ConfigError where the model belongs to no run, DataError where the text has changed since
+    training, CheckpointError where the run's record is damaged.
+    """
+    from sublayer.data.prepare import prepare
+    from sublayer.loading import find_recipe
+    from sublayer.runs.small_test import describe_small_test
+
+    path = find_recipe(run)
+    if path is None or recipe is None:
+        raise ConfigError(
+            f"{run} does not belong to a run, so it has no split of its own: "
+            "give another text (--path)"
+        )
+    if recipe.data.tasks is not None:
+        raise ConfigError(
+            f"{run} was trained on examples of tasks, which are no text: give one (--path)"
+        )
+    data = prepare(recipe.data, tokenizer=_tokenizer_of(run, model), trains=False)
+    split: Split | None = getattr(data, name)
+    if split is None:
+        raise ConfigError(
+            f"{run} was trained on all of its text, so it has no {name} split: give another text "
+            "(--path)"
+        )
+    recorded = _recorded_checksum(path.parent, name)
+    # A run that has not ended has no record to compare with.
+    if recorded not in (None, split.store.sha256):
+        raise DataError(
+            f"the text of {run} is no longer what it was trained with: "
+            "restore it, or give it by --path"
+        )
+    small = describe_small_test(data) if name == "test" else None
+    if small:
+        note(small)
+    return split
+
+
+def _tokenizer_of(run: Path, model: "Transformer") -> "Tokenizer":
+    if model.tokenizer is None:
+        raise CheckpointError(
+            f"{run} has no tokenizer.json, without which text cannot be turned into its tokens"
+        )
+    tokenizer: Tokenizer = model.tokenizer
+    return tokenizer
+
+
+def other_text(
+    run: Path,
+    model: "Transformer",
+    path: str | None,
+    corpus: str | None,
+    name: Literal["valid", "test"],
+    *,
+    sentences: SentenceRule = "none",
+    documents: DocumentRule | None = None,
+    text_field: str = "text",
+    shares: str | None = None,
+) -> "Split":
+    """Prepare another text for a model: all of what ``path`` names, or a split of a named corpus.
+
+    ``sentences``, ``documents`` and ``text_field`` are read as the fields of ``[data]`` say;
+    ``shares`` divide a corpus that has no split of its own, as they divided it for training.
+
+    Raises CheckpointError where the model has no tokenizer, ConfigError and DataError for the text.
+    """
+    from sublayer.data.prepare import prepare_text
+
+    tokenizer = _tokenizer_of(run, model)
+    with stage("reading the text"):
+        say_about_files(path if corpus is None else None, documents)
+        return prepare_text(
+            tokenizer,
+            path=path,
+            corpus=corpus,
+            split=name,
+            sentences=sentences,
+            documents=documents,
+            text_field=text_field,
+            shares=shares,
+        )
+
+
+def say_about_files(path: str | None, documents: DocumentRule | None) -> None:
+    """Say of the files of a text which are not UTF-8, and if they are read as what they are not."""
+    from sublayer.data.text.files import describe_files
+
+    if path is not None and not path.startswith(HUB):
+        for line in describe_files(path, seeks_records=documents is None, as_options=True):
+            note(line)
+
+
+class TokenProgress:
+    """Tokens done so far, as the text of the stage that reads them.
+
+    ``done`` says what is done to them, as in "read".
+    """
+
+    def __init__(self, done: str, unit: str = "tokens") -> None:
+        self._done, self._unit = done, unit
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` tokens, more than 0, are done."""
+        share = done / total
+        text = f"{self._done} {done:,} of {total:,} {self._unit} ({share:.0%})"
+        display().change_innermost(text, share)
+
+
+def _recorded_checksum(run: Path, name: str) -> str | None:
+    record = read_record(run)
+    if record is None:
+        return None
+    checksums: dict[str, str] = record["data"]["checksums"]
+    return checksums.get(name)
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """Which text is scored: a split of the run's own, all of another, or a split of a corpus."""
+
+    run: Path
+    split: Literal["valid", "test"] | None
+    path: str | None
+    corpus: str | None
+    documents: DocumentRule | None
+    text_field: str | None = None
+
+    @property
+    def split_name(self) -> Literal["valid", "test"]:
+        """Return the split that was asked for, or else the default."""
+        return self.split or "valid"
+
+    def check(self) -> None:
+        """Raise ConfigError for options that contradict each other."""
+        is_corpus = self.corpus not in (None, INTRINSIC)
+        is_split = self.split is not None or is_corpus
+        if self.path is not None and is_split:
+            superfluous = "--split" if self.split else "--corpus"
+            raise ConfigError(f"--path scores all of a text: leave out {superfluous}")
+        is_path_alone = self.path is not None and self.corpus is None
+        for name, value in (("--documents", self.documents), ("--text-field", self.text_field)):
+            if value is not None and not is_path_alone:
+                raise ConfigError(
+                    f"{name} says how the text of --path is read: give a --path alone, or leave it "
+                    "out"
+                )
+
+    def read_own(self, model: "Transformer", recipe: "Recipe | None") -> "Split":
+        """Read the split of the run's own text. Raises as ``own_split`` does."""
+        return own_split(self.run, recipe, model, self.split_name)
+
+    def read(
+        self, model: "Transformer", recipe: "Recipe | None", sentences: SentenceRule
+    ) -> "Split":
+        """Read the text, cut into sentences by a rule unless it is the run's own.
+
+        What the options leave open is read as the run read its own text. Raises as ``own_split``
+        and ``other_text`` do.
+        """
+        if self.path is None and self.corpus is None:
+            return self.read_own(model, recipe)
+        data = DataConfig() if recipe is None else recipe.data
+        return other_text(
+            self.run,
+            model,
+            self.path,
+            self.corpus,
+            self.split_name,
+            sentences=sentences,
+            documents=self.documents or data.documents,
+            text_field=self.text_field or data.text_field,
+            shares=data.split,
+        )
