@@ -282,7 +282,7 @@ def run_python(code, folder):
 @pytest.mark.parametrize("page, n_smaller, last", [
     ("README.md", 2, r"ffn=swiglu \S+ \S+ (better|worse|cannot tell)"),
     ("docs/judging.md", 0, r'\{"look": 5, .*'),
-    ("docs/python.md", 4, "--stride 0 is too small: give at least 1"),
+    ("docs/python.md", 4, "stride 0 is too small: give at least 1"),
 ])  # fmt: skip
 def test_the_python_of_a_page_runs_in_order(tmp_path, page, n_smaller, last):
     text = "It was a bright cold day, and the clocks were striking.\nNobody knew why the harbour "

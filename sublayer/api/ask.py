@@ -4,7 +4,7 @@ import hashlib
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from inspect import Parameter
@@ -145,13 +145,3 @@ def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:
         Unset(f"{key}=unset") if plain(value) is None else f"{key}={as_setting(value)}"
         for key, value in overrides.items()
     ]
-
-
-def as_texts(given: str | Sequence[str], name: str) -> list[str]:
-    """Return texts, of which one may be given by itself; raise ConfigError for anything else."""
-    if isinstance(given, str):
-        return [given]
-    texts: list[Any] = plain(list(given)) if isinstance(given, Iterable) else [given]
-    if not all(isinstance(text, str) for text in texts):
-        raise ConfigError(f"{name} is {given!r:.80}: give a text, or a list of texts")
-    return texts

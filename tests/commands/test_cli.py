@@ -218,7 +218,7 @@ def test_an_argument_that_no_file_takes_is_refused(sublayer, command, value, loo
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ({"penalty": float("nan")}, "^--length-penalty nan must be finite$"),
+    ({"length_penalty": float("nan")}, "^--length-penalty nan must be finite$"),
     ({"runs": [Path("a\udcff")]}, r"^RUN 'a\\udcff' is not UTF-8"),
     ({"runs": ["a", "b\0"]}, r"^RUN 'b\\x00' has a null"),
 ])  # fmt: skip

@@ -116,7 +116,7 @@ def test_members_are_chosen_by_what_was_held_out(sublayer, reviewer, runs):
     assert choice == ["greedy", held_out[1], [str(reviewer)]]
     assert [each["is_member"] for each in found["members"]] == [False, True]
     assert found["tasks"] == evaluated(sublayer, reviewer)["tasks"]
-    assert found == package.evaluate(asked, choose="greedy")
+    assert found == package.evaluate(asked, choose="greedy").to_dict()
 
 
 def test_rows_are_answered_by_the_average(sublayer, runs, tmp_path):

@@ -23,14 +23,6 @@ JsonObject = Mapping[str, Any]
 """What a command found, as ``--json`` prints it."""
 Render = Callable[[JsonObject], str]
 
-RecipeArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECIPE",
-        help="A recipe's name (see `sublayer recipes`), a .toml file, or a run.",
-        autocompletion=candidates.recipes,
-    ),
-]
 SettingsArgument = Annotated[
     list[str] | None,
     typer.Argument(
