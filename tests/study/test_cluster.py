@@ -477,6 +477,24 @@ def test_a_job_that_slurm_queues_again_is_waited_for(alone, capfd):
     assert len(alone.cluster.started) == 1
 
 
+def test_a_try_that_was_taken_for_lost_and_ends_well_is_the_result(alone, capfd):
+    name = alone.cluster.names
+
+    def end_well() -> None:
+        alone.write_result(0)
+        alone.files(0).write_status(JobStatus("one", end=DONE))
+
+    training = JobStatus("one", "", Status(30, 300, 1.5, 1000.0))
+    alone.at(1, lambda: alone.files(0).write_status(training), lambda: alone.lose(0))
+    # The job waits again, while the process of before, whose node is cut off, goes on.
+    alone.at(20, lambda: alone.cluster.there.update({name["run 0"]: "Resources"}))
+    alone.at(21, lambda: alone.files(0).write_status(training))
+    alone.at(30, end_well)
+    assert len(alone.make()) == 1
+    assert not alone.cluster.there and len(alone.cluster.started) == 2
+    assert capfd.readouterr().err.count(": on one\n") == 1
+
+
 def test_a_run_that_cannot_be_made_stops_the_others(runs):
     end = {"end": "CheckpointError", "text": "record.json is not JSON"}
     runs.at(1, lambda: runs.end(0, end))

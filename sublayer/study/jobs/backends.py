@@ -23,7 +23,7 @@ from sublayer.errors import ConfigError, one_line
 from sublayer.system.extras import extra_module
 from sublayer.system.python_process import python_command
 
-_WORKER = python_command("sublayer.study.jobs.worker")
+_WORKER = "sublayer.study.jobs.worker"
 _PASSED_ON = ("SUBLAYER_", "HF_", "ATEN_", "ONEDNN_", "DNNL_", "MKL_", "CUBLAS_")
 """Prefixes of variables that name the places of texts, or change the computation."""
 _SHOWN = 160
@@ -151,7 +151,9 @@ class LocalProcesses(Backend):
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
         """Give the job to a process that waits, or to a new one."""
         process = (
-            self._idle.pop() if self._idle else subprocess.Popen(_WORKER, stdin=subprocess.PIPE)
+            self._idle.pop()
+            if self._idle
+            else subprocess.Popen(python_command(_WORKER), stdin=subprocess.PIPE)
         )
         self._running[name] = process
         assert process.stdin is not None
@@ -266,7 +268,9 @@ class Slurm(Cluster):
             srun_args=[f"--cpus-per-task={needs.cores}"],
             additional_parameters=extra,
         )
-        command = self._submitit.helpers.CommandFunction([*_WORKER, str(folder)], verbose=False)
+        command = self._submitit.helpers.CommandFunction(
+            [*python_command(_WORKER), str(folder)], verbose=False
+        )
         try:
             executor.submit(command)
         except self._submitit.core.utils.FailedJobError as error:
@@ -362,7 +366,7 @@ class Ray(Cluster):
 
         def submit() -> None:
             self._client.submit_job(
-                entrypoint=shlex.join([*_WORKER, str(folder)]),
+                entrypoint=shlex.join([*python_command(_WORKER), str(folder)]),
                 # Ray takes each id once.
                 submission_id=f"sublayer-{name}-{secrets.token_hex(4)}",
                 metadata={"run": label},
