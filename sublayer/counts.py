@@ -1,4 +1,6 @@
-"""How many of something there are, in words."""
+"""How many of something there are, and several names, in words."""
+
+from collections.abc import Sequence
 
 _HISSING = ("s", "x", "sh", "tch")
 
@@ -12,3 +14,13 @@ def count(number: float, unit: str, form: str = ",") -> str:
     if text == "1":
         return f"1 {unit}"
     return f"{text} {unit}{'es' if unit.endswith(_HISSING) else 's'}"
+
+
+def enumerate_names(names: Sequence[str]) -> str:
+    """Join names as a sentence does: by commas, and the last by "and"."""
+    if not names:
+        return ""
+    *others, last = names
+    if not others:
+        return last
+    return f"{', '.join(others)} and {last}"

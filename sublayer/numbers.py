@@ -103,3 +103,18 @@ def format_share(share: float | None) -> str:
     decimals = 2 if abs(share) >= 0.00005 else 4
     percent = format_signed(100 * share, decimals)
     return f"{percent}{NO_BREAK}%"
+
+
+def format_factor(factor: float) -> str:
+    """Write how many times as much something is: with a decimal below ten."""
+    return f"{factor:.1f}" if factor < 9.95 else f"{factor:,.0f}"
+
+
+def format_excess(share: float) -> str:
+    """Write by which share something is more or less, without a sign, whole from ten percent on."""
+    percent = 100 * abs(share)
+    # 99.97 % less is not 100 % less.
+    if 99.0 < percent < 100.0:
+        percent = math.floor(10 * percent) / 10
+    decimals = 0 if 9.95 <= percent <= 99.0 else 1
+    return f"{percent:.{decimals}f}{NO_BREAK}%"

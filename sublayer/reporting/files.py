@@ -11,6 +11,7 @@ from sublayer.files.paths import resolved
 from sublayer.files.storage import write_file, write_json
 from sublayer.numbers import NO_BREAK
 from sublayer.objective.metric import Metric
+from sublayer.reporting.budgets import describe_largest
 from sublayer.reporting.export import check_table_files, write_tables
 from sublayer.reporting.html import render_report, write_report
 from sublayer.reporting.run_page import render_run
@@ -29,7 +30,6 @@ from sublayer.study.findings.comparisons import (
 from sublayer.study.findings.curves import SameQuality, final_losses, same_quality
 from sublayer.study.finished_runs import RUNS, compare_runs, read_paths
 from sublayer.study.inspection import layers_to_json
-from sublayer.study.notes import describe_largest
 from sublayer.study.options import Options
 from sublayer.study.plan_file import PLAN
 from sublayer.study.read_results import results_of_folder

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sublayer import numbers
-from sublayer.counts import count
+from sublayer.counts import count, enumerate_names
 from sublayer.files.storage import write_file
 from sublayer.plot import palette
 from sublayer.reporting import figures, secondary, units, words
+from sublayer.reporting.budgets import budget_table
 from sublayer.reporting.scorecard import shown_card
 from sublayer.reporting.units import in_display_units
 from sublayer.reporting.words import fact_lines, hypothesis_words, text_line
 from sublayer.statistics.difference import DECIDED, Difference
 from sublayer.study.findings.comparisons import compared_budgets, differing_fields
 from sublayer.study.findings.curves import final_losses
-from sublayer.study.notes import budget_table
 from sublayer.study.results import ArmResult, Further, Results
 from sublayer.study.scorecard import Scorecard
 
@@ -91,7 +91,7 @@ def _verdict(results: Results) -> dict[str, Any]:
         "confidence": words.confidence(results),
         "any_tuned": any(each.parts and each.parts.tuning for each in results.differences),
         "hypothesis": hypothesis_words(results),
-        "also": words.enumerate_names(
+        "also": enumerate_names(
             [each.metric.label for each in results.further if words.is_judged(each)]
         ),
         "forest": forest_of_results(results),
@@ -109,7 +109,7 @@ def _costs(results: Results) -> dict[str, Any]:
         "worth_problems": secondary.same_quality_problems(results),
         "worth_metric": secondary.same_quality_metric(results),
         "worth_costs": list(secondary.COSTS.values()),
-        "equal_costs": words.enumerate_names(figures.equal_costs(results)),
+        "equal_costs": enumerate_names(figures.equal_costs(results)),
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.counts import count
+from sublayer.counts import count, enumerate_names
 from sublayer.numbers import (
     DASH,
     NO_BREAK,
@@ -18,7 +18,7 @@ from sublayer.numbers import (
 from sublayer.plot import INK, MUTED, RULE, page_svg
 from sublayer.reporting.figures import SIZE, looks, shortened
 from sublayer.reporting.units import n_decimals
-from sublayer.reporting.words import comparison, enumerate_names
+from sublayer.reporting.words import comparison
 from sublayer.statistics.difference import ERROR, POWER
 from sublayer.statistics.secondary import Course, Superiority, TTest
 from sublayer.study.findings.comparisons import (

@@ -9,6 +9,7 @@ from sublayer.counts import count
 from sublayer.files.paths import as_typed, resolved
 from sublayer.numbers import NO_BREAK
 from sublayer.reporting import secondary, units, words
+from sublayer.reporting.budgets import budget_table
 from sublayer.reporting.scorecard import shown_card
 from sublayer.reporting.units import in_display_units
 from sublayer.reporting.words import (
@@ -23,7 +24,6 @@ from sublayer.reporting.words import (
 )
 from sublayer.study.budget.excess import ArmBudget, read_budget
 from sublayer.study.findings.comparisons import compared_budgets, differing_fields
-from sublayer.study.notes import budget_table
 from sublayer.study.results import ArmResult, Results
 from sublayer.study.scorecard import Scorecard
 from sublayer.system.terminal import hanging, noted, paragraph, terminal_width

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sublayer.counts import count
+from sublayer.counts import count, enumerate_names
 from sublayer.numbers import (
     DASH,
     format_interval,
@@ -14,6 +14,7 @@ from sublayer.numbers import (
     format_signed,
     p_in_words,
 )
+from sublayer.reporting.budgets import describe_excess, describe_largest, describe_matching
 from sublayer.reporting.units import decimals_for, in_display_units, n_decimals
 from sublayer.statistics.difference import (
     CONFIDENCE,
@@ -24,11 +25,6 @@ from sublayer.statistics.difference import (
 )
 from sublayer.study.budget.excess import Currency
 from sublayer.study.findings.comparisons import compared_budgets
-from sublayer.study.notes import (
-    describe_excess,
-    describe_largest,
-    describe_matching,
-)
 from sublayer.study.results import SIGNATURE, ArmResult, Further, Results, StudyText
 from sublayer.study.study_file import DEVIATION
 
@@ -285,16 +281,6 @@ def published_value(results: Results, arm: ArmResult) -> str:
 def is_judged(further: Further) -> bool:
     """Return whether a further metric has verdicts, as the study asks for."""
     return any(each.verdict != "no verdict" for each in further.differences)
-
-
-def enumerate_names(names: Sequence[str]) -> str:
-    """Join names as a sentence does: by commas, and the last by "and"."""
-    if not names:
-        return ""
-    *others, last = names
-    if not others:
-        return last
-    return f"{', '.join(others)} and {last}"
 
 
 def _headlines(results: Results) -> Iterator[tuple[str, str, str, str]]:
