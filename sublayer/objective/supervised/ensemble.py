@@ -226,8 +226,8 @@ def _list_spans(
     def answered(batch: PackedBatch) -> list[float]:
         scores = window_scores(model, batch, packed_hidden(model, batch).final)
         owners = batch.owners.tolist()
-        for place, number in enumerate(batch.numbers):
-            windows = [each for each, owner in zip(scores, owners, strict=True) if owner == place]
+        for owner, number in enumerate(batch.numbers):
+            windows = [w for w, its in zip(scores, owners, strict=True) if its == owner]
             spans = rank_spans(
                 encoded.windows(number),
                 [window.candidates for window in windows],
@@ -338,9 +338,9 @@ def average_spans(listed: Sequence[Sequence[Span]]) -> list[Span]:
         seen: Counter[tuple[int, int]] = Counter()
         keyed = {}
         for span in spans:
-            place = span.start, len(span.text)
-            keyed[*place, seen[place]] = span
-            seen[place] += 1
+            characters = span.start, len(span.text)
+            keyed[*characters, seen[characters]] = span
+            seen[characters] += 1
         members.append(keyed)
     lowest = [min(span.score for span in member.values()) for member in members]
     averaged = []

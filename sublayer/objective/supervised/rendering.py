@@ -31,7 +31,7 @@ def render_tasks(result: Mapping[str, Any]) -> str:
 
 def render_ensemble(result: Mapping[str, Any]) -> str:
     """Format the scores for the terminal."""
-    members = [each for each in result["members"] if each["is_member"]]
+    members = [run for run in result["members"] if run["is_member"]]
     n_runs = len(result["members"])
     chosen = "" if len(members) == n_runs else f", chosen of {n_runs} runs"
     lines = [f"the average of {count(len(members), 'run')}{chosen}:"]
@@ -48,13 +48,13 @@ def render_ensemble(result: Mapping[str, Any]) -> str:
 
 
 def _alone(result: Mapping[str, Any]) -> str:
-    titles = [each["title"] for each in result["tasks"]]
+    titles = [task["title"] for task in result["tasks"]]
     rows = []
-    for each in result["members"]:
-        scores = [with_error(task["score"], task["standard_error"]) for task in each["tasks"]]
-        collapsed = "collapsed" if any(task["collapse"] for task in each["tasks"]) else ""
-        member = "member" if each["is_member"] else "left out"
-        rows.append((as_typed(each["run"]), *scores, member, collapsed))
+    for run in result["members"]:
+        scores = [with_error(task["score"], task["standard_error"]) for task in run["tasks"]]
+        collapsed = "collapsed" if any(task["collapse"] for task in run["tasks"]) else ""
+        member = "member" if run["is_member"] else "left out"
+        rows.append((as_typed(run["run"]), *scores, member, collapsed))
     header = ["run", *titles, "", ""]
     return table(header, rows, right=[number for number, _ in enumerate(titles, 1)])
 
@@ -63,7 +63,7 @@ def _choice(choice: Mapping[str, Any]) -> list[str]:
     rows = count(choice["rows"], "row")
     by = f"by the score on {rows} that were held out of train, too high by that"
     steps = ", then ".join(
-        f"{as_typed(each['run'])} ({points(each['score'])})" for each in choice["steps"]
+        f"{as_typed(step['run'])} ({points(step['score'])})" for step in choice["steps"]
     )
     lines = [f"chosen one by one {by}: {steps}"]
     if choice["rows_left_out"]:
@@ -75,7 +75,7 @@ def _choice(choice: Mapping[str, Any]) -> list[str]:
 def _selected(result: Mapping[str, Any]) -> list[str]:
     if result["part"] == "valid":
         return ["scored on what was held out, which chose the checkpoints: too good by that"]
-    by_dev = [each["run"] for each in result["members"] if each["selected_by"] == "dev"]
+    by_dev = [run["run"] for run in result["members"] if run["selected_by"] == "dev"]
     if not by_dev:
         return []
     return [
@@ -88,25 +88,25 @@ def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
     """Format reports, as ``to_json`` gives them, as a table and what follows from it."""
     rows = []
     notes = []
-    beside = [name for name in BASELINES if any(name in each["baselines"] for each in reports)]
+    beside = [name for name in BASELINES if any(name in report["baselines"] for report in reports)]
     # Without baselines the columns say that they are missing.
     beside = beside or ["majority", "words"]
-    for each in reports:
+    for report in reports:
         parts = [
-            f"{METRICS[name].title} {points(found['value'])}"
-            for name, found in each["metrics"].items()
+            f"{METRICS[name].title} {points(score['value'])}"
+            for name, score in report["metrics"].items()
         ]
-        baselines = {name: found["score"] for name, found in each["baselines"].items()}
+        baselines = {name: score["score"] for name, score in report["baselines"].items()}
         rows.append(
             (
-                each["title"],
-                f"{each['examples']:,}",
-                with_error(each["score"], each["standard_error"]),
+                report["title"],
+                f"{report['examples']:,}",
+                with_error(report["score"], report["standard_error"]),
                 ", ".join(parts),
                 *(points(baselines[name]) if name in baselines else "" for name in beside),
             )
         )
-        notes += _notes(each, *_strongest(baselines))
+        notes += _notes(report, *_strongest(baselines))
     header = ["task", "examples", "score", "metrics", *beside]
     return "\n".join([table(header, rows, right=[1, 2, *range(4, len(header))]), *notes])
 
@@ -118,31 +118,31 @@ def _strongest(baselines: Mapping[str, float]) -> tuple[str, float | None]:
     return "words, which knows nothing but words", baselines.get("words")
 
 
-def _notes(each: Mapping[str, Any], beside: str, words: float | None) -> list[str]:
+def _notes(report: Mapping[str, Any], beside: str, words: float | None) -> list[str]:
     notes = []
-    title = each["title"]
-    if each["collapse"]:
-        notes.append(f"{title}: the run collapsed: {each['collapse']}")
-    error = each["standard_error"] or 0.0
+    title = report["title"]
+    if report["collapse"]:
+        notes.append(f"{title}: the run collapsed: {report['collapse']}")
+    error = report["standard_error"] or 0.0
     if words is None:
         notes.append(f"{title}: no training rows are here, from which the baselines would learn")
-    elif each["score"] < words:
+    elif report["score"] < words:
         notes.append(f"{title}: below {beside}")
-    elif each["score"] - words < 2 * error:
+    elif report["score"] - words < 2 * error:
         notes.append(
             f"{title}: less than two standard errors above {beside.partition(',')[0]}: too few "
             "examples to tell"
         )
-    if each["outside"]:
-        notes.append(f"{title}: {each['outside']:,} answers are none of the labels, and wrong")
-    for key, said in (("answerable", "with an answer"), ("unanswerable", "without one")):
-        if key in each:
-            apart = each[key]
+    if report["outside"]:
+        notes.append(f"{title}: {report['outside']:,} answers are none of the labels, and wrong")
+    for key, kind in (("answerable", "with an answer"), ("unanswerable", "without one")):
+        if key in report:
+            apart = report[key]
             notes.append(
-                f"{title}: {count(apart['n'], 'question')} {said}: EM {points(apart['exact'])}, "
+                f"{title}: {count(apart['n'], 'question')} {kind}: EM {points(apart['exact'])}, "
                 f"F1 {points(apart['f1'])}"
             )
-    for name, metric in each["metrics"].items():
+    for name, metric in report["metrics"].items():
         if metric["reason"]:
             notes.append(f"{title}: {METRICS[name].title} is 0: {metric['reason']}")
     return notes
@@ -158,12 +158,12 @@ def render_baselines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for name in BASELINES:
         titles: dict[str, list[str]] = {}
-        for each in reports:
-            if name in each["baselines"]:
-                described = each["baselines"][name]["description"]
-                titles.setdefault(described, []).append(each["title"])
-        for described, own in titles.items():
-            which = "" if len(titles) == 1 else f" of {', '.join(dict.fromkeys(own))}"
+        for report in reports:
+            if name in report["baselines"]:
+                described = report["baselines"][name]["description"]
+                titles.setdefault(described, []).append(report["title"])
+        for described, names in titles.items():
+            which = "" if len(titles) == 1 else f" of {', '.join(dict.fromkeys(names))}"
             lines.append(f"{name}{which}: {described}")
     return lines
 
@@ -176,17 +176,17 @@ def with_error(value: float, error: float | None) -> str:
 def render_comparison(result: Mapping[str, Any]) -> list[str]:
     """Format the result of ``compare_with``: a heading, and a line for each task."""
     lines = [f"against {result['run']}, on the same examples:"]
-    for each in result["tasks"]:
-        low, high = interval_ends([100 * end for end in each["interval"]], 1)
-        verdict = "more than chance" if each["is_decided"] else "cannot tell"
+    for task in result["tasks"]:
+        low, high = interval_ends([100 * end for end in task["interval"]], 1)
+        verdict = "more than chance" if task["is_decided"] else "cannot tell"
         line = (
-            f"{each['title']}: {points(each['value'])} and {points(each['other'])}, difference "
-            f"{signed_points(each['difference'])}, 95% CI {low} to {high}: {verdict}"
+            f"{task['title']}: {points(task['value'])} and {points(task['other'])}, difference "
+            f"{signed_points(task['difference'])}, 95% CI {low} to {high}: {verdict}"
         )
-        if each["p_mcnemar"] is not None:
+        if task["p_mcnemar"] is not None:
             line += (
-                f"; {each['n_only_first']:,} right here alone, {each['n_only_other']:,} there "
-                f"alone, McNemar's p = {each['p_mcnemar']:.2g}"
+                f"; {task['n_only_first']:,} right here alone, {task['n_only_other']:,} there "
+                f"alone, McNemar's p = {task['p_mcnemar']:.2g}"
             )
         lines.append(line)
     return lines
