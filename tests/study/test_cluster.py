@@ -225,7 +225,7 @@ def test_runs_on_a_cluster_are_those_of_here(studies, settings, monkeypatch, cap
         shutil.rmtree(there / "arms" / gone)
     asked = {"vary": [FAILING], "seeds": 3, "out": there}
     known = json.loads((here / "results.json").read_text())
-    found = compare("gpt", settings, **asked, on="ray")
+    found = compare("gpt", settings, **asked, on="ray").to_dict()
     said = capfd.readouterr().err.splitlines()
     assert (values(found), found["failures"]) == (values(known), known["failures"])
     for name in ("model.safetensors", "test.json", ITEMS):
@@ -234,9 +234,9 @@ def test_runs_on_a_cluster_are_those_of_here(studies, settings, monkeypatch, cap
     assert any(line.startswith("9 runs on ray, 2 nodes with 2 cores: each takes") for line in said)
     assert any("Runs were made on a cluster (ray)" in note for note in found["notes"])
     assert "--on ray" in found["reproduction"]["command"]
-    assert compare("gpt", settings, **asked, on="ray")["notes"] == found["notes"]
+    assert compare("gpt", settings, **asked, on="ray").to_dict()["notes"] == found["notes"]
     assert len(cluster.started) == 2
-    assert compare("gpt", settings, **asked)["notes"] == found["notes"]
+    assert compare("gpt", settings, **asked).to_dict()["notes"] == found["notes"]
 
 
 class Scripted(Cluster):

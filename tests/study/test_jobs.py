@@ -266,7 +266,7 @@ def test_runs_at_a_time_give_what_runs_in_turn_give(studies, settings, capfd, st
         shutil.rmtree(out / "arms" / gone)
     asked = {"vary": [FAILING], "seeds": 3, "out": out}
     capfd.readouterr()
-    found = compare("gpt", settings, **asked, jobs=2)
+    found = compare("gpt", settings, **asked, jobs=2).to_dict()
     said = capfd.readouterr().err.splitlines()
     assert started.call_count == 2  # for four runs
     assert (values(found), found["failures"]) == (values(known), known["failures"])
@@ -276,7 +276,7 @@ def test_runs_at_a_time_give_what_runs_in_turn_give(studies, settings, capfd, st
     assert [line[:4] for line in ended] == [f"[{n}/9" for n in range(6, 10)]
     assert any("Up to 2 runs were trained at the same time" in note for note in found["notes"])
     assert "--jobs 2" in found["reproduction"]["command"]
-    assert compare("gpt", settings, **asked)["notes"] == found["notes"]
+    assert compare("gpt", settings, **asked).to_dict()["notes"] == found["notes"]
 
 
 def stopped(number: int, *words: str) -> subprocess.CompletedProcess[str]:
@@ -298,7 +298,7 @@ def test_a_run_whose_process_is_killed_is_tried_again(studies, settings, started
     shutil.rmtree(out / "arms/0-lr=1e-3/seed-1")
     first = iter([killed])
     started.side_effect = lambda *given, **more: next(first, subprocess.Popen)(*given, **more)
-    found = compare("gpt", settings, vary=[FAILING], seeds=3, out=out, jobs=2)
+    found = compare("gpt", settings, vary=[FAILING], seeds=3, out=out, jobs=2).to_dict()
     assert values(found) == values(read_results(known)) and started.call_count == 2
     assert same_files("model.safetensors", known, out)
     line = r"lr=1e-3, seed 1: its process was ended by signal 9, as .* lacking; tried again"
@@ -322,8 +322,8 @@ def test_interrupted_runs_save_and_end_as_if_they_never_had_been(settings):
     assert re.match(r"interrupted with [12] of 3 runs done, and the others saved", last)
     assert "Traceback" not in ended.stderr
     asked = {"vary": ["train.steps=3,200,4"], "match": "none", "seeds": 1}
-    resumed = compare("gpt", settings, **asked, out="stopped", jobs=2)
-    assert values(resumed) == values(compare("gpt", settings, **asked, out="unbroken"))
+    resumed = compare("gpt", settings, **asked, out="stopped", jobs=2).to_dict()
+    assert values(resumed) == values(compare("gpt", settings, **asked, out="unbroken").to_dict())
 
 
 @pytest.mark.all
