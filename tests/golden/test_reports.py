@@ -173,7 +173,9 @@ def test_a_report_is_that_on_file(name: str, monkeypatch: pytest.MonkeyPatch) ->
     texts = [form(results, Path("report.html")) for form in (summarize, render)]
     shown = "\n\n".join(re.sub("report: .*", "report", text) for text in texts)
     compare_text(f"report-{name}", f"{shown}\n\n{visible_text(page)}\n", tolerance=TOLERANCE)
-    structure = digest(re.sub(r"\d[\d.]*(e-?\d+)?", "0", page).encode())
+    # Ids of a plot's parts are checksums of coordinates, which processors round differently.
+    plain = re.sub(r"\b[a-zA-Z][0-9a-f]{10}\b", "id", page)
+    structure = digest(re.sub(r"\d[\d.]*(e-?\d+)?", "0", plain).encode())
     compare("reports", name, structure, bits=digest(page.encode()))
 
 
