@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from itertools import chain, pairwise
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from scipy.stats import binom, chi2_contingency, chisquare
 
 from sublayer.config.data import DataConfig
 from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.recipe import Recipe
 from sublayer.data.masked import segment_pairs as pairs_module
 from sublayer.data.masked.batches import PairBatches
 from sublayer.data.masked.masking import MaskRule, MaskVocabulary, mask_tokens
@@ -459,7 +460,7 @@ def test_texts_and_tokenizers_without_examples_are_refused():
         batches_of(numbered([[3], [4]]), single_sentence="drop").batch(0)
     few, some, data = numbered([[3], [4]]), numbered([[3], [4, 2]]), DataConfig(sentences="prose")
     for task in ("sop", "nsp"):
-        recipe = SimpleNamespace(objective=MaskedObjective(sentence=task), data=data)
+        recipe = Mock(Recipe, objective=MaskedObjective(sentence=task), data=data)
         check_sentences(recipe, some)
         with pytest.raises(DataError, match="all 2 documents"):
             check_sentences(recipe, few)

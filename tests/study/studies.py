@@ -10,6 +10,12 @@ from sublayer.api.training import compare
 from sublayer.reporting.files import report_study
 from sublayer.study.options import Options
 
+
+def compared(*arguments, **options):
+    """Compare, and return the object that ``--json`` prints."""
+    return compare(*arguments, **options).to_dict()
+
+
 _SENTENCE = "the reed by the river bends and does not break while oaks fall"
 WORDS = _SENTENCE.split(" ")
 TINY = ["model.n_layers=1", "model.d_model=8", "model.n_heads=2", "data.context=16"]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from sublayer.api.training import compare
 from sublayer.cli import main as cli
 from sublayer.config.layering.layers import vary
 from sublayer.config.layering.run_recipe import dump_recipe
@@ -35,7 +34,7 @@ from sublayer.study.options import Options
 from sublayer.study.runner import run_study
 from sublayer.training.processes.world import World
 from tests.made import PAIR, TEXT, TRAVERSAL
-from tests.study.studies import WORDS, settings_of
+from tests.study.studies import WORDS, compared, settings_of
 
 STUDY = """
 match = "none"
@@ -106,7 +105,7 @@ def test_the_metric_that_a_study_names_decides_and_the_others_keep_their_order(f
             study_metrics(load_study(study_file(metric, one=one)))
     write_documents("single.txt", 1)
     with pytest.raises(DataError, match="no document of the test split has two sentences"):
-        compare(study_file("sop_accuracy", text="single.txt"), seeds=1, out="out")
+        compared(study_file("sop_accuracy", text="single.txt"), seeds=1, out="out")
     assert not list(folder.rglob("record.json"))
 
 
@@ -208,7 +207,7 @@ def test_every_metric_is_scored_on_the_examples_and_with_the_tokenizer_of_the_fi
     path = study_file("sop_accuracy", one=one, two=two)
     first, second = (prepare(arm.loaded.recipe.data).tokenizer for arm in load_study(path).arms)
     assert first.fingerprint != second.fingerprint
-    result = compare(path, seeds=1, out="out")
+    result = compared(path, seeds=1, out="out")
     assert (result["metric"], result["is_lower_better"]) == ("sop_accuracy", False)
     further = {each["metric"]: each["is_lower_better"] for each in result["further"]}
     assert further == {"mlm_accuracy": False, "nsp_accuracy": False, "loss": True}
@@ -229,11 +228,11 @@ def test_every_metric_is_scored_on_the_examples_and_with_the_tokenizer_of_the_fi
     for name in ("mlm_accuracy", "loss"):
         found = result["arms"][1]["further"][name]["values"]
         assert found == pytest.approx([scores[name]], rel=1e-5)
-    assert compare(path, seeds=1, out="out") == result
+    assert compared(path, seeds=1, out="out") == result
 
 
 def test_metrics_that_some_arms_lack_are_missing_and_those_of_no_arm_left_out(folder):
-    result = compare(study_file(one=HEADLESS), seeds=1, out="out")
+    result = compared(study_file(one=HEADLESS), seeds=1, out="out")
     names = ["nsp_accuracy", "sop_accuracy", "loss"]
     assert [each["metric"] for each in result["further"]] == names
     assert result["arms"][0]["further"]["sop_accuracy"] == {"seeds": [], "values": []}
@@ -241,7 +240,7 @@ def test_metrics_that_some_arms_lack_are_missing_and_those_of_no_arm_left_out(fo
     assert len(list((folder / "cache" / "tokenizers").iterdir())) == 1
     assert not (folder / "out/.tokenizer.json").exists()
     wide = study_file(one=HEADLESS, two=f"{HEADLESS}, model.d_ff = 24")
-    alike = compare(wide, seeds=1, out="headless")
+    alike = compared(wide, seeds=1, out="headless")
     assert [each["metric"] for each in alike["further"]] == ["loss"]
 
 

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 import tomli_w
 
-from sublayer.api.training import compare, train
+from sublayer.api.training import train
 from sublayer.cli import main as cli
 from sublayer.config.layering.layers import load_recipe, vary
 from sublayer.config.layering.sources import read_toml
@@ -38,7 +38,17 @@ from sublayer.study.runner import run_study
 from tests.alterations import alterations, copy
 from tests.breadth import examples
 from tests.objective.test_items import RECIPES, write_texts
-from tests.study.studies import FAILING, FFN, LR, copied, files, read_results, settings_of, values
+from tests.study.studies import (
+    FAILING,
+    FFN,
+    LR,
+    compared,
+    copied,
+    files,
+    read_results,
+    settings_of,
+    values,
+)
 
 BOOK = {"data.path": "book.txt"}
 
@@ -80,18 +90,18 @@ def test_arms_scored_on_other_items_are_compared_over_seeds_alone(studies, setti
         other = replace(items.tables["windows"], digest="0" * 64)
         write_items(run, replace(items, tables={"windows": other}), {"bits_per_byte": "windows"})
     asked = {"vary": [FFN], "seeds": 3, "out": folder}
-    (difference,) = compare("gpt", settings, **asked)["differences"]
+    (difference,) = compared("gpt", settings, **asked)["differences"]
     assert difference["verdict"] in ("better", "worse", "cannot tell")
     assert difference["parts"]["items"] is None
     test, items = (folder / "arms/0-ffn=gelu/seed-1" / name for name in ("test.json", ITEMS))
     kept = items.read_bytes()
     items.write_bytes(b"no items")
     with pytest.raises(CheckpointError, match=r"seed-1/items\.npz is damaged"):
-        compare("gpt", settings, **asked)
+        compared("gpt", settings, **asked)
     items.write_bytes(kept)
     test.write_text(json.dumps({**json.loads(test.read_text()), "bits_per_byte": []}))
     with pytest.raises(CheckpointError, match=r"test\.json is damaged: bits_per_byte"):
-        compare("gpt", settings, **asked)
+        compared("gpt", settings, **asked)
 
 
 def test_the_same_command_again_shows_what_there_is(studies, settings):
@@ -101,7 +111,7 @@ def test_the_same_command_again_shows_what_there_is(studies, settings):
     for folder in ("runs/gpt-ffn.2", "runs/gpt"):
         shutil.rmtree(folder, ignore_errors=True)
         before = files(copied(studies.plain(), folder) / "arms")
-        found = compare("gpt", settings, vary=[FFN], seeds=3)
+        found = compared("gpt", settings, vary=[FFN], seeds=3)
         report = str(Path(folder, "report.html").resolve())
         assert found == {**read_results(studies.plain()), "report": report}
         assert files(Path(folder, "arms")) == before
@@ -109,23 +119,23 @@ def test_the_same_command_again_shows_what_there_is(studies, settings):
 
 
 def test_one_seed_is_no_look_and_added_seeds_widen_the_intervals_for_the_second(studies, settings):
-    one = compare("gpt", settings, vary=[FFN], seeds=1, first_seed=2)
+    one = compared("gpt", settings, vary=[FFN], seeds=1, first_seed=2)
     assert values(one) == [each[2:] for each in values(read_results(studies.plain()))]
     (difference,) = one["differences"]
     assert difference["verdict"] == "no verdict"
     assert difference["p"] is difference["low"] is difference["high"] is None
     assert (one["planned_seeds"], one["looks"]) == (1, [])
     with pytest.raises(ConfigError, match="with first seed 2, not 0"):
-        compare("gpt", settings, vary=[FFN], seeds=1, out="runs/gpt-ffn")
+        compared("gpt", settings, vary=[FFN], seeds=1, out="runs/gpt-ffn")
     shutil.rmtree("runs")
     first = read_results(studies.plain())
     folder = copied(studies.plain(), "runs/gpt-ffn")
-    five = compare("gpt", settings, vary=[FFN], seeds=5)
+    five = compared("gpt", settings, vary=[FFN], seeds=5)
     assert [each[:3] for each in values(five)] == values(first)
     assert five["looks"] == [3, 5]
     plan = copied(folder, "fresh") / "study.toml"
     plan.write_text(tomli_w.dumps({**read_toml(plan), "reported_seeds": []}))
-    fresh = compare("gpt", settings, vary=[FFN], seeds=5, out="fresh")
+    fresh = compared("gpt", settings, vary=[FFN], seeds=5, out="fresh")
     assert values(fresh) == values(five)
     assert fresh["looks"] == [5]
     (after,), (alone,) = five["differences"], fresh["differences"]
@@ -133,7 +143,7 @@ def test_one_seed_is_no_look_and_added_seeds_widen_the_intervals_for_the_second(
     assert after["high"] - after["low"] > 1.1 * (alone["high"] - alone["low"])
     assert after["p"] > alone["p"] and after["p_raw"] == alone["p_raw"]
     assert again(folder)["differences"] == five["differences"]
-    found = compare("gpt", settings, vary=[FFN], seeds=3)
+    found = compared("gpt", settings, vary=[FFN], seeds=3)
     assert found["differences"] == first["differences"]
     assert again(folder)["arms"] == found["arms"]
 
@@ -151,20 +161,20 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings
         ({"seeds": None, "until": "decided", "seeds_at_most": 5}, "a fixed number of seeds"),
     ):
         with pytest.raises(ConfigError, match=difference):
-            compare("gpt", **{**asked, **changed})
+            compared("gpt", **{**asked, **changed})
     assert files(folder) == before
     path = folder / "study.toml"
     kept = path.read_text()
     path.write_text(kept.replace(read_toml(path)["inputs"]["ffn=gelu"][2]["digest"], "0" * 64))
     with pytest.raises(DataError, match="arm ffn=gelu, began with other data: the test split"):
-        compare("gpt", **asked)
+        compared("gpt", **asked)
     plan = tomllib.loads(kept)
     for rule, out in ((None, None), ("in the order of modules", "runs/gpt")):
         del plan["initial_weights"]
         plan |= {} if rule is None else {"initial_weights": rule}
         path.write_text(tomli_w.dumps(plan))
         with pytest.raises(ConfigError, match="runs/gpt was begun by another version"):
-            compare("gpt", settings, vary=[FFN], seeds=4, out=out)
+            compared("gpt", settings, vary=[FFN], seeds=4, out=out)
         plan["initial_weights"] = rule
 
 
@@ -184,19 +194,19 @@ def test_what_has_no_meaning_is_refused_first(studies, settings, options, extra,
 
 
 def test_the_mismatch_of_time_is_of_the_time_that_runs_took_and_minutes_are_equal_steps(settings):
-    result = compare("gpt", settings, vary=[FFN], match="time", seeds=1, out="time")
+    result = compared("gpt", settings, vary=[FFN], match="time", seeds=1, out="time")
     gelu, swiglu = result["arms"]
     assert swiglu["matched"][0].startswith("train.steps=")
     share = swiglu["training_seconds"] / gelu["training_seconds"] - 1
     assert (gelu["mismatch"], swiglu["mismatch"]) == (0.0, pytest.approx(share))
     assert swiglu["excess"]["realised"]["time"] == pytest.approx(share)
     timed = [text for text in settings if "steps" not in text] + ["train.minutes=0.004"]
-    result = compare("gpt", timed, vary=[FFN], seeds=1)
+    result = compared("gpt", timed, vary=[FFN], seeds=1)
     gelu, swiglu = (arm["steps"] for arm in result["arms"])
     assert gelu == swiglu
     settled = read_toml(Path("runs/gpt-ffn/study.toml"))["settled"]
     assert {each["settings"]["train.steps"] for each in settled} == {gelu}
-    assert compare("gpt", timed, vary=[FFN], seeds=1) == result
+    assert compared("gpt", timed, vary=[FFN], seeds=1) == result
 
 
 def test_failed_runs_are_listed_and_stop_nothing(studies, settings):
@@ -211,10 +221,10 @@ def test_failed_runs_are_listed_and_stop_nothing(studies, settings):
     assert (failed["p_raw"], failed["verdict"]) == (pytest.approx(2 / 20), "cannot tell")
     assert again(folder)["differences"] == result["differences"]
     copy = copied(folder, "copy")
-    found = compare("gpt", settings, vary=[FAILING], seeds=3, out=copy)
+    found = compared("gpt", settings, vary=[FAILING], seeds=3, out=copy)
     assert found["failures"] == result["failures"]
     with pytest.raises(TrainingError, match=r"no arm has .* see .*report\.html"):
-        compare("gpt", settings, vary=["optimizer.lr=1e-3,1e6"], seeds=1)
+        compared("gpt", settings, vary=["optimizer.lr=1e-3,1e6"], seeds=1)
     assert "not finite" in Path("runs/gpt-lr/report.html").read_text()
 
 
@@ -246,7 +256,7 @@ def runs(studies, settings):
 
 
 def test_runs_of_one_recipe_are_the_seeds_of_an_arm(studies, runs):
-    result = compare(runs, out="together")
+    result = compared(runs, out="together")
     assert [arm["seeds"] for arm in result["arms"]] == [[0, 1, 2], [0, 1, 2]]
     (difference,) = result["differences"]
     (known,) = read_results(studies.plain())["differences"]
@@ -254,10 +264,10 @@ def test_runs_of_one_recipe_are_the_seeds_of_an_arm(studies, runs):
     for name in ("mean", "low", "high"):
         assert difference[name] == pytest.approx(known[name])
     kept = files(Path("together/scores"))
-    assert compare(runs, out="together") == result
+    assert compared(runs, out="together") == result
     assert files(Path("together/scores")) == kept
     arms = studies.plain() / "arms"
-    again = compare([arms / "0-ffn=gelu/seed-1", arms / "1-ffn=swiglu/seed-1"], out="again")
+    again = compared([arms / "0-ffn=gelu/seed-1", arms / "1-ffn=swiglu/seed-1"], out="again")
     assert [arm["name"] for arm in again["arms"]] == ["ffn=gelu", "ffn=swiglu"]
     assert not Path("again/scores").exists()
 
@@ -265,12 +275,12 @@ def test_runs_of_one_recipe_are_the_seeds_of_an_arm(studies, runs):
 def test_a_run_that_was_made_longer_is_scored_again(studies, settings):
     train("gpt", settings, out="longer")
     train("gpt", [*settings, "model.ffn=relu"], out="plain")
-    before = compare(["longer", "plain"], out="both")["arms"]
+    before = compared(["longer", "plain"], out="both")["arms"]
     train("longer", {"train.steps": 2 * before[0]["steps"]}, resume=True)
-    result = compare(["longer", "plain"], out="both")
+    result = compared(["longer", "plain"], out="both")
     longer, plain = result["arms"]
     assert longer["values"] != before[0]["values"]
-    assert longer["values"] == compare(["longer", "plain"], out="anew")["arms"][0]["values"]
+    assert longer["values"] == compared(["longer", "plain"], out="anew")["arms"][0]["values"]
     assert plain["values"] == before[1]["values"]
     assert any("lengthened from 5 to 10 steps" in note for note in result["notes"])
     # The other network's products are as many, of half the tokens.
@@ -296,7 +306,7 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
         (runs[3], {"out": "mine"}, "mine holds other files"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
-            compare([runs[0], other], **options)
+            compared([runs[0], other], **options)
     assert files(Path("mine")).keys() == {"thesis.txt"} and not Path("runs").exists()
 
 
@@ -376,7 +386,7 @@ def test_a_study_prepares_its_data_once(kind, n_pairs, monkeypatch):
     mocks = [Mock(wraps=getattr(module, name)) for module, name in calls]
     for (module, name), mock in zip(calls, mocks, strict=True):
         monkeypatch.setattr(module, name, mock)
-    compare(*tiny(kind), vary=["model.dropout=0,0.1"], seeds=1, out="study")
+    compared(*tiny(kind), vary=["model.dropout=0,0.1"], seeds=1, out="study")
     assert [mock.call_count for mock in mocks] == [1, 1, n_pairs]
 
 
@@ -386,7 +396,7 @@ def test_arms_that_are_scored_on_other_targets_have_no_verdict_and_ask_for_no_mo
     name, settings = tiny("span")
     del settings["data.context"]
     until = {"until": "decided", "seeds_at_most": 9, "match": "none", "out": "out"}
-    result = compare(name, settings, vary=["data.context=48,24"], **until)
+    result = compared(name, settings, vary=["data.context=48,24"], **until)
     (difference,) = result["differences"]
     assert (difference["verdict"], difference["mean"] is None) == ("no verdict", False)
     # No number of seeds would give one: the first look is the last.

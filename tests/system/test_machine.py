@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from sublayer.errors import ConfigError
-from sublayer.study.budget import resources
+from sublayer.study.budget import capacity
 from sublayer.system import allocator, machine, memory, peak_memory
 from sublayer.system.cores import cores
 from sublayer.system.launch import check_launch, is_first_launched, meeting_place, n_launched
@@ -25,7 +25,7 @@ from tests.waiting import waits_until
 
 
 def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
-    files = [(machine, "_CPUINFO"), (resources, "_CPUINFO"), (memory, "_MEMINFO")]
+    files = [(machine, "_CPUINFO"), (capacity, "_CPUINFO"), (memory, "_MEMINFO")]
     for module, name in (*files, (peak_memory, "_STATUS"), (peak_memory, "_CLEAR")):
         monkeypatch.setattr(module, name, tmp_path / "missing" / name)
     monkeypatch.setattr(memory, "_GROUPS", ())
@@ -38,9 +38,9 @@ def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
         allocator.keep_freed_memory()
         allocator.return_freed_memory()
     assert peak.bytes is None
-    assert not resources.find_resources("cpu").has_fast_bfloat16
+    assert not capacity.find_resources("cpu").has_fast_bfloat16
     monkeypatch.delattr(os, "sysconf_names")
-    assert resources.find_resources("cpu").memory_bytes is None
+    assert capacity.find_resources("cpu").memory_bytes is None
 
 
 def test_a_device_is_chosen_for_every_process(monkeypatch):
