@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from sublayer.api.answering import predict
     from sublayer.api.finetuning import finetune
     from sublayer.api.harness import harness_model
-    from sublayer.api.judging import judge
-    from sublayer.api.loading import load
-    from sublayer.api.models import (
+    from sublayer.api.inspecting import (
         inspect_layers,
         inspect_paths,
         inspect_splitting,
     )
+    from sublayer.api.judging import judge
+    from sublayer.api.loading import load
     from sublayer.api.planning import plan
     from sublayer.api.recipes import draw, list_recipes, list_runs, recipe, report
     from sublayer.api.run import Run, open_run
@@ -90,9 +90,9 @@ _LAZY = {
     "fill": "sublayer.api.writing",
     "generate": "sublayer.api.writing",
     "harness_model": "sublayer.api.harness",
-    "inspect_layers": "sublayer.api.models",
-    "inspect_paths": "sublayer.api.models",
-    "inspect_splitting": "sublayer.api.models",
+    "inspect_layers": "sublayer.api.inspecting",
+    "inspect_paths": "sublayer.api.inspecting",
+    "inspect_splitting": "sublayer.api.inspecting",
     "judge": "sublayer.api.judging",
     "predict": "sublayer.api.answering",
     "translate": "sublayer.api.writing",

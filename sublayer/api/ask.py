@@ -1,19 +1,13 @@
-"""A command asked from Python: its options checked as the command line's, its result returned."""
+"""Arguments of public functions: paths, tables and settings as the functions below take them."""
 
 import hashlib
-import inspect
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
-from fractions import Fraction
-from inspect import Parameter
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from sublayer.commands.shared.arguments import check_arguments, check_values
-from sublayer.commands.shared.base import Answer, answers_kept
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
@@ -25,40 +19,6 @@ PathOrText = str | PathLike[str]
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """``key=value`` texts, or values by field."""
-
-
-def ask(command: Callable[..., None], **values: Any) -> Answer:
-    """Run a command and return what it found; options that are None are its defaults.
-
-    Settings may be a mapping of fields to values. Raises the errors of :mod:`sublayer.errors`.
-    """
-    parameters = inspect.signature(command).parameters
-    for name, value in values.items():
-        if value is None and parameters[name].default is Parameter.empty and name != "settings":
-            raise ConfigError(f"{name} is None: give one")
-    given = {name: as_option(value) for name, value in values.items() if value is not None}
-    settings = given.pop("settings", None)
-    check_arguments(command, given)
-    check_values(command, given)
-    if settings:
-        given["settings"] = settings
-    return kept(command, **given, as_json=True)
-
-
-def kept(function: Callable[..., None], *arguments: Any, **values: Any) -> Answer:
-    """Run what emits a single result, and return that."""
-    with answers_kept() as answers:
-        function(*arguments, **values)
-    (answer,) = answers
-    return answer
-
-
-def as_option(value: Any) -> Any:
-    """Return an option's value: numpy's numbers and lists are plain ones, paths stay paths."""
-    if isinstance(value, list):
-        return [as_option(each) for each in value]
-    value = value if isinstance(value, PathLike) else plain(value)
-    return float(value) if isinstance(value, Decimal | Fraction) else value
 
 
 def as_text(target: Any, what: str = "a path") -> str:

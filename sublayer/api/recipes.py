@@ -1,16 +1,17 @@
-"""The commands on recipes, studies and folders, as functions that return what ``--json`` prints."""
+"""Recipes, studies and folders from Python."""
 
+from dataclasses import asdict
 from pathlib import Path
 
-from sublayer.api.ask import Overrides, PathOrText, as_path, as_text, ask
+from sublayer.api.ask import Overrides, PathOrText, as_path, as_text
 from sublayer.api.results import Diagram, Listing, Result, Rows
 
 
 def list_recipes() -> Listing:
     """List the recipes and studies that there are, with titles and costs."""
-    from sublayer.commands.recipes import command
+    from sublayer.commands.recipes import list_shipped, render_shipped
 
-    return Listing(ask(command))
+    return Listing(list_shipped(), render_shipped)
 
 
 def list_runs(*folders: PathOrText, arms: bool = False) -> Rows:
@@ -19,9 +20,11 @@ def list_runs(*folders: PathOrText, arms: bool = False) -> Rows:
     The newest come first; ``arms`` adds the single runs of comparisons. Raises ConfigError for a
     folder that is not there.
     """
-    from sublayer.commands.runs.command import command
+    from sublayer.commands.runs.command import list_rows, render_rows
 
-    return Rows(ask(command, folders=[as_path(each) for each in folders], arms=arms))
+    paths = [as_path(folder) for folder in folders]
+    rows = list_rows(paths, with_arms=arms)
+    return Rows({"runs": [asdict(row) for row in rows]}, lambda _: render_rows(rows, paths))
 
 
 def report(folder: PathOrText, out: PathOrText | None = None) -> Path:
@@ -30,10 +33,9 @@ def report(folder: PathOrText, out: PathOrText | None = None) -> Path:
     ``out`` is its file, ``report.html`` in the folder unless given. Raises ConfigError where the
     folder holds neither, and for a file that is no report of it.
     """
-    from sublayer.commands.report import command
+    from sublayer.reporting.files import report_again
 
-    file = None if out is None else as_path(out)
-    return Path(ask(command, folder=as_path(folder), out=file).result["report"])
+    return report_again(as_path(folder), None if out is None else as_path(out))
 
 
 def recipe(source: PathOrText, overrides: Overrides | None = None) -> Result:
@@ -41,9 +43,12 @@ def recipe(source: PathOrText, overrides: Overrides | None = None) -> Result:
 
     Raises ConfigError for settings without meaning or effect.
     """
-    from sublayer.commands.recipes import command
+    from sublayer.commands.recipes import render_recipe, show_recipe
+    from sublayer.config.layering.layers import load_recipe
 
-    return Result(ask(command, recipe=as_text(source, "a recipe"), settings=overrides))
+    return Result(
+        show_recipe(load_recipe(as_text(source, "a recipe"), overrides or {})), render_recipe
+    )
 
 
 def draw(
@@ -54,17 +59,20 @@ def draw(
     Its ``repr`` is the drawing in text, its ``svg`` the picture. Raises ConfigError.
     """
     from sublayer.commands.inspect.plot_file import check_new, write_plot
-    from sublayer.commands.recipes import command
     from sublayer.config.layering.layers import load_recipe
     from sublayer.diagram.figure import describe
     from sublayer.diagram.svg import draw_svg
+    from sublayer.diagram.text import draw_text
 
     file = None if out is None else as_path(out)
     if file is not None:
         check_new(file)
-    name = as_text(source, "a recipe")
-    answer = ask(command, recipe=name, settings=overrides, diagram=True)
-    svg = draw_svg(describe(load_recipe(name, overrides or {})))
+    shown = describe(load_recipe(as_text(source, "a recipe"), overrides or {}))
+    svg = draw_svg(shown)
     if file is not None:
         write_plot(file, svg)
-    return Diagram(answer, svg)
+    return Diagram(
+        {**asdict(shown), "file": None if file is None else str(file)},
+        lambda _: draw_text(shown),
+        svg,
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sublayer.api.html import figure, page, prose, rows_of, table
-from sublayer.commands.shared.base import Answer, as_json_values, searchable
+from sublayer.commands.shared.base import as_json_values, searchable
 from sublayer.counts import count
 from sublayer.files.paths import as_typed
 from sublayer.tables import table as text_table
@@ -22,45 +22,34 @@ if TYPE_CHECKING:
     from sublayer.study.results import ArmResult, Results
 
 
-class Result(dict[str, Any]):
-    """What a command found, as ``--json`` prints it; its ``repr`` is what the command prints."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.result)
-        self._text = answer.text
-
-    def __repr__(self) -> str:
-        return self._text
-
-    def __str__(self) -> str:
-        return self._text
-
-    def _repr_html_(self) -> str:
-        return prose(self._text)
-
-
 @dataclass(frozen=True, repr=False)
-class Scores:
-    """How well a model did: measures by name, and what was scored; ``scores["loss"]`` is one."""
+class Result:
+    """The object that ``--json`` prints, read by ``result["name"]``, and its text."""
 
-    scores: dict[str, Any]
-    """The object that ``sublayer evaluate --json`` prints."""
+    found: dict[str, Any]
     render: Callable[[Mapping[str, Any]], str] = field(compare=False)
 
     def __getitem__(self, name: str) -> Any:
-        return self.scores[name]
+        return self.found[name]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``sublayer evaluate --json`` prints."""
-        found: dict[str, Any] = as_json_values(self.scores)
-        return found
+        """Return what the command prints with ``--json``."""
+        plain: dict[str, Any] = as_json_values(self.found)
+        return plain
 
     def __repr__(self) -> str:
-        return searchable(self.render(self.scores))
+        return searchable(self.render(self.found))
+
+    def _repr_html_(self) -> str:
+        return prose(repr(self))
+
+
+class Scores(Result):
+    """How well a model did: measures by name, and what was scored; ``scores["loss"]`` is one."""
 
     def _repr_html_(self) -> str:
         measures = {
-            name: value for name, value in self.scores.items() if isinstance(value, int | float)
+            name: value for name, value in self.found.items() if isinstance(value, int | float)
         }
         return page(table(["measure", "value"], rows_of(measures)))
 
@@ -432,13 +421,12 @@ class Rows(Result):
         return page(table(["folder", "kind", "state", "what it is"], rows))
 
 
+@dataclass(frozen=True, repr=False)
 class Diagram(Result):
     """The drawn architecture of a recipe; ``svg`` is the picture."""
 
-    def __init__(self, answer: Answer, svg: str) -> None:
-        super().__init__(answer)
-        self.svg = svg
-        """The picture, as the text of an SVG file."""
+    svg: str
+    """The picture, as the text of an SVG file."""
 
     def _repr_html_(self) -> str:
         return figure(self.svg)

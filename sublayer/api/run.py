@@ -107,19 +107,19 @@ class Run(dict[str, Any]):
 
     def inspect_layers(self, **options: Any) -> Result:
         """Measure what each block does to a text: ``sublayer.inspect_layers``."""
-        from sublayer.api.models import inspect_layers
+        from sublayer.api.inspecting import inspect_layers
 
         return inspect_layers(self, **options)
 
     def inspect_splitting(self, **options: Any) -> Result:
         """Measure how layers follow their flows: ``sublayer.inspect_splitting``."""
-        from sublayer.api.models import inspect_splitting
+        from sublayer.api.inspecting import inspect_splitting
 
         return inspect_splitting(self, **options)
 
     def inspect_paths(self, **options: Any) -> Result:
         """Follow tokens through sub-layers: ``sublayer.inspect_paths``."""
-        from sublayer.api.models import inspect_paths
+        from sublayer.api.inspecting import inspect_paths
 
         return inspect_paths(self, **options)
 

@@ -63,7 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tasks": ("commands.tasks.command", "List the tasks, and what a folder has of them."),
     "evaluate": ("cli.evaluate", "Score how well a model predicts a text."),
     "inspect": (
-        "commands.inspect.command",
+        "cli.inspect",
         "Measure what the blocks of models do to the embeddings of a text.",
     ),
     "generate": ("cli.generate", "Continue a prompt, or fill the gaps of a text."),

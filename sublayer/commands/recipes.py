@@ -60,18 +60,27 @@ def command(
     if recipe is None:
         if changed:
             raise ConfigError("--changed shows what a recipe sets: name one, such as modern")
-        emit({"recipes": _recipes(), "studies": _studies()}, as_json, _list)
+        emit(list_shipped(), as_json, render_shipped)
     elif any(study["name"] == recipe for study in _studies()):
         raise ConfigError(f"{recipe} is a study: `sublayer plan {recipe}` shows its arms")
     elif diagram:
         show_diagram(load_recipe(recipe, settings or []), out, as_json)
     else:
-        loaded = load_recipe(recipe, settings or [])
-        fields = _fields(loaded)
-        if changed:
-            fields = {key: field for key, field in fields.items() if _is_set(field)}
-        shown = {**_summary(loaded), "fields": fields, "notes": list(loaded.notes)}
-        emit(shown, as_json, _show)
+        shown = show_recipe(load_recipe(recipe, settings or []), is_changed=changed)
+        emit(shown, as_json, render_recipe)
+
+
+def list_shipped() -> dict[str, Any]:
+    """Return the shipped recipes and studies, with titles and costs, as JSON."""
+    return {"recipes": _recipes(), "studies": _studies()}
+
+
+def show_recipe(loaded: LoadedRecipe, *, is_changed: bool = False) -> dict[str, Any]:
+    """Return each field of a recipe with its value and origin as JSON; only those that are set."""
+    fields = _fields(loaded)
+    if is_changed:
+        fields = {key: field for key, field in fields.items() if _is_set(field)}
+    return {**_summary(loaded), "fields": fields, "notes": list(loaded.notes)}
 
 
 def _recipes() -> list[dict[str, Any]]:
@@ -148,7 +157,8 @@ def _kind(key: str, loaded: LoadedRecipe) -> str:
     return str(getattr(section, "kind", ""))
 
 
-def _list(result: JsonObject) -> str:
+def render_shipped(result: JsonObject) -> str:
+    """Format the recipes by group, and the studies with their scales."""
     # The groups hold what the result does, in the order in which it is read.
     parts: list[str] = []
     for group, recipes in grouped_recipes().items():
@@ -165,7 +175,8 @@ def _list(result: JsonObject) -> str:
     return "\n\n".join(parts)
 
 
-def _show(result: JsonObject) -> str:
+def render_recipe(result: JsonObject) -> str:
+    """Format the fields of a recipe in a table."""
     rows = []
     for key, field in result["fields"].items():
         value, origin = field["value"], field["origin"]

@@ -77,15 +77,16 @@ def test_plan_gives_what_the_command_counts(sublayer):
 def test_inspections_give_what_the_command_measures(sublayer, trained):
     for kind in ("layers", "splitting", "paths"):
         told = sublayer("inspect", kind, trained, "--tokens", 8, "--json").found()
-        assert getattr(package.open_run(trained), f"inspect_{kind}")(tokens=8) == told
+        found = getattr(package.open_run(trained), f"inspect_{kind}")(tokens=8)
+        assert found.to_dict() == told
     assert len(package.inspect_paths(trained)["runs"][0]["stacks"][0]["tokens"]) == 16
 
 
 def test_recipes_are_listed_resolved_and_drawn(sublayer, tmp_path):
-    assert package.list_recipes() == sublayer("recipes", "--json").answer()
+    assert package.list_recipes().to_dict() == sublayer("recipes", "--json").answer()
     assert "albert-base" in package.list_recipes()._repr_html_()
     told = sublayer("recipes", "gpt", "model.d_ff=512", "--json").answer()
-    assert package.recipe("gpt", {"model.d_ff": 512}) == told
+    assert package.recipe("gpt", {"model.d_ff": 512}).to_dict() == told
     drawn = package.draw("gpt", {"model.ffn": "swiglu"}, out=tmp_path / "gpt.svg")
     assert (tmp_path / "gpt.svg").read_text() == drawn.svg
     assert "swiglu" in repr(drawn) and "data:image/svg+xml;base64," in drawn._repr_html_()

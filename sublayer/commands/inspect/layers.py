@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sublayer.commands.inspect.plot_file import short_names, write_plot
 from sublayer.commands.inspect.samples import SampleOptions
-from sublayer.commands.shared.base import JsonObject, emit
+from sublayer.commands.shared.base import JsonObject
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
@@ -33,13 +33,9 @@ _HEADINGS = (
 
 
 def inspect_layers(
-    runs: Sequence[Path],
-    options: SampleOptions,
-    beyond: int | None,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """Measure the layers of runs, draw them where asked, and print the result.
+    runs: Sequence[Path], options: SampleOptions, beyond: int | None, out: Path | None
+) -> dict[str, Any]:
+    """Measure the layers of runs, draw them where asked, and return the result as JSON.
 
     ``beyond`` further executions are of the runs that are one block. Raises ConfigError where none
     is.
@@ -65,7 +61,7 @@ def inspect_layers(
     results = []
     for about, changes in measured:
         results.append({**about, "layers": [flat(change) for change in changes]})
-    emit({"what": "layers", "runs": results, "out": out}, as_json, _render)
+    return {"what": "layers", "runs": results, "out": out}
 
 
 def _measure(
@@ -117,7 +113,8 @@ def _measure(
     return about, changes
 
 
-def _render(result: JsonObject) -> str:
+def render_layers(result: JsonObject) -> str:
+    """Format what was read, and what was measured."""
     runs = result["runs"]
     parts = []
     for run in runs:

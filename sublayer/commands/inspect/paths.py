@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sublayer.commands.inspect.plot_file import short_names, write_plot
 from sublayer.commands.inspect.samples import SampleOptions, sample_stacks
-from sublayer.commands.shared.base import JsonObject, emit
+from sublayer.commands.shared.base import JsonObject
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
@@ -24,9 +24,7 @@ _ONE_ROW = 1
 """The most tokens that are sampled: there is a row at least, whatever its length."""
 
 
-def inspect_paths(
-    runs: Sequence[Path], options: SampleOptions, out: Path | None, as_json: bool
-) -> None:
+def inspect_paths(runs: Sequence[Path], options: SampleOptions, out: Path | None) -> dict[str, Any]:
     """Follow the first tokens of a text through runs, and draw them where asked.
 
     Raises ConfigError for an option that has no effect here.
@@ -56,7 +54,7 @@ def inspect_paths(
         from sublayer.inspection.paths import draw_paths
 
         write_plot(out, draw_paths(panels, titles))
-    emit({"what": "paths", "runs": results, "out": out}, as_json, _render)
+    return {"what": "paths", "runs": results, "out": out}
 
 
 def _follow(run: Path, options: SampleOptions) -> "tuple[dict[str, Any], list[Panel]]":
@@ -87,7 +85,8 @@ def _follow(run: Path, options: SampleOptions) -> "tuple[dict[str, Any], list[Pa
     return about, panels
 
 
-def _render(result: JsonObject) -> str:
+def render_paths(result: JsonObject) -> str:
+    """Format what was read, and what was measured."""
     parts: list[str] = []
     for run in result["runs"]:
         parts += map(paragraph, _describe(run))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sublayer.commands.inspect.plot_file import short_names, write_plot
 from sublayer.commands.inspect.samples import SampleOptions, sample_stacks
-from sublayer.commands.shared.base import JsonObject, emit
+from sublayer.commands.shared.base import JsonObject
 from sublayer.counts import count
 from sublayer.objective.evaluation import context_of
 from sublayer.runs.texts import TokenProgress, recipe_of
@@ -23,9 +23,9 @@ _SUBSTEPS: "tuple[Substeps, ...]" = ("exact", "midpoint", "Euler")
 
 
 def inspect_splitting(
-    runs: Sequence[Path], options: SampleOptions, out: Path | None, as_json: bool
-) -> None:
-    """Measure the layers of runs, or without a run known flows; draw where asked, and print."""
+    runs: Sequence[Path], options: SampleOptions, out: Path | None
+) -> dict[str, Any]:
+    """Measure the layers of runs, or without a run known flows; draw where asked; return JSON."""
     from sublayer.inspection.layer_splitting import draw_layers
     from sublayer.inspection.splitting import draw_errors
 
@@ -45,7 +45,7 @@ def inspect_splitting(
         write_plot(out, draw_layers(by_name))
     elif out is not None:
         write_plot(out, draw_errors(result["local_errors"]))
-    emit({**result, "out": out}, as_json, render_splitting)
+    return {**result, "out": out}
 
 
 def _local_errors() -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args
 
 from typer.models import ArgumentInfo, OptionInfo
 
@@ -25,38 +25,6 @@ def check_arguments(command: Callable[..., None], values: Mapping[str, Any]) -> 
             if problem:
                 option = _named(command, name)
                 raise ConfigError(f"{option} {_shown(each)} {problem}")
-
-
-def check_values(command: Callable[..., None], values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a value that the command line would not take for an option.
-
-    That is one of another type, not among an option's choices, or out of its range. ``values`` are
-    the command's, by parameter, and did not come from a command line.
-    """
-    from pydantic import TypeAdapter, ValidationError
-
-    hints = get_type_hints(command, include_extras=True)
-    for name, value in values.items():
-        annotation = hints[name]
-        kind, *infos = get_args(annotation) if get_origin(annotation) is Annotated else [annotation]
-        try:
-            TypeAdapter(kind).validate_python(value, strict=True)
-        except ValidationError as error:
-            said = str(error.errors()[0]["msg"])
-            said = said[:1].lower() + said[1:]
-            option = _named(command, name)
-            raise ConfigError(f"{option} = {value!r:.80} is refused: {said}") from None
-        for info in infos:
-            _check_range(_named(command, name), info, value)
-
-
-def _check_range(option: str, info: Any, value: Any) -> None:
-    if not isinstance(info, OptionInfo) or not isinstance(value, int | float):
-        return
-    if info.min is not None and value < info.min:
-        raise ConfigError(f"{option} {value} is too small: give at least {info.min}")
-    if info.max is not None and value > info.max:
-        raise ConfigError(f"{option} {value} is too large: give at most {info.max}")
 
 
 def option_name(info: OptionInfo) -> str | None:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -87,15 +86,6 @@ BatchOption = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a command found, as ``--json`` prints it, and as it prints it for people."""
-
-    result: dict[str, Any]
-    text: str
-
-
-_ANSWERS: ContextVar[list[Answer] | None] = ContextVar("answers", default=None)
 _RESULTS: ContextVar[TextIO | None] = ContextVar("results", default=None)
 
 
@@ -105,10 +95,6 @@ def emit(result: JsonObject, as_json: bool, render: Render) -> None:
     In JSON, numbers that are not finite become null, which it has, and paths become texts. Raises
     OutputLost where nothing can be printed.
     """
-    answers = _ANSWERS.get()
-    if answers is not None:
-        answers.append(Answer(as_json_values(result), searchable(render(result))))
-        return
     plain = (
         json.dumps(as_json_values(result), allow_nan=False)
         if as_json
@@ -129,17 +115,6 @@ def write_result(text: str) -> None:
 def say(message: str) -> None:
     """Print progress or a warning on standard error."""
     note(message)
-
-
-@contextmanager
-def answers_kept() -> Iterator[list[Answer]]:
-    """Keep what commands emit in a list, instead of printing it."""
-    answers: list[Answer] = []
-    token = _ANSWERS.set(answers)
-    try:
-        yield answers
-    finally:
-        _ANSWERS.reset(token)
 
 
 @contextmanager
