@@ -12,7 +12,6 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from sublayer.commands.shared import candidates
-from sublayer.config.limits import MOST_ROWS
 from sublayer.errors import ConfigError
 from sublayer.system.launch import is_first_launched, n_launched
 from sublayer.system.stages import note
@@ -54,15 +53,6 @@ JsonOption = Annotated[
         help="Print the result as one JSON object, the last line; all else goes to standard error.",
     ),
 ]
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        help="Where to compute: cpu, cuda, cuda:1 ... Default: a GPU if there is one.",
-        autocompletion=candidates.devices,
-    ),
-]
 AverageOption = Annotated[
     int | None,
     typer.Option(
@@ -71,17 +61,6 @@ AverageOption = Annotated[
         max=10_000,
         metavar="N",
         help="Average the weights of the run's N newest checkpoints.",
-    ),
-]
-
-BatchOption = Annotated[
-    int | None,
-    typer.Option(
-        "--batch",
-        min=1,
-        max=MOST_ROWS,
-        metavar="N",
-        help="Windows computed at a time; affects speed and memory only.",
     ),
 ]
 
