@@ -72,7 +72,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
-        bound = inspect.signature(function).bind(*arguments, **keywords)
+        try:
+            bound = inspect.signature(function).bind(*arguments, **keywords)
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}() {error}") from None
         declared = _declared(function)
         for name in bound.arguments.keys() & declared.keys():
             bound.arguments[name] = _accepted(name, *declared[name], bound.arguments[name])

@@ -172,6 +172,8 @@ def test_numbers_of_numpy_are_settings(workplace):
     assert package.plan("gpt", {**SMALL, "train.evaluate_steps": None}) is not None
     assert package.plan("gpt", SMALL, vary="model.ffn=gelu,swiglu") is not None
     assert package.generate(run, "The", tokens=1, temperature=Decimal("0.5")).texts
+    with pytest.raises(TypeError, match=r"^train\(\) .* 'bogus'$"):
+        package.train("gpt", bogus=1)
     with pytest.raises(ConfigError, match="prompt is None"):
         package.generate(run, None)
     for refused in (object(), float("nan"), [np.nan], pytest, {2}, []):
