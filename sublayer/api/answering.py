@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sublayer.api.ask import PathOrText, as_paths
+from sublayer.api.ask import as_paths
 from sublayer.api.parameters import Average, Beam, Device, Seed, Temperature, TopK, TopP
 from sublayer.config.limits import LARGEST_PENALTY, MOST_ROWS
 from sublayer.errors import ConfigError
-from sublayer.options import Option, checked
+from sublayer.options import Option, PathText, checked
 from sublayer.system.stages import stage
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @checked
 def predict(
-    run: PathOrText | Sequence[PathOrText],
+    run: PathText | Sequence[PathText],
     rows: Any,
     *,
     task: Annotated[

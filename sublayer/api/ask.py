@@ -11,11 +11,9 @@ from typing import Any
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.options import PathText
 from sublayer.system.stages import note
 from sublayer.values import as_cell, is_missing, plain, surrogate_problem, table_rows
-
-PathOrText = str | PathLike[str]
-"""A run, a checkpoint or a folder: its path, or the run itself."""
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """``key=value`` texts, or values by field."""
@@ -80,12 +78,12 @@ def _no_cell(name: str, number: int, kind: str) -> str:
     )
 
 
-def as_path(target: PathOrText) -> Path:
+def as_path(target: PathText) -> Path:
     """Return the path of a run, checkpoint or folder; raise as ``as_text`` does."""
     return Path(as_text(target, "a run, a checkpoint or a folder"))
 
 
-def as_paths(targets: PathOrText | Sequence[PathOrText]) -> list[Path]:
+def as_paths(targets: PathText | Sequence[PathText]) -> list[Path]:
     """Return the paths of one run, checkpoint or folder, or of several."""
     if isinstance(targets, list | tuple):
         if not targets:

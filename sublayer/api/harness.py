@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from sublayer.api.ask import PathOrText, as_path
+from sublayer.api.ask import as_path
 from sublayer.errors import ConfigError
+from sublayer.options import PathText
 
 
-def harness_model(run: PathOrText, *, device: str | None = None) -> Any:
+def harness_model(run: PathText, *, device: str | None = None) -> Any:
     """Load a decoder or an LSTM as an ``LM`` of lm-evaluation-harness (the extra ``harness``).
 
     ``run`` is a run, a checkpoint or an imported folder. The result is for ``model=`` of

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from sublayer.api.ask import PathOrText, as_path
+from sublayer.api.ask import as_path
 from sublayer.api.parameters import Device
 from sublayer.api.results import Result
 from sublayer.config.limits import MOST_LAYERS, MOST_ROWS
@@ -40,7 +40,7 @@ Batch = Annotated[
 
 @checked
 def inspect_layers(
-    *runs: PathOrText,
+    *runs: PathText,
     path: TextPath = None,
     tokens: Tokens = None,
     beyond: Annotated[
@@ -74,7 +74,7 @@ def inspect_layers(
 
 @checked
 def inspect_splitting(
-    *runs: PathOrText,
+    *runs: PathText,
     path: TextPath = None,
     tokens: Tokens = None,
     out: PlotFile = None,
@@ -96,7 +96,7 @@ def inspect_splitting(
 
 @checked
 def inspect_paths(
-    *runs: PathOrText,
+    *runs: PathText,
     path: TextPath = None,
     tokens: Tokens = None,
     out: PlotFile = None,
@@ -123,7 +123,7 @@ def _text(path: PathText | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _checked(runs: Sequence[PathOrText], out: PathText | None) -> tuple[list[Path], Path | None]:
+def _checked(runs: Sequence[PathText], out: PathText | None) -> tuple[list[Path], Path | None]:
     """Return the runs and the plot's file; raise ConfigError for a run that is given twice."""
     from sublayer.commands.inspect.plot_file import check_new
     from sublayer.loading import find_model

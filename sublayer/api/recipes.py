@@ -3,8 +3,9 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from sublayer.api.ask import Overrides, PathOrText, as_path, as_text
+from sublayer.api.ask import Overrides, as_path, as_text
 from sublayer.api.results import Diagram, Listing, Result, Rows
+from sublayer.options import PathText
 
 
 def list_recipes() -> Listing:
@@ -14,7 +15,7 @@ def list_recipes() -> Listing:
     return Listing(list_shipped(), render_shipped)
 
 
-def list_runs(*folders: PathOrText, arms: bool = False) -> Rows:
+def list_runs(*folders: PathText, arms: bool = False) -> Rows:
     """List the runs, comparisons and imported models below folders, ``runs`` where none is given.
 
     The newest come first; ``arms`` adds the single runs of comparisons. Raises ConfigError for a
@@ -27,7 +28,7 @@ def list_runs(*folders: PathOrText, arms: bool = False) -> Rows:
     return Rows({"runs": [asdict(row) for row in rows]}, lambda _: render_rows(rows, paths))
 
 
-def report(folder: PathOrText, out: PathOrText | None = None) -> Path:
+def report(folder: PathText, out: PathText | None = None) -> Path:
     """Write the HTML report of a run or a comparison again, and return its absolute path.
 
     ``out`` is its file, ``report.html`` in the folder unless given. Raises ConfigError where the
@@ -38,7 +39,7 @@ def report(folder: PathOrText, out: PathOrText | None = None) -> Path:
     return report_again(as_path(folder), None if out is None else as_path(out))
 
 
-def recipe(source: PathOrText, overrides: Overrides | None = None) -> Result:
+def recipe(source: PathText, overrides: Overrides | None = None) -> Result:
     """Show a recipe resolved: of each field its value and where that comes from.
 
     Raises ConfigError for settings without meaning or effect.
@@ -52,7 +53,7 @@ def recipe(source: PathOrText, overrides: Overrides | None = None) -> Result:
 
 
 def draw(
-    source: PathOrText, overrides: Overrides | None = None, *, out: PathOrText | None = None
+    source: PathText, overrides: Overrides | None = None, *, out: PathText | None = None
 ) -> Diagram:
     """Draw the architecture of a recipe; ``out`` is an SVG file that is not there yet.
 

@@ -15,7 +15,6 @@ from sublayer.tables import table as text_table
 
 if TYPE_CHECKING:
     from sublayer.decode.gaps.completion import Completion
-    from sublayer.decode.translate import Translation
     from sublayer.model.output import Filling
     from sublayer.runs.finetuning import SeedResult
     from sublayer.statistics.difference import Difference
@@ -178,41 +177,51 @@ class TranslatedLine:
     texts: list[str]
     scores: list[float]
     """In nats, divided as the length rule says."""
-    translation: "Translation"
+    n_tokens: int
+    """Tokens of the line, its end included."""
+    n_unknown: int
+    """Those that the vocabulary does not have."""
+    is_too_long: bool
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class Translations:
     """Translations of lines, in order; as a string, the best of each."""
 
-    sources: list[str]
+    sources: list[str] = field(default_factory=list)
     """The lines; empty where they were translated as they came."""
-    lines: list[TranslatedLine]
+    lines: list[TranslatedLine] = field(default_factory=list)
+    """Empty where each was shown as it was translated."""
+    n_lines: int = 0
+    n_tokens: int = 0
+    """Tokens of the lines."""
+    n_too_long: int = 0
+    """Lines that were not translated, and stay empty."""
+    n_unknown: int = 0
+    """Tokens of the lines that the vocabulary does not have."""
+
+    def add(self, line: TranslatedLine, *, is_kept: bool) -> None:
+        """Count the next line, and keep its translations where that is asked."""
+        self.n_lines += 1
+        self.n_tokens += line.n_tokens
+        self.n_too_long += line.is_too_long
+        self.n_unknown += line.n_unknown
+        if is_kept:
+            self.lines.append(line)
 
     @property
     def texts(self) -> list[str]:
         """The best translation of each line; empty where the line was too long."""
         return [line.texts[0] if line.texts else "" for line in self.lines]
 
-    @property
-    def n_too_long(self) -> int:
-        """Lines that were not translated, and stay empty."""
-        return sum(line.translation.is_too_long for line in self.lines)
-
-    @property
-    def n_unknown(self) -> int:
-        """Tokens of the lines that the vocabulary does not have."""
-        return sum(line.translation.n_unknown for line in self.lines)
-
     def left_out(self) -> Iterator[str]:
         """Say how many lines were too long, and how many tokens are unknown."""
         if self.n_too_long:
-            yield f"too long, and empty: {self.n_too_long:,} of {count(len(self.lines), 'line')}"
+            yield f"too long, and empty: {self.n_too_long:,} of {count(self.n_lines, 'line')}"
         if self.n_unknown:
-            n_tokens = sum(line.translation.n_tokens for line in self.lines)
             yield (
                 f"unknown to the vocabulary: {self.n_unknown:,} of the input's "
-                f"{count(n_tokens, 'token')}"
+                f"{count(self.n_tokens, 'token')}"
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -223,7 +232,7 @@ class Translations:
             translations = [{"text": text, "score": score} for text, score in pairs]
             listed.append({"line": line.number, "translations": translations})
         return {
-            "lines": len(self.lines),
+            "lines": self.n_lines,
             "too_long": self.n_too_long,
             "unknown_tokens": self.n_unknown,
             "translations": listed,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sublayer.api.ask import PathOrText, as_paths, as_source
+from sublayer.api.ask import as_paths, as_source
 from sublayer.api.parameters import (
     Average,
     Device,
@@ -151,7 +151,7 @@ Choose = Annotated[
 
 @checked
 def evaluate(
-    run: PathOrText | Sequence[PathOrText],
+    run: PathText | Sequence[PathText],
     split: Split = None,
     *,
     path: TextPath = None,

@@ -70,12 +70,14 @@ def train(
     finally:
         leave_world()
     if record == before and is_first_launched():
-        ended = "has ended, and nothing is left to train"
         if record.get("stopped_early"):
             note(f"{folder} ended early, as train.patience says: nothing is left to train")
         else:
             longer = f"train.steps={2 * record['step']}"
-            note(f"{folder} {ended}: give a longer length, such as {longer}, to continue it")
+            note(
+                f"{folder} has ended, and nothing is left to train: give a longer length, such as "
+                f"{longer}, to continue it"
+            )
     return Run(folder)
 
 

@@ -353,8 +353,8 @@ def translate(
     """Translate lines, in order; ``n_best`` gives so many of each, with scores in nats.
 
     A line that is longer than the model reads stays empty. With ``show``, which is called with each
-    line as it is translated, ``lines`` are read as they come. Raises ConfigError for a model that
-    is no translator, and for a text that is no list of lines.
+    line as it is translated, ``lines`` are read as they come, and none is kept. Raises ConfigError
+    for a model that is no translator, and for a text that is no list of lines.
     """
     if isinstance(lines, str):
         raise ConfigError("lines is one text: give a list of lines, such as text.splitlines()")
@@ -391,10 +391,10 @@ def translate(
             f"{run} is a {model.config.kind}, which translates nothing: name a translator's run"
         )
     tokenizer = tokenizer_of(model)
-    done: list[TranslatedLine] = []
+    found = Translations(sources or [])
 
     def progress(n_done: int) -> None:
-        display().change_innermost(f"translated {count(len(done) + n_done, 'line')}")
+        display().change_innermost(f"translated {count(found.n_lines + n_done, 'line')}")
 
     translations = translate_lines(
         model,
@@ -416,15 +416,21 @@ def translate(
             for one in translation.hypotheses[: n_best or 1]
         ]
         scores = [one.score for one in translation.hypotheses[: n_best or 1]]
-        line = TranslatedLine(number, texts, scores, translation)
-        done.append(line)
+        line = TranslatedLine(
+            number,
+            texts,
+            scores,
+            translation.n_tokens,
+            translation.n_unknown,
+            translation.is_too_long,
+        )
+        found.add(line, is_kept=show is None)
         if show is not None:
             show(line)
-    result = Translations(sources or [], done)
     if show is None:
-        for text in result.left_out():
+        for text in found.left_out():
             note(text)
-    return result
+    return found
 
 
 @checked

@@ -29,18 +29,17 @@ def print_result(result: Result, as_json: bool) -> None:
 
 
 def client_of(
-    function: Callable[..., Any], *left_out: str
+    function: Callable[..., Any],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a public function, but for those that are ``left_out``.
+    """Give a command the options that a public function declares.
 
-    The command receives those that were given as ``options``, by parameter, as its first argument;
+    The command receives the given ones as ``options``, by parameter, as its first argument;
     its other parameters are its own options, such as ``--json``. A value that the function refuses
     is named as it is on the command line.
     """
     shared = {
         name: _parameter(function, name, hint, option)
         for name, (hint, option) in options_of(function).items()
-        if name not in left_out
     }
     flags = {name: _flag(name, option) for name, (_, option) in options_of(function).items()}
 

@@ -127,6 +127,10 @@ def command(
         raise ConfigError(
             f"--{first} is of a table of your own: name its file, such as my.csv{missing}"
         )
+    if number and not label and (answer or target):
+        raise ConfigError(
+            "--number is of a label, and none is given: leave it out, or give --label"
+        )
     tuned = finetune(tasks=names, overrides=settings, columns=columns or None, **options)
     if is_first_launched():
         print_result(tuned, as_json)

@@ -23,26 +23,25 @@ def command(options: dict[str, Any], as_json: JsonOption = False) -> None:
     after the last line that was printed, and says which.
     """
     lines = LineInput(sys.stdin.buffer)
-    done: list[TranslatedLine] = []
+    found = Translations()
 
     def show(line: TranslatedLine) -> None:
         if not as_json:
             _print(line, has_scores="n_best" in options)
-        done.append(line)
+        found.add(line, is_kept=as_json)
 
     is_interrupted = False
     try:
         translate(lines=lines, show=show, **options)
     except KeyboardInterrupt:
         is_interrupted = True
-    translated = Translations([], done)
-    for text in translated.left_out():
+    for text in found.left_out():
         say(text)
     if as_json:
-        print_result(translated, as_json)
+        print_result(found, as_json)
     if is_interrupted:
-        left = f"the input from line {len(done) + 1:,} on is left"
-        raise Interrupted(f"interrupted after {count(len(done), 'line')}: {left}")
+        left = f"the input from line {found.n_lines + 1:,} on is left"
+        raise Interrupted(f"interrupted after {count(found.n_lines, 'line')}: {left}")
     if lines.error is not None:
         raise lines.error
 
