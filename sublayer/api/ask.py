@@ -29,8 +29,8 @@ def as_text(target: Any, what: str = "a path") -> str:
 def as_source(target: Any) -> str:
     """Return the path of a table: a file's, or where a DataFrame's rows are kept.
 
-    They are kept as lines of JSON in the cache, by their content, so that what was trained on them
-    can be resumed. Raises as ``as_text`` does.
+    They are kept as lines of JSON in the cache, by their content, so that a training on them can be
+    resumed. Raises as ``as_text`` does.
     """
     if isinstance(target, str | PathLike):
         return as_text(target)

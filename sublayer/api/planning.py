@@ -180,7 +180,8 @@ def plan(
     """Plan the runs of a recipe, several recipes or a study, before anything is spent.
 
     Parameters, operations per token, bytes of memory and disk; with ``measure``, seconds of a step
-    and hours; with ``processes``, what each of them takes. Nothing is trained and no text is read.
+    and hours; with ``processes``, memory, traffic and time of each. Nothing is trained and no text
+    is read.
     """
     sources = [as_text(name, "a recipe") for name in _listed(source)]
     folder = None if data is None else fspath(data)
@@ -305,7 +306,7 @@ def _study_notes(study: "Study", looks: "Looks", tuning: str, out: Path | None) 
 def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
     """Return which difference the study can find, where anything is known of how far seeds spread.
 
-    PyTorch is started only then: what a metric is, its objective says.
+    PyTorch is started only then, for the metrics of the objective.
     """
     from sublayer.study.results import RESULTS
     from sublayer.study.verdicts import UNKNOWN, foresee
@@ -334,7 +335,7 @@ def _clock(resources: "Resources", jobs: int) -> "Clock":
         free = resources.memory_bytes
         share = replace(resources, memory_bytes=None if free is None else free // jobs)
         is_held = fits_memory(baseline.recipe, baseline.vocab_size, share) is not False
-        # What does not fit is said by the plan; its time is that of a run alone.
+        # The plan says that it does not fit; the time of a run alone is taken.
         with company(baseline, jobs - 1 if is_held else 0, resources.device):
             return Stopwatch(resources, note)(arms)
 

@@ -414,8 +414,8 @@ class Listing(Result):
         recipes = [[each["name"], each["title"], each["cost"]] for each in self["recipes"]]
         studies = [[each["name"], each["title"]] for each in self["studies"]]
         return page(
-            table(["recipe", "what it is", "cost"], recipes),
-            table(["study", "what it compares"], studies),
+            table(["recipe", "title", "cost"], recipes),
+            table(["study", "title"], studies),
         )
 
 
@@ -427,7 +427,7 @@ class Rows(Result):
             [each["folder"], each["kind"], each["state"], each["headline"] or each["title"]]
             for each in self["runs"]
         ]
-        return page(table(["folder", "kind", "state", "what it is"], rows))
+        return page(table(["folder", "kind", "state", "headline"], rows))
 
 
 @dataclass(frozen=True, repr=False)

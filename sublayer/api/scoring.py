@@ -185,7 +185,7 @@ def evaluate(
     """Score a model on a split of its own text (valid by default), or on another by ``path``.
 
     ``run`` is a run, a checkpoint or an imported folder; of several fine-tuned ones, given as a
-    list, the average is scored, and ``choose`` chooses among them by what was held out of train.
+    list, the average is scored, and ``choose`` chooses among them on a held-out part of train.
     ``stride`` is in tokens between windows; ``beam`` and the lengths are of translators, ``pairs``
     of encoders that judge pairs. ``batch`` changes speed and memory only. Loss is in nats per
     token, ``bits_per_byte`` in bits. Raises ConfigError for options of other kinds of models,
@@ -305,7 +305,7 @@ def ask_probes(
 ) -> Scores:
     """Ask a model zero-shot probes, by names with commas between or ``all``.
 
-    Raises ConfigError for what is no probe, no words, or no reference, and for a model that
+    Raises ConfigError for an unknown probe, bad words or a bad reference, and for a model that
     predicts no text.
     """
     with stage("starting PyTorch"):

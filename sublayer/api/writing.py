@@ -92,7 +92,7 @@ def generate(
 
     An encoder-decoder that was trained on gaps fills those of the prompt, as ``fill`` does.
     ``show`` is called with the parts of a single continuation as they are made. Raises ConfigError
-    for an empty prompt, for what the tokenizer does not know, for options that have no effect on
+    for an empty prompt, for characters unknown to the tokenizer, for options that have no effect on
     the model, and for a model that writes no next token.
     """
     if "" in stop:
@@ -295,7 +295,7 @@ def _complete(
         _check_known(tokenizer, prompt)
     else:
         check_no_gap(run, "an encoder-decoder that continues a text", prompt)
-        encode_prompt(tokenizer, prompt)  # which refuses what is unknown
+        encode_prompt(tokenizer, prompt)  # which refuses unknown characters
     start = time.perf_counter()
     with stage("filling the gaps" if knows_gaps else "continuing the prompt"):
         completions = (fill_gaps if knows_gaps else go_on)(model, prompt, settings)

@@ -287,7 +287,7 @@ def _usage(error: TyperException) -> str:
     wrong = re.fullmatch(r"Invalid value for '([^']+)'.*?: (.*)", message, re.DOTALL)
     if wrong:
         message = wrong_value(wrong[1], wrong[2])
-    if message.endswith("?"):  # it says already what was probably meant
+    if message.endswith("?"):  # it suggests a word already
         return message
     return f"{message}; see `{path} --help`"
 

@@ -225,7 +225,7 @@ def _predict_file(
 ) -> None:
     """Answer the rows of a file, and say what was not answered.
 
-    Raises ConfigError where the answers cannot be written, DataError for what is no file of rows.
+    Raises ConfigError where the answers cannot be written, DataError for a file without rows.
     """
     if out is not None:
         kind = check_out(out, "jsonl" if as_json else kind_of(out))

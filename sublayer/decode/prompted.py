@@ -111,7 +111,7 @@ def continue_prompt(
 ) -> Continued:
     """Draw ``n`` continuations of a prompt; ``show`` takes the prompt and the first as it grows.
 
-    Raises ConfigError for a prompt with a gap or with what the tokenizer does not know.
+    Raises ConfigError for a prompt with a gap or with characters unknown to the tokenizer.
     """
     if isinstance(model, Lstm) and window is not None:
         raise ConfigError(

@@ -131,7 +131,7 @@ def say_about_files(path: str | None, documents: DocumentRule | None) -> None:
 class TokenProgress:
     """Tokens done so far, as the text of the stage that reads them.
 
-    ``done`` says what is done to them, as in "read".
+    ``done`` is a participle, such as "read".
     """
 
     def __init__(self, done: str, unit: str = "tokens") -> None:
@@ -192,7 +192,7 @@ class ScoredText:
     ) -> "Split":
         """Read the text, cut into sentences by a rule unless it is the run's own.
 
-        What the options leave open is read as the run read its own text. Raises as ``own_split``
+        Options that are not given default to those of the run's own text. Raises as ``own_split``
         and ``other_text`` do.
         """
         if self.path is None and self.corpus is None:
