@@ -116,12 +116,10 @@ Runs = Mapping[tuple[str, str], StageRuns]
 
 
 def failed_runs(runs: Runs) -> Iterator[tuple[str, str, int, Outcome]]:
-    """Yield each failed run with arm, stage and seed; one that arms share is the first arm's."""
-    seen = set()
+    """Yield each failed run with arm, stage and seed; of shared ones for each arm."""
     for (arm, stage), stage_runs in runs.items():
         for seed, outcome in stage_runs.seeded():
-            if outcome.failure and outcome.path not in seen:
-                seen.add(outcome.path)
+            if outcome.failure:
                 yield arm, stage, seed, outcome
 
 

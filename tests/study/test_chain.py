@@ -26,12 +26,19 @@ from sublayer.reporting.files import results_to_json
 from sublayer.reporting.verify import verify_study
 from sublayer.runs.session import prepare_data
 from sublayer.study import checks
-from sublayer.study.arm_runs import ArmFacts, StageRuns
-from sublayer.study.arms import NO_TRIAL, Trial
+from sublayer.study.arm_runs import ArmFacts, StageRuns, failed_runs
+from sublayer.study.arms import NO_TRIAL, Arm, Trial
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.collect import arm_scores
-from sublayer.study.columns import Column, list_columns, points_metric, run_scores, value_of
-from sublayer.study.definition import load_study
+from sublayer.study.columns import (
+    Column,
+    gather_evidence,
+    list_columns,
+    points_metric,
+    run_scores,
+    value_of,
+)
+from sublayer.study.definition import Study, load_study
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.read_results import results_of_folder
 from sublayer.study.stage_plan import StagePlan, plan_stages, trained_operations, with_stages
@@ -418,6 +425,18 @@ def test_what_follows_on_a_failure_has_ended_and_nothing_is_chosen_before_all_tr
     assert (runs.trial, runs.scores) == (TRIALS[1], {"lr=1": 0.6, "lr=2": 0.7})
     outcomes["mnli/lr=2/seed-0"] = Outcome(Path("t"), failure="diverged")
     assert gathered(outcomes, mnli=TRIALS).gathered()["a", "mnli"].trial == TRIALS[0]
+
+
+def test_a_failed_run_that_arms_share_counts_as_failed_for_each_of_them():
+    shared = {0: [Outcome(Path("x"), failure="diverged")], 1: [ended(0.5)], 2: [ended(0.6)]}
+    runs = {(arm, "sst2"): StageRuns(shared) for arm in "ab"}
+    found = {(arm, seed) for arm, _, seed, _ in failed_runs(runs)}
+    assert found == {("a", 0), ("b", 0)}
+    arms = tuple(Arm(arm, load_recipe("gpt"), {}) for arm in "ab")
+    study = Study("s", "", "", "none", 3, arms, chain=Chain((MNLI,)))
+    values = {arm: {1: 0.5, 2: 0.6} for arm in "ab"}
+    evidence = gather_evidence(study, COLUMN, [COLUMN], values, runs, [], n_seeds=3)
+    assert evidence.scores.failed.tolist() == [[True, False, False]] * 2
 
 
 def nested(scores: dict[int, list[float]], n_seeds: int, *columns: Column, within=False, **options):
