@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from sublayer.api.judging import judge
     from sublayer.api.loading import load
     from sublayer.api.planning import plan
-    from sublayer.api.recipes import draw, list_recipes, list_runs, recipe, report
-    from sublayer.api.run import Run, open_run
+    from sublayer.api.recipes import draw, list_recipes, recipe
+    from sublayer.api.run import Run, list_runs, open_run, report
     from sublayer.api.scoring import evaluate
     from sublayer.api.training import compare, train
     from sublayer.api.writing import embed, fill, generate, translate
@@ -98,10 +98,10 @@ _LAZY = {
     "translate": "sublayer.api.writing",
     "draw": "sublayer.api.recipes",
     "list_recipes": "sublayer.api.recipes",
-    "list_runs": "sublayer.api.recipes",
+    "list_runs": "sublayer.api.run",
     "plan": "sublayer.api.planning",
     "recipe": "sublayer.api.recipes",
-    "report": "sublayer.api.recipes",
+    "report": "sublayer.api.run",
 }
 """Modules of public functions, imported when one is used: importing torch takes seconds."""
 

@@ -4,10 +4,11 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from sublayer.api.ask import as_text
-from sublayer.model.transformer import Transformer
 
 if TYPE_CHECKING:
     import torch
+
+    from sublayer.model.transformer import Transformer
 
 
 def load(
@@ -16,7 +17,7 @@ def load(
     dtype: "torch.dtype | None" = None,
     *,
     average: int | None = None,
-) -> Transformer:
+) -> "Transformer":
     """Load a model in evaluation mode, with its ``.config``, ``.tokenizer`` and ``.task``.
 
     ``path`` is a run, a checkpoint, or a model folder (as training saves it and ``sublayer import``

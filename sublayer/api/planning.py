@@ -23,14 +23,13 @@ from sublayer.api.parameters import (
     TuningSeeds,
     Until,
 )
-from sublayer.commands.plan.processes import AskedProcesses
-from sublayer.commands.plan.rendering import plan_cells, plan_lines, render_plan
 from sublayer.commands.shared.base import as_json_values, searchable
 from sublayer.config.limits import MOST_SEEDS
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.estimate.cluster import DEVICES
+from sublayer.estimate.cluster import DEVICES, DEVICES_PER_MACHINE, THIS_MACHINE, check_device
 from sublayer.options import Option, PathText, checked
+from sublayer.reporting.plans import plan_cells, plan_lines, render_plan
 from sublayer.reporting.terminal import planned_cells
 from sublayer.system.stages import note, stage
 
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from sublayer.statistics.looks import Looks
     from sublayer.study.budget.capacity import Resources
     from sublayer.study.budget.expected import Clock, Sized, StepTime
+    from sublayer.study.budget.plan import Plan as BudgetPlan
+    from sublayer.study.budget.processes import Machine, ProcessPlan
     from sublayer.study.definition import Study
 
 _AS_LONG = (
@@ -189,6 +190,7 @@ def plan(
     from sublayer.study.arms import make_trials
     from sublayer.study.budget.capacity import find_resources
     from sublayer.study.budget.plan import make_plan, plan_to_json
+    from sublayer.study.budget.processes import Machine
     from sublayer.study.definition import default_seeds, is_run, load_asked
     from sublayer.study.jobs.options import check_jobs
     from sublayer.study.options import (
@@ -202,8 +204,8 @@ def plan(
     from sublayer.study.question import check_seeds
     from sublayer.study.stages import check_numbers
 
-    group = AskedProcesses(processes, device, share, link)
-    group.check(measure=measure, jobs=jobs)
+    _check_processes(processes, device, share, link, measure=measure, jobs=jobs)
+    datasheet = DEVICES.get(device or "")
     if len(sources) > 1 and any(map(is_run, sources)):
         raise ConfigError(
             "runs that have ended are compared as they are, which takes no training: plan recipes, "
@@ -237,17 +239,22 @@ def plan(
         check_seeds(n_seeds)
     own_seeds = asked_seeds(asked, n_seeds, is_tuned=len(trials) > 1)
     n_tried = (len(trials) + (extend or 0)) * own_seeds.n_tuning if len(trials) > 1 else 0
-    here = None if device in DEVICES else device
-    resources = group.of_device(find_resources(here, _existing(target or Path())))
+    here = None if datasheet else device
+    resources = find_resources(here, _existing(target or Path()))
+    if datasheet is not None:
+        memory = datasheet.memory_bytes
+        resources = replace(resources, device="cuda", memory_bytes=memory, has_fast_bfloat16=True)
     clock = _clock(resources, jobs) if measure else None
     with stage("measuring" if measure else "counting"):
         plan = make_plan(study.arms, rule, resources, clock)
     tuning = _describe_tuning(tuned, len(trials), own_seeds.n_tuning) if tuned else ""
     plan = replace(plan, notes=(*plan.notes, *_study_notes(study, looks, tuning, target)))
     result = plan_to_json(plan, resources, n_seeds, n_tried, jobs)
-    if group.is_asked:
-        n_runs = n_tried + n_seeds
-        result["processes"] = group.plan(study, plan, resources, n_runs)
+    if processes is not None or datasheet is not None:
+        rate = None if link is None else link * 1e9
+        machine = Machine(processes or 1, resources, datasheet, share or 1.0, rate)
+        name = device or resources.device
+        result["processes"] = _plan_processes(study, plan, machine, name, n_tried + n_seeds)
     if study.chain is not None:
         with stage("measuring" if measure else "counting"):
             from sublayer.study.stage_plan import plan_stages, stages_to_json, with_stages
@@ -348,3 +355,89 @@ def _existing(folder: Path) -> Path:
     while not existing.is_dir():
         existing = existing.parent
     return existing
+
+
+def _check_processes(
+    number: int | None,
+    device: str | None,
+    share: float | None,
+    link: float | None,
+    *,
+    measure: bool,
+    jobs: int,
+) -> None:
+    """Raise ConfigError, in one line, for options that contradict each other."""
+    is_datasheet = device in DEVICES
+    if device is not None and not device.startswith("cuda"):
+        check_device(device)
+    if share is not None and not is_datasheet:
+        raise ConfigError(
+            "--share is of a device's peak, which a datasheet says: give --device "
+            f"{', '.join(DEVICES)}"
+        )
+    if share == 0:
+        raise ConfigError("--share 0 never ends: give a share of the peak, such as 0.4")
+    if link is not None and not (is_datasheet and (number or 1) > 1):
+        raise ConfigError(
+            "--link is between devices of a datasheet: give --processes and --device "
+            f"{', '.join(DEVICES)}"
+        )
+    if link == 0:
+        raise ConfigError("--link 0 never ends: give GB/s, such as 50")
+    if measure and is_datasheet:
+        raise ConfigError(
+            f"--measure takes steps on this machine, which says nothing of --device "
+            f"{device}: leave it out, or give --device {THIS_MACHINE}"
+        )
+    if jobs > 1 and (is_datasheet or number is not None):
+        raise ConfigError(
+            f"--jobs {jobs} makes several runs at a time in one process each: leave it out "
+            "with --processes"
+        )
+
+
+def _plan_processes(
+    study: "Study", plan: "BudgetPlan", machine: "Machine", name: str, n_runs: int
+) -> dict[str, Any]:
+    """Plan each arm of a study for several processes, as plain values."""
+    from sublayer.study.budget.processes import plan_processes, processes_to_json
+
+    if study.chain is not None:
+        raise ConfigError(
+            f"{study.name} has stages, which are planned for one process: leave out "
+            "--processes, or plan a stage's recipe"
+        )
+    arms = zip(study.arms, plan.arms, strict=True)
+    plans = [plan_processes(arm, of_arm, machine) for arm, of_arm in arms]
+    result = processes_to_json(plans, machine, name, n_runs)
+    return {**result, "notes": list(_process_notes(plans, machine))}
+
+
+def _process_notes(plans: "Sequence[ProcessPlan]", machine: "Machine") -> Iterator[str]:
+    """Yield what the figures of several processes take for granted."""
+    device, rate = machine.device, machine.link_bytes_per_s
+    if device is None:
+        if plans[0].shards[0].seconds is not None:
+            yield (
+                "time: that of one process on all cores, as which the processes together are taken "
+                "to compute; what they send is not in it"
+            )
+    else:
+        peak = "the peak" if machine.share == 1.0 else f"{100 * machine.share:g} % of the peak"
+        time = f"{peak} of {device.title}, nothing sent"
+        if rate is not None:
+            time = (
+                f"from {peak} of {device.title}, sending at {rate / 1e9:g} GB/s one way, all of it "
+                "beside computing, to nothing of it"
+            )
+        yield f"time: {time}; without evaluations, optimizer, or waiting for text"
+        if rate is None:
+            yield (
+                f"{machine.n_processes} processes are more than the {DEVICES_PER_MACHINE} devices "
+                "of one machine, and no datasheet says what goes between machines: give --link"
+            )
+        yield "no figure of a GPU has been held against one: those of memory were, on processors"
+    if len(plans[0].shards) == 1:
+        yield "train.shard divides nothing here: with train.exact, or this optimizer, it cannot"
+    if machine.n_processes == 1:
+        yield "train.shard divides nothing: there is one process"

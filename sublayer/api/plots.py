@@ -1,8 +1,10 @@
-"""The plots of results: a run's curve, a comparison's curves."""
+"""Plots of results: a run's curve, a comparison's curves; the files that plots are drawn to."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from sublayer.errors import ConfigError
 from sublayer.plot import file_svg, look
 
 _SIZE = (6.4, 2.9)
@@ -57,3 +59,21 @@ def _finish(axes: Any, ylabel: str) -> None:
     axes.set_axisbelow(True)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False)
+
+
+def check_new(out: Path) -> None:
+    """Raise ConfigError for a file that exists, or that is no .svg file."""
+    if out.suffix != ".svg":
+        raise ConfigError(f"--out {out} is not an .svg file: the plot is drawn as SVG")
+    if out.exists():
+        raise ConfigError(f"{out} exists, and nothing is overwritten: name another file")
+
+
+def write_plot(out: Path, drawn: str) -> None:
+    """Write a plot to a file that is not yet there, in folders that may not be there yet.
+
+    Raises FileExistsError where there is one by now, and OSError.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("x", encoding="utf-8") as file:
+        file.write(drawn)

@@ -1,18 +1,21 @@
-"""A run as an object: its record, its curve, and what can be done with its model."""
+"""Runs: trained models with their records, the listing of folders, and written reports."""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from sublayer.api.ask import as_text
+from sublayer.api import answering, inspecting, loading, scoring, writing
+from sublayer.api.ask import as_path, as_text
 from sublayer.api.html import figure, number, page, prose, table
+from sublayer.api.plots import draw_run
 from sublayer.api.results import Completions, Fillings, Result, Scores, Texts, Translations
 from sublayer.counts import count
 from sublayer.errors import ConfigError
+from sublayer.options import Argument, Option, PathText, checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -65,63 +68,43 @@ class Run(dict[str, Any]):
 
     def load(self, device: str = "cpu") -> "Transformer":
         """Load its model, in evaluation mode, as ``sublayer.load`` does."""
-        from sublayer.api.loading import load
-
-        return load(self.path, device=device)
+        return loading.load(self.path, device=device)
 
     def evaluate(self, split: "SplitName | None" = None, **options: Any) -> Scores:
         """Score the model on a text: ``sublayer.evaluate``."""
-        from sublayer.api.scoring import evaluate
-
-        return evaluate(self, split, **options)
+        return scoring.evaluate(self, split, **options)
 
     def generate(self, prompt: str, **options: Any) -> Texts | Completions:
         """Continue a prompt by a decoder: ``sublayer.generate``."""
-        from sublayer.api.writing import generate
-
-        return generate(self, prompt, **options)
+        return writing.generate(self, prompt, **options)
 
     def fill(self, text: str, **options: Any) -> Completions | Fillings:
         """Fill the masks of a text, or its gaps by an encoder-decoder: ``sublayer.fill``."""
-        from sublayer.api.writing import fill
+        return writing.fill(self, text, **options)
 
-        return fill(self, text, **options)
-
-    def embed(self, texts: "Iterable[str]", **options: Any) -> "NDArray[np.float32]":
+    def embed(self, texts: Iterable[str], **options: Any) -> "NDArray[np.float32]":
         """Give a vector of each text: ``sublayer.embed``."""
-        from sublayer.api.writing import embed
+        return writing.embed(self, texts, **options)
 
-        return embed(self, texts, **options)
-
-    def translate(self, lines: "Iterable[str]", **options: Any) -> Translations:
+    def translate(self, lines: Iterable[str], **options: Any) -> Translations:
         """Translate lines: ``sublayer.translate``."""
-        from sublayer.api.writing import translate
+        return writing.translate(self, lines, **options)
 
-        return translate(self, lines, **options)
-
-    def predict(self, rows: "Iterable[Any]", **options: Any) -> "list[NamedPrediction]":
+    def predict(self, rows: Iterable[Any], **options: Any) -> "list[NamedPrediction]":
         """Answer rows by a fine-tuned model: ``sublayer.predict``."""
-        from sublayer.api.answering import predict
-
-        return predict(self, rows, **options)
+        return answering.predict(self, rows, **options)
 
     def inspect_layers(self, **options: Any) -> Result:
         """Measure what each block does to a text: ``sublayer.inspect_layers``."""
-        from sublayer.api.inspecting import inspect_layers
-
-        return inspect_layers(self, **options)
+        return inspecting.inspect_layers(self, **options)
 
     def inspect_splitting(self, **options: Any) -> Result:
         """Measure how layers follow their flows: ``sublayer.inspect_splitting``."""
-        from sublayer.api.inspecting import inspect_splitting
-
-        return inspect_splitting(self, **options)
+        return inspecting.inspect_splitting(self, **options)
 
     def inspect_paths(self, **options: Any) -> Result:
         """Follow tokens through sub-layers: ``sublayer.inspect_paths``."""
-        from sublayer.api.inspecting import inspect_paths
-
-        return inspect_paths(self, **options)
+        return inspecting.inspect_paths(self, **options)
 
     def __repr__(self) -> str:
         if not self.is_finished:
@@ -131,8 +114,6 @@ class Run(dict[str, Any]):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from sublayer.api.plots import draw_run
-
         lines = self.metrics
         parts = [prose(str(self.path)), table(["", ""], self._facts())]
         if not self.is_finished:
@@ -167,3 +148,76 @@ def open_run(path: str | PathLike[str]) -> Run:
     if not (folder / "recipe.toml").is_file():
         raise ConfigError(f"{folder} holds no run: it has no recipe.toml")
     return Run(folder)
+
+
+class Rows(Result):
+    """Rows of runs, comparisons and imported models; ``rows["runs"]`` are the rows."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [each["folder"], each["kind"], each["state"], each["headline"] or each["title"]]
+            for each in self["runs"]
+        ]
+        return page(table(["folder", "kind", "state", "headline"], rows))
+
+
+_RUNS = Path("runs")
+
+
+@checked
+def list_runs(
+    *folders: PathText,
+    arms: Annotated[bool, Option("Also list the single runs of comparisons.")] = False,
+) -> Rows:
+    """List the runs, comparisons and imported models below folders, ``runs`` where none is given.
+
+    The newest come first; ``arms`` adds the single runs of comparisons. Raises ConfigError for a
+    folder that is not there.
+    """
+    from sublayer.reporting.listing import find_rows, render_rows
+
+    paths = [as_path(folder) for folder in folders] or [_RUNS]
+    is_missing = not folders and not _RUNS.exists()
+    rows = [] if is_missing else find_rows(paths, with_arms=arms)
+
+    def render(_: object) -> str:
+        where = " and ".join(map(str, paths))
+        return render_rows(rows) if rows else f"no runs in {where}; `sublayer train gpt` makes one"
+
+    return Rows({"runs": [asdict(row) for row in rows]}, render)
+
+
+@checked
+def report(
+    folder: Annotated[
+        PathText,
+        Argument(
+            "The folder of a run or of a comparison.",
+            metavar="RUN|STUDY",
+            complete="runs_and_comparisons",
+        ),
+    ],
+    out: Annotated[
+        PathText | None,
+        Option("The file to write. Default: report.html in the folder.", metavar="FILE"),
+    ] = None,
+    *,
+    tables: Annotated[
+        Sequence[PathText],
+        Option(
+            "Also write every run of a comparison and the differences: .csv, .md or .tex. "
+            "Repeatable.",
+            flag="--table",
+            metavar="FILE",
+        ),
+    ] = (),
+) -> Path:
+    """Write the HTML report of a run or a comparison again, and return its absolute path.
+
+    ``out`` is its file, ``report.html`` in the folder unless given. Raises ConfigError where the
+    folder holds neither, and for a file that is no report of it.
+    """
+    from sublayer.reporting.files import report_again
+
+    files = [as_path(file) for file in tables]
+    return report_again(as_path(folder), None if out is None else as_path(out), files)

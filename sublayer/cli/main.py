@@ -39,7 +39,7 @@ DONE, LOST, MISTAKE, FAILED = 0, 1, 2, 3
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("commands.demo", "Compare tiny models on built-in text, in a few minutes."),
-    "recipes": ("commands.recipes", "List the recipes, or show one with the origin of each value."),
+    "recipes": ("cli.recipes", "List the recipes, or show one with the origin of each value."),
     "fields": ("commands.fields", "List every field of a recipe: unit, default, when it counts."),
     "plan": (
         "cli.plan",
@@ -55,9 +55,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "cli.judge",
         "Say which arm is better, of runs of any trainer, with an exit code.",
     ),
-    "report": ("commands.report", "Write the HTML report of a run or a comparison again."),
+    "report": ("cli.report", "Write the HTML report of a run or a comparison again."),
     "runs": (
-        "commands.runs.command",
+        "cli.runs",
         "List runs and comparisons: what, when, how good, how to resume.",
     ),
     "tasks": ("commands.tasks.command", "List the tasks, and what a folder has of them."),

@@ -7,10 +7,10 @@ Ohwada 2001); Yoshida 1990.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -292,6 +292,39 @@ def predicted_term(problem: Problem, splitting: str) -> Array:
         inner = fields[earlier](problem.start)
         total = total + coefficient * fields[later](inner)
     return total
+
+
+def known_errors() -> list[dict[str, Any]]:
+    """Measure the errors of a step of each splitting on equations whose flows are known."""
+    rows = []
+    for problem in (linear_problem(), nonlinear_problem(), linear_problem(commute=True)):
+        # Where operators commute, approximate sub-steps err by nothing but their own error.
+        is_commuting = "commute" in problem.name
+        for substeps in get_args(Substeps)[: 1 if is_commuting else None]:
+            for splitting in SPLITTINGS:
+                errors = local_errors(problem, splitting, substeps)
+                found = {**asdict(errors), "slopes": list(errors.slopes)}
+                rows.append({"equation": problem.name, **found})
+    return rows
+
+
+def leading_terms() -> list[dict[str, Any]]:
+    """Compute the leading term of each splitting's error, as worked out and as measured."""
+    problem = linear_problem()
+    terms = []
+    for splitting in SPLITTINGS:
+        products = coefficients(splitting).items()
+        terms.append(
+            {
+                "splitting": splitting,
+                "coefficients": {
+                    f"{later}' {earlier}": value for (later, earlier), value in products
+                },
+                "predicted": predicted_term(problem, splitting).tolist(),
+                "measured": leading_term(problem, splitting).tolist(),
+            }
+        )
+    return terms
 
 
 _WIDTH, _HEIGHT, _ENTRY = 7.2, 3.0, 0.22  # inches of 72 units; an entry is a line of the legend

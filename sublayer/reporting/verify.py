@@ -15,6 +15,7 @@ from sublayer.config.layering.run_recipe import read_derived, recipe_of
 from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.recipe import Recipe
 from sublayer.config.train import LENGTHS
+from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.parsing import parse_toml, read_json_object, read_toml
 from sublayer.files.saved_record import RECORD, read_record
@@ -50,6 +51,7 @@ from sublayer.study.seal import (
     Sealing,
     list_additions,
     list_alterations,
+    shown_date,
 )
 from sublayer.study.stage_runs import Gathering, Kept, read_chain_file
 from sublayer.study.stages import PRETRAINING
@@ -528,3 +530,31 @@ def verification_to_json(verified: Verification) -> dict[str, Any]:
             for deviation in verified.deviations
         ],
     }
+
+
+def render_verification(result: Mapping[str, Any]) -> str:
+    """Format a verification as ``verification_to_json`` has it: its deviations, a line each."""
+    deviations = result["deviations"]
+    if deviations:
+        lines = [f"{result['folder']}: {count(len(deviations), 'deviation')}"]
+    else:
+        lines = [f"{result['folder']}: the results follow from the plan and the items"]
+    sealed = "not sealed"
+    if result["hash"]:
+        sealed = f"sealed on {shown_date(result['sealed'])}, hash {result['hash']}"
+    lines.append(f"plan      {sealed}")
+    lines += [f"recorded  {addition}" for addition in result["additions"]]
+    lines.append(
+        f"checked   {count(result['runs'], 'run')}, "
+        f"{count(result['values'], 'score')} computed again from items"
+    )
+    if result["judged_by_other_code"]:
+        lines.append(
+            f"note      judged with sublayer {result['judged_by_other_code']}, which is not this "
+            "code: what differs in results.json alone may come of that"
+        )
+    lines += [
+        f"{deviation['kind']}: {deviation['where']}: {deviation['what']}"
+        for deviation in deviations
+    ]
+    return "\n".join(lines)

@@ -11,7 +11,7 @@ import pytest
 
 from sublayer.api.training import compare
 from sublayer.commands.demo import _RUN_S, _START_S, announce
-from sublayer.commands.runs import rendering
+from sublayer.reporting import listing
 from sublayer.reporting.terminal import summarize
 from sublayer.reporting.words import headline
 from sublayer.study.read_results import results_of_folder
@@ -212,9 +212,9 @@ def test_an_unfinished_comparison_says_what_is_missing(sublayer, study):
 
 
 def test_a_long_command_is_copied_as_it_is(monkeypatch):
-    monkeypatch.setattr(rendering, "page_width", lambda: 40)
+    monkeypatch.setattr(listing, "page_width", lambda: 40)
     words = " ".join(f"--set=x{n}" for n in range(9))
     command = f"cd 'a folder' && sublayer train gpt --resume {words}"
-    lines = rendering._command(command).split("\n")
+    lines = listing._command(command).split("\n")
     assert all(line.endswith(" \\") for line in lines[:-1]) and max(map(len, lines)) <= 40
     assert shlex.split(" ".join(line.removesuffix("\\") for line in lines)) == shlex.split(command)

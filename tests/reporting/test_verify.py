@@ -11,7 +11,7 @@ import pytest
 import tomli_w
 
 from sublayer.cli import main as cli
-from sublayer.commands.report import DEVIATES
+from sublayer.cli.report import DEVIATES
 from sublayer.reporting.files import report_again, report_study
 from sublayer.reporting.verify import verify_study
 from tests.study.studies import copied, read_results

@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 import torch
 
-from sublayer.commands.plan.rendering import plan_lines
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
@@ -15,6 +14,7 @@ from sublayer.config.resolve_train import batch_sequences
 from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
+from sublayer.reporting.plans import plan_lines
 from sublayer.study.arms import Arm, expand
 from sublayer.study.budget.capacity import (
     PROGRAM_BYTES,

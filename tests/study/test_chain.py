@@ -13,7 +13,6 @@ import tomli_w
 
 import sublayer
 from sublayer.cli import main as cli
-from sublayer.commands.runs.comparison_row import comparison_row
 from sublayer.config.layering.layers import load_recipe
 from sublayer.config.layering.run_recipe import read_run_recipe
 from sublayer.data import prepare as preparing
@@ -23,6 +22,7 @@ from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.objective import family
 from sublayer.objective.supervised.ensemble import answer_together
 from sublayer.reporting.files import results_to_json
+from sublayer.reporting.listing import comparison_row
 from sublayer.reporting.verify import verify_study
 from sublayer.runs.session import prepare_data
 from sublayer.study import checks

@@ -49,7 +49,7 @@ def runs(incomplete: str) -> Candidates:
 
 def runs_and_comparisons(incomplete: str) -> Candidates:
     """Return the runs, models and comparisons below ``runs``."""
-    from sublayer.commands.runs.found import find_folders
+    from sublayer.reporting.listing import find_folders
 
     if not _RUNS.is_dir():
         return []

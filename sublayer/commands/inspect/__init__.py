@@ -1,1 +1,0 @@
-"""``sublayer inspect``: its options, and what each kind of inspection measures and prints."""

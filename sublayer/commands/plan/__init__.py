@@ -1,1 +1,0 @@
-"""``sublayer plan``: its options, and how a plan is printed."""

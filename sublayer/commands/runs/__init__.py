@@ -1,1 +1,0 @@
-"""``sublayer runs``: what was run, read from the folders without loading a model."""

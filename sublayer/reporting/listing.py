@@ -1,0 +1,433 @@
+"""Runs, comparisons and imported models below folders: a row each, from small files alone."""
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from sublayer.config.fields.messages import LONGEST_VALUE, show
+from sublayer.config.layering.groups import shipped_recipe
+from sublayer.config.layering.layers import load_recipe
+from sublayer.config.layering.run_recipe import read_recipe
+from sublayer.config.layering.sources import RUN_RECIPE, shipped_recipes
+from sublayer.config.layering.start import is_kept
+from sublayer.config.layering.start_folder import read_start
+from sublayer.config.recipe import Recipe
+from sublayer.counts import count
+from sublayer.errors import CheckpointError, ConfigError, SublayerError
+from sublayer.files.checkpoints import checkpoint_path, read_state, saved_steps
+from sublayer.files.parsing import read_json_object, read_toml
+from sublayer.files.saved_record import RECORD, read_record
+from sublayer.files.typed import Count, Typed, check_typed
+from sublayer.system.lock import is_held
+from sublayer.system.terminal import page_width, paragraph
+
+Kind = Literal["run", "comparison", "model"]
+State = Literal["finished", "unfinished", "running", "failed", "damaged"]
+
+STUDY, RUNS, RESULTS = "study.toml", "runs.json", "results.json"
+FAILURE, TEST, SCORES, ENSEMBLE = "failure.json", "test.json", "scores.json", "ensemble.json"
+"""Files of a run of a comparison: its failure, its scores of the test split, its members."""
+_SCORES = {
+    "bits_per_byte": ("", " bits/byte", 1.0, 3),
+    "bleu": ("BLEU ", "", 1.0, 2),
+    "mlm_accuracy": ("MLM ", " %", 100.0, 1),
+    "loss": ("loss ", " nats", 1.0, 3),
+}
+"""Scores of which a row shows the first that there is: text before and after, factor, decimals."""
+_DEEPEST = 6
+"""Folders within each other that are looked into."""
+_LONGEST_FOLDER = 22
+"""Characters of a folder beside the other columns; a longer one has a line of its own."""
+_DETAIL = "    "
+_MINUTE_S, _HOUR_S = 60.0, 3600.0
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score of a model, as files keep it."""
+
+    name: str
+    """Its key, such as ``bits_per_byte``."""
+    value: float
+    split: Literal["valid", "test"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run, a comparison or an imported model; what is not known is None or empty."""
+
+    folder: str
+    kind: Kind
+    state: State
+    when: float
+    """When it was last written to, in seconds since 1970."""
+    recipe: str = ""
+    """The shipped recipe of a run, the name of a study."""
+    title: str = ""
+    model: str = ""
+    """The kind of model: decoder, encoder or encoder-decoder."""
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    """Fields in which a run differs from the recipe, and their values."""
+    score: Score | None = None
+    step: int | None = None
+    """Optimizer steps that were taken; of an unfinished run, up to its newest checkpoint."""
+    steps: int | None = None
+    """Optimizer steps of the whole run."""
+    seconds: float | None = None
+    arms: tuple[str, ...] = ()
+    seeds: int | None = None
+    """Runs of each arm; None for a comparison of before that was kept."""
+    finished: int | None = None
+    """Single runs of a comparison that were trained and scored."""
+    planned: int | None = None
+    headline: str = ""
+    """The verdicts of a comparison."""
+    resume: str = ""
+    """The command that resumes what is not finished; empty where none is known."""
+    problem: str = ""
+    """Why it failed, or cannot be read."""
+
+
+def find_rows(folders: Sequence[Path], *, with_arms: bool) -> list[Row]:
+    """Return a row for each run, comparison and imported model, the newest first.
+
+    ``with_arms`` adds the single runs of comparisons. What cannot be read has a row that says why.
+    Raises ConfigError for a folder that is not there.
+    """
+    rows: dict[Path, Row] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"{folder} is not a folder: give one that holds runs, such as runs")
+        for path, kind in find_folders(folder, with_arms=with_arms):
+            rows.setdefault(path, _row(path, kind))
+    return sorted(rows.values(), key=lambda row: row.when, reverse=True)
+
+
+def find_folders(
+    folder: Path, *, with_arms: bool, deepest: int = _DEEPEST
+) -> Iterator[tuple[Path, Kind]]:
+    """Find the runs, comparisons and models below a folder, by the names of files alone."""
+    is_study = any(os.path.lexists(folder / name) for name in (STUDY, RUNS))
+    if is_study:
+        yield folder, "comparison"
+    elif os.path.lexists(folder / RUN_RECIPE):
+        yield folder, "run"
+    elif (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
+        yield folder, "model"
+    else:
+        yield from _below(folder, with_arms, deepest)
+    if is_study and with_arms:
+        yield from _below(folder, with_arms, deepest)
+
+
+def _below(folder: Path, with_arms: bool, deepest: int) -> Iterator[tuple[Path, Kind]]:
+    if not deepest:
+        return
+    try:
+        inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError:
+        return  # what may not be looked into holds nothing for this user
+    for path in inside:
+        if path.is_dir() and not path.is_symlink():
+            yield from find_folders(path, with_arms=with_arms, deepest=deepest - 1)
+
+
+def _row(path: Path, kind: Kind) -> Row:
+    try:
+        if kind == "run":
+            return _run_row(path)
+        if kind == "comparison":
+            return comparison_row(path)
+        config = read_json_object(path / "config.json", CheckpointError)
+    except (SublayerError, OSError) as error:
+        return Row(str(path), kind, "damaged", path.lstat().st_mtime, problem=str(error))
+    when = _newest(path, "config.json")
+    model = str(config.get("kind", ""))
+    return Row(str(path), "model", "finished", when, title="an imported model", model=model)
+
+
+def _newest(folder: Path, *names: str) -> float:
+    """Return when the newest of some files was written, of those that are there; 0 for none."""
+    paths = (folder / name for name in names)
+    return max((path.lstat().st_mtime for path in paths if path.exists()), default=0.0)
+
+
+def _json(path: Path) -> Mapping[str, Any] | None:
+    try:
+        return read_json_object(path, CheckpointError)
+    except FileNotFoundError:
+        return None
+
+
+def _run_row(path: Path) -> Row:
+    record = read_record(path)
+    given = load_recipe(path).recipe
+    steps = read_recipe(path / RUN_RECIPE).train.steps
+    is_early = record is not None and bool(record.get("stopped_early"))
+    if record is not None and steps is not None and record["step"] < steps and not is_early:
+        record = None  # it was given more steps, and stopped before it took one
+    failure = _json(path / FAILURE)
+    problem = "" if failure is None else str(failure.get("message", "it failed"))
+    state: State = "finished"
+    if problem:
+        state = "failed"
+    elif record is None:
+        state = "running" if is_held(path) else "unfinished"
+    if record is None:
+        step, seconds, best = _progress(path)
+    else:
+        step, seconds, best = record["step"], record["seconds"], record["valid"]
+    name = _names_by_title().get(given.title, "")
+    resume = shlex.join(["sublayer", "train", str(path), "--resume"])
+    return Row(
+        folder=str(path),
+        kind="run",
+        state=state,
+        when=_newest(path, RECORD, TEST, "metrics.jsonl", RUN_RECIPE),
+        recipe=name,
+        title=given.title,
+        model=given.model.kind,
+        changed=_changed(name, given) if name else {},
+        score=_score(_json(path / TEST) or {}, "test") or _score(best, "valid"),
+        step=step,
+        steps=steps,
+        seconds=seconds,
+        resume=resume if state == "unfinished" else "",
+        problem=problem,
+    )
+
+
+def _progress(path: Path) -> tuple[int, float | None, Mapping[str, Any]]:
+    """Return the step and seconds of a run's newest checkpoint, and its best evaluation."""
+    root = path / "checkpoints"
+    steps = saved_steps(root)
+    if not steps:
+        return 0, None, {}
+    try:
+        state = read_state(checkpoint_path(root, steps[-1]))
+    except CheckpointError:
+        # Resuming says what is wrong, and uses an older one.
+        return steps[-1], None, {}
+    return state.step, state.seconds, {} if state.best is None else state.best.model_dump()
+
+
+def _score(scores: Mapping[str, Any], split: Literal["valid", "test"]) -> Score | None:
+    for name in _SCORES:
+        if isinstance(value := scores.get(name), int | float):
+            return Score(name, float(value), split)
+    return None
+
+
+@cache
+def _names_by_title() -> dict[str, str]:
+    return {shipped_recipe(name).title: name for name in shipped_recipes()}
+
+
+@cache
+def _shipped(name: str) -> dict[str, Any]:
+    return load_recipe(name).recipe.model_dump()
+
+
+def _changed(name: str, given: Recipe) -> dict[str, Any]:
+    """Return the fields in which a run's recipe, as it was given, differs from a shipped one's.
+
+    Of a run that starts from another those, that its start did not give.
+    """
+    changed = {}
+    base = _shipped(name)
+    start = read_start(given.init.run)
+    for table, values in given.model_dump().items():
+        for field_name, value in values.items() if isinstance(values, dict) else ():
+            # What a later layer dropped is unset: that which replaces it is listed.
+            if value is None or base[table].get(field_name) == value:
+                continue
+            key = f"{table}.{field_name}"
+            if start is None or not is_kept(start, key, value):
+                changed[key] = value
+    return changed
+
+
+class _Asked(Typed):
+    recipes: dict[str, str]
+    tune: list[str] = []
+    tuning_seeds: list[Count] = []
+    """Of runs that are not scored, for they choose."""
+
+
+class _Study(Typed):
+    """The part of ``study.toml`` that a row needs."""
+
+    asked: _Asked
+    command: str = ""
+    planned_runs: Count = 0
+    planned_seeds: Count = 0
+
+
+class _Runs(Typed):
+    """The runs of a comparison of finished runs, in ``runs.json``."""
+
+    runs: list[str]
+
+
+def comparison_row(path: Path) -> Row:
+    """Read the row of a comparison. Raises ConfigError and CheckpointError where it is damaged."""
+    file = path / STUDY if (path / STUDY).exists() else path / RUNS
+    failed = 0
+    state: State = "finished"
+    if file.name == STUDY:
+        study = check_typed(read_toml(file, ConfigError), _Study, str(file), ConfigError)
+        results = _json(path / RESULTS) or {}
+        arms, seeds = list(study.asked.recipes), study.planned_seeds
+        finished, failed = _count(path, study.asked.tuning_seeds)
+        planned = study.planned_runs or None
+        if finished + failed < (planned or 0) or not results:
+            state = "running" if is_held(path) else "unfinished"
+        # The command without the change to a folder that is the current one.
+        resume = study.command.removeprefix(f"cd {shlex.quote(str(Path.cwd()))} && ")
+    else:
+        compared = check_typed(read_json_object(file, ConfigError), _Runs, str(file), ConfigError)
+        results = _json(path / RESULTS) or {}
+        arms, seeds = [str(arm["name"]) for arm in results.get("arms", ())], 0
+        planned = len(compared.runs)
+        finished = planned if results else 0
+        state = "finished" if results else "unfinished"
+        resume = shlex.join(["sublayer", "report", str(path)])
+    n_seeds: Any = seeds or results.get("planned_seeds")
+    return Row(
+        folder=str(path),
+        kind="comparison",
+        state=state,
+        when=_newest(path, file.name, RESULTS),
+        recipe=str(results.get("name", "")),
+        title=str(results.get("title", "")),
+        arms=tuple(arms),
+        seeds=n_seeds if isinstance(n_seeds, int) else None,
+        finished=finished,
+        planned=planned,
+        headline=_headline(results),
+        resume=resume if state == "unfinished" else "",
+        problem=f"{failed} failed" if failed else "",
+    )
+
+
+def _count(path: Path, tuning_seeds: Sequence[int]) -> tuple[int, int]:
+    """Count the single runs that were trained and scored, and those that failed.
+
+    Those of ``tuning_seeds`` are trained alone.
+    """
+    tuned = {f"seed-{seed}" for seed in tuning_seeds}
+    ended = failed = 0
+    # Those of a chain lie below its stages.
+    for parent in ("arms", "stages"):
+        for record in (path / parent).glob(f"**/seed-*/{RECORD}"):
+            scores = (record.parent / name for name in (TEST, SCORES))
+            ended += record.parent.name in tuned or any(file.exists() for file in scores)
+        # Ensembles of runs train nothing, of which there would be a record.
+        for ensemble in (path / parent).glob(f"**/seed-*/{ENSEMBLE}"):
+            ended += (ensemble.parent / SCORES).exists()
+        failed += len(list((path / parent).glob(f"**/seed-*/{FAILURE}")))
+    return ended, failed
+
+
+def _headline(results: Mapping[str, Any]) -> str:
+    """Return the headline of the report; of results without one, how often each verdict occurs."""
+    headline, differences = results.get("headline"), results.get("differences")
+    if isinstance(headline, str) or not isinstance(differences, list):
+        return headline or ""
+    verdicts = [str(each["verdict"]) for each in differences if isinstance(each, Mapping)]
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
+    return f"{count(len(verdicts), 'comparison')}: {', '.join(counts)}" if counts else ""
+
+
+def render_rows(rows: Sequence[Row]) -> str:
+    """Format rows, the first at the top: a line of columns, and below it details."""
+    headings = ("folder", "when", "how good", "steps", "time")
+    cells = [_cells(row) for row in rows]
+    widths = []
+    for column in zip(headings, *cells, strict=True):
+        longest = _LONGEST_FOLDER if column[0] == "folder" else max(map(len, column))
+        widths.append(max(len(cell) for cell in column if len(cell) <= longest))
+
+    def line(row: Sequence[str]) -> str:
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        return "  ".join(padded).rstrip()
+
+    lines = [line(headings)]
+    for row, (folder, *others) in zip(rows, cells, strict=True):
+        if len(folder) > _LONGEST_FOLDER:
+            lines.append(folder)
+            folder = ""
+        lines.append(line((folder, *others)))
+        details = (_description(row), row.headline, row.problem)
+        lines += [paragraph(text, indent=_DETAIL) for text in details if text]
+        if row.state == "running":
+            lines.append(f"{_DETAIL}running now")
+        if row.resume:
+            lines.append(_command(row.resume))
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    when = datetime.fromtimestamp(row.when).strftime("%Y-%m-%d %H:%M") if row.when else "?"
+    score: str = row.state if row.state in ("damaged", "failed") else ""
+    if row.kind == "comparison":
+        score = score or ("" if row.state == "finished" else row.state)
+        steps = count(row.finished or 0, "run")
+        if row.planned is not None:
+            steps = f"{row.finished} of {count(row.planned, 'run')}"
+    else:
+        score = score or ("" if row.score is None else format_score(row.score))
+        steps = "" if row.step is None else f"{row.step:,}"
+        if row.step is not None and row.state != "finished" and row.steps is not None:
+            steps = f"{row.step:,} of {row.steps:,}"
+    time = ""
+    if row.seconds is not None:
+        time = f"{row.seconds / _HOUR_S:.1f} h"
+        if row.seconds < 2 * _MINUTE_S:
+            time = f"{row.seconds:.0f} s"
+        elif row.seconds < 2 * _HOUR_S:
+            time = f"{row.seconds / _MINUTE_S:.0f} min"
+    return (row.folder, when, score, steps, time)
+
+
+def format_score(score: Score) -> str:
+    """Format a score with its unit, and the split where it is not the validation split."""
+    before, after, factor, decimals = _SCORES[score.name]
+    split = " (test)" if score.split == "test" else ""
+    return f"{before}{score.value * factor:.{decimals}f}{after}{split}"
+
+
+def _description(row: Row) -> str:
+    if row.kind == "comparison":
+        seeds = f", {count(row.seeds, 'seed')}" if row.seeds else ""
+        return f"comparison of {', '.join(row.arms)}{seeds}"
+    if row.state == "damaged":
+        return ""
+    parts = [row.recipe or row.title or "a recipe without a title"]
+    if row.model:
+        parts.append(f"({row.model})")
+    here = f"{Path.cwd()}{os.sep}"
+    for key, value in row.changed.items():
+        if isinstance(value, str):
+            parts.append(f"{key}={value.removeprefix(here)[-LONGEST_VALUE:]}")
+        else:
+            parts.append(f"{key}={show(value)}")
+    return " ".join(parts)
+
+
+def _command(command: str) -> str:
+    """Format a command that can be copied: on a line, or on several that the shell joins."""
+    lines = []
+    line = _DETAIL.removesuffix(" ")
+    for word in shlex.split(command):
+        quoted = word if word == "&&" else shlex.quote(word)
+        if len(line) + 1 + len(quoted) > page_width() - 2 and line.strip():
+            lines.append(f"{line} \\")
+            line = f"{_DETAIL} "
+        line = f"{line} {quoted}"
+    return "\n".join([*lines, line])

@@ -1,0 +1,208 @@
+"""Inspections of runs: the sample of a text that each stack reads, and what is measured on it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sublayer.config.architecture.stacks import is_one_block
+from sublayer.config.objectives.span import SpanObjective
+from sublayer.config.recipe import Recipe
+from sublayer.data.split import Split
+from sublayer.data.tokenizers.shown import show_tokens
+from sublayer.decode.translate import tokenizer_of
+from sublayer.errors import ConfigError, DataError
+from sublayer.files.lines import text_lines
+from sublayer.inspection.layer_change import LayerChange
+from sublayer.inspection.layer_splitting import check_flows, measure_splitting
+from sublayer.inspection.layers import measure_layers
+from sublayer.inspection.paths import Panel, check_steps, follow_tokens, project
+from sublayer.inspection.sample import (
+    Sample,
+    corrupted_rows,
+    spread_pairs,
+    spread_rows,
+    spread_windows,
+)
+from sublayer.loading import load
+from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.transformer import Transformer
+from sublayer.objective.evaluation import batch_sequences, context_of
+from sublayer.objective.families import family_of_model
+from sublayer.objective.span import scored_pieces
+from sublayer.objective.translation.loss import scoring_batches
+from sublayer.runs.texts import TokenProgress, other_text, own_split, recipe_of
+from sublayer.system.machine import choose_device
+
+_ONE_ROW = 1
+"""The most tokens that are sampled for paths: there is a row at least, whatever its length."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The text that is read, the most of its tokens, rows computed at a time, and the device.
+
+    None is each run's validation split, the number of rows that a device is quick with, and the
+    device that there is.
+    """
+
+    path: str | None
+    max_tokens: int
+    batch: int | None
+    device: str | None
+
+    def read_text(self, run: Path, model: Transformer, recipe: Recipe | None) -> Split:
+        """Read the text: a run's own validation split, unless another was named."""
+        if self.path is None:
+            return own_split(run, recipe, model, "valid")
+        return other_text(run, model, self.path, None, "valid")
+
+    def rows(self, model: Transformer, context: int) -> int:
+        """Return how many rows of a context are computed at a time."""
+        return self.batch or batch_sequences(model, context)
+
+
+def _windows(text: Split, recipe: Recipe | None, context: int, max_tokens: int) -> Sample:
+    return spread_windows(
+        text,
+        context=context,
+        max_tokens=max_tokens,
+        respect_boundaries=recipe is not None and recipe.data.boundaries == "respect",
+    )
+
+
+def inspect_layers(
+    run: Path, reading: Reading, beyond: int
+) -> tuple[dict[str, Any], list[LayerChange]]:
+    """Measure a model's layers; return what was read, and the changes of each layer.
+
+    Raises ConfigError where the model's blocks read two texts.
+    """
+    model = load(run, device=choose_device(reading.device))
+    if len(model.stacks) > 1:
+        raise ConfigError(
+            f"{run} is an {model.config.kind}, whose blocks read two texts: "
+            "name a decoder or an encoder, or inspect splitting"
+        )
+    recipe = recipe_of(run)
+    context = context_of(model, recipe)
+    text = reading.read_text(run, model, recipe)
+    sample = _windows(text, recipe, context, reading.max_tokens)
+    changes = measure_layers(
+        model,
+        sample,
+        batch_sequences=reading.rows(model, context),
+        beyond=beyond if is_one_block(model.config) else 0,
+        progress=TokenProgress(f"{run}: read"),
+    )
+    about = {
+        "run": str(run),
+        "kind": model.config.kind,
+        "n_layers": model.config.n_layers,
+        "tokens": sample.n_tokens,
+        "windows": len(sample),
+        "context": context,
+        "split": None if reading.path else text.name,
+        "sources": list(text.sources),
+        "sha256": text.store.sha256,
+    }
+    return about, changes
+
+
+def inspect_splitting(run: Path, reading: Reading) -> dict[str, Any]:
+    """Measure how far a trained model's layers are from following their own flows."""
+    model = load(run, device="cpu" if reading.device is None else reading.device)
+    check_flows(model.config, str(run))
+    recipe = recipe_of(run)
+    samples, _ = sample_stacks(run, model, recipe, reading)
+    errors = measure_splitting(
+        model,
+        *samples,
+        batch_sequences=reading.rows(model, context_of(model, recipe)),
+        progress=TokenProgress(f"{run}: read"),
+    )
+    n_tokens = sum(sample.n_tokens for sample in samples)
+    return {"run": str(run), "tokens": n_tokens, "layers": [asdict(layer) for layer in errors]}
+
+
+def inspect_paths(run: Path, reading: Reading) -> tuple[dict[str, Any], list[Panel]]:
+    """Follow the first tokens of a text; return what was read, and a panel for each stack."""
+    model = load(run, device=choose_device(reading.device))
+    check_steps(model.config, str(run))
+    one_row = replace(reading, max_tokens=_ONE_ROW)
+    samples, sources = sample_stacks(run, model, recipe_of(run), one_row, cuts_windows=True)
+    panels = []
+    all_paths = follow_tokens(model, samples, n_tokens=reading.max_tokens)
+    for paths, sample in zip(all_paths, samples, strict=True):
+        n_followed = paths.states.shape[1]
+        ids = sample.tokens[sample.is_real][:n_followed].numpy()
+        tokens = show_tokens(ids, model.tokenizer)
+        coordinates, shares = project(paths.states)
+        panels.append(Panel(paths.stack, tokens, paths.steps, shares, coordinates.tolist()))
+    split = None if reading.path else "valid"
+    about = {"run": str(run), "kind": model.config.kind, "split": split, "sources": list(sources)}
+    return about, panels
+
+
+def sample_stacks(
+    run: Path,
+    model: Transformer,
+    recipe: Recipe | None,
+    reading: Reading,
+    *,
+    cuts_windows: bool = False,
+) -> tuple[tuple[Sample, ...], Sequence[str]]:
+    """Sample what each stack of a model reads, an encoder first; return samples and sources.
+
+    A translator reads pairs of its validation split; of the lines of ``--path``, which have no
+    translation, its encoder alone. A model that fills gaps reads pieces of the text, corrupted as
+    where it is scored. All others read windows, an encoder-decoder that answers tasks with its
+    encoder alone; with ``cuts_windows`` these are no longer than the text.
+
+    Raises ConfigError where there is no text, DataError where it is too short.
+    """
+    kind = ""
+    if isinstance(model, EncoderDecoder):
+        kind, _ = family_of_model(model, recipe)
+        if kind == "translation" and reading.path is not None:
+            return (_lines(model, reading.path, reading.max_tokens),), (reading.path,)
+        if kind == "translation":
+            split = own_split(run, recipe, model, "valid")
+            assert recipe is not None, "a split of its own belongs to a run"
+            batches = scoring_batches(recipe, split)
+            return spread_pairs(batches, max_tokens=reading.max_tokens), split.sources
+    text = reading.read_text(run, model, recipe)
+    context = context_of(model, recipe)
+    if kind == "span":
+        # Outside a run pieces are corrupted as T5 was trained.
+        objective = SpanObjective() if recipe is None else recipe.objective
+        assert isinstance(objective, SpanObjective), "the row is of span corruption"
+        assert isinstance(model, EncoderDecoder), "decoders fill no gaps"
+        pieces = scored_pieces(
+            model,
+            text,
+            objective,
+            context=context,
+            boundaries="ignore" if recipe is None else recipe.data.boundaries,
+            most_tokens=reading.max_tokens,
+        )
+        return corrupted_rows(pieces), text.sources
+    context = min(context, len(text.ids)) if cuts_windows else context
+    return (_windows(text, recipe, context, reading.max_tokens),), text.sources
+
+
+def _lines(model: EncoderDecoder, path: str, max_tokens: int) -> Sample:
+    """Sample what a translator's encoder reads of the lines of a file."""
+    tokenizer = tokenizer_of(model)
+    longest = context_of(model, None)
+    assert tokenizer.sep_id is not None, "the vocabulary was checked"
+    assert tokenizer.pad_id is not None, "the vocabulary was checked"
+    rows = tokenizer.encode_source(text_lines(Path(path)))
+    kept = [np.append(row, tokenizer.sep_id) for row in rows if 0 < len(row) < longest]
+    if not kept:
+        raise DataError(
+            f"{path} has no line of 1 to {longest - 1:,} tokens, of which a sample could be taken"
+        )
+    return spread_rows(kept, pad_id=tokenizer.pad_id, max_tokens=max_tokens)
