@@ -34,8 +34,8 @@ CASES: tuple[tuple[str, str, str, int], ...] = (
 _CHILD = """
 import json, re, sys
 from pathlib import Path
-from sublayer.data.shards.cutting import Piece
-from sublayer.data.shards.encoding import ShardEncoder
+from sublayer.data.shards import Piece
+from sublayer.data.shards import ShardEncoder
 from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.files import FileDocument
 from sublayer.data.tokenizers.named import train_tokenizer

@@ -29,7 +29,7 @@ from typing import Any
 
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
-from sublayer.data.shards.cutting import SHARD_BYTES
+from sublayer.data.shards import SHARD_BYTES
 from sublayer.data.text.files import read_path
 
 AIMS = {"bytes": 20.0, "bpe": 5.0}

@@ -17,8 +17,7 @@ from sublayer.data.cache import content_key
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.watched import read_watched
 from sublayer.data.parallel.sources import PairText, read_pairs, sides_of
-from sublayer.data.shards.figures import VERSION
-from sublayer.data.shards.unfinished import note_unfinished
+from sublayer.data.shards import VERSION, note_unfinished
 from sublayer.data.split import Split
 from sublayer.data.store import read_store, write_store
 from sublayer.data.text.documents import Reading

@@ -15,11 +15,16 @@ from typing import Any
 import numpy as np
 
 from sublayer.data.arrays import AnyInts, Ints
-from sublayer.data.shards.cutting import SHARD_BYTES, Sources, cut_shards
-from sublayer.data.shards.encoding import ShardEncoder
-from sublayer.data.shards.joining import check_sources, join_shards
-from sublayer.data.shards.text_sum import check_sum
-from sublayer.data.shards.unfinished import unfinished_folder
+from sublayer.data.shards import (
+    SHARD_BYTES,
+    ShardEncoder,
+    Sources,
+    check_encoded,
+    check_sources,
+    cut_shards,
+    join_shards,
+    unfinished_folder,
+)
 from sublayer.data.text.sentences import TextUnit
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.files.cache_folder import held_in_cache, replacing
@@ -94,9 +99,9 @@ def write_store(
             encoder = ShardEncoder(file, tokenizer, sentences, is_first=True)
             encoder.add_all(first.pieces)
             name = next((piece.part.document.name for piece in first.pieces), "the text")
-            check_sum(encoder.text, first.text, name, sources)
+            check_encoded(encoder.text, first.text, name, sources)
             check_sources(encoder.figures, sources)
-            encoder.close_whole(first.sha256)
+            encoder.close(first.sha256)
         return
     folder = unfinished_folder(path, shard_bytes)
     all_shards = chain([first, second], shards)

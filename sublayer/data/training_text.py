@@ -81,7 +81,7 @@ def sampled(ranges: Iterable[DocumentRange], n_bytes: int, most: int) -> Iterato
     n_windows = most // _WINDOW_BYTES
     position = 0
     for part in ranges:
-        stop = _stop(part)
+        stop = part.end
         size = stop - part.start
         if size <= _WINDOW_BYTES:
             window = position * n_windows // n_bytes
@@ -108,16 +108,6 @@ def _windows(
         if bounds[0] < bounds[1]:
             yield DocumentRange(part.document, *bounds)
         window += 1
-
-
-def _stop(part: DocumentRange) -> int:
-    if part.stop is not None:
-        return part.stop
-    place = part.document.place()
-    if place is None:
-        return len(part.document.read())
-    _, start, stop = place
-    return stop - start
 
 
 def _sentences(ranges: Iterable[DocumentRange], rule: TextUnit) -> Iterator[bytes]:

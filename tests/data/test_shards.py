@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import os
+import pickle
 import sys
 import time
 from unittest.mock import Mock
@@ -12,16 +13,11 @@ import numpy as np
 import pytest
 
 from sublayer.data import random_order as module
+from sublayer.data import shards
 from sublayer.data.cache import file_digest
 from sublayer.data.counter_rng import Purpose, fork, seeds
 from sublayer.data.random_order import random_order
-from sublayer.data.shards import encoding, joining, workers
-from sublayer.data.shards.cutting import cut_shards
-from sublayer.data.shards.encoding import ShardEncoder
-from sublayer.data.shards.joined import JoinedIds
-from sublayer.data.shards.progress import Progress
-from sublayer.data.shards.request import read_request, write_request
-from sublayer.data.shards.unfinished import note_unfinished
+from sublayer.data.shards import Progress, ShardEncoder, cut_shards, note_unfinished
 from sublayer.data.store import read_store, write_store
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.text import document_range, files
@@ -33,6 +29,7 @@ from sublayer.data.text.whole_documents import WholeDocuments
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
+from sublayer.files.json_footer import write_description
 from sublayer.system.stage_displays import HeardStages
 from sublayer.system.stages import shown_by
 from tests.data.releases import write_release
@@ -111,8 +108,8 @@ def test_a_store_cut_or_changed_anywhere_is_not_read(path, document, unit, paddi
 @pytest.mark.parametrize("bounds, sizes", [((2, 99), [2, 2]), ((9, 14), [2, 1, 1])])
 def test_sentences_are_encoded_in_batches_and_long_ones_alone(path, monkeypatch, bounds, sizes):
     for name, most in zip(("SENTENCES", "BYTES"), bounds, strict=True):
-        monkeypatch.setattr(encoding, f"_BATCH_{name}", most)
-    batches = list(encoding._sentence_batches(["One.", "Two three.", "Longer than that.", "Four."]))
+        monkeypatch.setattr(shards, f"_BATCH_{name}", most)
+    batches = list(shards._sentence_batches(["One.", "Two three.", "Longer than that.", "Four."]))
     assert [len(batch) for batch in batches] == sizes
     blank = DocumentRange(MemoryDocument("blank", b" \n\n "))
     pieces = [[DocumentRange(SENTENCES), blank, DOCUMENTS[0]], [DocumentRange(SENTENCES, 17)]]
@@ -197,9 +194,8 @@ def test_shards_give_the_file_of_the_whole(tmp_path, unit):
         assert written(tmp_path / "a", sources, tokenizer, unit, **settings) == expected
 
 
-@pytest.mark.parametrize("damage", ["nothing", "version", "ids", "part"])
+@pytest.mark.parametrize("damage", ["nothing", "version", "ids", "end"])
 def test_a_stopped_preparation_goes_on_to_the_same_file(tmp_path, monkeypatch, capsys, damage):
-    monkeypatch.setattr(joining, "_KEPT_BYTES", 400)
     sources = documents(tmp_path)
     expected = written(tmp_path / "a", sources, BPE, "prose", shard_bytes=1 << 40)
     (tmp_path / "a").unlink()
@@ -207,36 +203,34 @@ def test_a_stopped_preparation_goes_on_to_the_same_file(tmp_path, monkeypatch, c
     stopped(monkeypatch, 9, tmp_path / "a", sources, BPE, "prose", **settings)
     assert not (tmp_path / "a").exists()
     [folder] = tmp_path.glob("a.*.unfinished")
-    joined = JoinedIds(folder)
-    joined.close()
-    part, journal = min(folder.glob("*.shard")), folder / "journal.json"
-    assert 0 < joined.n_shards < 9 and part.name == f"{joined.n_shards:06d}.shard"
-    if damage == "version":
-        journal.write_text(journal.read_text().replace('"version": 2', '"version": 1'))
+    part = min(folder.glob("*.shard"))
+    assert part.name == "000000.shard"
+    if damage == "version":  # of which no figures were kept
+        with part.open("wb") as file:
+            write_description(file, {"text": {"n_bytes": 0, "crc32": 0}})
     elif damage != "nothing":
-        path = part if damage == "part" else folder / damage
-        content = bytearray(path.read_bytes())
-        content[3] ^= 1
-        path.write_bytes(content)
+        content = bytearray(part.read_bytes())
+        content[3 if damage == "ids" else -1] ^= 1
+        part.write_bytes(content)
     assert written(tmp_path / "a", sources, BPE, "prose", **settings) == expected
-    anew = f"{folder} is damaged, or of another version: the text is prepared from its start\n"
-    assert capsys.readouterr().err.count(anew) == (damage in ("version", "ids"))
+    anew = f"{folder}: 1 shard, damaged or of another version, encoded anew\n"
+    assert capsys.readouterr().err.count(anew) == (damage in ("version", "end"))
 
 
-def test_joined_shards_are_not_encoded_again_nor_those_of_another_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
+def test_encoded_shards_are_not_encoded_again_nor_kept_of_another_text(tmp_path, monkeypatch):
     settings = {"shard_bytes": 100, "n_processes": 1}
     stopped(monkeypatch, 20, tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
-    changed = [PARAGRAPHS[0], PARAGRAPHS[1] + b"more", *PARAGRAPHS[2:]]
-    with pytest.raises(DataError, match=r"the text is another one than that of .*unfinished"):
-        write_store(tmp_path / "a", [ranges(*changed)], BPE, **settings)
     # Nothing can be encoded now but what was before: the rest is asked for, and fails.
-    monkeypatch.setattr(workers, "python_command", lambda module: [sys.executable, "-c", ""])
-    with pytest.raises(DataError, match="tokens ended with code 0: the same command goes on"):
-        write_store(tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
-    joined = JoinedIds(*tmp_path.glob("a.*.unfinished"))
-    joined.close()
-    assert joined.n_shards >= 19
+    skipped = Mock()
+    with monkeypatch.context() as patched:
+        patched.setattr(shards, "python_command", lambda module: [sys.executable, "-c", ""])
+        patched.setattr(Progress, "skip", skipped)
+        with pytest.raises(DataError, match="tokens ended with code 0: the same command goes on"):
+            write_store(tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
+    assert skipped.call_count >= 19
+    changed = [ranges(PARAGRAPHS[0], PARAGRAPHS[1] + b"more", *PARAGRAPHS[2:])]
+    write_store(tmp_path / "a", changed, BPE, **settings)
+    assert written(tmp_path / "b", changed, BPE) == (tmp_path / "a").read_bytes()
 
 
 def test_a_text_without_a_place_to_cut_is_refused_with_its_line(monkeypatch):
@@ -259,8 +253,7 @@ def test_a_bad_byte_and_a_full_disk_are_refused(tmp_path, monkeypatch):
         write_store(tmp_path / "a", sources, CharacterTokenizer("abc"), **settings)
 
     full = Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr(joining, "_KEPT_BYTES", 1)
-    monkeypatch.setattr(JoinedIds, "keep", full)
+    monkeypatch.setattr(shards.IdsFile, "close", full)
     with pytest.raises(DataError, match="cannot write .*: No space left on device; set SU"):
         write_store(tmp_path / "a", documents(tmp_path), BPE, **settings)
 
@@ -292,10 +285,10 @@ def test_a_request_holds_no_text_of_a_compressed_file(tmp_path, monkeypatch, sma
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text, mtime=0))
     source = [DocumentRange(FileDocument(tmp_path / "a.txt.gz", tmp_path / "cache"))]
     [shard] = cut_shards([source], ByteTokenizer().cut, "none")
-    request = write_request(shard, tmp_path / "part")
+    request = pickle.dumps(shard.pieces)
     assert len(request) < 1000
-    number, part, [piece] = read_request(request)
-    assert (number, part, piece.part.document.read()[:]) == (0, tmp_path / "part", text)
+    [piece] = pickle.loads(request)  # noqa: S301
+    assert piece.part.document.read()[:] == text
     assert (tmp_path / "cache" / "unpacked").exists() == (small_bytes < len(text))
 
 
@@ -309,12 +302,12 @@ def test_encoded_text_is_summed_as_it_was_cut(monkeypatch, unit, shard_bytes):
     bounds = [(0, None), (5, first + 40), (first + 40, last + 10), (last + 10, None), (3, 9)]
     document = MemoryDocument("a", book)
     source = [DocumentRange(document, *places) for places in bounds] + ranges(b" \n\n ")
-    shards = list(cut_shards([source], BPE.cut, unit, shard_bytes))
-    for shard in shards:
+    found = list(cut_shards([source], BPE.cut, unit, shard_bytes))
+    for shard in found:
         encoder = ShardEncoder(io.BytesIO(), BPE, unit, is_first=shard.number == 0)
         encoder.add_all(shard.pieces)
         assert encoder.text == shard.text
-    assert sum(shard.text.n_bytes for shard in shards) == 2 * len(book) - 5 + 6 + 4
+    assert sum(shard.text.n_bytes for shard in found) == 2 * len(book) - 5 + 6 + 4
 
 
 def test_stopped_preparations_of_other_texts_are_said_with_size_and_age(tmp_path, capsys):

@@ -15,7 +15,7 @@ import pytest
 
 from sublayer.api.training import compare
 from sublayer.config.layering.layers import load_recipe
-from sublayer.data.shards.workers import MOST_PROCESSES, PROCESS_BYTES
+from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES
 from sublayer.errors import CheckpointError, ConfigError, Interrupted, TrainingError
 from sublayer.files.saved_record import RECORD
 from sublayer.runs.items import ITEMS

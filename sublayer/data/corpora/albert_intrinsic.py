@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.text.corpora import INTRINSIC
-from sublayer.data.text.document_store import RawDocument
 from sublayer.data.text.documents import cache_documents
-from sublayer.data.text.files import Document, FileDocument, read_path
+from sublayer.data.text.files import Document, FileDocument, RawDocument, read_path
 from sublayer.data.text.records import encoded
 from sublayer.errors import DataError
 from sublayer.files.lines import decoded

@@ -9,9 +9,8 @@ from pathlib import Path, PurePosixPath
 from sublayer.config.text.corpora import HUB, INTRINSIC
 from sublayer.config.text.watched import WATCHED
 from sublayer.data.corpora.albert_intrinsic import passages, passages_of, read_passages
-from sublayer.data.text.document_store import RawDocument
 from sublayer.data.text.documents import Reading, cache_documents, read_documents
-from sublayer.data.text.files import Document, FileDocument, read_path
+from sublayer.data.text.files import Document, FileDocument, RawDocument, read_path
 from sublayer.errors import DataError
 from sublayer.files.download import Download, fetch
 

@@ -25,8 +25,8 @@ from sublayer.data.parallel.files import (
 from sublayer.data.parallel.filter import PairFilter
 from sublayer.data.parallel.named import find_corpus
 from sublayer.data.text.document_range import DocumentRange
-from sublayer.data.text.document_store import RawDocument, Records, open_pack
-from sublayer.data.text.files import FileDocument, Text, read_unchanged
+from sublayer.data.text.document_store import Records, open_pack
+from sublayer.data.text.files import FileDocument, RawDocument, Text, read_unchanged
 from sublayer.data.text.hub import parse_hub
 from sublayer.data.text.sniffing import check_text
 from sublayer.data.text.splitting import SplitName

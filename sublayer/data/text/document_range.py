@@ -22,6 +22,11 @@ class DocumentRange:
     start: int = 0
     stop: int | None = None
 
+    @property
+    def end(self) -> int:
+        """Position behind the range."""
+        return self.document.n_bytes if self.stop is None else self.stop
+
     def chunks(self, cut: Cut) -> Iterator[tuple[int, bytes]]:
         """Cut into chunks of a few megabytes, each with its position in the document.
 

@@ -11,17 +11,17 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, Self, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.counts import count
 from sublayer.data.arrays import Ints
-from sublayer.data.text.files import Document, Place, Text
+from sublayer.data.text.files import Document, RawDocument, Text
 from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
 from sublayer.files.file_array import FileArray
 from sublayer.files.file_text import FileText
@@ -32,8 +32,6 @@ _DIGEST_BYTES = 32
 _NUMBER_BYTES = 8
 _BLOCK_BYTES = 1 << 20
 
-RawDocument = tuple[int, Text]
-"""A document as it is read: the line or row where it begins, from 1, and its text."""
 Origin = tuple[str, Callable[[], Iterator[RawDocument]]]
 """A source of documents: its name in messages, and their reader."""
 
@@ -67,10 +65,14 @@ class Records(Sequence[Document]):
             raise ValueError("its arrays are damaged")
         lines_start = first + n * _NUMBER_BYTES
         digests_start = lines_start + n * _NUMBER_BYTES
-        self._text = FileText(path, 0, meta["n_bytes"])
-        self._stops = FileArray(path, "<i8", first, n)
+        self.text = FileText(path, 0, meta["n_bytes"])
+        self.stops = FileArray(path, "<i8", first, n)
         self._lines = FileArray(path, "<i8", lines_start, n)
-        self._digests = FileArray(path, f"S{_DIGEST_BYTES}", digests_start, n)
+        self.digests = FileArray(path, f"S{_DIGEST_BYTES}", digests_start, n)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be opened again by a process that is sent some of the documents, once for all of them."""
+        return _reopened, (self._path, self._names)
 
     def __len__(self) -> int:
         return self._n_documents
@@ -82,46 +84,20 @@ class Records(Sequence[Document]):
     def __getitem__(self, index: slice) -> Sequence[Document]: ...
 
     def __getitem__(self, index: int | slice) -> Document | Sequence[Document]:
-        n_documents = len(self)
-        if isinstance(index, slice):
-            numbers = range(*index.indices(n_documents))
-            return [_Record(self, number) for number in numbers]
-        if not -n_documents <= index < n_documents:
-            raise IndexError(index)
-        return _Record(self, index % n_documents)
+        numbers = range(len(self))[index]
+        if isinstance(numbers, int):
+            return _Record(self, numbers)
+        return [_Record(self, number) for number in numbers]
 
     def name(self, index: int) -> str:
         """Return a document's file and line, for messages."""
-        number = bisect_right(self._bounds, index)
-        name = self._names[number]
-        line = self._lines[index]
-        return f"{name}, document at line {line}"
+        name = self._names[bisect_right(self._bounds, index)]
+        return f"{name}, document at line {self._lines[index]}"
 
-    def text(self, index: int) -> bytes:
-        """Return a document's text."""
-        _, start, stop = self.place(index)
-        return self._text[start:stop]
 
-    def place(self, index: int) -> Place:
-        """Return the packed file, and where in it a document's text begins and ends."""
-        # Each document begins where the one before it ends.
-        start = int(self._stops[index - 1]) if index else 0
-        return self._path, start, int(self._stops[index])
-
-    def digest(self, index: int) -> str:
-        """Return the SHA-256 of a document's text."""
-        # An array of bytes leaves out zeros at the end.
-        digest = bytes(self._digests[index]).ljust(_DIGEST_BYTES, b"\0")
-        return digest.hex()
-
-    def digests(self, start: int, stop: int) -> NDArray[np.bytes_]:
-        """Return the SHA-256 of the documents from ``start`` to before ``stop``, or to the last."""
-        return self._digests.read(start, stop)
-
-    def sizes(self, start: int, stop: int) -> Ints:
-        """Return the bytes of the documents from ``start`` to before ``stop``, or to the last."""
-        before = self._stops[start - 1] if start else 0
-        return np.diff(self._stops.read(start, stop), prepend=before)
+@lru_cache(maxsize=8)
+def _reopened(path: Path, names: Sequence[str]) -> Records:
+    return Records(path, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +109,21 @@ class _Record:
     def name(self) -> str:
         return self.records.name(self.index)
 
+    @property
+    def n_bytes(self) -> int:
+        return int(self.records.stops[self.index]) - self._start
+
+    @property
+    def _start(self) -> int:
+        # A document begins where the one before it ends.
+        return int(self.records.stops[self.index - 1]) if self.index else 0
+
     def read(self) -> bytes:
-        return self.records.text(self.index)
+        return self.records.text[self._start : int(self.records.stops[self.index])]
 
     def digest(self) -> str:
-        return self.records.digest(self.index)
-
-    def place(self) -> Place:
-        return self.records.place(self.index)
+        # An array of bytes leaves out zeros at the end.
+        return bytes(self.records.digests[self.index]).ljust(_DIGEST_BYTES, b"\0").hex()
 
 
 def digests_of(documents: Sequence[Document], start: int, stop: int) -> NDArray[np.bytes_]:
@@ -149,7 +132,7 @@ def digests_of(documents: Sequence[Document], start: int, stop: int) -> NDArray[
     They sort as their hexadecimal forms.
     """
     if isinstance(documents, Records):
-        return documents.digests(start, stop)
+        return documents.digests.read(start, stop)
     digests = [bytes.fromhex(document.digest()) for document in documents[start:stop]]
     return np.array(digests, dtype=f"S{_DIGEST_BYTES}")
 
@@ -157,9 +140,9 @@ def digests_of(documents: Sequence[Document], start: int, stop: int) -> NDArray[
 def sizes_of(documents: Sequence[Document], start: int, stop: int) -> Ints:
     """Return the bytes of documents ``start`` to ``stop``."""
     if isinstance(documents, Records):
-        return documents.sizes(start, stop)
-    sizes = [len(document.read()) for document in documents[start:stop]]
-    return np.array(sizes, dtype=np.int64)
+        before = documents.stops[start - 1] if start else 0
+        return np.diff(documents.stops.read(start, stop), prepend=before)
+    return np.array([document.n_bytes for document in documents[start:stop]], dtype=np.int64)
 
 
 def identity_of(documents: Sequence[Document]) -> list[Any]:
@@ -198,26 +181,59 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_blank: bool) -> None:
-    with replacing(path) as file, _Writer(file, path.parent, is_distinct) as writer:
-        bounds = []
-        n_empty = 0
+    """Write texts end to end, then their stops, lines and digests, which wait in files."""
+    n_bytes = n_documents = n_empty = 0
+    bounds = []
+    # The documents' digests tell all that their texts would.
+    identity = hashlib.sha256()
+    seen: set[bytes] = set()
+    with replacing(path) as file, ExitStack() as stack:
+        columns = [
+            stack.enter_context(TemporaryFile(dir=path.parent, prefix=".arrays.")) for _ in range(3)
+        ]
         for name, documents in origins:
             n_empty_here = 0
             for line, text in documents():
-                if keeps_blank or _has_text(text):
-                    writer.add(line, text)
-                else:
+                if not keeps_blank and not any(block.strip() for block in _blocks(text)):
                     n_empty_here += 1
-            bounds.append(writer.n_documents)
+                    continue
+                hashed = hashlib.sha256()
+                for block in _blocks(text):
+                    hashed.update(block)
+                digest = hashed.digest()
+                if is_distinct:
+                    if digest in seen:
+                        continue
+                    seen.add(digest)
+                for block in _blocks(text):
+                    file.write(block)
+                n_bytes += len(text)
+                n_documents += 1
+                numbers = (number.to_bytes(_NUMBER_BYTES, "little") for number in (n_bytes, line))
+                for column, value in zip(columns, (*numbers, digest), strict=True):
+                    column.write(value)
+                identity.update(digest)
+            bounds.append(n_documents)
             n_empty += n_empty_here
             if n_empty_here:
                 note = f"{name}: {count(n_empty_here, 'document')} without text left out\n"
                 sys.stderr.write(note)
-        writer.finish({"n_empty": n_empty, "bounds": bounds})
-
-
-def _has_text(text: Text) -> bool:
-    return any(block.strip() for block in _blocks(text))
+        file.write(b"\0" * (aligned(n_bytes) - n_bytes))
+        crc = 0
+        for column in columns:
+            column.seek(0)
+            while block := column.read(_BLOCK_BYTES):
+                file.write(block)
+                crc = zlib.crc32(block, crc)
+        meta = {
+            "n_bytes": n_bytes,
+            "n_documents": n_documents,
+            "n_empty": n_empty,
+            "bounds": bounds,
+            "sha256": identity.hexdigest(),
+            "crc32": crc,
+        }
+        write_description(file, meta)
 
 
 def _blocks(text: Text) -> Iterator[bytes]:
@@ -231,72 +247,3 @@ def _crc32(text: Text) -> int:
     for block in _blocks(text):
         crc = zlib.crc32(block, crc)
     return crc
-
-
-class _Writer:
-    """Writes texts end to end, then their arrays, which wait in files, and the description."""
-
-    def __init__(self, file: BinaryIO, folder: Path, is_distinct: bool) -> None:
-        self.n_documents = 0
-        self._file = file
-        self._n_bytes = 0
-        # The documents' digests tell all that their texts would.
-        self._identity = hashlib.sha256()
-        self._seen: set[bytes] | None = set() if is_distinct else None
-        with ExitStack() as stack:
-            # Of stops, lines and digests.
-            self._columns: list[BinaryIO] = [
-                stack.enter_context(TemporaryFile(dir=folder, prefix=".arrays.")) for _ in range(3)
-            ]
-            self._stack = stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def add(self, line: int, text: Text) -> None:
-        hashed = hashlib.sha256()
-        for block in _blocks(text):
-            hashed.update(block)
-        digest = hashed.digest()
-        if self._seen is not None:
-            if digest in self._seen:
-                return
-            self._seen.add(digest)
-        for block in _blocks(text):
-            self._file.write(block)
-        self._n_bytes += len(text)
-        self.n_documents += 1
-        values = (
-            self._n_bytes.to_bytes(_NUMBER_BYTES, "little"),
-            line.to_bytes(_NUMBER_BYTES, "little"),
-            digest,
-        )
-        for column, value in zip(self._columns, values, strict=True):
-            column.write(value)
-        self._identity.update(digest)
-
-    def finish(self, counts: dict[str, Any]) -> None:
-        padding = aligned(self._n_bytes) - self._n_bytes
-        self._file.write(b"\0" * padding)
-        crc = 0
-        for column in self._columns:
-            column.seek(0)
-        for block in chain.from_iterable(map(_read_blocks, self._columns)):
-            self._file.write(block)
-            crc = zlib.crc32(block, crc)
-        meta = {
-            "n_bytes": self._n_bytes,
-            "n_documents": self.n_documents,
-            **counts,
-            "sha256": self._identity.hexdigest(),
-            "crc32": crc,
-        }
-        write_description(self._file, meta)
-
-
-def _read_blocks(file: BinaryIO) -> Iterator[bytes]:
-    while block := file.read(_BLOCK_BYTES):
-        yield block

@@ -8,11 +8,12 @@ from pathlib import Path
 from sublayer.config.text.corpora import HUB
 from sublayer.config.text.text_fields import DocumentRule
 from sublayer.data.cache import content_key
-from sublayer.data.text.document_store import Origin, RawDocument, Records, open_pack
+from sublayer.data.text.document_store import Origin, Records, open_pack
 from sublayer.data.text.files import (
     PARQUET,
     Document,
     FileDocument,
+    RawDocument,
     is_parquet,
     read_path,
     read_unchanged,

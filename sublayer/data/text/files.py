@@ -19,9 +19,8 @@ from sublayer.files.paths import expanded
 Text = bytes | FileText
 """Raw bytes, of a file without a copy in memory."""
 
-Place = tuple[Path, int, int]
-"""A file, and where in it a text begins and ends."""
-
+RawDocument = tuple[int, Text]
+"""A document as it is read: the line or row where it begins, from 1, and its text."""
 Row = TypeVar("Row")
 
 PARQUET = ".parquet"
@@ -49,8 +48,9 @@ class Document(Protocol):
     def digest(self) -> str:
         """SHA-256 of the bytes that it is read from."""
 
-    def place(self) -> Place | None:
-        """Return where its text lies as it is; None where that is nowhere."""
+    @property
+    def n_bytes(self) -> int:
+        """Size of its text; raise DataError as ``read`` does."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ class FileDocument:
         """SHA-256 of the file as it is stored."""
         return self._digested[0]
 
-    def place(self) -> Place | None:
-        """Return the file, or what it was unpacked into; None where that is in memory."""
-        text = self.read()
-        return text.place if isinstance(text, FileText) else None
+    @property
+    def n_bytes(self) -> int:
+        """Size of the text, unpacked."""
+        return len(self.read())
 
     def check_unchanged(self) -> None:
         """Raise DataError where the file is another one than its digest was computed of."""
@@ -161,9 +161,10 @@ class MemoryDocument:
         """SHA-256 of the text."""
         return hashlib.sha256(self.text).hexdigest()
 
-    def place(self) -> Place | None:
-        """Return None: it is in no file."""
-        return None
+    @property
+    def n_bytes(self) -> int:
+        """Size of the text."""
+        return len(self.text)
 
 
 def _version(path: Path) -> tuple[int, int]:

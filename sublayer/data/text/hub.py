@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sublayer.config.text.corpora import HUB
-from sublayer.data.text.document_store import RawDocument
+from sublayer.data.text.files import RawDocument
 from sublayer.data.text.records import encoded, shown_fields
 from sublayer.errors import DataError
 from sublayer.system.extras import extra_module

@@ -7,8 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sublayer.data.text.document_store import RawDocument
-from sublayer.data.text.files import FileDocument, Text
+from sublayer.data.text.files import FileDocument, RawDocument, Text
 from sublayer.data.text.gutenberg import body_range
 from sublayer.errors import DataError
 from sublayer.files.file_text import count_line_ends

@@ -82,11 +82,7 @@ def count_bytes(ranges: Sequence[DocumentRange]) -> int:
     """Count the bytes of ranges."""
     if isinstance(ranges, WholeDocuments):
         return ranges.n_bytes
-    n_bytes = 0
-    for part in ranges:
-        stop = len(part.document.read()) if part.stop is None else part.stop
-        n_bytes += stop - part.start
-    return n_bytes
+    return sum(part.end - part.start for part in ranges)
 
 
 def check_unchanged(ranges: Sequence[DocumentRange]) -> None:

@@ -9,8 +9,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.task_heads import expected_model
 from sublayer.counts import count
 from sublayer.data.prepare import Data
-from sublayer.data.shards.cutting import SHARD_BYTES
-from sublayer.data.shards.workers import MOST_PROCESSES, PROCESS_BYTES
+from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES, SHARD_BYTES
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.micro_batch import FLOAT32_BYTES

@@ -127,7 +127,7 @@ class Worker:
     def _finish(self, order: "Order", reporter: "_Reporter") -> None:
         import torch
 
-        from sublayer.data.shards.workers import limited_to
+        from sublayer.data.shards import limited_to
         from sublayer.errors import DataError
         from sublayer.study.jobs.run import finish_run, is_finished
 

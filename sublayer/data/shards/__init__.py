@@ -1,1 +1,0 @@
-"""Text turned into stored ids in shards, by several processes."""
