@@ -30,8 +30,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.decode.sample import GREEDY, generate
 from sublayer.interop.huggingface import export_huggingface
-from sublayer.model.build import build
-from sublayer.model.decoder import Decoder
+from sublayer.model.build import Decoder, build
 from sublayer.system.cores import cores
 from sublayer.system.machine import processor
 

@@ -20,10 +20,8 @@ from torch import Tensor
 from turns import Contestant, take_turns
 
 from sublayer.data.starts import sequence_starts
-from sublayer.model.context.keys import Keys
-from sublayer.model.context.layout import Layout
-from sublayer.model.kernels.attention import attend
-from sublayer.model.kernels.attention_ragged import is_supported
+from sublayer.model.context import Keys, Layout
+from sublayer.model.kernels.attention import attend, is_supported
 from sublayer.system.machine import wait_for
 
 ROUNDS, DRY_ROUNDS = 7, 2

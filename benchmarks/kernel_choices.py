@@ -20,12 +20,10 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.decode import packed_linear
-from sublayer.model.context.context import Context
-from sublayer.model.context.layout import Layout
+from sublayer.model.context import Context, Layout
 from sublayer.model.kernels import activation, attention_cpu
 from sublayer.model.kernels.activation import tanh_gelu
-from sublayer.model.kernels.attention_cpu import attend_blockwise
-from sublayer.model.kernels.split_heads import split_heads
+from sublayer.model.kernels.attention_cpu import attend_blockwise, split_heads
 from sublayer.model.layers import lstm
 from sublayer.system.machine import processor
 

@@ -23,8 +23,7 @@ from sublayer.config.resolved import ResolvedRecipe, resolved_recipe
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.span.batches import EpochPieces, RandomPieces
 from sublayer.data.split import Split
-from sublayer.model.build import build
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder, build
 from sublayer.objective.families import family_of
 from sublayer.objective.span import span_batches
 from sublayer.system.allocator import allocate_for_training

@@ -13,7 +13,7 @@ from sublayer.decode.beam_settings import BeamSettings
 from sublayer.decode.translate import translate_lines
 from sublayer.interop.huggingface import export_huggingface
 from sublayer.loading import load
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder
 
 OURS, PEER, CEILING = "sublayer", "transformers M2M100", "CTranslate2"
 BEAM, MORE, SHARE = 5, 10.0, 1.2

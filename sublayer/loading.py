@@ -22,8 +22,7 @@ from sublayer.files.checkpoints import (
 )
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
-from sublayer.model.build import compose
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder, compose
 from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_config
 from sublayer.model.names import named_parameters
 from sublayer.model.transformer import Transformer

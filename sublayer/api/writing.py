@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sublayer.data.tokenizers.base import Tokenizer
     from sublayer.decode.prompted import Show
     from sublayer.decode.sample import Sampling
-    from sublayer.model.encoder_decoder import EncoderDecoder
+    from sublayer.model.build import EncoderDecoder
 
 Tokens = Annotated[
     int | None,
@@ -110,8 +110,7 @@ def generate(
         from sublayer.decode.prompted import continue_prompt
         from sublayer.decode.sample import Sampling
         from sublayer.loading import load
-        from sublayer.model.decoder import Decoder
-        from sublayer.model.encoder_decoder import EncoderDecoder
+        from sublayer.model.build import Decoder, EncoderDecoder
         from sublayer.system.machine import choose_device
 
     sampling = Sampling(1.0 if temperature is None else temperature, top_k, top_p)
@@ -365,7 +364,7 @@ def translate(
         from sublayer.config.layering.run_recipe import read_run_recipe
         from sublayer.decode.translate import tokenizer_of, translate_lines
         from sublayer.loading import find_recipe, load
-        from sublayer.model.encoder_decoder import EncoderDecoder
+        from sublayer.model.build import EncoderDecoder
         from sublayer.objective.translation.family import beam_settings
         from sublayer.system.machine import choose_device
 

@@ -25,9 +25,8 @@ from sublayer.decode.beam_step import BeamStepper
 from sublayer.decode.continuations import Continuations, Continue, best_continuations
 from sublayer.decode.vocabulary_scores import log_sum_exp
 from sublayer.errors import ConfigError
-from sublayer.model.context.cache import Cache, cache_bytes
-from sublayer.model.decoder import Decoder
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import Decoder, EncoderDecoder
+from sublayer.model.cache import Cache, cache_bytes
 from sublayer.system.memory import check_memory
 
 GoesOn = Callable[[int, Sequence[int]], bool]

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sublayer.decode.step import Stepper
-from sublayer.model.context.cache import Cache, KeyValues
-from sublayer.model.decoder import Decoder
+from sublayer.model.build import Decoder
+from sublayer.model.cache import Cache, KeyValues
 
 Compute = Callable[[], Tensor]
 """Computes from tensors that stay in their places, and writes to such."""

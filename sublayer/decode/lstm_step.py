@@ -5,9 +5,9 @@ from torch import Tensor
 
 from sublayer.decode.packed_linear import pack_linear, takes_vectors
 from sublayer.decode.unroll import linear
-from sublayer.model.context.cache import Cache
-from sublayer.model.context.layout import Layout
-from sublayer.model.decoder import Decoder
+from sublayer.model.build import Decoder
+from sublayer.model.cache import Cache
+from sublayer.model.context import Layout
 
 
 class LstmStepper:

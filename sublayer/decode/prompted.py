@@ -16,8 +16,7 @@ from sublayer.data.tokenizers.sentinels import split_at_gaps
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.loading import find_recipe
-from sublayer.model.decoder import Decoder
-from sublayer.model.lstm import Lstm
+from sublayer.model.build import Decoder, Lstm
 from sublayer.model.transformer import Transformer
 from sublayer.system.stages import display, stage
 

@@ -13,9 +13,8 @@ from sublayer.decode.lstm_step import LstmStepper
 from sublayer.decode.replay import pays, record
 from sublayer.decode.step import Stepper
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.model.context.cache import Cache
-from sublayer.model.decoder import Decoder
-from sublayer.model.lstm import Lstm
+from sublayer.model.build import Decoder, Lstm
+from sublayer.model.cache import Cache
 
 Window = Literal["exact", "rolling"]
 

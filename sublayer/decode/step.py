@@ -13,13 +13,12 @@ from torch import Tensor
 from sublayer.decode.packed_linear import pack_linear, takes_vectors
 from sublayer.decode.step_bias import StepBias
 from sublayer.decode.unroll import Branch, feed_forward, linear, residual
-from sublayer.model.context.cache import Cache, KeyValues
-from sublayer.model.context.keys import StepKeys
-from sublayer.model.decoder import Decoder
+from sublayer.model.build import Decoder
+from sublayer.model.cache import Cache, KeyValues
+from sublayer.model.context import Rotation, StepKeys
 from sublayer.model.kernels.attention import attend
 from sublayer.model.layers.attention import Attention, CrossAttention
-from sublayer.model.layers.block import AnySublayer, Sublayer
-from sublayer.model.positions.rotation import Rotation
+from sublayer.model.layers.stack import AnySublayer, Sublayer
 
 _ALL = StepKeys()
 

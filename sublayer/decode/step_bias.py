@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sublayer.model.positions.base import Positions
+from sublayer.model.positions import Positions
 
 _FIRST_ROOM = 64
 """Keys for which it is looked up at first."""

@@ -11,7 +11,7 @@ from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.decode.beam import search
 from sublayer.decode.beam_settings import BeamSettings, Hypothesis
 from sublayer.errors import ConfigError
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder
 from sublayer.system.stages import stage
 
 WINDOW = 2048

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from sublayer.decode.packed_linear import PackedLinear, pack_linear
-from sublayer.model.layers.block import Sublayer
 from sublayer.model.layers.feedforward import FeedForward
 from sublayer.model.layers.linear import Linear, StackedLinear
+from sublayer.model.layers.stack import Sublayer
 
 Branch = Callable[..., Tensor]
 """A sub-layer's function: of the rows, and of what its kind needs beside them."""

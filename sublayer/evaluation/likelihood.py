@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sublayer.data.split import Split
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each
-from sublayer.model.context.layout import Layout
+from sublayer.model.context import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.transformer import Transformer

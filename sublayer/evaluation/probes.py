@@ -24,8 +24,7 @@ from sublayer.evaluation.prompted_likelihood import (
     encode_queries,
     target_nats,
 )
-from sublayer.model.decoder import Decoder
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.model.transformer import Transformer
 from sublayer.system.stages import stage
 from sublayer.tasks.example import Example

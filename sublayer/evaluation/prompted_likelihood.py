@@ -13,10 +13,9 @@ from torch import Tensor
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
-from sublayer.model.context.cache import Cache
-from sublayer.model.context.layout import Layout
-from sublayer.model.decoder import Decoder
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import Decoder, EncoderDecoder
+from sublayer.model.cache import Cache
+from sublayer.model.context import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.transformer import Transformer

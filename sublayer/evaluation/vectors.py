@@ -16,9 +16,8 @@ from sublayer.data.arrays import TokenIds
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.errors import ConfigError
-from sublayer.model.context.layout import Layout
-from sublayer.model.encoder import Encoder
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import Encoder, EncoderDecoder
+from sublayer.model.context import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
 from sublayer.system.stages import note

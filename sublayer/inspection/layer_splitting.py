@@ -30,14 +30,13 @@ from sublayer.errors import ConfigError
 from sublayer.inspection.sample import Sample
 from sublayer.inspection.splitting import integrate
 from sublayer.model.body import Body
-from sublayer.model.context.context import Context, Memory
-from sublayer.model.context.layout import Layout
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder
+from sublayer.model.context import Context, Layout, Memory
 from sublayer.model.layers.attention import Attention, CrossAttention
-from sublayer.model.layers.block import Function, Sublayer
 from sublayer.model.layers.embedding import TokenEmbedding
 from sublayer.model.layers.feedforward import FeedForward
 from sublayer.model.layers.norm import LayerNorm
+from sublayer.model.layers.stack import Function, Sublayer
 from sublayer.model.transformer import Transformer
 from sublayer.plot import Look, file_svg, look
 

@@ -17,11 +17,11 @@ from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import ConfigError
 from sublayer.inspection.sample import Sample
 from sublayer.model.body import Body
-from sublayer.model.context.context import Context, Memory
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder
+from sublayer.model.context import Context, Memory
 from sublayer.model.eval_mode import evaluating
-from sublayer.model.layers.block import Sublayer
 from sublayer.model.layers.embedding import TokenEmbedding
+from sublayer.model.layers.stack import Sublayer
 from sublayer.model.transformer import Transformer
 from sublayer.plot import MUTED, file_svg, look
 

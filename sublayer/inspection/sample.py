@@ -16,7 +16,7 @@ from sublayer.data.span.batches import ScoredPieces
 from sublayer.data.span.examples import corrupted_batch
 from sublayer.data.split import Split
 from sublayer.errors import DataError
-from sublayer.model.context.layout import Layout
+from sublayer.model.context import Layout
 
 
 @dataclass(frozen=True)

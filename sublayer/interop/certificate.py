@@ -20,9 +20,8 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.errors import CheckpointError, DataError
 from sublayer.interop.family import Oracle
-from sublayer.model.context.layout import Layout
-from sublayer.model.encoder import Encoder
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import Encoder, EncoderDecoder
+from sublayer.model.context import Layout
 from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.system.memory import format_bytes, total_memory

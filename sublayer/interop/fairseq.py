@@ -32,8 +32,8 @@ from sublayer.interop.seq2seq import M2M100, translator_pairs
 from sublayer.interop.tokenizers import check_tokenizer
 from sublayer.interop.translator_tokenizers import UNKNOWN_LANGUAGE
 from sublayer.interop.weight_map import Pair, assemble, pair_linear
+from sublayer.model.model_folder import check_finite, check_float
 from sublayer.model.transformer import Transformer
-from sublayer.model.weights import check_finite, check_float
 from sublayer.tasks.spec import TaskSpec
 
 _PAD_ID = 1

@@ -48,9 +48,8 @@ from sublayer.interop.weight_map import (
     with_weights,
     write_pairs,
 )
-from sublayer.model.model_folder import save_model
+from sublayer.model.model_folder import describe_conversion, save_model
 from sublayer.model.transformer import Transformer
-from sublayer.model.weights import describe_conversion
 from sublayer.objective.supervised.loss import from_numbers, to_numbers
 from sublayer.tasks.spec import spec_files
 

@@ -40,8 +40,8 @@ from sublayer.interop.foreign_config import (
 )
 from sublayer.interop.representable import EITHER, PAIR, Rule, Table, final_norms
 from sublayer.interop.weight_map import Pair, check_tied, pair_linear
-from sublayer.model.positions.sinusoidal import sinusoids
-from sublayer.model.weights import check_float
+from sublayer.model.model_folder import check_float
+from sublayer.model.positions import sinusoids
 
 _EPS = 1e-5
 """Added to the variance by the layer norms of both classes, which no config says."""

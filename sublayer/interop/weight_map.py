@@ -16,9 +16,9 @@ from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.estimate.cost import n_copies
 from sublayer.model.build import compose
-from sublayer.model.positions.sinusoidal import sinusoids
+from sublayer.model.model_folder import check_float, computed_dtype, usable
+from sublayer.model.positions import sinusoids
 from sublayer.model.transformer import Transformer
-from sublayer.model.weights import check_float, computed_dtype, usable
 
 _WRAPPED = "module"
 """The prefix that distributed training puts before the names of a model."""

@@ -1,1 +1,1 @@
-"""What is computed: one composition of residual sub-layers, from token ids to logits."""
+"""Models: one composition of residual sub-layers, from token ids to logits."""

@@ -11,18 +11,15 @@ from torch import Tensor, nn
 from sublayer.config.architecture.derived import embedding_width
 from sublayer.config.architecture.stacks import StackShape
 from sublayer.config.resolved import ResolvedModel
-from sublayer.model.context.cache import Cache
-from sublayer.model.context.context import Context, Memory
-from sublayer.model.context.keys import Keys
-from sublayer.model.context.layout import Layout
-from sublayer.model.context.queries import Queries
+from sublayer.model.cache import Cache
+from sublayer.model.context import Context, Keys, Layout, Memory, Queries
 from sublayer.model.kernels.attention import hide
 from sublayer.model.kernels.choice import is_eager_cpu
 from sublayer.model.kernels.dropout import dropout
 from sublayer.model.layers.embedding import Matrix, SegmentTable, TokenEmbedding
 from sublayer.model.layers.norm import build_norm
 from sublayer.model.layers.stack import Stack
-from sublayer.model.positions.build import build_positions
+from sublayer.model.positions import build_positions
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,11 @@
 """A model as a folder: ``config.json``, ``model.safetensors`` and its tokenizer's files."""
 
+import filecmp
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,11 +27,103 @@ from sublayer.estimate.cost import n_copies
 from sublayer.files.checkpoints import verify_parts
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_name, new_folder
-from sublayer.files.tensor_parts import StoredTensors, read_stored, read_stored_headers
+from sublayer.files.tensor_parts import (
+    PART_PATTERN,
+    StoredTensors,
+    read_stored,
+    read_stored_headers,
+)
 from sublayer.model.build import compose
 from sublayer.model.transformer import Transformer
-from sublayer.model.weights import usable_weights
 from sublayer.system.memory import allocating
+
+_log = logging.getLogger(__name__)
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""The types that weights are read from."""
+
+
+def computed_dtype(tensors: Iterable[Tensor]) -> torch.dtype:
+    """Choose what weights are computed in: float32, or float64 where every one is.
+
+    Weights of 16 bits are widened, which loses nothing.
+    """
+    are_double = all(tensor.dtype == torch.float64 for tensor in tensors)
+    return torch.float64 if are_double else torch.float32
+
+
+def usable(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Convert a tensor to ``dtype``; one that has it already is returned as it is.
+
+    Raises CheckpointError, under ``name``, where it holds anything but finite floats, or numbers
+    that are finite no longer in ``dtype``.
+    """
+    check_float(name, tensor)
+    converted = tensor.to(dtype)
+    check_finite(name, converted)
+    return converted
+
+
+def usable_weights(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Convert a file's tensors to the one type that the model computes in, and log what changed.
+
+    The type is that of ``computed_dtype``. ``source`` names the file in messages.
+
+    Raises CheckpointError, naming the file and the tensor, where one holds anything but finite
+    floats.
+    """
+    dtype = computed_dtype(tensors.values())
+    weights = {}
+    for name, tensor in tensors.items():
+        weights[name] = usable(f"{source}: {name}", tensor, dtype)
+    note = describe_conversion(tensors, dtype)
+    if note is not None:
+        _log.warning("weights of %s: %s", source, note)
+    return weights
+
+
+def check_float(name: str, tensor: Tensor) -> None:
+    """Raise CheckpointError where a tensor is not of a floating-point type of ``FLOATS``."""
+    if tensor.dtype not in FLOATS:
+        raise CheckpointError(
+            f"{name} holds {_short(tensor.dtype)}, not floating-point numbers of 16, 32 or 64 bits"
+        )
+
+
+def check_finite(name: str, tensor: Tensor) -> None:
+    """Raise CheckpointError where a tensor holds infinity or what is not a number.
+
+    ``name`` is what the error calls it. One without elements passes.
+    """
+    if not tensor.numel():
+        return
+    # One pass without a mask as long as the tensor; what is not a number is both the least and the
+    # greatest.
+    extremes = torch.stack(torch.aminmax(tensor.detach()))
+    if not extremes.isfinite().all():
+        raise CheckpointError(
+            f"{name} holds numbers that are not finite: its run failed, or the file is damaged"
+        )
+
+
+def describe_conversion(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:
+    """Format how many tensors of which types become ``dtype``; None where none does.
+
+    As in ``3 of bfloat16 and 2 of float16 became float32``.
+    """
+    counts: Counter[str] = Counter()
+    for tensor in tensors.values():
+        if tensor.dtype != dtype:
+            counts[_short(tensor.dtype)] += 1
+    if not counts:
+        return None
+    parts = [f"{n} of {name}" for name, n in sorted(counts.items())]
+    return f"{' and '.join(parts)} became {_short(dtype)}"
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
 
 FORMAT, VERSION = "sublayer", 1
 CONFIG_NAME, WEIGHTS_NAME = "config.json", "model.safetensors"
@@ -232,3 +328,53 @@ def _check_complete(config: ModelConfig, path: Path) -> None:
         is_needed = has_decoder_fields or name not in DECODER_FIELDS
         if value is None and is_needed:
             raise CheckpointError(f"{path} does not say what model.{name} is; name another model")
+
+
+def copy_model(original: Path, folder: Path) -> None:
+    """Copy a model folder's files into an empty folder.
+
+    Raises OSError, and CheckpointError where parts cannot be put together.
+    """
+    for name in _described(original):
+        shutil.copyfile(original / name, folder / name)
+    stored = stored_weights(original)
+    if stored.is_whole:
+        shutil.copyfile(stored.whole, folder / WEIGHTS_NAME)
+        return
+    try:
+        save_file(read_stored(stored), folder / WEIGHTS_NAME)
+    except SafetensorError as error:
+        raise CheckpointError(f"cannot write {folder / WEIGHTS_NAME}: {error}") from None
+
+
+def is_copy(folder: Path, original: Path) -> bool:
+    """Return whether a folder holds what ``copy_model`` makes of another, and nothing else.
+
+    Raises OSError, SafetensorError and CheckpointError where parts cannot be read.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    stored = stored_weights(original)
+    names = _described(original)
+    if stored.is_whole:
+        names = sorted([*names, WEIGHTS_NAME])
+    found = sorted(path.name for path in folder.iterdir())
+    if found != sorted({*names, WEIGHTS_NAME}):
+        return False
+    equal, _, _ = filecmp.cmpfiles(folder, original, names, shallow=False)
+    if equal != names:
+        return False
+    return stored.is_whole or _has_same_weights(folder, original)
+
+
+def _described(folder: Path) -> list[str]:
+    """List what a model folder has beside weights."""
+    weights = {path.name for path in folder.glob(PART_PATTERN)} | {WEIGHTS_NAME}
+    return sorted(path.name for path in folder.iterdir() if path.name not in weights)
+
+
+def _has_same_weights(folder: Path, original: Path) -> bool:
+    ours, theirs = read_stored(stored_weights(folder)), read_stored(stored_weights(original))
+    if ours.keys() != theirs.keys():
+        return False
+    return all(torch.equal(value, theirs[name]) for name, value in ours.items())

@@ -1,4 +1,4 @@
-"""Persistent names: weights are drawn and stored by them, whatever modules are called later.
+"""Persistent names and roles of parameters: weights are drawn and stored by persistent names.
 
 Initial values, model folders, checkpoints, sharded ones too, optimizer state and the tables of
 other systems' weights know a parameter by its persistent name. Where a module is renamed, a row of
@@ -7,7 +7,7 @@ other systems' weights know a parameter by its persistent name. Where a module i
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -43,3 +43,25 @@ def _from_persistent(model: nn.Module, state: dict[str, Tensor], prefix: str, *_
     names = {persistent_name(name): name for name, _value in model.named_parameters()}
     stored = [name for name in names if prefix + name in state]
     state.update({prefix + names[name]: state.pop(prefix + name) for name in stored})
+
+
+Role = Literal["matrix", "stacked", "vector", "embedding"]
+
+
+def parameter_roles(model: nn.Module) -> dict[str, Role]:
+    """Collect the role of every parameter, by its persistent name, as its module declares it.
+
+    matrix: one linear map ``[d_out, d_in]``; stacked: several that are stored together ``[n, d_out,
+    d_in]``; vector: gains, offsets and biases, whatever their rank; embedding: a table of which
+    rows are looked up.
+    """
+    roles: dict[str, Role] = {}
+    for prefix, module in model.named_modules():
+        declared = getattr(module, "roles", {})
+        for name, _ in module.named_parameters(recurse=False):
+            assert name in declared, (
+                f"{type(module).__name__} declares no role for its parameter {name}"
+            )
+            full_name = f"{prefix}.{name}" if prefix else name
+            roles[persistent_name(full_name)] = declared[name]
+    return roles

@@ -1,4 +1,4 @@
-"""What calling a model returns: the output of each of its heads, by the head's name; fillings."""
+"""Outputs of a model by the names of its heads; fillings of masks."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every kind of model is made of: an embedding matrix, a body of blocks, heads."""
+"""The Transformer: an embedding matrix, a body of blocks, heads."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -12,14 +12,13 @@ from sublayer.config.architecture.stacks import stacks
 from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import ConfigError
 from sublayer.model.body import Body, Hidden
-from sublayer.model.context.cache import Cache
-from sublayer.model.context.context import Memory
-from sublayer.model.context.layout import Layout
-from sublayer.model.context.queries import Queries
+from sublayer.model.cache import Cache
+from sublayer.model.context import Layout, Memory, Queries
 from sublayer.model.kernels.dropout import dropout
 from sublayer.model.layers.embedding import Matrix, TokenEmbedding
 from sublayer.model.layers.heads import (
     Head,
+    JointSpanHead,
     LabelHead,
     Pooler,
     SentenceHead,
@@ -27,7 +26,6 @@ from sublayer.model.layers.heads import (
     VocabularyHead,
     build_head,
 )
-from sublayer.model.layers.joint_span_head import JointSpanHead
 from sublayer.model.layers.stack import Stack
 from sublayer.model.names import use_persistent_names
 from sublayer.model.output import Filling, Output

@@ -25,7 +25,7 @@ from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
 from sublayer.evaluation.likelihood import Counter, Likelihood, Window, check_stride, score
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.body import Hidden
-from sublayer.model.context.layout import Layout
+from sublayer.model.context import Layout
 from sublayer.model.init import initial_values, initialise
 from sublayer.model.kernels.cross_entropy import (
     Smoothing,

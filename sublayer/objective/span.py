@@ -24,7 +24,7 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
 from sublayer.evaluation.split_work import ALONE, Processes, Row, compute_each
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import Transformer

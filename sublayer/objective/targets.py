@@ -13,8 +13,8 @@ from sublayer.data.arrays import Ints
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.packing import pairs_in_rows
 from sublayer.model.body import Hidden
-from sublayer.model.context.layout import Layout
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder
+from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import (
     Smoothing,
     linear_cross_entropy,

@@ -188,7 +188,7 @@ def _sample(run: Path, kind: str, context: int) -> str:
 
     from sublayer.decode.sample import Sampling, generate
     from sublayer.loading import load
-    from sublayer.model.decoder import Decoder
+    from sublayer.model.build import Decoder
 
     model = load(run)
     assert isinstance(model, Decoder), "its recipe says so"

@@ -174,7 +174,7 @@ class RunFolder:
 
         One of a checkpoint may stand there: a run that was killed while it ended has put it there.
         """
-        from sublayer.model.model_copy import is_copy
+        from sublayer.model.model_folder import is_copy
 
         target = self.path / MODEL
         if not os.path.lexists(target):
@@ -240,7 +240,7 @@ class RunFolder:
         What came to stand at ``model/`` meanwhile, and is not that model, is set aside. Raises
         OSError.
         """
-        from sublayer.model.model_copy import copy_model, is_copy
+        from sublayer.model.model_folder import copy_model, is_copy
 
         step = int(record["valid"]["step"])
         best = checkpoint_path(self.path / _CHECKPOINTS, step) / MODEL

@@ -129,7 +129,7 @@ def _draw(
 
     from sublayer.decode.sample import Sampling, generate
     from sublayer.loading import load
-    from sublayer.model.decoder import Decoder
+    from sublayer.model.build import Decoder
     from sublayer.system.machine import choose_device
 
     chosen = choose_device(device)

@@ -50,10 +50,8 @@ from sublayer.loading import (
     load_model_tokenizer,
     load_task,
 )
-from sublayer.model.build import compose
-from sublayer.model.context.layout import Layout
-from sublayer.model.decoder import Decoder
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import Decoder, EncoderDecoder, compose
+from sublayer.model.context import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.model_folder import read_config

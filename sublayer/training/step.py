@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sublayer.config.resolved import ResolvedRecipe
 from sublayer.data.batches import AnyBatch, Batches
-from sublayer.model.roles import parameter_roles
+from sublayer.model.names import parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.ahead import Ahead, Preparation, PreparedStep, pays
 from sublayer.training.dropout_seed import seed_dropout

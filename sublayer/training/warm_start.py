@@ -16,7 +16,7 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.loading import find_model, load_model_tokenizer, load_task, load_untokenized
 from sublayer.model.body import Body
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder
 from sublayer.model.layers.stack import Stack
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective

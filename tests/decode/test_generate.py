@@ -27,7 +27,7 @@ from sublayer.decode.step import Stepper
 from sublayer.decode.vocabulary_scores import top
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
-from sublayer.model.context.cache import Cache, cache_bytes
+from sublayer.model.cache import Cache, cache_bytes
 from tests.breadth import rows
 from tests.gpu.kinds import NothingWaits
 

@@ -32,8 +32,8 @@ from sublayer.estimate.activations import (
     score_bias_index,
 )
 from sublayer.estimate.memory import adafactor_work, matrix_shapes, n_states, training_memory
-from sublayer.model.positions.build import build_positions
-from sublayer.model.roles import parameter_roles
+from sublayer.model.names import parameter_roles
+from sublayer.model.positions import build_positions
 from sublayer.training.optimizers.build import build_optimizer, optimizer_tensors
 from sublayer.training.precision import bfloat16_gain, own_clocks
 from sublayer.training.processes.world import World

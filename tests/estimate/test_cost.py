@@ -37,8 +37,8 @@ from sublayer.estimate.memory import _frozen_shapes, n_states, training_memory, 
 from sublayer.estimate.micro_batch import MicroBatch, stack_length
 from sublayer.estimate.sublayers import estimate_of
 from sublayer.model.build import build, compose
-from sublayer.model.context.cache import Cache
-from sublayer.model.layers.block import FUNCTIONS
+from sublayer.model.cache import Cache
+from sublayer.model.layers.stack import FUNCTIONS
 from sublayer.system import memory as system_memory
 from sublayer.system.memory import allocating, check_memory
 from tests.breadth import rows

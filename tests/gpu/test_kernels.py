@@ -14,12 +14,10 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.data.starts import sequence_starts
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.model.build import build
-from sublayer.model.context.keys import Keys
-from sublayer.model.context.layout import Layout
-from sublayer.model.context.queries import Queries
-from sublayer.model.kernels import attention, attention_ragged
+from sublayer.model.context import Keys, Layout, Queries
+from sublayer.model.kernels import attention
 from sublayer.model.kernels.attention import attend
-from sublayer.model.kernels.constants import constants
+from sublayer.model.kernels.choice import constants
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.kernels.dropout import add_branch, dropout
 from tests.breadth import TRIES_ALL, rows
@@ -191,7 +189,7 @@ def ragged_on_a_cpu(device, monkeypatch):
     if device.type == "cpu":
         takes = lambda q, k, *, has_bias, p_dropout: not has_bias and p_dropout == 0.0  # noqa: E731
         monkeypatch.setattr(attention, "is_supported", takes)
-        monkeypatch.setattr(attention_ragged, "attend_sequences", by_the_formula)
+        monkeypatch.setattr(attention, "attend_sequences", by_the_formula)
     kernel = attention.attend_ragged
 
     def noted(*args, **kwargs):
@@ -302,11 +300,11 @@ def test_starts_of_sequences_by_hand():
 def test_the_kernel_is_given_only_what_it_supports(device):
     q = torch.zeros(1, 2, 5, 16, device=device, dtype=torch.bfloat16)
     for has_bias, p in ((True, 0.0), (False, 0.1)):
-        assert not attention_ragged.is_supported(q, q, has_bias=has_bias, p_dropout=p)
+        assert not attention.is_supported(q, q, has_bias=has_bias, p_dropout=p)
     has_gpu = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-    assert attention_ragged.is_supported(q, q, has_bias=False, p_dropout=0.0) == has_gpu
+    assert attention.is_supported(q, q, has_bias=False, p_dropout=0.0) == has_gpu
     for other in (q.float(), q[..., :9]):
-        assert not attention_ragged.is_supported(other, other, has_bias=False, p_dropout=0.0)
+        assert not attention.is_supported(other, other, has_bias=False, p_dropout=0.0)
 
 
 def without_dropout(settings):

@@ -34,8 +34,8 @@ from sublayer.interop.huggingface import (
 )
 from sublayer.loading import load
 from sublayer.model.build import build
-from sublayer.model.context.cache import Cache
-from sublayer.model.context.layout import Layout
+from sublayer.model.cache import Cache
+from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from tests.breadth import TRIES_ALL, examples
 from tests.interop.exported import resolved

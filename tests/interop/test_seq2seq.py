@@ -32,7 +32,7 @@ from sublayer.interop.huggingface import (
 from sublayer.interop.tokenizers import read_tokenizer, t5_files
 from sublayer.loading import load
 from sublayer.model.build import build
-from sublayer.model.context.cache import Cache
+from sublayer.model.cache import Cache
 from tests.data.sentencepiece_files import EN, LINES, TEXTS, t5_model, write_marian, write_t5
 from tests.interop.exported import config_of
 from tests.interop.folders import change_json, check_refused, close, opened, read_json

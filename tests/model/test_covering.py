@@ -21,15 +21,12 @@ from sublayer.decode.lstm_step import LstmStepper
 from sublayer.decode.step import Stepper
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
-from sublayer.model.build import build, compose
-from sublayer.model.context.cache import Cache
-from sublayer.model.context.layout import Layout
-from sublayer.model.encoder import Encoder
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import Encoder, EncoderDecoder, Lstm, build, compose
+from sublayer.model.cache import Cache
+from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
-from sublayer.model.lstm import Lstm
 from sublayer.model.model_folder import load_weights, save_model
-from sublayer.model.roles import parameter_roles
+from sublayer.model.names import parameter_roles
 from tests.breadth import TRIES_ALL
 
 NAMES = """kind n_decoder_layers decoder_block block ffn gelu norm norm_order norm_affine final_norm

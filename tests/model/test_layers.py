@@ -14,20 +14,16 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.estimate.cost import count_parameters
 from sublayer.model.build import build
-from sublayer.model.context.context import Context
-from sublayer.model.context.keys import Keys, StepKeys
-from sublayer.model.context.layout import Layout
-from sublayer.model.kernels import activation, attention, attention_blocks, attention_cpu
+from sublayer.model.context import Context, Keys, Layout, StepKeys
+from sublayer.model.kernels import activation, attention, attention_cpu
 from sublayer.model.kernels import cross_entropy as losses
-from sublayer.model.kernels import swish as swish_kernel
-from sublayer.model.kernels.activation import tanh_gelu
+from sublayer.model.kernels.activation import swish, tanh_gelu
 from sublayer.model.kernels.attention import attend
 from sublayer.model.kernels.dropout import add_branch, dropout, random_lanes
-from sublayer.model.kernels.swish import swish
-from sublayer.model.layers.block import Sublayer
 from sublayer.model.layers.feedforward import FeedForward
 from sublayer.model.layers.norm import RMSNorm, build_norm
-from sublayer.model.roles import parameter_roles
+from sublayer.model.layers.stack import Sublayer
+from sublayer.model.names import parameter_roles
 
 from .conftest import check_gradients, close, make_config, random_model
 
@@ -235,7 +231,7 @@ def test_tanh_gelu_in_bfloat16_and_beyond_the_range_is_as_good_as_the_native_one
 
 @pytest.mark.parametrize(("shape", "part"), [((3, 5, 2), 4), ((7, 3), 1 << 20)], ids=str)
 def test_both_gradients_of_swish_are_those_of_the_definition(monkeypatch, shape, part):
-    monkeypatch.setattr(swish_kernel, "SWISH_PART", part)  # several parts, the last one ragged
+    monkeypatch.setattr(activation, "SWISH_PART", part)  # several parts, the last one ragged
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     beta = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
     check_gradients(swish(x, beta), x * torch.sigmoid(beta * x), (x, beta), 1e-13)
@@ -294,7 +290,7 @@ def test_attention_is_a_softmax(monkeypatch, kernel, n_biases, n_queries, n_keys
 
 @pytest.mark.parametrize("n, is_padded, p", [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)])
 def test_attention_gradients_are_finite_differences(monkeypatch, n, is_padded, p):
-    monkeypatch.setattr(attention_blocks, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(attention_cpu, "BLOCK_ROWS", 2)
     mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
     keys = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask).keys
 

@@ -25,8 +25,14 @@ from sublayer.loading import load
 from sublayer.model.build import build, compose
 from sublayer.model.init import initial_values, initialise, parameter_generator, zero_padding
 from sublayer.model.layers.linear import Linear
-from sublayer.model.model_copy import copy_model, is_copy
-from sublayer.model.model_folder import CONFIG_NAME, WEIGHTS_NAME, load_weights, save_model
+from sublayer.model.model_folder import (
+    CONFIG_NAME,
+    WEIGHTS_NAME,
+    copy_model,
+    is_copy,
+    load_weights,
+    save_model,
+)
 from sublayer.objective.translation.loss import Translation
 from tests.breadth import examples
 from tests.files.test_checkpoints import TALL, WIDE, write_part
@@ -350,6 +356,6 @@ def test_a_copy_has_all_weights_in_one_file(tmp_path, is_in_parts, monkeypatch):
     if is_in_parts:
         copied.mkdir()
         full = Mock(side_effect=SafetensorError("No space left on device"))
-        monkeypatch.setattr("sublayer.model.model_copy.save_file", full)
+        monkeypatch.setattr("sublayer.model.model_folder.save_file", full)
         with pytest.raises(CheckpointError, match="cannot write .*: No space left on device"):
             copy_model(original, copied)

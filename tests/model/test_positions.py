@@ -13,14 +13,17 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
-from sublayer.model.context.layout import Layout
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder
+from sublayer.model.context import Layout, rotation
 from sublayer.model.kernels import attention
-from sublayer.model.positions.alibi import slopes
-from sublayer.model.positions.build import build_positions, position_class
-from sublayer.model.positions.relative import RelativePositions, bucket_starts
-from sublayer.model.positions.rotation import rotation
-from sublayer.model.positions.sinusoidal import sinusoids
+from sublayer.model.positions import (
+    RelativePositions,
+    bucket_starts,
+    build_positions,
+    position_class,
+    sinusoids,
+    slopes,
+)
 
 from .conftest import VOCAB_SIZE, check_gradients, random_model
 

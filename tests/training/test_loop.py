@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from sublayer.errors import CheckpointError, DataError, Interrupted, TrainingError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
-from sublayer.model.roles import parameter_roles
+from sublayer.model.names import parameter_roles
 from sublayer.training.ahead import Ahead, PreparedStep
 from sublayer.training.checkpoints import saving
 from sublayer.training.checkpoints.loop_state import LoopState

@@ -19,7 +19,7 @@ from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
 from sublayer.errors import CheckpointError
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
-from sublayer.model.roles import parameter_roles
+from sublayer.model.names import parameter_roles
 from sublayer.objective.causal import CAUSAL
 from sublayer.training.optimizers import adafactor
 from sublayer.training.optimizers.build import (

@@ -136,7 +136,7 @@ HEADS: dict[str, HeadRow] = {
         n_products=lambda config: 2 * config.d_model,
     ),
     "joint_span": HeadRow(
-        "sublayer.model.layers.joint_span_head:JointSpanHead",
+        "sublayer.model.layers.heads:JointSpanHead",
         attribute="joint_span_head",
         title="joint span head",
         reads="positions",

@@ -77,38 +77,38 @@ class PositionScheme:
 
 POSITIONS: dict[str, PositionScheme] = {
     "sinusoidal": PositionScheme(
-        "sublayer.model.positions.sinusoidal:SinusoidalPositions",
+        "sublayer.model.positions:SinusoidalPositions",
         adds_before="first",
         has_end=True,
         even_width="embedding",
     ),
     "learned": PositionScheme(
-        "sublayer.model.positions.learned:LearnedPositions",
+        "sublayer.model.positions:LearnedPositions",
         adds_before="first",
         has_end=True,
         has_rows=True,
         n_parameters=_one_table,
     ),
     "learned-per-layer": PositionScheme(
-        "sublayer.model.positions.learned_per_layer:LayerwiseLearnedPositions",
+        "sublayer.model.positions:LayerwiseLearnedPositions",
         adds_before="every",
         has_end=True,
         has_rows=True,
         n_parameters=_table_per_layer,
     ),
     "rotary": PositionScheme(
-        "sublayer.model.positions.rotary:RotaryPositions",
+        "sublayer.model.positions:RotaryPositions",
         in_attention="rotation",
         even_width="head",
     ),
     "alibi": PositionScheme(
-        "sublayer.model.positions.alibi:AlibiPositions",
+        "sublayer.model.positions:AlibiPositions",
         in_attention="bias",
     ),
     "relative": PositionScheme(
-        "sublayer.model.positions.relative:RelativePositions",
+        "sublayer.model.positions:RelativePositions",
         in_attention="bias",
         n_parameters=_buckets_of_heads,
     ),
-    "none": PositionScheme("sublayer.model.positions.none:NoPositions"),
+    "none": PositionScheme("sublayer.model.positions:NoPositions"),
 }

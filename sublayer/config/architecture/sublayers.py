@@ -1,7 +1,7 @@
 """The kinds of sub-layer, a row for each, which notation, errors, counts and models read.
 
 What each takes is a row of ``sublayer.estimate.sublayers``, what computes it a row of
-``sublayer.model.layers.block``.
+``sublayer.model.layers.stack``.
 """
 
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ from sublayer.decode.gaps.prompt import Prompt, prompt_to_go_on, prompt_with_gap
 from sublayer.decode.gaps.token_scores import TokenScores
 from sublayer.decode.gaps.written import complete, find_fills, find_unplaced
 from sublayer.errors import ConfigError
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder
 
 
 @torch.inference_mode()

@@ -14,9 +14,8 @@ from sublayer.decode.gaps.fill import fill_gaps
 from sublayer.decode.gaps.prompt import Prompt, encode_before_gap
 from sublayer.decode.gaps.written import complete
 from sublayer.errors import ConfigError
-from sublayer.model.context.layout import Layout
-from sublayer.model.encoder import Encoder
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import Encoder, EncoderDecoder
+from sublayer.model.context import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.output import Filling
 from sublayer.model.transformer import Transformer

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sublayer.model.context.layout import Layout
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder
+from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 
 

@@ -8,12 +8,10 @@ from torch import Tensor, nn
 
 from sublayer.config.architecture.block import Entry
 from sublayer.config.resolved import ResolvedModel
-from sublayer.model.context.cache import KeyValues, MemoryKeyValues
-from sublayer.model.context.context import Context
-from sublayer.model.context.keys import Keys
-from sublayer.model.context.queries import Queries
+from sublayer.model.cache import KeyValues, MemoryKeyValues
+from sublayer.model.context import Context, Keys, Queries
 from sublayer.model.kernels.attention import attend
-from sublayer.model.kernels.split_heads import split_heads
+from sublayer.model.kernels.attention_cpu import split_heads
 from sublayer.model.layers.linear import Linear, StackedLinear
 
 _A = TypeVar("_A", bound="_Attention")

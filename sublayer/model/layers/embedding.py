@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sublayer.config.architecture.derived import embedding_width, is_factorised
 from sublayer.config.resolved import ResolvedModel
 from sublayer.model.layers.linear import Linear
-from sublayer.model.roles import Role
+from sublayer.model.names import Role
 
 
 class Matrix(NamedTuple):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sublayer.model.roles import Role
+from sublayer.model.names import Role
 
 
 class Linear(nn.Module):

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from sublayer.config.resolved import ResolvedModel
-from sublayer.model.context.cache import LstmState
-from sublayer.model.context.context import Context
-from sublayer.model.context.runs import Runs
+from sublayer.model.cache import LstmState
+from sublayer.model.context import Context, Runs
 from sublayer.model.kernels.dropout import dropout
-from sublayer.model.roles import Role
+from sublayer.model.names import Role
 
 N_GATES = 4
 """Maps that are stored one below another: of the input, forget, cell and output gates."""

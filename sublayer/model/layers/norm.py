@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from sublayer.model.kernels.choice import is_eager_cpu
-from sublayer.model.roles import Role
+from sublayer.model.names import Role
 
 NormKind = Literal["layer", "rms", "none"]
 

@@ -16,7 +16,7 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.items import FromItems
 from sublayer.evaluation.split_work import Processes
-from sublayer.model.encoder import Encoder
+from sublayer.model.build import Encoder
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import (
     Evaluation,

@@ -29,8 +29,8 @@ from sublayer.data.parallel.batch_plan import BatchRule
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer, check_masking
 from sublayer.errors import ConfigError, DataError
-from sublayer.model.context.layout import Layout
-from sublayer.model.encoder import Encoder
+from sublayer.model.build import Encoder
+from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import (
     Smoothing,
     linear_cross_entropy,

@@ -23,7 +23,7 @@ from sublayer.data.split import Split
 from sublayer.errors import DataError
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Numbers, Sums
 from sublayer.evaluation.split_work import ALONE, Processes, Row, add_up, compute_each
-from sublayer.model.encoder import Encoder
+from sublayer.model.build import Encoder
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.objective.masked.loss import pair_settings, predicts_negative, states_at

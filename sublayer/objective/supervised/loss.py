@@ -16,8 +16,7 @@ from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.data.batches import IGNORED
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.body import Hidden
-from sublayer.model.context.layout import Layout
-from sublayer.model.context.queries import Queries
+from sublayer.model.context import Layout, Queries
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.kernels.dropout import dropout
 from sublayer.model.transformer import Transformer

@@ -24,9 +24,8 @@ from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.evaluation.split_work import Processes, compute_each, numbered_ids
 from sublayer.model.body import Hidden
-from sublayer.model.context.layout import Layout
-from sublayer.model.decoder import Decoder
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import Decoder, EncoderDecoder
+from sublayer.model.context import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
 from sublayer.model.transformer import Transformer

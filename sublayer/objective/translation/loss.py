@@ -24,7 +24,7 @@ from sublayer.decode.translate import translate_lines
 from sublayer.evaluation.bleu import COMPOUNDS, MEASURES, LineCounts, score_of_counts
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
 from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each, numbered_ids
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import EncoderDecoder
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import Transformer

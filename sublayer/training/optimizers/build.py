@@ -14,7 +14,7 @@ from sublayer.config.optimizers.lamb import LambConfig
 from sublayer.config.optimizers.sgd import SgdConfig
 from sublayer.errors import CheckpointError
 from sublayer.files.tensor_headers import Header, header_of
-from sublayer.model.roles import Role
+from sublayer.model.names import Role
 from sublayer.training.optimizers.adafactor import Adafactor
 from sublayer.training.optimizers.division import WHOLE, Division
 from sublayer.training.optimizers.gpt1_adam import Gpt1Adam

@@ -20,8 +20,7 @@ from sublayer.config.optimizers.kinds import OptimizerConfig
 from sublayer.data.batches import AnyBatch
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.model.layers.stack import Stack
-from sublayer.model.names import named_parameters
-from sublayer.model.roles import Role, parameter_roles
+from sublayer.model.names import Role, named_parameters, parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.division import Division, Part
 from sublayer.training.processes.alone import Alone, Held, Owner

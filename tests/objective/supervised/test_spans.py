@@ -24,9 +24,8 @@ from sublayer.data.tasks.windows import best_windows
 from sublayer.data.tasks.word_tokens import WordTokens
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.evaluation.split_work import ALONE
-from sublayer.model.context.layout import Layout
-from sublayer.model.encoder import Encoder
-from sublayer.model.encoder_decoder import EncoderDecoder
+from sublayer.model.build import Encoder, EncoderDecoder
+from sublayer.model.context import Layout
 from sublayer.objective.supervised import loss as heads
 from sublayer.objective.supervised import predictions
 from sublayer.objective.supervised import text as texts

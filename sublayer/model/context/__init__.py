@@ -1,1 +1,0 @@
-"""What blocks compute with beside their input: layout, visible keys, cache, encoder output."""
