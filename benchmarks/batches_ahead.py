@@ -25,7 +25,7 @@ from report import describe_conditions
 from span_models import build_span_step
 from turns import Contestant, take_turns
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data

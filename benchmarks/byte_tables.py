@@ -12,7 +12,7 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.data.prepare import prepare
 from sublayer.errors import SublayerError
 

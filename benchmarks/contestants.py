@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from products import precisions
 from torch import Tensor, nn
 
-from sublayer.config.layering.layers import LoadedRecipe, load_recipe
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.load import LoadedRecipe, load_recipe
+from sublayer.config.recipe import ResolvedRecipe
 from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data

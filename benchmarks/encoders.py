@@ -17,10 +17,10 @@ from products import precisions
 from stand_in import stand_in
 from torch import Tensor, nn
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
+from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
-from sublayer.config.resolved import ResolvedRecipe, resolved_recipe
 from sublayer.model.build import build
 from sublayer.objective.families import family_of
 from sublayer.system.allocator import allocate_for_training

@@ -18,9 +18,8 @@ from torch.nn.utils.rnn import pad_sequence
 from turns import Contestant
 
 import sublayer
-from sublayer.config.layering.finetune import load_finetune
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.finetune import load_finetune
+from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.data.tasks.task_split import TaskSplit, of_tasks
 from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.resolution import resolve

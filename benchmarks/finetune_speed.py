@@ -56,13 +56,13 @@ from turns import take_turns
 from worker import serve
 
 from sublayer.cli import main as cli
-from sublayer.config.layering.finetune import load_finetune
+from sublayer.config.finetune import load_finetune
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.cores import cores
-from sublayer.tasks.baselines.words import words
 from sublayer.tasks.registry import TASKS, locate_files, read_split
+from sublayer.tasks.words import words
 from sublayer.training.processes.world import World
 
 SCRIPT = Path(__file__).resolve()

@@ -11,7 +11,7 @@ import span_models
 from contestants import GPT2, OURS, X_TRANSFORMERS, Setup, Step
 from encoders import EncoderSetup
 
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.recipe import ResolvedRecipe
 from sublayer.estimate.cost import flops_per_token
 
 N_COUNTED = 16

@@ -16,11 +16,11 @@ import torch
 from contestants import OURS, Setup, Step, autocast
 from torch import Tensor, nn
 
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.objectives.translation import TranslationObjective
+from sublayer.config.load import load_recipe
+from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
-from sublayer.config.resolved import ResolvedRecipe, resolved_recipe
+from sublayer.config.translation import TranslationObjective
 from sublayer.data.arrays import Ints
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.packing import pairs_in_rows

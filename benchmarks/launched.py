@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, Session, assemble, prepare_data
 from sublayer.training.processes.joining import join_world

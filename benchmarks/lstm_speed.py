@@ -19,7 +19,7 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 from torch import Tensor, nn
 from turns import Contestant, take_turns
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.cores import cores

@@ -6,8 +6,8 @@ import torch
 from stand_in import stand_in
 from torch import Tensor
 
-from sublayer.config.objectives.masked import MaskedObjective
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.objective import MaskedObjective
+from sublayer.config.recipe import ResolvedRecipe
 from sublayer.data.masked.examples import ExampleSource
 from sublayer.data.masked.packing import Example
 from sublayer.objective.masked.loss import masked_batches, pair_settings

@@ -22,7 +22,7 @@ import torch
 from launched import answer_of
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
-from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.config.load import load_recipe, vary
 from sublayer.config.recipe import Recipe
 from sublayer.estimate.cluster import SHARDS, Shard
 from sublayer.estimate.memory import TrainingMemory

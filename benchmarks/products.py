@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sublayer.config.architecture.stacks import stacks
-from sublayer.config.resolved import ResolvedModel, ResolvedRecipe
+from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
+from sublayer.config.stacks import stacks
 from sublayer.estimate.cost import flops_per_token
 from sublayer.estimate.micro_batch import Precision, stack_length
 from sublayer.system.machine import wait_for

@@ -18,8 +18,8 @@ from peaks import peak_of
 from products import share_of_products
 from rounds import Rounds, Timing
 
+from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolved import ResolvedRecipe
 from sublayer.estimate.cost import flops_per_token
 from sublayer.system.cores import cores
 from sublayer.system.machine import describe_machine, processor

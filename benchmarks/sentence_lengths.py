@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.load import load_recipe
+from sublayer.config.objective import MaskedObjective
 from sublayer.data.masked.segment_pairs import make_pairs
 from sublayer.data.masked.segments import PairRule
 from sublayer.data.prepare import prepare

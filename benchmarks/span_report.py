@@ -11,7 +11,7 @@ from rounds import Rounds, Timing
 from span_models import PEER, WITHOUT
 from turns import Contestant
 
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.recipe import ResolvedRecipe
 
 TRAINING_AIM, MEMORY_AIM, DECODING_AIM = 1.5, 0.7, 2.0
 POSITIONS_AIM, BATCH_AIM, CORRUPTION_AIM_S = 0.05, 0.01, 0.3

@@ -21,10 +21,10 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 from translators import OURS, PEER, Translators, m2m100
 from turns import Contestant, take_turns
 
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.layering.paths import absolute_paths
-from sublayer.config.objectives.translation import TranslationObjective
+from sublayer.config.load import load_recipe
 from sublayer.config.recipe import Recipe
+from sublayer.config.run_recipe import absolute_paths
+from sublayer.config.translation import TranslationObjective
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.prepare import Data

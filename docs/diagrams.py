@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.diagram.figure import describe
 from sublayer.diagram.svg import draw_svg
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from sublayer.cli import main as cli
 from sublayer.commands.tasks.rendering import SUITE_TITLES
-from sublayer.config.fields.catalog import TABLES
-from sublayer.config.fields.listing import FieldRow, field_rows
+from sublayer.config.catalog import TABLES
+from sublayer.config.listing import FieldRow, field_rows
 from sublayer.counts import count
 from sublayer.estimate.cluster import DEVICES
-from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.registry import SUITES
+from sublayer.tasks.scoring import METRICS
 
 REFERENCE = Path(__file__).parent / "reference"
 RECORDS = Path(__file__).parent.parent / "records"

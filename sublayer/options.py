@@ -11,7 +11,7 @@ from functools import cache, wraps
 from os import PathLike, fspath
 from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
-from sublayer.config.layering.texts import text_problem
+from sublayer.config.limits import text_problem
 from sublayer.errors import ConfigError
 from sublayer.values import plain
 
@@ -128,7 +128,7 @@ def _problem(option: Option, value: Any) -> str:
     if isinstance(value, str | PathLike):
         text = fspath(value)
         if problem := text_problem(text):
-            from sublayer.config.fields.messages import show  # slow to import
+            from sublayer.config.messages import show  # slow to import
 
             return f"{show(text)} {problem}"
     return ""

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.task_heads import n_outputs
 from sublayer.data.tasks.assembly import Assembler
 from sublayer.data.tasks.encoding import encode_examples
@@ -15,9 +15,9 @@ from sublayer.data.tasks.word_tokens import WordTokens
 from sublayer.model.build import compose
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.supervised.batches import row_rule
-from sublayer.tasks.example import Example
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Example
 
 LEXICON = [f"w{number}" for number in range(40)]
 KINDS = {"pair": "encoder", "traversal": "decoder", "text": "encoder-decoder"}

@@ -6,7 +6,7 @@ All are the recipe ``gpt`` with a few settings over it. A test that alters a run
 import numpy as np
 from filelock import FileLock
 
-from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.config.load import load_recipe, vary
 from sublayer.runs.run import train_run
 from sublayer.training.progress import SilentProgress
 from tests.stories import write_stories

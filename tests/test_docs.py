@@ -20,12 +20,12 @@ from typer.main import get_command
 
 import sublayer
 from sublayer.cli import main as cli
-from sublayer.config.architecture.feedforward import FFNS
-from sublayer.config.fields.catalog import TABLES, declaration, declarations, keys
-from sublayer.config.fields.messages import choices_of
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.objectives.kinds import OBJECTIVES
-from sublayer.config.optimizers.kinds import OPTIMIZERS
+from sublayer.config.architecture import FFNS
+from sublayer.config.catalog import TABLES, declaration, declarations, keys
+from sublayer.config.load import load_recipe
+from sublayer.config.messages import choices_of
+from sublayer.config.optimizers import OPTIMIZERS
+from sublayer.config.recipe import OBJECTIVES
 from sublayer.config.train import BATCHES, LENGTHS
 from sublayer.errors import SublayerError
 from sublayer.interop.huggingface import export_huggingface

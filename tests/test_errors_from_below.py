@@ -26,9 +26,9 @@ from sublayer.runs import lengthening
 from sublayer.suite.evaluate import _measured
 from sublayer.system.lock import held
 from sublayer.system.streams import Stream
-from sublayer.tasks.predicting.writers import ParquetWriter
 from sublayer.tasks.records import Record
-from sublayer.tasks.submissions.folder import write_submission
+from sublayer.tasks.submissions import write_submission
+from sublayer.tasks.writers import ParquetWriter
 from sublayer.training.checkpoints.snapshots import _headers
 
 AT, BELOW = "<file>", "<file>/a"

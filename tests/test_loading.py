@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 import torch
 
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.layering.run_recipe import dump_recipe
+from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.run_recipe import dump_recipe
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError

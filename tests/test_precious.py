@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given
 
 from sublayer.cli import main as cli
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.errors import Interrupted, SublayerError
 from sublayer.files.storage import temporary_path
 from sublayer.loading import load

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sublayer.objective.supervised.answering import Answerer
     from sublayer.objective.supervised.text import Writing
-    from sublayer.tasks.predicting.named import NamedPrediction
+    from sublayer.tasks.predicting import NamedPrediction
 
 
 @checked

@@ -94,7 +94,7 @@ def as_paths(targets: PathText | Sequence[PathText]) -> list[Path]:
 
 def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:
     """Return settings as the ``field=value`` texts of a command line."""
-    from sublayer.config.layering.overrides import Unset, as_setting, override_layer
+    from sublayer.config.sources import Unset, as_setting, override_layer
 
     override_layer(overrides or (), "")  # raises ConfigError for anything but settings
     if not isinstance(overrides, Mapping):

@@ -10,17 +10,15 @@ from typing import Annotated, Any
 from sublayer.api.ask import Overrides, as_source, as_words
 from sublayer.api.parameters import Device
 from sublayer.api.results import Finetuned
-from sublayer.config.layering.finetune import describe_preset, load_finetune
-from sublayer.config.presets import DEFAULT, preset_names
-from sublayer.config.text.own_table import OwnColumns
+from sublayer.config.finetune import DEFAULT, describe_preset, load_finetune, preset_names
+from sublayer.config.texts import OwnColumns
 from sublayer.errors import ConfigError
 from sublayer.files.paths import expanded
 from sublayer.nearest import nearest_hint
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.system.launch import is_first_launched
 from sublayer.system.stages import note, stage
-from sublayer.tasks.own_table.rows import SUFFIXES, columns_of
-from sublayer.tasks.own_table.table import table_of
+from sublayer.tasks.own_table import SUFFIXES, columns_of, table_of
 from sublayer.tasks.records import named
 from sublayer.tasks.registry import TASKS
 from sublayer.values import plain

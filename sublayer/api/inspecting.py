@@ -75,7 +75,7 @@ def inspect_layers(
     times more; ``out`` is an SVG file of the plot. Raises ConfigError for encoder-decoders.
     """
     models, file = _checked(runs, out, "layers")
-    from sublayer.config.architecture.stacks import is_one_block
+    from sublayer.config.stacks import is_one_block
     from sublayer.inspection.layer_change import draw_layers, flat
     from sublayer.loading import find_model
     from sublayer.model.model_folder import read_config

@@ -8,14 +8,12 @@ from sublayer.api.ask import Overrides, as_path, as_text
 from sublayer.api.html import figure, page, table
 from sublayer.api.plots import check_new, write_plot
 from sublayer.api.results import Result
-from sublayer.config.fields.applicability import is_idle
-from sublayer.config.fields.catalog import declaration, extra
-from sublayer.config.fields.messages import show
-from sublayer.config.fields.use import value_of
-from sublayer.config.layering.groups import grouped_recipes, shipped_recipe
-from sublayer.config.layering.layers import LoadedRecipe, load_recipe
-from sublayer.config.layering.sources import read_toml, shipped_recipes
+from sublayer.config.catalog import declaration, extra
+from sublayer.config.load import LoadedRecipe, load_recipe
+from sublayer.config.messages import show
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.rules import is_idle, value_of
+from sublayer.config.sources import grouped_recipes, read_toml, shipped_recipe, shipped_recipes
 from sublayer.errors import ConfigError
 from sublayer.files.paths import resolved
 from sublayer.options import Option, PathText, checked

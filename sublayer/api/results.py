@@ -357,7 +357,7 @@ class Finetuned:
             render_reports,
         )
         from sublayer.objective.supervised.scores import REMEDY
-        from sublayer.tasks.metrics.points import points
+        from sublayer.tasks.scoring import points
 
         result = self.to_dict()
         seeds = result["seeds"]

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from sublayer.api.scoring import SplitName
-    from sublayer.config.resolved import ResolvedRecipe
+    from sublayer.config.recipe import ResolvedRecipe
     from sublayer.model.transformer import Transformer
-    from sublayer.tasks.predicting.named import NamedPrediction
+    from sublayer.tasks.predicting import NamedPrediction
 
 
 class Run(dict[str, Any]):
@@ -50,7 +50,7 @@ class Run(dict[str, Any]):
     @property
     def recipe(self) -> "ResolvedRecipe":
         """Its recipe as it ran, every derived value filled in."""
-        from sublayer.config.layering.run_recipe import read_run_recipe
+        from sublayer.config.run_recipe import read_run_recipe
 
         return read_run_recipe(self.path / "recipe.toml")
 

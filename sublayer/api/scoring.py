@@ -15,10 +15,10 @@ from sublayer.api.parameters import (
     SearchBeam,
 )
 from sublayer.api.results import Scores
+from sublayer.config.data import DocumentRule
 from sublayer.config.limits import LONGEST_WINDOW, MOST_ROWS
-from sublayer.config.objectives.translation import BleuTokenizer
-from sublayer.config.probes import PROBES, check_names
-from sublayer.config.text.text_fields import DocumentRule
+from sublayer.config.train import PROBES, check_names
+from sublayer.config.translation import BleuTokenizer
 from sublayer.errors import ConfigError
 from sublayer.options import Option, PathText, checked
 from sublayer.system.stages import stage
@@ -360,8 +360,7 @@ def _probe_settings(words: str | None, references: Sequence[str]) -> "Settings":
 
 def _render_probes(result: Mapping[str, Any]) -> str:
     """Format what probes found in a table, and what is to be said of each."""
-    from sublayer.tasks.metrics.points import points
-    from sublayer.tasks.metrics.table import METRICS
+    from sublayer.tasks.scoring import METRICS, points
 
     rows = []
     notes = []

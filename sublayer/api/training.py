@@ -55,7 +55,7 @@ def train(
     ended returns it, unless a longer length is given. Raises the errors of
     :mod:`sublayer.errors`.
     """
-    from sublayer.config.layering.layers import load_recipe
+    from sublayer.config.load import load_recipe
 
     loaded = load_recipe(as_text(source, "a recipe"), overrides or {})
     with stage("starting PyTorch"):

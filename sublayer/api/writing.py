@@ -258,7 +258,7 @@ def _complete(
     n_tokens: int | None,
 ) -> Completions:
     """Fill the gaps of a prompt, or, by a model that knows none, continue it."""
-    from sublayer.config.layering.run_recipe import read_run_recipe
+    from sublayer.config.run_recipe import read_run_recipe
     from sublayer.data.tokenizers.bilingual import BilingualTokenizer
     from sublayer.decode.gaps.completion import FillSettings
     from sublayer.decode.gaps.fill import fill_gaps, go_on
@@ -361,7 +361,7 @@ def translate(
     if sources is not None and any("\n" in line for line in sources):
         raise ConfigError("a line has a line break in it: give each line by itself")
     with stage("starting PyTorch"):
-        from sublayer.config.layering.run_recipe import read_run_recipe
+        from sublayer.config.run_recipe import read_run_recipe
         from sublayer.decode.translate import tokenizer_of, translate_lines
         from sublayer.loading import find_recipe, load
         from sublayer.model.build import EncoderDecoder

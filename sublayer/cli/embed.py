@@ -14,7 +14,7 @@ from sublayer.files.lines import text_lines
 from sublayer.files.paths import as_typed, expanded
 from sublayer.files.storage import new_file
 from sublayer.system.stages import display, stage
-from sublayer.tasks.own_table.rows import SUFFIXES
+from sublayer.tasks.own_table import SUFFIXES
 from sublayer.tasks.records import suffix_of
 
 EXAMPLE = "sublayer embed runs/albert-small book.txt --out vectors.npy"

@@ -10,7 +10,7 @@ from sublayer.api.finetuning import finetune, is_table
 from sublayer.cli.build import client_of, print_result
 from sublayer.commands.shared.base import JsonOption
 from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption, names_among
-from sublayer.config.layering.sources import RUN_RECIPE
+from sublayer.config.sources import RUN_RECIPE
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
 from sublayer.system.launch import is_first_launched

@@ -294,7 +294,7 @@ def _usage(error: TyperException) -> str:
 
 def _key_meant(option: str, options: Sequence[str] | None, context: Any) -> str | None:
     """Return the field that was written as an option, such as --steps, where it is the nearest."""
-    from sublayer.config.fields.catalog import nearest_key
+    from sublayer.config.catalog import nearest_key
     from sublayer.nearest import nearest
 
     parameters = context.command.params if context else []

@@ -23,17 +23,22 @@ from sublayer.system.allocator import keep_freed_memory
 from sublayer.system.launch import n_launched
 from sublayer.system.stages import display, stage
 from sublayer.tables import table
-from sublayer.tasks.predicting.answer_columns import answer_columns
-from sublayer.tasks.predicting.columns import ToldColumns
-from sublayer.tasks.predicting.files import AskedFile, kind_of, read_asked
-from sublayer.tasks.predicting.named import UNANSWERED, NamedPrediction
-from sublayer.tasks.predicting.writers import WRITERS, RowWriter, check_out
-from sublayer.tasks.submissions.folder import ARCHIVE, NOTES
+from sublayer.tasks.predicting import (
+    UNANSWERED,
+    AskedFile,
+    NamedPrediction,
+    ToldColumns,
+    answer_columns,
+    kind_of,
+    read_asked,
+)
+from sublayer.tasks.submissions import ARCHIVE, NOTES
+from sublayer.tasks.writers import WRITERS, RowWriter, check_out
 
 if TYPE_CHECKING:
     from sublayer.objective.supervised.answering import Answerer
     from sublayer.runs.submission import HandedIn
-    from sublayer.tasks.predicting.files import AskedRow
+    from sublayer.tasks.predicting import AskedRow
 
 EXAMPLE = "sublayer predict runs/my new.csv --out answered.csv"
 

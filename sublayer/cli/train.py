@@ -12,7 +12,7 @@ from sublayer.system.launch import is_first_launched
 from sublayer.system.terminal import hanging
 
 if TYPE_CHECKING:
-    from sublayer.config.resolved import ResolvedRecipe
+    from sublayer.config.recipe import ResolvedRecipe
 
 EXAMPLE = "sublayer train gpt data.path=book.txt model.n_layers=4 train.minutes=2 --out runs/book"
 

@@ -8,10 +8,9 @@ import typer
 
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit
-from sublayer.config.fields.catalog import TABLES
-from sublayer.config.fields.listing import field_rows, json_schema
-from sublayer.config.fields.messages import show
-from sublayer.config.fields.search import find_fields
+from sublayer.config.catalog import TABLES
+from sublayer.config.listing import field_rows, find_fields, json_schema
+from sublayer.config.messages import show
 from sublayer.errors import ConfigError
 from sublayer.system.terminal import paragraph
 

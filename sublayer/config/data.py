@@ -1,29 +1,329 @@
-"""``[data]``: texts, tasks and pairs, whose fields stand in ``text``; tokenizers and windows."""
+"""``[data]``: texts, tasks and pairs; tokenizers and windows."""
 
 from typing import Any, Literal, Self
 
 from pydantic import field_validator, model_validator
 
 from sublayer.config.limits import (
+    LARGEST_FACTOR,
     LARGEST_TRAINED_VOCABULARY,
     LONGEST_WINDOW,
     MOST_SENTINELS,
     MOST_WINDOWS,
 )
-from sublayer.config.table import field
-from sublayer.config.text.corpora import VOCABULARY_CORPORA, source_names
-from sublayer.config.text.pair_fields import PairFields
-from sublayer.config.text.task_fields import TaskFields
-from sublayer.config.text.text_fields import TextFields
-from sublayer.config.text.tokenizers import (
+from sublayer.config.table import Table, field
+from sublayer.config.texts import (
     GPT1,
+    INTRINSIC,
     LETTERED_TOKENIZERS,
+    VOCABULARY_CORPORA,
     Normalization,
+    OwnColumns,
+    Sources,
     SpecialTokens,
+    Watched,
+    check_columns,
+    check_corpora,
     check_sentinels,
+    check_tasks,
     check_tokenizer,
+    check_watched,
+    check_weights,
+    parse_split,
+    source_names,
 )
 from sublayer.errors import ConfigError
+
+
+class PairFields(Table):
+    """Pairs of a text and its translation: files, languages, words, and which are left out."""
+
+    source_path: str | None = field(
+        None,
+        "Text to translate, one piece a line (plain, .gz, .zst, .bz2, .xz); line i of target_path "
+        "is the translation of line i. Instead, path names pairs: .tsv, .csv, JSON lines, .xlsx, "
+        ".parquet, or a data set of the hub.",
+    )
+    target_path: str | None = field(None, "The translations of source_path, line by line.")
+    valid_source_path: str | None = field(
+        None, "As source_path, of the validation split; it replaces split."
+    )
+    valid_target_path: str | None = field(None, "The translations of valid_source_path.")
+    test_source_path: str | None = field(
+        None, "As source_path, of the test split; it replaces split."
+    )
+    test_target_path: str | None = field(None, "The translations of test_source_path.")
+    source_language: str | None = field(
+        None, "Language that is translated from, by its code: de, en, ..."
+    )
+    target_language: str | None = field(None, "Language that is translated to, by its code.")
+    source_field: str | None = field(
+        None, "The field of pairs that holds the text to translate.", derived="source_language"
+    )
+    target_field: str | None = field(
+        None, "The field of pairs that holds the translation.", derived="target_language"
+    )
+    moses: Literal["none", "tokenize", "normalize"] = field(
+        "none",
+        "Moses' rules before the vocabulary sees a text: none; words divided from punctuation; "
+        "after punctuation was made plain and what cannot be printed dropped. Translations are put "
+        "together again.",
+    )
+    moses_hyphens: bool = field(
+        False,
+        "Whether words with hyphens are divided too.",
+        needs={"moses": ("tokenize", "normalize")},
+    )
+    moses_escapes: bool = field(
+        False,
+        "Whether & | < > ' \" [ ] are written as entities, & as &amp;, before the vocabulary sees "
+        "them, as Moses' tokenizer does unless told otherwise. Translations are text again.",
+        needs={"moses": ("tokenize", "normalize")},
+    )
+    lowercase: bool | None = field(
+        False,
+        "Whether capitals are lowered: of pairs in both languages, of any other text by the "
+        "vocabulary of unigram, wordpiece or moses-bpe that is trained, which does so as published "
+        "unless told, but for one with sentinels (T5's).",
+    )
+    max_words: int | None = field(
+        None,
+        "Pairs with a longer side are left out of training.",
+        unit="words",
+        derived="no limit",
+        ge=1,
+        le=LONGEST_WINDOW,
+    )
+    max_words_ratio: float | None = field(
+        None,
+        "Pairs of which one side has more than so many times the other's words are left out of "
+        "training.",
+        derived="no limit",
+        gt=1.0,
+        le=LARGEST_FACTOR,
+    )
+    batch_order: Literal["anew", "once"] = field(
+        "anew",
+        "anew: batches of pairs are made in every epoch, sorted by the longer side; once: made "
+        "before the first, sorted by the source's length and then the target's, and their order "
+        "shuffled in every epoch (fairseq).",
+    )
+
+    @property
+    def is_parallel(self) -> bool:
+        """Return whether the text is pairs of a text and its translation."""
+        return self.source_language is not None
+
+
+def pair_fields(data: PairFields) -> tuple[str, str]:
+    """Return the fields of records that hold a text and its translation.
+
+    They are named as the languages are, unless ``data`` says otherwise. The text is pairs.
+    """
+    assert data.source_language is not None, "the text is pairs"
+    assert data.target_language is not None, "the text is pairs"
+    source = data.source_field or data.source_language
+    target = data.target_field or data.target_language
+    return source, target
+
+
+DEFAULT_HELD_OUT = 0.1
+
+
+class TaskFields(Table):
+    """The tasks of a model that answers, or the columns of a table of one's own."""
+
+    tasks: Sources | None = field(
+        None,
+        (
+            "Tasks to fine-tune on, whose files are in the folder that path names: one, a list, or "
+            "{name = weight}; a mixture without weights draws each by its size. `sublayer tasks` "
+            "lists them. Or table: one of your own, which path names."
+        ),
+    )
+    size_limit: int | None = field(
+        None,
+        "In a mixture by size, a task of more training examples is drawn as if it had so many "
+        "(T5's artificial data set size limit).",
+        unit="examples",
+        ge=1,
+        le=MOST_WINDOWS,
+    )
+    train_examples: int | None = field(
+        None,
+        "Train on so many of each task's training examples, the same for all seeds, and more of "
+        "them with more; what is held out is not among them.",
+        unit="examples",
+        ge=2,
+        le=MOST_WINDOWS,
+    )
+    columns: OwnColumns | None = field(
+        None,
+        (
+            "Which columns of a table of your own are what: text; text_pair, a second text, or the "
+            "question about it; label, the class, or number, a label that is one; choices, a list "
+            "of columns, of which label says the right one; answer, a part of the text, and "
+            "answer_start, where it begins; target, a text to write; group, a document's rows, "
+            "which stay together; id."
+        ),
+    )
+    select: Literal["held-out", "dev", "dev-mismatched", "parts"] = field(
+        "held-out",
+        (
+            "Which examples choose the checkpoint: some that are held out of the training part, or "
+            "the published development set, as in the papers, which is what is scored, too; of "
+            "MNLI that is the matched one, and dev-mismatched the other. parts: of a table in "
+            "three files (train, dev, test) dev chooses, and test is scored, as finetune has it."
+        ),
+    )
+    score_on: Literal["dev", "test"] | None = field(
+        None,
+        "Which published examples are scored in the end: the development set, or the test set, "
+        "where it has labels, as RACE's, SNLI's, SciTail's and Story Cloze's.",
+        derived="dev",
+    )
+    held_out: float = field(
+        DEFAULT_HELD_OUT,
+        "Share of the training part that is held out; at most 2,000 examples.",
+        unit="share of examples",
+        needs={"select": ("held-out", "parts")},
+        gt=0.0,
+        le=0.5,
+    )
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """Return the names of the tasks."""
+        return source_names(self.tasks)
+
+    @field_validator("tasks")
+    @classmethod
+    def _tasks_are_known(cls, tasks: Sources | None) -> Sources | None:
+        check_tasks(tasks)
+        return tasks
+
+    @field_validator("columns")
+    @classmethod
+    def _columns_fit_together(cls, columns: OwnColumns | None) -> OwnColumns | None:
+        check_columns(columns)
+        return columns
+
+
+DocumentRule = Literal["file", "blank-line", "json", "csv"]
+SentenceRule = Literal["none", "lines", "prose", "spacy"]
+
+
+class TextFields(Table):
+    """A text by its paths or its name, how it is read and divided."""
+
+    path: Sources | None = field(
+        None,
+        (
+            "Local text: a file (plain, .gz, .zst, .bz2, .xz, .parquet), a folder or a glob; a "
+            "list; or {path = weight}. The files of a folder or a glob are documents; each entry "
+            "of a list is split on its own. hub:owner/name, with :config and @split, is a data "
+            "set of the Hugging Face hub."
+        ),
+    )
+    corpus: Sources | None = field(
+        None,
+        (
+            "Named text: python (the prose of the running Python installation), enwik8, text8, "
+            "lm1b, wikipedia, bookcorpus, c4; a list; or {name = weight}. Given together with path "
+            "they are mixed. albert-intrinsic is the passages of the files of SQuAD and RACE that "
+            "path names. Of translations: iwslt14, wmt14."
+        ),
+    )
+    documents: DocumentRule | None = field(
+        None,
+        (
+            "What a document is: each file; what stands between blank lines; each line of JSON or "
+            "member of a list, and each row of a Parquet file; or each row of CSV or TSV."
+        ),
+        derived=(
+            "each file; each row of what is Parquet by its suffix, or on the hub; "
+            "a corpus has its own"
+        ),
+    )
+    text_field: str = field(
+        "text",
+        "The field of JSON, or the column of CSV, Parquet or the hub, that holds the text.",
+    )
+    sentences: SentenceRule = field(
+        "none",
+        (
+            "none: the text as it is. Else it is cut into sentences, and Project Gutenberg's "
+            "header and licence are dropped: lines: one a line; prose: hard-wrapped paragraphs, by "
+            "rules; spacy: by spaCy's sentencizer."
+        ),
+    )
+    valid_path: str | None = field(
+        None, "File, folder or glob of the validation split; it replaces split."
+    )
+    test_path: str | None = field(
+        None,
+        "File, folder or glob of the test split; it replaces split. Or a corpus of watch, such as "
+        "albert-intrinsic; valid_path takes one too.",
+    )
+    split: str | None = field(
+        None,
+        "Shares of train/valid/test: contiguous bytes of one file, whole documents of several. "
+        "100/0/0 holds nothing out, as those do who train on all text: train.best_by is last then.",
+        unit="percent",
+        derived="90/5/5; corpora with a published split keep it",
+    )
+    watch: Watched = field(
+        (),
+        "Texts that are scored at each evaluation and choose nothing: squad-dev and race-dev, the "
+        "passages of their development sets, fetched from their publishers, or albert-intrinsic, "
+        "those of both; or {name = path}, a file, a folder or a glob, read as path is, or as "
+        "passages where it is of SQuAD or RACE. A text's scores are name/mlm_accuracy and so on.",
+    )
+
+    @field_validator("split")
+    @classmethod
+    def _split_has_shares(cls, split: str | None) -> str | None:
+        if split is not None:
+            parse_split(split)
+        return split
+
+    @field_validator("path", "corpus")
+    @classmethod
+    def _sources_have_weights(cls, sources: Sources | None) -> Sources | None:
+        check_weights(sources)
+        return sources
+
+    @field_validator("corpus")
+    @classmethod
+    def _corpora_are_known(cls, corpus: Sources | None) -> Sources | None:
+        check_corpora(corpus)
+        return corpus
+
+    @field_validator("watch")
+    @classmethod
+    def _watched_are_known(cls, watch: Watched) -> Watched:
+        check_watched(watch)
+        return watch
+
+    @model_validator(mode="after")
+    def _passages_are_of_a_path(self) -> Self:
+        if INTRINSIC in source_names(self.corpus):
+            _check_intrinsic(self)
+        return self
+
+
+def _check_intrinsic(data: TextFields) -> None:
+    if data.path is None:
+        raise ConfigError(
+            f"data.corpus = {INTRINSIC} needs data.path: the files of SQuAD and RACE that it reads"
+        )
+    is_mixed = source_names(data.corpus) != (INTRINSIC,)
+    is_weighted = isinstance(data.corpus, dict) or isinstance(data.path, dict)
+    if is_mixed or is_weighted:
+        raise ConfigError(
+            f"data.corpus = {INTRINSIC} reads data.path, so it is not mixed with others, nor "
+            "weighted"
+        )
 
 
 class DataConfig(PairFields, TaskFields, TextFields):

@@ -1,4 +1,4 @@
-"""The greatest values of numbers in a recipe or on a command line.
+"""The greatest values of numbers, and texts that are taken, in a recipe or on a command line.
 
 Each is far above what anyone trains, and low enough that no sum or product of what they allow
 overflows: a count of bytes or operations stays a number of the machine. Whether a machine can
@@ -49,3 +49,14 @@ MOST_ARMS = 500
 """Recipes that a comparison compares, and settings that it tries in each."""
 MOST_FINETUNINGS = 1000
 """Of a stage of tasks under one pre-training; seeds of two pre-trainings are so far apart."""
+
+
+def text_problem(text: str) -> str | None:
+    """Return what is wrong with a text as such; None for an ordinary one."""
+    if len(text) > LONGEST_TEXT:
+        return f"has {len(text):,} characters: give at most {LONGEST_TEXT:,}"
+    if "\0" in text:
+        return "has a null character, which no text or path has: leave it out"
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return "is not UTF-8: write it, or rename the file, in characters that are"
+    return None

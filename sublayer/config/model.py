@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from sublayer.config.architecture.feedforward import FFNS
-from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture import FFNS, POSITIONS
 from sublayer.config.limits import (
     LARGEST_FACTOR,
     LARGEST_VOCABULARY,

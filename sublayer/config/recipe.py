@@ -1,15 +1,34 @@
-"""A recipe: everything that a run is made of."""
+"""A recipe: everything that a run is made of; the same with every derived field resolved."""
 
-from pydantic import Field
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar, Union
+
+from pydantic import Field, model_validator
 
 from sublayer.config.data import DataConfig
 from sublayer.config.model import ModelConfig
-from sublayer.config.objectives.causal import CausalObjective
-from sublayer.config.objectives.kinds import ObjectiveConfig
-from sublayer.config.optimizers.adam import AdamWConfig
-from sublayer.config.optimizers.kinds import OptimizerConfig
+from sublayer.config.objective import CausalObjective, MaskedObjective, ObjectiveTable
+from sublayer.config.optimizers import AdamWConfig, OptimizerConfig
+from sublayer.config.span import SpanObjective
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.table import Table, field
 from sublayer.config.train import InitConfig, TrainConfig
+from sublayer.config.translation import TranslationObjective
+
+OBJECTIVES: dict[str, type[ObjectiveTable]] = {
+    "causal": CausalObjective,
+    "masked": MaskedObjective,
+    "translation": TranslationObjective,
+    "span": SpanObjective,
+    "supervised": SupervisedObjective,
+}
+NEXT_TOKEN = CausalObjective()
+
+if TYPE_CHECKING:
+    # What is asked of an objective outside its own folder is what every objective can answer.
+    ObjectiveConfig = ObjectiveTable
+else:
+    _AnyObjective = Union[tuple(OBJECTIVES.values())]  # noqa: UP007
+    ObjectiveConfig = Annotated[_AnyObjective, Field(discriminator="kind")]
 
 
 class Recipe(Table):
@@ -30,3 +49,111 @@ class Recipe(Table):
         default_factory=TrainConfig, description="How long, in what batches, what is kept."
     )
     init: InitConfig = Field(default_factory=InitConfig, description="What training starts from.")
+
+
+AnyTable = TypeVar("AnyTable", bound=Table)
+
+
+class ResolvedModel(ModelConfig):
+    """A model whose derived fields have values; the decoder's own are None where there is none."""
+
+    if TYPE_CHECKING:
+        d_head: int
+        d_ff: int
+        d_embed: int
+        norm_eps: float
+        final_norm: Literal["affine", "plain", "none"]
+        dropout_attention: float
+        dropout_ffn: float
+        dropout_embedding: float
+        vocab_size: int
+        max_len: int
+
+    @model_validator(mode="after")
+    def _check_derived(self) -> Self:
+        return _check(self, MODEL_FIELDS)
+
+
+class ResolvedTrain(TrainConfig):
+    """How long a run is and what happens when, in steps, sequences and tokens."""
+
+    if TYPE_CHECKING:
+        steps: int
+        batch_sequences: int
+        micro_batch_sequences: int
+        evaluate_steps: int
+        evaluate_tokens: int
+        checkpoint_steps: int
+        log_steps: int
+        threads: int
+
+    @property
+    def n_micro_batches(self) -> int:
+        """Into how many micro-batches ``exact`` divides every step."""
+        return -(-self.batch_sequences // self.micro_batch_sequences)
+
+    @model_validator(mode="after")
+    def _check_derived(self) -> Self:
+        return _check(self, TRAIN_FIELDS)
+
+
+class ResolvedRecipe(Recipe):
+    """A recipe that leaves nothing open: what a run is made of, and what its folder keeps."""
+
+    model: ResolvedModel
+    train: ResolvedTrain
+
+    @model_validator(mode="after")
+    def _check_derived(self) -> Self:
+        _check(self.optimizer, ("warmup_steps",))
+        return self
+
+
+def resolved_recipe(
+    given: Recipe, model: ResolvedModel, train: ResolvedTrain, optimizer: OptimizerConfig
+) -> ResolvedRecipe:
+    """Build a recipe with its tables resolved; title and text are as given."""
+    objective = given.objective.resolve(given.data.context)
+    tables = {"model": model, "train": train, "optimizer": optimizer, "objective": objective}
+    return ResolvedRecipe.model_validate({**dict(given), **tables})
+
+
+def as_resolved(recipe: Recipe) -> ResolvedRecipe:
+    """Return a recipe as one that leaves nothing open.
+
+    Raises pydantic's ValidationError where a derived field has no value.
+    """
+    model = ResolvedModel.model_validate(dict(recipe.model))
+    train = ResolvedTrain.model_validate(dict(recipe.train))
+    return resolved_recipe(recipe, model, train, recipe.optimizer)
+
+
+MODEL_FIELDS = (
+    "d_head",
+    "d_ff",
+    "d_embed",
+    "norm_eps",
+    "final_norm",
+    "dropout_attention",
+    "dropout_ffn",
+    "dropout_embedding",
+    "vocab_size",
+    "max_len",
+)
+TRAIN_FIELDS = (
+    "steps",
+    "batch_sequences",
+    "micro_batch_sequences",
+    "evaluate_steps",
+    "evaluate_tokens",
+    "checkpoint_steps",
+    "log_steps",
+    "threads",
+)
+
+
+def _check(table: AnyTable, names: tuple[str, ...]) -> AnyTable:
+    unset = [name for name in names if getattr(table, name) is None]
+    if unset:
+        raise ValueError(f"{', '.join(unset)} have no value")
+    return table

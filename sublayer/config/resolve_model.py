@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from sublayer.config.architecture.derived import embedding_width
-from sublayer.config.architecture.positions import POSITIONS, n_exact_buckets
-from sublayer.config.architecture.stacks import StackShape, entries, shares, stacks
+from sublayer.config.architecture import POSITIONS, n_exact_buckets
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import StackShape, embedding_width, entries, shares, stacks
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 

@@ -1,16 +1,45 @@
-"""Derive the length of a run, and what happens when, from the settings of a recipe."""
+"""The length of a run, and what happens when, derived from the settings of a recipe and checked."""
 
 import math
 from dataclasses import dataclass
+from typing import Literal, Self
 
-from sublayer.config.epochs import TaskEpoch, default_epochs
-from sublayer.config.optimizers.kinds import OptimizerConfig
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolved import ResolvedTrain
-from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS
+from sublayer.config.data import DataConfig
+from sublayer.config.optimizers import OptimizerConfig
+from sublayer.config.recipe import Recipe, ResolvedTrain
+from sublayer.config.texts import LETTERED_TOKENIZERS, PUBLISHED_SPLITS, parse_split, source_names
 from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.counts import count
 from sublayer.errors import ConfigError
+
+_EPOCHS = 3.0
+_FEWEST_EXAMPLES, _MOST_EPOCHS = 24_000, 20.0
+_MOST_EXAMPLES, _FEWEST_EPOCHS = 200_000, 1.0
+
+
+class TaskEpoch(int):
+    """Tokens of an epoch of tasks, as steps count them, that knows its number of examples."""
+
+    n_examples: int
+
+    def __new__(cls, tokens: int, n_examples: int) -> Self:
+        """Make a number of tokens."""
+        epoch = super().__new__(cls, tokens)
+        epoch.n_examples = n_examples
+        return epoch
+
+
+def default_epochs(n_examples: int) -> float:
+    """Return how many epochs a task of so many training examples is trained on, unless told.
+
+    Three; of a small task as many as make 24,000 examples, at most 20; of a large one as many as
+    make 200,000 examples, at least one. So tasks of 250 to 400,000 rows take 5,000 to 400,000
+    examples.
+    """
+    for_small = min(_MOST_EPOCHS, _FEWEST_EXAMPLES / n_examples)
+    for_large = max(_FEWEST_EPOCHS, _MOST_EXAMPLES / n_examples)
+    return min(max(_EPOCHS, for_small), for_large)
+
 
 EVALUATIONS = 10
 """Evaluations of a run that says nothing of them, and has the time."""
@@ -241,3 +270,75 @@ def derived_fields(given: Recipe, resolved: Recipe) -> list[str]:
     if data.keep_accents is None and data.tokenizer in LETTERED_TOKENIZERS:
         derived.append("data.keep_accents")
     return derived
+
+
+def check_shares(recipe: Recipe, n_processes: int, *, is_gpu: bool) -> None:
+    """Raise ConfigError where one of several processes would have nothing of a batch.
+
+    That is known from the recipe alone, before a text is read.
+    """
+    if n_processes == 1:
+        return
+    # Only the batches are wanted, so any length and any split will do; exact has one thread.
+    train = resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=is_gpu, threads=1)
+    sequences = train.batch_sequences
+    if sequences < n_processes:
+        name, size = "train.batch_sequences", n_processes
+        given = f"{sequences}"
+        if recipe.train.batch_tokens is not None:
+            name, size = "train.batch_tokens", n_processes * recipe.data.context
+            given = f"{recipe.train.batch_tokens}, {count(sequences, 'window')},"
+        raise ConfigError(
+            f"{name} = {given} is less than the {n_processes} processes: start fewer, or give "
+            f"{name}={size} or more"
+        )
+    n_parts = train.n_micro_batches
+    if train.exact and n_parts < n_processes:
+        raise ConfigError(
+            f"train.exact divides a step into {count(n_parts, 'micro-batch')}, less than the "
+            f"{n_processes} processes: start fewer, or give "
+            f"train.micro_batch_sequences={sequences // n_processes}"
+        )
+
+
+NO_TEST = (
+    "holds out no test split, which a comparison scores: "
+    "give data.split = 98/1/1, or data.test_path"
+)
+
+
+def holds_out(data: DataConfig, split: Literal["valid", "test"]) -> bool:
+    """Return whether a text may have a validation or a test split.
+
+    Pairs always have; where ``data.split`` gives it nothing, only a path or a publisher does.
+    """
+    if data.is_parallel or data.split is None:
+        return True
+    own_path = data.valid_path if split == "valid" else data.test_path
+    if own_path is not None:
+        return True
+    _, valid, test = parse_split(data.split)
+    share = valid if split == "valid" else test
+    return share > 0 or any(name in PUBLISHED_SPLITS for name in source_names(data.corpus))
+
+
+def check_chosen(recipe: Recipe) -> None:
+    """Raise ConfigError where a validation split is to choose the checkpoint, and there is none."""
+    best_by = recipe.train.best_by
+    if best_by != "last" and not holds_out(recipe.data, "valid"):
+        raise ConfigError(
+            f"train.best_by = {best_by} needs a validation split, of which data.split = "
+            f"{recipe.data.split} has none: give train.best_by = last, or a split such as 98/1/1"
+        )
+
+
+def check_shard(recipe: Recipe) -> None:
+    """Raise ConfigError, naming both fields, where a recipe cannot be trained in parts."""
+    shard = recipe.train.shard
+    if shard == "none":
+        return
+    if recipe.train.exact:
+        raise ConfigError(
+            f"train.shard = {shard} contradicts train.exact = true, which adds up gradients of "
+            "whole copies: leave one of them out"
+        )

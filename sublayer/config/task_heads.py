@@ -4,12 +4,11 @@ from typing import Any
 
 from sublayer.config.data import DataConfig
 from sublayer.config.model import ModelConfig
-from sublayer.config.objectives.supervised import SupervisedObjective
-from sublayer.config.recipe import Recipe
+from sublayer.config.recipe import Recipe, ResolvedModel
 from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolved import ResolvedModel
-from sublayer.config.text.tasks import kind_of
-from sublayer.tasks.own_table.task import NAME
+from sublayer.config.supervised import SupervisedObjective
+from sublayer.config.texts import kind_of
+from sublayer.tasks.own_table import NAME
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.task import Task
 

@@ -1,10 +1,10 @@
 """``[train]``: length, batches and what is kept; ``[init]``: what training starts from."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from sublayer.config.freezing import Frozen, parse_freeze
 from sublayer.config.limits import (
     LARGEST_SEED,
     LONGEST_WINDOW,
@@ -15,11 +15,83 @@ from sublayer.config.limits import (
     MOST_TOKENS,
     MOST_WINDOWS,
 )
-from sublayer.config.probes import Probes, check_probes
-from sublayer.config.selection import SELECTORS
+from sublayer.config.stacks import Frozen, parse_freeze
 from sublayer.config.table import List, Steps, Table, field
 from sublayer.counts import count
 from sublayer.errors import ConfigError
+from sublayer.nearest import LONGEST_WORD, nearest_hint
+from sublayer.tasks.own_table import METRICS
+from sublayer.tasks.registry import TASKS
+
+LAST = "last"
+"""Nothing chooses: the last checkpoint becomes the model."""
+LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte")
+"""Of all others more is better."""
+_OF_TASKS = tuple(dict.fromkeys(name for task in TASKS.values() for name in task.metrics))
+_OF_TEXTS = METRICS["text"]
+SELECTORS = (
+    *LOWER_IS_BETTER,
+    "bleu",
+    "mlm_accuracy",
+    "nsp_accuracy",
+    "sop_accuracy",
+    "score",
+    *_OF_TASKS,
+    *_OF_TEXTS,
+    LAST,
+)
+"""All choices of ``train.best_by``; an objective has some of them."""
+
+
+def is_better(name: str, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
+    """Return whether an evaluation is better than the best so far, by a metric of both.
+
+    Of two that are alike the one of lower loss is, where both have one: small tasks have few
+    different scores, and the first model with the best of them is the least trained. Otherwise, as
+    where the loss decides, the earlier one stays.
+    """
+    value, other = values[name], best[name]
+    if value == other and {"loss"} <= values.keys() & best.keys():
+        return values["loss"] < best["loss"]
+    return value < other if name in LOWER_IS_BETTER else value > other
+
+
+PROBES = ("cola", "sst2", "race", "winograd", "dpr")
+"""In the order in which they are shown."""
+PREFIX = "probes"
+"""What their scores are called by among those of an evaluation: ``probes/sst2``."""
+
+
+Probes = List | dict[str, str]
+"""Probes whose files are in the cache, or the folder of each."""
+
+
+def probe_folders(probes: Probes) -> dict[str, str | None]:
+    """Return the folder of each probe; None for the cache."""
+    if isinstance(probes, dict):
+        return dict(probes)
+    return dict.fromkeys(probes)
+
+
+def check_probes(probes: Probes) -> None:
+    """Raise ConfigError for what is no probe, one named twice, and a folder without a name."""
+    check_names(list(probes), "train.probes: ")
+    for name, folder in probe_folders(probes).items():
+        if folder == "":
+            raise ConfigError(f"train.probes: {name} names no folder: give that of its files")
+
+
+def check_names(names: Sequence[str], where: str = "") -> None:
+    """Raise ConfigError for what is no probe, and for one that is named twice."""
+    for name in names:
+        if name not in PROBES:
+            raise ConfigError(
+                f"{where}{name[:LONGEST_WORD]} is no probe{nearest_hint(name, PROBES)}: there are "
+                f"{', '.join(PROBES)}"
+            )
+        if names.count(name) > 1:
+            raise ConfigError(f"{where}probe {name} is named twice")
+
 
 if TYPE_CHECKING:
     Selector = str

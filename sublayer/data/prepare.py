@@ -7,11 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.data import DataConfig
-from sublayer.config.text.corpora import INTRINSIC, PUBLISHED_SPLITS, Sources
-from sublayer.config.text.text_fields import DocumentRule, SentenceRule
-from sublayer.config.text.tokenizers import GPT1, LETTERED_TOKENIZERS, TOKENIZERS
-from sublayer.config.text.watched import watched_texts
+from sublayer.config.data import DataConfig, DocumentRule, SentenceRule
+from sublayer.config.texts import (
+    GPT1,
+    INTRINSIC,
+    LETTERED_TOKENIZERS,
+    PUBLISHED_SPLITS,
+    TOKENIZERS,
+    Sources,
+    watched_texts,
+)
 from sublayer.counts import count
 from sublayer.data.cache import content_key
 from sublayer.data.corpora.named import find_sources

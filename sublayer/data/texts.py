@@ -5,10 +5,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.data import DataConfig
-from sublayer.config.text.split import DEFAULT_SPLIT, parse_split
-from sublayer.config.text.text_fields import SentenceRule
-from sublayer.config.text.watched import WATCHED
+from sublayer.config.data import DataConfig, SentenceRule
+from sublayer.config.texts import DEFAULT_SPLIT, WATCHED, parse_split
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.source import Source
 from sublayer.data.corpora.watched import fetched

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS
+from sublayer.config.texts import LETTERED_TOKENIZERS
 from sublayer.counts import count
 from sublayer.data.subwords.whitespace_cuts import before_whitespace
 from sublayer.data.text.document_range import DocumentRange

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.config.limits import LARGEST_PENALTY, WIDEST_BEAM
-from sublayer.config.objectives.translation import TranslationObjective
+from sublayer.config.translation import TranslationObjective
 from sublayer.errors import ConfigError
 
 LengthRule = Literal["fairseq", "gnmt"]

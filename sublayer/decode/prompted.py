@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.run_recipe import read_run_recipe
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.sentinels import split_at_gaps

@@ -3,23 +3,22 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from sublayer.config.architecture.block import Entry
-from sublayer.config.architecture.derived import (
+from sublayer.config.architecture import POSITIONS, Entry, Ffn
+from sublayer.config.heads import HEADS, asked_heads, has_head_projection
+from sublayer.config.load import LoadedRecipe
+from sublayer.config.messages import show
+from sublayer.config.objective import ObjectiveTable
+from sublayer.config.recipe import Recipe, ResolvedModel
+from sublayer.config.resolve_model import resolve_model
+from sublayer.config.stacks import (
+    StackShape,
     embedding_width,
     head_activation,
     is_factorised,
     learns_beta,
+    shares,
+    stacks,
 )
-from sublayer.config.architecture.feedforward import Ffn
-from sublayer.config.architecture.heads import HEADS, asked_heads, has_head_projection
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.architecture.stacks import StackShape, shares, stacks
-from sublayer.config.fields.messages import show
-from sublayer.config.layering.layers import LoadedRecipe
-from sublayer.config.objectives.base import ObjectiveTable
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolved import ResolvedModel
 from sublayer.counts import count
 
 Role = Literal["embedding", "norm", "attention", "recurrent", "ffn", "linear", "head", "loss"]

@@ -7,12 +7,16 @@ resolved.
 
 from dataclasses import dataclass, replace
 
-from sublayer.config.architecture.block import Entry
-from sublayer.config.architecture.derived import embedding_width, head_activation, is_factorised
-from sublayer.config.architecture.heads import HEADS, has_head_projection, n_classes
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.architecture.stacks import StackShape, stacks
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.architecture import POSITIONS, Entry
+from sublayer.config.heads import HEADS, has_head_projection, n_classes
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import (
+    StackShape,
+    embedding_width,
+    head_activation,
+    is_factorised,
+    stacks,
+)
 from sublayer.estimate.cost import (
     all_classifiers,
     n_copies,

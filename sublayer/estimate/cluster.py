@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sublayer.config.architecture.stacks import stacks
-from sublayer.config.objectives.base import ObjectiveTable
-from sublayer.config.optimizers.kinds import OptimizerConfig
-from sublayer.config.resolved import ResolvedModel, ResolvedRecipe
+from sublayer.config.objective import ObjectiveTable
+from sublayer.config.optimizers import OptimizerConfig
+from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
+from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError
 from sublayer.estimate.activations import Peaks, block_activations
 from sublayer.estimate.cost import count_parameters, n_own_parameters

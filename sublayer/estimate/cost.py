@@ -6,19 +6,19 @@ The counts are tested to equal those of the built module.
 
 from dataclasses import dataclass
 
-from sublayer.config.architecture.block import Entry
-from sublayer.config.architecture.derived import (
+from sublayer.config.architecture import POSITIONS, Entry
+from sublayer.config.heads import HeadRow, asked_heads
+from sublayer.config.objective import Lengths, ObjectiveTable
+from sublayer.config.recipe import NEXT_TOKEN, ResolvedModel
+from sublayer.config.stacks import (
+    StackShape,
     embedding_width,
     is_factorised,
     linear_parameters,
     norm_parameters,
+    shares,
+    stacks,
 )
-from sublayer.config.architecture.heads import HeadRow, asked_heads
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.architecture.stacks import StackShape, shares, stacks
-from sublayer.config.objectives.base import Lengths, ObjectiveTable
-from sublayer.config.objectives.kinds import NEXT_TOKEN
-from sublayer.config.resolved import ResolvedModel
 from sublayer.estimate.micro_batch import stack_length
 from sublayer.estimate.sublayers import AttentionEstimate, estimate_of
 

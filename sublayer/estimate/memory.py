@@ -11,18 +11,18 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Self
 
-from sublayer.config.architecture.derived import embedding_width
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.architecture.stacks import stacks
-from sublayer.config.freezing import NOTHING, Frozen, n_frozen_sets
-from sublayer.config.objectives.base import ObjectiveTable
-from sublayer.config.optimizers.adafactor import AdafactorConfig
-from sublayer.config.optimizers.adam import AdamWConfig
-from sublayer.config.optimizers.base import Shape
-from sublayer.config.optimizers.kinds import OptimizerConfig
-from sublayer.config.optimizers.lamb import LambConfig
-from sublayer.config.optimizers.sgd import SgdConfig
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.architecture import POSITIONS
+from sublayer.config.objective import ObjectiveTable
+from sublayer.config.optimizers import (
+    AdafactorConfig,
+    AdamWConfig,
+    LambConfig,
+    OptimizerConfig,
+    SgdConfig,
+    Shape,
+)
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import NOTHING, Frozen, embedding_width, n_frozen_sets, stacks
 from sublayer.estimate.activations import Peaks, peaks_of_pass
 from sublayer.estimate.cost import (
     all_classifiers,

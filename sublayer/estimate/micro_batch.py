@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from sublayer.config.architecture.stacks import StackShape
-from sublayer.config.freezing import NOTHING, Frozen
-from sublayer.config.objectives.base import Lengths, ObjectiveTable
-from sublayer.config.objectives.kinds import NEXT_TOKEN
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.objective import Lengths, ObjectiveTable
+from sublayer.config.recipe import NEXT_TOKEN, ResolvedModel
+from sublayer.config.stacks import NOTHING, Frozen, StackShape
 
 Precision = Literal["float32", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]

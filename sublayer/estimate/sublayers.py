@@ -3,12 +3,9 @@
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from sublayer.config.architecture.block import Entry
-from sublayer.config.architecture.derived import learns_beta
-from sublayer.config.architecture.feedforward import Ffn
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.architecture.stacks import StackShape
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.architecture import POSITIONS, Entry, Ffn
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import StackShape, learns_beta
 from sublayer.estimate.kernel_sizes import BLOCK_ROWS, GELU_PART, GRAIN, NARROW_HEAD, SWISH_PART
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 

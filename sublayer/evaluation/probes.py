@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.config.probes import check_names
+from sublayer.config.train import check_names
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError, DataError
@@ -27,13 +27,11 @@ from sublayer.evaluation.prompted_likelihood import (
 from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.model.transformer import Transformer
 from sublayer.system.stages import stage
-from sublayer.tasks.example import Example
-from sublayer.tasks.formats.parts import marked_text
-from sublayer.tasks.metrics.score import score
-from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.formats import marked_text
 from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
-from sublayer.tasks.suite import Found
-from sublayer.tasks.task import Task
+from sublayer.tasks.rows import Found
+from sublayer.tasks.scoring import score
+from sublayer.tasks.task import Example, Prediction, Task
 
 _WORDS = ("negative", "positive")
 _WORDS_OF = "sst2"

@@ -23,9 +23,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.architecture.stacks import stacks
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.architecture import POSITIONS
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError
 from sublayer.inspection.sample import Sample
 from sublayer.inspection.splitting import integrate

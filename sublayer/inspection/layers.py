@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sublayer.config.architecture.stacks import is_one_block
+from sublayer.config.stacks import is_one_block
 from sublayer.data.arrays import Floats
 from sublayer.inspection.layer_change import LayerChange, Spread
 from sublayer.inspection.sample import Sample

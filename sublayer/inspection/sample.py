@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from sublayer.config.architecture.stacks import StackShape
+from sublayer.config.stacks import StackShape
 from sublayer.data.arrays import AnyInts, Ints
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.parallel.batches import TranslationBatches

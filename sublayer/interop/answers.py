@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sublayer.config.limits import MOST_LABELS
-from sublayer.config.objectives.supervised import KINDS
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.supervised import KINDS
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.interop.foreign_config import (
@@ -25,8 +25,8 @@ from sublayer.interop.foreign_config import (
     whole,
 )
 from sublayer.objective.supervised.loss import BIAS, WEIGHT
-from sublayer.tasks.own_table.task import METRICS
-from sublayer.tasks.own_table.task import NAME as TABLE
+from sublayer.tasks.own_table import METRICS
+from sublayer.tasks.own_table import NAME as TABLE
 from sublayer.tasks.spec import FILE_NAME, TaskSpec, read_spec
 from sublayer.tasks.task import Kind, Task
 

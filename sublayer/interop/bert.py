@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sublayer.config.architecture.derived import head_activation, is_factorised
-from sublayer.config.architecture.stacks import entries
 from sublayer.config.limits import (
     MOST_LAYERS,
 )
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import entries, head_activation, is_factorised
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop.answers import Answers, label_words, with_labels

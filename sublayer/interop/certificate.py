@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tokenizers.added_tokens import read_token_files
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from sublayer.config.limits import LONGEST_WINDOW, MOST_LABELS, MOST_LAYERS, WIDEST, WIDEST_FFN
-from sublayer.config.resolved import ResolvedModel
-from sublayer.config.text.tokenizers import is_codes_file
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.texts import is_codes_file
 from sublayer.counts import count
 from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
 from sublayer.data.subwords.word_bpe import WordBpeTokenizer

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Mapping
 
-from sublayer.config.architecture.derived import is_factorised
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import is_factorised
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.answers import ANSWERS, Answers
 from sublayer.interop.bert import Albert, Bert

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.interop.answers import Answers
 from sublayer.interop.foreign_config import ClassConfig, ClassFields

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sublayer.config.architecture.feedforward import FFNS
+from sublayer.config.architecture import FFNS
 from sublayer.config.limits import (
     LARGEST_FACTOR,
     LARGEST_VOCABULARY,
@@ -17,8 +17,8 @@ from sublayer.config.limits import (
     WIDEST_FFN,
 )
 from sublayer.config.model import ModelConfig
+from sublayer.config.recipe import ResolvedModel
 from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolved import ResolvedModel
 from sublayer.errors import CheckpointError, ConfigError
 
 _LARGEST_EPS = 1.0

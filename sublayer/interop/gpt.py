@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sublayer.config.architecture.stacks import entries
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import entries
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
 from sublayer.interop.answers import Answers, label_words, with_fields, with_labels

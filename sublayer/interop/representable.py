@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sublayer.config.architecture.block import Entry, with_cross
-from sublayer.config.architecture.stacks import entries, stacks
-from sublayer.config.fields.catalog import extra
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.architecture import Entry, with_cross
+from sublayer.config.catalog import extra
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import entries, stacks
 from sublayer.interop.foreign_config import has_activation_name
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sublayer.config.architecture.feedforward import FFNS
-from sublayer.config.architecture.stacks import stacks
+from sublayer.config.architecture import FFNS
 from sublayer.config.limits import MOST_BUCKETS
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import stacks
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.errors import CheckpointError

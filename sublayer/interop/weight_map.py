@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sublayer.config.architecture.derived import embedding_width
-from sublayer.config.architecture.stacks import slot, stacks
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import embedding_width, slot, stacks
 from sublayer.counts import count
 from sublayer.errors import CheckpointError
 from sublayer.estimate.cost import n_copies

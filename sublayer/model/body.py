@@ -8,9 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sublayer.config.architecture.derived import embedding_width
-from sublayer.config.architecture.stacks import StackShape
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import StackShape, embedding_width
 from sublayer.model.cache import Cache
 from sublayer.model.context import Context, Keys, Layout, Memory, Queries
 from sublayer.model.kernels.attention import hide

@@ -3,8 +3,8 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sublayer.config.architecture.stacks import stacks
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import stacks
 from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.model.body import Body

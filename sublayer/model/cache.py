@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sublayer.config.architecture.stacks import stacks
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError
 from sublayer.system.memory import check_memory
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
 from sublayer.errors import ConfigError
 from sublayer.model.layers.embedding import SegmentTable, TokenEmbedding
 from sublayer.model.layers.feedforward import FeedForward, Swish

@@ -15,13 +15,13 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.architecture.stacks import stacks
-from sublayer.config.fields.messages import show
-from sublayer.config.fields.renames import with_current_names
+from sublayer.config.architecture import POSITIONS
+from sublayer.config.catalog import with_current_names
+from sublayer.config.messages import show
 from sublayer.config.model import ModelConfig
+from sublayer.config.recipe import ResolvedModel
 from sublayer.config.resolve_model import DECODER_FIELDS, check_model
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.stacks import stacks
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.estimate.cost import n_copies
 from sublayer.files.checkpoints import verify_parts

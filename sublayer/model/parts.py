@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from sublayer.config.architecture.positions import POSITIONS
+from sublayer.config.architecture import POSITIONS
 from sublayer.model.body import Body
 from sublayer.model.transformer import Transformer
 

@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sublayer.config.architecture.derived import embedding_width
-from sublayer.config.architecture.positions import POSITIONS, n_exact_buckets
-from sublayer.config.architecture.stacks import StackShape
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.architecture import POSITIONS, n_exact_buckets
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import StackShape, embedding_width
 from sublayer.errors import ConfigError
 from sublayer.model.context import Layout, Rotation, rotation
 from sublayer.model.kernels.choice import constants

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sublayer.config.architecture.heads import HEADS, asked_heads
-from sublayer.config.architecture.stacks import stacks
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.heads import HEADS, asked_heads
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError
 from sublayer.model.body import Body, Hidden
 from sublayer.model.cache import Cache
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from sublayer.tasks.predicting.named import NamedPrediction
+    from sublayer.tasks.predicting import NamedPrediction
 
 
 class Transformer(Body):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sublayer.config.text.corpora import INTRINSIC
-from sublayer.config.text.text_fields import SentenceRule
+from sublayer.config.data import SentenceRule
+from sublayer.config.texts import INTRINSIC
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
 

@@ -1,8 +1,7 @@
 """The kinds of objectives that there are."""
 
-from sublayer.config.objectives.base import ObjectiveTable
-from sublayer.config.objectives.kinds import OBJECTIVES
-from sublayer.config.recipe import Recipe
+from sublayer.config.objective import ObjectiveTable
+from sublayer.config.recipe import OBJECTIVES, Recipe
 from sublayer.model.transformer import Transformer
 from sublayer.objective.causal import CAUSAL
 from sublayer.objective.family import Family

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.probes import PREFIX
 from sublayer.config.recipe import Recipe
+from sublayer.config.train import PREFIX
 from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data, prepare
 from sublayer.data.split import Split
@@ -19,7 +19,7 @@ from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.evaluation import Evaluation, need_recipe
 from sublayer.objective.metric import Metric
-from sublayer.tasks.metrics.points import points
+from sublayer.tasks.scoring import points
 from sublayer.tasks.spec import TaskSpec
 
 Scores = Mapping[str, Any]

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sublayer.config.objectives.span import MOST_USED, SpanObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
+from sublayer.config.span import MOST_USED, SpanObjective
 from sublayer.counts import count
 from sublayer.data.batches import Boundaries
 from sublayer.data.span.batches import EpochPieces, RandomPieces, ScoredPieces

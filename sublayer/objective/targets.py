@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sublayer.config.objectives.base import Lengths
+from sublayer.config.objective import Lengths
 from sublayer.data.arrays import Ints
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.packing import pairs_in_rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.config.probes import PREFIX
+from sublayer.config.train import PREFIX
 from sublayer.counts import count
 from sublayer.inspection.layer_change import PANELS, Line, put_lines
 from sublayer.numbers import DASH

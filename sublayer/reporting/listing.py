@@ -9,14 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from sublayer.config.fields.messages import LONGEST_VALUE, show
-from sublayer.config.layering.groups import shipped_recipe
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.layering.run_recipe import read_recipe
-from sublayer.config.layering.sources import RUN_RECIPE, shipped_recipes
-from sublayer.config.layering.start import is_kept
-from sublayer.config.layering.start_folder import read_start
+from sublayer.config.load import load_recipe
+from sublayer.config.messages import LONGEST_VALUE, show
 from sublayer.config.recipe import Recipe
+from sublayer.config.run_recipe import read_recipe
+from sublayer.config.sources import RUN_RECIPE, shipped_recipe, shipped_recipes
+from sublayer.config.start import is_kept, read_start
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, SublayerError
 from sublayer.files.checkpoints import checkpoint_path, read_state, saved_steps

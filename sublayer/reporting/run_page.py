@@ -5,9 +5,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.fields.catalog import HEADINGS
-from sublayer.config.fields.messages import show
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.catalog import HEADINGS
+from sublayer.config.load import load_recipe
+from sublayer.config.messages import show
 from sublayer.numbers import DASH, format_duration, format_quantity
 from sublayer.plot import look, page_svg, palette
 from sublayer.reporting.figures import draw_probes, probed_run

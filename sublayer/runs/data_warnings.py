@@ -7,8 +7,7 @@ import numpy as np
 
 from sublayer.config.data import DataConfig
 from sublayer.config.recipe import Recipe
-from sublayer.config.text.corpora import HUB, source_names
-from sublayer.config.text.watched import WATCHED
+from sublayer.config.texts import HUB, WATCHED, source_names
 from sublayer.counts import count
 from sublayer.data.batches import Batches
 from sublayer.data.parallel.batches import side_lengths

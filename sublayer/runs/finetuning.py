@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.layering.layers import LoadedRecipe, vary
-from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.load import LoadedRecipe, vary
 from sublayer.config.recipe import Recipe
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.split_notes import describe_cuts
 from sublayer.data.tasks.task_split import TaskSplit, of_tasks
@@ -34,7 +34,7 @@ from sublayer.runs.session import prepare_data
 from sublayer.system.launch import is_first_launched
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
-from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.task import Prediction
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.processes.joining import join_world
 from sublayer.training.progress import Progress

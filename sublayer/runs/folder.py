@@ -9,12 +9,11 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.fields.messages import show
-from sublayer.config.layering.layers import LoadedRecipe, load_recipe
-from sublayer.config.layering.run_recipe import dump_recipe, read_derived, read_run_recipe
+from sublayer.config.load import LoadedRecipe, load_recipe
+from sublayer.config.messages import show
 from sublayer.config.model import ModelConfig
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.recipe import Recipe, ResolvedRecipe
+from sublayer.config.run_recipe import dump_recipe, read_derived, read_run_recipe
 from sublayer.config.train import LENGTHS
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import checkpoint_path, remove_partial_checkpoints, set_aside

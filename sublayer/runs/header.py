@@ -4,9 +4,9 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from sublayer.config.fields.data_uses import fills_steps
 from sublayer.config.recipe import Recipe
-from sublayer.config.text.watched import watched_texts
+from sublayer.config.rules import fills_steps
+from sublayer.config.texts import watched_texts
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.split import Split

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.fields.messages import setting_in_words, show, show_path
-from sublayer.config.layering.run_recipe import dump_recipe, recipe_of
-from sublayer.config.probes import probe_folders
+from sublayer.config.messages import setting_in_words, show, show_path
 from sublayer.config.recipe import Recipe
-from sublayer.config.text.tokenizers import TOKENIZERS
-from sublayer.config.train import LENGTHS
+from sublayer.config.run_recipe import dump_recipe, recipe_of
+from sublayer.config.texts import TOKENIZERS
+from sublayer.config.train import LENGTHS, probe_folders
 from sublayer.counts import count
 from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import Data

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.config.architecture.stacks import is_one_block
-from sublayer.config.objectives.span import SpanObjective
 from sublayer.config.recipe import Recipe
+from sublayer.config.span import SpanObjective
+from sublayer.config.stacks import is_one_block
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.shown import show_tokens
 from sublayer.decode.translate import tokenizer_of

@@ -9,14 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.fields.messages import show
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.layering.run_recipe import read_derived
-from sublayer.config.layering.sources import read_toml
-from sublayer.config.optimizers.kinds import OptimizerConfig
-from sublayer.config.recipe import Recipe
+from sublayer.config.load import load_recipe
+from sublayer.config.messages import show
+from sublayer.config.optimizers import OptimizerConfig
+from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.config.resolve_train import run_steps
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.run_recipe import read_derived
+from sublayer.config.sources import read_toml
 from sublayer.config.train import LENGTHS
 from sublayer.counts import count
 from sublayer.data.prepare import Data

@@ -5,9 +5,9 @@ import math
 import time
 from dataclasses import dataclass, replace
 
-from sublayer.config.layering.run_recipe import dump_recipe
+from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.resolve_train import evaluation_effort
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.run_recipe import dump_recipe
 from sublayer.data.prepare import Data
 from sublayer.files.measurements import keep, recall
 from sublayer.runs.session import Place, Session, assemble

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sublayer.config.recipe import Recipe
+from sublayer.config.recipe import Recipe, ResolvedRecipe, resolved_recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import (
     Length,
@@ -14,7 +14,6 @@ from sublayer.config.resolve_train import (
     run_steps,
     run_threads,
 )
-from sublayer.config.resolved import ResolvedRecipe, resolved_recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.objective.families import family_of

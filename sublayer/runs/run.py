@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
-from sublayer.config.batch_shares import check_shares
-from sublayer.config.layering.layers import LoadedRecipe, load_recipe
-from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.load import LoadedRecipe, load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolve_train import derived_fields
+from sublayer.config.resolve_train import check_shares, derived_fields
+from sublayer.config.run_recipe import absolute_paths
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import ExampleBatches

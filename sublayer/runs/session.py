@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from sublayer.config.batch_shares import check_shares
-from sublayer.config.probes import PREFIX, probe_folders
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.recipe import Recipe, ResolvedRecipe
+from sublayer.config.resolve_train import check_shares
+from sublayer.config.train import PREFIX, probe_folders
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.split import Split

@@ -4,14 +4,13 @@ import shlex
 
 from pydantic import ValidationError
 
-from sublayer.config.architecture.derived import position_scheme
-from sublayer.config.fields.messages import show
-from sublayer.config.first_blocks import check_first_blocks
-from sublayer.config.layering.layers import LoadedRecipe
-from sublayer.config.layering.overrides import as_setting
-from sublayer.config.layering.start_folder import Start
+from sublayer.config.load import LoadedRecipe
+from sublayer.config.messages import show
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.sources import as_setting
+from sublayer.config.stacks import check_first_blocks, position_scheme
+from sublayer.config.start import Start
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 

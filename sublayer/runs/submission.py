@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.run_recipe import read_run_recipe
 from sublayer.errors import ConfigError, DataError
 from sublayer.loading import find_recipe, load
 from sublayer.model.transformer import Transformer
@@ -17,15 +17,18 @@ from sublayer.objective.supervised.ensemble import (
     find_members,
 )
 from sublayer.system.stages import stage
-from sublayer.tasks.example import Example
 from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
+from sublayer.tasks.rows import Found
 from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.submissions.answers import Answers
-from sublayer.tasks.submissions.asked_sets import asked_sets, read_test_set
-from sublayer.tasks.submissions.folder import Submission
-from sublayer.tasks.submissions.table import SUBMISSIONS, hand_in
-from sublayer.tasks.suite import Found
-from sublayer.tasks.task import Task
+from sublayer.tasks.submissions import (
+    SUBMISSIONS,
+    Answers,
+    Submission,
+    asked_sets,
+    hand_in,
+    read_test_set,
+)
+from sublayer.tasks.task import Example, Task
 
 
 @dataclass(frozen=True)

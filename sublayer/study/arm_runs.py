@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from sublayer.config.layering.layers import LoadedRecipe, vary
-from sublayer.config.layering.run_recipe import recipe_of
-from sublayer.config.layering.sources import RUN_RECIPE, layer_of
-from sublayer.config.resolved import ResolvedModel, ResolvedRecipe
+from sublayer.config.load import LoadedRecipe, vary
+from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
+from sublayer.config.run_recipe import recipe_of
+from sublayer.config.sources import RUN_RECIPE, layer_of
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token

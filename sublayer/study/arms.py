@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sublayer.config.fields.catalog import HEADINGS
-from sublayer.config.layering.layers import LoadedRecipe, vary
-from sublayer.config.layering.overrides import override_layer
+from sublayer.config.catalog import HEADINGS
 from sublayer.config.limits import MOST_ARMS
+from sublayer.config.load import LoadedRecipe, vary
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.sources import override_layer
 from sublayer.errors import ConfigError
 from sublayer.study.stages import FINETUNE
 

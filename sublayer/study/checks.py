@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sublayer.config.fields.messages import choice_error
-from sublayer.config.held_out import NO_TEST, holds_out
-from sublayer.config.layering.layers import vary
-from sublayer.config.layering.sources import shipped_recipes
+from sublayer.config.load import vary
+from sublayer.config.messages import choice_error
 from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import NO_TEST, holds_out
+from sublayer.config.sources import shipped_recipes
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
 from sublayer.runs.start_check import check_start

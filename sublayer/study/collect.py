@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.config.layering.run_recipe import read_run_recipe
-from sublayer.config.layering.sources import RUN_RECIPE
 from sublayer.config.recipe import Recipe
+from sublayer.config.run_recipe import read_run_recipe
+from sublayer.config.sources import RUN_RECIPE
 from sublayer.data.cache import content_key
 from sublayer.data.tasks.split_notes import describe_cuts
 from sublayer.data.tasks.task_split import of_tasks
@@ -44,7 +44,7 @@ from sublayer.study.stage_plan import trained_operations
 from sublayer.study.stage_runs import Kept, keep_chain
 from sublayer.study.stages import FINETUNE, PRETRAINING, Chain
 from sublayer.study.verdicts import Looking, StudyJudge
-from sublayer.tasks.metrics.score import Score
+from sublayer.tasks.scoring import Score
 
 SCORE_ON = "data.score_on"
 

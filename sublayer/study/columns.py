@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sublayer.config.fields.messages import choice_error
+from sublayer.config.messages import choice_error
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import FromItems, Items
 from sublayer.nearest import nearest_hint
@@ -26,8 +26,8 @@ from sublayer.study.items import RunItems, TestUnits, item_effects
 from sublayer.study.jobs.run import BEST, ERROR
 from sublayer.study.stage_recipes import ScoredPart
 from sublayer.study.stages import PRETRAINING, Chain, Member
-from sublayer.tasks.metrics.table import METRICS
 from sublayer.tasks.registry import TASKS
+from sublayer.tasks.scoring import METRICS
 
 
 def study_metrics(study: Study) -> tuple[Metric, ...]:

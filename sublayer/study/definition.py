@@ -5,15 +5,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.fields.applicability import is_idle
-from sublayer.config.fields.catalog import HEADINGS
-from sublayer.config.fields.messages import setting_in_words, show, show_path
-from sublayer.config.layering.layers import LoadedRecipe, load_recipe, vary
-from sublayer.config.layering.overrides import override_layer
-from sublayer.config.layering.run_recipe import DERIVED
-from sublayer.config.layering.sources import RUN_RECIPE, read_toml, shipped_recipes
+from sublayer.config.catalog import HEADINGS
 from sublayer.config.limits import MOST_ARMS
+from sublayer.config.load import LoadedRecipe, load_recipe, vary
+from sublayer.config.messages import setting_in_words, show, show_path
 from sublayer.config.resolve_train import MEASURED, in_proportion
+from sublayer.config.rules import is_idle
+from sublayer.config.run_recipe import DERIVED
+from sublayer.config.sources import RUN_RECIPE, override_layer, read_toml, shipped_recipes
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest
 from sublayer.study.arms import (

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sublayer.config.catalog import HEADINGS
 from sublayer.config.data import DataConfig
-from sublayer.config.fields.catalog import HEADINGS
-from sublayer.config.fields.messages import setting_in_words, show_path
-from sublayer.config.layering.layers import LoadedRecipe
-from sublayer.config.layering.run_recipe import DERIVED, read_derived
-from sublayer.config.layering.sources import RUN_RECIPE
-from sublayer.config.objectives.supervised import SupervisedObjective
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.load import LoadedRecipe
+from sublayer.config.messages import setting_in_words, show_path
+from sublayer.config.recipe import ResolvedRecipe
+from sublayer.config.run_recipe import DERIVED, read_derived
+from sublayer.config.sources import RUN_RECIPE
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.train import OF_A_RUN
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError

@@ -10,8 +10,8 @@ from typing import Any
 
 import tomli_w
 
-from sublayer.config.fields.catalog import HEADINGS
-from sublayer.config.layering.run_recipe import dump_recipe, recipe_of
+from sublayer.config.catalog import HEADINGS
+from sublayer.config.run_recipe import dump_recipe, recipe_of
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.files.parsing import parse_toml, read_toml

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from sublayer.config.architecture.stacks import is_one_block
 from sublayer.config.limits import MOST_BATCH_TOKENS, MOST_LAYERS
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
+from sublayer.config.stacks import is_one_block
 from sublayer.config.table import Table
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError

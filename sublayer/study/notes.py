@@ -21,7 +21,7 @@ from sublayer.study.findings.reproduction import list_differing_machines
 from sublayer.study.items import RunItems
 from sublayer.study.results import Results
 from sublayer.study.scoring import WHOLE_TEST, Scoring
-from sublayer.tasks.metrics.points import points
+from sublayer.tasks.scoring import points
 
 COLUMNS: dict[Currency, str] = {
     "parameters": "parameters",

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.layering.paths import absolute_paths
-from sublayer.config.layering.run_recipe import dump_recipe
-from sublayer.config.layering.sources import RUN_RECIPE
+from sublayer.config.run_recipe import absolute_paths, dump_recipe
+from sublayer.config.sources import RUN_RECIPE
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object, read_toml

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.layering.run_recipe import recipe_of
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.recipe import ResolvedRecipe
+from sublayer.config.run_recipe import recipe_of
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import parse_toml, read_json_object

@@ -6,11 +6,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sublayer.config.layering.layers import LoadedRecipe
-from sublayer.config.layering.paths import absolute_paths
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolved import ResolvedRecipe
-from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.config.load import LoadedRecipe
+from sublayer.config.recipe import Recipe, ResolvedRecipe
+from sublayer.config.run_recipe import absolute_paths
+from sublayer.config.texts import TOKENIZERS
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.numbers import format_share

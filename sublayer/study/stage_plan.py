@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.layering.layers import LoadedRecipe, vary
-from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.load import LoadedRecipe, vary
 from sublayer.config.recipe import Recipe
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.errors import DataError
 from sublayer.estimate.micro_batch import FLOAT32_BYTES

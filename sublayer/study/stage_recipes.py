@@ -8,16 +8,15 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from sublayer.config.architecture.derived import position_scheme
-from sublayer.config.fields.catalog import HEADINGS
-from sublayer.config.layering.finetune import load_finetune
-from sublayer.config.layering.layers import LoadedRecipe, vary
-from sublayer.config.layering.paths import absolute_paths
-from sublayer.config.layering.run_recipe import dump_recipe
-from sublayer.config.layering.sources import RUN_RECIPE
+from sublayer.config.catalog import HEADINGS
+from sublayer.config.finetune import load_finetune
+from sublayer.config.load import LoadedRecipe, vary
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import run_steps
-from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.config.run_recipe import absolute_paths, dump_recipe
+from sublayer.config.sources import RUN_RECIPE
+from sublayer.config.stacks import position_scheme
+from sublayer.config.texts import TOKENIZERS
 from sublayer.config.train import OF_A_RUN
 from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import Data

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from sublayer.config.layering.layers import LoadedRecipe, vary
 from sublayer.config.limits import MOST_FINETUNINGS
+from sublayer.config.load import LoadedRecipe, vary
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.files.parsing import read_json
@@ -43,7 +43,7 @@ from sublayer.study.stages import (
     finetuning_seed,
 )
 from sublayer.system.stages import note
-from sublayer.tasks.metrics.table import METRICS
+from sublayer.tasks.scoring import METRICS
 
 CHAIN = "chain.json"
 _FileName = Annotated[str, Field(pattern=r"^[0-9a-z]+\.json$")]

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from sublayer.config.fields.catalog import TABLES
-from sublayer.config.layering.settings import EXCLUSIVE
+from sublayer.config.catalog import TABLES
+from sublayer.config.finetune import DEFAULT
+from sublayer.config.layers import EXCLUSIVE
 from sublayer.config.limits import MOST_FINETUNINGS
-from sublayer.config.presets import DEFAULT
-from sublayer.config.text.own_table import OwnColumns
+from sublayer.config.texts import OwnColumns
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.parsing import parse_json

@@ -8,18 +8,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from sublayer.config.fields.catalog import TABLES
-from sublayer.config.fields.file_tables import first_problem
-from sublayer.config.fields.messages import show
-from sublayer.config.layering.layers import LoadedRecipe
-from sublayer.config.layering.overrides import override_layer
-from sublayer.config.layering.sources import read_toml
+from sublayer.config.catalog import TABLES
+from sublayer.config.finetune import DEFAULT
 from sublayer.config.limits import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_STEPS
-from sublayer.config.objectives.supervised import SupervisedObjective
-from sublayer.config.presets import DEFAULT
+from sublayer.config.load import LoadedRecipe
+from sublayer.config.messages import first_problem, show
+from sublayer.config.sources import override_layer, read_toml
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.table import Table
 from sublayer.config.task_heads import expected_tasks
-from sublayer.config.text.own_table import OwnColumns
+from sublayer.config.texts import OwnColumns
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
 from sublayer.study.arms import TuneBy
@@ -38,7 +36,7 @@ from sublayer.study.stages import (
     laid_over,
     member_of,
 )
-from sublayer.tasks.formats.text import has_ranks
+from sublayer.tasks.formats import has_ranks
 from sublayer.tasks.registry import TASKS
 
 _SCALE_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)*")

@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from sublayer.config.fields.file_tables import first_problem
-from sublayer.config.layering.sources import read_toml
-from sublayer.config.objectives.translation import BleuTokenizer
-from sublayer.config.presets import DEFAULT, preset_names
-from sublayer.config.probes import check_names
+from sublayer.config.data import DocumentRule
+from sublayer.config.finetune import DEFAULT, preset_names
+from sublayer.config.messages import first_problem
+from sublayer.config.sources import read_toml
 from sublayer.config.table import Table
-from sublayer.config.text.text_fields import DocumentRule
+from sublayer.config.train import check_names
+from sublayer.config.translation import BleuTokenizer
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
 from sublayer.tasks.registry import TASKS

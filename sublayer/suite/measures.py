@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sublayer.config.layering.run_recipe import read_run_recipe
-from sublayer.config.objectives.translation import BleuTokenizer, bleu_tokenizer_of
 from sublayer.config.recipe import Recipe
-from sublayer.config.text.corpora import HUB
+from sublayer.config.run_recipe import read_run_recipe
+from sublayer.config.texts import HUB
+from sublayer.config.translation import BleuTokenizer, bleu_tokenizer_of
 from sublayer.counts import count
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.prepare import prepare_text
@@ -62,8 +62,8 @@ from sublayer.objective.metric import Metric
 from sublayer.objective.translation.family import beam_settings
 from sublayer.study.scorecard import Cell
 from sublayer.suite.file import PairsTable, ProbesTable, TextTable
-from sublayer.tasks.fetching import cached_folder
 from sublayer.tasks.registry import TASKS, find_files
+from sublayer.tasks.releases import cached_folder
 from sublayer.tasks.spec import TaskSpec
 from sublayer.training.step_time import Clock, timed
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from sublayer.config.layering.finetune import load_finetune
-from sublayer.config.layering.layers import LoadedRecipe, load_recipe, vary
-from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.finetune import load_finetune
+from sublayer.config.load import LoadedRecipe, load_recipe, vary
+from sublayer.config.run_recipe import absolute_paths
 from sublayer.errors import ConfigError, DataError
 from sublayer.loading import find_model
 from sublayer.objective.evaluation import Evaluation

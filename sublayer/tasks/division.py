@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.tasks.example import Example
+from sublayer.tasks.task import Example
 
 _Class = int | bool
 """A label or the index of a choice; without one, whether there are answers."""

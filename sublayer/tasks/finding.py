@@ -1,11 +1,44 @@
 """Where the files of a task's splits lie, by the names that publishers and the hub give them."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sublayer.errors import DataError
+from sublayer.files.lines import PACKED_TABLES, archived_name
+
+_SPLITS = {
+    "train": "train", "training": "train", "test": "test", "testing": "test",
+    "dev": "dev", "val": "dev", "valid": "dev", "validation": "dev",
+}  # fmt: skip
+_PACKED = re.compile(f"({'|'.join(map(re.escape, PACKED_TABLES))})$")
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name, in small letters and without what is no letter."""
+    return re.split(r"[^a-z]+", name.lower())
+
+
+def unpacked_name(path: Path) -> str:
+    """Return a file's name in small letters, without what it ends in for being packed."""
+    name = _PACKED.sub("", path.name.lower())
+    if path.suffix.lower() == ".zip" and not Path(name).suffix and path.is_file():
+        return name + Path(archived_name(path).lower()).suffix
+    return name
+
+
+def split_in_name(path: Path, suffixes: Collection[str]) -> str:
+    """Return the one split that a file's name says; empty where it says none, or several.
+
+    So it is where the path is no file, or one of another suffix.
+    """
+    name = Path(unpacked_name(path))
+    splits = {_SPLITS[word] for word in words_of(name.stem) if word in _SPLITS}
+    if name.suffix not in suffixes or len(splits) != 1 or not path.is_file():
+        return ""
+    return splits.pop()
+
 
 SUFFIXES = (".tsv", ".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 """Those of files of records, in the order in which they are taken where a split has several."""
@@ -16,7 +49,7 @@ _FOLDERS = {
     "sst2", "storycloze", "stsb", "wic", "wnli", "wsc",
 }  # fmt: skip
 _WORDS = {"validation": "dev", "valid": "dev", "val": "dev"}
-_PACKED = re.compile(r"\.(gz|zst)$")
+_FINDING_PACKED = re.compile(r"\.(gz|zst)$")
 _SHARD = re.compile(r"[-_](\d+)[-_]of[-_](\d+)")
 _NAME = re.compile(
     r"(?:(?P<task>.*[^-_.])[-_.])?(?P<word>train|dev|validation|valid|val|test)"
@@ -149,7 +182,7 @@ def _splits(place: Path, layout: Layout, *, is_own: bool) -> dict[str, tuple[Pat
 
 def _candidates(path: Path, layout: Layout, *, is_own: bool) -> Iterator[tuple[str, str, Path]]:
     """Return the split, the kind and the path of a file, or of those of a folder, of the task."""
-    name = _PACKED.sub("", path.name.lower())
+    name = _FINDING_PACKED.sub("", path.name.lower())
     if path.is_dir():
         # Such as train/0000.parquet.
         split = _split_of(name, layout, is_own=is_own) if is_own else ""

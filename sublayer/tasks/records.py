@@ -28,7 +28,27 @@ from sublayer.files.paths import as_typed
 from sublayer.nearest import nearest_hint
 from sublayer.system.extras import extra_module
 from sublayer.system.memory import total_memory
-from sublayer.tasks.tsv import read_tsv
+
+
+@dataclass(frozen=True, slots=True)
+class TsvRow:
+    """A line's fields, and its number in the file, from 1."""
+
+    line: int
+    cells: Sequence[str]
+
+
+def read_tsv(path: Path) -> Iterator[TsvRow]:
+    """Read the lines of a file, without their ends: LF or CRLF, the last with or without one.
+
+    A mark of the byte order is left out; the file may be packed, by its suffix. Raises DataError
+    where it cannot be read, or is not UTF-8.
+    """
+    # str.splitlines would cut at line separators inside a text, too.
+    for number, data in read_lines(path):
+        line = decoded(path, number, data)
+        yield TsvRow(number, line.removesuffix("\n").removesuffix("\r").split("\t"))
+
 
 _LONGEST_FIELD = 16 << 20
 _PARQUET_ROWS = 8192

@@ -4,13 +4,11 @@ from pathlib import Path
 
 from sublayer.errors import DataError
 from sublayer.files.paths import expanded
-from sublayer.tasks.fetching import fetched_folder
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.suite import Found, Suite
-from sublayer.tasks.suites.cloze import CLOZE
-from sublayer.tasks.suites.dpr import DPR
-from sublayer.tasks.suites.glue import GLUE
-from sublayer.tasks.suites.nli import NLI
+from sublayer.tasks.releases import fetched_folder
+from sublayer.tasks.rows import Found, Suite
+from sublayer.tasks.suites.choices import CLOZE, DPR
+from sublayer.tasks.suites.glue import GLUE, NLI
 from sublayer.tasks.suites.race import RACE
 from sublayer.tasks.suites.squad import SQUAD
 from sublayer.tasks.suites.superglue import SUPERGLUE

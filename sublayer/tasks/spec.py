@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.tasks.metrics.table import METRICS
-from sublayer.tasks.own_table.table import table_of
+from sublayer.tasks.own_table import table_of
 from sublayer.tasks.registry import SUITES, TASKS
+from sublayer.tasks.scoring import METRICS
 from sublayer.tasks.task import Kind, Task
 
 FILE_NAME = "task.json"

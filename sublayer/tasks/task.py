@@ -1,6 +1,7 @@
-"""A task: its fields, what is asked of them, and how it is scored, in one row."""
+"""A task, an example of it, and a prediction."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["classes", "choice", "number", "span", "text"]
@@ -48,3 +49,67 @@ class Task:
     def test_splits(self) -> tuple[str, ...]:
         """Return the splits of tests: most have no labels, and predictions are handed in."""
         return tuple(name for name in self.splits if name.startswith("test"))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A gold answer."""
+
+    text: str
+    start: int | None = None
+    """Where it begins in the passage, in characters; None where it is stated as a text alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A row of a task, as its publisher means it.
+
+    Texts are as published: formats change them, readers do not.
+    """
+
+    id: str
+    """The publisher's, or else the number of its row, from 0; unique within a split."""
+    fields: Mapping[str, str]
+    """Texts by the names of ``Task.fields``, in that order."""
+    label: int | float | None = None
+    """The index of its class or of its right choice, or a number; None where it has none: in a
+    test split, and where ``answers`` say what is right."""
+    choices: tuple[str, ...] = ()
+    """The answers to choose from; none where the labels are the same for all examples."""
+    answers: tuple[Answer, ...] = ()
+    """Gold answers of a question, or references of a text, any of which is right; none where the
+    question has none, or where it is not known."""
+    is_labelled: bool = True
+    """Whether it is known what is right."""
+    group: str = ""
+    """Examples of one group are scored together, such as the answers to a question; empty: alone.
+    """
+    source: str = ""
+    """The passage, article or document that it is about: examples of one source never stand on
+    both sides of a division. Empty: its own."""
+    extra: Mapping[str, int] = field(default_factory=dict)
+    """Numbers that belong to its texts, by the publisher's names, such as WSC's ``span2_index``."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All that is read of it: by what two examples are one."""
+        return (*self.fields.values(), *self.choices)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """An answer, and how sure it is. Which fields are set is a matter of the task's kind."""
+
+    label: int | float | None = None
+    """Of ``classes`` and ``choice`` an index, of ``number`` the number; None where a text that was
+    written is none of the labels, or no number."""
+    probabilities: tuple[float, ...] = ()
+    """Of each label or choice; empty where the model gives none."""
+    text: str = ""
+    """Of ``span`` the answer, empty for none; of text to text what was written."""
+    start: int | None = None
+    """Of ``span``: where it begins in the passage, in characters."""
+    is_cut: bool = False
+    """Whether the example is longer than the model reads, and was cut."""
+    no_answer: float = 0.0
+    """Of ``span`` with unanswerable questions: the score of no answer, more the likelier."""

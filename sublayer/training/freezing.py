@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from sublayer.config.freezing import Frozen
+from sublayer.config.stacks import Frozen
 from sublayer.config.train import InitConfig
 from sublayer.counts import count
 from sublayer.errors import ConfigError

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from sublayer.config.resolved import ResolvedTrain
-from sublayer.config.selection import LAST, is_better
+from sublayer.config.recipe import ResolvedTrain
+from sublayer.config.train import LAST, is_better
 from sublayer.errors import ConfigError, Interrupted, Preempted, TrainingError
 from sublayer.system.allocator import release_freed_memory
 from sublayer.system.machine import wait_for

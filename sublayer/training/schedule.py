@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from sublayer.config.optimizers.kinds import OptimizerConfig
+from sublayer.config.optimizers import OptimizerConfig
 from sublayer.errors import ConfigError
 
 

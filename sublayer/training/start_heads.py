@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from sublayer.config.architecture.heads import HEADS
+from sublayer.config.heads import HEADS
 from sublayer.model.transformer import Transformer
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Task

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sublayer.config.resolved import ResolvedRecipe
+from sublayer.config.recipe import ResolvedRecipe
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.model.names import parameter_roles
 from sublayer.objective.base import Objective

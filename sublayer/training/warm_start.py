@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sublayer.config.architecture.heads import HEADS
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.first_blocks import check_first_blocks
+from sublayer.config.architecture import POSITIONS
+from sublayer.config.heads import HEADS
+from sublayer.config.stacks import check_first_blocks
 from sublayer.config.train import InitConfig
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer

@@ -23,9 +23,9 @@ from sublayer.cli import main as cli
 from sublayer.commands.completion.scripts import SHELLS, VARIABLE
 from sublayer.commands.shared.arguments import check_arguments, option_name
 from sublayer.commands.shared.base import JsonOption, emit
-from sublayer.config.architecture.feedforward import FFNS
-from sublayer.config.fields.catalog import keys
-from sublayer.config.layering.sources import shipped_recipes
+from sublayer.config.architecture import FFNS
+from sublayer.config.catalog import keys
+from sublayer.config.sources import shipped_recipes
 from sublayer.errors import ConfigError
 from sublayer.study.definition import shipped_studies, study_scales
 from tests.breadth import rows

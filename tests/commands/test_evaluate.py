@@ -22,7 +22,7 @@ from sublayer.loading import load
 from sublayer.model.model_folder import save_model
 from sublayer.objective.supervised.answering import Answerer
 from sublayer.tasks.registry import TASKS
-from sublayer.tasks.submissions.asked_sets import read_test_set
+from sublayer.tasks.submissions import read_test_set
 from tests.breadth import rows
 from tests.commands.conftest import SHORT, finetuned
 from tests.commands.reviews import reviews, write_csv

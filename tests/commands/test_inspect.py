@@ -10,9 +10,9 @@ from shutil import disk_usage
 import pytest
 
 from sublayer.commands.shared.following import after_import, after_training
-from sublayer.config.fields.catalog import keys
-from sublayer.config.fields.listing import json_schema
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.catalog import keys
+from sublayer.config.listing import json_schema
+from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tokenizers.characters import ByteTokenizer

@@ -12,28 +12,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sublayer.config.architecture.feedforward import FFNS
+from sublayer.config.architecture import FFNS
+from sublayer.config.catalog import HEADINGS, RENAMED, TABLES, is_union, keys
 from sublayer.config.data import DataConfig
-from sublayer.config.epochs import default_epochs
-from sublayer.config.fields.applicability import USES, is_idle, uses
-from sublayer.config.fields.catalog import HEADINGS, TABLES, is_union, keys
-from sublayer.config.fields.listing import field_rows, json_schema
-from sublayer.config.fields.renames import RENAMED
-from sublayer.config.fields.use import value_of
-from sublayer.config.layering.dropped import settle
-from sublayer.config.layering.layers import load_recipe, vary
-from sublayer.config.layering.overrides import override_layer
-from sublayer.config.layering.paths import absolute_paths
-from sublayer.config.layering.run_recipe import dump_recipe, read_recipe, read_run_recipe
-from sublayer.config.layering.settings import Layer, merge
-from sublayer.config.layering.sources import FILE_ONLY, find_source, read_layers, shipped_recipes
-from sublayer.config.layering.start_folder import read_start
-from sublayer.config.objectives.supervised import KINDS
-from sublayer.config.optimizers.kinds import OPTIMIZERS
-from sublayer.config.presets import load_preset, preset_names
+from sublayer.config.finetune import load_preset, preset_names
+from sublayer.config.layers import Layer, merge
+from sublayer.config.listing import field_rows, json_schema
+from sublayer.config.load import load_recipe, settle, vary
+from sublayer.config.optimizers import OPTIMIZERS
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolve_train import derived_fields
+from sublayer.config.resolve_train import default_epochs, derived_fields
+from sublayer.config.rules import USES, is_idle, uses, value_of
+from sublayer.config.run_recipe import absolute_paths, dump_recipe, read_recipe, read_run_recipe
+from sublayer.config.sources import (
+    FILE_ONLY,
+    find_source,
+    override_layer,
+    read_layers,
+    shipped_recipes,
+)
+from sublayer.config.start import read_start
+from sublayer.config.supervised import KINDS
 from sublayer.errors import ConfigError
 from sublayer.model.model_folder import load_weights
 from sublayer.study.arms import Arm

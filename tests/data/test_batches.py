@@ -11,8 +11,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sublayer.config.objectives.noise import spans_of
-from sublayer.config.objectives.span import SpanObjective
+from sublayer.config.span import SpanObjective, spans_of
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.best_fit import best_fit, n_best_fit
 from sublayer.data.counter_rng import Purpose, seeds

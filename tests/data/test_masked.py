@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chi2_contingency, chisquare
 
 from sublayer.config.data import DataConfig
-from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.data.masked import segment_pairs as pairs_module
 from sublayer.data.masked.batches import PairBatches

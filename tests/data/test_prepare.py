@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from sublayer.config.data import DataConfig
-from sublayer.config.text.corpora import CORPORA as NAMES
+from sublayer.config.texts import CORPORA as NAMES
 from sublayer.data import training_text
 from sublayer.data.corpora import lm1b, published
 from sublayer.data.corpora.albert_intrinsic import read_passages

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers
 
 from sublayer.config.data import DataConfig
-from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tasks import alignment
 from sublayer.data.tasks import spans as decoding
@@ -26,8 +26,8 @@ from sublayer.data.tasks.windows import Window, best_windows, cut_windows, gold_
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import ConfigError
-from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.registry import TASKS
+from sublayer.tasks.task import Answer, Example
 from tests.breadth import examples, rows
 from tests.data.releases import write_release
 

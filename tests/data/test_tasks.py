@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.config.data import DataConfig
-from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.tasks import prepare
 from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.data.tasks.encoded import EncodedExamples, cut_lengths, joined
@@ -23,9 +23,9 @@ from sublayer.data.tasks.task_split import of_tasks
 from sublayer.data.tasks.word_tokens import WordTokens
 from sublayer.errors import DataError
 from sublayer.tasks.division import held_out
-from sublayer.tasks.example import Example
-from sublayer.tasks.own_table.rows import find_parts
+from sublayer.tasks.own_table import find_parts
 from sublayer.tasks.registry import TASKS
+from sublayer.tasks.task import Example
 from tests.answerers import draw_examples, rule_of, split_of, tokenizer_of
 from tests.data.releases import write_release
 from tests.packed_rows import unpack

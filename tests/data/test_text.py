@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sublayer.config.text.split import parse_split
+from sublayer.config.texts import parse_split
 from sublayer.data.text import content_order, files, records, splitting, whole_documents
 from sublayer.data.text.content_order import shared_document
 from sublayer.data.text.document_range import DocumentRange

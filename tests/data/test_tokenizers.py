@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
 from sublayer.config.data import DataConfig
-from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS
+from sublayer.config.texts import LETTERED_TOKENIZERS
 from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES

@@ -9,10 +9,9 @@ from runpy import run_path
 import pytest
 
 from sublayer.cli.main import main
-from sublayer.config.architecture.feedforward import FFNS, Ffn
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.layering.sources import shipped_recipes
+from sublayer.config.architecture import FFNS, POSITIONS, Ffn
+from sublayer.config.load import load_recipe
+from sublayer.config.sources import shipped_recipes
 from sublayer.diagram.figure import Residual, Sum, describe
 from sublayer.diagram.svg import draw_svg
 from sublayer.diagram.text import WIDTH, draw_text

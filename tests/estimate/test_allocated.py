@@ -15,15 +15,17 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from sublayer.config.architecture.stacks import stacks
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.objectives.causal import CausalObjective
-from sublayer.config.optimizers.adafactor import AdafactorConfig
-from sublayer.config.optimizers.adam import AdamWConfig
-from sublayer.config.optimizers.kinds import OPTIMIZERS
-from sublayer.config.optimizers.lamb import LambConfig
-from sublayer.config.optimizers.sgd import SgdConfig
+from sublayer.config.load import load_recipe
+from sublayer.config.objective import CausalObjective
+from sublayer.config.optimizers import (
+    OPTIMIZERS,
+    AdafactorConfig,
+    AdamWConfig,
+    LambConfig,
+    SgdConfig,
+)
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
+from sublayer.config.stacks import stacks
 from sublayer.estimate import memory
 from sublayer.estimate.activations import (
     saved_activations,
@@ -64,7 +66,7 @@ import json, sys, torch
 from sublayer.study.budget.capacity import step_memory
 from sublayer.study.budget.measure import train_step
 from sublayer.study.budget.capacity import find_resources
-from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.config.load import load_recipe, vary
 from sublayer.system.peak_memory import PeakMemory
 
 def prepare(smaller):

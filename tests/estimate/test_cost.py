@@ -8,18 +8,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from sublayer.config.architecture.block import parse_block
-from sublayer.config.architecture.stacks import stacks
-from sublayer.config.freezing import Frozen
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.architecture import parse_block
 from sublayer.config.limits import WIDEST_FFN
-from sublayer.config.objectives.masked import MaskedObjective
-from sublayer.config.optimizers.adafactor import AdafactorConfig
-from sublayer.config.optimizers.adam import AdamWConfig
-from sublayer.config.optimizers.lamb import LambConfig
+from sublayer.config.load import load_recipe
+from sublayer.config.objective import MaskedObjective
+from sublayer.config.optimizers import AdafactorConfig, AdamWConfig, LambConfig
+from sublayer.config.recipe import resolved_recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
-from sublayer.config.resolved import resolved_recipe
+from sublayer.config.stacks import Frozen, stacks
 from sublayer.errors import ConfigError
 from sublayer.estimate.activations import peaks_of_pass, saved_casts
 from sublayer.estimate.cluster import (

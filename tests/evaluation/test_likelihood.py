@@ -36,7 +36,7 @@ from sublayer.evaluation.prompted_likelihood import (
 from sublayer.evaluation.split_work import numbered_ids
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
-from sublayer.tasks.example import Example
+from sublayer.tasks.task import Example
 from tests.breadth import examples
 
 TEXT = "Zwölf Boxkämpfer jagen Viktor quer über den Sylter Deich.\n Emus  füttern!".encode()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.objective.families import family_of
 from sublayer.runs.resolution import resolve

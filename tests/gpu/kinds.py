@@ -3,8 +3,8 @@
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.optimizers.kinds import OPTIMIZERS as OPTIMIZER_TABLES
+from sublayer.config.load import load_recipe
+from sublayer.config.optimizers import OPTIMIZERS as OPTIMIZER_TABLES
 from sublayer.runs.session import Place
 from sublayer.training.processes.world import World
 from tests.breadth import TRIES_ALL

@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given
 
-from sublayer.config.architecture.stacks import is_one_block
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.stacks import is_one_block
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer

@@ -9,9 +9,9 @@ import torch
 from tokenizers import processors
 
 from sublayer.cli import main as cli
-from sublayer.config.fields.messages import choices_of
+from sublayer.config.messages import choices_of
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
 from sublayer.config.table import field
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.errors import CheckpointError, ConfigError
@@ -29,9 +29,9 @@ from sublayer.interop.tokenizers import _with_marks, _without_marks
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.objective.supervised.loss import unscaled
-from sublayer.tasks.example import Example
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Example
 from tests.interop.answering import answered, model_for
 from tests.interop.exported import CONTEXT, EXPORTED, config_of, task_of, with_random_vectors
 from tests.interop.folders import change_json, change_weights, check_refused, close, read_json

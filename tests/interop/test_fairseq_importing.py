@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm, linear
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.errors import CheckpointError
 from sublayer.interop.fairseq import import_fairseq, read_fairseq
 from sublayer.interop.fairseq_file import _is_setting, find_checkpoint

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from sublayer.config.architecture.block import BLOCKS
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.fields.messages import choices_of
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.architecture import BLOCKS, POSITIONS
+from sublayer.config.load import load_recipe
+from sublayer.config.messages import choices_of
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.decode.beam import search

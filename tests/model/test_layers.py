@@ -7,11 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sublayer.config.architecture.block import Entry
-from sublayer.config.architecture.feedforward import ACTIVATIONS, FFNS, Ffn
-from sublayer.config.architecture.stacks import slot, stacks
+from sublayer.config.architecture import ACTIVATIONS, FFNS, Entry, Ffn
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.stacks import slot, stacks
 from sublayer.estimate.cost import count_parameters
 from sublayer.model.build import build
 from sublayer.model.context import Context, Keys, Layout, StepKeys

@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.translation import TranslationObjective
 from sublayer.data.packing import pairs_in_rows
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.loading import load

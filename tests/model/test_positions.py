@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from sublayer.config.architecture.positions import POSITIONS
-from sublayer.config.architecture.stacks import stacks
+from sublayer.config.architecture import POSITIONS
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.model.build import EncoderDecoder

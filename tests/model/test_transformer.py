@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
-from sublayer.config.architecture.heads import HEADS, HeadRow
-from sublayer.config.objectives.causal import CausalObjective
+from sublayer.config.heads import HEADS, HeadRow
+from sublayer.config.objective import CausalObjective
 from sublayer.data.batches import Batch
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError

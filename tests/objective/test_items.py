@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from sublayer.config.data import DataConfig
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.config.objectives.causal import CausalObjective
-from sublayer.config.objectives.kinds import OBJECTIVES
-from sublayer.config.objectives.span import SpanObjective
-from sublayer.config.objectives.translation import TranslationObjective
+from sublayer.config.objective import CausalObjective
+from sublayer.config.recipe import OBJECTIVES
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.span import SpanObjective
+from sublayer.config.translation import TranslationObjective
 from sublayer.data.batches import Batch
 from sublayer.data.parallel.batches import TranslationBatches, side_lengths
 from sublayer.data.span.batches import ScoredPieces

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.load import load_recipe
+from sublayer.config.objective import MaskedObjective
 from sublayer.data.masked.batches import PairBatches
 from sublayer.data.masked.masking import MaskRule
 from sublayer.data.masked.packing import Example, pack

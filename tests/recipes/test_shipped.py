@@ -5,11 +5,17 @@ import re
 
 import pytest
 
-from sublayer.config.fields.applicability import is_idle
-from sublayer.config.layering.groups import OTHERS, grouped_recipes
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.layering.sources import find_source, layer_of, read_toml, shipped_recipes
+from sublayer.config.load import load_recipe
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.rules import is_idle
+from sublayer.config.sources import (
+    OTHERS,
+    find_source,
+    grouped_recipes,
+    layer_of,
+    read_toml,
+    shipped_recipes,
+)
 from sublayer.estimate.cost import count_parameters
 from sublayer.study.budget.capacity import Resources
 from sublayer.study.budget.expected import expected_vocabulary

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from sublayer import reporting
-from sublayer.config.layering.sources import read_toml
+from sublayer.config.sources import read_toml
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import write_json
 from sublayer.inspection.layer_change import Spread

@@ -18,9 +18,9 @@ from sublayer.api.training import compare
 from sublayer.cli import main as cli
 from sublayer.cli.main import main
 from sublayer.config.data import DataConfig
-from sublayer.config.layering.finetune import load_finetune
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.probes import PROBES as NAMES
+from sublayer.config.finetune import load_finetune
+from sublayer.config.load import load_recipe
+from sublayer.config.train import PROBES as NAMES
 from sublayer.data.prepare import prepare
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted

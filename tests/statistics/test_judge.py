@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import stdtrit
 from scipy.stats import mannwhitneyu, ttest_ind, ttest_rel
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import FromItems, ItemTable
 from sublayer.objective.causal import BITS_PER_BYTE

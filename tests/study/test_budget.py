@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import batch_sequences

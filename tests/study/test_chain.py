@@ -13,8 +13,8 @@ import tomli_w
 
 import sublayer
 from sublayer.cli import main as cli
-from sublayer.config.layering.layers import load_recipe
-from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.load import load_recipe
+from sublayer.config.run_recipe import read_run_recipe
 from sublayer.data import prepare as preparing
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.errors import ConfigError
@@ -45,8 +45,8 @@ from sublayer.study.stage_plan import StagePlan, plan_stages, trained_operations
 from sublayer.study.stage_recipes import Keys, Part, stage_key
 from sublayer.study.stage_runs import Gathering, Kept
 from sublayer.study.stages import PRETRAINING, Chain, Stage, describe_stages, differing_stages
-from sublayer.tasks.metrics.score import score
 from sublayer.tasks.registry import TASKS
+from sublayer.tasks.scoring import score
 from tests.breadth import rows
 from tests.stopping import stopped_at
 from tests.study.studies import copied, read_results, timeless, values

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from sublayer.api.training import compare
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES
 from sublayer.errors import CheckpointError, ConfigError, Interrupted, TrainingError
 from sublayer.files.saved_record import RECORD

@@ -10,7 +10,7 @@ import pytest
 
 import sublayer
 from sublayer.cli import main as cli
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.numbers import format_interval, format_signed, interval_ends
 from sublayer.objective.causal import BITS_PER_BYTE
@@ -41,8 +41,8 @@ from sublayer.study.question import Question
 from sublayer.study.scoring import Scoring
 from sublayer.study.stage_plan import plan_stages
 from sublayer.study.stage_recipes import Part, StageRecipes
-from sublayer.tasks.metrics.points import points, signed_points
 from sublayer.tasks.registry import TASKS
+from sublayer.tasks.scoring import points, signed_points
 from tests.breadth import rows
 from tests.published_files import write_published
 from tests.study.test_budget import PLENTY

@@ -14,7 +14,7 @@ import pytest
 
 from sublayer.api.training import compare
 from sublayer.cli.main import INTERRUPTED
-from sublayer.config.layering.layers import LoadedRecipe, load_recipe
+from sublayer.config.load import LoadedRecipe, load_recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted, TrainingError
 from sublayer.runs.items import ITEMS

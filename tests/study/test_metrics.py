@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from sublayer.cli import main as cli
-from sublayer.config.layering.layers import vary
-from sublayer.config.layering.run_recipe import dump_recipe
+from sublayer.config.load import vary
+from sublayer.config.run_recipe import dump_recipe
 from sublayer.config.task_heads import expected_model, rows_of_example
 from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError, DataError

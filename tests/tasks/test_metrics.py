@@ -17,31 +17,34 @@ from sklearn.linear_model import Ridge as ScikitRidge
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from sublayer.errors import DataError
-from sublayer.tasks.baselines import overlap as module
-from sublayer.tasks.baselines.linear import predict_classes
-from sublayer.tasks.baselines.logistic import fit_logistic
-from sublayer.tasks.baselines.overlap import FEATURES, Overlap
-from sublayer.tasks.baselines.phrases import predict_spans
-from sublayer.tasks.baselines.ridge import fit_ridge
-from sublayer.tasks.baselines.table import BASELINES
-from sublayer.tasks.baselines.tfidf import fit_tfidf
-from sublayer.tasks.baselines.tokens import split_words
-from sublayer.tasks.baselines.window import predict_choices, read_passage, score_window
+from sublayer.tasks import words as module
+from sublayer.tasks.baselines import BASELINES
 from sublayer.tasks.division import held_out
-from sublayer.tasks.example import Answer, Example
-from sublayer.tasks.metrics.averages import AVERAGES, suite_averages
-from sublayer.tasks.metrics.numbers import spearman
-from sublayer.tasks.metrics.paired import paired
-from sublayer.tasks.metrics.points import points
-from sublayer.tasks.metrics.score import score
-from sublayer.tasks.metrics.spans import RougeWords, normalise
-from sublayer.tasks.metrics.table import METRICS
-from sublayer.tasks.metrics.thresholds import best_thresholds, by_answerable, with_threshold
-from sublayer.tasks.metrics.units import find_units
-from sublayer.tasks.own_table.task import METRICS as OF_KINDS
-from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.metrics import find_units, spearman
+from sublayer.tasks.own_table import METRICS as OF_KINDS
 from sublayer.tasks.registry import TASKS
-from sublayer.tasks.task import Task
+from sublayer.tasks.scoring import AVERAGES, METRICS, paired, points, score, suite_averages
+from sublayer.tasks.task import Answer, Example, Prediction, Task
+from sublayer.tasks.text_metrics import (
+    RougeWords,
+    best_thresholds,
+    by_answerable,
+    normalise,
+    with_threshold,
+)
+from sublayer.tasks.words import (
+    FEATURES,
+    Overlap,
+    fit_logistic,
+    fit_ridge,
+    fit_tfidf,
+    predict_choices,
+    predict_classes,
+    predict_spans,
+    read_passage,
+    score_window,
+    split_words,
+)
 
 MAJORITY, WORDS = BASELINES["majority"], BASELINES["words"]
 CLASSES = Task("x", "X", "", "classes", ("text",), ("accuracy",), labels=("no", "yes", "maybe"))

@@ -13,15 +13,19 @@ from datetime import datetime
 import pytest
 
 from sublayer.errors import ConfigError, DataError
-from sublayer.tasks.example import Answer
-from sublayer.tasks.gold_spans import MOVED, NOT_FOUND
-from sublayer.tasks.labelled_files import read_labelled_table
-from sublayer.tasks.own_table.labels import SEVERAL
-from sublayer.tasks.own_table.quoted_tsv import read_own_tsv
-from sublayer.tasks.own_table.rows import describe_left_out, find_table
-from sublayer.tasks.own_table.table import Table
-from sublayer.tasks.own_table.task import LONE, read_rows, read_table
+from sublayer.tasks.own_table import (
+    LONE,
+    Table,
+    describe_left_out,
+    find_table,
+    read_labelled_table,
+    read_own_tsv,
+    read_rows,
+    read_table,
+)
+from sublayer.tasks.reading import MOVED, NOT_FOUND, SEVERAL
 from sublayer.tasks.records import read_records
+from sublayer.tasks.task import Answer
 from tests.tasks.files import answers, ids, labels, texts, write
 
 

@@ -9,27 +9,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.errors import CheckpointError, DataError
-from sublayer.tasks.example import Answer, Example
-from sublayer.tasks.formats.outline import outline
-from sublayer.tasks.formats.pair import PairRow, pair_rows
-from sublayer.tasks.formats.pronoun import mark_first, mark_word
-from sublayer.tasks.formats.text import text_input, text_target, text_targets, training_texts
-from sublayer.tasks.formats.traversal import traversal_rows
-from sublayer.tasks.formats.wnli import as_pronoun
-from sublayer.tasks.formats.written import may_answer, read_answer
-from sublayer.tasks.predicting.columns import ToldColumns, example_of, find_columns
-from sublayer.tasks.predicting.files import read_asked
-from sublayer.tasks.predicting.named import name_prediction
-from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.formats import (
+    PairRow,
+    as_pronoun,
+    mark_first,
+    mark_word,
+    may_answer,
+    outline,
+    pair_rows,
+    read_answer,
+    text_input,
+    text_target,
+    text_targets,
+    training_texts,
+    traversal_rows,
+)
+from sublayer.tasks.predicting import (
+    ToldColumns,
+    example_of,
+    find_columns,
+    name_prediction,
+    read_asked,
+)
 from sublayer.tasks.registry import TASKS, read_split
 from sublayer.tasks.spec import TaskSpec, read_spec
-from sublayer.tasks.submissions.answers import Answers, in_order
-from sublayer.tasks.submissions.folder import ARCHIVE, NOTES
-from sublayer.tasks.submissions.glue import write_glue
-from sublayer.tasks.submissions.race import write_race
-from sublayer.tasks.submissions.squad import write_squad
-from sublayer.tasks.submissions.superglue import write_superglue
-from sublayer.tasks.submissions.table import SUBMISSIONS
+from sublayer.tasks.submissions import (
+    ARCHIVE,
+    NOTES,
+    SUBMISSIONS,
+    Answers,
+    in_order,
+    write_glue,
+    write_race,
+    write_squad,
+    write_superglue,
+)
+from sublayer.tasks.task import Answer, Example, Prediction
 from tests.tasks.files import OFFICIAL, write
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from sublayer.errors import DataError
 from sublayer.files.download import Download
-from sublayer.tasks.example import Answer
-from sublayer.tasks.fetching import cached_folder
 from sublayer.tasks.registry import SUITES, TASKS, find_files, locate_files, read_split
-from sublayer.tasks.releases import RELEASES, Release
+from sublayer.tasks.releases import RELEASES, Release, cached_folder
+from sublayer.tasks.task import Answer
 from tests.breadth import rows
 from tests.data.releases import write_archive, write_zip
 from tests.published_files import PUBLISHED, write_published

@@ -8,10 +8,10 @@ from itertools import product
 import pytest
 
 from sublayer.errors import DataError
-from sublayer.tasks.example import Answer
-from sublayer.tasks.gold_spans import MOVED, NOT_FOUND, SPACED, place_answer
+from sublayer.tasks.reading import MOVED, NOT_FOUND, SPACED, place_answer
 from sublayer.tasks.registry import TASKS, find_files, read_split
 from sublayer.tasks.suites.squad import CONTRADICTORY, UNANSWERABLE
+from sublayer.tasks.task import Answer
 from tests.tasks.files import OFFICIAL, answers, ids, labels, read, texts, write
 
 

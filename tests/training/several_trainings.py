@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from sublayer.cli import main as cli
-from sublayer.config.layering.layers import load_recipe, vary
+from sublayer.config.load import load_recipe, vary
 from sublayer.errors import SublayerError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.transformer import Transformer

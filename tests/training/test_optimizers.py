@@ -11,12 +11,15 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers.optimization import Adafactor as TransformersAdafactor
 
-from sublayer.config.objectives.causal import CausalObjective
-from sublayer.config.optimizers.adafactor import AdafactorConfig
-from sublayer.config.optimizers.adam import AdamConfig, AdamWConfig
-from sublayer.config.optimizers.kinds import OPTIMIZERS
-from sublayer.config.optimizers.lamb import LambConfig
-from sublayer.config.optimizers.sgd import SgdConfig
+from sublayer.config.objective import CausalObjective
+from sublayer.config.optimizers import (
+    OPTIMIZERS,
+    AdafactorConfig,
+    AdamConfig,
+    AdamWConfig,
+    LambConfig,
+    SgdConfig,
+)
 from sublayer.errors import CheckpointError
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.model.names import parameter_roles

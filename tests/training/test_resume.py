@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import load_file
 
 from sublayer import loading
-from sublayer.config.freezing import Frozen
-from sublayer.config.layering.layers import load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.config.objectives.causal import CausalObjective
-from sublayer.config.optimizers.kinds import OPTIMIZERS
+from sublayer.config.objective import CausalObjective
+from sublayer.config.optimizers import OPTIMIZERS
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.stacks import Frozen
 from sublayer.config.train import InitConfig
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.data.tokenizers.characters import CharacterTokenizer

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from typer.models import ArgumentInfo, OptionInfo
 
-from sublayer.config.layering.texts import text_problem
+from sublayer.config.limits import text_problem
 from sublayer.errors import ConfigError
 
 
@@ -46,7 +46,7 @@ def _problem(value: Any) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    from sublayer.config.fields.messages import show  # takes longer to import than help may
+    from sublayer.config.messages import show  # takes longer to import than help may
 
     if isinstance(value, Path):
         return show(str(value))

@@ -15,21 +15,21 @@ _RUNS = Path("runs")
 
 def recipes(incomplete: str) -> Candidates:
     """Return the shipped recipes, and the runs whose recipes may be taken."""
-    from sublayer.config.layering.sources import SHIPPED
+    from sublayer.config.sources import SHIPPED
 
     return [*_titled(SHIPPED), *runs(incomplete)]
 
 
 def presets(incomplete: str) -> Candidates:
     """Return the presets of fine-tuning."""
-    from sublayer.config.presets import SHIPPED
+    from sublayer.config.finetune import SHIPPED
 
     return _titled(SHIPPED)
 
 
 def recipes_and_studies(incomplete: str) -> Candidates:
     """Return the shipped recipes and studies, and the runs."""
-    from sublayer.config.layering.sources import SHIPPED
+    from sublayer.config.sources import SHIPPED
     from sublayer.study.definition import SHIPPED as STUDIES
 
     return [*_titled(SHIPPED), *_titled(STUDIES), *runs(incomplete)]
@@ -60,7 +60,7 @@ def runs_and_comparisons(incomplete: str) -> Candidates:
 
 def fields(incomplete: str) -> Candidates:
     """Return fields as ``sublayer fields`` takes them, and tables."""
-    from sublayer.config.fields.catalog import TABLES, keys
+    from sublayer.config.catalog import TABLES, keys
 
     tables = [(table, f"all fields of [{table}]") for table in TABLES]
     return [*tables, *((key, _said(key)) for key in keys())]
@@ -68,7 +68,7 @@ def fields(incomplete: str) -> Candidates:
 
 def settings(incomplete: str) -> Candidates:
     """Return ``field=`` for each field, and behind that the choices that it has."""
-    from sublayer.config.fields.catalog import keys
+    from sublayer.config.catalog import keys
 
     key, equals, _ = incomplete.partition("=")
     if not equals:
@@ -89,7 +89,7 @@ def varied(incomplete: str) -> Candidates:
 
 def corpora(incomplete: str) -> Candidates:
     """Return the corpora by name."""
-    from sublayer.config.text.corpora import CORPORA
+    from sublayer.config.texts import CORPORA
 
     return [(name, "") for name in CORPORA]
 
@@ -122,16 +122,16 @@ def scales(ctx: typer.Context, incomplete: str) -> Candidates:
 
 
 def _titled(folder: Path) -> Candidates:
-    from sublayer.config.layering.sources import read_toml
+    from sublayer.config.sources import read_toml
 
     files = sorted(folder.glob("*.toml"), key=lambda path: path.stem)
     return [(path.stem, str(read_toml(path).get("title", ""))) for path in files]
 
 
 def _values(key: str) -> Candidates:
-    from sublayer.config.fields.catalog import declarations
-    from sublayer.config.fields.messages import choices_of
-    from sublayer.config.text.tokenizers import TOKENIZERS
+    from sublayer.config.catalog import declarations
+    from sublayer.config.messages import choices_of
+    from sublayer.config.texts import TOKENIZERS
 
     if key == "init.run":
         return runs("")
@@ -147,7 +147,7 @@ def _values(key: str) -> Candidates:
 
 
 def _said(key: str) -> str:
-    from sublayer.config.fields.catalog import declaration
+    from sublayer.config.catalog import declaration
 
     first, *_ = (declaration(key).description or "").split(". ")
     return first

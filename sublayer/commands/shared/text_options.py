@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sublayer.config.text.text_fields import DocumentRule
+from sublayer.config.data import DocumentRule
 
 DocumentsOption = Annotated[
     DocumentRule | None,

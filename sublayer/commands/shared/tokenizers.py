@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sublayer.config.text.tokenizers import Normalization
+from sublayer.config.texts import Normalization
 from sublayer.errors import CheckpointError
 
 if TYPE_CHECKING:

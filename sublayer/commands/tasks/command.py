@@ -91,9 +91,9 @@ def _check_shown(tokenizer: Path | None, row: int) -> None:
 
 def _row(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, Any]:
     from sublayer.commands.tasks.found import find_task
-    from sublayer.tasks.metrics.table import METRICS
     from sublayer.tasks.registry import SUITES
     from sublayer.tasks.releases import RELEASES
+    from sublayer.tasks.scoring import METRICS
 
     release = RELEASES.get(task.name)
     found = find_task(task, folder, reads=reads)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from sublayer.errors import DataError
 from sublayer.system.stages import stage
-from sublayer.tasks.fetching import cached_folder
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.registry import find_files, read_split
+from sublayer.tasks.releases import cached_folder
 from sublayer.tasks.task import Task
 
 

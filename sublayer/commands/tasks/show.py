@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from sublayer.commands.shared.base import JsonObject
 from sublayer.errors import DataError
-from sublayer.tasks.example import Example
-from sublayer.tasks.formats.outline import outline
+from sublayer.tasks.formats import outline
 from sublayer.tasks.registry import find_files, read_split
-from sublayer.tasks.task import Task
+from sublayer.tasks.task import Example, Task
 
 if TYPE_CHECKING:
     from sublayer.data.tasks.figure import Figure

@@ -15,7 +15,7 @@ from sublayer.commands.shared.tokenizers import read_tokenizer
 from sublayer.commands.tokenize.differences import count_differences, render_differences
 from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
-from sublayer.config.text.tokenizers import LETTERED_TOKENIZERS, Normalization
+from sublayer.config.texts import LETTERED_TOKENIZERS, Normalization
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.tables import table

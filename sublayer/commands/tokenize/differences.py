@@ -5,7 +5,7 @@ from typing import Any
 
 from sublayer.commands.shared.base import JsonObject
 from sublayer.commands.shared.tokenizers import read_tokenizer
-from sublayer.config.text.tokenizers import Normalization
+from sublayer.config.texts import Normalization
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.tables import table

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.text.corpora import INTRINSIC
+from sublayer.config.texts import INTRINSIC
 from sublayer.data.text.documents import cache_documents
 from sublayer.data.text.files import Document, FileDocument, RawDocument, read_path
 from sublayer.data.text.records import encoded

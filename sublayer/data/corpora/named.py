@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from sublayer.config.text.corpora import INTRINSIC, Sources, source_names
+from sublayer.config.texts import INTRINSIC, Sources, source_names
 from sublayer.data.corpora.albert_intrinsic import read_passages
 from sublayer.data.corpora.lm1b import RELEASE, extract_release, find_release, read_release
 from sublayer.data.corpora.published import PublishedFile, PublishedRecords, PublishedRelease
@@ -118,4 +118,4 @@ CORPORA: dict[str, Callable[[Path, Reading], Source]] = {
     "c4": PublishedRecords("c4", HubSet("allenai/c4", "en"), held_out="validation"),
     INTRINSIC: _without_path,
 }
-"""The reader of each corpus of ``sublayer.config.text.corpora.CORPORA``."""
+"""The reader of each corpus of ``sublayer.config.texts.CORPORA``."""

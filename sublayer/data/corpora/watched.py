@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from sublayer.config.text.corpora import HUB, INTRINSIC
-from sublayer.config.text.watched import WATCHED
+from sublayer.config.texts import HUB, INTRINSIC, WATCHED
 from sublayer.data.corpora.albert_intrinsic import passages, passages_of, read_passages
 from sublayer.data.text.documents import Reading, cache_documents, read_documents
 from sublayer.data.text.files import Document, FileDocument, RawDocument, read_path

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 
 import numpy as np
 
-from sublayer.config.text.tokenizers import Normalization
+from sublayer.config.texts import Normalization
 from sublayer.data.arrays import TokenIds
 from sublayer.data.gpt1.text_rules import NEWLINE, divide, mend_lines, standardise
 from sublayer.data.gpt1.tokenizer import transformers_library, with_normalization

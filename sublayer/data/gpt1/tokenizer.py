@@ -10,7 +10,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from sublayer.config.text.tokenizers import GPT1, Normalization
+from sublayer.config.texts import GPT1, Normalization
 from sublayer.data.arrays import Ints, TokenIds
 from sublayer.data.gpt1.text_rules import NEWLINE, cut, words_of
 from sublayer.data.gpt1.vocabulary import UNKNOWN, Gpt1Vocabulary, Merge, check_vocabulary

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from sublayer.config.text.tokenizers import GPT1, Normalization
+from sublayer.config.texts import GPT1, Normalization
 from sublayer.data.gpt1.text_rules import NEWLINE
 from sublayer.data.gpt1.tokenizer import (
     count_published,

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.objective import MaskedObjective
 from sublayer.data.arrays import Bools, Ints
 from sublayer.errors import ConfigError
 

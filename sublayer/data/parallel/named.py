@@ -205,7 +205,7 @@ PARALLEL_CORPORA: dict[str, ParallelCorpus] = {
         {"valid": 3_000, "test": 3_003},
     ),
 }
-"""How each corpus of ``sublayer.config.text.corpora.PARALLEL_CORPORA`` is read.
+"""How each corpus of ``sublayer.config.texts.PARALLEL_CORPORA`` is read.
 
 The counts are what fairseq's scripts usually leave.
 """

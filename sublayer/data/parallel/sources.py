@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sublayer.config.data import DataConfig
-from sublayer.config.text.corpora import HUB
-from sublayer.config.text.pair_fields import pair_fields
+from sublayer.config.data import DataConfig, pair_fields
+from sublayer.config.texts import HUB
 from sublayer.counts import count
 from sublayer.data.cache import content_key
 from sublayer.data.parallel.files import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
 from unicodedata import category
 
-from sublayer.config.text.tokenizers import check_sentinels
+from sublayer.config.texts import check_sentinels
 from sublayer.data.tokenizers.base import NO_TEXT
 from sublayer.errors import ConfigError, DataError, SublayerError
 from sublayer.system.stages import note

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sublayer.config.objectives.noise import NoiseSettings
+from sublayer.config.span import NoiseSettings
 from sublayer.data.arrays import Ints
 from sublayer.data.counter_rng import Bits
 from sublayer.data.packed_batch import PackedBatch

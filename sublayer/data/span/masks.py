@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sublayer.config.objectives.noise import NoiseSettings, spans_of
+from sublayer.config.span import NoiseSettings, spans_of
 from sublayer.data.arrays import Bools, Ints
 from sublayer.data.counter_rng import Bits, below, fork, uniform
 
@@ -50,7 +50,7 @@ def prefix_mask(bits: Bits, length: int, settings: NoiseSettings) -> Bools:
 
 
 MASKS: dict[str, Draw] = {"spans": span_mask, "iid": chance_mask, "prefix": prefix_mask}
-"""How each kind of noise is drawn, by its name in ``sublayer.config.objectives.noise.NOISES``."""
+"""How each kind of noise is drawn, by its name in ``sublayer.config.span.NOISES``."""
 
 
 def _keys(bits: Bits, count: int) -> Bits:

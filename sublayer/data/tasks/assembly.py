@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sublayer.config.objectives.supervised import Format
+from sublayer.config.supervised import Format
 from sublayer.data.arrays import AnyInts, Bools, Ints
 from sublayer.data.batches import IGNORED
 from sublayer.data.packed_batch import PackedBatch

@@ -5,16 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sublayer.config.data import DataConfig
-from sublayer.config.text.task_fields import DEFAULT_HELD_OUT
+from sublayer.config.data import DEFAULT_HELD_OUT, DataConfig
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.cache import content_key
 from sublayer.data.tasks.task_files import Kept, TaskFiles
 from sublayer.errors import DataError
 from sublayer.tasks.division import count_bundles, held_out
-from sublayer.tasks.example import Example
-from sublayer.tasks.own_table.task import NAME
+from sublayer.tasks.own_table import NAME
+from sublayer.tasks.task import Example
 
 MOST_HELD_OUT = 2000
 """Examples that are held out of the training part at most."""

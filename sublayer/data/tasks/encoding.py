@@ -4,16 +4,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sublayer.config.objectives.supervised import Format
+from sublayer.config.supervised import Format
 from sublayer.data.arrays import AnyInts
 from sublayer.data.tasks.encoded import CUTS, EncodedExamples, bounds
 from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.tasks.example import Example
-from sublayer.tasks.formats.pair import PairRow, pair_rows
-from sublayer.tasks.formats.text import text_input, text_target, training_texts
-from sublayer.tasks.formats.traversal import traversal_rows
-from sublayer.tasks.task import Task
+from sublayer.tasks.formats import (
+    PairRow,
+    pair_rows,
+    text_input,
+    text_target,
+    training_texts,
+    traversal_rows,
+)
+from sublayer.tasks.task import Example, Task
 
 VERSION = 2
 """Changes whenever equal examples would be encoded otherwise."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sublayer.config.objectives.supervised import Format
+from sublayer.config.supervised import Format
 from sublayer.data.arrays import AnyInts
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES, Marks, find_marks
@@ -16,11 +16,8 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.extended import with_names
 from sublayer.data.tokenizers.shown import END, show_tokens, special_names
 from sublayer.errors import ConfigError
-from sublayer.tasks.example import Example
-from sublayer.tasks.formats.pair import pair_rows
-from sublayer.tasks.formats.text import text_input, text_target
-from sublayer.tasks.formats.traversal import traversal_rows
-from sublayer.tasks.task import Task
+from sublayer.tasks.formats import pair_rows, text_input, text_target, traversal_rows
+from sublayer.tasks.task import Example, Task
 
 FORMATS: tuple[Format, ...] = ("pair", "traversal", "text")
 _UNCUT = 1 << 20

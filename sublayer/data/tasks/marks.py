@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sublayer.config.objectives.supervised import Format
+from sublayer.config.supervised import Format
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from sublayer.config.data import DataConfig
-from sublayer.config.objectives.supervised import SupervisedObjective
-from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.config.supervised import SupervisedObjective
+from sublayer.config.texts import TOKENIZERS
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.cache import content_key
@@ -35,8 +35,8 @@ from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.paths import expanded
 from sublayer.system.stages import note, stage
-from sublayer.tasks.example import Example
-from sublayer.tasks.own_table.task import NAME
+from sublayer.tasks.own_table import NAME
+from sublayer.tasks.task import Example
 
 _SHOWN_CLASSES = 10
 SAMPLED_ROWS = 500

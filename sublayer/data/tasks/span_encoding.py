@@ -14,9 +14,8 @@ from sublayer.data.tasks.offsets import PlacedTokens, encode_with_offsets
 from sublayer.data.tasks.span_examples import SpanExamples
 from sublayer.data.tasks.windows import cut_windows, gold_places, gold_tokens
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.tasks.example import Example
-from sublayer.tasks.formats.pair import PairRow, pair_rows
-from sublayer.tasks.task import Task
+from sublayer.tasks.formats import PairRow, pair_rows
+from sublayer.tasks.task import Example, Task
 
 _N_MARKS = 3
 """[CLS], and a [SEP] behind each text."""

@@ -12,7 +12,7 @@ import numpy as np
 from sublayer.data.arrays import Floats, Ints
 from sublayer.data.tasks.offsets import PlacedTokens
 from sublayer.data.tasks.windows import Window, best_windows
-from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.task import Prediction
 
 N_BEST = 20
 """Starts and ends of which candidates are made where they are independent, and answers kept."""

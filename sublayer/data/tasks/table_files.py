@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.data import DataConfig
-from sublayer.config.text.own_table import own_table
+from sublayer.config.texts import own_table
 from sublayer.counts import count
 from sublayer.data.tasks.task_files import TaskFiles, task_files
 from sublayer.system.stages import stage
-from sublayer.tasks.own_table.rows import describe_left_out
-from sublayer.tasks.own_table.table import Table
-from sublayer.tasks.own_table.task import NAME, read_table
+from sublayer.tasks.own_table import NAME, Table, describe_left_out, read_table
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.registry import TASKS
 

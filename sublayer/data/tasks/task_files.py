@@ -14,8 +14,7 @@ from sublayer.errors import DataError
 from sublayer.files.arrays import dump_arrays, load_arrays
 from sublayer.files.cache_folder import replacing
 from sublayer.system.stages import stage
-from sublayer.tasks.finding import SUFFIXES, entries
-from sublayer.tasks.name_words import unpacked_name
+from sublayer.tasks.finding import SUFFIXES, entries, unpacked_name
 from sublayer.tasks.reading import VERSION, ReadSplit
 from sublayer.tasks.records import suffix_of
 from sublayer.tasks.registry import locate_files, read_split

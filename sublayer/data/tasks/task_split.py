@@ -7,13 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from sublayer.config.objectives.supervised import Format
+from sublayer.config.supervised import Format
 from sublayer.data.cache import content_key
 from sublayer.data.split import Split
 from sublayer.data.tasks.encoded import EncodedExamples, joined
 from sublayer.data.tasks.marks import Marks
-from sublayer.tasks.example import Example
-from sublayer.tasks.task import Task
+from sublayer.tasks.task import Example, Task
 
 _T = TypeVar("_T")
 

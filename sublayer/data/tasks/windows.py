@@ -11,7 +11,7 @@ import numpy as np
 from sublayer.data.arrays import Ints
 from sublayer.data.tasks.offsets import PlacedTokens
 from sublayer.errors import ConfigError
-from sublayer.tasks.example import Answer
+from sublayer.tasks.task import Answer
 
 STRIDE = 128
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sublayer.config.text.corpora import HUB
-from sublayer.config.text.text_fields import DocumentRule
+from sublayer.config.data import DocumentRule
+from sublayer.config.texts import HUB
 from sublayer.data.cache import content_key
 from sublayer.data.text.document_store import Origin, Records, open_pack
 from sublayer.data.text.files import (

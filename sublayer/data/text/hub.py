@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sublayer.config.text.corpora import HUB
+from sublayer.config.texts import HUB
 from sublayer.data.text.files import RawDocument
 from sublayer.data.text.records import encoded, shown_fields
 from sublayer.errors import DataError

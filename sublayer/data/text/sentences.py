@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from typing import Any, Literal
 
-from sublayer.config.text.text_fields import SentenceRule
+from sublayer.config.data import SentenceRule
 from sublayer.data.text.document_range import (
     Cut,
     DocumentRange,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import tokenizers
 
-from sublayer.config.text.tokenizers import (
+from sublayer.config.texts import (
     GPT1,
     TOKENIZERS,
     Normalization,

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sublayer.config.architecture.block import Entry
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.architecture import Entry
+from sublayer.config.recipe import ResolvedModel
 from sublayer.model.cache import KeyValues, MemoryKeyValues
 from sublayer.model.context import Context, Keys, Queries
 from sublayer.model.kernels.attention import attend

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sublayer.config.architecture.derived import embedding_width, is_factorised
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import embedding_width, is_factorised
 from sublayer.model.layers.linear import Linear
 from sublayer.model.names import Role
 

@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sublayer.config.architecture.block import Entry
-from sublayer.config.architecture.feedforward import Ffn
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.architecture import Entry, Ffn
+from sublayer.config.recipe import ResolvedModel
 from sublayer.model.context import Context
 from sublayer.model.kernels.activation import FUNCTIONS, Activation, swish, tanh_gelu
 from sublayer.model.kernels.dropout import dropout

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import ResolvedModel
 from sublayer.model.cache import LstmState
 from sublayer.model.context import Context, Runs
 from sublayer.model.kernels.dropout import dropout

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sublayer.config.architecture.block import Entry
-from sublayer.config.architecture.stacks import StackShape, slot
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.architecture import Entry
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import StackShape, slot
 from sublayer.model.cache import Cache
 from sublayer.model.context import Context, Queries
 from sublayer.model.kernels.dropout import add_branch

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.counts import count
 from sublayer.data.prepare import Data, prepare

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sublayer.config.architecture.heads import HEADS
-from sublayer.config.fields.data_uses import fills_steps
-from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.heads import HEADS
+from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
+from sublayer.config.rules import fills_steps
 from sublayer.counts import count
 from sublayer.data.masked.batches import PairBatches, count_single_sentences
 from sublayer.data.masked.examples import PairSettings

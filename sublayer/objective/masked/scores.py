@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from sublayer.config.objectives.masked import MaskedObjective
+from sublayer.config.objective import MaskedObjective
 from sublayer.data.masked.batches import PairBatches
 from sublayer.data.masked.examples import PairSettings
 from sublayer.data.masked.packing import Example, packed_order

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.tasks.assembly import Assembler, RowRule
@@ -29,16 +29,21 @@ from sublayer.objective.supervised.loss import BIAS, WEIGHT, from_numbers, to_nu
 from sublayer.objective.supervised.scores import answer_split
 from sublayer.objective.supervised.text import GREEDILY, WRITING_OPTIONS, Writing
 from sublayer.system.stages import note
-from sublayer.tasks.example import Example
-from sublayer.tasks.formats.text import has_ranks
-from sublayer.tasks.labels import label_places
-from sublayer.tasks.predicting.columns import RowColumns, ToldColumns, example_of, find_columns
-from sublayer.tasks.predicting.files import AskedRow
-from sublayer.tasks.predicting.named import UNANSWERED, NamedPrediction, name_prediction
-from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.formats import has_ranks
+from sublayer.tasks.predicting import (
+    UNANSWERED,
+    AskedRow,
+    NamedPrediction,
+    RowColumns,
+    ToldColumns,
+    example_of,
+    find_columns,
+    name_prediction,
+)
+from sublayer.tasks.reading import label_places
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.task import Task
+from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.values import given_rows
 
 

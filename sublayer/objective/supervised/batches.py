@@ -5,11 +5,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from sublayer.config.epochs import TaskEpoch
-from sublayer.config.objectives.base import Lengths
-from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.objective import Lengths
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import batch_sequences
+from sublayer.config.resolve_train import TaskEpoch, batch_sequences
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED
 from sublayer.data.packed_batch import PackedBatch

@@ -52,12 +52,10 @@ from sublayer.objective.supervised.predictions import (
     window_scores,
 )
 from sublayer.objective.supervised.text import write_part
-from sublayer.tasks.example import Example
-from sublayer.tasks.formats.text import has_ranks
-from sublayer.tasks.metrics.thresholds import with_threshold
-from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.formats import has_ranks
 from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.task import Task
+from sublayer.tasks.task import Example, Prediction, Task
+from sublayer.tasks.text_metrics import with_threshold
 
 N_LISTED = 100
 """Spans of a question that a member lists."""

@@ -31,9 +31,9 @@ from sublayer.objective.supervised.evaluation import (
 )
 from sublayer.objective.supervised.scores import BaselineScores, average_reports, report_split
 from sublayer.system.stages import stage
-from sublayer.tasks.metrics.score import score
-from sublayer.tasks.metrics.thresholds import best_thresholds, with_threshold
+from sublayer.tasks.scoring import score
 from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.text_metrics import best_thresholds, with_threshold
 
 
 def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[str, Any]:

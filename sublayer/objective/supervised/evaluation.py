@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.layering.run_recipe import read_run_recipe
+from sublayer.config.run_recipe import read_run_recipe
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.marks import find_marks
 from sublayer.data.tasks.prepare import prepare_tasks, task_split
@@ -31,17 +31,14 @@ from sublayer.objective.supervised.scores import (
     part_name,
     report_split,
 )
-from sublayer.tasks.example import Example
-from sublayer.tasks.formats.text import has_ranks
-from sublayer.tasks.labelled_files import read_labelled, read_labelled_table
-from sublayer.tasks.metrics.paired import paired
-from sublayer.tasks.own_table.table import table_of
-from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.formats import has_ranks
+from sublayer.tasks.own_table import read_labelled, read_labelled_table, table_of
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import named
 from sublayer.tasks.registry import TASKS
+from sublayer.tasks.scoring import paired
 from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.task import Task
+from sublayer.tasks.task import Example, Prediction, Task
 
 
 def asked_spec(asked: Evaluation) -> TaskSpec:

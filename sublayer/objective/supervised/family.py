@@ -1,9 +1,9 @@
 """The row of fine-tuning on tasks."""
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.task_heads import expected_tasks, rows_of_example, with_heads
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.prepare import prepare_tasks
@@ -25,7 +25,7 @@ from sublayer.objective.supervised.loss import SpanAnswers, Supervised
 from sublayer.objective.supervised.rendering import render_tasks
 from sublayer.objective.supervised.scores import task_scores
 from sublayer.objective.supervised.text import TextAnswers
-from sublayer.tasks.metrics.points import points
+from sublayer.tasks.scoring import points
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Task
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.batches import IGNORED
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.model.body import Hidden

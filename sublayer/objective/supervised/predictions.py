@@ -38,10 +38,9 @@ from sublayer.objective.supervised.loss import (
     text_states,
     unscaled,
 )
-from sublayer.tasks.formats.pair import pair_rows
-from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.formats import pair_rows
 from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.task import Task
+from sublayer.tasks.task import Prediction, Task
 
 
 @torch.inference_mode()

@@ -7,9 +7,8 @@ from sublayer.counts import count
 from sublayer.files.paths import as_typed
 from sublayer.numbers import interval_ends
 from sublayer.tables import table
-from sublayer.tasks.baselines.table import BASELINES
-from sublayer.tasks.metrics.points import points, signed_points
-from sublayer.tasks.metrics.table import METRICS
+from sublayer.tasks.baselines import BASELINES
+from sublayer.tasks.scoring import METRICS, points, signed_points
 
 
 def render_tasks(result: Mapping[str, Any]) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.recipe import Recipe
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.split import Split
 from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit, of_tasks
@@ -23,20 +23,17 @@ from sublayer.objective.supervised.batches import rule_of_model
 from sublayer.objective.supervised.predictions import answer_examples, answer_questions
 from sublayer.objective.supervised.text import SCORED, Writing, text_loss, write_part
 from sublayer.system.stages import stage
-from sublayer.tasks.baselines.table import BASELINES
-from sublayer.tasks.example import Example
-from sublayer.tasks.formats.text import UNRANKED
-from sublayer.tasks.metrics.averages import suite_averages
-from sublayer.tasks.metrics.score import Score, score
-from sublayer.tasks.metrics.thresholds import (
+from sublayer.tasks.baselines import BASELINES
+from sublayer.tasks.formats import UNRANKED
+from sublayer.tasks.scoring import Score, score, suite_averages
+from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Example, Prediction, Task
+from sublayer.tasks.text_metrics import (
     ByAnswerable,
     best_thresholds,
     by_answerable,
     with_threshold,
 )
-from sublayer.tasks.prediction import Prediction
-from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.task import Task
 
 
 def task_scores(

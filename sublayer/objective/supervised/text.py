@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
 from sublayer.data.counter_rng import Purpose, generator
 from sublayer.data.packed_batch import PackedBatch
@@ -33,10 +33,9 @@ from sublayer.objective.base import Objective
 from sublayer.objective.evaluation import Progress, batch_sequences
 from sublayer.objective.supervised.batches import similar_batches
 from sublayer.objective.targets import target_hidden
-from sublayer.tasks.formats.text import text_targets
-from sublayer.tasks.formats.written import may_answer, read_answer
-from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.formats import may_answer, read_answer, text_targets
 from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Prediction
 
 WRITING_OPTIONS = "--beam, --length-penalty, --temperature, --top-k, --top-p and --seed"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from sublayer.config.objectives.translation import (
+from sublayer.config.recipe import Recipe
+from sublayer.config.translation import (
     BleuTokenizer,
     TranslationObjective,
     bleu_tokenizer_of,
 )
-from sublayer.config.recipe import Recipe
 from sublayer.counts import count
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.split import Split

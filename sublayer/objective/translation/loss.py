@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sublayer.config.objectives.translation import TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
+from sublayer.config.translation import TranslationObjective
 from sublayer.data.parallel.batches import TranslationBatches, side_lengths
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.split import Split

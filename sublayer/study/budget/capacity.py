@@ -8,9 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from sublayer.config.recipe import Recipe
+from sublayer.config.recipe import Recipe, ResolvedTrain
 from sublayer.config.resolve_train import resolve_train
-from sublayer.config.resolved import ResolvedTrain
 from sublayer.config.task_heads import expected_model, rows_of_example
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters

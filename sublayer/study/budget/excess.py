@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolved import ResolvedModel
+from sublayer.config.recipe import Recipe, ResolvedModel
 from sublayer.config.train import LENGTHS
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.study.arms import Arm

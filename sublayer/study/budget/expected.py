@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sublayer.config.layering.layers import LoadedRecipe
-from sublayer.config.recipe import Recipe
+from sublayer.config.load import LoadedRecipe
+from sublayer.config.recipe import Recipe, ResolvedModel
 from sublayer.config.resolve_train import (
     Length,
     batch_sequences,
@@ -15,9 +15,8 @@ from sublayer.config.resolve_train import (
     resolve_train,
     run_steps,
 )
-from sublayer.config.resolved import ResolvedModel
 from sublayer.config.task_heads import expected_model
-from sublayer.config.text.tokenizers import GPT1
+from sublayer.config.texts import GPT1
 from sublayer.config.train import LENGTHS
 from sublayer.data.tokenizers.named import DEFAULT_MERGES, DEFAULT_SIZES, load_tokenizer
 from sublayer.errors import ConfigError

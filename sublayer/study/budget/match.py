@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from sublayer.config.architecture.stacks import entries
-from sublayer.config.layering.layers import LoadedRecipe, vary
-from sublayer.config.layering.overrides import override_layer
-from sublayer.config.layering.paths import absolute_paths
-from sublayer.config.recipe import Recipe
+from sublayer.config.load import LoadedRecipe, vary
+from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedRecipe
 from sublayer.config.resolve_train import EVALUATIONS, run_steps
-from sublayer.config.resolved import ResolvedModel, ResolvedRecipe
+from sublayer.config.run_recipe import absolute_paths
+from sublayer.config.sources import override_layer
+from sublayer.config.stacks import entries
 from sublayer.config.task_heads import expected_model
 from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.errors import ConfigError

@@ -6,14 +6,13 @@ from contextlib import nullcontext
 
 import torch
 
-from sublayer.config.recipe import Recipe
+from sublayer.config.recipe import Recipe, resolved_recipe
 from sublayer.config.resolve_train import (
     batch_sequences,
     resolve_optimizer,
     resolve_train,
     run_threads,
 )
-from sublayer.config.resolved import resolved_recipe
 from sublayer.config.task_heads import expected_model
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.model.build import build, compose

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sublayer.config.layering.layers import vary
+from sublayer.config.load import vary
 from sublayer.config.resolve_train import batch_sequences
 from sublayer.config.task_heads import rows_of_example
 from sublayer.counts import count

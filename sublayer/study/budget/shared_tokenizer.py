@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sublayer.config.layering.layers import vary
+from sublayer.config.load import vary
 from sublayer.config.recipe import Recipe
-from sublayer.config.text.tokenizers import TOKENIZERS
+from sublayer.config.texts import TOKENIZERS
 from sublayer.data.prepare import Data
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.files.storage import write_file

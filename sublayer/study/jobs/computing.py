@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sublayer.config.layering.paths import absolute_paths
 from sublayer.config.recipe import Recipe
+from sublayer.config.run_recipe import absolute_paths
 from sublayer.config.task_heads import expected_model
 from sublayer.counts import count
 from sublayer.data.prepare import Data

@@ -14,9 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sublayer.config.layering.layers import LoadedRecipe
-from sublayer.config.layering.paths import absolute_paths
+from sublayer.config.load import LoadedRecipe
 from sublayer.config.recipe import Recipe
+from sublayer.config.run_recipe import absolute_paths
 from sublayer.errors import (
     CheckpointError,
     ConfigError,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sublayer.config.layering.layers import vary
 from sublayer.config.limits import MOST_JOBS
+from sublayer.config.load import vary
 from sublayer.errors import ConfigError
 from sublayer.study.arms import Arm
 from sublayer.study.budget.match import Rule

@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 from torch import Tensor
 
-from sublayer.config.selection import LAST
+from sublayer.config.train import LAST
 from sublayer.errors import CheckpointError
 from sublayer.files.checkpoints import (
     STATE,

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sublayer.config.optimizers.adafactor import AdafactorConfig
-from sublayer.config.optimizers.base import Shape
+from sublayer.config.optimizers import AdafactorConfig, Shape
 from sublayer.estimate.kernel_sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
 from sublayer.training.optimizers.division import WHOLE, Division, Exchanging
 from sublayer.training.optimizers.moments import count_steps

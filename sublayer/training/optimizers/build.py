@@ -7,11 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sublayer.config.optimizers.adafactor import AdafactorConfig
-from sublayer.config.optimizers.adam import AdamConfig, AdamWConfig
-from sublayer.config.optimizers.kinds import OptimizerConfig
-from sublayer.config.optimizers.lamb import LambConfig
-from sublayer.config.optimizers.sgd import SgdConfig
+from sublayer.config.optimizers import (
+    AdafactorConfig,
+    AdamConfig,
+    AdamWConfig,
+    LambConfig,
+    OptimizerConfig,
+    SgdConfig,
+)
 from sublayer.errors import CheckpointError
 from sublayer.files.tensor_headers import Header, header_of
 from sublayer.model.names import Role

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from sublayer.config.optimizers.base import Shape
+from sublayer.config.optimizers import Shape
 
 T = TypeVar("T")
 Exchanging = Generator[Sequence[Tensor], Sequence[Tensor], T]

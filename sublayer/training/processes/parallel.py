@@ -1,7 +1,7 @@
 """How an objective is trained by the processes that there are."""
 
-from sublayer.config.optimizers.kinds import OptimizerConfig
-from sublayer.config.resolved import ResolvedTrain
+from sublayer.config.optimizers import OptimizerConfig
+from sublayer.config.recipe import ResolvedTrain
 from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.objective.base import Objective
 from sublayer.training.processes.alone import Alone

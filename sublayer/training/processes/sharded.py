@@ -15,8 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from sublayer.config.optimizers.base import Axes, all_axes
-from sublayer.config.optimizers.kinds import OptimizerConfig
+from sublayer.config.optimizers import Axes, OptimizerConfig, all_axes
 from sublayer.data.batches import AnyBatch
 from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
 from sublayer.model.layers.stack import Stack

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.objectives.supervised import SupervisedObjective
 from sublayer.config.resolve_model import resolve_model
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.task_heads import n_outputs
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.tasks.encoding import encode_examples
@@ -69,14 +69,11 @@ from sublayer.objective.supervised.scores import (
     frequency_loss,
 )
 from sublayer.objective.supervised.text import GREEDILY, Writing
-from sublayer.tasks.example import Answer, Example
-from sublayer.tasks.labels import label_places
-from sublayer.tasks.metrics.averages import AVERAGES
-from sublayer.tasks.metrics.score import Score
-from sublayer.tasks.prediction import Prediction
+from sublayer.tasks.reading import label_places
 from sublayer.tasks.registry import TASKS
+from sublayer.tasks.scoring import AVERAGES, Score
 from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.task import Task
+from sublayer.tasks.task import Answer, Example, Prediction, Task
 from tests.answerers import (
     assembler_of,
     draw_examples,

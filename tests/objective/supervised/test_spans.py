@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from transformers.models.xlnet import modeling_xlnet as xlnet
 from transformers.models.xlnet.configuration_xlnet import XLNetConfig
 
-from sublayer.config.objectives.supervised import SupervisedObjective
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.data.tasks.marks import Marks
@@ -37,9 +37,9 @@ from sublayer.objective.supervised.predictions import (
     answer_questions,
 )
 from sublayer.objective.supervised.text import nats_of_sequences, text_loss, write_part
-from sublayer.tasks.example import Answer, Example
 from sublayer.tasks.registry import TASKS, find_files, read_split
 from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Answer, Example
 from tests.answerers import assembler_of, draw_examples, model_of, objective_of, rule_of, split_of
 from tests.breadth import rows
 from tests.encoders import encoder_of

@@ -1,0 +1,300 @@
+"""Rows of the parts that ``[model]`` composes, and the notation of a block.
+
+They are feed-forward networks, kinds of sub-layer and position schemes, read by errors, schema,
+counts and models. A block is a list of residual sub-layers, each ``name[:variant][*step]``. What a
+sub-layer takes is a row of ``sublayer.estimate.sublayers``, what computes it a row of
+``sublayer.model.layers.stack``.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from sublayer.config.limits import LARGEST_FACTOR, MOST_ENTRIES
+from sublayer.errors import ConfigError
+
+Saved = Literal["nothing", "output", "input"]
+"""What an activation saves for its backward pass."""
+
+ACTIVATIONS: dict[str, Saved] = {
+    "relu": "output",
+    "gelu": "input",
+    "swish": "input",
+    "sigmoid": "output",
+    "identity": "nothing",
+}
+
+
+@dataclass(frozen=True)
+class Ffn:
+    """What a network computes between its products: an activation, times a product where gated."""
+
+    activation: str
+    """A key of ``ACTIVATIONS``."""
+    is_gated: bool
+
+    @property
+    def saves(self) -> Saved:
+        """Return what the activation saves for its backward pass."""
+        return ACTIVATIONS[self.activation]
+
+    @property
+    def n_inputs(self) -> int:
+        """Count the matrix products before the activation."""
+        return 2 if self.is_gated else 1
+
+
+def networks_with(activation: str) -> tuple[str, ...]:
+    """Return the networks that have an activation."""
+    return tuple(name for name, ffn in FFNS.items() if ffn.activation == activation)
+
+
+# Shazeer 2020 (2002.05202), eqs. 1-3 and 5-6.
+FFNS: dict[str, Ffn] = {
+    "relu": Ffn("relu", is_gated=False),
+    "gelu": Ffn("gelu", is_gated=False),
+    "swish": Ffn("swish", is_gated=False),
+    "glu": Ffn("sigmoid", is_gated=True),
+    "bilinear": Ffn("identity", is_gated=True),
+    "reglu": Ffn("relu", is_gated=True),
+    "geglu": Ffn("gelu", is_gated=True),
+    "swiglu": Ffn("swish", is_gated=True),
+}
+
+
+@dataclass(frozen=True)
+class SublayerKind:
+    """What an entry's name says."""
+
+    attends_to: Literal["nothing", "itself", "memory"]
+    """What its queries attend to; memory is the states of an encoder."""
+    shared_as: Literal["attention", "ffn"] | None
+    """Its name in ``model.share``; None: it is never shared."""
+    title: str
+    """What diagrams call it."""
+    has_variants: bool = False
+    """Whether a feed-forward network may stand behind the name, as in ``ffn:swiglu``."""
+    is_recurrent: bool = False
+    """Whether it is a layer of an LSTM, which a block is never written with, and has no residual
+    connection."""
+
+
+SUBLAYERS: dict[str, SublayerKind] = {
+    "attention": SublayerKind(attends_to="itself", shared_as="attention", title="Self-attention"),
+    "cross": SublayerKind(attends_to="memory", shared_as="attention", title="Cross-attention"),
+    "ffn": SublayerKind(
+        attends_to="nothing", shared_as="ffn", title="Feed-forward network", has_variants=True
+    ),
+    "lstm": SublayerKind(attends_to="nothing", shared_as=None, title="LSTM", is_recurrent=True),
+}
+
+
+class Sizes(Protocol):
+    """What of a resolved model the parameters of a position scheme are counted from."""
+
+    @property
+    def d_model(self) -> int:
+        """Return the width of the residual stream."""
+
+    @property
+    def n_heads(self) -> int:
+        """Return the number of attention heads."""
+
+    @property
+    def d_head(self) -> int:
+        """Return the width of one head."""
+
+    @property
+    def max_len(self) -> int:
+        """Return the tokens of the longest input."""
+
+    @property
+    def relative_buckets(self) -> int:
+        """Return the numbers that a head has for distances."""
+
+
+Count = Callable[[Sizes, int, int], int]
+"""Count parameters from a resolved model, the blocks of a stack and its embeddings' width."""
+
+
+def _no_parameters(model: Sizes, n_layers: int, width: int) -> int:
+    return 0
+
+
+def _one_table(model: Sizes, n_layers: int, width: int) -> int:
+    return model.max_len * width
+
+
+def _table_per_layer(model: Sizes, n_layers: int, width: int) -> int:
+    # The first one is added to the embeddings, which may be narrower than the residual stream.
+    return model.max_len * (width + (n_layers - 1) * model.d_model)
+
+
+def _buckets_of_heads(model: Sizes, n_layers: int, width: int) -> int:
+    return model.relative_buckets * model.n_heads
+
+
+def n_exact_buckets(n_buckets: int) -> int:
+    """Count the buckets of one side that hold a single distance each: the first half."""
+    return n_buckets // 2
+
+
+@dataclass(frozen=True)
+class PositionScheme:
+    """What of a position scheme is known from the settings alone."""
+
+    implementation: str
+    """The class that computes it, as ``module:class``."""
+    adds_before: Literal["none", "first", "every"] = "none"
+    """The blocks before which vectors are added to the residual stream."""
+    in_attention: Literal["nothing", "rotation", "bias"] = "nothing"
+    """Whether queries and keys are rotated, or scores biased."""
+    has_end: bool = False
+    """Whether there is no position from ``max_len`` on."""
+    has_rows: bool = False
+    """Whether each position up to ``max_len`` has learned weights of its own."""
+    even_width: Literal["embedding", "head"] | None = None
+    """The width that must be even."""
+    n_parameters: Count = _no_parameters
+    """Counts those of one stack."""
+
+
+POSITIONS: dict[str, PositionScheme] = {
+    "sinusoidal": PositionScheme(
+        "sublayer.model.positions:SinusoidalPositions",
+        adds_before="first",
+        has_end=True,
+        even_width="embedding",
+    ),
+    "learned": PositionScheme(
+        "sublayer.model.positions:LearnedPositions",
+        adds_before="first",
+        has_end=True,
+        has_rows=True,
+        n_parameters=_one_table,
+    ),
+    "learned-per-layer": PositionScheme(
+        "sublayer.model.positions:LayerwiseLearnedPositions",
+        adds_before="every",
+        has_end=True,
+        has_rows=True,
+        n_parameters=_table_per_layer,
+    ),
+    "rotary": PositionScheme(
+        "sublayer.model.positions:RotaryPositions",
+        in_attention="rotation",
+        even_width="head",
+    ),
+    "alibi": PositionScheme(
+        "sublayer.model.positions:AlibiPositions",
+        in_attention="bias",
+    ),
+    "relative": PositionScheme(
+        "sublayer.model.positions:RelativePositions",
+        in_attention="bias",
+        n_parameters=_buckets_of_heads,
+    ),
+    "none": PositionScheme("sublayer.model.positions:NoPositions"),
+}
+
+
+BLOCKS: dict[str, tuple[str, ...]] = {
+    "transformer": ("attention", "ffn"),
+    "macaron": ("ffn*0.5", "attention", "ffn*0.5"),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One residual sub-layer of a block: ``x = x + step * f(x)``."""
+
+    name: str
+    variant: str | None
+    """The name of its feed-forward network; None for attention."""
+    step: float
+    """Finite and not 0; below 0 it subtracts."""
+
+    @property
+    def kind(self) -> SublayerKind:
+        """Return the kind of sub-layer that the name stands for."""
+        return SUBLAYERS[self.name]
+
+    @property
+    def ffn(self) -> Ffn | None:
+        """Return the feed-forward network; None for attention."""
+        return None if self.variant is None else FFNS[self.variant]
+
+    def __str__(self) -> str:
+        variant = "" if self.variant is None else f":{self.variant}"
+        step = "" if self.step == 1.0 else f"*{self.step!r}"
+        return f"{self.name}{variant}{step}"
+
+
+def parse_block(
+    block: str | tuple[str, ...], *, default_ffn: str, field: str = "model.block"
+) -> tuple[Entry, ...]:
+    """Read a block's name or its list of entries.
+
+    ``ffn`` entries without a variant get ``default_ffn``. Raises ConfigError, naming ``field``, for
+    an unknown name, variant or step, for an empty list, and for one of too many entries.
+    """
+    if isinstance(block, str):
+        if block not in BLOCKS:
+            raise ConfigError(
+                f"{field} = {block[:80]!r} is not one of {', '.join(BLOCKS)}, nor a list such as "
+                "['ffn*0.5', 'attention', 'ffn*0.5']"
+            )
+        block = BLOCKS[block]
+    if not block:
+        raise ConfigError(f"{field} is an empty list; give at least one of attention, ffn")
+    if len(block) > MOST_ENTRIES:
+        raise ConfigError(f"{field} has {len(block):,} entries: give at most {MOST_ENTRIES}")
+    entries = []
+    for text in block:
+        named = f"{field} entry {text[:80]!r}"
+        entries.append(_parse_entry(text, default_ffn, named))
+    return tuple(entries)
+
+
+def with_cross(block: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Build the block of an encoder-decoder's decoder: a ``cross`` after each ``attention``.
+
+    It has the step of the entry that it follows.
+    """
+    entries: list[Entry] = []
+    for entry in block:
+        entries.append(entry)
+        if entry.kind.attends_to == "itself":
+            entries.append(Entry("cross", None, entry.step))
+    return tuple(entries)
+
+
+def _parse_entry(text: str, default_ffn: str, named: str) -> Entry:
+    head, star, step_text = text.partition("*")
+    name, colon, variant = head.partition(":")
+    written = [each for each, row in SUBLAYERS.items() if not row.is_recurrent]
+    if name not in written:
+        raise ConfigError(f"{named}: {name[:80]!r} is not one of {', '.join(written)}")
+    kind = SUBLAYERS[name]
+    if colon and (not kind.has_variants or variant not in FFNS):
+        able = [each for each, row in SUBLAYERS.items() if row.has_variants]
+        raise ConfigError(
+            f"{named}: only {' or '.join(able)} takes a variant, one of {', '.join(FFNS)}"
+        )
+    step = _parse_step(step_text, named) if star else 1.0
+    if not kind.has_variants:
+        return Entry(name, None, step)
+    return Entry(name, variant or default_ffn, step)
+
+
+def _parse_step(text: str, named: str) -> float:
+    try:
+        step = float(text)
+    except ValueError:
+        raise ConfigError(f"{named}: the step {text[:80]!r} is not a number") from None
+    if step == 0.0 or not math.isfinite(step):
+        raise ConfigError(f"{named}: the step must be finite and not 0")
+    if abs(step) > LARGEST_FACTOR:
+        raise ConfigError(f"{named}: the step must be at most {LARGEST_FACTOR:,.0f}")
+    return step

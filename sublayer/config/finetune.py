@@ -1,0 +1,422 @@
+"""The recipe of fine-tuning: a model to start from, tasks, a preset and overrides.
+
+A preset is what published work set for a task, each figure with its source.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sublayer.config.layers import Layer
+from sublayer.config.load import LoadedRecipe, load_layers
+from sublayer.config.model import ModelConfig
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import in_proportion
+from sublayer.config.rules import is_idle
+from sublayer.config.sources import (
+    as_setting,
+    find_source,
+    override_layer,
+    read_layers,
+    shipped_recipes,
+)
+from sublayer.config.stacks import position_scheme
+from sublayer.config.start import SEEN_AS, Start, read_start
+from sublayer.config.supervised import KINDS, Format, SupervisedObjective
+from sublayer.config.texts import OwnColumns
+from sublayer.config.train import LENGTHS
+from sublayer.errors import ConfigError
+from sublayer.files import parsing
+from sublayer.files.paths import as_typed
+from sublayer.nearest import LONGEST_WORD, nearest_hint
+from sublayer.tasks.own_table import NAME, find_parts
+from sublayer.tasks.registry import TASKS
+
+DEFAULT = "default"
+"""The preset of no paper: one setting for each format."""
+SHIPPED = Path(__file__).parents[1] / "presets"
+_HEADINGS = ("source", "differs")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A setting of a preset."""
+
+    key: str
+    """``table.field``."""
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What a preset sets for one task, or for a mixture."""
+
+    name: str
+    title: str
+    figures: tuple[Figure, ...]
+    differs: tuple[str, ...]
+    """What of the source cannot be said by settings, a line each."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the overrides of a recipe."""
+        return {figure.key: figure.value for figure in self.figures}
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Return the sources, each once, in the order of the figures."""
+        return tuple(dict.fromkeys(figure.source for figure in self.figures))
+
+
+def preset_names() -> tuple[str, ...]:
+    """Return the names of the presets, sorted."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+
+
+def load_preset(
+    name: str,
+    format_: Format,
+    tasks: Sequence[str],
+    *,
+    positions: int | None = None,
+    has_start: bool = True,
+    is_imported: bool = False,
+) -> Preset:
+    """Load what a preset sets for tasks in a format.
+
+    A model that has learned ``positions`` for so many tokens reads no longer texts than that; None
+    is no limit. Without ``has_start`` what the preset says of a start is left out. Weights that
+    began elsewhere, ``is_imported``, may have figures of their own.
+
+    Raises ConfigError for a preset that there is not, one of another format, and tasks for which it
+    has no figures.
+    """
+    if name not in preset_names():
+        raise ConfigError(
+            f"{name[:LONGEST_WORD]!r} is no preset{nearest_hint(name, preset_names())}; there are "
+            f"{', '.join(preset_names())}"
+        )
+    content = parsing.read_toml(SHIPPED / f"{name}.toml", ConfigError)
+    _check_format(name, content, format_)
+    tables = _tables(name, content, format_, tasks, is_imported=is_imported)
+    figures: dict[str, Figure] = {}
+    differs: list[str] = []
+    for table in tables:
+        differs += table.get("differs", [])
+        for key, value in _flattened(table):
+            figures[key] = Figure(key, value, table["source"])
+    longest = figures.get("data.context")
+    if longest is not None and positions is not None and longest.value > positions:
+        source = f"{longest.value} in {longest.source}; the model has positions for {positions}"
+        figures["data.context"] = Figure("data.context", positions, source)
+    kept = [each for each in figures.values() if has_start or not each.key.startswith("init.")]
+    return Preset(name, str(content["title"]), tuple(kept), tuple(dict.fromkeys(differs)))
+
+
+def _check_format(name: str, content: Mapping[str, Any], format_: Format) -> None:
+    own = content.get("format", format_)
+    if own != format_:
+        raise ConfigError(
+            f"preset {name} is for objective.format = {own} (a model.kind = "
+            f"{' or '.join(KINDS[own])}), and this is {format_}: give {_of_format(format_)}"
+        )
+
+
+def _of_format(format_: Format) -> str:
+    """Name the presets for a format."""
+    names = []
+    for name in preset_names():
+        content = parsing.read_toml(SHIPPED / f"{name}.toml", ConfigError)
+        if content.get("format", format_) == format_:
+            names.append(name)
+    return " or ".join(names)
+
+
+def _tables(
+    name: str,
+    content: Mapping[str, Any],
+    format_: Format,
+    tasks: Sequence[str],
+    *,
+    is_imported: bool,
+) -> list[Mapping[str, Any]]:
+    """Return the tables of a preset that count for tasks, the most general first."""
+    if "format" not in content:
+        table = dict(content[format_])
+        imported = table.pop("imported")
+        if not is_imported:
+            return [table]
+        # Their rate is another, and nothing is to be said of a larger model's.
+        table.pop("differs", None)
+        return [table, imported]
+    general = [content[part] for part in ("common", "any") if part in content]
+    if len(tasks) > 1:
+        own = [content["mixture"]] if "mixture" in content else []
+    else:
+        task = TASKS.get(tasks[0])  # none of a table of one's own
+        suite = content.get("suites", {}).get(task.suite) if task is not None else None
+        own = [suite, content.get("tasks", {}).get(tasks[0])]
+    found = [each for each in own if each is not None]
+    if not found and "any" not in content:
+        what = "a mixture" if len(tasks) > 1 else tasks[0]
+        raise ConfigError(
+            f"preset {name} has no figures for {what}, only for {', '.join(_known(content))}: give "
+            f"--preset {DEFAULT}, or another"
+        )
+    return [*general, *found]
+
+
+def _known(content: Mapping[str, Any]) -> list[str]:
+    """Name the tasks that a preset has figures for."""
+    suites, named = content.get("suites", {}), content.get("tasks", {})
+    return [task.name for task in TASKS.values() if task.suite in suites or task.name in named]
+
+
+def _flattened(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, content in table.items():
+        if name not in _HEADINGS:
+            for key, value in content.items():
+                yield f"{name}.{key}", value
+
+
+_FORMATS: dict[str, Format] = {
+    kind: next(name for name, kinds in KINDS.items() if kind in kinds)  # type: ignore[misc]
+    for kind in ("encoder", "decoder", "encoder-decoder", "lstm")
+}
+"""The format of each kind of model, unless told: the first that it can read."""
+
+_WARMUP = "optimizer.warmup_steps"
+_LENGTHS = tuple(f"train.{name}" for name in LENGTHS)
+_OF_FRESH = ("data.tokenizer", *(f"data.{name}" for name in SEEN_AS))
+"""What a model that nothing was learned by is like beside its ``[model]``: as a start gives it."""
+
+
+class Finetuning(NamedTuple):
+    """A recipe of fine-tuning, and the preset that it has its settings from, where not told."""
+
+    loaded: LoadedRecipe
+    preset: Preset
+
+    def figures(self) -> list[Figure]:
+        """Return the figures of the preset that count, and are not told otherwise."""
+        origin = f"preset {self.preset.name}"
+        origins = self.loaded.origins
+        return [each for each in self.preset.figures if origins.get(each.key) == origin]
+
+
+def load_finetune(
+    source: str | LoadedRecipe,
+    tasks: Sequence[str],
+    folder: str | None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    preset: str = DEFAULT,
+    columns: OwnColumns | None = None,
+) -> Finetuning:
+    """Put together the recipe that ``sublayer finetune`` trains.
+
+    ``source`` is a run, a checkpoint or an imported folder to start from, or a recipe, whose model
+    then starts from random weights. Of a recipe that is loaded the model and how it sees a text
+    count, as of a run: settings of its training do not. ``folder`` has the tasks' files; with
+    ``columns`` it is a table of one's own, and there are no ``tasks``. Raises ConfigError as
+    ``load_recipe`` and ``load_preset`` do.
+    """
+    told = override_layer(overrides, "command line")
+    base: list[Layer] = []
+    start = None
+    names = [NAME] if columns is not None else list(tasks)
+    title = Path(folder or "").name if columns is not None else ", ".join(tasks)
+    words: dict[str, Any] = {
+        "title": f"{title}, fine-tuned from {_named(source)}",
+        "source": "sublayer finetune",
+        "cost": "",
+        "objective.kind": "supervised",
+        "objective.format": format_of(source, writes=bool(columns and "target" in columns)),
+        "data.tasks": names if len(names) > 1 else names[0],
+    }
+    if columns is not None and find_parts(folder or "") == {"train", "dev", "test"}:
+        words["data.select"] = "parts"
+    if columns is not None:
+        words["data.columns"] = columns
+    if folder is not None:
+        words["data.path"] = folder
+    positions = None
+    if isinstance(source, LoadedRecipe):
+        base = [_fresh(source)]
+        positions = _last_position(source.recipe.model, source.recipe.data.context)
+    elif is_recipe(source):
+        base = [_without_length(layer) for layer in read_layers(find_source(source))]
+    else:
+        words["init.run"] = source
+        start = read_start(source)
+        positions = _positions(start)
+    layers = [*base, Layer("finetune", words)]
+    format_ = told.values.get("objective.format", words["objective.format"])
+    chosen = None
+    settings: dict[str, Any] = {}
+    shorter: dict[str, Any] = {}
+    if format_ in KINDS:
+        chosen = load_preset(
+            preset,
+            format_,
+            names,
+            positions=positions,
+            has_start=start is not None,
+            is_imported=start is not None and start.is_imported,
+        )
+        model = start.model if start is not None else _of_kind(kind_of(source))
+        settings = _with_effect(chosen.settings, model)
+        layers.append(Layer(f"preset {preset}", settings))
+        shorter = _shortened(settings, told.values)
+        if shorter:
+            layers.append(Layer(f"preset {preset}, shortened", shorter))
+    # Any other format is refused with its choices, by the recipe.
+    loaded = load_layers([*layers, told], _run_name(tasks, folder))
+    assert chosen is not None, "a recipe has one of the formats"
+    objective = loaded.recipe.objective
+    if not isinstance(objective, SupervisedObjective):
+        raise ConfigError(
+            f"objective.kind = {objective.kind} answers no task: leave it out, or train it by "
+            "`sublayer train`"
+        )
+    # What the recipe of a pre-training says of its text has no effect here, which is no news.
+    idle = tuple(f"of {layer.origin} has no effect" for layer in base)
+    notes = tuple(note for note in loaded.notes if not any(each in note for each in idle))
+    for key, value in shorter.items():
+        notes += (
+            f"{key} = {settings[key]} of preset {preset} is for {settings['train.steps']:,} steps: "
+            f"{value} of {told.values['train.steps']:,}",
+        )
+    return Finetuning(replace(loaded, notes=notes), chosen)
+
+
+def _shortened(settings: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the warm-up of a preset for a shorter run, which its own would not fit in."""
+    steps, before = told.get("train.steps"), settings.get("train.steps")
+    warmup = settings.get(_WARMUP)
+    if not isinstance(steps, int) or not before or not warmup or not 0 < steps < warmup:
+        return {}
+    return {_WARMUP: in_proportion(warmup, of=before, to=steps)}
+
+
+def _of_kind(kind: str) -> ModelConfig:
+    return ModelConfig.model_validate({"kind": kind})
+
+
+def _with_effect(settings: Mapping[str, Any], model: ModelConfig) -> dict[str, Any]:
+    """Leave out of a preset what a model has not: an LSTM has no attention to drop."""
+    given = Recipe(model=model)
+    return {
+        key: value
+        for key, value in settings.items()
+        if not (key.startswith("model.") and is_idle(key, given))
+    }
+
+
+def _positions(start: Start | None) -> int | None:
+    """Return how many positions the model of a start has; None where it has no end."""
+    return None if start is None else _last_position(start.model, start.model.max_len)
+
+
+def _last_position(model: ModelConfig, n_positions: int | None) -> int | None:
+    return n_positions if position_scheme(model).has_end else None
+
+
+def _fresh(loaded: LoadedRecipe) -> Layer:
+    """Return what a model is, and how it sees a text, of all that a recipe sets."""
+    values: dict[str, Any] = {}
+    for layer in loaded.layers:
+        for key, value in layer.values.items():
+            # What a later layer made idle was dropped, and has its default.
+            is_dropped = loaded.origins.get(key) == "default"
+            if (key.startswith("model.") or key in _OF_FRESH) and not is_dropped:
+                values[key] = value
+    return Layer(f"recipe {loaded.name}", values)
+
+
+def _named(source: str | LoadedRecipe) -> str:
+    return source.name if isinstance(source, LoadedRecipe) else as_typed(source)
+
+
+def _without_length(layer: Layer) -> Layer:
+    """Leave out how long a recipe pre-trains: a task is trained on by its number of examples.
+
+    So are the steps whose checkpoints it keeps, which are of that length.
+    """
+    of_length = (*_LENGTHS, "train.keep_steps")
+    values = {key: value for key, value in layer.values.items() if key not in of_length}
+    return replace(layer, values=values)
+
+
+def _run_name(tasks: Sequence[str], folder: str | None) -> str:
+    if tasks or folder is None:
+        return "-".join(tasks)
+    # Of a table the name up to what says its kind, and whether it is packed.
+    return Path(folder).name.partition(".")[0] or NAME
+
+
+def is_recipe(source: str) -> bool:
+    """Return whether a word names a recipe, and no model."""
+    if source in shipped_recipes():
+        return True
+    return Path(source).suffix == ".toml"
+
+
+def kind_of(source: str | LoadedRecipe) -> str:
+    """Return the kind of model that a run, a folder or a recipe has.
+
+    Raises ConfigError where there is none.
+    """
+    if isinstance(source, LoadedRecipe):
+        return source.recipe.model.kind
+    if is_recipe(source):
+        layers = read_layers(find_source(source))
+        kind = "decoder"
+        for layer in layers:
+            kind = layer.values.get("model.kind", kind)
+        return kind
+    start = read_start(source)
+    if start is None:
+        raise ConfigError(
+            f"{as_typed(source)} is no run, no imported folder and no recipe: name what to start "
+            "from (`sublayer runs` lists runs)"
+        )
+    return start.model.kind
+
+
+def format_of(source: str | LoadedRecipe, *, writes: bool = False) -> Format:
+    """Return the format in which a model reads tasks, unless told.
+
+    ``writes``: the answers are texts of any words. Raises as ``kind_of`` does, and ConfigError
+    where the model writes none.
+    """
+    kind = kind_of(source)
+    if writes and kind == "encoder":
+        raise ConfigError(
+            f"{_named(source)} is an encoder, which writes no text: start from a T5 or a decoder, "
+            "or name classes (--label) or parts of the text (--answer)"
+        )
+    if writes and kind in _FORMATS:
+        return "text"
+    if kind not in _FORMATS:
+        raise ConfigError(f"a model.kind = {kind} answers no task")
+    return _FORMATS[kind]
+
+
+def describe_preset(finetuning: Finetuning) -> Iterator[str]:
+    """Say in lines what a preset sets and from where, and what of its source no setting can say.
+
+    Settings that were told otherwise are left out.
+    """
+    preset = finetuning.preset
+    yield f"preset {preset.name}: {preset.title}"
+    by_source: dict[str, list[str]] = {}
+    for figure in finetuning.figures():
+        setting = f"{figure.key}={as_setting(figure.value)}"
+        by_source.setdefault(figure.source, []).append(setting)
+    for source, settings in by_source.items():
+        yield f"  {' '.join(settings)} ({source})"
+    for line in preset.differs:
+        yield f"  not set: {line}"

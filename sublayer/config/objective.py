@@ -1,0 +1,556 @@
+"""``[objective]``: the base of all kinds, next tokens and masked tokens; no tensors."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, Protocol, Self
+
+from pydantic import model_validator
+
+from sublayer.config.data import DataConfig
+from sublayer.config.limits import LARGEST_FACTOR, LARGEST_VOCABULARY, LONGEST_WINDOW
+from sublayer.config.model import ModelConfig
+from sublayer.config.table import Table, field
+from sublayer.config.texts import GPT1, PARALLEL_CORPORA, source_names
+from sublayer.config.train import InitConfig, TrainConfig
+from sublayer.counts import count
+from sublayer.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss: what is predicted, and what predicts it."""
+
+    title: str
+    """What is predicted, such as ``next token``."""
+    head: str | None = "vocabulary"
+    """The head that predicts it, by its name in ``HEADS``; None: a classifier of its own, which
+    training alone has."""
+    notes: tuple[str, ...] = ()
+    """Weights and the like, a short line each."""
+    is_of_each_layer: bool = False
+    """Whether every block below the last has it, by a classifier of its own."""
+
+
+ModelKind = Literal["decoder", "encoder", "encoder-decoder", "lstm"]
+TextUse = Literal["windows", "sentences", "pairs", "tasks"]
+"""What a row of a batch holds: a window of the text, its sentences, a text in two languages, or an
+example of a task."""
+
+
+class Lengths(NamedTuple):
+    """Tokens of an example: of what an encoder reads for a decoder, and of what is predicted."""
+
+    read: int
+    written: int
+
+
+class OtherTables(Protocol):
+    """The tables of a recipe that an objective is checked against."""
+
+    @property
+    def model(self) -> ModelConfig:
+        """Return what is computed."""
+
+    @property
+    def data(self) -> DataConfig:
+        """Return what it is computed on."""
+
+    @property
+    def train(self) -> TrainConfig:
+        """Return how long, in what batches, what is kept."""
+
+    @property
+    def init(self) -> InitConfig:
+        """Return what training starts from."""
+
+
+class ObjectiveTable(Table):
+    """A table ``[objective]``: its fields, their checks, and what counts and estimates read."""
+
+    kind: str
+    model_kinds: ClassVar[tuple[ModelKind, ...]] = ("decoder", "lstm")
+    text: ClassVar[TextUse] = "windows"
+    gathers_positions: ClassVar[bool] = True
+    """Whether states are read at positions that a batch lists, and not at all of them."""
+    is_scored_in_windows: ClassVar[bool] = False
+    """Whether a text is scored in windows, whose distance says how much context tokens have."""
+    is_probed: ClassVar[bool] = False
+    """Whether its models predict text, and so can be asked zero-shot probes."""
+    evaluated: ClassVar[tuple[str, ...]] = ("loss",)
+    """The metrics of an evaluation during training, where the objective alone tells."""
+    scores_whole_split: ClassVar[bool] = False
+    """Whether every evaluation scores all of a split, and not ``train.evaluate_tokens`` of it."""
+
+    def evaluations(self, data: DataConfig) -> tuple[str, ...]:
+        """Return the metrics of an evaluation during training; the loss is the first."""
+        return self.evaluated
+
+    def check(self, recipe: OtherTables) -> None:
+        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
+        if recipe.model.kind not in self.model_kinds:
+            kinds = " or ".join(self.model_kinds)
+            raise ConfigError(
+                f"objective.kind = {self.kind} trains a model.kind = {kinds}, not "
+                f"{recipe.model.kind}: give another objective, or that kind of model"
+            )
+        if recipe.model.head == "none":
+            head = "transform" if recipe.model.kind == "encoder" else "linear"
+            raise ConfigError(
+                f"objective.kind = {self.kind} predicts tokens, for which model.head = none has "
+                f"no head: give model.head={head}"
+            )
+        if self.text != "pairs":
+            self._check_is_text(recipe)
+
+    def trains_kind(self, kind: str) -> bool:
+        """Return whether models of a kind can be trained at all."""
+        return kind in self.model_kinds
+
+    def resolve(self, context: int) -> Self:
+        """Return the table with what it derives from ``data.context`` filled in."""
+        return self
+
+    def lengths(self, context: int) -> Lengths:
+        """Return the greatest lengths of an example where ``data.context`` is ``context``.
+
+        Two differ where an encoder-decoder reads more, or less, than it writes; a model of one
+        stack has both alike.
+        """
+        return Lengths(context, context)
+
+    def n_sentinels(self, context: int) -> int:
+        """Count the sentinels that a window takes, which stand for the gaps of a text."""
+        return 0
+
+    def n_predictions(self, context: int) -> int:
+        """Count the positions of a window of ``context`` tokens that predict a token."""
+        return context
+
+    def reads_texts_alone(self) -> bool:
+        """Return whether nothing but what stands for a text is read, where heads read no more."""
+        return False
+
+    def n_classifiers(self) -> tuple[int, int]:
+        """Count the training-only classifiers of each block below the last, and of the last."""
+        return 0, 0
+
+    def mean_classifiers(self, n_layers: int) -> float:
+        """Compute the mean number of training-only classifiers of a step, over the whole run.
+
+        ``n_layers`` counts the blocks of the model.
+        """
+        return 0.0
+
+    def n_ids(self, context: int) -> int:
+        """Count the ids that a row of a batch is certain to have, its targets included."""
+        return context
+
+    def trains(self, head: str) -> bool:
+        """Return whether a head that the model has, by its name in ``HEADS``, has a loss."""
+        return True
+
+    def reads(self) -> str:
+        """Say what the first stack of a model reads."""
+        return "tokens"
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what is learned, a loss each; the first is of the model's own next output."""
+        return (Loss(self.kind),)
+
+    def _check_is_text(self, recipe: OtherTables) -> None:
+        if recipe.data.tasks is not None:
+            raise ConfigError(
+                f"data.tasks = {', '.join(recipe.data.task_names)} is read by objective.kind = "
+                f"supervised, not {self.kind}: leave it out"
+            )
+        if recipe.data.is_parallel:
+            raise ConfigError(
+                f"data.source_language = {recipe.data.source_language:.40} makes the text pairs, "
+                f"which objective.kind = {self.kind} does not read: leave it out"
+            )
+        for name in source_names(recipe.data.corpus):
+            if name in PARALLEL_CORPORA:
+                raise ConfigError(
+                    f"data.corpus = {name} is translations, which objective.kind = {self.kind} "
+                    "does not read"
+                )
+
+
+class CausalObjective(ObjectiveTable):
+    """Predict the next token at every position."""
+
+    gathers_positions: ClassVar[bool] = False
+    evaluated: ClassVar[tuple[str, ...]] = ("loss", "bits_per_byte")
+    is_scored_in_windows: ClassVar[bool] = True
+    is_probed: ClassVar[bool] = True
+
+    kind: Literal["causal"] = field("causal", "Predict the next token at every position.")
+    positions: Literal["all", "last"] = field(
+        "all",
+        "Positions of a window that predict: all, or only the last, which sees the whole context.",
+    )
+    position_reduction: Literal["mean", "sum"] = field(
+        "mean",
+        "How the losses of a window's positions make the one that is trained: their mean, or their "
+        "sum, averaged over the windows of a batch. Losses are logged as means.",
+        needs={"positions": ("all",)},
+    )
+    targets: int = field(
+        1,
+        "Tokens ahead that each position predicts; those beyond the next by training-only "
+        "classifiers.",
+        unit="tokens",
+        ge=1,
+        le=1000,
+    )
+    target_weight: float = field(
+        0.5, "Weight of the loss of each token beyond the next.", gt=0.0, le=LARGEST_FACTOR
+    )
+    z_loss: float = field(
+        0.0,
+        "Weight, in training alone, of (log Z)^2 of each prediction by the model's own head: Z is "
+        "the denominator of its softmax (T5: 1e-4).",
+        ge=0.0,
+        le=LARGEST_FACTOR,
+    )
+    auxiliary: Literal["none", "layers"] = field(
+        "none",
+        "layers: every block below the last predicts too, by training-only classifiers of its own.",
+    )
+    auxiliary_stop: float = field(
+        0.5,
+        "Share of the run over which the blocks' losses stop, the lowest first: block l of n's "
+        "after l / n of it.",
+        unit="share",
+        needs={"auxiliary": ("layers",)},
+        gt=0.0,
+        le=1.0,
+    )
+    auxiliary_reduction: Literal["sum", "mean"] = field(
+        "sum",
+        "How the losses of the blocks that still have one and of the model's end add up.",
+        needs={"auxiliary": ("layers",)},
+    )
+
+    def check(self, recipe: OtherTables) -> None:
+        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
+        super().check(recipe)
+        context = recipe.data.context
+        if self.targets > context:
+            raise ConfigError(
+                f"objective.targets = {self.targets} is more than data.context = {context}: "
+                "give fewer targets or a longer context"
+            )
+        stride = recipe.train.evaluate_stride
+        if stride is not None and stride > context:
+            raise ConfigError(
+                f"train.evaluate_stride = {stride} is more than data.context = {context}, which "
+                "would leave tokens out: give a smaller stride"
+            )
+        if recipe.data.sentences != "none":
+            raise ConfigError(
+                f"data.sentences = {recipe.data.sentences} contradicts objective.kind = causal, "
+                "which reads the text as it is: leave it out"
+            )
+
+    def n_predictions(self, context: int) -> int:
+        """Count the positions of a window of ``context`` tokens that predict a token."""
+        return context if self.positions == "all" else 1
+
+    def n_classifiers(self) -> tuple[int, int]:
+        """Count the training-only classifiers of each block below the last, and of the last."""
+        below = self.targets if self.auxiliary == "layers" else 0
+        # The first target of the last block is the model's own head.
+        return below, self.targets - 1
+
+    def mean_classifiers(self, n_layers: int) -> float:
+        """Compute the mean number of training-only classifiers of a step, over the whole run.
+
+        ``n_layers`` counts the blocks of the model.
+        """
+        below, last = self.n_classifiers()
+        # That of block l of n counts for a share l / n of the run up to the stop: over the blocks
+        # below the last, these shares add up to (n - 1) / 2.
+        return last + below * self.auxiliary_stop * (n_layers - 1) / 2
+
+    def n_ids(self, context: int) -> int:
+        """Count the ids that a row of a batch is certain to have, its targets included."""
+        return context + self.targets
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what is learned: next tokens, by the last block and by those below it."""
+        notes = [] if self.positions == "all" else ["at the last position"]
+        if self.z_loss:
+            notes.append(f"and z-loss × {self.z_loss:g}")
+        found = [Loss("next token", notes=tuple(notes))]
+        further = _ahead(self.targets)
+        weight = f"weight {self.target_weight:g}"
+        if further:
+            each = f"{weight} each" if self.targets > 2 else weight
+            found.append(Loss(further, None, (each,)))
+        if self.auxiliary == "layers":
+            said = [f"and {further} × {self.target_weight:g}"] if further else []
+            said += [
+                "by classifiers of its own",
+                "layer l of n has one",
+                f"for the first {self.auxiliary_stop:g} l/n of the run",
+            ]
+            if self.auxiliary_reduction == "mean":
+                said.append("the mean of the layers counts")
+            found.append(Loss("next token", None, tuple(said), is_of_each_layer=True))
+        return tuple(found)
+
+
+def _ahead(targets: int) -> str:
+    if targets == 1:
+        return ""
+    if targets == 2:
+        return "the token after it"
+    return f"the {count(targets - 1, 'token')} after it"
+
+
+_WITHOUT_MASK = ("bytes", "characters", "bpe", GPT1)
+_SENTENCE_TASKS = {"nsp": "next sentence", "sop": "sentence order"}
+_FEWEST_PAIR_TOKENS = 5
+"""A pair's three special tokens, and a token of each text."""
+
+
+class MaskedObjective(ObjectiveTable):
+    """
+    Predict masked tokens from both sides, and tell pairs of texts that belong together from others.
+    """  # fmt: skip
+
+    model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder",)
+    text: ClassVar[TextUse] = "sentences"
+    evaluated: ClassVar[tuple[str, ...]] = ("loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy")
+
+    kind: Literal["masked"] = field(
+        "masked",
+        "Predict tokens that were hidden, and whether a pair of texts belongs together.",
+    )
+    masking: Literal["token", "word", "ngram"] = field(
+        "token", "What is hidden at a time: tokens, whole words, or runs of words (n-grams)."
+    )
+    mask_share: float = field(
+        0.15, "Share of a text's tokens that are predicted.", unit="share of tokens", gt=0.0, lt=1.0
+    )
+    mask_base: Literal["all", "maskable"] = field(
+        "all",
+        "What mask_share is a share of: all tokens of an example, or those that may be hidden.",
+    )
+    max_predictions: int | None = field(
+        None,
+        "Largest number of predictions in an example; ALBERT's released data has 20.",
+        unit="tokens",
+        ge=1,
+        le=LONGEST_WINDOW,
+    )
+    max_ngram: int = field(
+        3, "Words of the longest n-gram.", unit="words", needs={"masking": ("ngram",)}, ge=1, le=100
+    )
+    ngram_favours: Literal["short", "long"] = field(
+        "short",
+        "Probability of a length n: in proportion to 1/n, or the reverse.",
+        needs={"masking": ("ngram",)},
+    )
+    p_mask: float = field(
+        0.8,
+        "Predicted tokens that are replaced by the mask token.",
+        unit="probability",
+        ge=0.0,
+        le=1.0,
+    )
+    p_random: float = field(
+        0.1,
+        "Predicted tokens that are replaced by a random one; the rest stays as it is.",
+        unit="probability",
+        ge=0.0,
+        le=1.0,
+    )
+    random_ids: Literal["ordinary", "all"] = field(
+        "ordinary",
+        "What a random token is drawn from: ids of text, or special ones too "
+        "(ALBERT, as released).",
+    )
+    spared_ids: int = field(
+        0,
+        "Ids after the last special one that are never hidden; Macaron BERT, as released, has 1.",
+        unit="ids",
+        ge=0,
+        le=LARGEST_VOCABULARY,
+    )
+    predict_first: bool = field(
+        False,
+        "Whether the first token, which begins every example, is predicted too (Macaron BERT, as "
+        "released).",
+    )
+    static_copies: int | None = field(
+        None,
+        "Passes over the text after which pairs and masks repeat; unset, every pass has new ones "
+        "(ALBERT's data: 40).",
+        unit="passes",
+        ge=1,
+        le=1_000_000,
+    )
+    z_loss: float = field(
+        0.0,
+        "Weight, in training alone, of (log Z)^2 of each prediction of a token: Z is the "
+        "denominator of its softmax (T5: 1e-4).",
+        ge=0.0,
+        le=LARGEST_FACTOR,
+    )
+    sentence: Literal["none", "nsp", "sop"] = field(
+        "none",
+        "What the sentence head learns: nothing, whether B is the text after A (next sentence), or "
+        "whether A and B are in their order (sentence order).",
+    )
+    sentence_weight: float = field(
+        1.0,
+        "Weight of the sentence loss beside that of masked tokens.",
+        needs={"sentence": ("nsp", "sop")},
+        gt=0.0,
+        le=LARGEST_FACTOR,
+    )
+    sentence_trains: Literal["model", "head"] = field(
+        "model",
+        "What the sentence loss trains: all of the model, or its head alone, a probe of what the "
+        "model learns without that loss.",
+        needs={"sentence": ("nsp", "sop")},
+    )
+    pairs: Literal["chunks", "sentences"] = field(
+        "chunks",
+        "What A and B are: two parts of a chunk of sentences that fills the context, or single "
+        "sentences (Macaron BERT, as released).",
+    )
+    p_short: float = field(
+        0.1,
+        "Examples whose length is drawn uniformly instead of filling the context.",
+        unit="probability",
+        needs={"pairs": ("chunks",)},
+        ge=0.0,
+        le=1.0,
+    )
+    short_per: Literal["example", "document"] = field(
+        "example",
+        "Whether that length is drawn for each example, or once for a pass over a document "
+        "(ALBERT, as released).",
+        needs={"pairs": ("chunks",)},
+    )
+    single_sentence: Literal["keep", "negative", "drop"] = field(
+        "keep",
+        "A chunk of one sentence: kept without B and without a sentence label; given a B from "
+        "another document as a negative (ALBERT, as released); or left out.",
+        needs={"pairs": ("chunks",)},
+    )
+
+    @model_validator(mode="after")
+    def _replacements_are_shares(self) -> Self:
+        if self.p_mask + self.p_random > 1.0:
+            raise ConfigError(
+                f"objective.p_mask = {self.p_mask:g} and objective.p_random = {self.p_random:g} "
+                "exceed 1 together"
+            )
+        return self
+
+    def check(self, recipe: OtherTables) -> None:
+        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
+        super().check(recipe)
+        self._check_batches(recipe.data, recipe.train)
+        self._check_sentences(recipe)
+        self._check_labels(recipe.model)
+        self._check_vocabulary(recipe)
+
+    def _check_vocabulary(self, recipe: OtherTables) -> None:
+        data = recipe.data
+        if data.sentinels and data.tokenizer == "unigram":
+            raise ConfigError(
+                f"data.sentinels = {data.sentinels} gives data.tokenizer = unigram T5's ids, "
+                "without [CLS] and [MASK], which objective.kind = masked needs: leave it out"
+            )
+
+    def _check_batches(self, data: DataConfig, train: TrainConfig) -> None:
+        if train.compile:
+            raise ConfigError(
+                "train.compile = true would compile anew for every number of masked tokens, "
+                "which objective.kind = masked changes from batch to batch: leave it out"
+            )
+        if self.pairs == "chunks":
+            return
+        if train.tokens or train.epochs:
+            raise ConfigError(
+                "objective.pairs = sentences makes examples far shorter than data.context, by "
+                "which train.tokens and train.epochs are counted: give train.steps"
+            )
+        is_weighted = isinstance(data.path, dict) or isinstance(data.corpus, dict)
+        if train.batch_tokens and is_weighted:
+            raise ConfigError(
+                "train.batch_tokens fills steps with pairs of one length, which the weights of "
+                "data.path or data.corpus contradict with objective.pairs = sentences: give "
+                "train.batch_sequences"
+            )
+
+    def _check_sentences(self, recipe: OtherTables) -> None:
+        data = recipe.data
+        if data.sentences == "none":
+            raise ConfigError(
+                "objective.kind = masked reads sentences, and data.sentences = none: give lines, "
+                "prose or spacy"
+            )
+        if recipe.init.run is None and data.tokenizer in _WITHOUT_MASK:
+            raise ConfigError(
+                f"data.tokenizer = {data.tokenizer} has no [MASK], which objective.kind = "
+                "masked needs: give unigram, wordpiece or moses-bpe, or a file whose vocabulary "
+                "has it"
+            )
+        if data.context < _FEWEST_PAIR_TOKENS:
+            raise ConfigError(
+                f"data.context = {data.context} has no room for a pair of texts, which "
+                f"objective.kind = masked reads: give {_FEWEST_PAIR_TOKENS} or more"
+            )
+
+    def _check_labels(self, model: ModelConfig) -> None:
+        if self.sentence != "none" and model.sentence_classes == 0:
+            raise ConfigError(
+                f"objective.sentence = {self.sentence} needs a head: model.sentence_classes = 0 "
+                "has none, give 2"
+            )
+        if self.pairs == "sentences" and self.sentence == "sop":
+            raise ConfigError(
+                "objective.pairs = sentences pairs what follows and what does not, not "
+                "objective.sentence = sop"
+            )
+        if self.sentence == "none" and self.single_sentence == "negative":
+            raise ConfigError(
+                "objective.single_sentence = negative makes labels, which objective.sentence = "
+                "none has no use for"
+            )
+
+    def n_predictions(self, context: int) -> int:
+        """Count the positions of a window of ``context`` tokens that predict a token."""
+        n_hidden = max(1, round(self.mask_share * context))
+        if self.max_predictions:
+            n_hidden = min(n_hidden, self.max_predictions)
+        return n_hidden + self.predict_first
+
+    def n_ids(self, context: int) -> int:
+        """Count the ids that a row of a batch is certain to have, its targets included."""
+        return 1
+
+    def trains(self, head: str) -> bool:
+        """Return whether a head that the model has, by its name in ``HEADS``, has a loss."""
+        return head != "sentence" or self.sentence != "none"
+
+    def reads(self) -> str:
+        """Say what the encoder reads."""
+        return "tokens, some of them masked"
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what is learned: masked tokens, and whether two texts belong together."""
+        notes = [f"{self.mask_share:.0%} of the tokens"]
+        if self.z_loss:
+            notes.append(f"and z-loss × {self.z_loss:g}")
+        found = [Loss("masked tokens", notes=tuple(notes))]
+        if self.sentence != "none":
+            weight = "" if self.sentence_weight == 1.0 else f"weight {self.sentence_weight:g}"
+            title = _SENTENCE_TASKS[self.sentence]
+            found.append(Loss(title, "sentence", tuple(filter(None, (weight,)))))
+        return tuple(found)

@@ -1,0 +1,310 @@
+"""``[optimizer]``: how weights change, and what is kept for that; a table for each kind."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from sublayer.config.limits import LARGEST_FACTOR, LARGEST_RATE, LARGEST_VOCABULARY, MOST_STEPS
+from sublayer.config.table import SharePair, Table, field
+
+Shape = tuple[int, ...]
+Axes = tuple[int, ...]
+KINDS = "sgd, adam, adamw, lamb or adafactor."
+"""What the field ``kind`` may be, in words."""
+_PROBE = (3, 2)
+
+
+class OptimizerTable(Table):
+    """What every optimizer has: a learning rate, its schedule, clipping, and a state."""
+
+    lr: float = field(3e-4, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
+    schedule: Literal["constant", "linear", "polynomial", "cosine", "inverse-sqrt"] = field(
+        "cosine", "Shape of the learning rate after warm-up."
+    )
+    power: float = field(
+        1.0,
+        "Exponent of the share of the run that is left: 1 is linear, more falls faster at first.",
+        needs={"schedule": ("polynomial",)},
+        gt=0.0,
+        le=1000.0,
+    )
+    warmup: Literal["ordinary", "albert", "gpt1", "constant"] = field(
+        "ordinary",
+        "albert: the first update has rate 0, and the fall counts from there, so that the rate "
+        "drops after warm-up; gpt1: the same, and a linear fall acts during warm-up too; constant: "
+        "the peak from the first update on, as in T5.",
+    )
+    warmup_init_lr: float | None = field(
+        None,
+        "Learning rate of the first update, and the count from there, as in fairseq; unset, the "
+        "first has one warm-up step's share of the peak.",
+        needs={"schedule": ("inverse-sqrt",), "warmup": ("ordinary",)},
+        ge=0.0,
+        le=LARGEST_FACTOR,
+    )
+    warmup_steps: int | None = field(
+        None,
+        "Steps of warm-up.",
+        unit="steps",
+        derived="warmup_share of the run",
+        ge=0,
+        le=MOST_STEPS,
+    )
+    warmup_share: float | None = field(
+        None,
+        "Warm-up as a share of the run; excludes warmup_steps.",
+        unit="share",
+        derived="0.05",
+        ge=0.0,
+        le=1.0,
+    )
+    final_lr_share: float = field(
+        0.0,
+        "Learning rate at the end, as a share of the peak.",
+        unit="share",
+        needs={"schedule": ("linear", "polynomial", "cosine")},
+        ge=0.0,
+        le=1.0,
+    )
+    cooldown_share: float = field(
+        0.0,
+        "Last share of the run, over which the rate falls to 0 on a line; 0 is none.",
+        unit="share",
+        needs={"schedule": ("constant", "inverse-sqrt")},
+        ge=0.0,
+        le=1.0,
+    )
+    clip_norm: float = field(
+        1.0, "Largest global norm of the gradient; 0 turns clipping off.", ge=0.0, le=1e30
+    )
+
+    @abstractmethod
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the name of each state that is kept of a parameter, and which axes of it it has.
+
+        They are in the parameter's order, and as long; by them a state is divided as its parameter
+        is. Checkpoints hold it by these names; ``step`` counts, and is float32 whatever the
+        parameter.
+        """
+
+    def state_shapes(self, shape: Shape) -> dict[str, Shape]:
+        """Return the name and shape of each state that is kept of a parameter of a shape."""
+        shapes = {}
+        for name, axes in self.state_axes(shape).items():
+            shapes[name] = tuple(shape[axis] for axis in axes)
+        return shapes
+
+    @property
+    def states_per_parameter(self) -> int:
+        """Count the states as large as their parameter; others take next to nothing."""
+        return list(self.state_shapes(_PROBE).values()).count(_PROBE)
+
+
+def all_axes(shape: Shape) -> Axes:
+    """Return the axes of what has the shape of its parameter."""
+    return tuple(range(len(shape)))
+
+
+def moments(shape: Shape) -> dict[str, Axes]:
+    """Return the axes of Adam's two moments."""
+    return {"exp_avg": all_axes(shape), "exp_avg_sq": all_axes(shape)}
+
+
+def counted_moments(shape: Shape) -> dict[str, Axes]:
+    """Return the axes of the moments and of the count that they are corrected by."""
+    return {"step": (), **moments(shape)}
+
+
+def layer_decay() -> Any:
+    """Declare the field of how much lower rates are nearer to the input."""
+    return field(
+        1.0,
+        "Factor of the learning rate from block to block towards the input, the embeddings lowest; "
+        "the last block has its square, heads have the whole rate (ELECTRA: 0.8).",
+        gt=0.0,
+        le=1.0,
+    )
+
+
+def decay_vectors() -> Any:
+    """Declare the field of whether vectors decay."""
+    return field(False, "Weight decay of gains, offsets and biases too, as in fairseq.")
+
+
+def parameter_scale(default: bool, needs: Mapping[str, tuple[Any, ...]] | None = None) -> Any:
+    """Declare the field of whether updates are relative to the weights."""
+    return field(
+        default,
+        "Multiply the update of each matrix, decay aside, by the root mean square of its weights, "
+        "at least 1e-3.",
+        needs=needs or {},
+    )
+
+
+class SgdConfig(OptimizerTable):
+    """
+    Stochastic gradient descent with momentum; weight decay is coupled (added to the gradient).
+    """  # fmt: skip
+
+    kind: Literal["sgd"] = field("sgd", KINDS)
+    lr: float = field(0.1, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
+    momentum: float = field(0.9, "Share of the last update that is kept.", ge=0.0, lt=1.0)
+    weight_decay: float = field(
+        0.0, "L2 penalty on matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
+    )
+    decay_vectors: bool = decay_vectors()
+
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the axes of the running sum of the gradients, if there is one."""
+        return {"momentum_buffer": all_axes(shape)} if self.momentum > 0 else {}
+
+
+class AdamConfig(OptimizerTable):
+    """Adam (Kingma & Ba 2015); weight decay is coupled (added to the gradient)."""
+
+    kind: Literal["adam"] = field("adam", KINDS)
+    betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
+    eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0, le=1.0)
+    weight_decay: float = field(
+        0.0, "L2 penalty on matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
+    )
+    decay_vectors: bool = decay_vectors()
+    layer_decay: float = layer_decay()
+
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the axes of both moments and of the count that they are corrected by."""
+        return counted_moments(shape)
+
+
+class AdamWConfig(OptimizerTable):
+    """
+    AdamW (Loshchilov & Hutter 2019); weight decay is decoupled and multiplied by the learning rate.
+    """  # fmt: skip
+
+    kind: Literal["adamw"] = field("adamw", KINDS)
+    form: Literal["published", "gpt1"] = field(
+        "published",
+        "gpt1: as released with GPT-1: what corrects the moments multiplies the decay too, and eps "
+        "is added before it does.",
+    )
+    betas: SharePair = field((0.9, 0.95), "Decay rates of the first and second moment.")
+    eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0, le=1.0)
+    weight_decay: float = field(
+        0.1, "Decoupled decay of matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
+    )
+    decay_vectors: bool = decay_vectors()
+    layer_decay: float = layer_decay()
+    bias_correction: bool = field(
+        True,
+        "Correct the moments for their start at 0; false as in BERT and ALBERT.",
+        needs={"form": ("published",)},
+    )
+    parameter_scale: bool = parameter_scale(False, needs={"form": ("published",)})
+
+    @property
+    def is_as_published(self) -> bool:
+        """Whether it is what PyTorch computes in one pass over its parameters."""
+        return self.form == "published" and self.bias_correction and not self.parameter_scale
+
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the axes of both moments and, where they are corrected, of the count."""
+        return counted_moments(shape) if self.bias_correction else moments(shape)
+
+
+class LambConfig(OptimizerTable):
+    """LAMB (You et al. 2020): AdamW's update of each matrix and table, made as long as ``lr``
+    times its weights.
+
+    Matrices that are stored together (q, k and v; a gate and its value) have a ratio each; vectors,
+    as released, have neither ratio nor decay. The paper leaves open what a layer is, which is each
+    of these, and what its phi is, which is the identity, without bounds; where a norm is 0 the
+    ratio is 1.
+    """
+
+    kind: Literal["lamb"] = field("lamb", KINDS)
+    lr: float = field(0.00176, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
+    form: Literal["albert", "published"] = field(
+        "albert",
+        "albert: as released with ALBERT; published: moments corrected for their start at 0.",
+    )
+    betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
+    eps: float = field(1e-6, "Added to the root of the second moment.", gt=0.0, le=1.0)
+    weight_decay: float = field(
+        0.01, "Decoupled decay of matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
+    )
+
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the axes of both moments and, where they are corrected, of the count."""
+        return counted_moments(shape) if self.form == "published" else moments(shape)
+
+
+class AdafactorConfig(OptimizerTable):
+    """Adafactor (Shazeer & Stern 2018), as T5 was trained with it: steps relative to the weights.
+
+    Of a large matrix it keeps the mean squares of the gradient's rows and columns, of all else
+    those of each number. Matrices that are stored together (q, k and v; a gate and its value) are
+    factored, clipped and scaled each on its own.
+    """
+
+    kind: Literal["adafactor"] = field("adafactor", KINDS)
+    lr: float = field(0.01, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
+    clip_norm: float = field(
+        0.0, "Largest global norm of the gradient; 0 turns clipping off.", ge=0.0, le=1e30
+    )
+    clip_threshold: float = field(
+        1.0, "Largest root mean square of a matrix's update, before its scale.", gt=0.0, le=1e30
+    )
+    decay_exponent: float = field(
+        0.8,
+        "Update n gives its squares the share n ** -exponent of their means.",
+        gt=0.0,
+        le=1.0,
+    )
+    decay_offset: int = field(
+        0,
+        "Updates that the decay counts before the first, so that fine-tuning begins with long "
+        "means.",
+        unit="steps",
+        ge=0,
+        le=MOST_STEPS,
+    )
+    min_factored: int = field(
+        128,
+        "Fewest rows, and fewest columns, of a matrix that is factored.",
+        unit="rows or columns",
+        # Biases that are stored together, two or three, are never taken for a matrix.
+        ge=4,
+        le=LARGEST_VOCABULARY,
+    )
+    parameter_scale: bool = parameter_scale(True)
+
+    def is_factored(self, shape: Shape) -> bool:
+        """Return whether rows and columns stand for a parameter, of which the last axes count."""
+        return len(shape) >= 2 and min(shape[-2:]) >= self.min_factored
+
+    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+        """Return the axes of the count and of mean squares: of rows and columns, or of all."""
+        axes = all_axes(shape)
+        if not self.is_factored(shape):
+            return {"step": (), "exp_avg_sq": axes}
+        *stacked, rows, columns = axes
+        return {
+            "step": (),
+            "exp_avg_sq_row": (*stacked, rows),
+            "exp_avg_sq_col": (*stacked, columns),
+        }
+
+
+OptimizerConfig = Annotated[
+    SgdConfig | AdamConfig | AdamWConfig | LambConfig | AdafactorConfig,
+    Field(discriminator="kind"),
+]
+OPTIMIZERS: dict[str, type[Table]] = {
+    "sgd": SgdConfig,
+    "adam": AdamConfig,
+    "adamw": AdamWConfig,
+    "lamb": LambConfig,
+    "adafactor": AdafactorConfig,
+}

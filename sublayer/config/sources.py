@@ -1,0 +1,323 @@
+"""Layers read from shipped recipes, recipe files, finished runs and command lines."""
+
+import datetime
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.catalog import (
+    TABLES,
+    current_name,
+    declarations,
+    default_kind,
+    is_union,
+    with_current_names,
+)
+from sublayer.config.layers import Layer, unknown_table
+from sublayer.config.limits import LONGEST_TEXT
+from sublayer.config.messages import show
+from sublayer.errors import ConfigError
+from sublayer.files import parsing
+from sublayer.files.paths import resolved
+from sublayer.nearest import nearest
+from sublayer.values import is_frame, plain
+
+
+def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) -> Layer:
+    """Build a layer from ``key=value`` texts or from a mapping of values.
+
+    The value of a text is TOML, else a bare text. Raises ConfigError for a text without
+    ``=`` and for a key given twice.
+    """
+    if isinstance(overrides, str) or not isinstance(overrides, Iterable):
+        raise ConfigError(
+            f"settings are given as {show(overrides)}: give a mapping, such as "
+            '{"train.steps": 100}, or a list of texts, such as ["train.steps=100"]'
+        )
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            if not isinstance(key, str):
+                raise ConfigError(f"{show(key)} is {type(key).__name__}: name a field, as text")
+            if isinstance(value, set | frozenset):
+                raise ConfigError(f"{key} is a set, which has no order: give a list")
+            if is_frame(value):
+                raise ConfigError(
+                    f"{key} is a {type(value).__name__}: write it to a file, as by to_csv, and "
+                    "name that"
+                )
+        return Layer(origin, {key: plain(value) for key, value in overrides.items()})
+    values: dict[str, Any] = {}
+    for text in overrides:
+        if isinstance(text, Unset):
+            values[str(text).partition("=")[0]] = None
+            continue
+        if not isinstance(text, str):
+            raise ConfigError(f"{show(text)} is not a setting: write it as text, key=value")
+        written_key, equals, written_value = text.partition("=")
+        key = written_key.strip()
+        if not equals or not key:
+            raise ConfigError(
+                f"{show(text)} is not a setting: write key=value, such as model.d_ff=512"
+            )
+        value = _parse_value(written_value)
+        if key in values:
+            raise ConfigError(f"{key} is given twice: {show(values[key])} and {show(value)}")
+        values[key] = value
+    return Layer(origin, values)
+
+
+class Unset(str):
+    """The text of a setting, ``key=unset``, whose value is None, which no text says."""
+
+
+def as_setting(value: Any) -> str:
+    """Write a value as the text after ``key=`` that ``override_layer`` reads as it."""
+    value = plain(value)
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=True)
+    except TypeError:
+        kind = type(value).__name__
+        raise ConfigError(f"{show(value)} is {kind}, which no field takes") from None
+
+
+def _parse_value(text: str) -> Any:
+    if len(text) > LONGEST_TEXT:
+        return text
+    value = parsing.parse_toml_value(text)
+    # No field takes a date or a time, so such a text is a name.
+    if isinstance(value, datetime.date | datetime.time):
+        return text
+    return value
+
+
+SHIPPED = Path(__file__).parents[1] / "recipes"
+RUN_RECIPE = "recipe.toml"
+FILE_ONLY = ("extends", "derived", "lengthened", "group", "place")
+"""What a recipe's file may say beyond the recipe itself."""
+_RULES = "data.keep_accents"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recipe file, and what it is called."""
+
+    path: Path
+    name: str
+    """What a run of it is named after."""
+    origin: str
+    """What messages call it: ``recipe gpt``, ``recipe ./x.toml`` or ``run runs/a``."""
+    run: Path | None = None
+    """The folder that was named, where one was."""
+
+
+def shipped_recipes() -> tuple[str, ...]:
+    """Return the names of the recipes that come with the package, sorted."""
+    names = [path.stem for path in SHIPPED.glob("*.toml")]
+    return tuple(sorted(names))
+
+
+def find_source(source: str, folder: Path = Path()) -> Source:
+    """Find a recipe by shipped name, path of a .toml file, or folder of a run.
+
+    Paths are relative to ``folder``. Raises ConfigError where there is none, with the nearest
+    shipped name.
+    """
+    if source in shipped_recipes():
+        return Source(SHIPPED / f"{source}.toml", source, f"recipe {source}")
+    path = folder / source
+    if path.is_dir():
+        if not (path / RUN_RECIPE).is_file():
+            raise ConfigError(
+                f"{source} is a folder without a {RUN_RECIPE}: name a run, a recipe file or a "
+                "recipe"
+            )
+        return Source(path / RUN_RECIPE, resolved(path).name, f"run {source}", run=path)
+    if path.is_file():
+        is_in_run = path.name == RUN_RECIPE
+        name = resolved(path).parent.name if is_in_run else path.stem
+        return Source(path, name, f"recipe {source}")
+    raise ConfigError(_not_found(source))
+
+
+def read_layers(source: Source) -> list[Layer]:
+    """Read a recipe and those that it extends, the base first.
+
+    Raises ConfigError for a file that is not TOML, and for recipes that extend each other in a
+    circle.
+    """
+    layers: list[Layer] = []
+    seen: list[Path] = []
+    next_source: Source | None = source
+    while next_source:
+        path = resolved(next_source.path)
+        if path in seen:
+            raise ConfigError(
+                f"extends = {show(next_source.name)} goes in a circle ({source.origin})"
+            )
+        seen.append(path)
+        table = read_toml(next_source.path)
+        layer = layer_of(table, next_source.origin)
+        if next_source is not source:
+            layer = _without_headings(layer)
+        layers.append(layer)
+        next_source = _extended(table, next_source)
+    layers.reverse()
+    return layers
+
+
+def _without_headings(layer: Layer) -> Layer:
+    # What a recipe is called, follows and costs is not true of those that extend it.
+    fields = {key: value for key, value in layer.values.items() if "." in key}
+    return Layer(layer.origin, fields, is_complete=layer.is_complete)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; raise ConfigError, with the line, where it is not one or is missing."""
+    try:
+        return parsing.read_toml(path, ConfigError)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} cannot be read: there is no such file") from None
+
+
+def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
+    """Flatten a recipe's tables into a layer.
+
+    Of a run's recipe, which lists what was ``derived``, the derived values and those equal to their
+    defaults are left out: they are derived anew. Fields that had other names when it was written
+    have their current ones. Raises ConfigError for what is no table of a recipe.
+    """
+    values = _flattened(table, origin)
+    if "derived" not in table:
+        return Layer(origin, values)
+    listed = table["derived"]
+    if not isinstance(listed, list):
+        raise ConfigError(f"derived = {show(listed)} is not a list of fields ({origin})")
+    derived = [current_name(key) for key in listed if isinstance(key, str)]
+    given = _without_derived(with_current_names(values), derived)
+    return Layer(origin, given, is_complete=True)
+
+
+def _flattened(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, content in table.items():
+        is_table = isinstance(content, dict)
+        if name in TABLES:
+            if not is_table:
+                raise ConfigError(
+                    f"{name} = {show(content)} is not a table: write [{name}] ({origin})"
+                )
+            for key, value in content.items():
+                values[f"{name}.{key}"] = value
+        elif is_table:
+            raise ConfigError(f"{unknown_table(name)} ({origin})")
+        elif name not in FILE_ONLY:
+            values[name] = content
+    return values
+
+
+def _extended(table: Mapping[str, Any], source: Source) -> Source | None:
+    if "extends" not in table:
+        return None
+    base = table["extends"]
+    if not isinstance(base, str):
+        raise ConfigError(f"extends = {show(base)} is not the name of a recipe ({source.origin})")
+    try:
+        return find_source(base, source.path.parent)
+    except ConfigError as error:
+        raise ConfigError(f"extends: {error} ({source.origin})") from None
+
+
+def _without_derived(values: Mapping[str, Any], derived: Sequence[str]) -> dict[str, Any]:
+    kept = {}
+    # Before there was data.keep_accents every run wrote lowercase = false, told or not.
+    has_rules = _RULES in derived or _RULES in values
+    for key, written in values.items():
+        value = tuple(written) if isinstance(written, list) else written
+        is_told = key == "data.lowercase" and has_rules
+        if key not in derived and (is_told or not _is_default(key, value, values)):
+            kept[key] = value
+    return kept
+
+
+def _is_default(key: str, value: Any, values: Mapping[str, Any]) -> bool:
+    table, _, name = key.partition(".")
+    kind = ""
+    if table in TABLES and is_union(table):
+        if name == "kind":
+            # The default of a union's ``kind`` is each kind's own name.
+            return False
+        kind = str(values.get(f"{table}.kind", default_kind(table)))
+    info = declarations(key).get(kind)
+    return info is not None and bool(value == info.default)
+
+
+def _not_found(source: str) -> str:
+    if source.endswith(".toml"):
+        return f"there is no recipe file {source}"
+    if "=" in source:
+        return f"{show(source)} is a setting: name a recipe before it, such as gpt {source}"
+    if "/" in source and not Path(source).exists():
+        return f"there is no run {source}: sublayer runs lists those that there are"
+    recipes = shipped_recipes()
+    near = nearest(source, recipes)
+    hint = f"did you mean {near}?" if near else f"the recipes are {', '.join(recipes)}"
+    return f"{show(source)} is not a recipe, a .toml file or a run: {hint}"
+
+
+OTHERS = "others"
+"""The group of a recipe that names none, nor does any that it extends."""
+
+
+@dataclass(frozen=True)
+class ShippedRecipe:
+    """What a shipped recipe's file says of itself."""
+
+    name: str
+    title: str
+    source: str
+    cost: str
+    group: str
+    place: int
+    """Where it stands in its group: the lowest first, and by name where they are equal."""
+
+
+def grouped_recipes() -> dict[str, list[ShippedRecipe]]:
+    """Return the shipped recipes by group, in the order in which they are shown.
+
+    A recipe is of the group of the recipe that it extends, unless it names one. The group with the
+    lowest place comes first; groups that have none follow by name.
+    """
+    recipes = sorted(map(shipped_recipe, shipped_recipes()), key=_order)
+    groups: dict[str, list[ShippedRecipe]] = {}
+    for recipe in recipes:
+        groups.setdefault(recipe.group, []).append(recipe)
+    return groups
+
+
+def shipped_recipe(name: str) -> ShippedRecipe:
+    """Read what a shipped recipe says of itself. Raises ConfigError where its file is no TOML."""
+    own = _read(name)
+    placed = own
+    while "group" not in placed and "extends" in placed:
+        placed = _read(str(placed["extends"]))
+    return ShippedRecipe(
+        name=name,
+        title=str(own["title"]),
+        source=str(own["source"]),
+        cost=str(own["cost"]),
+        group=str(placed.get("group", OTHERS)),
+        place=int(own.get("place", placed.get("place", sys.maxsize))),
+    )
+
+
+def _read(name: str) -> Mapping[str, Any]:
+    return read_toml(find_source(name).path)
+
+
+def _order(recipe: ShippedRecipe) -> tuple[int, str, str]:
+    return (recipe.place, recipe.group, recipe.name)

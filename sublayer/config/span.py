@@ -1,0 +1,350 @@
+"""Span corruption: its table, and the kinds of noise.
+
+Source of the noise: Raffel et al. 2020 (1910.10683), sec. 3.1.4 and 3.3, as released
+(text-to-text-transfer-transformer, ``t5/data/preprocessors.py``).
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self
+
+from sublayer.config.data import DataConfig
+from sublayer.config.limits import LARGEST_FACTOR, LONGEST_WINDOW
+from sublayer.config.objective import Lengths, Loss, ModelKind, ObjectiveTable, OtherTables
+from sublayer.config.table import field
+from sublayer.config.texts import TRAINED_TOKENIZERS
+from sublayer.errors import ConfigError
+
+
+class NoiseSettings(Protocol):
+    """The settings that noise is drawn by."""
+
+    @property
+    def noise_density(self) -> float:
+        """Return the share of the tokens that are noise."""
+
+    @property
+    def mean_span(self) -> float:
+        """Return the mean number of tokens of a run of noise."""
+
+
+class Spans(NamedTuple):
+    """What of a piece is noise: so many tokens, in so many runs."""
+
+    n_noise: int
+    n_spans: int
+
+
+def spans_of(settings: NoiseSettings, length: int) -> Spans:
+    """Count the noise and the spans of a piece of ``length`` tokens, 2 or more: at least one each.
+
+    Halves are rounded to even. Pieces that are shorter than the spans ask for have fewer spans.
+    """
+    n_noise = round(length * settings.noise_density)
+    n_noise = min(max(n_noise, 1), length - 1)
+    n_spans = max(1, round(n_noise / settings.mean_span))
+    return Spans(n_noise, min(n_spans, n_noise, length - n_noise))
+
+
+def _reserved(settings: NoiseSettings, length: int) -> Spans:
+    n_noise = round(length * settings.noise_density)
+    return Spans(n_noise, round(n_noise / settings.mean_span))
+
+
+def _raw_of_spans(settings: NoiseSettings, context: int) -> int:
+    """Return the longest piece whose input, sentinels and end included, fits the context.
+
+    Raises ConfigError where it has no span, or more spans than tokens.
+    """
+
+    def input_length(length: int) -> int:
+        spans = _reserved(settings, length)
+        return length - spans.n_noise + spans.n_spans + 1
+
+    # An input is at least as long as what is left of a piece, and grows with the piece.
+    longest = math.ceil((context + 2) / (1.0 - settings.noise_density))
+    raw = bisect_right(range(longest + 1), context, key=input_length) - 1
+    spans = _reserved(settings, max(raw, 0))
+    if raw < 2 or spans.n_spans < 1:
+        raise ConfigError(
+            f"data.context = {context} has no room for a span: of {max(raw, 0)} tokens, "
+            f"objective.noise_density = {settings.noise_density:g} makes {spans.n_noise} noise, "
+            f"at most half of objective.mean_span = {settings.mean_span:g}; give a longer "
+            "context, a greater density or a shorter span"
+        )
+    n_kept = raw - spans.n_noise
+    if spans.n_spans > min(spans.n_noise, n_kept):
+        raise ConfigError(
+            f"objective.mean_span = {settings.mean_span:g} divides {spans.n_noise} noise tokens "
+            f"into {spans.n_spans} spans, between which there are {n_kept} tokens: "
+            "give longer spans or a lower objective.noise_density"
+        )
+    if settings.noise_density == 0.5 and _target_of_spans(settings, raw) > context:
+        # As released: half noise would give targets of one more than the input.
+        return raw - 1
+    return raw
+
+
+def _target_of_spans(settings: NoiseSettings, raw: int) -> int:
+    spans = spans_of(settings, raw)
+    return spans.n_noise + spans.n_spans + 1
+
+
+def _sentinels_of_spans(settings: NoiseSettings, raw: int) -> int:
+    return spans_of(settings, raw).n_spans
+
+
+_SPREAD = 4.0
+"""Standard deviations above the mean that room is kept for: 3 in 100,000 pieces have more."""
+
+
+class _Runs(NamedTuple):
+    """The most noise by chance that nearly every piece has: tokens, and runs of them."""
+
+    n_noise: int
+    n_runs: int
+
+
+def _runs_by_chance(settings: NoiseSettings, raw: int) -> _Runs:
+    density = settings.noise_density
+    variance = density * (1.0 - density)
+    n_noise = raw * density + _SPREAD * math.sqrt(raw * variance)
+    # A run begins at a token that is noise after one that is not.
+    mean_runs = density + (raw - 1) * variance
+    n_runs = mean_runs + _SPREAD * math.sqrt(mean_runs * (1.0 - 3.0 * variance))
+    return _Runs(min(raw, math.ceil(n_noise)), min(raw, math.ceil(n_runs)))
+
+
+def _raw_by_chance(settings: NoiseSettings, context: int) -> int:
+    # A piece without noise stays as long as it is, and its end follows.
+    return max(2, context - 1)
+
+
+def _target_by_chance(settings: NoiseSettings, raw: int) -> int:
+    runs = _runs_by_chance(settings, raw)
+    return min(raw, runs.n_noise + runs.n_runs) + 1
+
+
+def _sentinels_by_chance(settings: NoiseSettings, raw: int) -> int:
+    return _runs_by_chance(settings, raw).n_runs + 1
+
+
+def _raw_of_prefix(settings: NoiseSettings, context: int) -> int:
+    # The longest prefix leaves one token, in whose place stands its end.
+    return context
+
+
+def _target_of_prefix(settings: NoiseSettings, raw: int) -> int:
+    return raw
+
+
+def _no_sentinels(settings: NoiseSettings, raw: int) -> int:
+    return 0
+
+
+Count = Callable[[NoiseSettings, int], int]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A kind of noise; the masks themselves are drawn by ``sublayer.data.span.masks``."""
+
+    raw: Count
+    """Counts the tokens of a piece whose input fits a context; may raise ConfigError."""
+    target: Count
+    """Counts the tokens of the longest target of a piece of raw tokens, its end included."""
+    n_sentinels: Count
+    """Counts the sentinels that a piece takes. 0: inputs and targets have none at all."""
+    cuts_targets: bool = False
+    """Whether targets may be longer, and are then cut."""
+
+
+NOISES: dict[str, Noise] = {
+    "spans": Noise(_raw_of_spans, _target_of_spans, _sentinels_of_spans),
+    "iid": Noise(_raw_by_chance, _target_by_chance, _sentinels_by_chance, cuts_targets=True),
+    "prefix": Noise(_raw_of_prefix, _target_of_prefix, _no_sentinels),
+}
+
+
+if TYPE_CHECKING:
+    NoiseName = str
+else:
+    NoiseName = Literal[tuple(NOISES)]
+
+MOST_USED = 100
+"""Sentinels that T5 has, the number to give where there are none."""
+_WITHOUT_END = ("bytes", "characters", "bpe")
+
+
+class SpanObjective(ObjectiveTable):
+    """Predict the parts of a text that were cut out of it, each behind its sentinel (T5)."""
+
+    model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder-decoder",)
+    is_probed: ClassVar[bool] = True
+
+    kind: Literal["span"] = field(
+        "span",
+        "Predict the parts of a text that were cut out of it, each behind its sentinel (T5).",
+    )
+    noise: NoiseName = field(
+        "spans",
+        "What is cut out: spans, exactly so many of random lengths; iid: each token by chance; "
+        "prefix: all that follows a random prefix, without sentinels (prefix language model).",
+    )
+    noise_density: float = field(
+        0.15,
+        "Share of the tokens that are cut out.",
+        unit="share of tokens",
+        needs={"noise": ("spans", "iid")},
+        gt=0.0,
+        lt=1.0,
+    )
+    mean_span: float = field(
+        3.0,
+        "Mean length of a span.",
+        unit="tokens",
+        needs={"noise": ("spans",)},
+        ge=1.0,
+        le=LONGEST_WINDOW,
+    )
+    raw_length: int | None = field(
+        None,
+        "Length of a piece of text before its spans are cut out.",
+        unit="tokens",
+        derived="the longest whose input, sentinels and end included, fits data.context",
+        ge=2,
+        le=LONGEST_WINDOW,
+    )
+    target_length: int | None = field(
+        None,
+        "Length of the longest target, sentinels and end included; of iid noise, what is beyond "
+        "is cut off.",
+        unit="tokens",
+        derived="that of a piece's noise; for iid, four standard deviations above its mean",
+        ge=2,
+        le=LONGEST_WINDOW,
+    )
+    chunk_tokens: int = field(
+        65_536,
+        "A document that is longer gives an epoch one chunk of so many tokens, at a random "
+        "multiple of them, where data.windows = shuffled.",
+        unit="tokens",
+        ge=2,
+        le=LONGEST_WINDOW,
+    )
+    z_loss: float = field(
+        0.0,
+        "Weight of the squared log of the softmax's denominator, in training alone; T5: 1e-4.",
+        ge=0.0,
+        le=LARGEST_FACTOR,
+    )
+
+    def check(self, recipe: OtherTables) -> None:
+        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
+        super().check(recipe)
+        data = recipe.data
+        longest = self.row.raw(self, data.context)
+        if data.sentences != "none":
+            raise ConfigError(
+                f"data.sentences = {data.sentences} contradicts objective.kind = span, which reads "
+                "the text as it is: leave it out"
+            )
+        if data.boundaries == "respect" and data.windows == "random":
+            raise ConfigError(
+                "data.boundaries = respect cuts each document from its start, which data.windows = "
+                "random does not: give shuffled"
+            )
+        if self.raw_length is not None and self.raw_length > longest:
+            raise ConfigError(
+                f"objective.raw_length = {self.raw_length} makes inputs longer than data.context = "
+                f"{data.context}: give at most {longest}"
+            )
+        raw = self.raw_length or longest
+        self._check_target(raw)
+        if recipe.train.compile and (self.noise != "spans" or data.boundaries == "respect"):
+            raise ConfigError(
+                "train.compile = true would compile anew for every pair of lengths, which only "
+                "objective.noise = spans with data.boundaries = ignore keeps the same: leave it out"
+            )
+        if recipe.init.run is not None:
+            # It brings its tokenizer.
+            return
+        if data.tokenizer in _WITHOUT_END:
+            raise ConfigError(
+                f"data.tokenizer = {data.tokenizer} has no end of a text or no padding, which "
+                "objective.kind = span needs: give unigram, or a file whose vocabulary has them"
+            )
+        self._check_sentinels(data, raw)
+
+    def _check_sentinels(self, data: DataConfig, raw: int) -> None:
+        """Raise ConfigError where a tokenizer that is trained has too few; a file may have some."""
+        needed = self.row.n_sentinels(self, raw)
+        if not needed or data.tokenizer not in TRAINED_TOKENIZERS:
+            return
+        enough = max(MOST_USED, needed)
+        if data.tokenizer != "unigram":
+            raise ConfigError(
+                f"data.tokenizer = {data.tokenizer} has no sentinels, which objective.noise = "
+                f"{self.noise} takes: give unigram, and data.sentinels = {enough}"
+            )
+        if data.sentinels < needed:
+            raise ConfigError(
+                f"data.sentinels = {data.sentinels} is fewer than objective.noise = {self.noise} "
+                f"takes in pieces of {raw} tokens, {needed}: give {enough}, or longer spans or a "
+                "smaller data.context"
+            )
+
+    def _check_target(self, raw: int) -> None:
+        needed = self.row.target(self, raw)
+        if self.target_length in (None, needed) or self.row.cuts_targets:
+            return
+        raise ConfigError(
+            f"objective.target_length = {self.target_length} is not what objective.noise = "
+            f"{self.noise} makes of {raw} tokens, {needed}: leave it out"
+        )
+
+    @property
+    def row(self) -> Noise:
+        """Return what is known of the kind of noise."""
+        return NOISES[self.noise]
+
+    def resolve(self, context: int) -> Self:
+        """Return the table with its lengths filled in; raise ConfigError where there is no room."""
+        raw = self.raw_length or self.row.raw(self, context)
+        target = self.target_length or self.row.target(self, raw)
+        return self.model_copy(update={"raw_length": raw, "target_length": target})
+
+    def lengths(self, context: int) -> Lengths:
+        """Return the greatest lengths of an input and of a target."""
+        target = self.resolve(context).target_length
+        assert target is not None, "it was resolved"
+        return Lengths(context, target)
+
+    def n_sentinels(self, context: int) -> int:
+        """Count the sentinels that a piece takes at most; none where what follows is cut out."""
+        raw = self.resolve(context).raw_length
+        assert raw is not None, "it was resolved"
+        return self.row.n_sentinels(self, raw)
+
+    def n_ids(self, context: int) -> int:
+        """Count the ids that a row of a batch is certain to have: what is left of a piece of 2."""
+        return 1
+
+    def reads(self) -> str:
+        """Say what the encoder reads."""
+        if self.noise == "prefix":
+            return "tokens of a text's beginning"
+        return "tokens, sentinels for the gaps"
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Return what is learned: the next token of what was cut out."""
+        if self.noise == "prefix":
+            title, notes = "next token of the rest", []
+        else:
+            title = "next token of the gaps"
+            notes = [f"{self.noise_density:.0%} of the tokens cut out"]
+        if self.z_loss:
+            notes.append(f"and z-loss × {self.z_loss:g}")
+        return (Loss(title, notes=tuple(notes)),)

@@ -1,1 +1,0 @@
-"""What ``[data]`` names: corpora, tokenizers and the shares of a split."""

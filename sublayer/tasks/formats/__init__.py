@@ -1,1 +1,0 @@
-"""How an example is written for a model: pairs of texts, a traversal, or text to text."""

@@ -1,0 +1,397 @@
+"""The metrics of tasks, from predictions and what is right: what each unit of a set contributes."""
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sublayer.tasks.task import Example, Prediction
+
+
+@dataclass(frozen=True)
+class Units:
+    """Groups of examples, and each example that has no group, in the order of their firsts."""
+
+    of_examples: NDArray[np.int64]
+    """The number of each example's unit."""
+    n: int
+
+    @property
+    def are_examples(self) -> bool:
+        """Return whether each unit is a single example."""
+        return self.n == len(self.of_examples)
+
+    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add what the examples of each unit have, [N, K], to [U, K]."""
+        if self.are_examples:
+            return values
+        result = np.zeros((self.n, values.shape[1]))
+        np.add.at(result, self.of_examples, values)
+        return result
+
+
+def find_units(examples: Sequence[Example]) -> Units:
+    """Number the units of examples by their groups."""
+    numbers: dict[str, int] = {}
+    of_examples = []
+    n_units = 0
+    for example in examples:
+        number = numbers.get(example.group, n_units) if example.group else n_units
+        if example.group:
+            numbers[example.group] = number
+        n_units = max(n_units, number + 1)
+        of_examples.append(number)
+    return Units(np.array(of_examples, dtype=np.int64), n_units)
+
+
+Numbers = NDArray[np.float64]
+Predictions = Sequence[Prediction | None]
+"""One for each example, in their order; None where there is none."""
+
+
+class Contributions(ABC):
+    """What units contribute to a metric, so that it is known of any sample of them."""
+
+    reason: str = ""
+    """Why the metric has no value of all units and is 0; empty where it has one."""
+
+    @property
+    @abstractmethod
+    def n_units(self) -> int:
+        """Return the number of units."""
+
+    @abstractmethod
+    def at(self, weights: Numbers) -> Numbers:
+        """Return the metric of samples, [R], of how often each has each unit, [R, U]."""
+
+    @abstractmethod
+    def influences(self) -> Numbers:
+        """Return how far each unit moves the metric, [U]: as pseudo-values, less their mean.
+
+        Their variance by the number of units is that of the metric (Efron 1982, the jackknife).
+        """
+
+    @property
+    def value(self) -> float:
+        """Return the metric of all units; 0 where it has no value."""
+        if self.reason:
+            return 0.0
+        return float(self.at(np.ones((1, self.n_units)))[0])
+
+
+@dataclass
+class Sums(Contributions):
+    """A metric that follows from sums over units."""
+
+    columns: Numbers
+    """What each unit adds, [U, K]."""
+    from_sums: Callable[[Numbers], Numbers]
+    """Computes the metric, [R], from sums of the columns, [R, K]."""
+    reason: str = ""
+
+    @property
+    def n_units(self) -> int:
+        """Return the number of rows."""
+        return len(self.columns)
+
+    def at(self, weights: Numbers) -> Numbers:
+        """Return the metric of weighted sums."""
+        return self.from_sums(weights @ self.columns)
+
+    def influences(self) -> Numbers:
+        """Return what changes where a unit is left out, times all others."""
+        without_each = self.from_sums(self.columns.sum(0) - self.columns)
+        moved: Numbers = (self.n_units - 1) * (without_each.mean() - without_each)
+        return moved
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A row of ``METRICS``."""
+
+    name: str
+    """As ``Task.metrics`` says it."""
+    title: str
+    """As tables head it."""
+    contributions: Callable[[Sequence[Example], Predictions, Units], Contributions]
+    """Computes what each unit contributes. Examples are labelled, and there are some."""
+    is_beside: bool = False
+    """Whether it is reported beside a task's score, and is no part of that."""
+
+
+def quotient(above: Numbers, below: Numbers) -> Numbers:
+    """Divide, where there is something to divide by: elsewhere the result is 0."""
+    result = np.zeros(np.broadcast_shapes(above.shape, below.shape))
+    np.divide(above, below, out=result, where=below > 0)
+    return result
+
+
+_NONE = -1
+"""The class of a prediction that is none of the labels."""
+Labels = NDArray[np.int64]
+
+
+def accuracy(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Count the right answers; one that is none of the labels is wrong."""
+    gold, predicted = _labels(examples, predictions)
+    is_right = (gold == predicted).astype(np.float64)
+    columns = units.sums(np.stack([is_right, np.ones_like(is_right)], axis=1))
+    return Sums(columns, lambda sums: quotient(sums[:, 0], sums[:, 1]))
+
+
+def accuracy_of(beginning: str) -> Callable[[Sequence[Example], Predictions, Units], Sums]:
+    """Return the accuracy of the examples whose ids begin so, such as those of a school of RACE."""
+
+    def contributions(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+        gold, predicted = _labels(examples, predictions)
+        is_of = np.array([example.id.startswith(beginning) for example in examples], dtype=float)
+        columns = units.sums(np.stack([is_of * (gold == predicted), is_of], axis=1))
+        reason = "" if is_of.any() else f"no example is of {beginning}"
+        return Sums(columns, lambda sums: quotient(sums[:, 0], sums[:, 1]), reason)
+
+    return contributions
+
+
+def f1(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compute the F1 of class 1; 0 where nothing is it, nor said to be.
+
+    What is neither 0 nor 1 counts as the opposite of what is right. Source: T5's
+    ``f1_score_with_invalid``.
+    """
+    gold, predicted = _labels(examples, predictions)
+    is_valid = (predicted == 0) | (predicted == 1)
+    is_gold = gold == 1
+    is_predicted = np.where(is_valid, predicted == 1, ~is_gold)
+    counts = _counts(is_gold, is_predicted)
+    return Sums(units.sums(counts), lambda sums: _f1(sums[:, 0], sums[:, 1], sums[:, 2]))
+
+
+def macro_f1(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compute the mean of each class's F1 against the others.
+
+    The classes are those that are right or predicted somewhere in the sample, as in scikit-learn;
+    a prediction that is none of them is missed by the right class, and is false for no other.
+    """
+    gold, predicted = _labels(examples, predictions)
+    classes = np.unique(np.concatenate([gold, predicted]))
+    classes = classes[classes != _NONE]
+    counts = [_counts(gold == each, predicted == each) for each in classes]
+    return Sums(units.sums(np.concatenate(counts, axis=1)), _mean_f1)
+
+
+def matthews(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compute Matthews correlation, of two or more classes, from -1 to 1.
+
+    0 where all examples are of one class, or all predictions. What is none of the labels is a
+    class of its own, as in T5. Source: Gorodkin 2004, R_K.
+    """
+    gold, predicted = _labels(examples, predictions)
+    classes = np.unique(np.concatenate([gold, predicted]))
+    of_gold = gold[:, None] == classes
+    of_predicted = predicted[:, None] == classes
+    ones = np.ones((len(gold), 1))
+    right = (gold == predicted)[:, None]
+    columns = np.concatenate([ones, right, of_gold, of_predicted], axis=1)  # [N, 2 + 2 classes]
+    reason = ""
+    if len(np.unique(predicted)) == 1:
+        reason = "all predictions are the same"
+    elif len(np.unique(gold)) == 1:
+        reason = "all labels are the same"
+    return Sums(units.sums(columns), _correlation, reason)
+
+
+def _labels(examples: Sequence[Example], predictions: Predictions) -> tuple[Labels, Labels]:
+    gold = np.array([example.label for example in examples], dtype=np.int64)
+    predicted = [
+        _NONE if each is None or each.label is None else each.label for each in predictions
+    ]
+    return gold, np.array(predicted, dtype=np.int64)
+
+
+def _counts(is_gold: NDArray[np.bool_], is_predicted: NDArray[np.bool_]) -> Numbers:
+    """Return true positives, false positives and false negatives, [N, 3]."""
+    parts = [is_gold & is_predicted, ~is_gold & is_predicted, is_gold & ~is_predicted]
+    return np.stack(parts, axis=1).astype(np.float64)
+
+
+def _f1(true: Numbers, false: Numbers, missed: Numbers) -> Numbers:
+    return quotient(2 * true, 2 * true + false + missed)
+
+
+def _mean_f1(sums: Numbers) -> Numbers:
+    true, false, missed = np.moveaxis(sums.reshape(len(sums), -1, 3), 2, 0)  # each [R, classes]
+    n_classes = np.count_nonzero(true + false + missed, axis=1).astype(np.float64)
+    return quotient(_f1(true, false, missed).sum(1), n_classes)
+
+
+def _correlation(sums: Numbers) -> Numbers:
+    n, n_right = sums[:, 0], sums[:, 1]
+    gold, predicted = np.split(sums[:, 2:], 2, axis=1)  # each [R, classes]
+    covariance = n * n_right - (gold * predicted).sum(1)
+    gold_variance = n**2 - (gold**2).sum(1)
+    predicted_variance = n**2 - (predicted**2).sum(1)
+    return quotient(covariance, np.sqrt(gold_variance) * np.sqrt(predicted_variance))
+
+
+def group_exact_match(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compute the share of groups whose predictions are all right: MultiRC's EM, of questions.
+
+    An example of no group is one by itself.
+    """
+    columns = np.tile([1.0, 1.0], (units.n, 1))
+    pairs = zip(examples, predictions, units.of_examples, strict=True)
+    for example, prediction, unit in pairs:
+        if prediction is None or prediction.label != example.label:
+            columns[unit, 0] = 0
+    return Sums(columns, lambda sums: quotient(sums[:, 0], sums[:, 1]))
+
+
+def gender_parity(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compute the share of pairs whose two predictions are the same, right or wrong.
+
+    What is none of the labels is the same as nothing. An example of no pair is left out. Source:
+    Rudinger et al. 2018, as SuperGLUE has it.
+    """
+    labels = defaultdict(list)
+    for prediction, unit in zip(predictions, units.of_examples, strict=True):
+        labels[unit].append(None if prediction is None else prediction.label)
+    columns = np.zeros((units.n, 2))
+    for unit, of_unit in labels.items():
+        if len(of_unit) > 1:
+            columns[unit] = len({*of_unit}) == 1 and None not in of_unit, 1
+    reason = "" if columns.any() else "no two examples are a pair"
+    return Sums(columns, lambda sums: quotient(sums[:, 0], sums[:, 1]), reason)
+
+
+_ROUNDING = 1e-12
+"""A variance, as a part of that of the whole set, that is none."""
+_MOST_WEIGHTS = 1 << 22
+"""Of samples whose ranks are computed at once."""
+Places = NDArray[np.int64]
+
+
+def pearson(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Correlate the numbers, from -1 to 1; 0 where either side is constant.
+
+    A text that is no number counts as one below all that are right: by a fifth of their range, as
+    T5's -1 lies below 0 to 5.
+    """
+    gold, predicted, reason = _numbers(examples, predictions)
+    x, y = _standardised(gold), _standardised(predicted)
+    columns = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+    return Sums(units.sums(columns), _numbers_correlation, reason)
+
+
+def spearman(examples: Sequence[Example], predictions: Predictions, units: Units) -> "Ranks":
+    """Correlate the ranks, from -1 to 1; equal numbers have the mean of their ranks.
+
+    Otherwise as ``pearson``.
+    """
+    gold, predicted, reason = _numbers(examples, predictions)
+    return Ranks(units, _places(gold), _places(predicted), reason)
+
+
+@dataclass
+class Ranks(Contributions):
+    """Pairs of numbers, which have other ranks in each sample."""
+
+    units: Units
+    gold: Places
+    """The place of each example's number among the distinct ones, from 0, [N]."""
+    predicted: Places
+    reason: str = ""
+
+    @property
+    def n_units(self) -> int:
+        """Return the number of units."""
+        return self.units.n
+
+    def at(self, weights: Numbers) -> Numbers:
+        """Return the correlation of the ranks in each sample."""
+        size = max(1, _MOST_WEIGHTS // len(self.gold))
+        parts = [weights[first : first + size] for first in range(0, len(weights), size)]
+        return np.concatenate([self._of(part[:, self.units.of_examples]) for part in parts])
+
+    def _of(self, weights: Numbers) -> Numbers:
+        total = weights.sum(1, keepdims=True)
+        # The mean rank is half of what there is.
+        x = _ranks(self.gold, weights) - total / 2  # [R, N]
+        y = _ranks(self.predicted, weights) - total / 2
+        covariance = (weights * x * y).sum(1)
+        deviation = np.sqrt((weights * x * x).sum(1)) * np.sqrt((weights * y * y).sum(1))
+        return quotient(covariance, deviation)
+
+    def influences(self) -> Numbers:
+        """Return the correlation's derivatives by the weights of the units, times their number.
+
+        An example adds its own product, and moves the ranks of all that lie above it.
+        """
+        ones = np.ones((1, len(self.gold)))
+        half = len(self.gold) / 2
+        x = _ranks(self.gold, ones)[0] - half
+        y = _ranks(self.predicted, ones)[0] - half
+        by_covariance = x * y + _above(self.gold, y) + _above(self.predicted, x)
+        by_x = x * x + 2 * _above(self.gold, x)
+        by_y = y * y + 2 * _above(self.predicted, y)
+        deviation = np.sqrt((x * x).sum() * (y * y).sum())
+        correlation = (x * y).sum() / deviation
+        slopes = by_covariance / deviation
+        slopes -= correlation / 2 * (by_x / (x * x).sum() + by_y / (y * y).sum())
+        return self.n_units * self.units.sums(slopes[:, None])[:, 0]
+
+
+def _numbers(examples: Sequence[Example], predictions: Predictions) -> tuple[Numbers, Numbers, str]:
+    """Return what is right, what was predicted, and why they have no correlation."""
+    gold = np.array([example.label for example in examples], dtype=np.float64)
+    none = gold.min() - np.ptp(gold) / 5
+    labels = [none if each is None or each.label is None else each.label for each in predictions]
+    predicted = np.array(labels, dtype=np.float64)
+    if not np.isfinite(predicted).all():
+        n = np.count_nonzero(~np.isfinite(predicted))
+        return gold, np.zeros_like(gold), f"{n:,} of the predicted numbers are not finite"
+    if np.ptp(predicted) == 0:
+        return gold, predicted, "all predictions are the same"
+    if np.ptp(gold) == 0:
+        return gold, predicted, "all labels are the same"
+    return gold, predicted, ""
+
+
+def _standardised(numbers: Numbers) -> Numbers:
+    """Subtract the mean and divide by the deviation, so that sums of squares lose no digits."""
+    # By the range first: the square of a number may be none that there is.
+    scaled = (numbers - numbers[0]) / (np.ptp(numbers) or 1.0)
+    deviation = scaled.std()
+    result: Numbers = (scaled - scaled.mean()) / (deviation or 1.0)
+    return result
+
+
+def _numbers_correlation(sums: Numbers) -> Numbers:
+    n, x, y, xx, yy, xy = sums.T
+    x_variance, y_variance = n * xx - x * x, n * yy - y * y
+    below = np.sqrt(np.maximum(x_variance, 0) * np.maximum(y_variance, 0))
+    is_constant = np.minimum(x_variance, y_variance) <= _ROUNDING * n * n
+    return quotient(n * xy - x * y, np.where(is_constant, 0, below))
+
+
+def _places(numbers: Numbers) -> Places:
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+
+
+def _ranks(places: Places, weights: Numbers) -> Numbers:
+    """Return the rank of each number, [R, N]: what lies below it, and half of what is equal."""
+    n_places = int(places.max()) + 1
+    rows = np.arange(len(weights))[:, None] * n_places
+    at_places = np.bincount((rows + places).ravel(), weights.ravel(), len(weights) * n_places)
+    at_places = at_places.reshape(len(weights), n_places)
+    ranks: Numbers = (at_places.cumsum(1) - at_places / 2)[:, places]
+    return ranks
+
+
+def _above(places: Places, values: Numbers) -> Numbers:
+    """Return for each example the sum of values that lie above it, and half of those equal."""
+    at_places = np.bincount(places, values)
+    sums: Numbers = (values.sum() - at_places.cumsum() + at_places / 2)[places]
+    return sums

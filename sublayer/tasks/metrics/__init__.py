@@ -1,1 +1,0 @@
-"""The metrics of tasks, from predictions and what is right."""

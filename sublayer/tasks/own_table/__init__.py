@@ -1,1 +1,0 @@
-"""Tables of one's own as tasks."""

@@ -1,0 +1,485 @@
+"""Rows that ask, and their answers in words: found in files, read, written beside the rows."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from sublayer.errors import DataError
+from sublayer.files.paths import as_typed, expanded
+from sublayer.files.storage import describe_absence
+from sublayer.tasks.finding import unpacked_name
+from sublayer.tasks.own_table import read_own_tsv
+from sublayer.tasks.reading import ReadSplit, is_blank
+from sublayer.tasks.records import (
+    Record,
+    delimiter_of,
+    is_json_list,
+    missing_column,
+    named,
+    read_records,
+)
+from sublayer.tasks.registry import SUITES, find_files, read_split
+from sublayer.tasks.rows import Nested
+from sublayer.tasks.task import Example, Prediction, Task
+from sublayer.values import surrogate_problem
+
+_DECIMALS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPrediction:
+    """What a model answers to a row."""
+
+    label: str | float | None = None
+    """The word of the class, the text of the choice, the number, the text that was written, or the
+    part of the passage, empty where the answer is that there is none. None: what was written is no
+    answer, or the row has a text that is empty, and was not answered."""
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    """By the words of the labels, or the names of the choices; empty where the model gives none."""
+    probability: float | None = None
+    """Of the answer; of a part of the passage among the best of them. None where the model gives
+    none."""
+    choice: int | None = None
+    """Of a choice its number, from 0."""
+    start: int | None = None
+    """Of a part of the passage: where it begins, in characters."""
+    no_answer: float | None = None
+    """Of questions that may have no answer: the score of none, more the likelier."""
+    written: str | None = None
+    """Of a model that writes its answers: what it wrote."""
+    is_answered: bool = True
+    is_cut: bool = False
+    """Whether the row is longer than the model reads, and was cut."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is known of it as JSON, ``prediction`` always."""
+        label = _rounded(self.label)
+        values: dict[str, Any] = {"prediction": label, "choice": self.choice, "start": self.start}
+        values["probability"] = _rounded(self.probability)
+        if self.probabilities:
+            values["probabilities"] = {name: _rounded(p) for name, p in self.probabilities.items()}
+        values["no_answer"] = _rounded(self.no_answer)
+        values["written"] = self.written
+        known = {name: value for name, value in values.items() if value is not None}
+        return {"prediction": label, **known}
+
+
+UNANSWERED = NamedPrediction(is_answered=False)
+
+
+def name_prediction(
+    task: Task,
+    example: Example,
+    prediction: Prediction,
+    choice_names: Sequence[str] = (),
+    *,
+    is_written: bool = False,
+) -> NamedPrediction:
+    """Say a prediction in words; ``choice_names`` are what the choices are called."""
+    written = prediction.text if is_written else None
+    if task.kind == "span":
+        own = prediction.probabilities if prediction.text else ()
+        return NamedPrediction(
+            label=prediction.text,
+            probability=own[0] if own else None,
+            start=prediction.start if prediction.text else None,
+            no_answer=prediction.no_answer if task.has_unanswerable else None,
+        )
+    if task.kind == "text":
+        return NamedPrediction(prediction.text)
+    if task.kind == "number":
+        return NamedPrediction(prediction.label, written=written)
+    index = None if prediction.label is None else int(prediction.label)
+    probability = None
+    if index is not None and prediction.probabilities:
+        probability = prediction.probabilities[index]
+    if task.kind == "classes":
+        word = None if index is None else task.labels[index]
+        probabilities = dict(zip(task.labels, prediction.probabilities, strict=False))
+        return NamedPrediction(word, probabilities, probability, written=written)
+    names = choice_names or [f"choice{number}" for number, _ in enumerate(example.choices, 1)]
+    # Of choices that the example does not have there are probabilities of 0 behind its own.
+    return NamedPrediction(
+        None if index is None else example.choices[index],
+        dict(zip(names, prediction.probabilities, strict=False)),
+        probability,
+        choice=index,
+        written=written,
+    )
+
+
+def _rounded(value: str | float | None) -> str | float | None:
+    return round(value, _DECIMALS) if isinstance(value, float) else value
+
+
+@dataclass(frozen=True)
+class AnswerColumns:
+    """What is added to a row: names of columns by those of ``NamedPrediction.to_json``.
+
+    A probability of its own has each label, and each choice that all rows have.
+    """
+
+    names: Mapping[str, str]
+    by_label: Mapping[str, str]
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The names, in order."""
+        return (*self.names.values(), *self.by_label.values())
+
+    def cells(self, named: NamedPrediction) -> dict[str, Any]:
+        """Return the answer to a row by the names of the columns; None where there is nothing."""
+        values = named.to_json()
+        probabilities = values.get("probabilities", {})
+        cells = {column: values.get(name) for name, column in self.names.items()}
+        for label, column in self.by_label.items():
+            cells[column] = probabilities.get(label)
+        return cells
+
+
+def answer_columns(
+    task: Task,
+    there: Sequence[str],
+    choice_names: Sequence[str],
+    *,
+    is_written: bool,
+    has_probabilities: bool,
+) -> AnswerColumns:
+    """Return the columns for the answers to a task's rows, none of which is ``there`` already.
+
+    ``is_written``: the model writes its answers.
+    """
+    names = ["prediction"]
+    labels: Sequence[str] = ()
+    if task.kind == "choice":
+        names.append("choice")
+    if task.kind == "span":
+        names += ["start", *(["no_answer"] if task.has_unanswerable else [])]
+    if has_probabilities and task.kind != "number":
+        labels = task.labels if task.kind == "classes" else choice_names
+        if not labels:
+            names.append("probability")
+    if is_written and task.kind not in ("span", "text"):  # whose prediction is what was written
+        names.append("written")
+    taken = set(there)
+    own = {name: _free(name, taken) for name in names}
+    return AnswerColumns(own, {label: _free(f"p_{label}", taken) for label in labels})
+
+
+def _free(name: str, taken: set[str]) -> str:
+    free, number = name, 2
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    taken.add(free)
+    return free
+
+
+_LISTS = ("choices", "options")
+"""Columns that hold all choices of a row, as a list."""
+_MOST_CHOICES = 26
+_NUMBERS = {"wsc": ("span2_index",)}
+"""By the task, columns of whole numbers that its formats need beside the texts."""
+
+
+@dataclass(frozen=True)
+class ToldColumns:
+    """Columns that are named by who asks; empty: they are found by what they are called."""
+
+    text: str = ""
+    text_pair: str = ""
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RowColumns:
+    """The columns that are read."""
+
+    fields: Mapping[str, str]
+    """By the names of the task's fields."""
+    choices: tuple[str, ...] = ()
+    """One for each choice."""
+    choice_list: str = ""
+    """One that holds the list of them."""
+
+
+def find_columns(
+    task: Task,
+    own: Mapping[str, str | Sequence[str]],
+    told: ToldColumns,
+    there: Sequence[str] | Mapping[str, Any],
+    where: Path | str,
+) -> RowColumns:
+    """Find the columns of a task's texts and choices among those that rows have.
+
+    ``own`` are those of the table that the model was trained on, if it was one. Raises DataError
+    for a column that is missing, with those there are and the nearest.
+    """
+    names = {name: _aliases(task, name) for name in task.fields}
+    for place, given in enumerate((told.text, told.text_pair)):
+        if given and place < len(task.fields):
+            names[task.fields[place]] = (given,)
+        elif given:
+            raise DataError(f"{task.title} has no second text: leave out --text-pair")
+    fields = {name: _found(known, there, where) for name, known in names.items()}
+    for name in _NUMBERS.get(task.name, ()):
+        _found((name,), there, where)
+    if task.kind != "choice":
+        if told.choices:
+            raise DataError(f"{task.title} has no choices: leave out --choices")
+        return RowColumns(fields)
+    columns = told.choices or tuple(own.get("choices", ()))
+    if columns:
+        return RowColumns(fields, tuple(_found((name,), there, where) for name in columns))
+    for name in _LISTS:
+        if name in there:
+            return RowColumns(fields, choice_list=name)
+    numbered = [f"choice{number}" for number in range(1, _MOST_CHOICES + 1)]
+    columns = tuple(name for name in numbered if name in there)
+    if len(columns) < 2:
+        raise DataError(
+            f"{where} has no columns choice1, choice2 and so on, and none of lists "
+            f"({', '.join(_LISTS)}): it has {named(there)}: name them (--choices)"
+        )
+    return RowColumns(fields, columns)
+
+
+def _aliases(task: Task, field: str) -> tuple[str, ...]:
+    suite = SUITES.get(task.suite)
+    columns = None if suite is None else suite.columns.get(task.name)
+    return (field,) if columns is None else columns.texts[field]
+
+
+def _found(
+    known: tuple[str, ...], there: Sequence[str] | Mapping[str, Any], where: Path | str
+) -> str:
+    for name in known:
+        if name in there:
+            return name
+    raise missing_column(where, known, there)
+
+
+def example_of(
+    task: Task, columns: RowColumns, values: Mapping[str, Any], number: int, place: str
+) -> Example | None:
+    """Return a row as an example without a label; None where a text of it is empty.
+
+    Raises DataError for what is no text, or no number where one is needed.
+    """
+    fields = {}
+    for name, column in columns.fields.items():
+        value = values.get(column)
+        if is_blank(value):
+            return None
+        fields[name] = _text(value, column, place)
+    choices = _choices(columns, values, place)
+    if task.kind == "choice" and (not choices or any(is_blank(each) for each in choices)):
+        return None
+    row = Nested(place, "", values)
+    return Example(
+        id=str(number),
+        fields=fields,
+        choices=tuple(_text(each, "choice", place) for each in choices),
+        is_labelled=False,
+        extra={name: row.whole(name) for name in _NUMBERS.get(task.name, ())},
+    )
+
+
+def _choices(columns: RowColumns, values: Mapping[str, Any], place: str) -> list[Any]:
+    if not columns.choice_list:
+        return [values.get(name) for name in columns.choices]
+    listed = values.get(columns.choice_list)
+    if is_blank(listed):
+        return []
+    if not isinstance(listed, list | tuple):
+        raise DataError(f"{place}: {columns.choice_list} is {type(listed).__name__}, not a list")
+    return list(listed)
+
+
+def _text(value: Any, column: str, place: str) -> str:
+    if not isinstance(value, str):
+        raise DataError(f"{place}: {column} is {type(value).__name__}, not a text: write it as one")
+    if problem := surrogate_problem(value):
+        raise DataError(f"{place}: {column} {problem}")
+    return value
+
+
+FileKind = Literal["csv", "tsv", "jsonl", "json", "parquet", "xlsx"]
+_KINDS: dict[str, FileKind] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".txt": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".xlsx": "xlsx",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRow:
+    """A row, and the example that it is."""
+
+    values: Mapping[str, Any]
+    """By the names of the columns; those behind the end of a row that is too short are not there.
+    """
+    example: Example | None
+    """None: a text is empty, and it is not answered."""
+    place: str
+
+
+@dataclass(frozen=True)
+class AskedFile:
+    """A file of rows."""
+
+    path: Path
+    kind: FileKind
+    """What is written back is of the same kind, unless told."""
+    names: tuple[str, ...]
+    """The columns; of JSON those of the first row."""
+    rows: Iterator[AskedRow]
+    delimiter: str = ","
+    """Of CSV."""
+    choice_names: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+def kind_of(path: Path) -> FileKind | None:
+    """Return of which kind a file is by its suffix; None of none."""
+    return _KINDS.get(Path(unpacked_name(path)).suffix)
+
+
+def read_asked(
+    task: Task,
+    own: Mapping[str, str | Sequence[str]],
+    told: ToldColumns,
+    given: Path,
+) -> AskedFile:
+    """Open the rows of a file, or of the test set that a folder has of a task.
+
+    Where its columns are not those of the task, or it is several files, it is read as the task's
+    publisher wrote it: then each example is a row. Raises DataError where there is none, it is
+    empty, or is neither.
+    """
+    path, *others = paths = _test_set(task, given)
+    if others:
+        if told != ToldColumns():
+            raise DataError(
+                f"{given} has the test set of {task.title} in {len(paths):,} files: name one of "
+                "them, or no columns"
+            )
+        return _published(task, expanded(given), read_split(task, "test", paths))
+    kind = kind_of(path)
+    if kind is None:
+        raise DataError(
+            f"{path} is of no kind that is read: {', '.join(_KINDS)}; lines of text are read from "
+            "standard input"
+        )
+    try:
+        return _read_rows(task, own, told, path, kind)
+    except DataError as error:
+        if told != ToldColumns() or task.suite not in SUITES:
+            raise
+        try:
+            read = read_split(task, "test", paths)
+        except DataError:
+            raise error from None
+        return _published(task, path, read)
+
+
+def _test_set(task: Task, given: Path) -> tuple[Path, ...]:
+    path = expanded(given)
+    if path.is_file():
+        return (path,)
+    if not path.is_dir():
+        raise DataError(f"{given} {describe_absence(path)}: name a file of rows")
+    if task.suite not in SUITES:
+        raise DataError(f"{given} is a folder: name a file of rows")
+    found = find_files(task, path)
+    tests = [paths for name, paths in found.items() if name in task.test_splits]
+    if len(tests) != 1:
+        there = ", ".join(found) or "nothing"
+        raise DataError(
+            f"{given} has {there} of {task.title}, and not one test set: name a file of rows"
+        )
+    return tests[0]
+
+
+def _read_rows(
+    task: Task,
+    own: Mapping[str, str | Sequence[str]],
+    told: ToldColumns,
+    path: Path,
+    kind: FileKind,
+) -> AskedFile:
+    notes: list[str] = []
+    delimiter = ","
+    records: Iterator[Record]
+    suite = SUITES.get(task.suite)
+    if kind == "tsv" and suite is not None and task.name in suite.columns:
+        records = suite.columns[task.name].records(path)
+    elif kind in ("tsv", "xlsx"):
+        read = read_own_tsv(path)
+        records = iter(read.records)
+        notes += [read.note] if read.note else []
+        if read.is_quoted:
+            kind, delimiter = "csv", "\t"
+    else:
+        records = read_records(path)
+        if kind == "csv":
+            delimiter = delimiter_of(path)
+        elif kind in ("json", "jsonl"):
+            kind = "json" if is_json_list(path) else "jsonl"
+    first = next(records, None)
+    if first is None:
+        raise DataError(f"{path} has no rows")
+    try:
+        columns = find_columns(task, own, told, first.values, path)
+    except DataError as error:
+        if Path(unpacked_name(path)).suffix != ".txt":
+            raise
+        raise DataError(
+            f"{error}; .txt is read as a table, whose first line names the columns: lines of text "
+            f"are answered by `sublayer predict RUN < {shlex.quote(as_typed(str(path)))}`"
+        ) from None
+    return AskedFile(
+        path,
+        kind,
+        tuple(first.values),
+        _asked(task, columns, chain([first], records)),
+        delimiter,
+        columns.choices,
+        notes,
+    )
+
+
+def _asked(task: Task, columns: RowColumns, records: Iterator[Record]) -> Iterator[AskedRow]:
+    for number, record in enumerate(records):
+        if record.problem.startswith("more"):
+            raise DataError(
+                f"{record.place} has {record.problem}, and answers stand beside rows that are "
+                "whole: mend it"
+            )
+        missing = [name for name in columns.fields.values() if name not in record.values]
+        if missing and not record.problem:
+            record.value(missing[0])  # which says that it is not there
+        example = example_of(task, columns, record.values, number, record.place)
+        yield AskedRow(record.values, example, record.place)
+
+
+def _published(task: Task, path: Path, read: ReadSplit) -> AskedFile:
+    names = ["id", *task.fields]
+    if task.kind == "choice":
+        names.append("choices")
+    rows = (AskedRow(_values(each), each, f"{path}: {each.id}") for each in read.examples)
+    return AskedFile(path, "jsonl", tuple(names), rows, notes=read.described())
+
+
+def _values(example: Example) -> dict[str, Any]:
+    values: dict[str, Any] = {"id": example.id, **example.fields}
+    if example.choices:
+        values["choices"] = list(example.choices)
+    return values

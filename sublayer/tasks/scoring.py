@@ -1,0 +1,350 @@
+"""Scores of tasks with their errors, two models compared example by example, averages of suites."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sublayer.errors import DataError
+from sublayer.tasks.metrics import (
+    Contributions,
+    Metric,
+    Numbers,
+    Predictions,
+    Sums,
+    Units,
+    accuracy,
+    accuracy_of,
+    f1,
+    find_units,
+    gender_parity,
+    group_exact_match,
+    macro_f1,
+    matthews,
+    pearson,
+    spearman,
+)
+from sublayer.tasks.task import Example
+from sublayer.tasks.text_metrics import (
+    chrf,
+    exact_match,
+    exact_match_v2,
+    exact_text,
+    rouge1,
+    rouge2,
+    rouge_l,
+    token_f1,
+    token_f1_v2,
+)
+
+
+def points(value: float) -> str:
+    """Format a value, a correlation too, in points."""
+    return f"{100 * value:z.1f}"
+
+
+def signed_points(difference: float) -> str:
+    """Format a difference of values in points, with its sign."""
+    return f"{100 * difference:+z.1f}"
+
+
+_GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
+
+AVERAGES: dict[str, tuple[str, ...]] = {
+    "GLUE": (*_GLUE, "wnli"),
+    "GLUE without WNLI": _GLUE,
+    "SuperGLUE": ("boolq", "cb", "copa", "multirc", "record", "sg_rte", "wic", "wsc"),
+}
+"""Tasks by the title of their average: GLUE's leaderboard counts nine, the papers eight; diagnostic
+sets are never counted."""
+
+
+def suite_averages(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Average the scores of tasks over each suite of which none is missing.
+
+    ``scores`` has those of a task's sets: MNLI's score is the mean of matched and mismatched.
+    """
+    of_tasks = {task: mean_score(sets) for task, sets in scores.items()}
+    return {
+        title: mean_score([of_tasks[task] for task in tasks])
+        for title, tasks in AVERAGES.items()
+        if of_tasks.keys() >= set(tasks)
+    }
+
+
+def mean_score(scores: Sequence[float]) -> float:
+    """Return the mean of scores."""
+    return sum(scores) / len(scores)
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", "accuracy", accuracy),
+        Metric("f1", "F1", f1),
+        Metric("macro_f1", "macro-F1", macro_f1),
+        Metric("matthews", "Matthews", matthews),
+        Metric("pearson", "Pearson", pearson),
+        Metric("spearman", "Spearman", spearman),
+        Metric("exact_match", "EM", exact_match),
+        Metric("token_f1", "F1", token_f1),
+        Metric("exact_match_v2", "EM", exact_match_v2),
+        Metric("token_f1_v2", "F1", token_f1_v2),
+        Metric("f1a", "F1a", f1),
+        Metric("group_exact_match", "EM", group_exact_match),
+        Metric("gender_parity", "parity", gender_parity),
+        Metric("middle", "middle", accuracy_of("middle"), is_beside=True),
+        Metric("high", "high", accuracy_of("high"), is_beside=True),
+        Metric("chrf", "chrF", chrf),
+        Metric("rouge1", "ROUGE-1", rouge1, is_beside=True),
+        Metric("rouge2", "ROUGE-2", rouge2, is_beside=True),
+        Metric("rougeL", "ROUGE-L", rouge_l, is_beside=True),
+        Metric("exact_text", "exact", exact_text, is_beside=True),
+    )
+}
+"""In the order in which the documentation lists them."""
+
+
+def parts_of_score(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return those of a task's metrics whose mean is its score."""
+    return tuple(name for name in metrics if not METRICS[name].is_beside)
+
+
+@dataclass(frozen=True)
+class MetricValue:
+    """A metric of a set of examples."""
+
+    value: float
+    """From 0 to 1; a correlation from -1."""
+    standard_error: float | None
+    """Of drawing other examples; None where there is one alone, or no value."""
+    reason: str = ""
+    """Why the metric has no value and is 0; empty where it has one."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The mean of a task's metrics, over a set of examples."""
+
+    value: float
+    standard_error: float | None
+    metrics: Mapping[str, MetricValue]
+    """By their names."""
+    n_examples: int
+    n_outside: int
+    """Predictions that are none of the labels, or no number."""
+    influences: Mapping[str, Numbers] = field(default_factory=dict, compare=False, repr=False)
+    """How far each example, or group of them, moves a metric, as pseudo-values less their mean, by
+    the metric's name; by "" the score. Zeros where a metric has no value."""
+
+
+def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequence[str]) -> Score:
+    """Compute metrics of predictions, and the mean of those that are part of a score.
+
+    The standard error of accuracy is that of a proportion, sqrt(p (1 - p) / n); of others, of
+    means, and wherever examples have groups, it is the jackknife's over examples or groups. Raises
+    DataError where there are no examples, or some that have no label.
+    """
+    check_labelled(examples)
+    units = find_units(examples)
+    contributions = {
+        name: METRICS[name].contributions(examples, predictions, units) for name in metrics
+    }
+    values = {}
+    influences = np.zeros((len(metrics), units.n))
+    for row, (name, each) in enumerate(contributions.items()):
+        if not each.reason and units.n > 1:
+            influences[row] = each.influences()
+        values[name] = MetricValue(
+            each.value, _standard_error(name, each, influences[row], units), each.reason
+        )
+    of_score = parts_of_score(metrics)
+    parts = [values[name] for name in of_score]
+    errors = [each.standard_error for each in parts]
+    mean = influences[[name in of_score for name in metrics]].mean(0)
+    error = None if None in errors else _jackknife(mean)
+    error = errors[0] if len(parts) == 1 else error
+    return Score(
+        value=float(np.mean([each.value for each in parts])),
+        standard_error=error,
+        metrics=values,
+        n_examples=len(examples),
+        n_outside=_n_outside(examples, predictions),
+        influences={"": mean, **dict(zip(contributions, influences, strict=True))},
+    )
+
+
+def check_labelled(examples: Sequence[Example]) -> None:
+    """Raise DataError where there are no examples, or some that have no label."""
+    if not examples:
+        raise DataError("there are no examples to score")
+    n_unlabelled = sum(not example.is_labelled for example in examples)
+    if n_unlabelled:
+        raise DataError(
+            f"{n_unlabelled:,} of {len(examples):,} examples have no label, as in a test split: "
+            "score a split that has them"
+        )
+
+
+def _standard_error(
+    name: str, contributions: Contributions, influences: Numbers, units: Units
+) -> float | None:
+    if contributions.reason or units.n == 1:
+        return None
+    if name == "accuracy" and units.are_examples:
+        p_right = contributions.value
+        return float(np.sqrt(p_right * (1 - p_right) / units.n))
+    return _jackknife(influences)
+
+
+def _jackknife(influences: Numbers) -> float:
+    n = len(influences)
+    return float(np.sqrt(((influences - influences.mean()) ** 2).sum() / (n * (n - 1))))
+
+
+def _n_outside(examples: Sequence[Example], predictions: Predictions) -> int:
+    pairs = zip(examples, predictions, strict=True)
+    return sum(
+        (example.label is not None or example.choices != ())
+        and (prediction is None or prediction.label is None)
+        for example, prediction in pairs
+    )
+
+
+SEED = 12345
+"""The same sets are drawn every time."""
+N_RESAMPLES = 1000
+_PERCENTILES = (2.5, 97.5)
+_MOST_PATTERNS = 1000
+"""Kinds of units, of which whole sets are drawn at once where there are no more."""
+_MOST_WEIGHTS = 1 << 22
+"""Drawn at once."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """How two models differ on the same examples."""
+
+    value: float
+    other: float
+    difference: float
+    """``value - other``: positive where the first has more."""
+    interval: tuple[float, float]
+    """The difference's over sets that are drawn again, of 95 %."""
+    p_mcnemar: float | None
+    """Of accuracy alone, over examples without groups: how probable it is that a difference at
+    least as large, of either sign, falls out between models that are as often right."""
+    n_only_first: int | None
+    """Of accuracy: examples that the first alone has right."""
+    n_only_other: int | None
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether the interval leaves out 0."""
+        return self.interval[0] > 0 or self.interval[1] < 0
+
+
+def paired(
+    examples: Sequence[Example],
+    predictions: Predictions,
+    others: Predictions,
+    metrics: Sequence[str],
+) -> Paired:
+    """Compare two models' predictions for the same examples by their score, the mean of metrics.
+
+    Examples, or groups of them, are drawn 1,000 times with replacement, the same for both models
+    and every metric; the interval is from the 2.5th to the 97.5th percentile. Of accuracy
+    McNemar's exact test is computed, too. Raises DataError as ``score`` does.
+    """
+    check_labelled(examples)
+    metrics = parts_of_score(metrics)
+    units = find_units(examples)
+    ours = [METRICS[name].contributions(examples, predictions, units) for name in metrics]
+    theirs = [METRICS[name].contributions(examples, others, units) for name in metrics]
+    value = float(np.mean([each.value for each in ours]))
+    other = float(np.mean([each.value for each in theirs]))
+    differences = _resampled(ours, theirs, units.n)
+    low, high = np.percentile(differences, _PERCENTILES)
+    n_only_first = n_only_other = p_value = None
+    if tuple(metrics) == ("accuracy",) and units.are_examples:
+        n_only_first, n_only_other = _discordant(examples, predictions, others)
+        p_value = _mcnemar(n_only_first, n_only_other)
+    return Paired(
+        value=value,
+        other=other,
+        difference=value - other,
+        interval=(float(low), float(high)),
+        p_mcnemar=p_value,
+        n_only_first=n_only_first,
+        n_only_other=n_only_other,
+    )
+
+
+def _resampled(
+    ours: Sequence[Contributions], theirs: Sequence[Contributions], n_units: int
+) -> Numbers:
+    generator = np.random.default_rng(SEED)
+    kinds = _kinds(ours, theirs)
+    if kinds is not None:
+        (ours, theirs), counts = kinds
+        drawn = generator.multinomial(n_units, counts / n_units, size=N_RESAMPLES)
+        return _differences(ours, theirs, np.asarray(drawn, dtype=np.float64))
+    size = max(1, _MOST_WEIGHTS // n_units)
+    differences = []
+    for first in range(0, N_RESAMPLES, size):
+        n_rows = min(size, N_RESAMPLES - first)
+        indices = generator.integers(n_units, size=(n_rows, n_units))
+        indices += np.arange(n_rows)[:, None] * n_units
+        n_drawn = np.bincount(indices.ravel(), minlength=n_rows * n_units)
+        weights = np.asarray(n_drawn.reshape(n_rows, n_units), dtype=np.float64)
+        differences.append(_differences(ours, theirs, weights))
+    return np.concatenate(differences)
+
+
+def _differences(
+    ours: Sequence[Contributions], theirs: Sequence[Contributions], weights: Numbers
+) -> Numbers:
+    pairs = zip(ours, theirs, strict=True)
+    differences = [our.at(weights) - their.at(weights) for our, their in pairs]
+    mean: Numbers = np.mean(differences, axis=0)
+    return mean
+
+
+def _kinds(
+    ours: Sequence[Contributions], theirs: Sequence[Contributions]
+) -> tuple[tuple[list[Sums], list[Sums]], Numbers] | None:
+    """Return the contributions of units that differ, and how many there are of each.
+
+    None where there are too many. Right or wrong, of both models, are four kinds of any number of
+    examples.
+    """
+    both = [each for each in (*ours, *theirs) if isinstance(each, Sums)]
+    if len(both) < len(ours) + len(theirs):
+        return None
+    joined = np.concatenate([each.columns for each in both], axis=1)
+    rows, counts = np.unique(joined, axis=0, return_counts=True)
+    if len(rows) > _MOST_PATTERNS:
+        return None
+    ends = np.cumsum([each.columns.shape[1] for each in both])
+    parts = np.split(rows, ends[:-1], axis=1)
+    sums = [Sums(part, each.from_sums) for part, each in zip(parts, both, strict=True)]
+    return (sums[: len(ours)], sums[len(ours) :]), counts.astype(np.float64)
+
+
+def _discordant(
+    examples: Sequence[Example], predictions: Predictions, others: Predictions
+) -> tuple[int, int]:
+    n_only_first = n_only_other = 0
+    for example, ours, theirs in zip(examples, predictions, others, strict=True):
+        is_right = ours is not None and ours.label == example.label
+        is_other_right = theirs is not None and theirs.label == example.label
+        n_only_first += is_right and not is_other_right
+        n_only_other += is_other_right and not is_right
+    return n_only_first, n_only_other
+
+
+def _mcnemar(n_only_first: int, n_only_other: int) -> float:
+    from scipy.stats import binomtest  # slow to import, and needed where two are compared
+
+    n = n_only_first + n_only_other
+    return float(binomtest(n_only_first, n).pvalue) if n else 1.0

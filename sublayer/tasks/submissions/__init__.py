@@ -1,1 +1,0 @@
-"""Predictions as the publishers of tasks take them, complete and checked."""

@@ -1,0 +1,292 @@
+"""Metrics of answers as texts: exact match and F1 of words, as SQuAD's scripts compute them; chrF,
+ROUGE and equality of texts that are written; thresholds of no answer.
+
+ReCoRD's script computes the same as SQuAD 1.1's, of the entity that was chosen.
+"""
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from sublayer.system.extras import extra_module
+from sublayer.tasks.metrics import Numbers, Predictions, Sums, Units, quotient
+from sublayer.tasks.scripts import UNSPACED
+from sublayer.tasks.task import Example, Prediction
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_SCORED = "the metrics of written texts"
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+Compare = Callable[[str, str], float]
+"""Scores a text against a gold answer, from 0 to 1."""
+
+
+def normalise(text: str) -> str:
+    """Return a text as answers are compared: in lower case, without ASCII punctuation and articles.
+
+    Punctuation goes first: of "The-Cat" remains "thecat".
+    """
+    without = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", without).split())
+
+
+def exact_match(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compare texts as SQuAD 1.1's script does; where there is no prediction it is wrong."""
+    return _mean(_scores(examples, predictions, _is_equal), units)
+
+
+def token_f1(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compare words as SQuAD 1.1's script does: 0 where none is shared, also of nothing."""
+    return _mean(_scores(examples, predictions, _f1), units)
+
+
+def exact_match_v2(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compare texts as SQuAD 2.0's script does.
+
+    No answer is an empty text. Gold answers of which nothing remains are none. What has no
+    prediction is left out.
+    """
+    return _mean(exact_scores_v2(examples, predictions), units)
+
+
+def token_f1_v2(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compare words as SQuAD 2.0's script does: of nothing, equality counts.
+
+    Otherwise as ``exact_match_v2``.
+    """
+    return _mean(f1_scores_v2(examples, predictions), units)
+
+
+def exact_scores_v2(examples: Sequence[Example], predictions: Predictions) -> Numbers:
+    """Return what ``exact_match_v2`` is the mean of; NaN where there is no prediction."""
+    return _scores_v2(examples, predictions, _is_equal)
+
+
+def f1_scores_v2(examples: Sequence[Example], predictions: Predictions) -> Numbers:
+    """Return what ``token_f1_v2`` is the mean of; NaN where there is no prediction."""
+    return _scores_v2(examples, predictions, _f1_v2)
+
+
+class RougeWords:
+    """The tokenizer of ROUGE: words in lower case, in scripts without spaces single characters.
+
+    Equal to the default of rouge-score on ASCII, which drops all other letters; no stemming.
+    """
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return the words of a text."""
+        words = "".join(map(_rouge_character, unicodedata.normalize("NFC", text.lower())))
+        return words.split()
+
+
+def _rouge_character(character: str) -> str:
+    category = unicodedata.category(character)
+    if category[0] not in "LMN":
+        return "" if category == "Cf" else " "
+    return f" {character} " if _UNSPACED.match(character) else character
+
+
+def check_text_metrics() -> None:
+    """Raise DataError where a library is missing by which texts that are written are scored."""
+    extra_module("rouge_score.rouge_scorer", _SCORED, "text")
+    extra_module("sacrebleu", _SCORED, "text")
+
+
+def chrf(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compute sacreBLEU's chrF2 of all texts, from 0 to 1; of several references the best.
+
+    Source: Popovic 2015.
+    """
+    measure = extra_module("sacrebleu", _SCORED, "text").CHRF()
+    most = max(len(example.answers) for example in examples)
+    streams = [
+        [each.answers[n].text if n < len(each.answers) else None for each in examples]
+        for n in range(most)
+    ]
+    counts = measure._extract_corpus_statistics(_written(predictions), streams)
+
+    def from_sums(sums: Numbers) -> Numbers:
+        rows = np.atleast_2d(sums)
+        scores = [measure._compute_score_from_stats(row.tolist()).score for row in rows]
+        return np.array(scores) / 100
+
+    return Sums(units.sums(np.asarray(counts, dtype=np.float64)), from_sums)
+
+
+def rouge(name: str, examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compute the mean F1 of rouge-score, by its name; of several references the best.
+
+    Source: Lin 2004.
+    """
+    library = extra_module("rouge_score.rouge_scorer", _SCORED, "text")
+    scorer = library.RougeScorer([name], tokenizer=RougeWords())
+    scores = [
+        scorer.score_multi([answer.text for answer in example.answers], text)[name].fmeasure
+        for example, text in zip(examples, _written(predictions), strict=True)
+    ]
+    return _mean(np.array(scores, dtype=np.float64), units)
+
+
+def exact_text(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+    """Compare texts as they are written, but for white space, with each reference."""
+    scores = [
+        float(" ".join(text.split()) in {" ".join(gold.text.split()) for gold in example.answers})
+        for example, text in zip(examples, _written(predictions), strict=True)
+    ]
+    return _mean(np.array(scores), units)
+
+
+rouge1, rouge2, rouge_l = (partial(rouge, name) for name in ("rouge1", "rouge2", "rougeL"))
+
+
+def _written(predictions: Predictions) -> list[str]:
+    return ["" if prediction is None else prediction.text for prediction in predictions]
+
+
+def answer_text(example: Example, prediction: Prediction) -> str:
+    """Return the text that was answered: that of the choice, where it is one."""
+    if example.choices and prediction.label is not None:
+        return example.choices[int(prediction.label)]
+    return prediction.text
+
+
+def _scores(examples: Sequence[Example], predictions: Predictions, compare: Compare) -> Numbers:
+    scores = []
+    for example, prediction in zip(examples, predictions, strict=True):
+        best = 0.0
+        if prediction is not None:
+            text = answer_text(example, prediction)
+            best = max((compare(gold.text, text) for gold in example.answers), default=0.0)
+        scores.append(best)
+    return np.array(scores)
+
+
+def _scores_v2(examples: Sequence[Example], predictions: Predictions, compare: Compare) -> Numbers:
+    scores = []
+    for example, prediction in zip(examples, predictions, strict=True):
+        if prediction is None:
+            scores.append(np.nan)
+            continue
+        golds = [gold.text for gold in example.answers if normalise(gold.text)] or [""]
+        scores.append(max(compare(gold, prediction.text) for gold in golds))
+    return np.array(scores)
+
+
+def _mean(scores: Numbers, units: Units) -> Sums:
+    is_there = ~np.isnan(scores)
+    columns = np.stack([np.where(is_there, scores, 0), is_there], axis=1)
+    reason = "" if is_there.any() else "there are no predictions"
+    return Sums(units.sums(columns), lambda sums: quotient(sums[:, 0], sums[:, 1]), reason)
+
+
+def _is_equal(gold: str, predicted: str) -> float:
+    return float(normalise(gold) == normalise(predicted))
+
+
+def _f1(gold: str, predicted: str) -> float:
+    return _f1_of_words(normalise(gold).split(), normalise(predicted).split())
+
+
+def _f1_v2(gold: str, predicted: str) -> float:
+    gold_words, words = normalise(gold).split(), normalise(predicted).split()
+    if not gold_words or not words:
+        return float(gold_words == words)
+    return _f1_of_words(gold_words, words)
+
+
+def _f1_of_words(gold: list[str], predicted: list[str]) -> float:
+    n_shared = (Counter(gold) & Counter(predicted)).total()
+    return 2 * n_shared / (len(gold) + len(predicted)) if n_shared else 0.0
+
+
+@dataclass(frozen=True)
+class BestThreshold:
+    """The threshold by which a score is highest, in hindsight."""
+
+    score: float
+    threshold: float
+
+
+@dataclass(frozen=True)
+class BestThresholds:
+    """SQuAD 2.0's ``best_exact`` and ``best_f1``, each with a threshold of its own."""
+
+    exact: BestThreshold
+    f1: BestThreshold
+
+
+def best_thresholds(examples: Sequence[Example], predictions: Predictions) -> BestThresholds:
+    """Find the thresholds as SQuAD 2.0's script does.
+
+    Predictions have the best answer that is not empty as their text, whatever ``no_answer`` says.
+    From all empty, answers are given one by one, by ascending ``no_answer``; the threshold is that
+    of the last one given, and 0 where none is. Equal scores are walked in the order of examples,
+    so that a threshold may stand for fewer answers than lie at it.
+    """
+    return BestThresholds(
+        exact=_best(examples, predictions, exact_scores_v2(examples, predictions)),
+        f1=_best(examples, predictions, f1_scores_v2(examples, predictions)),
+    )
+
+
+def with_threshold(predictions: Sequence[Prediction], threshold: float) -> list[Prediction]:
+    """Empty the answers whose ``no_answer`` is above a threshold; one at it stays, as in scoring.
+
+    ALBERT's code empties that one too.
+    """
+    return [
+        replace(each, text="", start=None) if each.no_answer > threshold else each
+        for each in predictions
+    ]
+
+
+@dataclass(frozen=True)
+class ByAnswerable:
+    """SQuAD 2.0's exact match and F1 of the questions with an answer, and of those without."""
+
+    n: int
+    exact: float
+    f1: float
+
+
+def by_answerable(
+    examples: Sequence[Example], predictions: Predictions
+) -> dict[bool, ByAnswerable]:
+    """Score questions that have gold answers (True) and those that have none (False) apart.
+
+    A kind of which there is none, or no prediction, has no row: the script stops there.
+    """
+    exact = exact_scores_v2(examples, predictions)
+    f1 = f1_scores_v2(examples, predictions)
+    has_answer = np.array([bool(example.answers) for example in examples])
+    result = {}
+    for kind in (True, False):
+        chosen = (has_answer == kind) & ~np.isnan(exact)
+        if chosen.any():
+            means = float(exact[chosen].mean()), float(f1[chosen].mean())
+            result[kind] = ByAnswerable(int(chosen.sum()), *means)
+    return result
+
+
+def _best(examples: Sequence[Example], predictions: Predictions, scores: Numbers) -> BestThreshold:
+    score = best_score = float(sum(not example.answers for example in examples))
+    threshold = 0.0
+    known = [
+        (prediction, example, gain)
+        for prediction, example, gain in zip(predictions, examples, scores.tolist(), strict=True)
+        if prediction is not None
+    ]
+    for prediction, example, gain in sorted(known, key=lambda each: each[0].no_answer):
+        if example.answers:
+            score += gain
+        elif prediction.text:
+            score -= 1
+        if score > best_score:
+            best_score, threshold = score, prediction.no_answer
+    return BestThreshold(best_score / len(known) if known else 0.0, threshold)
