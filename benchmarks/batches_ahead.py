@@ -30,9 +30,8 @@ from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.machine import wait_for
-from sublayer.training.ahead import Ahead, Preparation
 from sublayer.training.processes.world import World
-from sublayer.training.step import TrainStep
+from sublayer.training.step import Ahead, Preparation, TrainStep
 
 ROUNDS, DRY_ROUNDS = 9, 2
 TURN_S = 2.0

@@ -23,7 +23,7 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.model.build import build
 from sublayer.objective.families import family_of
-from sublayer.system.allocator import allocate_for_training
+from sublayer.system.memory import allocate_for_training
 from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 

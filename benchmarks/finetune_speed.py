@@ -60,7 +60,7 @@ from sublayer.config.finetune import load_finetune
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
-from sublayer.system.cores import cores
+from sublayer.system.memory import cores
 from sublayer.tasks.registry import TASKS, locate_files, read_split
 from sublayer.tasks.words import words
 from sublayer.training.processes.world import World

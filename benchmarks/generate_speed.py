@@ -31,8 +31,8 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.decode.sample import GREEDY, generate
 from sublayer.interop.huggingface import export_huggingface
 from sublayer.model.build import Decoder, build
-from sublayer.system.cores import cores
 from sublayer.system.machine import processor
+from sublayer.system.memory import cores
 
 PROMPT_TOKENS, NEW_TOKENS = 16, 240
 AIMS = {"float32": 2.0, "bfloat16": 3.0}

@@ -22,7 +22,7 @@ from turns import Contestant, take_turns
 from sublayer.config.load import load_recipe
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
-from sublayer.system.cores import cores
+from sublayer.system.memory import cores
 from sublayer.training.processes.world import World
 
 OURS, PLAIN = "sublayer", "plain PyTorch"

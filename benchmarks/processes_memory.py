@@ -32,9 +32,9 @@ from sublayer.study.budget.expected import expected_vocabulary
 from sublayer.study.budget.measure import train_step
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.processes import Machine, plan_processes
-from sublayer.system.allocator import release_freed_memory
-from sublayer.system.peak_memory import PeakMemory
-from sublayer.training.processes.joining import join_world, leave_world
+from sublayer.system.machine import PeakMemory
+from sublayer.system.memory import release_freed_memory
+from sublayer.training.processes.world import join_world, leave_world
 
 SCRIPT = Path(__file__).resolve()
 CPU = torch.device("cpu")

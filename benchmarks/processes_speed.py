@@ -23,10 +23,10 @@ import torch
 from launched import answer_of, medians, open_session
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
-from sublayer.system.cores import cores
-from sublayer.system.peak_memory import PeakMemory
+from sublayer.system.machine import PeakMemory
+from sublayer.system.memory import cores
 from sublayer.training.optimizers.build import optimizer_tensors
-from sublayer.training.processes.joining import leave_world
+from sublayer.training.processes.world import leave_world
 
 SCRIPT = Path(__file__).resolve()
 CPU = torch.device("cpu")

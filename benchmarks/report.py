@@ -21,8 +21,8 @@ from rounds import Rounds, Timing
 from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.estimate.cost import flops_per_token
-from sublayer.system.cores import cores
 from sublayer.system.machine import describe_machine, processor
+from sublayer.system.memory import cores
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "transformers", "x-transformers", "numpy")

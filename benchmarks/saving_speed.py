@@ -25,9 +25,8 @@ from typing import Any
 from launched import answer_of, medians, open_session
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
-from sublayer.training.checkpoints.loop_state import LoopState
-from sublayer.training.checkpoints.snapshots import Snapshots
-from sublayer.training.processes.joining import leave_world
+from sublayer.training.checkpoints import LoopState, Snapshots
+from sublayer.training.processes.world import leave_world
 
 SCRIPT = Path(__file__).resolve()
 ARMS: dict[str, dict[str, Any]] = {

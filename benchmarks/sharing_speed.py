@@ -25,8 +25,8 @@ from encoders import FAMILIES, Family, sized_recipe, train_step
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
 import sublayer.training.step
-from sublayer.system.cores import cores
-from sublayer.training.processes.joining import join_world, leave_world
+from sublayer.system.memory import cores
+from sublayer.training.processes.world import join_world, leave_world
 from sublayer.training.step import TrainStep
 
 SCRIPT = Path(__file__).resolve()

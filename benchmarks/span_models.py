@@ -26,7 +26,7 @@ from sublayer.data.split import Split
 from sublayer.model.build import EncoderDecoder, build
 from sublayer.objective.families import family_of
 from sublayer.objective.span import span_batches
-from sublayer.system.allocator import allocate_for_training
+from sublayer.system.memory import allocate_for_training
 from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
 

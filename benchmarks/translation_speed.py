@@ -30,7 +30,7 @@ from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.prepare import Data
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
-from sublayer.system.cores import cores
+from sublayer.system.memory import cores
 from sublayer.training.processes.world import World
 
 TRAINING_AIM, TRANSLATING_AIM = 1.5, 2.0

@@ -19,17 +19,17 @@ from sublayer.data.sentencepiece.unigram_training import train_pieces
 from sublayer.data.text.files import FileDocument
 from sublayer.data.tokenizers.words import WordCache
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
-from sublayer.files.parquet import python_value
-from sublayer.files.tensor_parts import StoredTensors
+from sublayer.files.lines import python_value
+from sublayer.files.tensors import StoredTensors
 from sublayer.interop.foreign_config import Content
 from sublayer.runs import lengthening
 from sublayer.suite.evaluate import _measured
 from sublayer.system.lock import held
-from sublayer.system.streams import Stream
+from sublayer.system.terminal import Stream
 from sublayer.tasks.records import Record
 from sublayer.tasks.submissions import write_submission
 from sublayer.tasks.writers import ParquetWriter
-from sublayer.training.checkpoints.snapshots import _headers
+from sublayer.training.checkpoints import _headers
 
 AT, BELOW = "<file>", "<file>/a"
 GONE, RTE = (

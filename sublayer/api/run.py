@@ -35,7 +35,7 @@ class Run(dict[str, Any]):
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
         """Its folder."""
-        from sublayer.files.saved_record import read_record
+        from sublayer.files.checkpoints import read_record
 
         super().__init__(read_record(self.path) or {})
 

@@ -61,7 +61,7 @@ def train(
     with stage("starting PyTorch"):
         from sublayer.runs.folder import RunFolder, chosen_folder
         from sublayer.runs.run import train_run
-        from sublayer.training.processes.joining import leave_world
+        from sublayer.training.processes.world import leave_world
 
     try:
         folder = chosen_folder(None if out is None else Path(out), loaded, resume=resume)

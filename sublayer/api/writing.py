@@ -25,7 +25,7 @@ from sublayer.config.limits import MOST_ROWS, WIDEST_BEAM
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.options import Option, PathText, checked
-from sublayer.system.allocator import keep_freed_memory
+from sublayer.system.memory import keep_freed_memory
 from sublayer.system.stages import display, note, stage
 from sublayer.values import given_lines
 

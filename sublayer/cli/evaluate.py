@@ -150,7 +150,7 @@ def _evaluate_models(
         from sublayer.reporting.scorecard import card_csv
         from sublayer.suite.evaluate import check_suite, evaluate_suite
         from sublayer.system.machine import choose_device
-        from sublayer.training.processes.joining import leave_world
+        from sublayer.training.processes.world import leave_world
 
     chosen = choose_device(device)
     work = check_suite(suite, runs)

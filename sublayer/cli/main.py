@@ -32,7 +32,7 @@ from sublayer.errors import (
 from sublayer.system.launch import n_launched
 from sublayer.system.memory import lacks_memory
 from sublayer.system.signals import INTERRUPTED, PREEMPTED, interruptible, interruption
-from sublayer.system.streams import OutputLost, lasting_streams
+from sublayer.system.terminal import OutputLost, lasting_streams
 
 DONE, LOST, MISTAKE, FAILED = 0, 1, 2, 3
 """Exit codes; 130 is what a shell returns for SIGINT, 128 + 2."""
@@ -134,7 +134,7 @@ def _is_first_to_say(message: str) -> bool:
             return True
     except ConfigError:  # which is what the message says
         return True
-    from sublayer.training.processes.joining import says_first
+    from sublayer.training.processes.world import says_first
 
     return says_first(message)
 

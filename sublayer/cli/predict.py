@@ -19,8 +19,8 @@ from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.lines import decoded
 from sublayer.files.paths import as_typed
 from sublayer.files.storage import new_file
-from sublayer.system.allocator import keep_freed_memory
 from sublayer.system.launch import n_launched
+from sublayer.system.memory import keep_freed_memory
 from sublayer.system.stages import display, stage
 from sublayer.tables import table
 from sublayer.tasks.predicting import (
@@ -37,7 +37,7 @@ from sublayer.tasks.writers import WRITERS, RowWriter, check_out
 
 if TYPE_CHECKING:
     from sublayer.objective.supervised.answering import Answerer
-    from sublayer.runs.submission import HandedIn
+    from sublayer.runs.finetuning import HandedIn
     from sublayer.tasks.predicting import AskedRow
 
 EXAMPLE = "sublayer predict runs/my new.csv --out answered.csv"
@@ -271,7 +271,7 @@ def _predict_together(
     """
     from sublayer.objective.supervised.answering import answer_rows
     from sublayer.system.machine import choose_device
-    from sublayer.training.processes.joining import join_world, leave_world, naming_lost
+    from sublayer.training.processes.world import join_world, leave_world, naming_lost
 
     try:
         answerer.processes = world = join_world(choose_device(device))
@@ -448,7 +448,7 @@ def _submit(
     device: str | None,
 ) -> dict[str, Any]:
     """Write a submission, and return what it has as JSON. Raises as ``submit`` does."""
-    from sublayer.runs.submission import submit
+    from sublayer.runs.finetuning import submit
     from sublayer.system.machine import choose_device
 
     handed_in = submit(runs, out, suite=suite, data=data, batch=batch, device=choose_device(device))

@@ -8,8 +8,7 @@ import typer
 from sublayer.commands.shared.base import JsonOption
 from sublayer.commands.shared.comparison import DetailsOption, show
 from sublayer.counts import count
-from sublayer.system.cores import cores
-from sublayer.system.memory import total_memory
+from sublayer.system.memory import cores, total_memory
 from sublayer.system.stage_displays import format_seconds
 from sublayer.system.stages import note, stage
 from sublayer.system.terminal import paragraph

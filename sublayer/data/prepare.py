@@ -40,7 +40,7 @@ from sublayer.data.training_text import TrainingText, describe_marks, note_losse
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, held_in_cache, lock_of, replacing
 from sublayer.files.paths import expanded
-from sublayer.system.allocator import release_freed_memory
+from sublayer.system.memory import release_freed_memory
 from sublayer.system.stages import note, stage
 
 

@@ -39,14 +39,14 @@ from sublayer.data.tokenizers.added_tokens import marks_pattern
 from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.errors import ConfigError, DataError, SublayerError
+from sublayer.files.arrays import aligned, read_description, write_description
 from sublayer.files.cache_folder import replacing, writing_to
 from sublayer.files.file_text import FileText
-from sublayer.files.json_footer import aligned, read_description, write_description
 from sublayer.files.lines import changed
 from sublayer.files.storage import write_file
-from sublayer.system.cores import cores
+from sublayer.system.launch import python_command
 from sublayer.system.lock import is_held
-from sublayer.system.python_process import python_command
+from sublayer.system.memory import cores
 from sublayer.system.stage_displays import format_seconds
 from sublayer.system.stages import display, note
 

@@ -27,8 +27,8 @@ from sublayer.data.shards import (
 )
 from sublayer.data.text.sentences import TextUnit
 from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.files.arrays import aligned, read_description
 from sublayer.files.cache_folder import held_in_cache, replacing
-from sublayer.files.json_footer import aligned, read_description
 
 _CHECKED_BYTES = 256 << 20
 

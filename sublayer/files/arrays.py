@@ -1,11 +1,18 @@
-"""Arrays of numbers with a JSON header, as the bytes of an npz file or a small safetensors file."""
+"""Arrays of numbers with a JSON header or footer: npz, small safetensors, and files of blocks.
 
+A footer is what is written last, and makes a file valid. It carries a checksum of its own, so a
+file cut short anywhere is told from a whole one.
+"""
+
+import hashlib
 import io
 import json
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +21,7 @@ from safetensors.numpy import load, save
 
 from sublayer.errors import SublayerError
 from sublayer.files.parsing import MAX_BYTES, parse_json
+from sublayer.files.storage import open_file
 
 Arrays = Mapping[str, NDArray[np.number[Any]]]
 
@@ -138,3 +146,51 @@ def _narrow(array: NDArray[np.number[Any]]) -> NDArray[np.number[Any]]:
         if limits.min <= low and high <= limits.max:
             return array.astype(dtype)
     return array
+
+
+_MAGIC = b"SUBLAYER"
+_TAIL = struct.Struct("<Q32s8s")
+"""What a file ends in: the description's length in bytes, its SHA-256, and the magic word."""
+
+
+def write_description(file: BinaryIO, meta: dict[str, Any]) -> None:
+    """End a file with its description.
+
+    ``file`` stands behind the last of its arrays. Raises TypeError for what JSON cannot hold.
+    """
+    text = json.dumps(meta).encode()
+    digest = hashlib.sha256(text).digest()
+    tail = _TAIL.pack(len(text), digest, _MAGIC)
+    file.write(text + tail)
+
+
+def read_description(path: Path) -> tuple[dict[str, Any], int]:
+    """Return a file's description, and how many bytes stand before it.
+
+    The arrays themselves are not read. Raises ValueError where the file is cut short, ends in
+    anything else, or has a description that differs from its checksum; OSError without a file.
+    """
+    size = path.stat().st_size
+    with open_file(path) as file:
+        tail_start = max(0, size - _TAIL.size)
+        file.seek(tail_start)
+        tail = file.read()
+        if len(tail) != _TAIL.size:
+            raise ValueError("shorter than its tail")
+        length, digest, magic = _TAIL.unpack(tail)
+        n_bytes = tail_start - length
+        if magic != _MAGIC or n_bytes < 0:
+            raise ValueError("it does not end in a description")
+        file.seek(n_bytes)
+        text = file.read(length)
+    actual = hashlib.sha256(text).digest()
+    if actual != digest:
+        raise ValueError("its description is damaged")
+    meta: dict[str, Any] = json.loads(text)
+    return meta, n_bytes
+
+
+def aligned(n_bytes: int) -> int:
+    """Round a number of bytes up to a multiple of 8, so that any array may begin there."""
+    n_words = -(-n_bytes // 8)  # rounded up
+    return n_words * 8

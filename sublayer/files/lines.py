@@ -11,7 +11,8 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from shutil import disk_usage
@@ -21,6 +22,7 @@ from sublayer.errors import DataError
 from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
 from sublayer.files.paths import as_typed
 from sublayer.files.storage import RegularFile, open_file
+from sublayer.system.extras import extra_module
 from sublayer.system.memory import total_memory
 
 if sys.version_info >= (3, 14):
@@ -338,3 +340,42 @@ class _Heard(RegularFile):
         if self._hear is not None:
             self._hear(bytes(memoryview(buffer).cast("B")[:n_bytes]))
         return n_bytes
+
+
+_SHOWN_REASON = 200
+_BUFFER_BYTES = 1 << 20
+"""Bytes of a column that are read at a time: without it, all of a row group's."""
+
+
+@contextmanager
+def parquet_file(path: Path) -> Iterator[Any]:
+    """Open a Parquet file.
+
+    Raises DataError where pyarrow is not installed, or the file is damaged, then or while it is
+    read.
+    """
+    parquet = extra_module("pyarrow.parquet", "Parquet files")
+    arrow = import_module("pyarrow")
+    with suppress(OSError), path.open("rb") as raw:
+        check_no_pointer(path, raw.read(64))
+    try:
+        with parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
+            yield file
+    except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
+        # One of its own for each kind of damage; sizes that are damaged ask for more memory than
+        # there is.
+        text = str(error) or type(error).__name__
+        reason = text.splitlines()[0][:_SHOWN_REASON]
+        raise DataError(f"{path} is not a whole Parquet file ({reason}): fetch it again") from error
+
+
+def python_value(value: Any, path: Path, row: int) -> Any:
+    """Convert a Parquet value to Python's; raise DataError, with the row, if it is not UTF-8."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise DataError(
+            f"{path}, row {row}: byte 0x{byte:02x} is not UTF-8: write the file again with texts "
+            "in UTF-8"
+        ) from None

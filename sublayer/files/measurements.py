@@ -15,8 +15,8 @@ from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import write_file
-from sublayer.system.cores import cores
 from sublayer.system.machine import processor
+from sublayer.system.memory import cores
 
 _SETTINGS = (
     "ATEN_",

@@ -16,8 +16,7 @@ from pydantic import Field
 from sublayer.errors import CheckpointError
 from sublayer.evaluation.items import Items, ItemTable
 from sublayer.files.arrays import load_arrays
-from sublayer.files.parsing import read_bytes, read_json_object
-from sublayer.files.typed import Count, Number, Typed, check_typed
+from sublayer.files.parsing import Count, Number, Typed, check_typed, read_bytes, read_json_object
 from sublayer.runs.items import DOCUMENTS, Sha256, read_items
 from sublayer.study.arms import LONGEST_PART, in_path
 from sublayer.study.items import RunItems

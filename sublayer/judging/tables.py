@@ -473,7 +473,7 @@ def _of_objects(name: str, rows: Sequence[Mapping[str, Any]], first_line: int | 
 
 
 def _parquet(path: Path) -> Table:
-    from sublayer.files.parquet import parquet_file
+    from sublayer.files.lines import parquet_file
 
     with parquet_file(path) as file:
         names = list(file.schema_arrow.names)

@@ -27,7 +27,7 @@ from sublayer.estimate.cost import n_copies
 from sublayer.files.checkpoints import verify_parts
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_name, new_folder
-from sublayer.files.tensor_parts import (
+from sublayer.files.tensors import (
     PART_PATTERN,
     StoredTensors,
     read_stored,

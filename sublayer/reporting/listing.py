@@ -17,10 +17,8 @@ from sublayer.config.sources import RUN_RECIPE, shipped_recipe, shipped_recipes
 from sublayer.config.start import is_kept, read_start
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, SublayerError
-from sublayer.files.checkpoints import checkpoint_path, read_state, saved_steps
-from sublayer.files.parsing import read_json_object, read_toml
-from sublayer.files.saved_record import RECORD, read_record
-from sublayer.files.typed import Count, Typed, check_typed
+from sublayer.files.checkpoints import RECORD, checkpoint_path, read_record, read_state, saved_steps
+from sublayer.files.parsing import Count, Typed, check_typed, read_json_object, read_toml
 from sublayer.system.lock import is_held
 from sublayer.system.terminal import page_width, paragraph
 

@@ -17,8 +17,8 @@ from sublayer.config.sources import RUN_RECIPE
 from sublayer.config.train import LENGTHS
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, DataError
+from sublayer.files.checkpoints import RECORD, read_record
 from sublayer.files.parsing import parse_toml, read_json_object, read_toml
-from sublayer.files.saved_record import RECORD, read_record
 from sublayer.objective.families import family_of
 from sublayer.reporting.files import results_to_json
 from sublayer.runs.finetuning import SCORES

@@ -16,8 +16,13 @@ from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.config.run_recipe import dump_recipe, read_derived, read_run_recipe
 from sublayer.config.train import LENGTHS
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.files.checkpoints import checkpoint_path, remove_partial_checkpoints, set_aside
-from sublayer.files.saved_record import RECORD, read_record
+from sublayer.files.checkpoints import (
+    RECORD,
+    checkpoint_path,
+    read_record,
+    remove_partial_checkpoints,
+    set_aside,
+)
 from sublayer.files.storage import (
     check_name,
     new_folder,

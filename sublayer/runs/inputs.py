@@ -26,14 +26,19 @@ from sublayer.data.tokenizers.named import is_former, load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.probes import probe_files
 from sublayer.files.cache_folder import cache_folder
-from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_parts
-from sublayer.files.parsing import parse_toml, read_json_object
+from sublayer.files.checkpoints import (
+    Input,
+    check_record,
+    checkpoint_path,
+    read_record,
+    saved_steps,
+    verify_parts,
+)
+from sublayer.files.parsing import Count, Typed, parse_toml, read_json_object, read_typed
 from sublayer.files.paths import as_typed, expanded
-from sublayer.files.saved_record import Input, check_record, read_record
 from sublayer.files.storage import write_file
-from sublayer.files.typed import Count, Typed, read_typed
 from sublayer.runs.folder import INPUTS
-from sublayer.training.checkpoints.layout import CHECKPOINTS, MODEL
+from sublayer.training.checkpoints import CHECKPOINTS, MODEL
 from sublayer.training.warm_start import Pretrained
 
 FORMAT = 1

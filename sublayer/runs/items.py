@@ -18,9 +18,8 @@ from pydantic import Field
 from sublayer.errors import CheckpointError
 from sublayer.evaluation.items import Items, ItemTable
 from sublayer.files.arrays import dump_npz, load_arrays
-from sublayer.files.parsing import read_bytes
+from sublayer.files.parsing import Count, Typed, check_typed, read_bytes
 from sublayer.files.storage import write_file
-from sublayer.files.typed import Count, Typed, check_typed
 
 ITEMS = "items.npz"
 _EARLIER_ITEMS = "items.safetensors"

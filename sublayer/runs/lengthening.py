@@ -21,10 +21,10 @@ from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import checkpoint_path, read_state, saved_steps
-from sublayer.files.typed import Count, Typed, check_typed
+from sublayer.files.parsing import Count, Typed, check_typed
 from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE, RunFolder
-from sublayer.training.checkpoints.layout import CHECKPOINTS
+from sublayer.training.checkpoints import CHECKPOINTS
 from sublayer.training.schedule import FALLS, learning_rate
 from sublayer.training.step_time import Replanned
 

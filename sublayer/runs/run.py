@@ -26,7 +26,6 @@ from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
 from sublayer.objective.family import keep_model
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
-from sublayer.runs.header import list_header
 from sublayer.runs.inputs import check_inputs, keep_inputs, list_inputs, trained_tokenizer
 from sublayer.runs.lengthening import (
     add_replanned,
@@ -35,22 +34,29 @@ from sublayer.runs.lengthening import (
     lengthen,
     read_replanned,
 )
-from sublayer.runs.pace import PACE_LIVES_S, keep_run_pace
-from sublayer.runs.record import describe_run
-from sublayer.runs.resolution import provisional_steps, resolve, resolve_run
+from sublayer.runs.record import describe_run, list_header
+from sublayer.runs.resolution import (
+    PACE_LIVES_S,
+    keep_run_pace,
+    provisional_steps,
+    resolve,
+    resolve_run,
+)
 from sublayer.runs.session import Place, Session, assemble, prepare_data
 from sublayer.runs.start_check import check_start
-from sublayer.system.machine import choose_device
-from sublayer.system.peak_memory import PeakMemory
+from sublayer.system.machine import PeakMemory, choose_device
 from sublayer.system.stage_displays import Say, say_nothing
 from sublayer.system.stages import stage
 from sublayer.tasks.spec import spec_files
-from sublayer.training.checkpoints.loop_state import LoopState
-from sublayer.training.checkpoints.snapshots import Snapshots
+from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.loop import Evaluate, Loop
-from sublayer.training.processes.agreement import check_agreement, check_same
-from sublayer.training.processes.joining import join_world, naming_lost
-from sublayer.training.processes.world import World
+from sublayer.training.processes.world import (
+    World,
+    check_agreement,
+    check_same,
+    join_world,
+    naming_lost,
+)
 from sublayer.training.progress import Progress, ShownProgress, SilentProgress
 from sublayer.training.step_time import (
     MinutesPlan,

@@ -8,7 +8,7 @@ from sublayer.config.data import DataConfig, DocumentRule, SentenceRule
 from sublayer.config.run_recipe import read_run_recipe
 from sublayer.config.texts import HUB, INTRINSIC
 from sublayer.errors import CheckpointError, ConfigError, DataError
-from sublayer.files.saved_record import read_record
+from sublayer.files.checkpoints import read_record
 from sublayer.system.stages import display, note, stage
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def own_split(
     """
     from sublayer.data.prepare import prepare
     from sublayer.loading import find_recipe
-    from sublayer.runs.small_test import describe_small_test
+    from sublayer.runs.record import describe_small_test
 
     path = find_recipe(run)
     if path is None or recipe is None:

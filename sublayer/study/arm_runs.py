@@ -12,8 +12,7 @@ from sublayer.config.sources import RUN_RECIPE, layer_of
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
-from sublayer.files.parsing import parse_toml
-from sublayer.files.typed import Count, Number, Typed
+from sublayer.files.parsing import Count, Number, Typed, parse_toml
 from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
 from sublayer.study.arms import (

@@ -17,8 +17,8 @@ from sublayer.data.cache import content_key
 from sublayer.data.tasks.split_notes import describe_cuts
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.errors import ConfigError
+from sublayer.files.parsing import Number, read_typed
 from sublayer.files.storage import write_file
-from sublayer.files.typed import Number, read_typed
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.batches import row_rule, supervised
 from sublayer.objective.supervised.evaluation import trained_examples

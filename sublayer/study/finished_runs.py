@@ -19,9 +19,9 @@ from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.train import OF_A_RUN
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.checkpoints import RECORD
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
-from sublayer.files.saved_record import RECORD
 from sublayer.files.storage import write_json
 from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE, RunFolder, folders_named

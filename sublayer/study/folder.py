@@ -14,10 +14,9 @@ from sublayer.config.catalog import HEADINGS
 from sublayer.config.run_recipe import dump_recipe, recipe_of
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
-from sublayer.files.parsing import parse_toml, read_toml
-from sublayer.files.saved_record import Input
+from sublayer.files.checkpoints import Input
+from sublayer.files.parsing import check_typed, parse_toml, read_toml
 from sublayer.files.storage import write_file
-from sublayer.files.typed import check_typed
 from sublayer.model.init import DRAWING_RULE
 from sublayer.runs.folder import RunFolder, earlier_folders_named, folders_named
 from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums

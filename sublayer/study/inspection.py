@@ -19,9 +19,8 @@ from sublayer.config.stacks import is_one_block
 from sublayer.config.table import Table
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.files.parsing import read_json
+from sublayer.files.parsing import Count, Number, Typed, check_typed, read_json
 from sublayer.files.storage import write_json
-from sublayer.files.typed import Count, Number, Typed, check_typed
 from sublayer.inspection.layer_change import (
     QUANTITIES,
     LayerChange,

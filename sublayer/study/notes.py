@@ -9,7 +9,7 @@ from sublayer.data.tasks.task_split import TaskSplit
 from sublayer.numbers import NO_BREAK, format_duration, format_excess, format_factor
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import REMEDY
-from sublayer.runs.small_test import describe_small_test
+from sublayer.runs.record import describe_small_test
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.study.arm_runs import Runs
 from sublayer.study.arms import Arm, Trial

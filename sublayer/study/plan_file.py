@@ -9,9 +9,8 @@ from sublayer.config.run_recipe import absolute_paths, dump_recipe
 from sublayer.config.sources import RUN_RECIPE
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.files.parsing import read_json_object, read_toml
-from sublayer.files.saved_record import Input
-from sublayer.files.typed import Count, Number, Typed, check_typed
+from sublayer.files.checkpoints import Input
+from sublayer.files.parsing import Count, Number, Typed, check_typed, read_json_object, read_toml
 from sublayer.runs.folder import ENSEMBLE
 from sublayer.study.arms import Arm, TuneBy
 from sublayer.study.budget.match import Rule

@@ -15,9 +15,8 @@ from sublayer.data.prepare import Data
 from sublayer.numbers import format_share
 from sublayer.objective.families import family_of
 from sublayer.objective.metric import Metric
-from sublayer.runs.header import lay_out, text_rows
-from sublayer.runs.pace import recall_run_pace
-from sublayer.runs.resolution import resolve_run
+from sublayer.runs.record import lay_out, text_rows
+from sublayer.runs.resolution import recall_run_pace, resolve_run
 from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place
 from sublayer.statistics.looks import Looks, fixed

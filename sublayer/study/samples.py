@@ -11,8 +11,8 @@ from sublayer.data.prepare import Data
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
+from sublayer.files.parsing import Typed, read_typed
 from sublayer.files.storage import write_json
-from sublayer.files.typed import Typed, read_typed
 from sublayer.runs.folder import MODEL
 from sublayer.study.arm_runs import Runs, StageRuns
 from sublayer.study.arms import Arm

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from sublayer.files.typed import Typed
+from sublayer.files.parsing import Typed
 from sublayer.statistics.difference import CONFIDENCE
 from sublayer.study.question import Seeds
 

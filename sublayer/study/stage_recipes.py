@@ -27,8 +27,7 @@ from sublayer.data.text.splitting import SPLITS
 from sublayer.data.texts import find_texts
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.files.cache_folder import cache_folder
-from sublayer.files.checkpoints import checkpoint_path
-from sublayer.files.saved_record import Input
+from sublayer.files.checkpoints import Input, checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import CHECKPOINTS_NAME
 from sublayer.objective.families import family_of

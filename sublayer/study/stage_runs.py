@@ -11,11 +11,10 @@ from sublayer.config.limits import MOST_FINETUNINGS
 from sublayer.config.load import LoadedRecipe, vary
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
-from sublayer.files.parsing import read_json
+from sublayer.files.checkpoints import Input
+from sublayer.files.parsing import Count, Typed, check_typed, read_json
 from sublayer.files.paths import expanded
-from sublayer.files.saved_record import Input
 from sublayer.files.storage import write_json
-from sublayer.files.typed import Count, Typed, check_typed
 from sublayer.objective.families import FAMILIES
 from sublayer.objective.metric import Metric
 from sublayer.runs.inputs import check_same_inputs

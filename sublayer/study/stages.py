@@ -12,8 +12,7 @@ from sublayer.config.limits import MOST_FINETUNINGS
 from sublayer.config.texts import OwnColumns
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.files.parsing import parse_json
-from sublayer.files.typed import Typed, check_typed
+from sublayer.files.parsing import Typed, check_typed, parse_json
 from sublayer.nearest import nearest_hint
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.study.question import check_seeds

@@ -38,8 +38,7 @@ from sublayer.suite.tasks import TaskMeasure
 from sublayer.system.machine import describe_machine
 from sublayer.system.memory import lacks_memory
 from sublayer.system.stages import stage
-from sublayer.training.processes.joining import join_world
-from sublayer.training.processes.world import World
+from sublayer.training.processes.world import World, join_world
 
 _BASELINES = {
     MAJORITY: "the most frequent label of the training rows, or the mean of their numbers",

@@ -1,6 +1,11 @@
-"""How several processes were started to train together, by what ``torchrun`` set."""
+"""Launched processes: the variables that ``torchrun`` sets, commands of Python, their input."""
 
+import json
 import os
+import sys
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
 
 from sublayer.errors import ConfigError
 
@@ -84,3 +89,43 @@ def _number(name: str, alone: str = "", *, least: int = 0) -> int:
     if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) < least:
         raise ConfigError(f"{name} = {text[:40]} is no whole number from {least} on: {_REMEDY}")
     return int(text)
+
+
+Lines = SimpleQueue[bytes | None]
+"""Lines as they come; None follows the last."""
+
+
+def read_lines(at_end: Callable[[], None]) -> Lines:
+    """Read standard input from a thread of its own, which calls ``at_end`` after the last line.
+
+    Whatever else reads standard input after this finds nothing there.
+    """
+    descriptor = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    lines: Lines = SimpleQueue()
+    Thread(target=_read, args=(descriptor, lines, at_end), daemon=True).start()
+    return lines
+
+
+def _read(descriptor: int, lines: Lines, at_end: Callable[[], None]) -> None:
+    # Without a buffer: the thread may hold nothing when the process ends.
+    with os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
+        for line in iter(file.readline, b""):
+            lines.put(line)
+    lines.put(None)
+    at_end()
+
+
+def python_command(module: str) -> list[str]:
+    """Return the command that calls ``main`` of a module, whose exit code is the process's.
+
+    The package is found where this process found it, and nothing in the working directory that this
+    process would not have found there.
+    """
+    program = (
+        "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+        f"from {module} import main; sys.exit(main())"
+    )
+    return [sys.executable, "-P", "-c", program, json.dumps(sys.path)]

@@ -9,8 +9,8 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 INTERRUPTED, PREEMPTED = 130, 75
 """Exit codes; the second is EX_TEMPFAIL of sysexits.h: try again."""
@@ -87,3 +87,48 @@ def ignore_from_now_on() -> None:
     interruption.is_over = True
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+class GracefulStop:
+    """A context in which the first SIGINT, SIGTERM or SIGUSR1 sets ``requested``.
+
+    ``is_warned`` is set by SIGUSR1, as a cluster sends it. A second SIGINT interrupts at once. An
+    interruption before, of which a library made nothing, is such a request too.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.is_warned = False
+        self._previous: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        """Handle the signals, where this is the main thread of the program."""
+        for number in SIGNALS:
+            try:
+                self._previous[number] = signal.signal(number, self._on_signal)
+            except ValueError:  # not the main thread: whoever owns it decides
+                break
+        if self._previous.get(signal.SIGINT) is interruption:
+            self.requested = interruption.was_raised
+            self.is_warned = self.requested and interruption.number == WARNING
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Restore the handlers that were there before."""
+        if self.requested:
+            interruption.note()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._previous.clear()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
+            interruption(number, frame)
+        if not self.requested:
+            self.is_warned = number == WARNING
+        self.requested = True

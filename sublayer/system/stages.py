@@ -12,8 +12,7 @@ from typing import TextIO
 from sublayer.system.launch import is_first_launched
 from sublayer.system.stage_displays import HeardStages, PlainStages, Stages, say_nothing
 from sublayer.system.status_line import StatusLine
-from sublayer.system.streams import lasting_stderr
-from sublayer.system.terminal import is_live
+from sublayer.system.terminal import is_live, lasting_stderr
 
 _replacements: list[Stages] = []
 """What ``shown_by`` has put in place, the newest last."""

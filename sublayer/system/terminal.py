@@ -1,10 +1,15 @@
-"""The terminal: its width, text that wraps within it, and whether it can redraw a line."""
+"""The terminal: its width, text that wraps within it, and streams that outlast their reader."""
 
+import errno
+import io
 import os
 import shutil
+import sys
 import textwrap
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO, cast
 
 _NARROWEST = 40
 _WIDEST = 100
@@ -67,3 +72,150 @@ def hanging(text: str, first: str, others: str) -> str:
     )
     wrapped = wrapper.fill(text.replace(" = ", f"{_NO_BREAK}={_NO_BREAK}"))
     return wrapped.replace(_NO_BREAK, " ") or first.rstrip()
+
+
+class Stream(io.TextIOBase):
+    """Writes to a stream until that fails, then nowhere; ``failure`` is the error, or None."""
+
+    def __init__(self, stream: TextIO | None, name: str) -> None:
+        self.failure: OSError | None = None
+        self._stream = stream
+        self._name = name
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of the stream behind."""
+        encoding = getattr(self._stream, "encoding", None)
+        return encoding or "utf-8"
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """The wrapped stream's handling of characters that its encoding lacks."""
+        return getattr(self._stream, "errors", None)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the reader has left, after it had what it wanted."""
+        return self.failure is not None and self.failure.errno == errno.EPIPE
+
+    def write(self, text: str) -> int:
+        """Write text, or lose it; return the number of characters in either case."""
+        if not isinstance(text, str):
+            raise TypeError(f"text is written here, not {type(text).__name__}")
+        if self.failure is None:
+            try:
+                self._behind().write(text)
+            except (OSError, ValueError) as error:
+                self._fail(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream behind, if it works."""
+        if self.failure is None and self._stream is not None:
+            try:
+                self._stream.flush()
+            except (OSError, ValueError) as error:
+                self._fail(error)
+
+    def isatty(self) -> bool:
+        """Return whether this is a terminal that works."""
+        if self.failure is not None:
+            return False
+        try:
+            return self._behind().isatty()
+        except (OSError, ValueError):
+            return False
+
+    def fileno(self) -> int:
+        """Return the descriptor of the wrapped stream; raise OSError where it has none."""
+        try:
+            return self._behind().fileno()
+        except ValueError as error:
+            raise io.UnsupportedOperation(str(error)) from None
+
+    def writable(self) -> bool:
+        """Return True: text can be written, even if it is lost."""
+        return True
+
+    def require(self) -> None:
+        """Raise OutputLost where something that was written is lost."""
+        if self.failure is not None:
+            raise OutputLost
+
+    @property
+    def failed(self) -> str:
+        """The failure of the stream, in words."""
+        failure = self.failure
+        assert failure is not None, "nothing is wrong with it"
+        reason = _WHY.get(failure.errno or 0) or failure.strerror
+        return f"{self._name} {reason or failure}"
+
+    def _behind(self) -> TextIO:
+        if self._stream is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._stream
+
+    def _fail(self, error: OSError | ValueError) -> None:
+        if isinstance(error, OSError):
+            self.failure = error
+        else:  # a stream that Python has closed
+            self.failure = OSError(errno.EBADF, os.strerror(errno.EBADF))
+        # Nothing is written there any more, by nobody: what the stream still holds would fail again
+        # at exit.
+        with suppress(OSError, ValueError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._behind().fileno())
+            os.close(null)
+
+
+class OutputLost(Exception):
+    """A result could not be printed; who catches it asks the stream why."""
+
+
+_WHY = {
+    errno.EBADF: "is closed",
+    errno.ENOSPC: "is full",
+    errno.EDQUOT: "is full",
+    errno.EPIPE: "is read by nobody",
+}
+
+
+@contextmanager
+def lasting_streams() -> Iterator[tuple[Stream, Stream]]:
+    """Replace standard output and error by streams that outlast their failure; return both."""
+    _open_missing()
+    before = sys.stdin, sys.stdout, sys.stderr
+    for stream in before[1:]:
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal without some character shows another; what is kept is UTF-8 everywhere.
+            stream.reconfigure(errors="replace")
+            if not Stream(stream, "").isatty():
+                stream.reconfigure(encoding="utf-8")
+    output = Stream(before[1], "standard output")
+    error = Stream(before[2], "standard error")
+    sys.stdout, sys.stderr = output, error
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+    try:
+        yield output, error
+    finally:
+        output.flush()
+        error.flush()
+        sys.stdin, sys.stdout, sys.stderr = before
+
+
+def lasting_stderr() -> TextIO:
+    """Return standard error as a stream that outlasts its failure."""
+    stream = sys.stderr
+    lasting = stream if isinstance(stream, Stream) else Stream(stream, "standard error")
+    return cast(TextIO, lasting)
+
+
+def _open_missing() -> None:
+    # A file that is opened takes the lowest free number: it would get what libraries print to 1 or
+    # 2.
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)

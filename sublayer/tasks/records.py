@@ -19,10 +19,10 @@ from sublayer.files.lines import (
     archived_name,
     decoded,
     held_lines,
+    parquet_file,
     read_lines,
     read_start,
 )
-from sublayer.files.parquet import parquet_file
 from sublayer.files.parsing import parse_json
 from sublayer.files.paths import as_typed
 from sublayer.nearest import nearest_hint

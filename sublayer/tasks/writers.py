@@ -10,8 +10,7 @@ from typing import IO, Any
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.lines import PACKED_TABLES
-from sublayer.files.parquet import parquet_file
+from sublayer.files.lines import PACKED_TABLES, parquet_file
 from sublayer.system.extras import extra_module
 from sublayer.system.stages import note
 from sublayer.tasks.predicting import AnswerColumns, AskedFile, AskedRow, FileKind, NamedPrediction

@@ -12,12 +12,11 @@ from torch import Tensor
 from sublayer.config.recipe import ResolvedTrain
 from sublayer.config.train import LAST, is_better
 from sublayer.errors import ConfigError, Interrupted, Preempted, TrainingError
-from sublayer.system.allocator import release_freed_memory
 from sublayer.system.machine import wait_for
+from sublayer.system.memory import release_freed_memory
+from sublayer.system.signals import GracefulStop
 from sublayer.system.stages import stage
-from sublayer.training.checkpoints.loop_state import LoopState
-from sublayer.training.checkpoints.snapshots import Snapshots
-from sublayer.training.graceful_stop import GracefulStop
+from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.metrics import MetricsLog
 from sublayer.training.progress import Progress, Status
 from sublayer.training.step import TrainStep

@@ -14,9 +14,8 @@ from pydantic import ConfigDict, Field
 
 from sublayer.errors import DataError
 from sublayer.files.checkpoints import aside
-from sublayer.files.parsing import parse_json
+from sublayer.files.parsing import Count, Number, Typed, check_typed, parse_json
 from sublayer.files.storage import open_file, write_file
-from sublayer.files.typed import Count, Number, Typed, check_typed
 
 METRICS = "metrics.jsonl"
 EVENTS = "tensorboard"

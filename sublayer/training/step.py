@@ -1,22 +1,153 @@
-"""One optimizer step: micro-batches that add up to exactly the global batch."""
+"""One optimizer step: micro-batches, prefetched on a GPU, that add up to the global batch."""
 
+import hashlib
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sublayer.config.recipe import ResolvedRecipe
+from sublayer.config.optimizers import OptimizerConfig
+from sublayer.config.recipe import ResolvedRecipe, ResolvedTrain
+from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.model.names import parameter_roles
 from sublayer.objective.base import Objective
-from sublayer.training.ahead import Ahead, Preparation, PreparedStep, pays
-from sublayer.training.dropout_seed import seed_dropout
-from sublayer.training.optimizers.build import build_optimizer, clip_gradient, set_learning_rate
-from sublayer.training.optimizers.layer_decay import rate_shares
-from sublayer.training.processes.parallel import parallelise
+from sublayer.training.optimizers.build import (
+    build_optimizer,
+    clip_gradient,
+    rate_shares,
+    set_learning_rate,
+)
+from sublayer.training.processes.alone import Alone, MicroBatch, Replicated
+from sublayer.training.processes.exact import Exact
 from sublayer.training.processes.world import World
 from sublayer.training.schedule import learning_rate
+
+
+def seed_dropout(seed: int, step: int, micro_batch: int, rank: int) -> None:
+    """Seed PyTorch's global generators for one micro-batch; the caller restores them.
+
+    Those of all devices. ``step`` and ``micro_batch`` count from 0, and the processes of a step,
+    by ``rank``, draw apart.
+    """
+    position = f"dropout {seed} {step} {micro_batch} {rank}"
+    hashed = hashlib.blake2b(position.encode(), digest_size=8)
+    number = int.from_bytes(hashed.digest(), "little")
+    # Within the range of a signed integer of 64 bits.
+    number >>= 1
+    if torch.accelerator.is_available():
+        torch.manual_seed(number)
+    else:  # for each device that is not there, torch.manual_seed formats the stack
+        torch.default_generator.manual_seed(number)
+
+
+@dataclass(frozen=True)
+class PreparedPart:
+    """A micro-batch where it was made, by which losses are counted, and where it is computed."""
+
+    part: MicroBatch
+    batch: AnyBatch
+
+
+@dataclass(frozen=True)
+class PreparedStep:
+    """What this process computes of a step, and the tokens of all processes."""
+
+    parts: list[PreparedPart]
+    n_tokens: int
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How a step is prepared: micro-batches are made, and copied without waiting for the device.
+
+    A pure function of the step: it reads nothing that a step changes.
+    """
+
+    parallel: Alone
+    batches: Batches
+    n_sequences: int
+    context: int
+    device: torch.device
+
+    def __call__(self, step: int) -> PreparedStep:
+        """Prepare a step (0-based)."""
+        made = self.parallel.micro_batches(self.batches, step, self.n_sequences, self.context)
+        # From pinned memory, in the stream that computes: they stand behind the step before.
+        parts = [PreparedPart(part, part.batch.to(self.device)) for part in made]
+        return PreparedStep(parts, self.n_tokens(step))
+
+    def n_tokens(self, step: int) -> int:
+        """Count the tokens of a step, without padding, of all processes."""
+        return self.batches.n_tokens(step)
+
+
+class Ahead:
+    """Prepares each step while the one before computes, in a thread; what comes out is the same.
+
+    That one thread reads all batches, one step after another, as they plan epochs on the way. It
+    goes no further than ``steps``. What goes wrong there is raised where the step is taken, as if
+    it had been prepared then.
+    """
+
+    def __init__(self, preparation: Preparation, steps: int) -> None:
+        self.preparation = preparation
+        self.steps = steps
+        self._thread = ThreadPoolExecutor(1, "batches")
+        self._next: tuple[int, Future[PreparedStep]] | None = None
+
+    def __call__(self, step: int) -> PreparedStep:
+        """Return a step (0-based), and have the next one begun."""
+        expected, self._next = self._next, None
+        if expected is not None and expected[0] == step:
+            prepared = expected[1].result()
+        else:
+            prepared = self._thread.submit(self.preparation, step).result()
+        if step + 1 < self.steps:
+            self._next = step + 1, self._thread.submit(self.preparation, step + 1)
+        return prepared
+
+    def n_tokens(self, step: int) -> int:
+        """Count the tokens of a step, without padding, of all processes."""
+        return self._thread.submit(self.preparation.n_tokens, step).result()
+
+
+def pays(device: torch.device) -> bool:
+    """Check whether to prepare ahead: where the device computes by itself.
+
+    On a CPU it takes cores that compute, and no gain was seen: ``benchmarks/batches_ahead.py``.
+    """
+    return device.type == "cuda"
+
+
+def parallelise(
+    objective: Objective, world: World, train: ResolvedTrain, optimizer: OptimizerConfig
+) -> Alone:
+    """Wrap an objective for the processes that train it, as ``[train]`` asks.
+
+    ``optimizer`` is what updates it.
+    """
+    if train.exact:
+        return Exact(objective, world, n_parts=train.n_micro_batches)
+    if world.size == 1:
+        return Alone(objective, world)
+    if train.shard != "none":
+        # PyTorch's FSDP takes long to import, and few runs need it.
+        from sublayer.training.processes.sharded import Sharded
+
+        return Sharded(objective, world, train.shard, optimizer, train.seed)
+    return Replicated(objective, world)
+
+
+def begins_divided(world: World, train: TrainConfig, init: InitConfig) -> bool:
+    """Return whether an objective is built on the meta device, as no process ever has all of it.
+
+    What starts from another model has that one's weights whole.
+    """
+    return world.size > 1 and train.shard != "none" and not train.exact and init.run is None
+
 
 _OTHER_GRAPHS = 8
 """Graphs of an objective beside one for each block whose loss stops: PyTorch's default."""

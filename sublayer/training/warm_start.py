@@ -1,29 +1,163 @@
-"""Start training from another model's weights, part by part: all of them or the first blocks."""
+"""Warm start: the weights that a model takes over from another, and those that are frozen."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sublayer.config.architecture import POSITIONS
 from sublayer.config.heads import HEADS
-from sublayer.config.stacks import check_first_blocks
+from sublayer.config.stacks import Frozen, check_first_blocks
 from sublayer.config.train import InitConfig
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.errors import CheckpointError
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.loading import find_model, load_model_tokenizer, load_task, load_untokenized
 from sublayer.model.body import Body
 from sublayer.model.build import EncoderDecoder
 from sublayer.model.layers.stack import Stack
+from sublayer.model.parts import block_parameters, embedding_parameters
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.tasks.spec import TaskSpec
-from sublayer.training.load_into import load_into
-from sublayer.training.start_heads import fresh_heads, without_output_bias
-from sublayer.training.start_rows import added_ids, describe_added, describe_cut, fit_rows
+from sublayer.tasks.task import Task
+from sublayer.training.checkpoints import load_into
+
+TOKEN_TABLES = ("embedding.weight", "head.weight", "head.bias")
+"""The tensors with a row for each id of a vocabulary."""
+_POSITION_TABLE = "positions.tables."
+"""What the name of each table with a row for each position has."""
+
+
+def fit_rows(
+    tensors: Mapping[str, Tensor],
+    targets: Mapping[str, Tensor],
+    new_ids: range,
+    where: Path,
+) -> dict[str, Tensor]:
+    """Return a model's ``tensors`` with as many rows of tokens and positions as ``targets`` have.
+
+    Rows stay at their ids. What a table lacks, and the rows of ``new_ids``, are those that the
+    target has; positions beyond the target's are left out. All else is returned as it is.
+
+    Raises CheckpointError where the target has more positions than were learned.
+    """
+    fitted = dict(tensors)
+    for name, value in tensors.items():
+        if name not in targets:
+            continue
+        target = targets[name]
+        if name in TOKEN_TABLES:
+            fitted[name] = _with_token_rows(value, target, new_ids)
+        elif _POSITION_TABLE in name:
+            fitted[name] = _first_positions(value, len(target), where)
+    return fitted
+
+
+def added_ids(tokenizer: Tokenizer | None, known: Tokenizer | None) -> range:
+    """Return the ids that a tokenizer has behind those of the one that a model was trained with."""
+    if tokenizer is None or known is None:
+        return range(0)
+    return range(known.vocab_size, max(known.vocab_size, tokenizer.vocab_size))
+
+
+def describe_added(
+    model: Transformer, source: Transformer, tokenizer: Tokenizer | None, new_ids: range
+) -> list[str]:
+    """Say which tokens of a model have rows of their own that its start has not."""
+    if not new_ids:
+        n_added = model.config.vocab_size - source.config.vocab_size
+        return [f"{count(n_added, 'row')} of the embedding matrix"] if n_added > 0 else []
+    assert tokenizer is not None, "the ids are the tokenizer's"
+    names = [name for name, number in tokenizer.added_ids.items() if number in new_ids]
+    return [f"{count(len(new_ids), 'token')} added to the vocabulary ({', '.join(names)})"]
+
+
+def describe_cut(model: Transformer, source: Transformer, run: str) -> list[str]:
+    """Say that a model has fewer learned positions than its start."""
+    kept, learned = model.config.max_len, source.config.max_len
+    if not POSITIONS[model.config.positions].has_rows or kept >= learned:
+        return []
+    return [f"keeps the first {kept:,} of the {learned:,} positions that {run} has learned"]
+
+
+def _with_token_rows(value: Tensor, target: Tensor, new_ids: range) -> Tensor:
+    if value.shape[1:] != target.shape[1:] or len(value) > len(target):
+        return value  # another width, or ids without rows: refused where it is loaded
+    rows = target.detach().clone()
+    rows[: len(value)] = value
+    fresh = torch.arange(new_ids.start, new_ids.stop)
+    rows[fresh] = target.detach()[fresh]
+    return rows
+
+
+def _first_positions(value: Tensor, n_positions: int, where: Path) -> Tensor:
+    if n_positions > len(value):
+        raise CheckpointError(
+            f"{where} has learned {len(value):,} positions, and {n_positions:,} are asked for: "
+            f"give data.context={len(value)}"
+        )
+    return value[:n_positions]
+
+
+OUTPUT_BIAS = "head.bias"
+"""The one tensor of the vocabulary head that stands apart: with or without it, the rest fits."""
+
+
+def fresh_heads(
+    model: Transformer, source: Transformer, answered: TaskSpec | None, run: str
+) -> dict[str, str]:
+    """Return the heads that start fresh, by name, each with the reason in words.
+
+    ``answered`` is what the start, which ``run`` names, answers: a label head is kept where the
+    model's answers are the same.
+    """
+    reasons = {}
+    for name in model.heads:
+        if name not in source.heads:
+            reasons[name] = f"{run} has none"
+        elif name == "label" and not _answers_alike(answered, model.task):
+            titles = ", ".join(task.title for task in answered.tasks) if answered else "another"
+            reasons[name] = f"that of {run} answers {titles}"
+        elif _shapes(model, name) != _shapes(source, name):
+            reasons[name] = f"that of {run} has other weights"
+    return reasons
+
+
+def without_output_bias(
+    targets: dict[str, Tensor], tensors: dict[str, Tensor], run: str
+) -> list[str]:
+    """Drop the output bias where only one of two models has it; say in words where it is fresh."""
+    is_there, is_here = OUTPUT_BIAS in tensors, OUTPUT_BIAS in targets
+    if is_there != is_here:
+        tensors.pop(OUTPUT_BIAS, None)
+        targets.pop(OUTPUT_BIAS, None)
+    return [f"output bias ({run} has none)"] if is_here and not is_there else []
+
+
+def _shapes(model: Transformer, head: str) -> dict[str, tuple[int, ...]]:
+    """Collect the shapes of a head's tensors, without the rows of tokens."""
+    prefix = f"{HEADS[head].attribute}."
+    shapes = {}
+    for name, value in model.state_dict().items():
+        if name.startswith(prefix) and name != OUTPUT_BIAS:
+            shape = tuple(value.shape)
+            shapes[name] = shape[1:] if name in TOKEN_TABLES else shape
+    return shapes
+
+
+def _answers_alike(there: TaskSpec | None, here: TaskSpec | None) -> bool:
+    """Return whether one head can answer both; of a model that says nothing it is taken."""
+    if there is None or here is None:
+        return True
+    return _asked(there.tasks[0]) == _asked(here.tasks[0])
+
+
+def _asked(task: Task) -> tuple[object, ...]:
+    """Return what an output of a task's head means."""
+    return (task.kind, task.labels, task.numbers if task.kind == "number" else ())
 
 
 class Pretrained:
@@ -200,3 +334,34 @@ def _n_fresh(stack: Stack, n_blocks: int) -> int:
         own = set(map(id, stack.block(layer)))
         n_fresh += not own <= taken
     return n_fresh
+
+
+def freeze(objective: Objective, init: InitConfig) -> list[str]:
+    """Freeze what ``init.freeze`` names of an objective's model; return a line that says so.
+
+    A tied output matrix stays with the embedding matrix. Raises ConfigError where nothing is left
+    to train.
+    """
+    frozen = init.frozen
+    if not frozen:
+        return []
+    parameters = {id(each): each for each in frozen_parameters(objective.model, frozen)}
+    for parameter in parameters.values():
+        parameter.requires_grad = False
+    if not any(each.requires_grad for each in objective.parameters()):
+        raise ConfigError(f"init.freeze leaves nothing to train beside {frozen}: name less")
+    n_frozen = sum(each.numel() for each in parameters.values())
+    n_all = sum(each.numel() for each in objective.model.parameters())
+    line = f"stays as it is: {count(n_frozen, 'parameter')} of {n_all:,} ({frozen}"
+    head = objective.model.head
+    if frozen.embeddings and head is not None and head.weight is None:
+        line += ", and so the output matrix, which is the same"
+    return [f"{line})"]
+
+
+def frozen_parameters(model: Transformer, frozen: Frozen) -> Iterator[nn.Parameter]:
+    """Generate the parameters of parts of a model; one that is shared may come twice."""
+    if frozen.embeddings:
+        yield from embedding_parameters(model)
+    for layer in range(frozen.n_layers):
+        yield from block_parameters(model, layer)

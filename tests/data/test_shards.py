@@ -29,7 +29,7 @@ from sublayer.data.text.whole_documents import WholeDocuments
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
-from sublayer.files.json_footer import write_description
+from sublayer.files.arrays import write_description
 from sublayer.system.stage_displays import HeardStages
 from sublayer.system.stages import shown_by
 from tests.data.releases import write_release

@@ -67,7 +67,7 @@ from sublayer.study.budget.capacity import step_memory
 from sublayer.study.budget.measure import train_step
 from sublayer.study.budget.capacity import find_resources
 from sublayer.config.load import load_recipe, vary
-from sublayer.system.peak_memory import PeakMemory
+from sublayer.system.machine import PeakMemory
 
 def prepare(smaller):
     recipe = vary(load_recipe(sys.argv[1], sys.argv[2:]), smaller).recipe

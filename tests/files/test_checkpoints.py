@@ -13,8 +13,7 @@ from sublayer.errors import CheckpointError, DataError
 from sublayer.files import checkpoints
 from sublayer.files.arrays import dump_arrays, dump_npz, load_arrays
 from sublayer.files.checkpoints import checkpoint_path, new_checkpoint, newest_checkpoint
-from sublayer.files.tensor_headers import Header
-from sublayer.files.tensor_parts import StoredTensors, read_stored, read_stored_headers
+from sublayer.files.tensors import Header, StoredTensors, read_stored, read_stored_headers
 from tests.alterations import state, write_manifest_anew
 from tests.data.releases import write_release
 

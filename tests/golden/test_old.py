@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 import sublayer
 from sublayer.cli import main as cli
 from sublayer.errors import ConfigError
-from sublayer.files.tensor_parts import read_stored
+from sublayer.files.tensors import read_stored
 from sublayer.study.read_results import results_of_folder
-from sublayer.training.checkpoints.layout import stored_model
+from sublayer.training.checkpoints import stored_model
 from tests.golden.core import digest, kind
 
 OLD = Path(__file__).parent / "old"

@@ -12,7 +12,7 @@ from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.utils import counters
 from torch.fx import GraphModule
 
-from sublayer.training.processes.joining import join_world, leave_world
+from sublayer.training.processes.world import join_world, leave_world
 from sublayer.training.step import allow_graphs
 from tests.gpu.kinds import KINDS, open_session
 

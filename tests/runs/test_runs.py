@@ -30,10 +30,9 @@ from sublayer.files.arrays import dump_arrays, dump_npz
 from sublayer.loading import load
 from sublayer.runs.finetuning import SCORES, finetune_seeds
 from sublayer.runs.folder import RunFolder, default_folder
-from sublayer.runs.header import text_rows
 from sublayer.runs.items import ITEMS, read_items, write_items
+from sublayer.runs.record import describe_small_test, text_rows
 from sublayer.runs.run import train_run
-from sublayer.runs.small_test import describe_small_test
 from sublayer.runs.start_check import check_start
 from sublayer.runs.texts import own_split
 from sublayer.training.metrics import METRICS, read_metrics

@@ -17,7 +17,7 @@ from sublayer.api.training import compare
 from sublayer.config.load import load_recipe
 from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES
 from sublayer.errors import CheckpointError, ConfigError, Interrupted, TrainingError
-from sublayer.files.saved_record import RECORD
+from sublayer.files.checkpoints import RECORD
 from sublayer.runs.items import ITEMS
 from sublayer.runs.session import prepare_data
 from sublayer.study.budget.capacity import PROGRAM_BYTES
@@ -38,8 +38,8 @@ from sublayer.study.jobs.loop import MOST_TRIES, Clock, JobLoop
 from sublayer.study.jobs.options import parse_place
 from sublayer.study.jobs.run import FAILURE, Job
 from sublayer.study.jobs.worker import Worker
+from sublayer.system.launch import python_command
 from sublayer.system.lock import held
-from sublayer.system.python_process import python_command
 from sublayer.training.progress import Status
 from tests.study.studies import FAILING, FFN, copied, same_files, settings_of, values, write_text
 

@@ -15,28 +15,27 @@ import torch
 
 from sublayer.errors import ConfigError
 from sublayer.study.budget import capacity
-from sublayer.system import allocator, machine, memory, peak_memory
-from sublayer.system.cores import cores
+from sublayer.system import machine, memory
 from sublayer.system.launch import check_launch, is_first_launched, meeting_place, n_launched
 from sublayer.system.lock import LOCK, held
 from sublayer.system.machine import choose_device, describe_machine, processor
-from sublayer.system.memory import free_memory, total_memory
+from sublayer.system.memory import cores, free_memory, total_memory
 from tests.waiting import waits_until
 
 
 def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
     files = [(machine, "_CPUINFO"), (capacity, "_CPUINFO"), (memory, "_MEMINFO")]
-    for module, name in (*files, (peak_memory, "_STATUS"), (peak_memory, "_CLEAR")):
+    for module, name in (*files, (machine, "_STATUS"), (machine, "_CLEAR")):
         monkeypatch.setattr(module, name, tmp_path / "missing" / name)
     monkeypatch.setattr(memory, "_GROUPS", ())
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(allocator.sys, "platform", "win32")
+    monkeypatch.setattr(memory.sys, "platform", "win32")
     monkeypatch.setattr(machine, "processor", cache(processor.__wrapped__))
     assert machine.processor() == (platform.processor() or platform.machine())
     assert describe_machine(torch.device("cpu"))["cores"] == cores() == os.cpu_count()
-    with peak_memory.PeakMemory(torch.device("cpu")) as peak:
-        allocator.keep_freed_memory()
-        allocator.return_freed_memory()
+    with machine.PeakMemory(torch.device("cpu")) as peak:
+        memory.keep_freed_memory()
+        memory.return_freed_memory()
     assert peak.bytes is None
     assert not capacity.find_resources("cpu").has_fast_bfloat16
     monkeypatch.delattr(os, "sysconf_names")
@@ -82,7 +81,7 @@ ALLOCATING = """
 import resource
 from pathlib import Path
 import numpy
-from sublayer.system.allocator import keep_freed_memory, release_freed_memory, return_freed_memory
+from sublayer.system.memory import keep_freed_memory, release_freed_memory, return_freed_memory
 
 def n_faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -20,7 +20,7 @@ from sublayer.system.signals import interruptible
 from sublayer.system.stage_displays import HeardStages, PlainStages
 from sublayer.system.stages import display, note, shown_by, stage
 from sublayer.system.status_line import StatusLine, columns_of
-from sublayer.system.streams import OutputLost, Stream, lasting_streams
+from sublayer.system.terminal import OutputLost, Stream, lasting_streams
 from tests.breadth import rows
 from tests.stopping import stopped_at
 
@@ -206,7 +206,7 @@ def test_a_result_that_cannot_be_printed_is_one_line_and_exit_1(place, state, li
 
 
 def test_files_never_take_the_place_of_closed_streams(tmp_path):
-    program = "from sublayer.system.streams import lasting_streams\n"
+    program = "from sublayer.system.terminal import lasting_streams\n"
     program += "with lasting_streams(), open('n', 'w') as file: print(file.fileno(), file=file)"
     (tmp_path / "probe.py").write_text(program)
     assert shell(f"{sys.executable} probe.py <&- >&- 2>&-", tmp_path).returncode == 0

@@ -30,11 +30,9 @@ from sublayer.objective.supervised import predictions
 from sublayer.objective.supervised import text as texts
 from sublayer.runs.run import train_run
 from sublayer.runs.session import Place
-from sublayer.training.checkpoints.loop_state import LoopState
-from sublayer.training.checkpoints.snapshots import Snapshots
-from sublayer.training.processes import joining
-from sublayer.training.processes.agreement import check_same
-from sublayer.training.processes.joining import join_world
+from sublayer.training.checkpoints import LoopState, Snapshots
+from sublayer.training.processes import world as joined_world
+from sublayer.training.processes.world import check_same, join_world
 from sublayer.training.progress import SilentProgress
 from tests.made import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 from tests.training.runs import SignalAt, open_session
@@ -166,10 +164,10 @@ KINDS |= {"found": answer, "differing": differ}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    tasks, leave_world = json.loads(Path(sys.argv[1]).read_text()), joining.leave_world
+    tasks, leave_world = json.loads(Path(sys.argv[1]).read_text()), joined_world.leave_world
     if len(tasks) > 1:
         # A group of processes that was left is not joined again under one launcher.
-        joining.leave_world = lambda: None
+        joined_world.leave_world = lambda: None
     for task in tasks:
         work = next((work for kind, work in KINDS.items() if kind in task), cli.main)
         if code := work(task):

@@ -15,14 +15,12 @@ from safetensors.torch import load_file, save_file
 from sublayer.errors import CheckpointError, DataError, Interrupted, TrainingError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
 from sublayer.model.names import parameter_roles
-from sublayer.training.ahead import Ahead, PreparedStep
-from sublayer.training.checkpoints import saving
-from sublayer.training.checkpoints.loop_state import LoopState
-from sublayer.training.checkpoints.snapshots import Snapshots
-from sublayer.training.dropout_seed import seed_dropout
+from sublayer.training import checkpoints
+from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.loop import Evaluate, Loop
 from sublayer.training.processes import alone
 from sublayer.training.progress import SilentProgress
+from sublayer.training.step import Ahead, PreparedStep, seed_dropout
 from sublayer.training.step_time import MinutesPlan
 from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION, TRAVERSAL
 from tests.training.runs import SignalAt, open_session, results, weights
@@ -333,7 +331,7 @@ def test_a_checkpoint_is_of_the_step_that_it_was_taken_after(run, tmp_path, monk
 
 
 def test_copies_are_made_beside_the_next_pass_before_its_update(tiny, tmp_path, monkeypatch):
-    train_step, copy = open_session(tiny()).train_step, saving._copies
+    train_step, copy = open_session(tiny()).train_step, checkpoints._copies
     has_gradients, done = threading.Event(), []
 
     def copy_late(tensors, kept):
@@ -341,7 +339,7 @@ def test_copies_are_made_beside_the_next_pass_before_its_update(tiny, tmp_path, 
         done.append("copied")
         return copy(tensors, kept)
 
-    monkeypatch.setattr(saving, "_copies", copy_late)
+    monkeypatch.setattr(checkpoints, "_copies", copy_late)
     snapshots = Snapshots(tmp_path, train_step, lambda folder: None)
     train_step(0)
     expected = weights(train_step)
@@ -357,7 +355,7 @@ def test_copies_are_made_beside_the_next_pass_before_its_update(tiny, tmp_path, 
 
 
 def test_copies_that_cannot_be_made_stop_the_run_and_hold_no_update(run, monkeypatch):
-    monkeypatch.setattr(saving, "_copies", Mock(side_effect=RuntimeError("not enough memory")))
+    monkeypatch.setattr(checkpoints, "_copies", Mock(side_effect=RuntimeError("not enough memory")))
     with pytest.raises(RuntimeError, match="not enough memory"):
         run("run")
 

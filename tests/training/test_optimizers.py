@@ -21,20 +21,20 @@ from sublayer.config.optimizers import (
     SgdConfig,
 )
 from sublayer.errors import CheckpointError
-from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
+from sublayer.files.tensors import StoredTensors, read_stored_headers
 from sublayer.model.names import parameter_roles
 from sublayer.objective.causal import CAUSAL
 from sublayer.training.optimizers import adafactor
+from sublayer.training.optimizers.adam import parameter_scales
 from sublayer.training.optimizers.build import (
     build_optimizer,
     check_state,
     optimizer_tensors,
+    rate_shares,
     restore_optimizer,
     set_learning_rate,
 )
 from sublayer.training.optimizers.division import WHOLE, Division, Part
-from sublayer.training.optimizers.layer_decay import rate_shares
-from sublayer.training.optimizers.parameter_scale import parameter_scales
 from tests.breadth import rows
 from tests.training.test_resume import make_model
 

@@ -15,15 +15,14 @@ from torch.testing import assert_close
 
 from sublayer.errors import CheckpointError, ConfigError, Preempted, SaidElsewhere, TrainingError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
-from sublayer.files.tensor_parts import StoredTensors, read_stored
+from sublayer.files.tensors import StoredTensors, read_stored
 from sublayer.loading import load
 from sublayer.runs.run import train_run
-from sublayer.training.checkpoints.layout import stored_model, stored_training
-from sublayer.training.processes import joining
-from sublayer.training.processes.meeting import agree_on_start
-from sublayer.training.processes.part_files import read_parts
-from sublayer.training.processes.reaching import reach
-from sublayer.training.processes.tree import Node, TreeSum, part_range, subtrees
+from sublayer.training.checkpoints import stored_model, stored_training
+from sublayer.training.processes import world as joined_world
+from sublayer.training.processes.exact import Node, TreeSum, part_range, subtrees
+from sublayer.training.processes.sharded import read_parts
+from sublayer.training.processes.world import agree_on_start, reach
 from sublayer.training.progress import SilentProgress
 from tests.made import LSTM, MASKED, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION
 from tests.stopping import stopped_at
@@ -320,8 +319,8 @@ def test_a_port_of_another_program_is_named_and_not_asked(monkeypatch):
         launch(monkeypatch, 0, "127.0.0.1", port)
         with pytest.raises(ConfigError, match=f"MASTER_PORT = {port} is in use"):
             reach(MINUTE)
-    monkeypatch.setattr(joining, "_stores", [])
-    assert joining.says_first("that it hangs for ever")
+    monkeypatch.setattr(joined_world, "_stores", [])
+    assert joined_world.says_first("that it hangs for ever")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "no-such-host.invalid"])
@@ -342,10 +341,10 @@ def test_an_address_where_nothing_answers_is_named(monkeypatch, address):
     (ValueError("Broken pipe"), True, "Broken pipe", ValueError),
 ])  # fmt: skip
 def test_a_lost_process_is_named_once(monkeypatch, error, is_first, said, kind):
-    monkeypatch.setattr(joining, "n_launched", lambda: 2)
-    monkeypatch.setattr(joining, "says_first", lambda what: is_first)
-    monkeypatch.setattr(joining, "ignore_from_now_on", lambda: None)
-    with pytest.raises(kind, match=said) as caught, joining.naming_lost("step 4 is kept"):
+    monkeypatch.setattr(joined_world, "n_launched", lambda: 2)
+    monkeypatch.setattr(joined_world, "says_first", lambda what: is_first)
+    monkeypatch.setattr(joined_world, "ignore_from_now_on", lambda: None)
+    with pytest.raises(kind, match=said) as caught, joined_world.naming_lost("step 4 is kept"):
         raise error
     assert type(caught.value) is kind
     assert ("step 4 is kept" in str(caught.value)) == (caught.value is not error)

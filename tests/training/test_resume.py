@@ -39,9 +39,8 @@ from sublayer.runs.run import from_recipe, train_run
 from sublayer.runs.session import prepare_data
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec, spec_files
-from sublayer.training.freezing import freeze, frozen_parameters
 from sublayer.training.progress import SilentProgress
-from sublayer.training.warm_start import Pretrained, start_from
+from sublayer.training.warm_start import Pretrained, freeze, frozen_parameters, start_from
 from tests.breadth import rows
 from tests.made import KINDS, LSTM, MASKED, PAIR, QUESTIONS, SPAN, TRANSLATION
 from tests.training.runs import ALONE, Notes, SignalAt, results

@@ -15,7 +15,7 @@ from sublayer.commands.shared import candidates
 from sublayer.errors import ConfigError
 from sublayer.system.launch import is_first_launched, n_launched
 from sublayer.system.stages import note
-from sublayer.system.streams import Stream
+from sublayer.system.terminal import Stream
 
 JsonObject = Mapping[str, Any]
 """What a command found, as ``--json`` prints it."""

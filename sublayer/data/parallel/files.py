@@ -15,8 +15,7 @@ from sublayer.data.text.records import (
     shown_fields,
 )
 from sublayer.errors import DataError
-from sublayer.files.lines import decoded, read_lines
-from sublayer.files.parquet import parquet_file, python_value
+from sublayer.files.lines import decoded, parquet_file, python_value, read_lines
 from sublayer.tasks.records import read_records, sheets_note, suffix_of
 
 Pair = tuple[int, str, str]

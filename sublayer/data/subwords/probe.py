@@ -12,7 +12,7 @@ from typing import Any
 from sublayer.data.cache import content_key
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, replacing
-from sublayer.system.python_process import python_command
+from sublayer.system.launch import python_command
 
 VERSION = 2  # changes whenever files would be probed otherwise
 _BYTES = 512 << 20

@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from sublayer.counts import count
 from sublayer.data.arrays import Ints
 from sublayer.data.text.files import Document, RawDocument, Text
+from sublayer.files.arrays import aligned, read_description, write_description
 from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
-from sublayer.files.file_array import FileArray
-from sublayer.files.file_text import FileText
-from sublayer.files.json_footer import aligned, read_description, write_description
+from sublayer.files.file_text import FileArray, FileText
 
 _CHECKED_BYTES = 256 << 20
 _DIGEST_BYTES = 32

@@ -11,8 +11,7 @@ from sublayer.data.text.files import FileDocument, RawDocument, Text
 from sublayer.data.text.gutenberg import body_range
 from sublayer.errors import DataError
 from sublayer.files.file_text import count_line_ends
-from sublayer.files.lines import decoded, read_lines, unpacked
-from sublayer.files.parquet import parquet_file, python_value
+from sublayer.files.lines import decoded, parquet_file, python_value, read_lines, unpacked
 from sublayer.files.parsing import parse_json
 from sublayer.tasks.records import is_json_list, read_records, suffix_of
 

@@ -222,7 +222,7 @@ def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Ch
     """Yield the rows in chunks, one after another in the same memory.
 
     To allocate that for each chunk can cost more than to compute what is in it: see
-    sublayer/system/allocator.py.
+    sublayer/system/memory.py.
     """
     device = hidden.device.type
     is_cast = torch.is_autocast_enabled(device)

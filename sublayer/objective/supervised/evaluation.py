@@ -13,8 +13,8 @@ from sublayer.data.tasks.split_notes import describe_cuts
 from sublayer.data.tasks.task_split import TaskPart, TaskSplit, of_tasks
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE
+from sublayer.files.checkpoints import read_record
 from sublayer.files.paths import expanded, resolved
-from sublayer.files.saved_record import read_record
 from sublayer.loading import find_recipe, load
 from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Evaluation

@@ -59,7 +59,7 @@ from sublayer.objective.translation.loss import (
     translation_items,
     translation_nats,
 )
-from sublayer.system.allocator import keep_freed_memory
+from sublayer.system.memory import keep_freed_memory
 from sublayer.system.stages import note
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table

@@ -15,8 +15,7 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.memory import TrainingMemory, n_states, training_memory
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
-from sublayer.system.cores import cores
-from sublayer.system.memory import free_memory
+from sublayer.system.memory import cores, free_memory
 
 PROGRAM_BYTES = 400 << 20
 """Resident memory of a process that has loaded torch and nothing else."""

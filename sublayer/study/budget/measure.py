@@ -19,12 +19,10 @@ from sublayer.model.build import build, compose
 from sublayer.objective.families import family_of
 from sublayer.study.budget.capacity import Resources, fits_memory
 from sublayer.study.budget.expected import Sized, StepTime
-from sublayer.system.allocator import allocate_for_training
-from sublayer.system.cores import cores
+from sublayer.system.memory import allocate_for_training, cores
 from sublayer.training.precision import fastest_precision, product_speed
-from sublayer.training.processes.parallel import begins_divided
 from sublayer.training.processes.world import World
-from sublayer.training.step import TrainStep
+from sublayer.training.step import TrainStep, begins_divided
 from sublayer.training.step_time import median_step
 
 BUDGET_S = 55.0

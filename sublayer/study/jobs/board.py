@@ -8,8 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from sublayer.system.stage_displays import Clock, format_seconds
-from sublayer.system.streams import lasting_stderr
-from sublayer.system.terminal import is_live
+from sublayer.system.terminal import is_live, lasting_stderr
 from sublayer.training.progress import Display, Progress, Status
 
 if TYPE_CHECKING:

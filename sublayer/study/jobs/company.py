@@ -14,8 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from sublayer.errors import ConfigError
-from sublayer.system.parent import read_lines
-from sublayer.system.python_process import python_command
+from sublayer.system.launch import python_command, read_lines
 
 if TYPE_CHECKING:
     from sublayer.study.budget.expected import Sized

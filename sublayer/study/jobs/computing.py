@@ -20,9 +20,8 @@ from sublayer.study.jobs.backends import CLUSTERS, Cluster, LocalProcesses, Need
 from sublayer.study.jobs.loop import InTurn, JobLoop
 from sublayer.study.jobs.options import parse_place, shared_threads
 from sublayer.study.jobs.run import Job, RunAll
-from sublayer.system.cores import cores
 from sublayer.system.machine import check_device, choose_device
-from sublayer.system.memory import format_bytes, total_memory
+from sublayer.system.memory import cores, format_bytes, total_memory
 from sublayer.system.stages import note
 from sublayer.training.warm_start import Pretrained
 

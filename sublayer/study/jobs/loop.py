@@ -12,15 +12,15 @@ from pathlib import Path
 
 from sublayer.counts import count
 from sublayer.errors import Interrupted, SublayerError, TrainingError
-from sublayer.files.saved_record import RECORD
+from sublayer.files.checkpoints import RECORD
 from sublayer.loading import CHECKPOINTS_NAME
 from sublayer.study.jobs.backends import Backend, Needs, NoAnswer, Refused
 from sublayer.study.jobs.board import BoardProgress, Tally, default_board
 from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, JobStatus, read_end
 from sublayer.study.jobs.run import Job, Outcome, describe_end, finish_run, is_finished
+from sublayer.system.signals import GracefulStop
 from sublayer.system.stage_displays import HeardStages, say_nothing
 from sublayer.system.stages import shown_by
-from sublayer.training.graceful_stop import GracefulStop
 from sublayer.training.progress import SilentProgress
 
 MOST_TRIES = 3

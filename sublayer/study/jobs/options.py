@@ -8,7 +8,7 @@ from sublayer.config.load import vary
 from sublayer.errors import ConfigError
 from sublayer.study.arms import Arm
 from sublayer.study.budget.match import Rule
-from sublayer.system.cores import cores
+from sublayer.system.memory import cores
 
 _KINDS = ("ray", "slurm")
 

@@ -20,10 +20,9 @@ from sublayer.data.prepare import Data
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.errors import CheckpointError, TrainingError
 from sublayer.evaluation.split_work import ALONE
-from sublayer.files.checkpoints import checkpoint_path
-from sublayer.files.saved_record import RECORD, read_record
+from sublayer.files.checkpoints import RECORD, checkpoint_path, read_record
+from sublayer.files.parsing import Content, Number, Typed, read_typed
 from sublayer.files.storage import write_file, write_json
-from sublayer.files.typed import Content, Number, Typed, read_typed
 from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scored, Scores, describe_valid

@@ -9,10 +9,8 @@ from torch import Tensor
 
 from sublayer.config.optimizers import AdafactorConfig, Shape
 from sublayer.estimate.kernel_sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
+from sublayer.training.optimizers.adam import Optimizer, at_least_smallest, count_steps
 from sublayer.training.optimizers.division import WHOLE, Division, Exchanging
-from sublayer.training.optimizers.moments import count_steps
-from sublayer.training.optimizers.parameter_scale import at_least_smallest
-from sublayer.training.optimizers.plain import Optimizer
 
 _EPS = 1e-30
 """Added to squares of gradients."""

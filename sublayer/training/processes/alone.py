@@ -1,4 +1,4 @@
-"""Training in one process, and what several do otherwise."""
+"""Training in one process, or in several that each hold all weights."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -9,10 +9,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.errors import CheckpointError
-from sublayer.files.tensor_parts import StoredTensors, read_stored
+from sublayer.files.tensors import StoredTensors, read_stored
 from sublayer.model.names import named_parameters
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.division import WHOLE, Division
@@ -165,3 +166,60 @@ def divided(batch: AnyBatch, n_sequences: int, context: int, *, rank: int = 0) -
     return [
         MicroBatch(batch[start : start + size], index, rank) for index, start in enumerate(starts)
     ]
+
+
+class DataParallel(Alone):
+    """An objective of whose batches each process computes a part; subclasses add up gradients."""
+
+    def micro_batches(
+        self, batches: Batches, step: int, n_sequences: int, context: int
+    ) -> list[MicroBatch]:
+        """Return what this process computes: rows ``rank``, ``rank + size``, and so on."""
+        rank = self._world.rank
+        own = batches.batch(step, rank=rank, world=self._world.size)
+        return divided(own, n_sequences, context, rank=rank)
+
+    def sum_losses(self, losses: Sequence[Tensor]) -> Tensor:
+        """Add the losses of this process's micro-batches, then those of all processes."""
+        return self._world.sum(super().sum_losses(losses))
+
+
+class Replicated(DataParallel):
+    """An objective of which every process holds all, and computes its part of each batch."""
+
+    def __init__(self, objective: Objective, world: World) -> None:
+        super().__init__(objective, world)
+        self._replicas = DistributedDataParallel(
+            objective,
+            gradient_as_bucket_view=True,
+            find_unused_parameters=objective.has_unused_parameters,
+        )
+        self._forward = self._replicas
+        self._is_arranged = objective.has_unused_parameters or world.size == 2
+        """Whether gradients are summed in groups that never change, or whose order is no matter."""
+
+    def begin(self, batches: Sequence[AnyBatch]) -> int:
+        """Begin a step; before the first one gradients are grouped."""
+        if not self._is_arranged:
+            self._arrange(batches[0])
+            self._is_arranged = True
+        return super().begin(batches)
+
+    def _arrange(self, batch: AnyBatch) -> None:
+        """Let data parallelism group gradients anew, as it does after the first pass that it sees.
+
+        By the groups goes the order of a sum of three and more: a run that is resumed has to begin
+        with those that an unbroken one has by then. Nothing else comes of the pass.
+        """
+        totals = self._replicas(batch)
+        super().backward(torch.stack(list(totals.values())).sum())
+        self._replicas.zero_grad(set_to_none=True)
+
+    def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
+        """Enter a micro-batch; gradients are summed over processes with the last one's."""
+        return nullcontext() if is_last else self._replicas.no_sync()
+
+    def backward(self, share: Tensor) -> None:
+        """Add the gradients of this process's share of the loss."""
+        # Data parallelism averages gradients over processes; the loss is a sum.
+        (share * self._world.size).backward()  # type: ignore[no-untyped-call]

@@ -1,17 +1,195 @@
-"""The same bits on any number of processes: every sum in one fixed tree over micro-batches."""
+"""The same bits on any number of processes: sums in one fixed binary tree.
 
-from collections.abc import Iterator, Sequence
+Floating-point sums depend on their order. Here it is that of a tree over the parts 0, 1, 2, ...: 0
+with 1, 2 with 3, then the sums of those pairs, and so on; where a number of parts is no power of
+two, what has no partner goes up as it is. A process that has consecutive parts adds up the subtrees
+that lie within them; what is left to add is the same tree, on any number of processes.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.objective.base import Objective
 from sublayer.training.processes.alone import Alone, MicroBatch
-from sublayer.training.processes.exchange import Gradients, add_gradients, exchange
-from sublayer.training.processes.tree import Node, TreeSum, part_range
 from sublayer.training.processes.world import World
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Node:
+    """The root of a subtree: the sum of ``2**level`` parts from ``index * 2**level`` on."""
+
+    level: int
+    index: int
+
+    def is_joined_by(self, other: "Node") -> bool:
+        """Return whether ``other`` is the right half of the subtree that this is the left of."""
+        return self.level == other.level and self.index % 2 == 0 and other.index == self.index + 1
+
+    @property
+    def parent(self) -> "Node":
+        """The subtree of which this is a half."""
+        return Node(self.level + 1, self.index // 2)
+
+
+class TreeSum(Generic[T]):
+    """The sum of parts that come in their order, of which it keeps as few as it can.
+
+    That is one for each level of the tree. ``add`` may change its first argument, which is never
+    used again.
+    """
+
+    def __init__(self, add: Callable[[T, T], T]) -> None:
+        self._add = add
+        self._stack: list[tuple[Node, T]] = []
+
+    def push(self, node: Node, value: T) -> None:
+        """Add a subtree's sum, which begins where the last one ended."""
+        while self._stack and self._stack[-1][0].is_joined_by(node):
+            left, sum_left = self._stack.pop()
+            value = self._add(sum_left, value)
+            node = left.parent
+        self._stack.append((node, value))
+
+    @property
+    def nodes(self) -> list[tuple[Node, T]]:
+        """The sums of the largest subtrees that are whole, in order."""
+        return list(self._stack)
+
+    def total(self) -> T:
+        """Return the sum of all parts, which began at 0; what has no partner goes up as it is."""
+        (_, value), *others = reversed(self._stack)
+        for _, left in others:
+            value = self._add(left, value)
+        return value
+
+
+def part_range(rank: int, size: int, n_parts: int) -> range:
+    """Return the consecutive parts of process ``rank`` of ``size``, a share each."""
+    start, stop = (number * n_parts // size for number in (rank, rank + 1))
+    return range(start, stop)
+
+
+def subtrees(parts: range) -> list[Node]:
+    """Return the largest whole subtrees of consecutive parts, in order."""
+    tree = TreeSum[None](lambda left, right: None)
+    for part in parts:
+        tree.push(Node(0, part), None)
+    return [node for node, _ in tree.nodes]
+
+
+Gradients = list[Tensor | None]
+"""A gradient for each parameter; None where nothing of it was used."""
+Sums = Sequence[tuple[Node, Gradients]]
+"""A process's sums of gradients: of the largest whole subtrees of its parts."""
+
+_ALIGNED = 16
+"""Numbers of 4 bytes in 64, at which each gradient begins, so that kernels treat all alike."""
+_BUCKET = 1 << 22
+"""Numbers that are exchanged at a time, at least, where there are as many: of 16 MiB."""
+_NOTHING = -0.0
+"""What leaves every number that it is added to as it is, zeros of either sign too."""
+
+
+def add_gradients(left: Gradients, right: Gradients) -> Gradients:
+    """Add gradients to ``left``, in place; what one side did not use has the other's."""
+    both = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
+    if both:
+        torch._foreach_add_([a for a, _ in both], [b for _, b in both])
+    return [b if a is None else a for a, b in zip(left, right, strict=True)]
+
+
+def exchange(world: World, parameters: Sequence[Tensor], sums: Sums, n_parts: int) -> Gradients:
+    """Return the gradients of all ``n_parts`` micro-batches, the same bits in every process.
+
+    ``sums`` are this process's. All processes enter. A parameter that none of them used has None.
+    """
+    is_used = _used(world, sums)
+    totals: Gradients = [None] * len(parameters)
+    for bucket in _buckets(parameters, is_used):
+        shapes = [parameters[index].shape for index in bucket]
+        own = [[gradients[index] for index in bucket] for _, gradients in sums]
+        for index, total in zip(bucket, _exchanged(world, shapes, own, n_parts), strict=True):
+            totals[index] = total
+    return totals
+
+
+def _used(world: World, sums: Sums) -> list[bool]:
+    """Return for each parameter whether any process has a gradient of it."""
+    gradients = [each for _, each in sums]
+    own = [any(each is not None for each in column) for column in zip(*gradients, strict=True)]
+    # Between the processors, for which another device is not waited for.
+    n_using = world.sum(torch.tensor(own, dtype=torch.float32))
+    return (n_using > 0).tolist()
+
+
+def _buckets(parameters: Sequence[Tensor], is_used: Sequence[bool]) -> Iterator[list[int]]:
+    bucket: list[int] = []
+    size = 0
+    for index, parameter in enumerate(parameters):
+        if not is_used[index]:
+            continue
+        bucket.append(index)
+        size += parameter.numel()
+        if size >= _BUCKET:
+            yield bucket
+            bucket, size = [], 0
+    if bucket:
+        yield bucket
+
+
+def _exchanged(
+    world: World, shapes: Sequence[torch.Size], own: Sequence[Gradients], n_parts: int
+) -> list[Tensor]:
+    """Add up some parameters' gradients; ``own`` has this process's, by subtree."""
+    starts = [0]
+    for shape in shapes:
+        starts.append(starts[-1] + _rounded(shape.numel()))
+    each = _rounded(math.ceil(starts[-1] / world.size))
+    # What a process adds up is one after another for it: [size, subtrees, each].
+    flat = torch.empty(len(own), world.size * each, device=world.device)
+    for row, gradients in zip(flat, own, strict=True):
+        _lay_out(gradients, starts, row)
+    sent = flat.view(len(own), world.size, each).transpose(0, 1).flatten()
+    nodes = [subtrees(part_range(rank, world.size, n_parts)) for rank in range(world.size)]
+    lengths = [len(of_rank) * each for of_rank in nodes]
+    received = sent.new_empty(sum(lengths))
+    dist.all_to_all_single(received, sent, lengths, [len(own) * each] * world.size)
+    total = TreeSum[Tensor](Tensor.add_)
+    ordered = [node for of_rank in nodes for node in of_rank]
+    for node, numbers in zip(ordered, received.view(-1, each), strict=True):
+        total.push(node, numbers)
+    summed = sent.new_empty(world.size * each)
+    dist.all_gather(list(summed.view(world.size, each).unbind()), total.total())
+    return [
+        summed[start : start + shape.numel()].view(shape)
+        for start, shape in zip(starts, shapes, strict=False)
+    ]
+
+
+def _lay_out(gradients: Gradients, starts: Sequence[int], row: Tensor) -> None:
+    """Write gradients behind each other, from ``starts`` on; what is between them adds nothing."""
+    end = 0
+    for start, gradient in zip(starts, gradients, strict=False):
+        if gradient is not None:
+            row[end:start] = _NOTHING
+            end = start + gradient.numel()
+            row[start:end] = gradient.flatten()
+    row[end:] = _NOTHING
+
+
+def _rounded(n: int) -> int:
+    """Round up to where a gradient may begin."""
+    return -(-n // _ALIGNED) * _ALIGNED
 
 
 class Exact(Alone):

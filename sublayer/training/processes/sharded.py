@@ -1,31 +1,88 @@
 """Sharding: each process holds a part of every parameter, of its gradient and of its moments.
 
 By PyTorch's ``fully_shard`` (FSDP2). Zhao et al. 2023 (2304.11277), Rajbhandari et al. 2020
-(1910.02054): ``optimizer`` is the second stage of ZeRO, ``full`` its third.
+(1910.02054): ``optimizer`` is the second stage of ZeRO, ``full`` its third. Parts go to files, one
+for each process, by ``torch.distributed.checkpoint`` and its storage of safetensors, which pickles
+nothing: what some processes wrote is read by any number of them, and what one wrote by all.
 """
 
+import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from sublayer.config.optimizers import Axes, OptimizerConfig, all_axes
 from sublayer.data.batches import AnyBatch
-from sublayer.files.tensor_parts import StoredTensors, read_stored_headers
+from sublayer.errors import CheckpointError
+from sublayer.files.tensors import StoredTensors, read_stored_headers
 from sublayer.model.layers.stack import Stack
 from sublayer.model.names import Role, named_parameters, parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.division import Division, Part
-from sublayer.training.processes.alone import Alone, Held, Owner
-from sublayer.training.processes.data_parallel import DataParallel
-from sublayer.training.processes.part_files import read_parts, write_parts
+from sublayer.training.processes.alone import Alone, DataParallel, Held, Owner
 from sublayer.training.processes.world import World
+
+# What it does step by step, and that it writes no index.
+logging.getLogger("torch.distributed.checkpoint").setLevel(logging.ERROR)
+
+
+def write_parts(
+    tensors: Mapping[str, Tensor], folder: Path, group: dist.ProcessGroup | None = None
+) -> None:
+    """Write each process's parts of distributed tensors, and by one of them what all have.
+
+    All processes enter. Raises CheckpointError in all of them where one cannot write.
+    """
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    try:
+        save(dict(tensors), storage_writer=writer, process_group=group)
+    except CheckpointException as error:
+        raise CheckpointError(
+            f"cannot write {folder}: {_reason(error)}; free some space, then --resume"
+        ) from None
+
+
+def read_parts(tensors: Mapping[str, Tensor], stored: StoredTensors) -> None:
+    """Read into distributed tensors, in place, what is stored of them.
+
+    All processes enter. Raises CheckpointError in all of them where one cannot read.
+    """
+    folder = stored.whole.parent if stored.is_whole else stored.folder
+    # All files of the folder are read, and the last to say something would be believed.
+    others = {*folder.glob("*.safetensors")} - {*stored.files()}
+    if others:
+        raise CheckpointError(
+            f"{folder} has {min(others).name} beside {stored.files()[0].name}: one of them is of "
+            "another checkpoint"
+        )
+    reader = HuggingFaceStorageReader(str(folder))
+    try:
+        load(dict(tensors), storage_reader=reader)
+    except CheckpointException as error:
+        raise CheckpointError(f"{folder} cannot be read: {_reason(error)}") from None
+
+
+def _reason(error: CheckpointException) -> str:
+    """Return what the first process that failed says."""
+    _, (cause, _) = min(error.failures.items())
+    return str(cause)
+
 
 # Nothing is changed in place that a sub-layer returns.
 warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")

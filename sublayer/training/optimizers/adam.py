@@ -1,13 +1,44 @@
-"""The moments that Adam and its relatives keep, for whole lists of parameters at a time."""
+"""Adam and its relatives: AdamW, Adam as released with GPT-1, LAMB, steps scaled by the weights.
+
+PyTorch decorates their methods for callers that are compiled: called first, they import
+torch._dynamo, which takes longer to import than all else here, and with it
+torch.distributed.tensor, torch.onnx and sympy. No update is compiled here.
+"""
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from typing import Any
+from inspect import unwrap
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from sublayer.training.optimizers.division import WHOLE, Division, Exchanging
-from sublayer.training.optimizers.plain import Optimizer
+
+
+class Optimizer(torch.optim.Optimizer):
+    """PyTorch's base of optimizers, its methods undecorated."""
+
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class Sgd(Optimizer, torch.optim.SGD):
+    """PyTorch's SGD, its step undecorated."""
+
+    step = torch.no_grad()(unwrap(torch.optim.SGD.step))
+
+
+class Adam(Optimizer, torch.optim.Adam):
+    """PyTorch's Adam, its step undecorated."""
+
+    step = torch.no_grad()(unwrap(torch.optim.Adam.step))
+
+
+class AdamW(Optimizer, torch.optim.AdamW):
+    """PyTorch's AdamW, its step undecorated."""
+
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
 
 State = MutableMapping[Tensor, dict[str, Any]]
 """What an optimizer keeps of each parameter, under the names that PyTorch's Adam gives it."""
@@ -149,3 +180,112 @@ class MomentOptimizer(Optimizer):
             return direction(first, second, eps)
         steps = count_steps(self.state, parameters)
         return corrected_direction(first, second, eps, betas, steps)
+
+
+SMALLEST_SCALE = 1e-3
+"""The scale of weights that are smaller, so that what begins at 0 moves at all."""
+
+
+def parameter_scales(
+    parameters: Sequence[Tensor], n_axes: int, division: Division
+) -> Exchanging[list[Tensor]]:
+    """Compute ``max(1e-3, RMS(w))`` of each parameter, of each of its variables.
+
+    The last ``n_axes`` axes are a variable. Those axes are kept, with a length of 1. Nothing waits
+    for the device. Source: Shazeer & Stern 2018, sec. 8; as released, tensorflow/mesh.
+    """
+    rms = yield from division.root_mean_squares(parameters, parameters, n_axes)
+    return at_least_smallest(rms)
+
+
+def at_least_smallest(rms: Sequence[Tensor]) -> list[Tensor]:
+    """Return the scales of weights from their root mean squares, in place."""
+    return [each.clamp_(min=SMALLEST_SCALE) for each in rms]
+
+
+class Gpt1Adam(MomentOptimizer):
+    """Update ``w`` by ``-lr * c * (m / (sqrt(v) + eps) + weight_decay * w)``.
+
+    ``c = sqrt(1 - beta2^t) / (1 - beta1^t)`` corrects moments for their start at 0, and decay with
+    them: by 0.316 at the first update, 0.795 at the thousandth, for betas of 0.9 and 0.999.
+
+    Source: openai/finetune-transformer-lm, ``opt.py``.
+    """
+
+    def scale_updates(
+        self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
+    ) -> Exchanging[None]:
+        """Multiply every update by the correction of its parameter's moments."""
+        beta1, beta2 = group["betas"]
+        steps = count_steps(self.state, parameters)
+        corrections = (1.0 - beta2**steps).sqrt() / (1.0 - beta1**steps)
+        torch._foreach_mul_(updates, corrections.unbind())
+        yield from ()
+
+
+class ScaledAdamW(MomentOptimizer):
+    """Update ``w`` by ``-lr * (max(1e-3, RMS(w)) * d + weight_decay * w)``, d Adam's direction.
+
+    The last ``n_axes`` axes of a group's parameters are a variable, which has an RMS of its own.
+
+    Source: PiotrNawrot/nanoT5, ``AdamWScale``, where decay is not scaled either. Departures from
+    it: decay takes the weights before the update, as everywhere here, and eps is added to the
+    corrected root, as in AdamW as published.
+    """
+
+    def scale_directions(
+        self, directions: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
+    ) -> Exchanging[None]:
+        """Multiply the direction of each variable by the root mean square of its weights."""
+        scales = yield from parameter_scales(parameters, group["n_axes"], self.division)
+        torch._foreach_mul_(directions, scales)
+
+
+Adapted = Literal["tensor", "map", "none"]
+"""What has a trust ratio of its own: each tensor, each map of a stacked one, or none (1)."""
+
+
+class Lamb(MomentOptimizer):
+    """LAMB: update ``w`` by ``-lr * ratio * u``, with ``ratio = ||w|| / ||u||``.
+
+    ``u`` is ``d + weight_decay * w``, d Adam's direction. Norms are L2, of the weights before the
+    update; where one of them is 0 the ratio is 1. A group says in ``adapted`` what has a ratio of
+    its own.
+
+    Sources: as released with ALBERT (``is_corrected=False``); You et al. 2020, algorithm 2, with
+    phi the identity.
+    """
+
+    def scale_updates(
+        self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
+    ) -> Exchanging[None]:
+        """Multiply the update of what has a trust ratio by it."""
+        adapted: Adapted = group["adapted"]
+        if adapted == "none":
+            return
+        update_parts = _variables(updates, adapted)
+        weight_parts = _variables(parameters, adapted)
+        are_parts = []
+        for parameter in parameters:
+            n_axes = parameter.dim() if adapted == "tensor" else parameter.dim() - 1
+            n_variables = len(_variables([parameter], adapted))
+            are_parts += [self.division.divides(parameter, n_axes)] * n_variables
+        # Of maps that are divided one by one, a process may have none.
+        if update_parts:
+            own = torch._foreach_norm([*weight_parts, *update_parts])
+            norms = yield from self.division.whole_norms(own, 2 * are_parts)
+            torch._foreach_mul_(update_parts, trust_ratios(norms))
+
+
+def trust_ratios(norms: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Compute ``||w|| / ||u||``, 1 where either is 0, from all ``||w||`` and then all ``||u||``."""
+    weight_norms, update_norms = torch.stack(list(norms)).chunk(2)
+    has_both = (weight_norms > 0) & (update_norms > 0)
+    return torch.where(has_both, weight_norms / update_norms, 1.0).unbind()
+
+
+def _variables(tensors: Sequence[Tensor], adapted: Adapted) -> list[Tensor]:
+    """Return what has a ratio of its own, of which a tensor may hold several."""
+    if adapted == "tensor":
+        return list(tensors)
+    return [each for tensor in tensors for each in tensor.unbind()]

@@ -1,0 +1,473 @@
+"""Checkpoints: their content, saving in the background, and restoring."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError
+from torch import Tensor
+
+from sublayer.config.train import LAST
+from sublayer.errors import CheckpointError
+from sublayer.files.checkpoints import (
+    STATE,
+    SavedState,
+    best_steps,
+    checkpoint_path,
+    new_checkpoint,
+    newest_checkpoint,
+    prune_checkpoints,
+    read_state,
+    saved_steps,
+    set_aside,
+)
+from sublayer.files.tensors import (
+    Header,
+    StoredTensors,
+    check_headers,
+    check_names_and_shapes,
+    read_stored_headers,
+)
+from sublayer.model.model_folder import stored_weights
+from sublayer.model.names import named_parameters
+from sublayer.objective.base import Objective
+from sublayer.training.optimizers.build import check_state, optimizer_tensors, restore_optimizer
+from sublayer.training.processes.alone import Held, Owner
+from sublayer.training.processes.world import is_lost
+from sublayer.training.step import TrainStep
+
+CHECKPOINTS = "checkpoints"
+"""The folder of checkpoints in a run's."""
+TRAINING = "training.safetensors"
+"""What training needs beside the model, in a checkpoint: the optimizer's state and heads."""
+TRAINING_PARTS = "training"
+"""The folder of the parts of that, where each process has written its own."""
+MODEL = "model"
+"""The model in a checkpoint, a folder that is a model by itself."""
+_HEAD = "head/"
+"""What the names of heads begin with there, unlike those of the optimizer's state."""
+
+Saved = TypeVar("Saved", Tensor, Header)
+
+
+def heads_to_save(objective: Objective) -> dict[str, Tensor]:
+    """Return what training needs beside the model and the optimizer's state, by its saved name."""
+    return {f"{_HEAD}{name}": value.detach() for name, value in objective.training_only().items()}
+
+
+def split_heads(saved: Mapping[str, Saved]) -> tuple[dict[str, Saved], dict[str, Saved]]:
+    """Split what training saves beside the model into heads and the optimizer's state."""
+    heads = {}
+    state = {}
+    for name, value in saved.items():
+        if name.startswith(_HEAD):
+            heads[name] = value
+        else:
+            state[name] = value
+    return heads, state
+
+
+def owner_of_weight(name: str) -> Owner:
+    """Return the parameter of the objective that a weight of the model is."""
+    return Owner(f"model.{name}")
+
+
+def owner_of_state(name: str) -> Owner:
+    """Return the parameter that a head is, or that a state of the optimizer is of."""
+    state, _, parameter = name.partition("/")
+    return Owner(parameter) if name.startswith(_HEAD) else Owner(parameter, state)
+
+
+def stored_model(checkpoint: Path) -> StoredTensors:
+    """Return where a checkpoint has the model's weights."""
+    return stored_weights(checkpoint / MODEL)
+
+
+def stored_training(checkpoint: Path) -> StoredTensors:
+    """Return where a checkpoint has what training needs beside the model."""
+    return StoredTensors(checkpoint / TRAINING, checkpoint / TRAINING_PARTS)
+
+
+def load_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: Path) -> None:
+    """Copy ``tensors`` into ``targets`` in place, in the targets' types and on their devices.
+
+    ``where`` is what errors name. Nothing is copied where anything is refused.
+
+    Raises CheckpointError, naming the tensor and both shapes, unless names and shapes are the same.
+    """
+    check_names_and_shapes(_shapes(targets), _shapes(tensors), where)
+    for name, target in targets.items():
+        target.detach().copy_(tensors[name])
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
+    shapes = {}
+    for name, tensor in tensors.items():
+        shapes[name] = list(tensor.shape)
+    return shapes
+
+
+@dataclass
+class LoopState:
+    """What a run carries from step to step beside weights and optimizer."""
+
+    step: int = 0
+    """Optimizer steps so far."""
+    tokens: int = 0
+    """Tokens that they read, without padding, of all processes."""
+    seconds: float = 0.0
+    """Wall clock so far, evaluation and checkpoints included."""
+    step_seconds: float = 0.0
+    """Wall clock of the optimizer steps alone."""
+    best: dict[str, Any] | None = None
+    """Step and figures of the best evaluation so far."""
+    task_bests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """In a mixture of tasks, step and figures of the best evaluation of each so far."""
+    waited: int = 0
+    """Evaluations since the best."""
+    has_stopped: bool = False
+    """Whether it ended early, as ``train.patience`` says."""
+    pending_losses: list[float] = field(default_factory=list)
+    """Losses since the last line of metrics.jsonl."""
+
+
+_NICE = 10
+"""By how much its thread gives way, in the units of ``nice``: beside a busy core it has a tenth."""
+
+
+class Background:
+    """One piece of work at a time in a thread of its own; what it raises is raised in ``wait``."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether ``wait`` would raise now."""
+        return self._error is not None
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Begin ``work``, after what was begun before; raises what that raised."""
+        self.wait()
+        # Who ends because another process is lost does not wait for work that waits for it.
+        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until what was begun is done; raise what it raised, once."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._error = error
+
+
+def give_way() -> None:
+    """Lower the priority of the thread that calls, where threads have their own."""
+    if sys.platform == "linux":
+        own = threading.get_native_id()
+        # Where it is not allowed, the work is done all the same.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + _NICE)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What a checkpoint is written from."""
+
+    step: int
+    state: str
+    """The loop's, as JSON."""
+    weights: Mapping[str, Tensor]
+    training: Mapping[str, Tensor]
+
+
+class Saving:
+    """Writes the checkpoints of one run, one after the other, to the folder ``root``."""
+
+    def __init__(
+        self, root: Path, train_step: TrainStep, describe_model: Callable[[Path], None]
+    ) -> None:
+        """Keep what is saved; ``describe_model`` writes a model's files beside weights.
+
+        Updates of ``train_step`` wait from now on for copies that are being made. All processes
+        enter.
+        """
+        self.root = root
+        self._train_step = train_step
+        self._describe_model = describe_model
+        self._writers = train_step.world.beside()
+        self._writing = Background()
+        self._has_copied = threading.Event()
+        self._has_copied.set()
+        train_step.before_update = self._has_copied.wait
+        self._weights: dict[str, Tensor] = {}
+        self._training: dict[str, Tensor] = {}
+
+    def save(self, state: LoopState, *, waits: bool = False) -> None:
+        """Write a checkpoint of ``state``, and delete those that ``[train]`` does not keep.
+
+        With ``train.save_in_background`` training goes on: copies are made before the next update,
+        and then written, one checkpoint after another, unless training ends here and ``waits`` for
+        what is on disk. All processes enter, for each may hold a part and write it.
+
+        Where one cannot write, it raises why, such as CheckpointError, and so do the others, or
+        they raise SaidElsewhere; in the background ``wait`` and the next ``save`` do.
+        """
+        self.wait()
+        taken = self._take(state)
+        if waits or not self._train_step.recipe.train.save_in_background:
+            self._write(taken)
+            return
+        self._has_copied.clear()
+        self._writing.start(lambda: self._copy_and_write(taken))
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a checkpoint could not be written in the background, as ``wait`` says."""
+        return self._writing.has_failed
+
+    def wait(self) -> None:
+        """Wait until what was saved is on disk; all enter. Raises what ``save`` does."""
+        self._writing.wait()
+
+    @contextmanager
+    def finished(self) -> Iterator[None]:
+        """Leave once what was saved is on disk; where another process is lost, at once."""
+        try:
+            yield
+        except Exception as error:
+            if not is_lost(error):
+                self.wait()
+            raise
+        self.wait()
+
+    def _copy_and_write(self, taken: _Taken) -> None:
+        try:
+            # They take the place of those of the checkpoint before, which is on disk.
+            weights = _copies(taken.weights, self._weights)
+            training = _copies(taken.training, self._training)
+        finally:
+            self._has_copied.set()
+        # Not before: an update may wait for the copies.
+        give_way()
+        self._write(replace(taken, weights=weights, training=training))
+
+    def _take(self, state: LoopState) -> _Taken:
+        """Take what a checkpoint of now holds, which the next update changes."""
+        train_step = self._train_step
+        model = train_step.objective.model.state_dict()
+        held = [Held(name, owner_of_weight(name), value) for name, value in model.items()]
+        weights = train_step.parallel.to_write(held)
+        states = {
+            **heads_to_save(train_step.objective),
+            **optimizer_tensors(train_step.optimizer, train_step.parameters),
+        }
+        held = [Held(name, owner_of_state(name), value) for name, value in states.items()]
+        training = train_step.parallel.to_write(held)
+        return _Taken(state.step, json.dumps(asdict(state)), weights, training)
+
+    def _write(self, taken: _Taken) -> None:
+        world, write = self._writers, self._train_step.parallel.write
+        with self._new_checkpoint(taken.step) as folder:
+
+            def describe() -> None:
+                (folder / MODEL).mkdir()
+                self._describe_model(folder / MODEL)
+                (folder / STATE).write_text(taken.state)
+
+            world.by_first(describe)
+            write(taken.weights, stored_model(folder), world)
+            write(taken.training, stored_training(folder), world)
+        world.by_first(lambda: self._prune(taken))
+
+    @contextmanager
+    def _new_checkpoint(self, step: int) -> Iterator[Path]:
+        """Give all processes the folder that becomes a checkpoint, which the first makes one."""
+        world = self._writers
+        opened: list[Path] = []
+        with ExitStack() as stack:
+            world.by_first(
+                lambda: opened.append(stack.enter_context(new_checkpoint(self.root, step)))
+            )
+            yield Path(world.share_text("".join(map(str, opened))))
+            world.by_first(stack.close)
+
+    def _prune(self, taken: _Taken) -> None:
+        train = self._train_step.recipe.train
+        steps = [step for step in saved_steps(self.root) if step <= taken.step]
+        newest = steps[-train.keep_checkpoints :]
+        kept = {*newest, *train.keep_steps}
+        for step in newest:
+            # What one cannot be resumed without.
+            with suppress(CheckpointError):
+                kept |= best_steps(read_state(checkpoint_path(self.root, step)))
+        prune_checkpoints(self.root, kept)
+
+
+def _copies(tensors: Mapping[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors to the CPU, the parts of distributed ones as such, into what is ``kept``.
+
+    New memory would be made page by page, which takes longer than to copy.
+    """
+    for name, each in tensors.items():
+        copy = kept.get(name)
+        if copy is not None and each.device.type == "cpu":
+            copy.copy_(each)
+        else:
+            kept[name] = each.to("cpu", copy=True)
+    return {name: kept[name] for name in tensors}
+
+
+class Snapshots:
+    """The checkpoints of one run, each a folder in ``checkpoints`` of the run's.
+
+    A checkpoint is there whole or not at all.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        train_step: TrainStep,
+        describe_model: Callable[[Path], None],
+        *,
+        earlier_ends: Sequence[int] = (),
+    ) -> None:
+        """Keep what a run is made of; ``describe_model`` writes a model's files beside weights.
+
+        ``earlier_ends`` are the steps at which the run ended before it was given more: at an end
+        it was evaluated.
+        """
+        self._earlier_ends = tuple(earlier_ends)
+        self.folder = folder
+        self._train_step = train_step
+        self.saving = Saving(self.root, train_step, describe_model)
+
+    @property
+    def root(self) -> Path:
+        """The folder of checkpoints."""
+        return self.folder / CHECKPOINTS
+
+    def set_aside_after(self, step: int) -> None:
+        """Move the refused checkpoints beyond ``step`` out of the way; nothing is deleted."""
+        for later in saved_steps(self.root):
+            if later > step:
+                set_aside(checkpoint_path(self.root, later))
+
+    def describe_last(self) -> str:
+        """Format in words where the last checkpoint is, as part of a sentence; all enter."""
+        self.saving.wait()
+        steps = saved_steps(self.root)
+        if not steps:
+            return "there is no checkpoint before it"
+        return f"the last good checkpoint is {checkpoint_path(self.root, steps[-1])}"
+
+    def newest(self, report: Callable[[str], None]) -> Path | None:
+        """Find the newest checkpoint that this run can resume from; ``report`` names those refused.
+
+        None where there is none, and the run begins at its start. Raises CheckpointError where
+        there are whole ones, all of another model: to begin anew would not be to resume.
+        """
+        foreign: list[CheckpointError] = []
+
+        def check(checkpoint: Path, state: SavedState) -> None:
+            try:
+                self.check(checkpoint, state)
+            except CheckpointError as error:
+                foreign.append(error)
+                raise
+
+        found = newest_checkpoint(self.root, report, check)
+        if found is None and foreign:
+            raise CheckpointError(f"{foreign[0]}: give another --out")
+        return found
+
+    def check(self, checkpoint: Path, state: SavedState) -> None:
+        """Raise CheckpointError unless a checkpoint holds what this run restores.
+
+        That is a step of this run, with the evaluation that it must have had by then, and tensors
+        of the right names, shapes and types. Headers are read, and no tensor: all of it is known
+        before anything is restored.
+        """
+        train_step = self._train_step
+        self._check_progress(checkpoint / STATE, state)
+        weights = stored_model(checkpoint)
+        model = train_step.objective.model.state_dict()
+        check_headers(model, _headers(weights), weights.described)
+        training = stored_training(checkpoint)
+        heads, optimizer_state = split_heads(_headers(training))
+        expected = heads_to_save(train_step.objective)
+        check_headers(expected, heads, training.described)
+        config = train_step.recipe.optimizer
+        trained = {
+            name: each
+            for name, each in named_parameters(train_step.objective)
+            if each.requires_grad
+        }
+        check_state(config, trained, optimizer_state, training.whole)
+
+    def restore(self, checkpoint: Path) -> LoopState:
+        """Restore weights, heads and optimizer from a checkpoint; return the loop's state.
+
+        Raises CheckpointError where the checkpoint belongs to another model, or cannot be read.
+        """
+        train_step = self._train_step
+        state = read_state(checkpoint)
+        self.check(checkpoint, state)
+        local = train_step.parallel.local
+        weights = self._read(stored_model(checkpoint), owner_of_weight)
+        load_into(local(train_step.objective.model.state_dict()), weights, checkpoint)
+        training = self._read(stored_training(checkpoint), owner_of_state)
+        heads, optimizer_state = split_heads(training)
+        load_into(local(heads_to_save(train_step.objective)), heads, checkpoint)
+        restore_optimizer(train_step.optimizer, train_step.parameters, optimizer_state)
+        fields = dict(state)
+        fields["best"] = None if state.best is None else state.best.model_dump()
+        fields["task_bests"] = {task: best.model_dump() for task, best in state.task_bests.items()}
+        return LoopState(**fields)
+
+    def _read(self, stored: StoredTensors, owner: Callable[[str], Owner]) -> dict[str, Tensor]:
+        """Read this process's parts; ``owner`` tells what a tensor is of."""
+        with _reading(stored):
+            return self._train_step.parallel.read(owner, stored)
+
+    def _check_progress(self, path: Path, state: SavedState) -> None:
+        train = self._train_step.recipe.train
+        steps = train.steps
+        if not 0 < state.step <= steps:
+            raise CheckpointError(f"{path} is of step {state.step}, of a run of {steps}")
+        is_evaluated = state.step >= min(steps, train.evaluate_steps, *self._earlier_ends)
+        if is_evaluated != (state.best is not None):
+            raise CheckpointError(
+                f"{path} has {'no best' if is_evaluated else 'a'} evaluation at step {state.step}"
+            )
+        if state.best is not None and train.best_by not in (LAST, *state.best.model_dump()):
+            raise CheckpointError(f"{path} has a best evaluation without {train.best_by}")
+
+
+def _headers(stored: StoredTensors) -> dict[str, Header]:
+    with _reading(stored):
+        return read_stored_headers(stored)
+
+
+@contextmanager
+def _reading(stored: StoredTensors) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        where = stored.whole if stored.is_whole else stored.folder
+        raise CheckpointError(f"{where} cannot be read: {error}") from None

@@ -1,1 +1,0 @@
-"""Checkpoints of a run: what they hold, how they are written and restored."""
