@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from sublayer.judging.study_items import read_comparison_items
-from sublayer.objective.families import FAMILIES
+from sublayer.objective.families import KINDS, family
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference, Judgement
 from sublayer.statistics.judge import judge
@@ -142,9 +142,7 @@ def _judge(
 
 def _metric_of(results: Mapping[str, Any], name: str, tables: set[str]) -> Metric:
     """Return a metric as far as judging needs it; ``tables`` are those of the record's items."""
-    known = [
-        metric for family in FAMILIES.values() for metric in family.metrics if metric.name == name
-    ]
+    known = [metric for kind in KINDS for metric in family(kind).metrics if metric.name == name]
     for metric in known:
         if metric.from_items is not None and metric.from_items.table in tables:
             return metric

@@ -10,7 +10,8 @@ from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import ResolvedRecipe
 from sublayer.data.masked.examples import ExampleSource
 from sublayer.data.masked.packing import Example
-from sublayer.objective.masked.loss import masked_batches, pair_settings
+from sublayer.objective.families import family
+from sublayer.objective.masked.loss import pair_settings
 
 N_BATCHES = 64
 """Batches that peers have in memory: the first ones of ours, again and again."""
@@ -61,7 +62,7 @@ def padded(examples: Sequence[Example], label: str) -> dict[str, Tensor]:
 def padding_shares(recipe: ResolvedRecipe) -> tuple[float, float]:
     """Return the share of padding in what is computed: in our micro-batches, in peers' batches."""
     ours, theirs, real = 0, 0, 0
-    batches = masked_batches(recipe, stand_in(recipe.model.vocab_size))
+    batches = family("masked").batches(recipe, stand_in(recipe.model.vocab_size))
     micro = recipe.train.micro_batch_sequences
     for step, examples in enumerate(first_examples(recipe)):
         batch = batches.batch(step)

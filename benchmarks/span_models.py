@@ -25,7 +25,7 @@ from sublayer.data.span.batches import EpochPieces, RandomPieces
 from sublayer.data.split import Split
 from sublayer.model.build import EncoderDecoder, build
 from sublayer.objective.families import family_of
-from sublayer.objective.span import span_batches
+from sublayer.objective.span import SpanFamily
 from sublayer.system.memory import allocate_for_training
 from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
@@ -151,7 +151,7 @@ def text(recipe: ResolvedRecipe) -> Split:
 
 def pieces(recipe: ResolvedRecipe) -> EpochPieces | RandomPieces:
     """Make the batches of a recipe."""
-    return span_batches(recipe, text(recipe))
+    return SpanFamily().batches(recipe, text(recipe))
 
 
 def untrained(size: SpanSize) -> EncoderDecoder:

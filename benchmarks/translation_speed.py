@@ -144,9 +144,9 @@ def _theirs(
 
 
 def _padding(recipe: Recipe, data: Data) -> float:
-    from sublayer.objective.translation.loss import translation_batches
+    from sublayer.objective.translation.family import TranslationFamily
 
-    batches = translation_batches(recipe, data.train)
+    batches = TranslationFamily().batches(recipe, data.train)
     computed = real = 0
     for step in range(batches.n_batches(0)):
         batch = batches.batch(step)

@@ -13,7 +13,7 @@ from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.task_split import TaskPart
 from sublayer.data.tasks.word_tokens import WordTokens
 from sublayer.model.build import compose
-from sublayer.objective.families import FAMILIES
+from sublayer.objective.families import family
 from sublayer.objective.supervised.batches import row_rule
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
@@ -107,4 +107,4 @@ def objective_of(model, **settings):
     """Put a model into its objective, without the dropout of what its head reads."""
     dropout = {} if model.task.format == "text" else {"dropout": 0.0}
     settings = {"format": model.task.format, **dropout, **settings}
-    return FAMILIES["supervised"].build(model, SupervisedObjective(**settings), 0)
+    return family("supervised").build(model, SupervisedObjective(**settings), 0)

@@ -280,12 +280,12 @@ def _prepare(
 
 def _check_options(given: Mapping[str, Any], kind: str) -> None:
     """Raise ConfigError for an option that models of other kinds have."""
-    from sublayer.objective.families import FAMILIES
+    from sublayer.objective.families import KINDS, family
 
     for name in given:
-        if name in FAMILIES[kind].options:
+        if name in family(kind).options:
             continue
-        kinds = [kind_ for kind_, family in FAMILIES.items() if name in family.options]
+        kinds = [other for other in KINDS if name in family(other).options]
         option = f"--{name.replace('_', '-')}"
         raise ConfigError(
             f"{option} is for models of objective.kind = {' or '.join(kinds)}, "

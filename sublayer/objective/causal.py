@@ -45,7 +45,7 @@ from sublayer.objective.evaluation import (
 from sublayer.objective.evaluation import (
     batch_sequences as scored_sequences,
 )
-from sublayer.objective.family import TEXT_OPTIONS, Effort, Family, Scored, stored_tokens
+from sublayer.objective.family import TEXT_OPTIONS, Effort, Family, Scored
 from sublayer.objective.metric import Metric
 from sublayer.tables import table
 
@@ -221,36 +221,6 @@ class Causal(Objective):
 _SYNTHETIC_WINDOWS = 64
 
 
-def causal_batches(recipe: Recipe, split: Split) -> Windows:
-    """Build the windows that a recipe asks for.
-
-    Raises DataError where the split, or a weighted source of it, has none.
-    """
-    objective, data = recipe.objective, recipe.data
-    assert isinstance(objective, CausalObjective), "the row is of causal objectives"
-    return Windows(
-        split,
-        context=data.context,
-        batch_sequences=batch_sequences(recipe),
-        seed=recipe.train.seed,
-        mode=data.windows,
-        boundaries=data.boundaries,
-        n_ahead=objective.targets,
-    )
-
-
-def check_windows(recipe: Recipe, split: Split) -> None:
-    """Raise DataError where the split, or a weighted source of it, has no window."""
-    objective = recipe.objective
-    assert isinstance(objective, CausalObjective), "the row is of causal objectives"
-    split.check_windows(recipe.data.context, objective.targets)
-
-
-def synthetic_windows(recipe: Recipe, vocab_size: int) -> Windows:
-    """Build windows of random tokens, whatever the recipe's text is."""
-    return causal_batches(recipe, synthetic_split(recipe, vocab_size))
-
-
 def synthetic_split(recipe: Recipe, vocab_size: int) -> Split:
     """Build a split of random tokens, 64 windows long, always the same.
 
@@ -363,129 +333,8 @@ def _spread(
 _BATCH_TOKENS = 4096
 
 
-def causal_scores(
-    model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
-) -> Scored:
-    """Score the tokens of a text: nats per token, bits per byte.
-
-    In training about ``train.evaluate_tokens`` of them, in windows ``train.evaluate_stride`` apart;
-    in a test all, each after at least half the context, and the windows are items.
-    """
-    context = recipe.data.context
-    if effort == "test":
-        return score_at_stride(model, split, recipe, max(1, context // 2), None, processes)
-    likelihood = score(
-        model,
-        split,
-        context=context,
-        stride=recipe.train.evaluate_stride or context,
-        batch_sequences=max(1, _BATCH_TOKENS // context),
-        max_tokens=recipe.train.evaluate_tokens,
-        respect_boundaries=recipe.data.boundaries == "respect",
-        processes=processes,
-    )
-    sampled = {"loss": likelihood.loss, "bits_per_byte": likelihood.bits_per_byte}
-    return Scored(sampled, items=None)
-
-
-def score_at_stride(
-    model: Transformer,
-    split: Split,
-    recipe: Recipe,
-    stride: int,
-    max_tokens: int | None,
-    processes: Processes = ALONE,
-) -> Scored:
-    """Score a text as a test does, in windows ``stride`` tokens apart, which are its items.
-
-    Of at most ``max_tokens`` tokens, evenly spread, which are the same for every context.
-    """
-    context = recipe.data.context
-    likelihood = score(
-        model,
-        split,
-        context=context,
-        stride=stride,
-        batch_sequences=max(1, _BATCH_TOKENS // context),
-        max_tokens=max_tokens,
-        same_tokens=True,
-        respect_boundaries=recipe.data.boundaries == "respect",
-        processes=processes,
-    )
-    items = window_items(split, likelihood, context=context, stride=stride)
-    scores = {
-        "loss": LOSS_OF_ITEMS.of(items),
-        "bits_per_byte": BITS_PER_BYTE_OF_ITEMS.of(items),
-        "tokens": likelihood.tokens,
-    }
-    return Scored(scores, items)
-
-
 _RATIOS = ("loss", "bits_per_byte", "bits_per_character", "perplexity", "word_perplexity")
 _UNITS = ("tokens", "bytes", "characters", "words")
-
-
-def evaluate_decoder(asked: Evaluation) -> dict[str, Any]:
-    """Score every token of a text but the first, and say in what windows.
-
-    The option ``stride`` is in tokens, by default half the context.
-
-    Raises ConfigError for a stride below 1, or one that leaves tokens out: above the context.
-    DataError where the text has fewer than two tokens.
-    """
-    model, recipe = asked.model, asked.recipe
-    context = context_of(model, recipe)
-    stride = asked.options.get("stride", max(1, context // 2))
-    check_stride(stride, context)
-    text = asked.read_text("none")
-    respects = recipe is not None and recipe.data.boundaries == "respect"
-    likelihood = score(
-        model,
-        text,
-        context=context,
-        stride=stride,
-        batch_sequences=asked.batch or scored_sequences(model, context),
-        respect_boundaries=respects,
-        progress=asked.progress("scored", "tokens"),
-    )
-    measures = {name: getattr(likelihood, name) for name in (*_RATIOS, *_UNITS)}
-    return {
-        **measures,
-        "context": context,
-        "stride": stride,
-        "is_lossless": text.store.is_lossless,
-        **asked.describe_text(text),
-    }
-
-
-def describe_decoder(scores: Mapping[str, Any]) -> str:
-    """Format the scores of training as one line."""
-    return f"loss {scores['loss']:.4f} nats per token, {scores['bits_per_byte']:.4f} bits per byte"
-
-
-def render_decoder(result: Mapping[str, Any]) -> str:
-    """Format the scores for the terminal."""
-    n_bytes = count(result["bytes"], "byte")
-    n_characters = count(result["characters"], "character")
-    n_words = count(result["words"], "word")
-    rows = [
-        ("loss", f"{result['loss']:.4f}", "nats per token"),
-        ("bits per byte", f"{result['bits_per_byte']:.4f}", n_bytes),
-        ("bits per character", f"{result['bits_per_character']:.4f}", n_characters),
-        ("perplexity", f"{result['perplexity']:.2f}", "per token"),
-        ("word perplexity", f"{result['word_perplexity']:.4g}", n_words),
-    ]
-    lines = [
-        f"scored {count(result['tokens'], 'token')} of {describe_sources(result)}",
-        f"in windows of {result['context']} tokens, stride {result['stride']}",
-        table(["measure", "value", "of"], rows, right=[1]),
-    ]
-    if not result["is_lossless"]:
-        lines.append(
-            "the tokenizer is lossy: unknown text was scored as unknown, "
-            "so that these are not comparable"
-        )
-    return "\n".join(lines)
 
 
 BITS_PER_BYTE = Metric(
@@ -497,22 +346,158 @@ BITS_PER_BYTE = Metric(
 )
 
 
-def _build(model: Transformer, config: CausalObjective, seed: int) -> Causal:
-    return Causal(model, config, seed=seed)
+class CausalFamily(Family):
+    """Next tokens: predicts the tokens that follow, and is scored in bits per byte."""
 
+    metrics = (BITS_PER_BYTE,)
+    options = (*TEXT_OPTIONS, "stride")
 
-CAUSAL = Family(
-    build=_build,
-    batches=causal_batches,
-    synthetic=synthetic_windows,
-    epoch_tokens=stored_tokens,
-    check_text=check_windows,
-    score=causal_scores,
-    score_at_stride=score_at_stride,
-    metrics=(BITS_PER_BYTE,),
-    options=(*TEXT_OPTIONS, "stride"),
-    evaluation=evaluate_decoder,
-    render=render_decoder,
-    description=describe_decoder,
-)
-"""Predicts the tokens that follow, and is scored in bits per byte."""
+    def build(self, model: Transformer, config: CausalObjective, seed: int) -> Causal:
+        """Put a decoder into its objective; ``seed`` is for heads of training alone."""
+        return Causal(model, config, seed=seed)
+
+    def batches(self, recipe: Recipe, split: Split) -> Windows:
+        """Build the windows that a recipe asks for.
+
+        Raises DataError where the split, or a weighted source of it, has none.
+        """
+        objective, data = recipe.objective, recipe.data
+        assert isinstance(objective, CausalObjective), "the row is of causal objectives"
+        return Windows(
+            split,
+            context=data.context,
+            batch_sequences=batch_sequences(recipe),
+            seed=recipe.train.seed,
+            mode=data.windows,
+            boundaries=data.boundaries,
+            n_ahead=objective.targets,
+        )
+
+    def synthetic(self, recipe: Recipe, vocab_size: int) -> Windows:
+        """Build windows of random tokens, whatever the recipe's text is."""
+        return self.batches(recipe, synthetic_split(recipe, vocab_size))
+
+    def check_text(self, recipe: Recipe, split: Split) -> None:
+        """Raise DataError where the split, or a weighted source of it, has no window."""
+        objective = recipe.objective
+        assert isinstance(objective, CausalObjective), "the row is of causal objectives"
+        split.check_windows(recipe.data.context, objective.targets)
+
+    def score(
+        self, model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+    ) -> Scored:
+        """Score the tokens of a text: nats per token, bits per byte.
+
+        In training about ``train.evaluate_tokens`` of them, in windows ``train.evaluate_stride``
+        apart; in a test all, each after at least half the context, and the windows are items.
+        """
+        context = recipe.data.context
+        if effort == "test":
+            return self.score_at_stride(model, split, recipe, max(1, context // 2), None, processes)
+        likelihood = score(
+            model,
+            split,
+            context=context,
+            stride=recipe.train.evaluate_stride or context,
+            batch_sequences=max(1, _BATCH_TOKENS // context),
+            max_tokens=recipe.train.evaluate_tokens,
+            respect_boundaries=recipe.data.boundaries == "respect",
+            processes=processes,
+        )
+        sampled = {"loss": likelihood.loss, "bits_per_byte": likelihood.bits_per_byte}
+        return Scored(sampled, items=None)
+
+    def score_at_stride(
+        self,
+        model: Transformer,
+        split: Split,
+        recipe: Recipe,
+        stride: int,
+        max_tokens: int | None,
+        processes: Processes = ALONE,
+    ) -> Scored:
+        """Score a text as a test does, in windows ``stride`` tokens apart, which are its items.
+
+        Of at most ``max_tokens`` tokens, evenly spread, which are the same for every context.
+        """
+        context = recipe.data.context
+        likelihood = score(
+            model,
+            split,
+            context=context,
+            stride=stride,
+            batch_sequences=max(1, _BATCH_TOKENS // context),
+            max_tokens=max_tokens,
+            same_tokens=True,
+            respect_boundaries=recipe.data.boundaries == "respect",
+            processes=processes,
+        )
+        items = window_items(split, likelihood, context=context, stride=stride)
+        scores = {
+            "loss": LOSS_OF_ITEMS.of(items),
+            "bits_per_byte": BITS_PER_BYTE_OF_ITEMS.of(items),
+            "tokens": likelihood.tokens,
+        }
+        return Scored(scores, items)
+
+    def evaluate(self, asked: Evaluation) -> dict[str, Any]:
+        """Score every token of a text but the first, and say in what windows.
+
+        The option ``stride`` is in tokens, by default half the context.
+
+        Raises ConfigError for a stride below 1, or one that leaves tokens out: above the context.
+        DataError where the text has fewer than two tokens.
+        """
+        model, recipe = asked.model, asked.recipe
+        context = context_of(model, recipe)
+        stride = asked.options.get("stride", max(1, context // 2))
+        check_stride(stride, context)
+        text = asked.read_text("none")
+        respects = recipe is not None and recipe.data.boundaries == "respect"
+        likelihood = score(
+            model,
+            text,
+            context=context,
+            stride=stride,
+            batch_sequences=asked.batch or scored_sequences(model, context),
+            respect_boundaries=respects,
+            progress=asked.progress("scored", "tokens"),
+        )
+        measures = {name: getattr(likelihood, name) for name in (*_RATIOS, *_UNITS)}
+        return {
+            **measures,
+            "context": context,
+            "stride": stride,
+            "is_lossless": text.store.is_lossless,
+            **asked.describe_text(text),
+        }
+
+    def _describe(self, scores: Mapping[str, Any]) -> str:
+        """Format the scores of training as one line."""
+        return (
+            f"loss {scores['loss']:.4f} nats per token, {scores['bits_per_byte']:.4f} bits per byte"
+        )
+
+    def render(self, result: Mapping[str, Any]) -> str:
+        """Format the scores for the terminal."""
+        n_bytes = count(result["bytes"], "byte")
+        n_characters = count(result["characters"], "character")
+        n_words = count(result["words"], "word")
+        rows = [
+            ("loss", f"{result['loss']:.4f}", "nats per token"),
+            ("bits per byte", f"{result['bits_per_byte']:.4f}", n_bytes),
+            ("bits per character", f"{result['bits_per_character']:.4f}", n_characters),
+            ("perplexity", f"{result['perplexity']:.2f}", "per token"),
+            ("word perplexity", f"{result['word_perplexity']:.4g}", n_words),
+        ]
+        lines = [
+            f"scored {count(result['tokens'], 'token')} of {describe_sources(result)}",
+            f"in windows of {result['context']} tokens, stride {result['stride']}",
+            table(["measure", "value", "of"], rows, right=[1]),
+        ]
+        if not result["is_lossless"]:
+            lines.append(
+                "the tokenizer is lossy: unknown text was scored as unknown, "
+                "so that these are not comparable"
+            )
+        return "\n".join(lines)

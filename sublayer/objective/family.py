@@ -1,8 +1,9 @@
-"""A kind of objective: all that the program needs to know of it, in one row."""
+"""The interface of a kind of objective to the rest of the program."""
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
@@ -42,91 +43,85 @@ TEXT_OPTIONS = ("path", "corpus", "documents", "text_field")
 """Options of ``sublayer evaluate`` that name another text than the run's own, or how to read it."""
 
 
-def check_nothing(recipe: Recipe) -> None:
-    """Ask for no further package."""
+class Family(ABC):
+    """A kind of objective: building, data, batches, scores, and its evaluation by a command."""
 
+    metrics: ClassVar[tuple[Metric, ...]]
+    """Measures by which models are compared on the test split; the first decides."""
+    options: ClassVar[Collection[str]] = TEXT_OPTIONS
+    """Options of ``sublayer evaluate`` with an effect."""
 
-def take_any_text(recipe: Recipe, split: Split) -> None:
-    """Take a training split of any length: its batches raise where it is too short."""
+    @abstractmethod
+    def build(self, model: Transformer, config: Any, seed: int) -> Objective:
+        """Put a model into the objective of a config; ``seed`` is for heads of training alone."""
 
+    @abstractmethod
+    def batches(self, recipe: Recipe, split: Split) -> Batches:
+        """Build a recipe's batches of a split."""
 
-def prepare_text(recipe: Recipe, tokenizer: Tokenizer | None) -> Data:
-    """Prepare the text that ``[data]`` names."""
-    return prepare(recipe.data, tokenizer=tokenizer)
+    @abstractmethod
+    def synthetic(self, recipe: Recipe, vocab_size: int) -> Batches:
+        """Build batches of random tokens of a vocabulary, on which a step takes as long."""
 
+    @abstractmethod
+    def score(
+        self, model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+    ) -> Scored:
+        """Score a model on a split, the work divided among processes, of which all return the same.
 
-def keep_model(recipe: Recipe, data: Data) -> ModelConfig:
-    """Take the model as the recipe says it."""
-    return recipe.model
+        In training the scores are the ``evaluations`` of the objective's table, where it can; in a
+        test the items are scored one by one too.
+        """
 
+    @abstractmethod
+    def render(self, result: Mapping[str, Any]) -> str:
+        """Format the result of ``evaluate`` for the terminal."""
 
-def answer_nothing(recipe: Recipe, data: Data | None) -> TaskSpec | None:
-    """Answer no task."""
-    return None
+    def epoch_tokens(self, recipe: Recipe, split: Split) -> int:
+        """Count the tokens of an epoch of a split: as they are stored."""
+        return len(split.ids)
 
+    def prepare(self, recipe: Recipe, tokenizer: Tokenizer | None) -> Data:
+        """Prepare the data of a recipe; ``tokenizer`` is that of the model that it starts from."""
+        return prepare(recipe.data, tokenizer=tokenizer)
 
-def claim_nothing(model: Transformer) -> bool:
-    """Leave every model outside a run to the first row for its kind."""
-    return False
+    def shape_model(self, recipe: Recipe, data: Data) -> ModelConfig:
+        """Give a recipe's model the heads that the data asks for."""
+        return recipe.model
 
+    def describe_task(self, recipe: Recipe, data: Data | None) -> TaskSpec | None:
+        """Describe the task of a trained model, which is saved with it; expected, without data."""
+        return None
 
-@dataclass(frozen=True)
-class Family:
-    """A row of the table of objectives: building, data, batches and scores."""
+    def check_text(self, recipe: Recipe, split: Split) -> None:  # noqa: B027
+        """Raise DataError where the training split is too short for a batch."""
 
-    build: Callable[[Transformer, Any, int], Objective]
-    """Puts a model into the objective of a config; the last argument is the seed of heads that
-    training alone needs."""
-    batches: Callable[[Recipe, Split], Batches]
-    """Makes a recipe's batches of a split."""
-    synthetic: Callable[[Recipe, int], Batches]
-    """Makes batches of random tokens of a vocabulary of a size, on which a step takes as long."""
-    epoch_tokens: Callable[[Recipe, Split], int]
-    """Counts the tokens of an epoch of a split."""
-    score: Callable[[Transformer, Split, Recipe, Effort, Processes], Scored]
-    """Scores a model on a split, the work divided among processes, of which all return the same.
+    def check_scoring(self, recipe: Recipe) -> None:  # noqa: B027
+        """Raise ConfigError where a package that scoring needs is not installed."""
 
-    In training the scores are the ``evaluations`` of the objective's table, where it can; in a
-    test the items are scored one by one too.
-    """
-    metrics: tuple[Metric, ...]
-    """What models are compared by on the test split; the first decides."""
-    render: Callable[[Mapping[str, Any]], str]
-    """Formats for the terminal what ``evaluate`` returned."""
-    prepare: Callable[[Recipe, Tokenizer | None], Data] = prepare_text
-    """Prepares what a recipe learns from; the tokenizer is that of the model that it starts from.
-    """
-    shape_model: Callable[[Recipe, Data], ModelConfig] = keep_model
-    """Gives a recipe's model the heads that the data asks for."""
-    describe_task: Callable[[Recipe, Data | None], TaskSpec | None] = answer_nothing
-    """Says what a trained model answers, which is saved with it; without data what is expected."""
-    check_text: Callable[[Recipe, Split], None] = take_any_text
-    """Raises DataError where the training split is too short for a batch, before a run is begun."""
-    check_scoring: Callable[[Recipe], None] = check_nothing
-    """Raises ConfigError where what scoring needs is not installed."""
-    score_at_stride: Callable[[Transformer, Split, Recipe, int, int | None], Scored] | None = None
-    """Scores a split as a test does, in windows a stride apart and of at most so many tokens, if
-    any number is given; None where the objective's table is not ``is_scored_in_windows``."""
-    claims: Callable[[Transformer], bool] = claim_nothing
-    """Tells whether a model that belongs to no run is scored as this objective's, and not as that
-    of the first row for its kind of model."""
-    options: tuple[str, ...] = TEXT_OPTIONS
-    """Those of ``sublayer evaluate`` that mean something."""
-    evaluation: Callable[[Evaluation], dict[str, Any]] | None = None
-    """What ``sublayer evaluate`` does; None: no more than a test."""
-    description: Callable[[Scores], str] | None = None
-    """Says the scores of training in a line; None: the loss alone."""
+    def score_at_stride(
+        self, model: Transformer, split: Split, recipe: Recipe, stride: int, max_tokens: int | None
+    ) -> Scored:
+        """Score a split as a test does, in windows a stride apart, of at most ``max_tokens``.
+
+        Only where the objective's table ``is_scored_in_windows``.
+        """
+        raise NotImplementedError
+
+    def claims(self, model: Transformer) -> bool:
+        """Check whether a model outside a run is scored as this objective's.
+
+        Otherwise the first kind of objective that trains such models scores it.
+        """
+        return False
 
     def evaluate(self, asked: Evaluation) -> dict[str, Any]:
-        """Answer ``sublayer evaluate``: score a text as in a test, unless the row says more.
+        """Answer ``sublayer evaluate``: score a text as in a test.
 
         Returns the fields of a result, as JSON: scores by name, and the scored text.
 
-        Raises ConfigError where the recipe must say how, and the model belongs to no run; and
-        whatever the row's own evaluation raises.
+        Raises ConfigError where the recipe must say how, and the model belongs to no run.
         """
-        if self.evaluation is not None:
-            return self.evaluation(asked)
         recipe = need_recipe(asked)
         text = asked.read_text(asked.sentence_rule())
         scores = self.score(asked.model, text, recipe, "test", ALONE).scores
@@ -143,18 +138,14 @@ class Family:
     def describe(self, scores: Scores) -> str:
         """Format the scores of training as one line; raise CheckpointError where one is missing."""
         try:
-            if self.description is not None:
-                return self.description(scores)
-            return f"loss {scores['loss']:.4f} nats"
+            return self._describe(scores)
         except KeyError as missing:
             raise CheckpointError(
                 f"an evaluation lacks {missing}: the run's record.json or metrics.jsonl is damaged"
             ) from None
 
-
-def stored_tokens(recipe: Recipe, split: Split) -> int:
-    """Count the tokens of a split as they are stored."""
-    return len(split.ids)
+    def _describe(self, scores: Scores) -> str:
+        return f"loss {scores['loss']:.4f} nats"
 
 
 def describe_watched(family: Family, scores: Scores) -> list[str]:

@@ -60,57 +60,6 @@ _REMEDY = (
 )
 
 
-def span_batches(recipe: Recipe, split: Split) -> EpochPieces | RandomPieces:
-    """Build the pieces that a recipe asks for.
-
-    Raises ConfigError where the tokenizer lacks an id that they need, DataError where the split
-    has none.
-    """
-    objective = _objective(recipe)
-    rule = corruption_rule(
-        objective,
-        split.tokenizer,
-        context=recipe.data.context,
-        starts_with_pad=recipe.model.decoder_start == "pad",
-    )
-    n_sequences = batch_sequences(recipe)
-    seed = recipe.train.seed
-    if recipe.data.windows == "random":
-        return RandomPieces(split, rule, batch_sequences=n_sequences, seed=seed)
-    return EpochPieces(
-        split,
-        rule,
-        batch_sequences=n_sequences,
-        seed=seed,
-        boundaries=recipe.data.boundaries,
-        chunk_tokens=objective.chunk_tokens,
-    )
-
-
-def check_pieces(recipe: Recipe, split: Split) -> None:
-    """Raise DataError where the split is shorter than a piece, and pieces are not cut shorter."""
-    if recipe.data.boundaries == "ignore":
-        raw_length = _objective(recipe).resolve(recipe.data.context).raw_length
-        assert raw_length is not None, "it is resolved"
-        split.check_length(raw_length, "objective.raw_length")
-
-
-def synthetic_spans(recipe: Recipe, vocab_size: int) -> SyntheticTargets:
-    """Build random texts as long as inputs and targets are."""
-    lengths = recipe.objective.lengths(recipe.data.context)
-    return SyntheticTargets(vocab_size, lengths, batch_sequences(recipe))
-
-
-def span_epoch(recipe: Recipe, split: Split) -> int:
-    """Count the tokens of an epoch as a step counts them: a context for each piece of the first."""
-    batches = span_batches(recipe, split)
-    if isinstance(batches, EpochPieces):
-        return batches.n_pieces(0) * recipe.data.context
-    # As many random pieces as there are without overlap.
-    n_pieces = len(split.ids) / batches.rule.raw_length
-    return round(n_pieces * recipe.data.context)
-
-
 def corruption_rule(
     objective: SpanObjective, tokenizer: Tokenizer, *, context: int, starts_with_pad: bool
 ) -> CorruptionRule:
@@ -203,32 +152,6 @@ def _digest(split: Split, pieces: ScoredPieces) -> str:
     return digest.hexdigest()
 
 
-def span_scores(
-    model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
-) -> Scored:
-    """Score the targets of a text's pieces, in nats per token, sentinels and ends included.
-
-    In training about ``train.evaluate_tokens`` of the text, in pieces spread evenly; in a test all,
-    and the pieces are items. All models, seeds and steps are scored on one corruption of the text.
-    """
-    assert isinstance(recipe.objective, SpanObjective), "the row is of span corruption"
-    is_test = effort == "test"
-    pieces = scored_pieces(
-        model,
-        split,
-        recipe.objective,
-        context=recipe.data.context,
-        boundaries=recipe.data.boundaries,
-        most_tokens=None if is_test else recipe.train.evaluate_tokens,
-    )
-    nats = nats_of_pieces(model, pieces, processes)
-    items = piece_items(split, pieces, nats)
-    scores = {"loss": LOSS_OF_ITEMS.of(items)}
-    if not is_test:
-        return Scored(scores, items=None)
-    return Scored({**scores, "tokens": int(nats.tokens.sum())}, items)
-
-
 def scored_pieces(
     model: Transformer,
     split: Split,
@@ -279,35 +202,6 @@ def nats_of_pieces(
     return PieceNats.of_rows(rows)
 
 
-def evaluate_spans(asked: Evaluation) -> dict[str, Any]:
-    """Score every piece of a text, corrupted as in training; outside a run, as T5 was trained.
-
-    Beside its loss stands that of a constant prediction, ``frequency_loss``.
-
-    Raises ConfigError where the tokenizer has too few sentinels.
-    """
-    recipe = asked.recipe
-    objective = SpanObjective()
-    boundaries: Boundaries = "ignore"
-    if recipe is not None:
-        assert isinstance(recipe.objective, SpanObjective), "the row is of span corruption"
-        objective = recipe.objective
-        boundaries = recipe.data.boundaries
-    context = context_of(asked.model, recipe)
-    text = asked.read_text("none")
-    pieces = scored_pieces(asked.model, text, objective, context=context, boundaries=boundaries)
-    progress = asked.progress("scored", "batches")
-    nats = nats_of_pieces(asked.model, pieces, ALONE, progress)
-    return {
-        "loss": LOSS_OF_ITEMS.of(piece_items(text, pieces, nats)),
-        "frequency_loss": frequency_loss(pieces),
-        "tokens": int(nats.tokens.sum()),
-        "pieces": len(nats.tokens),
-        "context": context,
-        **asked.describe_text(text),
-    }
-
-
 def frequency_loss(pieces: ScoredPieces) -> float:
     """Compute the nats per target token of predicting each by its share of these very targets.
 
@@ -323,41 +217,10 @@ def frequency_loss(pieces: ScoredPieces) -> float:
     return float(-(shares * np.log(shares)).sum())
 
 
-def render_spans(result: Mapping[str, Any]) -> str:
-    """Format the scores for the terminal."""
-    unit = "nats per target token, sentinels and ends included"
-    rows = [
-        ("loss", f"{result['loss']:.4f}", unit),
-        ("by frequency", f"{result['frequency_loss']:.4f}", "the same, predicted by its share"),
-    ]
-    lines = [
-        f"scored {count(result['tokens'], 'token')} cut out of {describe_sources(result)}",
-        f"in {count(result['pieces'], 'piece')}, inputs of up to {result['context']} tokens",
-        table(["measure", "value", "of"], rows, right=[1]),
-    ]
-    return "\n".join(lines)
+class SpanFamily(Family):
+    """Span corruption: scored in nats per token that was cut out of a text."""
 
-
-def _build(model: Transformer, config: SpanObjective, seed: int) -> SpanCorruption:
-    return SpanCorruption(model, config)
-
-
-def _describe(scores: Scores) -> str:
-    return f"loss {scores['loss']:.4f} nats per target token"
-
-
-def _has_sentinels(model: Transformer) -> bool:
-    return model.tokenizer is not None and len(model.tokenizer.sentinel_ids) > 0
-
-
-SPAN = Family(
-    build=_build,
-    batches=span_batches,
-    synthetic=synthetic_spans,
-    epoch_tokens=span_epoch,
-    check_text=check_pieces,
-    score=span_scores,
-    metrics=(
+    metrics = (
         Metric(
             "loss",
             "nats per target token",
@@ -365,10 +228,130 @@ SPAN = Family(
             from_items=LOSS_OF_ITEMS,
             basis="items",
         ),
-    ),
-    claims=_has_sentinels,
-    evaluation=evaluate_spans,
-    render=render_spans,
-    description=_describe,
-)
-"""Predicts what was cut out of a text, and is scored in nats per token of that."""
+    )
+
+    def build(self, model: Transformer, config: SpanObjective, seed: int) -> SpanCorruption:
+        """Put an encoder-decoder into its objective."""
+        return SpanCorruption(model, config)
+
+    def batches(self, recipe: Recipe, split: Split) -> EpochPieces | RandomPieces:
+        """Build the pieces that a recipe asks for.
+
+        Raises ConfigError where the tokenizer lacks an id that they need, DataError where the split
+        has none.
+        """
+        objective = _objective(recipe)
+        rule = corruption_rule(
+            objective,
+            split.tokenizer,
+            context=recipe.data.context,
+            starts_with_pad=recipe.model.decoder_start == "pad",
+        )
+        n_sequences = batch_sequences(recipe)
+        seed = recipe.train.seed
+        if recipe.data.windows == "random":
+            return RandomPieces(split, rule, batch_sequences=n_sequences, seed=seed)
+        return EpochPieces(
+            split,
+            rule,
+            batch_sequences=n_sequences,
+            seed=seed,
+            boundaries=recipe.data.boundaries,
+            chunk_tokens=objective.chunk_tokens,
+        )
+
+    def synthetic(self, recipe: Recipe, vocab_size: int) -> SyntheticTargets:
+        """Build random texts as long as inputs and targets are."""
+        lengths = recipe.objective.lengths(recipe.data.context)
+        return SyntheticTargets(vocab_size, lengths, batch_sequences(recipe))
+
+    def epoch_tokens(self, recipe: Recipe, split: Split) -> int:
+        """Count the tokens of an epoch as a step counts them: a context for each piece."""
+        batches = self.batches(recipe, split)
+        if isinstance(batches, EpochPieces):
+            return batches.n_pieces(0) * recipe.data.context
+        # As many random pieces as there are without overlap.
+        n_pieces = len(split.ids) / batches.rule.raw_length
+        return round(n_pieces * recipe.data.context)
+
+    def check_text(self, recipe: Recipe, split: Split) -> None:
+        """Raise DataError where the split is shorter than a piece that is not cut shorter."""
+        if recipe.data.boundaries == "ignore":
+            raw_length = _objective(recipe).resolve(recipe.data.context).raw_length
+            assert raw_length is not None, "it is resolved"
+            split.check_length(raw_length, "objective.raw_length")
+
+    def claims(self, model: Transformer) -> bool:
+        """Claim models with sentinels in their vocabulary."""
+        return model.tokenizer is not None and len(model.tokenizer.sentinel_ids) > 0
+
+    def score(
+        self, model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+    ) -> Scored:
+        """Score the targets of a text's pieces, in nats per token, sentinels and ends included.
+
+        In training about ``train.evaluate_tokens`` of the text, in pieces spread evenly; in a test
+        all, and the pieces are items. All models, seeds and steps are scored on one corruption of
+        the text.
+        """
+        assert isinstance(recipe.objective, SpanObjective), "the row is of span corruption"
+        is_test = effort == "test"
+        pieces = scored_pieces(
+            model,
+            split,
+            recipe.objective,
+            context=recipe.data.context,
+            boundaries=recipe.data.boundaries,
+            most_tokens=None if is_test else recipe.train.evaluate_tokens,
+        )
+        nats = nats_of_pieces(model, pieces, processes)
+        items = piece_items(split, pieces, nats)
+        scores = {"loss": LOSS_OF_ITEMS.of(items)}
+        if not is_test:
+            return Scored(scores, items=None)
+        return Scored({**scores, "tokens": int(nats.tokens.sum())}, items)
+
+    def evaluate(self, asked: Evaluation) -> dict[str, Any]:
+        """Score every piece of a text, corrupted as in training; outside a run, as T5 was trained.
+
+        Beside its loss stands that of a constant prediction, ``frequency_loss``.
+
+        Raises ConfigError where the tokenizer has too few sentinels.
+        """
+        recipe = asked.recipe
+        objective = SpanObjective()
+        boundaries: Boundaries = "ignore"
+        if recipe is not None:
+            assert isinstance(recipe.objective, SpanObjective), "the row is of span corruption"
+            objective = recipe.objective
+            boundaries = recipe.data.boundaries
+        context = context_of(asked.model, recipe)
+        text = asked.read_text("none")
+        pieces = scored_pieces(asked.model, text, objective, context=context, boundaries=boundaries)
+        progress = asked.progress("scored", "batches")
+        nats = nats_of_pieces(asked.model, pieces, ALONE, progress)
+        return {
+            "loss": LOSS_OF_ITEMS.of(piece_items(text, pieces, nats)),
+            "frequency_loss": frequency_loss(pieces),
+            "tokens": int(nats.tokens.sum()),
+            "pieces": len(nats.tokens),
+            "context": context,
+            **asked.describe_text(text),
+        }
+
+    def _describe(self, scores: Scores) -> str:
+        return f"loss {scores['loss']:.4f} nats per target token"
+
+    def render(self, result: Mapping[str, Any]) -> str:
+        """Format the scores for the terminal."""
+        unit = "nats per target token, sentinels and ends included"
+        rows = [
+            ("loss", f"{result['loss']:.4f}", unit),
+            ("by frequency", f"{result['frequency_loss']:.4f}", "the same, predicted by its share"),
+        ]
+        lines = [
+            f"scored {count(result['tokens'], 'token')} cut out of {describe_sources(result)}",
+            f"in {count(result['pieces'], 'piece')}, inputs of up to {result['context']} tokens",
+            table(["measure", "value", "of"], rows, right=[1]),
+        ]
+        return "\n".join(lines)

@@ -24,7 +24,7 @@ from sublayer.model.build import build
 from sublayer.model.model_folder import describe_model
 from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
-from sublayer.objective.family import keep_model
+from sublayer.objective.family import Family
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
 from sublayer.runs.inputs import check_inputs, keep_inputs, list_inputs, trained_tokenizer
 from sublayer.runs.lengthening import (
@@ -154,7 +154,7 @@ def train_run(
 def _shape(recipe: Recipe, data: Data | None, pretrained: Pretrained | None = None) -> ModelConfig:
     """Return a recipe's model with the heads that its data asks for, as a run's has."""
     family = family_of(recipe.objective)
-    if family.shape_model is keep_model:
+    if type(family).shape_model is Family.shape_model:
         return recipe.model
     return family.shape_model(recipe, data or prepare_data(recipe, pretrained))
 

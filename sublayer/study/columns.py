@@ -13,7 +13,7 @@ from sublayer.config.messages import choice_error
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import FromItems, Items
 from sublayer.nearest import nearest_hint
-from sublayer.objective.families import FAMILIES
+from sublayer.objective.families import family
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import SCORE, moved_by
 from sublayer.runs.items import read_items
@@ -42,7 +42,7 @@ def study_metrics(study: Study) -> tuple[Metric, ...]:
         named = " and ".join(sorted(kinds))
         raise ConfigError(f"arms with objective.kind = {named} are scored by different metrics")
     (kind,) = kinds
-    metrics = FAMILIES[kind].metrics
+    metrics = family(kind).metrics
     if study.metric is None:
         return metrics
     by_name = {metric.name: metric for metric in metrics}
@@ -112,7 +112,7 @@ def list_columns(
     # What arms of different objectives lose is not comparable.
     for kind in dict.fromkeys(kinds) if len(set(kinds)) == 1 else ():
         for text in texts:
-            for metric in FAMILIES[kind].metrics:
+            for metric in family(kind).metrics:
                 name = f"{text}/{metric.name}"
                 label = f"{metric.label}, {text}"
                 own = replace(metric, name=name, label=label, unit=metric.unit or metric.label)

@@ -15,7 +15,7 @@ from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import Count, Typed, check_typed, read_json
 from sublayer.files.paths import expanded
 from sublayer.files.storage import write_json
-from sublayer.objective.families import FAMILIES
+from sublayer.objective.families import KINDS
 from sublayer.objective.metric import Metric
 from sublayer.runs.inputs import check_same_inputs
 from sublayer.study.arm_runs import ArmFacts, StageRuns, describe_arm, there_and_back
@@ -246,7 +246,7 @@ def _contradiction(kept: Kept, plan: Plan) -> str:
         return "its arms are not those of the study"
     if not 1 <= chain.n_seeds <= MOST_FINETUNINGS:
         return f"chain.n_seeds = {chain.n_seeds} is not between 1 and {MOST_FINETUNINGS:,}"
-    unknown = [kind for kind in kept.kinds if kind not in FAMILIES]
+    unknown = [kind for kind in kept.kinds if kind not in KINDS]
     if unknown:
         return f"{unknown[0]} is no objective"
     for arm in names:

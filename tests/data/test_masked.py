@@ -26,7 +26,8 @@ from sublayer.data.masked.sentence_pairs import pairs_of_sentences
 from sublayer.data.parallel.batch_plan import BatchRule
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.objective.masked.loss import check_sentences, pair_settings
+from sublayer.objective.families import family
+from sublayer.objective.masked.loss import pair_settings
 from tests.packed_rows import masked_rows
 from tests.stories import Numbers, numbered, split_of
 
@@ -461,9 +462,9 @@ def test_texts_and_tokenizers_without_examples_are_refused():
     few, some, data = numbered([[3], [4]]), numbered([[3], [4, 2]]), DataConfig(sentences="prose")
     for task in ("sop", "nsp"):
         recipe = Mock(Recipe, objective=MaskedObjective(sentence=task), data=data)
-        check_sentences(recipe, some)
+        family("masked").check_text(recipe, some)
         with pytest.raises(DataError, match="all 2 documents"):
-            check_sentences(recipe, few)
+            family("masked").check_text(recipe, few)
     notes = [batches_of(split, sentence="sop").notes() for split in (few, some)]
     assert [note.split(" documents")[0] for [note] in notes] == ["2 of 2", "1 of 2"]
     # Two documents whose short examples, one pass in a few, leave nothing but single sentences.

@@ -31,15 +31,12 @@ from sublayer.model.build import build, compose
 from sublayer.model.context import Layout
 from sublayer.model.model_folder import save_model
 from sublayer.objective.causal import Causal, _spread, window_items
-from sublayer.objective.families import FAMILIES, family_of
+from sublayer.objective.families import KINDS, family, family_of
 from sublayer.objective.masked.scores import HIDDEN, EncoderItems, Scoring, encoder_scores
 from sublayer.objective.span import (
     SpanCorruption,
     corruption_rule,
     frequency_loss,
-    span_batches,
-    span_epoch,
-    synthetic_spans,
 )
 from sublayer.objective.translation.family import beam_settings
 from sublayer.objective.translation.loss import Translation, nats_of_pairs, translation_nats
@@ -213,7 +210,7 @@ def a_model(recipe):
 
 @pytest.mark.parametrize("z, noise", [(0.3, "spans"), (0.0, "iid")])
 def test_the_loss_is_that_of_the_targets_and_z_loss_is_not_reported(z, noise):
-    batch = span_batches(a_recipe(**{"objective.noise": noise}), a_split()).batch(0)
+    batch = family("span").batches(a_recipe(**{"objective.noise": noise}), a_split()).batch(0)
     config = ModelConfig(kind="encoder-decoder", n_layers=2, d_model=16, n_heads=2, init_std=0.4)
     model = build(resolve_model(config, vocab_size=N_IDS, context=32), seed=1).double()
     objective = SpanCorruption(model, SpanObjective(z_loss=z))
@@ -233,7 +230,7 @@ def test_every_arm_seed_and_step_is_scored_on_one_corruption():
     split, model = a_split(), a_model(a_recipe())
 
     def found(**settings):
-        score = FAMILIES["span"].score(model, split, a_recipe(**settings), "test", ALONE)
+        score = family("span").score(model, split, a_recipe(**settings), "test", ALONE)
         return score.scores, score.items.tables["pieces"].digest
 
     same, seed = found(), {"train.seed": 5, "train.batch_sequences": 3, "train.steps": 7}
@@ -244,7 +241,7 @@ def test_every_arm_seed_and_step_is_scored_on_one_corruption():
 
 def test_a_test_scores_every_token_that_was_cut_out_of_the_whole_text():
     recipe = a_recipe()
-    found = FAMILIES["span"].score(a_model(recipe), a_split(), recipe, "test", ALONE)
+    found = family("span").score(a_model(recipe), a_split(), recipe, "test", ALONE)
     table = found.items.tables["pieces"]
     # 900 tokens are 26 pieces of 34, of which 5 are noise in 2 spans, and one of 16 (2 in 1).
     n_tokens = 26 * (5 + 2 + 1) + 2 + 1 + 1
@@ -252,7 +249,7 @@ def test_a_test_scores_every_token_that_was_cut_out_of_the_whole_text():
     nats, tokens = table.columns["nats"], table.columns["tokens"]
     assert found.scores["loss"] == pytest.approx(nats.sum() / n_tokens, rel=1e-12)
     along = a_recipe(**{"train.evaluate_tokens": 3 * 34 + 5})
-    sample = FAMILIES["span"].score(a_model(along), a_split(), along, "training", ALONE)
+    sample = family("span").score(a_model(along), a_split(), along, "training", ALONE)
     pieces = nats[[0, 13, 26]].sum() / tokens[[0, 13, 26]].sum()
     assert sample.scores["loss"] == pytest.approx(pieces, rel=1e-6)
 
@@ -270,8 +267,8 @@ def test_a_constant_prediction_costs_the_entropy_of_the_targets():
 
 def test_an_epoch_is_counted_by_its_pieces_and_random_batches_are_as_long_as_real_ones():
     recipe = a_recipe()
-    assert span_epoch(recipe, a_split()) == 26 * 32
-    both = synthetic_spans(recipe, N_IDS), span_batches(recipe, a_split())
+    assert family("span").epoch_tokens(recipe, a_split()) == 26 * 32
+    both = family("span").synthetic(recipe, N_IDS), family("span").batches(recipe, a_split())
     shapes = [(each.batch(0).read.tokens.shape, each.batch(0).targets.shape) for each in both]
     assert shapes[0] == shapes[1]
 
@@ -280,7 +277,7 @@ def test_a_tokenizer_with_too_few_sentinels_is_refused_by_how_many_it_takes():
     split = a_split()
     split.tokenizer.sentinel_ids = (59,)
     with pytest.raises(ConfigError, match="up to 2 sentinels in pieces of 34 tokens, .* has 1"):
-        span_batches(a_recipe(), split)
+        family("span").batches(a_recipe(), split)
 
 
 @pytest.mark.parametrize("noise, length", [("spans", 568), ("prefix", 512)])
@@ -343,15 +340,15 @@ def test_beam_settings_are_those_of_the_recipe_but_for_options_of_the_command():
 
 
 def test_what_a_study_compares_is_what_a_run_is_scored_by():
-    for kind, family in FAMILIES.items():
+    for kind in KINDS:
         if kind == "translation":  # a study translates the test split, too long on the way
             continue
         data = DataConfig(tasks="sst2" if kind == "supervised" else None)
         given = OBJECTIVES[kind]().evaluations(data)
-        assert {metric.name for metric in family.metrics} <= set(given)
+        assert {metric.name for metric in family(kind).metrics} <= set(given)
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_model_holds_what_its_config_asks_for_and_no_more(kind, tmp_path):
     name, settings = TRAINED[kind]
     tiny = {"model.n_layers": 2, "model.d_model": 8, "model.n_heads": 2, "data.context": 16}
@@ -359,7 +356,7 @@ def test_a_saved_model_holds_what_its_config_asks_for_and_no_more(kind, tmp_path
     model = build(resolve_model(recipe.model, vocab_size=99, context=16), seed=0)
     if kind == "supervised":
         model.task = TaskSpec((TASKS["sst2"],), "pair", 16)
-    objective = FAMILIES[kind].build(model, recipe.objective, 0)
+    objective = family(kind).build(model, recipe.objective, 0)
     save_model(tmp_path / "model", objective.model, {})
     saved = load_file(tmp_path / "model" / "model.safetensors")
     with torch.device("meta"):
@@ -382,15 +379,15 @@ def write_texts(folder):
     return {"causal": text, "masked": text, "translation": pairs, "span": text}
 
 
-@pytest.mark.parametrize("kind", [kind for kind, row in FAMILIES.items() if row.tables()])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if family(kind).tables()])
 def test_the_metrics_of_a_test_follow_from_its_items(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path / "cache"))
     name, settings = RECIPES[kind]
     given = {**settings, **write_texts(tmp_path)[kind], "train.steps": 3000}
     recipe = load_recipe(name, given).recipe
-    model, family = from_recipe(name, given), family_of(recipe.objective)
-    found = family.score(model, prepare_data(recipe).test, recipe, "test", ALONE)
-    for metric in family.metrics:
+    model, row = from_recipe(name, given), family_of(recipe.objective)
+    found = row.score(model, prepare_data(recipe).test, recipe, "test", ALONE)
+    for metric in row.metrics:
         assert metric.from_items is not None, f"{metric.name} follows from no items"
         value = metric.from_items.of(found.items)
         assert value == pytest.approx(found.scores[metric.name], rel=1e-9), metric.name

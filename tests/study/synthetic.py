@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from sublayer.objective.causal import BITS_PER_BYTE
-from sublayer.objective.families import FAMILIES
+from sublayer.objective.families import family
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference
 from sublayer.statistics.judge import judge
 from sublayer.statistics.scores import Scores, against_baseline
@@ -14,7 +14,7 @@ from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Re
 
 def encoder_results() -> Results:
     """Three encoders compared by sentence order; one has no sentence head, a seed of one failed."""
-    mlm, nsp, sop, loss = FAMILIES["masked"].metrics
+    mlm, nsp, sop, loss = family("masked").metrics
     rng = np.random.default_rng(3)
 
     def draw(mean: float, sd: float) -> dict[int, float]:

@@ -4,7 +4,7 @@ Source: Devlin et al. 2019 (1810.04805), sec. 3.1; sentence order: Lan et al. 20
 sec. 3.1.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -16,19 +16,14 @@ from torch import Tensor
 from sublayer.config.heads import HEADS
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import batch_sequences
-from sublayer.config.rules import fills_steps
-from sublayer.counts import count
-from sublayer.data.masked.batches import PairBatches, count_single_sentences
 from sublayer.data.masked.examples import PairSettings
 from sublayer.data.masked.masking import MaskRule, MaskVocabulary
 from sublayer.data.masked.packing import Example, pack
 from sublayer.data.masked.segments import PairRule
 from sublayer.data.packed_batch import PackedBatch
 from sublayer.data.parallel.batch_plan import BatchRule
-from sublayer.data.split import Split
 from sublayer.data.tokenizers.base import Tokenizer, check_masking
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError
 from sublayer.model.build import Encoder
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import (
@@ -187,60 +182,11 @@ class SyntheticPairs:
         return self.n_rows * self.context
 
 
-def masked_batches(recipe: Recipe, split: Split) -> PairBatches:
-    """Build the examples that a recipe asks for.
-
-    Raises ConfigError where the tokenizer lacks an id that they need. Where the split has no
-    example, the first batch raises DataError.
-    """
-    objective = recipe.objective
-    context = recipe.data.context
-    assert isinstance(objective, MaskedObjective), "the row is of masked objectives"
-    settings = pair_settings(objective, split.tokenizer, context=context)
-    batch_tokens = recipe.train.batch_tokens
-    if batch_tokens is not None and fills_steps(recipe):
-        settings = replace(settings, steps=_step_rule(recipe, batch_tokens))
-    return PairBatches(
-        split,
-        settings,
-        context=context,
-        batch_sequences=batch_sequences(recipe),
-        seed=recipe.train.seed,
-    )
-
-
-def check_sentences(recipe: Recipe, split: Split) -> None:
-    """Raise DataError where pairs of sentences are to be judged, and no document has two.
-
-    Pairs of single sentences (``objective.pairs``) are of the whole text.
-    """
-    objective = recipe.objective
-    assert isinstance(objective, MaskedObjective), "the row is of masked objectives"
-    if objective.sentence == "none" or objective.pairs == "sentences":
-        return
-    n_single, n_documents = count_single_sentences(split)
-    if n_single == n_documents:
-        raise DataError(
-            f"objective.sentence = {objective.sentence} needs documents of two sentences or more, "
-            f"and {'all ' if n_documents > 1 else ''}{count(n_documents, 'document')} of the train "
-            f"split have one by data.sentences = {recipe.data.sentences}: divide them otherwise "
-            "(data.sentences, data.documents), or train without (objective.sentence=none)"
-        )
-
-
-def _step_rule(recipe: Recipe, batch_tokens: int) -> BatchRule:
+def step_rule(recipe: Recipe, batch_tokens: int) -> BatchRule:
     """Return how pairs of single sentences are filled into steps of so many tokens."""
     data = recipe.data
     part_tokens = max(batch_tokens // data.batch_parts, data.context)
     return BatchRule(part_tokens, multiple=data.batch_multiple, parts=data.batch_parts)
-
-
-def synthetic_pairs(recipe: Recipe, vocab_size: int) -> SyntheticPairs:
-    """Build pairs of random texts, with as many predictions as a full row usually has."""
-    n_rows = batch_sequences(recipe)
-    context = recipe.data.context
-    n_predictions = recipe.objective.n_predictions(context)
-    return SyntheticPairs(vocab_size, context, n_rows, n_predictions)
 
 
 def pair_settings(

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 
 from sublayer.config.recipe import Recipe
+from sublayer.config.resolve_train import batch_sequences
 from sublayer.config.translation import (
     BleuTokenizer,
     TranslationObjective,
     bleu_tokenizer_of,
 )
 from sublayer.counts import count
+from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.language_rules import LanguageRules
@@ -44,18 +46,17 @@ from sublayer.numbers import interval_ends
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.family import Effort, Family, Scored, Scores
 from sublayer.objective.metric import Metric
+from sublayer.objective.targets import SyntheticTargets
 from sublayer.objective.translation.loss import (
     LOSS_OF_ITEMS,
     Translation,
+    batch_tokens,
     nats_of_pairs,
     score_of_items,
     scoring_batches,
-    synthetic_translations,
     translate_ids,
     translate_ids_exactly,
     translate_pairs,
-    translation_batches,
-    translation_epoch,
     translation_items,
     translation_nats,
 )
@@ -100,74 +101,6 @@ def beam_settings(recipe: Recipe | None, options: Mapping[str, Any]) -> BeamSett
         if option in options:
             given[name] = options[option]
     return replace(own, **given)
-
-
-def evaluate_translator(asked: Evaluation) -> dict[str, Any]:
-    """Translate a split of the run's own text, every pair of it, and score the translations.
-
-    With the option ``lowercase`` capitals do not count; of a model that knows none they never do.
-    ``against`` is another translator, or a file with a translation on each line, to compare with;
-    ``references`` are files of further references, a line for each of the split's;
-    ``bleu_tokenizer`` is sacreBLEU's, of which the run's objective or its language has another;
-    ``compounds`` adds BLEU with compounds split, which a run whose words are divided at hyphens has
-    in any case, and those of ``BEAM_OPTIONS`` change the beam.
-
-    Raises ConfigError where the model belongs to no run, an option has no meaning, or ``against``
-    is a model that translates nothing; DataError where a file has another number of lines.
-    """
-    model = asked.model
-    recipe = asked.recipe
-    options = asked.options
-    assert isinstance(model, EncoderDecoder), "translation trains encoder-decoders"
-    if recipe is None:
-        raise ConfigError(
-            f"{asked.run} does not belong to a run, so it has no text of its own: "
-            "use `sublayer translate`"
-        )
-    objective = recipe.objective
-    assert isinstance(objective, TranslationObjective), "the row is of translation"
-    tokens = options.get("bleu_tokenizer") or objective.bleu_tokenizer
-    tokens = tokens or bleu_tokenizer_of(model.tokenizer.target.language)
-    check_bleu_tokenizer(tokens)
-    keep_freed_memory()
-    pairs = asked.own_text().pairs
-    settings = beam_settings(recipe, options)
-    against = options.get("against")
-    more = [
-        reference_lines(_with_targets(pairs, path, model.tokenizer.target), model.tokenizer, tokens)
-        for path in options.get("references", ())
-    ]
-    other = None if against is None else _other(against, asked, pairs, settings, tokens)
-    translations = _translate(model, asked, pairs, settings, "translated")
-    ours = translated_lines([each.ids for each in translations], model.tokenizer, tokens)
-    references = reference_lines(pairs, model.tokenizer, tokens)
-    references = replace(references, more=tuple(more))
-    lowercase = "lowercase" in options or bool(recipe.data.lowercase)
-    compounds = "compounds" in options or recipe.data.moses_hyphens
-    counted = count_translations(ours, references, lowercase=lowercase, compounds=compounds)
-    values = {name: lines.value for name, lines in counted.items()}
-    signatures = {name: lines.signature for name, lines in counted.items()}
-    n_words = int(counted["sacrebleu"].counts[:, 1].sum())
-    result: dict[str, Any] = {
-        **values,
-        "signature": signatures,
-        "lines": len(pairs),
-        "too_long": sum(each.is_too_long for each in translations),
-        "unknown_tokens": sum(each.n_unknown for each in translations),
-        "empty_sources": sum(not pair.source_words for pair in pairs),
-        "empty_references": sum(not pair.target_words for pair in pairs),
-        "reference_words": n_words,
-        "references": 1 + len(more),
-        "beam": settings.beam,
-        "length_rule": settings.rule,
-        "length_penalty": settings.penalty,
-        "split": asked.split,
-        "run": str(asked.run),
-    }
-    if other is not None:
-        compared = _compare(ours, *other, references, lowercase=lowercase)
-        result["against"] = {"system": str(against), "measures": compared}
-    return {**result, "translations": list(ours.texts)}
 
 
 def _translate(
@@ -268,34 +201,6 @@ def _compare(
     return {name: asdict(paired) for name, paired in compared.items()}
 
 
-def describe_translator(scores: Mapping[str, Any]) -> str:
-    """Format the scores of training as one line."""
-    return f"loss {scores['loss']:.4f} nats per token, perplexity {scores['perplexity']:.2f}"
-
-
-def render_translator(result: Mapping[str, Any]) -> str:
-    """Format the scores for the terminal."""
-    labels = dict(_LABELS)
-    if _is_between_spaces(result):
-        labels["bleu"] = "BLEU of words between spaces"
-    rows = []
-    signatures = result["signature"]
-    for name, label in labels.items():
-        if name in result:
-            value = f"{result[name]:.2f}"
-            rows.append((label, value, signatures[name]))
-    lines = [
-        f"translated {count(result['lines'], 'line')} of the {result['split']} split "
-        f"with a beam of {result['beam']}"
-        + (f", {result['references']} references" if result["references"] > 1 else ""),
-        table(["measure", "value", "signature"], rows, right=[1], width=terminal_width()),
-        *_caveats(result),
-    ]
-    if "against" in result:
-        lines += _render_compared(result["against"], labels)
-    return "\n".join(lines)
-
-
 def _caveats(result: Mapping[str, Any]) -> list[str]:
     lines = []
     if COMPOUNDS in result:
@@ -352,34 +257,9 @@ GREEDY = BeamSettings(beam=1, max_length_ratio=2.0, max_length_offset=10.0)
 _LARGEST_EXPONENT = 700.0
 
 
-def _build(model: Transformer, config: TranslationObjective, seed: int) -> Translation:
-    return Translation(model, config)
-
-
-def _check_scoring(recipe: Recipe) -> None:
-    chooses = recipe.train.best_by == "bleu"
-    asked = _bleu_tokenizer(recipe)
-    tokens = asked or bleu_tokenizer_of(recipe.data.target_language or "")
-    if chooses or asked:
-        check_bleu_tokenizer(tokens)
-    if chooses:
-        signature = tokenized_bleu(["-"], ["-"]).signature
-        rule = word_rule_of(recipe.data.moses, tokens)
-        note(f"evaluations score BLEU of words: {signature}|words:{rule}")
-
-
 def _bleu_tokenizer(recipe: Recipe) -> BleuTokenizer | None:
     assert isinstance(recipe.objective, TranslationObjective), "the row is of translation"
     return recipe.objective.bleu_tokenizer
-
-
-def _score(
-    model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
-) -> Scored:
-    assert isinstance(model, EncoderDecoder), "translation trains encoder-decoders"
-    if effort == "training":
-        return Scored(_score_training(model, split, recipe, processes), items=None)
-    return _score_test(model, split, recipe, processes)
 
 
 def _score_training(
@@ -436,13 +316,10 @@ def _bleu(name: str, label: str, unit: str) -> Metric:
     )
 
 
-TRANSLATION = Family(
-    build=_build,
-    batches=translation_batches,
-    synthetic=synthetic_translations,
-    epoch_tokens=translation_epoch,
-    score=_score,
-    metrics=(
+class TranslationFamily(Family):
+    """Translations: scored by BLEU and chrF."""
+
+    metrics = (
         _bleu("bleu", "BLEU of words", "BLEU"),
         _bleu("sacrebleu", "BLEU of text", "BLEU"),
         _bleu("chrf", "chrF", "chrF"),
@@ -453,11 +330,152 @@ TRANSLATION = Family(
             head="data.moses_hyphens = false",
         ),
         Metric("loss", "nats per token", is_lower_better=True, from_items=LOSS_OF_ITEMS),
-    ),
-    options=(*BEAM_OPTIONS, "lowercase", "compounds", "bleu_tokenizer", "references", "against"),
-    evaluation=evaluate_translator,
-    render=render_translator,
-    description=describe_translator,
-    check_scoring=_check_scoring,
-)
-"""Predicts translations, and is scored by BLEU and chrF of its own."""
+    )
+    options = (*BEAM_OPTIONS, "lowercase", "compounds", "bleu_tokenizer", "references", "against")
+
+    def build(self, model: Transformer, config: TranslationObjective, seed: int) -> Translation:
+        """Put an encoder-decoder into its objective."""
+        return Translation(model, config)
+
+    def batches(self, recipe: Recipe, split: Split) -> TranslationBatches:
+        """Build batches of pairs of texts, of ``train.batch_tokens`` or of as many full sequences.
+
+        Raises DataError where every pair is too long.
+        """
+        data = recipe.data
+        return TranslationBatches(
+            split,
+            context=data.context,
+            batch_tokens=batch_tokens(recipe),
+            seed=recipe.train.seed,
+            starts_with_pad=recipe.model.decoder_start == "pad",
+            multiple=data.batch_multiple,
+            order=data.batch_order,
+            parts=data.batch_parts,
+        )
+
+    def synthetic(self, recipe: Recipe, vocab_size: int) -> SyntheticTargets:
+        """Build pairs of random texts, each as long as the context."""
+        lengths = recipe.objective.lengths(recipe.data.context)
+        return SyntheticTargets(vocab_size, lengths, batch_sequences(recipe))
+
+    def epoch_tokens(self, recipe: Recipe, split: Split) -> int:
+        """Count the tokens of an epoch: those of the first epoch's batches as if they were full."""
+        n_batches = self.batches(recipe, split).n_batches(0)
+        return n_batches * batch_sequences(recipe) * recipe.data.context
+
+    def check_scoring(self, recipe: Recipe) -> None:
+        """Check that sacreBLEU has the tokenizer by which evaluations score."""
+        chooses = recipe.train.best_by == "bleu"
+        asked = _bleu_tokenizer(recipe)
+        tokens = asked or bleu_tokenizer_of(recipe.data.target_language or "")
+        if chooses or asked:
+            check_bleu_tokenizer(tokens)
+        if chooses:
+            signature = tokenized_bleu(["-"], ["-"]).signature
+            rule = word_rule_of(recipe.data.moses, tokens)
+            note(f"evaluations score BLEU of words: {signature}|words:{rule}")
+
+    def score(
+        self, model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+    ) -> Scored:
+        """Score pairs: in training their loss, in a test their translations too."""
+        assert isinstance(model, EncoderDecoder), "translation trains encoder-decoders"
+        if effort == "training":
+            return Scored(_score_training(model, split, recipe, processes), items=None)
+        return _score_test(model, split, recipe, processes)
+
+    def evaluate(self, asked: Evaluation) -> dict[str, Any]:
+        """Translate a split of the run's own text, every pair of it, and score the translations.
+
+        With the option ``lowercase`` capitals do not count; of a model that knows none they never
+        do. ``against`` is another translator, or a file with a translation on each line, to compare
+        with; ``references`` are files of further references, a line for each of the split's;
+        ``bleu_tokenizer`` is sacreBLEU's, of which the run's objective or its language has another;
+        ``compounds`` adds BLEU with compounds split, which a run whose words are divided at hyphens
+        has in any case, and those of ``BEAM_OPTIONS`` change the beam.
+
+        Raises ConfigError where the model belongs to no run, an option has no meaning, or
+        ``against`` is a model that translates nothing; DataError where a file has another number of
+        lines.
+        """
+        model = asked.model
+        recipe = asked.recipe
+        options = asked.options
+        assert isinstance(model, EncoderDecoder), "translation trains encoder-decoders"
+        if recipe is None:
+            raise ConfigError(
+                f"{asked.run} does not belong to a run, so it has no text of its own: "
+                "use `sublayer translate`"
+            )
+        objective = recipe.objective
+        assert isinstance(objective, TranslationObjective), "the row is of translation"
+        tokens = options.get("bleu_tokenizer") or objective.bleu_tokenizer
+        tokens = tokens or bleu_tokenizer_of(model.tokenizer.target.language)
+        check_bleu_tokenizer(tokens)
+        keep_freed_memory()
+        pairs = asked.own_text().pairs
+        settings = beam_settings(recipe, options)
+        against = options.get("against")
+        target = model.tokenizer.target
+        more = [
+            reference_lines(_with_targets(pairs, path, target), model.tokenizer, tokens)
+            for path in options.get("references", ())
+        ]
+        other = None if against is None else _other(against, asked, pairs, settings, tokens)
+        translations = _translate(model, asked, pairs, settings, "translated")
+        ours = translated_lines([each.ids for each in translations], model.tokenizer, tokens)
+        references = reference_lines(pairs, model.tokenizer, tokens)
+        references = replace(references, more=tuple(more))
+        lowercase = "lowercase" in options or bool(recipe.data.lowercase)
+        compounds = "compounds" in options or recipe.data.moses_hyphens
+        counted = count_translations(ours, references, lowercase=lowercase, compounds=compounds)
+        values = {name: lines.value for name, lines in counted.items()}
+        signatures = {name: lines.signature for name, lines in counted.items()}
+        n_words = int(counted["sacrebleu"].counts[:, 1].sum())
+        result: dict[str, Any] = {
+            **values,
+            "signature": signatures,
+            "lines": len(pairs),
+            "too_long": sum(each.is_too_long for each in translations),
+            "unknown_tokens": sum(each.n_unknown for each in translations),
+            "empty_sources": sum(not pair.source_words for pair in pairs),
+            "empty_references": sum(not pair.target_words for pair in pairs),
+            "reference_words": n_words,
+            "references": 1 + len(more),
+            "beam": settings.beam,
+            "length_rule": settings.rule,
+            "length_penalty": settings.penalty,
+            "split": asked.split,
+            "run": str(asked.run),
+        }
+        if other is not None:
+            compared = _compare(ours, *other, references, lowercase=lowercase)
+            result["against"] = {"system": str(against), "measures": compared}
+        return {**result, "translations": list(ours.texts)}
+
+    def _describe(self, scores: Mapping[str, Any]) -> str:
+        """Format the scores of training as one line."""
+        return f"loss {scores['loss']:.4f} nats per token, perplexity {scores['perplexity']:.2f}"
+
+    def render(self, result: Mapping[str, Any]) -> str:
+        """Format the scores for the terminal."""
+        labels = dict(_LABELS)
+        if _is_between_spaces(result):
+            labels["bleu"] = "BLEU of words between spaces"
+        rows = []
+        signatures = result["signature"]
+        for name, label in labels.items():
+            if name in result:
+                value = f"{result[name]:.2f}"
+                rows.append((label, value, signatures[name]))
+        lines = [
+            f"translated {count(result['lines'], 'line')} of the {result['split']} split "
+            f"with a beam of {result['beam']}"
+            + (f", {result['references']} references" if result["references"] > 1 else ""),
+            table(["measure", "value", "signature"], rows, right=[1], width=terminal_width()),
+            *_caveats(result),
+        ]
+        if "against" in result:
+            lines += _render_compared(result["against"], labels)
+        return "\n".join(lines)
