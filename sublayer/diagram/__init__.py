@@ -1,1 +1,1 @@
-"""Diagrams of architectures, drawn from a recipe: what is drawn, as SVG and as text."""
+"""Diagrams of architectures, drawn from a recipe: the figure, as SVG and as text."""

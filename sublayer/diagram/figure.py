@@ -55,7 +55,7 @@ class Residual:
     is_pre_norm: bool
     step: float
     reads_memory: bool
-    """Whether its keys and values are an encoder's states."""
+    """True where its keys and values are an encoder's states."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Column:
-    """A stack with what it reads and what reads it."""
+    """A stack with its input and its readers."""
 
     name: str
     """Empty where it is the only one."""
@@ -85,7 +85,7 @@ class Column:
     heads: tuple[tuple[Box, ...], ...] = ()
     """Chains of boxes side by side, each from the stack to its loss."""
     feeds_memory: bool = False
-    """Whether the next column's blocks attend to what comes out of it."""
+    """True where the next column's blocks attend to its output."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def describe(loaded: LoadedRecipe) -> Figure:
 
 
 def _title(loaded: LoadedRecipe) -> str:
-    """Return the recipe's title, or what was changed of it: the title may be true no more."""
+    """Return the recipe's title, or its changed fields, of which the title may not be true."""
     changed = []
     for field, origin in loaded.origins.items():
         table, _, name = field.partition(".")

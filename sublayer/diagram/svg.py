@@ -44,7 +44,7 @@ _MARGIN = 24.0
 _RADIUS = 9.0
 _PANEL = _BOX + 72.0
 _BYPASS = _BOX / 2 + 19.0
-"""How far the residual stream goes around what is added to it."""
+"""Distance of the residual stream from the sub-layer that is added to it."""
 _GAP = 17.0
 _BETWEEN = 52.0
 """Between two columns, where an encoder's states cross over."""
@@ -156,7 +156,7 @@ class _Drawing:
         self.wires.append(line)
 
     def add_label(self, text: str, style: str, at: _Point, anchor: str = "middle") -> None:
-        """Write a line of text beside what it is of."""
+        """Write a line of text beside its subject."""
         x, height = at
         self.labels.append(_text(style, x, -height, text, anchor))
 

@@ -21,7 +21,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class LayerChange:
-    """How an executed block, from 1, changes tokens, and their L2 norms before and after."""
+    """Change of tokens by an executed block, from 1, and their L2 norms before and after."""
 
     layer: int
     distance: Spread
@@ -33,7 +33,7 @@ class LayerChange:
     norm_in: Spread
     norm_out: Spread
     is_beyond: bool = field(default=False, kw_only=True)
-    """Whether the model itself ends before it: a shared block that was run further."""
+    """True where the model itself ends before it: a shared block that was run further."""
 
     def spread(self, quantity: str) -> Spread:
         """Return one of its ``QUANTITIES``."""
@@ -80,7 +80,7 @@ def _mean(values: Sequence[float]) -> float:
 _WIDTH, _HEIGHT, _ENTRY = 7.2, 2.9, 0.22  # inches of 72 units; an entry is a line of the legend
 _LONGEST = 72  # characters of a name; what tells runs apart is at its end
 PANELS = {"distance": "L2 distance", "angle_degrees": "angle, degrees"}
-"""What is drawn of each block: quantities of a ``LayerChange``, with the labels of their axes."""
+"""Plotted quantities of a ``LayerChange``, with the labels of their axes."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Line:
     look: Look
     changes: Sequence[LayerChange]
     runs: Sequence[Sequence[LayerChange]] = ()
-    """What the line is the mean of: a thin line each."""
+    """Lines that are averaged: a thin line each."""
 
 
 def draw_layers(runs: Mapping[str, Sequence[LayerChange]]) -> str:

@@ -4,7 +4,7 @@ A pre-norm layer is a step of size 1 of ``dx/dt = F(x) + G(x)``, where F sums it
 sub-layers and G its feed-forward networks, norms and step sizes included (Lu et al. 2019, sec. 3).
 F and G are the layer's own, so both schemes and the flow are of one equation, whichever the layer
 was trained as. A translator's decoder has a third flow, its attention to the source, which both
-schemes follow after the first; what it reads there stands still.
+schemes follow after the first; its input stands still there.
 
 A post-norm layer whose norms N have no gains is a step on the sphere of the states that N leaves as
 they are: ``N(x + F(x))`` is an Euler step of ``dx/dt = P F(x)``, P being the projection on what is
@@ -80,7 +80,7 @@ def is_on_sphere(config: ResolvedModel) -> bool:
 
 
 class LayerFlow:
-    """What a layer's sub-layers and their norms are in continuous time, for one batch.
+    """The sub-layers and norms of a layer in continuous time, for one batch.
 
     Each field is what sub-layers of a kind add to the states ``[B, T, D]`` in a unit of time.
     """
@@ -133,7 +133,7 @@ class LayerFlow:
             return total
         if isinstance(self._norm, LayerNorm):
             total = total - total.mean(-1, keepdim=True)
-        # What is along the state would leave the sphere.
+        # A component along the state would leave the sphere.
         along = (total * x).sum(-1, keepdim=True) / x.square().sum(-1, keepdim=True)
         return total - along * x
 

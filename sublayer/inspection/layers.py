@@ -28,9 +28,9 @@ def measure_layers(
     A block's input is what enters it: vectors of positions that are added before it belong to it.
     Its output is what leaves it: after the norm of a post-norm block, before the model's final
     norm. Blocks that share weights all count. An encoder reads its rows as first segments.
-    ``beyond`` further executions of the one block that a model has (``is_one_block``) read what the
-    last one left. ``batch_sequences`` rows are computed at a time, which changes speed and memory
-    only; ``progress`` is called with the tokens done and the tokens in all.
+    ``beyond`` further executions of the one block that a model has (``is_one_block``) read the
+    output of the last one. ``batch_sequences`` rows are computed at a time, which changes speed and
+    memory only; ``progress`` is called with the tokens done and the tokens in all.
 
     The blocks compute in the type of the model's weights, the comparison is in float64; a token of
     which a state is 0 has no angle, and makes the block's NaN. Source: Lan et al. 2020

@@ -1,4 +1,4 @@
-"""The paths of tokens through a stack, by what each step of a sub-layer does, and their plot.
+"""The paths of tokens through a stack, a step for each sub-layer, and their plot.
 
 Tokens are particles that move through the residual stream (Lu et al. 2019, 1906.02762, sec. 3): an
 attention moves each by what all of them are, a feed-forward network each by itself.
@@ -37,7 +37,7 @@ _LEGS = {
     "cross": (look(7).placeholder, "attention to the source"),
     "attention": (look(1).placeholder, "attention: by all tokens that it sees"),
 }
-"""The colour and the name of what each kind of step draws, in the order in which it is drawn."""
+"""The colour and the name of each kind of step, in the order of drawing."""
 _START, _END = "where a token starts", "where it ends"
 
 
@@ -83,8 +83,8 @@ def check_steps(config: ResolvedModel, name: str) -> None:
 def follow_tokens(model: Transformer, samples: Sequence[Sample], *, n_tokens: int) -> list[Paths]:
     """Follow the first ``n_tokens`` real tokens of a row through each stack that reads one.
 
-    ``samples`` have a row each: what a decoder or an encoder reads; of an encoder-decoder what its
-    encoder reads and, unless it is left out, what its decoder reads beside it. All tokens of a row
+    ``samples`` have a row each: the input of a decoder or an encoder; of an encoder-decoder the
+    encoder's input and, unless it is left out, the decoder's beside it. All tokens of a row
     are read, however few are followed. The model is one that ``check_steps`` lets pass; it computes
     in the type of its weights. An encoder reads its row as a first segment.
 
@@ -150,7 +150,7 @@ def project(
     Returned are the coordinates, from the mean of the states, and the shares of the variance along
     both axes, the larger first; NaN where the states are equal and have none. The largest part of
     each axis is positive, so that equal states have equal coordinates on every machine. Where they
-    vary in less than two dimensions, what is missing of the axes is 0.
+    vary in less than two dimensions, missing coordinates are 0.
     """
     rows = states.flatten(0, -2)
     centred = rows - rows.mean(0)
@@ -167,7 +167,7 @@ def project(
 
 @dataclass(frozen=True)
 class Box:
-    """Where a label would stand, in any unit of length; y grows upwards."""
+    """Position of a label, in any unit of length; y grows upwards."""
 
     left: float
     bottom: float
@@ -188,7 +188,7 @@ class Box:
 def raise_labels(boxes: Sequence[Box], *, gap: float) -> list[float]:
     """Return how much higher each label has to stand so that none covers another.
 
-    They are placed from the lowest to the highest; what is free stays where it is, and what is not
+    They are placed from the lowest to the highest; a free label stays in place, and one that is not
     stands ``gap``, more than 0, above all that were in its way.
     """
     heights = [0.0] * len(boxes)

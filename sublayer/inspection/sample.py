@@ -1,4 +1,4 @@
-"""A sample of a text for what is measured inside a model: whole windows or lines, evenly spread."""
+"""A sample of a text for measures inside a model: whole windows or lines, evenly spread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,7 +108,7 @@ def spread_windows(
 def spread_pairs(batches: TranslationBatches, *, max_tokens: int) -> tuple[Sample, Sample]:
     """Take evenly spread pairs, at least one, that hold about ``max_tokens`` on both sides.
 
-    Returned are the sources, with their ends, and what a decoder reads beside each: what it reads
+    Returned are the sources, with their ends, and the decoder's input beside each: what it reads
     first, and the target without its end. The shortest pairs come first, so that rows which are
     computed together have little padding.
     """
@@ -118,9 +118,9 @@ def spread_pairs(batches: TranslationBatches, *, max_tokens: int) -> tuple[Sampl
 
 
 def corrupted_rows(pieces: ScoredPieces) -> tuple[Sample, Sample]:
-    """Take all of these pieces of a text, with their gaps, and what a decoder reads beside each.
+    """Take all of these pieces of a text, with their gaps, and the decoder's input beside each.
 
-    That is what it reads first, and the target without its end.
+    That is its first token, and the target without its end.
     """
     return _both_sides(corrupted_batch(pieces.split, [pieces.pieces], pieces.rule))
 

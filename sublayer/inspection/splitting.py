@@ -38,7 +38,7 @@ class Problem:
     whole: Flow
     """The flow of ``F + G``, which splittings approximate."""
     start: Array
-    """Where steps begin, ``[D]``."""
+    """Starting point of the steps, ``[D]``."""
 
 
 def linear_problem(*, seed: int = 0, size: int = 6, commute: bool = False) -> Problem:
@@ -143,7 +143,7 @@ def integrate(field: Callable[[State], State], x: State, t: float, n_steps: int 
 Substeps = Literal["exact", "midpoint", "Euler"]
 """The exact flow, a step of second order, and one of first order."""
 Part = tuple[Literal["F", "G"], float]
-"""Which field a part of a step follows, and for what share of the step; negative: backwards."""
+"""Field that a part of a step follows, and its share of the step; negative: backwards."""
 
 _ROUNDING = 1e-13
 """Errors up to this are of rounding alone."""
@@ -178,7 +178,7 @@ class Errors:
     splitting: str
     """A name of ``SPLITTINGS``."""
     substeps: Substeps
-    """How each part is followed."""
+    """Integrator of each part."""
     steps: tuple[float, ...]
     """Sizes of the step, in units of time; ``slopes`` takes each for half of the one before."""
     errors: tuple[float, ...]
@@ -203,7 +203,7 @@ STEPS = tuple(2.0**-k for k in range(3, 9))
 
 
 def euler(field: Field) -> Flow:
-    """Return the flow of a single Euler step, of first order: what a residual sub-layer does."""
+    """Return the flow of a single Euler step, of first order, as of a residual sub-layer."""
     return lambda x, t: x + t * field(x)
 
 
@@ -264,7 +264,7 @@ def leading_term(problem: Problem, splitting: str, h: float = 1e-4) -> Array:
     half = h / 2
     coarse = _step_error(problem, splitting, flows, h) / h**2
     fine = _step_error(problem, splitting, flows, half) / half**2
-    return 2 * fine - coarse  # Richardson: what is of third order cancels
+    return 2 * fine - coarse  # Richardson: terms of third order cancel
 
 
 def coefficients(splitting: str) -> dict[tuple[str, str], float]:
@@ -275,7 +275,7 @@ def coefficients(splitting: str) -> dict[tuple[str, str], float]:
     G), -1/2 of (F, G) and 1/2 of (G, F); of Strang's the last two are 0.
     """
     parts = SPLITTINGS[splitting]
-    # What the exact flow has is subtracted: a half of each pair.
+    # The exact flow's part is subtracted: a half of each pair.
     products = {(later, earlier): -0.5 for later in "FG" for earlier in "FG"}
     for index, (later, later_share) in enumerate(parts):
         parts_before = parts[:index]

@@ -1,4 +1,4 @@
-"""Tasks of models of other systems: what a config says of labels, what a folder's model answers."""
+"""Tasks of models of other systems: labels of a config, answers of a folder's model."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -160,7 +160,7 @@ def folder_task(
 ) -> TaskSpec | None:
     """Return the task that a folder's model answers; None where it answers none.
 
-    An export of ours says it. Of other folders the class says what is asked, and the config the
+    An export of ours says it. Of other folders the class names the kind of task, and the config the
     words of labels, in their order, and whether there is a number; texts are called ``text``, of
     spans ``context`` and ``question``. A number has no bounds, and its scale is that of the head.
 

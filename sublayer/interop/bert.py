@@ -271,7 +271,7 @@ class Bert(Family):
             if bias in weights:
                 weights[output_bias] = weights.pop(bias)
         elif bias in weights or output_bias in weights:
-            # Where the two differ, the one beside the matrix is what is computed with.
+            # Where the two differ, the one beside the matrix counts.
             used = weights[bias if bias in weights else output_bias]
             weights[bias] = used
             weights[output_bias] = used
@@ -306,7 +306,7 @@ class Bert(Family):
     def _read_heads(self, content: ClassConfig, weights: Tensors) -> Fields:
         """Return the fields of the heads that there are.
 
-        A head of which one tensor is there is asked for whole: what it lacks is reported by name.
+        A head with one tensor there is asked for whole: missing tensors are reported by name.
         """
         match self.answers:
             case "tokens":

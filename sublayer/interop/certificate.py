@@ -1,4 +1,4 @@
-"""How closely a model's logits agree with those of the system it came from or goes to."""
+"""Certificates: agreement of a model's logits with those of the system it comes from or goes to."""
 
 import copy
 import warnings
@@ -36,7 +36,7 @@ _OF_CHOICES = "ForMultipleChoice"
 _OF_BOTH = "DoubleHeadsModel"
 _COPIES = 3
 """Models that are in memory together: the one at hand, a copy of it, and transformers'."""
-# Beyond rounding by far: what a tensor in the wrong place would cause.
+# Beyond rounding by far: the deviation of a tensor in the wrong place.
 _REFUSED_SHARE = 1e-3
 _TEXTS = (
     "The quick brown fox, jumps over 12 lazy dogs.",
@@ -80,15 +80,15 @@ class Batch:
     segments: Int[Tensor, "B T"]
     """0 in the first half of a row's real tokens, 1 in the second; an encoder alone reads them."""
     is_padded: bool
-    """Whether a model is given the mask, the second row being half as long; not so a decoder."""
+    """True where a model is given the mask, the second row being half as long; not so a decoder."""
     is_pair: bool
-    """Whether the tokens are a source and a target, as of a translator."""
+    """True where the tokens are a source and a target, as of a translator."""
 
     @classmethod
     def draw(cls, config: ResolvedModel, pad_id: int | None = None) -> "Batch":
         """Draw the batch for a model: always the same for equal sizes.
 
-        ``pad_id`` is what a class takes for padding. A decoder that answers for texts has none of
+        ``pad_id`` is the padding of a class. A decoder that answers for texts has none of
         it, or else one row, as its class needs.
         """
         is_of_texts = config.kind == "decoder" and config.label_outputs > 0
@@ -191,7 +191,7 @@ def certify(
 
     Of a class without a head these are hidden states, and what its pooler makes of them.
 
-    The tokens are random. transformers sees no file: what else a folder says cannot change what it
+    The tokens are random. transformers sees no file: nothing else in a folder can change what it
     does.
 
     An encoder's tokens are of both segments, one row of them padded, and all of its heads are
@@ -301,7 +301,7 @@ def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, An
 
 
 def describe_ids(certificate: Mapping[str, Any]) -> str | None:
-    """Format what a certificate says of a tokenizer's ids as one line; None where nothing."""
+    """Format a certificate's line on a tokenizer's ids; None where it has none."""
     compared = certificate.get("tokenizer_ids")
     if compared is None:
         return None
@@ -317,7 +317,7 @@ def describe_ids(certificate: Mapping[str, Any]) -> str | None:
 
 
 def describe(certificate: Mapping[str, Any]) -> str:
-    """Format what a certificate certifies as one line, or why it certifies nothing."""
+    """Format a certificate as one line: the agreement, or the reason why it certifies nothing."""
     if not certificate["checked"]:
         return f"not checked against transformers: {certificate['reason']}"
     differences = []

@@ -39,7 +39,7 @@ from sublayer.tasks.spec import TaskSpec
 _PAD_ID = 1
 """The padding of every dictionary of fairseq.
 
-Its entries are <s> (once <Lua heritage>), <pad>, </s>, <unk>, then what a text has.
+Its entries are <s> (once <Lua heritage>), <pad>, </s>, <unk>, then the words of a text.
 """
 _ACTIVATIONS = {
     "relu": ("relu", "tanh"),
@@ -123,7 +123,7 @@ _RENAMED = {
 
 @dataclass(frozen=True)
 class FairseqWeights:
-    """A checkpoint's weights by their newest names, and what was left out of it."""
+    """A checkpoint's weights by their newest names, and the names left out."""
 
     tensors: dict[str, Tensor]
     no_weights: list[str]
@@ -361,8 +361,8 @@ def _read_translator_config(
     What no setting says comes from the weights: ``vocab_size``, and whether a norm follows each
     stack. The source's and the target's longest input are one here, the shorter of both.
 
-    Raises CheckpointError, naming the setting, where it is malformed, or asks for what a recipe
-    cannot say.
+    Raises CheckpointError, naming the setting, where it is malformed, or asks for something
+    that a recipe cannot say.
     """
     content.refuse(_REFUSED)
     is_macaron = _is_macaron(content)
@@ -475,8 +475,8 @@ def _read_bert_config(
     The activation that the code is given reaches the second network of a Macaron block alone: the
     first has ReLU. Its norms may have no parameters, but that of the head for masked tokens.
 
-    Raises CheckpointError, naming the setting, where it is malformed, or asks for what a recipe
-    cannot say.
+    Raises CheckpointError, naming the setting, where it is malformed, or asks for something
+    that a recipe cannot say.
     """
     content.refuse(_BERT_REFUSED)
     activation = content.activation("act_fn", "gelu", _BERT_ACTIVATIONS)
@@ -543,7 +543,7 @@ def _bert_pairs(config: ResolvedModel) -> Iterator[Pair]:
 
 
 def _bert_task(content: Content, config: ResolvedModel) -> TaskSpec | None:
-    """Return what a fine-tuned model answers; None where it was not.
+    """Return the task of a fine-tuned model; None where it was not.
 
     Labels have no words there. One output is the logit of the second of two labels, or a number
     that is learned on the scale of STS-B, ``(score - 3) / 2``, as its criterion says.

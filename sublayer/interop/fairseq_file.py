@@ -45,12 +45,12 @@ _DAMAGES = (
 
 
 class _Meter:
-    """What stands for a meter of training: it keeps what the file says and does nothing."""
+    """Stand-in for a meter of training: it keeps the file's values and does nothing."""
 
 
 @dataclass(frozen=True)
 class FairseqFile:
-    """What a checkpoint says of a model."""
+    """A checkpoint's description of a model."""
 
     settings: Content
     """Those with which it was built, nested ones by ``encoder_`` and the like before their name."""
@@ -82,7 +82,7 @@ def find_checkpoint(path: Path) -> Path:
 def read_checkpoint(path: Path) -> FairseqFile:
     """Read a checkpoint of fairseq 0.6 or later; its tensors are on the CPU.
 
-    Only tensors, plain values and ``argparse.Namespace`` are made of what the file holds; of the
+    Only tensors, plain values and ``argparse.Namespace`` are made of the file's content; of the
     meters of training an empty shell is. Raises CheckpointError where the file is damaged, names
     any other class or function, or holds no settings and tensors of a model.
     """

@@ -40,7 +40,7 @@ _WITH_OTHER_HEADS = (*ENDINGS.values(), _LABELS_OF_TOKENS, "DoubleHeadsModel", "
 
 
 def families_of(content: Content) -> dict[Answers, Family]:
-    """Find the families of a config.json by its ``model_type``, by what they answer.
+    """Find the families of a config.json by its ``model_type``, by their answers.
 
     Raises CheckpointError where there are none.
     """

@@ -1,4 +1,4 @@
-"""The base of families: a class of transformers, what it represents, how its folders are read."""
+"""The base of families: a class of transformers, its representable models, its folders."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ ENDINGS: Mapping[Answers, str] = {
     "choices": "ForMultipleChoice",
     "spans": "ForQuestionAnswering",
 }
-"""How names of classes that answer tasks end."""
+"""Endings of the names of classes that answer tasks."""
 OUTPUTS: Mapping[Answers, Mapping[str, str]] = {
     "labels": {"logits": "label_logits"},
     "choices": {"logits": "choice_logits"},
@@ -58,9 +58,9 @@ class Family(ABC):
 
     title: str
     table: Table
-    """What a model may be to be written as it."""
+    """Models that the class can represent."""
     fields: ClassFields
-    """What its config.json may say."""
+    """Fields of its config.json."""
     prefix: str
     """Beginning of the names of tensors in a file, except those of heads."""
     heads: tuple[str, ...]
@@ -73,18 +73,18 @@ class Family(ABC):
 
     @abstractmethod
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Settle what a file may say in several ways: ties, old names, copies."""
+        """Settle alternatives of a file: ties, old names, copies."""
 
     @abstractmethod
     def read_config(self, content: ClassConfig, weights: Tensors) -> ResolvedModel:
         """Convert a config.json to a resolved config; ``weights`` are those of ``prepare``.
 
-        Raises CheckpointError, naming the field, where it asks for what a recipe cannot say.
+        Raises CheckpointError, naming the field, where a recipe cannot say the same.
         """
 
     @abstractmethod
     def required_fields(self, config: ResolvedModel) -> Fields:
-        """Return the fields, with their values, of what the class always has (see ``expand``)."""
+        """Return the fields, with values, of all that the class always has (see ``expand``)."""
 
     @abstractmethod
     def write_config(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
@@ -102,7 +102,7 @@ class Family(ABC):
         """Return the class with which logits are compared."""
 
     def settle(self, config: ResolvedModel, weights: Tensors) -> dict[str, Tensor]:
-        """Return an expanded model's weights that compute the same without what the class lacks."""
+        """Return an expanded model's weights that compute the same in the class."""
         return dict(weights)
 
     def copies(self, config: ResolvedModel) -> Mapping[str, str]:

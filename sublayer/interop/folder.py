@@ -63,7 +63,7 @@ _FOREIGN_WEIGHTS = (
     ("*.ckpt", _PICKLE),
     ("*.h5", f"weights of TensorFlow: {_TENSORFLOW}"),
 )
-"""Files that hold weights in another form, what they are, and the way on; the likeliest first."""
+"""Files that hold weights in another form, with their names and a remedy; the likeliest first."""
 _NO_WEIGHTS = ("training_args.bin", "optimizer.*", "scheduler.*", "rng_state*", "scaler.*")
 _FOREIGN_FOLDERS = (
     (
@@ -93,11 +93,11 @@ _FOREIGN_FOLDERS = (
 """Files of folders that are no model's of transformers, and what these are; else the one meant."""
 _START = 64
 _SHARD = re.compile(r"[^/\\\0]+\.safetensors")
-# What a checkpoint may hold: weights, and masks and numbers of positions that older versions saved
+# Tensors of a checkpoint: weights, and masks and numbers of positions that older versions saved
 # with them.
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.spm", "*.model")
-"""What importing reads: configs, weights, tokenizers. No pickles."""
+"""Files that importing reads: configs, weights, tokenizers. No pickles."""
 _FORMATS = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 
 

@@ -119,7 +119,7 @@ class Content:
     """The fields of a file.
 
     Its readers raise CheckpointError, with the file and the field, where one is missing that has no
-    default, is none of its kind, or asks for what a recipe cannot say.
+    default, is none of its kind, or asks for something that a recipe cannot say.
     """
 
     file: str
@@ -237,7 +237,7 @@ class Field:
     ours: str = ""
     """The field of a model that has the same values; empty where there is none."""
     is_computed: bool = True
-    """Whether it changes what a trained model computes."""
+    """True where it changes the results of a trained model."""
 
 
 def training_only(default: Any, rule: ValueRule, ours: str = "") -> Field:

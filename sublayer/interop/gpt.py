@@ -271,7 +271,7 @@ class Gpt2(Family):
             yield from pair_linear(f"{_CHOOSES}summary", "label_head")
 
     def oracle(self, config: ResolvedModel) -> Oracle:
-        """Return the class by what it answers."""
+        """Return the class by its answers."""
         if self.answers == "tokens":
             return Oracle(f"{self.name}LMHeadModel", {"logits": "logits"})
         if self.answers == "labels":

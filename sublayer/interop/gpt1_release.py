@@ -32,7 +32,7 @@ _FAMILY = Gpt1()
 N_HEADS = 12
 """Of every model of the release; its arrays do not say it."""
 _AS_RELEASED = {"softmax": "all", "dropout_embedding_of": "matrix"}
-"""What transformers' class has otherwise."""
+"""Other defaults of transformers' class."""
 _NO_TOKENIZER = "encoder_bpe_40000.json and vocab_40000.bpe are not beside the arrays"
 SHAPES = "params_shapes.json"
 _PIECE = re.compile(r"params_(0|[1-9][0-9]{0,3})\.npy")
@@ -40,7 +40,7 @@ _NO_ARRAY = (
     *(ValueError, EOFError, SyntaxError, TypeError, OverflowError),
     *(tokenize.TokenError, RecursionError, MemoryError),
 )
-"""What numpy raises for a file that is none of its arrays."""
+"""Errors of numpy for a file that is none of its arrays."""
 _TYPES = (np.float16, np.float32, np.float64)
 # Of each block: names as transformers has them, and whether it is a map, whose array has an axis of
 # one before its own two.
@@ -223,7 +223,7 @@ def _read_numbers(folder: Path) -> NDArray[np.floating[Any]]:
 
 
 def read_piece(path: Path) -> NDArray[np.floating[Any]]:
-    """Open a piece, whose numbers are read as they are needed: what it claims takes no memory.
+    """Open a piece, whose numbers are read as they are needed: its claimed size takes no memory.
 
     Raises CheckpointError where it is no row of floating-point numbers.
     """

@@ -61,7 +61,7 @@ Notes = dict[str, list[str | None]]
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     """Convert a HuggingFace folder to a new model folder and return its certificate.
 
-    What is no folder here is taken for the name of a model on the hub, and fetched.
+    A name without a folder here is taken for a model on the hub, and fetched.
 
     The tokenizer comes along where the folder has one. Weights become float32, which of float16 and
     bfloat16 is exact; those that are all float64 stay so. What config.json says beyond the class's
@@ -199,13 +199,13 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
                 and not is_padded
                 and CONFIG_NAME in files
             ):
-                # Padding that only stood in for what the config names.
+                # Padding that only stood in for the config's own.
                 settings = json.loads(files[CONFIG_NAME])
                 settings.pop("pad_token", None)
                 files[CONFIG_NAME] = settings_file(settings)
             for name, file in files.items():
                 (partial / name).write_bytes(file)
-            # What was written is what is compared.
+            # The written files are compared.
             content = Content(CONFIG, read_json(partial / CONFIG))
             given = family.fields.read(content).given
             oracle = family.oracle(full)
@@ -221,7 +221,7 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
 
 
 def _describe_left_out(config: ResolvedModel, full: ResolvedModel) -> str | None:
-    """Format in a line what of a model's heads its class has not; None: it has all."""
+    """Format in a line the heads of a model that its class lacks; None: it has all."""
     kept = asked_heads(full)
     titles = [row.title for name, row in asked_heads(config).items() if name not in kept]
     if "vocabulary" in kept and config.softmax != full.softmax:
@@ -251,13 +251,13 @@ def _noted(notes: Notes) -> dict[str, str]:
 
 
 def _describe_unknown(config: ClassConfig, family: Family) -> str | None:
-    """Format in a line what of a config.json has no meaning to its class; None: nothing."""
+    """Format in a line the fields of a config.json without meaning to its class; None: none."""
     if not config.unknown:
         return None
     first = sorted(config.unknown)[:_MOST_NAMED]
     named = []
     for name in first:
-        # A name may be any text at all: what is none of a field is quoted and cut.
+        # A name may be any text at all: one that is no field's is quoted and cut.
         named.append(name if name.isidentifier() else format_value(name))
     n_others = len(config.unknown) - len(first)
     others = f" and {count(n_others, 'other')}" if n_others else ""

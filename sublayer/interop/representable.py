@@ -17,7 +17,7 @@ class Rule:
 
     holds: Callable[[ResolvedModel], bool]
     value: Callable[[ResolvedModel], Any] | None = None
-    """Computes what an error shows of the field; None shows its own value."""
+    """Computes the field's value in an error; None shows its own value."""
 
 
 Table = Mapping[str, tuple[Any, ...] | Rule]
@@ -102,7 +102,7 @@ TABLE_AS_WIDE_AS_MODEL = Rule(lambda config: config.d_embed == config.d_model)
 """``d_embed == d_model``."""
 
 EITHER = (True, False)
-# What a class always has, or never, may be written otherwise (see ``expand``): biases as zeros,
+# Parts that a class always or never has may be written otherwise (see ``expand``): biases as zeros,
 # shared weights once for each block, sinusoids as a table.
 ALL: Table = {
     "swish_beta": (1.0,),

@@ -91,7 +91,7 @@ def _has_network_name(ffn: str) -> bool:
 
 
 def _derived_fields(network: str) -> Fields:
-    """Return what the class itself makes of a ``feed_forward_proj``."""
+    """Return the class's own reading of a ``feed_forward_proj``."""
     activation = "gelu_new" if network == f"{_GATED}gelu" else network.removeprefix(_GATED)
     return {"dense_act_fn": activation, "is_gated_act": network.startswith(_GATED)}
 
@@ -218,7 +218,7 @@ class T5(Family):
         return content.resolve(fields)
 
     def required_fields(self, config: ResolvedModel) -> Fields:
-        """Return the fields of what the class always has."""
+        """Return the fields of all that the class always has."""
         return {
             "norm_affine": True,
             "final_norm": "affine",

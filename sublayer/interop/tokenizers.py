@@ -34,8 +34,8 @@ _T5_UNK_ID = 2
 _WHITESPACE = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 # What Python calls whitespace, which is more than the library does.
 _RARE = 100.0
-# What a piece that ends in a digit and a comma loses, so that it is never taken: transformers' own
-# conversion.
+# Score that a piece ending in a digit and a comma loses, so that it is never taken: as in the
+# conversion of transformers.
 _TEMPLATE = "TemplateProcessing"
 
 
@@ -76,7 +76,7 @@ def library_file(library: Library) -> bytes:
 def split_marks(tokenizer: Tokenizer, *, by_default: bool = False) -> dict[str, bool]:
     """Return the setting by which marks of special tokens are text, where they are for us.
 
-    ``by_default``: where nothing says what they are, too. A gap, and a mask, is always read.
+    ``by_default``: where nothing names them, too. A gap, and a mask, is always read.
     """
     is_text = tokenizer.reads_marks is False or (by_default and tokenizer.reads_marks is None)
     return {"split_special_tokens": True} if is_text and tokenizer.marks else {}
@@ -179,7 +179,7 @@ def t5_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
 
     T5's layout, of whatever size, becomes a ``T5Tokenizer``, with its ``spiece.model``. Any other
     SentencePiece unigram or ``tokenizer.json`` with an end and padding becomes a tokenizer of no
-    class of its own. What has a piece by a sentinel's name cannot be given.
+    class of its own. A vocabulary with a piece by a sentinel's name cannot be given.
     """
     if tokenizer is None or tokenizer.sep_id is None or tokenizer.pad_id is None:
         return {}
@@ -226,7 +226,7 @@ def unigram_library(tokenizer: UnigramTokenizer) -> Library:
     """Build the ``tokenizers`` library's equal of a SentencePiece model and its rules.
 
     Departure: a number with a comma is divided by making pieces that end in a digit and a comma too
-    dear, not by encoding again what is before the comma; the two differ in few numbers, where
+    dear, not by encoding again the text before the comma; the two differ in few numbers, where
     pieces have a comma between digits. Departure: where two ways to divide a word are equally
     probable, as of one letter repeated, it may take the other. Departure: the library takes the
     name of a special id in a text, such as ``<pad>``, for that id.
@@ -310,7 +310,7 @@ def traversal_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, b
 
 
 def padding_id(tokenizer: Tokenizer | None) -> int | None:
-    """Return what a classifier's rows are filled up with; None without a tokenizer.
+    """Return the id that fills up a classifier's rows; None without a tokenizer.
 
     It is never the last token of a row, of which the class reads the last that is none of it.
     """

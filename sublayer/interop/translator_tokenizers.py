@@ -47,8 +47,8 @@ UNKNOWN_LANGUAGE = "und"
 def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """Return the files of a transformers AutoTokenizer with the same ids; none where it cannot.
 
-    Contents are by file name; ``describe_text`` says why there are none. What it reads is what
-    ``encode_source`` makes of a line, words after Moses' rules where there are any, and what it
+    Contents are by file name; ``describe_text`` says why there are none. It reads the output of
+    ``encode_source`` for a line, words after Moses' rules where there are any, and what it
     decodes are words. It knows the names of special ids in a text, such as ``</s>``.
     """
     if not isinstance(tokenizer, BilingualTokenizer) or _obstacle(tokenizer):
@@ -88,7 +88,7 @@ def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, 
 
 
 def describe_text(tokenizer: Tokenizer | None) -> str | None:
-    """Return in a line why a translator's tokenizer has no files, or what they leave to their user.
+    """Return in a line why a translator's tokenizer has no files, or the user's further steps.
 
     None where there is nothing to say.
     """

@@ -33,9 +33,9 @@ class Pair:
     """Several stand one after another in our first axis; in a single one, stacked maps in a row."""
     ours: str
     is_transposed: bool = False
-    """Whether theirs is ``[d_in, d_out]``, where ours is ``[d_out, d_in]``."""
+    """True where theirs is ``[d_in, d_out]``, and ours ``[d_out, d_in]``."""
     is_row: bool = False
-    """Whether their vector is a matrix of one row."""
+    """True where their vector is a matrix of one row."""
 
     def shape(self, ours: torch.Size) -> list[int]:
         """Return the shape that each of theirs has where ours has shape ``ours``."""
@@ -111,7 +111,7 @@ _ALTERED = {
     ".absmax": _QUANTISED,
     "parametrizations.": "parametrizations of weights: save it without them",
 }
-"""Parts of the names of tensors, and what they say of weights that lack others."""
+"""Parts of the names of tensors, and the meaning of their presence without others."""
 
 
 def read_pairs(
@@ -276,12 +276,12 @@ def expand(
 ) -> tuple[ResolvedModel, dict[str, Tensor]]:
     """Return the config with the ``required`` fields, and weights by which it computes the same.
 
-    What the model lacks is written as what has no effect: biases as zeros, norms without parameters
+    Parts that the model lacks are written without effect: biases as zeros, norms without parameters
     as gain 1 and offset 0, a projection as the identity, segments as zeros; shared weights once per
     block; positions that are a fixed table or none as a table; scaled embeddings as a scaled table
     beside a plain output matrix.
 
-    ``required`` is what a class's ``required_fields`` returns for the config. Tensors that are
+    ``required`` is the result of a class's ``required_fields`` for the config. Tensors that are
     written more than once are one in memory.
     """
     full = config.model_copy(update=dict(required))

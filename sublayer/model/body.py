@@ -33,7 +33,7 @@ class Hidden:
 
 
 class Body(nn.Module):
-    """What stands between token vectors and hidden states.
+    """The body: from token vectors to hidden states.
 
     These are positions, segments, a norm, the stack and the final norm.
     The stack is named as its shape is, ``decoder`` or ``encoder``.
@@ -97,7 +97,7 @@ class Body(nn.Module):
         return embedding.project_sum(x)
 
     def context(self, layout: Layout, dtype: torch.dtype, memory: Memory | None = None) -> Context:
-        """Compute what the positions of a batch give to the attentions of all blocks.
+        """Compute the contribution of a batch's positions to the attentions of all blocks.
 
         ``dtype`` is that of the residual stream. ``memory`` is passed on as it is. For the fused
         kernels a bias of scores contains the layout's mask, which is then no longer in the layout.
@@ -109,7 +109,7 @@ class Body(nn.Module):
         assert bias is not None, "a scheme biases scores where its row says so"
         if bias.shape[2] > 1 and is_eager_cpu(bias):
             return Context(layout, rotation, bias, memory=memory)
-        # The fused kernels save a bias as they read it: with what it hides and in their type, it
+        # The fused kernels save a bias as they read it: with its hidden keys and in their type, it
         # is one tensor for all blocks.
         device = bias.device.type
         if torch.is_autocast_enabled(device):

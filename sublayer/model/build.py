@@ -33,7 +33,7 @@ class Decoder(Transformer):
         behind those of earlier calls and are added to it, padding too, which takes room in it.
 
         Raises ConfigError where the input is longer than the cache or than the table of positions;
-        the cache's length is then what it was.
+        the cache's length is then unchanged.
         """
         if cache is None:
             hidden = self.hidden(tokens, Layout.causal(tokens, mask))
@@ -80,7 +80,7 @@ class Encoder(Transformer):
     ) -> Output:
         """Compute the logits of every position, and of each row as a pair where there is a head.
 
-        ``mask`` is True at real tokens, None where all are; what is computed at padding means
+        ``mask`` is True at real tokens, None where all are; results at padding mean
         nothing. ``segments`` is 0 in a pair's first text and 1 in its second; None is 0 everywhere.
         The first token stands for its row where texts are judged.
 
@@ -117,7 +117,7 @@ class EncoderDecoder(Transformer):
     ) -> Output:
         """Compute the logits of the token after each one of ``target``.
 
-        ``target`` is what the decoder reads: the translation, moved one to the right behind the
+        ``target`` is the decoder's input: the translation, moved one to the right behind the
         token that it starts with. Masks are True at real tokens, None where all are.
 
         Raises ConfigError where an input is longer than the positions.

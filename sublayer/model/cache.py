@@ -17,7 +17,7 @@ KeyValuePair = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 
 @dataclass
 class _Filled:
-    """How many tokens a cache holds so far, which each of its parts reads.
+    """Number of tokens that a cache holds so far, read by all of its parts.
 
     They share it instead of the cache, which holds them: objects that hold each other are freed
     when the garbage collector runs, and so gigabytes of caches would wait for it.
@@ -68,7 +68,7 @@ class KeyValues:
     ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
         """Write the new keys and values behind the old ones, and return all of them.
 
-        They are views, cast to the cache's type; what they hold lasts until the cache is written
+        They are views, cast to the cache's type; their content lasts until the cache is written
         to at the same positions. The length grows by ``Cache.advance`` alone.
         """
         end = self._write(k, v)
@@ -159,7 +159,7 @@ class LstmState:
         cell: Float[Tensor, "1 S D"],
         rows: Int[Tensor, " S"] | None = None,
     ) -> None:
-        """Keep what a call ended with, of some rows or of all."""
+        """Keep the last states of a call, of some rows or of all."""
         if rows is None:
             rows = torch.arange(len(self.output), device=self.output.device)
         self.output = self.output.index_copy(0, rows, output[0].to(self.output.dtype))

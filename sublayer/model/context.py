@@ -13,7 +13,7 @@ from sublayer.model.cache import KeyValues, LstmState, MemoryKeyValues
 
 @dataclass(frozen=True)
 class Ragged:
-    """Where each sequence begins, among the queries and among the keys of all rows.
+    """First query and first key of each sequence, among those of all rows.
 
     Rows lie one behind another, padding too, which is a sequence of its own. A query sees the keys
     of its own sequence alone, or of these the ones up to its own. Behind all starts stands the
@@ -30,8 +30,8 @@ class Keys:
 
     Under ``is_causal`` the last query sees every key, each earlier one a key less. ``mask`` is True
     where a query may attend to a key and is complete: it contains causality; one row of it stands
-    for all queries. None masks nothing beyond ``is_causal``. ``ragged`` says what the mask says by
-    where sequences begin, for kernels that take that; None where it is not known.
+    for all queries. None masks nothing beyond ``is_causal``. ``ragged`` says the same as the mask
+    by where sequences begin, for kernels that take that; None where it is not known.
     """
 
     is_causal: bool
@@ -43,7 +43,7 @@ class Keys:
 class StepKeys:
     """The keys that the queries of a decoding step see: all, or those not hidden.
 
-    ``hidden`` is added to scores: minus infinity at what is hidden. A step has one query for each
+    ``hidden`` is added to scores: minus infinity at hidden keys. A step has one query for each
     head of each row, or for each hypothesis; leading axes may be folded into one.
     """
 
@@ -60,20 +60,20 @@ class Packing(NamedTuple):
     """Sequences as PyTorch packs them: their first tokens, the longest one's first, then the next.
 
     Source: ``torch.nn.utils.rnn.PackedSequence``; made without rows that are filled up, so that
-    what is computed goes by the real tokens alone.
+    results depend on the real tokens alone.
     """
 
     tokens: Int[Tensor, " N"]
-    """Where each real token stands among all of the batch, in that order."""
+    """Index of each real token among all of the batch, in that order."""
     batch_sizes: Int[Tensor, " L"]
-    """How many sequences have a first token, a second and so on; on the CPU, as PyTorch asks."""
+    """Number of sequences with a first token, a second and so on; on the CPU, as PyTorch asks."""
     sequences: Int[Tensor, " S"]
     """The number of each sequence that has a token, the longest first; rows, without documents."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Which tokens are real, and where documents begin; the first column begins one of each row."""
+    """Masks of real tokens and of first tokens of documents; each row begins with one."""
 
     is_real: Bool[Tensor, "B T"]
     starts: Bool[Tensor, "B T"]
@@ -82,7 +82,7 @@ class Runs:
 
     @cached_property
     def is_one_a_row(self) -> bool:
-        """Whether each row is one document from its first column on, with padding behind alone."""
+        """Check that each row is one document from its first column on, padded behind."""
         further = self.is_real[:, 1:]
         breaks = further & (self.starts[:, 1:] | ~self.is_real[:, :-1])
         return not bool(breaks.any())
@@ -113,7 +113,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the tokens of a batch stand and which of them see each other.
+    """Positions of the tokens of a batch, and which of them see each other.
 
     ``positions`` count real tokens from the start of each row (of each document, where documents
     are kept apart); one axis stands for all rows. ``n_keys`` counts the keys, those of earlier
@@ -124,9 +124,9 @@ class Layout:
     keys: Keys
     n_keys: int
     past_mask: Bool[Tensor, "B P"] | None = None
-    """Which tokens of a past are real, where padding is among it or behind it."""
+    """Mask of the real tokens of a past, where padding is among it or behind it."""
     runs: Runs | None = None
-    """The documents of rows in which a token sees what is before it; None: each row is one, and
+    """The documents of rows in which a token sees those before it; None: each row is one, and
     all of its tokens are real."""
 
     @property
@@ -157,7 +157,7 @@ class Layout:
         past_mask: Bool[Tensor, "B P"] | None = None,
         starts: Int[Tensor, " N"] | None = None,
     ) -> "Layout":
-        """Lay out a batch in which each token sees itself and what is before it.
+        """Lay out a batch in which each token sees itself and those before it.
 
         ``mask`` is True at real tokens; padding, on either side, is seen by nothing but itself.
         ``document_ids`` keep apart runs of equal ids: attention and positions restart with each.
@@ -203,7 +203,7 @@ class Layout:
     ) -> "Layout":
         """Lay out a batch in which each token sees all of its row, or of its document.
 
-        ``mask`` is True at real tokens; padding is seen by no real token, and what is computed
+        ``mask`` is True at real tokens; padding is seen by no real token, and results
         there means nothing. ``document_ids`` keep apart runs of equal ids: attention and positions
         restart with each. ``starts`` as in ``causal``.
         """
@@ -238,7 +238,7 @@ class Layout:
         ``mask`` is True at real tokens, None where all are; a row without any is seen whole. With
         ``document_ids`` of the tokens and ``reader_ids`` of the queries each query sees its own
         document alone; one that has none sees the row. ``starts`` and ``reader_starts`` say by the
-        first token of each document what the others say, of tokens and of queries. The layout's
+        first token of each document the other fields, of tokens and of queries. The layout's
         positions are the keys', and of no matter: cross entries have none.
         """
         n_keys = tokens.shape[1]
@@ -405,7 +405,7 @@ class Memory:
 
     states: Float[Tensor, "B S D"]
     layout: Layout
-    """That of ``Layout.reading``: one row of a mask for all queries."""
+    """As of ``Layout.reading``: one row of a mask for all queries."""
 
 
 @dataclass(frozen=True)
@@ -416,14 +416,14 @@ class Context:
     rotation: Rotation | None
     """Of queries and keys; None where positions rotate neither."""
     bias: Float[Tensor, "N H T S"] | None = None
-    """What positions add to scores, N being 1 or the rows; None where they add nothing."""
+    """Bias of positions on scores, N being 1 or the rows; None where they add nothing."""
     key_values: KeyValues | MemoryKeyValues | LstmState | None = None
     """An attention's of earlier calls, or the state of an LSTM's layer: the one part that each
     sub-layer has for itself."""
     memory: Memory | None = None
-    """What cross entries read; None in a model without them."""
+    """Encoder output that cross entries read; None in a model without them."""
     queries: Queries | None = None
-    """Where an attention has queries; None: at every position."""
+    """Positions at which an attention has queries; None: all."""
 
     def at(self, queries: Queries) -> "Context":
         """Return the context of an attention that has queries at some positions alone."""

@@ -79,7 +79,7 @@ def _fan_in_std(weight: Tensor) -> float:
 
 
 DRAWING_RULE = "seed and parameter name, 1"
-"""What initial weights depend on; its number grows when the same seed comes to give others."""
+"""Version of the draws: its number grows when the same seed comes to give other weights."""
 
 _TABLES = (TokenEmbedding, PositionTable, SegmentTable, VocabularyHead, Classifier)
 """Modules whose ``weight`` has a row for each token, position or segment."""
@@ -128,7 +128,7 @@ def initial_values(
     the spread (Devlin et al. 2019). xavier: uniform within ``sqrt(6 / (d_in + d_out))``, queries,
     keys and values as one matrix, tables and the output matrix N(0, 1 / width) (fairseq, as
     released). kaiming: attention N(0, 1 / d_model), feed-forward networks N(0, g / fan-in) with g 1
-    at their input and 2 at their output, all else N(0, 1 / width of what it reads) (Macaron BERT,
+    at their input and 2 at their output, all else N(0, 1 / width of its input) (Macaron BERT,
     as released; for the heads, where it is silent, a choice). t5: see ``draw_t5``. The maps of an
     LSTM's gates are matrices as others, each a matrix of its own to Xavier's.
     """
@@ -147,7 +147,7 @@ def _fill(
     generator: torch.Generator,
     scales: "_Scales",
 ) -> None:
-    """Set ``value``, of the shape of a parameter, to what the parameter begins with."""
+    """Set ``value``, of the shape of a parameter, to the parameter's initial value."""
     if config.init == "t5" and _is_drawn(owned):
         draw_t5(owned.module, value, config, scales.ffn_outputs, generator)
         return
@@ -173,8 +173,8 @@ def _fill(
 def zero_padding(weight: Tensor, pad_id: int | None) -> None:
     """Set the row of the embedding matrix that pads to zero, where a vocabulary has padding.
 
-    No position that pads has a gradient; where the output is the same matrix, what the softmax
-    learns of padding changes the row, as in fairseq.
+    No position that pads has a gradient; where the output is the same matrix, the softmax's
+    gradient at padding changes the row, as in fairseq.
 
     Raises ConfigError without padding.
     """

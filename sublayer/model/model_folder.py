@@ -91,13 +91,13 @@ def check_float(name: str, tensor: Tensor) -> None:
 
 
 def check_finite(name: str, tensor: Tensor) -> None:
-    """Raise CheckpointError where a tensor holds infinity or what is not a number.
+    """Raise CheckpointError where a tensor holds infinity or NaN.
 
-    ``name`` is what the error calls it. One without elements passes.
+    ``name`` is its name in the error. One without elements passes.
     """
     if not tensor.numel():
         return
-    # One pass without a mask as long as the tensor; what is not a number is both the least and the
+    # One pass without a mask as long as the tensor; NaN is both the least and the
     # greatest.
     extremes = torch.stack(torch.aminmax(tensor.detach()))
     if not extremes.isfinite().all():
@@ -152,7 +152,7 @@ def save_model(folder: Path, model: Transformer, tokenizer_files: Mapping[str, b
 def describe_model(
     folder: Path, config: ResolvedModel, tokenizer_files: Mapping[str, bytes]
 ) -> None:
-    """Write what a model folder has beside weights: the config and the tokenizer's files.
+    """Write the files of a model folder beside its weights: the config and the tokenizer's files.
 
     Raises OSError.
     """
@@ -368,7 +368,7 @@ def is_copy(folder: Path, original: Path) -> bool:
 
 
 def _described(folder: Path) -> list[str]:
-    """List what a model folder has beside weights."""
+    """List the files of a model folder beside its weights."""
     weights = {path.name for path in folder.glob(PART_PATTERN)} | {WEIGHTS_NAME}
     return sorted(path.name for path in folder.iterdir() if path.name not in weights)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 class Output(dict[str, Tensor]):
     """The outputs of a model's heads, by name; logits are unnormalised log-probabilities.
 
-    What a pooler makes of each text ``[B, D]`` is there too, as ``output["pooler"]``.
+    The pooled vector of each text ``[B, D]`` is there too, as ``output["pooler"]``.
     """
 
     @property
@@ -20,7 +20,7 @@ class Output(dict[str, Tensor]):
 
     @property
     def sentence_logits(self) -> Float[Tensor, "B C"] | None:
-        """Whether a pair's second text does not follow its first; None without such a head.
+        """Logits of a pair's second text not following its first; None without such a head.
 
         Of two classes the second says that it does not; of one, a positive logit.
         """
@@ -32,7 +32,7 @@ class Filling:
     """A filling of one mask."""
 
     text: str
-    """What stands in the mask's place, without white space around it."""
+    """The text in the mask's place, without white space around it."""
     probability: float
     """Of an encoder: of the token among all of the vocabulary, the other masks unfilled. Of a T5:
     of all that hypotheses of a beam write which fill the gap so, at least."""

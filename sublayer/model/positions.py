@@ -32,9 +32,9 @@ def distances(queries: Int[Tensor, "... T"], keys: Int[Tensor, "... S"]) -> Int[
 
 
 class Positions(nn.Module):
-    """The positions of one stack. Each method here does nothing: a scheme overrides what it does.
+    """The positions of one stack. Methods do nothing: a scheme overrides those that it needs.
 
-    Parameters belong to the stack: what they give is computed once a pass and shared by its blocks.
+    Parameters belong to the stack: results are computed once a pass and shared by its blocks.
     """
 
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
@@ -47,7 +47,7 @@ class Positions(nn.Module):
     def vectors(
         self, layer: int, positions: Int[Tensor, "*B T"], dtype: torch.dtype
     ) -> Float[Tensor, "*B T D"] | None:
-        """Compute what is added before block ``layer`` at positions within ``check``; or None.
+        """Compute the vectors added before block ``layer`` at positions within ``check``; or None.
 
         Before the first block D is the width of the embeddings, to which it is added there.
         """
@@ -71,8 +71,8 @@ class Positions(nn.Module):
         """Compute the bias of scores from the positions of queries and keys; None for none.
 
         N is 1 where the positions are those of all rows, else their number. Positions of one axis
-        are consecutive. A bias depends on how far a key stands from its query alone. What a query
-        does not see is hidden elsewhere: the bias need only be finite there. Not called where
+        are consecutive. A bias depends on the distance of a key from its query alone. Unseen keys
+        are hidden elsewhere: the bias need only be finite there. Not called where
         ``biases_scores`` is False.
         """
         return None
@@ -317,7 +317,7 @@ class RelativePositions(Positions):
     def buckets(self, offsets: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
         """Compute the bucket of each offset, the position of a key less that of its query.
 
-        Where a token sees both sides, what is behind it has the second half of the buckets; else it
+        Where a token sees both sides, keys behind it have the second half of the buckets; else it
         has the first of all, and is not seen.
         """
         if self.is_causal:

@@ -43,12 +43,12 @@ class Transformer(Body):
     The config is resolved; weights start unset. ``sublayer.model.build`` makes the kind that a
     config asks for. A head is an attribute too, by the name that its saved tensors begin with; one
     that the config does not ask for is None. ``tokenizer`` is None until what loads or trains the
-    model sets it; nothing here reads it. So is ``task``, what a fine-tuned model answers.
+    model sets it; nothing here reads it. So is ``task``, that of a fine-tuned model.
     ``functions`` are those of ``predict``, ``fill`` and ``embed``: ``sublayer.load`` sets them.
     """
 
     text_position: ClassVar[Literal["first", "last"]] = "last"
-    """Which token's hidden state stands for the text: one that sees all of it."""
+    """The token whose hidden state represents the text: one that sees all of it."""
     head: VocabularyHead | None
     pooler: Pooler | None
     sentence_head: SentenceHead | None
@@ -141,7 +141,7 @@ class Transformer(Body):
         """Draw the embedding matrix of one pass of training, elements dropped; else None.
 
         None too where the sum of embeddings is dropped. Source: Radford et al. 2018, as released:
-        what is looked up and what a tied head multiplies with are one dropped matrix.
+        lookups and the products of a tied head share one dropped matrix.
         """
         p = self.config.dropout_embedding
         if self.config.dropout_embedding_of == "sum" or not self.training or p == 0.0:
@@ -184,7 +184,7 @@ class Transformer(Body):
     ) -> Output:
         """Compute every head's output from final hidden states; ``mask`` is True at real tokens.
 
-        What a head reads is its own: the states of all positions, the one that stands for the
+        Each head has its input: the states of all positions, the one that stands for the
         text, or that one pooled, where there is a pooler. ``matrix`` is that of the pass.
         """
         output = Output()
@@ -263,7 +263,7 @@ class Transformer(Body):
         return self.vocabulary_head.output(self.embedding.weight)
 
     def output_table(self, matrix: Matrix | None = None) -> Float[Tensor, "C E"]:
-        """Return what a tied output matrix is: the rows of tokens, then those of positions.
+        """Return the tied output matrix: the rows of tokens, then those of positions.
 
         Of positions there are rows where the softmax is over all. ``matrix`` is that of a pass.
         """
@@ -275,7 +275,7 @@ class Transformer(Body):
         return torch.cat([tokens, positions])
 
     def to_embedding(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
-        """Map hidden states to what the output matrix reads."""
+        """Map hidden states to the input of the output matrix."""
         return self.vocabulary_head.to_embedding(hidden)
 
     def output_projection(

@@ -26,7 +26,7 @@ from sublayer.tasks.spec import TaskSpec
 Scores = Mapping[str, Any]
 """Metrics by name, ``loss`` among them, and what they count."""
 Effort = Literal["training", "test"]
-"""How much is scored: part of a split, the same at every evaluation of a run, or all of it."""
+"""Share of a split that is scored: a part, the same at every evaluation of a run, or all of it."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Scored:
 
     scores: Scores
     items: Items | None
-    """What the metrics of a test follow from (``Metric.from_items``). None: none are kept, which in
-    a test says that nothing can be judged later but the scores themselves."""
+    """Items from which the metrics of a test follow (``Metric.from_items``). None: none
+    are kept, and nothing can be judged later but the scores themselves."""
 
 
 TEXT_OPTIONS = ("path", "corpus", "documents", "text_field")

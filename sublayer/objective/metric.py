@@ -36,7 +36,7 @@ class Metric:
     """Computes it from the items that a test keeps; None, which has to be said: follows from
     none."""
     basis: Basis = "scores"
-    """What values of two models must share to be compared."""
+    """Common basis that values of two models need to be compared."""
     unit: str = ""
     """Of differences; empty: the label."""
     factor: float = 1.0
@@ -48,11 +48,11 @@ class Metric:
     has_items: Callable[["Split"], bool] = _always
     """True where a split can."""
     asks: str = "a head"
-    """What ``has_head`` tells of."""
+    """Subject of ``has_head``."""
     head: str = ""
-    """What is missing where ``has_head`` is False."""
+    """Missing part where ``has_head`` is False."""
     items: str = ""
-    """What is missing where ``has_items`` is False."""
+    """Missing part where ``has_items`` is False."""
 
     @property
     def difference(self) -> str:

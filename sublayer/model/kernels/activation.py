@@ -78,7 +78,7 @@ def _parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def _as_rows(x: Tensor) -> Tensor:
-    """View a tensor as a matrix ``[N, F]``; what has no rows is one."""
+    """View a tensor as a matrix ``[N, F]``; a tensor without rows is one."""
     if x.dim() < 2:
         return x[None]
     return x.flatten(0, -2)
@@ -109,7 +109,7 @@ def tanh_gelu(x: Tensor) -> Tensor:
     """Compute GELU in its tanh form, ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x**3)))``.
 
     Source: Hendrycks & Gimpel 2016, sec. 2. On a CPU it may be computed as ``x * sigmoid(2 u)``,
-    with ``u`` what the tanh is of: the same but for rounding. There it is differentiable once.
+    with ``u`` the argument of the tanh: the same but for rounding. There it is differentiable once.
     """
     if is_eager_cpu(x) and x.requires_grad:
         activated: Tensor = _TanhGelu.apply(x)  # type: ignore[no-untyped-call]

@@ -20,7 +20,7 @@ _TYPES = (torch.bfloat16, torch.float16)
 
 
 def is_supported(q: Tensor, k: Tensor, *, has_bias: bool, p_dropout: float) -> bool:
-    """Check whether the kernel computes this: on which GPU, in which types, and what it lacks.
+    """Check whether the kernel supports a device, a type and the features that are asked for.
 
     It has no bias of scores and drops no weights.
     """
@@ -49,7 +49,7 @@ def attend_ragged(
 ) -> Float[Tensor, "B H T K"]:
     """Average values by ``softmax(scale * q k)`` over the keys of each query's own sequence.
 
-    Under ``is_causal`` a query sees those up to its own. What is computed at padding means nothing.
+    Under ``is_causal`` a query sees those up to its own. Results at padding are meaningless.
     """
     n_rows, n_heads, n_queries, width = q.shape
     mixed = attend_sequences(
@@ -114,7 +114,7 @@ def attend(
     On a CPU several queries take our own kernel, faster than SDPA's with heads wider than
     ``NARROW_HEAD``, in bfloat16, and under dropout, which SDPA has no fast kernel for there. Narrow
     heads under causality alone, one query, a GPU and the compiler take SDPA, and a GPU in the place
-    of a mask the kernel without padding, where it has what is asked (``attention_ragged.py``). A
+    of a mask the kernel without padding, where it supports the request (``is_supported``). A
     decoding step takes plain matrix products, which on few rows are faster than either.
     """
     if isinstance(keys, StepKeys):

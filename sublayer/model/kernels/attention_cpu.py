@@ -396,7 +396,7 @@ def without_rest(*tensors: Tensor) -> tuple[Tensor, ...]:
 def _hidden_scores(
     q: Tensor, n_keys: int, *, is_causal: bool, mask: Tensor | None
 ) -> Tensor | None:
-    """Build what is added to scores, 0 or minus infinity.
+    """Build the bias of scores that hides keys: 0 or minus infinity.
 
     It is ``[T, S]``, or ``[B, 1, T or 1, S]`` under a mask.
     """

@@ -63,7 +63,7 @@ def nats_of_targets(
 
 
 class Smoothing(NamedTuple):
-    """What is trained of a row, where it is not its nats alone.
+    """Trained loss of a row, where it is not its nats alone.
 
     ``target * nll + each * sum over the vocabulary of -log p + z * (log Z)^2``, where Z is the sum
     of ``exp(logit)`` over the vocabulary. The weights of all tokens, ``target + V * each``, sum
@@ -74,7 +74,7 @@ class Smoothing(NamedTuple):
     """
 
     target: float
-    """The weight of the target, beside what it has as one of all tokens."""
+    """The weight of the target, in addition to its weight as one of all tokens."""
     each: float
     """The weight of every token of the vocabulary."""
     z: float = 0.0
@@ -186,7 +186,7 @@ def _smooth(
     smoothing: Smoothing,
     gradients: _Gradients,
 ) -> Tensor:
-    """Spread the loss over the vocabulary, and add what that changes to its gradients.
+    """Spread the loss over the vocabulary, and add the change to its gradients.
 
     ``total`` and ``partition`` are the sums of nats and of log partition functions.
     """
@@ -221,7 +221,7 @@ class _Chunk(NamedTuple):
 def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
     """Yield the rows in chunks, one after another in the same memory.
 
-    To allocate that for each chunk can cost more than to compute what is in it: see
+    To allocate that for each chunk can cost more than to compute its content: see
     sublayer/system/memory.py.
     """
     device = hidden.device.type

@@ -1,8 +1,8 @@
 """Dropout with cheap masks on a CPU, the native one elsewhere.
 
 On a CPU ``bernoulli_`` costs more than the matrix products around it. Here one 64-bit draw serves
-four elements: each 16-bit lane is compared with a threshold, and what is kept is scaled by the keep
-probability of that threshold.
+four elements: each 16-bit lane is compared with a threshold, and kept elements are scaled by the
+keep probability of that threshold.
 """
 
 import math
@@ -26,7 +26,7 @@ _ROUNDS = (
     (27, 0x94D049BB133111EB - 2**64),
     (31, 1),
 )
-"""How far each round shifts, and by what it multiplies."""
+"""Shift and multiplier of each round."""
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -86,7 +86,7 @@ def _counters(n: int) -> Tensor:
 
 
 def _keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
-    """Draw what is kept, and return it with the inverse of its probability.
+    """Draw the mask of kept elements, and return it with the inverse of its probability.
 
     The mask is of bytes, which multiply faster than booleans.
     """

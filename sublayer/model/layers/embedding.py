@@ -24,7 +24,7 @@ class Matrix(NamedTuple):
 class TokenEmbedding(nn.Module):
     """Look up ``scale * table[token]``, and project it where the table is factorised.
 
-    What is projected is the token's vector, or the sum of embeddings that it is part of. Source of
+    The projection reads the token's vector, or the sum of embeddings that it is part of. Source of
     the factorisation: Lan et al. 2020 (ALBERT), sec. 3.1; projecting the sum is as released.
     """
 

@@ -74,7 +74,7 @@ class JointSpanHead(nn.Module):
     ) -> Float[Tensor, " N"]:
         """Compute the logit of no answer, from the expected start and the first token.
 
-        ``p`` is the dropout, in training, of what the last map reads.
+        ``p`` is the dropout, in training, of the last map's input.
         """
         shares = start_logits.softmax(-1).to(states.dtype)
         expected = torch.einsum("nt,ntd->nd", shares, states)
@@ -83,7 +83,7 @@ class JointSpanHead(nn.Module):
 
 
 def _widened(logits: Tensor) -> Tensor:
-    # Narrow types do not hold the logit of what is hidden.
+    # Narrow types do not hold the logit of a hidden answer.
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -111,7 +111,7 @@ class VocabularyHead(nn.Module):
     A factorised model goes through ``d_embed`` first, a transform head through a linear map to that
     width, an activation and a norm with parameters (Devlin et al. 2019, as released). A tied head
     has no matrix: it is given the embedding matrix. ``output_scale`` is that of Raffel et al. 2020
-    (1910.10683), as released: what the output matrix reads is divided by the root of ``d_model``.
+    (1910.10683), as released: the input of the output matrix is divided by the root of ``d_model``.
 
     With ``softmax = "all"`` there is a logit for each position too, behind those of tokens (Radford
     et al. 2018, as released): the table that a call is given has their rows, and they have no bias.
@@ -140,7 +140,7 @@ class VocabularyHead(nn.Module):
         self.scale = config.d_model**-0.5 if config.output_scale == "sqrt" else 1.0
 
     def to_embedding(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
-        """Map hidden states to what the output matrix reads; D and E are one without a map."""
+        """Map hidden states to the input of the output matrix; D and E are one without a map."""
         if self.projection is not None:
             hidden = self.projection(hidden)
         return self.finish(hidden)
@@ -148,7 +148,7 @@ class VocabularyHead(nn.Module):
     def finish(self, projected: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows E"]:
         """Do what stands between the linear map, if there is one, and the output matrix.
 
-        That is what a transform head does after its map, and the scale of what the output matrix
+        That is the transform head after its map, and the scale of what the output matrix
         reads. Apart from the map, so that a decoding step can do that by packed weights.
         """
         if self.activation is not None:

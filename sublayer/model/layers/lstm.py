@@ -48,7 +48,7 @@ class GateMaps(nn.LSTM):
 class LstmLayer(nn.Module):
     """Compute the states of an LSTM's layer, with dropout on them; there is no residual connection.
 
-    Every document starts from a state of zeros, and what is no real token is not read. Under
+    Every document starts from a state of zeros, and padding is not read. Under
     autocast a CPU computes it in float32: its kernels in bfloat16 are not on every processor.
     """
 

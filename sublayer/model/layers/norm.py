@@ -55,7 +55,7 @@ class RMSNorm(nn.Module):
         if not is_eager_cpu(x):
             return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
         if not torch.is_grad_enabled():
-            # Of a few rows a function of autograd takes as long as what it computes, and of one
+            # Of a few rows a function of autograd takes as long as its computation, and of one
             # even an operation on one number.
             if x.dim() == 1:
                 return _normalise_vector(x, self.weight, self.eps)
@@ -97,7 +97,7 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
         x, inverse, gain = ctx.saved_tensors
-        # The result first, and little beside it: what is freed below leaves holes.
+        # The result first, and little beside it: memory freed below leaves holes.
         grad_x = grad.clone() if gain is None else grad * gain
         grad_gain = None
         normed = x * inverse

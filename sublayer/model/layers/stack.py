@@ -71,7 +71,7 @@ AnySublayer = Sublayer | LstmLayer
 
 
 def build_sublayer(config: ResolvedModel, entry: Entry) -> AnySublayer:
-    """Build what an entry of a block asks for: a residual sub-layer, or a layer of an LSTM."""
+    """Build an entry of a block: a residual sub-layer, or a layer of an LSTM."""
     return LstmLayer(config) if entry.kind.is_recurrent else Sublayer(config, entry)
 
 
@@ -81,8 +81,8 @@ _T = TypeVar("_T")
 class Stack(nn.Module):
     """Executed blocks in order. Each set of weights exists once: ``sublayers[entry][slot]``.
 
-    While ``recomputes`` is set, a backward pass runs every block again instead of keeping what it
-    needs of it, dropout included: the same gradients for less memory and one more forward pass
+    While ``recomputes`` is set, a backward pass runs every block again instead of keeping
+    activations, dropout included: the same gradients for less memory and one more forward pass
     (Chen et al. 2016, 1604.06174).
     """
 

@@ -369,7 +369,7 @@ class MaskedScore:
     n_tokens: int
     n_correct: int
     n_majority: int
-    """What always naming the token that is most often right among them would get right."""
+    """Number of right answers from always naming the token that is most often right among them."""
 
     @property
     def loss(self) -> float:

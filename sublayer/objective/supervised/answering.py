@@ -257,7 +257,7 @@ def chosen_task(spec: TaskSpec, name: str | None, called: str = "the model") -> 
 BLOCK_ROWS = 4096
 """Rows that are answered before the first of them is written."""
 _CHOICES = " choices"
-"""Where a row keeps them: no field is called so."""
+"""Key of a row that keeps them: no field is called so."""
 GivenRow = str | Sequence[Any] | Mapping[str, Any] | None
 
 
