@@ -19,8 +19,7 @@ from stand_in import StandInTokenizer
 from torch import Tensor
 from turns import Contestant
 
-from sublayer.decode.beam import search
-from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.beam import BeamSettings, search
 
 Decode = Callable[[int], int]
 """Decodes the sources so many times, one batch after another, and counts the tokens."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from turns import Contestant
 
-from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.beam import BeamSettings
 from sublayer.decode.translate import translate_lines
 from sublayer.interop.huggingface import export_huggingface
 from sublayer.loading import load

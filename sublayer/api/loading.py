@@ -31,7 +31,7 @@ def load(
     Raises CheckpointError where there is no such model, or it is damaged, or of another format;
     ConfigError for a device that is not there, or fewer checkpoints than are asked for.
     """
-    from sublayer.decode.gaps.masks import fill_masks
+    from sublayer.decode.gaps import fill_masks
     from sublayer.evaluation.vectors import embed_all
     from sublayer.loading import load as load_model
     from sublayer.objective.supervised.answering import predict_rows

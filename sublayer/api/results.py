@@ -14,7 +14,7 @@ from sublayer.files.paths import as_typed
 from sublayer.tables import table as text_table
 
 if TYPE_CHECKING:
-    from sublayer.decode.gaps.completion import Completion
+    from sublayer.decode.gaps import Completion
     from sublayer.model.output import Filling
     from sublayer.runs.finetuning import SeedResult
     from sublayer.statistics.difference import Difference

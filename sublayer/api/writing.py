@@ -204,13 +204,13 @@ def fill(
 def fill_masks(run: PathText, text: str, *, n: int = 5, device: str | None = None) -> Fillings:
     """List the ``n`` likeliest fillings of each mask of a text, by an encoder or a T5."""
     with stage("starting PyTorch"):
-        from sublayer.decode.gaps import masks
+        from sublayer.decode import gaps
         from sublayer.loading import load
         from sublayer.system.machine import choose_device
 
     model = load(Path(run), device=choose_device(device))
     with stage("filling"):
-        return Fillings(text, masks.fill_masks(model, text, n))
+        return Fillings(text, gaps.fill_masks(model, text, n))
 
 
 def _check_drawn(options: dict[str, float | None], n: int, beam: int | None) -> str | None:
@@ -260,8 +260,7 @@ def _complete(
     """Fill the gaps of a prompt, or, by a model that knows none, continue it."""
     from sublayer.config.run_recipe import read_run_recipe
     from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-    from sublayer.decode.gaps.completion import FillSettings
-    from sublayer.decode.gaps.fill import fill_gaps, go_on
+    from sublayer.decode.gaps import FillSettings, fill_gaps, go_on
     from sublayer.decode.prompted import check_no_gap, encode_prompt, tokenizer_of
     from sublayer.loading import find_recipe
 

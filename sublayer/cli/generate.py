@@ -10,7 +10,7 @@ from sublayer.commands.shared.base import JsonOption, say, write_result
 from sublayer.counts import count
 
 if TYPE_CHECKING:
-    from sublayer.decode.gaps.completion import Completion
+    from sublayer.decode.gaps import Completion
 
 EXAMPLE = 'sublayer generate runs/book --prompt "The " --tokens 200 --temperature 0.8'
 

@@ -8,10 +8,11 @@ departure: the longest length is each sentence's own, where fairseq takes that o
 beside it, so that a translation does not depend on what is translated beside it.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,15 +20,97 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sublayer.decode.beam_cache import FIRST_LENGTH, BeamCache
-from sublayer.decode.beam_settings import BeamSettings, Hypothesis
-from sublayer.decode.beam_step import BeamStepper
-from sublayer.decode.continuations import Continuations, Continue, best_continuations
-from sublayer.decode.vocabulary_scores import log_sum_exp
+from sublayer.config.limits import LARGEST_PENALTY, WIDEST_BEAM
+from sublayer.config.translation import TranslationObjective
+from sublayer.decode.beam_step import FIRST_LENGTH, BeamCache, BeamStepper
+from sublayer.decode.continuations import Continuations, Continue, best_continuations, log_sum_exp
 from sublayer.errors import ConfigError
 from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.model.cache import Cache, cache_bytes
 from sublayer.system.memory import check_memory
+
+LengthRule = Literal["fairseq", "gnmt"]
+_DEFAULTS = TranslationObjective()
+
+
+@dataclass(frozen=True)
+class BeamSettings:
+    """Width of the beam, length penalty and longest length of a search for translations.
+
+    A hypothesis of n tokens, its end included, scores ``log p / n ** penalty`` (fairseq) or ``log p
+    / ((5 + n) / 6) ** penalty`` (gnmt: Wu et al. 2016, Vaswani et al. 2017). It has at most
+    ``int(max_length_ratio * s + max_length_offset)`` tokens beside its end, where s counts the
+    source's, its end included. Width, rule and penalty are the recipe's unless given.
+
+    Raises ConfigError for values without meaning: a beam outside 1 to ``WIDEST_BEAM``, a penalty
+    that is not finite or beyond ``LARGEST_PENALTY`` either way, lengths that are not finite, or a
+    negative ratio.
+    """
+
+    beam: int = _DEFAULTS.beam
+    """Hypotheses that are extended together; a sentence is done when as many are closed."""
+    rule: LengthRule = _DEFAULTS.length_rule
+    penalty: float = _DEFAULTS.length_penalty
+    """The exponent of the length: 0 for none; a larger one favours longer translations."""
+    max_length_ratio: float = 0.0
+    """Tokens of a translation for each of its source."""
+    max_length_offset: float = 200.0
+    """Tokens beyond those."""
+
+    def __post_init__(self) -> None:
+        if self.beam < 1:
+            raise ConfigError(f"a beam of {self.beam} finds nothing: give 1 or more")
+        if self.beam > WIDEST_BEAM:
+            raise ConfigError(f"a beam of {self.beam:,} is too wide: give at most {WIDEST_BEAM:,}")
+        if not math.isfinite(self.penalty):
+            raise ConfigError(f"a length penalty of {self.penalty} is not a number")
+        if abs(self.penalty) > LARGEST_PENALTY:
+            raise ConfigError(
+                f"a length penalty of {self.penalty:g} is no exponent of a length: give one "
+                f"between {-LARGEST_PENALTY:g} and {LARGEST_PENALTY:g}"
+            )
+        are_finite = math.isfinite(self.max_length_ratio) and math.isfinite(self.max_length_offset)
+        if not (self.max_length_ratio >= 0 and are_finite):
+            raise ConfigError(
+                "the longest length of a translation is ratio * source + offset: give numbers, "
+                "the ratio not negative"
+            )
+
+    @classmethod
+    def of(cls, objective: TranslationObjective) -> "BeamSettings":
+        """Return the settings that a recipe asks for; lengths are those by default.
+
+        Raises ConfigError as the settings do.
+        """
+        return cls(objective.beam, objective.length_rule, objective.length_penalty)
+
+    def max_length(self, n_source: int) -> int:
+        """Compute the most tokens beside its end that a translation of so many may have.
+
+        ``n_source`` counts the source's end. The model's own positions may end before.
+        """
+        return int(self.max_length_ratio * n_source + self.max_length_offset)
+
+    def score(self, log_p: float, n_tokens: int) -> float:
+        """Score a closed hypothesis of so many tokens, its end included; higher is better.
+
+        ``log_p`` is in nats, the end's included.
+        """
+        length = n_tokens if self.rule == "fairseq" else (5 + n_tokens) / 6
+        return float(log_p / length**self.penalty)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A closed hypothesis of beam search."""
+
+    ids: NDArray[np.int64]
+    """The tokens without the end."""
+    log_p: float
+    """The natural log of its probability, the end's included."""
+    score: float
+    """``log_p`` with its length accounted for, by which hypotheses are compared."""
+
 
 GoesOn = Callable[[int, Sequence[int]], bool]
 """Tells of a sentence's number and the ids that are written whether more are to be."""
@@ -44,15 +127,6 @@ class _Sentence:
     closed: list[Hypothesis] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
     """Ids of its one hypothesis, where ``goes_on`` is given."""
-
-
-class _Special(NamedTuple):
-    """Ids that are no text."""
-
-    end: int
-    pad: int
-    start: int
-    other_ends: list[int]
 
 
 @torch.inference_mode()
@@ -88,9 +162,17 @@ def search(
         raise ConfigError(
             "the model is in training mode, with dropout: call model.eval() before translating"
         )
-    first_id = end_id if start_id is None else start_id
-    special = _Special(end_id, pad_id, first_id, list(other_ends))
-    batch = _Search(model, settings, special, continuations, sentences, goes_on)
+    batch = _Search(
+        model,
+        settings,
+        sentences,
+        end_id=end_id,
+        pad_id=pad_id,
+        start_id=end_id if start_id is None else start_id,
+        other_ends=other_ends,
+        continuations=continuations,
+        goes_on=goes_on,
+    )
     waiting = enumerate(sources)
     while True:
         if batch.n_sentences <= _REFILL * sentences:
@@ -164,20 +246,6 @@ def search_behind(
     return [sorted(each, key=lambda found: found.score, reverse=True) for each in closed]
 
 
-def _check_rows(model: EncoderDecoder, sentences: int, beam: int) -> None:
-    """Raise ConfigError where the logits and the first keys and values of all rows cannot fit."""
-    config = model.config
-    n_rows = sentences * beam
-    row_bytes = config.vocab_size * model.embedding.weight.dtype.itemsize
-    logits_bytes = 2 * n_rows * row_bytes
-    key_value_bytes = cache_bytes(config, n_rows, FIRST_LENGTH, torch.float32)
-    check_memory(
-        logits_bytes + key_value_bytes,
-        f"a beam of {beam:,} for {sentences:,} sentences",
-        "give a smaller --beam or --batch",
-    )
-
-
 class _Search:
     """Sentences in work, one in each slot or none.
 
@@ -188,21 +256,33 @@ class _Search:
         self,
         model: EncoderDecoder,
         settings: BeamSettings,
-        special: _Special,
-        continuations: Continue,
         sentences: int,
-        goes_on: GoesOn | None = None,
+        *,
+        end_id: int,
+        pad_id: int,
+        start_id: int,
+        other_ends: Sequence[int],
+        continuations: Continue,
+        goes_on: GoesOn | None,
     ) -> None:
         self._settings = settings
         self._goes_on = goes_on
-        self._end, self._pad, self._start, self._other_ends = special
+        self._end, self._pad, self._start = end_id, pad_id, start_id
+        self._other_ends = list(other_ends)
         self._continuations = continuations
         self._max_len = model.config.max_len
         weight = model.embedding.weight
         self._device = weight.device
         beam = settings.beam
-        _check_rows(model, sentences, beam)
-        self._stepper = BeamStepper(model, sentences * beam)
+        n_rows = sentences * beam
+        logits_bytes = 2 * n_rows * model.config.vocab_size * weight.dtype.itemsize
+        key_value_bytes = cache_bytes(model.config, n_rows, FIRST_LENGTH, torch.float32)
+        check_memory(
+            logits_bytes + key_value_bytes,
+            f"a beam of {beam:,} for {sentences:,} sentences",
+            "give a smaller --beam or --batch",
+        )
+        self._stepper = BeamStepper(model, n_rows)
         self._cache = BeamCache(beam, self._device)
         self._slots: list[_Sentence | None] = []
         dtype = torch.promote_types(weight.dtype, torch.float32)
@@ -303,16 +383,11 @@ class _Search:
             sentence = self._slots[slot]
             if sentence is None or len(sentence.closed) == beam:
                 continue
-            origin = int(best.origins[slot, rank])
+            ids = self._cache.written(slot, int(best.origins[slot, rank])).cpu().numpy()
+            assert len(ids) == n_written[slot], "it has written a token at each place but the first"
             log_p = float(best.log_p[slot, rank])
-            hypothesis = self._closed(slot, origin, log_p, n_written[slot])
-            sentence.closed.append(hypothesis)
-
-    def _closed(self, slot: int, origin: int, log_p: float, n_written: int) -> Hypothesis:
-        ids = self._cache.written(slot, origin).cpu().numpy()
-        assert len(ids) == n_written, "a hypothesis has written a token at each place but the first"
-        score = self._settings.score(log_p, n_written + 1)
-        return Hypothesis(ids, log_p, score)
+            score = self._settings.score(log_p, n_written[slot] + 1)
+            sentence.closed.append(Hypothesis(ids, log_p, score))
 
     def _done(self, goes_on: NDArray[np.bool_], n_written: list[int]) -> list[int]:
         """Return the slots whose sentences have no hypothesis left to extend, or enough closed."""

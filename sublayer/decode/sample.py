@@ -8,10 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sublayer.decode.fixed_step import FixedStepper
-from sublayer.decode.lstm_step import LstmStepper
-from sublayer.decode.replay import pays, record
-from sublayer.decode.step import Stepper
+from sublayer.decode.step import FixedStepper, LstmStepper, Stepper, pays, record
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.build import Decoder, Lstm
 from sublayer.model.cache import Cache

@@ -1,24 +1,61 @@
-"""A decoding step of a decoder, unrolled: one token of every row, in as few operations as it takes.
+"""Steps of decoders and LSTMs, unrolled: one token of every row, in as few operations as it takes.
 
 Equal to a forward pass behind a cache, which is tested over every axis of the model.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sublayer.decode.packed_linear import pack_linear, takes_vectors
-from sublayer.decode.step_bias import StepBias
-from sublayer.decode.unroll import Branch, feed_forward, linear, residual
+from sublayer.decode.packed_linear import (
+    Branch,
+    feed_forward,
+    linear,
+    residual,
+    takes_vectors,
+    unrolled_head,
+)
 from sublayer.model.build import Decoder
 from sublayer.model.cache import Cache, KeyValues
-from sublayer.model.context import Rotation, StepKeys
+from sublayer.model.context import Layout, Rotation, StepKeys
 from sublayer.model.kernels.attention import attend
 from sublayer.model.layers.attention import Attention, CrossAttention
 from sublayer.model.layers.stack import AnySublayer, Sublayer
+from sublayer.model.positions import Positions
+
+_FIRST_ROOM = 64
+"""Keys for which there is room at first."""
+
+
+class StepBias:
+    """The bias of the newest query of a stack and of all keys up to its own.
+
+    It depends on how far a key stands from its query alone: that of a query at the end of many keys
+    ends with that of a query at the end of fewer.
+    """
+
+    def __init__(self, scheme: Positions) -> None:
+        self._scheme = scheme
+        self._room = 0
+        self._bias: Tensor | None = None  # [1, H, 1, room]
+
+    def of(
+        self, n_positions: int, dtype: torch.dtype, device: torch.device
+    ) -> Float[Tensor, "1 H 1 S"] | None:
+        """Return the bias of the query at the last of S = ``n_positions``; None for none."""
+        if not self._scheme.biases_scores:
+            return None
+        if n_positions > self._room:
+            self._room = max(_FIRST_ROOM, 2 * n_positions)
+            keys = torch.arange(self._room, device=device)
+            self._bias = self._scheme.score_bias(keys[-1:], keys, dtype)
+        assert self._bias is not None, "a scheme biases scores where its row says so"
+        return self._bias[..., -n_positions:]
+
 
 _ALL = StepKeys()
 
@@ -51,10 +88,7 @@ class Stepper:
         self._is_vector = takes_vectors(model.embedding.weight, n_rows)
         self._step_bias = StepBias(model.positions)
         self._layers = model.stack.map_slots(self._sublayer)
-        matrix, bias = model.token_projection()
-        self._output = pack_linear(matrix, bias, n_rows)
-        projection = model.vocabulary_head.projection
-        self._head = None if projection is None else linear(projection, n_rows)
+        self._logits = unrolled_head(model, n_rows)
 
     def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
         """Take the step: the tokens stand at position ``cache.length``, which grows by one.
@@ -105,11 +139,7 @@ class Stepper:
                 x = x if vectors is None else x + vectors[0]
             for index, sublayer in enumerate(sublayers):
                 x = sublayer(x, key_values(layer, index), rotation, bias)
-        x = model.final_norm(x)
-        if self._head is not None:
-            x = self._head(x)
-        logits = self._output(model.vocabulary_head.finish(x))
-        return logits[None] if self._is_vector else logits
+        return self._logits(model.final_norm(x))
 
     def _sublayer(self, sublayer: AnySublayer) -> Branch:
         assert isinstance(sublayer, Sublayer), "an LSTM has a step of its own"
@@ -147,3 +177,137 @@ class Stepper:
             return output(by_row)
 
         return step
+
+
+class LstmStepper:
+    """Read one token of every row, and return the logits of the next.
+
+    The layers are computed as in a forward pass, of one token. The output matrix may be packed,
+    which copies it: it serves as long as the model's weights do not change.
+    """
+
+    def __init__(self, model: Decoder, n_rows: int) -> None:
+        self._model = model
+        self._logits = unrolled_head(model, n_rows)
+        self._is_vector = takes_vectors(model.embedding.weight, n_rows)
+
+    def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
+        """Take the step; the states of the cache change."""
+        model = self._model
+        rows = tokens[:, None]
+        states = model.hidden(rows, Layout.causal(rows), cache=cache).final[:, 0]  # [B, D]
+        cache.advance(1, None)
+        return self._logits(states[0] if self._is_vector else states)
+
+
+Compute = Callable[[], Tensor]
+"""Computes from tensors that stay in their places, and writes to such."""
+Record = Callable[[Compute], Compute]
+"""Makes of a computation one that does the same again, and returns the same tensor each time."""
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Keys and values of one attention, the first ``room``, written where a tensor says."""
+
+    key_values: KeyValues
+    position: Int[Tensor, " 1"]
+    room: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.key_values.dtype
+
+    def append_folded(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return self.key_values.append_at(k, v, self.position, self.room)
+
+
+class FixedStepper:
+    """Do what ``Stepper`` does, for one cache, by a computation that is recorded.
+
+    It reads a room of the cache, what stands behind the token hidden. Where the room is full, the
+    step is recorded anew with one of twice as many tokens.
+    """
+
+    def __init__(self, model: Decoder, n_rows: int, cache: Cache, record: Record) -> None:
+        self._stepper = Stepper(model, n_rows)
+        self._cache = cache
+        self._record = record
+        device = cache.mask.device
+        self._tokens = torch.zeros(n_rows, dtype=torch.long, device=device)
+        self._position = torch.zeros(1, dtype=torch.long, device=device)
+        self._room = 0
+        self._step: Compute | None = None
+
+    def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
+        """Take the step in the cache that it is for; the logits last until the next one.
+
+        Raises ConfigError where the cache is full.
+        """
+        assert cache is self._cache, "what is recorded reads one cache"
+        cache.check(1)
+        self._tokens.copy_(tokens)
+        self._position.fill_(cache.length)
+        if self._step is None or cache.length >= self._room:
+            self._step = self._recorded(cache.length + 1)
+        logits = self._step()
+        cache.advance(1, None)
+        return logits
+
+    def _recorded(self, n_needed: int) -> Compute:
+        self._room = _FIRST_ROOM
+        while self._room < n_needed:
+            self._room *= 2
+        room = min(self._room, self._cache.max_len)
+        keys = torch.arange(room, device=self._position.device)
+        # What the last key of the room adds to scores holds what every other one does.
+        table = self._stepper.bias_of(room, self._cache.dtype, keys.device)  # [B H, 1, S]
+
+        def key_values(layer: int, index: int) -> _Placed | None:
+            found = self._cache.key_values(layer, index)
+            return _Placed(found, self._position, room) if isinstance(found, KeyValues) else None
+
+        def compute() -> Tensor:
+            bias = torch.zeros(1, 1, room, dtype=self._cache.dtype, device=keys.device)
+            if table is not None:
+                places = (keys + (room - 1) - self._position).clamp_max(room - 1)
+                bias = table.index_select(2, places)
+            hidden = bias.masked_fill(keys > self._position, -torch.inf)
+            return self._stepper.compute(self._tokens, self._position, hidden, key_values)
+
+        return self._record(compute)
+
+
+_N_WARMING = 2
+_FEWEST_TOKENS = 64
+"""A guess, not measured: recording takes as long as some dozens of steps."""
+
+
+def pays(device: torch.device, n_tokens: int) -> bool:
+    """Check whether to record a step that is taken for so many tokens."""
+    return device.type == "cuda" and n_tokens >= _FEWEST_TOKENS
+
+
+def record(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Record a computation, and return what replays it: the same tensor, written anew.
+
+    It must read and write the same memory each time, wait for nothing, and change nothing when it
+    is done twice: it is, before it is recorded. Source: the documentation of
+    ``torch.cuda.CUDAGraph``.
+    """
+    current = torch.cuda.current_stream()
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(current)
+    with torch.cuda.stream(aside):
+        for _ in range(_N_WARMING):
+            compute()
+    current.wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = compute()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return result
+
+    return replay

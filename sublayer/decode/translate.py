@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.decode.beam import search
-from sublayer.decode.beam_settings import BeamSettings, Hypothesis
+from sublayer.decode.beam import BeamSettings, Hypothesis, search
 from sublayer.errors import ConfigError
 from sublayer.model.build import EncoderDecoder
 from sublayer.system.stages import stage
@@ -97,12 +96,18 @@ def _translate_window(
     end_id = tokenizer.sep_id
     pad_id = tokenizer.pad_id
     assert end_id is not None and pad_id is not None, "the vocabulary was checked"
-    translations = [_untranslated(model, ids, tokenizer.unk_id) for ids in encoded]
-    translatable = []
-    for index, (ids, translation) in enumerate(zip(encoded, translations, strict=True)):
-        if len(ids) and not translation.is_too_long:
-            translatable.append(index)
-    order = sorted(translatable, key=lambda index: -len(encoded[index]))
+    translations = []
+    for ids in encoded:
+        n_tokens = len(ids) + 1
+        n_unknown = 0 if tokenizer.unk_id is None else int((ids == tokenizer.unk_id).sum())
+        is_too_long = n_tokens > model.config.max_len
+        translations.append(Translation([], n_tokens, n_unknown, is_too_long=is_too_long))
+    order = [
+        index
+        for index, translation in enumerate(translations)
+        if translation.n_tokens > 1 and not translation.is_too_long
+    ]
+    order.sort(key=lambda index: -len(encoded[index]))
     n_done = len(encoded) - len(order)
     sources = (encoded[index] for index in order)
     starts_with_pad = model.config.decoder_start == "pad"
@@ -122,12 +127,3 @@ def _translate_window(
         if progress is not None:
             progress(n_done)
     return translations
-
-
-def _untranslated(model: EncoderDecoder, ids: NDArray[np.int32], unk_id: int | None) -> Translation:
-    n_tokens = len(ids) + 1
-    n_unknown = 0
-    if unk_id is not None:
-        n_unknown = int((ids == unk_id).sum())
-    is_too_long = n_tokens > model.config.max_len
-    return Translation([], n_tokens, n_unknown, is_too_long=is_too_long)

@@ -87,7 +87,7 @@ class Transformer(Body):
         """Return the ``n`` likeliest fillings of each mask of a text, with their probabilities.
 
         A mask is ``[MASK]``, ``<mask>`` or, of a T5, ``<extra_id_0>`` and so on, too. Raises as
-        ``sublayer.decode.gaps.masks.fill_masks`` does, and ConfigError where the model was not
+        ``sublayer.decode.gaps.fill_masks`` does, and ConfigError where the model was not
         loaded by ``sublayer.load``.
         """
         return cast("list[list[Filling]]", self._call("fill", text, n))

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublayer.api.loading import load
-from sublayer.decode.beam import search_behind
-from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.beam import BeamSettings, search_behind
 from sublayer.errors import ConfigError
 from sublayer.evaluation.vectors import describe_unread, embed_texts
 from sublayer.interop.huggingface import import_huggingface

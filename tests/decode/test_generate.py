@@ -12,19 +12,20 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.data.span.corruption import corrupt
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode import packed_linear
-from sublayer.decode.beam import search
-from sublayer.decode.beam_settings import BeamSettings
-from sublayer.decode.continuations import DrawnContinuations
-from sublayer.decode.fixed_step import FixedStepper
-from sublayer.decode.gaps.completion import FillSettings
-from sublayer.decode.gaps.fill import fill_gaps, go_on
-from sublayer.decode.gaps.prompt import prompt_with_gaps
-from sublayer.decode.gaps.written import complete, find_fills, find_unplaced
-from sublayer.decode.lstm_step import LstmStepper
+from sublayer.decode.beam import BeamSettings, search
+from sublayer.decode.continuations import DrawnContinuations, top
+from sublayer.decode.gaps import (
+    FillSettings,
+    complete,
+    fill_gaps,
+    find_fills,
+    find_unplaced,
+    go_on,
+    prompt_with_gaps,
+)
 from sublayer.decode.packed_linear import pack_linear, takes_vectors
 from sublayer.decode.sample import GREEDY, Sampling, generate
-from sublayer.decode.step import Stepper
-from sublayer.decode.vocabulary_scores import top
+from sublayer.decode.step import FixedStepper, LstmStepper, Stepper
 from sublayer.errors import ConfigError
 from sublayer.model.build import build
 from sublayer.model.cache import Cache, cache_bytes
@@ -190,7 +191,7 @@ def fixed(monkeypatch):
 
     record = lambda compute: rooms.append(compute) or as_recorded(compute)  # noqa: E731
     monkeypatch.setattr("sublayer.decode.sample.record", record)
-    monkeypatch.setattr("sublayer.decode.fixed_step._FIRST_ROOM", 8)
+    monkeypatch.setattr("sublayer.decode.step._FIRST_ROOM", 8)
     return switch
 
 
@@ -305,7 +306,7 @@ def test_a_translation_does_not_depend_on_those_beside_it(monkeypatch, fields, b
     settings = BeamSettings(beam=beam, max_length_ratio=1.5, max_length_offset=2)
     alone = [translated(model, [source], settings)[0] for source in sources]
     # Translations outgrow the room that they begin with.
-    monkeypatch.setattr("sublayer.decode.beam_cache.FIRST_LENGTH", 4)
+    monkeypatch.setattr("sublayer.decode.beam_step.FIRST_LENGTH", 4)
     for sentences in (3, 64):
         together = translated(model, sources, settings, sentences=sentences)
         for one, other in zip(alone, together, strict=True):

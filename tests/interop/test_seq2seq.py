@@ -18,8 +18,7 @@ from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tokenizers.bilingual import BilingualTokenizer
 from sublayer.data.tokenizers.language_rules import LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
-from sublayer.decode.beam import search
-from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.translate import translate_lines
 from sublayer.errors import ConfigError, DataError
 from sublayer.interop.families import FAMILIES

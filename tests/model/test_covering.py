@@ -14,10 +14,8 @@ from sublayer.config.load import load_recipe
 from sublayer.config.messages import choices_of
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
-from sublayer.decode.beam import search
-from sublayer.decode.beam_settings import BeamSettings
-from sublayer.decode.lstm_step import LstmStepper
-from sublayer.decode.step import Stepper
+from sublayer.decode.beam import BeamSettings, search
+from sublayer.decode.step import LstmStepper, Stepper
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.model.build import Encoder, EncoderDecoder, Lstm, build, compose

@@ -22,7 +22,7 @@ from sublayer.data.span.batches import ScoredPieces
 from sublayer.data.split import Split
 from sublayer.data.store import TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
-from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.beam import BeamSettings
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.evaluation.likelihood import score

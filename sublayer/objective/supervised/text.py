@@ -17,8 +17,7 @@ from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.data.tasks.task_split import TaskPart
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.decode.beam import GoesOn, search, search_behind
-from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.beam import BeamSettings, GoesOn, search, search_behind
 from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.errors import ConfigError

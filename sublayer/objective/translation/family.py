@@ -20,7 +20,7 @@ from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.split import Split
 from sublayer.data.tokenizers.language_rules import LanguageRules
-from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.beam import BeamSettings
 from sublayer.decode.translate import Translation as TranslatedLine
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.bleu import (

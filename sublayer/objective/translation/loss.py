@@ -18,7 +18,7 @@ from sublayer.config.translation import TranslationObjective
 from sublayer.data.parallel.batches import TranslationBatches, side_lengths
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.split import Split
-from sublayer.decode.beam_settings import BeamSettings
+from sublayer.decode.beam import BeamSettings
 from sublayer.decode.translate import Translation as TranslatedLine
 from sublayer.decode.translate import translate_lines
 from sublayer.evaluation.bleu import COMPOUNDS, MEASURES, LineCounts, score_of_counts

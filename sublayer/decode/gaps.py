@@ -1,0 +1,512 @@
+"""Gaps of a text filled by an encoder-decoder, texts continued by a prefix model, masks filled.
+
+Source: Raffel et al. 2020 (1910.10683), sec. 3.1.4.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from sublayer.counts import count
+from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer
+from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.sentinels import sentinel_name, split_at_gaps
+from sublayer.data.tokenizers.shown import special_names
+from sublayer.decode.beam import BeamSettings, Hypothesis, search
+from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
+from sublayer.decode.sample import Sampling
+from sublayer.errors import ConfigError
+from sublayer.model.build import Encoder, EncoderDecoder
+from sublayer.model.context import Layout
+from sublayer.model.eval_mode import evaluating
+from sublayer.model.kernels.cross_entropy import nats_of_targets
+from sublayer.model.output import Filling
+from sublayer.model.transformer import Transformer
+
+_BEFORE = ("\U000f0000".encode(), b".", b"0")
+"""Characters that few pieces hold together with the text behind them; the first is unknown."""
+_SHOWN = 32
+"""Characters of a sentinel's name that an error shows."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The texts around gaps, one more than there are gaps, and their ids."""
+
+    texts: list[str]
+    ids: list[list[int]]
+    sentinels: tuple[int, ...]
+    """What stands for each gap; none where the one gap is all that follows the text."""
+
+    @property
+    def source(self) -> list[int]:
+        """Return what an encoder reads, without its end."""
+        source = list(self.ids[0])
+        for sentinel, ids in zip(self.sentinels, self.ids[1:], strict=False):
+            source.append(sentinel)
+            source += ids
+        return source
+
+    @property
+    def begins_with_gap(self) -> bool:
+        """Return whether an encoder reads a sentinel first."""
+        return bool(self.sentinels) and not self.ids[0]
+
+
+def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
+    """Read a text in which ``<extra_id_0>``, ``<extra_id_1>`` ... stand for its gaps.
+
+    Text is encoded as it was in training, where gaps were cut out of ids: a space before a gap was
+    part of what was cut out, and is not read; text that follows a gap without whitespace begins no
+    word, as it has no piece for the space that a tokenizer puts before a text.
+
+    Raises ConfigError where the gaps are not numbered in their order from 0, or there is none, or
+    the tokenizer has fewer sentinels; DataError as the tokenizer does.
+    """
+    parts, names = split_at_gaps(text.encode("utf-8", "surrogateescape"))
+    _check_gaps(names, len(tokenizer.sentinel_ids))
+    ids = [encode_before_gap(tokenizer, parts[0])]
+    ids += [_encode_behind_gap(tokenizer, part.rstrip(b" ")) for part in parts[1:-1]]
+    ids.append(_encode_behind_gap(tokenizer, parts[-1]))
+    texts = [part.decode("utf-8", "surrogateescape") for part in parts]
+    return Prompt(texts, ids, tokenizer.sentinel_ids[: len(names)])
+
+
+def prompt_to_go_on(tokenizer: Tokenizer, text: str) -> Prompt:
+    """Read a text whose one gap is all that follows it. Raises DataError as the tokenizer does."""
+    ids = encode_before_gap(tokenizer, text.encode("utf-8", "surrogateescape"))
+    return Prompt([text, ""], [ids, []], ())
+
+
+def _check_gaps(names: list[str], n_sentinels: int) -> None:
+    if not names:
+        raise ConfigError(
+            "the prompt has no gap, and the model fills gaps: write <extra_id_0> where text is "
+            "missing"
+        )
+    for number, name in enumerate(names):
+        if name != sentinel_name(number):
+            raise ConfigError(
+                f"the prompt's gap {number + 1} is {name:.{_SHOWN}}: number gaps in their order, "
+                f"this one {sentinel_name(number)}"
+            )
+    if len(names) > n_sentinels:
+        raise ConfigError(
+            f"the prompt has {count(len(names), 'gap')}, and the model's tokenizer has "
+            f"{count(n_sentinels, 'sentinel')}: leave out gaps"
+        )
+
+
+def encode_before_gap(tokenizer: Tokenizer, part: bytes) -> list[int]:
+    """Encode the text before a gap, without the spaces that end it."""
+    ids: list[int] = tokenizer.encode(part.rstrip(b" ")).tolist()
+    return ids
+
+
+def _encode_behind_gap(tokenizer: Tokenizer, part: bytes) -> list[int]:
+    """Encode text that follows a gap: where no space does, behind a character that is cut off."""
+    ids: list[int] = tokenizer.encode(part).tolist()
+    if not part or part[:1].isspace():
+        return ids
+    first = part.decode("utf-8", "surrogateescape")[0].encode("utf-8", "surrogateescape")
+    for character in _BEFORE:
+        before = tokenizer.encode(character).tolist()
+        if tokenizer.unk_id in before and tokenizer.unk_id in tokenizer.encode(first):
+            continue  # both would be one unknown
+        both: list[int] = tokenizer.encode(character + part).tolist()
+        if before and both[: len(before)] == before and len(both) > len(before):
+            return both[len(before) :]
+    return ids[1:] if len(ids) > 1 and _is_space(tokenizer, ids[0]) else ids
+
+
+def _is_space(tokenizer: Tokenizer, id_: int) -> bool:
+    return id_ not in tokenizer.special_ids and not tokenizer.decode([id_]).strip()
+
+
+@dataclass(frozen=True)
+class FillSettings:
+    """How gaps are filled: most probably, by a beam, or ``n_drawn`` times by a sampling.
+
+    Raises ConfigError for both, or for several drawn without a sampling.
+    """
+
+    beam: int = 1
+    """Hypotheses kept at a time; 1 is greedy. Their probability alone decides."""
+    sampling: Sampling | None = None
+    n_drawn: int = 1
+    seed: int = 0
+    most_tokens: int = 200
+    """Tokens written at most, sentinels included; the model's own positions may end before."""
+
+    def __post_init__(self) -> None:
+        if self.sampling is None and self.n_drawn > 1:
+            raise ConfigError(
+                f"{self.n_drawn} completions that are not drawn would all be the same: give a "
+                "sampling"
+            )
+        if self.sampling is not None and self.beam > 1:
+            raise ConfigError(
+                f"a beam of {self.beam} finds the most probable, and a sampling draws: "
+                "leave out one"
+            )
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What fills a gap."""
+
+    text: str
+    score: float | None
+    """Log-probability of its tokens, in nats, each given those before; None: there is nothing."""
+    n_tokens: int
+    place: slice
+    """Where the text stands in the completed one."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A completed text."""
+
+    text: str
+    gaps: list[Gap]
+    score: float
+    """Log-probability of all that was written, sentinels and the end included, in nats."""
+    n_tokens: int
+    """Tokens written, sentinels included, without the end."""
+    unplaced: str = ""
+    """What was written for no gap, and is not in the text: a model that has learned little writes
+    before the first sentinel, or one sentinel twice."""
+
+
+class Filled(NamedTuple):
+    """A completed text, and where in it each gap's text stands."""
+
+    text: str
+    places: list[slice]
+
+
+def find_fills(written: Sequence[int], prompt: Prompt) -> list[slice | None]:
+    """Find the tokens that fill each gap: those behind its sentinel; None for one without it.
+
+    Of sentinels that are written again only the first counts. Where a prompt begins with a gap and
+    what was written begins with text, that text fills the gap, and the first sentinel stands before
+    what fills the second: so read targets of independent noise, whose sentinels stand for what is
+    between gaps.
+    """
+    if not prompt.sentinels:
+        return [slice(0, len(written))]
+    names = set(prompt.sentinels)
+    places = [place for place, id_ in enumerate(written) if id_ in names]
+    places.append(len(written))
+    behind: dict[int, slice] = {}
+    for place, end in pairwise(places):
+        behind.setdefault(written[place], slice(place + 1, end))
+    found = [behind.get(sentinel) for sentinel in prompt.sentinels]
+    if prompt.begins_with_gap and places[0] > 0:
+        return [slice(0, places[0]), *found[:-1]]
+    return found
+
+
+def find_unplaced(
+    written: Sequence[int], prompt: Prompt, fills: Sequence[slice | None]
+) -> list[int]:
+    """Return the ids that fill no gap, sentinels aside.
+
+    They stand before the first sentinel, or behind one that was written before.
+    """
+    placed: set[int] = set()
+    for fill in fills:
+        if fill is not None:
+            placed.update(range(fill.start, fill.stop))
+    names = set(prompt.sentinels)
+    return [id_ for place, id_ in enumerate(written) if place not in placed and id_ not in names]
+
+
+def complete(tokenizer: Tokenizer, prompt: Prompt, fills: Sequence[Sequence[int]]) -> Filled:
+    """Put the ids that fill each gap into a text.
+
+    The prompt stays as it is, but for the whitespace before a gap, which the tokens decide: there
+    is none where they have none there, else the prompt's own, or the tokens' where that has none.
+    """
+    text = prompt.texts[0]
+    ids = list(prompt.ids[0])
+    places = []
+    for fill, after, after_ids in zip(fills, prompt.texts[1:], prompt.ids[1:], strict=True):
+        space, content = _divided(tokenizer, ids, fill)
+        stem = text.rstrip()
+        typed = text[len(stem) :]
+        if after[:1].isspace() or not after:
+            content = content.rstrip()
+        if content:
+            text = stem + ((typed or space) if space else "")
+        elif after[:1].isspace():
+            text = stem  # one whitespace is enough
+        places.append(slice(len(text), len(text) + len(content)))
+        is_start = not text and not content
+        text += content + (after.lstrip() if is_start else after)
+        ids += [*fill, *after_ids]
+    return Filled(text, places)
+
+
+def _divided(tokenizer: Tokenizer, before: Sequence[int], fill: Sequence[int]) -> tuple[str, str]:
+    """Decode what fills a gap behind other ids: the whitespace before its text, and the text."""
+    known = _decode(tokenizer, before)
+    whole = _decode(tokenizer, [*before, *fill])
+    stem = known.rstrip()
+    written = whole[len(stem) :] if whole.startswith(stem) else _decode(tokenizer, fill)
+    content = written.lstrip()
+    return written[: len(written) - len(content)], content
+
+
+def _decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    return tokenizer.decode(ids).decode("utf-8", "replace")
+
+
+def _token_scores(
+    model: EncoderDecoder, source: list[int], first_id: int
+) -> Callable[[list[int]], list[float]]:
+    """Return a function of what was written for a source: the log-probability of each token.
+
+    In nats, given those before it. It takes a pass over what is written, so that the search itself
+    keeps no probabilities of tokens.
+    """
+    device = model.embedding.weight.device
+    memory = model.encode(torch.tensor([source], device=device))
+
+    def log_p(written: list[int]) -> list[float]:
+        target = torch.tensor([[first_id, *written[:-1]]], device=device)
+        final = model.hidden(target, Layout.causal(target), memory=memory).final
+        matrix, bias = model.output_projection()
+        targets = torch.tensor(written, device=device)
+        nats = nats_of_targets(model.to_embedding(final)[0], matrix, bias, targets).each
+        return (-nats.double()).tolist()
+
+    return log_p
+
+
+@torch.inference_mode()
+def fill_gaps(
+    model: EncoderDecoder, text: str, settings: FillSettings | None = None
+) -> list[Completion]:
+    """Fill the gaps of a text, ``<extra_id_0>``, ``<extra_id_1>`` ... in their order.
+
+    Returns the completions of a beam, the most probable first, or those that were drawn. What is
+    written ends at a sentinel that stands for no gap as it does at the end. A function of weights,
+    text and settings. Unknown characters are read as the unknown.
+
+    Raises ConfigError where the model or the text is not one with gaps, the text is longer than the
+    model reads, or the model would drop units out; DataError as the tokenizer does.
+    """
+    tokenizer = _tokenizer_of(model)
+    if not tokenizer.sentinel_ids:
+        raise ConfigError(
+            f"the model's tokenizer, of kind {tokenizer.kind}, has no sentinels, which stand for "
+            "gaps: name a run of objective.kind = span"
+        )
+    prompt = prompt_with_gaps(tokenizer, text)
+    return _completions(model, tokenizer, prompt, settings or FillSettings())
+
+
+@torch.inference_mode()
+def go_on(
+    model: EncoderDecoder, text: str, settings: FillSettings | None = None
+) -> list[Completion]:
+    """Continue a text, as a model of ``objective.noise = prefix`` does: one gap is its end.
+
+    Returns and raises as ``fill_gaps`` does.
+    """
+    tokenizer = _tokenizer_of(model)
+    prompt = prompt_to_go_on(tokenizer, text)
+    return _completions(model, tokenizer, prompt, settings or FillSettings())
+
+
+def _tokenizer_of(model: EncoderDecoder) -> Tokenizer:
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise ConfigError("the model has no tokenizer: name one that reads text")
+    if isinstance(tokenizer, BilingualTokenizer):
+        raise ConfigError("the model translates, and fills no gaps: use `sublayer translate`")
+    if tokenizer.sep_id is None or tokenizer.pad_id is None:
+        raise ConfigError(
+            f"the model's tokenizer, of kind {tokenizer.kind}, has no end of a text or no padding, "
+            "which an encoder-decoder needs: name another model"
+        )
+    assert isinstance(tokenizer, Tokenizer), "a model's tokenizer is one"
+    return tokenizer
+
+
+def _completions(
+    model: EncoderDecoder, tokenizer: Tokenizer, prompt: Prompt, settings: FillSettings
+) -> list[Completion]:
+    n_read, longest = len(prompt.source) + 1, model.config.max_len
+    if n_read > longest:
+        raise ConfigError(
+            f"the prompt has {n_read:,} tokens, its end included, more than the {longest:,} that "
+            "the model reads: shorten it"
+        )
+    end_id, pad_id = tokenizer.sep_id, tokenizer.pad_id
+    assert end_id is not None and pad_id is not None, "the tokenizer was checked"
+    first_id = pad_id if model.config.decoder_start == "pad" else end_id
+    device = model.embedding.weight.device
+    continuations: Continue = best_continuations
+    if settings.sampling is not None:
+        continuations = DrawnContinuations(settings.sampling, settings.seed, device)
+    results = search(
+        model,
+        [np.array(prompt.source, dtype=np.int64)] * settings.n_drawn,
+        BeamSettings(settings.beam, penalty=0.0, max_length_offset=settings.most_tokens),
+        end_id=end_id,
+        pad_id=pad_id,
+        start_id=first_id,
+        other_ends=tokenizer.sentinel_ids[len(prompt.sentinels) :],
+        continuations=continuations,
+        sentences=settings.n_drawn,
+    )
+    log_p = _token_scores(model, [*prompt.source, end_id], first_id)
+    return [
+        _completion(tokenizer, prompt, hypothesis, log_p(hypothesis.ids.tolist()))
+        for _, hypotheses in sorted(results, key=itemgetter(0))
+        for hypothesis in hypotheses
+    ]
+
+
+def _completion(
+    tokenizer: Tokenizer, prompt: Prompt, hypothesis: Hypothesis, log_p: Sequence[float]
+) -> Completion:
+    written = hypothesis.ids.tolist()
+    found = find_fills(written, prompt)
+    fills = [[] if place is None else written[place] for place in found]
+    filled = complete(tokenizer, prompt, fills)
+    gaps = []
+    for tokens, fill, place in zip(found, fills, filled.places, strict=True):
+        score = None if tokens is None else math.fsum(log_p[tokens])
+        gaps.append(Gap(filled.text[place], score, len(fill), place))
+    unplaced = _decode(tokenizer, find_unplaced(written, prompt, found)).strip()
+    return Completion(filled.text, gaps, hypothesis.log_p, len(written), unplaced)
+
+
+MOST_FILLINGS = 1000
+
+
+def fill_masks(model: Transformer, text: str, n: int = 5) -> list[list[Filling]]:
+    """Return the ``n`` likeliest fillings of each mask of a text, the likeliest first.
+
+    A mask is written ``[MASK]``, ``<mask>`` or as the model's vocabulary calls it. An encoder
+    fills each with one token, given all others masked (Devlin et al. 2019, sec. 3.1), never with a
+    special one. A T5 (Raffel et al. 2020, sec. 3.1.4) fills each with any number of tokens, also
+    where the text has ``<extra_id_0>`` and so on: a beam of ``n`` is searched, and the
+    probability is that of all its hypotheses that fill the gap so.
+
+    Raises ConfigError where the text has no mask or is longer than the model reads, the model is of
+    another kind, has no tokenizer or its tokenizer no mask, or predicts no tokens.
+    """
+    tokenizer: Tokenizer | None = model.tokenizer
+    if not isinstance(text, str):
+        raise ConfigError(f"the text is {type(text).__name__}: give one text")
+    if not isinstance(model, Encoder | EncoderDecoder):
+        raise ConfigError(
+            f"the model is a {model.config.kind}, which fills no masks: use generate, or name an "
+            "encoder or a T5"
+        )
+    if tokenizer is None:
+        raise ConfigError(
+            "the model has no tokenizer, so it cannot read a text: import it from a folder that "
+            "has one"
+        )
+    if not 1 <= n <= MOST_FILLINGS:
+        raise ConfigError(f"{n} fillings cannot be listed: ask for 1 to {MOST_FILLINGS:,}")
+    with evaluating(model):
+        if isinstance(model, EncoderDecoder):
+            return _by_gaps(model, tokenizer, text, n)
+        return _by_masks(model, tokenizer, text, n)
+
+
+def _mask_names(tokenizer: Tokenizer) -> re.Pattern[str]:
+    names = {*SPECIAL_NAMES["mask_id"]}
+    if tokenizer.mask_id is not None:
+        names.add(special_names(tokenizer)[tokenizer.mask_id])
+    return re.compile("|".join(map(re.escape, sorted(names))))
+
+
+def _by_gaps(model: EncoderDecoder, tokenizer: Tokenizer, text: str, n: int) -> list[list[Filling]]:
+    _, given = split_at_gaps(text.encode("utf-8", "surrogateescape"))
+    if not given:
+        parts = _mask_names(tokenizer).split(text)
+        gaps = [sentinel_name(number) for number in range(len(parts) - 1)]
+        if not gaps:
+            raise ConfigError(_no_mask("<extra_id_0>"))
+        text = parts[0] + "".join(map("".join, zip(gaps, parts[1:], strict=True)))
+    completions = fill_gaps(model, text, FillSettings(beam=n))
+    found: list[dict[str, Filling]] = [{} for _ in completions[0].gaps]
+    for completion in completions:  # the likeliest first
+        for fillings, gap in zip(found, completion.gaps, strict=True):
+            if gap.score is None:
+                continue
+            filling = fillings.get(gap.text.strip())
+            if filling is None:
+                filling = Filling(gap.text.strip(), 0.0, completion.text)
+            probability = filling.probability + math.exp(completion.score)
+            fillings[filling.text] = replace(filling, probability=probability)
+    return [sorted(each.values(), key=lambda filling: -filling.probability) for each in found]
+
+
+@torch.inference_mode()
+def _by_masks(model: Encoder, tokenizer: Tokenizer, text: str, n: int) -> list[list[Filling]]:
+    mask_id, cls_id, sep_id = tokenizer.mask_id, tokenizer.cls_id, tokenizer.sep_id
+    if mask_id is None or cls_id is None or sep_id is None:
+        raise ConfigError(
+            f"the model's tokenizer, of kind {tokenizer.kind}, has no [MASK], [CLS] or [SEP], by "
+            "which an encoder fills: name another model"
+        )
+    prompt = _masked_prompt(tokenizer, text, mask_id)
+    ids = [cls_id, *prompt.source, sep_id]
+    longest = model.config.max_len
+    if len(ids) > longest:
+        raise ConfigError(
+            f"the text has {len(ids):,} tokens, its ends included, more than the {longest:,} that "
+            "the model reads: shorten it"
+        )
+    tokens = torch.tensor([ids], device=model.embedding.weight.device)
+    hidden = model.hidden(tokens, Layout.bidirectional(tokens)).final[0, tokens[0] == mask_id]
+    probabilities = model.logits(hidden)[:, : tokenizer.vocab_size].double().softmax(-1)
+    ranked = probabilities.clone()
+    ranked[:, list(tokenizer.special_ids)] = -1.0
+    best = ranked.topk(min(n, int((ranked[0] >= 0).sum())), -1).indices
+    firsts = [[int(row[0])] for row in best]
+    found = []
+    for mask, row in enumerate(best.tolist()):
+        fillings = []
+        for id_ in row:
+            fills = [*firsts[:mask], [id_], *firsts[mask + 1 :]]
+            filled = complete(tokenizer, prompt, fills)
+            place = filled.places[mask]
+            fillings.append(
+                Filling(filled.text[place], float(probabilities[mask, id_]), filled.text)
+            )
+        found.append(fillings)
+    return found
+
+
+def _masked_prompt(tokenizer: Tokenizer, text: str, mask_id: int) -> Prompt:
+    """Read a text around its masks, each part apart, as transformers does.
+
+    White space before a mask is a part of what fills it.
+    """
+    parts = _mask_names(tokenizer).split(text)
+    if len(parts) == 1:
+        raise ConfigError(_no_mask(special_names(tokenizer)[mask_id]))
+    data = [part.encode("utf-8", "surrogateescape") for part in parts]
+    ids = [encode_before_gap(tokenizer, part) for part in data[:-1]]
+    ids.append(tokenizer.encode(data[-1]).tolist())
+    return Prompt(parts, ids, (mask_id,) * (len(parts) - 1))
+
+
+def _no_mask(name: str) -> str:
+    return f"the text has nothing to fill: write {name} where a word is missing"

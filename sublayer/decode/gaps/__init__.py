@@ -1,1 +1,0 @@
-"""The gaps of a text, filled by an encoder-decoder."""
