@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
@@ -14,6 +14,11 @@ from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.options import PathText
 from sublayer.system.stages import note
 from sublayer.values import as_cell, is_missing, plain, surrogate_problem, table_rows
+
+if TYPE_CHECKING:
+    import torch
+
+    from sublayer.model.transformer import Transformer
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """``key=value`` texts, or values by field."""
@@ -103,3 +108,35 @@ def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:
         Unset(f"{key}=unset") if plain(value) is None else f"{key}={as_setting(value)}"
         for key, value in overrides.items()
     ]
+
+
+@runtime_checkable
+class Loaded(Protocol):
+    """A loaded model, given in place of the path of its run."""
+
+    model: "Transformer"
+
+    def __fspath__(self) -> str:
+        """Return the path that it was loaded from."""
+
+
+def loaded(
+    run: PathText,
+    device: str | None,
+    dtype: "torch.dtype | None" = None,
+    average: int | None = None,
+) -> "Transformer":
+    """Load the model of a path, on the best device by default; a loaded model is returned.
+
+    Raises ConfigError for a device or an average of a loaded model, and as loading does.
+    """
+    from sublayer.loading import load
+    from sublayer.system.machine import choose_device
+
+    if not isinstance(run, Loaded):
+        return load(Path(run), device=choose_device(device), dtype=dtype, average=average)
+    if device is not None or average is not None:
+        raise ConfigError(
+            "the model is loaded, by which device and average are chosen: leave them out"
+        )
+    return run.model

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from sublayer.api.scoring import SplitName
     from sublayer.config.recipe import ResolvedRecipe
-    from sublayer.model.transformer import Transformer
     from sublayer.tasks.predicting import NamedPrediction
 
 
@@ -66,7 +65,7 @@ class Run(dict[str, Any]):
         """The evaluations during training, in order: ``step``, ``tokens``, ``seconds``, metrics."""
         return [line for line in self.metrics if line["kind"] == "valid"]
 
-    def load(self, device: str = "cpu") -> "Transformer":
+    def load(self, device: str = "cpu") -> loading.Pretrained:
         """Load its model, in evaluation mode, as ``sublayer.load`` does."""
         return loading.load(self.path, device=device)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from sublayer.api.ask import loaded
 from sublayer.api.parameters import (
     Average,
     Beam,
@@ -109,12 +110,10 @@ def generate(
 
         from sublayer.decode.prompted import continue_prompt
         from sublayer.decode.sample import Sampling
-        from sublayer.loading import load
         from sublayer.model.build import Decoder, EncoderDecoder
-        from sublayer.system.machine import choose_device
 
     sampling = Sampling(1.0 if temperature is None else temperature, top_k, top_p)
-    model = load(path, device=choose_device(device), dtype=getattr(torch, precision))
+    model = loaded(run, device, getattr(torch, precision))
     if isinstance(model, EncoderDecoder):
         _check_no_decoder(path, window, stop)
         drawn = sampling if drawn_by else None
@@ -205,10 +204,8 @@ def fill_masks(run: PathText, text: str, *, n: int = 5, device: str | None = Non
     """List the ``n`` likeliest fillings of each mask of a text, by an encoder or a T5."""
     with stage("starting PyTorch"):
         from sublayer.decode import gaps
-        from sublayer.loading import load
-        from sublayer.system.machine import choose_device
 
-    model = load(Path(run), device=choose_device(device))
+    model = loaded(run, device)
     with stage("filling"):
         return Fillings(text, gaps.fill_masks(model, text, n))
 
@@ -362,10 +359,9 @@ def translate(
     with stage("starting PyTorch"):
         from sublayer.config.run_recipe import read_run_recipe
         from sublayer.decode.translate import tokenizer_of, translate_lines
-        from sublayer.loading import find_recipe, load
+        from sublayer.loading import find_recipe
         from sublayer.model.build import EncoderDecoder
         from sublayer.objective.translation.family import beam_settings
-        from sublayer.system.machine import choose_device
 
     search = {
         "beam": beam,
@@ -383,7 +379,7 @@ def translate(
             "wider beam"
         )
     keep_freed_memory()
-    model = load(Path(run), device=choose_device(device), average=average)
+    model = loaded(run, device, average=average)
     if not isinstance(model, EncoderDecoder):
         raise ConfigError(
             f"{run} is a {model.config.kind}, which translates nothing: name a translator's run"
@@ -452,10 +448,9 @@ def embed(
 ) -> "NDArray[np.float32]":
     """Return a vector of each text, ``[N, D]``: the final hidden states of its tokens, pooled.
 
-    Raises ConfigError as ``model.embed`` does.
+    Raises ConfigError as ``embed`` of a loaded model does.
     """
-    from sublayer.api.loading import load
-    from sublayer.system.machine import choose_device
+    from sublayer.evaluation.vectors import embed_all
 
-    model = load(run, choose_device(device))
-    return model.embed(texts, pool=pool, normalize=normalize, batch=batch)
+    model = loaded(run, device)
+    return embed_all(model, texts, pool=pool, normalize=normalize, batch=batch)

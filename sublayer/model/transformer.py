@@ -1,7 +1,7 @@
 """The Transformer: an embedding matrix, a body of blocks, heads."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,13 +28,7 @@ from sublayer.model.layers.heads import (
 )
 from sublayer.model.layers.stack import Stack
 from sublayer.model.names import use_persistent_names
-from sublayer.model.output import Filling, Output
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from sublayer.tasks.predicting import NamedPrediction
+from sublayer.model.output import Output
 
 
 class Transformer(Body):
@@ -44,7 +38,6 @@ class Transformer(Body):
     config asks for. A head is an attribute too, by the name that its saved tensors begin with; one
     that the config does not ask for is None. ``tokenizer`` is None until what loads or trains the
     model sets it; nothing here reads it. So is ``task``, that of a fine-tuned model.
-    ``functions`` are those of ``predict``, ``fill`` and ``embed``: ``sublayer.load`` sets them.
     """
 
     text_position: ClassVar[Literal["first", "last"]] = "last"
@@ -61,57 +54,12 @@ class Transformer(Body):
         self.config = config
         self.tokenizer: Any = None
         self.task: Any = None
-        self.functions: Mapping[str, Callable[..., Any]] = {}
         self.embedding = TokenEmbedding(config)
         asked = asked_heads(config)
         for name, row in HEADS.items():
             head = build_head(row, config) if name in asked else None
             self.register_module(row.attribute, head)
         use_persistent_names(self)
-
-    def predict(
-        self, rows: Iterable[Any], *, task: str | None = None, batch: int | None = None
-    ) -> "list[NamedPrediction]":
-        """Answer rows: texts, tuples of texts, or mappings by the names of the task's fields.
-
-        Of a choice the choices stand behind the texts of a tuple, and as ``choices`` in a mapping.
-        A row with an empty text is not answered. ``task`` names one of several that the model
-        answers; ``batch`` rows are computed at a time.
-
-        Raises ConfigError where the model answers no task, or was not loaded by ``sublayer.load``,
-        and DataError for a row that is none of these.
-        """
-        return cast("list[NamedPrediction]", self._call("predict", rows, task=task, batch=batch))
-
-    def fill(self, text: str, n: int = 5) -> list[list[Filling]]:
-        """Return the ``n`` likeliest fillings of each mask of a text, with their probabilities.
-
-        A mask is ``[MASK]``, ``<mask>`` or, of a T5, ``<extra_id_0>`` and so on, too. Raises as
-        ``sublayer.decode.gaps.fill_masks`` does, and ConfigError where the model was not
-        loaded by ``sublayer.load``.
-        """
-        return cast("list[list[Filling]]", self._call("fill", text, n))
-
-    def embed(
-        self,
-        texts: Iterable[str],
-        *,
-        pool: Literal["mean", "first", "last"] = "mean",
-        normalize: bool = False,
-        batch: int | None = None,
-    ) -> "NDArray[np.float32]":
-        """Return a vector of each text, ``[N, D]``: its final hidden states, pooled.
-
-        What is cut or empty is said. Raises as ``sublayer.evaluation.vectors.embed_texts`` does,
-        and ConfigError where the model was not loaded by ``sublayer.load``.
-        """
-        given = {"pool": pool, "normalize": normalize, "batch": batch}
-        return cast("NDArray[np.float32]", self._call("embed", texts, **given))
-
-    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        if name not in self.functions:
-            raise ConfigError(f"the model was not loaded by sublayer.load, which lets it {name}")
-        return self.functions[name](self, *arguments, **options)
 
     @property
     def stacks(self) -> tuple[Stack, ...]:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import sublayer as package
 from sublayer.errors import ConfigError, DataError
@@ -62,6 +63,24 @@ def test_translate_gives_the_translations_of_the_command(sublayer, translator, m
     for given in ("the cat", ["the\ncat"]):
         with pytest.raises(ConfigError, match="lines is one text|a line break in it"):
             package.translate(translator, given)
+
+
+def test_a_loaded_model_is_its_module_and_is_asked_by_methods(trained, translator):
+    model, run = package.load(trained), package.open_run(trained)
+    tokens = torch.arange(5)[None]
+    with torch.no_grad():
+        assert torch.equal(model(tokens).logits, model.model(tokens).logits)
+    assert model.state_dict().keys() == model.model.state_dict().keys()
+    assert sum(each.numel() for each in model.parameters()) == run["parameters"]["total"]
+    drawn = {"tokens": 5, "temperature": 0.8, "seed": 3}
+    assert model.generate("The ", **drawn).texts == run.generate("The ", **drawn).texts
+    lines = ["the cat sees a dog"]
+    expected = package.translate(translator, lines).texts
+    assert package.load(translator).translate(lines).texts == expected
+    with pytest.raises(ConfigError, match="the model is loaded"):
+        model.generate("The ", device="cpu")
+    with pytest.raises(AttributeError):
+        model.no_such_thing  # noqa: B018
 
 
 def test_plan_gives_what_the_command_counts(sublayer):

@@ -81,7 +81,7 @@ def test_vectors_are_the_pooled_states_of_transformers(models, name, rows):
 
 def test_what_is_not_read_is_said_and_what_a_model_cannot_is_refused(models):
     encoder, decoder = models["bert"][2], models["gpt2"][2]
-    found = list(embed_texts(decoder, ["the", "", "the cat " * 9]))
+    found = list(embed_texts(decoder.model, ["the", "", "the cat " * 9]))
     assert (found[0].is_cut.tolist(), found[0].is_empty.tolist()) == ([0, 0, 1], [0, 1, 0])
     assert not found[0].values[1].any() and len(describe_unread(found, "line")) == 2
     for call, message in (
@@ -97,7 +97,7 @@ def test_what_is_not_read_is_said_and_what_a_model_cannot_is_refused(models):
 
 
 def test_a_beam_behind_prompts_finds_the_best_of_all_texts(models):
-    model, end, pad = models["gpt2"][2], 3, 4
+    model, end, pad = models["gpt2"][2].model, 3, 4
     prompts, settings = torch.tensor([[1, 2, 5], [7, 8, 2]]), BeamSettings(300, max_length_offset=2)
     found = search_behind(model, prompts, settings, end_id=end, pad_id=pad)
 
