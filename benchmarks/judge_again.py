@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.judging.study_items import read_comparison_items
+from sublayer.judging.study_items import RunItems, read_comparison_items
 from sublayer.objective.families import KINDS, family
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference, Judgement
@@ -27,8 +27,7 @@ from sublayer.statistics.judge import judge
 from sublayer.statistics.looks import Looks, judge_looks
 from sublayer.statistics.scores import Contrast, against_baseline, arm_less
 from sublayer.statistics.tuning import Tuned
-from sublayer.study.columns import Evidence, scores_of
-from sublayer.study.items import RunItems, TestUnits, item_effects
+from sublayer.study.evidence import Evidence, TestUnits, item_effects, scores_of
 from sublayer.tasks.registry import TASKS
 
 JUDGED = "judged.json"

@@ -35,7 +35,7 @@ AT, BELOW = "<file>", "<file>/a"
 GONE, RTE = (
     Recipe.model_validate({"data": {"path": "gone", "tasks": tasks}}) for tasks in (None, ["rte"])
 )
-STAGE = Having(name="tasks")
+STAGE, TASKS = (Having(name="tasks", finetunes=finetunes) for finetunes in (False, True))
 
 
 def failing(error):
@@ -76,8 +76,8 @@ ROWS = {
         ("data.text.files.read_path", None, ("a" * 5000, AT), "cannot read"),
         ("data.text.records._object", None, ("[" * 10**5, AT, 3), "line 3"),
         ("files.storage.check_name", None, (Path("\udcff"), DataError), "is not UTF-8"),
-        ("study.stage_recipes._identity", None, (GONE, STAGE), "stage tasks: "),
-        ("study.stage_recipes._files", None, (RTE, STAGE), "stage"),
+        ("study.stage_recipes._stage_texts", None, (GONE, STAGE), "stage tasks: "),
+        ("study.stage_recipes._stage_texts", None, (RTE, TASKS), "stage tasks: "),
         ("system.extras.extra_module", None, ("no_such", "this"), "no_such"),
         ("tasks.fetching._fetch", b"", (Having(files=()), BELOW), "cannot write"),
         (partial(train_pieces, vocab_size=9), None, (map(failing(DataError("2")), [1]),), "2"),
@@ -100,7 +100,7 @@ ROWS = {
     ],
     ConfigError: [
         ("files.paths.expanded", None, ("~nobody-here/a",), "nobody-here"),
-        ("study.collect._read", None, (AT,), "scores them"),
+        ("study.collect.read_baselines", None, (Path(), {"sst2": "no.json"}, ()), "scores them"),
         ("study.columns.primary_column", None, ("s", [STAGE], "task"), "is no column"),
         ("study.jobs.backends._check_answer", None, ("ray", "127.0.0.1:1"), "nothing answers"),
         ("study.plan_file.read_plan", None, (AT,), "holds no comparison"),

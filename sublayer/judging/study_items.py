@@ -7,6 +7,7 @@ added together. It is read where the runs are not there, as in records.
 import lzma
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,11 +20,21 @@ from sublayer.files.arrays import load_arrays
 from sublayer.files.parsing import Count, Number, Typed, check_typed, read_bytes, read_json_object
 from sublayer.runs.items import DOCUMENTS, Sha256, read_items
 from sublayer.study.arms import LONGEST_PART, in_path
-from sublayer.study.items import RunItems
 
 STUDY_ITEMS = "items.safetensors.xz"
 _VERSION = 1
 _MAX_UNPACKED = 128 << 20
+
+
+@dataclass(frozen=True)
+class RunItems:
+    """The items of one run."""
+
+    arm: str
+    seed: int
+    items: Items
+    added: Mapping[str, int] = field(default_factory=dict)
+    """By table, how many neighbours were added together at a time, in files of earlier versions."""
 
 
 def read_comparison_items(folder: Path, results: Mapping[str, Any]) -> list[RunItems]:

@@ -20,8 +20,7 @@ from sublayer.reporting.words import fact_lines, hypothesis_words, text_line
 from sublayer.statistics.difference import DECIDED, Difference
 from sublayer.study.findings.comparisons import compared_budgets, differing_fields
 from sublayer.study.findings.curves import final_losses
-from sublayer.study.results import ArmResult, Further, Results
-from sublayer.study.scorecard import Scorecard
+from sublayer.study.results import ArmResult, Further, Results, Scorecard
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -10,7 +10,7 @@ from typing import Any
 
 from sublayer.numbers import DASH
 from sublayer.objective.metric import Metric
-from sublayer.study.scorecard import Row, Scorecard
+from sublayer.study.results import Row, Scorecard
 
 _OF_ARMS = (
     "mean ± standard deviation over seeds (of nested fine-tunings: over the means of the "

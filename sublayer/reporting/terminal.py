@@ -24,8 +24,7 @@ from sublayer.reporting.words import (
 )
 from sublayer.study.budget.excess import ArmBudget, read_budget
 from sublayer.study.findings.comparisons import compared_budgets, differing_fields
-from sublayer.study.results import ArmResult, Results
-from sublayer.study.scorecard import Scorecard
+from sublayer.study.results import ArmResult, Results, Scorecard
 from sublayer.system.terminal import hanging, noted, paragraph, terminal_width
 from sublayer.tables import table
 

@@ -26,8 +26,8 @@ from sublayer.runs.folder import INPUTS, RunFolder
 from sublayer.runs.inputs import read_began
 from sublayer.runs.items import ITEMS, items_file, read_items
 from sublayer.runs.record import code_sha256
-from sublayer.study.arm_runs import asked_arms
 from sublayer.study.arms import NO_TRIAL, make_trials, trial_at
+from sublayer.study.chain_file import Kept, read_chain_file
 from sublayer.study.finished_runs import RUNS
 from sublayer.study.folder import arm_folder
 from sublayer.study.jobs.run import TEST, VALID, read_outcome, read_test, read_trial
@@ -43,6 +43,7 @@ from sublayer.study.plan_file import (
 )
 from sublayer.study.read_results import results_of_folder
 from sublayer.study.results import REPORT, RESULTS
+from sublayer.study.runs import asked_arms
 from sublayer.study.seal import (
     ADDED,
     PARTS,
@@ -53,7 +54,6 @@ from sublayer.study.seal import (
     list_alterations,
     shown_date,
 )
-from sublayer.study.stage_runs import Gathering, Kept, read_chain_file
 from sublayer.study.stages import PRETRAINING
 
 _TOLERANCE = 1e-6
@@ -264,29 +264,29 @@ def _planned_of_chain(
     recipes = {arm.name: arm.loaded.recipe for arm in asked_arms(folder, plan)}
     settled = {arm.name: arm.settings for arm in plan.settled}
     most = max([kept.n_seeds, *(len(seal.plan.get("seeds", [])) for seal in seals)])
-    gathering = Gathering(kept.model_copy(update={"n_seeds": most}), folder, read_outcome)
+    finder = kept.model_copy(update={"n_seeds": most}).finder(folder)
     planned = {}
     for arm in kept.arms:
         for seed in range(most) if kept.chain.of(arm.name).pretrains else ():
-            if not gathering.lost_start(arm.name, seed):
-                path = gathering.path(arm.name, PRETRAINING, seed)
+            if not finder.lost(arm.name, PRETRAINING, seed):
+                path = finder.path(arm.name, PRETRAINING, seed)
                 recipe = None
                 if not kept.chain.of(arm.name).start:
                     settings = {**settled[arm.name], "train.seed": seed}
                     recipe = _laid_over(recipes[arm.name], settings)
                 planned[path] = _Planned(arm.name, seed < kept.n_seeds, recipe)
     for stage in kept.chain.stages:
-        gathering.choose(stage)
+        finder.choose(stage.name)
         trials = kept.trials[stage.name]
         for arm in kept.arms:
             for trial in trials if len(trials) > 1 else ():
-                path = gathering.path(arm.name, stage.name, 0, gathering.tuning_number, trial)
+                path = finder.path(arm.name, stage.name, 0, kept.tuning_number, trial)
                 planned.setdefault(path, _Planned(arm.name, False, reads_texts=False))
-            chosen = gathering.chosen.get((arm.name, stage.name))
-            numbers = range(kept.chain.n_runs(stage)) if chosen is not None else ()
+            is_chosen = (arm.name, stage.name) in finder.chosen
+            numbers = range(kept.chain.n_runs(stage)) if is_chosen else ()
             for seed, number in itertools.product(range(most), numbers):
-                if not gathering.lost(arm.name, stage, seed, number):
-                    path = gathering.path(arm.name, stage.name, seed, number, chosen)
+                if not finder.lost(arm.name, stage.name, seed, number):
+                    path = finder.path(arm.name, stage.name, seed, number)
                     planned[path] = _Planned(arm.name, seed < kept.n_seeds, reads_texts=False)
     return planned
 

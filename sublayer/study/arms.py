@@ -311,11 +311,12 @@ _TUNABLE_ON_TASKS = (
 """As many passes as each arm likes are no advantage where the examples are the same."""
 
 
-def make_trials(arms: Sequence[Arm], tune: Sequence[str]) -> list[Trial]:
+def make_trials(arms: Sequence[Arm], tune: Sequence[str], *, stage: str = "") -> list[Trial]:
     """Build a trial of every combination of ``field=a,b,c`` texts; an empty one without any.
 
-    Raises ConfigError for a field that would change an arm's budget or that the arms differ in, and
-    as ``expand`` does.
+    Of a stage of tasks ``arms`` have its recipes, and what they have otherwise there. Raises
+    ConfigError for a field that would change an arm's budget, that is none of fine-tuning, that an
+    arm does not have, or that the arms differ in, and as ``expand`` does.
     """
     if not tune:
         return [NO_TRIAL]
@@ -323,51 +324,30 @@ def make_trials(arms: Sequence[Arm], tune: Sequence[str]) -> list[Trial]:
     tuned = expand(arms[0].loaded, tune, option="--tune")
     trials = [Trial(arm.name, arm.settings) for arm in tuned]
     for key in trials[0].settings:
-        if not key.startswith(_TUNABLE):
-            raise ConfigError(
-                f"--tune {key} is not a setting of training: "
-                "tune fields of [optimizer] such as optimizer.lr"
-            )
-        if any(key in arm.settings for arm in arms):
-            raise ConfigError(f"{key} is both compared and tuned: leave out one of them")
-    return trials
-
-
-def make_stage_trials(
-    stage: str,
-    planned: Mapping[str, LoadedRecipe],
-    own_settings: Mapping[str, Mapping[str, Any]],
-    tune: Sequence[str],
-) -> list[Trial]:
-    """Build the trials of a stage of tasks, the same for every arm; an empty one without any.
-
-    ``planned`` is the stage's recipe by arm, ``own_settings`` what an arm has there otherwise than
-    the others. Raises ConfigError for a field that is none of fine-tuning, that an arm does not
-    have, or that the arms differ in, and as ``expand`` does.
-    """
-    if not tune:
-        return [NO_TRIAL]
-    loaded = next(iter(planned.values()))
-    trials = [Trial(arm.name, arm.settings) for arm in expand(loaded, tune, option="--tune")]
-    for key in trials[0].settings:
-        if not key.startswith(_TUNABLE_ON_TASKS):
+        compared = [arm.name for arm in arms if key in arm.settings]
+        if stage and not key.startswith(_TUNABLE_ON_TASKS):
             raise ConfigError(
                 f"--tune {FINETUNE}.{key} is not a setting of fine-tuning: tune such as "
                 f"{FINETUNE}.optimizer.lr, {FINETUNE}.train.batch_sequences, "
                 f"{FINETUNE}.train.epochs or {FINETUNE}.model.dropout"
             )
-        compared = [arm for arm, settings in own_settings.items() if key in settings]
-        if compared:
+        if stage and compared:
             raise ConfigError(
                 f"{key} of stage {stage} is what arm {compared[0]} has its own of, and is tuned: "
                 "leave out one of them"
             )
-    for arm, own in planned.items():
-        for trial in trials:
-            try:
-                trial.of(own)
-            except ConfigError as error:
-                raise ConfigError(f"--tune, arm {arm}, stage {stage}: {error}") from None
+        if not stage and not key.startswith(_TUNABLE):
+            raise ConfigError(
+                f"--tune {key} is not a setting of training: "
+                "tune fields of [optimizer] such as optimizer.lr"
+            )
+        if compared:
+            raise ConfigError(f"{key} is both compared and tuned: leave out one of them")
+    for arm, trial in itertools.product(arms, trials) if stage else ():
+        try:
+            trial.of(arm.loaded)
+        except ConfigError as error:
+            raise ConfigError(f"--tune, arm {arm.name}, stage {stage}: {error}") from None
     return trials
 
 

@@ -18,6 +18,7 @@ from sublayer.statistics.looks import Looks
 from sublayer.study.arms import Arm
 from sublayer.study.budget.capacity import run_disk, scored_disk
 from sublayer.study.budget.match import ORIGIN
+from sublayer.study.chain_file import Kept
 from sublayer.study.columns import Column, study_metrics
 from sublayer.study.definition import Overrides, Study, is_run
 from sublayer.study.finished_runs import RUNS
@@ -26,7 +27,6 @@ from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import PLAN
 from sublayer.study.question import check_seeds
 from sublayer.study.stage_recipes import StageRecipes
-from sublayer.study.stage_runs import Kept
 from sublayer.study.stages import PRETRAINING, Chain, Stage, check_numbers
 from sublayer.study.study_file import DEVIATION
 from sublayer.system.launch import n_launched
@@ -212,14 +212,13 @@ def check_disk(
     ``jobs`` runs at a time have checkpoints beside. Files of the same runs are not
     counted twice.
     """
-    keys = kept.stage_keys
     needed, largest = 0, 0
     for stage, planned in planned_recipes(recipes, arms, data, kept).items():
         models = [scored_disk(recipe, vocab_size) for recipe, vocab_size in planned]
         largest = max(largest, *(run_disk(recipe, vocab_size) for recipe, vocab_size in planned))
         needed += kept.n_runs[stage] * max(models)
     needed += min(jobs, sum(kept.n_runs.values())) * largest
-    own = {keys.folder(folder, arm, stage) for arm, stage in keys.by_stage}
+    own = set(kept.folders(folder).values())
     files = (path for each in own for path in each.rglob("*") if path.is_file())
     written = sum(path.stat().st_size for path in files)
     free = shutil.disk_usage(folder).free
@@ -243,7 +242,7 @@ def planned_recipes(
             continue  # it leaves scores alone
         for arm in arms:
             name = arm.name
-            if (name, stage) not in kept.stage_keys.by_stage:
+            if stage not in kept.keys[name]:
                 continue
             threads = {"train.threads": arm.loaded.recipe.train.threads}
             recipe = vary(recipes.planned(name, stage), threads, origin=ORIGIN).recipe

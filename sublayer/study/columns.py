@@ -2,29 +2,17 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from pathlib import Path
-
-import numpy as np
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sublayer.config.messages import choice_error
 from sublayer.errors import ConfigError
-from sublayer.evaluation.items import FromItems, Items
 from sublayer.nearest import nearest_hint
 from sublayer.objective.families import family
 from sublayer.objective.metric import Metric
-from sublayer.objective.supervised.scores import SCORE, moved_by
-from sublayer.runs.items import read_items
-from sublayer.statistics.items import Effects
-from sublayer.statistics.scores import Scores
-from sublayer.statistics.tuning import Tuned
-from sublayer.study.arm_runs import Runs, StageRuns, failed_runs, trial_loss
 from sublayer.study.definition import Study
-from sublayer.study.items import RunItems, TestUnits, item_effects
 from sublayer.study.jobs.run import BEST, ERROR
-from sublayer.study.stage_recipes import ScoredPart
+from sublayer.study.stage_recipes import Part
 from sublayer.study.stages import PRETRAINING, Chain, Member
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.scoring import METRICS
@@ -89,7 +77,7 @@ class Column:
 def list_columns(
     study: str,
     chain: Chain,
-    parts: Mapping[str, Sequence[ScoredPart]],
+    parts: Mapping[str, Sequence[Part]],
     kinds: Sequence[str],
 ) -> list[Column]:
     """List the columns of a chain, the averages first, then its stages, then its pre-training.
@@ -185,7 +173,7 @@ def primary_column(study: str, columns: Sequence[Column], name: str | None) -> C
     )
 
 
-def _of_tasks(chain: Chain, stage: str, parts: Sequence[ScoredPart]) -> Iterator[Column]:
+def _of_tasks(chain: Chain, stage: str, parts: Sequence[Part]) -> Iterator[Column]:
     if len(parts) == 1:
         yield from _of_part(chain, stage, stage, parts[0].name, parts[0])
         return
@@ -200,7 +188,7 @@ def _of_tasks(chain: Chain, stage: str, parts: Sequence[ScoredPart]) -> Iterator
             yield from _of_part(chain, name, stage, f"{BEST}{part.name}", part)
 
 
-def _of_part(chain: Chain, name: str, stage: str, key: str, part: ScoredPart) -> Iterator[Column]:
+def _of_part(chain: Chain, name: str, stage: str, key: str, part: Part) -> Iterator[Column]:
     """Return the column of a part, and of its metrics where several are asked for."""
     asked = chain.metrics.get(name)
     label = part_label(part.name, part.task.title)
@@ -331,307 +319,3 @@ def _check_once(what: str, members: Sequence[str]) -> None:
     for member in members:
         if list(members).count(member) > 1:
             raise ConfigError(f"{what} has {member} twice: leave one out")
-
-
-Values = Mapping[str, Mapping[int, float]]
-"""A metric's value of each seed that finished, by arm."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """The scores that a metric is judged by, and what else its intervals depend on."""
-
-    scores: Scores
-    tuned: Mapping[str, Tuned] = field(default_factory=dict)
-    """By arm, the trials of those that were tuned by this metric."""
-    resolution: float = 0.0
-    """The smallest step of the metric, in its unit."""
-    scored_elsewhere: Collection[str] = ()
-    """Arms that were scored on other items than their baseline."""
-
-    def first(self, n_seeds: int) -> "Evidence":
-        """Return the evidence of the first ``n_seeds`` seeds."""
-        scores = self.scores.first(n_seeds)
-        tuned = {}
-        for arm, own in self.tuned.items():
-            compared = {seed: own.compared[seed] for seed in scores.seeds if seed in own.compared}
-            tuned[arm] = replace(own, compared=compared)
-        return replace(self, scores=scores, tuned=tuned)
-
-
-def gather_evidence(
-    study: Study,
-    column: Column,
-    columns: Sequence[Column],
-    values: Values,
-    runs: Runs,
-    items: Sequence[RunItems],
-    *,
-    n_seeds: int,
-    n_tuning: int = 1,
-    within: bool = False,
-) -> Evidence:
-    """Gather the evidence on a column; ``items`` are those of the runs of a study without stages.
-
-    ``n_seeds`` are those that are compared, ``n_tuning`` the runs of each trial, where arms were
-    tuned. Where a metric follows from no items, or too few, the variance over seeds alone is known.
-    """
-    metric = column.metric
-    shown = 10.0 ** -(metric.decimals + 1) / metric.factor
-    if study.chain is not None:
-        with_failures = {arm for arm, *_ in failed_runs(runs)}
-        failed = {
-            arm: [seed for seed in range(n_seeds) if seed not in own]
-            for arm, own in values.items()
-            if arm in with_failures
-        }
-        units = column_units(study.chain, runs, list(values), columns, column, within=within)
-        return Evidence(scores_of(values, failed, units), resolution=shown)
-    failed = {arm: [] for arm, _ in runs}
-    for arm, _, seed, _ in failed_runs(runs):
-        failed[arm].append(seed)
-    found = _units(items, metric)
-    steps = [each.step for own in found.values() for each in own.values()]
-    elsewhere: Collection[str] = ()
-    if metric.basis == "items":
-        elsewhere = scored_elsewhere(items, study.arms[0].name, metric, study.against)
-    tuned = _tuned(runs, metric, n_tuning)
-    return Evidence(scores_of(values, failed, found), tuned, max([shown, *steps]), elsewhere)
-
-
-def scores_of(
-    values: Values,
-    failed: Mapping[str, Collection[int]],
-    units: Mapping[str, Mapping[int, TestUnits]],
-) -> Scores:
-    """Arrange values, failed seeds and test units, all by arm, as scores."""
-    known = [each for own in units.values() for each in own.values()]
-    effects = {
-        arm: {seed: each.effects for seed, each in own.items()} for arm, own in units.items()
-    }
-    return Scores.of(
-        values,
-        failed=failed,
-        effects=effects,
-        n_items=known[0].n_items if known else None,
-        n_documents=known[0].n_documents if known else None,
-        shares=known[0].shares if known else None,
-    )
-
-
-def _tuned(runs: Runs, metric: Metric, n_tuning: int) -> Mapping[str, Tuned]:
-    """Return the scores of trials of arms that were tuned by the metric, of each that ended."""
-    tuned = {}
-    for (arm, _), stage_runs in runs.items():
-        if stage_runs.is_chosen_by(metric):
-            names = [name for name, loss in stage_runs.losses.items() if loss is not None]
-            scores = tuple(loss for loss in stage_runs.losses.values() if loss is not None)
-            runs_of = tuple(stage_runs.trial_runs.get(name, ()) for name in names)
-            compared = {
-                seed: loss
-                for seed, outcome in stage_runs.seeded()
-                if (loss := trial_loss([outcome], stage_runs.chosen_by)) is not None
-            }
-            tuned[arm] = Tuned(scores, n_tuning, compared, runs_of)
-    return tuned
-
-
-def scored_elsewhere(
-    kept: Sequence[RunItems],
-    baseline: str,
-    metric: Metric,
-    against: Mapping[str, str] | None = None,
-) -> list[str]:
-    """Return the arms that a metric scored on other items than their baseline, in order.
-
-    That is ``baseline``, or their arm in ``against``. A metric that follows from no items tells of
-    none.
-    """
-    if metric.from_items is None:
-        return []
-    against = against or {}
-    digests: dict[str, str] = {}
-    for run in kept:
-        table = run.items.tables.get(metric.from_items.table)
-        if table is not None:
-            digests[run.arm] = table.digest
-    found = []
-    for arm, digest in digests.items():
-        expected = digests.get(against.get(arm, baseline), digest)
-        if digest != expected:
-            found.append(arm)
-    return found
-
-
-def _units(kept: Sequence[RunItems], metric: Metric) -> dict[str, dict[int, TestUnits]]:
-    """Return how runs' test units move the metric, by arm and seed."""
-    rule = metric.from_items
-    found: dict[str, dict[int, TestUnits]] = {}
-    if rule is None:
-        return found
-    digest = None
-    for run in kept:
-        table = run.items.tables.get(rule.table)
-        if table is None:
-            continue
-        # Runs that were scored on other items than the first share none with it.
-        digest = digest or table.digest
-        if table.digest != digest:
-            continue
-        units = item_effects(table, rule)
-        if units is not None:
-            found.setdefault(run.arm, {})[run.seed] = units
-    return found
-
-
-def column_units(
-    chain: Chain,
-    runs: Runs,
-    arms: Sequence[str],
-    columns: Sequence[Column],
-    column: Column,
-    *,
-    within: bool,
-) -> Mapping[str, Mapping[int, TestUnits]]:
-    """Return how much each test unit moves a column, by arm and by the seed that is compared.
-
-    Of a pre-training that is the mean over its fine-tunings, and of an average that of its members,
-    one after another. An arm is missing where its runs kept no items, or others than the first
-    arm's.
-    """
-    by_name = {column.name: column for column in columns}
-    found: dict[str, dict[int, TestUnits]] = {}
-    shape = None
-    for arm in arms:
-        own = _of_arm(chain, runs, arm, column, by_name, within=within)
-        if not own:
-            continue
-        marks = {mark for _, mark in own.values()}
-        shape = shape or min(marks)
-        if marks == {shape}:
-            found[arm] = {seed: units for seed, (units, _) in own.items()}
-    return found
-
-
-def has_items(chain: Chain, column: Column) -> bool:
-    """Return whether intervals of a column allow for other test items."""
-    return bool(column.members) or _rule_of(chain, column, "") is not None
-
-
-_Marked = tuple[TestUnits, str]
-"""Test units, and the checksum of their items."""
-
-
-def _of_arm(
-    chain: Chain,
-    runs: Runs,
-    arm: str,
-    column: Column,
-    by_name: Mapping[str, Column],
-    *,
-    within: bool,
-) -> dict[int, _Marked]:
-    if not column.members:
-        return _of_column(chain, runs, arm, column, "", within=within)
-    parts: list[tuple[float, dict[int, _Marked]]] = []
-    for member in column.members:
-        names = (member,) if isinstance(member, str) else member
-        for name in names:
-            title, _, metric = name.partition(":")
-            known = by_name.get(name)
-            if known is None:
-                known = by_name.get(title)
-            else:
-                metric = ""
-            if known is None:
-                return {}
-            share = 1.0 / len(column.members) / len(names)
-            parts.append((share, _of_column(chain, runs, arm, known, metric, within=within)))
-    seeds = set.intersection(*(set(part) for _, part in parts)) if parts else set()
-    joined = {}
-    for seed in sorted(seeds):
-        units = [part[seed][0] for _, part in parts]
-        pieces = [share * part[seed][0].effects for share, part in parts]
-        counts = [unit.n_documents for unit in units]
-        whole = replace(
-            units[0],
-            effects=np.concatenate(pieces),
-            n_items=sum(unit.n_items for unit in units),
-            n_documents=None if None in counts else sum(count or 0 for count in counts),
-            shares=_joined_shares([share for share, _ in parts], units),
-        )
-        joined[seed] = whole, " ".join(part[seed][1] for _, part in parts)
-    return joined
-
-
-def _joined_shares(weights: Sequence[float], units: Sequence[TestUnits]) -> Effects | None:
-    """Return the share of each unit in a mean over tests; None where all are equal."""
-    sizes = []
-    for weight, each in zip(weights, units, strict=True):
-        n_units = len(each.effects)
-        own = np.full(n_units, 1.0 / n_units) if each.shares is None else each.shares
-        sizes.append(weight * own)
-    joined: Effects = np.concatenate(sizes)
-    return None if np.allclose(joined, joined[0], rtol=1e-9) else joined / joined.sum()
-
-
-def _of_column(
-    chain: Chain, runs: Runs, arm: str, column: Column, metric: str, *, within: bool
-) -> dict[int, _Marked]:
-    """Return the effects on a column of one stage, or on a ``metric`` of it."""
-    own = runs.get((arm, column.stage))
-    rule = _rule_of(chain, column, metric)
-    if own is None or rule is None:
-        return {}
-    return _of_stage(own, rule, chain, within=within)
-
-
-def _rule_of(chain: Chain, column: Column, metric: str) -> FromItems | None:
-    """Return how a column of one stage follows from its items; None where it does not."""
-    stages = {stage.name: stage for stage in chain.stages}
-    if column.stage not in stages or not stages[column.stage].finetunes:
-        return column.metric.from_items
-    table, _, usual = column.key.partition(":")
-    is_kept = table and not table.startswith(BEST)
-    return moved_by(metric or usual or SCORE, table) if is_kept else None
-
-
-def _of_stage(own: StageRuns, rule: FromItems, chain: Chain, *, within: bool) -> dict[int, _Marked]:
-    """Return the effects of a stage's items by the seed that is compared."""
-    by_seed: dict[int, list[_Marked]] = {}
-    for seed, outcomes in own.outcomes.items():
-        for number, outcome in enumerate(outcomes):
-            if outcome.test is None:
-                continue
-            marked = _of_run(outcome.path, rule)
-            if marked is None:
-                return {}
-            is_alone = len(outcomes) == 1
-            compared = (range(chain.n_seeds) if is_alone else (number,)) if within else (seed,)
-            for each in compared:
-                by_seed.setdefault(each, []).append(marked)
-    found = {}
-    for seed, marked_runs in by_seed.items():
-        marks = {mark for _, mark in marked_runs}
-        if len(marks) != 1:
-            return {}
-        mean = np.mean([units.effects for units, _ in marked_runs], axis=0)
-        found[seed] = replace(marked_runs[0][0], effects=mean), min(marks)
-    return found
-
-
-def _of_run(path: Path, rule: FromItems) -> _Marked | None:
-    items = _items(path)
-    table = items.tables.get(rule.table) if items is not None else None
-    if table is None:
-        return None
-    try:
-        units = item_effects(table, rule)
-    except KeyError:
-        return None  # the run has no such metric
-    return None if units is None else (units, table.digest)
-
-
-@lru_cache(maxsize=256)
-def _items(path: Path) -> Items | None:
-    return read_items(path)

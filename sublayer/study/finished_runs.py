@@ -12,7 +12,7 @@ from sublayer.config.catalog import HEADINGS
 from sublayer.config.data import DataConfig
 from sublayer.config.load import LoadedRecipe
 from sublayer.config.messages import setting_in_words, show_path
-from sublayer.config.recipe import ResolvedRecipe
+from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.config.run_recipe import DERIVED, read_derived
 from sublayer.config.sources import RUN_RECIPE
 from sublayer.config.supervised import SupervisedObjective
@@ -30,15 +30,15 @@ from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.looks import fixed
-from sublayer.study.arm_runs import ArmFacts, Runs, StageRuns, describe_run
 from sublayer.study.arms import LONGEST_PART, Arm, in_path, name_arms
 from sublayer.study.collect import collect_results
-from sublayer.study.columns import metric_columns, scored_elsewhere
+from sublayer.study.columns import metric_columns
 from sublayer.study.definition import Study, other_settings
-from sublayer.study.items import collect_items
+from sublayer.study.evidence import scored_elsewhere
 from sublayer.study.jobs.run import TEST, Outcome, read_test, score_test
 from sublayer.study.notes import list_caveats, list_text_caveats
 from sublayer.study.results import Results
+from sublayer.study.runs import ArmFacts, StageRuns, describe_arm
 from sublayer.study.seal import Sealing
 from sublayer.study.stages import PRETRAINING
 from sublayer.study.verdicts import Looking
@@ -111,36 +111,37 @@ def _format(run: Recorded) -> str:
 
 def _why(first: Recorded, second: Recorded, name: str) -> str:
     """Say in which settings two runs differ, those first that decide what differs."""
-    fields = [field for field in DataConfig.model_fields if field not in _OF_BATCHES]
-    of_tokenizer = [field for field in fields if field in _OF_TOKENIZER]
-    of_text = [field for field in fields if field not in _OF_TOKENIZER]
+    names = [field for field in DataConfig.model_fields if field not in _OF_BATCHES]
+    of_tokenizer = [field for field in names if field in _OF_TOKENIZER]
+    of_text = [field for field in names if field not in _OF_TOKENIZER]
     # A tokenizer is trained on the text.
     for part in (of_tokenizer, of_text) if name == "tokenizer" else (of_text,):
-        differing = [each for each in part if _value(first, each) != _value(second, each)]
-        if len(differing) == 1 and _value(first, differing[0]) is not None:
-            # The field is named once.
-            own, other = (show_path(_value(run, differing[0])) for run in (first, second))
-            return f"data.{differing[0]} = {own} and {other}"
-        if differing:
-            return f"{_settings(first, differing)} and {_settings(second, differing)}"
+        values = {
+            field: tuple(getattr(run.recipe.data, field) for run in (first, second))
+            for field in part
+        }
+        values = {field: pair for field, pair in values.items() if pair[0] != pair[1]}
+        if len(values) == 1:
+            [(field, (before, now))] = values.items()
+            if before is not None:  # the field is named once
+                return f"data.{field} = {show_path(before)} and {show_path(now)}"
+        if values:
+            sides = []
+            for side in (0, 1):
+                shown = {
+                    field: setting_in_words(f"data.{field}", pair[side])
+                    for field, pair in values.items()
+                }
+                given = [text for field, text in shown.items() if values[field][side] is not None]
+                sides.append(", ".join(given or shown.values()))
+            return " and ".join(sides)
     return "though their settings are equal: a file has changed between them"
-
-
-def _settings(run: Recorded, names: Sequence[str]) -> str:
-    """Format a run's values of some fields; the missing fields where it has none."""
-    told = [setting_in_words(f"data.{name}", _value(run, name)) for name in names]
-    own = [text for text, name in zip(told, names, strict=True) if _value(run, name) is not None]
-    return ", ".join(own or told)
-
-
-def _value(run: Recorded, name: str) -> Any:
-    return getattr(run.recipe.data, name)
 
 
 RUNS = "runs.json"
 """The file that lists the runs of a comparison, in its folder."""
 _SCORED = "scored.json"
-"""Of which record scores are, beside them: a run that was made longer has another one."""
+"""The mark of the record that the scores beside it are of."""
 _ONE_RUN = (
     "A verdict takes three runs of each arm: name further runs of the same recipes, with other "
     "seeds (train.seed=1), too."
@@ -158,23 +159,67 @@ def compare_runs(
     """Compare finished runs, the first one's recipe as the baseline.
 
     Returns the results and the folder of their scores. Runs of one recipe with different seeds
-    are one arm. Runs without scores on the test split are
-    scored now; nothing is written into the runs' folders. Raises ConfigError where a run has not
-    ended, where text, tokenizer or metric of two do not agree, and where ``out`` holds other files;
-    DataError where the text has changed since.
+    are one arm. Runs without scores on the test split are scored now; nothing is written into the
+    runs' folders, and no text is read where all scores are there. Raises ConfigError where a run
+    has not ended, where text, tokenizer or metric of two do not agree, and where ``out`` holds
+    other files; DataError where a text that is read has changed since.
     """
     runs = [_read(path) for path in paths]
     check_agree(runs)
     arms = _group(runs)
     folder = _find_folder(name_arms(arms), paths, out)
+    firsts = tuple(next(iter(own.values())).arm(name) for name, own in arms.items())
+    *others, last = arms
+    title = f"Finished runs: {', '.join(others)} and {last}" if others else f"Finished runs: {last}"
+    study = Study(name_arms(arms), title, "", "none", None, firsts)
+    columns = metric_columns(study)
     with held(folder):
-        data = prepare_data(runs[0].recipe)
-        if data.checksums != runs[0].checksums:
-            raise DataError(f"the text has changed since {paths[0]} was trained: bring it back")
-        write_json(folder / RUNS, {"runs": [str(resolved(path)) for path in paths]})
-        scored = _score(arms, data, folder, device)
-        results = _results(arms, scored, data, paths, folder)
-    return results, folder
+        found = {
+            (name, seed): _find(folder, name, seed, run, runs[0])
+            for name, own in arms.items()
+            for seed, run in own.items()
+        }
+        texts = _text_notes(folder)
+        if texts is None or not all(outcome.test for outcome in found.values()):
+            data = prepare_data(runs[0].recipe)
+            if data.checksums != runs[0].checksums:
+                raise DataError(f"the text has changed since {paths[0]} was trained: bring it back")
+            texts = list_text_caveats(dict.fromkeys(arms, data), columns[0].metric)
+            listed = [str(resolved(path)) for path in paths]
+            write_json(folder / RUNS, {"runs": listed, "texts": texts})
+            for number, ((name, seed), outcome) in enumerate(found.items()):
+                if outcome.test is None:
+                    run = arms[name][seed]
+                    note(f"[{number + 1}/{len(found)}] {run.path}: scoring the test split")
+                    kept = _kept(folder, name, seed)
+                    test = _score(run, data, _scored(run, runs[0]), kept, device)
+                    found[name, seed] = replace(outcome, test=test, scored_in=kept)
+        scored = {
+            (name, PRETRAINING): StageRuns({seed: [found[name, seed]] for seed in own})
+            for name, own in arms.items()
+        }
+        baseline, *compared = (own.keys() for own in arms.values())
+        n_pairs = max((len(baseline & seeds) for seeds in compared), default=0)
+        # Two runs of each say too little of how far seeds spread.
+        n_seeds = max(map(len, arms.values())) if n_pairs >= FEWEST_SEEDS else 1
+        results = collect_results(
+            study,
+            _describe(firsts),
+            scored,
+            columns,
+            columns[0],
+            n_seeds=n_seeds,
+            command=shlex.join(["sublayer", "compare", *map(str, paths)]),
+            looking=Looking(fixed(n_seeds)),
+        )
+        elsewhere = scored_elsewhere(scored, results.baseline, results.metric)
+    notes = (
+        *(() if results.has_verdicts else (_ONE_RUN,)),
+        *other_settings(firsts),
+        *_lengthened(arms),
+        *list_caveats(texts, metric=results.metric, elsewhere=elsewhere),
+    )
+    return replace(results, notes=notes, sealing=_UNSEALED), folder
 
 
 def read_paths(folder: Path) -> list[Path]:
@@ -255,96 +300,64 @@ def _is_usable(folder: Path, wanted: Sequence[Path]) -> bool:
     return not any(not path.name.startswith(".") for path in folder.iterdir())
 
 
+def _scored(run: Recorded, first: Recorded) -> Recipe:
+    """Return the recipe by which a run is scored: on the first one's masked tokens and pairs."""
+    recipe: Recipe = run.recipe
+    if recipe.data.tasks is None:
+        recipe = recipe.model_copy(update={"objective": first.recipe.objective})
+    return recipe
+
+
+def _find(folder: Path, name: str, seed: int, run: Recorded, first: Recorded) -> Outcome:
+    """Read a run's test scores: its own, or those that are kept in a comparison's folder."""
+    recipe, kept = _scored(run, first), _kept(folder, name, seed)
+    test = None
+    if run.recipe.objective == recipe.objective:
+        test = read_test(run.path / TEST, recipe)
+    if test is None:
+        try:
+            is_whole = read_json_object(kept / _SCORED, ConfigError) == _mark(run)
+        except (FileNotFoundError, ConfigError):
+            is_whole = False
+        test = read_test(kept / TEST, recipe) if is_whole else None
+    return Outcome(run.path, run.record, test, scored_in=kept if kept.is_dir() else None)
+
+
 def _score(
-    arms: Arms, data: Data, folder: Path, device: str | None
-) -> dict[tuple[str, str], StageRuns]:
-    """Read the test scores of all runs, or score them; those are kept in ``folder``."""
-    objective = next(iter(next(iter(arms.values())).values())).recipe.objective
-    total = sum(map(len, arms.values()))
-    done = 0
-    scored = {}
-    for name, runs in arms.items():
-        outcomes = {}
-        for seed, run in runs.items():
-            done += 1
-            recipe = run.recipe
-            if recipe.data.tasks is None:
-                recipe = recipe.model_copy(update={"objective": objective})
-            test = None
-            if run.recipe.objective == recipe.objective:
-                test = read_test(run.path / TEST, recipe)
-            kept = _kept(folder, name, seed)
-            mark = {"record_sha256": _checksum(run)}
-            if test is None and _read_mark(kept) == mark:
-                test = read_test(kept / TEST, recipe)
-            if test is None:
-                note(f"[{done}/{total}] {run.path}: scoring the test split")
-                found = score_test(run.path, data, recipe, device=device)
-                kept.mkdir(parents=True, exist_ok=True)
-                if found.items is not None:
-                    write_items(kept, found.items, family_of(recipe.objective).tables())
-                test = found.scores
-                write_json(kept / TEST, test)
-                write_json(kept / _SCORED, mark)  # last: what stands beside it is whole
-            outcomes[seed] = [Outcome(run.path, run.record, test)]
-        scored[name, PRETRAINING] = StageRuns(outcomes)
-    return scored
+    run: Recorded, data: Data, recipe: Recipe, kept: Path, device: str | None
+) -> Mapping[str, float]:
+    """Score a run on the test split, and keep scores and items in ``kept``."""
+    found = score_test(run.path, data, recipe, device=device)
+    kept.mkdir(parents=True, exist_ok=True)
+    if found.items is not None:
+        write_items(kept, found.items, family_of(recipe.objective).tables())
+    write_json(kept / TEST, found.scores)
+    write_json(kept / _SCORED, _mark(run))  # last: what stands beside it is whole
+    return found.scores
 
 
-def _checksum(run: Recorded) -> str:
-    return hashlib.sha256((run.path / RECORD).read_bytes()).hexdigest()
+def _mark(run: Recorded) -> dict[str, str]:
+    """Say of which record kept scores are: a run that was made longer has another one."""
+    return {"record_sha256": hashlib.sha256((run.path / RECORD).read_bytes()).hexdigest()}
 
 
-def _read_mark(kept: Path) -> dict[str, Any] | None:
-    """Read of which record the kept scores are; None where it is not known, or damaged."""
+def _text_notes(folder: Path) -> list[str] | None:
+    """Read the notes on the text of a comparison; None where they are not known."""
     try:
-        return read_json_object(kept / _SCORED, ConfigError)
+        texts = read_json_object(folder / RUNS, ConfigError).get("texts")
     except (FileNotFoundError, ConfigError):
         return None
+    return texts if isinstance(texts, list) and all(isinstance(x, str) for x in texts) else None
 
 
 def _describe(arms: Sequence[Arm]) -> list[ArmFacts]:
     """Describe arms, each with the share of parameters by which it exceeds the baseline."""
-    facts = [describe_run(arm) for arm in arms]
+    facts = [describe_arm(arm) for arm in arms]
     totals = [fact.parameters["total"] or 0 for fact in facts]
     return [
         each.model_copy(update={"mismatch": (total - totals[0]) / totals[0]})
         for each, total in zip(facts, totals, strict=True)
     ]
-
-
-def _results(arms: Arms, scored: Runs, data: Data, paths: Sequence[Path], folder: Path) -> Results:
-    names = list(arms)
-    baseline = arms[names[0]].keys()
-    n_pairs = max((len(baseline & arms[name].keys()) for name in names[1:]), default=0)
-    # Two runs of each say too little of how far seeds spread.
-    n_seeds = max(map(len, arms.values())) if n_pairs >= FEWEST_SEEDS else 1
-    own = tuple(next(iter(runs.values())).arm(name) for name, runs in arms.items())
-    *others, last = names
-    title = f"Finished runs: {', '.join(others)} and {last}" if others else f"Finished runs: {last}"
-    study = Study(name_arms(names), title, "", "none", n_seeds, own)
-    command = shlex.join(["sublayer", "compare", *map(str, paths)])
-    items = collect_items(_in_folder(scored, folder))
-    columns = metric_columns(study)
-    results = collect_results(
-        study,
-        _describe(own),
-        scored,
-        columns,
-        columns[0],
-        n_seeds=n_seeds,
-        command=command,
-        items=items,
-        looking=Looking(fixed(n_seeds)),
-    )
-    notes = list_caveats(
-        list_text_caveats(dict.fromkeys(names, data), results.metric),
-        metric=results.metric,
-        elsewhere=scored_elsewhere(items, results.baseline, results.metric),
-    )
-    first = () if results.has_verdicts else (_ONE_RUN,)
-    notes = (*first, *other_settings(own), *_lengthened(arms), *notes)
-    return replace(results, notes=notes, sealing=_UNSEALED)
 
 
 def _lengthened(arms: Arms) -> Iterator[str]:
@@ -358,18 +371,6 @@ def _lengthened(arms: Arms) -> Iterator[str]:
                     f"at step {each.at_step:,}, and keeps the warm-up and the evaluations of the "
                     "shorter run."
                 )
-
-
-def _in_folder(scored: Runs, folder: Path) -> Runs:
-    """Point each outcome at the folder of its items."""
-    pointed = {}
-    for (name, stage), stage_runs in scored.items():
-        outcomes = {}
-        for seed, outcome in stage_runs.seeded():
-            kept = _kept(folder, name, seed)
-            outcomes[seed] = [replace(outcome, path=kept) if kept.is_dir() else outcome]
-        pointed[name, stage] = StageRuns(outcomes)
-    return pointed
 
 
 def _kept(folder: Path, name: str, seed: int) -> Path:

@@ -11,15 +11,14 @@ from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import REMEDY
 from sublayer.runs.record import describe_small_test
 from sublayer.statistics.difference import FEWEST_SEEDS
-from sublayer.study.arm_runs import Runs
 from sublayer.study.arms import Arm, Trial
 from sublayer.study.budget.excess import TIME_TOLERANCE, ArmBudget, Currency, Excess
-from sublayer.study.columns import scored_elsewhere
 from sublayer.study.definition import Study
+from sublayer.study.evidence import scored_elsewhere
 from sublayer.study.findings.comparisons import compared_budgets
 from sublayer.study.findings.reproduction import list_differing_machines
-from sublayer.study.items import RunItems
 from sublayer.study.results import Results
+from sublayer.study.runs import Runs
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.tasks.scoring import points
 
@@ -85,7 +84,6 @@ def list_notes(
     results: Results,
     study: Study,
     runs: Runs,
-    items: Sequence[RunItems],
     *,
     tune: Sequence[str],
     trials: Sequence[Trial],
@@ -98,7 +96,7 @@ def list_notes(
 ) -> tuple[str, ...]:
     """Return what a reader should know of a comparison of ``runs``, in the order that it is shown.
 
-    ``items`` are those of their tests. ``tune`` is what was tuned, by ``trials`` of ``n_tuning``
+    ``tune`` is what was tuned, by ``trials`` of ``n_tuning``
     seeds each; ``layers`` and ``texts`` are the notes on the arms' settings and on their text;
     ``jobs`` and ``clusters`` are as ``list_caveats`` has them, and ``looks`` as
     ``explain_one_seed`` does.
@@ -113,7 +111,7 @@ def list_notes(
     notes += list_caveats(
         texts,
         metric=results.metric,
-        elsewhere=scored_elsewhere(items, results.baseline, results.metric, study.against),
+        elsewhere=scored_elsewhere(runs, results.baseline, results.metric, study.against),
         jobs=jobs,
         clusters=clusters,
         machines=list_differing_machines(

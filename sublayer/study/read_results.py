@@ -1,6 +1,6 @@
 """The results of a study, read from its folder, finished or not, without training anything."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,12 @@ from sublayer.files.parsing import parse_toml, read_json_object
 from sublayer.objective.families import family_of
 from sublayer.objective.metric import Metric
 from sublayer.statistics.looks import Looks, fixed
-from sublayer.study.arm_runs import asked_arms, describe_run, of_seeds, read_runs
 from sublayer.study.arms import Arm, planned_trials
+from sublayer.study.chain_file import Kept, read_chain_file
 from sublayer.study.collect import collect_results, read_baselines
 from sublayer.study.columns import Column, list_columns, metric_columns, primary_column
 from sublayer.study.definition import Study
 from sublayer.study.findings.reproduction import list_differing_machines
-from sublayer.study.items import collect_items
-from sublayer.study.jobs.run import read_outcome
 from sublayer.study.notes import (
     explain_collapses,
     explain_stage_choices,
@@ -30,9 +28,9 @@ from sublayer.study.notes import (
 )
 from sublayer.study.plan_file import PLAN, Plan, read_plan, sealing_of, study_of
 from sublayer.study.results import RESULTS, Results
-from sublayer.study.samples import kept_samples, with_layers
+from sublayer.study.runs import asked_arms, describe_arm, of_seeds, read_runs
+from sublayer.study.samples import with_kept
 from sublayer.study.scoring import Scoring
-from sublayer.study.stage_runs import Gathering, Kept, read_chain_file
 from sublayer.study.stages import PRETRAINING, explain_nesting, is_within, n_compared
 from sublayer.study.verdicts import Looking, look_reached
 
@@ -55,7 +53,7 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
 
 def _results_of_arms(folder: Path, plan: Plan, earlier: Mapping[str, Any], command: str) -> Results:
     """Build the results of a study whose runs are one training each."""
-    about = plan.about
+    about, asked = plan.about, plan.asked
     arms, runs = read_runs(folder, plan, _metric(folder, plan, earlier))
     arms = [arm for arm in arms if isinstance(arm.loaded.recipe, ResolvedRecipe)]
     runs = {(arm.name, PRETRAINING): runs[arm.name, PRETRAINING] for arm in arms}
@@ -68,38 +66,31 @@ def _results_of_arms(folder: Path, plan: Plan, earlier: Mapping[str, Any], comma
     # An arm against itself is compared with none.
     against = about.against if about else {}
     n_awaited = sum(against.get(name) != name for name in without)
-    reported = tuple(plan.reported_seeds)
-    n_tuning = len(plan.asked.tuning_seeds)
-    if plan.asked.looks:
-        looking = Looking(
-            Looks(tuple(plan.asked.looks), is_sequential=True), reported, n_tuning=n_tuning
-        )
+    looks = Looks(tuple(asked.looks), is_sequential=True) if asked.looks else fixed(n_seeds)
+    n_tuning = len(asked.tuning_seeds)
+    looking = Looking(looks, tuple(plan.reported_seeds), n_tuning=n_tuning)
+    if asked.looks:
         names = [each.name for each in plan.settled]
-        items = collect_items(runs)
-        reached = look_reached(study, runs, items, names, plan.asked.seeds, looking)
-        n_seeds, missing = reached.look, reached.n_missing
-        looking = replace(looking, is_unfinished=not reached.is_judged)
+        reached = look_reached(study, runs, names, asked.seeds, looking)
+        n_seeds, missing, is_unfinished = reached.look, reached.n_missing, not reached.is_judged
     else:
-        runs = of_seeds(runs, plan.asked.seeds.compared(n_seeds))
-        missing = n_seeds * len(plan.settled) - sum(
-            len(stage_runs.outcomes) for stage_runs in runs.values()
-        )
-        looking = Looking(fixed(n_seeds), reported, is_unfinished=missing > 0, n_tuning=n_tuning)
-        items = collect_items(runs)
+        runs = of_seeds(runs, asked.seeds.compared(n_seeds))
+        n_made = sum(len(stage_runs.outcomes) for stage_runs in runs.values())
+        missing = n_seeds * len(plan.settled) - n_made
+        is_unfinished = missing > 0
     columns = metric_columns(study)
     results = collect_results(
         study,
-        [describe_run(arm) for arm in arms],
+        [describe_arm(arm) for arm in arms],
         runs,
         columns,
         columns[0],
         n_seeds=n_seeds,
         command=command,
-        looking=looking,
-        items=items,
+        looking=replace(looking, is_unfinished=is_unfinished),
         n_awaited=n_awaited,
     )
-    shown = with_layers(kept_samples(results.arms, runs), runs, study.inspecting)
+    shown = with_kept(results.arms, runs, study.inspecting)
     results = replace(results, arms=shown, sealing=sealing_of(folder))
     if not missing and earlier.get("planned_seeds") == n_seeds and "looks" in earlier:
         return replace(results, notes=tuple(earlier.get("notes", ())))
@@ -107,9 +98,8 @@ def _results_of_arms(folder: Path, plan: Plan, earlier: Mapping[str, Any], comma
         results,
         study,
         runs,
-        items,
-        tune=plan.asked.tune,
-        trials=planned_trials(plan.asked.tune, plan.extended),
+        tune=asked.tune,
+        trials=planned_trials(asked.tune, plan.extended),
         n_tuning=n_tuning,
         layers=about.layer_notes if about else (),
         texts=about.text_notes if about else (),
@@ -118,34 +108,28 @@ def _results_of_arms(folder: Path, plan: Plan, earlier: Mapping[str, Any], comma
         looks=plan.reported_seeds,
     )
     if missing:
-        ended = sum(len(stage_runs.outcomes) for stage_runs in runs.values())
+        n_made = sum(len(stage_runs.outcomes) for stage_runs in runs.values())
         lacks = f"No run has ended of {', '.join(without)}." if without else ""
-        notes = (_unfinished(ended, missing, ".", lacks, plan), *notes)
+        notes = (_unfinished(n_made, missing, ".", lacks, plan), *notes)
     return replace(results, notes=notes)
 
 
 def _results_of_stages(folder: Path, plan: Plan, command: str) -> Results:
     """Build the results of a study with stages; raise ConfigError where a score is damaged too."""
-    kept = read_chain_file(folder, plan)
-    about = plan.about
+    kept, about = read_chain_file(folder, plan), plan.about
     assert about is not None, "it is written before what is kept of a chain"
-    gathering = Gathering(kept, folder, read_outcome)
-    for stage in kept.chain.stages:
-        gathering.choose(stage)
-    runs = gathering.gathered()
-    scored = [
-        arm
-        for (arm, _), stage_runs in runs.items()
-        if any(outcome.test is not None for _, outcome in stage_runs.seeded())
-    ]
-    _check_baseline(folder, plan, scored)
-    study = replace(study_of(plan, about, asked_arms(folder, plan)), chain=kept.chain)
-    ended = gathering.n_ended()
-    missing = {stage: n_runs - ended.get(stage, 0) for stage, n_runs in kept.n_runs.items()}
-    missing = {stage: n_runs for stage, n_runs in missing.items() if n_runs > 0}
+    finder, chain = kept.finder(folder), kept.chain
+    for stage in chain.stages:
+        finder.choose(stage.name)
+    runs = finder.gathered()
+    _check_baseline(folder, plan, {arm for (arm, _), own in runs.items() if any(own.scored())})
+    study = replace(study_of(plan, about, asked_arms(folder, plan)), chain=chain)
+    n_ended = finder.n_ended()
+    missing = {stage: n - n_ended.get(stage, 0) for stage, n in kept.n_runs.items()}
+    missing = {stage: n for stage, n in missing.items() if n > 0}
     columns, primary = find_columns(study, kept)
-    within = is_within(kept.chain, kept.n_seeds)
-    n_seeds = n_compared(kept.chain, kept.n_seeds)
+    within = chain.n_seeds if is_within(chain, kept.n_seeds) else 0
+    n_seeds = n_compared(chain, kept.n_seeds)
     taken = () if within else tuple(plan.reported_seeds)
     results = collect_results(
         study,
@@ -159,31 +143,35 @@ def _results_of_stages(folder: Path, plan: Plan, command: str) -> Results:
         baselines=read_baselines(folder, kept.baselines, columns),
         within=within,
     )
-    notes = [explain_nesting(kept.chain, kept.n_seeds), *study.caveats, *about.layer_notes]
-    notes += kept.cuts.values()
-    notes += explain_stage_choices(runs, kept.trials, kept.tuning_number)
-    notes += explain_collapses(results)
-    notes += time_caveats(results)
     machines = {
         f"{arm}, {stage}": [outcome for _, outcome in stage_runs.seeded()]
         for (arm, stage), stage_runs in runs.items()
     }
-    notes += list_caveats(
-        (),
-        metric=results.metric,
-        jobs=plan.jobs,
-        clusters=plan.clusters,
-        machines=list_differing_machines(machines),
-    )
+    notes = [
+        explain_nesting(chain, kept.n_seeds),
+        *study.caveats,
+        *about.layer_notes,
+        *kept.cuts.values(),
+        *explain_stage_choices(runs, kept.trials, kept.tuning_number),
+        *explain_collapses(results),
+        *time_caveats(results),
+        *list_caveats(
+            (),
+            metric=results.metric,
+            jobs=plan.jobs,
+            clusters=plan.clusters,
+            machines=list_differing_machines(machines),
+        ),
+    ]
     if missing:
         n_missing = sum(missing.values())
         of_stages = ", ".join(f"{n_runs:,} of {stage}" for stage, n_runs in missing.items())
-        n_ended = sum(kept.n_runs.values()) - n_missing
-        notes.insert(0, _unfinished(n_ended, n_missing, f"; missing are {of_stages}.", "", plan))
+        n_made = sum(kept.n_runs.values()) - n_missing
+        notes.insert(0, _unfinished(n_made, n_missing, f"; missing are {of_stages}.", "", plan))
     return replace(results, notes=tuple(notes), sealing=sealing_of(folder, kept.stage_texts))
 
 
-def _check_baseline(folder: Path, plan: Plan, begun: Sequence[str]) -> None:
+def _check_baseline(folder: Path, plan: Plan, begun: Collection[str]) -> None:
     baseline = plan.settled[0].name
     if baseline not in begun:
         raise ConfigError(

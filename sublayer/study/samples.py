@@ -14,10 +14,10 @@ from sublayer.errors import CheckpointError
 from sublayer.files.parsing import Typed, read_typed
 from sublayer.files.storage import write_json
 from sublayer.runs.folder import MODEL
-from sublayer.study.arm_runs import Runs, StageRuns
 from sublayer.study.arms import Arm
 from sublayer.study.inspection import LAYERS, Inspecting, read_layers
 from sublayer.study.results import ArmResult, Sample
+from sublayer.study.runs import Runs
 from sublayer.study.stages import PRETRAINING
 
 SAMPLE = "sample.json"
@@ -50,7 +50,8 @@ def draw_samples(
     prompt = prompt_of(test, recipe.data.context)
     shown = prompt.decode("utf-8", "replace")
     for arm in arms:
-        run = _first_model(runs[arm.name, PRETRAINING])
+        scored = (outcome.path for _, _, outcome in runs[arm.name, PRETRAINING].scored())
+        run = next((path for path in scored if (path / MODEL).exists()), None)
         if run is None:
             continue
         kept = _read(run)
@@ -61,41 +62,31 @@ def draw_samples(
             write_json(run / SAMPLE, _Kept(prompt=shown, text=text).model_dump())
 
 
-def kept_samples(arms: Sequence[ArmResult], runs: Runs) -> tuple[ArmResult, ...]:
-    """Return the arms with the samples that are kept beside their runs; nothing is drawn."""
-    sampled = []
-    for arm in arms:
-        kept = None
-        for _, outcome in runs[arm.name, PRETRAINING].seeded():
-            kept = kept or (_read(outcome.path) if outcome.test is not None else None)
-        sampled.append(replace(arm, sample=Sample(kept.prompt, kept.text) if kept else None))
-    return tuple(sampled)
-
-
-def with_layers(
+def with_kept(
     arms: Sequence[ArmResult], runs: Runs, inspecting: Inspecting | None
 ) -> tuple[ArmResult, ...]:
-    """Return the arms with the inspected layers of their runs; as they are without ``inspecting``.
+    """Return the arms with what is kept beside their runs: a sample, and inspected layers.
 
-    Raises CheckpointError where that is damaged.
+    Nothing is drawn or inspected. Raises CheckpointError where layers are damaged.
     """
-    if inspecting is None:
-        return tuple(arms)
-    inspected = []
+    found = []
     for arm in arms:
+        sample = None
         layers = {}
         for seed, outcome in runs[arm.name, PRETRAINING].seeded():
-            of_run = read_layers(outcome.path, inspecting)
+            if sample is None and outcome.test is not None:
+                sample = _read(outcome.path)
+            of_run = read_layers(outcome.path, inspecting) if inspecting is not None else None
             if of_run is not None:
                 layers[seed] = of_run
-        counts = {len(of_run.changes) for of_run in layers.values()}
-        if len(counts) > 1:
+        if len({len(of_run.changes) for of_run in layers.values()}) > 1:
             raise CheckpointError(
                 f"{LAYERS} of {arm.name} is damaged in one of its runs, which differ in their "
                 "blocks: remove these files, and the same command makes them anew"
             )
-        inspected.append(replace(arm, layers=layers))
-    return tuple(inspected)
+        shown = Sample(sample.prompt, sample.text) if sample else None
+        found.append(replace(arm, sample=shown, layers=layers))
+    return tuple(found)
 
 
 def prompt_of(test: Split, context: int) -> bytes:
@@ -106,13 +97,6 @@ def prompt_of(test: Split, context: int) -> bytes:
     text = test.tokenizer.decode(ids)[:_PROMPT_BYTES]
     head, _, _ = text.rpartition(b" ")
     return head or text
-
-
-def _first_model(runs: StageRuns) -> Path | None:
-    for _, outcome in runs.seeded():
-        if outcome.test is not None and (outcome.path / MODEL).exists():
-            return outcome.path
-    return None
 
 
 def _read(run: Path) -> _Kept | None:

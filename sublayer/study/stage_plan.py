@@ -4,15 +4,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from sublayer.config.load import LoadedRecipe, vary
+from sublayer.config.load import vary
 from sublayer.config.recipe import Recipe
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.tasks.marks import TRAVERSAL_NAMES
 from sublayer.errors import DataError
 from sublayer.estimate.micro_batch import FLOAT32_BYTES
-from sublayer.study.arm_runs import StageRuns
 from sublayer.study.arms import Arm
 from sublayer.study.budget.capacity import PROGRAM_BYTES, Resources
 from sublayer.study.budget.excess import Budget, excess_over
@@ -20,13 +20,8 @@ from sublayer.study.budget.expected import Clock, Vocabulary, expected_vocabular
 from sublayer.study.budget.match import apply_match
 from sublayer.study.budget.plan import ArmPlan, Plan, make_plan
 from sublayer.study.definition import Study
-from sublayer.study.stage_recipes import (
-    StageRecipes,
-    ensemble_key,
-    stage_key,
-    stage_trials,
-    steps_of_tasks,
-)
+from sublayer.study.runs import StageRuns
+from sublayer.study.stage_recipes import StageRecipes, stage_trials, steps_of_tasks
 from sublayer.study.stages import PRETRAINING, Chain, Stage
 
 
@@ -68,14 +63,88 @@ def plan_stages(
     """
     chain = study.chain
     assert chain is not None, "a study without stages is none of chains"
-    loaded = {
-        arm.name: _matched(arm, each) for arm, each in zip(study.arms, plan.arms, strict=True)
-    }
-    with StageRecipes(study.name, chain, loaded) as recipes:
-        plans = _pretrainings(chain, plan, loaded, n_seeds)
-        for stage in chain.stages:
-            plans += _stage(recipes, stage, resources, clock, n_seeds)
+    arms = {each.name: each for each in plan.arms}
+    loaded = {arm.name: arm.loaded for arm in study.arms}
+    for arm in study.arms:
+        match = arms[arm.name].match
+        if match is not None:
+            loaded[arm.name] = apply_match(arm, match)
+    with TemporaryDirectory(prefix="sublayer-chain-") as scratch:
+        recipes = StageRecipes(study.name, chain, loaded, Path(scratch))
+
+        def texts_of(arm: str, stage: Stage | None) -> list[str]:
+            # Texts are taken to be the same where their paths are.
+            if stage is None or stage.finetunes:
+                return []
+            return [str(recipes.planned(arm, stage.name).recipe.data.path)]
+
+        keys = recipes.keys(texts_of)
+        plans = []
+        for name in (PRETRAINING, *(stage.name for stage in chain.stages)):
+            by_key: dict[str, list[str]] = {}
+            for own, by_stage in keys.items():
+                if name in by_stage:
+                    by_key.setdefault(by_stage[name], []).append(own)
+            for sharing in by_key.values():
+                if name == PRETRAINING:
+                    each = arms[sharing[0]]
+                    plans.append(StagePlan(name, "", tuple(sharing), n_seeds, each))
+                else:
+                    plans.append(
+                        _plan_stage(recipes, chain.stage(name), sharing, resources, clock, n_seeds)
+                    )
     return plans
+
+
+def _plan_stage(
+    recipes: StageRecipes,
+    stage: Stage,
+    arms: Sequence[str],
+    resources: Resources,
+    clock: Clock | None,
+    n_seeds: int,
+) -> StagePlan:
+    """Plan the runs of a stage that arms share."""
+    n_trials = len(stage_trials(recipes, stage))
+    n_runs = n_seeds * recipes.chain.n_runs(stage) + (n_trials if n_trials > 1 else 0)
+    loaded = recipes.planned(arms[0], stage.name)
+    steps = _steps(loaded.recipe, stage)
+    if steps is not None:
+        loaded = vary(loaded, {"train.steps": steps}, origin="study")
+    size = expected_vocabulary(recipes.arms[arms[0]].recipe).size
+    objective = loaded.recipe.objective
+    if isinstance(objective, SupervisedObjective) and objective.format == "traversal":
+        size += len(TRAVERSAL_NAMES)
+    shared = Arm(f"{', '.join(arms)}: {stage.name}", loaded, {})
+    timed = None if stage.ensemble else clock
+    [each] = make_plan([shared], "none", resources, timed, vocabularies=[Vocabulary(size)]).arms
+    if stage.ensemble:
+        # Its members' weights in memory and no training; its answers cost what those after a
+        # training do, which is not counted.
+        each = replace(
+            each,
+            memory_bytes=len(stage.ensemble) * FLOAT32_BYTES * each.parameters.total,
+            disk_bytes=0,
+            scored_bytes=0,
+            step_time=None,
+            steps=0,
+            tokens=0,
+            hours=0.0,
+        )
+    return StagePlan(stage.name, stage.start, tuple(arms), n_runs, each)
+
+
+def _steps(recipe: Recipe, stage: Stage) -> int | None:
+    """Count the steps of a stage of tasks by its rows; None where they are not counted."""
+    if not stage.finetunes or recipe.train.steps is not None:
+        return None
+    path = recipe.data.path
+    if not isinstance(path, str) or not Path(path).expanduser().exists():
+        return None
+    try:
+        return steps_of_tasks(recipe)
+    except DataError:
+        return None  # the comparison says it
 
 
 def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) -> dict[str, Any]:
@@ -115,109 +184,6 @@ def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) 
     }
 
 
-def _matched(arm: Arm, plan: ArmPlan) -> LoadedRecipe:
-    return arm.loaded if plan.match is None else apply_match(arm, plan.match)
-
-
-def _pretrainings(
-    chain: Chain, plan: Plan, loaded: Mapping[str, LoadedRecipe], n_seeds: int
-) -> list[StagePlan]:
-    by_key: dict[str, list[ArmPlan]] = {}
-    for each in plan.arms:
-        if chain.of(each.name).pretrains:
-            key = stage_key(loaded[each.name].recipe, "", [])
-            by_key.setdefault(key, []).append(each)
-    return [
-        StagePlan(PRETRAINING, "", tuple(arm.name for arm in own), n_seeds, own[0])
-        for own in by_key.values()
-    ]
-
-
-def _stage(
-    recipes: StageRecipes,
-    stage: Stage,
-    resources: Resources,
-    clock: Clock | None,
-    n_seeds: int,
-) -> list[StagePlan]:
-    chain = recipes.chain
-    by_key: dict[str, list[str]] = {}
-    for arm in recipes.arms:
-        by_key.setdefault(_key(recipes, arm, stage.name), []).append(arm)
-    planned = {arm: recipes.planned(arm, stage.name) for arm in recipes.arms}
-    n_trials = len(stage_trials(recipes, list(recipes.arms), stage))
-    n_runs = n_seeds * chain.n_runs(stage) + (n_trials if n_trials > 1 else 0)
-    plans = []
-    for arms in by_key.values():
-        loaded = planned[arms[0]]
-        steps = _steps(loaded.recipe, stage)
-        if steps is not None:
-            loaded = vary(loaded, {"train.steps": steps}, origin="study")
-        shared = Arm(f"{', '.join(arms)}: {stage.name}", loaded, {})
-        size = _vocabulary(recipes, arms[0], loaded.recipe)
-        own_clock = None if stage.ensemble else clock
-        [each] = make_plan([shared], "none", resources, own_clock, vocabularies=[size]).arms
-        if stage.ensemble:
-            each = _untrained(each, len(stage.ensemble))
-        plans.append(StagePlan(stage.name, stage.start, tuple(arms), n_runs, each))
-    return plans
-
-
-def _untrained(member: ArmPlan, n_members: int) -> ArmPlan:
-    """Return the cost of an ensemble: its members' weights in memory, and no training.
-
-    The cost of its answers is not counted, as after a training.
-    """
-    return replace(
-        member,
-        memory_bytes=n_members * FLOAT32_BYTES * member.parameters.total,
-        disk_bytes=0,
-        scored_bytes=0,
-        step_time=None,
-        steps=0,
-        tokens=0,
-        hours=0.0,
-    )
-
-
-def _key(recipes: StageRecipes, arm: str, stage: str) -> str:
-    """Return what tells whether arms share a stage, whose texts are taken to be the same."""
-    recipe = recipes.planned(arm, stage).recipe
-    if stage == PRETRAINING:
-        start = recipes.chain.of(arm).start
-        return stage_key(recipe, _key(recipes, start, PRETRAINING) if start else "", [])
-    if recipes.starts_fresh(arm, stage):
-        return stage_key(recipe, "", [])
-    own = recipes.chain.stage(stage)
-    if own.ensemble:
-        return ensemble_key([_key(recipes, *member) for member in own.members(arm)])
-    texts = [] if own.finetunes else [str(recipe.data.path)]
-    parent = _key(recipes, arm, own.after)
-    return stage_key(recipe, parent, texts, from_step=own.from_step)
-
-
-def _steps(recipe: Recipe, stage: Stage) -> int | None:
-    """Count the steps of a stage of tasks by its rows; None where they are not counted."""
-    if not stage.finetunes or recipe.train.steps is not None:
-        return None
-    path = recipe.data.path
-    if not isinstance(path, str) or not Path(path).expanduser().exists():
-        return None
-    try:
-        return steps_of_tasks(recipe)
-    except DataError:
-        return None  # the comparison says it
-
-
-def _vocabulary(recipes: StageRecipes, arm: str, recipe: Recipe) -> Vocabulary:
-    """Return the size of the pre-training's vocabulary with the additions of the format."""
-    size = expected_vocabulary(recipes.arms[arm].recipe)
-    objective = recipe.objective
-    adds = isinstance(objective, SupervisedObjective) and objective.format == "traversal"
-    added = len(TRAVERSAL_NAMES) if adds else 0
-    return Vocabulary(size.size + added)
-
-
 def trained_operations(chain: Chain, runs: Mapping[str, StageRuns]) -> float | None:
     """Add up the operations of an arm's stages, by the tokens that their runs were trained on.
 
@@ -247,7 +213,13 @@ def with_stages(plan: Plan, stages: Sequence[StagePlan], chain: Chain) -> Plan:
     smallest part. Where that is the pre-training, they differ by what they take for a token.
     """
     parameters = {arm.name: arm.parameters.total for arm in plan.arms}
-    spent = {arm.name: _planned(arm, stages, chain) for arm in plan.arms}
+    spent: dict[str, dict[str, float | None]] = {}
+    for arm in plan.arms:
+        spent[arm.name] = {} if chain.of(arm.name).pretrains else {PRETRAINING: 0.0}
+        for stage in stages:
+            if arm.name in stage.arms:
+                tokens, per_token = stage.each.tokens, stage.each.flops_per_token
+                spent[arm.name][stage.stage] = None if tokens is None else float(tokens * per_token)
     arms = []
     for arm in plan.arms:
         other = arm.budget.against
@@ -257,29 +229,17 @@ def with_stages(plan: Plan, stages: Sequence[StagePlan], chain: Chain) -> Plan:
         operations = arm.budget.planned.operations
         own, others = spent[arm.name], spent[other]
         are_pretrained = chain.of(arm.name).pretrains and chain.of(other).pretrains
-        known = _known(own) & _known(others)
-        if known == own.keys() | others.keys() or (are_pretrained and PRETRAINING in known):
-            mine = Budget(parameters[arm.name], sum(own[stage] or 0.0 for stage in known))
-            theirs = Budget(parameters[other], sum(others[stage] or 0.0 for stage in known))
-            operations = excess_over(mine, theirs).operations
+        both = {
+            stage: (mine, theirs)
+            for stage, mine in own.items()
+            if mine is not None and (theirs := others.get(stage)) is not None
+        }
+        if both.keys() == own.keys() | others.keys() or (are_pretrained and PRETRAINING in both):
+            sums = [sum(each) for each in zip(*both.values(), strict=True)] or [0.0, 0.0]
+            budgets = map(Budget, (parameters[arm.name], parameters[other]), sums)
+            operations = excess_over(*budgets).operations
         elif not are_pretrained:
             operations = None
         planned = replace(arm.budget.planned, operations=operations)
         arms.append(replace(arm, budget=replace(arm.budget, planned=planned)))
     return replace(plan, arms=tuple(arms))
-
-
-def _known(spent: Mapping[str, float | None]) -> set[str]:
-    return {stage for stage, operations in spent.items() if operations is not None}
-
-
-def _planned(arm: ArmPlan, stages: Sequence[StagePlan], chain: Chain) -> dict[str, float | None]:
-    """Return the operations of each stage of an arm, None where its length is not known."""
-    found: dict[str, float | None] = {}
-    if not chain.of(arm.name).pretrains:
-        found[PRETRAINING] = 0.0
-    for stage in stages:
-        if arm.name in stage.arms:
-            tokens, per_token = stage.each.tokens, stage.each.flops_per_token
-            found[stage.stage] = None if tokens is None else float(tokens * per_token)
-    return found

@@ -1,12 +1,8 @@
 """The recipes of stages, the keys that their runs are found by, and their trials."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any
 
 from sublayer.config.catalog import HEADINGS
 from sublayer.config.finetune import load_finetune
@@ -28,48 +24,44 @@ from sublayer.data.texts import find_texts
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.checkpoints import Input, checkpoint_path
+from sublayer.files.parsing import Typed
 from sublayer.files.storage import write_file
 from sublayer.loading import CHECKPOINTS_NAME
 from sublayer.objective.families import family_of
 from sublayer.objective.supervised.scores import name_part
 from sublayer.runs.inputs import of_identity
 from sublayer.runs.start_check import check_start
-from sublayer.study.arms import LONGEST_PART, Trial, in_path, make_stage_trials
+from sublayer.study.arms import NO_TRIAL, Arm, Trial, make_trials
 from sublayer.study.stages import PRETRAINING, Chain, Stage
 from sublayer.study.study_file import check_answers
-from sublayer.tasks.task import Task
 
 _ORIGIN = "study"
 
 
-@dataclass
-class StageRecipes(AbstractContextManager["StageRecipes"]):
+class StageRecipes:
     """The recipes of all stages of all arms, from descriptions of their starts.
 
-    ``arms`` are the recipes of the arms' pre-trainings, by their names; ``tokenizer`` is the file
-    of the tokenizer of an arm that is not pre-trained, where another arm's pre-training trains it.
+    ``arms`` are the recipes of the arms' pre-trainings, by their names; ``tokenizers`` are the
+    files of the tokenizers of arms that are not pre-trained, where another arm's pre-training
+    trains them.
     """
 
-    study: str
-    chain: Chain
-    arms: Mapping[str, LoadedRecipe]
-    tokenizers: Mapping[str, str] = field(default_factory=dict)
-    _planned: dict[tuple[str, str], LoadedRecipe] = field(default_factory=dict)
-    _folders: dict[str, Path] = field(default_factory=dict)
-
-    def __enter__(self) -> Self:
-        """Make the folder of descriptions."""
-        self._scratch = TemporaryDirectory(prefix="sublayer-chain-")
-        return self
-
-    def __exit__(
+    def __init__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        study: str,
+        chain: Chain,
+        arms: Mapping[str, LoadedRecipe],
+        scratch: Path,
+        tokenizers: Mapping[str, str] | None = None,
     ) -> None:
-        """Take the folder of descriptions away."""
-        self._scratch.cleanup()
+        """Take the pre-trainings' recipes, and an empty folder for the descriptions."""
+        self.study = study
+        self.chain = chain
+        self.arms = arms
+        self._tokenizers = tokenizers or {}
+        self._planned: dict[tuple[str, str], LoadedRecipe] = {}
+        self._folders: dict[str, Path] = {}
+        self._scratch = scratch
 
     def planned(self, arm: str, stage: str) -> LoadedRecipe:
         """Return the recipe of a stage as it is known before its start is trained.
@@ -79,21 +71,20 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         """
         if stage == PRETRAINING:
             return self.arms[arm]
-        key = arm, stage
-        own = self.chain.stage(stage)
-        if own.ensemble and key not in self._planned:
-            members = [self.planned(*member) for member in own.members(arm)]
-            check_answers(self.study, arm, own, members)
-            self._planned[key] = members[0]
-        if key not in self._planned:
-            start = self._start(arm, own)
-            if start is None:
-                self._check_step(arm, own)
-            described = (
-                start if isinstance(start, LoadedRecipe) else str(self._described(arm, own.after))
-            )
-            self._planned[key] = self._loaded(arm, own, described, check=True)
-        return self._planned[key]
+        if (arm, stage) not in self._planned:
+            own = self.chain.stage(stage)
+            if own.ensemble:
+                members = [self.planned(*member) for member in own.members(arm)]
+                check_answers(self.study, arm, own, members)
+                loaded = members[0]
+            else:
+                start: str | LoadedRecipe | None = self._fresh(arm, own)
+                if start is None:
+                    self._check_step(arm, own)
+                    start = str(self._described(arm, own.after))
+                loaded = self._loaded(arm, own, start, check=True)
+            self._planned[arm, stage] = loaded
+        return self._planned[arm, stage]
 
     def actual(self, arm: str, stage: str, start: Path) -> LoadedRecipe:
         """Return the recipe of a stage that starts from a run, which has ended.
@@ -101,13 +92,33 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
         ``start`` is the run's folder.
         """
         own = self.chain.stage(stage)
-        fresh = self._start(arm, own)
         if own.from_step is not None:
             start = checkpoint_path(start / CHECKPOINTS_NAME, own.from_step)
-        return self._loaded(arm, own, fresh or str(start), check=False)
+        return self._loaded(arm, own, self._fresh(arm, own) or str(start), check=False)
 
-    def check_start_of(self, arm: str) -> None:
-        """Raise ConfigError where an arm cannot start from the pre-training that it names."""
+    def started(self, arm: str, loaded: LoadedRecipe, run: Path) -> LoadedRecipe:
+        """Return an arm's recipe as one that starts from a run of the arm that it names.
+
+        It keeps its own model, whatever the run's is.
+        """
+        before = self.arms[self.chain.of(arm).start].recipe.model
+        kept = {
+            f"model.{name}": value
+            for name, value in loaded.recipe.model
+            if value != getattr(before, name)
+        }
+        return vary(loaded, {"init.run": str(run), **kept}, origin=_ORIGIN)
+
+    def check_pretraining(self, arm: str, data: Data) -> None:
+        """Raise ConfigError where an arm cannot start from the pre-training that it names.
+
+        Also where it is to keep a step that it has not.
+        """
+        recipe = self.arms[arm].recipe
+        epoch_tokens = family_of(recipe.objective).epoch_tokens(recipe, data.train)
+        steps = run_steps(recipe, train_tokens=epoch_tokens)
+        if steps is not None:
+            recipe.train.check_keep_steps(steps)
         start = self.chain.of(arm).start
         if start:
             described = self._described(start, PRETRAINING)
@@ -117,34 +128,45 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
                 said = str(error).replace(str(described), start)
                 raise ConfigError(f"{self.study}: arm {arm}, start: {said}") from None
 
-    def started(self, arm: str, loaded: LoadedRecipe, run: Path) -> LoadedRecipe:
-        """Return an arm's recipe as one that starts from a run of the arm that it names.
+    def keys(self, texts_of: Callable[[str, Stage | None], list[Any]]) -> dict[str, dict[str, str]]:
+        """Return the keys of the runs of all stages by arm and stage.
 
-        It keeps its own model, whatever the run's is.
+        ``texts_of`` tells the data of an arm's stage from others, of its pre-training where the
+        stage is None.
         """
-        before = self.arms[self.chain.of(arm).start].recipe.model
-        own = {
-            f"model.{name}": value
-            for name, value in loaded.recipe.model
-            if value != getattr(before, name)
-        }
-        return vary(loaded, {"init.run": str(run), **own}, origin=_ORIGIN)
+        keys: dict[str, dict[str, str]] = {arm: {} for arm in self.arms}
+        for arm, loaded in self.arms.items():
+            if self.chain.of(arm).pretrains:
+                start = self.chain.of(arm).start
+                parent = keys[start][PRETRAINING] if start else ""
+                texts = texts_of(arm, None)
+                keys[arm][PRETRAINING] = stage_key(loaded.recipe, parent, texts)
+        for stage in self.chain.stages:
+            for arm in self.arms:
+                recipe = self.planned(arm, stage.name).recipe
+                if stage.ensemble:
+                    members = [keys[of][name] for of, name in stage.members(arm)]
+                    key = content_key("ensemble", members)
+                elif self.starts_fresh(arm, stage):
+                    key = stage_key(recipe, "", texts_of(arm, stage))
+                else:
+                    parent, texts = keys[arm][stage.after], texts_of(arm, stage)
+                    key = stage_key(recipe, parent, texts, from_step=stage.from_step)
+                keys[arm][stage.name] = key
+        return keys
 
-    def starts_fresh(self, arm: str, stage: str) -> bool:
+    def starts_fresh(self, arm: str, stage: Stage) -> bool:
         """Return whether an arm's stage starts from random weights."""
-        if stage == PRETRAINING or self.chain.stage(stage).ensemble:
-            return False
-        return self._start(arm, self.chain.stage(stage)) is not None
+        is_first = stage.after == PRETRAINING and not stage.ensemble
+        return is_first and not self.chain.of(arm).pretrains
 
-    def _start(self, arm: str, stage: Stage) -> LoadedRecipe | None:
+    def _fresh(self, arm: str, stage: Stage) -> LoadedRecipe | None:
         """Return the recipe of which a stage takes the model alone; None where it has a start."""
-        if stage.after != PRETRAINING or self.chain.of(arm).pretrains:
+        if not self.starts_fresh(arm, stage):
             return None
-        loaded = self.arms[arm]
-        path = self.tokenizers.get(arm)
-        if path is None:
-            return loaded
-        return vary(loaded, {"data.tokenizer": path}, origin=_ORIGIN)
+        path = self._tokenizers.get(arm)
+        settings = {} if path is None else {"data.tokenizer": path}
+        return vary(self.arms[arm], settings, origin=_ORIGIN) if settings else self.arms[arm]
 
     def _check_step(self, arm: str, stage: Stage) -> None:
         """Raise ConfigError where a stage starts from a checkpoint that is not kept."""
@@ -160,9 +182,14 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
 
     def _described(self, arm: str, stage: str) -> Path:
         """Return a folder that describes the model of a stage, as the folder of a run does."""
-        text = dump_recipe(_as_trained(self.planned(arm, stage).recipe))
+        recipe = self.planned(arm, stage).recipe
+        model = recipe.model
+        if model.max_len is None and position_scheme(model).has_end:
+            # The positions that a run of it will have learned.
+            model = model.model_copy(update={"max_len": recipe.data.context})
+        text = dump_recipe(absolute_paths(recipe.model_copy(update={"model": model})))
         if text not in self._folders:
-            folder = Path(self._scratch.name) / f"{stage}-{len(self._folders)}"
+            folder = self._scratch / f"{stage}-{len(self._folders)}"
             folder.mkdir()
             write_file(folder / RUN_RECIPE, text)
             self._folders[text] = folder
@@ -183,7 +210,6 @@ class StageRecipes(AbstractContextManager["StageRecipes"]):
                     columns=stage.columns,
                 ).loaded
             else:
-                assert isinstance(start, str), "what goes on with a text starts from a model"
                 before = self.planned(arm, stage.after)
                 told = {"init.run": start, "train.keep_steps": [], **settings}
                 loaded = vary(before, told, origin=_ORIGIN)
@@ -230,29 +256,19 @@ def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None 
     return content_key("stage", content, parent, texts)
 
 
-def ensemble_key(members: Sequence[str]) -> str:
-    """Return the key of the runs of an ensemble; ``members`` are its stages' keys."""
-    return content_key("ensemble", list(members))
-
-
-def _as_trained(recipe: Recipe) -> Recipe:
-    """Return a recipe with the positions that a run of it will have learned."""
-    model = recipe.model
-    if model.max_len is None and position_scheme(model).has_end:
-        model = model.model_copy(update={"max_len": recipe.data.context})
-    return absolute_paths(recipe.model_copy(update={"model": model}))
-
-
-def stage_trials(recipes: StageRecipes, arms: Sequence[str], stage: Stage) -> list[Trial]:
+def stage_trials(recipes: StageRecipes, stage: Stage) -> list[Trial]:
     """Build the trials of a stage, the same for every arm; an empty one where nothing is tuned.
 
-    Raises ConfigError as ``make_stage_trials`` does.
+    Raises ConfigError as ``make_trials`` does.
     """
     chain = recipes.chain
-    tune = chain.tune if stage.finetunes and not stage.ensemble else ()
-    planned = {arm: recipes.planned(arm, stage.name) for arm in arms}
-    own = {arm: chain.of(arm).settings.get(stage.name, {}) for arm in arms}
-    return make_stage_trials(stage.name, planned, own, tune)
+    if not chain.tune or not stage.finetunes or stage.ensemble:
+        return [NO_TRIAL]
+    planned = [
+        Arm(arm, recipes.planned(arm, stage.name), chain.of(arm).settings.get(stage.name, {}))
+        for arm in recipes.arms
+    ]
+    return make_trials(planned, chain.tune, stage=stage.name)
 
 
 def steps_of_tasks(recipe: Recipe) -> int | None:
@@ -271,23 +287,16 @@ def steps_of_tasks(recipe: Recipe) -> int | None:
     return run_steps(recipe, train_tokens=n_examples * recipe.data.context)
 
 
-def check_kept_steps(
-    recipes: StageRecipes, arms: Sequence[str], trials: Mapping[str, Sequence[Trial]]
-) -> None:
+def check_kept_steps(recipes: StageRecipes, trials: Mapping[str, Sequence[Trial]]) -> None:
     """Raise ConfigError where a stage of tasks is to keep a step that its run, or a trial, lacks.
 
     ``trials`` are by stage.
     """
     for stage in recipes.chain.stages:
-        if not stage.finetunes or stage.ensemble:
-            continue
-        for arm in arms:
+        for arm in recipes.arms if stage.finetunes and not stage.ensemble else ():
             planned = recipes.planned(arm, stage.name)
-            for trial in trials[stage.name]:
-                recipe = trial.of(planned).recipe
-                if not recipe.train.keep_steps:
-                    continue
-                steps = steps_of_tasks(recipe)
+            for recipe in (trial.of(planned).recipe for trial in trials[stage.name]):
+                steps = steps_of_tasks(recipe) if recipe.train.keep_steps else None
                 try:
                     if steps is not None:
                         recipe.train.check_keep_steps(steps)
@@ -297,190 +306,133 @@ def check_kept_steps(
                     ) from None
 
 
-@dataclass(frozen=True)
-class Keys:
-    """The keys of the stages of arms."""
+class ScoredTask(Typed):
+    """A task, as far as its columns take from it."""
 
-    by_stage: Mapping[tuple[str, str], str]
-    inputs: Mapping[tuple[str, str], list[Input]] = field(default_factory=dict)
-    """The files and texts of each stage but pre-trainings, whose data are prepared."""
-
-    def of(self, arm: str, stage: str) -> str:
-        """Return the key of an arm's stage."""
-        return self.by_stage[arm, stage]
-
-    def distinct(self, stage: str) -> set[str]:
-        """Return the keys that a stage has in any arm."""
-        return {key for (_, own), key in self.by_stage.items() if own == stage}
-
-    def folder(self, study: Path, arm: str, stage: str) -> Path:
-        """Return the folder of the runs of an arm's stage."""
-        return study / "stages" / f"{in_path(stage)[:LONGEST_PART]}-{self.of(arm, stage)[:10]}"
+    name: str
+    title: str
+    metrics: tuple[str, ...]
 
 
-class ScoredTask(Protocol):
-    """A task as columns read it."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-
-    @property
-    def title(self) -> str: ...  # noqa: D102
-
-    @property
-    def metrics(self) -> tuple[str, ...]: ...  # noqa: D102
-
-
-class ScoredPart(Protocol):
-    """A part as columns take it."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-
-    @property
-    def task(self) -> ScoredTask: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class Part:
+class Part(Typed):
     """A scored part of a stage of tasks."""
 
     name: str
     """Its task, or of several parts of one task also the part: see ``part_name``."""
-    task: Task
+    task: ScoredTask
+
+
+ByStage = dict[str, dict[str, list[Input]]]
 
 
 def find_keys(
-    recipes: StageRecipes, arms: Sequence[str], data: Mapping[str, Data]
-) -> tuple[Keys, dict[str, list[Part]]]:
-    """Find the keys of all stages of arms, and the parts that each stage of tasks is scored on.
+    recipes: StageRecipes, data: Mapping[str, Data]
+) -> tuple[dict[str, dict[str, str]], ByStage, dict[str, tuple[Part, ...]]]:
+    """Find the keys of all stages, their files and texts, and the parts that tasks are scored on.
 
-    ``data`` are those of the arms' pre-trainings. Raises ConfigError and DataError for recipes that
-    do not fit together and tasks without files.
+    Keys and files are by arm and stage, without those of pre-trainings, whose ``data`` are
+    prepared; parts are by stage. Raises ConfigError and DataError for recipes that do not fit
+    together and tasks without files.
     """
-    by_stage: dict[tuple[str, str], str] = {}
-    inputs: dict[tuple[str, str], list[Input]] = {}
-    parts: dict[str, list[Part]] = {}
     chain = recipes.chain
-    for arm in arms:
-        if chain.of(arm).pretrains:
-            recipe = recipes.planned(arm, PRETRAINING).recipe
-            _check_kept(recipe, data[arm])
-            recipes.check_start_of(arm)
-            start = chain.of(arm).start
-            parent = by_stage[start, PRETRAINING] if start else ""
-            by_stage[arm, PRETRAINING] = stage_key(recipe, parent, data[arm].checksums)
+    inputs: ByStage = {}
+    parts: dict[str, tuple[Part, ...]] = {}
+
+    def texts_of(arm: str, stage: Stage | None) -> Any:
+        if stage is None:
+            recipes.check_pretraining(arm, data[arm])
+            return data[arm].checksums
+        recipe = recipes.planned(arm, stage.name).recipe
+        tokenizer = recipe.data.tokenizer
+        if tokenizer not in TOKENIZERS and Path(tokenizer).is_file():
+            tokenizer = file_digest(Path(tokenizer), cache_folder())
+        # One that is trained follows from the recipe.
+        texts: dict[str, Any] = {}
+        if recipes.starts_fresh(arm, stage):
+            texts["tokenizer"] = tokenizer
+        identities, scored = _stage_texts(recipe, stage)
+        if stage.finetunes:
+            parts[stage.name] = scored
+        listed = [pair for identity in identities for pair in identity]
+        inputs.setdefault(arm, {})[stage.name] = [
+            of_identity(name, each) for name, each in (*texts.items(), *listed)
+        ]
+        of_files = [[each for _, each in identity] for identity in identities]
+        of_texts = [each for _, each in listed]
+        return [*texts.values(), *(of_files if stage.finetunes else of_texts)]
+
+    keys = recipes.keys(texts_of)
     for stage in chain.stages:
-        for arm in arms:
-            recipe = recipes.planned(arm, stage.name).recipe
-            if stage.ensemble:
-                keys = [by_stage[member] for member in stage.members(arm)]
+        if stage.ensemble:
+            parts[stage.name] = parts[stage.before[0]]
+            for arm in recipes.arms:
                 _check_members(recipes, arm, stage, keys)
-                by_stage[arm, stage.name] = ensemble_key(keys)
-                parts[stage.name] = parts[stage.before[0]]
-                continue
-            fresh = recipes.starts_fresh(arm, stage.name)
-            parent = "" if fresh else by_stage[arm, stage.after]
-            texts = _tokenizer(recipe) if fresh else []
-            own = inputs[arm, stage.name] = [of_identity("tokenizer", text) for text in texts]
-            if stage.finetunes:
-                files = _files(recipe, stage)
-                parts[stage.name] = _parts(recipe, files, stage)
-                texts += [[file.identity(split) for split in file.found] for file in files]
-                for file in files:
-                    for split in file.found:
-                        own.append(of_identity(f"{file.task.name}.{split}", file.identity(split)))
-            else:
-                identities = _identity(recipe, stage)
-                texts += identities.values()
-                own += [of_identity(name, each) for name, each in identities.items()]
-            step = None if fresh else stage.from_step
-            by_stage[arm, stage.name] = stage_key(recipe, parent, texts, from_step=step)
-    return Keys(by_stage, inputs), parts
+    return keys, inputs, parts
 
 
-def _check_kept(recipe: Recipe, data: Data) -> None:
-    """Raise ConfigError where a pre-training is to keep a step that it has not."""
-    epoch_tokens = family_of(recipe.objective).epoch_tokens(recipe, data.train)
-    steps = run_steps(recipe, train_tokens=epoch_tokens)
-    if steps is not None:
-        recipe.train.check_keep_steps(steps)
+def _stage_texts(
+    recipe: Recipe, stage: Stage
+) -> tuple[list[list[tuple[str, Any]]], tuple[Part, ...]]:
+    """Identify the splits of each of a stage's tasks, or of its text, by name; with its parts.
 
-
-def _check_members(recipes: StageRecipes, arm: str, stage: Stage, keys: Sequence[str]) -> None:
-    """Raise ConfigError where members of an ensemble are the same, or scored on other rows.
-
-    ``keys`` are what their runs are found by.
+    Raises ConfigError and DataError, with the name of the stage, where files are missing, and where
+    nothing is left to train on.
     """
+    try:
+        if stage.finetunes:
+            files = find_task_files(recipe.data, cache_folder())
+            parts = tuple(_parts(recipe, files))
+            identities = [
+                [(f"{file.task.name}.{split}", file.identity(split)) for split in file.found]
+                for file in files
+            ]
+            return identities, parts
+        is_utf8 = recipe.data.tokenizer != "bytes"
+        texts = find_texts(recipe.data, cache_folder(), is_utf8=is_utf8)
+        return [[(name, texts.identity(name)) for name in SPLITS if texts.has(name)]], ()
+    except SublayerError as error:
+        raise type(error)(f"stage {stage.name}: {error}") from None
+
+
+def _check_members(
+    recipes: StageRecipes, arm: str, stage: Stage, keys: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Raise ConfigError where members of an ensemble are the same, or scored on other rows."""
     shown = f"{recipes.study}: arm {arm}, ensemble {stage.name}"
-    named = dict(zip(stage.ensemble, keys, strict=True))
     firsts: dict[str, str] = {}
-    for name, key in named.items():
-        first = firsts.setdefault(key, name)
+    scored: list[list[Any]] = []
+    for name, (of, member) in zip(stage.ensemble, stage.members(arm), strict=True):
+        first = firsts.setdefault(keys[of][member], name)
         if first != name:
             raise ConfigError(
                 f"{shown}: {first} and {name} are the same training from the same start: an "
                 "ensemble is of runs that differ"
             )
-    scored = {}
-    for name, member in zip(stage.ensemble, stage.members(arm), strict=True):
-        scored[name] = _scored(recipes.planned(*member).recipe, stage)
-    first, *others = scored
-    for name in others:
-        if scored[name] != scored[first]:
+        recipe = recipes.planned(of, member).recipe
+        rows = []
+        for file in find_task_files(recipe.data, cache_folder()):
+            for chosen in Division(recipe.data, file).scored:
+                places = None if chosen.examples is None else chosen.examples.tolist()
+                rows.append([file.task.name, chosen.split, file.identity(chosen.split), places])
+        scored.append(rows)
+    for name, rows in zip(stage.ensemble, scored, strict=True):
+        if rows != scored[0]:
             raise ConfigError(
-                f"{shown}: {name} is scored on other rows than {first}: give both the same files "
-                "(data.path), divided alike"
+                f"{shown}: {name} is scored on other rows than {stage.ensemble[0]}: give both the "
+                "same files (data.path), divided alike"
             )
 
 
-def _scored(recipe: Recipe, stage: Stage) -> list[Any]:
-    """Return what tells the rows that a recipe is scored on."""
-    rows = []
-    for each in _files(recipe, stage):
-        for chosen in Division(recipe.data, each).scored:
-            places = None if chosen.examples is None else chosen.examples.tolist()
-            rows.append([each.task.name, chosen.split, each.identity(chosen.split), places])
-    return rows
-
-
-def _identity(recipe: Recipe, stage: Stage) -> dict[str, list[Any]]:
-    """Return by split what tells the text of a stage that goes on with one."""
-    try:
-        texts = find_texts(recipe.data, cache_folder(), is_utf8=recipe.data.tokenizer != "bytes")
-    except SublayerError as error:
-        raise type(error)(f"stage {stage.name}: {error}") from None
-    return {name: texts.identity(name) for name in SPLITS if texts.has(name)}
-
-
-def _files(recipe: Recipe, stage: Stage) -> list[TaskFiles]:
-    try:
-        return find_task_files(recipe.data, cache_folder())
-    except SublayerError as error:
-        raise type(error)(f"stage {stage.name}: {error}") from None
-
-
-def _parts(recipe: Recipe, files: Sequence[TaskFiles], stage: Stage) -> list[Part]:
-    """Return the scored parts of tasks; raise where nothing is left to train on."""
-    parts = []
+def _parts(recipe: Recipe, files: Sequence[TaskFiles]) -> Iterator[Part]:
+    """Yield the scored parts of tasks; raise where nothing is left to train on."""
     for file in files:
         division = Division(recipe.data, file)
-        try:
-            splits = [chosen.split for chosen in division.scored]
-            # Raises where nothing would be left for them.
-            _ = division.trained, division.selecting
-        except SublayerError as error:
-            raise type(error)(f"stage {stage.name}: {error}") from None
-        task = file.task
+        splits = [chosen.split for chosen in division.scored]
+        # Raises where nothing would be left for them.
+        _ = division.trained, division.selecting
+        task, title = file.task, file.task.title
         if recipe.data.score_on == "test":
-            task = replace(task, title=f"{task.title} test")
-        parts += [Part(name_part(task.name, split, len(splits)), task) for split in splits]
-    return parts
-
-
-def _tokenizer(recipe: Recipe) -> list[Any]:
-    """Return what tells a tokenizer of a file; one that is trained follows from the recipe."""
-    tokenizer = recipe.data.tokenizer
-    if tokenizer in TOKENIZERS or not Path(tokenizer).is_file():
-        return [tokenizer]
-    return [file_digest(Path(tokenizer), cache_folder())]
+            title = f"{title} test"
+        kept = ScoredTask(name=task.name, title=title, metrics=tuple(task.metrics))
+        for split in splits:
+            yield Part(name=name_part(task.name, split, len(splits)), task=kept)

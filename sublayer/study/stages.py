@@ -1,5 +1,6 @@
 """The stages of a study: which follows which, and the settings of each arm in them."""
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -172,26 +173,17 @@ def describe_stages(chain: Chain) -> str:
     The number of fine-tunings is left out, for it may grow, and so are columns and the places of
     files: runs are found by their content.
     """
-    content = {
-        "stages": [_described(stage) for stage in chain.stages],
-        "arms": {name: _described_arm(arm) for name, arm in chain.arms.items()},
-        "tune": list(chain.tune),
-    }
-    return json.dumps(content, sort_keys=True)
-
-
-def differing_stages(before: str | None, now: str | None) -> str:
-    """Say in a few words what differs between two texts of ``describe_stages``; "" for nothing."""
-    if before is None or now is None:
-        return "" if before == now else "stages"
-    old, new = (_identity(text) for text in (before, now))
-    for kind in ("stages", "arms"):
-        if list(old[kind]) != list(new[kind]):
-            return kind
-        for name, content in new[kind].items():
-            if content != old[kind][name]:
-                return f"settings of its {kind.removesuffix('s')} {name}"
-    return "" if old == new else "values to tune"
+    arms = {name: asdict(arm) for name, arm in chain.arms.items()}
+    stages = [asdict(stage) for stage in chain.stages]
+    for stage in stages:
+        del stage["n_seeds"]
+    # Studies that were begun before there were these are the same without.
+    for name, described in itertools.product(
+        ("start", "from_step", "ensemble"), (*stages, *arms.values())
+    ):
+        if name in described and not described[name] and described[name] != 0:
+            del described[name]
+    return json.dumps({"stages": stages, "arms": arms, "tune": list(chain.tune)}, sort_keys=True)
 
 
 class _Identity(Typed):
@@ -202,31 +194,26 @@ class _Identity(Typed):
     tune: list[str]
 
 
-def _identity(text: str) -> dict[str, Any]:
-    """Parse the identity of a chain, its stages by name. Raises ConfigError where it is damaged."""
+def differing_stages(before: str | None, now: str | None) -> str:
+    """Say in a few words what differs between two texts of ``describe_stages``; "" for nothing.
+
+    Raises ConfigError where one is damaged.
+    """
+    if before is None or now is None:
+        return "" if before == now else "stages"
     place = "what the study's folder says of its stages"
-    content = check_typed(parse_json(text, place, ConfigError), _Identity, place, ConfigError)
-    stages = {str(stage.get("name")): stage for stage in content.stages}
-    return {"stages": stages, "arms": content.arms, "tune": content.tune}
-
-
-def _described_arm(arm: ArmStages) -> dict[str, Any]:
-    # Studies that were begun before arms had starts are the same without.
-    described = asdict(arm)
-    if not arm.start:
-        described.pop("start")
-    return described
-
-
-def _described(stage: Stage) -> dict[str, Any]:
-    # Studies that were begun before there were such stages are the same without.
-    described = asdict(stage)
-    if stage.from_step is None:
-        described.pop("from_step")
-    if not stage.ensemble:
-        described.pop("ensemble")
-    described.pop("n_seeds")
-    return described
+    old, new = (
+        check_typed(parse_json(text, place, ConfigError), _Identity, place, ConfigError)
+        for text in (before, now)
+    )
+    of_stages = [{str(each.get("name")): each for each in own.stages} for own in (old, new)]
+    for kind, (known, given) in {"stage": of_stages, "arm": [old.arms, new.arms]}.items():
+        if list(known) != list(given):
+            return f"{kind}s"
+        for name, content in given.items():
+            if content != known[name]:
+                return f"settings of its {kind} {name}"
+    return "" if old.tune == new.tune else "values to tune"
 
 
 def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:

@@ -21,21 +21,13 @@ from sublayer.statistics.looks import (
 )
 from sublayer.statistics.power import planned_detectable, seeds_for
 from sublayer.statistics.scores import against_baseline
-from sublayer.study.arm_runs import ArmWork, Runs, of_seeds, read_runs
-from sublayer.study.arms import Trial
-from sublayer.study.columns import (
-    Column,
-    Evidence,
-    Values,
-    gather_evidence,
-    metric_columns,
-    study_metrics,
-)
+from sublayer.study.columns import Column, metric_columns, study_metrics
 from sublayer.study.definition import Study
-from sublayer.study.items import RunItems, collect_items
+from sublayer.study.evidence import Evidence, Values, gather_evidence
 from sublayer.study.plan_file import read_plan
 from sublayer.study.question import Seeds, further_contrasts
 from sublayer.study.results import RESULTS
+from sublayer.study.runs import RunMaker, Runs, of_seeds, read_runs
 from sublayer.system.stages import note
 
 
@@ -60,21 +52,19 @@ class StudyJudge:
         study: Study,
         columns: Sequence[Column],
         runs: Runs,
-        items: Sequence[RunItems],
         n_seeds: int,
         looking: Looking,
         n_awaited: int = 0,
         *,
-        within: bool = False,
+        within: int = 0,
     ) -> None:
         """Take a study's runs: ``n_seeds`` are compared, ``n_awaited`` arms have no run yet.
 
-        ``within``: fine-tunings of one pre-training are compared.
+        ``within`` is as ``StageRuns.scored`` has it.
         """
         self._study = study
         self._columns = columns
         self._runs = runs
-        self._items = items
         self._n_seeds = n_seeds
         self._looking = looking
         self._n_awaited = n_awaited
@@ -103,7 +93,6 @@ class StudyJudge:
             self._columns,
             values,
             self._runs,
-            self._items,
             n_seeds=self._n_seeds,
             n_tuning=self._looking.n_tuning,
             within=self._within,
@@ -141,28 +130,26 @@ class StudyJudge:
 
 
 def run_looks(
-    work: ArmWork,
+    work: RunMaker,
     folder: Path,
     study: Study,
     seeds: Seeds,
-    chosen: Sequence[Trial],
     looking: Looking,
 ) -> tuple[Runs, int]:
     """Make the runs of all looks, and return them with the number of seeds that was reached.
 
-    ``chosen`` is the trial of each arm. Where arms stop when they are decided, each look makes the
-    runs of those alone that go on.
+    Where arms stop when they are decided, each look makes the runs of those alone that go on.
     """
     metric = study_metrics(study)[0]
     going_on: set[str] | None = None
     before = 0
     for look in looking.looks.planned:
-        work.run(seeds.compared(look)[before:], chosen, going_on)
+        work.run(seeds.compared(look)[before:], going_on)
         _, found = read_runs(folder, read_plan(folder), metric)
         runs = of_seeds(found, seeds.compared(look))
         if look == looking.looks.planned[-1]:
             break
-        going_on = _going_on(study, runs, collect_items(runs), look, looking)
+        going_on = _going_on(study, runs, look, looking)
         if not going_on:
             break
         note(f"after {look} seeds, more runs are needed of {', '.join(sorted(going_on))}")
@@ -185,14 +172,13 @@ class Reached:
 def look_reached(
     study: Study,
     runs: Runs,
-    items: Sequence[RunItems],
     arms: Collection[str],
     seeds: Seeds,
     looking: Looking,
 ) -> Reached:
     """Find the look that a comparison has reached.
 
-    ``runs`` are those that ended, of ``arms``, and ``items`` are those of their tests.
+    ``runs`` are those that ended, of ``arms``.
     """
     ended = {arm: stage_runs.outcomes.keys() for (arm, _), stage_runs in runs.items()}
     going_on = set(arms)
@@ -203,7 +189,7 @@ def look_reached(
         if n_missing:
             return Reached(last or look, n_missing, is_judged=last > 0)
         last = look
-        going_on = _going_on(study, runs, items, look, looking)
+        going_on = _going_on(study, runs, look, looking)
         if not going_on:
             break
     return Reached(last, 0, is_judged=True)
@@ -212,14 +198,13 @@ def look_reached(
 def _going_on(
     study: Study,
     runs: Runs,
-    items: Sequence[RunItems],
     n_seeds: int,
     looking: Looking,
 ) -> set[str]:
     """Return the arms that are not decided yet."""
     columns = metric_columns(study)
     values = {arm: stage_runs.values(columns[0].metric) for (arm, _), stage_runs in runs.items()}
-    judged = StudyJudge(study, columns, runs, items, n_seeds, looking).first(values)
+    judged = StudyJudge(study, columns, runs, n_seeds, looking).first(values)
     hypothesis = study.question.hypothesis
     return undecided_arms(judged, values, hypothesis.contrast if hypothesis else ())
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from sublayer.counts import count
 from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
 from sublayer.objective.metric import Metric
 from sublayer.reporting.scorecard import card_json
-from sublayer.study.scorecard import Cell, Row, Scorecard
+from sublayer.study.results import Cell, Row, Scorecard
 from sublayer.suite.file import SuiteFile, read_suite
 from sublayer.suite.measures import (
     CHANCE,
@@ -56,48 +56,43 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a suite, checked: each model by each measure, or why not."""
+    """The work of a suite, checked: each model by each measure, and what came of it."""
 
     suite: SuiteFile
     candidates: Sequence[Candidate]
     measures: Sequence[Measure]
     refusals: Mapping[tuple[int, int], str]
     """By the places of model and measure; empty where the measure applies."""
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """The scores of each model by each measure, in the order of both."""
-
-    work: Work
-    scores: Sequence[Sequence[Scores]]
-    machine: Mapping[str, Any]
+    scores: Mapping[tuple[int, int], Scores] = field(default_factory=dict)
+    """By the same places."""
+    machine: Mapping[str, Any] = field(default_factory=dict)
 
     def scorecard(self) -> Scorecard:
         """Return the scorecard: a row a model, then baselines."""
-        rows = []
         columns = self._columns()
+        models: list[tuple[dict[str, Cell], dict[str, str]]] = [({}, {}) for _ in self.candidates]
         baselines: dict[str, dict[str, Cell]] = {name: {} for name in _BASELINES}
-        for candidate, by_measure in zip(self.work.candidates, self.scores, strict=True):
-            cells: dict[str, Cell] = {}
-            reasons: dict[str, str] = {}
-            for scores, expected in zip(by_measure, columns, strict=True):
-                cells.update(scores.cells)
-                for column in expected:
-                    if column.name not in scores.cells:
-                        reason = scores.reason or "it was not scored on this part"
-                        reasons[column.name] = reason
-                for name, by_column in scores.others.items():
-                    for column_name, cell in by_column.items():
-                        baselines[name].setdefault(column_name, cell)
-            rows.append(Row(candidate.name, "model", cells, reasons))
+        for (row, index), scores in self.scores.items():
+            cells, reasons = models[row]
+            cells.update(scores.cells)
+            for column in columns[index]:
+                if column.name not in scores.cells:
+                    reasons[column.name] = scores.reason or "it was not scored on this part"
+            for name, by_column in scores.others.items():
+                for column_name, cell in by_column.items():
+                    baselines[name].setdefault(column_name, cell)
+        rows = [
+            Row(candidate.name, "model", *own)
+            for candidate, own in zip(self.candidates, models, strict=True)
+        ]
         for name, cells in baselines.items():
             if cells:
-                is_published = name == REFERENCE
-                kind: Literal["published", "baseline"] = "published" if is_published else "baseline"
+                kind: Literal["published", "baseline"] = "baseline"
+                if name == REFERENCE:
+                    kind = "published"
                 rows.append(Row(name, kind, cells, description=_BASELINES[name]))
         notes = self._notes()
-        if self.work.suite.speed:
+        if self.suite.speed:
             machine = self.machine
             threads = f"{machine['processor']}, {count(machine['threads'], 'thread')}"
             where = machine.get("gpu") or threads
@@ -108,50 +103,38 @@ class Evaluated:
         """Return the scorecard as JSON."""
         described = card_json(self.scorecard())
         # The rows of models are the first.
-        for row, candidate in zip(described["rows"], self.work.candidates, strict=False):
+        for row, candidate in zip(described["rows"], self.candidates, strict=False):
             row["run"] = str(candidate.path)
             row["model"] = candidate.kind
-        return {
-            "title": self.work.suite.title,
-            **described,
-            "notes": self._notes(),
-            "machine": dict(self.machine),
-        }
+        notes, machine = self._notes(), dict(self.machine)
+        return {"title": self.suite.title, **described, "notes": notes, "machine": machine}
 
     def _columns(self) -> list[list[Metric]]:
         """List the columns of each measure: those of the models, or else the expected ones."""
-        columns = []
-        for measure, by_model in zip(
-            self.work.measures, zip(*self.scores, strict=True), strict=True
-        ):
-            scored = {
-                column.name: column
-                for scores in by_model
-                if scores.cells
-                for column in scores.columns
-            }
-            columns.append(list(scored.values()) or list(measure.columns))
-        return columns
+        found: list[dict[str, Metric]] = [{} for _ in self.measures]
+        for (_, index), scores in self.scores.items():
+            if scores.cells:
+                found[index] |= {column.name: column for column in scores.columns}
+        pairs = zip(self.measures, found, strict=True)
+        return [list(own.values()) or list(measure.columns) for measure, own in pairs]
 
     def _notes(self) -> list[str]:
         """List the notes of all models, and where a baseline of one is another's."""
         notes: dict[str, None] = {}
         first: dict[tuple[str, str], tuple[str, Cell]] = {}
-        for candidate, by_measure in zip(self.work.candidates, self.scores, strict=True):
-            for scores in by_measure:
-                notes.update(dict.fromkeys(scores.notes))
-                labels = {column.name: column.label for column in scores.columns}
-                for name, by_column in scores.others.items():
-                    for column, cell in by_column.items():
-                        key = name, column
-                        whose, known = first.setdefault(key, (candidate.name, cell))
-                        if known.mean != cell.mean:
-                            note = (
-                                f"{labels[column]}: {name} is that of the rows of {whose}; "
-                                f"{candidate.name} was trained or scored on other rows, of which "
-                                "it is another"
-                            )
-                            notes[note] = None
+        for (row, _), scores in self.scores.items():
+            model = self.candidates[row].name
+            notes |= dict.fromkeys(scores.notes)
+            labels = {column.name: column.label for column in scores.columns}
+            for name, by_column in scores.others.items():
+                for column, cell in by_column.items():
+                    whose, known = first.setdefault((name, column), (model, cell))
+                    if known.mean != cell.mean:
+                        note = (
+                            f"{labels[column]}: {name} is that of the rows of {whose}; {model} was "
+                            "trained or scored on other rows, of which it is another"
+                        )
+                        notes[note] = None
         return list(notes)
 
 
@@ -165,10 +148,11 @@ def check_suite(path: Path, runs: Sequence[Path]) -> Work:
         candidates = find_candidates(runs)
     with stage("finding what they are scored on"):
         measures = _measures(suite)
-    refusals = {}
-    for row, candidate in enumerate(candidates):
-        for index, measure in enumerate(measures):
-            refusals[row, index] = measure.refusal(candidate)
+    refusals = {
+        (row, index): measure.refusal(candidate)
+        for row, candidate in enumerate(candidates)
+        for index, measure in enumerate(measures)
+    }
     return Work(suite, candidates, measures, refusals)
 
 
@@ -187,8 +171,8 @@ def _measures(suite: SuiteFile) -> list[Measure]:
     return measures
 
 
-def evaluate_suite(work: Work, device: torch.device) -> Evaluated:
-    """Measure all models.
+def evaluate_suite(work: Work, device: torch.device) -> Work:
+    """Measure all models, and return the work with its scores.
 
     Processes that ``torchrun`` started fine-tune together and divide the rest among them, except
     timed measures; all return the same. A failure of one model is a reason beside the others'
@@ -196,32 +180,30 @@ def evaluate_suite(work: Work, device: torch.device) -> Evaluated:
     """
     world = join_world(device)
     n_threads = torch.get_num_threads()
-    scores: dict[tuple[int, int], Scores] = {}
+    scores = {
+        (row, index): Scores(work.measures[index].columns, {}, reason=reason)
+        for (row, index), reason in work.refusals.items()
+    }
+    applying = [pair for pair, reason in work.refusals.items() if not reason]
     divided: list[tuple[int, int]] = []
-    timed: list[tuple[int, int]] = []
-    for (row, index), reason in work.refusals.items():
+    for row, index in applying:
         measure = work.measures[index]
-        if reason:
-            scores[row, index] = Scores(measure.columns, {}, reason=reason)
-        elif isinstance(measure, TaskMeasure) and measure.trains(work.candidates[row]):
+        if isinstance(measure, TaskMeasure) and measure.trains(work.candidates[row]):
             together = world.size > 1
             scores[row, index] = _measured(work, (row, index), device, together=together)
-        else:
-            (timed if measure.is_timed else divided).append((row, index))
+        elif not measure.is_timed:
+            divided.append((row, index))
     # A run computes with the threads of its recipe.
     torch.set_num_threads(n_threads)
     mine = [_measured(work, divided[number], device) for number in world.own(len(divided))]
     scores.update(zip(divided, _gathered(mine, len(divided), world), strict=True))
-    for pair in timed:
-        # The others wait.
-        first = [_measured(work, pair, device)] if world.is_main else [_NOTHING]
-        scores[pair] = _gathered(first, world.size, world)[0]
-    rows = [
-        [scores[row, index] for index in range(len(work.measures))]
-        for row in range(len(work.candidates))
-    ]
+    for row, index in applying:
+        if work.measures[index].is_timed:
+            # The others wait.
+            first = _measured(work, (row, index), device) if world.is_main else _NOTHING
+            scores[row, index] = _gathered([first], world.size, world)[0]
     machine = {**describe_machine(device), "threads": n_threads}
-    return Evaluated(work, rows, machine)
+    return replace(work, scores=scores, machine=machine)
 
 
 def _measured(

@@ -60,7 +60,7 @@ from sublayer.objective.causal import WINDOWS, window_items
 from sublayer.objective.evaluation import batch_sequences, context_of
 from sublayer.objective.metric import Metric
 from sublayer.objective.translation.family import beam_settings
-from sublayer.study.scorecard import Cell
+from sublayer.study.results import Cell
 from sublayer.suite.file import PairsTable, ProbesTable, TextTable
 from sublayer.tasks.registry import TASKS, find_files
 from sublayer.tasks.releases import cached_folder

@@ -17,9 +17,9 @@ from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.answering import answer_known
 from sublayer.objective.supervised.evaluation import evaluate_tasks
-from sublayer.runs.finetuning import SeedResult, finetune_seeds
+from sublayer.runs.finetuning import finetune_seeds
 from sublayer.runs.folder import RunFolder
-from sublayer.study.scorecard import Cell
+from sublayer.study.results import Cell
 from sublayer.study.study_file import flatten
 from sublayer.suite.file import TasksTable
 from sublayer.suite.measures import (
@@ -92,7 +92,15 @@ class TaskMeasure(Measure):
     def score(self, candidate: Candidate, device: torch.device) -> Scores:
         """Score the answers of a model, fine-tuned first where it does not answer the task yet."""
         if self.trains(candidate):
-            results = self._trained(candidate, device)
+            # Runs that are there are taken.
+            folder = self._folder(candidate)
+            results = finetune_seeds(
+                self._loaded(candidate, self._group.set),
+                folder,
+                self._group.seeds,
+                resume=_is_run(folder) or any(map(_is_run, folder.glob("seed-*"))),
+                device=str(device),
+            )
             by_seed = [[report.to_json() for report in seed.reports] for seed in results]
             return self._of_reports(candidate, by_seed, [n for seed in results for n in seed.notes])
         model = candidate.load(device)
@@ -157,17 +165,6 @@ class TaskMeasure(Measure):
         assert self._group.finetune is not None, "it is fine-tuned"
         return Path(self._group.finetune) / candidate.name.replace("/", "-") / self._task.name
 
-    def _trained(self, candidate: Candidate, device: torch.device) -> list[SeedResult]:
-        """Fine-tune a model, or take the runs that are there; return the result of each seed."""
-        folder = self._folder(candidate)
-        return finetune_seeds(
-            self._loaded(candidate, self._group.set),
-            folder,
-            self._group.seeds,
-            resume=_is_run(folder) or any(map(_is_run, folder.glob("seed-*"))),
-            device=str(device),
-        )
-
     def _of_reports(
         self,
         candidate: Candidate,
@@ -183,9 +180,20 @@ class TaskMeasure(Measure):
             if first["title"] != self._task.title:
                 continue  # another task of a mixture
             reports = [of_seed[number] for of_seed in by_seed]
-            column = score_column(first["task"], _label(first, by_seed[0]), factor=100.0)
+            label = str(first["title"])
+            if sum(other["title"] == label for other in by_seed[0]) > 1:
+                label = f"{label} {str(first['split']).removeprefix('dev_')}"
+            column = score_column(first["task"], label, factor=100.0)
             columns.append(column)
-            cells[column.name] = _mean(reports)
+            scores = [float(report["score"]) for report in reports]
+            errors = [report["standard_error"] for report in reports]
+            cells[column.name] = Cell(
+                statistics.fmean(scores),
+                inner_sd=statistics.stdev(scores) if len(scores) > 1 else None,
+                error=None if None in errors else statistics.fmean(map(float, errors)),
+                n_runs=len(scores),
+                n_collapsed=sum(bool(report["collapse"]) for report in reports),
+            )
             for name, baseline in first["baselines"].items():
                 cell = Cell(baseline["score"], error=baseline["standard_error"])
                 others.setdefault(name, {})[column.name] = cell
@@ -193,27 +201,6 @@ class TaskMeasure(Measure):
                 if report["collapse"]:
                     all_notes.append(f"{candidate.name}, {column.label}: {report['collapse']}")
         return Scores(columns, cells, others, list(dict.fromkeys(all_notes)))
-
-
-def _mean(reports: Sequence[Report]) -> Cell:
-    """Return the mean of seeds' scores, the error of the examples and the spread of seeds."""
-    scores = [float(report["score"]) for report in reports]
-    errors = [report["standard_error"] for report in reports]
-    known = [float(error) for error in errors if error is not None]
-    return Cell(
-        statistics.fmean(scores),
-        inner_sd=statistics.stdev(scores) if len(scores) > 1 else None,
-        error=statistics.fmean(known) if len(known) == len(errors) else None,
-        n_runs=len(scores),
-        n_collapsed=sum(bool(report["collapse"]) for report in reports),
-    )
-
-
-def _label(report: Report, reports: Sequence[Report]) -> str:
-    title = str(report["title"])
-    if sum(other["title"] == title for other in reports) == 1:
-        return title
-    return f"{title} {str(report['split']).removeprefix('dev_')}"
 
 
 def _check_folder(folder: Path, loaded: LoadedRecipe, n_seeds: int | None) -> None:

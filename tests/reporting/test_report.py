@@ -42,7 +42,6 @@ from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import Verdict
 from sublayer.statistics.looks import ERROR, Looks, fixed, until_decided
-from sublayer.study.arm_runs import chosen_by, trial_loss
 from sublayer.study.arms import Trial, beyond_edges
 from sublayer.study.definition import Study, load_study
 from sublayer.study.findings.comparisons import arm_budgets, secondary_analyses
@@ -61,8 +60,8 @@ from sublayer.study.notes import time_caveats
 from sublayer.study.options import Options
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.read_results import results_of_folder
-from sublayer.study.results import Curve, Results
-from sublayer.study.scorecard import Cell, Row, Scorecard
+from sublayer.study.results import Cell, Curve, Results, Row, Scorecard
+from sublayer.study.runs import choose
 from sublayer.study.verdicts import foresee
 from tests.breadth import rows
 from tests.golden.test_reports import complete, one_seed
@@ -211,14 +210,18 @@ def test_the_mean_over_seeds_chooses_and_a_seed_that_failed_fails_its_trial(scor
             return Outcome(Path(), failure="diverged")
         return Outcome(Path(), {"valid": {"loss": 9 - value, "bits_per_byte": value}})
 
-    found = [trial_loss([run(value) for value in of_seeds], BITS_PER_BYTE) for of_seeds in scores]
-    assert found == [loss and pytest.approx(loss) for loss in losses]
+    trials = [Trial(f"lr={n}", {LR: n}) for n in range(len(scores))]
+    tried = {f"lr={n}": [run(value) for value in own] for n, own in enumerate(scores)}
+    found = choose(trials, tried, BITS_PER_BYTE)
+    assert list(found.losses.values()) == [loss and pytest.approx(loss) for loss in losses]
+    assert found.trial == trials[1]
     # The loss chooses where validation lacks the metric.
     accuracy = Metric("accuracy", "accuracy", is_lower_better=False, from_items=None)
     by_loss = Outcome(Path(), {"valid": {"loss": 2.0, "accuracy": 0.25}})
-    assert chosen_by([by_loss, run(None)], accuracy) == accuracy
-    assert trial_loss([by_loss], accuracy) == -0.25
-    assert (chosen_by([by_loss], BITS_PER_BYTE), trial_loss([by_loss], None)) == (None, 2.0)
+    found = choose(trials, {"lr=0": [by_loss], "lr=1": [run(None)]}, accuracy)
+    assert (found.chosen_by, found.losses) == (accuracy, {"lr=0": -0.25, "lr=1": None})
+    found = choose(trials, {"lr=0": [by_loss]}, BITS_PER_BYTE)
+    assert (found.chosen_by, found.losses) == (None, {"lr=0": 2.0})
 
 
 def made(folder: Path) -> set[str]:

@@ -39,13 +39,13 @@ from sublayer.statistics.ranks import is_two_valued, one_cluster_p, rank_p
 from sublayer.statistics.scores import Contrast, Scores, against_baseline, arm_less
 from sublayer.statistics.simultaneous import Largest, Uncertainty
 from sublayer.statistics.tuning import Tuned, choice_variance
-from sublayer.study.arm_runs import Runs, StageRuns
 from sublayer.study.arms import Arm
 from sublayer.study.columns import Column
 from sublayer.study.definition import Study
-from sublayer.study.items import item_effects
+from sublayer.study.evidence import item_effects
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.question import Question, Seeds
+from sublayer.study.runs import Runs, StageRuns
 from sublayer.study.stages import PRETRAINING
 from sublayer.study.verdicts import Looking, Reached, StudyJudge, look_reached
 from tests.breadth import rows
@@ -325,7 +325,7 @@ def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_on
     names = ("bits_per_byte", "loss", "other")
     columns = [Column(replace(BITS_PER_BYTE, name=name), PRETRAINING) for name in names]
     _, loss, other = columns
-    asked = (columns, runs_of(values), [], 4, Looking(fixed(4)))
+    asked = (columns, runs_of(values), 4, Looking(fixed(4)))
     asking = replace(plain, question=Question(also=("loss",)))
     alone, both = (StudyJudge(each, *asked) for each in (plain, asking))
     (shown,) = alone.further(loss, values).differences
@@ -369,7 +369,7 @@ def test_a_look_is_reached_once_all_that_go_on_have_ended(seeds, expected):
     # b is decided at once, c never.
     drawn = zip("abc", (1.0, 3.0, 1.01), seeds, (3, 3, 5), strict=True)
     values = {name: noise(mean, n, order, first=7) for name, mean, n, order in drawn if n}
-    found = look_reached(study_of(*"abc"), runs_of(values), [], [*"abc"], Seeds(first=7), sequence)
+    found = look_reached(study_of(*"abc"), runs_of(values), [*"abc"], Seeds(first=7), sequence)
     assert found == expected
 
 

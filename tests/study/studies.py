@@ -9,6 +9,8 @@ import pytest
 from sublayer.api.training import compare
 from sublayer.reporting.files import report_study
 from sublayer.study.options import Options
+from sublayer.study.stage_recipes import Part, ScoredTask
+from sublayer.tasks.registry import TASKS
 
 
 def compared(*arguments, **options):
@@ -160,3 +162,9 @@ def _write(folder: Path) -> None:
 
 def copied(study: Path, folder: str | Path) -> Path:
     return Path(shutil.copytree(study, folder))
+
+
+def part_of(task: str, name: str = "") -> Part:
+    about = TASKS[task]
+    scored = ScoredTask(name=task, title=about.title, metrics=tuple(about.metrics))
+    return Part(name=name or task, task=scored)

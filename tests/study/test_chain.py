@@ -26,30 +26,23 @@ from sublayer.reporting.listing import comparison_row
 from sublayer.reporting.verify import verify_study
 from sublayer.runs.session import prepare_data
 from sublayer.study import checks
-from sublayer.study.arm_runs import ArmFacts, StageRuns, failed_runs
 from sublayer.study.arms import NO_TRIAL, Arm, Trial
 from sublayer.study.budget.plan import make_plan
-from sublayer.study.collect import arm_scores
-from sublayer.study.columns import (
-    Column,
-    gather_evidence,
-    list_columns,
-    points_metric,
-    run_scores,
-    value_of,
-)
+from sublayer.study.chain_file import Kept
+from sublayer.study.collect import arm_scores, trained_operations
+from sublayer.study.columns import Column, list_columns, points_metric, run_scores, value_of
 from sublayer.study.definition import Study, load_study
+from sublayer.study.evidence import gather_evidence
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.read_results import results_of_folder
-from sublayer.study.stage_plan import StagePlan, plan_stages, trained_operations, with_stages
-from sublayer.study.stage_recipes import Keys, Part, stage_key
-from sublayer.study.stage_runs import Gathering, Kept
+from sublayer.study.runs import ArmFacts, RunFinder, StageRuns, failed_runs
+from sublayer.study.stage_plan import StagePlan, plan_stages, with_stages
+from sublayer.study.stage_recipes import stage_key
 from sublayer.study.stages import PRETRAINING, Chain, Stage, describe_stages, differing_stages
-from sublayer.tasks.registry import TASKS
 from sublayer.tasks.scoring import score
 from tests.breadth import rows
 from tests.stopping import stopped_at
-from tests.study.studies import copied, read_results, timeless, values
+from tests.study.studies import copied, part_of, read_results, timeless, values
 from tests.study.test_budget import PLENTY
 from tests.task_files import write_copa, write_sst2, write_stsb
 
@@ -97,8 +90,8 @@ OTHER = {"set": {"data.path": "other"}}
 MNLI, RTE = Stage("mnli", PRETRAINING, ("mnli",)), Stage("rte", "mnli", ("rte",))
 CHAIN = Chain((MNLI, RTE, Stage("both", PRETRAINING, ("rte",), ensemble=("rte",) * 2)), n_seeds=3)
 PARTS = {
-    "mrpc": [Part("mrpc", TASKS["mrpc"])],
-    "mnli": [Part(f"mnli_{each}", TASKS["mnli"]) for each in ("matched", "mismatched")],
+    "mrpc": [part_of("mrpc")],
+    "mnli": [part_of("mnli", f"mnli_{each}") for each in ("matched", "mismatched")],
 }
 KEYS = {PRETRAINING: "f" * 64, "mnli": "0" * 64, "rte": "1" * 64}
 TRIALS = (Trial("lr=1", {"optimizer.lr": 1}), Trial("lr=2", {"optimizer.lr": 2}))
@@ -291,7 +284,8 @@ def test_differences_of_two_chains_are_named_and_the_place_of_files_is_none(tmp_
 
 @pytest.mark.parametrize("stage", ["../../up", "..", "a\0b", "x" * 300])
 def test_the_folder_of_a_stage_is_one_of_the_studys_stages(tmp_path, stage):
-    folder = Keys({("full", stage): "0123456789abcdef"}).folder(tmp_path, "full", stage)
+    kept = kept_of(Chain((Stage(stage, PRETRAINING),)), {"full": {stage: "0123456789abcdef"}})
+    [folder] = kept.folders(tmp_path).values()
     assert folder.parent == tmp_path / "stages" and folder.name.endswith("-0123456789")
     folder.mkdir(parents=True)
     assert folder.resolve().parent == (tmp_path / "stages").resolve()
@@ -383,21 +377,27 @@ def test_a_metric_stands_for_the_score_with_its_own_error_and_several_beside_it(
     assert value_of(columns[0], scores) == pytest.approx(0.75)
 
 
-def gathered(outcomes: dict[str, Outcome], **trials) -> Gathering:
+def kept_of(chain: Chain, keys: dict[str, dict[str, str]], **trials) -> Kept:
+    facts = {"parameters": {}, "flops_per_token": 0, "steps": 1, "mismatch": 0.0, "matched": ()}
+    arms = tuple(ArmFacts(name=name, **facts) for name in keys)
+    runs = {"n_seeds": 1, "n_runs": {}, "keys": keys, "parts": {}, "trials": trials}
+    return Kept(chain=chain, arms=arms, kinds=("causal",), **runs)
+
+
+def gathered(outcomes: dict[str, Outcome], **trials) -> RunFinder:
     folders = {f"{name}-{key[:10]}": name for name, key in KEYS.items()}
 
     def find(path: Path) -> Outcome | None:
         _, _, folder, *rest = path.parts
         return outcomes.get("/".join([folders[folder], *rest]))
 
-    arm = ArmFacts(name="a", parameters={}, flops_per_token=0, steps=1, mismatch=0.0, matched=())
     tried = {"mnli": (NO_TRIAL,), "rte": (NO_TRIAL,), **trials}
-    runs = {"n_seeds": 1, "n_runs": {}, "keys": {"a": KEYS}, "parts": {}, "trials": tried}
-    kept = Kept(chain=Chain((MNLI, RTE), n_seeds=2), arms=(arm,), kinds=("causal",), **runs)
-    gathering = Gathering(kept, Path("study"), find)
+    finder = kept_of(Chain((MNLI, RTE), n_seeds=2), {"a": KEYS}, **tried).finder(
+        Path("study"), find
+    )
     for stage in (MNLI, RTE):
-        gathering.choose(stage)
-    return gathering
+        finder.choose(stage.name)
+    return finder
 
 
 def ended(score: float) -> Outcome:
@@ -435,11 +435,11 @@ def test_a_failed_run_that_arms_share_counts_as_failed_for_each_of_them():
     arms = tuple(Arm(arm, load_recipe("gpt"), {}) for arm in "ab")
     study = Study("s", "", "", "none", 3, arms, chain=Chain((MNLI,)))
     values = {arm: {1: 0.5, 2: 0.6} for arm in "ab"}
-    evidence = gather_evidence(study, COLUMN, [COLUMN], values, runs, [], n_seeds=3)
+    evidence = gather_evidence(study, COLUMN, [COLUMN], values, runs, n_seeds=3)
     assert evidence.scores.failed.tolist() == [[True, False, False]] * 2
 
 
-def nested(scores: dict[int, list[float]], n_seeds: int, *columns: Column, within=False, **options):
+def nested(scores: dict[int, list[float]], n_seeds: int, *columns: Column, within=0, **options):
     """The scores of an arm whose fine-tunings under each seed scored this, and failed where 0."""
 
     def outcome(seed: int, score: float) -> Outcome:
@@ -454,21 +454,22 @@ def nested(scores: dict[int, list[float]], n_seeds: int, *columns: Column, withi
 
 def test_fine_tunings_stand_for_their_pre_training_by_mean_or_median_and_averages():
     scores = {0: [0.5, 0.7, 0.9], 1: [0.2, 0.2, 0.8]}
-    mean = nested(scores, 3)
-    assert mean.by_seed["sst2"] == pytest.approx({0: 0.7, 1: 0.4})
-    cell = mean.cells["sst2"]
+    mean, cells = nested(scores, 3)
+    assert mean["sst2"] == pytest.approx({0: 0.7, 1: 0.4})
+    cell = cells["sst2"]
     # Over the two means, and within: sqrt((0.08 + 0.24) / 4).
     expected = (0.55, 0.3 / 2**0.5, 0.08**0.5)
     assert (cell.mean, cell.sd, cell.inner_sd) == pytest.approx(expected)
-    assert nested(scores, 3, nested="median").by_seed["sst2"] == pytest.approx({0: 0.7, 1: 0.2})
+    median, _ = nested(scores, 3, nested="median")
+    assert median["sst2"] == pytest.approx({0: 0.7, 1: 0.2})
     # A failed fine-tuning is left out; those of one pre-training alone are compared themselves.
-    found = nested({0: [0.5, 0.0], 1: [0.6, 0.8]}, 2)
-    assert found.by_seed["sst2"] == pytest.approx({0: 0.5, 1: 0.7})
-    within = nested({0: [0.5, 0.7, 0.9]}, 3, within=True)
-    assert within.by_seed["sst2"] == {0: 0.5, 1: 0.7, 2: 0.9}
+    found, _ = nested({0: [0.5, 0.0], 1: [0.6, 0.8]}, 2)
+    assert found["sst2"] == pytest.approx({0: 0.5, 1: 0.7})
+    within, _ = nested({0: [0.5, 0.7, 0.9]}, 3, within=3)
+    assert within["sst2"] == {0: 0.5, 1: 0.7, 2: 0.9}
     both = Column(points_metric("both", "both"), "", members=("sst2", ("sst2", "sst2:f1")))
-    found = nested({0: [0.5], 1: [0.7]}, 1, both)
-    assert found.by_seed["both"] == pytest.approx({0: (0.5 + (0.5 + 0.1) / 2) / 2})
+    found, _ = nested({0: [0.5], 1: [0.7]}, 1, both)
+    assert found["both"] == pytest.approx({0: (0.5 + (0.5 + 0.1) / 2) / 2})
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ from sublayer.tasks.registry import TASKS
 from sublayer.tasks.scoring import points, signed_points
 from tests.breadth import rows
 from tests.published_files import write_published
+from tests.study.studies import part_of
 from tests.study.test_budget import PLENTY
 from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
 
@@ -304,7 +305,7 @@ def test_a_shipped_study_is_planned(name, scale):
 
 
 @pytest.mark.parametrize(("name", "scale"), rows(SCALES, 8))
-def test_a_shipped_study_shrinks_to_a_few_steps(name, scale):
+def test_a_shipped_study_shrinks_to_a_few_steps(name, scale, tmp_path):
     words = {"train.steps": 4}
     study = load_study(name, words, scale=scale)
     assert {arm.loaded.recipe.train.steps for arm in study.arms} <= {4, 8}
@@ -315,9 +316,9 @@ def test_a_shipped_study_shrinks_to_a_few_steps(name, scale):
         words["finetune.train.steps" if stage.finetunes else f"{stage.name}.train.steps"] = 3
     chain = load_study(name, words, scale=scale).chain
     arms = {arm.name: arm.loaded for arm in study.arms}
-    with StageRecipes(name, chain, arms) as recipes:
-        for arm, stage in itertools.product(arms, stages):
-            assert recipes.planned(arm, stage.name).recipe.train.steps == 3
+    recipes = StageRecipes(name, chain, arms, tmp_path)
+    for arm, stage in itertools.product(arms, stages):
+        assert recipes.planned(arm, stage.name).recipe.train.steps == 3
 
 
 def test_arms_have_the_papers_parameters():
@@ -358,7 +359,7 @@ def columns_of(study: Study):
             splits = TASKS[name].dev_splits or ("test",)
             for split in splits:
                 part = f"{name}_{split.removeprefix('dev_')}" if len(splits) > 1 else name
-                parts.setdefault(stage.name, []).append(Part(part, TASKS[name]))
+                parts.setdefault(stage.name, []).append(part_of(name, part))
     kinds = [arm.loaded.recipe.objective.kind for arm in study.arms]
     return {each.name: each for each in list_columns(study.name, study.chain, parts, kinds)}
 

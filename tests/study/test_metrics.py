@@ -22,16 +22,19 @@ from sublayer.loading import load
 from sublayer.objective.masked.scores import Scoring, encoder_scores
 from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
-from sublayer.runs.items import read_items
+from sublayer.runs.items import read_items, write_items
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, prepare_data
 from sublayer.study.budget.measure import train_step
-from sublayer.study.columns import scored_elsewhere, study_metrics
+from sublayer.study.columns import study_metrics
 from sublayer.study.definition import load_study
-from sublayer.study.items import RunItems
+from sublayer.study.evidence import scored_elsewhere
+from sublayer.study.jobs.run import Outcome
 from sublayer.study.notes import list_caveats, list_text_caveats
 from sublayer.study.options import Options
 from sublayer.study.runner import run_study
+from sublayer.study.runs import StageRuns
+from sublayer.study.stages import PRETRAINING
 from sublayer.training.processes.world import World
 from tests.made import PAIR, TEXT, TRAVERSAL
 from tests.study.studies import WORDS, compared, settings_of
@@ -138,13 +141,15 @@ def test_other_texts_vocabularies_and_items_are_noted_by_the_basis_of_the_metric
     assert notes("bytes", lossy, "two") == ["The tokenizer of one"]
     assert notes("items", lossy) == notes("scores", lossy, "two") == []
     metric = Metric("x", "nats", is_lower_better=True, from_items=FromItems("pieces", len))
-    kept = [
-        RunItems(arm, 0, Items("", "", {"pieces": ItemTable("", digest, {}, None)}))
-        for arm, digest in (("one", "a"), ("two", "a"), ("three", "b"))
-    ]
+    runs = {}
+    for arm, digest in (("one", "a"), ("two", "a"), ("three", "b")):
+        of_pieces = ItemTable("", digest * 64, {"n": np.ones(1)}, None)
+        Path(arm).mkdir()
+        write_items(Path(arm), Items("test", "c" * 64, {"pieces": of_pieces}), {})
+        runs[arm, PRETRAINING] = StageRuns({0: [Outcome(Path(arm), test={})]})
     cases = [({}, ["three"]), ({"three": "three"}, []), ({"two": "three"}, ["two", "three"])]
     for against, expected in cases:
-        assert scored_elsewhere(kept, "one", metric, against) == expected
+        assert scored_elsewhere(runs, "one", metric, against) == expected
 
 
 def test_windows_score_the_tokens_and_the_split_that_a_study_names(studies):

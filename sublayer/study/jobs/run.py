@@ -6,6 +6,7 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sublayer.config.sources import RUN_RECIPE
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.task_split import of_tasks
 from sublayer.errors import CheckpointError, TrainingError
+from sublayer.evaluation.items import Items, ItemTable
 from sublayer.evaluation.split_work import ALONE
 from sublayer.files.checkpoints import RECORD, checkpoint_path, read_record
 from sublayer.files.parsing import Content, Number, Typed, read_typed
@@ -31,7 +33,7 @@ from sublayer.objective.supervised.evaluation import trained_examples
 from sublayer.objective.supervised.scores import BaselineScores, report_split, task_items
 from sublayer.runs.finetuning import SCORES, finetune_seed
 from sublayer.runs.folder import ENSEMBLE
-from sublayer.runs.items import write_items
+from sublayer.runs.items import read_items, write_items
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.study.inspection import Inspecting, inspect_run, read_layers
@@ -89,6 +91,19 @@ class Outcome:
     """Scores by metric, of the split that the study names; None for a run that failed."""
     failure: str = ""
     """Why it failed; empty for a run that finished."""
+    scored_in: Path | None = None
+    """The folder of its items, where that is another one."""
+
+    @cached_property
+    def _items(self) -> Items | None:
+        return None if self.test is None else read_items(self.scored_in or self.path)
+
+    def table(self, name: str) -> ItemTable | None:
+        """Return a table of the items of its test; None of a run that failed or kept none.
+
+        Raises CheckpointError where they are damaged.
+        """
+        return None if self._items is None else self._items.tables.get(name)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,233 @@
+"""``chain.json``: the planned stages of a study, with the keys that their runs are found by."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from sublayer.config.limits import MOST_FINETUNINGS
+from sublayer.data.prepare import Data
+from sublayer.errors import ConfigError
+from sublayer.files.checkpoints import Input
+from sublayer.files.parsing import Count, Typed, check_typed, read_json
+from sublayer.files.paths import expanded
+from sublayer.files.storage import write_json
+from sublayer.objective.families import KINDS
+from sublayer.runs.inputs import check_same_inputs
+from sublayer.study.arms import LONGEST_PART, Arm, Trial, in_path
+from sublayer.study.budget.match import Measures, arm_model, arm_steps
+from sublayer.study.jobs.run import Outcome, read_outcome
+from sublayer.study.plan_file import Plan
+from sublayer.study.runs import ArmFacts, RunFinder, describe_arm
+from sublayer.study.stage_recipes import (
+    Part,
+    StageRecipes,
+    check_kept_steps,
+    find_keys,
+    stage_trials,
+)
+from sublayer.study.stages import (
+    PRETRAINING,
+    TUNING_NUMBER,
+    Chain,
+    describe_stages,
+    differing_stages,
+)
+from sublayer.system.stages import note
+from sublayer.tasks.scoring import METRICS
+
+CHAIN = "chain.json"
+_FileName = Annotated[str, Field(pattern=r"^[0-9a-z]+\.json$")]
+_Key = Annotated[str, Field(pattern=r"^[0-9a-f]{10,}$")]
+
+
+class Kept(Typed):
+    """The content of ``chain.json``; stages are by their names."""
+
+    chain: Chain
+    n_seeds: Annotated[int, Field(ge=1, lt=2**31)]
+    """Pre-trainings."""
+    n_runs: dict[str, Count]
+    """Those that arms share counted once."""
+    arms: tuple[ArmFacts, ...]
+    kinds: tuple[str, ...]
+    """Of the arms' objectives."""
+    keys: dict[str, dict[str, _Key]]
+    """By arm and stage."""
+    inputs: dict[str, dict[str, list[Input]]] = {}
+    """By arm and stage the files and texts of the key; studies of before they were kept have none.
+    """
+    parts: dict[str, tuple[Part, ...]]
+    """Of each stage of tasks."""
+    trials: dict[str, tuple[Trial, ...]]
+    tuning_number: Count = 0
+    """The number of a trial among fine-tunings of the first pre-training; 0 in studies of early
+    versions, which compared trials."""
+    baselines: dict[str, _FileName] = {}
+    """The files of their scores, of each stage of tasks that they were scored on."""
+    cuts: dict[str, str] = {}
+    """Notes on truncated rows of stages of tasks; stages without any are left out."""
+
+    def n_distinct(self, stage: str) -> int:
+        """Count the trainings of a stage that differ between arms."""
+        return len({keys[stage] for keys in self.keys.values() if stage in keys})
+
+    def folders(self, study: Path) -> dict[tuple[str, str], Path]:
+        """Return the folders of the runs of arms' stages, in order."""
+        found = {}
+        for arm, keys in self.keys.items():
+            for stage in (PRETRAINING, *(each.name for each in self.chain.stages)):
+                if stage in keys:
+                    part = in_path(stage)[:LONGEST_PART]
+                    found[arm, stage] = study / "stages" / f"{part}-{keys[stage][:10]}"
+        return found
+
+    def finder(
+        self, study: Path, find: Callable[[Path], Outcome | None] = read_outcome
+    ) -> RunFinder:
+        """Return the finder of the runs; ``find`` returns the outcome of the run in a folder."""
+        seeds, tuning = range(self.n_seeds), [(0, self.tuning_number)]
+        folders = self.folders(study)
+        return RunFinder(self.chain, folders, self.trials, find, seeds=seeds, tuning=tuning)
+
+    @property
+    def stage_texts(self) -> dict[str, dict[str, str]]:
+        """The digests of the files of stages, by arm and stage."""
+        return {
+            f"{arm}, {stage}": {each.name: each.digest for each in inputs}
+            for arm, own in self.inputs.items()
+            for stage, inputs in own.items()
+            if inputs
+        }
+
+
+def describe_chain(
+    recipes: StageRecipes,
+    arms: Sequence[Arm],
+    data: Mapping[str, Data],
+    measures: Measures,
+    *,
+    n_seeds: int,
+) -> Kept:
+    """Return all that is kept of a chain before its runs; ``data`` are those of pre-trainings.
+
+    Raises ConfigError and DataError where stages do not fit together.
+    """
+    chain = recipes.chain
+    keys, inputs, parts = find_keys(recipes, data)
+    trials = {stage.name: tuple(stage_trials(recipes, stage)) for stage in chain.stages}
+    check_kept_steps(recipes, trials)
+    facts = []
+    for arm in arms:
+        steps = arm_steps(arm.loaded, measures) if chain.of(arm.name).pretrains else 0
+        facts.append(describe_arm(arm, arm_model(arm.loaded, measures), steps))
+    kept = Kept(
+        chain=replace(
+            chain, data=None if chain.data is None else str(expanded(chain.data).absolute())
+        ),
+        n_seeds=n_seeds,
+        n_runs={},
+        arms=tuple(facts),
+        kinds=tuple(arm.loaded.recipe.objective.kind for arm in arms),
+        keys=keys,
+        inputs=inputs,
+        parts=parts,
+        trials=trials,
+        tuning_number=TUNING_NUMBER,
+    )
+    n_runs = {PRETRAINING: n_seeds * kept.n_distinct(PRETRAINING)}
+    for stage in chain.stages:
+        n_tried = len(trials[stage.name]) if len(trials[stage.name]) > 1 else 0
+        n_all = n_seeds * chain.n_runs(stage) + n_tried
+        n_runs[stage.name] = n_all * kept.n_distinct(stage.name)
+    return kept.model_copy(update={"n_runs": n_runs})
+
+
+def keep_chain(folder: Path, kept: Kept) -> None:
+    """Write ``chain.json`` into the folder of its study."""
+    write_json(folder / CHAIN, kept.model_dump(mode="json"))
+
+
+def beside_earlier(folder: Path, kept: Kept, recipes: StageRecipes) -> Kept:
+    """Return the content of ``chain.json`` with the baselines of an earlier command.
+
+    Raises DataError, with both values, where a stage's files changed since the study began. A stage
+    that is found by another key for another reason is noted: it is made anew.
+    """
+    try:
+        content = read_json(folder / CHAIN, ConfigError)
+        earlier = check_typed(content, Kept, CHAIN, ConfigError, has_tuples=True)
+    except (FileNotFoundError, ConfigError):
+        return kept  # a damaged file is written anew
+    for arm, stages in kept.keys.items():
+        for stage, key in stages.items():
+            known = earlier.inputs.get(arm, {}).get(stage)
+            if known is not None:
+                what, recipe = f"{folder}, stage {stage} of {arm},", recipes.planned(arm, stage)
+                now = kept.inputs[arm][stage]
+                check_same_inputs(what, recipe.recipe, known, now, "give another --out")
+            before = earlier.keys.get(arm, {}).get(stage)
+            if before not in (None, key):
+                note(
+                    f"stage {stage} of {arm} began with other data, or in another version of "
+                    "sublayer: it is made anew"
+                )
+    if earlier.keys != kept.keys:
+        return kept
+    # Trials are chosen again by the runs that chose them.
+    same = ("baselines", "cuts", "tuning_number")
+    return kept.model_copy(update={name: getattr(earlier, name) for name in same})
+
+
+def read_chain_file(folder: Path, plan: Plan) -> Kept:
+    """Read ``chain.json`` in a folder, whose ``plan`` is the content of ``study.toml``.
+
+    Raises ConfigError where it is missing or damaged.
+    """
+    path = folder / CHAIN
+    remedy = f"this writes it anew: {plan.command}" if plan.command else "its command writes it"
+    try:
+        content = read_json(path, ConfigError)
+        kept = check_typed(content, Kept, str(path), ConfigError, has_tuples=True)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{folder} has no {CHAIN}, which the report of a study with stages is made of: {remedy}"
+        ) from None
+    except ConfigError as error:
+        raise ConfigError(f"{error}: {remedy}") from None
+    wrong = _contradiction(kept, plan)
+    if wrong:
+        raise ConfigError(f"{path} is damaged: {wrong}: {remedy}")
+    return kept
+
+
+def _contradiction(kept: Kept, plan: Plan) -> str:
+    """Name a contradiction within the file, or with the study; empty without one."""
+    chain = kept.chain
+    names = [arm.name for arm in kept.arms]
+    if differing_stages(plan.asked.stages, describe_stages(chain)):
+        return "its stages are not those of the study"
+    if names != [each.name for each in plan.settled] or len(kept.kinds) != len(names):
+        return "its arms are not those of the study"
+    if not 1 <= chain.n_seeds <= MOST_FINETUNINGS:
+        return f"chain.n_seeds = {chain.n_seeds} is not between 1 and {MOST_FINETUNINGS:,}"
+    for kind in kept.kinds:
+        if kind not in KINDS:
+            return f"{kind} is no objective"
+    for arm in names:
+        for stage in (*(stage.name for stage in chain.stages), PRETRAINING):
+            is_made = stage != PRETRAINING or chain.of(arm).pretrains
+            if is_made and stage not in kept.keys.get(arm, {}):
+                return f"the arm {arm} has no key of {stage}"
+    for each in chain.stages:
+        if not kept.trials.get(each.name):
+            return f"{each.name} has no trials"
+        parts = kept.parts.get(each.name, ())
+        if each.finetunes and not parts:
+            return f"{each.name} has no parts"
+        for part in parts:
+            if not METRICS.keys() >= set(part.task.metrics):
+                return f"{part.task.name} has metrics that are none"
+    return ""
