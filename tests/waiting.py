@@ -3,8 +3,7 @@
 import threading
 
 from sublayer.system.lock import held
-from sublayer.system.stage_displays import HeardStages
-from sublayer.system.stages import shown_by
+from sublayer.system.stages import HeardStages, shown_by
 
 
 def waits_until(folder, line, waits, meanwhile):

@@ -9,8 +9,7 @@ from sublayer.commands.shared.base import JsonOption
 from sublayer.commands.shared.comparison import DetailsOption, show
 from sublayer.counts import count
 from sublayer.system.memory import cores, total_memory
-from sublayer.system.stage_displays import format_seconds
-from sublayer.system.stages import note, stage
+from sublayer.system.stages import format_seconds, note, stage
 from sublayer.system.terminal import paragraph
 
 EXAMPLE = "sublayer demo"

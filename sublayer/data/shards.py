@@ -47,8 +47,7 @@ from sublayer.files.storage import write_file
 from sublayer.system.launch import python_command
 from sublayer.system.lock import is_held
 from sublayer.system.memory import cores
-from sublayer.system.stage_displays import format_seconds
-from sublayer.system.stages import display, note
+from sublayer.system.stages import display, format_seconds, note
 
 VERSION = 1
 """Changes whenever equal content would be stored as other bytes."""

@@ -30,7 +30,7 @@ from sublayer.runs.lengthening import as_dicts, read_lengthenings, read_replanne
 from sublayer.runs.resolution import recall_run_pace
 from sublayer.runs.session import Session
 from sublayer.system.machine import describe_machine
-from sublayer.system.stage_displays import format_seconds
+from sublayer.system.stages import format_seconds
 from sublayer.training.checkpoints import LoopState
 from sublayer.training.step_time import describe_use
 

@@ -25,8 +25,7 @@ from sublayer.files.measurements import keep, recall
 from sublayer.objective.families import family_of
 from sublayer.runs.session import Place, Session, assemble, check_place
 from sublayer.system.memory import cores
-from sublayer.system.stage_displays import Say, say_nothing
-from sublayer.system.stages import stage
+from sublayer.system.stages import Say, say_nothing, stage
 from sublayer.training.precision import fastest_precision
 from sublayer.training.step_time import Pace, describe_length, median_step, timed
 from sublayer.training.warm_start import Pretrained

@@ -45,8 +45,7 @@ from sublayer.runs.resolution import (
 from sublayer.runs.session import Place, Session, assemble, prepare_data
 from sublayer.runs.start_check import check_start
 from sublayer.system.machine import PeakMemory, choose_device
-from sublayer.system.stage_displays import Say, say_nothing
-from sublayer.system.stages import stage
+from sublayer.system.stages import Say, say_nothing, stage
 from sublayer.tasks.spec import spec_files
 from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.loop import Evaluate, Loop

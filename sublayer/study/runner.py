@@ -72,8 +72,7 @@ from sublayer.study.stage_recipes import StageRecipes
 from sublayer.study.stages import PRETRAINING, Chain, explain_nesting, n_compared
 from sublayer.study.verdicts import Looking, foresee, run_looks
 from sublayer.system.machine import choose_device
-from sublayer.system.stage_displays import format_seconds
-from sublayer.system.stages import note, stage
+from sublayer.system.stages import format_seconds, note, stage
 from sublayer.training.processes.world import World
 
 

@@ -1,21 +1,274 @@
-"""Stages of work: what is being done is shown while it lasts, so that the program is never silent.
+"""Stages of work and notes: the one display of progress on standard error.
 
-``stage`` says what is done, ``note`` prints a line that stays. Both go to one display: a status
-line on a terminal, lines in a pipe, or whatever ``shown_by`` puts in their place.
+``stage`` shows what is being done while it lasts, ``note`` prints a line that stays. Both go to one
+display: a line of a terminal that moves, lines in a pipe, or whatever ``shown_by`` puts in place.
 """
 
+import re
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
 
 from sublayer.system.launch import is_first_launched
-from sublayer.system.stage_displays import HeardStages, PlainStages, Stages, say_nothing
-from sublayer.system.status_line import StatusLine
 from sublayer.system.terminal import is_live, lasting_stderr
 
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+Clock = Callable[[], float]
+Say = Callable[[str], None]
+"""Shows the user a line."""
+
+_FIRST_LINE_S, _NEXT_LINE_S = 1.0, 10.0
+"""A stage that ends sooner has no line in a pipe; between two lines."""
+_TIMED_AFTER_S = 1.0
+"""How long a stage has lasted is shown on a terminal from then on."""
+_NARROWEST_BAR, _WIDEST_BAR = 10, 30
+_NUMBER = re.compile(r"\d+")
+
+
+def say_nothing(text: str) -> None:
+    """Ignore a message."""
+
+
+def format_seconds(seconds: float) -> str:
+    """Format a duration, rounded to seconds, as ``1:02:03`` or ``2:03``; a negative one is 0:00."""
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def start_ticking(tick: Callable[[], None], every_s: float) -> threading.Event:
+    """Call ``tick`` every so many seconds, from a thread of its own, until the event is set."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(every_s):
+            tick()
+
+    threading.Thread(target=run, daemon=True).start()
+    return over
+
+
+def console_of(stream: TextIO) -> "Console":
+    """Return rich's console of a terminal, which prints texts as they are."""
+    from rich.console import Console
+
+    return Console(file=stream, force_terminal=True, emoji=False, markup=False, highlight=False)
+
+
+def live_lines(
+    console: "Console", draw: Callable[[], "RenderableType"], per_second: float
+) -> "Live":
+    """Return lines of a terminal that are drawn again, below what is printed, and go at the end."""
+    from rich.live import Live
+
+    return Live(
+        get_renderable=draw,
+        console=console,
+        auto_refresh=per_second > 0,
+        refresh_per_second=per_second or 1,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+
+
+@dataclass(eq=False)
+class Stage:
+    """A stage of work, and since when it lasts."""
+
+    text: str
+    begun: float
+    is_timed: bool = True
+    """Whether its text is followed by how long it has lasted."""
+    fraction: float | None = None
+    """How much of it is done, from 0 to 1; None where that is not known."""
+    is_said: bool = False
+    """Whether its text has been printed, in a pipe."""
+
+
+class Stages(ABC):
+    """The stages that this process is in, one within the other; the innermost is shown."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._stack: list[Stage] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being done."""
+        return not self._stack
+
+    def begin(self, text: str, *, is_timed: bool = True) -> Stage:
+        """Enter a stage."""
+        stage = Stage(text, self._clock(), is_timed)
+        with self._lock:
+            self._stack.append(stage)
+            self.show()
+        return stage
+
+    def change(self, stage: Stage, text: str, fraction: float | None = None) -> None:
+        """Replace the text of a stage, which is shown a moment later; cheap."""
+        with self._lock:
+            stage.text, stage.fraction = text, fraction
+
+    def change_innermost(self, text: str, fraction: float | None = None) -> None:
+        """Replace the text of the innermost stage, if there is one."""
+        with self._lock:
+            if self._stack:
+                self.change(self._stack[-1], text, fraction)
+
+    def end(self, stage: Stage) -> None:
+        """Leave a stage, and those within it that are not left."""
+        with self._lock:
+            if stage in self._stack:
+                del self._stack[self._stack.index(stage) :]
+            self.show()
+
+    @abstractmethod
+    def show(self) -> None:
+        """Show which stage is the innermost now."""
+
+    @abstractmethod
+    def note(self, text: str) -> None:
+        """Print a line that stays."""
+
+
+class LiveStages(Stages):
+    """The innermost stage as the last line of a terminal, which moves as long as work is done."""
+
+    def __init__(
+        self, stream: TextIO, clock: Clock = time.monotonic, *, has_thread: bool = True
+    ) -> None:
+        """Write to a terminal; without a thread the line is drawn by ``show`` alone."""
+        from rich.spinner import Spinner
+
+        super().__init__(clock)
+        self._console = console_of(stream)
+        # Not every terminal has the dots of Braille.
+        self._spinner = Spinner("dots" if self._console.encoding.startswith("utf") else "line")
+        self._per_second = 10 if has_thread else 0
+        self._live: Live | None = None
+
+    def show(self) -> None:
+        """Draw the innermost stage, or take the line away."""
+        with self._lock:
+            if not self._stack:
+                if self._live is not None:
+                    self._live.stop()
+                self._live = None
+            elif self._live is None:
+                self._live = live_lines(self._console, self._draw, self._per_second)
+                self._live.start(refresh=True)
+            else:
+                self._live.refresh()
+
+    def note(self, text: str) -> None:
+        """Print a line above the one that moves."""
+        self._console.print(text, soft_wrap=True)
+
+    def _draw(self) -> "RenderableType":
+        # rich draws under a lock of its own: to wait for another here could be for ever.
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        stack = list(self._stack)
+        if not stack:
+            return ""
+        stage = stack[-1]
+        lasted = self._clock() - stage.begun
+        is_timed = stage.is_timed and lasted >= _TIMED_AFTER_S
+        elapsed = f"  {format_seconds(lasted)}" if is_timed else ""
+        text = Text(f"{stage.text}{elapsed}", no_wrap=True, overflow="ellipsis")
+        cells: list[RenderableType] = [self._spinner, text]
+        room = self._console.width - text.cell_len - 4
+        if stage.fraction is not None and room >= _NARROWEST_BAR:
+            cells.append(ProgressBar(1.0, stage.fraction, width=min(room, _WIDEST_BAR)))
+        line = Table.grid(padding=(0, 1))
+        line.add_column(width=1)
+        line.add_row(*cells)
+        return line
+
+
+class PlainStages(Stages):
+    """A line for each stage that lasts more than a second, and one every ten seconds.
+
+    Of stages that differ by numbers alone, such as the evaluations of a run, the first has a line.
+    """
+
+    def __init__(
+        self, write: Say, clock: Clock = time.monotonic, *, has_thread: bool = True
+    ) -> None:
+        """Print lines by ``write``; without a thread somebody else calls ``tick``."""
+        super().__init__(clock)
+        self._write = write
+        self._has_thread = has_thread
+        self._over: threading.Event | None = None
+        self._last = clock()
+        self._said: set[str] = set()
+        """Texts that were printed, without their numbers, since nothing was done."""
+
+    def show(self) -> None:
+        """Print nothing yet: a short stage has no line."""
+        if not self._stack:
+            self._said.clear()
+            if self._over is not None:
+                self._over.set()
+            self._over = None
+        elif self._over is None and self._has_thread:
+            self._over = start_ticking(self.tick, every_s=0.1)
+
+    def tick(self) -> None:
+        """Print a line if it is due."""
+        with self._lock:
+            if not self._stack:
+                return
+            stage = self._stack[-1]
+            now = self._clock()
+            lasted = now - stage.begun
+            kind = _NUMBER.sub("", stage.text)
+            is_new = not stage.is_said and kind not in self._said and stage.is_timed
+            if (is_new and lasted >= _FIRST_LINE_S) or now - self._last >= _NEXT_LINE_S:
+                elapsed = f" {format_seconds(lasted)}" if stage.is_said and stage.is_timed else ""
+                stage.is_said = True
+                self._said.add(kind)
+                self.note(f"{stage.text}{elapsed}")
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        with self._lock:
+            self._last = self._clock()
+            self._write(text)
+
+
+class HeardStages(Stages):
+    """Stages that somebody else shows: ``hear`` is told the innermost, "" where there is none."""
+
+    def __init__(self, hear: Say, note: Say) -> None:
+        super().__init__()
+        self._hear = hear
+        self._note = note
+
+    def show(self) -> None:
+        """Tell the innermost stage."""
+        self._hear(self._stack[-1].text if self._stack else "")
+
+    def note(self, text: str) -> None:
+        """Pass a line on."""
+        self._note(text)
+
+
 _replacements: list[Stages] = []
-"""What ``shown_by`` has put in place, the newest last."""
+"""Displays that ``shown_by`` has put in place, the newest last."""
 _own: tuple[TextIO, Stages] | None = None
 """The display of this process, and the standard error that it was made for."""
 
@@ -59,12 +312,11 @@ def shown_by(stages: Stages) -> Iterator[None]:
 
 def _choose() -> Stages:
     if not is_first_launched():
-        return HeardStages(say_nothing, _print)  # of several processes the first one talks
+        return HeardStages(say_nothing, print_line)  # of several processes the first one talks
     stream = lasting_stderr()
-    if is_live(stream):
-        return StatusLine(stream)
-    return PlainStages(_print)
+    return LiveStages(stream) if is_live(stream) else PlainStages(print_line)
 
 
-def _print(text: str) -> None:
-    print(text, file=lasting_stderr(), flush=True)
+def print_line(text: str, stream: TextIO | None = None) -> None:
+    """Print a line on standard error, or another stream; where that is lost, no work is."""
+    print(text, file=stream or lasting_stderr(), flush=True)

@@ -1,13 +1,11 @@
-"""Show a run's progress on standard error, as the stage that it is."""
+"""The progress of a run: on standard error, as a stage of work, or silent."""
 
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
-from sublayer.system.stage_displays import Clock, Stage, format_seconds
-from sublayer.system.stages import display, note
+from sublayer.system.stages import Clock, Stage, display, format_seconds, note
 
 _FIRST_ESTIMATE_S = 2.0
 """Of steps, after which it is said how long a run will take."""
@@ -30,27 +28,19 @@ class Status:
     """That of the last evaluation; None before the first."""
 
 
-class Display:
-    """Something that is shown while it is entered. Here nothing has to begin or to end."""
+class Progress(ABC):
+    """The progress of one run, shown while it is entered."""
+
+    is_alone = True
+    """Whether the run has a header of its own; a comparison has one for all its runs."""
 
     def __enter__(self) -> Self:
         """Start showing."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop showing."""
-
-
-class Progress(Display, ABC):
-    """Something that shows the progress of one run."""
-
-    is_alone = True
-    """Whether the run has a header of its own; a comparison has one for all its runs."""
+        return
 
     @abstractmethod
     def update(self, status: Status) -> None:
@@ -96,12 +86,7 @@ class ShownProgress(Progress):
         self._stage = self._stages.begin("taking the first step")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop showing."""
         if self._stage is not None:
             self._stages.end(self._stage)

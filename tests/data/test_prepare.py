@@ -28,8 +28,7 @@ from sublayer.data.training_text import TrainingText, sampled
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import lock_of
 from sublayer.files.download import Download
-from sublayer.system.stage_displays import HeardStages
-from sublayer.system.stages import shown_by
+from sublayer.system.stages import HeardStages, shown_by
 from tests.data.releases import FILES, write_archive, write_release, write_zip
 from tests.data.test_text import parquet
 from tests.waiting import waits_until

@@ -30,8 +30,7 @@ from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenize
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
 from sublayer.files.arrays import write_description
-from sublayer.system.stage_displays import HeardStages
-from sublayer.system.stages import shown_by
+from sublayer.system.stages import HeardStages, shown_by
 from tests.data.releases import write_release
 
 BYTES = ByteTokenizer()

@@ -27,8 +27,7 @@ from sublayer.files.measurements import Measurement, keep, recall
 from sublayer.files.parsing import parse_json, parse_toml, read_json, read_toml
 from sublayer.files.paths import as_typed
 from sublayer.files.storage import new_file, new_folder, remove_abandoned, temporary_path
-from sublayer.system.stage_displays import HeardStages, say_nothing
-from sublayer.system.stages import shown_by
+from sublayer.system.stages import HeardStages, say_nothing, shown_by
 from tests.data.releases import write_release, write_zip
 
 CONTENT = b"published text\n" * 1000

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -14,12 +15,19 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from rich.cells import cell_len
 
 from sublayer.system import signals, stages
 from sublayer.system.signals import interruptible
-from sublayer.system.stage_displays import HeardStages, PlainStages
-from sublayer.system.stages import display, note, shown_by, stage
-from sublayer.system.status_line import StatusLine, columns_of
+from sublayer.system.stages import (
+    HeardStages,
+    LiveStages,
+    PlainStages,
+    display,
+    note,
+    shown_by,
+    stage,
+)
 from sublayer.system.terminal import OutputLost, Stream, lasting_streams
 from tests.breadth import rows
 from tests.stopping import stopped_at
@@ -78,30 +86,50 @@ def test_in_a_pipe_a_stage_has_a_line_after_a_second_and_then_every_ten():
     assert lines[3:] == ["evaluating at step 1"], "another run begins anew"
 
 
+def on_screen(stream):
+    """Return the lines that a terminal shows, of which each is drawn over what stood there."""
+    text = re.sub(r"\x1b\[\?25[lh]|\x1b\[[0-9;]*m|\r(?=\n)", "", stream.getvalue())
+    lines, at = [""], 0
+    for part in re.findall(r"\x1b\[1A|\x1b\[2K|\r|\n|[^\x1b\r\n]+", text):
+        if part == "\x1b[1A":
+            at -= 1
+        elif part == "\n":
+            at += 1
+            lines += [""] * (at + 1 - len(lines))
+        elif part == "\x1b[2K":
+            lines[at] = ""
+        elif part != "\r":
+            lines[at] += part
+    return [line.rstrip() for line in lines]
+
+
 def test_on_a_terminal_the_innermost_stage_is_a_line_below_all_notes(monkeypatch):
     def seen():
-        return [line.split("\x1b[K")[-1] for line in stream.getvalue().split("\n")]
+        # The spinner moves with the time of day.
+        return [re.sub("^[\u2800-\u28ff]", "*", line) for line in on_screen(stream)]
 
     monkeypatch.setenv("COLUMNS", "40")
     stream = io.StringIO()
-    terminal = Shown(StatusLine, stream)
+    terminal = Shown(LiveStages, stream)
     shown = terminal.shown
     outer, inner = shown.begin("training"), shown.begin("evaluating")
-    assert seen() == ["⠋ evaluating"]
-    shown.note("a document is long")
+    assert seen() == ["* evaluating"]
+    shown.note("a [red]document[/] is :books: long")
     terminal.now += 3.0
-    shown.tick()
-    assert seen() == ["a document is long", "⠙ evaluating  0:03"]
+    shown.show()
+    assert seen() == ["a [red]document[/] is :books: long", "* evaluating  0:03"]
     shown.end(inner)
     shown.change(outer, "training", 0.4)
-    shown.tick()
-    assert seen() == ["a document is long", f"⠹ training  0:03  {'━' * 8 + '─' * 13}"]
+    shown.show()
+    [_, line] = seen()
+    assert re.fullmatch(r"\* training  0:03 ━{7,9}[╸╺]━{10,14}", line)
     for text in ("step 12/400 " * 20, "学习" * 60):
         shown.change(outer, text, 0.5)
-        shown.tick()
-        assert 37 <= columns_of(seen()[-1]) <= 39, "as wide as the terminal"
+        shown.show()
+        assert seen()[-1].startswith(f"* {text[:8]}") and 37 <= cell_len(seen()[-1]) <= 40
     shown.end(outer)
-    assert seen() == ["a document is long", ""]
+    assert [line for line in seen() if line] == ["a [red]document[/] is :books: long"]
+    assert stream.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K"), "the cursor is shown again"
 
 
 def test_stages_are_left_where_they_fail_and_heard_elsewhere():
@@ -113,12 +141,15 @@ def test_stages_are_left_where_they_fail_and_heard_elsewhere():
     assert heard == ["reading", "sorting", "reading", ""] and notes == ["it is long"]
 
 
-def test_a_thread_moves_the_line_and_ends_with_the_stage(monkeypatch):
-    ticked, before = threading.Event(), set(threading.enumerate())
-    monkeypatch.setattr(StatusLine, "tick_s", 0.001)
-    monkeypatch.setattr(StatusLine, "tick", lambda shown: ticked.set())
-    with shown_by(StatusLine(io.StringIO())), stage("reading"):
-        assert ticked.wait(60)
+@pytest.mark.parametrize("is_live", [False, True])
+def test_a_thread_moves_the_line_and_ends_with_the_stage(is_live, monkeypatch):
+    before, drawn = set(threading.enumerate()), threading.Event()
+    kind, name = (LiveStages, "_draw") if is_live else (PlainStages, "tick")
+    monkeypatch.setattr(kind, name, lambda shown: drawn.set())
+    shown = kind(io.StringIO() if is_live else print)
+    with shown_by(shown), stage("reading"):
+        drawn.clear()
+        assert drawn.wait(60)
         (thread,) = set(threading.enumerate()) - before
     thread.join(60)
     assert not thread.is_alive()
@@ -131,7 +162,7 @@ def test_a_terminal_is_recognized_and_a_dumb_one_is_not(monkeypatch):
         monkeypatch.setattr("sys.stderr", stream)
         monkeypatch.setenv("TERM", "xterm")
         with stage("reading"):
-            assert isinstance(display(), StatusLine) and b"reading" in screen.read(1000)
+            assert isinstance(display(), LiveStages) and b"reading" in screen.read(1000)
         monkeypatch.setenv("TERM", "dumb")
         monkeypatch.setattr(stages, "_own", None)
         assert isinstance(display(), PlainStages)

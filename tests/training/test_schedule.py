@@ -18,8 +18,7 @@ from sublayer.data.prepare import prepare
 from sublayer.errors import ConfigError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.runs.resolution import resolve
-from sublayer.system.stage_displays import PlainStages
-from sublayer.system.stages import shown_by
+from sublayer.system.stages import PlainStages, shown_by
 from sublayer.training import precision
 from sublayer.training.metrics import METRICS, MetricsLog, cut_back, read_metrics
 from sublayer.training.precision import Clocks, bfloat16_gain, fastest_precision

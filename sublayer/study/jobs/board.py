@@ -1,15 +1,20 @@
 """Show the runs of a comparison on standard error: a live board on a terminal, lines in a pipe."""
 
-import threading
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from sublayer.system.stage_displays import Clock, format_seconds
+from sublayer.system.stages import (
+    Clock,
+    console_of,
+    format_seconds,
+    live_lines,
+    print_line,
+    start_ticking,
+)
 from sublayer.system.terminal import is_live, lasting_stderr
-from sublayer.training.progress import Display, Progress, Status
+from sublayer.training.progress import Progress, Status
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -84,7 +89,7 @@ class _Row:
         return (now - at) / (self.status.step - first) * (self.status.steps - self.status.step)
 
 
-class Board(Display, ABC):
+class Board(ABC):
     """Shows the runs of a comparison by their labels; entered while some are made, repeatedly."""
 
     def __init__(self, tally: Tally, clock: Clock = time.monotonic) -> None:
@@ -92,6 +97,14 @@ class Board(Display, ABC):
         self._clock = clock
         self._rows: dict[str, _Row] = {}
         self._warned: set[str] = set()
+
+    @abstractmethod
+    def __enter__(self) -> Self:
+        """Start showing."""
+
+    @abstractmethod
+    def __exit__(self, *_: object) -> None:
+        """Stop showing."""
 
     def begin(self, label: str) -> None:
         """Show that a run has started."""
@@ -153,24 +166,15 @@ class PlainBoard(Board):
         super().__init__(tally, clock)
         self._stream = stream or lasting_stderr()
         self._first = self._last = clock()
-        self._over = threading.Event()
 
     def __enter__(self) -> Self:
         """Look every half second whether a line is due."""
-        self._over.clear()
-        self._ticking = threading.Thread(target=self._tick_until_over, daemon=True)
-        self._ticking.start()
+        self._over = start_ticking(self.tick, _LOOK_S)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Print no more of them."""
         self._over.set()
-        self._ticking.join()
 
     def ended(self, text: str) -> None:
         """Print it, behind how many runs are done."""
@@ -179,7 +183,7 @@ class PlainBoard(Board):
     def note(self, text: str) -> None:
         """Print a line."""
         self._last = self._clock()
-        print(text, file=self._stream, flush=True)
+        print_line(text, self._stream)
 
     def tick(self) -> None:
         """Print a line if the last one is old enough."""
@@ -188,10 +192,6 @@ class PlainBoard(Board):
         if now - self._last >= pause and self._rows:
             running = [f"{label} ({_where(row)})" for label, row in list(self._rows.items())]
             self.ended(f"running {'; '.join(running)}")
-
-    def _tick_until_over(self) -> None:
-        while not self._over.wait(_LOOK_S):
-            self.tick()
 
 
 def _where(row: _Row) -> str:
@@ -207,32 +207,17 @@ class TerminalBoard(Board):
     def __init__(
         self, tally: Tally, stream: TextIO | None = None, clock: Clock = time.monotonic
     ) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
         super().__init__(tally, clock)
         self._ended = ""
-        self._console = Console(file=stream or lasting_stderr(), force_terminal=True)
-        self._live = Live(
-            get_renderable=self._draw,
-            console=self._console,
-            refresh_per_second=4,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        self._console = console_of(stream or lasting_stderr())
 
     def __enter__(self) -> Self:
         """Show the board."""
+        self._live = live_lines(self._console, self._draw, per_second=4)
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Take the board away."""
         self._live.stop()
 
@@ -242,7 +227,7 @@ class TerminalBoard(Board):
 
     def note(self, text: str) -> None:
         """Print a line above the board."""
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(text, soft_wrap=True)
 
     def _draw(self) -> "Group":
         from rich.console import Group
@@ -250,16 +235,15 @@ class TerminalBoard(Board):
         from rich.table import Table
         from rich.text import Text
 
-        now = self._clock()
-        table = Table.grid(padding=(0, 2), pad_edge=False)
-        table.add_column(no_wrap=True, overflow="ellipsis")
-        table.add_column(width=max(4, min(20, self._console.width - 72)))
-        table.add_column(no_wrap=True, overflow="ellipsis")
+        table = Table.grid("", "", "", padding=(0, 2, 0, 0))
+        for column in (table.columns[0], table.columns[2]):
+            column.no_wrap, column.overflow = True, "ellipsis"
+        table.columns[1].width = max(4, min(20, self._console.width - 72))
         rows = list(self._rows.items())
         share = (self.tally.done + sum(row.fraction for _, row in rows)) / self.tally.total
         table.add_row("all runs", ProgressBar(1.0, share), self.tally.describe())
         for label, row in rows:
-            where, left_s = _where(row), row.left_s(now)
+            where, left_s = _where(row), row.left_s(self._clock())
             if left_s is not None and not row.stage:
                 where += f", {format_seconds(left_s)} left"
             table.add_row(Text(label), ProgressBar(1.0, row.fraction), Text(where))

@@ -19,8 +19,7 @@ from sublayer.study.jobs.board import BoardProgress, Tally, default_board
 from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, JobStatus, read_end
 from sublayer.study.jobs.run import Job, Outcome, describe_end, finish_run, is_finished
 from sublayer.system.signals import GracefulStop
-from sublayer.system.stage_displays import HeardStages, say_nothing
-from sublayer.system.stages import shown_by
+from sublayer.system.stages import HeardStages, say_nothing, shown_by
 from sublayer.training.progress import SilentProgress
 
 MOST_TRIES = 3

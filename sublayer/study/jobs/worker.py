@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from sublayer.system.launch import Lines, read_lines
 from sublayer.system.lock import is_held
 from sublayer.system.signals import ignore_from_now_on, interruption, take_over
-from sublayer.system.stage_displays import HeardStages
-from sublayer.system.stages import shown_by, stage
+from sublayer.system.stages import HeardStages, shown_by, stage
 from sublayer.training.progress import Progress, Status
 
 if TYPE_CHECKING:
