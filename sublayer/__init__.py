@@ -14,22 +14,15 @@ from sublayer.errors import (
 )
 
 if TYPE_CHECKING:
-    from sublayer.api.answering import predict
-    from sublayer.api.finetuning import finetune
-    from sublayer.api.harness import harness_model
-    from sublayer.api.inspecting import (
-        inspect_layers,
-        inspect_paths,
-        inspect_splitting,
-    )
-    from sublayer.api.judging import judge
-    from sublayer.api.loading import load
+    from sublayer.api.answering import embed, predict
+    from sublayer.api.comparing import compare, judge
+    from sublayer.api.inspecting import inspect_layers, inspect_paths, inspect_splitting
     from sublayer.api.planning import plan
     from sublayer.api.recipes import draw, list_recipes, recipe
-    from sublayer.api.run import Run, list_runs, open_run, report
-    from sublayer.api.scoring import evaluate
-    from sublayer.api.training import compare, train
-    from sublayer.api.writing import embed, fill, generate, translate
+    from sublayer.api.run import Run, list_runs, load, open_run, report
+    from sublayer.api.scoring import evaluate, harness_model
+    from sublayer.api.training import finetune, train
+    from sublayer.api.writing import fill, generate, translate
     from sublayer.runs.run import from_recipe
 
 __version__ = "0.1.0"
@@ -77,39 +70,26 @@ if "OMP_WAIT_POLICY" not in os.environ:
 # parameters that one pass uses and another does not.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-_LAZY = {
-    "load": "sublayer.api.loading",
-    "from_recipe": "sublayer.runs.run",
-    "Run": "sublayer.api.run",
-    "open_run": "sublayer.api.run",
-    "train": "sublayer.api.training",
-    "compare": "sublayer.api.training",
-    "finetune": "sublayer.api.finetuning",
-    "evaluate": "sublayer.api.scoring",
-    "embed": "sublayer.api.writing",
-    "fill": "sublayer.api.writing",
-    "generate": "sublayer.api.writing",
-    "harness_model": "sublayer.api.harness",
-    "inspect_layers": "sublayer.api.inspecting",
-    "inspect_paths": "sublayer.api.inspecting",
-    "inspect_splitting": "sublayer.api.inspecting",
-    "judge": "sublayer.api.judging",
-    "predict": "sublayer.api.answering",
-    "translate": "sublayer.api.writing",
-    "draw": "sublayer.api.recipes",
-    "list_recipes": "sublayer.api.recipes",
-    "list_runs": "sublayer.api.run",
-    "plan": "sublayer.api.planning",
-    "recipe": "sublayer.api.recipes",
-    "report": "sublayer.api.run",
+_NAMES = {
+    "sublayer.api.answering": ("embed", "predict"),
+    "sublayer.api.comparing": ("compare", "judge"),
+    "sublayer.api.inspecting": ("inspect_layers", "inspect_paths", "inspect_splitting"),
+    "sublayer.api.planning": ("plan",),
+    "sublayer.api.recipes": ("draw", "list_recipes", "recipe"),
+    "sublayer.api.run": ("Run", "list_runs", "load", "open_run", "report"),
+    "sublayer.api.scoring": ("evaluate", "harness_model"),
+    "sublayer.api.training": ("finetune", "train"),
+    "sublayer.api.writing": ("fill", "generate", "translate"),
+    "sublayer.runs.run": ("from_recipe",),
 }
 """Modules of public functions, imported when one is used: importing torch takes seconds."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'sublayer' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'sublayer' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

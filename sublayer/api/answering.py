@@ -1,18 +1,30 @@
-"""Fine-tuned models asked: rows answered by a run, or by several together, from Python."""
+"""Rows answered by fine-tuned models, and texts as vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sublayer.api.ask import as_paths
-from sublayer.api.parameters import Average, Beam, Device, Seed, Temperature, TopK, TopP
+from sublayer.api.arguments import (
+    Average,
+    Beam,
+    Device,
+    Model,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    as_paths,
+    loaded,
+)
 from sublayer.config.limits import LARGEST_PENALTY, MOST_ROWS
 from sublayer.errors import ConfigError
 from sublayer.options import Option, PathText, checked
 from sublayer.system.stages import stage
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
     from sublayer.objective.supervised.answering import Answerer
     from sublayer.objective.supervised.text import Writing
@@ -134,3 +146,32 @@ def as_dtype(precision: str) -> "torch.dtype | None":
     import torch
 
     return torch.bfloat16
+
+
+@checked
+def embed(
+    run: Model,
+    texts: Iterable[str],
+    *,
+    pool: Annotated[
+        Literal["mean", "first", "last"],
+        Option(
+            "The mean of the hidden states of a line's tokens, special ones included, or the "
+            "state of the first token or the last."
+        ),
+    ] = "mean",
+    normalize: Annotated[bool, Option("Scale each vector to a length of 1.")] = False,
+    batch: Annotated[
+        int,
+        Option("Lines computed at a time; affects speed and memory only.", least=1, most=MOST_ROWS),
+    ] = 32,
+    device: Device = None,
+) -> "NDArray[np.float32]":
+    """Return a vector of each text, ``[N, D]``: the final hidden states of its tokens, pooled.
+
+    Raises ConfigError as ``embed`` of a loaded model does.
+    """
+    from sublayer.evaluation.vectors import embed_all
+
+    model = loaded(run, device)
+    return embed_all(model, texts, pool=pool, normalize=normalize, batch=batch)

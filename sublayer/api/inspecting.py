@@ -6,10 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sublayer.api.ask import as_path
-from sublayer.api.parameters import Device
-from sublayer.api.plots import check_new, write_plot
-from sublayer.api.results import Result
+from sublayer.api.arguments import Device, as_path
+from sublayer.api.results import Result, check_new, write_plot
 from sublayer.config.limits import MOST_LAYERS, MOST_ROWS
 from sublayer.counts import count
 from sublayer.errors import ConfigError

@@ -7,9 +7,7 @@ from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sublayer.api.ask import Overrides, as_text
-from sublayer.api.html import page, prose, table
-from sublayer.api.parameters import (
+from sublayer.api.arguments import (
     Extend,
     Finetunings,
     FirstSeed,
@@ -17,12 +15,15 @@ from sublayer.api.parameters import (
     Jobs,
     Margin,
     Match,
+    Overrides,
     Scale,
     SeedsAtMost,
     TaskData,
     TuningSeeds,
     Until,
+    as_text,
 )
+from sublayer.api.results import html_table, page, prose
 from sublayer.commands.shared.base import as_json_values, searchable
 from sublayer.config.limits import MOST_SEEDS
 from sublayer.counts import count
@@ -85,8 +86,8 @@ class Plan:
         headings, cells = plan_cells(self.arms)
         lines = [*plan_lines(self.plan), *self.notes]
         beyond, rows = planned_cells(self.arms)
-        budgets = table(beyond, rows) if rows else ""
-        return page(table(headings, cells), budgets, "".join(map(prose, lines)))
+        budgets = html_table(beyond, rows) if rows else ""
+        return page(html_table(headings, cells), budgets, "".join(map(prose, lines)))
 
 
 @checked

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from sublayer.api.ask import Overrides, as_path, as_text
-from sublayer.api.html import figure, page, table
-from sublayer.api.plots import check_new, write_plot
-from sublayer.api.results import Result
+from sublayer.api.arguments import Overrides, as_path, as_text
+from sublayer.api.results import Result, check_new, figure, html_table, page, write_plot
 from sublayer.config.catalog import declaration, extra
 from sublayer.config.load import LoadedRecipe, load_recipe
 from sublayer.config.messages import show
@@ -18,7 +16,7 @@ from sublayer.errors import ConfigError
 from sublayer.files.paths import resolved
 from sublayer.options import Option, PathText, checked
 from sublayer.system.terminal import entries, noted, paragraph, terminal_width
-from sublayer.tables import table as text_table
+from sublayer.tables import table
 
 _NEXT = (
     "A recipe is for train, plan and compare, a study for plan and compare. What a recipe sets: "
@@ -32,7 +30,10 @@ class Listing(Result):
     def _repr_html_(self) -> str:
         recipes = [[each["name"], each["title"], each["cost"]] for each in self["recipes"]]
         studies = [[each["name"], each["title"]] for each in self["studies"]]
-        return page(table(["recipe", "title", "cost"], recipes), table(["study", "title"], studies))
+        return page(
+            html_table(["recipe", "title", "cost"], recipes),
+            html_table(["study", "title"], studies),
+        )
 
 
 def list_recipes() -> Listing:
@@ -134,7 +135,7 @@ def _render_recipe(result: Mapping[str, Any]) -> str:
             idle = "" if field["is_used"] else " (no effect)"
             rows.append((key, "?" if value is None else show(value), f"{origin}{idle}"))
     headings = (result["title"], result["source"], result["cost"])
-    shown = text_table(["field", "value", "origin"], rows, width=terminal_width())
+    shown = table(["field", "value", "origin"], rows, width=terminal_width())
     lines = [*(paragraph(heading) for heading in headings if heading), "", shown]
     return "\n".join([*lines, *map(noted, result["notes"])])
 

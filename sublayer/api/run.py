@@ -1,27 +1,135 @@
-"""Runs: trained models with their records, the listing of folders, and written reports."""
+"""Runs and loaded models; folders listed, reports written."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sublayer.api import answering, inspecting, loading, scoring, writing
-from sublayer.api.ask import as_path, as_text
-from sublayer.api.html import figure, number, page, prose, table
-from sublayer.api.plots import draw_run
-from sublayer.api.results import Completions, Fillings, Result, Scores, Texts, Translations
+from sublayer.api import answering, inspecting, scoring, writing
+from sublayer.api.arguments import as_path, as_text
+from sublayer.api.results import Result, draw_run, figure, html_table, number, page, prose
+from sublayer.api.scoring import Scores
+from sublayer.api.writing import Completions, Fillings, Texts, Translations
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.options import Argument, Option, PathText, checked
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
     from numpy.typing import NDArray
 
     from sublayer.api.scoring import SplitName
     from sublayer.config.recipe import ResolvedRecipe
+    from sublayer.model.output import Filling
+    from sublayer.model.transformer import Transformer
     from sublayer.tasks.predicting import NamedPrediction
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pretrained:
+    """A loaded model, called as its module is, and asked by methods.
+
+    ``model`` is the module of PyTorch, for what takes one, such as ``torch.compile``. Its
+    attributes are found here too: ``config``, ``tokenizer``, ``task``, ``logits``,
+    ``state_dict()``, ``parameters()``, ``to``, ``eval`` ... Given to ``sublayer.generate`` or
+    ``sublayer.translate`` in place of a path, it is not loaded again.
+    """
+
+    model: "Transformer"
+    path: Path
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Compute the outputs of the module."""
+        return self.model(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "model":
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return repr(self.model)
+
+    def predict(
+        self, rows: Iterable[Any], *, task: str | None = None, batch: int | None = None
+    ) -> "list[NamedPrediction]":
+        """Answer rows: texts, tuples of texts, or mappings by the names of the task's fields.
+
+        Of a choice the choices stand behind the texts of a tuple, and as ``choices`` in a mapping.
+        A row with an empty text is not answered. ``task`` names one of several that the model
+        answers; ``batch`` rows are computed at a time.
+
+        Raises ConfigError where the model answers no task, and DataError for a row that is none of
+        these.
+        """
+        from sublayer.objective.supervised.answering import predict_rows
+
+        return predict_rows(self.model, rows, task=task, batch=batch)
+
+    def fill(self, text: str, n: int = 5) -> "list[list[Filling]]":
+        """Return the ``n`` likeliest fillings of each mask of a text, with their probabilities.
+
+        A mask is ``[MASK]``, ``<mask>`` or, of a T5, ``<extra_id_0>`` and so on, too. Raises as
+        ``sublayer.decode.gaps.fill_masks`` does.
+        """
+        from sublayer.decode.gaps import fill_masks
+
+        return fill_masks(self.model, text, n)
+
+    def embed(
+        self,
+        texts: Iterable[str],
+        *,
+        pool: Literal["mean", "first", "last"] = "mean",
+        normalize: bool = False,
+        batch: int | None = None,
+    ) -> "NDArray[np.float32]":
+        """Return a vector of each text, ``[N, D]``: its final hidden states, pooled.
+
+        What is cut or empty is said. Raises as ``sublayer.evaluation.vectors.embed_texts`` does.
+        """
+        from sublayer.evaluation.vectors import embed_all
+
+        return embed_all(self.model, texts, pool=pool, normalize=normalize, batch=batch)
+
+    def generate(self, prompt: str, **options: Any) -> Texts | Completions:
+        """Continue a prompt by a decoder, or complete one with gaps: ``sublayer.generate``."""
+        return writing.generate(self, prompt, **options)
+
+    def translate(self, lines: Iterable[str], **options: Any) -> Translations:
+        """Translate lines: ``sublayer.translate``."""
+        return writing.translate(self, lines, **options)
+
+
+def load(
+    path: str | PathLike[str],
+    device: "str | torch.device" = "cpu",
+    dtype: "torch.dtype | None" = None,
+    *,
+    average: int | None = None,
+) -> Pretrained:
+    """Load a model in evaluation mode, with its ``.config``, ``.tokenizer`` and ``.task``.
+
+    ``path`` is a run, a checkpoint, or a model folder (as training saves it and ``sublayer import``
+    writes it). Of a run it is the final model, or, before there is one, the checkpoint of the best
+    evaluation, or else the newest whole one. ``average`` gives the mean of a run's newest
+    checkpoints, so many, instead (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights;
+    None makes them float32, but where all were saved as float64. ``.tokenizer`` is None where the
+    folder has none; ``predict`` answers rows where the model was fine-tuned, ``fill`` fills masks
+    and ``embed`` gives vectors of texts.
+
+    Raises CheckpointError where there is no such model, or it is damaged, or of another format;
+    ConfigError for a device that is not there, or fewer checkpoints than are asked for.
+    """
+    from sublayer.loading import load as load_model
+
+    folder = as_text(path)
+    return Pretrained(load_model(folder, device=device, dtype=dtype, average=average), Path(folder))
 
 
 class Run(dict[str, Any]):
@@ -65,9 +173,9 @@ class Run(dict[str, Any]):
         """The evaluations during training, in order: ``step``, ``tokens``, ``seconds``, metrics."""
         return [line for line in self.metrics if line["kind"] == "valid"]
 
-    def load(self, device: str = "cpu") -> loading.Pretrained:
+    def load(self, device: str = "cpu") -> Pretrained:
         """Load its model, in evaluation mode, as ``sublayer.load`` does."""
-        return loading.load(self.path, device=device)
+        return load(self.path, device=device)
 
     def evaluate(self, split: "SplitName | None" = None, **options: Any) -> Scores:
         """Score the model on a text: ``sublayer.evaluate``."""
@@ -83,7 +191,7 @@ class Run(dict[str, Any]):
 
     def embed(self, texts: Iterable[str], **options: Any) -> "NDArray[np.float32]":
         """Give a vector of each text: ``sublayer.embed``."""
-        return writing.embed(self, texts, **options)
+        return answering.embed(self, texts, **options)
 
     def translate(self, lines: Iterable[str], **options: Any) -> Translations:
         """Translate lines: ``sublayer.translate``."""
@@ -114,7 +222,7 @@ class Run(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         lines = self.metrics
-        parts = [prose(str(self.path)), table(["", ""], self._facts())]
+        parts = [prose(str(self.path)), html_table(["", ""], self._facts())]
         if not self.is_finished:
             parts = [prose(repr(self))]
         if any(line["kind"] == "valid" for line in lines):
@@ -157,7 +265,7 @@ class Rows(Result):
             [each["folder"], each["kind"], each["state"], each["headline"] or each["title"]]
             for each in self["runs"]
         ]
-        return page(table(["folder", "kind", "state", "headline"], rows))
+        return page(html_table(["folder", "kind", "state", "headline"], rows))
 
 
 _RUNS = Path("runs")

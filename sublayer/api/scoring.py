@@ -1,11 +1,10 @@
-"""Models scored from Python: on texts, on tasks, by zero-shot probes, by a suite."""
+"""Models scored: on texts, on tasks, by zero-shot probes, by lm-evaluation-harness."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sublayer.api.ask import as_paths, as_source
-from sublayer.api.parameters import (
+from sublayer.api.arguments import (
     Average,
     Device,
     LengthPenalty,
@@ -13,8 +12,11 @@ from sublayer.api.parameters import (
     MaxLengthOffset,
     MaxLengthRatio,
     SearchBeam,
+    as_path,
+    as_paths,
+    as_source,
 )
-from sublayer.api.results import Scores
+from sublayer.api.results import Result, html_table, page, rows_of
 from sublayer.config.data import DocumentRule
 from sublayer.config.limits import LONGEST_WINDOW, MOST_ROWS
 from sublayer.config.train import PROBES, check_names
@@ -30,6 +32,17 @@ if TYPE_CHECKING:
     from sublayer.objective.evaluation import Evaluation
     from sublayer.objective.family import Family
     from sublayer.runs.texts import ScoredText
+
+
+class Scores(Result):
+    """How well a model did: measures by name, and what was scored; ``scores["loss"]`` is one."""
+
+    def _repr_html_(self) -> str:
+        measures = {
+            name: value for name, value in self.found.items() if isinstance(value, int | float)
+        }
+        return page(html_table(["measure", "value"], rows_of(measures)))
+
 
 _DASH = "\N{EN DASH}"
 _LEGEND = (
@@ -382,3 +395,50 @@ def _render_probes(result: Mapping[str, Any]) -> str:
     headings = ["probe", "examples", "metric", "score", "chance", "reference", "from 0 to 1"]
     shown = table(headings, rows, right=[1, 3, 4, 5, 6], width=terminal_width())
     return "\n".join([shown, paragraph(_LEGEND), *notes])
+
+
+def harness_model(run: PathText, *, device: str | None = None) -> Any:
+    """Load a decoder or an LSTM as an ``LM`` of lm-evaluation-harness (the extra ``harness``).
+
+    ``run`` is a run, a checkpoint or an imported folder. The result is for ``model=`` of
+    ``lm_eval.simple_evaluate``. Raises ConfigError where the harness is not installed, and for a
+    model that predicts no next token; CheckpointError where there is no model.
+    """
+    try:
+        from lm_eval.api.model import LM
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "lm-evaluation-harness is not installed: pip install 'sublayer[harness]'"
+        ) from error
+
+    from sublayer.evaluation.prompted_likelihood import Requests
+    from sublayer.loading import load
+    from sublayer.objective.evaluation import context_of
+    from sublayer.runs.texts import recipe_of
+    from sublayer.system.machine import choose_device
+
+    path = as_path(run)
+    model = load(path, device=choose_device(device))
+    requests = Requests(model, context_of(model, recipe_of(path)), str(path))
+
+    class HarnessModel(LM):  # type: ignore[misc]
+        """A model of this program, asked by the harness."""
+
+        def loglikelihood(self, asked: list[Any]) -> list[tuple[float, bool]]:
+            """Return the log-probability of each continuation, and whether it is greedy."""
+            return requests.likelihoods([each.args for each in asked])
+
+        def loglikelihood_rolling(self, asked: list[Any]) -> list[float]:
+            """Return the log-probability of each text."""
+            return requests.wholes([each.args[0] for each in asked])
+
+        def generate_until(self, asked: list[Any]) -> list[str]:
+            """Return what is written behind each prompt."""
+            return [requests.written(*each.args) for each in asked]
+
+        @property
+        def tokenizer_name(self) -> str:
+            """The tokenizer's fingerprint, under which answers are kept."""
+            return str(model.tokenizer.fingerprint)
+
+    return HarnessModel()

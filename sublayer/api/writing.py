@@ -1,12 +1,12 @@
-"""Models on texts, from Python: continued, filled, translated, as vectors."""
+"""Texts that models write: prompts continued, masks and gaps filled, lines translated."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sublayer.api.ask import loaded
-from sublayer.api.parameters import (
+from sublayer.api.arguments import (
     Average,
     Beam,
     Device,
@@ -20,24 +20,219 @@ from sublayer.api.parameters import (
     Temperature,
     TopK,
     TopP,
+    loaded,
 )
-from sublayer.api.results import Completions, Fillings, Texts, TranslatedLine, Translations
+from sublayer.api.results import html_table, page, prose
 from sublayer.config.limits import MOST_ROWS, WIDEST_BEAM
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.options import Option, PathText, checked
 from sublayer.system.memory import keep_freed_memory
 from sublayer.system.stages import display, note, stage
+from sublayer.tables import table
 from sublayer.values import given_lines
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from sublayer.data.tokenizers.base import Tokenizer
+    from sublayer.decode.gaps import Completion
     from sublayer.decode.prompted import Show
     from sublayer.decode.sample import Sampling
     from sublayer.model.build import EncoderDecoder
+    from sublayer.model.output import Filling
+
+
+@dataclass(frozen=True, repr=False)
+class Texts:
+    """Continuations of a prompt, without it; as a string, the prompt and the first."""
+
+    prompt: str
+    texts: list[str]
+    n_tokens: int
+    """Tokens drawn for each."""
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``sublayer generate --json`` prints of a decoder."""
+        return {
+            "prompt": self.prompt,
+            "texts": self.texts,
+            "tokens": self.n_tokens,
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.prompt}{self.texts[0]}"
+
+    def __repr__(self) -> str:
+        if len(self.texts) == 1:
+            return str(self)
+        lines = [f"--- {number}\n{text}" for number, text in enumerate(self.texts, start=1)]
+        return "\n".join([self.prompt, *lines])
+
+    def _repr_html_(self) -> str:
+        return page(*(prose(text, before=self.prompt) for text in self.texts))
+
+
+@dataclass(frozen=True, repr=False)
+class Completions:
+    """A text with its gaps filled, the best completion first; as a string, that one."""
+
+    prompt: str
+    completions: "list[Completion]"
+    seconds: float
+
+    @property
+    def texts(self) -> list[str]:
+        """The completed texts."""
+        return [completion.text for completion in self.completions]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``sublayer generate --json`` prints of an encoder-decoder."""
+        described = []
+        for completion in self.completions:
+            gaps = [
+                {"text": gap.text, "score": gap.score, "tokens": gap.n_tokens}
+                for gap in completion.gaps
+            ]
+            described.append(
+                {
+                    "text": completion.text,
+                    "score": completion.score,
+                    "tokens": completion.n_tokens,
+                    "gaps": gaps,
+                    "unplaced": completion.unplaced,
+                }
+            )
+        return {"prompt": self.prompt, "completions": described, "seconds": self.seconds}
+
+    def __str__(self) -> str:
+        return self.texts[0]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.texts)
+
+    def _repr_html_(self) -> str:
+        rows = [[completion.text, f"{completion.score:.4f}"] for completion in self.completions]
+        return page(html_table(["text", "score"], rows))
+
+
+@dataclass(frozen=True, repr=False)
+class Fillings:
+    """The likeliest fillings of each mask of a text, the likeliest first."""
+
+    text: str
+    masks: "list[list[Filling]]"
+
+    @property
+    def texts(self) -> list[str]:
+        """The text with each filling of its first mask, the likeliest first."""
+        return [filling.completed for filling in self.masks[0]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``sublayer fill --json`` prints."""
+        masks = [[filling.to_json() for filling in mask] for mask in self.masks]
+        return {"text": self.text, "masks": masks}
+
+    def __repr__(self) -> str:
+        shown = []
+        for number, mask in enumerate(self.masks, start=1):
+            rows = [
+                (filling.text, f"{filling.probability:.4f}", filling.completed) for filling in mask
+            ]
+            name = "filling" if len(self.masks) == 1 else f"mask {number}"
+            shown.append(
+                table([name, "probability", "text"], rows, right=[1])
+                if rows
+                else f"{name}: nothing of what the model wrote fills it, as a T5 trained on gaps "
+                "does"
+            )
+        return "\n\n".join(shown)
+
+    def _repr_html_(self) -> str:
+        shown = []
+        for mask in self.masks:
+            rows = [[filling.text, f"{filling.probability:.4f}"] for filling in mask]
+            shown.append(html_table(["filling", "probability"], rows))
+        return page(*shown)
+
+
+@dataclass(frozen=True)
+class TranslatedLine:
+    """The translations of a line, the best first; none of an empty line or one that is too long."""
+
+    number: int
+    """Of the line, from 1."""
+    texts: list[str]
+    scores: list[float]
+    """In nats, divided as the length rule says."""
+    n_tokens: int
+    """Tokens of the line, its end included."""
+    n_unknown: int
+    """Those that the vocabulary does not have."""
+    is_too_long: bool
+
+
+@dataclass(repr=False)
+class Translations:
+    """Translations of lines, in order; as a string, the best of each."""
+
+    sources: list[str] = field(default_factory=list)
+    """The lines; empty where they were translated as they came."""
+    lines: list[TranslatedLine] = field(default_factory=list)
+    """Empty where each was shown as it was translated."""
+    n_lines: int = 0
+    n_tokens: int = 0
+    """Tokens of the lines."""
+    n_too_long: int = 0
+    """Lines that were not translated, and stay empty."""
+    n_unknown: int = 0
+    """Tokens of the lines that the vocabulary does not have."""
+
+    def add(self, line: TranslatedLine, *, is_kept: bool) -> None:
+        """Count the next line, and keep its translations where that is asked."""
+        self.n_lines += 1
+        self.n_tokens += line.n_tokens
+        self.n_too_long += line.is_too_long
+        self.n_unknown += line.n_unknown
+        if is_kept:
+            self.lines.append(line)
+
+    @property
+    def texts(self) -> list[str]:
+        """The best translation of each line; empty where the line was too long."""
+        return [line.texts[0] if line.texts else "" for line in self.lines]
+
+    def left_out(self) -> Iterator[str]:
+        """Say how many lines were too long, and how many tokens are unknown."""
+        if self.n_too_long:
+            yield f"too long, and empty: {self.n_too_long:,} of {count(self.n_lines, 'line')}"
+        if self.n_unknown:
+            yield (
+                f"unknown to the vocabulary: {self.n_unknown:,} of the input's "
+                f"{count(self.n_tokens, 'token')}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``sublayer translate --json`` prints."""
+        listed = []
+        for line in self.lines:
+            pairs = zip(line.texts, line.scores, strict=True)
+            translations = [{"text": text, "score": score} for text, score in pairs]
+            listed.append({"line": line.number, "translations": translations})
+        return {
+            "lines": self.n_lines,
+            "too_long": self.n_too_long,
+            "unknown_tokens": self.n_unknown,
+            "translations": listed,
+        }
+
+    def __repr__(self) -> str:
+        return "\n".join(self.texts)
+
+    def _repr_html_(self) -> str:
+        rows = list(zip(self.sources, self.texts, strict=False))
+        return page(html_table(["source", "translation"], rows))
+
 
 Tokens = Annotated[
     int | None,
@@ -425,32 +620,3 @@ def translate(
         for text in found.left_out():
             note(text)
     return found
-
-
-@checked
-def embed(
-    run: Model,
-    texts: Iterable[str],
-    *,
-    pool: Annotated[
-        Literal["mean", "first", "last"],
-        Option(
-            "The mean of the hidden states of a line's tokens, special ones included, or the "
-            "state of the first token or the last."
-        ),
-    ] = "mean",
-    normalize: Annotated[bool, Option("Scale each vector to a length of 1.")] = False,
-    batch: Annotated[
-        int,
-        Option("Lines computed at a time; affects speed and memory only.", least=1, most=MOST_ROWS),
-    ] = 32,
-    device: Device = None,
-) -> "NDArray[np.float32]":
-    """Return a vector of each text, ``[N, D]``: the final hidden states of its tokens, pooled.
-
-    Raises ConfigError as ``embed`` of a loaded model does.
-    """
-    from sublayer.evaluation.vectors import embed_all
-
-    model = loaded(run, device)
-    return embed_all(model, texts, pool=pool, normalize=normalize, batch=batch)

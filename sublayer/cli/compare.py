@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sublayer.api.training import compare
+from sublayer.api.comparing import compare
 from sublayer.cli.build import client_of
 from sublayer.commands.shared import candidates
 from sublayer.commands.shared.base import JsonOption

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sublayer.api.writing import embed
+from sublayer.api.answering import embed
 from sublayer.cli.build import client_of
 from sublayer.commands.shared.base import JsonObject, JsonOption, emit, say
 from sublayer.counts import count

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sublayer.api.finetuning import finetune, is_table
+from sublayer.api.training import finetune, is_table
 from sublayer.cli.build import client_of, print_result
 from sublayer.commands.shared.base import JsonOption
 from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption, names_among

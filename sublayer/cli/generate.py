@@ -3,8 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sublayer.api.results import Completions, Texts
-from sublayer.api.writing import generate
+from sublayer.api.writing import Completions, Texts, generate
 from sublayer.cli.build import client_of, print_result
 from sublayer.commands.shared.base import JsonOption, say, write_result
 from sublayer.counts import count

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sublayer.api.judging import judge
+from sublayer.api.comparing import judge
 from sublayer.cli.build import client_of, print_result
 from sublayer.commands.shared.base import JsonOption
 

@@ -4,8 +4,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from sublayer.api.results import TranslatedLine, Translations
-from sublayer.api.writing import translate
+from sublayer.api.writing import TranslatedLine, Translations, translate
 from sublayer.cli.build import client_of, print_result
 from sublayer.commands.shared.base import JsonOption, say, write_result
 from sublayer.counts import count

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sublayer.api.training import compare
+from sublayer.api.comparing import compare
 from sublayer.commands.demo import _RUN_S, _START_S, announce
 from sublayer.reporting import listing
 from sublayer.reporting.terminal import summarize

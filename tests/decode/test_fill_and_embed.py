@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sublayer.api.loading import load
+from sublayer.api.run import load
 from sublayer.decode.beam import BeamSettings, search_behind
 from sublayer.errors import ConfigError
 from sublayer.evaluation.vectors import describe_unread, embed_texts

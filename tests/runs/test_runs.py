@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save
 
 import sublayer
-from sublayer.api.training import compare
+from sublayer.api.comparing import compare
 from sublayer.cli import main as cli
 from sublayer.cli.main import main
 from sublayer.config.data import DataConfig

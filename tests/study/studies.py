@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sublayer.api.training import compare
+from sublayer.api.comparing import compare
 from sublayer.reporting.files import report_study
 from sublayer.study.options import Options
 from sublayer.study.stage_recipes import Part, ScoredTask

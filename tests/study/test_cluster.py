@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sublayer.api.training import compare
+from sublayer.api.comparing import compare
 from sublayer.config.load import load_recipe
 from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES
 from sublayer.errors import CheckpointError, ConfigError, Interrupted, TrainingError

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from sublayer.api.training import compare
+from sublayer.api.comparing import compare
 from sublayer.cli.main import INTERRUPTED
 from sublayer.config.load import LoadedRecipe, load_recipe
 from sublayer.data.prepare import Data
